@@ -1,0 +1,90 @@
+//! Where frames come from and go to: the traits at which store, disk, cast and virtual disks meet.
+//!
+//! The name of a trait is the permission: a [`FrameSource`] can be read, a [`FrameStore`] can also be added to.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::{BlockId, Result};
+
+/// Where a frame's stored bytes lie in a source. Sorting by it gives the order in which they are read fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FrameAddress {
+    /// The pack, as the source numbers its packs while it is open.
+    pub pack: u32,
+    /// Stored length of header and payload in bytes; at most [`crate::frame::STORED_LENGTH_MAX`].
+    pub length: u32,
+    /// First byte of the frame's header in the pack.
+    pub offset: u64,
+}
+
+/// Where a block stands: in which frame, and as which of its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockPlace {
+    /// The frame.
+    pub frame: FrameAddress,
+    /// The position of the block in the frame's list, from 0.
+    pub slot: u32,
+}
+
+/// Something frames can be read from, by many threads at once.
+pub trait FrameSource: Send + Sync {
+    /// Where the block, page or record of that name stands, if it is here.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>>;
+
+    /// Replaces `stored` by the frame's stored bytes, header and payload, as they lie: nothing is checked. Whoever
+    /// decodes them verifies them ([`crate::frame`]).
+    ///
+    /// # Errors
+    /// `Io`, or `Corrupt` when the pack is too short.
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()>;
+}
+
+/// Something frames can be added to.
+pub trait FrameStore: FrameSource {
+    /// If the block is here, pins it: while the pin lives, collection keeps it. The only question deduplication may
+    /// ask (trust F3); there is no `exists`.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<Pin>>;
+
+    /// Adds an encoded frame. It is found by [`FrameStore::lookup_and_pin`] at once, and durable only when whatever
+    /// refers to it has been published.
+    ///
+    /// # Errors
+    /// `Io`: out of space, or a failed write; the store then takes nothing more.
+    fn append(&self, frame: &crate::frame::EncodedFrame) -> Result<Pin>;
+}
+
+/// Keeps blocks from being collected while it lives. Many pins share one holder (a pack's), so a clone is cheap.
+#[derive(Clone)]
+pub struct Pin(Arc<dyn Any + Send + Sync>);
+
+impl Pin {
+    /// A pin that holds `holder`.
+    pub fn new(holder: Arc<dyn Any + Send + Sync>) -> Self {
+        Self(holder)
+    }
+}
+
+impl std::fmt::Debug for Pin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pin")
+    }
+}
+
+/// Many pins, with one kept for each holder: its memory follows the number of packs, not of blocks.
+#[derive(Debug, Default)]
+pub struct PinSet(HashMap<usize, Pin>);
+
+impl PinSet {
+    /// Holds that pin until the set is dropped.
+    pub fn insert(&mut self, pin: Pin) {
+        self.0.entry(Arc::as_ptr(&pin.0).cast::<()>() as usize).or_insert(pin);
+    }
+}
