@@ -1,0 +1,150 @@
+//! What must be written down: a page for every byte layout of ours, every crate in ARCHITECTURE.md, every command in
+//! the README's tour of them.
+
+use super::Violation;
+use super::tree::{Crate, TextFile};
+
+const PAGES: &str = "docs/formats/";
+
+/// Folders whose files may define byte layouts of ours. `crates/disk` is not among them: it reads other people's.
+const FORMAT_OWNERS: &[&str] = &["crates/image/src/", "crates/store/src/", "crates/cast/src/"];
+
+/// File stems and folders that hold a layout by name.
+const FORMAT_STEMS: &[&str] = &["format", "wire", "codec"];
+
+/// Violations among all documents of the tree.
+pub(super) fn check(files: &[TextFile], crates: &[Crate]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for file in files.iter().filter(|file| defines_layout(file)) {
+        violations.extend(check_layout(file, files));
+    }
+    violations.extend(check_pages_used(files));
+    violations.extend(check_architecture(files, crates));
+    violations.extend(check_commands(files));
+    violations
+}
+
+/// A file defines a layout if its name says so, or if it has a magic number.
+fn defines_layout(file: &TextFile) -> bool {
+    let owned = FORMAT_OWNERS.iter().any(|owner| file.path.starts_with(owner)) && file.path.ends_with(".rs");
+    let stem = file.path.rsplit('/').next().and_then(|name| name.strip_suffix(".rs")).unwrap_or_default();
+    let has_magic = file.text.lines().any(|line| {
+        let line = line.trim_start();
+        line.contains("const ")
+            && line.split("const ").nth(1).is_some_and(|rest| {
+                let name = rest.split(':').next().unwrap_or_default();
+                name == "MAGIC" || name.ends_with("_MAGIC")
+            })
+    });
+    owned && (FORMAT_STEMS.contains(&stem) || has_magic)
+}
+
+/// A layout's file must name its page in its `//!`, and the page must exist.
+fn check_layout(file: &TextFile, files: &[TextFile]) -> Option<Violation> {
+    let Some((line, page)) = head_pages(&file.text).into_iter().next() else {
+        let what = format!("defines a byte layout, but its `//!` names no page {PAGES}NAME.md");
+        return Some(Violation::new(&file.path, 1, what));
+    };
+    let missing = !files.iter().any(|other| other.path == page);
+    missing.then(|| Violation::new(&file.path, line, format!("names {page}, which does not exist: write it")))
+}
+
+/// The pages that the opening `//!` lines name, with the line of each.
+fn head_pages(text: &str) -> Vec<(usize, String)> {
+    let head = text.lines().enumerate().take_while(|(_, line)| line.starts_with("//!"));
+    head.filter_map(|(n, line)| {
+        let start = line.find(PAGES)?;
+        let end = line[start..].find(".md")? + start + ".md".len();
+        Some((n + 1, line[start..end].to_owned()))
+    })
+    .collect()
+}
+
+/// A page that no source names has drifted away from its code.
+fn check_pages_used(files: &[TextFile]) -> Vec<Violation> {
+    let pages = files.iter().filter(|file| file.path.starts_with(PAGES) && file.path.ends_with(".md"));
+    pages
+        .filter(|page| !page.path.ends_with("/README.md"))
+        .filter(|page| !files.iter().any(|f| f.path.ends_with(".rs") && f.text.contains(&page.path)))
+        .map(|page| Violation::new(&page.path, 1, "no source file names this page"))
+        .collect()
+}
+
+fn check_architecture(files: &[TextFile], crates: &[Crate]) -> Vec<Violation> {
+    const NAME: &str = "ARCHITECTURE.md";
+    let Some(page) = files.iter().find(|file| file.path == NAME) else {
+        return vec![Violation::new(NAME, 1, "is missing")];
+    };
+    let missing = crates.iter().filter(|krate| !page.text.contains(&format!("`{}`", krate.folder)));
+    missing
+        .map(|krate| Violation::new(NAME, 1, format!("says nothing about crate `{}`", krate.folder)))
+        .collect()
+}
+
+/// Each file in the command folder is one command; the README must show it.
+fn check_commands(files: &[TextFile]) -> Vec<Violation> {
+    const FOLDER: &str = "crates/platter/src/command/";
+    let readme = files.iter().find(|file| file.path == "README.md").map_or("", |file| file.text.as_str());
+    let commands = files.iter().filter_map(|file| file.path.strip_prefix(FOLDER)?.strip_suffix(".rs"));
+    commands
+        .filter(|command| *command != "mod" && !readme.contains(&format!("platter {command}")))
+        .map(|command| Violation::new("README.md", 1, format!("does not show `platter {command}`")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> TextFile {
+        TextFile { path: path.to_owned(), text: text.to_owned() }
+    }
+
+    fn whats(files: &[TextFile]) -> Vec<String> {
+        let crates = [Crate { name: "platter-image".into(), folder: "image".into(), dependencies: vec![] }];
+        check(files, &crates).into_iter().map(|v| v.to_string()).collect()
+    }
+
+    fn good() -> Vec<TextFile> {
+        vec![
+            file("ARCHITECTURE.md", "| `image` | what an image is |"),
+            file("README.md", "platter capture SOURCE NAME"),
+            file("crates/image/src/frame/format.rs", "//! The frame; docs/formats/frame.md has the bytes.\n"),
+            file("crates/disk/src/partition/gpt.rs", "//! GPT.\nconst MAGIC: u8 = 1;\n"),
+            file("crates/platter/src/command/capture.rs", "//! capture\n"),
+            file("docs/formats/frame.md", "# Frame"),
+        ]
+    }
+
+    #[test]
+    fn a_documented_tree_passes() {
+        assert_eq!(whats(&good()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_layout_without_a_page_fails() {
+        let mut files = good();
+        files
+            .push(file("crates/store/src/pack/footer.rs", "//! Footer.\npub const FOOTER_MAGIC: u32 = 7;\n"));
+        assert!(whats(&files)[0].contains("names no page"));
+        files.pop();
+        files.retain(|f| f.path != "docs/formats/frame.md");
+        assert_eq!(whats(&files).len(), 1);
+        assert!(whats(&files)[0].contains("docs/formats/frame.md, which does not exist"));
+    }
+
+    #[test]
+    fn a_page_without_a_source_fails() {
+        let mut files = good();
+        files.push(file("docs/formats/old.md", "# Old"));
+        assert_eq!(whats(&files), ["docs/formats/old.md:1: no source file names this page"]);
+    }
+
+    #[test]
+    fn a_crate_or_a_command_nobody_wrote_about_fails() {
+        let mut files = good();
+        files[0].text.clear();
+        files[1].text.clear();
+        assert_eq!(whats(&files).len(), 2);
+    }
+}

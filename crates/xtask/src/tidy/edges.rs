@@ -1,0 +1,112 @@
+//! Which crate may depend on which. The table is the decision: an edge that is not in it is a defect, and adding one
+//! is a change of the architecture, to be made here and in ARCHITECTURE.md together.
+
+use super::Violation;
+use super::tree::Crate;
+
+/// What one crate may depend on.
+struct Rule {
+    name: &'static str,
+    /// Crates of this workspace, for any use (tests too).
+    own: &'static [&'static str],
+    /// If given: the only foreign crates allowed outside tests. For crates whose purity the manifest enforces.
+    foreign: Option<&'static [&'static str]>,
+}
+
+const ABOVE_JOBS: &[&str] =
+    &["platter-image", "platter-vfs", "platter-disk", "platter-store", "platter-cast", "platter-net"];
+
+/// One row for each crate. Crates not listed may not exist.
+const RULES: &[Rule] = &[
+    Rule { name: "platter-image", own: &[], foreign: Some(&["blake3", "twox-hash", "zstd-safe"]) },
+    Rule { name: "platter-vfs", own: &[], foreign: None },
+    Rule { name: "platter-disk", own: &["platter-image"], foreign: None },
+    Rule { name: "platter-store", own: &["platter-image", "platter-vfs"], foreign: None },
+    // The protocol is pure: nothing in its manifest can open a socket, a file or a clock.
+    Rule {
+        name: "platter-cast",
+        own: &["platter-image"],
+        foreign: Some(&["blake3", "twox-hash", "reed-solomon-simd"]),
+    },
+    Rule { name: "platter-net", own: &["platter-cast", "platter-image"], foreign: None },
+    Rule { name: "platter-jobs", own: ABOVE_JOBS, foreign: None },
+    Rule { name: "platter", own: &["platter-jobs"], foreign: None },
+    Rule { name: "xtask", own: &[], foreign: Some(&["serde_json"]) },
+];
+
+/// Violations of the table in these crates.
+pub(super) fn check(crates: &[Crate]) -> Vec<Violation> {
+    crates.iter().flat_map(check_crate).collect()
+}
+
+fn check_crate(krate: &Crate) -> Vec<Violation> {
+    let manifest = format!("crates/{}/Cargo.toml", krate.folder);
+    let Some(rule) = RULES.iter().find(|rule| rule.name == krate.name) else {
+        let what =
+            format!("crate {} has no row in crates/xtask/src/tidy/edges.rs: add it deliberately", krate.name);
+        return vec![Violation::new(&manifest, 1, what)];
+    };
+    let mut violations = Vec::new();
+    if krate.name.trim_start_matches("platter-") != krate.folder {
+        let what = format!("folder {} holds crate {}: the names must match", krate.folder, krate.name);
+        violations.push(Violation::new(&manifest, 1, what));
+    }
+    for (dependency, only_tests) in &krate.dependencies {
+        let is_own = RULES.iter().any(|rule| rule.name == dependency);
+        let allowed = if is_own {
+            rule.own.contains(&dependency.as_str())
+        } else {
+            *only_tests || rule.foreign.is_none_or(|foreign| foreign.contains(&dependency.as_str()))
+        };
+        if !allowed {
+            let what = format!(
+                "{} may not depend on {dependency}: edges are listed in crates/xtask/src/tidy/edges.rs",
+                krate.name
+            );
+            violations.push(Violation::new(&manifest, 1, what));
+        }
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn krate(name: &str, folder: &str, dependencies: &[(&str, bool)]) -> Crate {
+        let dependencies = dependencies.iter().map(|(d, tests)| ((*d).to_owned(), *tests)).collect();
+        Crate { name: name.to_owned(), folder: folder.to_owned(), dependencies }
+    }
+
+    #[test]
+    fn allowed_edges_pass() {
+        let good = [
+            krate("platter-cast", "cast", &[("platter-image", false), ("proptest", true)]),
+            krate("platter-jobs", "jobs", &[("platter-net", false), ("libc", false)]),
+        ];
+        assert_eq!(check(&good), vec![]);
+    }
+
+    #[test]
+    fn an_edge_upwards_fails_even_for_tests_only() {
+        let found = check(&[krate("platter-image", "image", &[("platter-store", true)])]);
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].to_string().contains("platter-image may not depend on platter-store"),
+            "{}",
+            found[0]
+        );
+    }
+
+    #[test]
+    fn cast_may_not_do_input_or_output() {
+        let found = check(&[krate("platter-cast", "cast", &[("socket2", false)])]);
+        assert_eq!(found.len(), 1, "{found:?}");
+    }
+
+    #[test]
+    fn an_unknown_crate_and_a_wrong_folder_fail() {
+        assert_eq!(check(&[krate("platter-util", "util", &[])]).len(), 1);
+        assert_eq!(check(&[krate("platter-vfs", "files", &[])]).len(), 1);
+    }
+}
