@@ -13,6 +13,7 @@ pub mod chunking;
 mod device;
 mod error;
 mod extent;
+pub mod frame;
 mod source;
 
 pub use block_id::{BlockId, Domain, Kind, Score};

@@ -11,3 +11,9 @@ pub use region::{FileRun, Region};
 
 /// File contents are cut at multiples of this of the file's offset, in bytes.
 pub const FILE_ALIGNMENT: u64 = 64 << 10;
+
+/// What belongs to no file is cut at multiples of this from the start of its region, in bytes.
+pub const GRID: u64 = 32 << 10;
+
+/// Most bytes in a block: 128 sectors.
+pub const BLOCK_LENGTH_MAX: u64 = FILE_ALIGNMENT;

@@ -1,0 +1,131 @@
+//! Gathers blocks into a frame and encodes it.
+
+use zstd_safe::CCtx;
+
+use super::format::{Codec, FrameHeader, ListedBlock, may_have_length};
+use super::{BLOCKS_MAX, RAW_LENGTH_MAX};
+use crate::{BlockId, Domain, Error, Kind, Result};
+
+/// Blocks on their way into one frame.
+#[derive(Debug)]
+pub struct FrameBuilder {
+    kind: Kind,
+    domain: Domain,
+    target: usize,
+    blocks: Vec<ListedBlock>,
+    raw: Vec<u8>,
+}
+
+/// A frame as it is stored and sent.
+#[derive(Clone, Debug)]
+pub struct EncodedFrame {
+    /// What its blocks are.
+    pub kind: Kind,
+    /// Header, list and payload.
+    pub stored: Vec<u8>,
+    /// Its blocks, in order.
+    pub blocks: Vec<ListedBlock>,
+    /// Bytes of its blocks before compression.
+    pub raw_length: u32,
+}
+
+impl FrameBuilder {
+    /// An empty frame that is full at about `target` bytes before compression.
+    pub fn new(kind: Kind, domain: Domain, target: usize) -> Self {
+        let target = target.clamp(1, RAW_LENGTH_MAX);
+        Self { kind, domain, target, blocks: Vec::new(), raw: Vec::with_capacity(target) }
+    }
+
+    /// Whether a block of `length` bytes should rather go into the next frame.
+    pub fn is_full_for(&self, length: usize) -> bool {
+        let over = self.raw.len() + length > self.target || self.blocks.len() == BLOCKS_MAX;
+        !self.blocks.is_empty() && over
+    }
+
+    /// Whether it holds no block.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Adds a block whose id the caller has computed of these very contents.
+    ///
+    /// # Panics
+    /// If [`FrameBuilder::is_full_for`] said that there is no room, or the block has a length it may not have.
+    pub fn push(&mut self, id: BlockId, contents: &[u8]) {
+        assert!(may_have_length(self.kind, contents.len() as u32), "a block of {} bytes", contents.len());
+        assert!(!self.is_full_for(contents.len()), "no room in this frame");
+        self.blocks.push(ListedBlock { id, length: contents.len() as u32 });
+        self.raw.extend_from_slice(contents);
+    }
+
+    /// Takes what was gathered and starts anew with the same settings.
+    #[must_use]
+    pub fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::new(self.kind, self.domain, self.target))
+    }
+
+    /// Encodes the frame, compressed where that makes it smaller.
+    ///
+    /// # Errors
+    /// `Bug` when the compressor fails, or when what it made does not decompress to what it was given (trust F9).
+    pub fn encode(self, compressor: &mut Compressor) -> Result<EncodedFrame> {
+        let compressed = compressor.compress(&self.raw)?;
+        let (codec, payload) = match compressed {
+            Some(payload) => (Codec::Zstd, payload),
+            None => (Codec::Raw, &self.raw[..]),
+        };
+        let header = FrameHeader::new(self.kind, codec, self.domain, self.blocks, payload);
+        let mut stored = Vec::with_capacity(header.stored_length());
+        header.write(&mut stored);
+        stored.extend_from_slice(payload);
+        Ok(EncodedFrame { kind: self.kind, stored, raw_length: header.raw_length, blocks: header.blocks })
+    }
+}
+
+/// A zstd context and its buffers, kept from frame to frame: making one costs as much as compressing a frame.
+pub struct Compressor {
+    context: CCtx<'static>,
+    compressed: Vec<u8>,
+    checker: zstd_safe::DCtx<'static>,
+    checked: Vec<u8>,
+}
+
+impl Compressor {
+    /// A compressor of that zstd level: 1 (fast) to 19 (small); 3 is the default everywhere.
+    ///
+    /// # Errors
+    /// `Refused` for a level outside, `Bug` when zstd has no memory.
+    pub fn new(level: i32) -> Result<Self> {
+        if !(1..=19).contains(&level) {
+            return Err(Error::refused(format!("compression level {level}: choose 1 to 19")));
+        }
+        let failed = || Error::bug("zstd has no memory for a context");
+        let mut context = CCtx::try_create().ok_or_else(failed)?;
+        context.set_parameter(zstd_safe::CParameter::CompressionLevel(level)).map_err(zstd_failed)?;
+        Ok(Self {
+            context,
+            compressed: Vec::with_capacity(zstd_safe::compress_bound(RAW_LENGTH_MAX)),
+            checker: zstd_safe::DCtx::try_create().ok_or_else(failed)?,
+            checked: Vec::with_capacity(RAW_LENGTH_MAX),
+        })
+    }
+
+    /// The compressed form of `raw`, or `None` when storing it as it is costs hardly more.
+    fn compress(&mut self, raw: &[u8]) -> Result<Option<&[u8]>> {
+        self.compressed.clear();
+        self.context.compress2(&mut self.compressed, raw).map_err(zstd_failed)?;
+        if self.compressed.len() + raw.len() / 64 >= raw.len() {
+            return Ok(None);
+        }
+        self.checked.clear();
+        self.checker.decompress(&mut self.checked, &self.compressed).map_err(zstd_failed)?;
+        if self.checked != raw {
+            return Err(Error::bug("zstd made of a frame what does not decompress to it: check this machine's memory"));
+        }
+        Ok(Some(&self.compressed))
+    }
+}
+
+fn zstd_failed(code: usize) -> Error {
+    Error::bug(format!("zstd: {}", zstd_safe::get_error_name(code)))
+}

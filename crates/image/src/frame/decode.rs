@@ -1,0 +1,122 @@
+//! Decodes stored frames within stated bounds, and verifies them.
+
+use zstd_safe::{DCtx, InBuffer, OutBuffer};
+
+use super::format::{Codec, FrameHeader};
+use crate::{BlockId, Error, Kind, Result, SECTOR};
+
+/// How far a frame is trusted (DESIGN D7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verify {
+    /// It comes from a device, an object store or a wire: hash every block, compare with its name.
+    Hashes,
+    /// Its blocks were hashed on this machine since it came in: the checksum suffices.
+    Checksum,
+}
+
+/// A zstd context and a buffer for one decoded frame, kept from frame to frame.
+pub struct FrameDecoder {
+    context: DCtx<'static>,
+    raw: Vec<u8>,
+}
+
+impl FrameDecoder {
+    /// A decoder.
+    ///
+    /// # Errors
+    /// `Bug` when zstd has no memory.
+    pub fn new() -> Result<Self> {
+        let context = DCtx::try_create().ok_or_else(|| Error::bug("zstd has no memory for a context"))?;
+        Ok(Self { context, raw: Vec::new() })
+    }
+
+    /// Decodes and verifies a whole frame; gives its header and the contents of its blocks, one after another.
+    ///
+    /// # Errors
+    /// `Corrupt`, saying which check failed, and at which block.
+    pub fn decode(&mut self, stored: &[u8], verify: Verify) -> Result<(FrameHeader, &[u8])> {
+        let header = FrameHeader::parse(stored)?;
+        self.decode_upto(&header, stored, header.raw_length as usize)?;
+        if verify == Verify::Hashes {
+            let mut start = 0;
+            for block in &header.blocks {
+                let end = start + block.length as usize;
+                check(header.kind, block.id, &self.raw[start..end])?;
+                start = end;
+            }
+        }
+        Ok((header, &self.raw))
+    }
+
+    /// Decodes as far as the block at `slot` and gives that block alone, verified by its hash.
+    ///
+    /// # Errors
+    /// `Corrupt` when the frame is damaged, has no such slot, or holds another block or kind there.
+    pub fn decode_block(&mut self, stored: &[u8], kind: Kind, slot: u32, id: &BlockId) -> Result<&[u8]> {
+        let header = FrameHeader::parse(stored)?;
+        let block = header.blocks.get(slot as usize);
+        if header.kind != kind || block.is_none_or(|block| block.id != *id) {
+            return Err(Error::corrupt(format!("frame: slot {slot} is not {kind:?} {id}")));
+        }
+        let lengths = header.blocks.iter().map(|block| block.length as usize);
+        let end: usize = lengths.take(slot as usize + 1).sum();
+        let start = end - header.blocks[slot as usize].length as usize;
+        self.decode_upto(&header, stored, end)?;
+        let contents = &self.raw[start..end];
+        check(kind, *id, contents)?;
+        Ok(contents)
+    }
+
+    /// Takes the decoded contents out, leaving an empty buffer.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.raw)
+    }
+
+    /// Puts a buffer to decode into: it is cleared and used again.
+    pub fn reuse(&mut self, buffer: Vec<u8>) {
+        self.raw = buffer;
+    }
+
+    /// Fills `self.raw` with at least the first `wanted` bytes of the blocks (all of them when `wanted` is all).
+    fn decode_upto(&mut self, header: &FrameHeader, stored: &[u8], wanted: usize) -> Result<()> {
+        let payload = header.payload(stored)?;
+        if header.codec == Codec::Raw {
+            self.raw.clear();
+            self.raw.extend_from_slice(&payload[..wanted]);
+            return Ok(());
+        }
+        let failed = |code| Error::corrupt(format!("frame: zstd: {}", zstd_safe::get_error_name(code)));
+        self.context.reset(zstd_safe::ResetDirective::SessionOnly).map_err(failed)?;
+        // The buffer is the cap: zstd cannot write past the length that the header states.
+        self.raw.resize(wanted, 0);
+        let made = if wanted == header.raw_length as usize {
+            self.context.decompress(&mut self.raw[..], payload).map_err(failed)?
+        } else {
+            let mut out = OutBuffer::around(&mut self.raw[..]);
+            let mut input = InBuffer::around(payload);
+            while out.pos() < wanted {
+                let before = (out.pos(), input.pos);
+                self.context.decompress_stream(&mut out, &mut input).map_err(failed)?;
+                if (out.pos(), input.pos) == before {
+                    break;
+                }
+            }
+            out.pos()
+        };
+        if made != wanted {
+            return Err(Error::corrupt(format!("frame: {made} bytes decoded, {wanted} stated")));
+        }
+        Ok(())
+    }
+}
+
+fn check(kind: Kind, id: BlockId, contents: &[u8]) -> Result<()> {
+    if BlockId::of(kind, contents) != id {
+        return Err(Error::corrupt(format!("{kind:?} {id}: contents do not have that hash")));
+    }
+    let sector = SECTOR as usize;
+    if kind == Kind::Data && contents[contents.len() - sector..].iter().all(|byte| *byte == 0) {
+        return Err(Error::corrupt(format!("block {id} ends in a zero sector")));
+    }
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! The bytes of a frame's header, written and parsed here only. The layout is in `docs/formats/frame.md`.
+
+use std::hash::Hasher;
+
+use twox_hash::XxHash3_64;
+
+use crate::chunking::BLOCK_LENGTH_MAX;
+use crate::{BlockId, Domain, Error, Kind, Result, SECTOR};
+
+const MAGIC: [u8; 4] = *b"PLfr";
+const FORMAT_VERSION: u8 = 1;
+/// Bytes of a listed block: id, length.
+const LISTED_LENGTH: usize = BlockId::LEN + 4;
+
+/// Bytes of the fixed part of the header, before the list of blocks.
+pub const HEADER_LENGTH: usize = 56;
+/// Most bytes of blocks in one frame, before compression.
+pub const RAW_LENGTH_MAX: usize = 256 << 10;
+/// Most blocks in one frame.
+pub const BLOCKS_MAX: usize = RAW_LENGTH_MAX / SECTOR as usize;
+/// Most bytes of one frame as it is stored.
+pub const STORED_LENGTH_MAX: usize = HEADER_LENGTH + BLOCKS_MAX * LISTED_LENGTH + RAW_LENGTH_MAX;
+
+/// How the payload is kept. The values stand in headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Codec {
+    /// As it is.
+    Raw = 0,
+    /// One zstd frame (RFC 8878).
+    Zstd = 1,
+}
+
+/// A block as the header of its frame lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedBlock {
+    /// Its name.
+    pub id: BlockId,
+    /// Its length in bytes.
+    pub length: u32,
+}
+
+/// A parsed header: every field is within its caps, and the checksum of the header was right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// What the blocks are.
+    pub kind: Kind,
+    /// How the payload is kept.
+    pub codec: Codec,
+    /// Identity domain of the ids.
+    pub domain: Domain,
+    /// Bytes of all blocks together; at most [`RAW_LENGTH_MAX`].
+    pub raw_length: u32,
+    /// Bytes of the payload as stored; at most `raw_length`.
+    pub payload_length: u32,
+    /// Checksum of the payload as stored.
+    payload_checksum: u64,
+    /// The blocks, in the order in which they stand in the payload.
+    pub blocks: Vec<ListedBlock>,
+}
+
+impl FrameHeader {
+    /// The header of a frame with that payload.
+    pub(super) fn new(kind: Kind, codec: Codec, domain: Domain, blocks: Vec<ListedBlock>, payload: &[u8]) -> Self {
+        Self {
+            kind,
+            codec,
+            domain,
+            raw_length: blocks.iter().map(|block| block.length).sum(),
+            payload_length: payload.len() as u32,
+            payload_checksum: checksum(&[payload]),
+            blocks,
+        }
+    }
+
+    /// Bytes of the header with its list.
+    pub fn length(&self) -> usize {
+        HEADER_LENGTH + self.blocks.len() * LISTED_LENGTH
+    }
+
+    /// Bytes of the whole frame as stored.
+    pub fn stored_length(&self) -> usize {
+        self.length() + self.payload_length as usize
+    }
+
+    /// Appends the header's bytes to `out`.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[FORMAT_VERSION, self.kind as u8, self.codec as u8, 0]);
+        out.extend_from_slice(&self.raw_length.to_le_bytes());
+        out.extend_from_slice(&self.payload_length.to_le_bytes());
+        out.extend_from_slice(&(self.blocks.len() as u32).to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.domain.0);
+        out.extend_from_slice(&self.payload_checksum.to_le_bytes());
+        let checksum_at = out.len();
+        out.extend_from_slice(&[0; 8]);
+        for block in &self.blocks {
+            out.extend_from_slice(&block.id.0);
+            out.extend_from_slice(&block.length.to_le_bytes());
+        }
+        let sum = checksum(&[&out[start..checksum_at], &out[checksum_at + 8..]]);
+        out[checksum_at..checksum_at + 8].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// Stored length of header and list, from the fixed part alone: how much to read before [`FrameHeader::parse`],
+    /// and of the whole frame.
+    ///
+    /// # Errors
+    /// `Corrupt` when this is no frame, or a length is over its cap.
+    pub fn peek_lengths(fixed: &[u8]) -> Result<(usize, usize)> {
+        let corrupt = |what: String| Error::corrupt(format!("frame header: {what}"));
+        if fixed.len() < HEADER_LENGTH {
+            return Err(corrupt(format!("{} bytes where {HEADER_LENGTH} are needed", fixed.len())));
+        }
+        if fixed[..4] != MAGIC {
+            return Err(corrupt(format!("no magic: {:02x?}", &fixed[..4])));
+        }
+        if fixed[4] != FORMAT_VERSION {
+            return Err(corrupt(format!("format version {}, known is {FORMAT_VERSION}", fixed[4])));
+        }
+        let (raw_length, payload_length, blocks) = (u32_at(fixed, 8), u32_at(fixed, 12), u32_at(fixed, 16));
+        if raw_length as usize > RAW_LENGTH_MAX || payload_length > raw_length || blocks as usize > BLOCKS_MAX {
+            return Err(corrupt(format!(
+                "lengths out of bounds: {raw_length} raw, {payload_length} stored, {blocks} blocks"
+            )));
+        }
+        let length = HEADER_LENGTH + blocks as usize * LISTED_LENGTH;
+        Ok((length, length + payload_length as usize))
+    }
+
+    /// Parses the header at the start of `stored`, which may go on with the payload.
+    ///
+    /// # Errors
+    /// `Corrupt` when the checksum is wrong, or a field is not what it may be.
+    pub fn parse(stored: &[u8]) -> Result<Self> {
+        let corrupt = |what: String| Error::corrupt(format!("frame header: {what}"));
+        let (length, _) = Self::peek_lengths(stored)?;
+        let header = stored.get(..length).ok_or_else(|| corrupt("its list is cut short".into()))?;
+        let sum = checksum(&[&header[..48], &header[HEADER_LENGTH..]]);
+        if sum != u64_at(header, 48) {
+            return Err(corrupt("checksum mismatch".into()));
+        }
+        let kind = Kind::from_u8(header[5]).ok_or_else(|| corrupt(format!("kind {}", header[5])))?;
+        let codec = match header[6] {
+            0 => Codec::Raw,
+            1 => Codec::Zstd,
+            other => return Err(corrupt(format!("codec {other}"))),
+        };
+        let (raw_length, payload_length) = (u32_at(header, 8), u32_at(header, 12));
+        if codec == Codec::Raw && raw_length != payload_length {
+            return Err(corrupt(format!("{raw_length} raw bytes in {payload_length} stored ones")));
+        }
+        let blocks: Vec<ListedBlock> = header[HEADER_LENGTH..].chunks_exact(LISTED_LENGTH).map(listed).collect();
+        let total: u64 = blocks.iter().map(|block| u64::from(block.length)).sum();
+        if total != u64::from(raw_length) || !blocks.iter().all(|block| may_have_length(kind, block.length)) {
+            return Err(corrupt(format!("its blocks' lengths are wrong: {total} in all, {raw_length} stated")));
+        }
+        let mut domain = Domain::SHARED;
+        domain.0.copy_from_slice(&header[24..40]);
+        Ok(Self { kind, codec, domain, raw_length, payload_length, payload_checksum: u64_at(header, 40), blocks })
+    }
+
+    /// Gives the payload that follows the header in `stored`, after checking its checksum.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is short or the checksum is wrong.
+    pub fn payload<'a>(&self, stored: &'a [u8]) -> Result<&'a [u8]> {
+        let payload = stored
+            .get(self.length()..self.stored_length())
+            .ok_or_else(|| Error::corrupt(format!("frame: payload cut short at {} bytes", stored.len())))?;
+        if checksum(&[payload]) != self.payload_checksum {
+            return Err(Error::corrupt("frame: payload checksum mismatch"));
+        }
+        Ok(payload)
+    }
+}
+
+fn listed(bytes: &[u8]) -> ListedBlock {
+    let mut id = BlockId([0; 32]);
+    id.0.copy_from_slice(&bytes[..32]);
+    ListedBlock { id, length: u32_at(bytes, 32) }
+}
+
+/// Whether a block of that kind may have that length.
+pub(super) fn may_have_length(kind: Kind, length: u32) -> bool {
+    let sectors = kind != Kind::Data || u64::from(length).is_multiple_of(SECTOR);
+    length > 0 && u64::from(length) <= BLOCK_LENGTH_MAX && sectors
+}
+
+fn checksum(parts: &[&[u8]]) -> u64 {
+    match parts {
+        [whole] => XxHash3_64::oneshot(whole),
+        parts => {
+            let mut hasher = XxHash3_64::new();
+            parts.iter().for_each(|part| hasher.write(part));
+            hasher.finish()
+        }
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}

@@ -1,0 +1,16 @@
+//! Frames: the unit of compression, storage, transfer and caching (DESIGN D2, `docs/formats/frame.md`).
+//!
+//! A frame holds consecutive new blocks, about 128 KiB before compression, behind a header that lists them. It is
+//! written once, sent as it lies, and verified whenever it crosses a trust boundary: its checksums tell damage, the
+//! hashes of its blocks tell lies.
+
+mod builder;
+mod decode;
+mod format;
+
+pub use builder::{Compressor, EncodedFrame, FrameBuilder};
+pub use decode::{FrameDecoder, Verify};
+pub use format::{BLOCKS_MAX, Codec, FrameHeader, HEADER_LENGTH, ListedBlock, RAW_LENGTH_MAX, STORED_LENGTH_MAX};
+
+/// Default bytes of blocks in a frame before compression: `docs/measurements.md` has the sweep behind it.
+pub const RAW_LENGTH_DEFAULT: usize = 128 << 10;
