@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# What every end-to-end suite starts with: `. "$(dirname "$0")/lib.sh"`. It owns the work folder, the counting of
+# checks, and the calling of the binary. A suite ends with `finish`, which prints "N passed, N failed".
+#
+#   PLATTER          the binary under test (default: target/release/platter)
+#   PLATTER_SCRATCH  where work folders go (default: $TMPDIR)
+#   PLATTER_SEED     seed of everything random (default: 1); printed, so that a failure can be repeated
+set -euo pipefail
+
+TESTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+ROOT=$(cd "$TESTS/.." && pwd)
+SUITE=$(basename "$0" .sh)
+export LC_ALL=C.UTF-8 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+PLATTER=${PLATTER:-${CARGO_TARGET_DIR:-$ROOT/target}/release/platter}
+SEED=${PLATTER_SEED:-1}
+[ -x "$PLATTER" ] || { echo "$SUITE: no binary at $PLATTER: run \`make build\`" >&2; exit 1; }
+
+# Exit codes of the command line, as `platter help` tells them.
+# shellcheck disable=SC2034  # the suites use them
+readonly EXIT_FAILED=1 EXIT_USAGE=2 EXIT_MISSING=3 EXIT_CORRUPT=4 EXIT_REFUSED=5
+
+# A mount namespace of its own: no mount outlives a suite.
+if [ "$(id -u)" = 0 ] && [ "${PLATTER_TEST_NAMESPACE:-}" != "$SUITE" ]; then
+	exec env PLATTER_TEST_NAMESPACE="$SUITE" unshare --mount --propagation private -- "$BASH" "$0" "$@"
+fi
+
+WORK=$(mktemp -d "${PLATTER_SCRATCH:-${TMPDIR:-/tmp}}/platter-$SUITE.XXXXXX")
+STORE=$WORK/store
+MNT=$WORK/mnt
+LOG=$WORK/log
+mkdir "$MNT"
+PASSED=0
+FAILED=0
+LOOPS=()
+
+cleanup() {
+	local rc=$? device
+	set +e
+	! type -t suite_cleanup >/dev/null || suite_cleanup
+	while mountpoint -q "$MNT"; do umount "$MNT" || sleep 0.2; done
+	for device in "${LOOPS[@]}"; do detach_loop "$device"; done
+	rm -rf --one-file-system "$WORK"
+	exit $rc
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+ok() {
+	PASSED=$((PASSED + 1))
+	echo "ok $SUITE: $*"
+}
+
+# not_ok NAME: and shows the end of the log
+not_ok() {
+	FAILED=$((FAILED + 1))
+	echo "not ok $SUITE: $*"
+	[ ! -s "$LOG" ] || tail -n 12 "$LOG" | sed 's/^/    /'
+}
+
+skip() { echo "SKIP $SUITE: $*"; }
+
+# check NAME COMMAND...: the command must succeed
+check() {
+	local name=$1
+	shift
+	if "$@" >"$LOG" 2>&1; then ok "$name"; else not_ok "$name"; fi
+}
+
+# check_exit CODE NAME COMMAND...: it must end with that code, and say something where it fails
+check_exit() {
+	local wanted=$1 name=$2 code=0
+	shift 2
+	"$@" >"$LOG" 2>&1 || code=$?
+	if [ "$code" != "$wanted" ]; then
+		echo "exit code $code, wanted $wanted: $*" >>"$LOG"
+		not_ok "$name"
+	elif [ "$wanted" != 0 ] && [ ! -s "$LOG" ]; then
+		not_ok "$name (exit code $code, but no word why)"
+	else
+		ok "$name"
+	fi
+}
+
+# said WORD...: the last command checked must have said one of these (extended regular expression)
+said() { grep -qiE -- "$1" "$LOG"; }
+
+check_said() {
+	if said "$2"; then ok "$1"; else not_ok "$1 (nothing like /$2/ in what it said)"; fi
+}
+
+finish() {
+	echo "$SUITE: $PASSED passed, $FAILED failed"
+	[ "$FAILED" = 0 ]
+}
+
+need_root() {
+	[ "$(id -u)" = 0 ] && return 0
+	skip "$1 needs root"
+	return 1
+}
+
+platter() { "$PLATTER" --store "$STORE" --quiet "$@"; }
+platter_json() { "$PLATTER" --store "$STORE" --quiet --json "$@"; }
+
+# attach FILE [LOSETUP-OPTION...]: a loop device, its name in $DEVICE; detached at the end
+attach() {
+	local file=$1
+	shift
+	DEVICE=$(losetup --find --show "$@" "$file")
+	LOOPS+=("$DEVICE")
+}
+
+# Numbers of loop devices are given out anew: only what still holds a file of ours is detached.
+detach_loop() {
+	case $(losetup -n -O BACK-FILE "$1" 2>/dev/null) in
+	"$WORK"/*) losetup -d "$1" || true ;;
+	esac
+}
+
+# random BYTES KEY: incompressible bytes, the same at every run
+random() {
+	local key
+	key=$(printf %s "$2" | md5sum | cut -c1-32)
+	head -c "$1" /dev/zero | openssl enc -aes-128-ctr -K "$key" -iv "$key" -nosalt
+}
+
+# number KEY LIMIT: a number below LIMIT from the seed and a key
+number() { echo $((0x$(printf '%s %s' "$SEED" "$1" | md5sum | cut -c1-12) % $2)); }
+
+# file_tree DIR MIB KEY: about so many MiB of files: text, random, many small ones
+file_tree() {
+	local dir=$1 mib=$2 key=$3 n
+	mkdir -p "$dir/many"
+	for n in $(seq 100); do printf '%s %d\n%s\n' "$key" "$n" "$(seq "$n")" >"$dir/many/$n.txt"; done
+	for n in $(seq $((mib / 2))); do random 1048576 "$key $n" >"$dir/random-$n.bin"; done
+	seq $((mib * 65000)) >"$dir/numbers.txt"
+}
+
+# ext4_image FILE MIB TREE: a bare ext4 file system that holds a tree; needs no root
+ext4_image() {
+	rm -f "$1"
+	truncate -s "${2}M" "$1"
+	mke2fs -q -t ext4 -d "$3" "$1"
+}
