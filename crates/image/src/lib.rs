@@ -14,6 +14,9 @@ mod device;
 mod error;
 mod extent;
 pub mod frame;
+pub mod page;
+pub mod plan;
+pub mod recipe;
 mod source;
 
 pub use block_id::{BlockId, Domain, Kind, Score};

@@ -5,8 +5,10 @@
 //! 32 KiB that starts where its filesystem starts, with what is not allocated, or is a file's, taken as zeros
 //! (aligned fixed-size chunking: Lin et al. 2015, section 3.2).
 
+mod cutter;
 mod region;
 
+pub use cutter::{BATCH_LENGTH, BATCH_SPAN_MAX, Batch, Cut, Cutter};
 pub use region::{FileRun, Region};
 
 /// File contents are cut at multiples of this of the file's offset, in bytes.

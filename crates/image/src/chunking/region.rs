@@ -32,7 +32,8 @@ impl Region {
     pub fn check(&self) -> Result<()> {
         let name = format!("region at {}", self.extent.offset);
         let aligned = |extent: &Extent| extent.offset % SECTOR == 0 && extent.length % SECTOR == 0;
-        let inside = |extent: &Extent| extent.offset >= self.extent.offset && extent.end() <= self.extent.end();
+        let inside =
+            |extent: &Extent| extent.offset >= self.extent.offset && extent.end() <= self.extent.end();
         let sets = self.allocated.iter().chain(&self.zeroed);
         if !aligned(&self.extent) || !sets.clone().all(|extent| aligned(extent) && inside(extent)) {
             return Err(Error::bug(format!("{name}: an extent is not aligned, or lies outside")));

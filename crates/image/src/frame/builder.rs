@@ -120,7 +120,9 @@ impl Compressor {
         self.checked.clear();
         self.checker.decompress(&mut self.checked, &self.compressed).map_err(zstd_failed)?;
         if self.checked != raw {
-            return Err(Error::bug("zstd made of a frame what does not decompress to it: check this machine's memory"));
+            return Err(Error::bug(
+                "zstd made of a frame what does not decompress to it: check this machine's memory",
+            ));
         }
         Ok(Some(&self.compressed))
     }

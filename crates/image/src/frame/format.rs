@@ -61,7 +61,13 @@ pub struct FrameHeader {
 
 impl FrameHeader {
     /// The header of a frame with that payload.
-    pub(super) fn new(kind: Kind, codec: Codec, domain: Domain, blocks: Vec<ListedBlock>, payload: &[u8]) -> Self {
+    pub(super) fn new(
+        kind: Kind,
+        codec: Codec,
+        domain: Domain,
+        blocks: Vec<ListedBlock>,
+        payload: &[u8],
+    ) -> Self {
         Self {
             kind,
             codec,
@@ -121,7 +127,8 @@ impl FrameHeader {
             return Err(corrupt(format!("format version {}, known is {FORMAT_VERSION}", fixed[4])));
         }
         let (raw_length, payload_length, blocks) = (u32_at(fixed, 8), u32_at(fixed, 12), u32_at(fixed, 16));
-        if raw_length as usize > RAW_LENGTH_MAX || payload_length > raw_length || blocks as usize > BLOCKS_MAX {
+        if raw_length as usize > RAW_LENGTH_MAX || payload_length > raw_length || blocks as usize > BLOCKS_MAX
+        {
             return Err(corrupt(format!(
                 "lengths out of bounds: {raw_length} raw, {payload_length} stored, {blocks} blocks"
             )));
@@ -152,14 +159,25 @@ impl FrameHeader {
         if codec == Codec::Raw && raw_length != payload_length {
             return Err(corrupt(format!("{raw_length} raw bytes in {payload_length} stored ones")));
         }
-        let blocks: Vec<ListedBlock> = header[HEADER_LENGTH..].chunks_exact(LISTED_LENGTH).map(listed).collect();
+        let blocks: Vec<ListedBlock> =
+            header[HEADER_LENGTH..].chunks_exact(LISTED_LENGTH).map(listed).collect();
         let total: u64 = blocks.iter().map(|block| u64::from(block.length)).sum();
         if total != u64::from(raw_length) || !blocks.iter().all(|block| may_have_length(kind, block.length)) {
-            return Err(corrupt(format!("its blocks' lengths are wrong: {total} in all, {raw_length} stated")));
+            return Err(corrupt(format!(
+                "its blocks' lengths are wrong: {total} in all, {raw_length} stated"
+            )));
         }
         let mut domain = Domain::SHARED;
         domain.0.copy_from_slice(&header[24..40]);
-        Ok(Self { kind, codec, domain, raw_length, payload_length, payload_checksum: u64_at(header, 40), blocks })
+        Ok(Self {
+            kind,
+            codec,
+            domain,
+            raw_length,
+            payload_length,
+            payload_checksum: u64_at(header, 40),
+            blocks,
+        })
     }
 
     /// Gives the payload that follows the header in `stored`, after checking its checksum.

@@ -10,7 +10,9 @@ mod format;
 
 pub use builder::{Compressor, EncodedFrame, FrameBuilder};
 pub use decode::{FrameDecoder, Verify};
-pub use format::{BLOCKS_MAX, Codec, FrameHeader, HEADER_LENGTH, ListedBlock, RAW_LENGTH_MAX, STORED_LENGTH_MAX};
+pub use format::{
+    BLOCKS_MAX, Codec, FrameHeader, HEADER_LENGTH, ListedBlock, RAW_LENGTH_MAX, STORED_LENGTH_MAX,
+};
 
 /// Default bytes of blocks in a frame before compression: `docs/measurements.md` has the sweep behind it.
 pub const RAW_LENGTH_DEFAULT: usize = 128 << 10;

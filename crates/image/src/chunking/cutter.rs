@@ -1,0 +1,172 @@
+//! Cuts regions into blocks, a batch at a time, before any data is read.
+//!
+//! A batch ends on the grid, so that no grid block lies in two batches. A file block may lead past its batch's end;
+//! the next batch then starts after it. Memory follows the batch, not the disk.
+
+use super::{FILE_ALIGNMENT, FileRun, GRID, Region};
+use crate::{Extent, Extents};
+
+/// Allocated bytes in a batch, about.
+pub const BATCH_LENGTH: u64 = 2 << 20;
+/// Most bytes of the device between the first and the last byte of one batch, so that it can be read into one buffer.
+pub const BATCH_SPAN_MAX: u64 = 4 << 20;
+
+/// One block to be: what of the device it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Byte `i` of the block is byte `extent.offset + i` of the device, or zero where that is not this block's.
+    pub extent: Extent,
+    /// Which of the batch's `pieces` are this block's: from, until.
+    pub pieces: (u32, u32),
+}
+
+/// The blocks of one run of the device.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// The blocks, in ascending order of their first piece.
+    pub cuts: Vec<Cut>,
+    /// The parts of the device that the blocks hold.
+    pub pieces: Vec<Extent>,
+    /// What is stored as zeros without being read.
+    pub zeroed: Vec<Extent>,
+}
+
+impl Batch {
+    /// The smallest extent around all its pieces.
+    pub fn span(&self) -> Extent {
+        let start = self.pieces.iter().map(|piece| piece.offset).min().unwrap_or(0);
+        let end = self.pieces.iter().map(Extent::end).max().unwrap_or(0);
+        Extent::between(start, end)
+    }
+
+    /// The parts of the device that a cut holds, ascending.
+    pub fn pieces_of(&self, cut: &Cut) -> &[Extent] {
+        &self.pieces[cut.pieces.0 as usize..cut.pieces.1 as usize]
+    }
+}
+
+/// The batches of one region, in disk order.
+#[derive(Debug)]
+pub struct Cutter<'a> {
+    region: &'a Region,
+    /// Everything below this has been cut.
+    position: u64,
+    /// The first allocated extent that ends above `position`.
+    allocated: usize,
+    /// The first file run that ends above what was cut of files.
+    run: usize,
+    /// What is cut of that run, in bytes.
+    run_done: u64,
+    /// The first zeroed extent that ends above `position`.
+    zeroed: usize,
+}
+
+impl<'a> Cutter<'a> {
+    /// Cuts that region.
+    pub fn new(region: &'a Region) -> Self {
+        Self { region, position: region.extent.offset, allocated: 0, run: 0, run_done: 0, zeroed: 0 }
+    }
+
+    /// Where the next batch starts and ends: grid cells with about [`BATCH_LENGTH`] allocated bytes.
+    fn next_window(&mut self) -> Option<Extent> {
+        let origin = self.region.extent.offset;
+        let extents = self.region.allocated.as_slice();
+        while extents.get(self.allocated).is_some_and(|extent| extent.end() <= self.position) {
+            self.allocated += 1;
+        }
+        let first = extents.get(self.allocated)?.offset.max(self.position);
+        let start = origin + (first - origin) / GRID * GRID;
+        let limit = start + BATCH_SPAN_MAX;
+        let (mut end, mut bytes) = (start, 0);
+        for extent in &extents[self.allocated..] {
+            let from = extent.offset.max(start);
+            if from >= limit || bytes >= BATCH_LENGTH {
+                break;
+            }
+            end = extent.end().min(from + (BATCH_LENGTH - bytes)).min(limit);
+            bytes += end - from;
+        }
+        let end = origin + (end - origin).div_ceil(GRID) * GRID;
+        Some(Extent::between(start.max(self.position), end.min(self.region.extent.end())))
+    }
+
+    /// Cuts the files' contents that start inside `window`.
+    fn cut_files(&mut self, window: Extent, batch: &mut Batch) {
+        while let Some(run) = self.region.files.get(self.run) {
+            let extent = run.extent();
+            let start = extent.offset + self.run_done;
+            if start >= window.end() {
+                break;
+            }
+            let phase = (run.phase() + self.run_done) % FILE_ALIGNMENT;
+            let length = (FILE_ALIGNMENT - phase).min(extent.length - self.run_done);
+            let piece = Extent::new(start, length);
+            let at = batch.pieces.len() as u32;
+            batch.pieces.push(piece);
+            batch.cuts.push(Cut { extent: piece, pieces: (at, at + 1) });
+            self.run_done += length;
+            if self.run_done == extent.length {
+                (self.run, self.run_done) = (self.run + 1, 0);
+            }
+        }
+    }
+
+    /// Cuts what is left of `window` along the grid.
+    fn cut_grid(&self, window: Extent, files: &Extents, zeroed: &Extents, batch: &mut Batch) {
+        let origin = self.region.extent.offset;
+        let allocated: Extents = self.region.allocated.as_slice()[self.allocated..]
+            .iter()
+            .map_while(|extent| extent.intersect(&window))
+            .collect();
+        let rest = allocated.subtract(files).subtract(zeroed);
+        for extent in &rest {
+            let mut start = extent.offset;
+            while start < extent.end() {
+                let cell = origin + (start - origin) / GRID * GRID;
+                let piece = Extent::between(start, extent.end().min(cell + GRID));
+                let at = batch.pieces.len() as u32;
+                batch.pieces.push(piece);
+                match batch.cuts.last_mut() {
+                    Some(cut)
+                        if cut.extent.offset == cell && cut.pieces.1 == at && cut.extent.length == GRID =>
+                    {
+                        cut.pieces.1 = at + 1;
+                    }
+                    _ => batch.cuts.push(Cut { extent: Extent::new(cell, GRID), pieces: (at, at + 1) }),
+                }
+                start = piece.end();
+            }
+        }
+    }
+}
+
+impl Iterator for Cutter<'_> {
+    type Item = Batch;
+
+    fn next(&mut self) -> Option<Batch> {
+        let window = self.next_window()?;
+        let mut batch = Batch::default();
+        // What is cut of files reaches into this window at its start, and may lead past its end.
+        let runs = &self.region.files[self.run..];
+        let overlapping = runs.iter().map(FileRun::extent).take_while(|extent| extent.offset < window.end());
+        let before = self.run.checked_sub(1).map(|last| self.region.files[last].extent());
+        let files: Extents =
+            before.into_iter().chain(overlapping).filter_map(|extent| extent.intersect(&window)).collect();
+        self.cut_files(window, &mut batch);
+        let all_zeroed = self.region.zeroed.as_slice();
+        while all_zeroed.get(self.zeroed).is_some_and(|extent| extent.end() <= window.offset) {
+            self.zeroed += 1;
+        }
+        let zeroed: Extents = all_zeroed[self.zeroed..]
+            .iter()
+            .take_while(|extent| extent.offset < window.end())
+            .filter_map(|extent| extent.intersect(&window))
+            .collect();
+        let zeroed = zeroed.subtract(&files);
+        self.cut_grid(window, &files, &zeroed, &mut batch);
+        batch.zeroed = zeroed.iter().copied().collect();
+        batch.cuts.sort_by_key(|cut| batch.pieces[cut.pieces.0 as usize].offset);
+        self.position = window.end();
+        Some(batch)
+    }
+}

@@ -1,0 +1,113 @@
+//! Plans: which frames a job needs and where their blocks go. Derived from a recipe and an index, never
+//! authoritative, never stored.
+
+use std::collections::BTreeSet;
+
+use crate::page::{Entry, State};
+use crate::recipe::{PageSource, Recipe};
+use crate::{BlockId, Error, Extent, FrameAddress, FrameSource, Result};
+
+/// Where a frame with the block or page of that name lies.
+///
+/// # Errors
+/// `Missing` when it is nowhere: the version that names it is damaged.
+pub fn locate(source: &(impl FrameSource + ?Sized), id: &BlockId) -> Result<crate::BlockPlace> {
+    source.locate(id)?.ok_or_else(|| Error::missing(format!("block {id} is in no pack; run `platter check`")))
+}
+
+/// The frames that hold a recipe's pages, in the order in which they are read fastest.
+///
+/// # Errors
+/// `Missing` or `Corrupt`, naming the page.
+pub fn page_frames<P: PageSource>(
+    recipe: &Recipe<P>,
+    source: &(impl FrameSource + ?Sized),
+) -> Result<Vec<FrameAddress>> {
+    let mut frames = BTreeSet::new();
+    recipe.visit_pages(&mut |id| {
+        frames.insert(locate(source, id)?.frame);
+        Ok(())
+    })?;
+    Ok(frames.into_iter().collect())
+}
+
+/// The frames that hold the blocks of `range` of a disk, in the order in which they are read fastest.
+///
+/// # Errors
+/// `Missing` or `Corrupt`, naming the page or block.
+pub fn data_frames<P: PageSource>(
+    recipe: &Recipe<P>,
+    range: Extent,
+    source: &(impl FrameSource + ?Sized),
+) -> Result<Vec<FrameAddress>> {
+    let mut frames = BTreeSet::new();
+    for entry in recipe.entries(range) {
+        if let State::Data { block, .. } = entry?.state {
+            frames.insert(locate(source, &block)?.frame);
+        }
+    }
+    Ok(frames.into_iter().collect())
+}
+
+/// For each block of a disk, all places where its bytes go: what a receiver derives from a verified recipe. It writes
+/// nowhere else.
+#[derive(Debug, Default)]
+pub struct Places {
+    /// Sorted by block, then by place.
+    entries: Vec<(BlockId, u32, Extent)>,
+    zero: Vec<Extent>,
+}
+
+impl Places {
+    /// The places inside `range`.
+    ///
+    /// # Errors
+    /// `Missing` or `Corrupt`, naming the page.
+    pub fn of<P: PageSource>(recipe: &Recipe<P>, range: Extent) -> Result<Self> {
+        let mut places = Self::default();
+        for entry in recipe.entries(range) {
+            let Entry { extent, state } = entry?;
+            match state {
+                State::Data { block, offset } => places.entries.push((block, offset, extent)),
+                State::Zero => places.zero.push(extent),
+                State::Free => {}
+            }
+        }
+        places.entries.sort_unstable();
+        Ok(places)
+    }
+
+    /// Where bytes of that block go: offset in the block, extent on the disk.
+    pub fn of_block(&self, id: &BlockId) -> impl Iterator<Item = (u32, Extent)> + '_ {
+        let range = self.range_of(id);
+        self.entries[range].iter().map(|(_, offset, extent)| (*offset, *extent))
+    }
+
+    /// The position of the block's first place among all of them, and the one past its last.
+    pub fn range_of(&self, id: &BlockId) -> std::ops::Range<usize> {
+        let start = self.entries.partition_point(|entry| entry.0 < *id);
+        let length = self.entries[start..].iter().take_while(|entry| entry.0 == *id).count();
+        start..start + length
+    }
+
+    /// How many places blocks have.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no block has a place.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// What must read as zeros.
+    pub fn zero(&self) -> &[Extent] {
+        &self.zero
+    }
+
+    /// What stands at that position: for saying what was not written.
+    pub fn block_at(&self, position: usize) -> (BlockId, Extent) {
+        let (id, _, extent) = self.entries[position];
+        (id, extent)
+    }
+}

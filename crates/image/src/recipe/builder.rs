@@ -1,0 +1,174 @@
+//! Builds a recipe from entries in disk order, with memory that does not grow with the disk.
+
+use super::{CutPolicy, Root};
+use crate::page::{
+    Child, Entry, FANOUT_LOG2, LEAF_SPAN_LOG2, LEVEL_MAX, PAGE_LENGTH_MAX, State, encode_branch, encode_leaf,
+    span_log2_max,
+};
+use crate::{BlockId, Domain, Error, Extent, Kind, Result, Score};
+
+/// Takes the pages of a recipe as they are made: children always before their parents.
+pub trait PageSink {
+    /// Takes one page.
+    ///
+    /// # Errors
+    /// What storing it says; building then ends.
+    fn page(&mut self, id: BlockId, bytes: &[u8]) -> Result<()>;
+}
+
+impl<F: FnMut(BlockId, &[u8]) -> Result<()>> PageSink for F {
+    fn page(&mut self, id: BlockId, bytes: &[u8]) -> Result<()> {
+        self(id, bytes)
+    }
+}
+
+/// A recipe in the making.
+pub struct RecipeBuilder<S> {
+    sink: S,
+    root: Root,
+    /// Entries of the leaf range in work, and that range's start.
+    entries: Vec<Entry>,
+    leaf_start: u64,
+    /// For each level above the leaves, the pages that wait for their parent.
+    waiting: Vec<Vec<Child>>,
+}
+
+impl<S: PageSink> RecipeBuilder<S> {
+    /// A builder for a disk of that length and sector size.
+    pub fn new(disk_length: u64, sector_size: u32, cut_policy: CutPolicy, domain: Domain, sink: S) -> Self {
+        let root = Root { disk_length, sector_size, cut_policy, domain, top: None };
+        Self {
+            sink,
+            root,
+            entries: Vec::new(),
+            leaf_start: 0,
+            waiting: vec![Vec::new(); usize::from(LEVEL_MAX) + 1],
+        }
+    }
+
+    /// Adds what stands in the next range. Ranges ascend; what lies between them is free.
+    ///
+    /// # Errors
+    /// `Bug` when the entry overlaps the one before or leads past the disk's end; what the sink says.
+    pub fn push(&mut self, entry: Entry) -> Result<()> {
+        let position = self.entries.last().map_or(self.leaf_start, |last| last.extent.end());
+        if entry.extent.offset < position || entry.extent.end() > self.root.disk_length {
+            return Err(Error::bug(format!("recipe entry {:?} after {position}", entry.extent)));
+        }
+        if entry.state == State::Free {
+            return Ok(());
+        }
+        let mut rest = Some(entry);
+        while let Some(entry) = rest {
+            let leaf = leaf_of(entry.extent.offset);
+            if leaf.offset != self.leaf_start {
+                self.close_leaf()?;
+                self.leaf_start = leaf.offset;
+            }
+            if let Some(part) = entry.clip(leaf) {
+                match self.entries.last_mut() {
+                    Some(last) if last.join(&part).is_some() => last.extent.length += part.extent.length,
+                    _ => self.entries.push(part),
+                }
+            }
+            rest = entry.clip(Extent::between(leaf.end(), u64::MAX));
+        }
+        Ok(())
+    }
+
+    /// Closes the recipe and gives the disk's score, and the sink back.
+    ///
+    /// # Errors
+    /// What the sink says.
+    pub fn finish(mut self) -> Result<(Score, S)> {
+        self.close_leaf()?;
+        for level in 1..=LEVEL_MAX {
+            let above_empty = self.waiting[usize::from(level) + 1..].iter().all(Vec::is_empty);
+            if let ([only], true) = (&self.waiting[usize::from(level)][..], above_empty) {
+                self.root.top = Some((level - 1, *only));
+                break;
+            }
+            self.close_branch(level)?;
+        }
+        let bytes = self.root.encode();
+        let score = self.root.score();
+        self.sink.page(score.0, &bytes)?;
+        Ok((score, self.sink))
+    }
+
+    fn close_leaf(&mut self) -> Result<()> {
+        let entries = std::mem::take(&mut self.entries);
+        let result = self.add_leaves(leaf_of(self.leaf_start), &entries);
+        self.entries = entries;
+        self.entries.clear();
+        result
+    }
+
+    /// Encodes the leaf for `range`, or its halves when it would be too long.
+    fn add_leaves(&mut self, range: Extent, entries: &[Entry]) -> Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let bytes = encode_leaf(range, entries);
+        if bytes.len() <= PAGE_LENGTH_MAX {
+            return self.add_page(0, range, &bytes);
+        }
+        for half in halves(range) {
+            let part: Vec<Entry> = entries.iter().filter_map(|entry| entry.clip(half)).collect();
+            self.add_leaves(half, &part)?;
+        }
+        Ok(())
+    }
+
+    /// Encodes the branch of `level` for `range`, or its halves when it would be too long.
+    fn add_branches(&mut self, level: u8, range: Extent, children: &[Child]) -> Result<()> {
+        if children.is_empty() {
+            return Ok(());
+        }
+        let bytes = encode_branch(level, range, children);
+        if bytes.len() <= PAGE_LENGTH_MAX {
+            return self.add_page(level, range, &bytes);
+        }
+        let [low, high] = halves(range);
+        let (below, above) = children.split_at(children.partition_point(|child| child.start < high.offset));
+        self.add_branches(level, low, below)?;
+        self.add_branches(level, high, above)
+    }
+
+    fn add_page(&mut self, level: u8, range: Extent, bytes: &[u8]) -> Result<()> {
+        let id = BlockId::of(Kind::Page, bytes);
+        self.sink.page(id, bytes)?;
+        let child = Child { start: range.offset, span_log2: range.length.trailing_zeros() as u8, id };
+        let parent = level + 1;
+        let waits = self.waiting[usize::from(parent)].first();
+        if waits.is_some_and(|first| branch_of(parent, first.start) != branch_of(parent, child.start)) {
+            self.close_branch(parent)?;
+        }
+        self.waiting[usize::from(parent)].push(child);
+        Ok(())
+    }
+
+    fn close_branch(&mut self, level: u8) -> Result<()> {
+        let children = std::mem::take(&mut self.waiting[usize::from(level)]);
+        match children.first() {
+            Some(first) => self.add_branches(level, branch_of(level, first.start), &children),
+            None => Ok(()),
+        }
+    }
+}
+
+fn leaf_of(offset: u64) -> Extent {
+    branch_of(0, offset)
+}
+
+/// The widest range that a page of that level around `offset` may cover.
+fn branch_of(level: u8, offset: u64) -> Extent {
+    debug_assert!(LEAF_SPAN_LOG2 + FANOUT_LOG2 * (LEVEL_MAX - 1) < 64);
+    let span = 1_u64 << span_log2_max(level);
+    Extent::new(offset / span * span, span)
+}
+
+fn halves(range: Extent) -> [Extent; 2] {
+    let half = range.length / 2;
+    [Extent::new(range.offset, half), Extent::new(range.offset + half, half)]
+}

@@ -1,0 +1,12 @@
+//! Recipes: the Merkle tree of pages that says what stands where on one disk (DESIGN D3, `docs/formats/recipe.md`).
+//!
+//! The root's hash is the disk's score: cloning a disk copies 32 bytes, publishing rewrites the pages that changed
+//! and the path above them, and equal scores mean equal disks.
+
+mod builder;
+mod reader;
+mod root;
+
+pub use builder::{PageSink, RecipeBuilder};
+pub use reader::{Entries, PageSource, Recipe};
+pub use root::{CutPolicy, Root};

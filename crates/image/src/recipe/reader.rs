@@ -1,0 +1,136 @@
+//! Reads a recipe top-down from its score, a page at a time.
+
+use super::Root;
+use crate::page::{Child, Contents, Entry, State, decode};
+use crate::{BlockId, Error, Extent, Result, Score};
+
+/// Where pages come from. What it gives has been verified against the name.
+pub trait PageSource {
+    /// The page of that name.
+    ///
+    /// # Errors
+    /// `Missing` or `Corrupt`, naming the page.
+    fn page(&self, id: &BlockId) -> Result<Vec<u8>>;
+}
+
+impl<P: PageSource + ?Sized> PageSource for &P {
+    fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
+        (**self).page(id)
+    }
+}
+
+/// An opened recipe.
+#[derive(Clone, Debug)]
+pub struct Recipe<P> {
+    root: Root,
+    score: Score,
+    pages: P,
+}
+
+impl<P: PageSource> Recipe<P> {
+    /// Opens the recipe of that score.
+    ///
+    /// # Errors
+    /// `Missing` or `Corrupt`.
+    pub fn open(score: Score, pages: P) -> Result<Self> {
+        let root = Root::decode(score, &pages.page(&score.0)?)?;
+        Ok(Self { root, score, pages })
+    }
+
+    /// What holds for the whole disk.
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// Its score.
+    pub fn score(&self) -> Score {
+        self.score
+    }
+
+    /// What stands inside `range`, ascending: entries of states data and zero, clipped to it. The gaps are free.
+    pub fn entries(&self, range: Extent) -> Entries<'_, P> {
+        let mut entries = Entries { recipe: self, range, stack: Vec::new() };
+        entries.stack.extend(self.root.top.map(|(level, child)| Work::Page(level, child)));
+        entries
+    }
+
+    /// Calls `visit` with the id of every page, the root's first and parents before children.
+    ///
+    /// # Errors
+    /// What reading the pages or `visit` says.
+    pub fn visit_pages(&self, visit: &mut dyn FnMut(&BlockId) -> Result<()>) -> Result<()> {
+        visit(&self.score.0)?;
+        let mut stack: Vec<(u8, Child)> = self.root.top.into_iter().collect();
+        while let Some((level, child)) = stack.pop() {
+            visit(&child.id)?;
+            // A leaf names no pages, but is read all the same: whoever visits pages wants them all to be there.
+            if let Contents::Branch(children) = self.read(level, &child)? {
+                stack.extend(children.into_iter().rev().map(|child| (level - 1, child)));
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, level: u8, child: &Child) -> Result<Contents> {
+        let (found, contents) = decode(child, &self.pages.page(&child.id)?)?;
+        if found != level {
+            return Err(Error::corrupt(format!("recipe page {} is of level {found}, not {level}", child.id)));
+        }
+        Ok(contents)
+    }
+}
+
+enum Work {
+    Page(u8, Child),
+    Entry(Entry),
+}
+
+/// The entries of a range of a disk, in order. After an error it ends.
+pub struct Entries<'a, P> {
+    recipe: &'a Recipe<P>,
+    range: Extent,
+    /// What comes next, the next last: a path down the tree and the rest of one leaf.
+    stack: Vec<Work>,
+}
+
+impl<P: PageSource> Entries<'_, P> {
+    fn open(&mut self, level: u8, child: &Child) -> Result<()> {
+        match self.recipe.read(level, child)? {
+            Contents::Branch(children) => {
+                let wanted =
+                    children.into_iter().rev().filter(|child| child.range().intersect(&self.range).is_some());
+                self.stack.extend(wanted.map(|child| Work::Page(level - 1, child)));
+            }
+            Contents::Leaf(entries) => {
+                let inside = entries.iter().rev().filter_map(|entry| entry.clip(self.range));
+                self.stack.extend(inside.filter(|entry| entry.state != State::Free).map(Work::Entry));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<P: PageSource> Iterator for Entries<'_, P> {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.stack.pop()? {
+                Work::Entry(entry) if entry.extent.end() > self.recipe.root.disk_length => {
+                    self.stack.clear();
+                    return Some(Err(Error::corrupt(format!(
+                        "recipe {}: an entry leads past the end of the disk",
+                        self.recipe.score
+                    ))));
+                }
+                Work::Entry(entry) => return Some(Ok(entry)),
+                Work::Page(level, child) => {
+                    if let Err(error) = self.open(level, &child) {
+                        self.stack.clear();
+                        return Some(Err(error));
+                    }
+                }
+            }
+        }
+    }
+}

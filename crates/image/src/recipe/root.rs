@@ -1,0 +1,90 @@
+//! The root of a recipe: what holds for the whole disk, and the page at the top. Written and parsed here only.
+
+use crate::page::{Child, LEVEL_MAX, span_log2_max};
+use crate::{BlockId, Domain, Error, Kind, Result, SECTOR, Score};
+
+const MAGIC: [u8; 4] = *b"PLrt";
+const FORMAT_VERSION: u8 = 1;
+const LENGTH: usize = 84;
+
+/// How the disk was cut into blocks: disks that were cut the same way share blocks, others hardly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CutPolicy(pub u16);
+
+impl CutPolicy {
+    /// Files at 64 KiB of their own offsets, the rest on a grid of 32 KiB (DESIGN D1).
+    pub const FILE_ALIGNED_64K_GRID_32K: Self = Self(1);
+}
+
+/// The root of a recipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// Length of the disk in bytes: a multiple of 512.
+    pub disk_length: u64,
+    /// Logical sector size of the disk in bytes: 512 or 4096.
+    pub sector_size: u32,
+    /// How it was cut.
+    pub cut_policy: CutPolicy,
+    /// Identity domain of all ids below.
+    pub domain: Domain,
+    /// The page at the top, with its level; `None` for a disk all of which is free.
+    pub top: Option<(u8, Child)>,
+}
+
+impl Root {
+    /// Its bytes. They are a block of kind page, and their id is the score.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(LENGTH);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[FORMAT_VERSION, u8::from(self.top.is_some())]);
+        out.extend_from_slice(&self.cut_policy.0.to_le_bytes());
+        out.extend_from_slice(&self.disk_length.to_le_bytes());
+        out.extend_from_slice(&self.sector_size.to_le_bytes());
+        out.extend_from_slice(&self.domain.0);
+        let none = (0, Child { start: 0, span_log2: 0, id: BlockId([0; 32]) });
+        let (level, child) = self.top.unwrap_or(none);
+        out.extend_from_slice(&[level, child.span_log2]);
+        out.extend_from_slice(&[0; 6]);
+        out.extend_from_slice(&child.start.to_le_bytes());
+        out.extend_from_slice(&child.id.0);
+        out
+    }
+
+    /// The score of this root.
+    pub fn score(&self) -> Score {
+        Score(BlockId::of(Kind::Page, &self.encode()))
+    }
+
+    /// Parses the bytes that have that score.
+    ///
+    /// # Errors
+    /// `Corrupt` when they are no root, or say what cannot be.
+    pub fn decode(score: Score, bytes: &[u8]) -> Result<Self> {
+        let corrupt = |what: &str| Error::corrupt(format!("recipe root {score}: {what}"));
+        let bytes: &[u8; LENGTH] = bytes.try_into().map_err(|_| corrupt("length"))?;
+        if bytes[..4] != MAGIC || bytes[4] != FORMAT_VERSION {
+            return Err(corrupt("magic or format version"));
+        }
+        let u64_at = |at: usize| (0..8).fold(0, |value, i| value | u64::from(bytes[at + i]) << (8 * i));
+        let mut domain = Domain::SHARED;
+        domain.0.copy_from_slice(&bytes[20..36]);
+        let mut id = BlockId([0; 32]);
+        id.0.copy_from_slice(&bytes[52..84]);
+        let (level, child) = (bytes[36], Child { start: u64_at(44), span_log2: bytes[37], id });
+        let root = Self {
+            disk_length: u64_at(8),
+            sector_size: u32::from_le_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]),
+            cut_policy: CutPolicy(u16::from_le_bytes([bytes[6], bytes[7]])),
+            domain,
+            top: (bytes[5] != 0).then_some((level, child)),
+        };
+        let possible = level <= LEVEL_MAX && child.span_log2 <= span_log2_max(level);
+        if !possible || !root.disk_length.is_multiple_of(SECTOR) || ![512, 4096].contains(&root.sector_size) {
+            return Err(corrupt("level, length or sector size that cannot be"));
+        }
+        if root.encode() != bytes {
+            return Err(corrupt("not canonical"));
+        }
+        Ok(root)
+    }
+}
