@@ -114,10 +114,10 @@ pub fn encode_leaf(range: Extent, entries: &[Entry]) -> Vec<u8> {
     let (mut position, mut count, mut current_block) = (range.offset, 0_u32, None);
     for entry in entries.iter().filter(|entry| entry.state != State::Free) {
         if entry.extent.offset > position {
-            put_varint(&mut out, (entry.extent.offset - position) / SECTOR << 2);
+            put_varint(&mut out, ((entry.extent.offset - position) / SECTOR) << 2);
             count += 1;
         }
-        let sectors = entry.extent.length / SECTOR << 2;
+        let sectors = (entry.extent.length / SECTOR) << 2;
         match entry.state {
             State::Free => {}
             State::Zero => put_varint(&mut out, sectors | 1),

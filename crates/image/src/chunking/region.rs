@@ -31,7 +31,7 @@ impl Region {
     /// `Bug`, naming the first promise that does not hold.
     pub fn check(&self) -> Result<()> {
         let name = format!("region at {}", self.extent.offset);
-        let aligned = |extent: &Extent| extent.offset % SECTOR == 0 && extent.length % SECTOR == 0;
+        let aligned = |extent: &Extent| (extent.offset | extent.length).is_multiple_of(SECTOR);
         let inside =
             |extent: &Extent| extent.offset >= self.extent.offset && extent.end() <= self.extent.end();
         let sets = self.allocated.iter().chain(&self.zeroed);

@@ -157,13 +157,14 @@ impl<S: PageSink> RecipeBuilder<S> {
     }
 }
 
+const _: () = assert!(LEAF_SPAN_LOG2 + FANOUT_LOG2 * (LEVEL_MAX - 1) < 64, "a page's range fits 64 bits");
+
 fn leaf_of(offset: u64) -> Extent {
     branch_of(0, offset)
 }
 
 /// The widest range that a page of that level around `offset` may cover.
 fn branch_of(level: u8, offset: u64) -> Extent {
-    debug_assert!(LEAF_SPAN_LOG2 + FANOUT_LOG2 * (LEVEL_MAX - 1) < 64);
     let span = 1_u64 << span_log2_max(level);
     Extent::new(offset / span * span, span)
 }
