@@ -1,0 +1,226 @@
+#!/usr/bin/env bash
+# tests/roundtrip.sh [SAMPLES-DIR]
+#
+# Captures each sample, installs it over a file full of other bytes, and looks at the result with other people's
+# tools: partition tables by sfdisk and sgdisk, file systems by e2fsck, backup superblocks and group descriptors byte
+# by byte, every file by its SHA-256 on a mounted copy. What was captured may be at most 1.02 of what dumpe2fs calls
+# allocated. PLATTER_SIZE=quick (default) or full chooses the samples that are built when no folder is given.
+. "$(dirname "$0")/lib.sh"
+
+need_root "making and mounting file systems" || { finish; exit 0; }
+
+# Beside each partitioned disk: its tables and the gap before the first partition.
+readonly TABLE_BYTES_MAX=$((1280 << 10))
+
+# section FILE OFFSET LENGTH: those bytes, as a file of their own in $SECTION
+section() {
+	SECTION=$WORK/section.$(basename "$1")
+	rm -f "$SECTION"
+	dd if="$1" of="$SECTION" bs=1M iflag=skip_bytes,count_bytes skip="$2" count="$3" conv=sparse status=none
+	truncate -s "$3" "$SECTION"
+}
+
+same_range() { cmp -i "$3" -n "$4" "$1" "$2"; } # FILE FILE OFFSET LENGTH
+
+# sector_size IMAGE: 4096 if a GPT header stands there and nowhere else
+sector_size() {
+	if [ "$(dd if="$1" bs=1 skip=4096 count=8 status=none | tr -d '\0')" = "EFI PART" ] &&
+		[ "$(dd if="$1" bs=1 skip=512 count=8 status=none | tr -d '\0')" != "EFI PART" ]; then
+		echo 4096
+	else
+		echo 512
+	fi
+}
+
+# partition_table FILE: as sfdisk tells it, without the file's name
+partition_table() {
+	attach "$1" --sector-size "$(sector_size "$1")" --read-only
+	sfdisk -d "$DEVICE" 2>/dev/null | sed "s#$DEVICE#disk#g" || true
+	detach_loop "$DEVICE"
+}
+
+same_partition_table() { diff <(partition_table "$1") <(partition_table "$2"); }
+
+# A table that the source itself fails is not ours to mend; where the source passes, the copy must.
+gpt_verifies() {
+	attach "$1" --sector-size "$(sector_size "$1")" --read-only
+	sgdisk -v "$DEVICE" | tee -a "$WORK/sgdisk" | grep -q 'No problems found'
+	local code=$?
+	detach_loop "$DEVICE"
+	return $code
+}
+
+# metadata_copies FILE: "offset length" in bytes of every superblock and group descriptor table, primary or backup
+metadata_copies() {
+	dumpe2fs "$1" 2>/dev/null | awk '
+		function range(text, unit,   ends, n) {
+			n = split(text, ends, "-"); if (n == 1) ends[2] = ends[1]
+			printf "%.0f %.0f\n", ends[1] * unit, (ends[2] - ends[1] + 1) * unit
+		}
+		/^Block size/ { block = $3 }
+		/(Primary|Backup) superblock at/ { match($0, /superblock at [0-9]+/); range(substr($0, RSTART + 14, RLENGTH - 14), block) }
+		/Group descriptors? at/ { match($0, /descriptors? at [0-9-]+/); text = substr($0, RSTART, RLENGTH); sub(/.* /, "", text); range(text, block) }'
+}
+
+same_metadata_copies() {
+	local offset length copies=0
+	while read -r offset length; do
+		cmp -i "$offset" -n "$length" "$1" "$2" || return 1
+		copies=$((copies + 1))
+	done < <(metadata_copies "$1")
+	echo "$copies copies of superblocks and group descriptors"
+	[ "$copies" -ge 1 ]
+}
+
+# sums_right FILE-SYSTEM SUMS: mounted where the kernel can, else taken out by debugfs
+sums_right() {
+	local code=0
+	if mount -o loop,ro,noload "$1" "$MNT" 2>/dev/null || mount -o loop,ro "$1" "$MNT" 2>/dev/null; then
+		(cd "$MNT" && sha256sum --quiet -c "$2" && [ "$(find . -type f | wc -l)" = "$(wc -l <"$2")" ]) || code=1
+		umount "$MNT"
+	else
+		rm -rf "$WORK/out"
+		mkdir "$WORK/out"
+		debugfs -R "rdump / $WORK/out" "$1" 2>/dev/null
+		(cd "$WORK/out" && sha256sum --quiet -c "$2") || code=1
+	fi
+	return $code
+}
+
+# rows IMAGE: its rows of the manifest
+rows() { awk -F '\t' -v image="$1" '$1 == image' "$SAMPLES/manifest.tsv"; }
+
+# allocated_max IMAGE: the most that may be captured of it
+allocated_max() {
+	rows "$1" | awk -F '\t' -v table="$TABLE_BYTES_MAX" '
+		{ sum += $7 == "-" || ($5 !~ /^ext/ && $5 != "swap") ? $4 : $7 * 1.02; if ($2 != 0) extra = table }
+		END { printf "%.0f", sum + extra }'
+}
+
+check_part() { # IMAGE PART OFFSET LENGTH FS
+	local name=$1 part=$2 offset=$3 length=$4 fs=$5 source sums=$SAMPLES/$1.sha256
+	[ "$part" = 0 ] || sums=$SAMPLES/$name.p$part.sha256
+	case $fs in
+	ext*)
+		section "$SAMPLES/$name.img" "$offset" "$length"
+		source=$SECTION
+		section "$WORK/target" "$offset" "$length"
+		check "$name $part: e2fsck" e2fsck -fn "$SECTION"
+		check "$name $part: backup superblocks and group descriptors" same_metadata_copies "$source" "$SECTION"
+		check "$name $part: files" sums_right "$SECTION" "$sums"
+		rm -f "$source" "$SECTION"
+		;;
+	swap) check "$name $part: swap header" same_range "$SAMPLES/$name.img" "$WORK/target" "$offset" 4096 ;;
+	none | lvm) ;; # space in no partition, or an area whose rows of its own follow
+	*) check "$name $part: every byte" same_range "$SAMPLES/$name.img" "$WORK/target" "$offset" "$length" ;;
+	esac
+}
+
+# other_bytes FILE BYTES: a target that held something else
+other_bytes() { yes 'THIS STOOD ON THE TARGET BEFORE.' | head -c "$2" >"$1" || [ $? = 141 ]; }
+
+round_trip() { # IMAGE
+	local name=$1 image=$SAMPLES/$1.img length captured most table
+	length=$(stat -c %s "$image")
+	check "$name: capture" platter capture "$image" "samples/$name"
+	platter_json show "samples/$name" >"$WORK/show.json" 2>/dev/null || true
+	captured=$(jq -r '[.. | .allocated_bytes? // empty] | first // "none"' "$WORK/show.json")
+	most=$(allocated_max "$name")
+	echo "captured $captured of at most $most bytes" >"$LOG"
+	if [[ $captured =~ ^[0-9]+$ ]] && [ "$captured" -le "$most" ] && [ "$captured" -gt 0 ]; then
+		ok "$name: captured bytes ($captured of at most $most)"
+	else
+		not_ok "$name: captured bytes"
+	fi
+	other_bytes "$WORK/target" "$length"
+	check "$name: install" platter install "samples/$name" "$WORK/target"
+	table=$(rows "$name" | awk -F '\t' '$2 != 0' | wc -l)
+	if [ "$table" != 0 ]; then
+		check "$name: partition table" same_partition_table "$image" "$WORK/target"
+		if gpt_verifies "$image" 2>/dev/null; then
+			check "$name: sgdisk -v" gpt_verifies "$WORK/target"
+		fi
+	fi
+	while IFS=$'\t' read -r _ part offset bytes fs _; do
+		check_part "$name" "$part" "$offset" "$bytes" "$fs"
+	done < <(rows "$name")
+	rm -f "$WORK/target"
+}
+
+# With every free byte written as zero, an installed disk is what `export` gives.
+same_as_export() { # IMAGE
+	check "$1: export" platter export "samples/$1" "$WORK/exported"
+	other_bytes "$WORK/target" "$(stat -c %s "$SAMPLES/$1.img")"
+	check "$1: install --free zero --verify" platter install "samples/$1" "$WORK/target" --free zero --verify
+	check "$1: export and install --free zero agree" cmp "$WORK/exported" "$WORK/target"
+	rm -f "$WORK/exported" "$WORK/target"
+}
+
+# A larger target: the backup table belongs at its end, and every tool must agree.
+larger_target() { # IMAGE
+	truncate -s $(($(stat -c %s "$SAMPLES/$1.img") + (64 << 20))) "$WORK/target"
+	check "$1: install on a larger target" platter install "samples/$1" "$WORK/target"
+	check "$1: sgdisk -v on the larger target" gpt_verifies "$WORK/target"
+	rm -f "$WORK/target"
+}
+
+# To a block device, with direct I/O.
+block_device() { # IMAGE
+	truncate -s "$(stat -c %s "$SAMPLES/$1.img")" "$WORK/disk"
+	attach "$WORK/disk"
+	check "$1: install on a block device" platter install "samples/$1" "$DEVICE" --free zero --verify
+	sync "$DEVICE"
+	detach_loop "$DEVICE"
+	check "$1: export" platter export "samples/$1" "$WORK/exported"
+	check "$1: the block device holds what export gives" cmp "$WORK/exported" "$WORK/disk"
+	rm -f "$WORK/disk" "$WORK/exported"
+}
+
+unclean() { # IMAGE
+	local name=$1
+	check_exit "$EXIT_REFUSED" "$name: capture is refused" platter capture "$SAMPLES/$name.img" "samples/$name"
+	check_said "$name: the reason is told" 'recover|journal|unmount|e2fsck'
+	check "$name: capture --force" platter capture "$SAMPLES/$name.img" "samples/$name" --force
+	other_bytes "$WORK/target" "$(stat -c %s "$SAMPLES/$name.img")"
+	check "$name: install" platter install "samples/$name" "$WORK/target"
+	check "$name: every byte is there" cmp "$SAMPLES/$name.img" "$WORK/target"
+	rm -f "$WORK/target"
+}
+
+# Where it can be told, the same disk again is the same score and adds nothing.
+same_score() { # IMAGE
+	local first second
+	first=$(platter_json show "samples/$1" | jq -r '.score')
+	check "$1: capture again" platter capture "$SAMPLES/$1.img" "samples/$1"
+	second=$(platter_json show "samples/$1" | jq -r '.score')
+	if [ -n "$first" ] && [ "$first" != null ] && [ "$first" = "$second" ]; then
+		ok "$1: the same disk has the same score"
+	else
+		not_ok "$1: scores of the same disk: $first, $second"
+	fi
+}
+
+SAMPLES=${1:-${PLATTER_SAMPLES:-}}
+if [ -z "$SAMPLES" ]; then
+	SAMPLES=$WORK/samples
+	"$TESTS/samples.sh" "$SAMPLES" "${PLATTER_SIZE:-quick}"
+fi
+SAMPLES=$(cd "$SAMPLES" && pwd)
+check "init" platter init
+mapfile -t images < <(tail -n +2 "$SAMPLES/manifest.tsv" | cut -f 1 | uniq)
+for image in "${images[@]}"; do
+	case $image in
+	*-unclean)
+		# others than ext are taken whole, clean or not
+		if [[ $image == ext* ]]; then unclean "$image"; fi
+		;;
+	*) round_trip "$image" ;;
+	esac
+done
+same_score ext4
+same_as_export ext4
+same_as_export disk-gpt
+larger_target disk-gpt
+block_device disk-gpt
+check "the store is sound" platter check --read-data
+finish
