@@ -1,0 +1,148 @@
+//! The operating system's files. Nothing is cached, retried or synced beyond what a caller asked for.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::{Entry, OpenMode, Vfs, VfsFile};
+
+/// Files of the machine we run on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OsVfs;
+
+impl Vfs for OsVfs {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn VfsFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(mode != OpenMode::Read);
+        options.create(mode == OpenMode::Create).create_new(mode == OpenMode::CreateNew);
+        Ok(Box::new(OsFile(options.open(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().into_string() {
+                entries.push(Entry { name, is_dir: entry.file_type()?.is_dir() });
+            }
+        }
+        entries.sort_unstable();
+        Ok(entries)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        path.try_exists()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsFile>>> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Box::new(OsFile(file)))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn random_id(&self) -> io::Result<[u8; 16]> {
+        let mut id = [0; 16];
+        let mut filled = 0;
+        while filled < id.len() {
+            filled += rustix::rand::getrandom(&mut id[filled..], rustix::rand::GetRandomFlags::empty())?;
+        }
+        Ok(id)
+    }
+}
+
+/// A file of the system; its lock, if it has one, goes with it.
+#[derive(Debug)]
+struct OsFile(File);
+
+impl VfsFile for OsFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.0.write_at(bytes, offset)
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.0.set_len(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulated::SimulatedDisk;
+
+    /// One list of promises, kept by the system and by the simulation.
+    fn keeps_its_promises(vfs: &dyn Vfs, root: &Path) {
+        let (dir, file) = (root.join("d"), root.join("d/f"));
+        vfs.create_dir(&dir).unwrap();
+        assert_eq!(vfs.create_dir(&dir).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        for mode in [OpenMode::Read, OpenMode::Write] {
+            assert_eq!(vfs.open(&file, mode).unwrap_err().kind(), io::ErrorKind::NotFound);
+        }
+        let opened = vfs.open(&file, OpenMode::CreateNew).unwrap();
+        assert_eq!(vfs.open(&file, OpenMode::CreateNew).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        opened.write_all_at(b"cd", 2).unwrap();
+        assert_eq!(opened.length().unwrap(), 4);
+        let mut bytes = [9; 6];
+        assert_eq!(opened.read_at(&mut bytes, 0).unwrap(), 4);
+        assert_eq!(&bytes, b"\0\0cd\x09\x09");
+        assert_eq!(opened.read_at(&mut bytes, 4).unwrap(), 0);
+        assert_eq!(opened.read_exact_at(&mut bytes, 0).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        opened.set_length(3).unwrap();
+        opened.sync().unwrap();
+        vfs.sync_dir(&dir).unwrap();
+        assert!(vfs.open(&file, OpenMode::Read).unwrap().write_at(b"x", 0).is_err());
+        let moved = root.join("d/g");
+        vfs.rename(&file, &moved).unwrap();
+        assert!(!vfs.exists(&file).unwrap() && vfs.exists(&moved).unwrap());
+        assert_eq!(vfs.open(&moved, OpenMode::Create).unwrap().length().unwrap(), 3);
+        assert_eq!(vfs.list(root).unwrap(), [Entry { name: "d".into(), is_dir: true }]);
+        assert_eq!(vfs.list(&dir).unwrap(), [Entry { name: "g".into(), is_dir: false }]);
+        vfs.remove(&moved).unwrap();
+        assert_eq!(vfs.remove(&moved).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let lock = vfs.lock(&file).unwrap().unwrap();
+        assert!(vfs.lock(&file).unwrap().is_none());
+        drop(lock);
+        assert!(vfs.lock(&file).unwrap().is_some());
+        assert_ne!(vfs.random_id().unwrap(), vfs.random_id().unwrap());
+    }
+
+    #[test]
+    fn system_and_simulation_keep_the_same_promises() {
+        let folder = tempfile::tempdir().unwrap();
+        keeps_its_promises(&OsVfs, folder.path());
+        keeps_its_promises(&SimulatedDisk::new(1), Path::new("/"));
+    }
+}
