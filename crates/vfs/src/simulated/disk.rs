@@ -267,12 +267,14 @@ impl Vfs for SimulatedDisk {
             return Err(io::ErrorKind::NotADirectory.into());
         }
         let pending = std::mem::take(&mut state.pending_names);
-        let (mine, others) = pending.into_iter().partition(|pending| pending.dir == path);
+        let (mine, others): (Vec<_>, Vec<_>) = pending.into_iter().partition(|pending| pending.dir == path);
         state.pending_names = others;
         // Names whose sync failed are gone like the bytes of a file (but a halted machine only stops).
         match begun {
             Ok(_) => {
-                mine.iter().for_each(|pending: &PendingName| apply(&mut state.durable_names, &pending.change))
+                for pending in &mine {
+                    apply(&mut state.durable_names, &pending.change);
+                }
             }
             Err(_) if state.faults.is_halted() => state.pending_names.extend(mine),
             Err(_) => {}

@@ -47,8 +47,13 @@ impl FileBytes {
     }
 
     pub(super) fn sync(&mut self) {
-        self.durable.clone_from(&self.current);
-        self.pending.clear();
+        // Not a copy of what programs see: that may hold what a failed sync has forgotten.
+        for pending in std::mem::take(&mut self.pending) {
+            match pending {
+                Pending::SetLength(length) => self.durable.resize(length as usize, 0),
+                Pending::Write { offset, bytes } => put(&mut self.durable, &bytes, offset),
+            }
+        }
     }
 
     /// A failed sync: what was pending counts as clean, stays readable, and will never reach the disk (trust F6).
