@@ -87,4 +87,9 @@ impl PinSet {
     pub fn insert(&mut self, pin: Pin) {
         self.0.entry(Arc::as_ptr(&pin.0).cast::<()>() as usize).or_insert(pin);
     }
+
+    /// Holds what `other` holds too.
+    pub fn merge(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
 }

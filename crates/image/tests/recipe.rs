@@ -1,5 +1,7 @@
 //! Recipes, pages and frames: what is built reads back, what is damaged is refused, and the bytes are frozen.
 
+#![expect(clippy::unwrap_used, reason = "a test may")]
+
 use std::collections::HashMap;
 use std::sync::Mutex;
 

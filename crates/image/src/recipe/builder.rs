@@ -22,6 +22,14 @@ impl<F: FnMut(BlockId, &[u8]) -> Result<()>> PageSink for F {
     }
 }
 
+/// Keeps the pages, for a caller that takes them out now and then.
+impl PageSink for Vec<(BlockId, Vec<u8>)> {
+    fn page(&mut self, id: BlockId, bytes: &[u8]) -> Result<()> {
+        self.push((id, bytes.to_vec()));
+        Ok(())
+    }
+}
+
 /// A recipe in the making.
 pub struct RecipeBuilder<S> {
     sink: S,
@@ -74,6 +82,11 @@ impl<S: PageSink> RecipeBuilder<S> {
             rest = entry.clip(Extent::between(leaf.end(), u64::MAX));
         }
         Ok(())
+    }
+
+    /// The sink, to take out what it has kept.
+    pub fn sink_mut(&mut self) -> &mut S {
+        &mut self.sink
     }
 
     /// Closes the recipe and gives the disk's score, and the sink back.
