@@ -1,0 +1,106 @@
+//! Makes blocks of a batch: trims their zeros, names them, and asks the store whether it has them.
+
+use crossbeam_channel::{Receiver, Sender};
+use platter_image::chunking::{BLOCK_LENGTH_MAX, Cut};
+use platter_image::{BlockId, FrameStore, Kind, Pin, Result, SECTOR};
+
+use super::read::Loaded;
+
+/// A batch all of whose blocks have names.
+pub(super) struct Hashed {
+    pub(super) loaded: Loaded,
+    /// For each cut of the batch, in its order.
+    pub(super) blocks: Vec<Block>,
+    /// Contents of blocks that do not stand in the batch's buffer as they are.
+    pub(super) gathered: Vec<u8>,
+}
+
+/// What became of a cut.
+pub(super) enum Block {
+    /// All of it is zeros.
+    Zero,
+    /// A block.
+    Named {
+        id: BlockId,
+        /// Where its contents stand.
+        place: Place,
+        /// Set if the store had it.
+        known: Option<Pin>,
+    },
+}
+
+/// Where a block's contents stand: offset and length in bytes.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    InBuffer(usize, usize),
+    Gathered(usize, usize),
+}
+
+impl Hashed {
+    /// The contents of a block.
+    pub(super) fn contents(&self, place: Place) -> &[u8] {
+        match place {
+            Place::InBuffer(at, length) => &self.loaded.buffer[at..at + length],
+            Place::Gathered(at, length) => &self.gathered[at..at + length],
+        }
+    }
+}
+
+/// Hashes batches until there are no more.
+pub(super) fn hash_batches<S: FrameStore>(store: &S, loaded: &Receiver<Loaded>, hashed: &Sender<Hashed>) -> Result<()> {
+    for loaded in loaded {
+        let mut hashed_batch = Hashed { blocks: Vec::with_capacity(loaded.batch.cuts.len()), gathered: Vec::new(), loaded };
+        for at in 0..hashed_batch.loaded.batch.cuts.len() {
+            let cut = hashed_batch.loaded.batch.cuts[at];
+            let place = trim(&mut hashed_batch, &cut);
+            let contents = hashed_batch.contents(place);
+            let block = if contents.is_empty() {
+                Block::Zero
+            } else {
+                let id = BlockId::of(Kind::Data, contents);
+                Block::Named { id, place, known: store.lookup_and_pin(&id)? }
+            };
+            hashed_batch.blocks.push(block);
+        }
+        if hashed.send(hashed_batch).is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Finds the contents of a cut without the zero sectors at their end; gathers them if they have gaps.
+fn trim(hashed: &mut Hashed, cut: &Cut) -> Place {
+    let Hashed { loaded, gathered, .. } = hashed;
+    let pieces = loaded.batch.pieces_of(cut);
+    let in_buffer = |offset: u64| (offset - loaded.span.offset) as usize;
+    match pieces {
+        [only] if only.offset == cut.extent.offset => {
+            let at = in_buffer(only.offset);
+            Place::InBuffer(at, trimmed_length(&loaded.buffer[at..at + only.length as usize]))
+        }
+        pieces => {
+            debug_assert!(cut.extent.length <= BLOCK_LENGTH_MAX);
+            let start = gathered.len();
+            gathered.resize(start + cut.extent.length as usize, 0);
+            for piece in pieces {
+                let (from, length) = (in_buffer(piece.offset), piece.length as usize);
+                let to = start + (piece.offset - cut.extent.offset) as usize;
+                gathered[to..to + length].copy_from_slice(&loaded.buffer[from..from + length]);
+            }
+            let length = trimmed_length(&gathered[start..]);
+            gathered.truncate(start + length);
+            Place::Gathered(start, length)
+        }
+    }
+}
+
+/// The length without zero sectors at the end.
+fn trimmed_length(contents: &[u8]) -> usize {
+    contents.chunks_exact(SECTOR as usize).rposition(|sector| !is_zero(sector)).map_or(0, |last| (last + 1) * SECTOR as usize)
+}
+
+fn is_zero(sector: &[u8]) -> bool {
+    let (words, rest) = sector.as_chunks::<16>();
+    words.iter().fold(0, |bits, word| bits | u128::from_ne_bytes(*word)) == 0 && rest.iter().all(|byte| *byte == 0)
+}

@@ -1,0 +1,154 @@
+//! Capture: from a disk and what is known of it to frames in a store and a recipe (DESIGN D1, D2).
+//!
+//! A bounded pipeline of threads; each arrow is a channel with a named limit, so memory does not grow with the disk:
+//!
+//! ```text
+//! read ─batches▶ hash ×n ─▶ assemble ─full frames▶ compress ×n ─▶ append
+//!  cuts, reads    trims,      in disk order: known or new,          in the order in which
+//!  in disk order  names,      frames, recipe                        frames were filled
+//!                 looks up
+//! ```
+//!
+//! Nothing is durable, nor visible to anybody else, until the caller publishes the score.
+
+mod assemble;
+mod compress;
+mod hash;
+mod read;
+
+use std::sync::Mutex;
+use std::thread;
+
+use crossbeam_channel::bounded;
+use platter_image::chunking::Region;
+use platter_image::recipe::CutPolicy;
+use platter_image::{BlockId, DiskRead, Domain, Error, FrameStore, PinSet, Result, Score};
+
+use assemble::Assembler;
+
+/// Batches between two stages, for each hashing thread.
+const BATCHES_WAITING: usize = 2;
+/// Frames between two stages, for each compressing thread.
+const FRAMES_WAITING: usize = 8;
+
+/// How to capture.
+#[derive(Clone, Copy, Debug)]
+pub struct CaptureOptions {
+    /// Threads that hash, and as many that compress.
+    pub threads: usize,
+    /// zstd level.
+    pub level: i32,
+    /// Bytes of blocks in a frame before compression, about.
+    pub frame_length: usize,
+    /// Identity domain of the blocks.
+    pub domain: Domain,
+}
+
+impl Default for CaptureOptions {
+    fn default() -> Self {
+        Self {
+            threads: thread::available_parallelism().map_or(2, usize::from),
+            level: 3,
+            frame_length: platter_image::frame::RAW_LENGTH_DEFAULT,
+            domain: Domain::SHARED,
+        }
+    }
+}
+
+/// What a capture found and made. All lengths in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CaptureCounts {
+    /// What somebody can still read of the disk.
+    pub allocated: u64,
+    /// Of that, zeros.
+    pub zero: u64,
+    /// Of that, data: what blocks hold of it, each time they stand somewhere.
+    pub data: u64,
+    /// Blocks that were not known before, and their bytes.
+    pub new_blocks: u64,
+    /// Bytes of new blocks before compression.
+    pub new_raw: u64,
+    /// Bytes of new frames as stored, pages of the recipe included.
+    pub new_stored: u64,
+    /// Frames added.
+    pub new_frames: u64,
+}
+
+/// A finished capture, which keeps its blocks from being collected until it is dropped.
+#[derive(Debug)]
+pub struct Captured {
+    /// The disk's score.
+    pub score: Score,
+    /// What was found and made.
+    pub counts: CaptureCounts,
+    /// Holds every block that the recipe names.
+    pub pins: PinSet,
+}
+
+/// Captures the disk into `store`: regions ascend and do not overlap; what lies in none of them is free.
+///
+/// `progress` is told how many allocated bytes are done.
+///
+/// # Errors
+/// `Io` when the disk cannot be read (saying where) or the store not written; what the store says.
+pub fn capture<S: FrameStore>(
+    disk: &dyn DiskRead,
+    regions: &[Region],
+    store: &S,
+    options: CaptureOptions,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Captured> {
+    for region in regions {
+        region.check()?;
+    }
+    let threads = options.threads.max(1);
+    let (batch_out, batch_in) = bounded(BATCHES_WAITING * threads);
+    let (buffer_out, buffer_in) = bounded(BATCHES_WAITING * threads * 2);
+    let (hashed_out, hashed_in) = bounded(BATCHES_WAITING * threads);
+    let (full_out, full_in) = bounded(FRAMES_WAITING * threads);
+    let (encoded_out, encoded_in) = bounded(FRAMES_WAITING * threads);
+    let in_flight = Mutex::new(std::collections::HashSet::<BlockId>::new());
+
+    thread::scope(|scope| {
+        let reader = scope.spawn(move || read::read_batches(disk, regions, &batch_out, &buffer_in));
+        let mut workers = Vec::new();
+        for _ in 0..threads {
+            let (batch_in, hashed_out) = (batch_in.clone(), hashed_out.clone());
+            workers.push(scope.spawn(move || hash::hash_batches(store, &batch_in, &hashed_out)));
+            let (full_in, encoded_out) = (full_in.clone(), encoded_out.clone());
+            workers.push(scope.spawn(move || compress::encode_frames(options.level, &full_in, &encoded_out)));
+        }
+        drop((batch_in, hashed_out, full_in, encoded_out));
+        let appender = scope.spawn(|| compress::append_frames(store, &in_flight, encoded_in));
+
+        let mut assembler = Assembler::new(disk, store, options, full_out, &in_flight);
+        let assembled = assembler.take_all(hashed_in, &buffer_out, progress).and_then(|()| assembler.finish());
+        drop(buffer_out);
+
+        // The stage that failed first has the reason; the others only noticed that it is gone.
+        let appended = join(appender);
+        let workers: Vec<Result<()>> = workers.into_iter().map(join).collect();
+        let read = join(reader);
+        workers.into_iter().collect::<Result<()>>()?;
+        read?;
+        let (appended_counts, appended_pins) = appended?;
+        let (score, mut counts, mut pins) = assembled?;
+        pins.merge(appended_pins);
+        counts.new_stored = appended_counts.stored;
+        counts.new_frames = appended_counts.frames;
+        counts.allocated = regions.iter().map(|region| region.allocated.total()).sum();
+        Ok(Captured { score, counts, pins })
+    })
+}
+
+/// How this version of Platter cuts disks.
+pub const CUT_POLICY: CutPolicy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
+
+fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|_| Err(Error::bug("a thread of the capture panicked")))
+}
+
+/// What a stage says that finds the next one gone: that one has the reason, and says it.
+fn next_stage_gone() -> Error {
+    Error::bug("a later stage of the capture ended early")
+}

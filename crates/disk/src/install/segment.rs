@@ -1,0 +1,149 @@
+//! Segments: a few MiB of the disk, first as entries of the recipe, then as bytes to write.
+
+use crossbeam_channel::Sender;
+use platter_image::page::{Entry, State};
+use platter_image::recipe::{PageSource, Recipe};
+use platter_image::{Extent, FrameSource, Result};
+
+use super::frames::Worker;
+use super::{FreeSpace, SEGMENT_LENGTH, ZEROS_WRITTEN_MAX};
+use crate::AlignedBuffer;
+
+/// What the recipe says of one aligned part of the disk.
+pub(super) struct Segment {
+    start: u64,
+    entries: Vec<Entry>,
+    /// Zeros that are long enough to be asked of the device; they may lead past the segment.
+    zeros: Vec<Extent>,
+}
+
+/// A segment with its bytes.
+pub(super) struct Filled {
+    start: u64,
+    buffer: AlignedBuffer,
+    /// What to write of the buffer: ascending runs.
+    runs: Vec<Extent>,
+    /// Bytes in the runs that the recipe calls zeros.
+    written_zeros: u64,
+    zeros: Vec<Extent>,
+}
+
+/// Walks the recipe and sends its segments in disk order.
+pub(super) fn walk<P: PageSource>(recipe: &Recipe<P>, free: FreeSpace, segments: &Sender<Segment>) -> Result<()> {
+    let whole = Extent::new(0, recipe.root().disk_length);
+    let mut walk = Walk { segments, current: Segment { start: 0, entries: Vec::new(), zeros: Vec::new() }, gone: false };
+    let mut position = 0;
+    for entry in recipe.entries(whole) {
+        let entry = entry?;
+        if free == FreeSpace::Zero {
+            walk.add(Entry { extent: Extent::between(position, entry.extent.offset), state: State::Zero });
+        }
+        walk.add(entry);
+        position = entry.extent.end();
+        if walk.gone {
+            return Ok(());
+        }
+    }
+    if free == FreeSpace::Zero {
+        walk.add(Entry { extent: Extent::between(position, whole.end()), state: State::Zero });
+    }
+    walk.close(0);
+    Ok(())
+}
+
+struct Walk<'a> {
+    segments: &'a Sender<Segment>,
+    current: Segment,
+    /// Set when nobody takes segments any more: whoever stopped has the reason.
+    gone: bool,
+}
+
+impl Walk<'_> {
+    fn add(&mut self, entry: Entry) {
+        if entry.extent.length == 0 {
+            return;
+        }
+        if entry.state == State::Zero && entry.extent.length > ZEROS_WRITTEN_MAX {
+            let end = self.current.start + SEGMENT_LENGTH;
+            if entry.extent.offset >= end {
+                self.close(entry.extent.offset);
+            }
+            self.current.zeros.push(entry.extent);
+            return;
+        }
+        let mut rest = Some(entry);
+        while let Some(entry) = rest {
+            let start = entry.extent.offset / SEGMENT_LENGTH * SEGMENT_LENGTH;
+            if start != self.current.start {
+                self.close(start);
+            }
+            let segment = Extent::new(start, SEGMENT_LENGTH);
+            self.current.entries.extend(entry.clip(segment));
+            rest = entry.clip(Extent::between(segment.end(), u64::MAX));
+        }
+    }
+
+    /// Sends the current segment, and begins the one around `next`.
+    fn close(&mut self, next: u64) {
+        let start = next / SEGMENT_LENGTH * SEGMENT_LENGTH;
+        let done = std::mem::replace(&mut self.current, Segment { start, entries: Vec::new(), zeros: Vec::new() });
+        if !done.entries.is_empty() || !done.zeros.is_empty() {
+            self.gone |= self.segments.send(done).is_err();
+        }
+    }
+}
+
+impl Segment {
+    /// Fills `buffer` with the verified bytes of all entries.
+    pub(super) fn fill<F: FrameSource + ?Sized>(
+        self,
+        mut buffer: AlignedBuffer,
+        worker: &mut Worker<'_, '_, F>,
+    ) -> Result<Filled> {
+        let mut runs: Vec<Extent> = Vec::new();
+        let mut written_zeros = 0;
+        for entry in &self.entries {
+            let at = (entry.extent.offset - self.start) as usize;
+            let bytes = &mut buffer[at..at + entry.extent.length as usize];
+            match entry.state {
+                State::Data { block, offset } => worker.read(&block, offset as usize, bytes)?,
+                State::Zero | State::Free => {
+                    bytes.fill(0);
+                    written_zeros += entry.extent.length;
+                }
+            }
+            match runs.last_mut() {
+                Some(run) if run.end() == entry.extent.offset => run.length += entry.extent.length,
+                _ => runs.push(entry.extent),
+            }
+        }
+        Ok(Filled { start: self.start, buffer, runs, written_zeros, zeros: self.zeros })
+    }
+}
+
+impl Filled {
+    /// What to write, and where.
+    pub(super) fn data(&self) -> impl Iterator<Item = (Extent, &[u8])> {
+        self.runs.iter().map(|run| {
+            let at = (run.offset - self.start) as usize;
+            (*run, &self.buffer[at..at + run.length as usize])
+        })
+    }
+
+    /// What must read as zeros besides.
+    pub(super) fn zeros(&self) -> &[Extent] {
+        &self.zeros
+    }
+
+    pub(super) fn data_length(&self) -> u64 {
+        self.runs.iter().map(|run| run.length).sum::<u64>() - self.written_zeros
+    }
+
+    pub(super) fn zero_length(&self) -> u64 {
+        self.zeros.iter().map(|extent| extent.length).sum::<u64>() + self.written_zeros
+    }
+
+    pub(super) fn into_buffer(self) -> AlignedBuffer {
+        self.buffer
+    }
+}

@@ -1,0 +1,184 @@
+//! Capture and install, against stores and devices in memory: what goes in comes out, damage is refused, and what
+//! fails, fails clearly.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+mod memory;
+
+use std::io;
+
+use memory::{MemoryDevice, MemoryStore};
+use platter_disk::capture::{CaptureOptions, Captured, capture};
+use platter_disk::install::{FreeSpace, InstallOptions, compare, install};
+use platter_image::chunking::{FileRun, Region};
+use platter_image::recipe::Recipe;
+use platter_image::{DiskRead, ErrorKind, Extent, Extents, Result};
+
+const DISK: usize = 24 << 20;
+
+/// A disk of that seed: runs of repeating text, of noise, of zeros.
+fn disk(seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut bytes = Vec::with_capacity(DISK);
+    while bytes.len() < DISK {
+        let length = ((random() % 100 + 1) * 512 * 7) as usize;
+        match random() % 3 {
+            0 => bytes.resize(bytes.len() + length, 0),
+            1 => bytes.extend(std::iter::repeat_n(random().to_le_bytes(), length / 8).flatten()),
+            _ => bytes.extend((0..length / 8).flat_map(|_| random().to_le_bytes())),
+        }
+    }
+    bytes.truncate(DISK);
+    bytes
+}
+
+/// A region with free space, files and zeroed parts all over.
+fn region() -> Region {
+    let (mut allocated, mut zeroed, mut files, mut position) = (Extents::new(), Extents::new(), Vec::new(), 0);
+    for i in 0_u64.. {
+        let extent = Extent::new(position, (i * 37 % 300 + 1) * 512);
+        if extent.end() > DISK as u64 {
+            break;
+        }
+        allocated.push(extent);
+        match i % 5 {
+            0 => zeroed.push(extent),
+            1 | 2 => files.push(FileRun::new(extent.offset, extent.length, i * 8 * 512)),
+            _ => {}
+        }
+        position = extent.end() + i % 4 * 512;
+    }
+    Region { extent: Extent::new(0, DISK as u64), allocated, zeroed, files }
+}
+
+fn options() -> CaptureOptions {
+    CaptureOptions { threads: 3, ..CaptureOptions::default() }
+}
+
+fn captured(disk: &dyn DiskRead, region: &Region, store: &MemoryStore) -> Captured {
+    capture(disk, std::slice::from_ref(region), store, options(), &mut |_| {}).unwrap()
+}
+
+/// What the target must hold: the disk's allocated bytes, zeros where zeroed, and `elsewhere` in free space.
+fn expected(disk: &[u8], region: &Region, elsewhere: u8) -> Vec<u8> {
+    let mut bytes = vec![elsewhere; DISK];
+    for extent in &region.allocated {
+        let range = extent.offset as usize..extent.end() as usize;
+        bytes[range.clone()].copy_from_slice(&disk[range]);
+    }
+    for extent in &region.zeroed {
+        bytes[extent.offset as usize..extent.end() as usize].fill(0);
+    }
+    bytes
+}
+
+fn assert_same(found: &MemoryDevice, wanted: &[u8]) {
+    let found = found.0.lock().unwrap();
+    if let Some(at) = found.iter().zip(wanted).position(|(found, wanted)| found != wanted) {
+        panic!("byte {at} differs");
+    }
+}
+
+#[test]
+fn goes_in_comes_out() {
+    for (seed, region) in [(1, region()), (2, Region::whole(Extent::new(0, DISK as u64)))] {
+        let (disk, store) = (disk(seed), MemoryStore::default());
+        let done = captured(&disk, &region, &store);
+        assert_eq!(done.counts.allocated, region.allocated.total());
+        assert_eq!(done.counts.zero + done.counts.data, done.counts.allocated);
+        let recipe = Recipe::open(done.score, &store).unwrap();
+        for free in [FreeSpace::Skip, FreeSpace::Zero] {
+            let target = MemoryDevice::filled(DISK + 4096, 0xaa);
+            let options = InstallOptions { free, threads: 3 };
+            let counts = install(&recipe, &store, &target, options, &|_| {}).unwrap();
+            let mut wanted = expected(&disk, &region, if free == FreeSpace::Skip { 0xaa } else { 0 });
+            wanted.resize(DISK + 4096, 0xaa);
+            assert_same(&target, &wanted);
+            assert_eq!(compare(&recipe, &store, &target, options, &|_| {}).unwrap().data, counts.data);
+
+            let at = region.allocated.as_slice()[0].offset as usize;
+            target.0.lock().unwrap()[at] ^= 1;
+            let error = compare(&recipe, &store, &target, options, &|_| {}).unwrap_err();
+            assert!(error.to_string().contains(&format!("byte {at} ")), "{error}");
+        }
+    }
+}
+
+#[test]
+fn second_capture_adds_nothing_and_changes_add_little() {
+    let (mut bytes, region, store) = (disk(3), region(), MemoryStore::default());
+    let first = captured(&bytes, &region, &store);
+    let second = captured(&bytes, &region, &store);
+    assert_eq!((second.score, second.counts.new_frames), (first.score, 0));
+    bytes[region.files[5].extent().offset as usize] ^= 1;
+    let third = captured(&bytes, &region, &store);
+    assert_ne!(third.score, first.score);
+    assert_eq!(third.counts.new_blocks, 1);
+}
+
+#[test]
+fn what_is_captured_does_not_depend_on_threads() {
+    let (disk, region) = (disk(4), region());
+    let score = |threads| {
+        let store = MemoryStore::default();
+        let options = CaptureOptions { threads, ..options() };
+        capture(&disk, std::slice::from_ref(&region), &store, options, &mut |_| {}).unwrap().score
+    };
+    assert_eq!(score(1), score(4));
+}
+
+#[test]
+fn damaged_frames_are_never_written() {
+    let (disk, region, store) = (disk(5), region(), MemoryStore::default());
+    let done = captured(&disk, &region, &store);
+    let recipe = Recipe::open(done.score, &store).unwrap();
+    let wanted = expected(&disk, &region, 0xaa);
+    for at in [60, 700, 20_000] {
+        store.frames.lock().unwrap()[3][at] ^= 0x10;
+        let target = MemoryDevice::filled(DISK, 0xaa);
+        let error = install(&recipe, &store, &target, InstallOptions::default(), &|_| {}).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        store.frames.lock().unwrap()[3][at] ^= 0x10;
+        let found = target.0.lock().unwrap();
+        assert!(found.iter().zip(&wanted).all(|(found, wanted)| found == wanted || *found == 0xaa));
+    }
+}
+
+/// A disk that cannot be read from some offset on.
+struct Failing(Vec<u8>, u64);
+
+impl DiskRead for Failing {
+    fn length(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        if offset + buffer.len() as u64 > self.1 {
+            return Err(io::Error::other("a bad sector"));
+        }
+        self.0.read_exact_at(buffer, offset)
+    }
+}
+
+#[test]
+fn failures_say_what_failed() {
+    let region = [Region::whole(Extent::new(0, DISK as u64))];
+    let run = |disk: &dyn DiskRead, store: &MemoryStore| -> Result<Captured> {
+        capture(disk, &region, store, options(), &mut |_| {})
+    };
+    let error = run(&Failing(disk(6), 9 << 20), &MemoryStore::default()).unwrap_err();
+    assert!(error.to_string().starts_with("reading "), "{error}");
+    let full = MemoryStore { appends_left: Some(10.into()), ..MemoryStore::default() };
+    let error = run(&disk(6), &full).unwrap_err();
+    assert_eq!(error.to_string(), "appending");
+
+    let store = MemoryStore::default();
+    let recipe = Recipe::open(run(&disk(6), &store).unwrap().score, &store).unwrap();
+    let error = install(&recipe, &store, &MemoryDevice::filled(DISK - 512, 0), InstallOptions::default(), &|_| {});
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Refused);
+}
