@@ -1,0 +1,78 @@
+//! Block devices and regular files of the machine, as devices that are read ([`Source`]) and written ([`Target`]).
+//!
+//! Both forms are opened by path, and a symbolic link stands for what it leads to. Whether a device may be used at
+//! all is decided elsewhere, before: see [`crate::refusal`]. Nothing here knows what the bytes mean.
+
+mod holes;
+mod source;
+mod target;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use platter_image::{Error, IoContext, Result};
+
+pub use source::Source;
+pub use target::{Target, TargetOptions};
+
+/// What a path leads to, as far as it can hold a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeKind {
+    Block,
+    Regular,
+}
+
+impl NodeKind {
+    /// The kind of an open file.
+    ///
+    /// # Errors
+    /// `Refused` if it is neither a block device nor a regular file.
+    pub(crate) fn of(metadata: &std::fs::Metadata, path: &Path) -> Result<Self> {
+        let kind = metadata.file_type();
+        if kind.is_block_device() {
+            return Ok(Self::Block);
+        }
+        if kind.is_file() {
+            return Ok(Self::Regular);
+        }
+        Err(Error::refused(format!(
+            "{} is {}: a disk is a block device or a regular file",
+            path.display(),
+            describe(kind)
+        )))
+    }
+}
+
+/// What a file is that cannot be a disk.
+pub(crate) fn describe(kind: std::fs::FileType) -> &'static str {
+    if kind.is_dir() {
+        "a directory"
+    } else if kind.is_char_device() {
+        "a character device"
+    } else if kind.is_fifo() {
+        "a pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "neither a block device nor a regular file"
+    }
+}
+
+/// The length in bytes and the logical sector size of an open block device.
+pub(crate) fn block_geometry(file: &File, path: &Path) -> Result<(u64, u32)> {
+    let sector = rustix::fs::ioctl_blksszget(file)
+        .map_err(io::Error::from)
+        .context(|| format!("asking {} for its sector size", path.display()))?;
+    if !matches!(sector, 512 | 4096) {
+        return Err(Error::refused(format!(
+            "{} has sectors of {sector} bytes: only 512 and 4096 are known",
+            path.display()
+        )));
+    }
+    let length = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))
+        .map_err(io::Error::from)
+        .context(|| format!("asking {} for its length", path.display()))?;
+    Ok((length, sector))
+}

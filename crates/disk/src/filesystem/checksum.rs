@@ -1,0 +1,39 @@
+//! The checksums of filesystem metadata, in the raw form that ext keeps: no final inversion, seed given.
+
+use crc::{Algorithm, CRC_16_MODBUS, CRC_32_ISCSI, Crc, Table};
+
+/// CRC-32C as the kernel's `crc32c()`: what goes in is a seed, what comes out is not inverted.
+const RAW_CRC32C: Algorithm<u32> = Algorithm { xorout: 0, ..CRC_32_ISCSI };
+
+static CRC32C: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&RAW_CRC32C);
+static CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_MODBUS);
+
+/// The CRC-32C of some pieces one after the other, continuing from `seed`.
+pub(super) fn crc32c(seed: u32, pieces: &[&[u8]]) -> u32 {
+    let mut digest = CRC32C.digest_with_initial(seed.reverse_bits());
+    for piece in pieces {
+        digest.update(piece);
+    }
+    digest.finalize()
+}
+
+/// The CRC-16 of old group descriptors (polynomial 0x8005 reflected), starting from all ones.
+pub(super) fn crc16(pieces: &[&[u8]]) -> u16 {
+    let mut digest = CRC16.digest();
+    for piece in pieces {
+        digest.update(piece);
+    }
+    digest.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_values() {
+        assert_eq!(!crc32c(!0, &[b"123456789"]), 0xe306_9283);
+        assert_eq!(crc32c(crc32c(!0, &[b"1234"]), &[b"56", b"789"]), !0xe306_9283);
+        assert_eq!(crc16(&[b"1234", b"56789"]), 0x4b37);
+    }
+}

@@ -1,0 +1,139 @@
+//! Which blocks are in use, as bitmaps and group metadata say.
+
+use platter_image::{Error, Extent, Extents, Result};
+
+use super::features;
+use super::groups::{self, Group};
+use super::volume::Volume;
+use crate::filesystem::checksum::crc32c;
+
+/// The blocks of a filesystem that are in use.
+pub(super) struct Allocation {
+    /// All of them, metadata among them.
+    pub(super) used: Extents,
+    /// Those of the groups' own metadata: copies, bitmaps, inode tables. Whole clusters.
+    pub(super) metadata: Extents,
+}
+
+/// Reads every bitmap there is.
+///
+/// # Errors
+/// `Corrupt` if a checksum or a count is wrong; and what reading the disk says.
+pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Allocation> {
+    let superblock = &volume.superblock;
+    let metadata = metadata(volume, groups);
+    let mut marked = Extents::new();
+    let mut bitmap = vec![0; superblock.block_size as usize];
+    for (number, group) in (0..).zip(groups).filter(|(_, group)| !group.is_blank) {
+        volume.read(group.block_bitmap, &mut bitmap)?;
+        check(volume, number, group, &bitmap)?;
+        let (start, end) = superblock.group_blocks(number);
+        let clusters = (end - start).div_ceil(superblock.cluster_blocks);
+        let mut in_use = 0;
+        for_each_run(&bitmap, clusters, |first, count| {
+            in_use += count;
+            let first = start + first * superblock.cluster_blocks;
+            let last = (first + count * superblock.cluster_blocks).min(end);
+            marked.push(volume.place(first, last - first));
+        });
+        if clusters - in_use != u64::from(group.free) {
+            return Err(Error::corrupt(format!(
+                "group {number} has {} free clusters by its bitmap, {} by its descriptor",
+                clusters - in_use,
+                group.free
+            )));
+        }
+    }
+    let used = marked.iter().chain(&metadata).copied().collect();
+    Ok(Allocation { used, metadata })
+}
+
+fn check(volume: &Volume<'_>, number: u64, group: &Group, bitmap: &[u8]) -> Result<()> {
+    let superblock = &volume.superblock;
+    if !superblock.features.ro_compat(features::RO_COMPAT_METADATA_CSUM) {
+        return Ok(());
+    }
+    let bits = (superblock.blocks_per_group / superblock.cluster_blocks) as usize;
+    let checksum = crc32c(superblock.seed, &[&bitmap[..bits / 8]]);
+    let mask = if superblock.descriptor_size >= 64 { u32::MAX } else { 0xffff };
+    if checksum & mask != group.bitmap_checksum {
+        return Err(Error::corrupt(format!("the block bitmap of group {number} has a wrong checksum")));
+    }
+    Ok(())
+}
+
+/// What the groups use for themselves, wherever it stands, and everything before the first group.
+fn metadata(volume: &Volume<'_>, groups: &[Group]) -> Extents {
+    let superblock = &volume.superblock;
+    let whole_clusters = |block: u64, count: u64| {
+        let first = superblock.first_data_block;
+        let unit = superblock.cluster_blocks;
+        let start = first + (block - first) / unit * unit;
+        let end = (first + (block + count - first).next_multiple_of(unit)).min(superblock.blocks);
+        volume.place(start, end - start)
+    };
+    let mut extents = vec![volume.place(0, superblock.first_data_block)];
+    for (number, group) in (0..).zip(groups) {
+        let (start, end) = superblock.group_blocks(number);
+        extents.push(whole_clusters(start, groups::copies(superblock, number).min(end - start)));
+        extents.push(whole_clusters(group.block_bitmap, 1));
+        extents.push(whole_clusters(group.inode_bitmap, 1));
+        extents.push(whole_clusters(group.inode_table, superblock.inode_table_blocks()));
+    }
+    Extents::from_unsorted(extents)
+}
+
+/// Calls `run` with first bit and number of bits of every run of ones among the first `bits` of a bitmap.
+fn for_each_run(bitmap: &[u8], bits: u64, mut run: impl FnMut(u64, u64)) {
+    let mut open: Option<u64> = None;
+    let words = bitmap
+        .chunks_exact(8)
+        .map(|bytes| bytes.iter().rev().fold(0_u64, |word, byte| word << 8 | u64::from(*byte)));
+    for (word, base) in words.zip((0..bits).step_by(64)) {
+        let mut bit = 0;
+        while bit < 64 {
+            let rest = word >> bit;
+            let same = if open.is_some() { rest.trailing_ones() } else { rest.trailing_zeros() };
+            bit += same.min(64 - bit);
+            if bit == 64 {
+                break;
+            }
+            match open.take() {
+                Some(first) if base + u64::from(bit) <= bits => run(first, base + u64::from(bit) - first),
+                Some(first) => run(first, bits - first),
+                None if base + u64::from(bit) < bits => open = Some(base + u64::from(bit)),
+                None => return,
+            }
+        }
+    }
+    if let Some(first) = open.filter(|first| *first < bits) {
+        run(first, bits - first);
+    }
+}
+
+/// What of `extent` is left of a filesystem that is smaller than its place.
+pub(super) fn tail(volume: &Volume<'_>) -> Extent {
+    Extent::between(volume.extent.offset + volume.superblock.length(), volume.extent.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn runs_are_the_ones(bitmap in prop::collection::vec(prop_oneof![Just(0_u8), Just(255), any::<u8>()], 64), bits in 0..=512_u64) {
+            let mut seen = vec![false; bits as usize];
+            let mut end = 0;
+            for_each_run(&bitmap, bits, |first, count| {
+                assert!(count > 0 && (first > end || end == 0), "runs are apart and ascend");
+                end = first + count;
+                seen[first as usize..end as usize].fill(true);
+            });
+            for (bit, seen) in seen.iter().enumerate() {
+                prop_assert_eq!(*seen, bitmap[bit / 8] >> (bit % 8) & 1 == 1, "bit {}", bit);
+            }
+        }
+    }
+}

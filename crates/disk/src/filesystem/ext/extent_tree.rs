@@ -1,0 +1,69 @@
+//! Extent trees: how ext4 inodes name their blocks.
+//!
+//! A node has a header of 12 bytes (magic, entries, capacity, depth, generation) and entries of 12 bytes. The root
+//! stands in the inode; a deeper node fills a block. Depth falls by one at each step, so no tree can be a cycle.
+
+use super::claims::{Piece, Walker};
+use crate::fields::{le16, le32};
+use platter_image::Result;
+
+const MAGIC: u16 = 0xf30a;
+const ENTRY_LENGTH: usize = 12;
+const DEPTH_MAX: u16 = 5;
+/// Longer extents are unwritten ones, longer by this.
+const WRITTEN_LENGTH_MAX: u16 = 32768;
+
+/// Tells `visit` of every node and extent of the tree whose root is `area`. False if some of it is broken.
+///
+/// # Errors
+/// What reading the disk says, and `Corrupt` when the filesystem claims more blocks than it has.
+pub(super) fn walk(walker: &mut Walker<'_, '_>, area: &[u8], visit: &mut dyn FnMut(Piece)) -> Result<bool> {
+    let depth = le16(area, 6);
+    if depth > DEPTH_MAX {
+        return Ok(false);
+    }
+    walk_node(walker, area, depth, visit)
+}
+
+fn walk_node(
+    walker: &mut Walker<'_, '_>,
+    node: &[u8],
+    depth: u16,
+    visit: &mut dyn FnMut(Piece),
+) -> Result<bool> {
+    let entries = le16(node, 2);
+    let capacity = node.len() / ENTRY_LENGTH - 1;
+    if le16(node, 0) != MAGIC || le16(node, 6) != depth || usize::from(entries) > capacity {
+        return Ok(false);
+    }
+    let entries = node.chunks_exact(ENTRY_LENGTH).skip(1).take(usize::from(entries));
+    let mut is_sound = true;
+    for entry in entries {
+        is_sound &= if depth == 0 {
+            visit_extent(walker, entry, visit)?
+        } else {
+            let block = u64::from(le32(entry, 4)) | u64::from(le16(entry, 8)) << 32;
+            match walker.enter(block, usize::from(depth), visit)? {
+                Some(child) => {
+                    let is_sound = walk_node(walker, &child, depth - 1, visit)?;
+                    walker.leave(child, usize::from(depth));
+                    is_sound
+                }
+                None => false,
+            }
+        };
+    }
+    Ok(is_sound)
+}
+
+fn visit_extent(walker: &mut Walker<'_, '_>, entry: &[u8], visit: &mut dyn FnMut(Piece)) -> Result<bool> {
+    let length = le16(entry, 4);
+    let (blocks, is_written) = if length > WRITTEN_LENGTH_MAX {
+        (u64::from(length - WRITTEN_LENGTH_MAX), false)
+    } else {
+        (u64::from(length), true)
+    };
+    let block = u64::from(le16(entry, 6)) << 32 | u64::from(le32(entry, 8));
+    let file_block = u64::from(le32(entry, 0));
+    walker.claim(Piece::Run { file_block, block, blocks, is_written }, visit)
+}

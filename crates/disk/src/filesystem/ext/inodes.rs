@@ -1,0 +1,135 @@
+//! Inodes, read from their tables in large pieces, one after the other; none is kept.
+
+use platter_image::{Error, Result};
+
+use super::groups::Group;
+use super::volume::Volume;
+use crate::fields::{le16, le32};
+
+/// So much of an inode table is read at once, in bytes; rounded to blocks, of which it holds at least one.
+const READ_LENGTH: u64 = 1 << 20;
+
+const MODE_TYPE: u16 = 0xf000;
+const MODE_REGULAR: u16 = 0x8000;
+const MODE_DIRECTORY: u16 = 0x4000;
+const MODE_SYMBOLIC_LINK: u16 = 0xa000;
+
+const FLAG_EXTENTS: u32 = 0x8_0000;
+const FLAG_INLINE_DATA: u32 = 0x1000_0000;
+
+/// What a symbolic link may be long to stand in its inode, in bytes.
+const FAST_LINK_LENGTH: u32 = 60;
+
+/// An inode, as it stands in its table: at least 128 bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Inode<'b>(&'b [u8]);
+
+/// How an inode names its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mapping {
+    Extents,
+    Indirect,
+    /// It has none: everything it has stands in the inode.
+    None,
+}
+
+impl<'b> Inode<'b> {
+    pub(super) fn new(bytes: &'b [u8]) -> Self {
+        debug_assert!(bytes.len() >= 128);
+        Self(bytes)
+    }
+
+    fn mode(self) -> u16 {
+        le16(self.0, 0) & MODE_TYPE
+    }
+
+    /// Whether a name leads to it.
+    pub(super) fn is_in_use(self) -> bool {
+        le16(self.0, 0) != 0 && le16(self.0, 0x1a) != 0
+    }
+
+    pub(super) fn is_regular(self) -> bool {
+        self.mode() == MODE_REGULAR
+    }
+
+    pub(super) fn mapping(self) -> Mapping {
+        let flags = le32(self.0, 0x20);
+        let is_fast_link = self.mode() == MODE_SYMBOLIC_LINK && le32(self.0, 4) < FAST_LINK_LENGTH;
+        if flags & FLAG_INLINE_DATA != 0
+            || !matches!(self.mode(), MODE_REGULAR | MODE_DIRECTORY | MODE_SYMBOLIC_LINK)
+        {
+            Mapping::None
+        } else if flags & FLAG_EXTENTS != 0 {
+            Mapping::Extents
+        } else if is_fast_link {
+            Mapping::None
+        } else {
+            Mapping::Indirect
+        }
+    }
+
+    /// The root of its extent tree, or its block numbers: 60 bytes.
+    pub(super) fn block_area(self) -> &'b [u8] {
+        &self.0[0x28..0x64]
+    }
+
+    /// The block of its extended attributes, if they have one.
+    pub(super) fn attribute_block(self) -> Option<u64> {
+        let block = u64::from(le32(self.0, 0x68)) | u64::from(le16(self.0, 0x76)) << 32;
+        (block != 0).then_some(block)
+    }
+}
+
+/// Calls `visit` with number and inode of every inode in use.
+///
+/// # Errors
+/// What `visit` and reading the disk say.
+pub(super) fn for_each(
+    volume: &Volume<'_>,
+    groups: &[Group],
+    mut visit: impl FnMut(u32, Inode<'_>) -> Result<()>,
+) -> Result<()> {
+    let superblock = &volume.superblock;
+    let (block_size, inode_size) = (u64::from(superblock.block_size), u64::from(superblock.inode_size));
+    let blocks_at_once = (READ_LENGTH / block_size).max(1);
+    let mut buffer = vec![0; (blocks_at_once * block_size) as usize];
+    for (number, group) in (0_u32..).zip(groups) {
+        let mut inode_number = number * superblock.inodes_per_group + 1;
+        let mut left = u64::from(group.inodes);
+        let mut block = group.inode_table;
+        while left > 0 {
+            let blocks = (left * inode_size).div_ceil(block_size).min(blocks_at_once);
+            let piece = &mut buffer[..(blocks * block_size) as usize];
+            volume.read(block, piece)?;
+            let inodes = (piece.len() as u64 / inode_size).min(left);
+            for bytes in piece.chunks_exact(inode_size as usize).take(inodes as usize) {
+                let inode = Inode::new(bytes);
+                if inode.is_in_use() {
+                    visit(inode_number, inode)?;
+                }
+                inode_number += 1;
+            }
+            left -= inodes;
+            block += blocks;
+        }
+    }
+    Ok(())
+}
+
+/// Reads one inode by its number, into `bytes`.
+///
+/// # Errors
+/// `Corrupt` if there is none of that number; and what reading the disk says.
+pub(super) fn read_one(volume: &Volume<'_>, groups: &[Group], number: u32) -> Result<Vec<u8>> {
+    let superblock = &volume.superblock;
+    let index = number.checked_sub(1).ok_or_else(|| Error::corrupt("an inode has the number 0"))?;
+    let group = groups
+        .get((index / superblock.inodes_per_group) as usize)
+        .ok_or_else(|| Error::corrupt(format!("there is no inode {number}")))?;
+    let offset = u64::from(index % superblock.inodes_per_group) * u64::from(superblock.inode_size);
+    let block_size = u64::from(superblock.block_size);
+    let mut block = vec![0; superblock.block_size as usize];
+    volume.read(group.inode_table + offset / block_size, &mut block)?;
+    let start = (offset % block_size) as usize;
+    Ok(block[start..start + superblock.inode_size as usize].to_vec())
+}

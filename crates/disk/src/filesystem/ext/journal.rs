@@ -1,0 +1,65 @@
+//! The journal inside a filesystem: whether it is clean, and which of its blocks need not be kept.
+//!
+//! The first block of inode 8 (usually) is the journal's superblock, big-endian: magic 0xc03b3998, block type 3 or 4,
+//! then at 12 block size, length, first log block, first sequence number, and at 28 where the log starts. That is
+//! zero if, and only if, there is nothing to replay.
+
+use platter_image::{Error, Extent, Result};
+
+use super::claims::{Piece, Walker};
+use super::groups::Group;
+use super::inodes::{self, Inode};
+use super::volume::Volume;
+use crate::fields::be32;
+
+const MAGIC: u32 = 0xc03b_3998;
+
+/// What was found of a journal.
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    /// Everything of it but its superblock.
+    pub(super) body: Vec<Extent>,
+    /// Why its body is kept, if it is.
+    pub(super) note: Option<String>,
+}
+
+/// Looks at the journal, if there is one inside.
+///
+/// # Errors
+/// `Refused` if it has something to replay; `Corrupt` and what reading the disk says.
+pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Journal> {
+    let number = volume.superblock.journal_inode;
+    if number == 0 {
+        return Ok(Journal::default());
+    }
+    let bytes = inodes::read_one(volume, groups, number)?;
+    let mut first = None;
+    let mut body = Vec::new();
+    let is_sound = Walker::new(volume).walk(Inode::new(&bytes), &mut |piece| {
+        let Piece::Run { file_block, block, blocks, .. } = piece else { return };
+        let own = u64::from(file_block == 0);
+        if own == 1 {
+            first = Some(block);
+        }
+        body.push(volume.place(block + own, blocks - own));
+    })?;
+    let kept = |reason: &str| Journal {
+        body: Vec::new(),
+        note: Some(format!("its journal is kept whole: {reason}")),
+    };
+    let Some(first) = first.filter(|_| is_sound) else {
+        return Ok(kept("its inode does not tell where it stands"));
+    };
+    let mut superblock = vec![0; volume.superblock.block_size as usize];
+    volume.read(first, &mut superblock)?;
+    if be32(&superblock, 0) != MAGIC || !matches!(be32(&superblock, 4), 3 | 4) {
+        return Ok(kept("it has no superblock"));
+    }
+    if be32(&superblock, 28) != 0 {
+        return Err(Error::refused("its journal has changes that are not in place yet"));
+    }
+    if be32(&superblock, 12) != volume.superblock.block_size {
+        return Ok(kept("it has blocks of another size"));
+    }
+    Ok(Journal { body, note: None })
+}

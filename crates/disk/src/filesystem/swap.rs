@@ -1,0 +1,133 @@
+//! Swap areas: one page of header, and nothing else that outlives a boot, unless the system sleeps in it.
+//!
+//! The last ten bytes of the first page are the magic; the header's fields start at 1024: version (1), number of the
+//! last page, number of bad pages, UUID at 1036, label at 1052. A hibernated system is told by other magics in the
+//! same place, and then all of it counts.
+
+use platter_image::{Extent, Extents};
+
+use super::Contents;
+use crate::fields::{has, le32, text, uuid};
+
+/// What the first page says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes of a page; 4096 to 65536, a power of two.
+    page_size: u32,
+    /// The name of the magic of a hibernated system, if that is what stands there.
+    hibernated: Option<&'static str>,
+    version: u32,
+    last_page: u32,
+    uuid: Option<String>,
+    label: Option<String>,
+}
+
+impl Header {
+    /// The header in the first bytes of an extent.
+    pub(super) fn find(start: &[u8]) -> Option<Self> {
+        if has(start, 0, b"\xed\xc3\x02\xe9\x98\x56\xe5\x0c") {
+            return Some(Self::parse(start, 4096, Some("TuxOnIce")));
+        }
+        [4096, 8192, 16384, 32768, 65536].into_iter().find_map(|page_size| {
+            let magic = page_size - 10;
+            let hibernated = ["S1SUSPEND", "S2SUSPEND", "ULSUSPEND", "LINHIB0001"]
+                .into_iter()
+                .find(|name| has(start, magic, name.as_bytes()));
+            let is_swap = has(start, magic, b"SWAPSPACE2") || has(start, magic, b"SWAP-SPACE");
+            (is_swap || hibernated.is_some()).then(|| Self::parse(start, page_size, hibernated))
+        })
+    }
+
+    fn parse(start: &[u8], page_size: usize, hibernated: Option<&'static str>) -> Self {
+        Self {
+            page_size: page_size as u32,
+            hibernated,
+            version: le32(start, 1024),
+            last_page: le32(start, 1028),
+            uuid: uuid(start, 1036),
+            label: start.get(1052..1068).and_then(text),
+        }
+    }
+
+    fn is_current(&self) -> bool {
+        self.version == 1
+    }
+}
+
+/// What of a swap area counts: its first page, and what lies behind its last one.
+pub(super) fn examine(header: &Header, extent: Extent) -> Contents {
+    let named = |contents: Contents| Contents {
+        block_size: header.page_size,
+        uuid: header.uuid.clone(),
+        label: header.label.clone(),
+        ..contents
+    };
+    if let Some(magic) = header.hibernated {
+        let note = format!("a hibernated system sleeps in it ({magic}): all of it is taken");
+        return named(Contents::whole("swap", extent).with_note(note));
+    }
+    let page = u64::from(header.page_size);
+    let length = (u64::from(header.last_page) + 1) * page;
+    if !header.is_current() || header.last_page == 0 || length > extent.length {
+        let note = format!(
+            "its header (version {}, {length} bytes) does not fit {} bytes: all of it is taken",
+            header.version, extent.length
+        );
+        return named(Contents::whole("swap", extent).with_note(note));
+    }
+    let first = Extent::new(extent.offset, page);
+    let behind = Extent::between(extent.offset + length, extent.end());
+    let allocated = Extents::from_unsorted(vec![first, behind]);
+    named(Contents { filesystem: "swap".to_owned(), allocated, ..Contents::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filesystem::{Found, examine as examine_any, probe};
+
+    fn area(page: usize, magic: &[u8], pages: u32) -> Vec<u8> {
+        let mut area = vec![0xaa; page * 20 + 512];
+        area[..page].fill(0);
+        area[page - 10..page - 10 + magic.len()].copy_from_slice(magic);
+        area[1024..1028].copy_from_slice(&1_u32.to_le_bytes());
+        area[1028..1032].copy_from_slice(&(pages - 1).to_le_bytes());
+        area[1052..1056].copy_from_slice(b"swap");
+        area
+    }
+
+    #[test]
+    fn only_the_header_counts() {
+        for page in [4096, 8192, 65536] {
+            let disk = area(page, b"SWAPSPACE2", 20);
+            let extent = Extent::new(0, disk.len() as u64);
+            let contents = examine_any(&disk, extent, false).unwrap();
+            let page = page as u64;
+            let expected = vec![Extent::new(0, page), Extent::new(page * 20, 512)];
+            assert_eq!(contents.allocated, Extents::from_unsorted(expected));
+            assert_eq!((contents.filesystem.as_str(), contents.label.as_deref()), ("swap", Some("swap")));
+        }
+    }
+
+    #[test]
+    fn a_sleeping_system_counts_whole() {
+        for magic in ["S1SUSPEND", "S2SUSPEND", "ULSUSPEND", "LINHIB0001"] {
+            let disk = area(4096, magic.as_bytes(), 20);
+            let contents = examine_any(&disk, Extent::new(0, disk.len() as u64), false).unwrap();
+            assert_eq!(contents.allocated.total(), disk.len() as u64);
+            assert!(contents.notes[0].contains(magic));
+        }
+        let too_long = area(4096, b"SWAPSPACE2", 1000);
+        let contents = examine_any(&too_long, Extent::new(0, too_long.len() as u64), false).unwrap();
+        assert_eq!(contents.allocated.total(), too_long.len() as u64);
+    }
+
+    #[test]
+    fn two_superblocks_are_one_too_many() {
+        let mut disk = area(4096, b"SWAPSPACE2", 20);
+        disk[..4].copy_from_slice(b"XFSB");
+        let extent = Extent::new(0, disk.len() as u64);
+        assert_eq!(probe(&disk, extent).unwrap(), Found::Ambiguous(vec!["xfs", "swap"]));
+        assert_eq!(examine_any(&disk, extent, false).unwrap().allocated.total(), extent.length);
+    }
+}

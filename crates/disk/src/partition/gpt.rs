@@ -1,0 +1,308 @@
+//! The GUID partition table: UEFI specification 2.10, section 5.3. Read with its checksums and its backup, and moved
+//! to the end of a larger disk after an install.
+//!
+//! Sector 1 has the header ("EFI PART"), which names the sectors of the table; the last sector of the disk has a
+//! backup header, which names a copy of the table that stands before it. A header or table whose CRC-32 is wrong is
+//! not used. Nothing is repaired silently: a disk whose primary header is bad is left as it is.
+
+use crc::{CRC_32_ISO_HDLC, Crc};
+use platter_image::{DiskRead, Error, Extent, Extents, Result};
+
+use super::{Partition, PartitionTable, TableKind, read_sectors};
+use crate::fields::{guid, has, le16, le32, le64};
+
+const CRC32: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
+
+/// More entries than this are not believed; tables have 128.
+const ENTRIES_MAX: u32 = 1024;
+/// Longer entries are not believed; they have 128 bytes.
+const ENTRY_LENGTH_MAX: u32 = 4096;
+const HEADER_LENGTH_MIN: usize = 92;
+/// Partitions named 36 UTF-16 units at most.
+const NAME_UNITS: usize = 36;
+
+/// Offsets of the header's fields that are changed when the backup moves.
+mod field {
+    pub(super) const HEADER_LENGTH: usize = 12;
+    pub(super) const HEADER_CRC: usize = 16;
+    pub(super) const OWN_SECTOR: usize = 24;
+    pub(super) const OTHER_SECTOR: usize = 32;
+    pub(super) const LAST_USABLE: usize = 48;
+    pub(super) const TABLE_SECTOR: usize = 72;
+}
+
+/// A header with its table, both with good checksums.
+#[derive(Clone, Debug)]
+struct Copy {
+    /// The header's sector.
+    header: Vec<u8>,
+    /// The entries, as long as they are.
+    table: Vec<u8>,
+    sector_size: u64,
+}
+
+impl Copy {
+    /// The copy whose header stands in that sector, or what is wrong with it.
+    fn read(disk: &dyn DiskRead, sector: u64, sector_size: u32) -> Result<Result<Self, &'static str>> {
+        let sector_size = u64::from(sector_size);
+        let offset = sector.saturating_mul(sector_size);
+        let Some(header) = read_sectors(disk, offset, sector_size as usize)? else {
+            return Ok(Err("lies past the end of the disk"));
+        };
+        if let Err(reason) = check_header(&header, sector) {
+            return Ok(Err(reason));
+        }
+        let copy = Self { header, table: Vec::new(), sector_size };
+        let place = copy.table_place();
+        let Some(table) = read_sectors(disk, place.offset, place.length as usize)? else {
+            return Ok(Err("has its table past the end of the disk"));
+        };
+        if CRC32.checksum(&table) != le32(&copy.header, 88) {
+            return Ok(Err("has a table with a wrong checksum"));
+        }
+        Ok(Ok(Self { table, ..copy }))
+    }
+
+    /// Where its table stands, without the rest of the last sector.
+    fn table_place(&self) -> Extent {
+        let length = u64::from(le32(&self.header, 80)) * u64::from(le32(&self.header, 84));
+        Extent::new(le64(&self.header, field::TABLE_SECTOR).saturating_mul(self.sector_size), length)
+    }
+
+    fn table_sectors(&self) -> u64 {
+        self.table_place().length.div_ceil(self.sector_size)
+    }
+
+    fn other_sector(&self) -> u64 {
+        le64(&self.header, field::OTHER_SECTOR)
+    }
+
+    /// The sectors that header and table stand in.
+    fn structures(&self) -> [Extent; 2] {
+        let header = le64(&self.header, field::OWN_SECTOR).saturating_mul(self.sector_size);
+        let table = self.table_place().offset;
+        [Extent::new(header, self.sector_size), Extent::new(table, self.table_sectors() * self.sector_size)]
+    }
+
+    /// Entries that are in use, with their numbers.
+    fn entries(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        let entries = self.table.chunks_exact(le32(&self.header, 84) as usize);
+        (1..).zip(entries).filter(|(_, entry)| entry[..16] != [0; 16])
+    }
+
+    fn partitions(&self) -> Vec<Partition> {
+        self.entries()
+            .map(|(number, entry)| {
+                let (first, last) = (le64(entry, 32), le64(entry, 40));
+                let type_id = guid(entry, 0).unwrap_or_default();
+                let name: Vec<u16> = (0..NAME_UNITS)
+                    .map(|unit| le16(entry, 56 + 2 * unit))
+                    .take_while(|unit| *unit != 0)
+                    .collect();
+                Partition {
+                    number,
+                    extent: Extent::between(
+                        first.saturating_mul(self.sector_size),
+                        last.saturating_add(1).saturating_mul(self.sector_size),
+                    ),
+                    type_name: type_name(&type_id),
+                    type_id,
+                    name: (!name.is_empty()).then(|| String::from_utf16_lossy(&name)),
+                    uuid: guid(entry, 16),
+                    bootable: le64(entry, 48) & 4 != 0,
+                    container: false,
+                    trusted: false,
+                }
+            })
+            .collect()
+    }
+
+    /// The same copy with other places, and its checksum made right.
+    fn placed(&self, own: u64, other: u64, table: u64, last_usable: u64) -> Vec<u8> {
+        let mut header = self.header.clone();
+        let places = [
+            (field::OWN_SECTOR, own),
+            (field::OTHER_SECTOR, other),
+            (field::TABLE_SECTOR, table),
+            (field::LAST_USABLE, last_usable),
+        ];
+        for (offset, value) in places {
+            header[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
+        }
+        let checksum = header_checksum(&header);
+        header[field::HEADER_CRC..field::HEADER_CRC + 4].copy_from_slice(&checksum.to_le_bytes());
+        header
+    }
+}
+
+/// The checksum of a header whose length was checked, its own field taken as zero.
+fn header_checksum(header: &[u8]) -> u32 {
+    let length = le32(header, field::HEADER_LENGTH) as usize;
+    let mut digest = CRC32.digest();
+    digest.update(&header[..field::HEADER_CRC]);
+    digest.update(&[0; 4]);
+    digest.update(&header[field::HEADER_CRC + 4..length]);
+    digest.finalize()
+}
+
+fn check_header(header: &[u8], sector: u64) -> Result<(), &'static str> {
+    if !has(header, 0, b"EFI PART") {
+        return Err("is missing");
+    }
+    let length = le32(header, field::HEADER_LENGTH) as usize;
+    if length < HEADER_LENGTH_MIN || length > header.len() {
+        return Err("has an impossible length");
+    }
+    if header_checksum(header) != le32(header, field::HEADER_CRC) {
+        return Err("has a wrong checksum");
+    }
+    if le64(header, field::OWN_SECTOR) != sector {
+        return Err("belongs to another sector");
+    }
+    let (entries, entry_length) = (le32(header, 80), le32(header, 84));
+    if entries == 0 || entries > ENTRIES_MAX {
+        return Err("has an impossible number of entries");
+    }
+    if !(128..=ENTRY_LENGTH_MAX).contains(&entry_length) || !entry_length.is_multiple_of(8) {
+        return Err("has entries of an impossible length");
+    }
+    Ok(())
+}
+
+/// The GPT of a disk, if it has one with sectors of that size: the primary, or its backup if that is bad.
+pub(super) fn read(disk: &dyn DiskRead, sector_size: u32) -> Result<Option<PartitionTable>> {
+    let last = (disk.length() / u64::from(sector_size)).saturating_sub(1);
+    if last < 2 {
+        return Ok(None);
+    }
+    let primary = Copy::read(disk, 1, sector_size)?;
+    let backup_sector = primary.as_ref().map_or(last, Copy::other_sector);
+    let backup = Copy::read(disk, backup_sector, sector_size)?;
+    let mut table = PartitionTable::default();
+    let used = match (&primary, &backup) {
+        (Ok(primary), Ok(_)) => primary,
+        (Ok(primary), Err(reason)) => {
+            table.notes.push(format!("the backup GPT header in sector {backup_sector} {reason}"));
+            primary
+        }
+        (Err(reason), Ok(backup)) => {
+            table
+                .notes
+                .push(format!("the primary GPT header {reason}: the backup is used, nothing is repaired"));
+            backup
+        }
+        (Err(_), Err(_)) => return Ok(None),
+    };
+    if backup_sector != last {
+        table
+            .notes
+            .push(format!("the backup GPT stands in sector {backup_sector}, not in the last one, {last}"));
+    }
+    if let (Ok(primary), Ok(backup)) = (&primary, &backup)
+        && primary.table != backup.table
+    {
+        table.notes.push("the backup GPT has other partitions than the primary, which is used".to_owned());
+    }
+    table.kind = TableKind::Gpt;
+    table.sector_size = Some(sector_size);
+    table.disk_id = guid(&used.header, 56);
+    table.partitions = used.partitions();
+    let copies = [&primary, &backup].into_iter().flatten().flat_map(Copy::structures);
+    let first = Extent::new(0, u64::from(sector_size) * 2);
+    table.structures = Extents::from_unsorted(copies.chain([first]).collect());
+    Ok(Some(table))
+}
+
+/// What to write so that a GPT fits a disk of another length than the one it was made for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Relocation {
+    /// Offsets and bytes, in the order they are to be written: the backup first, so that a crash leaves the primary
+    /// that was there. Whole sectors of the table's own size.
+    pub writes: Vec<(u64, Vec<u8>)>,
+    /// What was left as it is, and why.
+    pub notes: Vec<String>,
+}
+
+/// Where the backup GPT has to go on `disk`, which has been installed to and may be longer than the disk that was
+/// captured. No writes if there is no GPT, it fits already, or its primary is bad.
+///
+/// # Errors
+/// `Refused` if a partition would no longer fit before the backup; and what reading the disk says.
+pub fn relocate_backup(disk: &dyn DiskRead) -> Result<Relocation> {
+    let mut relocation = Relocation::default();
+    let table = PartitionTable::read(disk)?;
+    let Some(sector_size) = table.sector_size.filter(|_| table.kind == TableKind::Gpt) else {
+        return Ok(relocation);
+    };
+    let primary = match Copy::read(disk, 1, sector_size)? {
+        Ok(primary) => primary,
+        Err(reason) => {
+            relocation
+                .notes
+                .push(format!("the primary GPT header {reason}: the tables are left as they were captured"));
+            return Ok(relocation);
+        }
+    };
+    let size = u64::from(sector_size);
+    let last = disk.length() / size - 1;
+    if primary.other_sector() == last && Copy::read(disk, last, sector_size)?.is_ok() {
+        return Ok(relocation);
+    }
+    let backup_table = last.saturating_sub(primary.table_sectors());
+    let last_usable = backup_table.saturating_sub(1);
+    if let Some((number, entry)) = primary.entries().find(|(_, entry)| le64(entry, 40) > last_usable) {
+        return Err(Error::refused(format!(
+            "partition {number} ends in sector {}, and the last one that this disk has room for is {last_usable}: a \
+             larger disk would do",
+            le64(entry, 40)
+        )));
+    }
+    let mut padded = primary.table.clone();
+    padded.resize((primary.table_sectors() * size) as usize, 0);
+    let primary_table = le64(&primary.header, field::TABLE_SECTOR);
+    relocation.writes.push((backup_table * size, padded));
+    relocation.writes.push((last * size, primary.placed(last, 1, backup_table, last_usable)));
+    relocation.writes.push((size, primary.placed(1, last, primary_table, last_usable)));
+    relocation.writes.extend(protective_mbr(disk, size as usize, last)?);
+    Ok(relocation)
+}
+
+/// Sector 0 with its protective entry as long as the disk, unless it is a hybrid.
+fn protective_mbr(disk: &dyn DiskRead, sector_size: usize, last: u64) -> Result<Option<(u64, Vec<u8>)>> {
+    let Some(mut sector) = read_sectors(disk, 0, sector_size)? else { return Ok(None) };
+    let kinds = [446, 462, 478, 494].map(|entry| sector[entry + 4]);
+    let Some(slot) = kinds.iter().position(|kind| *kind == 0xee) else { return Ok(None) };
+    if kinds.iter().filter(|kind| **kind != 0).count() != 1 {
+        return Ok(None);
+    }
+    let sectors = u32::try_from(last).unwrap_or(u32::MAX);
+    let at = 446 + slot * 16 + 12;
+    sector[at..at + 4].copy_from_slice(&sectors.to_le_bytes());
+    Ok(Some((0, sector)))
+}
+
+fn type_name(type_id: &str) -> &'static str {
+    match type_id {
+        "c12a7328-f81f-11d2-ba4b-00a0c93ec93b" => "EFI system",
+        "21686148-6449-6e6f-744e-656564454649" => "BIOS boot",
+        "0fc63daf-8483-4772-8e79-3d69d8477de4" => "Linux",
+        "4f68bce3-e8cd-4db1-96e7-fbcaf984b709" => "Linux root (x86-64)",
+        "b921b045-1df0-41c3-af44-4c6f280d3fae" => "Linux root (ARM-64)",
+        "933ac7e1-2eb4-4f13-b844-0e14e2aef915" => "Linux home",
+        "bc13c2ff-59e6-4262-a352-b275fd6f7172" => "Linux extended boot",
+        "0657fd6d-a4ab-43c4-84e5-0933c84b4f4f" => "Linux swap",
+        "e6d6d379-f507-44c2-a23c-238f2a3df928" => "Linux LVM",
+        "a19d880f-05fc-4d3b-a006-743f0f84911e" => "Linux RAID",
+        "ebd0a0a2-b9e5-4433-87c0-68b6b72699c7" => "Microsoft basic data",
+        "e3c9e316-0b5c-4db8-817d-f92df00215ae" => "Microsoft reserved",
+        "de94bba4-06d1-4d40-a16a-bfd50179d6ac" => "Windows recovery",
+        "516e7cb6-6ecf-11d6-8ff8-00022d09712b" => "FreeBSD UFS",
+        "516e7cba-6ecf-11d6-8ff8-00022d09712b" => "FreeBSD ZFS",
+        "7c3457ef-0000-11aa-aa11-00306543ecac" => "Apple APFS",
+        _ => "unknown",
+    }
+}
+
+#[cfg(test)]
+#[path = "gpt_tests.rs"]
+mod tests;

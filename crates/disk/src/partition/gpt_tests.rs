@@ -1,0 +1,1 @@
+//! Tests of the GPT reader and of moving backups.

@@ -1,0 +1,171 @@
+//! Partition tables: what a disk says of how it is divided. MBR with extended partitions, and GPT.
+//!
+//! Tables are read from any [`DiskRead`] and never believed: whatever they say that cannot be is noted, and a
+//! partition that overlaps another or does not lie on the disk keeps its place in the list with a mark
+//! ([`Partition::trusted`]), so that nobody looks for a filesystem in it. Reading fails only if the disk does.
+
+pub mod gpt;
+pub mod mbr;
+
+use platter_image::{DiskRead, Extent, Extents, IoContext, Result};
+
+/// What kind of table a disk has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TableKind {
+    /// None that we know: the disk may be one filesystem.
+    #[default]
+    None,
+    /// A master boot record, with extended partition tables if need be.
+    Mbr,
+    /// A GUID partition table.
+    Gpt,
+}
+
+impl TableKind {
+    /// Its name, as tools of this field write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Mbr => "mbr",
+            Self::Gpt => "gpt",
+        }
+    }
+}
+
+/// An entry of a partition table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// Its number as the system counts: from 1; logical partitions of an MBR from 5.
+    pub number: u32,
+    /// Where it says it is. Of a partition that is not [`Self::trusted`] this may lie outside the disk.
+    pub extent: Extent,
+    /// `0x83`, or the type GUID in lower case.
+    pub type_id: String,
+    /// What that type is called, if we know; nothing is ever decided by it.
+    pub type_name: &'static str,
+    /// Its name (GPT), if it has one.
+    pub name: Option<String>,
+    /// Its own GUID (GPT).
+    pub uuid: Option<String>,
+    /// Marked active (MBR) or bootable by old firmware (GPT).
+    pub bootable: bool,
+    /// An extended partition: it holds logical ones, and no filesystem.
+    pub container: bool,
+    /// It lies on the disk, and overlaps neither another partition nor the table.
+    pub trusted: bool,
+}
+
+/// What a disk says of how it is divided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartitionTable {
+    /// Its kind.
+    pub kind: TableKind,
+    /// The sector size that its numbers count in; `None` without a table. For the image of a disk with sectors of
+    /// 4096 bytes this may differ from what the image file says.
+    pub sector_size: Option<u32>,
+    /// The disk's own identity, if it has one: a GUID, or eight hexadecimal digits.
+    pub disk_id: Option<String>,
+    /// Its partitions, in the order of their numbers.
+    pub partitions: Vec<Partition>,
+    /// The sectors that the table itself stands in.
+    pub structures: Extents,
+    /// What is odd about it, in sentences.
+    pub notes: Vec<String>,
+}
+
+impl PartitionTable {
+    /// Reads the partition table of a disk, with sectors of the size the disk has; a GPT is also found when it was
+    /// written with the other size.
+    ///
+    /// # Errors
+    /// Only what reading the disk says.
+    pub fn read(disk: &dyn DiskRead) -> Result<Self> {
+        Self::read_with_sectors(disk, disk.sector_size())
+    }
+
+    /// The same, with another sector size for a disk that may have been written with that one.
+    ///
+    /// # Errors
+    /// Only what reading the disk says.
+    pub fn read_with_sectors(disk: &dyn DiskRead, sector_size: u32) -> Result<Self> {
+        let Some(record) = read_sectors(disk, 0, 512)? else { return Ok(Self::default()) };
+        let Some(record) = mbr::Record::parse(&record) else { return Ok(Self::default()) };
+        let other_size = if sector_size == 512 { 4096 } else { 512 };
+        let mut unprotected = None;
+        for size in [sector_size, other_size] {
+            match gpt::read(disk, size)? {
+                Some(mut table) if record.is_protective() => {
+                    table.notes.extend(record.hybrid_note());
+                    return Ok(table.judged(disk.length()));
+                }
+                found => unprotected = unprotected.or(found),
+            }
+        }
+        let mut table = mbr::read(disk, &record, sector_size)?;
+        if unprotected.is_some() {
+            table.notes.push(
+                "there is a GPT, but the MBR does not announce one: it is taken for a leftover, and the MBR counts"
+                    .to_owned(),
+            );
+        }
+        if record.is_protective() {
+            table.notes.push("the MBR announces a GPT, and neither it nor its backup can be read".to_owned());
+        }
+        Ok(table.judged(disk.length()))
+    }
+
+    /// Marks and notes the partitions that cannot be looked into.
+    fn judged(mut self, disk_length: u64) -> Self {
+        // Every entry as (start, end, place in the list); the table's own sectors have no place.
+        let mut areas: Vec<(u64, u64, Option<usize>)> =
+            self.structures.iter().map(|extent| (extent.offset, extent.end(), None)).collect();
+        for (place, partition) in self.partitions.iter_mut().enumerate() {
+            let extent = partition.extent;
+            partition.trusted = extent.length > 0 && extent.end() <= disk_length && !partition.container;
+            if extent.end() > disk_length {
+                self.notes.push(format!(
+                    "partition {} ends at {}, past the end of the disk at {disk_length}: it is taken whole",
+                    partition.number,
+                    extent.end()
+                ));
+            }
+            if !partition.container {
+                areas.push((extent.offset, extent.end(), Some(place)));
+            }
+        }
+        areas.sort_unstable();
+        let mut reaching: Option<(u64, Option<usize>)> = None;
+        for (start, end, place) in areas {
+            if let Some((_, other)) = reaching.filter(|(reach, _)| start < *reach) {
+                for place in [place, other].into_iter().flatten() {
+                    self.partitions[place].trusted = false;
+                }
+                self.notes.push(overlap_note(&self.partitions, place, other));
+            }
+            if reaching.is_none_or(|(reach, _)| end > reach) {
+                reaching = Some((end, place));
+            }
+        }
+        self
+    }
+}
+
+fn overlap_note(partitions: &[Partition], one: Option<usize>, other: Option<usize>) -> String {
+    let name = |place: Option<usize>| {
+        place.map_or("the partition table".to_owned(), |place| {
+            format!("partition {}", partitions[place].number)
+        })
+    };
+    format!("{} overlaps {}: what they cover is taken whole", name(one), name(other))
+}
+
+/// `length` bytes at `offset`; `None` if the disk ends before.
+fn read_sectors(disk: &dyn DiskRead, offset: u64, length: usize) -> Result<Option<Vec<u8>>> {
+    if offset.checked_add(length as u64).is_none_or(|end| end > disk.length()) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; length];
+    disk.read_exact_at(&mut bytes, offset)
+        .context(|| format!("reading {length} bytes of the partition table at {offset}"))?;
+    Ok(Some(bytes))
+}
