@@ -53,7 +53,7 @@ complain() {
 for cycle in $(seq "$cycles"); do
 	n=$((1 + $(number "disk $cycle" "$DISKS")))
 	name=cycle/$((cycle % 7))
-	delay_us=$(number "delay $cycle" $((typical_us * 5 / 4)))
+	delay_us=$(number "delay $cycle" $((typical_us * 2)))
 	"$PLATTER" --store "$STORE" --quiet --json capture "$WORK/disk-$n" "$name" >"$WORK/out" 2>"$WORK/err" &
 	pid=$!
 	sleep "$(printf '%d.%06d' $((delay_us / 1000000)) $((delay_us % 1000000)))"

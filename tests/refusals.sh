@@ -4,6 +4,11 @@
 . "$(dirname "$0")/lib.sh"
 
 need_root "loop devices" || { finish; exit 0; }
+swap='' holder=''
+suite_cleanup() {
+	[ -z "$swap" ] || swapoff "$swap" 2>/dev/null
+	[ -z "$holder" ] || kill "$holder" 2>/dev/null
+}
 file_tree "$WORK/tree" 8 refusals
 ext4_image "$WORK/disk" 48 "$WORK/tree"
 truncate -s 64M "$WORK/table"
@@ -76,6 +81,7 @@ else
 	skip "swap: this kernel has none"
 fi
 detach_loop "$swap"
+swap=
 
 truncate -s 64M "$WORK/held"
 attach "$WORK/held"
@@ -87,6 +93,7 @@ check_exit "$EXIT_REFUSED" "a device opened exclusively is refused" platter inst
 check_said "a device opened exclusively: the reason is told" 'in use|busy'
 kill "$holder"
 wait "$holder" 2>/dev/null || true
+holder=''
 check "released, it is written to" platter install image "$held"
 detach_loop "$held"
 

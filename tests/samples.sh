@@ -150,6 +150,8 @@ ext() {
 		rm -rf "$WORK/tree"
 		tree "$WORK/tree"
 		mke2fs -F -q -E "nodiscard${EXTENDED:+,$EXTENDED}" -d "$WORK/tree" "$@" "$DEVICE"
+		# mke2fs counts no quota for the files that it puts there itself
+		e2fsck -fy "$DEVICE" || [ $? = 1 ]
 		sums "$WORK/tree" >"$sums"
 	else
 		mke2fs -F -q -E "nodiscard${EXTENDED:+,$EXTENDED}" "$@" "$DEVICE"
