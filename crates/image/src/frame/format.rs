@@ -7,7 +7,8 @@ use twox_hash::XxHash3_64;
 use crate::chunking::BLOCK_LENGTH_MAX;
 use crate::{BlockId, Domain, Error, Kind, Result, SECTOR};
 
-const MAGIC: [u8; 4] = *b"PLfr";
+/// The first bytes of every frame: what a search for frames in damaged bytes looks for.
+pub const MAGIC: [u8; 4] = *b"PLfr";
 const FORMAT_VERSION: u8 = 1;
 /// Bytes of a listed block: id, length.
 const LISTED_LENGTH: usize = BlockId::LEN + 4;

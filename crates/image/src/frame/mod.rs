@@ -11,7 +11,7 @@ mod format;
 pub use builder::{Compressor, EncodedFrame, FrameBuilder};
 pub use decode::{FrameDecoder, Verify};
 pub use format::{
-    BLOCKS_MAX, Codec, FrameHeader, HEADER_LENGTH, ListedBlock, RAW_LENGTH_MAX, STORED_LENGTH_MAX,
+    BLOCKS_MAX, Codec, FrameHeader, HEADER_LENGTH, ListedBlock, MAGIC, RAW_LENGTH_MAX, STORED_LENGTH_MAX,
 };
 
 /// Default bytes of blocks in a frame before compression: `docs/measurements.md` has the sweep behind it.
