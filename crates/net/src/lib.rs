@@ -1,1 +1,13 @@
-//! (skeleton)
+//! Runs the cast machines over real sockets, in large batches.
+//!
+//! Owns the options ([`SendOptions`], [`ReceiveOptions`]), the traits at which jobs join in ([`ChunkSource`],
+//! [`ChunkSink`]) and the two loops ([`send`], [`receive`]): one thread for the network, others for chunk contents,
+//! bounded queues between them. A crate of its own to fence in what the operating system asks for.
+
+mod options;
+
+pub use options::*;
+pub use platter_cast::{
+    CHUNK_BYTES_MAX, ReceiverResult, ReceiverState, ReceiverStatus, SenderProgress, SessionDescription,
+    Wanted,
+};

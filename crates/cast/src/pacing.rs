@@ -1,0 +1,193 @@
+//! How fast to send: a token bucket under a rate that follows the loss of receivers.
+//!
+//! Owns the count of bits on the wire and the current rate. Loss counts only above a receiver's long-run base, so a
+//! link that always loses some is not starved (DESIGN D5). Must never exceed the ceiling.
+
+use std::time::Duration;
+
+/// What a datagram costs on Ethernet beyond its payload: UDP 8, IPv4 20, header 14, checksum 4, preamble 8, gap 12.
+pub(crate) const WIRE_OVERHEAD_BYTES: usize = 66;
+/// The bucket holds that much time of the rate: what a late wake-up may catch up on.
+const BUCKET: Duration = Duration::from_millis(3);
+/// The bucket holds at least that many bytes: one batch, or low rates could never send one.
+const BUCKET_BYTES_MIN: u64 = 1600;
+/// The rate never falls below this share of the ceiling: flow control by buffers stops a sender, loss only slows it.
+const RATE_SHARE_MIN: u64 = 100;
+/// After a cut, its effect needs that long to be seen.
+const CUT_HOLD: Duration = Duration::from_millis(250);
+/// The rate grows by a twentieth that often.
+const GROWTH_INTERVAL: Duration = Duration::from_millis(100);
+/// Loss above the base by that much cuts the rate: several times what a good room shows, and a batch of 44 datagrams
+/// lost in a sample of [`LOSS_SAMPLE_PACKETS`] stays below.
+const LOSS_TOLERATED: f64 = 0.10;
+/// Packets in one sample of loss.
+const LOSS_SAMPLE_PACKETS: u64 = 1024;
+/// Weight of a sample above, and below the base: the base rises slowly and falls fast.
+const BASE_RISE: f64 = 0.02;
+const BASE_FALL: f64 = 0.25;
+
+/// Tokens and rate.
+#[derive(Clone, Debug)]
+pub(crate) struct Pacer {
+    ceiling: u64,
+    rate: u64,
+    /// Bits that may be sent now; negative when the last batch went beyond.
+    tokens: i64,
+    filled_at: Duration,
+    grown_at: Duration,
+    cut_until: Duration,
+}
+
+impl Pacer {
+    /// A pacer for that many bits per second, at least 100 kbit/s.
+    pub(crate) fn new(ceiling_bits_per_second: u64) -> Self {
+        let ceiling = ceiling_bits_per_second.max(100_000);
+        Self {
+            ceiling,
+            rate: ceiling,
+            tokens: 0,
+            filled_at: Duration::ZERO,
+            grown_at: Duration::ZERO,
+            cut_until: Duration::ZERO,
+        }
+    }
+
+    /// Bits per second at present.
+    pub(crate) fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// Lets time pass.
+    pub(crate) fn advance(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.filled_at);
+        self.filled_at = now.max(self.filled_at);
+        let earned = self.bits_in(passed.min(Duration::from_secs(1)));
+        self.tokens = (self.tokens + earned).min(self.bucket_bits());
+        if self.rate < self.ceiling && now >= self.grown_at + GROWTH_INTERVAL && now >= self.cut_until {
+            self.grown_at = now;
+            self.rate = (self.rate + self.rate / 20 + 1).min(self.ceiling);
+        }
+    }
+
+    /// Whether a datagram may be sent now.
+    pub(crate) fn may_send(&self) -> bool {
+        self.tokens > 0
+    }
+
+    /// A datagram of that many payload bytes was sent.
+    pub(crate) fn spend(&mut self, payload_bytes: usize) {
+        self.tokens -= ((payload_bytes + WIRE_OVERHEAD_BYTES) * 8) as i64;
+    }
+
+    /// When about half a bucket will be there again, so that datagrams leave in batches.
+    pub(crate) fn ready_at(&self) -> Duration {
+        let missing = self.bucket_bits() / 2 - self.tokens;
+        let nanoseconds = i128::from(missing.max(1)) * 1_000_000_000 / i128::from(self.rate);
+        self.filled_at + Duration::from_nanos(nanoseconds as u64)
+    }
+
+    /// A receiver lost that share more than it always does.
+    fn cut(&mut self, now: Duration, loss: f64) {
+        if now < self.cut_until {
+            return;
+        }
+        let kept = (self.rate as f64 * (1.0 - loss.min(0.9))) as u64;
+        self.rate = kept.max(self.ceiling / RATE_SHARE_MIN);
+        self.cut_until = now + CUT_HOLD;
+        self.grown_at = now;
+    }
+
+    fn bucket_bits(&self) -> i64 {
+        self.bits_in(BUCKET).max(BUCKET_BYTES_MIN as i64 * 8)
+    }
+
+    fn bits_in(&self, time: Duration) -> i64 {
+        (u128::from(self.rate) * time.as_nanos() / 1_000_000_000) as i64
+    }
+}
+
+/// The loss of one receiver, from its reports.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LossMeter {
+    seen: u64,
+    received: u64,
+    base: f64,
+}
+
+impl LossMeter {
+    /// Starts counting at this packet.
+    pub(crate) fn starting_at(packet: u64) -> Self {
+        Self { seen: packet, ..Self::default() }
+    }
+
+    /// Takes a report: the highest packet seen, and how many arrived. Cuts the rate if too many did not.
+    pub(crate) fn report(&mut self, now: Duration, seen: u64, received: u64, pacer: &mut Pacer) {
+        let sent = seen.saturating_sub(self.seen);
+        if sent < LOSS_SAMPLE_PACKETS {
+            return;
+        }
+        let arrived = received.saturating_sub(self.received).min(sent);
+        let loss = 1.0 - arrived as f64 / sent as f64;
+        (self.seen, self.received) = (seen, received);
+        if loss > self.base + LOSS_TOLERATED {
+            pacer.cut(now, loss - self.base);
+        }
+        let weight = if loss > self.base { BASE_RISE } else { BASE_FALL };
+        self.base += (loss - self.base) * weight;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent_in_a_second(pacer: &mut Pacer, start: Duration) -> u64 {
+        let mut bits = 0;
+        for step in 0..1000 {
+            pacer.advance(start + Duration::from_millis(step));
+            while pacer.may_send() {
+                pacer.spend(1432);
+                bits += (1432 + 66) * 8;
+            }
+        }
+        bits
+    }
+
+    #[test]
+    fn it_sends_at_the_ceiling_and_not_above() {
+        for ceiling in [1_000_000, 100_000_000, 1_000_000_000] {
+            let bits = sent_in_a_second(&mut Pacer::new(ceiling), Duration::ZERO);
+            assert!(bits <= ceiling + 20_000 && bits > ceiling * 98 / 100, "{bits} of {ceiling}");
+        }
+    }
+
+    #[test]
+    fn an_idle_second_is_not_caught_up() {
+        let mut pacer = Pacer::new(100_000_000);
+        pacer.advance(Duration::from_secs(100));
+        let bits = sent_in_a_second(&mut pacer, Duration::from_secs(100));
+        assert!(bits < 100_500_000, "{bits}");
+    }
+
+    #[test]
+    fn sudden_loss_cuts_the_rate_and_constant_loss_does_not_starve_it() {
+        let mut pacer = Pacer::new(1_000_000_000);
+        let mut meter = LossMeter::starting_at(0);
+        meter.report(Duration::from_secs(1), 2000, 1000, &mut pacer);
+        assert_eq!(pacer.rate(), 500_000_000);
+        let (mut seen, mut received) = (2000, 1000);
+        for step in 0..400 {
+            let now = Duration::from_secs(2) + Duration::from_millis(100 * step);
+            (seen, received) = (seen + 2000, received + 1600);
+            meter.report(now, seen, received, &mut pacer);
+            pacer.advance(now);
+        }
+        assert_eq!(pacer.rate(), 1_000_000_000);
+        for step in 0..400 {
+            let now = Duration::from_secs(60) + Duration::from_millis(100 * step);
+            (seen, received) = (seen + 2000, received + 600);
+            meter.report(now, seen, received, &mut pacer);
+        }
+        assert!(pacer.rate() < 100_000_000 && pacer.rate() >= 10_000_000);
+    }
+}

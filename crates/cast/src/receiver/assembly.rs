@@ -1,0 +1,243 @@
+//! Puts symbols together into chunks, in any order, whatever comes twice.
+//!
+//! Owns the buffers: a symbol is copied once, straight to its place. Must never hold more than the agreed number of
+//! chunks; buffers go round between here and the driver.
+
+use std::time::Duration;
+
+use crate::coding::{Decoder, REPAIR_SYMBOLS};
+use crate::session::{CHUNK_BYTES_MAX, SYMBOL_BYTES, SYMBOLS_MAX, symbols_of};
+
+/// A chunk that is being put together.
+pub(crate) struct Slot {
+    pub(crate) chunk: u32,
+    length: u32,
+    bytes: Vec<u8>,
+    count: usize,
+    sources: usize,
+    has: [u64; SYMBOLS_MAX / 64],
+    repair_has: [u64; REPAIR_SYMBOLS / 64],
+    repair_indices: Vec<u16>,
+    repair: Vec<u8>,
+    /// When the last new symbol came.
+    pub(crate) symbol_at: Duration,
+    /// When to look whether something must be asked for.
+    pub(crate) check_at: Duration,
+    /// Requests without an answer.
+    pub(crate) attempts: u32,
+    /// Up to which end (packet number) plans have been heeded.
+    pub(crate) heeded_end: u64,
+    /// Repair symbols that the sender says it has sent.
+    pub(crate) repair_sent: u16,
+}
+
+/// What became of a symbol.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Placed {
+    /// It was new, and more are needed.
+    New,
+    /// It was there already, or cannot be.
+    Vain,
+    /// It was the last one needed.
+    Complete,
+}
+
+impl Slot {
+    /// Symbols that are still needed.
+    pub(crate) fn lacks(&self) -> usize {
+        self.count - self.sources - self.repair_indices.len()
+    }
+
+    /// The missing source symbols as (first, count), at most `ranges_max` of them.
+    pub(crate) fn missing(&self, ranges_max: usize) -> Vec<(u16, u16)> {
+        let mut ranges: Vec<(u16, u16)> = Vec::new();
+        for index in (0..self.count).filter(|index| !has_bit(&self.has, *index)) {
+            if let Some((first, count)) = ranges.last_mut()
+                && usize::from(*first + *count) == index
+            {
+                *count += 1;
+            } else if ranges.len() == ranges_max {
+                break;
+            } else {
+                ranges.push((index as u16, 1));
+            }
+        }
+        ranges
+    }
+
+    fn place(&mut self, symbol: u16, bytes: &[u8; SYMBOL_BYTES]) -> Placed {
+        let index = usize::from(symbol);
+        if index < self.count {
+            if has_bit(&self.has, index) {
+                return Placed::Vain;
+            }
+            set_bit(&mut self.has, index);
+            self.bytes[index * SYMBOL_BYTES..][..SYMBOL_BYTES].copy_from_slice(bytes);
+            self.sources += 1;
+        } else {
+            let Some(repair) = index.checked_sub(SYMBOLS_MAX).filter(|repair| *repair < REPAIR_SYMBOLS)
+            else {
+                return Placed::Vain;
+            };
+            if has_bit(&self.repair_has, repair) {
+                return Placed::Vain;
+            }
+            set_bit(&mut self.repair_has, repair);
+            self.repair_indices.push(repair as u16);
+            self.repair.extend_from_slice(bytes);
+        }
+        if self.lacks() == 0 { Placed::Complete } else { Placed::New }
+    }
+}
+
+fn has_bit(words: &[u64], index: usize) -> bool {
+    words[index / 64] & (1 << (index % 64)) != 0
+}
+
+fn set_bit(words: &mut [u64], index: usize) {
+    words[index / 64] |= 1 << (index % 64);
+}
+
+/// All chunks that are being put together.
+pub(crate) struct Assembly {
+    slots: Vec<Slot>,
+    /// Buffers of chunks and of repair symbols that wait to be used again.
+    spare: Vec<Vec<u8>>,
+    spare_repair: Vec<Vec<u8>>,
+    spare_max: usize,
+    decoder: Decoder,
+}
+
+impl Assembly {
+    /// Nothing yet; keeps at most that many buffers for later.
+    pub(crate) fn new(chunks_max: usize) -> Self {
+        Self {
+            slots: Vec::new(),
+            spare: Vec::new(),
+            spare_repair: Vec::new(),
+            spare_max: chunks_max,
+            decoder: Decoder::default(),
+        }
+    }
+
+    /// Number of chunks being put together.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// All slots.
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// All slots, to set their times.
+    pub(crate) fn slots_mut(&mut self) -> &mut [Slot] {
+        &mut self.slots
+    }
+
+    /// Opens a slot for a chunk of `length` bytes: its number, which stays until some slot is closed.
+    pub(crate) fn open(&mut self, chunk: u32, length: u32, now: Duration, check_at: Duration) -> usize {
+        let count = symbols_of(length);
+        let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK_BYTES_MAX));
+        bytes.resize(count * SYMBOL_BYTES, 0);
+        self.slots.push(Slot {
+            chunk,
+            length,
+            bytes,
+            count,
+            sources: 0,
+            has: [0; SYMBOLS_MAX / 64],
+            repair_has: [0; REPAIR_SYMBOLS / 64],
+            repair_indices: Vec::new(),
+            repair: self.spare_repair.pop().unwrap_or_default(),
+            symbol_at: now,
+            check_at,
+            attempts: 0,
+            heeded_end: 0,
+            repair_sent: 0,
+        });
+        self.slots.len() - 1
+    }
+
+    /// Puts a symbol into a slot.
+    pub(crate) fn place(
+        &mut self,
+        slot: usize,
+        now: Duration,
+        symbol: u16,
+        bytes: &[u8; SYMBOL_BYTES],
+    ) -> Placed {
+        let placed = self.slots[slot].place(symbol, bytes);
+        if placed != Placed::Vain {
+            self.slots[slot].symbol_at = now;
+        }
+        placed
+    }
+
+    /// Closes a complete slot: the chunk's bytes (`None` if the code failed, which is a bug) and how many symbols
+    /// repair symbols replaced. The last slot moves to its number: the second value says which chunk that is.
+    pub(crate) fn close(&mut self, slot: usize) -> (Option<Vec<u8>>, Option<u32>, u64) {
+        let mut closed = self.slots.swap_remove(slot);
+        let moved = self.slots.get(slot).map(|moved| moved.chunk);
+        let repaired = closed.count - closed.sources;
+        let mut restored = true;
+        if repaired > 0 {
+            let has = closed.has;
+            let result = self.decoder.restore(
+                &mut closed.bytes,
+                closed.count,
+                |index| has_bit(&has, index),
+                &closed.repair_indices,
+                &closed.repair,
+            );
+            restored = result.is_ok();
+        }
+        closed.repair.clear();
+        if self.spare_repair.len() < self.spare_max {
+            self.spare_repair.push(closed.repair);
+        }
+        closed.bytes.truncate(closed.length as usize);
+        if restored {
+            return (Some(closed.bytes), moved, repaired as u64);
+        }
+        self.recycle(closed.bytes);
+        (None, moved, 0)
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn recycle(&mut self, bytes: Vec<u8>) {
+        if self.spare.len() < self.spare_max && bytes.capacity() >= CHUNK_BYTES_MAX {
+            self.spare.push(bytes);
+        }
+    }
+
+    /// Gives all slots up.
+    pub(crate) fn clear(&mut self) {
+        while let Some(slot) = self.slots.pop() {
+            self.recycle(slot.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_symbols_does_not_matter_and_doubles_are_in_vain() {
+        let mut assembly = Assembly::new(2);
+        let slot = assembly.open(7, 3 * SYMBOL_BYTES as u32 - 5, Duration::ZERO, Duration::ZERO);
+        let symbol = |value| [value; SYMBOL_BYTES];
+        assert_eq!(assembly.place(slot, Duration::ZERO, 2, &symbol(2)), Placed::New);
+        assert_eq!(assembly.place(slot, Duration::ZERO, 2, &symbol(9)), Placed::Vain);
+        for impossible in [3, 1023, 1024 + 256, u16::MAX] {
+            assert_eq!(assembly.place(slot, Duration::ZERO, impossible, &symbol(9)), Placed::Vain);
+        }
+        assert_eq!(assembly.slots()[slot].missing(9), [(0, 2)]);
+        assert_eq!(assembly.place(slot, Duration::ZERO, 0, &symbol(0)), Placed::New);
+        assert_eq!(assembly.place(slot, Duration::ZERO, 1, &symbol(1)), Placed::Complete);
+        let (bytes, moved, repaired) = assembly.close(slot);
+        let expected = [symbol(0), symbol(1), symbol(2)].concat();
+        assert_eq!((bytes.unwrap(), moved, repaired), (expected[..expected.len() - 5].to_vec(), None, 0));
+    }
+}

@@ -1,0 +1,546 @@
+//! The receiver's machine: datagrams, messages, verdicts and time go in; events, messages and requests come out.
+//!
+//! Owns the phases (searching, connecting, joined) and the session it is in. Nothing here is verified but the
+//! directory: chunks are for the driver to check. Must never take anything of another session, nor block.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+use platter_image::{Error, Result, Score};
+
+use super::asking::{Asking, STALL};
+use super::assembly::{Assembly, Placed};
+use super::wants::{ChunkState, Wants};
+use crate::session::{ChunkTable, SessionDescription, SessionId};
+use crate::wire::announce::Announce;
+use crate::wire::data::Data;
+use crate::wire::format::{Header, MessageType, Reader, low_microseconds};
+use crate::wire::join::{JoinMessage, ReceiverResult, Wanted};
+use crate::wire::plan::Plan;
+use crate::wire::report::Report;
+use crate::wire::request::Request;
+
+/// Times that a chunk may be bad before the receiver gives up: three, as a fault that stays is not the network's.
+const BAD_MAX: u8 = 3;
+/// Without news a receiver reports that often; a sender takes two seconds of silence as a sign.
+const REPORT_INTERVAL_MAX: Duration = Duration::from_millis(200);
+/// Reports are at least that far apart, whatever the sender says.
+const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(1);
+/// A joined sender that is silent for that long is gone: it announces itself twice a second.
+const SENDER_SILENCE: Duration = Duration::from_secs(5);
+
+/// How a receiver behaves.
+#[derive(Clone, Debug)]
+pub struct ReceiverOptions {
+    /// Spreads the timers of a room; any number that differs between receivers.
+    pub seed: u64,
+    /// Which session to take.
+    pub wanted: Wanted,
+    /// What it calls itself.
+    pub hello: String,
+    /// Chunks it may hold at once, with those that the driver has not given back.
+    pub buffer_chunks: usize,
+}
+
+/// What the driver has to do.
+#[derive(Debug)]
+pub enum ReceiverEvent {
+    /// A session was found: connect the reliable channel to this address.
+    Connect(SocketAddr),
+    /// Joined: listen to this group.
+    Joined(Box<Announce>),
+    /// The table is known: say what is wanted ([`Receiver::want`]). Comes again after a restart of the sender.
+    Session(SessionDescription),
+    /// A chunk is complete: give it back by [`Receiver::chunk_accepted`] or [`Receiver::chunk_bad`], with the same
+    /// generation.
+    Chunk {
+        /// Which session it belongs to, counted from 1.
+        generation: u32,
+        /// Content chunk number.
+        index: u32,
+        /// Its bytes, unverified.
+        bytes: Vec<u8>,
+    },
+    /// The sender does not let us in.
+    Refused(String),
+    /// The sender is gone: close the reliable channel and call [`Receiver::handle_disconnected`].
+    SenderLost,
+    /// The sender has noted the result.
+    Acknowledged,
+}
+
+/// Counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiverStatistics {
+    /// New symbols.
+    pub symbols: u64,
+    /// Source symbols that repair symbols replaced.
+    pub repaired: u64,
+    /// Symbols that were here already, or not wanted any more.
+    pub duplicates: u64,
+    /// Symbols dropped for want of a buffer.
+    pub no_room: u64,
+    /// Content chunks wanted so far, and taken.
+    pub wanted: u32,
+    /// See `wanted`.
+    pub done: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Searching,
+    Connecting,
+    Joining,
+    Joined,
+}
+
+/// A session we are, or were, in.
+struct Session {
+    announce: Announce,
+    receiver: u32,
+    token: u64,
+    joined_packet: u64,
+    seen_packet: u64,
+    seen_sent_us: u32,
+    seen_at: Duration,
+    received: u64,
+    table: ChunkTable,
+    wants: Wants,
+    directory: Vec<Option<Vec<u8>>>,
+}
+
+/// The receiving machine.
+pub struct Receiver {
+    options: ReceiverOptions,
+    phase: Phase,
+    session: Option<Session>,
+    generation: u32,
+    assembly: Assembly,
+    asking: Asking,
+    delivered: usize,
+    bad: HashMap<u32, u8>,
+    events: VecDeque<ReceiverEvent>,
+    messages: VecDeque<Vec<u8>>,
+    statistics: ReceiverStatistics,
+    packet: u64,
+    reported_at: Duration,
+    news: bool,
+    heard_at: Duration,
+    joined_at: Option<Duration>,
+    result: Option<ReceiverResult>,
+}
+
+impl Receiver {
+    /// A receiver that searches.
+    pub fn new(options: ReceiverOptions) -> Self {
+        Self {
+            phase: Phase::Searching,
+            session: None,
+            generation: 0,
+            assembly: Assembly::new(options.buffer_chunks),
+            asking: Asking::new(options.seed),
+            delivered: 0,
+            bad: HashMap::new(),
+            events: VecDeque::new(),
+            messages: VecDeque::new(),
+            statistics: ReceiverStatistics::default(),
+            packet: 0,
+            reported_at: Duration::ZERO,
+            news: false,
+            heard_at: Duration::ZERO,
+            joined_at: None,
+            result: None,
+            options,
+        }
+    }
+
+    /// A datagram came, from the group or from anyone.
+    pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) {
+        let Some((header, reader)) = Header::parse(datagram) else { return };
+        if header.message == MessageType::Announce && self.phase == Phase::Searching {
+            self.handle_announce(reader);
+            return;
+        }
+        if self.phase != Phase::Joined {
+            return;
+        }
+        let Some(session) = self.session.as_mut().filter(|it| it.announce.session.short() == header.session)
+        else {
+            return;
+        };
+        self.heard_at = now;
+        self.news = true;
+        session.received += 1;
+        if header.packet > session.seen_packet {
+            session.seen_packet = header.packet;
+            session.seen_sent_us = header.sent_us;
+            session.seen_at = now;
+        }
+        match header.message {
+            MessageType::Data => {
+                if let Some(data) = Data::parse(reader) {
+                    self.handle_data(now, data);
+                }
+            }
+            MessageType::Plan => {
+                if let Some(plan) = Plan::parse(reader) {
+                    let has_room = self.free() > 0;
+                    if let Some(session) = &self.session {
+                        let joined = session.joined_packet;
+                        self.asking.heed(now, &plan, &session.wants, &mut self.assembly, joined, has_room);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_announce(&mut self, reader: Reader<'_>) {
+        let found = Announce::parse(reader).filter(|it| self.options.wanted.matches(&it.score, &it.name));
+        if let Some(announce) = found {
+            self.phase = Phase::Connecting;
+            self.events.push_back(ReceiverEvent::Connect(announce.join));
+        }
+    }
+
+    fn handle_data(&mut self, now: Duration, data: Data<'_>) {
+        let free = self.free();
+        let Some(session) = &mut self.session else { return };
+        let slot = match session.wants.state(data.chunk) {
+            ChunkState::Filling(slot) => slot as usize,
+            ChunkState::Wanted => {
+                let Some(length) = session.table.length(data.chunk) else { return };
+                if free == 0 {
+                    self.statistics.no_room += 1;
+                    return;
+                }
+                let slot = self.assembly.open(data.chunk, length, now, now + STALL);
+                session.wants.set(data.chunk, ChunkState::Filling(slot as u32));
+                slot
+            }
+            ChunkState::Unwanted => return,
+            ChunkState::Delivered | ChunkState::Done => {
+                self.statistics.duplicates += 1;
+                return;
+            }
+        };
+        match self.assembly.place(slot, now, data.symbol, data.bytes) {
+            Placed::Vain => self.statistics.duplicates += 1,
+            Placed::New => self.statistics.symbols += 1,
+            Placed::Complete => {
+                self.statistics.symbols += 1;
+                self.complete(now, slot, data.chunk);
+            }
+        }
+    }
+
+    fn complete(&mut self, now: Duration, slot: usize, chunk: u32) {
+        let (bytes, moved, repaired) = self.assembly.close(slot);
+        let Some(session) = &mut self.session else { return };
+        if let Some(moved) = moved {
+            session.wants.set(moved, ChunkState::Filling(slot as u32));
+        }
+        let Some(bytes) = bytes else {
+            session.wants.set(chunk, ChunkState::Wanted);
+            self.asking.ask_for_chunk(now, chunk);
+            return;
+        };
+        self.statistics.repaired += repaired;
+        session.wants.set(chunk, ChunkState::Delivered);
+        let directory_chunks = session.table.directory_chunks();
+        if chunk < directory_chunks {
+            session.directory[chunk as usize] = Some(bytes);
+            session.wants.set(chunk, ChunkState::Done);
+            self.complete_directory(now);
+        } else {
+            self.delivered += 1;
+            let (generation, index) = (self.generation, chunk - directory_chunks);
+            self.events.push_back(ReceiverEvent::Chunk { generation, index, bytes });
+        }
+    }
+
+    /// If the whole directory is there: checks it, and tells the driver.
+    fn complete_directory(&mut self, now: Duration) {
+        let Some(session) = &mut self.session else { return };
+        if session.directory.iter().any(Option::is_none) {
+            return;
+        }
+        let directory: Vec<u8> = session.directory.iter_mut().filter_map(Option::take).flatten().collect();
+        let right = *blake3::hash(&directory).as_bytes() == session.announce.directory_hash;
+        if right && session.table.add_directory(&directory).is_ok() {
+            let description = SessionDescription {
+                score: session.announce.score,
+                name: session.announce.name.clone(),
+                recipe_chunks: session.announce.recipe_chunks,
+                chunk_lengths: session.table.content_lengths().to_vec(),
+            };
+            self.events.push_back(ReceiverEvent::Session(description));
+            return;
+        }
+        for chunk in 0..session.table.directory_chunks() {
+            session.wants.set(chunk, ChunkState::Wanted);
+        }
+        self.asking.ask_for_chunks(now);
+    }
+
+    /// The reliable channel is connected.
+    pub fn handle_connected(&mut self, now: Duration) {
+        self.phase = Phase::Joining;
+        self.heard_at = now;
+        let buffer_chunks = u32::try_from(self.free()).unwrap_or(u32::MAX).max(1);
+        let join = JoinMessage::Join {
+            wanted: self.options.wanted.clone(),
+            hello: self.options.hello.clone(),
+            buffer_chunks,
+        };
+        self.messages.push_back(join.to_bytes());
+    }
+
+    /// The reliable channel ended, or could not be connected: searches anew.
+    pub fn handle_disconnected(&mut self) {
+        self.phase = Phase::Searching;
+        self.messages.clear();
+    }
+
+    /// A message (without its length) came over the reliable channel.
+    pub fn handle_message(&mut self, now: Duration, message: &[u8]) {
+        match JoinMessage::parse(message) {
+            Some(JoinMessage::Welcome { receiver, token, packet, announce })
+                if self.phase == Phase::Joining =>
+            {
+                self.handle_welcome(now, receiver, token, packet, announce);
+            }
+            Some(JoinMessage::Refused { reason }) => self.events.push_back(ReceiverEvent::Refused(reason)),
+            Some(JoinMessage::ResultOk) => self.events.push_back(ReceiverEvent::Acknowledged),
+            _ => {}
+        }
+    }
+
+    fn handle_welcome(&mut self, now: Duration, receiver: u32, token: u64, packet: u64, announce: Announce) {
+        if !self.options.wanted.matches(&announce.score, &announce.name) {
+            self.events
+                .push_back(ReceiverEvent::Refused(format!("the sender casts {} instead", announce.name)));
+            return;
+        }
+        self.phase = Phase::Joined;
+        self.heard_at = now;
+        self.joined_at.get_or_insert(now);
+        self.events.push_back(ReceiverEvent::Joined(Box::new(announce.clone())));
+        self.asking.begin(announce.timers.backoff_us_max);
+        let same = self.session.as_ref().is_some_and(|known| known.announce.session == announce.session);
+        match self.session.as_mut().filter(|_| same) {
+            Some(session) => {
+                (session.receiver, session.token, session.received) = (receiver, token, 0);
+                (session.joined_packet, session.seen_packet) = (packet, packet.max(session.seen_packet));
+            }
+            None => self.begin_session(now, receiver, token, packet, announce),
+        }
+        self.asking.ask_for_chunks(now);
+        self.news = true;
+        self.send_result();
+    }
+
+    fn begin_session(&mut self, now: Duration, receiver: u32, token: u64, packet: u64, announce: Announce) {
+        let table = ChunkTable::of_directory(announce.content_chunks * 4);
+        let wants = Wants::new(table.total(), table.directory_chunks());
+        self.generation += 1;
+        self.assembly.clear();
+        self.bad.clear();
+        // Chunks that the driver still holds are given back later, and counted then.
+        let directory = vec![None; table.directory_chunks() as usize];
+        self.session = Some(Session {
+            announce,
+            receiver,
+            token,
+            joined_packet: packet,
+            seen_packet: packet,
+            seen_sent_us: 0,
+            seen_at: now,
+            received: 0,
+            table,
+            wants,
+            directory,
+        });
+    }
+
+    /// The driver wants these content chunks (in addition).
+    pub fn want(&mut self, now: Duration, ranges: &[Range<u32>]) {
+        let Some(session) = self.session.as_mut().filter(|session| session.table.is_complete()) else {
+            return;
+        };
+        let first = session.table.directory_chunks();
+        for range in ranges {
+            session.wants.want(range.start.saturating_add(first)..range.end.saturating_add(first));
+        }
+        self.asking.ask_for_chunks(now);
+        self.news = true;
+    }
+
+    /// The driver has taken a chunk; its buffer comes back.
+    pub fn chunk_accepted(&mut self, generation: u32, index: u32, buffer: Vec<u8>) {
+        if let Some(chunk) = self.take_back(generation, index, buffer)
+            && let Some(session) = &mut self.session
+        {
+            session.wants.set(chunk, ChunkState::Done);
+        }
+    }
+
+    /// A chunk is not what it must be: it is asked for again.
+    ///
+    /// # Errors
+    /// `Corrupt` at the third time.
+    pub fn chunk_bad(&mut self, now: Duration, generation: u32, index: u32, buffer: Vec<u8>) -> Result<()> {
+        let Some(chunk) = self.take_back(generation, index, buffer) else { return Ok(()) };
+        let times = self.bad.entry(chunk).or_default();
+        *times += 1;
+        if *times >= BAD_MAX {
+            return Err(Error::corrupt(format!(
+                "chunk {index} came wrong {times} times: the sender's data is damaged, or somebody forges it"
+            )));
+        }
+        if let Some(session) = &mut self.session {
+            session.wants.set(chunk, ChunkState::Wanted);
+            self.asking.ask_for_chunk(now, chunk);
+        }
+        Ok(())
+    }
+
+    /// The chunk's wire number, if it is of this session and was delivered.
+    fn take_back(&mut self, generation: u32, index: u32, buffer: Vec<u8>) -> Option<u32> {
+        self.delivered = self.delivered.saturating_sub(1);
+        self.assembly.recycle(buffer);
+        self.news = true;
+        let session = self.session.as_ref().filter(|_| generation == self.generation)?;
+        let chunk = index.checked_add(session.table.directory_chunks())?;
+        (session.wants.state(chunk) == ChunkState::Delivered).then_some(chunk)
+    }
+
+    /// It is over: what was verified, or why not. The sender is told, again after each rejoin, until it has noted it.
+    pub fn finish(&mut self, now: Duration, outcome: Result<Score, String>, bytes_written: u64) {
+        let duration = now.saturating_sub(self.joined_at.unwrap_or(now));
+        self.result = Some(ReceiverResult {
+            outcome,
+            bytes_written,
+            duration_ms: duration.as_millis() as u64,
+            symbols: self.statistics.symbols,
+            repaired: self.statistics.repaired,
+            duplicates: self.statistics.duplicates,
+        });
+        self.send_result();
+    }
+
+    fn send_result(&mut self) {
+        if let (Phase::Joined, Some(session), Some(result)) = (self.phase, &self.session, &self.result) {
+            let (receiver, token) = (session.receiver, session.token);
+            self.messages
+                .push_back(JoinMessage::Result { receiver, token, result: result.clone() }.to_bytes());
+        }
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<ReceiverEvent> {
+        self.events.pop_front()
+    }
+
+    /// The next message for the reliable channel (with its length).
+    pub fn poll_message(&mut self) -> Option<Vec<u8>> {
+        self.messages.pop_front()
+    }
+
+    /// Replaces `datagram` by the next one, and says where it goes. `None`: nothing, until [`Receiver::next_deadline`].
+    pub fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> Option<SocketAddr> {
+        if self.phase != Phase::Joined {
+            return None;
+        }
+        if now >= self.heard_at + SENDER_SILENCE {
+            self.phase = Phase::Connecting;
+            if let Some(session) = &mut self.session {
+                session.wants.drop_filling();
+                self.assembly.clear();
+            }
+            self.events.push_back(ReceiverEvent::SenderLost);
+            return None;
+        }
+        let report_due = now >= self.report_at();
+        let session = self.session.as_ref()?;
+        let to = session.announce.feedback;
+        let items = match self.result {
+            None => self.asking.take_items(now, &session.wants, &mut self.assembly),
+            Some(_) => Vec::new(),
+        };
+        if !items.is_empty() {
+            let header = self.next_header(now, MessageType::Request)?;
+            let session = self.session.as_ref()?;
+            let (receiver, token, seen_packet) = (session.receiver, session.token, session.seen_packet);
+            Request { receiver, token, seen_packet, items }.write(&header, datagram);
+            return Some(to);
+        }
+        if !report_due {
+            return None;
+        }
+        self.reported_at = now;
+        self.news = false;
+        let header = self.next_header(now, MessageType::Report)?;
+        self.report(now)?.write(&header, datagram);
+        Some(to)
+    }
+
+    fn report(&self, now: Duration) -> Option<Report> {
+        let session = self.session.as_ref()?;
+        Some(Report {
+            receiver: session.receiver,
+            token: session.token,
+            seen_packet: session.seen_packet,
+            echo_us: session.seen_sent_us,
+            echo_delay_us: low_microseconds(now.saturating_sub(session.seen_at)),
+            received: session.received,
+            free_chunks: self.free() as u32,
+            done_chunks: session.wants.done,
+            wanted_chunks: session.wants.wanted,
+            repaired: self.statistics.repaired as u32,
+        })
+    }
+
+    fn next_header(&mut self, now: Duration, message: MessageType) -> Option<Header> {
+        self.packet += 1;
+        let session = self.session.as_ref()?.announce.session.short();
+        Some(Header { message, session, packet: self.packet, sent_us: low_microseconds(now) })
+    }
+
+    fn report_at(&self) -> Duration {
+        let told = self.session.as_ref().map_or(0, |session| session.announce.timers.report_us_min);
+        let least = Duration::from_micros(u64::from(told)).clamp(REPORT_INTERVAL_MIN, REPORT_INTERVAL_MAX);
+        self.reported_at + if self.news { least } else { REPORT_INTERVAL_MAX }
+    }
+
+    /// When to call [`Receiver::poll_transmit`] again if nothing happens before. `None`: nothing is awaited but
+    /// announcements.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        if self.phase != Phase::Joined {
+            return None;
+        }
+        let mut deadline = self.report_at().min(self.heard_at + SENDER_SILENCE);
+        if let Some(request) = self.asking.next_deadline(&self.assembly).filter(|_| self.result.is_none()) {
+            deadline = deadline.min(request);
+        }
+        Some(deadline)
+    }
+
+    /// Counters.
+    pub fn statistics(&self) -> ReceiverStatistics {
+        let (wanted, done) = self.session.as_ref().map_or((0, 0), |it| (it.wants.wanted, it.wants.done));
+        ReceiverStatistics { wanted, done, ..self.statistics }
+    }
+
+    /// The session it is in, or was in last.
+    pub fn session(&self) -> Option<SessionId> {
+        self.session.as_ref().map(|session| session.announce.session)
+    }
+
+    /// Chunks for which there is room.
+    fn free(&self) -> usize {
+        self.options.buffer_chunks.saturating_sub(self.assembly.len() + self.delivered)
+    }
+}

@@ -1,0 +1,495 @@
+//! The sender's machine: datagrams, messages, chunk contents and time go in; batches, messages and wishes come out.
+//!
+//! Owns the order of what is sent: announcement, plan, repair, source symbols, and the beginning and end of the
+//! session. Must never send faster than the pacer allows, nor begin a chunk that a voting receiver has no room for.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use platter_image::{Error, Result};
+
+use super::herald::Herald;
+use super::repair::Repairs;
+use super::roster::{ReceiverStatus, Roster};
+use super::schedule::Schedule;
+use super::shelf::Shelf;
+use crate::pacing::Pacer;
+use crate::session::{ChunkTable, SessionDescription, SessionId, symbols_of};
+use crate::wire::announce::{Announce, FeedbackTimers};
+use crate::wire::data::{DATA_BYTES, Data};
+use crate::wire::format::{BODY_END_MAX, Header, MessageType, PACKET_NUMBER_MAX, low_microseconds};
+use crate::wire::join::{JoinMessage, Wanted};
+use crate::wire::plan::{LIMITING_MAX, Plan, PlanEntry};
+use crate::wire::report::Report;
+use crate::wire::request::{Request, RequestItem};
+
+/// Datagrams in one batch: 44 × 1,448 bytes stay below the 65,507 that one UDP send can hold.
+pub const BATCH_DATAGRAMS_MAX: usize = 44;
+/// Reports of one receiver are that far apart at least.
+const REPORT_US_MIN: u32 = 8_000;
+/// Requests wait a random part of this, times the receivers' number's bit length.
+const BACKOFF_US: u32 = 1_000;
+/// While nothing happens the machine wants to be woken that often, to see who fell silent.
+const TICK: Duration = Duration::from_millis(250);
+
+/// How a sender behaves.
+#[derive(Clone, Debug)]
+pub struct SenderOptions {
+    /// Random bytes: the session id and the receivers' tokens come from them. Never reuse them.
+    pub seed: [u8; 32],
+    /// Ceiling of the rate, bits per second on the wire.
+    pub rate_bits_per_second: u64,
+    /// Where data goes.
+    pub group: SocketAddr,
+    /// Where joins go (TCP).
+    pub join: SocketAddr,
+    /// Where requests and reports go (UDP).
+    pub feedback: SocketAddr,
+    /// Begin as soon as that many receivers have joined, at least 1.
+    pub wait_receivers: u32,
+    /// Begin after that long with fewer.
+    pub wait: Duration,
+    /// Time for late receivers after the last one has ended.
+    pub linger: Duration,
+    /// End when nobody has joined for that long.
+    pub give_up: Option<Duration>,
+}
+
+/// Where a batch goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// The data group.
+    Group,
+    /// The data group, and the place where sessions are announced.
+    GroupAndDiscovery,
+}
+
+/// A batch of datagrams of one length (the last may be shorter), to be sent in one call. Reused by its owner.
+#[derive(Debug)]
+pub struct Transmit {
+    /// Where it goes.
+    pub to: Destination,
+    /// Bytes of each datagram.
+    pub segment_bytes: usize,
+    /// All datagrams, one after the other.
+    pub bytes: Vec<u8>,
+}
+
+impl Transmit {
+    /// An empty one, with room for the largest batch.
+    pub fn new() -> Self {
+        let bytes = Vec::with_capacity(BATCH_DATAGRAMS_MAX * DATA_BYTES);
+        Self { to: Destination::Group, segment_bytes: 0, bytes }
+    }
+
+    /// The datagrams.
+    pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.chunks(self.segment_bytes.max(1))
+    }
+}
+
+impl Default for Transmit {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What the sender has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenderProgress {
+    /// Whether data has begun to flow.
+    pub started: bool,
+    /// Source symbols sent for the first or another time.
+    pub source_symbols: u64,
+    /// Symbols sent on request: repair symbols, and source symbols named.
+    pub repair_symbols: u64,
+    /// All datagrams sent.
+    pub datagrams: u64,
+    /// Payload bytes of all datagrams sent.
+    pub bytes: u64,
+    /// The rate allowed at present, bits per second.
+    pub rate_bits_per_second: u64,
+    /// Chunks pending or being sent.
+    pub chunks_remaining: u32,
+}
+
+/// The sending machine.
+pub struct Sender {
+    options: SenderOptions,
+    announce: Announce,
+    table: ChunkTable,
+    packet: u64,
+    last_data_packet: u64,
+    started_at: Option<Duration>,
+    emptied_at: Option<Duration>,
+    pacer: Pacer,
+    roster: Roster,
+    schedule: Schedule,
+    repairs: Repairs,
+    shelf: Shelf,
+    herald: Herald,
+    messages: VecDeque<(u64, Vec<u8>)>,
+    progress: SenderProgress,
+    advanced_at: Duration,
+}
+
+impl Sender {
+    /// A sender of this image.
+    ///
+    /// # Errors
+    /// `Refused` when the description breaks a limit.
+    pub fn new(options: SenderOptions, description: &SessionDescription) -> Result<Self> {
+        description.check()?;
+        let directory = description.directory();
+        let table = ChunkTable::of_description(description);
+        let session = session_id(&options.seed);
+        let announce = Announce {
+            session,
+            score: description.score,
+            name: description.name.clone(),
+            content_chunks: description.chunk_lengths.len() as u32,
+            recipe_chunks: description.recipe_chunks,
+            directory_hash: *blake3::hash(&directory).as_bytes(),
+            group: options.group,
+            join: options.join,
+            feedback: options.feedback,
+            timers: FeedbackTimers { report_us_min: REPORT_US_MIN, backoff_us_max: BACKOFF_US },
+        };
+        let first_end = table.directory_chunks() + description.recipe_chunks;
+        Ok(Self {
+            pacer: Pacer::new(options.rate_bits_per_second),
+            roster: Roster::new(blake3::derive_key("platter 2026-11-21 cast receiver token", &options.seed)),
+            schedule: Schedule::new(table.total(), first_end),
+            repairs: Repairs::default(),
+            shelf: Shelf::new(&directory),
+            herald: Herald::new(),
+            messages: VecDeque::new(),
+            progress: SenderProgress::default(),
+            packet: 0,
+            last_data_packet: 0,
+            started_at: None,
+            emptied_at: None,
+            advanced_at: Duration::ZERO,
+            options,
+            announce,
+            table,
+        })
+    }
+
+    /// What it announces.
+    pub fn announce(&self) -> &Announce {
+        &self.announce
+    }
+
+    /// A datagram came from a receiver, or from anyone.
+    pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) {
+        let Some((header, reader)) = Header::parse(datagram) else { return };
+        if header.session != self.announce.session.short() {
+            return;
+        }
+        match header.message {
+            MessageType::Request => {
+                let request = Request::parse(reader).filter(|it| self.roster.admits(it.receiver, it.token));
+                if let Some(request) = request {
+                    self.roster.heard(now, request.receiver);
+                    self.handle_request(now, &request);
+                }
+            }
+            MessageType::Report => {
+                let report = Report::parse(reader).filter(|it| self.roster.admits(it.receiver, it.token));
+                if let Some(report) = report.filter(|it| it.seen_packet <= self.packet) {
+                    self.roster.report(now, &report, &mut self.pacer);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_request(&mut self, now: Duration, request: &Request) {
+        let seen = request.seen_packet.min(self.packet);
+        for item in &request.items {
+            match *item {
+                RequestItem::Chunks { first, count } => self.schedule.want(first, count, seen),
+                RequestItem::Count { chunk, lacks } => {
+                    if self.table.length(chunk).is_some()
+                        && !self.schedule.is_active(chunk)
+                        && self.repairs.count(now, chunk, lacks, seen)
+                    {
+                        self.tell(chunk);
+                    }
+                }
+                RequestItem::Symbols { chunk, first, count } => {
+                    if let Some(length) = self.table.length(chunk)
+                        && !self.schedule.is_active(chunk)
+                    {
+                        self.repairs.sources(now, chunk, (first, count), symbols_of(length), seen);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A message (without its length) came over the reliable channel. `connection` is the driver's number for it.
+    pub fn handle_message(&mut self, now: Duration, connection: u64, message: &[u8]) {
+        let answer = match JoinMessage::parse(message) {
+            Some(JoinMessage::Join { wanted, hello, buffer_chunks }) => {
+                Some(self.handle_join(now, connection, &wanted, hello, buffer_chunks))
+            }
+            Some(JoinMessage::Result { receiver, token, result }) if self.roster.admits(receiver, token) => {
+                self.roster.result(now, receiver, result, self.announce.score);
+                Some(JoinMessage::ResultOk)
+            }
+            Some(JoinMessage::Leave) => {
+                self.roster.leave(now, connection, "it left without a result");
+                None
+            }
+            Some(_) => None,
+            None => {
+                Some(JoinMessage::Refused { reason: "a message of another version, or none at all".into() })
+            }
+        };
+        if let Some(answer) = answer {
+            self.messages.push_back((connection, answer.to_bytes()));
+        }
+    }
+
+    fn handle_join(
+        &mut self,
+        now: Duration,
+        connection: u64,
+        wanted: &Wanted,
+        hello: String,
+        buffer_chunks: u32,
+    ) -> JoinMessage {
+        if !wanted.matches(&self.announce.score, &self.announce.name) {
+            let reason = format!("this is a cast of {} ({})", self.announce.name, self.announce.score);
+            return JoinMessage::Refused { reason };
+        }
+        if buffer_chunks == 0 {
+            return JoinMessage::Refused { reason: "a receiver needs at least one chunk buffer".into() };
+        }
+        match self.roster.join(now, connection, hello, buffer_chunks, self.packet) {
+            Some((receiver, token)) => {
+                self.emptied_at = None;
+                JoinMessage::Welcome { receiver, token, packet: self.packet, announce: self.announce.clone() }
+            }
+            None => JoinMessage::Refused { reason: "too many receivers joined this session".into() },
+        }
+    }
+
+    /// A connection of the reliable channel ended.
+    pub fn handle_disconnect(&mut self, now: Duration, connection: u64) {
+        self.roster.leave(now, connection, "its connection ended");
+    }
+
+    /// The contents of a chunk that [`Sender::poll_chunk_needed`] asked for.
+    ///
+    /// # Errors
+    /// `Bug` when they have not the length that was described.
+    pub fn handle_chunk(&mut self, index: u32, bytes: Arc<[u8]>) -> Result<()> {
+        let chunk = index
+            .checked_add(self.table.directory_chunks())
+            .ok_or_else(|| Error::bug(format!("chunk {index} does not exist")))?;
+        self.shelf.supply(chunk, bytes, &self.table)
+    }
+
+    /// The next content chunk whose contents are wanted. Ask until `None`.
+    pub fn poll_chunk_needed(&mut self) -> Option<u32> {
+        let directory_chunks = self.table.directory_chunks();
+        let wanted = self.repairs.upcoming().chain(self.schedule.upcoming());
+        self.shelf.ask(wanted).map(|chunk| chunk - directory_chunks)
+    }
+
+    /// The next message for the reliable channel (with its length).
+    pub fn poll_message(&mut self) -> Option<(u64, Vec<u8>)> {
+        self.messages.pop_front()
+    }
+
+    /// Fills in what is to be sent now. False: nothing, until [`Sender::next_deadline`] or until something is handled.
+    pub fn poll_transmit(&mut self, now: Duration, transmit: &mut Transmit) -> bool {
+        self.advance(now);
+        transmit.bytes.clear();
+        transmit.to = Destination::Group;
+        if self.herald.take_announcement(now) {
+            let header = self.next_header(now, MessageType::Announce);
+            self.announce.write(&header, &mut transmit.bytes);
+            transmit.to = Destination::GroupAndDiscovery;
+            return self.finish_batch(transmit, 0);
+        }
+        if self.started_at.is_none() || !self.pacer.may_send() {
+            return false;
+        }
+        if let Some(entries) = self.herald.take_plan(now, false) {
+            return self.write_plan(now, entries, transmit);
+        }
+        self.fill_data(now, transmit);
+        if !transmit.bytes.is_empty() {
+            return self.finish_batch(transmit, DATA_BYTES);
+        }
+        match self.herald.take_plan(now, true) {
+            Some(entries) => self.write_plan(now, entries, transmit),
+            None => false,
+        }
+    }
+
+    fn fill_data(&mut self, now: Duration, transmit: &mut Transmit) {
+        for _ in 0..BATCH_DATAGRAMS_MAX {
+            if !self.pacer.may_send()
+                || !(self.append_repair(now, transmit) || self.append_source(now, transmit))
+            {
+                return;
+            }
+            self.pacer.spend(DATA_BYTES);
+            self.herald.data_sent(now);
+            self.last_data_packet = self.packet;
+        }
+    }
+
+    fn append_repair(&mut self, now: Duration, transmit: &mut Transmit) -> bool {
+        let shelf = &self.shelf;
+        let Some(next) = self.repairs.next(now, self.packet + 1, |chunk| shelf.has(chunk)) else {
+            return false;
+        };
+        let header = self.next_header(now, MessageType::Data);
+        let Some(bytes) = self.shelf.symbol(next.chunk, next.symbol) else { return false };
+        Data::append(&header, next.chunk, next.symbol, bytes, &mut transmit.bytes);
+        self.progress.repair_symbols += 1;
+        if next.last {
+            self.tell(next.chunk);
+        }
+        true
+    }
+
+    fn append_source(&mut self, now: Duration, transmit: &mut Transmit) -> bool {
+        while let Some(chunk) = self.schedule.candidate() {
+            if self.roster.room() == 0 {
+                break;
+            }
+            let Some(bytes) = self.shelf.bytes(chunk) else { break };
+            self.schedule.begin(chunk, bytes, self.packet + 1);
+            self.repairs.restart(chunk);
+            self.herald.forget(chunk);
+            self.roster.chunk_begins(self.packet + 1);
+        }
+        let header = self.next_header(now, MessageType::Data);
+        let Some(next) = self.schedule.next() else {
+            self.packet -= 1;
+            return false;
+        };
+        Data::append(&header, next.chunk, next.symbol, next.bytes, &mut transmit.bytes);
+        let (chunk, last) = (next.chunk, next.last);
+        self.progress.source_symbols += 1;
+        if last {
+            self.tell(chunk);
+        }
+        true
+    }
+
+    /// What is known of a chunk goes into the next plan.
+    fn tell(&mut self, chunk: u32) {
+        let (repair_sent, repair_planned) = self.repairs.state(chunk);
+        self.herald.tell(PlanEntry { chunk, end_packet: self.packet + 1, repair_sent, repair_planned });
+    }
+
+    fn write_plan(&mut self, now: Duration, entries: Vec<PlanEntry>, transmit: &mut Transmit) -> bool {
+        let pending = self.schedule.remaining() + u32::from(!self.repairs.is_empty());
+        let limiting = self.roster.limiting(LIMITING_MAX);
+        let plan = Plan { pending, last_data_packet: self.last_data_packet, entries, limiting };
+        let header = self.next_header(now, MessageType::Plan);
+        plan.write(&header, &mut transmit.bytes);
+        self.pacer.spend(transmit.bytes.len());
+        self.finish_batch(transmit, 0)
+    }
+
+    fn next_header(&mut self, now: Duration, message: MessageType) -> Header {
+        self.packet = (self.packet + 1).min(PACKET_NUMBER_MAX);
+        let session = self.announce.session.short();
+        Header { message, session, packet: self.packet, sent_us: low_microseconds(now) }
+    }
+
+    fn finish_batch(&mut self, transmit: &mut Transmit, segment_bytes: usize) -> bool {
+        debug_assert!(segment_bytes <= BODY_END_MAX);
+        transmit.segment_bytes = if segment_bytes == 0 { transmit.bytes.len() } else { segment_bytes };
+        self.progress.datagrams += transmit.datagrams().count() as u64;
+        self.progress.bytes += transmit.bytes.len() as u64;
+        true
+    }
+
+    fn advance(&mut self, now: Duration) {
+        self.pacer.advance(now);
+        if now < self.advanced_at + TICK / 10 && self.started_at.is_some() {
+            return;
+        }
+        self.advanced_at = now;
+        self.roster.advance(now);
+        let present = self.roster.present();
+        if self.started_at.is_none()
+            && present > 0
+            && (present >= self.options.wait_receivers as usize || now >= self.options.wait)
+        {
+            self.started_at = Some(now);
+        }
+        if present == 0 && self.started_at.is_some() && self.emptied_at.is_none() {
+            self.emptied_at = Some(now);
+            self.schedule.clear();
+            self.repairs.clear();
+        }
+    }
+
+    /// When to call [`Sender::poll_transmit`] again if nothing happens before.
+    pub fn next_deadline(&self, now: Duration) -> Duration {
+        let mut deadline = self.herald.next_deadline(self.started_at.is_some()).min(now + TICK);
+        if self.started_at.is_some() && !self.pacer.may_send() {
+            return self.pacer.ready_at();
+        }
+        if let Some(due) = self.repairs.next_due().filter(|due| *due > now) {
+            deadline = deadline.min(due);
+        }
+        deadline
+    }
+
+    /// Whether the session is over: everyone has ended and nobody came any more.
+    pub fn is_finished(&self, now: Duration) -> bool {
+        match (self.emptied_at, self.options.give_up) {
+            (Some(emptied), _) => now >= emptied + self.options.linger,
+            (None, Some(give_up)) => {
+                self.started_at.is_none() && self.roster.present() == 0 && now >= give_up
+            }
+            (None, None) => false,
+        }
+    }
+
+    /// Everyone who ever joined.
+    pub fn receivers(&self) -> Vec<ReceiverStatus> {
+        self.roster.statuses()
+    }
+
+    /// Whether a receiver's state changed since the last call.
+    pub fn take_changed(&mut self) -> bool {
+        self.roster.take_changed()
+    }
+
+    /// What was sent.
+    pub fn progress(&self) -> SenderProgress {
+        SenderProgress {
+            started: self.started_at.is_some(),
+            rate_bits_per_second: self.pacer.rate(),
+            chunks_remaining: self.schedule.remaining(),
+            ..self.progress
+        }
+    }
+
+    /// When data began to flow, and when a receiver was last heard.
+    pub fn times(&self) -> Option<(Duration, Duration)> {
+        Some((self.started_at?, self.roster.last_heard()?))
+    }
+}
+
+fn session_id(seed: &[u8; 32]) -> SessionId {
+    let hash = blake3::derive_key("platter 2026-11-21 cast session", seed);
+    let mut id = [0; 16];
+    id.copy_from_slice(&hash[..16]);
+    SessionId(id)
+}

@@ -1,0 +1,256 @@
+//! What is asked for again: per chunk, how many repair symbols are to be sent, and which source symbols.
+//!
+//! Why the same loss is never repaired twice: a COUNT says how many symbols a receiver lacks *having looked at all
+//! packets up to some number*. Repair symbols sent later than that, or still to be sent, already count for it. So the
+//! target is an absolute number of repair symbols, `sent up to that packet + lacking`, and only ever the maximum over
+//! receivers. Must never send a repair symbol twice before the chunk begins anew.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::coding::REPAIR_SYMBOLS;
+use crate::session::SYMBOLS_MAX;
+
+/// A first request waits that long for others of the same chunk, so one answer serves all.
+const GATHER: Duration = Duration::from_millis(6);
+/// Chunks repaired at the same time, one symbol each in turn, so one lost batch does not hit one chunk.
+const WINDOW: usize = 8;
+/// Runs of repair symbols remembered per chunk; older ones count as seen by everyone.
+const HISTORY_MAX: usize = 16;
+
+/// The next symbol to send again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RepairSymbol {
+    pub(crate) chunk: u32,
+    pub(crate) symbol: u16,
+    /// No more of this chunk is to be repaired after it.
+    pub(crate) last: bool,
+}
+
+#[derive(Debug, Default)]
+struct ChunkRepair {
+    sent: u16,
+    target: u16,
+    /// (packet, repair symbols sent up to it), ascending.
+    history: VecDeque<(u64, u16)>,
+    /// Source symbols to send again, a bit each.
+    sources: [u64; SYMBOLS_MAX / 64],
+    /// The last packet that carried one of them.
+    sources_packet: u64,
+    due: Duration,
+    queued: bool,
+}
+
+impl ChunkRepair {
+    fn sent_up_to(&self, packet: u64) -> u16 {
+        self.history.iter().rev().find(|(at, _)| *at <= packet).map_or(0, |(_, sent)| *sent)
+    }
+
+    fn next_source(&self) -> Option<u16> {
+        let word = self.sources.iter().position(|word| *word != 0)?;
+        Some((word * 64) as u16 + self.sources[word].trailing_zeros() as u16)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.sent >= self.target && self.sources.iter().all(|word| *word == 0)
+    }
+}
+
+/// All repairs of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Repairs {
+    chunks: HashMap<u32, ChunkRepair>,
+    queue: VecDeque<u32>,
+    turn: usize,
+}
+
+impl Repairs {
+    /// A receiver that has looked up to packet `seen` lacks that many symbols of a chunk. True: the plan changed.
+    pub(crate) fn count(&mut self, now: Duration, chunk: u32, lacks: u16, seen: u64) -> bool {
+        let repair = self.chunks.entry(chunk).or_default();
+        let target = repair.sent_up_to(seen).saturating_add(lacks).min(REPAIR_SYMBOLS as u16);
+        if target <= repair.target {
+            return false;
+        }
+        repair.target = target;
+        self.enqueue(now, chunk);
+        true
+    }
+
+    /// A receiver that has looked up to packet `seen` lacks these source symbols of a chunk of `symbols` symbols.
+    pub(crate) fn sources(
+        &mut self,
+        now: Duration,
+        chunk: u32,
+        range: (u16, u16),
+        symbols: usize,
+        seen: u64,
+    ) {
+        let repair = self.chunks.entry(chunk).or_default();
+        if seen < repair.sources_packet {
+            return;
+        }
+        let first = usize::from(range.0).min(symbols);
+        let end = (first + usize::from(range.1)).min(symbols);
+        for symbol in first..end {
+            repair.sources[symbol / 64] |= 1 << (symbol % 64);
+        }
+        if first < end {
+            self.enqueue(now, chunk);
+        }
+    }
+
+    fn enqueue(&mut self, now: Duration, chunk: u32) {
+        if let Some(repair) = self.chunks.get_mut(&chunk)
+            && !repair.queued
+        {
+            repair.queued = true;
+            repair.due = now + GATHER;
+            self.queue.push_back(chunk);
+        }
+    }
+
+    /// A chunk is sent from its start again: what was asked of it comes by itself, and its repair symbols count anew.
+    pub(crate) fn restart(&mut self, chunk: u32) {
+        if self.chunks.remove(&chunk).is_some() {
+            self.queue.retain(|queued| *queued != chunk);
+        }
+    }
+
+    /// Forgets everything: nobody is there any more.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The next symbol to send, of the chunks that are due and whose contents `has` says are at hand. It counts as sent
+    /// with packet number `packet`.
+    pub(crate) fn next(
+        &mut self,
+        now: Duration,
+        packet: u64,
+        has: impl Fn(u32) -> bool,
+    ) -> Option<RepairSymbol> {
+        let window = self.queue.len().min(WINDOW);
+        for step in 0..window {
+            let position = (self.turn + step) % window;
+            let chunk = self.queue[position];
+            let Some(repair) = self.chunks.get_mut(&chunk) else { continue };
+            if repair.due > now || !has(chunk) {
+                continue;
+            }
+            let symbol = match repair.next_source() {
+                Some(source) => {
+                    repair.sources[usize::from(source) / 64] &= !(1 << (source % 64));
+                    repair.sources_packet = packet;
+                    source
+                }
+                None => {
+                    repair.sent += 1;
+                    repair.record(packet);
+                    SYMBOLS_MAX as u16 + repair.sent - 1
+                }
+            };
+            let last = repair.is_idle();
+            if last {
+                repair.queued = false;
+                self.queue.remove(position);
+                self.turn = position;
+            } else {
+                self.turn = position + 1;
+            }
+            return Some(RepairSymbol { chunk, symbol, last });
+        }
+        None
+    }
+
+    /// Chunks whose contents will be wanted next.
+    pub(crate) fn upcoming(&self) -> impl Iterator<Item = u32> + '_ {
+        self.queue.iter().take(WINDOW).copied()
+    }
+
+    /// Whether nothing is to be repaired.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// When the first repair that is gathering requests becomes due, and whether that is in the future.
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        self.upcoming().filter_map(|chunk| self.chunks.get(&chunk)).map(|repair| repair.due).min()
+    }
+
+    /// Repair symbols sent and planned for a chunk.
+    pub(crate) fn state(&self, chunk: u32) -> (u16, u16) {
+        self.chunks.get(&chunk).map_or((0, 0), |repair| (repair.sent, repair.target.max(repair.sent)))
+    }
+}
+
+impl ChunkRepair {
+    /// Notes that the symbol just counted goes with `packet`: runs without a gap in time share one note.
+    fn record(&mut self, packet: u64) {
+        match self.history.back_mut() {
+            Some((at, sent)) if self.sent == *sent + 1 && packet - *at <= 2 * WINDOW as u64 => {
+                (*at, *sent) = (packet, self.sent);
+            }
+            _ => self.history.push_back((packet, self.sent)),
+        }
+        if self.history.len() > HISTORY_MAX {
+            self.history.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATER: Duration = Duration::from_secs(1);
+
+    fn drain(repairs: &mut Repairs, packet: &mut u64) -> Vec<u16> {
+        let mut symbols = Vec::new();
+        while let Some(next) = repairs.next(LATER, *packet, |_| true) {
+            symbols.push(next.symbol);
+            *packet += 1;
+        }
+        symbols
+    }
+
+    #[test]
+    fn many_receivers_get_the_largest_deficit_once() {
+        let mut repairs = Repairs::default();
+        let mut packet = 100;
+        for lacks in [3, 5, 2] {
+            repairs.count(Duration::ZERO, 7, lacks, 99);
+        }
+        assert_eq!(repairs.next(Duration::ZERO, packet, |_| true), None, "it gathers first");
+        assert_eq!(drain(&mut repairs, &mut packet), [1024, 1025, 1026, 1027, 1028]);
+        assert!(!repairs.count(LATER, 7, 5, 99), "the same loss again");
+        assert_eq!(drain(&mut repairs, &mut packet), []);
+        assert!(repairs.count(LATER, 7, 2, 104), "it saw the repair and lacks more");
+        assert_eq!(drain(&mut repairs, &mut packet), [1029, 1030]);
+    }
+
+    #[test]
+    fn the_code_ends_at_256_and_sources_follow() {
+        let mut repairs = Repairs::default();
+        let mut packet = 1;
+        repairs.count(Duration::ZERO, 1, 1000, 0);
+        assert_eq!(drain(&mut repairs, &mut packet).len(), REPAIR_SYMBOLS);
+        assert!(!repairs.count(LATER, 1, 9, packet));
+        repairs.sources(LATER, 1, (60, 6), 65, packet);
+        assert_eq!(drain(&mut repairs, &mut packet), [60, 61, 62, 63, 64]);
+        repairs.sources(LATER, 1, (60, 6), 65, packet - 3);
+        assert_eq!(drain(&mut repairs, &mut packet), [], "asked before it could have seen them");
+    }
+
+    #[test]
+    fn chunks_take_turns() {
+        let mut repairs = Repairs::default();
+        for chunk in [1, 2, 3] {
+            repairs.count(Duration::ZERO, chunk, 2, 0);
+        }
+        let order: Vec<u32> =
+            std::iter::from_fn(|| repairs.next(LATER, 1, |_| true)).map(|next| next.chunk).collect();
+        assert_eq!(order, [1, 2, 3, 1, 2, 3]);
+        assert!(repairs.is_empty());
+    }
+}

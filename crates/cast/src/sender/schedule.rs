@@ -1,0 +1,242 @@
+//! Which source symbol comes next: chunks that somebody asked for, a few at a time, symbol by symbol in turn.
+//!
+//! Owns the set of pending chunks and those being sent. Directory and recipe chunks go first (a newcomer cannot use
+//! the others without them), then the rest in a cycle from where it is. Must never know who asked.
+
+use std::sync::Arc;
+
+use crate::session::SYMBOL_BYTES;
+
+/// Chunks sent at the same time, a symbol each in turn: a lost batch of 44 datagrams costs each at most 11 or 12
+/// (DESIGN D17).
+pub(crate) const ACTIVE_CHUNKS: usize = 4;
+/// Pending chunks looked at for reading ahead: 12 MiB, 100 ms at 1 Gbit/s.
+const AHEAD_CHUNKS: usize = 12;
+
+struct Active {
+    chunk: u32,
+    bytes: Arc<[u8]>,
+    next: u16,
+}
+
+/// The next source symbol to send.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SourceSymbol<'a> {
+    pub(crate) chunk: u32,
+    pub(crate) symbol: u16,
+    /// At most a symbol; shorter at the end of the chunk.
+    pub(crate) bytes: &'a [u8],
+    /// It is the chunk's last.
+    pub(crate) last: bool,
+}
+
+/// Pending and active chunks, by wire number.
+pub(crate) struct Schedule {
+    pending: Vec<u64>,
+    pending_count: u32,
+    total: u32,
+    /// Chunks below this go first.
+    first_end: u32,
+    cursor: u32,
+    /// The packet at which each chunk was last begun, plus one; 0: never.
+    begun: Vec<u64>,
+    active: Vec<Active>,
+    /// The active chunk that ended with the last symbol, to be taken away.
+    ended: bool,
+    turn: usize,
+}
+
+impl Schedule {
+    /// Nothing pending, of `total` chunks of which the first `first_end` have precedence.
+    pub(crate) fn new(total: u32, first_end: u32) -> Self {
+        Self {
+            pending: vec![0; (total as usize).div_ceil(64)],
+            pending_count: 0,
+            total,
+            first_end,
+            cursor: first_end,
+            begun: vec![0; total as usize],
+            active: Vec::new(),
+            ended: false,
+            turn: 0,
+        }
+    }
+
+    /// Someone who has looked up to packet `seen` needs these chunks. One that was begun later is left out: its symbols are
+    /// still on their way to whoever asks.
+    pub(crate) fn want(&mut self, first: u32, count: u32, seen: u64) {
+        let end = first.saturating_add(count).min(self.total);
+        for chunk in first..end {
+            let (word, bit) = (chunk as usize / 64, 1 << (chunk % 64));
+            let on_its_way = self.begun[chunk as usize] > seen + 1 || self.is_active(chunk);
+            if self.pending[word] & bit == 0 && !on_its_way {
+                self.pending[word] |= bit;
+                self.pending_count += 1;
+            }
+        }
+    }
+
+    /// Nobody needs anything.
+    pub(crate) fn clear(&mut self) {
+        self.pending.fill(0);
+        self.pending_count = 0;
+        self.active.clear();
+        self.ended = false;
+    }
+
+    /// Chunks pending or being sent.
+    pub(crate) fn remaining(&self) -> u32 {
+        self.pending_count + self.active.len() as u32 - u32::from(self.ended)
+    }
+
+    /// Whether a chunk is being sent.
+    pub(crate) fn is_active(&self, chunk: u32) -> bool {
+        self.active.iter().any(|active| active.chunk == chunk)
+    }
+
+    /// Whether another chunk may begin, and which comes next. Call it before each [`Schedule::next`].
+    pub(crate) fn candidate(&mut self) -> Option<u32> {
+        self.drop_ended();
+        if self.active.len() >= ACTIVE_CHUNKS {
+            return None;
+        }
+        self.upcoming().next()
+    }
+
+    /// Begins a chunk at packet number `packet`.
+    pub(crate) fn begin(&mut self, chunk: u32, bytes: Arc<[u8]>, packet: u64) {
+        let (word, bit) = (chunk as usize / 64, 1 << (chunk % 64));
+        if self.pending[word] & bit != 0 {
+            self.pending[word] &= !bit;
+            self.pending_count -= 1;
+        }
+        if chunk >= self.first_end {
+            self.cursor = chunk + 1;
+        }
+        self.begun[chunk as usize] = packet + 1;
+        self.active.push(Active { chunk, bytes, next: 0 });
+    }
+
+    /// The next symbol of the chunks being sent.
+    pub(crate) fn next(&mut self) -> Option<SourceSymbol<'_>> {
+        self.drop_ended();
+        if self.active.is_empty() {
+            return None;
+        }
+        self.turn %= self.active.len();
+        let position = self.turn;
+        let active = &mut self.active[position];
+        let start = usize::from(active.next) * SYMBOL_BYTES;
+        let end = (start + SYMBOL_BYTES).min(active.bytes.len());
+        let symbol = active.next;
+        active.next += 1;
+        self.ended = end == active.bytes.len();
+        if !self.ended {
+            self.turn += 1;
+        }
+        let active = &self.active[position];
+        Some(SourceSymbol { chunk: active.chunk, symbol, bytes: &active.bytes[start..end], last: self.ended })
+    }
+
+    /// Pending chunks in the order in which they will begin, as far as reading ahead looks.
+    pub(crate) fn upcoming(&self) -> impl Iterator<Item = u32> + '_ {
+        let first = self.pending_in(0, self.first_end);
+        let cursor = self.cursor.clamp(self.first_end, self.total);
+        let rest = self.pending_in(cursor, self.total).chain(self.pending_in(self.first_end, cursor));
+        first.chain(rest).take(AHEAD_CHUNKS)
+    }
+
+    /// The active chunk at `turn` ended: it is taken away when its last symbol is no longer borrowed.
+    fn drop_ended(&mut self) {
+        if self.ended {
+            self.active.remove(self.turn);
+            self.ended = false;
+        }
+    }
+
+    fn pending_in(&self, start: u32, end: u32) -> impl Iterator<Item = u32> + '_ {
+        let mut position = start;
+        std::iter::from_fn(move || {
+            while position < end {
+                let rest = self.pending[position as usize / 64] >> (position % 64);
+                if rest == 0 {
+                    position = (position / 64 + 1) * 64;
+                    continue;
+                }
+                position += rest.trailing_zeros();
+                if position >= end {
+                    return None;
+                }
+                position += 1;
+                return Some(position - 1);
+            }
+            None
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(schedule: &mut Schedule, packet: &mut u64) -> Vec<(u32, u16)> {
+        let mut sent = Vec::new();
+        loop {
+            while let Some(chunk) = schedule.candidate() {
+                schedule.begin(chunk, vec![1; SYMBOL_BYTES + 1].into(), *packet);
+            }
+            let Some(symbol) = schedule.next() else { return sent };
+            sent.push((symbol.chunk, symbol.symbol));
+            *packet += 1;
+        }
+    }
+
+    #[test]
+    fn it_interleaves_and_covers_everything_once() {
+        let mut schedule = Schedule::new(200, 3);
+        schedule.want(0, u32::MAX, 0);
+        assert_eq!(schedule.remaining(), 200);
+        let sent = run(&mut schedule, &mut 1);
+        assert_eq!(sent[..4], [(0, 0), (1, 0), (2, 0), (3, 0)]);
+        assert_eq!(sent[4..8], [(0, 1), (1, 1), (2, 1), (3, 1)].map(|pair| pair));
+        let mut sorted = sent.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!((sorted.len(), sent.len()), (400, 400));
+        assert_eq!(schedule.remaining(), 0);
+    }
+
+    #[test]
+    fn a_newcomer_gets_the_recipe_first_and_then_the_cycle_goes_on() {
+        let mut schedule = Schedule::new(100, 2);
+        schedule.want(10, 80, 0);
+        let bytes: Arc<[u8]> = vec![1; 10].into();
+        for packet in 1..40 {
+            let chunk = schedule.candidate().unwrap();
+            schedule.begin(chunk, Arc::clone(&bytes), packet);
+            schedule.next();
+        }
+        schedule.want(0, 100, 39);
+        let order: Vec<u32> = std::iter::from_fn(|| {
+            let chunk = schedule.candidate()?;
+            schedule.begin(chunk, Arc::clone(&bytes), 50);
+            schedule.next();
+            Some(chunk)
+        })
+        .collect();
+        assert_eq!(order[..4], [0, 1, 49, 50]);
+        assert_eq!(order[order.len() - 1], 47, "48 was on its way when it was asked for");
+    }
+
+    #[test]
+    fn a_chunk_that_is_on_its_way_is_not_sent_again() {
+        let mut schedule = Schedule::new(10, 0);
+        schedule.want(4, 1, 0);
+        let mut packet = 100;
+        run(&mut schedule, &mut packet);
+        schedule.want(4, 1, 99);
+        assert_eq!(schedule.remaining(), 0);
+        schedule.want(4, 1, 101);
+        assert_eq!(schedule.remaining(), 1);
+    }
+}

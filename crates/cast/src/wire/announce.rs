@@ -1,0 +1,202 @@
+//! ANNOUNCE, sender to group: which session this is, what it carries, how to join. Typed values, so it can grow:
+//! unknown ones are skipped, the first of a kind counts.
+//!
+//! The same values travel in WELCOME over the reliable channel. Must never accept a session that this version cannot
+//! decode (other symbol size or code).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use platter_image::{BlockId, Score};
+
+use super::format::{Header, Reader, begin, put_value, text};
+use crate::coding::{CODE_ID, REPAIR_SYMBOLS};
+use crate::session::{CHUNKS_MAX, NAME_BYTES_MAX, SYMBOL_BYTES, SYMBOLS_MAX, SessionId};
+
+const SESSION: u16 = 1;
+const SCORE: u16 = 2;
+const NAME: u16 = 3;
+const SYMBOLS: u16 = 4;
+const CHUNKS: u16 = 5;
+const DIRECTORY_HASH: u16 = 6;
+const GROUP: u16 = 7;
+const JOIN: u16 = 8;
+const FEEDBACK: u16 = 9;
+const TIMERS: u16 = 10;
+
+const FAMILY_IPV4: u8 = 4;
+const FAMILY_IPV6: u8 = 6;
+
+/// What an announcement says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announce {
+    /// The session.
+    pub session: SessionId,
+    /// The recipe's root.
+    pub score: Score,
+    /// The image's name.
+    pub name: String,
+    /// Number of content chunks.
+    pub content_chunks: u32,
+    /// How many of them, the first ones, hold the recipe.
+    pub recipe_chunks: u32,
+    /// BLAKE3 of the directory, whose length is four bytes a content chunk.
+    pub directory_hash: [u8; 32],
+    /// Where data goes.
+    pub group: SocketAddr,
+    /// Where joins go (TCP).
+    pub join: SocketAddr,
+    /// Where requests and reports go (UDP).
+    pub feedback: SocketAddr,
+    /// Feedback timing.
+    pub timers: FeedbackTimers,
+}
+
+/// Feedback parameters: how receivers space what they say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FeedbackTimers {
+    /// Least time between two reports of a receiver, microseconds.
+    pub report_us_min: u32,
+    /// A request waits a random part of this, so that an echoed plan can make it needless; microseconds. Grows with
+    /// the number of receivers.
+    pub backoff_us_max: u32,
+}
+
+impl Announce {
+    /// The datagram.
+    pub(crate) fn write(&self, header: &Header, to: &mut Vec<u8>) {
+        begin(to, header);
+        self.put_values(to);
+    }
+
+    /// The typed values alone.
+    pub(crate) fn put_values(&self, to: &mut Vec<u8>) {
+        put_value(to, SESSION, &self.session.0);
+        put_value(to, SCORE, &self.score.0.0);
+        put_value(to, NAME, self.name.as_bytes());
+        let mut symbols = [0; 8];
+        symbols[..2].copy_from_slice(&(SYMBOL_BYTES as u16).to_le_bytes());
+        symbols[2..4].copy_from_slice(&(SYMBOLS_MAX as u16).to_le_bytes());
+        symbols[4..6].copy_from_slice(&(REPAIR_SYMBOLS as u16).to_le_bytes());
+        symbols[6..].copy_from_slice(&CODE_ID.to_le_bytes());
+        put_value(to, SYMBOLS, &symbols);
+        put_value(to, CHUNKS, &pair(self.content_chunks, self.recipe_chunks));
+        put_value(to, DIRECTORY_HASH, &self.directory_hash);
+        put_value(to, GROUP, &address_bytes(self.group));
+        put_value(to, JOIN, &address_bytes(self.join));
+        put_value(to, FEEDBACK, &address_bytes(self.feedback));
+        put_value(to, TIMERS, &pair(self.timers.report_us_min, self.timers.backoff_us_max));
+    }
+
+    /// Reads the typed values. `None` when one is missing, impossible, or asks for a code that is not this one.
+    pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
+        let mut values: [Option<&[u8]>; TIMERS as usize + 1] = [None; TIMERS as usize + 1];
+        while let Some((number, value)) = reader.value() {
+            if let Some(slot) = values.get_mut(usize::from(number)) {
+                slot.get_or_insert(value);
+            }
+        }
+        let value = |number: u16| values[usize::from(number)].map(Reader::new);
+        let mut symbols = value(SYMBOLS)?;
+        let understood = usize::from(symbols.u16()?) == SYMBOL_BYTES
+            && usize::from(symbols.u16()?) == SYMBOLS_MAX
+            && usize::from(symbols.u16()?) == REPAIR_SYMBOLS
+            && symbols.u16()? == CODE_ID;
+        let mut chunks = value(CHUNKS)?;
+        let (content_chunks, recipe_chunks) = (chunks.u32()?, chunks.u32()?);
+        let possible = content_chunks > 0 && content_chunks <= CHUNKS_MAX && recipe_chunks <= content_chunks;
+        let name = values[usize::from(NAME)].filter(|name| name.len() <= NAME_BYTES_MAX)?;
+        let mut timers = value(TIMERS)?;
+        let announce = Self {
+            session: SessionId(value(SESSION)?.array()?),
+            score: Score(BlockId(value(SCORE)?.array()?)),
+            name: text(name)?,
+            content_chunks,
+            recipe_chunks,
+            directory_hash: value(DIRECTORY_HASH)?.array()?,
+            group: parse_address(value(GROUP)?)?,
+            join: parse_address(value(JOIN)?)?,
+            feedback: parse_address(value(FEEDBACK)?)?,
+            timers: FeedbackTimers { report_us_min: timers.u32()?, backoff_us_max: timers.u32()? },
+        };
+        (understood && possible).then_some(announce)
+    }
+}
+
+fn pair(first: u32, second: u32) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&first.to_le_bytes());
+    bytes[4..].copy_from_slice(&second.to_le_bytes());
+    bytes
+}
+
+/// Family 1, port 2, address 4 or 16.
+fn address_bytes(address: SocketAddr) -> Vec<u8> {
+    let mut bytes = vec![if address.is_ipv4() { FAMILY_IPV4 } else { FAMILY_IPV6 }];
+    bytes.extend_from_slice(&address.port().to_le_bytes());
+    match address.ip() {
+        IpAddr::V4(ip) => bytes.extend_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => bytes.extend_from_slice(&ip.octets()),
+    }
+    bytes
+}
+
+fn parse_address(mut reader: Reader<'_>) -> Option<SocketAddr> {
+    let family = reader.u8()?;
+    let port = reader.u16()?;
+    let ip = match family {
+        FAMILY_IPV4 => IpAddr::V4(Ipv4Addr::from(reader.array::<4>()?)),
+        FAMILY_IPV6 => IpAddr::V6(Ipv6Addr::from(reader.array::<16>()?)),
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::format::{BODY_END_MAX, MessageType};
+    use super::*;
+
+    pub(crate) fn sample() -> Announce {
+        Announce {
+            session: SessionId(*b"0123456789abcdef"),
+            score: Score(BlockId([9; 32])),
+            name: "lab/debian12".into(),
+            content_chunks: 1000,
+            recipe_chunks: 3,
+            directory_hash: [5; 32],
+            group: "239.255.80.76:7580".parse().unwrap(),
+            join: "[2001:db8::7]:7580".parse().unwrap(),
+            feedback: "10.0.0.1:999".parse().unwrap(),
+            timers: FeedbackTimers { report_us_min: 10_000, backoff_us_max: 4_000 },
+        }
+    }
+
+    #[test]
+    fn it_comes_back_and_skips_what_it_does_not_know() {
+        let header = Header { message: MessageType::Announce, session: 1, packet: 2, sent_us: 3 };
+        let mut longest = sample();
+        longest.name = "n".repeat(NAME_BYTES_MAX);
+        for announce in [sample(), longest] {
+            let mut bytes = Vec::new();
+            announce.write(&header, &mut bytes);
+            put_value(&mut bytes, 500, b"from the future");
+            assert!(bytes.len() <= BODY_END_MAX);
+            let (parsed_header, rest) = Header::parse(&bytes).unwrap();
+            assert_eq!(parsed_header, header);
+            assert_eq!(Announce::parse(rest), Some(announce));
+        }
+    }
+
+    #[test]
+    fn another_code_or_an_impossible_table_is_not_taken() {
+        let mut bytes = Vec::new();
+        put_value(&mut bytes, SYMBOLS, &[0; 8]);
+        sample().put_values(&mut bytes);
+        assert_eq!(Announce::parse(Reader::new(&bytes)), None);
+        for (content_chunks, recipe_chunks) in [(0, 0), (CHUNKS_MAX + 1, 0), (5, 6)] {
+            let mut bytes = Vec::new();
+            Announce { content_chunks, recipe_chunks, ..sample() }.put_values(&mut bytes);
+            assert_eq!(Announce::parse(Reader::new(&bytes)), None);
+        }
+    }
+}

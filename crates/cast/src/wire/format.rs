@@ -1,0 +1,223 @@
+//! What all messages share: the header of a datagram, a bounds-checked reader, and typed values.
+//!
+//! Owns the version and the numbers of message types. Everything is little-endian. Must never index without a check.
+
+use std::time::Duration;
+
+/// Version of the datagrams and of the reliable channel's messages.
+pub(crate) const VERSION: u8 = 1;
+/// Bytes of the header.
+pub(crate) const HEADER_BYTES: usize = 18;
+/// Largest datagram payload: fits IPv6 (40) and UDP (8) in 1,500 bytes, with 4 to spare.
+pub(crate) const DATAGRAM_BYTES_MAX: usize = 1448;
+/// Kept free at the end of every datagram for an authentication tag.
+pub(crate) const TAG_BYTES: usize = 16;
+/// Largest datagram without its tag.
+pub(crate) const BODY_END_MAX: usize = DATAGRAM_BYTES_MAX - TAG_BYTES;
+/// Packet numbers have 48 bits.
+pub(crate) const PACKET_NUMBER_MAX: u64 = (1 << 48) - 1;
+
+/// What a datagram is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum MessageType {
+    Announce = 1,
+    Data = 2,
+    Plan = 3,
+    Request = 4,
+    Report = 5,
+}
+
+impl MessageType {
+    fn from_u8(value: u8) -> Option<Self> {
+        [Self::Announce, Self::Data, Self::Plan, Self::Request, Self::Report]
+            .into_iter()
+            .find(|kind| *kind as u8 == value)
+    }
+}
+
+/// The header of every datagram: version 1, type 1, flags 1, key epoch 1, session 4, packet number 6, send time 4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) message: MessageType,
+    /// The session's short id.
+    pub(crate) session: u32,
+    /// Counts the datagrams of this sender (or of this receiver) from 1; at most [`PACKET_NUMBER_MAX`].
+    pub(crate) packet: u64,
+    /// The low 32 bits of the sender's clock in microseconds.
+    pub(crate) sent_us: u32,
+}
+
+impl Header {
+    /// Writes the header into the first [`HEADER_BYTES`] bytes.
+    pub(crate) fn write(&self, to: &mut [u8; HEADER_BYTES]) {
+        to[0] = VERSION;
+        to[1] = self.message as u8;
+        to[2] = 0;
+        to[3] = 0;
+        to[4..8].copy_from_slice(&self.session.to_le_bytes());
+        to[8..14].copy_from_slice(&self.packet.to_le_bytes()[..6]);
+        to[14..18].copy_from_slice(&self.sent_us.to_le_bytes());
+    }
+
+    /// The header and what follows it. `None`: not ours, another version, or flags that this version cannot honour
+    /// (a tag that must be checked, encryption).
+    pub(crate) fn parse(datagram: &[u8]) -> Option<(Self, Reader<'_>)> {
+        if datagram.len() > DATAGRAM_BYTES_MAX {
+            return None;
+        }
+        let mut reader = Reader::new(datagram);
+        if reader.u8()? != VERSION {
+            return None;
+        }
+        let message = MessageType::from_u8(reader.u8()?)?;
+        if reader.u16()? != 0 {
+            return None;
+        }
+        let header = Self { message, session: reader.u32()?, packet: reader.u48()?, sent_us: reader.u32()? };
+        Some((header, reader))
+    }
+}
+
+/// The low 32 bits of a clock in microseconds: wraps every 71 minutes, and is only compared over seconds.
+pub(crate) fn low_microseconds(now: Duration) -> u32 {
+    now.as_micros() as u32
+}
+
+/// Reads fields off the front of hostile bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The next `count` bytes.
+    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (front, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(front)
+    }
+
+    /// The next `N` bytes.
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (front, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*front)
+    }
+
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u48(&mut self) -> Option<u64> {
+        let [a, b, c, d, e, f] = self.array()?;
+        Some(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// A string behind its length in one byte.
+    pub(crate) fn short_text(&mut self) -> Option<String> {
+        let length = usize::from(self.u8()?);
+        text(self.bytes(length)?)
+    }
+
+    /// All that is left.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// The next typed value (number 2, length 2, bytes). `None` at the end, or when it is cut short.
+    pub(crate) fn value(&mut self) -> Option<(u16, &'a [u8])> {
+        let number = self.u16()?;
+        let length = self.u16()?;
+        Some((number, self.bytes(usize::from(length))?))
+    }
+}
+
+/// Text that is UTF-8, or nothing.
+pub(crate) fn text(bytes: &[u8]) -> Option<String> {
+    std::str::from_utf8(bytes).ok().map(str::to_owned)
+}
+
+/// Appends a typed value; one that is longer than 65,535 bytes is cut (no caller has one).
+pub(crate) fn put_value(to: &mut Vec<u8>, number: u16, value: &[u8]) {
+    let value = &value[..value.len().min(usize::from(u16::MAX))];
+    to.extend_from_slice(&number.to_le_bytes());
+    to.extend_from_slice(&(value.len() as u16).to_le_bytes());
+    to.extend_from_slice(value);
+}
+
+/// Appends a string behind its length in one byte, cut at a character's border to 255 bytes.
+pub(crate) fn put_short_text(to: &mut Vec<u8>, value: &str) {
+    let cut = cut_text(value, usize::from(u8::MAX));
+    to.push(cut.len() as u8);
+    to.extend_from_slice(cut.as_bytes());
+}
+
+/// The longest start of `value` of at most `bytes_max` bytes that ends at a character's border.
+pub(crate) fn cut_text(value: &str, bytes_max: usize) -> &str {
+    &value[..value.floor_char_boundary(bytes_max)]
+}
+
+/// Appends the low 48 bits.
+pub(crate) fn put_u48(to: &mut Vec<u8>, value: u64) {
+    to.extend_from_slice(&value.to_le_bytes()[..6]);
+}
+
+/// Replaces `to` by a header; the body is appended after it.
+pub(crate) fn begin(to: &mut Vec<u8>, header: &Header) {
+    let mut bytes = [0; HEADER_BYTES];
+    header.write(&mut bytes);
+    to.clear();
+    to.extend_from_slice(&bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_comes_back() {
+        let header = Header {
+            message: MessageType::Plan,
+            session: 0xdead_beef,
+            packet: PACKET_NUMBER_MAX,
+            sent_us: 77,
+        };
+        let mut bytes = Vec::new();
+        begin(&mut bytes, &header);
+        bytes.extend_from_slice(b"rest");
+        let (parsed, rest) = Header::parse(&bytes).unwrap();
+        assert_eq!(parsed, header);
+        assert_eq!(rest.rest(), b"rest");
+    }
+
+    #[test]
+    fn other_versions_types_and_flags_are_not_read() {
+        let header = Header { message: MessageType::Data, session: 1, packet: 1, sent_us: 1 };
+        let mut bytes = Vec::new();
+        begin(&mut bytes, &header);
+        assert!(Header::parse(&bytes).is_some());
+        for (position, value) in [(0, 2), (1, 0), (1, 9), (2, 1), (3, 1)] {
+            let mut other = bytes.clone();
+            other[position] = value;
+            assert!(Header::parse(&other).is_none(), "byte {position} = {value}");
+        }
+        for length in 0..HEADER_BYTES {
+            assert!(Header::parse(&bytes[..length]).is_none());
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The reliable channel: JOIN → WELCOME or REFUSED, RESULT → RESULT_OK, LEAVE. Each message stands behind its length
+//! (`u32`), and starts with version and type.
+//!
+//! Owns the layout and the cutting of a byte stream into messages ([`MessageBuffer`]). Must never hold more than
+//! [`MESSAGE_BYTES_MAX`] of a peer's bytes.
+
+use platter_image::{BlockId, Score};
+
+use super::announce::Announce;
+use super::format::{Reader, VERSION, cut_text, put_short_text, put_u48, put_value, text};
+
+/// Longest message of the reliable channel, without its length.
+pub const MESSAGE_BYTES_MAX: usize = 4096;
+/// Longest text in a message, bytes.
+const TEXT_BYTES_MAX: usize = 1000;
+
+const JOIN: u8 = 1;
+const WELCOME: u8 = 2;
+const REFUSED: u8 = 3;
+const RESULT: u8 = 4;
+const RESULT_OK: u8 = 5;
+const LEAVE: u8 = 6;
+
+const WANTED_SCORE: u16 = 1;
+const WANTED_NAME: u16 = 2;
+const HELLO: u16 = 3;
+const BUFFERS: u16 = 4;
+/// Named and never sent by version 1: a bit for each thing that this receiver can do.
+const CAPABILITIES: u16 = 5;
+
+/// Which session a receiver takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The first one heard.
+    Any,
+    /// The one with this recipe.
+    Score(Score),
+    /// The one of that name.
+    Name(String),
+}
+
+impl Wanted {
+    /// Whether a session is the one.
+    pub fn matches(&self, score: &Score, name: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Score(wanted) => wanted == score,
+            Self::Name(wanted) => wanted == name,
+        }
+    }
+}
+
+/// How a receiver ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiverResult {
+    /// The score that was verified, or why it failed.
+    pub outcome: Result<Score, String>,
+    /// Bytes written to the target.
+    pub bytes_written: u64,
+    /// From joining to the end, milliseconds.
+    pub duration_ms: u64,
+    /// Distinct symbols received.
+    pub symbols: u64,
+    /// Symbols made from repair symbols.
+    pub repaired: u64,
+    /// Symbols received in vain.
+    pub duplicates: u64,
+}
+
+/// A message of the reliable channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum JoinMessage {
+    /// Receiver: let me in.
+    Join { wanted: Wanted, hello: String, buffer_chunks: u32 },
+    /// Sender: you are in; this is the session, and where its packet numbers are.
+    Welcome { receiver: u32, token: u64, packet: u64, announce: Announce },
+    /// Sender: no, and why.
+    Refused { reason: String },
+    /// Receiver: this is how it ended.
+    Result { receiver: u32, token: u64, result: ReceiverResult },
+    /// Sender: noted.
+    ResultOk,
+    /// Receiver: I go without a result.
+    Leave,
+}
+
+impl JoinMessage {
+    /// Length and message.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut to = vec![0, 0, 0, 0, VERSION, self.kind()];
+        match self {
+            Self::Join { wanted, hello, buffer_chunks } => {
+                match wanted {
+                    Wanted::Any => {}
+                    Wanted::Score(score) => put_value(&mut to, WANTED_SCORE, &score.0.0),
+                    Wanted::Name(name) => {
+                        put_value(&mut to, WANTED_NAME, cut_text(name, TEXT_BYTES_MAX).as_bytes())
+                    }
+                }
+                put_value(&mut to, HELLO, cut_text(hello, TEXT_BYTES_MAX).as_bytes());
+                put_value(&mut to, BUFFERS, &buffer_chunks.to_le_bytes());
+            }
+            Self::Welcome { receiver, token, packet, announce } => {
+                to.extend_from_slice(&receiver.to_le_bytes());
+                to.extend_from_slice(&token.to_le_bytes());
+                put_u48(&mut to, *packet);
+                announce.put_values(&mut to);
+            }
+            Self::Refused { reason } => put_short_text(&mut to, reason),
+            Self::Result { receiver, token, result } => put_result(&mut to, *receiver, *token, result),
+            Self::ResultOk | Self::Leave => {}
+        }
+        let length = (to.len() - 4) as u32;
+        to[..4].copy_from_slice(&length.to_le_bytes());
+        to
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Join { .. } => JOIN,
+            Self::Welcome { .. } => WELCOME,
+            Self::Refused { .. } => REFUSED,
+            Self::Result { .. } => RESULT,
+            Self::ResultOk => RESULT_OK,
+            Self::Leave => LEAVE,
+        }
+    }
+
+    /// Reads one message without its length.
+    pub(crate) fn parse(message: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(message);
+        if reader.u8()? != VERSION {
+            return None;
+        }
+        match reader.u8()? {
+            JOIN => parse_join(reader),
+            WELCOME => Some(Self::Welcome {
+                receiver: reader.u32()?,
+                token: reader.u64()?,
+                packet: reader.u48()?,
+                announce: Announce::parse(reader)?,
+            }),
+            REFUSED => Some(Self::Refused { reason: reader.short_text()? }),
+            RESULT => parse_result(reader),
+            RESULT_OK => Some(Self::ResultOk),
+            LEAVE => Some(Self::Leave),
+            _ => None,
+        }
+    }
+}
+
+fn parse_join(mut reader: Reader<'_>) -> Option<JoinMessage> {
+    let (mut wanted, mut hello, mut buffer_chunks) = (Wanted::Any, String::new(), None);
+    while let Some((number, value)) = reader.value() {
+        match number {
+            WANTED_SCORE => wanted = Wanted::Score(Score(BlockId(value.try_into().ok()?))),
+            WANTED_NAME => wanted = Wanted::Name(text(value)?),
+            HELLO => hello = cut_text(&text(value)?, TEXT_BYTES_MAX).to_owned(),
+            BUFFERS => buffer_chunks = Reader::new(value).u32(),
+            CAPABILITIES => {}
+            _ => {}
+        }
+    }
+    Some(JoinMessage::Join { wanted, hello, buffer_chunks: buffer_chunks? })
+}
+
+fn put_result(to: &mut Vec<u8>, receiver: u32, token: u64, result: &ReceiverResult) {
+    to.extend_from_slice(&receiver.to_le_bytes());
+    to.extend_from_slice(&token.to_le_bytes());
+    let (ok, score, message) = match &result.outcome {
+        Ok(score) => (1, score.0.0, ""),
+        Err(message) => (0, [0; 32], message.as_str()),
+    };
+    to.push(ok);
+    to.extend_from_slice(&score);
+    let numbers =
+        [result.bytes_written, result.duration_ms, result.symbols, result.repaired, result.duplicates];
+    for number in numbers {
+        to.extend_from_slice(&number.to_le_bytes());
+    }
+    put_short_text(to, message);
+}
+
+fn parse_result(mut reader: Reader<'_>) -> Option<JoinMessage> {
+    let (receiver, token) = (reader.u32()?, reader.u64()?);
+    let ok = reader.u8()? == 1;
+    let score = Score(BlockId(reader.array()?));
+    let mut numbers = [0; 5];
+    for number in &mut numbers {
+        *number = reader.u64()?;
+    }
+    let message = reader.short_text()?;
+    let [bytes_written, duration_ms, symbols, repaired, duplicates] = numbers;
+    let outcome = if ok { Ok(score) } else { Err(message) };
+    let result = ReceiverResult { outcome, bytes_written, duration_ms, symbols, repaired, duplicates };
+    Some(JoinMessage::Result { receiver, token, result })
+}
+
+/// Cuts a byte stream into messages.
+#[derive(Debug, Default)]
+pub struct MessageBuffer {
+    bytes: Vec<u8>,
+}
+
+impl MessageBuffer {
+    /// Takes bytes from the stream. False when the peer announces a message that is too long: end the connection.
+    #[must_use]
+    pub fn push(&mut self, bytes: &[u8]) -> bool {
+        self.bytes.extend_from_slice(bytes);
+        self.next_length().is_none_or(|length| length <= MESSAGE_BYTES_MAX)
+    }
+
+    /// The next whole message, without its length.
+    pub fn next_message(&mut self) -> Option<Vec<u8>> {
+        let length = self.next_length().filter(|length| *length <= MESSAGE_BYTES_MAX)?;
+        if self.bytes.len() < 4 + length {
+            return None;
+        }
+        let rest = self.bytes.split_off(4 + length);
+        let mut message = std::mem::replace(&mut self.bytes, rest);
+        message.drain(..4);
+        Some(message)
+    }
+
+    fn next_length(&self) -> Option<usize> {
+        Reader::new(&self.bytes).u32().map(|length| length as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::announce::tests::sample;
+    use super::*;
+
+    fn messages() -> Vec<JoinMessage> {
+        let result = |outcome| ReceiverResult {
+            outcome,
+            bytes_written: 1,
+            duration_ms: 2,
+            symbols: 3,
+            repaired: 4,
+            duplicates: 5,
+        };
+        let score = Score(BlockId([3; 32]));
+        vec![
+            JoinMessage::Join { wanted: Wanted::Any, hello: "pc1".into(), buffer_chunks: 64 },
+            JoinMessage::Join { wanted: Wanted::Score(score), hello: String::new(), buffer_chunks: 1 },
+            JoinMessage::Join {
+                wanted: Wanted::Name("lab/x".into()),
+                hello: "ü".repeat(400),
+                buffer_chunks: 1,
+            },
+            JoinMessage::Welcome { receiver: 1, token: 2, packet: 3, announce: sample() },
+            JoinMessage::Refused { reason: "no".into() },
+            JoinMessage::Result { receiver: 1, token: 2, result: result(Ok(score)) },
+            JoinMessage::Result { receiver: 1, token: 2, result: result(Err("disk full".into())) },
+            JoinMessage::ResultOk,
+            JoinMessage::Leave,
+        ]
+    }
+
+    #[test]
+    fn a_stream_cut_anywhere_gives_the_messages_back() {
+        let stream: Vec<u8> = messages().iter().flat_map(JoinMessage::to_bytes).collect();
+        for piece in [1, 3, 7, 100, stream.len()] {
+            let mut buffer = MessageBuffer::default();
+            let mut received = Vec::new();
+            for bytes in stream.chunks(piece) {
+                assert!(buffer.push(bytes));
+                while let Some(message) = buffer.next_message() {
+                    received.push(JoinMessage::parse(&message).unwrap());
+                }
+            }
+            assert_eq!(received, messages());
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_ends_the_stream() {
+        let mut buffer = MessageBuffer::default();
+        assert!(!buffer.push(&(MESSAGE_BYTES_MAX as u32 + 1).to_le_bytes()));
+        assert_eq!(buffer.next_message(), None);
+    }
+}

@@ -1,0 +1,13 @@
+//! Every message of the cast protocol: one file reads and writes each of them.
+//!
+//! Datagrams share a header ([`format`]). From the sender to the group: [`announce`], [`data`], [`plan`]. From a
+//! receiver to the sender: [`request`], [`report`]. Over the reliable channel: [`join`]. Parsing takes hostile bytes,
+//! never panics, and allocates at most what a datagram can hold. The layouts are in `docs/formats/cast-wire.md`.
+
+pub(crate) mod announce;
+pub(crate) mod data;
+pub(crate) mod format;
+pub(crate) mod join;
+pub(crate) mod plan;
+pub(crate) mod report;
+pub(crate) mod request;

@@ -1,0 +1,112 @@
+//! PLAN, sender to group: which chunks have been sent to their end, how much repair of each is planned, how much is
+//! left to do, and which receivers limit the rate.
+//!
+//! It ends the waiting of receivers (a finished chunk that lacks symbols may be asked for) and spares them requests
+//! (who is covered by planned repair stays silent). Repeated a few times, since it may be lost.
+
+use super::format::{BODY_END_MAX, HEADER_BYTES, Header, Reader, begin, put_u48};
+
+/// Bytes before the lists: pending 4, last packet 6, entries 2, limiting 2.
+const FIXED_BYTES: usize = 4 + 6 + 2 + 2;
+/// Bytes of an entry: chunk 4, end packet 6, repair sent 2, repair planned 2.
+const ENTRY_BYTES: usize = 14;
+/// Most limiting receivers that are named.
+pub(crate) const LIMITING_MAX: usize = 16;
+/// Most entries of one plan.
+pub(crate) const ENTRIES_MAX: usize =
+    (BODY_END_MAX - HEADER_BYTES - FIXED_BYTES - LIMITING_MAX * 4) / ENTRY_BYTES;
+
+/// How far a chunk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlanEntry {
+    pub(crate) chunk: u32,
+    /// Everything of this chunk that was to be sent had been sent before this packet number.
+    pub(crate) end_packet: u64,
+    /// Repair symbols sent so far: the next new one has this index.
+    pub(crate) repair_sent: u16,
+    /// Repair symbols that will have been sent when what is planned is done.
+    pub(crate) repair_planned: u16,
+}
+
+/// A plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Chunks that are yet to be sent or are being sent; 0 says that the sender waits for requests.
+    pub(crate) pending: u32,
+    /// Number of the last data packet.
+    pub(crate) last_data_packet: u64,
+    /// At most [`ENTRIES_MAX`].
+    pub(crate) entries: Vec<PlanEntry>,
+    /// Receivers that hold the rate down, worst first; at most [`LIMITING_MAX`].
+    pub(crate) limiting: Vec<u32>,
+}
+
+impl Plan {
+    /// The datagram.
+    pub(crate) fn write(&self, header: &Header, to: &mut Vec<u8>) {
+        let entries = &self.entries[..self.entries.len().min(ENTRIES_MAX)];
+        let limiting = &self.limiting[..self.limiting.len().min(LIMITING_MAX)];
+        begin(to, header);
+        to.extend_from_slice(&self.pending.to_le_bytes());
+        put_u48(to, self.last_data_packet);
+        to.extend_from_slice(&(entries.len() as u16).to_le_bytes());
+        to.extend_from_slice(&(limiting.len() as u16).to_le_bytes());
+        for entry in entries {
+            to.extend_from_slice(&entry.chunk.to_le_bytes());
+            put_u48(to, entry.end_packet);
+            to.extend_from_slice(&entry.repair_sent.to_le_bytes());
+            to.extend_from_slice(&entry.repair_planned.to_le_bytes());
+        }
+        for receiver in limiting {
+            to.extend_from_slice(&receiver.to_le_bytes());
+        }
+    }
+
+    /// Reads what follows the header.
+    pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
+        let pending = reader.u32()?;
+        let last_data_packet = reader.u48()?;
+        let entry_count = usize::from(reader.u16()?);
+        let limiting_count = usize::from(reader.u16()?);
+        if entry_count > ENTRIES_MAX || limiting_count > LIMITING_MAX {
+            return None;
+        }
+        let mut plan = Self { pending, last_data_packet, ..Self::default() };
+        for _ in 0..entry_count {
+            plan.entries.push(PlanEntry {
+                chunk: reader.u32()?,
+                end_packet: reader.u48()?,
+                repair_sent: reader.u16()?,
+                repair_planned: reader.u16()?,
+            });
+        }
+        for _ in 0..limiting_count {
+            plan.limiting.push(reader.u32()?);
+        }
+        Some(plan)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::MessageType;
+    use super::*;
+
+    #[test]
+    fn the_largest_comes_back() {
+        let header = Header { message: MessageType::Plan, session: 1, packet: 2, sent_us: 3 };
+        let entry = |chunk| PlanEntry { chunk, end_packet: 1 << 40, repair_sent: 3, repair_planned: 256 };
+        let plan = Plan {
+            pending: 5,
+            last_data_packet: 1 << 47,
+            entries: (0..ENTRIES_MAX as u32).map(entry).collect(),
+            limiting: (0..LIMITING_MAX as u32).collect(),
+        };
+        let mut bytes = Vec::new();
+        plan.write(&header, &mut bytes);
+        assert!(bytes.len() <= BODY_END_MAX);
+        assert_eq!(Plan::parse(Header::parse(&bytes).unwrap().1), Some(plan));
+        let (_, cut) = Header::parse(&bytes[..bytes.len() - 1]).unwrap();
+        assert_eq!(Plan::parse(cut), None);
+    }
+}

@@ -1,0 +1,83 @@
+//! REPORT, receiver to sender: room, progress and loss; what flow and rate control live on.
+
+use super::format::{Header, Reader, begin, put_u48};
+
+/// A report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) receiver: u32,
+    pub(crate) token: u64,
+    /// The highest packet of the sender that had arrived.
+    pub(crate) seen_packet: u64,
+    /// Send time of that packet, and the microseconds since it arrived: round trip time on the sender's clock.
+    pub(crate) echo_us: u32,
+    pub(crate) echo_delay_us: u32,
+    /// Packets of this session that arrived since the join, whatever they were.
+    pub(crate) received: u64,
+    /// Chunk buffers that are free.
+    pub(crate) free_chunks: u32,
+    /// Content chunks that the sink has taken, and that it wants so far.
+    pub(crate) done_chunks: u32,
+    pub(crate) wanted_chunks: u32,
+    /// Symbols that were made from repair symbols so far.
+    pub(crate) repaired: u32,
+}
+
+impl Report {
+    /// The datagram.
+    pub(crate) fn write(&self, header: &Header, to: &mut Vec<u8>) {
+        begin(to, header);
+        to.extend_from_slice(&self.receiver.to_le_bytes());
+        to.extend_from_slice(&self.token.to_le_bytes());
+        put_u48(to, self.seen_packet);
+        to.extend_from_slice(&self.echo_us.to_le_bytes());
+        to.extend_from_slice(&self.echo_delay_us.to_le_bytes());
+        put_u48(to, self.received);
+        for value in [self.free_chunks, self.done_chunks, self.wanted_chunks, self.repaired] {
+            to.extend_from_slice(&value.to_le_bytes());
+        }
+    }
+
+    /// Reads what follows the header; later versions may append fields.
+    pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
+        Some(Self {
+            receiver: reader.u32()?,
+            token: reader.u64()?,
+            seen_packet: reader.u48()?,
+            echo_us: reader.u32()?,
+            echo_delay_us: reader.u32()?,
+            received: reader.u48()?,
+            free_chunks: reader.u32()?,
+            done_chunks: reader.u32()?,
+            wanted_chunks: reader.u32()?,
+            repaired: reader.u32()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::MessageType;
+    use super::*;
+
+    #[test]
+    fn it_comes_back() {
+        let header = Header { message: MessageType::Report, session: 1, packet: 2, sent_us: 3 };
+        let report = Report {
+            receiver: 1,
+            token: 2,
+            seen_packet: 3,
+            echo_us: 4,
+            echo_delay_us: 5,
+            received: 6,
+            free_chunks: 7,
+            done_chunks: 8,
+            wanted_chunks: 9,
+            repaired: 10,
+        };
+        let mut bytes = Vec::new();
+        report.write(&header, &mut bytes);
+        assert_eq!(Report::parse(Header::parse(&bytes).unwrap().1), Some(report));
+        assert_eq!(Report::parse(Header::parse(&bytes[..bytes.len() - 1]).unwrap().1), None);
+    }
+}
