@@ -1,52 +1,60 @@
 //! Plans: which frames a job needs and where their blocks go. Derived from a recipe and an index, never
 //! authoritative, never stored.
 
-use std::collections::BTreeSet;
-
 use crate::page::{Entry, State};
 use crate::recipe::{PageSource, Recipe};
-use crate::{BlockId, Error, Extent, FrameAddress, FrameSource, Result};
+use crate::{BlockId, BlockPlace, Error, Extent, FrameSource, Result};
 
 /// Where a frame with the block or page of that name lies.
 ///
 /// # Errors
 /// `Missing` when it is nowhere: the version that names it is damaged.
-pub fn locate(source: &(impl FrameSource + ?Sized), id: &BlockId) -> Result<crate::BlockPlace> {
+pub fn locate(source: &(impl FrameSource + ?Sized), id: &BlockId) -> Result<BlockPlace> {
     source.locate(id)?.ok_or_else(|| Error::missing(format!("block {id} is in no pack; run `platter check`")))
 }
 
-/// The frames that hold a recipe's pages, in the order in which they are read fastest.
+/// Where a recipe's pages stand, each once, in the order in which they are read fastest.
 ///
 /// # Errors
 /// `Missing` or `Corrupt`, naming the page.
-pub fn page_frames<P: PageSource>(
+pub fn pages<P: PageSource>(
     recipe: &Recipe<P>,
     source: &(impl FrameSource + ?Sized),
-) -> Result<Vec<FrameAddress>> {
-    let mut frames = BTreeSet::new();
+) -> Result<Vec<BlockPlace>> {
+    let mut places = Vec::new();
     recipe.visit_pages(&mut |id| {
-        frames.insert(locate(source, id)?.frame);
+        places.push(locate(source, id)?);
         Ok(())
     })?;
-    Ok(frames.into_iter().collect())
+    Ok(ordered(places))
 }
 
-/// The frames that hold the blocks of `range` of a disk, in the order in which they are read fastest.
+/// Where the blocks of `range` of a disk stand, each once, in the order in which they are read fastest.
 ///
 /// # Errors
 /// `Missing` or `Corrupt`, naming the page or block.
-pub fn data_frames<P: PageSource>(
+pub fn blocks<P: PageSource>(
     recipe: &Recipe<P>,
     range: Extent,
     source: &(impl FrameSource + ?Sized),
-) -> Result<Vec<FrameAddress>> {
-    let mut frames = BTreeSet::new();
+) -> Result<Vec<BlockPlace>> {
+    let mut places = Vec::new();
     for entry in recipe.entries(range) {
         if let State::Data { block, .. } = entry?.state {
-            frames.insert(locate(source, &block)?.frame);
+            let place = locate(source, &block)?;
+            // Pieces of one block follow each other.
+            if places.last() != Some(&place) {
+                places.push(place);
+            }
         }
     }
-    Ok(frames.into_iter().collect())
+    Ok(ordered(places))
+}
+
+fn ordered(mut places: Vec<BlockPlace>) -> Vec<BlockPlace> {
+    places.sort_unstable();
+    places.dedup();
+    places
 }
 
 /// For each block of a disk, all places where its bytes go: what a receiver derives from a verified recipe. It writes

@@ -13,10 +13,10 @@ use crate::{BlockId, Result};
 pub struct FrameAddress {
     /// The pack, as the source numbers its packs while it is open.
     pub pack: u32,
-    /// Stored length of header and payload in bytes; at most [`crate::frame::STORED_LENGTH_MAX`].
-    pub length: u32,
     /// First byte of the frame's header in the pack.
     pub offset: u64,
+    /// Stored length of header and payload in bytes; at most [`crate::frame::STORED_LENGTH_MAX`].
+    pub length: u32,
 }
 
 /// Where a block stands: in which frame, and as which of its blocks.
@@ -42,6 +42,17 @@ pub trait FrameSource: Send + Sync {
     /// # Errors
     /// `Io`, or `Corrupt` when the pack is too short.
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()>;
+
+    /// Replaces `stored` by the first `length` bytes of the frame, or all of it if it is shorter: enough for whoever
+    /// wants the header only.
+    ///
+    /// # Errors
+    /// As for [`FrameSource::read_frame`].
+    fn read_frame_start(&self, address: FrameAddress, length: usize, stored: &mut Vec<u8>) -> Result<()> {
+        self.read_frame(address, stored)?;
+        stored.truncate(length);
+        Ok(())
+    }
 }
 
 /// Something frames can be added to.
