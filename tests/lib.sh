@@ -28,17 +28,18 @@ WORK=$(mktemp -d "${PLATTER_SCRATCH:-${TMPDIR:-/tmp}}/platter-$SUITE.XXXXXX")
 STORE=$WORK/store
 MNT=$WORK/mnt
 LOG=$WORK/log
-mkdir "$MNT"
+mkdir "$MNT" "$WORK/loops"
 PASSED=0
 FAILED=0
-LOOPS=()
 
 cleanup() {
 	local rc=$? device
 	set +e
 	! type -t suite_cleanup >/dev/null || suite_cleanup
 	while mountpoint -q "$MNT"; do umount "$MNT" || sleep 0.2; done
-	for device in "${LOOPS[@]}"; do detach_loop "$device"; done
+	for device in "$WORK"/loops/*; do
+		[ ! -e "$device" ] || detach_loop "/dev/${device##*/}"
+	done
 	rm -rf --one-file-system "$WORK"
 	exit $rc
 }
@@ -102,19 +103,19 @@ need_root() {
 platter() { "$PLATTER" --store "$STORE" --quiet "$@"; }
 platter_json() { "$PLATTER" --store "$STORE" --quiet --json "$@"; }
 
-# attach FILE [LOSETUP-OPTION...]: a loop device, its name in $DEVICE; detached at the end
+# attach FILE [LOSETUP-OPTION...]: a loop device, its name in $DEVICE; detached at the end, from subshells too
 attach() {
 	local file=$1
 	shift
 	DEVICE=$(losetup --find --show "$@" "$file")
-	LOOPS+=("$DEVICE")
+	: >"$WORK/loops/${DEVICE##*/}"
 }
 
-# Numbers of loop devices are given out anew: only what still holds a file of ours is detached.
+# Only what is still attached for us: the numbers of loop devices are given out anew.
 detach_loop() {
-	case $(losetup -n -O BACK-FILE "$1" 2>/dev/null) in
-	"$WORK"/*) losetup -d "$1" || true ;;
-	esac
+	[ -e "$WORK/loops/${1##*/}" ] || return 0
+	losetup -d "$1" || true
+	rm -f "$WORK/loops/${1##*/}"
 }
 
 # random BYTES KEY: incompressible bytes, the same at every run
