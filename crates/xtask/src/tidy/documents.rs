@@ -39,23 +39,29 @@ fn defines_layout(file: &TextFile) -> bool {
     owned && (FORMAT_STEMS.contains(&stem) || has_magic)
 }
 
-/// A layout's file must name its page in its `//!`, and the page must exist.
+/// A layout's file, or the `mod.rs` beside it, must name its page in its `//!`, and the page must exist.
 fn check_layout(file: &TextFile, files: &[TextFile]) -> Option<Violation> {
-    let Some((line, page)) = head_pages(&file.text).into_iter().next() else {
-        let what = format!("defines a byte layout, but its `//!` names no page {PAGES}NAME.md");
+    let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let essay = files.iter().find(|other| other.path == format!("{folder}/mod.rs"));
+    let named =
+        [Some(file), essay].into_iter().flatten().find_map(|f| head_pages(&f.text).into_iter().next());
+    let Some(page) = named else {
+        let what = format!(
+            "defines a byte layout, but neither its `//!` nor its mod.rs names a page {PAGES}NAME.md"
+        );
         return Some(Violation::new(&file.path, 1, what));
     };
     let missing = !files.iter().any(|other| other.path == page);
-    missing.then(|| Violation::new(&file.path, line, format!("names {page}, which does not exist: write it")))
+    missing.then(|| Violation::new(&file.path, 1, format!("its page {page} does not exist: write it")))
 }
 
-/// The pages that the opening `//!` lines name, with the line of each.
-fn head_pages(text: &str) -> Vec<(usize, String)> {
-    let head = text.lines().enumerate().take_while(|(_, line)| line.starts_with("//!"));
-    head.filter_map(|(n, line)| {
+/// The pages that the opening `//!` lines name.
+fn head_pages(text: &str) -> Vec<String> {
+    let head = text.lines().take_while(|line| line.starts_with("//!"));
+    head.filter_map(|line| {
         let start = line.find(PAGES)?;
         let end = line[start..].find(".md")? + start + ".md".len();
-        Some((n + 1, line[start..end].to_owned()))
+        Some(line[start..end].to_owned())
     })
     .collect()
 }
@@ -126,11 +132,13 @@ mod tests {
         let mut files = good();
         files
             .push(file("crates/store/src/pack/footer.rs", "//! Footer.\npub const FOOTER_MAGIC: u32 = 7;\n"));
-        assert!(whats(&files)[0].contains("names no page"));
-        files.pop();
+        assert!(whats(&files)[0].contains("names a page"));
+        files.push(file("crates/store/src/pack/mod.rs", "//! See docs/formats/frame.md.\n"));
+        assert_eq!(whats(&files), Vec::<String>::new());
+        files.truncate(good().len());
         files.retain(|f| f.path != "docs/formats/frame.md");
         assert_eq!(whats(&files).len(), 1);
-        assert!(whats(&files)[0].contains("docs/formats/frame.md, which does not exist"));
+        assert!(whats(&files)[0].contains("docs/formats/frame.md does not exist"));
     }
 
     #[test]

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# What every benchmark starts with. It owns the work folder, timing, medians and the printing of ratios.
+# Peers run in turn with Platter, run by run, so that both see the same machine; only medians and ratios are printed.
+#
+#   PLATTER        the binary (default: target/release/platter)
+#   BENCH_RUNS     runs of each (default: 3)
+#   BENCH_SCRATCH  where work folders go (default: $TMPDIR); its disk is part of what is measured
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+export LC_ALL=C.UTF-8 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+PLATTER=${PLATTER:-${CARGO_TARGET_DIR:-$ROOT/target}/release/platter}
+RUNS=${BENCH_RUNS:-3}
+BENCH=$(basename "$0" .sh)
+[ -x "$PLATTER" ] || { echo "$BENCH: no binary at $PLATTER: run \`make build\`" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || { echo "$BENCH: needs root (loop devices, mounts, rooms)" >&2; exit 1; }
+if [ "${BENCH_NAMESPACE:-}" != "$BENCH" ]; then
+	exec env BENCH_NAMESPACE="$BENCH" unshare --mount --propagation private -- "$BASH" "$0" "$@"
+fi
+
+WORK=$(mktemp -d "${BENCH_SCRATCH:-${TMPDIR:-/tmp}}/platter-bench-$BENCH.XXXXXX")
+STORE=$WORK/store
+MNT=$WORK/mnt
+mkdir "$MNT" "$WORK/loops" "$WORK/times"
+
+cleanup() {
+	local rc=$? device
+	set +e
+	! type -t bench_cleanup >/dev/null || bench_cleanup
+	while mountpoint -q "$MNT"; do umount "$MNT" || sleep 0.2; done
+	for device in "$WORK"/loops/*; do [ ! -e "$device" ] || losetup -d "/dev/${device##*/}"; done
+	rm -rf --one-file-system "$WORK"
+	exit $rc
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+platter() { "$PLATTER" --store "$STORE" --quiet "$@"; }
+platter_json() { "$PLATTER" --store "$STORE" --quiet --json "$@"; }
+new_store() { rm -rf "$STORE" && platter init >/dev/null; }
+
+# attach FILE [LOSETUP-OPTION...]: a loop device, in $DEVICE
+attach() {
+	local file=$1
+	shift
+	DEVICE=$(losetup --find --show "$@" "$file")
+	: >"$WORK/loops/${DEVICE##*/}"
+}
+detach() {
+	losetup -d "$1"
+	rm -f "$WORK/loops/${1##*/}"
+}
+
+# timed NAME COMMAND...: one run; its seconds are added to NAME's
+timed() {
+	local name=$1 start
+	shift
+	start=$EPOCHREALTIME
+	"$@" >"$WORK/output" 2>&1 || { echo "$BENCH: failed: $*" >&2; tail -n 5 "$WORK/output" >&2; exit 1; }
+	awk -v start="$start" -v end="$EPOCHREALTIME" 'BEGIN { printf "%.4f\n", end - start }' >>"$WORK/times/$name"
+}
+# median NAME: of its seconds
+median() { sort -g "$WORK/times/$1" | awk '{ value[NR] = $1 } END { printf "%.3f", NR % 2 ? value[(NR + 1) / 2] : (value[NR / 2] + value[NR / 2 + 1]) / 2 }'; }
+spread() { sort -g "$WORK/times/$1" | awk 'NR == 1 { low = $1 } { high = $1 } END { printf "%.2f-%.2f", low, high }'; }
+# calculate EXPRESSION: with awk, three digits
+calculate() { awk "BEGIN { printf \"%.3f\", $1 }"; }
+# result WHAT VALUE [LIMIT]: one line of the outcome
+result() { printf '%-58s %14s   %s\n' "$1" "$2" "${3:-}"; }
+# line NAME BYTES: its median, spread and speed
+line() { result "$1" "$(median "$1") s" "$(spread "$1") s, $(calculate "$2 / $(median "$1") / 1e6") MB/s"; }
+heading() { printf '\n%s (%d runs, medians)\n' "$*" "$RUNS"; }
+
+# peak_mib COMMAND...: its greatest resident set, MiB
+peak_mib() {
+	/usr/bin/time -f '%M' -o "$WORK/peak" "$@" >"$WORK/output" 2>&1 || { tail -n 5 "$WORK/output" >&2; exit 1; }
+	tail -n 1 "$WORK/peak" | awk '{ printf "%d", $1 / 1024 }'
+}
+
+# images CATALOG-DIR: its disks in order of creation
+images() {
+	local name
+	[ -f "$1/catalog.tsv" ] || { echo "$BENCH: no catalog.tsv in $1: build it with catalog/make-catalog" >&2; exit 1; }
+	tail -n +2 "$1/catalog.tsv" | sort -n | cut -f 2 | while read -r name; do echo "$1/$name.raw"; done
+}
+
+# ext4_parts DISK: "offset length" of its ext4 partitions
+ext4_parts() {
+	sfdisk -J "$1" | jq -r '.partitiontable.partitions[] | "\(.start * 512) \(.size * 512)"' | while read -r offset length; do
+		[ "$(blkid -p -O "$offset" -S "$length" -o value -s TYPE "$1" 2>/dev/null)" != ext4 ] || echo "$offset $length"
+	done
+}
+
+# allocated_bytes DISK: the allocated blocks of its ext4 partitions, one after the other, to standard output
+allocated_bytes() {
+	local offset length
+	ext4_parts "$1" | while read -r offset length; do
+		dumpe2fs "$1?offset=$offset" 2>/dev/null | perl -e '
+			my ($file, $base) = @ARGV; my ($block, $total, @free) = (0, 0);
+			while (<STDIN>) {
+				$block = $1 if /^Block size:\s+(\d+)/;
+				$total = $1 if /^Block count:\s+(\d+)/;
+				if (s/^  Free blocks: *//) { for (split /, */) { /(\d+)(?:-(\d+))?/ and push @free, [$1, $2 // $1] } }
+			}
+			open my $in, "<:raw", $file or die; binmode STDOUT; my $at = 0;
+			for my $run ((sort { $a->[0] <=> $b->[0] } @free), [$total, $total]) {
+				my $left = ($run->[0] - $at) * $block; sysseek $in, $base + $at * $block, 0;
+				while ($left > 0) { my $n = sysread $in, my $data, $left < 1048576 ? $left : 1048576; last unless $n; print $data; $left -= $n }
+				$at = $run->[1] + 1;
+			}' "$1" "$offset"
+	done
+}
