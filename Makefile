@@ -31,10 +31,10 @@ test-full: ## every sample, the catalog, a boot, 500 kill -9 cycles, the long si
 	tests/run full
 	tests/fuzz 60
 
-bench: ## ratios against peers and limits; CATALOG=DIR SAMPLES=DIR (built when missing)
+bench: ## ratios against peers and limits; CATALOG=DIR names a catalog (the small one is built when missing)
 	@tests/prerequisites bench
 	$(MAKE) --no-print-directory build
-	bench/run $(CATALOG) $(SAMPLES)
+	bench/run $(CATALOG)
 
 lint: ## what the project's checks say of the source
 	@tests/prerequisites lint

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# bench/cast.sh CATALOG-DIR
+#
+# Casts the first image of the catalog in rooms of 1, 4 and 16 receivers, verifying, to targets in memory. The limit is
+# the greatest of wire bytes over the link's rate, raw bytes over the targets' rate, and all processor seconds over the
+# cores. Then 1 % and 5 % independent loss, as a ratio of wire bytes to the same cast without.
+. "$(dirname "$0")/lib.sh"
+CATALOG=${1:?usage: bench/cast.sh CATALOG-DIR}
+ROOM=$ROOT/lab/room
+export PLATTER_ROOM=$WORK/room
+bench_cleanup() {
+	"$ROOM" down
+	umount "$WORK/memory" 2>/dev/null
+}
+
+mapfile -t disks < <(images "$CATALOG")
+mkdir "$WORK/memory"
+mount -t tmpfs -o size=90% tmpfs "$WORK/memory"
+STORE=$WORK/memory/store
+new_store
+platter capture "${disks[0]}" bench/cast >/dev/null
+raw_bytes=$(platter_json show bench/cast | jq -r '[.. | .allocated_bytes? // empty] | first')
+cores=$(nproc)
+
+# What the targets take: zeros into memory.
+timed target dd if=/dev/zero of="$WORK/memory/probe" bs=1M count=1024 status=none
+rm "$WORK/memory/probe"
+target_rate=$(calculate "1073741824 / $(median target)")
+result "target in memory" "$(calculate "$target_rate / 1e6") MB/s"
+
+wire_bytes() { "$ROOM" in sender cat /sys/class/net/eth0/statistics/tx_bytes; }
+
+# one_cast RECEIVERS MBIT [RECEIVE-OPTION...]: sets WALL, WIRE, CPU
+one_cast() {
+	local receivers=$1 mbit=$2 receiver before start pids=()
+	shift 2
+	rm -f "$WORK"/cpu-* "$WORK/memory"/target-*
+	for receiver in $(seq "$receivers"); do
+		"$ROOM" in "$receiver" /usr/bin/time -f '%U %S' -o "$WORK/cpu-$receiver" "$PLATTER" --quiet receive bench/cast \
+			"$WORK/memory/target-$receiver" --interface eth0 "$@" >"$WORK/receive-$receiver.log" 2>&1 &
+		pids+=($!)
+	done
+	before=$(wire_bytes)
+	start=$EPOCHREALTIME
+	"$ROOM" in sender /usr/bin/time -f '%U %S' -o "$WORK/cpu-sender" "$PLATTER" --store "$STORE" --quiet --json cast bench/cast \
+		--interface eth0 --rate "${mbit}M" --receivers "$receivers" --wait 60 >"$WORK/cast.json" 2>"$WORK/cast.log" ||
+		{ tail -n 5 "$WORK/cast.log" >&2; exit 1; }
+	wait "${pids[@]}"
+	WALL=$(calculate "$EPOCHREALTIME - $start")
+	WIRE=$(($(wire_bytes) - before))
+	CPU=$(tail -q -n 1 "$WORK"/cpu-* | awk '{ sum += $1 + $2 } END { print sum }')
+	rm -f "$WORK/memory"/target-*
+}
+
+# room RECEIVERS MBIT [RECEIVE-OPTION...]: medians against the limit
+room() {
+	local receivers=$1 mbit=$2 limit
+	rm -f "$WORK/times"/*
+	"$ROOM" up "$receivers" "${mbit}mbit"
+	for _ in $(seq "$RUNS"); do
+		one_cast "$@"
+		echo "$WALL" >>"$WORK/times/wall"
+		echo "$WIRE" >>"$WORK/times/wire"
+		echo "$CPU" >>"$WORK/times/cpu"
+	done
+	"$ROOM" down
+	limit=$(awk -v wire="$(median wire)" -v mbit="$mbit" -v raw="$raw_bytes" -v rate="$target_rate" -v cpu="$(median cpu)" -v cores="$cores" 'BEGIN {
+		limit = wire * 8 / mbit / 1e6
+		if (raw / rate > limit) limit = raw / rate
+		if (cpu / cores > limit) limit = cpu / cores
+		printf "%.3f", limit }')
+	result "$* : wall" "$(median wall) s" "limit $limit s (wire $(calculate "$(median wire) / 1e6") MB, $(median cpu) CPU s)"
+	result "$* : ratio to the limit" "$(calculate "$(median wall) / $limit")" "at most 1.10"
+}
+
+# lossy PERCENT MOST: wire bytes as a ratio to those without loss
+lossy() {
+	"$ROOM" up 4 400mbit 0
+	one_cast 4 400
+	local without=$WIRE
+	"$ROOM" loss "$1"
+	one_cast 4 400
+	"$ROOM" down
+	result "$1 % loss: wire bytes, as a ratio to none lost" "$(calculate "$WIRE / $without")" "at most $2"
+}
+
+heading "Rooms: receivers, Mbit/s"
+room 1 1000
+room 4 400
+room 16 100
+if "$PLATTER" receive --help 2>&1 | grep -q -- --discard; then
+	room 16 1000 --discard
+else
+	result "16 1000 --discard" "left out" "this binary cannot only reassemble"
+fi
+heading "Loss"
+lossy 1 1.05
+lossy 5 1.12
