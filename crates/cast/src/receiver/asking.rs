@@ -31,6 +31,8 @@ const RANGES_MAX: usize = 64;
 const CHUNKS_INTERVAL: Duration = Duration::from_millis(2);
 /// Whole chunks are not asked for again sooner.
 const CHUNKS_AGAIN: Duration = Duration::from_millis(100);
+/// A chunk that was missed wholly is asked for again after that, until something of it comes.
+const MISSED_AGAIN: Duration = Duration::from_millis(200);
 /// Chunks noted as missed wholly, at most; beyond, the end of the session finds them.
 const MISSED_MAX: usize = 4096;
 
@@ -41,7 +43,7 @@ pub(crate) struct Asking {
     /// From which chunk on whole chunks are to be asked for, and when.
     chunks_from: Option<(u32, Duration)>,
     chunks_asked_at: Duration,
-    /// Chunks that were sent and of which nothing came: the end that was told, and when to ask (`None`: asked).
+    /// Chunks that were sent and of which nothing came: the end that was told, and when to ask (`None`: something came).
     missed: BTreeMap<u32, (u64, Option<Duration>)>,
 }
 
@@ -147,8 +149,9 @@ impl Asking {
         }
         for (chunk, (_, at)) in &mut self.missed {
             if items.len() < ITEMS_MAX && at.is_some_and(|at| at <= now) {
-                *at = None;
-                if wants.state(*chunk) == ChunkState::Wanted {
+                let still = wants.state(*chunk) == ChunkState::Wanted;
+                *at = still.then_some(now + MISSED_AGAIN);
+                if still {
                     items.push(RequestItem::Chunks { first: *chunk, count: 1 });
                 }
             }

@@ -31,6 +31,11 @@ pub const BATCH_DATAGRAMS_MAX: usize = 44;
 const REPORT_US_MIN: u32 = 8_000;
 /// Requests wait a random part of this, times the receivers' number's bit length.
 const BACKOFF_US: u32 = 1_000;
+/// Repair symbols sent unasked behind each chunk of the directory and the recipe, and one more for that many symbols:
+/// whoever misses these cannot use what follows, and it is little.
+const UNASKED_REPAIR: u16 = 3;
+/// See [`UNASKED_REPAIR`].
+const UNASKED_REPAIR_SHARE: u16 = 16;
 /// While nothing happens the machine wants to be woken that often, to see who fell silent.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -379,9 +384,13 @@ impl Sender {
             return false;
         };
         Data::append(&header, next.chunk, next.symbol, next.bytes, &mut transmit.bytes);
-        let (chunk, last) = (next.chunk, next.last);
+        let (chunk, symbol, last) = (next.chunk, next.symbol, next.last);
         self.progress.source_symbols += 1;
         if last {
+            if self.schedule.goes_first(chunk) {
+                let unasked = UNASKED_REPAIR + symbol / UNASKED_REPAIR_SHARE;
+                self.repairs.count(now, chunk, unasked, self.packet);
+            }
             self.tell(chunk);
         }
         true

@@ -207,7 +207,7 @@ mod tests {
 
     fn drain(repairs: &mut Repairs, packet: &mut u64) -> Vec<u16> {
         let mut symbols = Vec::new();
-        while let Some(next) = repairs.next(LATER, *packet, |_| true) {
+        while let Some(next) = repairs.next(LATER * 9, *packet, |_| true) {
             symbols.push(next.symbol);
             *packet += 1;
         }

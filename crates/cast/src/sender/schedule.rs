@@ -89,6 +89,11 @@ impl Schedule {
         self.pending_count + self.active.len() as u32 - u32::from(self.ended)
     }
 
+    /// Whether a chunk belongs to those without which a receiver cannot use the others.
+    pub(crate) fn goes_first(&self, chunk: u32) -> bool {
+        chunk < self.first_end
+    }
+
     /// Whether a chunk is being sent.
     pub(crate) fn is_active(&self, chunk: u32) -> bool {
         self.active.iter().any(|active| active.chunk == chunk)

@@ -1,0 +1,415 @@
+//! A simulated room: one sender and its receivers over a network that loses, delays, reorders and doubles, by seed.
+//!
+//! Owns a virtual clock and a queue of deliveries. Must never use anything that a seed does not decide.
+
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "a part of test binaries")]
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use platter_cast::{
+    MessageBuffer, Receiver, ReceiverEvent, ReceiverOptions, Sender, SenderOptions, SessionDescription,
+    Transmit, Wanted,
+};
+use platter_image::{BlockId, Score};
+
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub fn chance(&mut self, probability: f64) -> bool {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64 <= probability && probability > 0.0
+    }
+}
+
+/// How one receiver is connected and behaves.
+#[derive(Clone, Copy)]
+pub struct Link {
+    pub loss: f64,
+    pub doubled: f64,
+    pub delay: Duration,
+    pub jitter: Duration,
+    pub buffer_chunks: usize,
+    pub joins_at: Duration,
+    /// Falls silent for ever.
+    pub crashes_at: Option<Duration>,
+    /// Time its sink takes for each chunk.
+    pub sink_time: Duration,
+    /// Content chunks from here on are wanted only.
+    pub wants_from: u32,
+    /// The first delivery of this chunk counts as bad.
+    pub bad_chunk: Option<u32>,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self {
+            loss: 0.0,
+            doubled: 0.0,
+            delay: Duration::from_micros(200),
+            jitter: Duration::from_micros(50),
+            buffer_chunks: 64,
+            joins_at: Duration::ZERO,
+            crashes_at: None,
+            sink_time: Duration::ZERO,
+            wants_from: 0,
+            bad_chunk: None,
+        }
+    }
+}
+
+enum Delivery {
+    ToReceiver(usize, Arc<[u8]>),
+    ToSender(Vec<u8>),
+    MessageToReceiver(usize, Vec<u8>),
+    MessageToSender(usize, Vec<u8>),
+    Connect(usize),
+    SinkDone(usize, u32, u32, Vec<u8>),
+}
+
+struct Event {
+    at: Duration,
+    order: u64,
+    delivery: Delivery,
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+impl Eq for Event {}
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Event {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+pub struct SimulatedReceiver {
+    pub machine: Receiver,
+    pub link: Link,
+    pub chunks: Vec<Option<[u8; 32]>>,
+    pub sessions: u32,
+    pub finished_at: Option<Duration>,
+    pub acknowledged: bool,
+    sink_free_at: Duration,
+    bad_seen: bool,
+    connected_to: u64,
+}
+
+pub struct Room {
+    pub now: Duration,
+    pub sender: Sender,
+    pub receivers: Vec<SimulatedReceiver>,
+    pub description: SessionDescription,
+    contents: Vec<Arc<[u8]>>,
+    random: Random,
+    queue: BinaryHeap<Reverse<Event>>,
+    order: u64,
+    /// Counts restarts of the sender: messages of older connections are lost.
+    epoch: u64,
+    pub group_bytes: u64,
+    trace: blake3::Hasher,
+}
+
+pub fn description(lengths: Vec<u32>) -> SessionDescription {
+    SessionDescription {
+        score: Score(BlockId([3; 32])),
+        name: "lab/x".into(),
+        recipe_chunks: 1,
+        chunk_lengths: lengths,
+    }
+}
+
+pub fn sender_options(seed: u8, rate: u64) -> SenderOptions {
+    SenderOptions {
+        seed: [seed; 32],
+        rate_bits_per_second: rate,
+        group: "239.255.1.1:7580".parse().unwrap(),
+        join: "10.0.0.1:7580".parse().unwrap(),
+        feedback: "10.0.0.1:9000".parse().unwrap(),
+        wait_receivers: 1,
+        wait: Duration::from_secs(5),
+        linger: Duration::from_millis(500),
+        give_up: Some(Duration::from_secs(60)),
+    }
+}
+
+impl Room {
+    pub fn new(seed: u64, lengths: Vec<u32>, mut options: SenderOptions, links: &[Link]) -> Self {
+        let early = links.iter().filter(|link| link.joins_at.is_zero()).count();
+        options.wait_receivers = early as u32;
+        let mut random = Random(seed * 2 + 1);
+        let contents: Vec<Arc<[u8]>> = lengths
+            .iter()
+            .map(|length| (0..*length).map(|_| random.next() as u8).collect::<Vec<u8>>().into())
+            .collect();
+        let description = description(lengths);
+        let receivers = links.iter().enumerate().map(|(number, link)| SimulatedReceiver {
+            machine: Receiver::new(ReceiverOptions {
+                seed: seed ^ number as u64 * 7919,
+                wanted: Wanted::Name("lab/x".into()),
+                hello: format!("pc{number}"),
+                buffer_chunks: link.buffer_chunks,
+            }),
+            link: *link,
+            chunks: vec![None; contents.len()],
+            sessions: 0,
+            finished_at: None,
+            acknowledged: false,
+            sink_free_at: Duration::ZERO,
+            bad_seen: false,
+            connected_to: 0,
+        });
+        Self {
+            now: Duration::ZERO,
+            sender: Sender::new(options, &description).unwrap(),
+            receivers: receivers.collect(),
+            description,
+            contents,
+            random,
+            queue: BinaryHeap::new(),
+            order: 0,
+            epoch: 1,
+            group_bytes: 0,
+            trace: blake3::Hasher::new(),
+        }
+    }
+
+    fn push(&mut self, delay: Duration, delivery: Delivery) {
+        self.order += 1;
+        self.queue.push(Reverse(Event { at: self.now + delay, order: self.order, delivery }));
+    }
+
+    /// Bytes of the data datagrams that a network without loss needs.
+    pub fn least_bytes(&self) -> u64 {
+        self.contents.iter().map(|bytes| bytes.len().div_ceil(1408) as u64 * 1432).sum()
+    }
+
+    pub fn trace(&self) -> String {
+        self.trace.finalize().to_string()
+    }
+
+    fn is_alive(&self, number: usize) -> bool {
+        let link = &self.receivers[number].link;
+        self.now >= link.joins_at && link.crashes_at.is_none_or(|at| self.now < at)
+    }
+
+    /// The sender comes back with another session, and knows nothing.
+    pub fn restart_sender(&mut self, options: SenderOptions) {
+        self.sender = Sender::new(options, &self.description).unwrap();
+        self.epoch += 1;
+        for receiver in &mut self.receivers {
+            receiver.machine.handle_disconnected();
+        }
+    }
+
+    /// Runs until everyone who has not crashed is done, or that time has passed.
+    pub fn run(&mut self, until: Duration) {
+        while self.now < until && !self.all_done() {
+            self.step();
+        }
+    }
+
+    pub fn all_done(&self) -> bool {
+        self.receivers.iter().all(|receiver| receiver.acknowledged || receiver.link.crashes_at.is_some())
+    }
+
+    fn step(&mut self) {
+        while self.queue.peek().is_some_and(|Reverse(event)| event.at <= self.now) {
+            if let Some(Reverse(event)) = self.queue.pop() {
+                self.deliver(event.delivery);
+            }
+        }
+        self.pump_sender();
+        for number in 0..self.receivers.len() {
+            if self.is_alive(number) {
+                self.pump_receiver(number);
+            }
+        }
+        let mut next = self.sender.next_deadline(self.now);
+        for number in 0..self.receivers.len() {
+            if !self.is_alive(number) {
+                let link = &self.receivers[number].link;
+                if link.joins_at > self.now {
+                    next = next.min(link.joins_at);
+                }
+            } else if let Some(deadline) = self.receivers[number].machine.next_deadline() {
+                next = next.min(deadline);
+            }
+        }
+        if let Some(Reverse(event)) = self.queue.peek() {
+            next = next.min(event.at);
+        }
+        self.now = next.max(self.now + Duration::from_micros(1));
+    }
+
+    fn deliver(&mut self, delivery: Delivery) {
+        let now = self.now;
+        match delivery {
+            Delivery::ToReceiver(number, datagram) => {
+                if self.is_alive(number) {
+                    self.receivers[number].machine.handle_datagram(now, &datagram);
+                }
+            }
+            Delivery::ToSender(datagram) => self.sender.handle_datagram(now, &datagram),
+            Delivery::MessageToReceiver(number, bytes) => {
+                if self.is_alive(number) {
+                    let receiver = &mut self.receivers[number];
+                    let mut buffer = MessageBuffer::default();
+                    assert!(buffer.push(&bytes));
+                    receiver.machine.handle_message(now, &buffer.next_message().unwrap());
+                }
+            }
+            Delivery::MessageToSender(number, bytes) => {
+                if self.receivers[number].connected_to == self.epoch {
+                    let mut buffer = MessageBuffer::default();
+                    assert!(buffer.push(&bytes));
+                    self.sender.handle_message(now, number as u64, &buffer.next_message().unwrap());
+                }
+            }
+            Delivery::Connect(number) => {
+                self.receivers[number].connected_to = self.epoch;
+                self.receivers[number].machine.handle_connected(now);
+            }
+            Delivery::SinkDone(number, generation, index, bytes) => {
+                self.sink(number, generation, index, bytes)
+            }
+        }
+    }
+
+    fn sink(&mut self, number: usize, generation: u32, index: u32, bytes: Vec<u8>) {
+        let now = self.now;
+        let receiver = &mut self.receivers[number];
+        if receiver.link.bad_chunk == Some(index) && !receiver.bad_seen {
+            receiver.bad_seen = true;
+            receiver.machine.chunk_bad(now, generation, index, bytes).unwrap();
+            return;
+        }
+        receiver.chunks[index as usize] = Some(*blake3::hash(&bytes).as_bytes());
+        receiver.machine.chunk_accepted(generation, index, bytes);
+        let statistics = receiver.machine.statistics();
+        if statistics.done == statistics.wanted && receiver.finished_at.is_none() {
+            receiver.finished_at = Some(now);
+            receiver.machine.finish(now, Ok(self.description.score), 1);
+        }
+    }
+
+    fn pump_sender(&mut self) {
+        while let Some(index) = self.sender.poll_chunk_needed() {
+            self.sender.handle_chunk(index, Arc::clone(&self.contents[index as usize])).unwrap();
+        }
+        let mut transmit = Transmit::new();
+        while self.sender.poll_transmit(self.now, &mut transmit) {
+            self.group_bytes += transmit.bytes.len() as u64;
+            let datagrams: Vec<Arc<[u8]>> = transmit.datagrams().map(Arc::from).collect();
+            for datagram in datagrams {
+                self.trace.update(&datagram);
+                self.multicast(&datagram);
+            }
+        }
+        while let Some((connection, bytes)) = self.sender.poll_message() {
+            let number = connection as usize;
+            let delay = self.receivers[number].link.delay;
+            self.push(delay, Delivery::MessageToReceiver(number, bytes));
+        }
+    }
+
+    fn multicast(&mut self, datagram: &Arc<[u8]>) {
+        for number in 0..self.receivers.len() {
+            let link = self.receivers[number].link;
+            if self.random.chance(link.loss) {
+                continue;
+            }
+            let copies = 1 + usize::from(self.random.chance(link.doubled));
+            for _ in 0..copies {
+                let jitter = self.random.next() % (link.jitter.as_nanos() as u64 + 1);
+                self.push(
+                    link.delay + Duration::from_nanos(jitter),
+                    Delivery::ToReceiver(number, Arc::clone(datagram)),
+                );
+            }
+        }
+    }
+
+    fn pump_receiver(&mut self, number: usize) {
+        let now = self.now;
+        while let Some(event) = self.receivers[number].machine.poll_event() {
+            self.handle_event(number, event);
+        }
+        let link = self.receivers[number].link;
+        let mut datagram = Vec::new();
+        while let Some(to) = self.receivers[number].machine.poll_transmit(now, &mut datagram) {
+            let feedback: SocketAddr = "10.0.0.1:9000".parse().unwrap();
+            assert_eq!(to, feedback);
+            self.trace.update(&datagram);
+            if !self.random.chance(link.loss) {
+                self.push(link.delay, Delivery::ToSender(datagram.clone()));
+            }
+        }
+        while let Some(bytes) = self.receivers[number].machine.poll_message() {
+            self.push(link.delay, Delivery::MessageToSender(number, bytes));
+        }
+    }
+
+    fn handle_event(&mut self, number: usize, event: ReceiverEvent) {
+        let link = self.receivers[number].link;
+        match event {
+            ReceiverEvent::Connect(_) => self.push(link.delay, Delivery::Connect(number)),
+            ReceiverEvent::Session(description) => {
+                let receiver = &mut self.receivers[number];
+                assert_eq!(description, self.description);
+                receiver.sessions += 1;
+                let wanted: Vec<_> = (0..receiver.chunks.len() as u32)
+                    .filter(|index| *index >= link.wants_from && receiver.chunks[*index as usize].is_none())
+                    .map(|index| index..index + 1)
+                    .collect();
+                receiver.machine.want(self.now, &wanted);
+            }
+            ReceiverEvent::Chunk { generation, index, bytes } => {
+                let start = self.receivers[number].sink_free_at.max(self.now);
+                self.receivers[number].sink_free_at = start + link.sink_time;
+                let delay = start + link.sink_time - self.now;
+                self.push(delay, Delivery::SinkDone(number, generation, index, bytes));
+            }
+            ReceiverEvent::Refused(reason) => panic!("refused: {reason}"),
+            ReceiverEvent::SenderLost => self.receivers[number].machine.handle_disconnected(),
+            ReceiverEvent::Acknowledged => self.receivers[number].acknowledged = true,
+            ReceiverEvent::Joined(_) => {}
+        }
+    }
+
+    /// Everyone who did not crash has exactly the sender's bytes of all it wanted.
+    pub fn assert_identical(&self) {
+        for (number, receiver) in self.receivers.iter().enumerate() {
+            if receiver.link.crashes_at.is_some() {
+                continue;
+            }
+            let statistics = receiver.machine.statistics();
+            assert!(receiver.acknowledged, "receiver {number} is not done at {:?}: {statistics:?}", self.now);
+            for (index, contents) in self.contents.iter().enumerate().skip(receiver.link.wants_from as usize)
+            {
+                let hash = blake3::hash(contents);
+                assert_eq!(
+                    receiver.chunks[index].as_ref(),
+                    Some(hash.as_bytes()),
+                    "receiver {number}, chunk {index}"
+                );
+            }
+        }
+    }
+}

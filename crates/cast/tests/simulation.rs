@@ -1,0 +1,195 @@
+//! A room on a simulated network: overhead tables, late joiners, crashes, restarts. A seed repeats every run.
+
+mod simulated;
+
+use std::time::Duration;
+
+use platter_cast::ReceiverState;
+use simulated::{Link, Random, Room, sender_options};
+
+const RATE: u64 = 400_000_000;
+
+/// Chunks as the lead makes them: about 1 MiB, a small recipe first and a small rest last.
+fn lengths(count: usize) -> Vec<u32> {
+    let mut random = Random(99);
+    let mut lengths: Vec<u32> = (0..count).map(|_| 1_000_000 + (random.next() % 100_000) as u32).collect();
+    lengths[0] = 40_000;
+    lengths[count - 1] = 777;
+    lengths
+}
+
+/// Runs a room to its end and gives what the sender sent, relative to the least possible.
+fn overhead(seed: u64, chunks: usize, links: &[Link]) -> f64 {
+    let mut room = Room::new(seed, lengths(chunks), sender_options(1, RATE), links);
+    room.run(Duration::from_secs(60));
+    room.assert_identical();
+    println!("{:?}: {:?}", room.now, room.sender.progress());
+    room.group_bytes as f64 / room.least_bytes() as f64
+}
+
+fn lossy(loss: f64) -> Link {
+    Link { loss, ..Link::default() }
+}
+
+#[test]
+fn overhead_without_loss_is_under_three_percent() {
+    let overhead = overhead(1, 24, &[lossy(0.0); 4]);
+    println!("no loss, 4 receivers: {overhead:.4}");
+    assert!(overhead <= 1.03, "{overhead}");
+}
+
+#[test]
+fn overhead_at_one_percent_loss() {
+    let overhead = overhead(2, 24, &[lossy(0.01); 16]);
+    println!("1 % loss, 16 receivers: {overhead:.4}");
+    assert!(overhead <= 1.05, "{overhead}");
+}
+
+#[test]
+fn overhead_at_five_percent_loss() {
+    let overhead = overhead(3, 24, &[lossy(0.05); 16]);
+    println!("5 % loss, 16 receivers: {overhead:.4}");
+    assert!(overhead <= 1.12, "{overhead}");
+}
+
+#[test]
+fn half_of_everything_lost_still_ends_well() {
+    let overhead = overhead(4, 8, &[lossy(0.5); 3]);
+    println!("50 % loss, 3 receivers: {overhead:.4}");
+    assert!(overhead <= 4.0, "{overhead}");
+}
+
+#[test]
+fn reordering_and_doubling_change_nothing() {
+    let link = Link { doubled: 0.1, jitter: Duration::from_millis(1), ..lossy(0.01) };
+    let overhead = overhead(5, 16, &[link; 4]);
+    println!("1 % loss, 10 % doubled, reordered: {overhead:.4}");
+    assert!(overhead <= 1.06, "{overhead}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let trace = |seed| {
+        let mut room = Room::new(seed, lengths(6), sender_options(1, RATE), &[lossy(0.03); 3]);
+        room.run(Duration::from_secs(60));
+        room.assert_identical();
+        room.trace()
+    };
+    assert_eq!(trace(7), trace(7));
+    assert_ne!(trace(7), trace(8));
+}
+
+#[test]
+fn late_joiners_get_what_they_missed_and_no_more_is_sent() {
+    let late = Link { joins_at: Duration::from_millis(300), ..lossy(0.01) };
+    let mut room = Room::new(9, lengths(32), sender_options(1, RATE), &[lossy(0.01), late, late]);
+    room.run(Duration::from_secs(60));
+    room.assert_identical();
+    let overhead = room.group_bytes as f64 / room.least_bytes() as f64;
+    println!("two join at 500 ms of 680: {overhead:.4}");
+    // They hear of the session at the second announcement, at 500 ms: 0.74 again, and the parts of four chunks.
+    assert!(overhead <= 1.9, "{overhead}");
+}
+
+#[test]
+fn only_what_somebody_wants_is_sent() {
+    let delta = Link { wants_from: 20, ..lossy(0.01) };
+    let overhead = overhead(10, 24, &[delta; 3]);
+    println!("4 of 24 chunks wanted: {overhead:.4}");
+    assert!(overhead <= 0.2, "{overhead}");
+}
+
+#[test]
+fn a_slow_sink_slows_the_sender_and_loses_nothing() {
+    let slow = Link { sink_time: Duration::from_millis(60), buffer_chunks: 8, ..Link::default() };
+    let mut room = Room::new(11, lengths(32), sender_options(1, RATE), &[slow, Link::default()]);
+    room.run(Duration::from_secs(60));
+    room.assert_identical();
+    let overhead = room.group_bytes as f64 / room.least_bytes() as f64;
+    println!("slow sink: {overhead:.4} in {:?} ({:?})", room.now, room.receivers[0].machine.statistics());
+    assert!(overhead <= 1.03, "{overhead}");
+    assert_eq!(room.receivers[0].machine.statistics().no_room, 0);
+    assert!(
+        room.now < Duration::from_millis(32 * 60 + 300),
+        "the slow sink was kept waiting: {:?}",
+        room.now
+    );
+}
+
+#[test]
+fn a_crashed_receiver_does_not_stop_the_others() {
+    let crashes = Link { crashes_at: Some(Duration::from_millis(200)), buffer_chunks: 4, ..Link::default() };
+    let mut room = Room::new(12, lengths(32), sender_options(1, RATE), &[crashes, lossy(0.01)]);
+    room.run(Duration::from_secs(60));
+    room.assert_identical();
+    assert!(room.now < Duration::from_secs(4), "{:?}", room.now);
+    while !room.sender.is_finished(room.now) && room.now < Duration::from_secs(60) {
+        room.now += Duration::from_millis(100);
+        let mut transmit = platter_cast::Transmit::new();
+        while room.sender.poll_transmit(room.now, &mut transmit) {}
+    }
+    let states: Vec<ReceiverState> = room.sender.receivers().into_iter().map(|status| status.state).collect();
+    assert!(states.iter().any(|state| matches!(state, ReceiverState::Lost(_))), "{states:?}");
+    assert!(states.iter().any(|state| matches!(state, ReceiverState::Done(_))), "{states:?}");
+}
+
+#[test]
+fn a_sender_that_restarts_is_found_again_and_nothing_is_fetched_twice() {
+    let mut room = Room::new(13, lengths(32), sender_options(1, RATE), &[lossy(0.01); 3]);
+    room.run(Duration::from_millis(400));
+    assert!(!room.all_done());
+    let sent_before = room.group_bytes;
+    let mut options = sender_options(2, RATE);
+    options.wait_receivers = 3;
+    room.restart_sender(options);
+    room.run(Duration::from_secs(60));
+    room.assert_identical();
+    assert!(room.receivers.iter().all(|receiver| receiver.sessions == 2));
+    let after = (room.group_bytes - sent_before) as f64 / room.least_bytes() as f64;
+    let before = sent_before as f64 / room.least_bytes() as f64;
+    println!("restart: {before:.3} before, {after:.3} after");
+    assert!(before + after < 1.35, "{before} {after}");
+}
+
+#[test]
+fn a_chunk_that_the_sink_refuses_comes_again() {
+    let link = Link { bad_chunk: Some(5), ..lossy(0.01) };
+    let mut room = Room::new(14, lengths(12), sender_options(1, RATE), &[link, lossy(0.01)]);
+    room.run(Duration::from_secs(60));
+    room.assert_identical();
+}
+
+#[test]
+fn one_symbol_sessions_and_tiny_buffers_work() {
+    for seed in 20..40 {
+        let link = Link { buffer_chunks: 1, ..lossy(0.3) };
+        let mut room = Room::new(seed, vec![1, 1408, 1409, 5000], sender_options(1, 10_000_000), &[link; 2]);
+        room.run(Duration::from_secs(60));
+        room.assert_identical();
+    }
+}
+
+/// Long: many seeds and conditions. For `make test-full`.
+#[test]
+#[ignore = "minutes"]
+fn many_rooms() {
+    for seed in 100..160 {
+        let mut random = Random(seed);
+        let links: Vec<Link> = (0..1 + random.next() % 12)
+            .map(|_| Link {
+                loss: (random.next() % 20) as f64 / 100.0,
+                doubled: (random.next() % 5) as f64 / 100.0,
+                jitter: Duration::from_micros(random.next() % 3000),
+                buffer_chunks: 2 + (random.next() % 40) as usize,
+                joins_at: Duration::from_millis(random.next() % 2 * (random.next() % 500)),
+                crashes_at: random.chance(0.1).then(|| Duration::from_millis(random.next() % 500)),
+                sink_time: Duration::from_millis(random.next() % 20),
+                wants_from: (random.next() % 3 * 4) as u32,
+                ..Link::default()
+            })
+            .collect();
+        let mut room = Room::new(seed, lengths(20), sender_options(seed as u8, 200_000_000), &links);
+        room.run(Duration::from_secs(120));
+        room.assert_identical();
+    }
+}

@@ -1,0 +1,117 @@
+//! Sends and receives many datagrams with one system call: segmentation offload out, receive offload in, and plain
+//! sends where it is refused.
+//!
+//! Owns the buffers of the receive path. Must never drop what could be sent later: a full send buffer is told.
+
+use std::io::{self, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+
+use platter_image::{Error, IoContext, Result};
+use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use socket2::SockRef;
+
+/// A buffer holds the largest super-packet.
+const BUFFER_BYTES: usize = 1 << 16;
+
+/// A UDP socket that works in batches; it does not block.
+pub(crate) struct BatchSocket {
+    pub(crate) socket: UdpSocket,
+    state: UdpSocketState,
+    buffers: Vec<u8>,
+    metas: [RecvMeta; BATCH_SIZE],
+}
+
+impl BatchSocket {
+    /// Takes a socket over.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn new(socket: UdpSocket) -> Result<Self> {
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))
+            .context(|| "preparing a UDP socket for batches".into())?;
+        Ok(Self {
+            socket,
+            state,
+            buffers: vec![0; BUFFER_BYTES * BATCH_SIZE],
+            metas: [RecvMeta::default(); BATCH_SIZE],
+        })
+    }
+
+    /// Sends datagrams of one length (the last may be shorter), starting with byte `from`. Returns how far it came:
+    /// less than all means that the send buffer is full.
+    ///
+    /// # Errors
+    /// `Io` when the network cannot be used at all.
+    pub(crate) fn send(
+        &self,
+        to: SocketAddr,
+        bytes: &[u8],
+        segment_bytes: usize,
+        from: usize,
+    ) -> Result<usize> {
+        let mut position = from;
+        while position < bytes.len() {
+            let datagrams = self.state.max_gso_segments().max(1);
+            let end = (position + datagrams * segment_bytes).min(bytes.len());
+            let contents = &bytes[position..end];
+            let transmit = Transmit {
+                destination: to,
+                ecn: None,
+                contents,
+                segment_size: (contents.len() > segment_bytes).then_some(segment_bytes),
+                src_ip: None,
+            };
+            match self.state.try_send(UdpSockRef::from(&self.socket), &transmit) {
+                Ok(()) => position = end,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(position),
+                // Offload refused (the state now says one segment): the same bytes go singly.
+                Err(_) if contents.len() > segment_bytes && self.state.max_gso_segments() == 1 => {}
+                // A momentary lack of buffers counts as loss on the way; repair makes it right.
+                Err(error) if is_momentary(&error) => position = end,
+                Err(error) => {
+                    return Err(Error::io(format!("sending {} bytes to {to}", contents.len()), error));
+                }
+            }
+        }
+        Ok(position)
+    }
+
+    /// Hands all datagrams that one system call gives to `handle`. Returns how many; 0: none is there.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn receive(&mut self, mut handle: impl FnMut(&[u8])) -> Result<usize> {
+        let mut slices: Vec<IoSliceMut<'_>> =
+            self.buffers.chunks_exact_mut(BUFFER_BYTES).map(IoSliceMut::new).collect();
+        let received = match self.state.recv(UdpSockRef::from(&self.socket), &mut slices, &mut self.metas) {
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock || is_momentary(&error) => return Ok(0),
+            Err(error) => return Err(Error::io("receiving datagrams", error)),
+        };
+        let mut count = 0;
+        for (meta, buffer) in self.metas.iter().zip(self.buffers.chunks_exact(BUFFER_BYTES)).take(received) {
+            for datagram in buffer[..meta.len.min(BUFFER_BYTES)].chunks(meta.stride.max(1)) {
+                handle(datagram);
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    /// The address it is bound to.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn local_address(&self) -> Result<SocketAddr> {
+        let address =
+            SockRef::from(&self.socket).local_addr().context(|| "the address of a UDP socket".into())?;
+        address.as_socket().ok_or_else(|| Error::bug("a UDP socket without an address"))
+    }
+}
+
+/// Errors that concern one datagram, or an earlier one that somebody refused (ICMP), and pass by themselves.
+fn is_momentary(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted)
+        || error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error())
+        || error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error())
+}

@@ -1,0 +1,403 @@
+//! The receiver's loop.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver as Queue, Sender as QueueEnd, bounded};
+use platter_cast::{Receiver, ReceiverEvent, ReceiverOptions, SessionDescription, SessionId};
+use platter_image::{Error, Result};
+
+use crate::batch::BatchSocket;
+use crate::connection::Connection;
+use crate::multicast_socket::{feedback_socket, group_socket, interface_address};
+use crate::options::{ChunkSink, ChunkVerdict, ReceiveEvent, ReceiveOptions, ReceiveSummary, SinkOutcome};
+use crate::wake::{Bell, Interest, wait};
+
+/// How long a connection may take to be made.
+const CONNECT_TIME: Duration = Duration::from_secs(2);
+/// A known sender that refuses connections is tried again after that.
+const CONNECT_AGAIN: Duration = Duration::from_secs(1);
+/// How long the sender may take to note the result.
+const RESULT_TIME: Duration = Duration::from_secs(5);
+/// How often the caller hears of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+/// Longest sleep, so that a stop is noticed.
+const SLEEP_MAX: Duration = Duration::from_millis(200);
+/// System calls for datagrams before anything else is looked at.
+const RECEIVES_AT_ONCE: usize = 8;
+/// Jobs for the sink that are not chunks: sessions and the end.
+const OTHER_JOBS: usize = 16;
+
+enum SinkJob {
+    Session(SessionDescription),
+    Chunk { generation: u32, index: u32, bytes: Vec<u8> },
+    Finish,
+}
+
+enum SinkAnswer {
+    Wanted(Result<Vec<std::ops::Range<u32>>>),
+    Verdict { generation: u32, index: u32, bytes: Vec<u8>, verdict: Result<ChunkVerdict> },
+    Finished(Result<SinkOutcome>),
+}
+
+/// Receives an image: finds the session, joins it, hands chunks to the sink, reports the result.
+///
+/// # Errors
+/// `Missing` when no sender was heard in time; `Refused` when the sender does not let us in, or a stop was asked for;
+/// `Io`; whatever the sink gives.
+pub fn receive(
+    options: &ReceiveOptions,
+    sink: &mut dyn ChunkSink,
+    mut on_event: impl FnMut(ReceiveEvent),
+) -> Result<ReceiveSummary> {
+    let capacity = options.buffer_chunks + OTHER_JOBS;
+    let (jobs, job_queue) = bounded::<SinkJob>(capacity);
+    let (answers, answer_queue) = bounded::<SinkAnswer>(capacity);
+    let driver = Driver::open(options, jobs)?;
+    let bell = driver.bell.clone();
+    thread::scope(|scope| {
+        scope.spawn(move || run_sink(sink, &job_queue, &answers, &bell));
+        // The driver owns the queue's end: dropping it here ends the sink's thread.
+        let mut driver = driver;
+        driver.run(&answer_queue, &mut on_event)
+    })
+}
+
+fn run_sink(sink: &mut dyn ChunkSink, jobs: &Queue<SinkJob>, answers: &QueueEnd<SinkAnswer>, bell: &Bell) {
+    while let Ok(job) = jobs.recv() {
+        let answer = match job {
+            SinkJob::Session(description) => SinkAnswer::Wanted(sink.session(&description)),
+            SinkJob::Chunk { generation, index, bytes } => {
+                let verdict = sink.chunk(index, &bytes);
+                SinkAnswer::Verdict { generation, index, bytes, verdict }
+            }
+            SinkJob::Finish => SinkAnswer::Finished(sink.finish()),
+        };
+        if answers.send(answer).is_err() {
+            return;
+        }
+        bell.ring();
+    }
+}
+
+struct Driver<'a> {
+    options: &'a ReceiveOptions,
+    machine: Receiver,
+    interface: Ipv4Addr,
+    discovery: BatchSocket,
+    group: Option<(SocketAddrV4, BatchSocket)>,
+    feedback: UdpSocket,
+    connection: Option<Connection>,
+    connect_at: Duration,
+    bell: Bell,
+    start: Instant,
+    jobs: QueueEnd<SinkJob>,
+    /// Sessions handed to the sink whose wishes are not known yet; what was handed over before them does not count.
+    sessions_open: u32,
+    session: Option<SessionId>,
+    /// The sink has said what it wants of the present session.
+    wants_known: bool,
+    joined_at: Option<Duration>,
+    joined_last: Duration,
+    bytes: u64,
+    finishing: bool,
+    ending: Option<Ending>,
+    acknowledged: bool,
+}
+
+struct Ending {
+    outcome: Result<SinkOutcome>,
+    at: Duration,
+}
+
+impl<'a> Driver<'a> {
+    fn open(options: &'a ReceiveOptions, jobs: QueueEnd<SinkJob>) -> Result<Self> {
+        if options.buffer_chunks == 0 {
+            return Err(Error::refused("a receiver needs at least one chunk buffer"));
+        }
+        let interface = interface_address(options.interface.as_deref(), options.discovery)?;
+        let mut seed = [0; 8];
+        let _ = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
+        let machine = Receiver::new(ReceiverOptions {
+            seed: u64::from_le_bytes(seed),
+            wanted: options.wanted.clone(),
+            hello: options.hello.clone(),
+            buffer_chunks: options.buffer_chunks,
+        });
+        Ok(Self {
+            options,
+            machine,
+            interface,
+            discovery: BatchSocket::new(group_socket(interface, options.discovery)?)?,
+            group: None,
+            feedback: feedback_socket(interface)?,
+            connection: None,
+            connect_at: Duration::ZERO,
+            bell: Bell::new()?,
+            start: Instant::now(),
+            jobs,
+            sessions_open: 0,
+            session: None,
+            wants_known: false,
+            joined_at: None,
+            joined_last: Duration::ZERO,
+            bytes: 0,
+            finishing: false,
+            ending: None,
+            acknowledged: false,
+        })
+    }
+
+    fn run(
+        &mut self,
+        answers: &Queue<SinkAnswer>,
+        on_event: &mut dyn FnMut(ReceiveEvent),
+    ) -> Result<ReceiveSummary> {
+        let mut told_at = Duration::ZERO;
+        let mut datagram = Vec::new();
+        loop {
+            let now = self.start.elapsed();
+            let busy = self.receive_datagrams(now)?;
+            self.receive_messages(now);
+            // Before answers: they must not count for a session that has just begun.
+            self.take_events(now, on_event)?;
+            while let Ok(answer) = answers.try_recv() {
+                self.take_answer(now, answer);
+            }
+            self.connect_if_due(now);
+            while let Some(to) = self.machine.poll_transmit(now, &mut datagram) {
+                // Lost feedback is repeated by the machine.
+                let _ = self.feedback.send_to(&datagram, to);
+            }
+            self.send_messages();
+            if now >= told_at + PROGRESS_INTERVAL {
+                told_at = now;
+                on_event(self.progress());
+            }
+            if self.is_over(now)? {
+                on_event(self.progress());
+                return self.summary(now);
+            }
+            if !busy {
+                let deadline = self
+                    .machine
+                    .next_deadline()
+                    .map_or(SLEEP_MAX, |at| at.saturating_sub(self.start.elapsed()));
+                self.wait(deadline.min(SLEEP_MAX))?;
+            }
+        }
+    }
+
+    /// True: there may be more at once.
+    fn receive_datagrams(&mut self, now: Duration) -> Result<bool> {
+        let machine = &mut self.machine;
+        self.discovery.receive(|datagram| machine.handle_datagram(now, datagram))?;
+        let Some((_, socket)) = &mut self.group else { return Ok(false) };
+        for _ in 0..RECEIVES_AT_ONCE {
+            if socket.receive(|datagram| machine.handle_datagram(now, datagram))? == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn receive_messages(&mut self, now: Duration) {
+        let machine = &mut self.machine;
+        let alive = self.connection.as_mut().is_none_or(|connection| {
+            connection.read(|message| machine.handle_message(now, message)) && connection.flush()
+        });
+        if !alive {
+            self.disconnect(now);
+        }
+    }
+
+    fn disconnect(&mut self, now: Duration) {
+        if self.connection.take().is_some() {
+            self.joined_last = now;
+        }
+        self.machine.handle_disconnected();
+        self.connect_at = now + CONNECT_AGAIN;
+    }
+
+    fn send_messages(&mut self) {
+        while let Some(message) = self.machine.poll_message() {
+            let alive = self.connection.as_mut().is_some_and(|connection| connection.write(&message));
+            if !alive {
+                self.disconnect(self.start.elapsed());
+            }
+        }
+    }
+
+    fn take_events(&mut self, now: Duration, on_event: &mut dyn FnMut(ReceiveEvent)) -> Result<()> {
+        while let Some(event) = self.machine.poll_event() {
+            match event {
+                ReceiverEvent::Connect(address) => self.connect(now, address),
+                ReceiverEvent::Joined(announce) => {
+                    self.joined_at.get_or_insert(now);
+                    self.listen(announce.group)?;
+                    self.wants_known &= self.session == Some(announce.session);
+                    self.session = Some(announce.session);
+                    on_event(ReceiveEvent::Joined { name: announce.name, score: announce.score });
+                }
+                ReceiverEvent::Session(description) => {
+                    self.sessions_open += 1;
+                    self.wants_known = false;
+                    self.give(SinkJob::Session(description))?;
+                }
+                ReceiverEvent::Chunk { generation, index, bytes } => {
+                    self.give(SinkJob::Chunk { generation, index, bytes })?;
+                }
+                ReceiverEvent::Refused(reason) => {
+                    return Err(Error::refused(format!("the sender does not let us in: {reason}")));
+                }
+                ReceiverEvent::SenderLost => {
+                    self.disconnect(now);
+                    on_event(ReceiveEvent::SenderLost);
+                }
+                ReceiverEvent::Acknowledged => self.acknowledged = true,
+            }
+        }
+        Ok(())
+    }
+
+    fn give(&self, job: SinkJob) -> Result<()> {
+        self.jobs.try_send(job).map_err(|_| Error::bug("the queue of chunks to the sink is full or closed"))
+    }
+
+    fn take_answer(&mut self, now: Duration, answer: SinkAnswer) {
+        match answer {
+            SinkAnswer::Wanted(Ok(ranges)) => {
+                self.sessions_open = self.sessions_open.saturating_sub(1);
+                if self.sessions_open == 0 {
+                    self.machine.want(now, &ranges);
+                    self.wants_known = true;
+                }
+            }
+            SinkAnswer::Verdict { generation, index, bytes, verdict } => {
+                let length = bytes.len() as u64;
+                match verdict {
+                    Ok(ChunkVerdict::Bad(_)) => {
+                        if let Err(error) = self.machine.chunk_bad(now, generation, index, bytes) {
+                            self.end(now, Err(error));
+                        }
+                        return;
+                    }
+                    Ok(ChunkVerdict::AcceptedWant(ranges)) => self.machine.want(now, &ranges),
+                    Ok(ChunkVerdict::Accepted) => {}
+                    Err(error) => {
+                        self.end(now, Err(error));
+                        return;
+                    }
+                }
+                self.bytes += length;
+                self.machine.chunk_accepted(generation, index, bytes);
+            }
+            SinkAnswer::Wanted(Err(error)) | SinkAnswer::Finished(Err(error)) => self.end(now, Err(error)),
+            SinkAnswer::Finished(Ok(outcome)) => self.end(now, Ok(outcome)),
+        }
+        let statistics = self.machine.statistics();
+        let complete = self.wants_known && statistics.done == statistics.wanted;
+        if complete && !self.finishing {
+            self.finishing = true;
+            if let Err(error) = self.give(SinkJob::Finish) {
+                self.end(now, Err(error));
+            }
+        }
+    }
+
+    /// The outcome is known: the sender is told.
+    fn end(&mut self, now: Duration, outcome: Result<SinkOutcome>) {
+        if self.ending.is_some() {
+            return;
+        }
+        let told = outcome.as_ref().map(|outcome| outcome.score).map_err(ToString::to_string);
+        let bytes_written = outcome.as_ref().map_or(0, |outcome| outcome.bytes_written);
+        self.machine.finish(now, told, bytes_written);
+        self.ending = Some(Ending { outcome, at: now });
+    }
+
+    fn connect_if_due(&mut self, now: Duration) {
+        if let Some(address) = self.options.sender
+            && self.connection.is_none()
+            && now >= self.connect_at
+        {
+            self.connect(now, address);
+        }
+    }
+
+    fn connect(&mut self, now: Duration, address: SocketAddr) {
+        if self.connection.is_some() {
+            return;
+        }
+        let connected = TcpStream::connect_timeout(&address, CONNECT_TIME).ok().map(Connection::new);
+        match connected {
+            Some(Ok(connection)) => {
+                self.connection = Some(connection);
+                self.machine.handle_connected(self.start.elapsed());
+            }
+            _ => self.disconnect(now),
+        }
+    }
+
+    fn listen(&mut self, group: SocketAddr) -> Result<()> {
+        let SocketAddr::V4(group) = group else {
+            return Err(Error::refused(format!(
+                "the sender uses {group}; this version receives IPv4 groups only"
+            )));
+        };
+        if group == self.options.discovery || self.group.as_ref().is_some_and(|(known, _)| *known == group) {
+            return Ok(());
+        }
+        self.group = Some((group, BatchSocket::new(group_socket(self.interface, group)?)?));
+        Ok(())
+    }
+
+    fn is_over(&mut self, now: Duration) -> Result<bool> {
+        if let Some(ending) = &self.ending {
+            return Ok(self.acknowledged || now >= ending.at + RESULT_TIME);
+        }
+        if self.options.stop.load(Ordering::Relaxed) {
+            return Err(Error::refused("receiving was stopped before its end"));
+        }
+        if self.connection.is_none()
+            && let Some(give_up) = self.options.give_up
+            && now >= self.joined_last + give_up
+        {
+            return Err(Error::missing(format!("no sender was heard for {} s", give_up.as_secs())));
+        }
+        Ok(false)
+    }
+
+    fn progress(&self) -> ReceiveEvent {
+        let statistics = self.machine.statistics();
+        ReceiveEvent::Progress { chunks: statistics.done, wanted: statistics.wanted, bytes: self.bytes }
+    }
+
+    fn summary(&mut self, now: Duration) -> Result<ReceiveSummary> {
+        let ending = self.ending.take().ok_or_else(|| Error::bug("a receiver ended without an outcome"))?;
+        let statistics = self.machine.statistics();
+        Ok(ReceiveSummary {
+            outcome: ending.outcome?,
+            symbols: statistics.symbols,
+            repaired: statistics.repaired,
+            duplicates: statistics.duplicates,
+            duration: now.saturating_sub(self.joined_at.unwrap_or(now)),
+            acknowledged: self.acknowledged,
+        })
+    }
+
+    fn wait(&self, time: Duration) -> Result<()> {
+        let interest = |descriptor, to_write| Interest { descriptor, to_read: true, to_write };
+        let mut interests = vec![interest(self.discovery.socket.as_fd(), false)];
+        if let Some((_, socket)) = &self.group {
+            interests.push(interest(socket.socket.as_fd(), false));
+        }
+        if let Some(connection) = &self.connection {
+            interests.push(interest(connection.stream.as_fd(), connection.wants_to_write()));
+        }
+        wait(&self.bell, &interests, time)
+    }
+}

@@ -1,0 +1,312 @@
+//! The sender's loop.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver as Queue, Sender as QueueEnd, TryRecvError, bounded};
+use platter_cast::{Destination, Sender, SenderOptions, SessionDescription, Transmit};
+use platter_image::{Error, IoContext, Result};
+
+use crate::batch::BatchSocket;
+use crate::connection::Connection;
+use crate::multicast_socket::{interface_address, sender_socket};
+use crate::options::{ChunkSource, SendEvent, SendOptions, SendSummary};
+use crate::wake::{Bell, Interest, wait};
+
+/// Threads that read chunks: two hide the latency of one disk.
+const READERS: usize = 2;
+/// Chunks asked for or read and not yet taken: the machine never asks for more than 8.
+const READ_QUEUE: usize = 16;
+/// Batches sent before looking at what came in.
+const BATCHES_AT_ONCE: usize = 4;
+/// How often the caller hears of the state.
+const STATUS_INTERVAL: Duration = Duration::from_millis(250);
+/// Open connections, at most.
+const CONNECTIONS_MAX: usize = 4096;
+/// A connection that has said nothing for that long is closed.
+const SILENT_CONNECTION: Duration = Duration::from_secs(10);
+/// Longest sleep, so that a stop is noticed.
+const SLEEP_MAX: Duration = Duration::from_millis(200);
+/// At the end, connections stay open that long so that the last results are acknowledged.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+type Supplied = (u32, Result<Arc<[u8]>>);
+
+/// Casts an image, and returns when every receiver has ended (and the linger is over).
+///
+/// # Errors
+/// `Refused` when the options or the description cannot be used; `Missing` when nobody joined in time; `Io`; whatever the
+/// chunk source gives. Receivers that failed are not an error: the summary tells.
+pub fn send(
+    options: &SendOptions,
+    description: &SessionDescription,
+    chunks: &dyn ChunkSource,
+    mut on_event: impl FnMut(SendEvent),
+) -> Result<SendSummary> {
+    let mut driver = Driver::open(options, description)?;
+    let announce = driver.machine.announce();
+    on_event(SendEvent::Ready { join: announce.join, group: announce.group });
+    let (ask, asked) = bounded::<u32>(READ_QUEUE);
+    let (supply, supplied) = bounded::<Supplied>(READ_QUEUE);
+    let bell = driver.bell.clone();
+    thread::scope(|scope| {
+        for _ in 0..READERS {
+            let (asked, supply, bell) = (asked.clone(), supply.clone(), bell.clone());
+            scope.spawn(move || read_chunks(chunks, &asked, &supply, &bell));
+        }
+        // Dropping `ask` at the end of this closure ends the readers.
+        let ask = ask;
+        driver.run(options, &ask, &supplied, &mut on_event)
+    })?;
+    driver.summary()
+}
+
+fn read_chunks(chunks: &dyn ChunkSource, asked: &Queue<u32>, supply: &QueueEnd<Supplied>, bell: &Bell) {
+    while let Ok(index) = asked.recv() {
+        if supply.send((index, chunks.read(index))).is_err() {
+            return;
+        }
+        bell.ring();
+    }
+}
+
+struct Peer {
+    number: u64,
+    connection: Connection,
+    opened: Duration,
+    spoke: bool,
+}
+
+struct Driver {
+    machine: Sender,
+    socket: BatchSocket,
+    listener: TcpListener,
+    peers: Vec<Peer>,
+    next_peer: u64,
+    bell: Bell,
+    start: Instant,
+    transmit: Transmit,
+    /// Position in `transmit` up to which it was sent; `None`: it is done with.
+    unsent: Option<usize>,
+    group: SocketAddr,
+    discovery: SocketAddr,
+}
+
+impl Driver {
+    fn open(options: &SendOptions, description: &SessionDescription) -> Result<Self> {
+        let seed = random_seed()?;
+        let group = options.group.unwrap_or_else(|| group_of(&seed, options.discovery));
+        let interface = interface_address(options.interface.as_deref(), group)?;
+        let socket = BatchSocket::new(sender_socket(interface)?)?;
+        let listener = TcpListener::bind((interface, options.join_port)).context(|| {
+            format!("listening for joins on {interface}:{}; is another cast running?", options.join_port)
+        })?;
+        listener.set_nonblocking(true).context(|| "making a listener non-blocking".into())?;
+        let machine_options = SenderOptions {
+            seed,
+            rate_bits_per_second: options.rate_bits_per_second,
+            group: group.into(),
+            join: listener.local_addr().context(|| "the address of a listener".into())?,
+            feedback: socket.local_address()?,
+            wait_receivers: options.wait_receivers,
+            wait: options.wait,
+            linger: options.linger,
+            give_up: options.give_up,
+        };
+        Ok(Self {
+            machine: Sender::new(machine_options, description)?,
+            socket,
+            listener,
+            peers: Vec::new(),
+            next_peer: 0,
+            bell: Bell::new()?,
+            start: Instant::now(),
+            transmit: Transmit::new(),
+            unsent: None,
+            group: group.into(),
+            discovery: options.discovery.into(),
+        })
+    }
+
+    fn run(
+        &mut self,
+        options: &SendOptions,
+        ask: &QueueEnd<u32>,
+        supplied: &Queue<Supplied>,
+        on_event: &mut dyn FnMut(SendEvent),
+    ) -> Result<()> {
+        let mut told_at = Duration::ZERO;
+        loop {
+            let now = self.start.elapsed();
+            self.take_feedback(now)?;
+            self.take_chunks(supplied)?;
+            while let Some(index) = self.machine.poll_chunk_needed() {
+                ask.try_send(index).map_err(|_| Error::bug("the queue of chunks to read is full"))?;
+            }
+            let more = self.send_batches(now)?;
+            self.send_messages(now);
+            if self.machine.take_changed() || now >= told_at + STATUS_INTERVAL {
+                told_at = now;
+                on_event(self.status());
+            }
+            if self.machine.is_finished(now) || options.stop.load(Ordering::Relaxed) {
+                return self.farewell();
+            }
+            let sleep = if more {
+                Duration::ZERO
+            } else {
+                self.machine.next_deadline(now).saturating_sub(self.start.elapsed())
+            };
+            if sleep > Duration::ZERO || self.unsent.is_some() {
+                self.wait(sleep.min(SLEEP_MAX))?;
+            }
+        }
+    }
+
+    fn status(&self) -> SendEvent {
+        SendEvent::Status { receivers: self.machine.receivers(), progress: self.machine.progress() }
+    }
+
+    fn take_feedback(&mut self, now: Duration) -> Result<()> {
+        self.accept(now);
+        let machine = &mut self.machine;
+        self.socket.receive(|datagram| machine.handle_datagram(now, datagram))?;
+        self.peers.retain_mut(|peer| {
+            let alive = peer.connection.read(|message| {
+                peer.spoke = true;
+                machine.handle_message(now, peer.number, message);
+            });
+            let silent = !peer.spoke && now > peer.opened + SILENT_CONNECTION;
+            let keep = alive && !silent && peer.connection.flush();
+            if !keep {
+                machine.handle_disconnect(now, peer.number);
+            }
+            keep
+        });
+        Ok(())
+    }
+
+    fn accept(&mut self, now: Duration) {
+        while self.peers.len() < CONNECTIONS_MAX {
+            let Ok((stream, _)) = self.listener.accept() else { return };
+            if let Ok(connection) = Connection::new(stream) {
+                self.next_peer += 1;
+                self.peers.push(Peer { number: self.next_peer, connection, opened: now, spoke: false });
+            }
+        }
+    }
+
+    fn take_chunks(&mut self, supplied: &Queue<Supplied>) -> Result<()> {
+        loop {
+            match supplied.try_recv() {
+                Ok((index, bytes)) => {
+                    let bytes =
+                        bytes.map_err(|error| error.within(format!("reading chunk {index} to send it")))?;
+                    self.machine.handle_chunk(index, bytes)?;
+                }
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Disconnected) => {
+                    return Err(Error::bug("the threads that read chunks are gone"));
+                }
+            }
+        }
+    }
+
+    /// Sends what is due. True: there is more to send at once.
+    fn send_batches(&mut self, now: Duration) -> Result<bool> {
+        for _ in 0..BATCHES_AT_ONCE {
+            if self.unsent.is_none() {
+                if !self.machine.poll_transmit(now, &mut self.transmit) {
+                    return Ok(false);
+                }
+                self.unsent = Some(0);
+            }
+            let from = self.unsent.unwrap_or(0);
+            let reached =
+                self.socket.send(self.group, &self.transmit.bytes, self.transmit.segment_bytes, from)?;
+            if reached < self.transmit.bytes.len() {
+                self.unsent = Some(reached);
+                return Ok(false);
+            }
+            self.unsent = None;
+            if self.transmit.to == Destination::GroupAndDiscovery && self.discovery != self.group {
+                self.socket.send(self.discovery, &self.transmit.bytes, self.transmit.segment_bytes, 0)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn send_messages(&mut self, now: Duration) {
+        while let Some((number, bytes)) = self.machine.poll_message() {
+            let Some(position) = self.peers.iter().position(|peer| peer.number == number) else { continue };
+            if !self.peers[position].connection.write(&bytes) {
+                self.peers.swap_remove(position);
+                self.machine.handle_disconnect(now, number);
+            }
+        }
+    }
+
+    fn wait(&self, time: Duration) -> Result<()> {
+        let mut interests = vec![
+            Interest {
+                descriptor: self.socket.socket.as_fd(),
+                to_read: true,
+                to_write: self.unsent.is_some(),
+            },
+            Interest {
+                descriptor: self.listener.as_fd(),
+                to_read: self.peers.len() < CONNECTIONS_MAX,
+                to_write: false,
+            },
+        ];
+        for peer in &self.peers {
+            let to_write = peer.connection.wants_to_write();
+            interests.push(Interest { descriptor: peer.connection.stream.as_fd(), to_read: true, to_write });
+        }
+        let time = if self.unsent.is_some() { time.max(Duration::from_millis(1)) } else { time };
+        wait(&self.bell, &interests, time)
+    }
+
+    /// Lets the last answers leave.
+    fn farewell(&mut self) -> Result<()> {
+        let until = self.start.elapsed() + FAREWELL;
+        while !self.peers.is_empty() && self.start.elapsed() < until {
+            let now = self.start.elapsed();
+            self.take_feedback(now)?;
+            self.send_messages(now);
+            self.wait(Duration::from_millis(10))?;
+        }
+        Ok(())
+    }
+
+    fn summary(&self) -> Result<SendSummary> {
+        let receivers = self.machine.receivers();
+        if receivers.is_empty() {
+            let waited = self.start.elapsed().as_secs();
+            return Err(Error::missing(format!("no receiver joined within {waited} s")));
+        }
+        let duration = self.machine.times().map_or(Duration::ZERO, |(start, end)| end.saturating_sub(start));
+        Ok(SendSummary { receivers, progress: self.machine.progress(), duration })
+    }
+}
+
+fn random_seed() -> Result<[u8; 32]> {
+    let mut seed = [0; 32];
+    let filled = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
+        .map_err(std::io::Error::from)
+        .context(|| "drawing a random session".into())?;
+    if filled == seed.len() {
+        Ok(seed)
+    } else {
+        Err(Error::transient("the system gave too few random bytes"))
+    }
+}
+
+/// A group of 239.255/16 (RFC 2365) from the session's random bytes, on the discovery port.
+fn group_of(seed: &[u8; 32], discovery: SocketAddrV4) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(239, 255, seed[0], seed[1]), discovery.port())
+}

@@ -1,0 +1,217 @@
+//! Casts over real sockets on the loopback interface: one sender, several receivers, with loss where nftables allow it.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::Range;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use platter_image::{BlockId, Error, Result, Score};
+use platter_net::{
+    ChunkSink, ChunkSource, ChunkVerdict, ReceiveOptions, ReceiveSummary, ReceiverState, SendOptions,
+    SendSummary, SessionDescription, SinkOutcome, Wanted, receive, send,
+};
+
+const SCORE: Score = Score(BlockId([5; 32]));
+
+struct Contents(Vec<Arc<[u8]>>);
+
+impl Contents {
+    fn new(chunks: usize) -> Self {
+        let mut state = 1u64;
+        let chunk = |index: usize| -> Arc<[u8]> {
+            let length = if index == 0 { 3000 } else { 1_000_000 + index * 1000 };
+            let mut bytes = vec![0; length];
+            for byte in bytes.chunks_mut(8) {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+                byte.copy_from_slice(&state.to_le_bytes()[..byte.len()]);
+            }
+            bytes.into()
+        };
+        Self((0..chunks).map(chunk).collect())
+    }
+
+    fn description(&self) -> SessionDescription {
+        let chunk_lengths = self.0.iter().map(|bytes| bytes.len() as u32).collect();
+        SessionDescription { score: SCORE, name: "lab/test".into(), recipe_chunks: 1, chunk_lengths }
+    }
+}
+
+impl ChunkSource for Contents {
+    fn read(&self, index: u32) -> Result<Arc<[u8]>> {
+        Ok(Arc::clone(&self.0[index as usize]))
+    }
+}
+
+/// Wants the recipe first and the rest when it has it, as jobs do; calls one chunk bad once; may fail.
+struct Sink {
+    expected: Vec<blake3::Hash>,
+    got: Vec<bool>,
+    first_bad: bool,
+    fails_at: Option<u32>,
+}
+
+impl Sink {
+    fn new(contents: &Contents) -> Self {
+        let expected: Vec<_> = contents.0.iter().map(|bytes| blake3::hash(bytes)).collect();
+        Self { got: vec![false; expected.len()], expected, first_bad: false, fails_at: None }
+    }
+}
+
+impl ChunkSink for Sink {
+    fn session(&mut self, description: &SessionDescription) -> Result<Vec<Range<u32>>> {
+        assert_eq!(description.chunk_lengths.len(), self.expected.len());
+        Ok(std::iter::once(0..description.recipe_chunks).collect())
+    }
+
+    fn chunk(&mut self, index: u32, bytes: &[u8]) -> Result<ChunkVerdict> {
+        if self.fails_at == Some(index) {
+            return Err(Error::refused("the target is full"));
+        }
+        if index == 3 && !self.first_bad {
+            self.first_bad = true;
+            return Ok(ChunkVerdict::Bad("as a test".into()));
+        }
+        assert_eq!(blake3::hash(bytes), self.expected[index as usize], "chunk {index}");
+        assert!(!std::mem::replace(&mut self.got[index as usize], true), "chunk {index} came twice");
+        if index == 0 {
+            return Ok(ChunkVerdict::AcceptedWant(std::iter::once(1..self.expected.len() as u32).collect()));
+        }
+        Ok(ChunkVerdict::Accepted)
+    }
+
+    fn finish(&mut self) -> Result<SinkOutcome> {
+        assert!(self.got.iter().all(|got| *got));
+        Ok(SinkOutcome { score: SCORE, bytes_written: 123 })
+    }
+}
+
+fn discovery() -> SocketAddrV4 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = std::process::id() * 8 + NEXT.fetch_add(1, Ordering::Relaxed);
+    SocketAddrV4::new(Ipv4Addr::new(239, 255, 80, 77), 20_000 + (number % 40_000) as u16)
+}
+
+fn send_options(discovery: SocketAddrV4, receivers: u32) -> SendOptions {
+    SendOptions {
+        interface: Some("127.0.0.1".into()),
+        discovery,
+        join_port: 0,
+        rate_bits_per_second: 800_000_000,
+        wait_receivers: receivers,
+        wait: Duration::from_secs(20),
+        linger: Duration::from_millis(100),
+        give_up: Some(Duration::from_secs(20)),
+        ..SendOptions::default()
+    }
+}
+
+fn receive_options(discovery: SocketAddrV4, number: usize) -> ReceiveOptions {
+    ReceiveOptions {
+        interface: Some("127.0.0.1".into()),
+        wanted: Wanted::Name("lab/test".into()),
+        discovery,
+        hello: format!("pc{number}"),
+        buffer_chunks: 24,
+        give_up: Some(Duration::from_secs(20)),
+        ..ReceiveOptions::default()
+    }
+}
+
+/// Runs a cast; `sinks` gives each receiver its sink.
+fn cast(contents: &Contents, sinks: Vec<Sink>) -> (Result<SendSummary>, Vec<Result<ReceiveSummary>>) {
+    let discovery = discovery();
+    thread::scope(|scope| {
+        let options = send_options(discovery, sinks.len() as u32);
+        let sender = scope.spawn(move || send(&options, &contents.description(), contents, |_| {}));
+        let receivers: Vec<_> = sinks
+            .into_iter()
+            .enumerate()
+            .map(|(number, mut sink)| {
+                scope.spawn(move || receive(&receive_options(discovery, number), &mut sink, |_| {}))
+            })
+            .collect();
+        let received = receivers.into_iter().map(|thread| thread.join().unwrap()).collect();
+        (sender.join().unwrap(), received)
+    })
+}
+
+fn check_all_done(contents: &Contents, receivers: usize, least_repaired: u64) {
+    let (sent, received) = cast(contents, (0..receivers).map(|_| Sink::new(contents)).collect());
+    let sent = sent.unwrap();
+    let mut repaired = 0;
+    for summary in received {
+        let summary = summary.unwrap();
+        assert!(summary.acknowledged);
+        assert_eq!(summary.outcome, SinkOutcome { score: SCORE, bytes_written: 123 });
+        repaired += summary.repaired;
+    }
+    assert_eq!(sent.receivers.len(), receivers);
+    for status in &sent.receivers {
+        assert!(matches!(status.state, ReceiverState::Done(_)), "{status:?}");
+    }
+    assert!(repaired >= least_repaired, "{repaired}");
+    println!("{receivers} receivers in {:?}: {:?}, {repaired} repaired", sent.duration, sent.progress);
+}
+
+#[test]
+fn four_receivers_get_everything() {
+    check_all_done(&Contents::new(20), 4, 0);
+}
+
+#[test]
+fn a_sink_that_fails_is_told_to_the_sender_and_the_others_go_on() {
+    let contents = Contents::new(12);
+    let failing = Sink { fails_at: Some(5), ..Sink::new(&contents) };
+    let (sent, received) = cast(&contents, vec![failing, Sink::new(&contents)]);
+    assert!(received[0].as_ref().unwrap_err().to_string().contains("the target is full"));
+    assert!(received[1].is_ok());
+    let states: Vec<ReceiverState> = sent.unwrap().receivers.into_iter().map(|status| status.state).collect();
+    assert!(states.contains(&ReceiverState::Failed("the target is full".into())), "{states:?}");
+    assert!(states.iter().any(|state| matches!(state, ReceiverState::Done(_))), "{states:?}");
+}
+
+#[test]
+fn nobody_there_is_an_error_on_both_sides_and_a_stop_is_heeded() {
+    let contents = Contents::new(2);
+    let mut options = send_options(discovery(), 1);
+    options.give_up = Some(Duration::from_millis(200));
+    let error = send(&options, &contents.description(), &contents, |_| {}).unwrap_err();
+    assert!(error.to_string().contains("no receiver joined"), "{error}");
+    let mut options = receive_options(discovery(), 0);
+    options.give_up = Some(Duration::from_millis(200));
+    let error = receive(&options, &mut Sink::new(&contents), |_| {}).unwrap_err();
+    assert!(error.to_string().contains("no sender was heard"), "{error}");
+    options.give_up = None;
+    options.stop = Arc::new(AtomicBool::new(true));
+    let error = receive(&options, &mut Sink::new(&contents), |_| {}).unwrap_err();
+    assert!(error.to_string().contains("stopped"), "{error}");
+}
+
+/// Runs `under_loss` in a network namespace of its own, where a rule drops 3 % of all datagrams.
+#[test]
+fn three_percent_loss_in_a_namespace() {
+    let script = "ip link set lo up && { ethtool -K lo tx-udp-segmentation off || true; } && nft add table inet t && \
+        nft add chain inet t input '{ type filter hook input priority 0; }' && \
+        nft add rule inet t input meta l4proto udp numgen random mod 100 '<' 3 drop && \
+        exec \"$0\" --exact under_loss --ignored --nocapture";
+    let test = std::env::current_exe().unwrap();
+    let prepared = Command::new("unshare").args(["-n", "nft", "list", "tables"]).output();
+    if !prepared.is_ok_and(|output| output.status.success()) {
+        println!("skipped: needs root, unshare and nft");
+        return;
+    }
+    let output = Command::new("unshare").args(["-n", "sh", "-c", script]).arg(test).output().unwrap();
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    println!("{text}");
+}
+
+#[test]
+#[ignore = "run by three_percent_loss_in_a_namespace"]
+fn under_loss() {
+    check_all_done(&Contents::new(20), 4, 1);
+}
