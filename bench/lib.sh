@@ -51,13 +51,13 @@ detach() {
 	rm -f "$WORK/loops/${1##*/}"
 }
 
-# timed NAME COMMAND...: one run; its seconds are added to NAME's
+# timed SERIES COMMAND...: one run; its seconds are added to the series
 timed() {
-	local name=$1 start
+	local series=$1 start
 	shift
 	start=$EPOCHREALTIME
 	"$@" >"$WORK/output" 2>&1 || { echo "$BENCH: failed: $*" >&2; tail -n 5 "$WORK/output" >&2; exit 1; }
-	awk -v start="$start" -v end="$EPOCHREALTIME" 'BEGIN { printf "%.4f\n", end - start }' >>"$WORK/times/$name"
+	awk -v start="$start" -v end="$EPOCHREALTIME" 'BEGIN { printf "%.4f\n", end - start }' >>"$WORK/times/$series"
 }
 # median NAME: of its seconds
 median() { sort -g "$WORK/times/$1" | awk '{ value[NR] = $1 } END { printf "%.3f", NR % 2 ? value[(NR + 1) / 2] : (value[NR / 2] + value[NR / 2 + 1]) / 2 }'; }

@@ -64,7 +64,7 @@ targets_right() { # I...
 results_right() { # COUNT
 	cp "$WORK/cast.json" "$LOG"
 	local told
-	told=$(jq -s --arg score "$score" '[.[] | select(.score? == $score and (.receiver? != null))] | length' "$WORK/cast.json" || echo 0)
+	told=$(jq -s --arg score "$score" '[.. | objects | select(.state? == "done" and .score? == $score) | .name] | unique | length' "$WORK/cast.json" || echo 0)
 	if [ "$told" -ge "$1" ]; then ok "$room: the sender tells $told verified results"; else not_ok "$room: the sender tells $told verified results of $1"; fi
 }
 

@@ -19,15 +19,15 @@ check_exit "$EXIT_REFUSED" "init where a store is" platter init
 
 check "capture" platter capture "$WORK/disk" lab/debian --label os=debian --label note='two words'
 platter_json capture "$WORK/disk" lab/debian >"$WORK/again.json"
-check "capture of the same disk adds no data" jq -e '.name == "lab/debian" and .version == 2 and .new_raw_bytes == 0' "$WORK/again.json"
+check "capture of the same disk adds no data" jq -e '.name == "lab/debian" and .number == 2 and .version == "lab/debian@2" and .new_raw_bytes == 0' "$WORK/again.json"
 platter_json capture "$WORK/changed" lab/debian >"$WORK/changed.json"
-check "capture of a changed disk adds little" jq -e '.version == 3 and .new_raw_bytes > 0 and .new_raw_bytes < .allocated_bytes / 4' "$WORK/changed.json"
+check "capture of a changed disk adds little" jq -e '.number == 3 and .new_raw_bytes > 0 and .new_raw_bytes < .allocated_bytes / 4' "$WORK/changed.json"
 check "the summary tells sizes and the file system" jq -e --argjson bytes $((48 << 20)) '
 	.disk_bytes == $bytes and .allocated_bytes < $bytes and (.score | type == "string") and (.filesystems | length >= 1)' "$WORK/changed.json"
 
 platter images >"$WORK/images"
 check "images lists the name" grep -q 'lab/debian' "$WORK/images"
-check "images as JSON" bash -c '"$0" --store "$1" --json images | jq -es "flatten | map(.name) | index(\"lab/debian\") != null"' "$PLATTER" "$STORE"
+check "images as JSON" bash -c '"$0" --store "$1" --json images | jq -es "flatten | map(.name // .image) | index(\"lab/debian\") != null"' "$PLATTER" "$STORE"
 platter show lab/debian@1 >"$WORK/show"
 check "show tells the labels" grep -q 'two words' "$WORK/show"
 check "history lists three versions" bash -c '[ "$("$0" --store "$1" --json history lab/debian | jq -s "flatten | length")" = 3 ]' "$PLATTER" "$STORE"

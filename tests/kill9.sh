@@ -61,12 +61,12 @@ for cycle in $(seq "$cycles"); do
 	code=0
 	wait "$pid" 2>/dev/null || code=$?
 	case $code in
-	0) returned+=("$name@$(jq -r .version "$WORK/out") $n") ;;
+	0) returned+=("$(jq -r .version "$WORK/out") $n") ;;
 	137)
 		killed=$((killed + 1))
 		# Its summary is printed when all is durable: a printed version counts as returned.
 		version=$(jq -r '.version // empty' "$WORK/out" 2>/dev/null || true)
-		[ -z "$version" ] || returned+=("$name@$version $n")
+		[ -z "$version" ] || returned+=("$version $n")
 		;;
 	*) complain "capture failed by itself with $code: $(tail -n 1 "$WORK/err")" ;;
 	esac
