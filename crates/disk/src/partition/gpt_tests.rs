@@ -1,1 +1,205 @@
-//! Tests of the GPT reader and of moving backups.
+//! Tests of the GPT reader and of moving backups. Tables are made by hand, so that they can be wrong.
+
+use super::*;
+use crate::partition::PartitionTable;
+
+const LINUX: &[u8; 16] = b"\xaf\x3d\xc6\x0f\x83\x84\x72\x47\x8e\x79\x3d\x69\xd8\x47\x7d\xe4";
+
+struct Maker {
+    sector: usize,
+    sectors: usize,
+    entries: u32,
+    entry_length: u32,
+}
+
+impl Maker {
+    fn new(sector: usize) -> Self {
+        Self { sector, sectors: 2000, entries: 128, entry_length: 128 }
+    }
+
+    fn table_sectors(&self) -> usize {
+        ((self.entries * self.entry_length) as usize).div_ceil(self.sector)
+    }
+
+    /// A disk with these partitions, first and last sector of each.
+    fn disk(&self, partitions: &[(u64, u64)]) -> Vec<u8> {
+        let mut disk = vec![0; self.sector * self.sectors];
+        disk[450] = 0xee;
+        disk[454..458].copy_from_slice(&1_u32.to_le_bytes());
+        disk[458..462].copy_from_slice(&(self.sectors as u32 - 1).to_le_bytes());
+        disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+        let mut table = vec![0; (self.entries * self.entry_length) as usize];
+        for (place, (first, last)) in partitions.iter().enumerate() {
+            let entry = &mut table[place * self.entry_length as usize..][..128];
+            entry[..16].copy_from_slice(LINUX);
+            entry[16] = place as u8 + 1;
+            entry[32..40].copy_from_slice(&first.to_le_bytes());
+            entry[40..48].copy_from_slice(&last.to_le_bytes());
+            entry[56..60].copy_from_slice(&[b'p', 0, b'0' + place as u8, 0]);
+        }
+        let last = self.sectors - 1;
+        self.put(&mut disk, 1, last, 2, &table);
+        self.put(&mut disk, last, 1, last - self.table_sectors(), &table);
+        disk
+    }
+
+    fn put(&self, disk: &mut [u8], own: usize, other: usize, place: usize, table: &[u8]) {
+        let mut header = vec![0; self.sector];
+        header[..8].copy_from_slice(b"EFI PART");
+        header[8..12].copy_from_slice(&0x1_0000_u32.to_le_bytes());
+        header[12..16].copy_from_slice(&92_u32.to_le_bytes());
+        let numbers = [
+            (24, own),
+            (32, other),
+            (40, 2 + self.table_sectors()),
+            (48, self.sectors - 2 - self.table_sectors()),
+            (72, place),
+        ];
+        for (offset, number) in numbers {
+            header[offset..offset + 8].copy_from_slice(&(number as u64).to_le_bytes());
+        }
+        header[56] = 0x77;
+        header[80..84].copy_from_slice(&self.entries.to_le_bytes());
+        header[84..88].copy_from_slice(&self.entry_length.to_le_bytes());
+        header[88..92].copy_from_slice(&CRC32.checksum(table).to_le_bytes());
+        let checksum = header_checksum(&header);
+        header[16..20].copy_from_slice(&checksum.to_le_bytes());
+        disk[own * self.sector..][..self.sector].copy_from_slice(&header);
+        disk[place * self.sector..][..table.len()].copy_from_slice(table);
+    }
+}
+
+#[test]
+fn both_sector_sizes() {
+    for sector in [512, 4096] {
+        let disk = Maker::new(sector).disk(&[(100, 199), (300, 300)]);
+        let table = PartitionTable::read(&disk).unwrap();
+        assert_eq!((table.kind, table.sector_size), (TableKind::Gpt, Some(sector as u32)));
+        assert_eq!(table.notes, Vec::<String>::new());
+        let [first, second] = table.partitions.as_slice() else { panic!("two partitions") };
+        assert_eq!(first.extent, Extent::new(100 * sector as u64, 100 * sector as u64));
+        assert_eq!(second.extent.length, sector as u64);
+        assert_eq!((first.number, first.name.as_deref(), first.type_name), (1, Some("p0"), "Linux"));
+        assert!(first.trusted && second.trusted);
+        assert_eq!(table.disk_id.as_deref(), Some("00000077-0000-0000-0000-000000000000"));
+    }
+}
+
+#[test]
+fn a_bad_copy_is_not_used() {
+    let maker = Maker::new(512);
+    let good = maker.disk(&[(100, 199)]);
+    let last = good.len() - 512;
+    for (at, note) in [
+        (512 + 40, "primary GPT header has a wrong checksum: the backup is used"),
+        (1024 + 3, "primary GPT header has a table with a wrong checksum: the backup is used"),
+        (512, "primary GPT header is missing: the backup is used"),
+        (last + 40, "the backup GPT header in sector 1999 has a wrong checksum"),
+        (last - 32 * 512, "has a table with a wrong checksum"),
+    ] {
+        let mut disk = good.clone();
+        disk[at] ^= 1;
+        let table = PartitionTable::read(&disk).unwrap();
+        assert_eq!(table.partitions.len(), 1, "{note}");
+        assert!(table.notes.iter().any(|found| found.contains(note)), "{note}: {:?}", table.notes);
+        if note.starts_with("primary") {
+            let relocation = relocate_backup(&disk).unwrap();
+            assert!(relocation.writes.is_empty() && relocation.notes.len() == 1, "nothing is repaired");
+        }
+    }
+    let mut disk = good.clone();
+    disk[512] = 0;
+    disk[last] = 0;
+    let table = PartitionTable::read(&disk).unwrap();
+    assert_eq!(table.kind, TableKind::Mbr);
+    assert!(table.notes.iter().any(|note| note.contains("neither it nor its backup")), "{:?}", table.notes);
+}
+
+#[test]
+fn an_mbr_without_announcement_counts() {
+    let mut disk = Maker::new(512).disk(&[(100, 199)]);
+    disk[450] = 0x83;
+    disk[454..458].copy_from_slice(&500_u32.to_le_bytes());
+    disk[458..462].copy_from_slice(&100_u32.to_le_bytes());
+    let table = PartitionTable::read(&disk).unwrap();
+    assert_eq!((table.kind, table.partitions[0].extent.offset), (TableKind::Mbr, 500 * 512));
+    assert!(table.notes[0].contains("leftover"));
+    disk[446 + 16 + 4] = 0xee;
+    let table = PartitionTable::read(&disk).unwrap();
+    assert_eq!(table.kind, TableKind::Gpt);
+    assert!(table.notes[0].contains("hybrid"), "{:?}", table.notes);
+}
+
+#[test]
+fn impossible_numbers() {
+    let right = |entries, entry_length| Maker { entries, entry_length, ..Maker::new(512) };
+    for maker in [right(1024, 128), right(4, 4096)] {
+        assert_eq!(PartitionTable::read(&maker.disk(&[(1500, 1510)])).unwrap().partitions.len(), 1);
+    }
+    for (entries, entry_length) in [(1025, 128), (u32::MAX, 128), (0, 128), (128, 64), (1, 8192), (128, 129)]
+    {
+        let mut disk = Maker::new(512).disk(&[(100, 199)]);
+        for header in [512, disk.len() - 512] {
+            disk[header + 80..header + 84].copy_from_slice(&u32::to_le_bytes(entries));
+            disk[header + 84..header + 88].copy_from_slice(&u32::to_le_bytes(entry_length));
+            let checksum = header_checksum(&disk[header..header + 512]);
+            disk[header + 16..header + 20].copy_from_slice(&checksum.to_le_bytes());
+        }
+        assert_eq!(PartitionTable::read(&disk).unwrap().kind, TableKind::Mbr, "{entries} of {entry_length}");
+    }
+    let disk = Maker::new(512).disk(&[(100, u64::MAX), (u64::MAX, 3), (0, 50), (1990, 1999), (700, 800)]);
+    let trusted: Vec<bool> =
+        PartitionTable::read(&disk).unwrap().partitions.iter().map(|partition| partition.trusted).collect();
+    assert_eq!(trusted, [false, false, false, false, false], "the first covers the last");
+}
+
+/// Applies a relocation, and reads what there is then.
+fn relocated(mut disk: Vec<u8>) -> (Vec<u8>, PartitionTable) {
+    for (offset, bytes) in relocate_backup(&disk).unwrap().writes {
+        disk[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
+    }
+    let table = PartitionTable::read(&disk).unwrap();
+    (disk, table)
+}
+
+#[test]
+fn a_backup_moves_to_the_end() {
+    for sector in [512, 4096] {
+        let small = Maker::new(sector).disk(&[(100, 199), (300, 1900)]);
+        assert_eq!(relocate_backup(&small).unwrap(), Relocation::default(), "it fits already");
+        let mut large = small.clone();
+        large.resize(3333 * sector, 0);
+        let before = PartitionTable::read(&large).unwrap();
+        assert!(before.notes[0].contains("not in the last one"), "{:?}", before.notes);
+        let (mut large, table) = relocated(large);
+        assert_eq!((&table.partitions, table.notes.len()), (&before.partitions, 0), "{:?}", table.notes);
+        assert_eq!(le32(&large, 458), 3332, "the MBR covers the disk");
+        large[sector] ^= 1;
+        assert_eq!(PartitionTable::read(&large).unwrap().partitions, before.partitions, "by the backup");
+
+        let mut shorter = small.clone();
+        shorter.truncate(1902 * sector);
+        assert_eq!(relocate_backup(&shorter).unwrap_err().kind(), platter_image::ErrorKind::Refused);
+    }
+}
+
+/// What `sgdisk -v` says of a moved backup.
+#[test]
+fn sgdisk_agrees() {
+    let run = |arguments: &[&str]| std::process::Command::new("sgdisk").args(arguments).output();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk");
+    std::fs::write(&path, vec![0; 16 << 20]).unwrap();
+    let name = path.to_str().unwrap();
+    if run(&["-n", "1:2048:8191", "-n", "2:8192:", "-c", "1:root", name]).is_err() {
+        return;
+    }
+    let mut disk = std::fs::read(&path).unwrap();
+    disk.resize(40 << 20, 0);
+    let (disk, table) = relocated(disk);
+    assert_eq!((table.partitions.len(), table.partitions[0].name.as_deref()), (2, Some("root")));
+    std::fs::write(&path, disk).unwrap();
+    let said = run(&["-v", name]).unwrap();
+    let said = String::from_utf8_lossy(&said.stdout);
+    assert!(said.contains("No problems found"), "{said}");
+}

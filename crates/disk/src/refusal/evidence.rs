@@ -1,0 +1,146 @@
+//! What is known of one device, put together from the kernel's tables.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use platter_image::{Error, IoContext, Result};
+use rustix::fs::OFlags;
+
+use super::TargetCheck;
+use super::decide::{Evidence, MountedFrom};
+use super::kernel::{DeviceNumber, FileIdentity, LAYERS_MAX, Machine, identity, number_of};
+use crate::device::{block_geometry, describe};
+
+/// What is known of a path that shall be overwritten.
+pub(super) fn of_target(path: &Path, check: &TargetCheck<'_>, machine: &Machine) -> Result<Evidence> {
+    let mut evidence = Evidence::default();
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => Some(metadata),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(Error::io(format!("looking at {}", path.display()), error)),
+    };
+    let (mut devices, mut files) = (Vec::new(), Vec::new());
+    match &metadata {
+        Some(metadata) if metadata.file_type().is_block_device() => {
+            let number = DeviceNumber::from_stat(metadata.rdev());
+            add_uses(&mut evidence, machine, number);
+            (evidence.lengths, evidence.sector_sizes, evidence.is_busy) = geometry(path, check)?;
+            devices.push(number);
+            files = machine.below(number).1;
+        }
+        Some(metadata) if metadata.is_file() => {
+            let file = (metadata.dev(), metadata.ino());
+            add_loops(&mut evidence, machine, file, true);
+            evidence
+                .swaps
+                .extend(machine.swaps.iter().filter(|swap| identity(Path::new(swap)) == Some(file)).cloned());
+            files.push(file);
+        }
+        Some(metadata) => evidence.wrong_kind = Some(describe(metadata.file_type())),
+        None => {}
+    }
+    evidence.store = check.forbidden.iter().find_map(|store| {
+        let how = store_on(path, store, machine, &devices, &files)?;
+        Some((store.display().to_string(), how))
+    });
+    Ok(evidence)
+}
+
+/// What is known of a path that shall be read.
+pub(super) fn of_source(path: &Path, machine: &Machine) -> Result<Evidence> {
+    let metadata = fs::metadata(path).context(|| format!("looking at {}", path.display()))?;
+    let mut evidence = Evidence::default();
+    if metadata.file_type().is_block_device() {
+        add_uses(&mut evidence, machine, DeviceNumber::from_stat(metadata.rdev()));
+    } else if metadata.is_file() {
+        add_loops(&mut evidence, machine, (metadata.dev(), metadata.ino()), false);
+    } else {
+        evidence.wrong_kind = Some(describe(metadata.file_type()));
+    }
+    Ok(evidence)
+}
+
+/// How a device, or anything on it, is used: mounts, swap, holders.
+fn add_uses(evidence: &mut Evidence, machine: &Machine, number: DeviceNumber) {
+    // What stands upon a device (volumes of its partitions, say) may be mounted, too.
+    let mut family = machine.family(number);
+    let mut next = 0;
+    while next < family.len().min(LAYERS_MAX) {
+        let holders = machine.blocks.iter().filter(|(_, block)| block.slaves.contains(&family[next]));
+        let above: Vec<DeviceNumber> = holders.map(|(number, _)| *number).collect();
+        family.extend(above.into_iter().filter(|number| !family.contains(number)).collect::<Vec<_>>());
+        next += 1;
+    }
+    for member in family {
+        let device = machine.name(member);
+        evidence.mounted.extend(machine.mounts_of(member).map(|mount| MountedFrom {
+            device: device.clone(),
+            mount_point: mount.mount_point.clone(),
+            is_writable: mount.is_writable,
+        }));
+        let swaps = machine.swaps.iter().filter(|swap| number_of(Path::new(swap)) == Some(member));
+        evidence.swaps.extend(swaps.cloned());
+        let holders = machine.blocks.get(&member).map(|block| block.holders.as_slice()).unwrap_or_default();
+        evidence.holders.extend(holders.iter().map(|holder| (device.clone(), holder.clone())));
+    }
+}
+
+/// Loop devices on a file, and how they are used.
+fn add_loops(evidence: &mut Evidence, machine: &Machine, file: FileIdentity, with_loops: bool) {
+    for number in machine.loops_on(file) {
+        if with_loops {
+            evidence.loops.push(machine.name(number));
+        }
+        add_uses(evidence, machine, number);
+    }
+}
+
+type Geometry = (Option<(u64, u64)>, Option<(u32, u32)>, bool);
+
+/// Length and sector size of a block device beside the wanted ones, and whether somebody has it exclusively.
+fn geometry(path: &Path, check: &TargetCheck<'_>) -> Result<Geometry> {
+    let exclusively = OFlags::EXCL.bits().cast_signed();
+    let (file, is_busy) = match OpenOptions::new().read(true).custom_flags(exclusively).open(path) {
+        Ok(file) => (file, false),
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            (fs::File::open(path).context(|| format!("opening {}", path.display()))?, true)
+        }
+        Err(error) => return Err(Error::io(format!("opening {}", path.display()), error)),
+    };
+    let (length, sector) = block_geometry(&file, path)?;
+    Ok((Some((length, check.needed_length)), Some((sector, check.sector_size)), is_busy))
+}
+
+/// How the store comes to be on the target, if it is: `devices` is the target, `files` are what it stands upon.
+fn store_on(
+    target: &Path,
+    store: &Path,
+    machine: &Machine,
+    devices: &[DeviceNumber],
+    files: &[FileIdentity],
+) -> Option<&'static str> {
+    let place = nearest_existing(store)?;
+    let metadata = fs::metadata(&place).ok()?;
+    let (below, files_below) = machine.below(DeviceNumber::from_stat(metadata.dev()));
+    if devices.iter().any(|device| below.contains(device)) {
+        return Some("is on it");
+    }
+    if files.iter().any(|file| files_below.contains(file)) {
+        return Some("is on a loop device on it");
+    }
+    // A store that is still to be made has nothing inside.
+    let store = fs::canonicalize(store).ok()?;
+    let target = nearest_existing(target)?;
+    let behind = devices.iter().flat_map(|device| machine.below(*device).0);
+    let behind = behind.filter_map(|number| machine.blocks.get(&number)?.backing_file.clone());
+    let is_inside = |path: &Path| fs::canonicalize(path).is_ok_and(|path| path.starts_with(&store));
+    (is_inside(&target) || behind.into_iter().any(|file| is_inside(&file))).then_some("has it inside")
+}
+
+/// The path without links, or that of the nearest directory above it that exists.
+fn nearest_existing(path: &Path) -> Option<PathBuf> {
+    let absolute = std::path::absolute(path).ok()?;
+    absolute.ancestors().find_map(|ancestor| fs::canonicalize(ancestor).ok())
+}

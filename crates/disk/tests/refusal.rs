@@ -1,0 +1,203 @@
+//! Targets and sources that must be refused, on loop devices (as root; skipped otherwise) and files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use platter_disk::refusal::{Reason, TargetCheck, check_source, check_target};
+use platter_disk::{Source, Target, TargetOptions};
+use platter_image::{DiskRead, DiskWrite, ErrorKind};
+
+fn run(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).env("LC_ALL", "C").output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// A loop device on a file, detached when dropped.
+struct Loop(String);
+
+impl Loop {
+    fn attach(file: &Path, options: &[&str]) -> Option<Self> {
+        let mut arguments = vec!["--find", "--show"];
+        arguments.extend(options);
+        arguments.push(file.to_str().unwrap());
+        let device = run("losetup", &arguments);
+        if device.is_none() {
+            eprintln!("skipped: no loop devices here (not root?)");
+        }
+        device.map(Self)
+    }
+
+    fn path(&self) -> &Path {
+        Path::new(&self.0)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        run("losetup", &["-d", &self.0]);
+    }
+}
+
+/// A mounted filesystem, unmounted when dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn mount(device: &Path, directory: &Path, options: &str) -> Option<Self> {
+        fs::create_dir_all(directory).unwrap();
+        let mounted = run("mount", &["-o", options, device.to_str().unwrap(), directory.to_str().unwrap()]);
+        if mounted.is_none() {
+            eprintln!("skipped: cannot mount here");
+        }
+        mounted.map(|_| Self(directory.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        run("umount", &[self.0.to_str().unwrap()]);
+    }
+}
+
+fn refused(path: &Path, check: &TargetCheck<'_>, words: &[&str]) {
+    let error = check_target(path, check).expect_err("it must be refused");
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    for word in words {
+        assert!(error.to_string().contains(word), "no {word:?} in: {error}");
+    }
+}
+
+fn file(directory: &Path, name: &str, length: u64) -> PathBuf {
+    let path = directory.join(name);
+    fs::File::create(&path).unwrap().set_len(length).unwrap();
+    path
+}
+
+#[test]
+fn files() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("store");
+    fs::create_dir(&store).unwrap();
+    let forbidden = [store.clone(), directory.path().join("not there")];
+    let check = TargetCheck { needed_length: 1 << 20, sector_size: 4096, forbidden: &forbidden, force: &Reason::ALL };
+    let good = file(directory.path(), "disk", 10);
+    check_target(&good, &check).unwrap();
+    check_target(&directory.path().join("new"), &check).unwrap();
+    refused(&store.join("new"), &check, &["the store"]);
+    let inside = file(&store, "pack", 10);
+    refused(&inside, &check, &["the store"]);
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&inside, &link).unwrap();
+    refused(&link, &check, &["the store"]);
+    for path in ["/dev/null", "/tmp"] {
+        refused(Path::new(path), &check, &["block device or a regular file"]);
+        assert_eq!(check_source(Path::new(path), &Reason::ALL).unwrap_err().kind(), ErrorKind::Refused);
+    }
+    check_source(&good, &[]).unwrap();
+    assert_eq!(check_source(&directory.path().join("gone"), &[]).unwrap_err().kind(), ErrorKind::Io);
+}
+
+#[test]
+fn devices() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = file(directory.path(), "image", 32 << 20);
+    let Some(device) = Loop::attach(&image, &[]) else { return };
+    let check = TargetCheck { needed_length: 32 << 20, sector_size: 512, ..TargetCheck::default() };
+    check_target(device.path(), &check).unwrap();
+    refused(device.path(), &TargetCheck { needed_length: (32 << 20) + 1, ..check.clone() }, &["33554433"]);
+    let too_small = TargetCheck { needed_length: 1 << 40, force: &Reason::ALL, ..check.clone() };
+    refused(device.path(), &too_small, &["choose a larger one"]);
+    refused(device.path(), &TargetCheck { sector_size: 4096, ..check.clone() }, &["insist: sector-size"]);
+    let insisting = TargetCheck { sector_size: 4096, force: &[Reason::SectorSize], ..check.clone() };
+    check_target(device.path(), &insisting).unwrap();
+    refused(&image, &check, &["it is behind loop", "insist: loop-backing"]);
+    check_source(&image, &[]).unwrap();
+
+    let exclusive = Target::open(device.path(), &TargetOptions::new(32 << 20)).unwrap();
+    refused(device.path(), &check, &["exclusively"]);
+    let twice = Target::open(device.path(), &TargetOptions::new(32 << 20)).unwrap_err();
+    assert!(twice.kind() == ErrorKind::Refused && twice.to_string().contains("in use"), "{twice}");
+    drop(exclusive);
+
+    run("mke2fs", &["-q", "-F", "-t", "ext4", device.0.as_str()]).unwrap();
+    let Some(mounted) = Mounted::mount(device.path(), &directory.path().join("mnt"), "rw") else { return };
+    refused(device.path(), &check, &["is mounted on", "mnt", "insist: mounted"]);
+    refused(&image, &check, &["is mounted on", "losetup -d"]);
+    for path in [device.path(), &image] {
+        let error = check_source(path, &[]).unwrap_err();
+        assert!(error.to_string().contains("mounted for writing"), "{error}");
+        check_source(path, &[Reason::Mounted]).unwrap();
+    }
+    // A store on it: never, however much one insists; also through a loop device on a file on it.
+    let store = mounted.0.join("store");
+    fs::create_dir(&store).unwrap();
+    let forbidden = [store];
+    let insisting = TargetCheck { forbidden: &forbidden, force: &Reason::ALL, ..check.clone() };
+    refused(device.path(), &insisting, &["the store", "is on it"]);
+    refused(&image, &insisting, &["the store", "loop device"]);
+    drop(mounted);
+    let Some(_mounted) = Mounted::mount(device.path(), &directory.path().join("mnt"), "ro") else { return };
+    refused(device.path(), &check, &["is mounted on"]);
+    check_source(device.path(), &[]).unwrap();
+}
+
+#[test]
+fn partitions() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = file(directory.path(), "image", 64 << 20);
+    let script = directory.path().join("script");
+    fs::write(&script, "label: gpt\nstart=2048, size=40960\nstart=43008, size=40960\n").unwrap();
+    let made = Command::new("sfdisk").arg("-q").arg(&image).stdin(fs::File::open(&script).unwrap()).status();
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: sfdisk is not installed");
+        return;
+    }
+    let Some(device) = Loop::attach(&image, &["--partscan"]) else { return };
+    let part = |number: u32| PathBuf::from(format!("{}p{number}", device.0));
+    if !part(1).exists() {
+        eprintln!("skipped: no device nodes for partitions here");
+        return;
+    }
+    run("mke2fs", &["-q", "-F", "-t", "ext4", part(1).to_str().unwrap()]).unwrap();
+    let Some(mounted) = Mounted::mount(&part(1), &directory.path().join("mnt"), "rw") else { return };
+    let check = TargetCheck { needed_length: 1 << 20, sector_size: 512, ..TargetCheck::default() };
+    refused(device.path(), &check, &["p1 is mounted on"]);
+    refused(&part(1), &check, &["p1 is mounted on"]);
+    check_target(&part(2), &check).unwrap();
+    let forbidden = [mounted.0.clone()];
+    let insisting = TargetCheck { forbidden: &forbidden, force: &Reason::ALL, ..check };
+    refused(device.path(), &insisting, &["is on it"]);
+    check_target(&part(2), &insisting).unwrap();
+    assert!(check_source(device.path(), &[]).is_err());
+    check_source(&part(2), &[]).unwrap();
+}
+
+/// Direct I/O on a block device, with writes of every alignment; sectors of both sizes.
+#[test]
+fn writing_to_devices() {
+    let directory = tempfile::tempdir().unwrap();
+    for sector in ["512", "4096"] {
+        let image = file(directory.path(), "image", 8 << 20);
+        let Some(device) = Loop::attach(&image, &["--sector-size", sector]) else { return };
+        let target = Target::open(device.path(), &TargetOptions::new(8 << 20)).unwrap();
+        assert_eq!(target.alignment(), sector.parse::<usize>().unwrap());
+        assert!(target.is_block_device());
+        let mut expected = vec![0; 8 << 20];
+        for (offset, length) in [(0, 100), (4096, 4096), (5000, 3_000_000), (511, 2), ((8 << 20) - 1, 1)] {
+            let bytes: Vec<u8> = (0..length).map(|at| (at % 255) as u8 + 1).collect();
+            target.write_all_at(&bytes, offset).unwrap();
+            expected[offset as usize..offset as usize + length].copy_from_slice(&bytes);
+        }
+        target.write_zeroes(6000, 1_000_000).unwrap();
+        expected[6000..1_006_000].fill(0);
+        target.flush().unwrap();
+        let mut found = vec![1; 8 << 20];
+        target.read_exact_at(&mut found, 0).unwrap();
+        assert!(found == expected, "sectors of {sector}, read directly");
+        drop(target);
+        let source = Source::open(device.path(), None).unwrap();
+        assert_eq!((source.sector_size().to_string().as_str(), source.length()), (sector, 8 << 20));
+        source.read_exact_at(&mut found, 0).unwrap();
+        assert!(found == expected, "sectors of {sector}, read through the cache");
+    }
+}
