@@ -169,7 +169,11 @@ pub(crate) fn put_short_text(to: &mut Vec<u8>, value: &str) {
 
 /// The longest start of `value` of at most `bytes_max` bytes that ends at a character's border.
 pub(crate) fn cut_text(value: &str, bytes_max: usize) -> &str {
-    &value[..value.floor_char_boundary(bytes_max)]
+    let mut end = bytes_max.min(value.len());
+    while !value.is_char_boundary(end) {
+        end -= 1;
+    }
+    &value[..end]
 }
 
 /// Appends the low 48 bits.

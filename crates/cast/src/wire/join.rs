@@ -94,7 +94,7 @@ impl JoinMessage {
                     Wanted::Any => {}
                     Wanted::Score(score) => put_value(&mut to, WANTED_SCORE, &score.0.0),
                     Wanted::Name(name) => {
-                        put_value(&mut to, WANTED_NAME, cut_text(name, TEXT_BYTES_MAX).as_bytes())
+                        put_value(&mut to, WANTED_NAME, cut_text(name, TEXT_BYTES_MAX).as_bytes());
                     }
                 }
                 put_value(&mut to, HELLO, cut_text(hello, TEXT_BYTES_MAX).as_bytes());

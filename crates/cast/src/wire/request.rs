@@ -78,7 +78,7 @@ impl Request {
             let (kind, first, second) = (reader.u8()?, reader.u32()?, reader.u32()?);
             match kind {
                 COUNT => {
-                    request.items.push(RequestItem::Count { chunk: first, lacks: second.min(0xffff) as u16 })
+                    request.items.push(RequestItem::Count { chunk: first, lacks: second.min(0xffff) as u16 });
                 }
                 CHUNKS => request.items.push(RequestItem::Chunks { first, count: second }),
                 SYMBOLS => request.items.push(RequestItem::Symbols {

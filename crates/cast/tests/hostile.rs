@@ -1,0 +1,132 @@
+//! Hostile bytes: random and mutated datagrams and messages, to both machines. Nothing panics, nothing is believed that
+//! should not be, and the cast still ends with the right bytes.
+
+mod simulated;
+
+use std::time::Duration;
+
+use platter_cast::{Receiver, ReceiverEvent, ReceiverOptions, Sender, Transmit, Wanted};
+use proptest::prelude::*;
+use simulated::{Random, description, sender_options};
+
+const NOW: Duration = Duration::from_millis(5);
+
+fn message_of(bytes: &[u8]) -> Vec<u8> {
+    bytes[4..].to_vec()
+}
+
+/// Both machines joined, the table known, everything wanted; and one of every datagram they make.
+fn joined() -> (Sender, Receiver, Vec<Vec<u8>>) {
+    let description = description(vec![3000, 20_000, 50_000]);
+    let mut sender = Sender::new(sender_options(1, 100_000_000), &description).unwrap();
+    let mut receiver =
+        Receiver::new(ReceiverOptions { seed: 1, wanted: Wanted::Any, hello: "pc".into(), buffer_chunks: 4 });
+    receiver.handle_connected(NOW);
+    sender.handle_message(NOW, 1, &message_of(&receiver.poll_message().unwrap()));
+    receiver.handle_message(NOW, &message_of(&sender.poll_message().unwrap().1));
+    let mut datagrams = Vec::new();
+    let (mut transmit, mut feedback) = (Transmit::new(), Vec::new());
+    for step in 1..60 {
+        let now = NOW * step;
+        while let Some(index) = sender.poll_chunk_needed() {
+            let length = description.chunk_lengths[index as usize] as usize;
+            sender.handle_chunk(index, vec![7; length].into()).unwrap();
+        }
+        while sender.poll_transmit(now, &mut transmit) {
+            for (number, datagram) in transmit.datagrams().enumerate() {
+                datagrams.push(datagram.to_vec());
+                if number % 5 != 0 || step < 10 {
+                    receiver.handle_datagram(now, datagram);
+                }
+            }
+        }
+        while receiver.poll_transmit(now, &mut feedback).is_some() {
+            datagrams.push(feedback.clone());
+            sender.handle_datagram(now, &feedback);
+        }
+        while let Some(event) = receiver.poll_event() {
+            if let ReceiverEvent::Session(session) = event {
+                receiver.want(now, &[session.all_chunks()]);
+            }
+        }
+    }
+    (sender, receiver, datagrams)
+}
+
+#[test]
+fn mutated_datagrams_do_no_harm() {
+    let (mut sender, mut receiver, datagrams) = joined();
+    assert!(datagrams.len() > 50);
+    for kind in 1..=5 {
+        assert!(datagrams.iter().any(|datagram| datagram[1] == kind), "no datagram of type {kind} to mutate");
+    }
+    let mut random = Random(77);
+    let (mut transmit, mut feedback) = (Transmit::new(), Vec::new());
+    for round in 0..60_000u32 {
+        let mut datagram = datagrams[random.next() as usize % datagrams.len()].clone();
+        for _ in 0..1 + random.next() % 6 {
+            // Mostly in front, where the fields are.
+            let position = random.next() as usize % if random.next() % 4 == 0 { datagram.len() } else { 60 };
+            if let Some(byte) = datagram.get_mut(position) {
+                *byte = if random.next() % 3 == 0 { 0xff } else { random.next() as u8 };
+            }
+        }
+        if random.next() % 8 == 0 {
+            datagram.truncate(random.next() as usize % (datagram.len() + 1));
+        }
+        let now = Duration::from_millis(300) + Duration::from_micros(u64::from(round) * 50);
+        sender.handle_datagram(now, &datagram);
+        receiver.handle_datagram(now, &datagram);
+        if round % 64 == 0 {
+            while sender.poll_transmit(now, &mut transmit) {}
+            while sender.poll_chunk_needed().is_some() {}
+            while receiver.poll_transmit(now, &mut feedback).is_some() {}
+            while receiver.poll_event().is_some() {}
+        }
+    }
+}
+
+#[test]
+fn a_flood_without_the_token_makes_the_sender_send_nothing() {
+    let (_, _, datagrams) = joined();
+    let description = description(vec![3000, 20_000, 50_000]);
+    let mut options = sender_options(1, 100_000_000);
+    options.wait_receivers = 1;
+    let mut sender = Sender::new(options, &description).unwrap();
+    for mut datagram in datagrams.into_iter().filter(|datagram| datagram[1] == 4 || datagram[1] == 5) {
+        datagram[22] ^= 1;
+        sender.handle_datagram(NOW, &datagram);
+    }
+    assert_eq!(sender.progress().chunks_remaining, 0);
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..1600), kind in 0u8..8) {
+        let (mut sender, mut receiver, datagrams) = joined_once();
+        let mut datagram = datagrams[0].clone();
+        datagram.truncate(18);
+        datagram[1] = kind;
+        datagram.extend_from_slice(&bytes);
+        for hostile in [&datagram, &bytes] {
+            sender.handle_datagram(NOW, hostile);
+            receiver.handle_datagram(NOW, hostile);
+            sender.handle_message(NOW, 9, hostile);
+            receiver.handle_message(NOW, hostile);
+        }
+        let mut message = vec![1, kind];
+        message.extend_from_slice(&bytes);
+        sender.handle_message(NOW, 9, &message);
+        receiver.handle_message(NOW, &message);
+    }
+}
+
+fn joined_once() -> (Sender, Receiver, Vec<Vec<u8>>) {
+    let description = description(vec![3000]);
+    let mut sender = Sender::new(sender_options(1, 100_000_000), &description).unwrap();
+    let receiver =
+        Receiver::new(ReceiverOptions { seed: 1, wanted: Wanted::Any, hello: "pc".into(), buffer_chunks: 4 });
+    let mut transmit = Transmit::new();
+    assert!(sender.poll_transmit(NOW, &mut transmit));
+    (sender, receiver, vec![transmit.bytes])
+}
