@@ -117,14 +117,14 @@ pub fn survey(disk: &dyn DiskRead, data: Option<&Extents>, options: &SurveyOptio
         let mut end = 0;
         for partition in trusted {
             let extent = partition.extent;
-            survey.parts.extend(gap(Extent::between(end, extent.offset), &table, length, options));
+            survey.parts.extend(gap(Extent::between(end, extent.offset), &table, (length, data), options));
             let contents = examine(disk, extent, options.force).map_err(|error| {
                 error.within(format!("partition {} at {}", partition.number, extent.offset))
             })?;
             survey.parts.push(part(Some(partition.number), extent, contents));
             end = extent.end();
         }
-        survey.parts.extend(gap(Extent::between(end, length), &table, length, options));
+        survey.parts.extend(gap(Extent::between(end, length), &table, (length, data), options));
     }
     survey.table = table;
     for part in &mut survey.parts {
@@ -186,7 +186,12 @@ fn part(partition: Option<u32>, extent: Extent, contents: Contents) -> Part {
 }
 
 /// What lies in no partition that can be looked into.
-fn gap(extent: Extent, table: &PartitionTable, length: u64, options: &SurveyOptions) -> Option<Part> {
+fn gap(
+    extent: Extent,
+    table: &PartitionTable,
+    (length, data): (u64, Option<&Extents>),
+    options: &SurveyOptions,
+) -> Option<Part> {
     if extent.length == 0 {
         return None;
     }
@@ -199,15 +204,18 @@ fn gap(extent: Extent, table: &PartitionTable, length: u64, options: &SurveyOpti
     let certain = Extents::from_unsorted(kept);
     let (small, large): (Vec<Extent>, Vec<Extent>) =
         certain.complement(extent).iter().partition(|rest| options.keep_gaps || rest.length <= GAP_KEPT_MAX);
-    let skipped: u64 = large.iter().map(|rest| rest.length).sum();
+    // What is a hole anyway is nothing to speak of.
+    let filled =
+        |rest: &Extent| data.map_or(rest.length, |data| data.clip(*rest).map(|one| one.length).sum());
+    let skipped: u64 = large.iter().map(filled).sum();
     let allocated: Extents = certain.iter().copied().chain(small).collect();
     let contents = Contents { filesystem: "unallocated".to_owned(), allocated, ..Contents::default() };
     let contents = match large.first() {
-        Some(first) => contents.with_note(format!(
+        Some(first) if skipped > 0 => contents.with_note(format!(
             "{skipped} bytes from {} on are in no partition and are not captured; keeping gaps would",
             first.offset
         )),
-        None => contents,
+        _ => contents,
     };
     Some(part(None, extent, contents))
 }
@@ -222,10 +230,11 @@ fn trailing(length: u64) -> Extent {
 
 /// Adds to the zeroed extents of a region what is allocated, in no file, and a hole of the disk's own file.
 fn mark_holes(region: &mut Region, data: &Extents) {
-    let holes: Extents = data.complement(region.extent);
-    let files: Extents = region.files.iter().map(platter_image::chunking::FileRun::extent).collect();
-    let metadata = region.allocated.subtract(&files);
-    let zeroed = metadata.subtract(&metadata.subtract(&holes));
+    let filled: Extents = data.clip(region.extent).collect();
+    let holes = region.allocated.subtract(&filled);
+    let files = region.files.iter().map(platter_image::chunking::FileRun::extent);
+    let files: Extents = files.filter(|file| holes.clip(*file).next().is_some()).collect();
+    let zeroed = holes.subtract(&files);
     region.zeroed = region.zeroed.iter().chain(&zeroed).copied().collect();
 }
 

@@ -1,5 +1,6 @@
 //! ext filesystems with every feature that mke2fs makes, against e2fsprogs: allocation maps exactly, files by their
 //! contents, and a copy that has nothing but what the survey says.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test")]
 
 mod oracle;
 

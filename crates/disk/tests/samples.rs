@@ -1,5 +1,6 @@
 //! Every sample of `PLATTER_SAMPLES`, a directory with `manifest.tsv`: what counts against what the manifest says, and
 //! files of a copy that has nothing but that. Part of `make test-full`; skipped if the variable is not set.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test")]
 
 mod oracle;
 

@@ -123,12 +123,15 @@ fn without_what_is_not_read(
     if unwritten.is_empty() && journal.is_empty() {
         return (used, Extents::new());
     }
-    let mut claimed = others;
-    claimed.extend(files.iter().map(platter_image::chunking::FileRun::extent));
-    claimed.extend(metadata);
-    let claimed = Extents::from_unsorted(claimed);
-    let journal = Extents::from_unsorted(journal).subtract(&claimed);
-    let unwritten = Extents::from_unsorted(unwritten).subtract(&claimed).subtract(&journal);
+    let journal = Extents::from_unsorted(journal);
+    let unwritten = Extents::from_unsorted(unwritten);
+    // Of millions of claims, only those in the way are put together.
+    let is_in_the_way =
+        |claim: &Extent| journal.clip(*claim).next().is_some() || unwritten.clip(*claim).next().is_some();
+    let claims = others.into_iter().chain(files.iter().map(platter_image::chunking::FileRun::extent));
+    let claimed: Extents = claims.chain(metadata.iter().copied()).filter(is_in_the_way).collect();
+    let journal = journal.subtract(&claimed);
+    let unwritten = unwritten.subtract(&claimed).subtract(&journal);
     let allocated = used.subtract(&unwritten);
     // Only what is allocated can be zeroed.
     let zeroed = journal.subtract(&journal.subtract(&allocated));
