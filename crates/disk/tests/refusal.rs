@@ -80,7 +80,8 @@ fn files() {
     let store = directory.path().join("store");
     fs::create_dir(&store).unwrap();
     let forbidden = [store.clone(), directory.path().join("not there")];
-    let check = TargetCheck { needed_length: 1 << 20, sector_size: 4096, forbidden: &forbidden, force: &Reason::ALL };
+    let check =
+        TargetCheck { needed_length: 1 << 20, sector_size: 4096, forbidden: &forbidden, force: &Reason::ALL };
     let good = file(directory.path(), "disk", 10);
     check_target(&good, &check).unwrap();
     check_target(&directory.path().join("new"), &check).unwrap();
@@ -146,22 +147,19 @@ fn devices() {
 fn partitions() {
     let directory = tempfile::tempdir().unwrap();
     let image = file(directory.path(), "image", 64 << 20);
-    let script = directory.path().join("script");
-    fs::write(&script, "label: gpt\nstart=2048, size=40960\nstart=43008, size=40960\n").unwrap();
-    let made = Command::new("sfdisk").arg("-q").arg(&image).stdin(fs::File::open(&script).unwrap()).status();
-    if !made.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: sfdisk is not installed");
-        return;
-    }
     let Some(device) = Loop::attach(&image, &["--partscan"]) else { return };
+    // Told to the kernel by number: not every kernel reads tables.
+    for (number, start) in [("1", "2048"), ("2", "43008")] {
+        if run("addpart", &[&device.0, number, start, "40960"]).is_none() {
+            eprintln!("skipped: no partitions on loop devices here");
+            return;
+        }
+    }
     // Nodes of our own: not every machine makes those of partitions.
     let part = |number: u32| directory.path().join(format!("p{number}"));
     for number in [1, 2] {
         let name = format!("{}p{number}", device.0.rsplit('/').next().unwrap());
-        let Ok(numbers) = fs::read_to_string(format!("/sys/class/block/{name}/dev")) else {
-            eprintln!("skipped: no partitions on loop devices here");
-            return;
-        };
+        let numbers = fs::read_to_string(format!("/sys/class/block/{name}/dev")).unwrap();
         let (major, minor) = numbers.trim().split_once(':').unwrap();
         run("mknod", &[part(number).to_str().unwrap(), "b", major, minor]).unwrap();
     }

@@ -28,7 +28,10 @@ pub(super) fn of_target(path: &Path, check: &TargetCheck<'_>, machine: &Machine)
             add_uses(&mut evidence, machine, number);
             (evidence.lengths, evidence.sector_sizes, evidence.is_busy) = geometry(path, check)?;
             devices.push(number);
-            files = machine.below(number).1;
+            // The file behind a loop device may be behind another one, too. (That it is behind two partitions of one device is fine:
+            // they do not overlap.)
+            let backing = machine.blocks.get(&number).and_then(|block| block.backing_file.as_deref());
+            files.extend(backing.and_then(identity));
         }
         Some(metadata) if metadata.is_file() => {
             let file = (metadata.dev(), metadata.ino());
