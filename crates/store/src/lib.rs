@@ -1,1 +1,38 @@
-//! (skeleton)
+//! Keeps frames and names: packs, an index over them, and a catalog of versions.
+//!
+//! Packs are the truth (DESIGN D8): append-only files of frames, each with a footer that lists its blocks. The index
+//! is built from the footers at every opening. The catalog (SQLite) says which packs count and which versions exist;
+//! `rebuild` makes it anew from packs alone. Nothing is reported done before it is durable (D9), and after the first
+//! failed write nothing more is taken until the store is opened again.
+//!
+//! A crate of its own to fence in the database. Every file but SQLite's own is reached through [`platter_vfs::Vfs`];
+//! SQLite takes the name of a VFS of its own, so that a simulated disk can stand under both.
+
+mod catalog;
+mod check;
+mod identity;
+mod index;
+mod name;
+mod pack;
+mod pack_set;
+mod place;
+mod rebuild;
+mod record;
+mod resolve;
+mod salvage;
+mod session;
+mod store;
+
+pub use catalog::PackState;
+pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Verdict};
+pub use identity::{PackId, StoreId};
+pub use index::Index;
+pub use name::{ImageName, NumberChoice, VersionName, VersionQuery};
+pub use pack::{PACK_LENGTH_TARGET, PackDirectory, read_directory};
+pub use place::StorePlace;
+pub use rebuild::{RebuildReport, rebuild};
+pub use record::{Consistency, FilesystemRecord, Parent, VersionDraft, VersionRecord};
+pub use resolve::{Resolved, Version};
+pub use salvage::Salvaged;
+pub use session::Session;
+pub use store::{SPAN_LENGTH_MAX, Store};

@@ -1,0 +1,130 @@
+//! The catalog: names, versions and the states of packs, in SQLite (`docs/formats/catalog.md`).
+//!
+//! WAL with `synchronous=FULL`: a commit that returned is durable, and readers never wait for a writer. What it says
+//! of versions is a copy of the version records in packs; what it alone knows is which packs count. All its
+//! statements stand in this folder.
+
+mod query;
+mod schema;
+mod write;
+
+use std::time::Duration;
+
+use platter_image::{Error, ErrorKind, Result};
+use rusqlite::{Connection, OpenFlags};
+
+use crate::identity::PackId;
+use crate::place::StorePlace;
+
+pub(crate) use write::Change;
+
+/// How long a statement waits for another process's lock.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a pack is to the store (trust 3.2). A pack file that the catalog does not know is an open one: being written,
+/// or left by a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum PackState {
+    /// Being written by a session of this process.
+    Open = 0,
+    /// Its blocks may be read and referred to.
+    Live = 1,
+    /// Chosen for collection: still readable, no longer to be referred to.
+    Condemned = 2,
+    /// Given up for ever: its file may be deleted at any time.
+    Dead = 3,
+    /// Its file is gone.
+    Deleted = 4,
+}
+
+impl PackState {
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Open, "open"),
+        (Self::Live, "live"),
+        (Self::Condemned, "condemned"),
+        (Self::Dead, "dead"),
+        (Self::Deleted, "deleted"),
+    ];
+
+    /// The word in the catalog.
+    pub fn as_str(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|(_, known)| *known == word).map(|(state, _)| state)
+    }
+}
+
+/// A pack as the catalog has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PackRow {
+    pub(crate) id: PackId,
+    pub(crate) state: PackState,
+    /// Length of the file in bytes.
+    pub(crate) length: u64,
+    pub(crate) frames: u64,
+    pub(crate) blocks: u64,
+}
+
+/// A connection to the catalog.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    connection: Connection,
+}
+
+impl Catalog {
+    /// Opens the catalog to be read: works beside a writer.
+    pub(crate) fn open_reader(place: &StorePlace) -> Result<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        Self::open(place, &place.catalog(), flags)
+    }
+
+    /// Opens the catalog to be written.
+    pub(crate) fn open_writer(place: &StorePlace) -> Result<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        Self::open(place, &place.catalog(), flags)
+    }
+
+    fn open(place: &StorePlace, path: &std::path::Path, flags: OpenFlags) -> Result<Self> {
+        let connection = connect(place, path, flags)?;
+        schema::check(&connection).map_err(|error| {
+            let what = format!(
+                "opening the catalog {} (`platter rebuild` makes it anew from the packs)",
+                path.display()
+            );
+            error.within(what)
+        })?;
+        Ok(Self { connection })
+    }
+}
+
+fn connect(place: &StorePlace, path: &std::path::Path, flags: OpenFlags) -> Result<Connection> {
+    let opened = match place.sqlite_vfs() {
+        Some(vfs) => Connection::open_with_flags_and_vfs(path, flags, vfs),
+        None => Connection::open_with_flags(path, flags),
+    };
+    let connection =
+        opened.map_err(|error| failed(&format!("opening the catalog {}", path.display()), error))?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(|error| failed("setting the catalog's timeout", error))?;
+    Ok(connection)
+}
+
+/// What SQLite's error means to a caller.
+fn failed(doing: &str, error: rusqlite::Error) -> Error {
+    use rusqlite::ErrorCode as Code;
+    let kind = match error.sqlite_error_code() {
+        Some(Code::DatabaseCorrupt | Code::NotADatabase) => ErrorKind::Corrupt,
+        Some(Code::DatabaseBusy | Code::DatabaseLocked) => ErrorKind::Transient,
+        Some(
+            Code::CannotOpen
+            | Code::DiskFull
+            | Code::SystemIoFailure
+            | Code::PermissionDenied
+            | Code::ReadOnly,
+        ) => ErrorKind::Io,
+        _ => ErrorKind::Corrupt,
+    };
+    Error::new(kind, doing).with_source(error)
+}

@@ -1,0 +1,325 @@
+//! Reads a store and says what is wrong with it, changing nothing.
+//!
+//! Three verdicts: clean; leaks, where bytes are kept that nothing needs, and nothing is lost; damaged, where
+//! something that a version needs, or a pack says it has, is not there or is not right.
+
+use std::collections::BTreeSet;
+
+use platter_image::frame::{FrameDecoder, FrameHeader, ListedBlock, Verify};
+use platter_image::page::State;
+use platter_image::recipe::Recipe;
+use platter_image::{BlockId, Error, ErrorKind, Extent, FrameSource, IoContext, Kind, Result};
+use platter_vfs::{OpenMode, VfsFile};
+
+use crate::catalog::{PackRow, PackState};
+use crate::identity::PackId;
+use crate::name::VersionName;
+use crate::pack::{FrameRow, HEADER_LENGTH, PackDirectory, read_directory, read_row};
+use crate::record::VersionRecord;
+use crate::resolve::Version;
+use crate::store::{Store, describe};
+
+/// Most findings that are kept; the verdict counts all.
+const FINDINGS_MAX: usize = 10_000;
+
+/// What to check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckOptions {
+    /// Read every frame whole, decode it and hash its blocks; otherwise frames' headers only.
+    pub read_data: bool,
+}
+
+/// How far a check has got, in bytes of packs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckProgress {
+    /// Checked so far.
+    pub done: u64,
+    /// To be checked altogether.
+    pub total: u64,
+}
+
+/// What a store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Verdict {
+    /// As it should be.
+    Clean,
+    /// Nothing is lost, but something is kept that nothing needs.
+    Leaks,
+    /// Something is lost or wrong.
+    Damaged,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Severity {
+    /// Kept without need.
+    Leak,
+    /// Lost or wrong.
+    Damage,
+}
+
+/// One thing that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is, in words.
+    pub what: String,
+    /// In which pack.
+    pub pack: Option<PackId>,
+    /// At which byte of the pack: a frame's first.
+    pub offset: Option<u64>,
+    /// Which block, page or record.
+    pub block: Option<BlockId>,
+    /// Versions that cannot be read whole because of it.
+    pub versions: Vec<VersionName>,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckReport {
+    /// All in one word.
+    pub verdict: Verdict,
+    /// Everything found, up to a limit; `omitted` counts the rest.
+    pub findings: Vec<Finding>,
+    /// Findings past the limit.
+    pub omitted: usize,
+    /// Packs, frames and blocks looked at, and versions.
+    pub packs: usize,
+    /// Frames looked at.
+    pub frames: usize,
+    /// Blocks looked at.
+    pub blocks: usize,
+    /// Versions looked at.
+    pub versions: usize,
+}
+
+/// A check under way.
+struct Check<'a> {
+    store: &'a Store,
+    options: CheckOptions,
+    report: CheckReport,
+    progress: CheckProgress,
+    tell: &'a mut dyn FnMut(CheckProgress),
+    decoder: FrameDecoder,
+    /// Blocks in damaged frames.
+    damaged: BTreeSet<BlockId>,
+}
+
+impl Store {
+    /// Checks every pack, every version and the catalog's file, as they are now.
+    ///
+    /// # Errors
+    /// When the catalog or a directory cannot be read at all. Whatever else is wrong is a finding.
+    pub fn check(&self, options: CheckOptions, tell: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport> {
+        let report = CheckReport {
+            verdict: Verdict::Clean,
+            findings: Vec::new(),
+            omitted: 0,
+            packs: 0,
+            frames: 0,
+            blocks: 0,
+            versions: 0,
+        };
+        let (rows, versions, integrity) = {
+            let catalog = self.catalog()?;
+            (catalog.packs()?, catalog.all_versions(), catalog.integrity()?)
+        };
+        let files = self.place().list_packs()?;
+        let total = rows.iter().filter(|row| is_readable(row)).map(|row| row.length).sum();
+        let progress = CheckProgress { done: 0, total };
+        let decoder = FrameDecoder::new()?;
+        let mut check =
+            Check { store: self, options, report, progress, tell, decoder, damaged: BTreeSet::new() };
+        for line in integrity {
+            check.damage(format!("catalog: {line}: `platter rebuild` makes it anew"), |_| {});
+        }
+        for row in rows.iter().filter(|row| is_readable(row)) {
+            check.pack(row)?;
+        }
+        check.unlisted(&rows, &files);
+        match versions {
+            Ok(versions) => versions.iter().try_for_each(|version| check.version(version))?,
+            Err(error) => check.damage(describe(&error), |_| {}),
+        }
+        Ok(check.report)
+    }
+}
+
+fn is_readable(row: &PackRow) -> bool {
+    matches!(row.state, PackState::Live | PackState::Condemned)
+}
+
+impl Check<'_> {
+    fn find(&mut self, severity: Severity, what: String, place: impl FnOnce(&mut Finding)) {
+        let mut finding =
+            Finding { severity, what, pack: None, offset: None, block: None, versions: Vec::new() };
+        place(&mut finding);
+        let verdict = if severity == Severity::Leak { Verdict::Leaks } else { Verdict::Damaged };
+        self.report.verdict = self.report.verdict.max(verdict);
+        if self.report.findings.len() < FINDINGS_MAX {
+            self.report.findings.push(finding);
+        } else {
+            self.report.omitted += 1;
+        }
+    }
+
+    fn damage(&mut self, what: String, place: impl FnOnce(&mut Finding)) {
+        self.find(Severity::Damage, what, place);
+    }
+
+    /// A pack that counts: header, trailer, footer, and every frame against the footer.
+    fn pack(&mut self, row: &PackRow) -> Result<()> {
+        self.report.packs += 1;
+        let path = self.store.place().pack(row.id);
+        let opened = self.store.place().vfs().open(&path, OpenMode::Read);
+        let read = opened.context(|| format!("opening {}", path.display())).and_then(|file| {
+            let length = file.length().context(|| "asking its length".into())?;
+            if length != row.length {
+                return Err(Error::corrupt(format!(
+                    "it has {length} bytes, the catalog says {}",
+                    row.length
+                )));
+            }
+            Ok((read_directory(&*file, row.id, self.store.id())?, file))
+        });
+        match read {
+            Ok((directory, file)) => {
+                let counts = (directory.frames() as u64, directory.blocks() as u64);
+                if counts != (row.frames, row.blocks) {
+                    let what = format!("it has {counts:?} frames and blocks, the catalog says otherwise");
+                    self.damage(what, |finding| finding.pack = Some(row.id));
+                }
+                self.frames(row.id, &*file, &directory);
+            }
+            Err(error) => self.damage(describe(&error), |finding| finding.pack = Some(row.id)),
+        }
+        Ok(())
+    }
+
+    fn frames(&mut self, pack: PackId, file: &dyn VfsFile, directory: &PackDirectory) {
+        self.advance(HEADER_LENGTH);
+        let mut stored = Vec::new();
+        for (row, blocks) in directory.iter() {
+            self.report.frames += 1;
+            self.report.blocks += blocks.len();
+            self.advance(u64::from(row.stored_length));
+            if let Err(error) = self.frame(file, row, blocks, &mut stored) {
+                self.damaged.extend(blocks.iter().map(|block| block.id));
+                self.damage(describe(&error), |finding| {
+                    (finding.pack, finding.offset) = (Some(pack), Some(row.offset));
+                    finding.block = blocks.first().map(|block| block.id);
+                });
+            }
+        }
+    }
+
+    fn frame(
+        &mut self,
+        file: &dyn VfsFile,
+        row: &FrameRow,
+        blocks: &[ListedBlock],
+        stored: &mut Vec<u8>,
+    ) -> Result<()> {
+        let header = if self.options.read_data {
+            read_row(file, row, stored)?;
+            self.decoder.decode(stored, Verify::Hashes)?.0
+        } else {
+            let length = platter_image::frame::HEADER_LENGTH + blocks.len() * (BlockId::LEN + 4);
+            let head = FrameRow { stored_length: (length as u32).min(row.stored_length), ..*row };
+            read_row(file, &head, stored)?;
+            FrameHeader::parse(stored)?
+        };
+        let agrees = header.kind == row.kind
+            && header.raw_length == row.raw_length
+            && header.stored_length() == row.stored_length as usize
+            && header.blocks == blocks;
+        if agrees { Ok(()) } else { Err(Error::corrupt("the frame is not the one its pack's footer lists")) }
+    }
+
+    fn advance(&mut self, bytes: u64) {
+        self.progress.done += bytes;
+        (self.tell)(self.progress);
+    }
+
+    /// Files that the catalog does not know, or has given up.
+    fn unlisted(&mut self, rows: &[PackRow], files: &[PackId]) {
+        for pack in files {
+            let row = rows.iter().find(|row| row.id == *pack);
+            let what = match row.map(|row| row.state) {
+                None => {
+                    "not in the catalog: being written now, or left by an interruption and taken over by the next writer"
+                }
+                Some(PackState::Dead | PackState::Deleted) => {
+                    "given up, but its file has not been deleted yet"
+                }
+                Some(_) => continue,
+            };
+            self.find(Severity::Leak, what.into(), |finding| finding.pack = Some(*pack));
+        }
+    }
+
+    /// A version: its record is where the catalog says, and its recipe leads to blocks that are here.
+    fn version(&mut self, version: &Version) -> Result<()> {
+        self.report.versions += 1;
+        let name = || vec![version.name.clone()];
+        match self
+            .store
+            .read_block(Kind::Version, &version.record_id)
+            .and_then(|bytes| VersionRecord::decode(&bytes))
+        {
+            Ok(record) if record == version.record => {}
+            Ok(_) => self.damage("the record is not the one the catalog has".into(), |finding| {
+                (finding.block, finding.versions) = (Some(version.record_id), name());
+            }),
+            Err(error) => self.damage(format!("version record: {}", describe(&error)), |finding| {
+                (finding.block, finding.versions) = (Some(version.record_id), name());
+            }),
+        }
+        if let Err(error) = self.recipe(version) {
+            if error.kind() == ErrorKind::Bug {
+                return Err(error);
+            }
+            self.damage(format!("recipe: {}", describe(&error)), |finding| {
+                (finding.block, finding.versions) = (Some(version.record.score.0), name());
+            });
+        }
+        Ok(())
+    }
+
+    fn recipe(&mut self, version: &Version) -> Result<()> {
+        let recipe = Recipe::open(version.record.score, self.store)?;
+        let length = recipe.root().disk_length;
+        if length != version.record.disk_length {
+            let what = format!("the record says {} bytes, the recipe {length}", version.record.disk_length);
+            self.damage(what, |finding| finding.versions = vec![version.name.clone()]);
+        }
+        let mut seen = BTreeSet::new();
+        for entry in recipe.entries(Extent::new(0, length)) {
+            let State::Data { block, .. } = entry?.state else { continue };
+            // Neighbours often share a block: only what is wrong is remembered.
+            let is_here = self.store.locate(&block)?.is_some();
+            if (!is_here || self.damaged.contains(&block)) && seen.insert(block) {
+                self.block_of(version, block, is_here);
+            }
+        }
+        Ok(())
+    }
+
+    /// A version needs a block that is missing or damaged: named once, with all versions.
+    fn block_of(&mut self, version: &Version, block: BlockId, is_here: bool) {
+        let known = self
+            .report
+            .findings
+            .iter_mut()
+            .find(|finding| finding.block == Some(block) && finding.pack.is_none());
+        if let Some(finding) = known {
+            finding.versions.push(version.name.clone());
+            return;
+        }
+        let what = if is_here { "it stands in a damaged frame" } else { "it is nowhere in the store" };
+        self.damage(format!("block {block}: {what}"), |finding| {
+            (finding.block, finding.versions) = (Some(block), vec![version.name.clone()]);
+        });
+    }
+}

@@ -1,0 +1,183 @@
+//! Where each block stands: built in memory from the footers of packs, at every opening.
+//!
+//! About 45 bytes a block: 32 of its id, 4 and some slack in a hash table of ordinals, a share of its frame's 16. The
+//! ids of a frame stand one after another in one list, so a block's frame and slot follow from its ordinal. Small
+//! enough a type that one on disk may replace it.
+//!
+//! Ids can be chosen by whoever makes the blocks, so the table's hash is salted.
+
+use std::hash::{BuildHasher, RandomState};
+
+use hashbrown::HashTable;
+use platter_image::frame::ListedBlock;
+use platter_image::{BlockId, BlockPlace, Error, FrameAddress, Result};
+
+/// Most blocks in an index: ordinals have 32 bits.
+const BLOCKS_MAX: usize = u32::MAX as usize;
+
+/// A frame, and the ordinal of its first block. The next frame's tells where its blocks end.
+#[derive(Clone, Copy, Debug)]
+struct IndexedFrame {
+    offset: u64,
+    length: u32,
+    first_block: u32,
+}
+
+/// Consecutive frames of one pack.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    pack: u32,
+    first_frame: usize,
+}
+
+/// Blocks and where they stand.
+#[derive(Debug)]
+pub struct Index {
+    salt: [u64; 2],
+    ids: Vec<BlockId>,
+    table: HashTable<u32>,
+    frames: Vec<IndexedFrame>,
+    runs: Vec<Run>,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Index {
+    /// An empty index.
+    pub fn new() -> Self {
+        let random = RandomState::new();
+        Self {
+            salt: [random.hash_one(0_u8), random.hash_one(1_u8) | 1],
+            ids: Vec::new(),
+            table: HashTable::new(),
+            frames: Vec::new(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// Makes room for that many more blocks, in that many frames.
+    pub fn reserve(&mut self, blocks: usize, frames: usize) {
+        let (salt, ids) = (self.salt, &self.ids);
+        self.table.reserve(blocks, |ordinal| hash(salt, &ids[*ordinal as usize]));
+        self.ids.reserve(blocks);
+        self.frames.reserve(frames);
+    }
+
+    /// Adds a frame and its blocks. A block that is already here stays where it was first.
+    ///
+    /// # Errors
+    /// `Refused` when the index is full.
+    pub fn push_frame(&mut self, frame: FrameAddress, blocks: impl Iterator<Item = BlockId>) -> Result<()> {
+        if self.runs.last().is_none_or(|run| run.pack != frame.pack) {
+            self.runs.push(Run { pack: frame.pack, first_frame: self.frames.len() });
+        }
+        let first_block = self.ids.len() as u32;
+        self.frames.push(IndexedFrame { offset: frame.offset, length: frame.length, first_block });
+        for id in blocks {
+            if self.ids.len() == BLOCKS_MAX {
+                return Err(Error::refused(format!("the store has more than {BLOCKS_MAX} blocks: split it")));
+            }
+            let ordinal = self.ids.len() as u32;
+            self.ids.push(id);
+            let (salt, ids) = (self.salt, &self.ids);
+            let entry = self.table.entry(
+                hash(salt, &id),
+                |other| ids[*other as usize] == id,
+                |other| hash(salt, &ids[*other as usize]),
+            );
+            entry.or_insert(ordinal);
+        }
+        Ok(())
+    }
+
+    /// Adds everything of another index, frame by frame.
+    ///
+    /// # Errors
+    /// `Refused` when the index is full.
+    pub fn absorb(&mut self, other: &Self) -> Result<()> {
+        self.reserve(other.ids.len(), other.frames.len());
+        for (number, frame) in other.frames.iter().enumerate() {
+            let end = other.frames.get(number + 1).map_or(other.ids.len(), |next| next.first_block as usize);
+            let ids = &other.ids[frame.first_block as usize..end];
+            self.push_frame(other.address(number), ids.iter().copied())?;
+        }
+        Ok(())
+    }
+
+    /// Where that block stands.
+    pub fn locate(&self, id: &BlockId) -> Option<BlockPlace> {
+        let ordinal = *self.table.find(hash(self.salt, id), |other| self.ids[*other as usize] == *id)?;
+        let number = self.frames.partition_point(|frame| frame.first_block <= ordinal) - 1;
+        Some(BlockPlace { frame: self.address(number), slot: ordinal - self.frames[number].first_block })
+    }
+
+    /// Number of different blocks.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether it has no block.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    fn address(&self, number: usize) -> FrameAddress {
+        let run = self.runs.partition_point(|run| run.first_frame <= number) - 1;
+        let frame = self.frames[number];
+        FrameAddress { pack: self.runs[run].pack, length: frame.length, offset: frame.offset }
+    }
+}
+
+/// The ids of listed blocks.
+pub(crate) fn ids(blocks: &[ListedBlock]) -> impl Iterator<Item = BlockId> + '_ {
+    blocks.iter().map(|block| block.id)
+}
+
+/// Folded multiplication of salted halves: ids are uniform already, the salt keeps them from being chosen to collide.
+fn hash(salt: [u64; 2], id: &BlockId) -> u64 {
+    let half = |at: usize| (0..8).fold(0_u64, |value, n| value | u64::from(id.0[at + n]) << (8 * n));
+    let product = u128::from(half(0) ^ salt[0]) * u128::from(half(8) ^ salt[1]);
+    (product as u64) ^ (product >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn id(number: u16) -> BlockId {
+        let mut id = BlockId([0; 32]);
+        id.0[..2].copy_from_slice(&number.to_le_bytes());
+        id
+    }
+
+    proptest! {
+        /// The index is a map from a block to the first place it was pushed at, however it was filled.
+        #[test]
+        fn like_a_map(
+            frames in prop::collection::vec((0..4_u32, prop::collection::vec(0..200_u16, 1..9)), 0..60),
+            split in 0..60_usize,
+        ) {
+            let mut model: BTreeMap<u16, BlockPlace> = BTreeMap::new();
+            let (mut index, mut rest) = (Index::new(), Index::new());
+            for (number, (pack, blocks)) in frames.iter().enumerate() {
+                let frame = FrameAddress { pack: *pack, length: number as u32 + 1, offset: number as u64 * 1000 };
+                let part = if number < split { &mut index } else { &mut rest };
+                part.push_frame(frame, blocks.iter().map(|number| id(*number))).unwrap();
+                for (slot, block) in blocks.iter().enumerate() {
+                    model.entry(*block).or_insert(BlockPlace { frame, slot: slot as u32 });
+                }
+            }
+            index.absorb(&rest).unwrap();
+            prop_assert_eq!(index.len(), model.len());
+            for number in 0..256 {
+                prop_assert_eq!(index.locate(&id(number)), model.get(&number).copied());
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The bytes of a pack around its frames, written and parsed here only: `docs/formats/pack.md`.
+//!
+//! Parsing takes hostile bytes: nothing is allocated beyond what the bytes at hand account for, and whatever does not
+//! add up to the very length of the file is refused.
+
+use std::hash::Hasher;
+
+use platter_image::chunking::BLOCK_LENGTH_MAX;
+use platter_image::frame::{BLOCKS_MAX, ListedBlock, RAW_LENGTH_MAX, STORED_LENGTH_MAX};
+use platter_image::{BlockId, Error, Kind, Result};
+use twox_hash::XxHash3_64;
+
+use crate::identity::{PackId, StoreId};
+
+const HEADER_MAGIC: [u8; 4] = *b"PLpk";
+const FOOTER_MAGIC: [u8; 4] = *b"PLpf";
+const TRAILER_MAGIC: [u8; 4] = *b"PLpt";
+const FORMAT_VERSION: u16 = 1;
+
+/// Bytes before the first frame.
+pub(crate) const HEADER_LENGTH: u64 = 64;
+/// Bytes at the very end of a sealed pack.
+pub(crate) const TRAILER_LENGTH: u64 = 64;
+const FOOTER_HEAD_LENGTH: u64 = 16;
+const FRAME_ROW_LENGTH: u64 = 24;
+const BLOCK_ROW_LENGTH: u64 = BlockId::LEN as u64 + 4;
+
+/// Most frames in a pack.
+pub(crate) const PACK_FRAMES_MAX: usize = 1 << 18;
+/// Most blocks in a pack.
+pub(crate) const PACK_BLOCKS_MAX: usize = 1 << 21;
+
+/// One frame of a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameRow {
+    /// First byte of the frame in the pack.
+    pub(crate) offset: u64,
+    /// Bytes of it.
+    pub(crate) stored_length: u32,
+    /// Bytes of its blocks before compression.
+    pub(crate) raw_length: u32,
+    /// What its blocks are.
+    pub(crate) kind: Kind,
+    /// How many blocks it has.
+    pub(crate) blocks: u32,
+}
+
+/// What stands where in one pack: its frames, and the blocks of all of them, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PackDirectory {
+    pub(crate) frames: Vec<FrameRow>,
+    pub(crate) blocks: Vec<ListedBlock>,
+}
+
+impl PackDirectory {
+    /// Number of frames.
+    pub fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Number of blocks.
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// The frames, each with its blocks.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&FrameRow, &[ListedBlock])> {
+        let mut start = 0;
+        self.frames.iter().map(move |row| {
+            let blocks = &self.blocks[start..start + row.blocks as usize];
+            start += row.blocks as usize;
+            (row, blocks)
+        })
+    }
+}
+
+/// The first bytes of a pack.
+pub(super) fn encode_header(pack: PackId, store: StoreId) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER_LENGTH as usize);
+    out.extend_from_slice(&HEADER_MAGIC);
+    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    out.extend_from_slice(&[0; 10]);
+    out.extend_from_slice(&pack.0);
+    out.extend_from_slice(&store.0);
+    out.extend_from_slice(&[0; 8]);
+    put_checksum(&mut out);
+    out
+}
+
+/// Parses the first bytes of a pack.
+pub(super) fn decode_header(bytes: &[u8; HEADER_LENGTH as usize]) -> Result<(PackId, StoreId)> {
+    check_fixed("header", HEADER_MAGIC, bytes)?;
+    Ok((PackId(array_at(bytes, 16)), StoreId(array_at(bytes, 32))))
+}
+
+/// Footer and trailer of a pack whose frames end at `footer_offset`.
+pub(super) fn encode_end(pack: PackId, footer_offset: u64, directory: &PackDirectory) -> Vec<u8> {
+    let (frames, blocks) = (directory.frames.len() as u32, directory.blocks.len() as u32);
+    let footer_length = footer_length(frames, blocks);
+    let mut out = Vec::with_capacity((footer_length + TRAILER_LENGTH) as usize);
+    out.extend_from_slice(&FOOTER_MAGIC);
+    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    out.extend_from_slice(&[0; 2]);
+    out.extend_from_slice(&frames.to_le_bytes());
+    out.extend_from_slice(&blocks.to_le_bytes());
+    for row in &directory.frames {
+        out.extend_from_slice(&row.offset.to_le_bytes());
+        out.extend_from_slice(&row.stored_length.to_le_bytes());
+        out.extend_from_slice(&row.raw_length.to_le_bytes());
+        out.extend_from_slice(&row.blocks.to_le_bytes());
+        out.extend_from_slice(&[row.kind as u8, 0, 0, 0]);
+    }
+    for block in &directory.blocks {
+        out.extend_from_slice(&block.id.0);
+        out.extend_from_slice(&block.length.to_le_bytes());
+    }
+    let footer_checksum = XxHash3_64::oneshot(&out);
+    let mut trailer = Vec::with_capacity(TRAILER_LENGTH as usize);
+    trailer.extend_from_slice(&TRAILER_MAGIC);
+    trailer.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    trailer.extend_from_slice(&[0; 2]);
+    trailer.extend_from_slice(&footer_offset.to_le_bytes());
+    trailer.extend_from_slice(&footer_length.to_le_bytes());
+    trailer.extend_from_slice(&frames.to_le_bytes());
+    trailer.extend_from_slice(&blocks.to_le_bytes());
+    trailer.extend_from_slice(&footer_checksum.to_le_bytes());
+    trailer.extend_from_slice(&pack.0);
+    put_checksum(&mut trailer);
+    out.extend_from_slice(&trailer);
+    out
+}
+
+/// Where the footer stands, as the trailer has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Trailer {
+    pub(super) footer_offset: u64,
+    pub(super) footer_length: u64,
+    frames: u32,
+    blocks: u32,
+    footer_checksum: u64,
+}
+
+/// Parses the last bytes of a pack that is `pack_length` bytes long: what it says fits into that length exactly.
+pub(super) fn decode_trailer(
+    bytes: &[u8; TRAILER_LENGTH as usize],
+    pack: PackId,
+    pack_length: u64,
+) -> Result<Trailer> {
+    check_fixed("trailer", TRAILER_MAGIC, bytes)?;
+    let trailer = Trailer {
+        footer_offset: u64_at(bytes, 8),
+        footer_length: u64_at(bytes, 16),
+        frames: u32_at(bytes, 24),
+        blocks: u32_at(bytes, 28),
+        footer_checksum: u64_at(bytes, 32),
+    };
+    if array_at(bytes, 40) != pack.0 {
+        return Err(Error::corrupt("pack trailer: it is another pack's"));
+    }
+    let end = trailer.footer_offset.checked_add(trailer.footer_length);
+    if trailer.frames as usize > PACK_FRAMES_MAX
+        || trailer.blocks as usize > PACK_BLOCKS_MAX
+        || trailer.footer_length != footer_length(trailer.frames, trailer.blocks)
+        || end.and_then(|end| end.checked_add(TRAILER_LENGTH)) != Some(pack_length)
+    {
+        return Err(Error::corrupt(format!("pack trailer: {trailer:?} in a file of {pack_length} bytes")));
+    }
+    Ok(trailer)
+}
+
+/// Parses the footer that the trailer points to.
+pub(super) fn decode_footer(bytes: &[u8], trailer: &Trailer) -> Result<PackDirectory> {
+    let corrupt = |what: String| Error::corrupt(format!("pack footer: {what}"));
+    if bytes.len() as u64 != trailer.footer_length || XxHash3_64::oneshot(bytes) != trailer.footer_checksum {
+        return Err(corrupt("checksum mismatch".into()));
+    }
+    if bytes[..4] != FOOTER_MAGIC || u16::from_le_bytes([bytes[4], bytes[5]]) != FORMAT_VERSION {
+        return Err(corrupt("magic or format version".into()));
+    }
+    if (u32_at(bytes, 8), u32_at(bytes, 12)) != (trailer.frames, trailer.blocks) {
+        return Err(corrupt("it counts otherwise than the trailer".into()));
+    }
+    let rows_end = (FOOTER_HEAD_LENGTH + u64::from(trailer.frames) * FRAME_ROW_LENGTH) as usize;
+    let (rows, listed) = (&bytes[FOOTER_HEAD_LENGTH as usize..rows_end], &bytes[rows_end..]);
+    let mut frames = Vec::with_capacity(trailer.frames as usize);
+    let (mut offset, mut blocks_total) = (HEADER_LENGTH, 0_u64);
+    for row in rows.chunks_exact(FRAME_ROW_LENGTH as usize) {
+        let row = decode_row(row).filter(|row| row.offset == offset);
+        let row = row.ok_or_else(|| corrupt(format!("frame {} says what cannot be", frames.len())))?;
+        offset += u64::from(row.stored_length);
+        blocks_total += u64::from(row.blocks);
+        frames.push(row);
+    }
+    if offset != trailer.footer_offset || blocks_total != u64::from(trailer.blocks) {
+        return Err(corrupt(format!("{} frames do not add up", frames.len())));
+    }
+    let blocks: Vec<ListedBlock> = listed
+        .chunks_exact(BLOCK_ROW_LENGTH as usize)
+        .map(|row| ListedBlock { id: BlockId(array_at(row, 0)), length: u32_at(row, 32) })
+        .collect();
+    if blocks.iter().any(|block| block.length == 0 || u64::from(block.length) > BLOCK_LENGTH_MAX) {
+        return Err(corrupt("a block of a length that cannot be".into()));
+    }
+    Ok(PackDirectory { frames, blocks })
+}
+
+fn decode_row(row: &[u8]) -> Option<FrameRow> {
+    let kind = Kind::from_u8(row[20])?;
+    let row = FrameRow {
+        offset: u64_at(row, 0),
+        stored_length: u32_at(row, 8),
+        raw_length: u32_at(row, 12),
+        blocks: u32_at(row, 16),
+        kind,
+    };
+    let within = row.stored_length as usize <= STORED_LENGTH_MAX
+        && row.raw_length as usize <= RAW_LENGTH_MAX
+        && (1..=BLOCKS_MAX).contains(&(row.blocks as usize));
+    within.then_some(row)
+}
+
+fn footer_length(frames: u32, blocks: u32) -> u64 {
+    FOOTER_HEAD_LENGTH + u64::from(frames) * FRAME_ROW_LENGTH + u64::from(blocks) * BLOCK_ROW_LENGTH
+}
+
+/// Magic, format version and checksum of header or trailer.
+fn check_fixed(what: &str, magic: [u8; 4], bytes: &[u8; 64]) -> Result<()> {
+    if bytes[..4] != magic {
+        return Err(Error::corrupt(format!("pack {what}: no magic: {:02x?}", &bytes[..4])));
+    }
+    if XxHash3_64::oneshot(&bytes[..56]) != u64_at(bytes, 56) {
+        return Err(Error::corrupt(format!("pack {what}: checksum mismatch")));
+    }
+    let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+    if version != FORMAT_VERSION {
+        return Err(Error::refused(format!(
+            "pack {what}: format {version}, this Platter knows {FORMAT_VERSION}: use a newer one"
+        )));
+    }
+    Ok(())
+}
+
+fn put_checksum(out: &mut Vec<u8>) {
+    let mut hasher = XxHash3_64::new();
+    hasher.write(out);
+    out.extend_from_slice(&hasher.finish().to_le_bytes());
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array_at(bytes, at))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array_at(bytes, at))
+}
+
+fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
+}

@@ -1,0 +1,24 @@
+//! Packs: append-only files of frames, with a footer that lists their blocks (`docs/formats/pack.md`).
+//!
+//! A pack is written once, from start to end, and never changed after it was sealed. One that a crash left without a
+//! footer, or with a hole where a write did not reach the disk, is read by [`scan`]: every frame proves itself.
+//!
+//! - `format`: the bytes of header, footer and trailer
+//! - `writer`: appends frames, seals
+//! - `reader`: reads the directory of a sealed pack
+//! - `scan`: finds the frames of any pack, footer or not
+
+mod format;
+mod reader;
+mod scan;
+mod writer;
+
+pub use format::PackDirectory;
+pub(crate) use format::{FrameRow, HEADER_LENGTH};
+pub use reader::read_directory;
+pub(crate) use reader::{read_header, read_row};
+pub(crate) use scan::{Scanned, scan};
+pub(crate) use writer::{PackWriter, SealedPack};
+
+/// A pack that has grown to this many bytes is sealed, and another one begun.
+pub const PACK_LENGTH_TARGET: u64 = 256 << 20;

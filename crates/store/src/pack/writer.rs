@@ -1,0 +1,104 @@
+//! Appends frames to a new pack and seals it. After an error the pack is in doubt and must not be used further: its
+//! owner poisons the store (trust F6).
+
+use std::path::PathBuf;
+
+use platter_image::frame::EncodedFrame;
+use platter_image::{IoContext, Result};
+use platter_vfs::{OpenMode, VfsFile};
+
+use super::PACK_LENGTH_TARGET;
+use super::format::{
+    FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, PackDirectory, encode_end, encode_header,
+};
+use crate::identity::{PackId, StoreId};
+use crate::place::StorePlace;
+
+/// A pack that is being written.
+#[derive(Debug)]
+pub(crate) struct PackWriter {
+    place: StorePlace,
+    id: PackId,
+    path: PathBuf,
+    file: Box<dyn VfsFile>,
+    length: u64,
+    directory: PackDirectory,
+}
+
+/// What the catalog keeps of a sealed pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SealedPack {
+    pub(crate) id: PackId,
+    /// Length of the file in bytes.
+    pub(crate) length: u64,
+    pub(crate) frames: u64,
+    pub(crate) blocks: u64,
+}
+
+impl PackWriter {
+    /// Begins a pack of a name never used before.
+    pub(crate) fn create(place: &StorePlace, store: StoreId) -> Result<Self> {
+        let id = PackId(place.vfs().random_id().context(|| "choosing a name for a pack".into())?);
+        place.create_dirs(&place.pack_dir(id))?;
+        let path = place.pack(id);
+        let file =
+            place.vfs().open(&path, OpenMode::CreateNew).context(|| format!("making {}", path.display()))?;
+        file.write_all_at(&encode_header(id, store), 0).context(|| format!("writing {}", path.display()))?;
+        let directory = PackDirectory::default();
+        Ok(Self { place: place.clone(), id, path, file, length: HEADER_LENGTH, directory })
+    }
+
+    /// Its name.
+    pub(crate) fn id(&self) -> PackId {
+        self.id
+    }
+
+    /// Whether that frame should rather go into the next pack.
+    pub(crate) fn is_full_for(&self, frame: &EncodedFrame) -> bool {
+        !self.directory.frames.is_empty()
+            && (self.length + frame.stored.len() as u64 > PACK_LENGTH_TARGET
+                || self.directory.frames.len() == PACK_FRAMES_MAX
+                || self.directory.blocks.len() + frame.blocks.len() > PACK_BLOCKS_MAX)
+    }
+
+    /// Appends a frame; gives its offset.
+    pub(crate) fn append(&mut self, frame: &EncodedFrame) -> Result<u64> {
+        let offset = self.length;
+        self.file
+            .write_all_at(&frame.stored, offset)
+            .context(|| format!("appending {} bytes to {}", frame.stored.len(), self.path.display()))?;
+        self.length += frame.stored.len() as u64;
+        self.directory.frames.push(FrameRow {
+            offset,
+            stored_length: frame.stored.len() as u32,
+            raw_length: frame.raw_length,
+            kind: frame.kind,
+            blocks: frame.blocks.len() as u32,
+        });
+        self.directory.blocks.extend_from_slice(&frame.blocks);
+        Ok(offset)
+    }
+
+    /// Makes the frames so far durable: so that sealing, under the catalog's lock, is short.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.sync().context(|| format!("syncing {}", self.path.display()))
+    }
+
+    /// Writes the footer and makes pack and name durable.
+    pub(crate) fn seal(self) -> Result<SealedPack> {
+        let end = encode_end(self.id, self.length, &self.directory);
+        self.file
+            .write_all_at(&end, self.length)
+            .context(|| format!("writing the end of {}", self.path.display()))?;
+        self.sync()?;
+        self.place.sync_dir(&self.place.pack_dir(self.id))?;
+        // The folder may have been made by a process that did not live to sync its name.
+        self.place.sync_dir(&self.place.packs_dir())?;
+        Ok(SealedPack {
+            id: self.id,
+            length: self.length + end.len() as u64,
+            frames: self.directory.frames.len() as u64,
+            blocks: self.directory.blocks.len() as u64,
+        })
+    }
+}

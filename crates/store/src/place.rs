@@ -1,0 +1,189 @@
+//! Where a store lies and what stands where in its directory (`docs/formats/store-layout.md`): the paths, and the
+//! file `store.json` that makes a directory a store.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use platter_image::{Error, ErrorKind, IoContext, Result};
+use platter_vfs::{OpenMode, OsVfs, Vfs};
+use serde::{Deserialize, Serialize};
+
+use crate::identity::{PackId, StoreId};
+
+/// Version of the layout of directory, catalog and packs together.
+const FORMAT_VERSION: u32 = 1;
+/// Most bytes of `store.json` that are read.
+const FORMAT_FILE_LENGTH_MAX: u64 = 4 << 10;
+
+const FORMAT_FILE: &str = "store.json";
+const PACK_SUFFIX: &str = ".pack";
+
+/// A directory on some disk, meant to be a store.
+#[derive(Clone, Debug)]
+pub struct StorePlace {
+    vfs: Arc<dyn Vfs>,
+    dir: PathBuf,
+    sqlite_vfs: Option<String>,
+}
+
+/// What `store.json` says.
+#[derive(Serialize, Deserialize)]
+struct FormatFile {
+    platter_store: u32,
+    id: String,
+}
+
+impl StorePlace {
+    /// A directory of this machine.
+    pub fn on_system(dir: impl Into<PathBuf>) -> Self {
+        Self::new(Arc::new(OsVfs), dir)
+    }
+
+    /// A directory behind that vfs. The catalog stays on the system's files unless
+    /// [`StorePlace::with_sqlite_vfs`] says otherwise.
+    pub fn new(vfs: Arc<dyn Vfs>, dir: impl Into<PathBuf>) -> Self {
+        Self { vfs, dir: dir.into(), sqlite_vfs: None }
+    }
+
+    /// The catalog's files are reached through the VFS of that name, which has been registered with SQLite.
+    #[must_use]
+    pub fn with_sqlite_vfs(mut self, name: impl Into<String>) -> Self {
+        self.sqlite_vfs = Some(name.into());
+        self
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn vfs(&self) -> &dyn Vfs {
+        &*self.vfs
+    }
+
+    pub(crate) fn sqlite_vfs(&self) -> Option<&str> {
+        self.sqlite_vfs.as_deref()
+    }
+
+    pub(crate) fn lock_file(&self) -> PathBuf {
+        self.dir.join("lock")
+    }
+
+    pub(crate) fn catalog(&self) -> PathBuf {
+        self.dir.join("catalog.sqlite")
+    }
+
+    pub(crate) fn new_catalog(&self) -> PathBuf {
+        self.dir.join("catalog.new.sqlite")
+    }
+
+    pub(crate) fn packs_dir(&self) -> PathBuf {
+        self.dir.join("packs")
+    }
+
+    pub(crate) fn pack_dir(&self, pack: PackId) -> PathBuf {
+        self.packs_dir().join(format!("{:02x}", pack.0[0]))
+    }
+
+    pub(crate) fn pack(&self, pack: PackId) -> PathBuf {
+        self.pack_dir(pack).join(format!("{pack}{PACK_SUFFIX}"))
+    }
+
+    /// Whether the directory is a store.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn is_store(&self) -> Result<bool> {
+        let path = self.dir.join(FORMAT_FILE);
+        self.vfs.exists(&path).context(|| format!("looking for {}", path.display()))
+    }
+
+    /// Every pack file in the directory, whether the catalog knows it or not, by name. Other files are left alone.
+    pub(crate) fn list_packs(&self) -> Result<Vec<PackId>> {
+        let list = |dir: &Path| self.vfs.list(dir).context(|| format!("listing {}", dir.display()));
+        let mut packs = Vec::new();
+        for folder in list(&self.packs_dir())?.iter().filter(|entry| entry.is_dir) {
+            let dir = self.packs_dir().join(&folder.name);
+            let names = list(&dir)?;
+            let ids =
+                names.iter().filter_map(|entry| PackId::from_hex(entry.name.strip_suffix(PACK_SUFFIX)?));
+            packs.extend(ids.filter(|id| self.pack_dir(*id) == dir));
+        }
+        packs.sort_unstable();
+        Ok(packs)
+    }
+
+    /// Removes a file that may be missing.
+    pub(crate) fn remove_if_there(&self, path: &Path) -> Result<()> {
+        match self.vfs.remove(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            removed => removed.context(|| format!("removing {}", path.display())),
+        }
+    }
+
+    pub(crate) fn sync_dir(&self, dir: &Path) -> Result<()> {
+        self.vfs.sync_dir(dir).context(|| format!("syncing the directory {}", dir.display()))
+    }
+
+    /// Makes a directory, and those above it that are missing; all names durable.
+    pub(crate) fn create_dirs(&self, dir: &Path) -> Result<()> {
+        if self.vfs.exists(dir).context(|| format!("looking for {}", dir.display()))? {
+            return Ok(());
+        }
+        if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
+            self.create_dirs(above)?;
+        }
+        self.vfs.create_dir(dir).context(|| format!("making the directory {}", dir.display()))?;
+        match dir.parent() {
+            Some(above) if above.as_os_str().is_empty() => self.sync_dir(Path::new(".")),
+            Some(above) => self.sync_dir(above),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes `store.json`: from here on the directory is a store.
+    pub(crate) fn write_format(&self, id: StoreId) -> Result<()> {
+        let text = serde_json::to_string(&FormatFile { platter_store: FORMAT_VERSION, id: id.to_string() })
+            .map_err(|error| Error::bug("store.json without a text").with_source(error))?;
+        let (new, path) = (self.dir.join("store.json.new"), self.dir.join(FORMAT_FILE));
+        self.remove_if_there(&new)?;
+        let file =
+            self.vfs.open(&new, OpenMode::CreateNew).context(|| format!("making {}", new.display()))?;
+        let written = file.write_all_at(format!("{text}\n").as_bytes(), 0).and_then(|()| file.sync());
+        written.context(|| format!("writing {}", new.display()))?;
+        self.vfs.rename(&new, &path).context(|| format!("renaming to {}", path.display()))?;
+        self.sync_dir(&self.dir)
+    }
+
+    /// Reads `store.json`.
+    ///
+    /// # Errors
+    /// `Missing` when this is no store, `Corrupt`, or `Refused` when a newer Platter made it.
+    pub(crate) fn read_format(&self) -> Result<StoreId> {
+        let path = self.dir.join(FORMAT_FILE);
+        let file = match self.vfs.open(&path, OpenMode::Read) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let dir = self.dir.display();
+                let what = format!("there is no store in {dir}: make one with `platter init --store {dir}`");
+                return Err(Error::new(ErrorKind::Missing, what).with_source(error));
+            }
+            opened => opened.context(|| format!("opening {}", path.display()))?,
+        };
+        let length = file.length().context(|| format!("reading {}", path.display()))?;
+        let mut bytes = vec![0; length.min(FORMAT_FILE_LENGTH_MAX) as usize];
+        file.read_exact_at(&mut bytes, 0).context(|| format!("reading {}", path.display()))?;
+        let corrupt = || {
+            Error::corrupt(format!("{} says nothing known: `platter rebuild` restores it", path.display()))
+        };
+        let format: FormatFile =
+            serde_json::from_slice(&bytes).map_err(|error| corrupt().with_source(error))?;
+        if format.platter_store != FORMAT_VERSION {
+            return Err(Error::refused(format!(
+                "the store in {} has format {}, this Platter knows {FORMAT_VERSION}: use a newer one",
+                self.dir.display(),
+                format.platter_store
+            )));
+        }
+        StoreId::from_hex(&format.id).ok_or_else(corrupt)
+    }
+}

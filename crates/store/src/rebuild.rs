@@ -1,0 +1,162 @@
+//! Makes the catalog anew from packs alone (DESIGN D8): for when it is gone, damaged, or from another time.
+//!
+//! The new catalog is made beside the old one and takes its place at once; packs are not touched, except that those
+//! without a good footer are taken over as after a crash. Versions that had been forgotten, but whose records had not
+//! been collected, come back: the report says which.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use platter_image::{BlockId, Error, ErrorKind, IoContext, Kind, Result};
+use platter_vfs::OpenMode;
+
+use crate::catalog::Catalog;
+use crate::identity::{PackId, StoreId};
+use crate::name::VersionName;
+use crate::pack::{SealedPack, read_directory, read_header, read_row};
+use crate::place::StorePlace;
+use crate::record::VersionRecord;
+use crate::salvage::{Adopt, read_records};
+use crate::store::{Store, describe, remove_catalog, take_lock};
+
+/// What a rebuild found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RebuildReport {
+    /// Packs with a good footer.
+    pub packs: usize,
+    /// Packs without one, whose good frames were taken over into new packs.
+    pub packs_taken_over: usize,
+    /// Every version of the new catalog.
+    pub versions: Vec<VersionName>,
+    /// Versions that the old catalog did not have; `None` when it could not be read.
+    pub reappeared: Option<Vec<VersionName>>,
+    /// Versions that the old catalog had and no pack has.
+    pub lost: Vec<VersionName>,
+    /// What else there is to know, in words.
+    pub notes: Vec<String>,
+}
+
+/// What the packs say.
+#[derive(Default)]
+struct Found {
+    sealed: Vec<SealedPack>,
+    records: Vec<(BlockId, VersionRecord)>,
+    notes: Vec<String>,
+}
+
+/// Makes the catalog of the store there anew.
+///
+/// # Errors
+/// `Transient` when another process writes the store; `Missing` when there are no packs to tell what store this is;
+/// `Refused` when a newer Platter wrote some; `Io`.
+pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
+    let lock = take_lock(place)?;
+    let packs = place.list_packs()?;
+    let (store, has_format) = store_id(place, &packs)?;
+    let old_versions = version_names(place);
+    let found = read_packs(place, store, &packs)?;
+    let mut notes = found.notes;
+    remove_catalog(place, &place.new_catalog())?;
+    Catalog::create(place, &place.new_catalog(), store, |change| {
+        for pack in &found.sealed {
+            change.add_live_pack(pack)?;
+        }
+        for (id, record) in &found.records {
+            if !change.add_version(*id, record)? {
+                notes.push(format!("a second record says it is {}: left out ({id})", record.name()));
+            }
+        }
+        Ok(())
+    })?;
+    // From here to the rename there is no catalog; whoever stops in between rebuilds again.
+    remove_catalog(place, &place.catalog())?;
+    place
+        .vfs()
+        .rename(&place.new_catalog(), &place.catalog())
+        .context(|| "renaming the new catalog".into())?;
+    place.sync_dir(place.dir())?;
+    if !has_format {
+        place.write_format(store)?;
+        notes.push("store.json was gone and has been written anew".into());
+    }
+    drop(lock);
+    let opened = Store::open_writer_adopting(place, Adopt::Any)?;
+    let versions: Vec<VersionName> =
+        opened.catalog()?.all_versions()?.into_iter().map(|version| version.name).collect();
+    let difference = |from: &[VersionName], minus: &[VersionName]| -> Vec<VersionName> {
+        let minus: BTreeSet<&VersionName> = minus.iter().collect();
+        from.iter().filter(|name| !minus.contains(name)).cloned().collect()
+    };
+    let reappeared = old_versions.as_ref().map(|old| difference(&versions, old));
+    let lost = old_versions.map_or_else(Vec::new, |old| difference(&old, &versions));
+    let packs_taken_over = opened.salvaged().map_or(0, |salvaged| salvaged.packs);
+    let packs = found.sealed.len();
+    Ok(RebuildReport { packs, packs_taken_over, versions, reappeared, lost, notes })
+}
+
+/// The versions of the old catalog, if it can still be read.
+fn version_names(place: &StorePlace) -> Option<Vec<VersionName>> {
+    if !place.vfs().exists(&place.catalog()).unwrap_or(false) {
+        return None;
+    }
+    let versions = Catalog::open_reader(place).and_then(|catalog| catalog.all_versions()).ok()?;
+    Some(versions.into_iter().map(|version| version.name).collect())
+}
+
+/// Which store this is: what `store.json` says, or else what most packs say. Also whether `store.json` is good.
+fn store_id(place: &StorePlace, packs: &[PackId]) -> Result<(StoreId, bool)> {
+    match place.read_format() {
+        Ok(id) => return Ok((id, true)),
+        Err(error) if matches!(error.kind(), ErrorKind::Missing | ErrorKind::Corrupt) => {}
+        Err(error) => return Err(error),
+    }
+    let mut votes: BTreeMap<StoreId, usize> = BTreeMap::new();
+    for pack in packs {
+        let path = place.pack(*pack);
+        let file =
+            place.vfs().open(&path, OpenMode::Read).context(|| format!("opening {}", path.display()))?;
+        if let Ok((_, store)) = read_header(&*file) {
+            *votes.entry(store).or_default() += 1;
+        }
+    }
+    let winner = votes.into_iter().max_by_key(|(_, count)| *count).map(|(store, _)| (store, false));
+    winner.ok_or_else(|| {
+        Error::missing(format!(
+            "{} has neither a good store.json nor packs: there is nothing to rebuild",
+            place.dir().display()
+        ))
+    })
+}
+
+fn read_packs(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<Found> {
+    let mut found = Found::default();
+    for pack in packs {
+        let path = place.pack(*pack);
+        let file =
+            place.vfs().open(&path, OpenMode::Read).context(|| format!("opening {}", path.display()))?;
+        let directory = match read_directory(&*file, *pack, store) {
+            Ok(directory) => directory,
+            // Taken over later, when the rest is known: then nothing is copied that stands elsewhere.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                found.notes.push(format!("pack {pack}: {}", describe(&error)));
+                continue;
+            }
+            Err(error) => return Err(error.within(format!("reading pack {pack}"))),
+        };
+        let length = file.length().context(|| format!("reading {}", path.display()))?;
+        let (frames, blocks) = (directory.frames() as u64, directory.blocks() as u64);
+        found.sealed.push(SealedPack { id: *pack, length, frames, blocks });
+        let mut stored = Vec::new();
+        for (row, _) in directory.iter().filter(|(row, _)| row.kind == Kind::Version) {
+            read_row(&*file, row, &mut stored)?;
+            let records = read_records(&stored)?;
+            if records.is_empty() {
+                found.notes.push(format!("pack {pack}: the version record at {} is damaged", row.offset));
+            }
+            found.records.extend(records);
+        }
+    }
+    found.records.sort_by(|(_, a), (_, b)| {
+        (&a.image, a.number, a.time_unix_ms).cmp(&(&b.image, b.number, b.time_unix_ms))
+    });
+    Ok(found)
+}

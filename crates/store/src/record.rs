@@ -1,0 +1,299 @@
+//! The version record: what is known of one version, kept in a pack as a block of kind version
+//! (`docs/formats/version-record.md`). The catalog holds a copy; this is the truth, and what `rebuild` reads.
+
+use std::collections::BTreeMap;
+
+use platter_image::chunking::BLOCK_LENGTH_MAX;
+use platter_image::{Error, Result, Score};
+use serde::{Deserialize, Serialize};
+
+use crate::name::{ImageName, VersionName};
+
+const MAGIC: [u8; 4] = *b"PLvr";
+const FORMAT_VERSION: u16 = 1;
+/// Magic, format version, reserved, length of the text.
+const HEADER_LENGTH: usize = 12;
+/// Most bytes of a record: it is one block.
+pub(crate) const RECORD_LENGTH_MAX: usize = BLOCK_LENGTH_MAX as usize;
+
+/// In what state the disk was when it was captured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Consistency {
+    /// Every filesystem was unmounted cleanly, or holds nothing to recover.
+    #[default]
+    Clean,
+    /// As after a power cut: its filesystems recover when they are mounted.
+    Crash,
+    /// Nobody knows: contents that no filesystem explains.
+    Unknown,
+}
+
+/// One filesystem on the disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesystemRecord {
+    /// Number of the partition, from 1; 0 when the filesystem is the whole disk.
+    pub partition: u32,
+    /// Its kind, such as `ext4`.
+    pub kind: String,
+    /// Its label; empty when it has none.
+    pub label: String,
+    /// Its UUID or serial as its own tools write it; empty when it has none.
+    pub uuid: String,
+    /// First byte on the disk.
+    pub offset: u64,
+    /// Bytes on the disk.
+    pub length: u64,
+    /// Bytes of it that somebody can read.
+    pub allocated: u64,
+}
+
+/// The version that came before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    /// Its number, of the same image.
+    pub number: u64,
+    /// Its score.
+    #[serde(with = "score_text")]
+    pub score: Score,
+}
+
+/// What is known of one version. The order of the fields is the order in the text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionRecord {
+    /// The image.
+    pub image: ImageName,
+    /// The version's number, from 1.
+    pub number: u64,
+    /// The score of its recipe.
+    #[serde(with = "score_text")]
+    pub score: Score,
+    /// The version before.
+    pub parent: Option<Parent>,
+    /// When it was published: milliseconds since 1970 UTC.
+    pub time_unix_ms: i64,
+    /// Where it was captured from, as the user named it.
+    pub source: String,
+    /// How the disk was cut into blocks.
+    pub cut_policy: u16,
+    /// Bytes of the disk.
+    pub disk_length: u64,
+    /// Logical sector size of the disk in bytes.
+    pub sector_size: u32,
+    /// Bytes of the disk that somebody can read.
+    pub allocated_bytes: u64,
+    /// Bytes of blocks that the store did not have, before compression.
+    pub new_raw_bytes: u64,
+    /// Bytes of their frames as stored.
+    pub new_stored_bytes: u64,
+    /// The filesystems on the disk.
+    pub filesystems: Vec<FilesystemRecord>,
+    /// Words of the user's, such as `team=lab`.
+    pub labels: BTreeMap<String, String>,
+    /// In what state the disk was.
+    pub consistency: Consistency,
+    /// A sentence of the user's.
+    pub notes: String,
+    /// What made it, such as `platter 0.1.0`.
+    pub tool_version: String,
+}
+
+/// What a publisher knows of a version; the store adds number, parent and sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each field is that of VersionRecord")]
+pub struct VersionDraft {
+    pub image: ImageName,
+    pub score: Score,
+    pub time_unix_ms: i64,
+    pub source: String,
+    pub cut_policy: u16,
+    pub disk_length: u64,
+    pub sector_size: u32,
+    pub allocated_bytes: u64,
+    pub filesystems: Vec<FilesystemRecord>,
+    pub labels: BTreeMap<String, String>,
+    pub consistency: Consistency,
+    pub notes: String,
+    pub tool_version: String,
+}
+
+impl VersionDraft {
+    /// A draft that says only what must be said; the rest is empty, to be filled in.
+    pub fn new(image: ImageName, score: Score, time_unix_ms: i64) -> Self {
+        Self {
+            image,
+            score,
+            time_unix_ms,
+            source: String::new(),
+            cut_policy: 0,
+            disk_length: 0,
+            sector_size: 512,
+            allocated_bytes: 0,
+            filesystems: Vec::new(),
+            labels: BTreeMap::new(),
+            consistency: Consistency::Clean,
+            notes: String::new(),
+            tool_version: String::new(),
+        }
+    }
+
+    /// The record of this draft. `new_bytes` are raw and stored.
+    pub(crate) fn into_record(
+        self,
+        number: u64,
+        parent: Option<Parent>,
+        new_bytes: (u64, u64),
+    ) -> VersionRecord {
+        VersionRecord {
+            image: self.image,
+            number,
+            score: self.score,
+            parent,
+            time_unix_ms: self.time_unix_ms,
+            source: self.source,
+            cut_policy: self.cut_policy,
+            disk_length: self.disk_length,
+            sector_size: self.sector_size,
+            allocated_bytes: self.allocated_bytes,
+            new_raw_bytes: new_bytes.0,
+            new_stored_bytes: new_bytes.1,
+            filesystems: self.filesystems,
+            labels: self.labels,
+            consistency: self.consistency,
+            notes: self.notes,
+            tool_version: self.tool_version,
+        }
+    }
+}
+
+impl VersionRecord {
+    /// The version's name.
+    pub fn name(&self) -> VersionName {
+        VersionName { image: self.image.clone(), number: self.number }
+    }
+
+    /// Its bytes: the block whose id names the record.
+    ///
+    /// # Errors
+    /// `Refused` when it would be longer than a block.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let text = self.to_json()?;
+        let length = HEADER_LENGTH + text.len();
+        if length > RECORD_LENGTH_MAX {
+            return Err(Error::refused(format!(
+                "the record of {} would have {length} bytes, {RECORD_LENGTH_MAX} are allowed: shorten labels and notes",
+                self.name()
+            )));
+        }
+        let mut out = Vec::with_capacity(length);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        out.extend_from_slice(text.as_bytes());
+        Ok(out)
+    }
+
+    /// Parses a record's bytes.
+    ///
+    /// # Errors
+    /// `Corrupt` when they are none; `Refused` when a newer Platter wrote them.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let corrupt = |what: &str| Error::corrupt(format!("version record: {what}"));
+        let (head, text) = bytes.split_at_checked(HEADER_LENGTH).ok_or_else(|| corrupt("too short"))?;
+        if head[..4] != MAGIC {
+            return Err(corrupt("no magic"));
+        }
+        let version = u16::from_le_bytes([head[4], head[5]]);
+        if version != FORMAT_VERSION {
+            return Err(Error::refused(format!(
+                "version record of format {version}: this Platter knows {FORMAT_VERSION}, use a newer one"
+            )));
+        }
+        let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
+        if head[6..8] != [0; 2] || length as usize != text.len() || bytes.len() > RECORD_LENGTH_MAX {
+            return Err(corrupt("its length is wrong"));
+        }
+        let text = std::str::from_utf8(text).map_err(|error| corrupt("not UTF-8").with_source(error))?;
+        Self::from_json(text)
+    }
+
+    /// Its text alone.
+    pub(crate) fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self)
+            .map_err(|error| Error::bug("a version record without a text").with_source(error))
+    }
+
+    /// Parses its text alone.
+    pub(crate) fn from_json(text: &str) -> Result<Self> {
+        let record: Self = serde_json::from_str(text).map_err(|error| {
+            Error::corrupt("version record: its text says nothing known").with_source(error)
+        })?;
+        if record.number == 0 || record.number > i64::MAX as u64 {
+            return Err(Error::corrupt(format!("version record: number {}", record.number)));
+        }
+        Ok(record)
+    }
+}
+
+mod score_text {
+    //! A score as 64 hexadecimal digits.
+
+    use platter_image::Score;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(score: &Score, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(score)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Score, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Score::from_hex(&text).ok_or_else(|| D::Error::custom("a score has 64 hexadecimal digits"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use platter_image::{BlockId, ErrorKind};
+
+    fn record() -> VersionRecord {
+        let mut draft =
+            VersionDraft::new("lab/debian12".parse().unwrap(), Score(BlockId([7; 32])), 1_700_000_000_123);
+        draft.labels.insert("team".into(), "lab".into());
+        draft.filesystems.push(FilesystemRecord { partition: 1, kind: "ext4".into(), ..Default::default() });
+        draft.into_record(7, Some(Parent { number: 6, score: Score(BlockId([6; 32])) }), (10, 5))
+    }
+
+    /// Golden vector: these bytes are frozen.
+    #[test]
+    fn bytes_are_frozen() {
+        let bytes = record().encode().unwrap();
+        assert_eq!(bytes, include_bytes!("../golden/version-record-v1.bin"));
+        assert_eq!(VersionRecord::decode(&bytes).unwrap(), record());
+    }
+
+    #[test]
+    fn hostile_bytes_are_refused() {
+        let good = record().encode().unwrap();
+        for length in 0..good.len() {
+            assert!(VersionRecord::decode(&good[..length]).is_err());
+        }
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 0x80;
+            assert!(VersionRecord::decode(&bad).is_err(), "byte {at}");
+        }
+        let mut newer = good;
+        newer[4] = 2;
+        assert_eq!(VersionRecord::decode(&newer).unwrap_err().kind(), ErrorKind::Refused);
+    }
+
+    #[test]
+    fn a_record_is_one_block() {
+        let mut record = record();
+        record.notes = "x".repeat(RECORD_LENGTH_MAX);
+        let error = record.encode().unwrap_err();
+        assert!(error.to_string().contains("shorten labels and notes"), "{error}");
+    }
+}

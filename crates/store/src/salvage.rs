@@ -1,0 +1,129 @@
+//! Takes over packs that the catalog does not know: what sessions left that a crash or an error ended.
+//!
+//! Why nothing is trusted but what is read here: such a pack may lack its footer, have holes where writes did not
+//! reach the disk, or, after a failed sync, be readable now and gone after the next power cut (trust F6). So its good
+//! frames are *copied* into a new pack, which is sealed and synced like any other, and only after the commit is the
+//! old file removed. A crash anywhere in between leaves files that the next writer takes over the same way.
+//!
+//! Why a version record found there is entered in the catalog: a record is written only after all that it needs was
+//! durable (see `session`), so a record with no hole before it is a publish that lacked nothing but the commit. It is
+//! finished. Records after a hole are not: something of theirs may be what is missing. Blocks are kept in any case.
+
+use std::collections::BTreeSet;
+
+use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
+use platter_image::{BlockId, ErrorKind, FrameStore, IoContext, Kind, Result};
+use platter_vfs::OpenMode;
+
+use crate::identity::PackId;
+use crate::name::VersionName;
+use crate::pack::{Scanned, read_header, scan};
+use crate::record::VersionRecord;
+use crate::session::Session;
+use crate::store::Store;
+
+/// Which records count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Adopt {
+    /// Those with no hole before them.
+    Whole,
+    /// All: the user has asked for whatever is left.
+    Any,
+}
+
+/// What was taken over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Salvaged {
+    /// Packs of interrupted sessions: their good frames are the store's now.
+    pub packs: usize,
+    /// Versions whose publishing lacked nothing but its last step: they exist now.
+    pub versions: Vec<VersionName>,
+}
+
+/// Takes over every pack the catalog does not know. The store has been opened to be written, and has no sessions yet.
+pub(crate) fn salvage(store: &Store, adopt: Adopt) -> Result<Salvaged> {
+    let listed: BTreeSet<PackId> = store.catalog()?.packs()?.into_iter().map(|row| row.id).collect();
+    let unlisted: Vec<PackId> =
+        store.place().list_packs()?.into_iter().filter(|pack| !listed.contains(pack)).collect();
+    let (mut taken, mut records) = (Vec::new(), Vec::new());
+    if unlisted.is_empty() {
+        return Ok(Salvaged::default());
+    }
+    let session = store.session()?;
+    for pack in unlisted {
+        let path = store.place().pack(pack);
+        let opened = store.place().vfs().open(&path, OpenMode::Read);
+        let file = opened.context(|| format!("opening {}", path.display()))?;
+        match read_header(&*file) {
+            // Another store's, or a newer Platter's: not ours to touch.
+            Ok((_, owner)) if owner != store.id() => continue,
+            Err(error) if error.kind() == ErrorKind::Refused => continue,
+            // A header that did not reach the disk: the frames prove themselves.
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Corrupt => {}
+            Err(error) => return Err(error),
+        }
+        let salvaged = scan(&*file, &mut |frame| {
+            if frame.row.kind == Kind::Version && (adopt == Adopt::Any || !frame.after_hole) {
+                records.extend(read_records(frame.stored)?);
+            }
+            keep_frame(&session, &frame)
+        });
+        salvaged.map_err(|error| error.within(format!("taking over the interrupted pack {pack}")))?;
+        taken.push(path);
+    }
+    // In their order, so that of two records for one number the older one wins: it was there first.
+    records.sort_by(|(_, a), (_, b)| {
+        (&a.image, a.number, a.time_unix_ms).cmp(&(&b.image, b.number, b.time_unix_ms))
+    });
+    let versions = session.commit(|change, _, _| {
+        let mut adopted = Vec::new();
+        for (id, record) in &records {
+            if change.add_version(*id, record)? {
+                adopted.push(record.name());
+            }
+        }
+        Ok(adopted)
+    })?;
+    for path in &taken {
+        store.place().remove_if_there(path)?;
+    }
+    Ok(Salvaged { packs: taken.len(), versions })
+}
+
+/// Copies a frame, unless the store has every block of it.
+fn keep_frame(session: &Session, frame: &Scanned<'_>) -> Result<()> {
+    for block in frame.blocks {
+        if session.lookup_and_pin(&block.id)?.is_none() {
+            let frame = EncodedFrame {
+                kind: frame.row.kind,
+                stored: frame.stored.to_vec(),
+                blocks: frame.blocks.to_vec(),
+                raw_length: frame.row.raw_length,
+            };
+            return session.append(&frame).map(|_| ());
+        }
+    }
+    Ok(())
+}
+
+/// The good records in a frame of kind version. Bad ones are none; a newer Platter's end the whole run.
+pub(crate) fn read_records(stored: &[u8]) -> Result<Vec<(BlockId, VersionRecord)>> {
+    let mut decoder = FrameDecoder::new()?;
+    let (header, contents) = match decoder.decode(stored, Verify::Hashes) {
+        Ok(decoded) => decoded,
+        Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let (mut records, mut rest) = (Vec::new(), contents);
+    for block in &header.blocks {
+        let (bytes, after) = rest.split_at(block.length as usize);
+        rest = after;
+        match VersionRecord::decode(bytes) {
+            Ok(record) => records.push((block.id, record)),
+            Err(error) if error.kind() == ErrorKind::Corrupt => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(records)
+}

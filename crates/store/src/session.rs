@@ -1,0 +1,209 @@
+//! A session adds to the store: frames into packs of its own, and at the end a version, or nothing but the frames.
+//!
+//! The order that keeps promises (DESIGN D9): frames, sealed and synced packs with synced names; the version record
+//! as the last frame of the last pack; only then one commit of the catalog that makes the packs count and the version
+//! exist. A record in a pack therefore says that all it needs was durable before it: a crash between the two is
+//! finished by the next writer (see `salvage`). After the first error nothing more is taken, whatever it was.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, RAW_LENGTH_DEFAULT};
+use platter_image::recipe::PageSource;
+use platter_image::{BlockId, BlockPlace, Domain, FrameAddress, FrameSource, FrameStore, Kind, Pin, Result};
+
+use crate::catalog::{Change, PackState};
+use crate::index::{Index, ids};
+use crate::pack::{PackWriter, SealedPack};
+use crate::record::{Parent, VersionDraft, VersionRecord};
+use crate::resolve::Version;
+use crate::store::Shared;
+
+/// zstd level of the record's frame.
+const RECORD_LEVEL: i32 = 3;
+
+/// Adds to a store. May be used by many threads at once. Dropped without being published, it leaves its frames to
+/// the store, where the next session finds them.
+#[derive(Debug)]
+pub struct Session {
+    shared: Arc<Shared>,
+    state: Mutex<State>,
+}
+
+/// What a session has done so far.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    open: Option<OpenPack>,
+    sealed: Vec<(u32, SealedPack)>,
+    /// The blocks of this session: nobody else finds them before they are published.
+    index: Index,
+    new_raw_bytes: u64,
+    new_stored_bytes: u64,
+}
+
+#[derive(Debug)]
+struct OpenPack {
+    ordinal: u32,
+    writer: PackWriter,
+}
+
+impl Session {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, state: Mutex::default() }
+    }
+
+    /// Publishes a version: when this returns, it is durable and everybody sees it. The version gets the next number
+    /// of its image, and the newest one as its parent.
+    ///
+    /// # Errors
+    /// `Refused` when the record would be too long, or a write had failed before. After any other error the store
+    /// takes nothing more until it is opened again; the version then exists whole, or not at all.
+    pub fn publish(self, draft: VersionDraft) -> Result<Version> {
+        let longest = Parent { number: i64::MAX as u64, score: draft.score };
+        draft.clone().into_record(i64::MAX as u64, Some(longest), (u64::MAX, u64::MAX)).encode()?;
+        let mut compressor = Compressor::new(RECORD_LEVEL)?;
+        self.commit(|change, state, session| {
+            let (number, parent) = change.next_number(&draft.image)?;
+            let record = draft.into_record(number, parent, (state.new_raw_bytes, state.new_stored_bytes));
+            let (record_id, frame) = encode_record(&record, &mut compressor)?;
+            session.append_to(state, &frame)?;
+            change.add_version(record_id, &record)?;
+            Ok(Version { name: record.name(), record_id, record })
+        })
+    }
+
+    /// Leaves the frames to the store without a version: what an interrupted job has done is found by the next one.
+    ///
+    /// # Errors
+    /// As [`Session::publish`].
+    pub fn keep(self) -> Result<()> {
+        self.keep_frames()
+    }
+
+    fn keep_frames(&self) -> Result<()> {
+        if self.state().is_empty() {
+            return Ok(());
+        }
+        self.commit(|_, _, _| Ok(()))
+    }
+
+    /// Runs `last`, which may append, then seals, syncs and commits what `last` and the session did.
+    pub(crate) fn commit<T>(
+        &self,
+        last: impl FnOnce(&mut Change<'_>, &mut State, &Self) -> Result<T>,
+    ) -> Result<T> {
+        let writer = self.shared.writer()?;
+        let mut state = self.state();
+        writer.check()?;
+        // Most of the syncing is done before the catalog is locked: others publish meanwhile.
+        if let Some(open) = &state.open {
+            writer.poison(open.writer.sync())?;
+        }
+        let mut catalog = writer.catalog();
+        writer.check()?;
+        let state = &mut *state;
+        let done = writer.poison(catalog.change(|change| {
+            let done = last(change, state, self)?;
+            state.seal()?;
+            for (_, pack) in &state.sealed {
+                change.add_live_pack(pack)?;
+            }
+            // Before the commit, so that whoever sees the version finds its blocks. If the commit fails, nothing
+            // that refers to them can be published.
+            self.shared.index.write().unwrap_or_else(PoisonError::into_inner).absorb(&state.index)?;
+            Ok(done)
+        }))?;
+        for (ordinal, _) in std::mem::take(state).sealed {
+            self.shared.packs.get(ordinal)?.set_state(PackState::Live);
+        }
+        Ok(done)
+    }
+
+    fn append_to(&self, state: &mut State, frame: &EncodedFrame) -> Result<u32> {
+        if state.open.as_ref().is_some_and(|open| open.writer.is_full_for(frame)) {
+            state.seal()?;
+        }
+        if state.open.is_none() {
+            let writer = PackWriter::create(&self.shared.place, self.shared.id)?;
+            let ordinal = self.shared.packs.add(writer.id(), PackState::Open);
+            state.open = Some(OpenPack { ordinal, writer });
+        }
+        let Some(open) = state.open.as_mut() else {
+            return Err(platter_image::Error::bug("a session without the pack it has just begun"));
+        };
+        let offset = open.writer.append(frame)?;
+        let address = FrameAddress { pack: open.ordinal, length: frame.stored.len() as u32, offset };
+        state.index.push_frame(address, ids(&frame.blocks))?;
+        state.new_raw_bytes += u64::from(frame.raw_length);
+        state.new_stored_bytes += frame.stored.len() as u64;
+        Ok(open.ordinal)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_empty(&self) -> bool {
+        self.open.is_none() && self.sealed.is_empty()
+    }
+
+    fn seal(&mut self) -> Result<()> {
+        if let Some(open) = self.open.take() {
+            self.sealed.push((open.ordinal, open.writer.seal()?));
+        }
+        Ok(())
+    }
+}
+
+impl FrameSource for Session {
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+        Ok(self.state().index.locate(id).or_else(|| self.shared.locate(id)))
+    }
+
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        self.shared.read_frame(address, stored)
+    }
+}
+
+impl FrameStore for Session {
+    fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<Pin>> {
+        if let Some(pin) = self.shared.lookup_and_pin(id)? {
+            return Ok(Some(pin));
+        }
+        let place = self.state().index.locate(id);
+        place.map(|place| Ok(self.shared.packs.get(place.frame.pack)?.pin())).transpose()
+    }
+
+    fn append(&self, frame: &EncodedFrame) -> Result<Pin> {
+        let writer = self.shared.writer()?;
+        let mut state = self.state();
+        writer.check()?;
+        let ordinal = writer.poison(self.append_to(&mut state, frame))?;
+        Ok(self.shared.packs.get(ordinal)?.pin())
+    }
+}
+
+impl PageSource for Session {
+    fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
+        self.shared.read_block(Kind::Page, id, self.locate(id)?)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let usable = self.shared.writer().is_ok_and(|writer| writer.check().is_ok());
+        if usable && !std::thread::panicking() {
+            // If it fails, the store is poisoned and the next writer salvages the frames: nothing is lost.
+            let _ = self.keep_frames();
+        }
+    }
+}
+
+fn encode_record(record: &VersionRecord, compressor: &mut Compressor) -> Result<(BlockId, EncodedFrame)> {
+    let bytes = record.encode()?;
+    let id = BlockId::of(Kind::Version, &bytes);
+    let mut builder = FrameBuilder::new(Kind::Version, Domain::SHARED, RAW_LENGTH_DEFAULT);
+    builder.push(id, &bytes);
+    Ok((id, builder.encode(compressor)?))
+}

@@ -1,0 +1,478 @@
+//! An opened store: what everybody reads, and the state that writers share.
+//!
+//! Many processes may read a store, one may write it (it holds the lock). A reader sees what had been published when
+//! it last looked at the catalog, and looks again at every question that goes there.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use platter_image::frame::{FrameDecoder, STORED_LENGTH_MAX};
+use platter_image::recipe::PageSource;
+use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, IoContext, Kind, Pin, Result};
+use platter_vfs::VfsFile;
+
+use crate::catalog::{Catalog, PackRow, PackState};
+use crate::identity::{PackId, StoreId};
+use crate::index::{Index, ids};
+use crate::pack::{PackDirectory, read_directory, scan};
+use crate::pack_set::PackSet;
+use crate::place::StorePlace;
+use crate::salvage::{Adopt, Salvaged, salvage};
+use crate::session::Session;
+
+/// Most bytes that [`Store::read_span`] reads at once.
+pub const SPAN_LENGTH_MAX: usize = 64 << 20;
+/// Most decoders kept between reads.
+const DECODERS_KEPT_MAX: usize = 16;
+
+/// An opened store. Clones are the same store.
+#[derive(Clone, Debug)]
+pub struct Store(pub(crate) Arc<Shared>);
+
+/// What all clones and sessions of a store share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) place: StorePlace,
+    pub(crate) id: StoreId,
+    pub(crate) packs: PackSet,
+    /// Collection must hold it for writing when it condemns a pack: a pin is taken under it (trust F3).
+    pub(crate) index: RwLock<Index>,
+    catalog: Mutex<Seen>,
+    decoders: Mutex<Decoders>,
+    /// What was wrong with packs when they were opened.
+    damage: Mutex<Vec<String>>,
+    pub(crate) writer: Option<Writer>,
+}
+
+/// The catalog to ask, and the state of it for which packs have been opened.
+#[derive(Debug)]
+struct Seen {
+    catalog: Catalog,
+    data_version: Option<i64>,
+}
+
+/// What only the one writing process has.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    catalog: Mutex<Catalog>,
+    /// The first failure of a write: nothing is taken after it (trust F6).
+    failure: Mutex<Option<String>>,
+    salvaged: OnceLock<Salvaged>,
+    _lock: Box<dyn VfsFile>,
+}
+
+#[derive(Default)]
+struct Decoders(Vec<FrameDecoder>);
+
+impl std::fmt::Debug for Decoders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} decoders", self.0.len())
+    }
+}
+
+impl Store {
+    /// Makes a directory a store: makes it, and those above it, when missing.
+    ///
+    /// # Errors
+    /// `Refused` when it is a store already, or holds other things; `Io`.
+    pub fn init(place: &StorePlace) -> Result<StoreId> {
+        place.create_dirs(place.dir())?;
+        let _lock = take_lock(place)?;
+        if place.is_store()? {
+            return Err(Error::refused(format!("{} is a store already", place.dir().display())));
+        }
+        refuse_strangers(place)?;
+        place.create_dirs(&place.packs_dir())?;
+        let id = StoreId(place.vfs().random_id().context(|| "choosing the store's id".into())?);
+        remove_catalog(place, &place.catalog())?;
+        Catalog::create(place, &place.catalog(), id, |_| Ok(()))?;
+        place.sync_dir(place.dir())?;
+        // Last: a directory where this was interrupted is no store, and can be made one by another try.
+        place.write_format(id)?;
+        Ok(id)
+    }
+
+    /// Opens a store to be read; works beside a writer.
+    ///
+    /// # Errors
+    /// `Missing` when this is no store; `Corrupt`, `Io`.
+    pub fn open_reader(place: &StorePlace) -> Result<Self> {
+        Self::open(place, None)
+    }
+
+    /// Opens a store to be written: takes its lock, and takes over what interrupted sessions left.
+    ///
+    /// # Errors
+    /// `Transient` when another process writes it; `Missing` when this is no store; `Corrupt`, `Io`.
+    pub fn open_writer(place: &StorePlace) -> Result<Self> {
+        Self::open_writer_adopting(place, Adopt::Whole)
+    }
+
+    pub(crate) fn open_writer_adopting(place: &StorePlace, adopt: Adopt) -> Result<Self> {
+        place.read_format()?;
+        let lock = take_lock(place)?;
+        let catalog = Catalog::open_writer(place)?;
+        catalog.use_wal()?;
+        place.sync_dir(place.dir())?;
+        let writer = Writer {
+            catalog: Mutex::new(catalog),
+            failure: Mutex::new(None),
+            salvaged: OnceLock::new(),
+            _lock: lock,
+        };
+        let store = Self::open(place, Some(writer))?;
+        let salvaged = salvage(&store, adopt)?;
+        store.0.writer()?.salvaged.get_or_init(|| salvaged);
+        store.refresh()?;
+        Ok(store)
+    }
+
+    fn open(place: &StorePlace, writer: Option<Writer>) -> Result<Self> {
+        let id = place.read_format()?;
+        let catalog = Catalog::open_reader(place)?;
+        check_store(&catalog, id)?;
+        let store = Self(Arc::new(Shared {
+            place: place.clone(),
+            id,
+            packs: PackSet::new(place.clone()),
+            index: RwLock::new(Index::new()),
+            catalog: Mutex::new(Seen { catalog, data_version: None }),
+            decoders: Mutex::default(),
+            damage: Mutex::default(),
+            writer,
+        }));
+        store.refresh()?;
+        Ok(store)
+    }
+
+    /// Begins adding to the store.
+    ///
+    /// # Errors
+    /// `Refused` when the store was opened to be read, or a write has failed since it was opened.
+    pub fn session(&self) -> Result<Session> {
+        self.0.writer()?.check()?;
+        Ok(Session::new(self.0.clone()))
+    }
+
+    /// Where the store lies.
+    pub fn place(&self) -> &StorePlace {
+        &self.0.place
+    }
+
+    /// The store's id.
+    pub fn id(&self) -> StoreId {
+        self.0.id
+    }
+
+    /// Number of different blocks that can be read.
+    pub fn blocks(&self) -> usize {
+        self.0.index.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// What was wrong with packs when they were opened, in words. Their good frames are served all the same.
+    pub fn damage(&self) -> Vec<String> {
+        self.0.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What was taken over from interrupted sessions when the store was opened to be written; `None` for readers.
+    pub fn salvaged(&self) -> Option<&Salvaged> {
+        self.0.writer.as_ref().and_then(|writer| writer.salvaged.get())
+    }
+
+    /// Sees what other processes have published since. Questions to the catalog do it by themselves.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn refresh(&self) -> Result<()> {
+        self.catalog().map(|_| ())
+    }
+
+    /// Reads a block, page or record and verifies it by its name.
+    ///
+    /// # Errors
+    /// `Missing` when it is not here; `Corrupt` when it is damaged; `Io`.
+    pub fn read_block(&self, kind: Kind, id: &BlockId) -> Result<Vec<u8>> {
+        self.0.read_block(kind, id, self.0.locate(id))
+    }
+
+    /// Reads `length` bytes of a pack from `start.offset` on, whatever frames they are: for those who read many
+    /// adjacent frames at once. Nothing is checked, as with [`FrameSource::read_frame`].
+    ///
+    /// # Errors
+    /// `Refused` for more than [`SPAN_LENGTH_MAX`]; `Io`, or `Corrupt` when the pack is too short.
+    pub fn read_span(&self, start: FrameAddress, length: usize, out: &mut Vec<u8>) -> Result<()> {
+        if length > SPAN_LENGTH_MAX {
+            return Err(Error::refused(format!("{length} bytes at once, {SPAN_LENGTH_MAX} are allowed")));
+        }
+        self.0.packs.read(start, length, out)
+    }
+
+    /// The name of a pack that a frame's address has by number.
+    ///
+    /// # Errors
+    /// `Bug` when no frame of this store has that number.
+    pub fn pack_id(&self, address: FrameAddress) -> Result<PackId> {
+        Ok(self.0.packs.get(address.pack)?.id)
+    }
+
+    /// Whether a block can be located: for messages. Deduplication asks [`platter_image::FrameStore::lookup_and_pin`].
+    pub(crate) fn has(&self, id: &BlockId) -> bool {
+        self.0.locate(id).is_some()
+    }
+
+    /// The catalog to ask, after seeing what is new in it.
+    pub(crate) fn catalog(&self) -> Result<CatalogGuard<'_>> {
+        let mut seen = self.0.catalog.lock().unwrap_or_else(PoisonError::into_inner);
+        let data_version = Some(seen.catalog.data_version()?);
+        if seen.data_version != data_version {
+            self.0.open_packs(&seen.catalog.packs()?)?;
+            seen.data_version = data_version;
+        }
+        Ok(CatalogGuard(seen))
+    }
+}
+
+/// The catalog, locked.
+pub(crate) struct CatalogGuard<'a>(MutexGuard<'a, Seen>);
+
+impl std::ops::Deref for CatalogGuard<'_> {
+    type Target = Catalog;
+
+    fn deref(&self) -> &Catalog {
+        &self.0.catalog
+    }
+}
+
+impl FrameSource for Store {
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+        Ok(self.0.locate(id))
+    }
+
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        self.0.read_frame(address, stored)
+    }
+}
+
+impl PageSource for Store {
+    fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
+        self.read_block(Kind::Page, id)
+    }
+}
+
+impl Shared {
+    pub(crate) fn writer(&self) -> Result<&Writer> {
+        self.writer.as_ref().ok_or_else(|| Error::refused("this store was opened to be read"))
+    }
+
+    pub(crate) fn locate(&self, id: &BlockId) -> Option<BlockPlace> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner).locate(id)
+    }
+
+    /// Where a block stands, with a pin, if it may be referred to.
+    pub(crate) fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<Pin>> {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(place) = index.locate(id) else { return Ok(None) };
+        let pack = self.packs.get(place.frame.pack)?;
+        Ok(pack.may_be_referred_to().then(|| pack.pin()))
+    }
+
+    pub(crate) fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        if address.length as usize > STORED_LENGTH_MAX {
+            return Err(Error::corrupt(format!(
+                "a frame of {} bytes: {STORED_LENGTH_MAX} at most",
+                address.length
+            )));
+        }
+        self.packs.read(address, address.length as usize, stored)
+    }
+
+    pub(crate) fn read_block(&self, kind: Kind, id: &BlockId, place: Option<BlockPlace>) -> Result<Vec<u8>> {
+        let place = place.ok_or_else(|| Error::missing(format!("{kind:?} {id} is not in the store")))?;
+        let mut stored = Vec::new();
+        self.read_frame(place.frame, &mut stored)?;
+        let pooled = self.decoders.lock().unwrap_or_else(PoisonError::into_inner).0.pop();
+        let mut decoder = pooled.map_or_else(FrameDecoder::new, Ok)?;
+        let contents =
+            decoder.decode_block(&stored, kind, place.slot, id).map(<[u8]>::to_vec).map_err(|error| {
+                let pack =
+                    self.packs.get(place.frame.pack).map(|pack| pack.id.to_string()).unwrap_or_default();
+                error.within(format!("{kind:?} {id} in pack {pack}, frame at {}", place.frame.offset))
+            });
+        let mut decoders = self.decoders.lock().unwrap_or_else(PoisonError::into_inner);
+        if decoders.0.len() < DECODERS_KEPT_MAX {
+            decoders.0.push(decoder);
+        }
+        contents
+    }
+
+    /// Opens the packs that are new in the catalog: the live ones first, so that of two copies of a block the one
+    /// that stays is found. Packs once opened stay open under their ordinals.
+    fn open_packs(&self, rows: &[PackRow]) -> Result<()> {
+        let mut known: Vec<PackId> = self.packs.all().iter().map(|pack| pack.id).collect();
+        known.sort_unstable();
+        for state in [PackState::Live, PackState::Condemned] {
+            let mut new: Vec<&PackRow> = rows.iter().filter(|row| row.state == state).collect();
+            new.retain(|row| known.binary_search(&row.id).is_err());
+            if new.is_empty() {
+                continue;
+            }
+            let (blocks, frames) =
+                new.iter().fold((0, 0), |sum, row| (sum.0 + row.blocks, sum.1 + row.frames));
+            let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+            // The catalog's counts are a hint, not to be believed without bound.
+            index.reserve(blocks.min(RESERVE_MAX) as usize, frames.min(RESERVE_MAX) as usize);
+            for row in new {
+                self.open_pack(row, &mut index)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open_pack(&self, row: &PackRow, index: &mut Index) -> Result<()> {
+        let ordinal = self.packs.add(row.id, row.state);
+        let directory = self.packs.file(ordinal).and_then(|file| {
+            let read = read_directory(&*file, row.id, self.id);
+            read.or_else(|error| {
+                self.note_damage(format!("pack {}: {}", row.id, describe(&error)));
+                scanned_directory(&*file)
+            })
+        });
+        let directory = directory.unwrap_or_else(|error| {
+            self.note_damage(format!("pack {} cannot be read: {}", row.id, describe(&error)));
+            PackDirectory::default()
+        });
+        for (frame, blocks) in directory.iter() {
+            let address = FrameAddress { pack: ordinal, length: frame.stored_length, offset: frame.offset };
+            index.push_frame(address, ids(blocks))?;
+        }
+        Ok(())
+    }
+
+    fn note_damage(&self, what: String) {
+        self.damage.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+}
+
+/// Most blocks that an index makes room for on the catalog's word.
+const RESERVE_MAX: u64 = 1 << 26;
+
+/// The directory of a pack whose footer is damaged, from its frames.
+fn scanned_directory(file: &dyn VfsFile) -> Result<PackDirectory> {
+    let mut directory = PackDirectory::default();
+    scan(file, &mut |frame| {
+        directory.frames.push(frame.row);
+        directory.blocks.extend_from_slice(frame.blocks);
+        Ok(())
+    })?;
+    Ok(directory)
+}
+
+impl Writer {
+    /// Refuses once a write has failed.
+    pub(crate) fn check(&self) -> Result<()> {
+        match &*self.failure.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => Ok(()),
+            Some(first) => Err(Error::refused(format!(
+                "the store takes nothing more since a write failed ({first}): open it again, and check it"
+            ))),
+        }
+    }
+
+    /// The same result; after an error the store takes nothing more.
+    pub(crate) fn poison<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            failure.get_or_insert_with(|| describe(error));
+        }
+        result
+    }
+
+    /// The catalog, to change it.
+    pub(crate) fn catalog(&self) -> MutexGuard<'_, Catalog> {
+        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An error and its sources in one line.
+pub(crate) fn describe(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// Takes the writer's lock and leaves our process id in it.
+pub(crate) fn take_lock(place: &StorePlace) -> Result<Box<dyn VfsFile>> {
+    let path = place.lock_file();
+    let taken = place.vfs().lock(&path).context(|| format!("locking {}", path.display()))?;
+    let Some(lock) = taken else {
+        return Err(Error::transient(format!(
+            "{} is being written by {}: wait for it, or go through it",
+            place.dir().display(),
+            lock_holder(place)
+        )));
+    };
+    let text = format!("{}\n", std::process::id());
+    lock.set_length(0)
+        .and_then(|()| lock.write_all_at(text.as_bytes(), 0))
+        .context(|| format!("writing {}", path.display()))?;
+    Ok(lock)
+}
+
+fn lock_holder(place: &StorePlace) -> String {
+    let mut bytes = [0; 16];
+    let read = place
+        .vfs()
+        .open(&place.lock_file(), platter_vfs::OpenMode::Read)
+        .and_then(|file| file.read_at(&mut bytes, 0))
+        .unwrap_or(0);
+    match std::str::from_utf8(&bytes[..read]).ok().and_then(|text| text.trim().parse::<u32>().ok()) {
+        Some(pid) => format!("process {pid}"),
+        None => "another process".into(),
+    }
+}
+
+/// A directory that is to be a store may hold nothing but what an interrupted init leaves.
+fn refuse_strangers(place: &StorePlace) -> Result<()> {
+    const OURS: [&str; 6] =
+        ["lock", "packs", "store.json.new", "catalog.sqlite", "catalog.sqlite-journal", "catalog.sqlite-wal"];
+    let dir = place.dir().display();
+    let entries = place.vfs().list(place.dir()).context(|| format!("listing {dir}"))?;
+    if let Some(stranger) = entries.iter().find(|entry| !OURS.contains(&entry.name.as_str())) {
+        return Err(Error::refused(format!(
+            "{dir} holds {}: a store wants a directory of its own",
+            stranger.name
+        )));
+    }
+    if place.vfs().exists(&place.packs_dir()).context(|| format!("looking into {dir}"))? {
+        let packs = place.list_packs()?.len();
+        if packs > 0 {
+            return Err(Error::refused(format!(
+                "{dir} holds {packs} packs but no store.json: `platter rebuild` makes it a store again"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Removes a catalog and what SQLite keeps beside it: a stale log must never be applied to a new file.
+pub(crate) fn remove_catalog(place: &StorePlace, catalog: &std::path::Path) -> Result<()> {
+    for suffix in ["-wal", "-shm", "-journal", ""] {
+        let mut name = catalog.as_os_str().to_owned();
+        name.push(suffix);
+        place.remove_if_there(std::path::Path::new(&name))?;
+    }
+    Ok(())
+}
+
+fn check_store(catalog: &Catalog, id: StoreId) -> Result<()> {
+    let found = catalog.store()?;
+    if found == id {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "the catalog is that of store {found}, not of {id}: `platter rebuild` makes it anew"
+    )))
+}
