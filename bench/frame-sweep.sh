@@ -9,11 +9,9 @@ SIZES=${BENCH_FRAME_KIB:-32 64 128 256}
 
 mapfile -t disks < <(images "$CATALOG")
 first=$(basename "${disks[0]}" .raw)
-"$PLATTER" capture --frame-size 131072 --help >/dev/null 2>&1 || { echo "frame-sweep: this binary has no --frame-size" >&2; exit 1; }
-
 capture_all() {
 	local disk
-	for disk in "${disks[@]}"; do platter capture "$disk" "catalog/$(basename "$disk" .raw)" --frame-size $((kib << 10)); done
+	for disk in "${disks[@]}"; do platter capture "$disk" "catalog/$(basename "$disk" .raw)" --frame-size "$kib"; done
 }
 install_first() { platter install "catalog/$first" "$WORK/target"; }
 cold() { sync && echo 3 >/proc/sys/vm/drop_caches; }

@@ -32,7 +32,7 @@ score=$(platter_json show lab/disk | jq -r '[.. | .score? // empty] | first')
 # receive I: in the background, on receiver I
 receive() {
 	rm -f "$WORK/target-$1"
-	"$ROOM" in "$1" timeout 300 "$PLATTER" --quiet --json receive lab/disk "$WORK/target-$1" --interface eth0 --free zero \
+	"$ROOM" in "$1" timeout 300 "$PLATTER" --quiet --json receive lab/disk "$WORK/target-$1" --interface eth0 --hello "receiver-$1" --free zero \
 		>"$WORK/receive-$1.log" 2>&1 &
 	pids[$1]=$!
 }

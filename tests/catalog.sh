@@ -26,7 +26,11 @@ sums() { # FILE OFFSET LENGTH
 }
 
 same_tables() { diff <(sfdisk -d "$1" | sed "s#$1#disk#g") <(sfdisk -d "$2" | sed "s#$2#disk#g"); }
-same_files() { diff <(sums "$1" "$3" "$4") <(sums "$2" "$3" "$4"); }
+same_files() {
+	sums "$1" "$3" "$4" >"$WORK/sums-source"
+	sums "$2" "$3" "$4" >"$WORK/sums-target"
+	[ -s "$WORK/sums-source" ] && diff "$WORK/sums-source" "$WORK/sums-target"
+}
 sound() { # FILE OFFSET LENGTH
 	attach "$1" --offset "$2" --sizelimit "$3" --read-only
 	local code=0
