@@ -1,6 +1,13 @@
 //! Hostile bytes: random and mutated datagrams and messages, to both machines. Nothing panics, nothing is believed that
 //! should not be, and the cast still ends with the right bytes.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test: it fails by panicking, and tells tables"
+)]
+
 mod simulated;
 
 use std::time::Duration;
@@ -66,12 +73,13 @@ fn mutated_datagrams_do_no_harm() {
         let mut datagram = datagrams[random.next() as usize % datagrams.len()].clone();
         for _ in 0..1 + random.next() % 6 {
             // Mostly in front, where the fields are.
-            let position = random.next() as usize % if random.next() % 4 == 0 { datagram.len() } else { 60 };
+            let position =
+                random.next() as usize % if random.next().is_multiple_of(4) { datagram.len() } else { 60 };
             if let Some(byte) = datagram.get_mut(position) {
-                *byte = if random.next() % 3 == 0 { 0xff } else { random.next() as u8 };
+                *byte = if random.next().is_multiple_of(3) { 0xff } else { random.next() as u8 };
             }
         }
-        if random.next() % 8 == 0 {
+        if random.next().is_multiple_of(8) {
             datagram.truncate(random.next() as usize % (datagram.len() + 1));
         }
         let now = Duration::from_millis(300) + Duration::from_micros(u64::from(round) * 50);

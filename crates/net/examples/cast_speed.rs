@@ -55,7 +55,7 @@ fn run(arguments: &[&str]) -> Result<()> {
             let number =
                 |text: &str| text.parse::<u64>().map_err(|_| Error::refused(format!("{text} is no number")));
             let chunks = number(chunks)? as usize;
-            let bytes: Vec<u8> = (0..CHUNK_BYTES).map(|index| (index * 31 >> 3) as u8).collect();
+            let bytes: Vec<u8> = (0..CHUNK_BYTES).map(|index| ((index * 31) >> 3) as u8).collect();
             let description = SessionDescription {
                 score: SCORE,
                 name: "speed".into(),

@@ -1,5 +1,12 @@
 //! Casts over real sockets on the loopback interface: one sender, several receivers, with loss where nftables allow it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test: it fails by panicking, and tells tables"
+)]
+
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 use std::process::Command;

@@ -36,6 +36,9 @@ const BACKOFF_US: u32 = 1_000;
 const UNASKED_REPAIR: u16 = 3;
 /// See [`UNASKED_REPAIR`].
 const UNASKED_REPAIR_SHARE: u16 = 16;
+/// After a pause, content begins that long after the first request: receivers learn at the same time what they want, and
+/// who is a little later would miss parts of the first chunks.
+const SETTLE: Duration = Duration::from_millis(40);
 /// While nothing happens the machine wants to be woken that often, to see who fell silent.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -129,6 +132,7 @@ pub struct Sender {
     last_data_packet: u64,
     started_at: Option<Duration>,
     emptied_at: Option<Duration>,
+    settled_at: Duration,
     pacer: Pacer,
     roster: Roster,
     schedule: Schedule,
@@ -176,6 +180,7 @@ impl Sender {
             last_data_packet: 0,
             started_at: None,
             emptied_at: None,
+            settled_at: Duration::ZERO,
             advanced_at: Duration::ZERO,
             options,
             announce,
@@ -214,6 +219,7 @@ impl Sender {
 
     fn handle_request(&mut self, now: Duration, request: &Request) {
         let seen = request.seen_packet.min(self.packet);
+        let was_idle = self.schedule.remaining() == 0;
         for item in &request.items {
             match *item {
                 RequestItem::Chunks { first, count } => self.schedule.want(first, count, seen),
@@ -233,6 +239,9 @@ impl Sender {
                     }
                 }
             }
+        }
+        if was_idle && self.schedule.remaining() > 0 {
+            self.settled_at = now + SETTLE;
         }
     }
 
@@ -369,7 +378,8 @@ impl Sender {
 
     fn append_source(&mut self, now: Duration, transmit: &mut Transmit) -> bool {
         while let Some(chunk) = self.schedule.candidate() {
-            if self.roster.room() == 0 {
+            let settling = now < self.settled_at && chunk >= self.table.directory_chunks();
+            if settling || self.roster.room() == 0 {
                 break;
             }
             let Some(bytes) = self.shelf.bytes(chunk) else { break };
@@ -453,7 +463,8 @@ impl Sender {
         if self.started_at.is_some() && !self.pacer.may_send() {
             return self.pacer.ready_at();
         }
-        if let Some(due) = self.repairs.next_due().filter(|due| *due > now) {
+        let settled = Some(self.settled_at);
+        for due in [self.repairs.next_due(), settled].into_iter().flatten().filter(|due| *due > now) {
             deadline = deadline.min(due);
         }
         deadline

@@ -65,9 +65,14 @@ pub(crate) struct Repairs {
 }
 
 impl Repairs {
-    /// A receiver that has looked up to packet `seen` lacks that many symbols of a chunk. True: the plan changed.
+    /// A receiver that has looked up to packet `seen` lacks that many symbols of a chunk. True: the plan changed. While
+    /// named symbols of the chunk are on their way, counts are not heeded: those may be what lacks, and a plan tells
+    /// when they are through.
     pub(crate) fn count(&mut self, now: Duration, chunk: u32, lacks: u16, seen: u64) -> bool {
         let repair = self.chunks.entry(chunk).or_default();
+        if repair.next_source().is_some() || seen < repair.sources_packet {
+            return false;
+        }
         let target = repair.sent_up_to(seen).saturating_add(lacks).min(REPAIR_SYMBOLS as u16);
         if target <= repair.target {
             return false;
@@ -240,6 +245,8 @@ mod tests {
         assert_eq!(drain(&mut repairs, &mut packet), [60, 61, 62, 63, 64]);
         repairs.sources(LATER, 1, (60, 6), 65, packet - 3);
         assert_eq!(drain(&mut repairs, &mut packet), [], "asked before it could have seen them");
+        repairs.sources(LATER, 2, (0, 300), 700, packet);
+        assert!(!repairs.count(LATER, 2, 200, packet), "300 are on their way");
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl Room {
         let description = description(lengths);
         let receivers = links.iter().enumerate().map(|(number, link)| SimulatedReceiver {
             machine: Receiver::new(ReceiverOptions {
-                seed: seed ^ number as u64 * 7919,
+                seed: seed ^ (number as u64 * 7919),
                 wanted: Wanted::Name("lab/x".into()),
                 hello: format!("pc{number}"),
                 buffer_chunks: link.buffer_chunks,
@@ -287,7 +287,7 @@ impl Room {
                 self.receivers[number].machine.handle_connected(now);
             }
             Delivery::SinkDone(number, generation, index, bytes) => {
-                self.sink(number, generation, index, bytes)
+                self.sink(number, generation, index, bytes);
             }
         }
     }
