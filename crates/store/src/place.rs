@@ -9,6 +9,7 @@ use platter_vfs::{OpenMode, OsVfs, Vfs};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{PackId, StoreId};
+use crate::pack::PACK_LENGTH_TARGET;
 
 /// Version of the layout of directory, catalog and packs together.
 const FORMAT_VERSION: u32 = 1;
@@ -24,6 +25,7 @@ pub struct StorePlace {
     vfs: Arc<dyn Vfs>,
     dir: PathBuf,
     sqlite_vfs: Option<String>,
+    pack_length_target: u64,
 }
 
 /// What `store.json` says.
@@ -42,7 +44,7 @@ impl StorePlace {
     /// A directory behind that vfs. The catalog stays on the system's files unless
     /// [`StorePlace::with_sqlite_vfs`] says otherwise.
     pub fn new(vfs: Arc<dyn Vfs>, dir: impl Into<PathBuf>) -> Self {
-        Self { vfs, dir: dir.into(), sqlite_vfs: None }
+        Self { vfs, dir: dir.into(), sqlite_vfs: None, pack_length_target: PACK_LENGTH_TARGET }
     }
 
     /// The catalog's files are reached through the VFS of that name, which has been registered with SQLite.
@@ -50,6 +52,17 @@ impl StorePlace {
     pub fn with_sqlite_vfs(mut self, name: impl Into<String>) -> Self {
         self.sqlite_vfs = Some(name.into());
         self
+    }
+
+    /// Packs are sealed when they have grown to that many bytes, instead of [`PACK_LENGTH_TARGET`].
+    #[must_use]
+    pub fn with_pack_length_target(mut self, bytes: u64) -> Self {
+        self.pack_length_target = bytes.min(PACK_LENGTH_TARGET);
+        self
+    }
+
+    pub(crate) fn pack_length_target(&self) -> u64 {
+        self.pack_length_target
     }
 
     /// The directory.

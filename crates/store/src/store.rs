@@ -112,7 +112,6 @@ impl Store {
         let lock = take_lock(place)?;
         let catalog = Catalog::open_writer(place)?;
         catalog.use_wal()?;
-        place.sync_dir(place.dir())?;
         let writer = Writer {
             catalog: Mutex::new(catalog),
             failure: Mutex::new(None),

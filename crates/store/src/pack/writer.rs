@@ -7,7 +7,6 @@ use platter_image::frame::EncodedFrame;
 use platter_image::{IoContext, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
-use super::PACK_LENGTH_TARGET;
 use super::format::{
     FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, PackDirectory, encode_end, encode_header,
 };
@@ -56,7 +55,7 @@ impl PackWriter {
     /// Whether that frame should rather go into the next pack.
     pub(crate) fn is_full_for(&self, frame: &EncodedFrame) -> bool {
         !self.directory.frames.is_empty()
-            && (self.length + frame.stored.len() as u64 > PACK_LENGTH_TARGET
+            && (self.length + frame.stored.len() as u64 > self.place.pack_length_target()
                 || self.directory.frames.len() == PACK_FRAMES_MAX
                 || self.directory.blocks.len() + frame.blocks.len() > PACK_BLOCKS_MAX)
     }

@@ -1,0 +1,151 @@
+//! Damage as a matrix: every byte of a pack flipped, every length it can be cut to. `check` names it; reading gives
+//! the right bytes or an error, never others, and never panics; `rebuild` brings back what is whole.
+
+use std::path::PathBuf;
+
+use platter_image::{BlockId, ErrorKind, Kind};
+use platter_store::{CheckOptions, PackId, Severity, Store, Verdict, rebuild};
+use platter_vfs::Vfs;
+use platter_vfs::simulated::SimulatedDisk;
+
+use super::work::{Machine, block, publish};
+
+const NUMBERS: [u64; 3] = [1, 2, 3];
+
+/// A machine whose store has one version in one small pack; its file, and the disk.
+fn small_store() -> (Machine, PathBuf, SimulatedDisk) {
+    let machine = Machine::new();
+    Store::init(&machine.place).unwrap();
+    publish(&Store::open_writer(&machine.place).unwrap(), "a", &NUMBERS).unwrap();
+    let disk = machine.disk();
+    let packs = machine.place.dir().join("packs");
+    let folder = packs.join(&disk.list(&packs).unwrap()[0].name);
+    let file = folder.join(&disk.list(&folder).unwrap()[0].name);
+    (machine, file, disk)
+}
+
+/// Reads every block of the damaged store and checks it.
+fn examine(machine: &Machine, pack: PackId, context: &str) {
+    let store = Store::open_reader(&machine.place).unwrap_or_else(|error| panic!("{context}: {error:?}"));
+    for number in NUMBERS {
+        let contents = block(number);
+        match store.read_block(Kind::Data, &BlockId::of(Kind::Data, &contents)) {
+            Ok(read) => assert!(read == contents, "{context}: wrong bytes"),
+            Err(error) => {
+                assert!(
+                    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Missing),
+                    "{context}: {error:?}"
+                );
+            }
+        }
+    }
+    let report = store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap();
+    assert_eq!(report.verdict, Verdict::Damaged, "{context}");
+    let named = report
+        .findings
+        .iter()
+        .any(|finding| finding.pack == Some(pack) && finding.severity == Severity::Damage);
+    assert!(named, "{context}: {:?}", report.findings);
+}
+
+fn pack_id(file: &std::path::Path) -> PackId {
+    PackId::from_hex(file.file_stem().unwrap().to_str().unwrap()).unwrap()
+}
+
+#[test]
+fn every_byte_of_a_pack_flipped() {
+    let (machine, file, disk) = small_store();
+    let good = disk.contents(&file).unwrap();
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        disk.overwrite(&file, &bad);
+        examine(&machine, pack_id(&file), &format!("byte {at} of {} flipped", good.len()));
+    }
+    disk.overwrite(&file, &good);
+    let store = Store::open_reader(&machine.place).unwrap();
+    assert_eq!(store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap().verdict, Verdict::Clean);
+}
+
+#[test]
+fn a_pack_cut_to_every_length() {
+    let (machine, file, disk) = small_store();
+    let good = disk.contents(&file).unwrap();
+    for length in 0..good.len() {
+        disk.overwrite(&file, &good[..length]);
+        examine(&machine, pack_id(&file), &format!("cut to {length} of {}", good.len()));
+    }
+}
+
+/// A quick check reads headers alone, and still sees a frame that is another than the footer lists.
+#[test]
+fn a_quick_check_compares_headers() {
+    let (machine, file, disk) = small_store();
+    let mut bytes = disk.contents(&file).unwrap();
+    bytes[64 + 20] ^= 1;
+    disk.overwrite(&file, &bytes);
+    let store = Store::open_reader(&machine.place).unwrap();
+    let report = store.check(CheckOptions::default(), &mut |_| {}).unwrap();
+    assert_eq!(report.verdict, Verdict::Damaged);
+    let hit = report.findings.iter().find(|finding| !finding.versions.is_empty()).unwrap();
+    assert_eq!(hit.versions[0].to_string(), "a@1");
+}
+
+/// A lost pack is damage, with the versions that it takes along.
+#[test]
+fn a_missing_pack_is_named() {
+    let (machine, file, disk) = small_store();
+    disk.remove(&file).unwrap();
+    let store = Store::open_reader(&machine.place).unwrap();
+    let report = store.check(CheckOptions::default(), &mut |_| {}).unwrap();
+    assert!(report.findings.iter().any(|finding| finding.pack == Some(pack_id(&file))));
+    assert!(report.findings.iter().any(|finding| !finding.versions.is_empty()));
+}
+
+/// A footer that is damaged costs nothing: the frames are found by scanning, and rebuild writes them anew.
+#[test]
+fn rebuild_mends_a_lost_footer() {
+    let (machine, file, disk) = small_store();
+    let bytes = disk.contents(&file).unwrap();
+    disk.overwrite(&file, &bytes[..bytes.len() - 1]);
+    let report = rebuild(&machine.place).unwrap();
+    assert_eq!((report.packs, report.packs_taken_over, report.versions.len()), (0, 1, 1));
+    let store = Store::open_reader(&machine.place).unwrap();
+    assert_eq!(store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap().verdict, Verdict::Clean);
+}
+
+/// The catalog is gone, or is garbage, or store.json is: rebuild brings every version back.
+#[test]
+fn rebuild_needs_packs_alone() {
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(1));
+    Store::init(&machine.place).unwrap();
+    {
+        let store = Store::open_writer(&machine.place).unwrap();
+        for (image, first) in [("a", 0), ("b/c", 5), ("a", 10)] {
+            publish(&store, image, &(first..first + 9).collect::<Vec<u64>>()).unwrap();
+        }
+    }
+    let catalog = machine.place.dir().join("catalog.sqlite");
+    let good = machine.disk();
+    for damage in ["missing", "garbage", "format"] {
+        let disk = good.fork();
+        machine.insert(&disk);
+        match damage {
+            "missing" => disk.remove(&catalog).unwrap(),
+            "garbage" => disk.overwrite(&catalog, &[0x55; 9000]),
+            _ => disk.remove(&machine.place.dir().join("store.json")).unwrap(),
+        }
+        assert!(Store::open_reader(&machine.place).is_err(), "{damage}");
+        let report = rebuild(&machine.place).unwrap();
+        let names: Vec<String> = report.versions.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["a@1", "a@2", "b/c@1"], "{damage}");
+        assert_eq!(report.reappeared.is_some(), damage == "format");
+        let store = Store::open_writer(&machine.place).unwrap();
+        assert_eq!(
+            store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap().verdict,
+            Verdict::Clean
+        );
+        assert_eq!(publish(&store, "a", &[1]).unwrap().name.number, 3);
+    }
+}

@@ -1,0 +1,105 @@
+//! Any call fails, once or from then on. Nothing is called done that is not, nothing is taken after a failed write,
+//! and the store opened again is sound.
+
+use platter_image::ErrorKind;
+use platter_store::Store;
+use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, Operation, SimulatedDisk};
+
+use super::work::{Machine, Model, publish, verify, work};
+
+/// Fails call 1, then 2, and so on until no call is left to fail; every `step`th.
+fn sweep(kind: FaultKind, persistent: bool, seed: u64, step: usize) {
+    let machine = Machine::new();
+    let mut hits = 0;
+    for call in (1..).step_by(step) {
+        machine.insert(&SimulatedDisk::new(seed));
+        let disk = machine.disk();
+        disk.set_fault(Some(Fault { call, kind, persistent, only: None }));
+        let mut model = Model::default();
+        let done = work(&machine, seed, &mut model);
+        if disk.calls() < call {
+            assert!(done.is_ok() && hits > 0);
+            return;
+        }
+        hits += disk.fault_hits();
+        let context = format!("{kind:?} at call {call}, persistent {persistent}, seed {seed}: {done:?}");
+        // Power is cut, and nothing that was not synced has reached the disk: what was called done must be there.
+        disk.crash(CrashProfile::Nothing, seed);
+        machine.restart();
+        verify(&machine, &model, &context);
+    }
+}
+
+#[test]
+fn an_io_error_anywhere() {
+    sweep(FaultKind::Io, false, 3, 3);
+}
+
+#[test]
+fn io_errors_from_anywhere_on() {
+    sweep(FaultKind::Io, true, 4, 3);
+}
+
+#[test]
+fn no_space_anywhere() {
+    sweep(FaultKind::NoSpace, false, 5, 3);
+    sweep(FaultKind::NoSpace, true, 6, 3);
+}
+
+#[test]
+fn short_writes_anywhere() {
+    sweep(FaultKind::ShortWrite, false, 7, 5);
+}
+
+/// Part of `make test-full`.
+#[test]
+#[ignore = "minutes: every call of twenty workloads"]
+fn any_fault_at_every_call() {
+    for seed in 100..120 {
+        for kind in [FaultKind::Io, FaultKind::NoSpace, FaultKind::ShortWrite] {
+            sweep(kind, seed % 2 == 0, seed, 1);
+        }
+    }
+}
+
+/// Trust F6: the second sync would succeed and save nothing, so nobody may try it.
+#[test]
+fn after_a_failed_sync_nothing_is_taken_until_the_store_is_opened_again() {
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(1));
+    Store::init(&machine.place).unwrap();
+    let store = Store::open_writer(&machine.place).unwrap();
+    let first = publish(&store, "a", &[1, 2, 3]).unwrap();
+    let fault = Fault { call: 1, kind: FaultKind::Io, persistent: false, only: Some(Operation::Sync) };
+    machine.disk().set_fault(Some(fault));
+    let error = publish(&store, "a", &[4, 5, 6]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    for _ in 0..2 {
+        let error = publish(&store, "a", &[7]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(
+            error.to_string().contains("syncing") && error.to_string().contains("open it again"),
+            "{error}"
+        );
+    }
+    drop(store);
+    machine.disk().crash(CrashProfile::All, 1);
+    machine.restart();
+    verify(&machine, &Model { published: vec![(first, vec![1, 2, 3])] }, "after the failed sync");
+}
+
+/// Room runs out in the middle; when there is room again, work goes on.
+#[test]
+fn a_full_disk_is_survived() {
+    let machine = Machine::new();
+    for capacity in (4..160).step_by(9).map(|kib| kib << 10) {
+        machine.insert(&SimulatedDisk::new(1));
+        machine.disk().set_capacity(capacity);
+        let mut model = Model::default();
+        let done = work(&machine, 9, &mut model);
+        machine.disk().set_capacity(u64::MAX);
+        machine.disk().crash(CrashProfile::StrictPosix, capacity);
+        machine.restart();
+        verify(&machine, &model, &format!("{capacity} bytes: {done:?}"));
+    }
+}
