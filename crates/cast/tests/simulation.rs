@@ -121,7 +121,7 @@ fn a_slow_sink_slows_the_sender_and_loses_nothing() {
     assert!(overhead <= 1.03, "{overhead}");
     assert_eq!(room.receivers[0].machine.statistics().no_room, 0);
     assert!(
-        room.now < Duration::from_millis(32 * 60 + 300),
+        room.now < Duration::from_millis(32 * 60 + 500),
         "the slow sink was kept waiting: {:?}",
         room.now
     );
@@ -147,7 +147,7 @@ fn a_crashed_receiver_does_not_stop_the_others() {
 #[test]
 fn a_sender_that_restarts_is_found_again_and_nothing_is_fetched_twice() {
     let mut room = Room::new(13, lengths(32), sender_options(1, RATE), &[lossy(0.01); 3]);
-    room.run(Duration::from_millis(400));
+    room.run(Duration::from_millis(600));
     assert!(!room.all_done());
     let sent_before = room.group_bytes;
     let mut options = sender_options(2, RATE);

@@ -36,9 +36,10 @@ const BACKOFF_US: u32 = 1_000;
 const UNASKED_REPAIR: u16 = 3;
 /// See [`UNASKED_REPAIR`].
 const UNASKED_REPAIR_SHARE: u16 = 16;
-/// After a pause, content begins that long after the first request: receivers learn at the same time what they want, and
+/// The first data flows that long after the last join, as receivers still have to open their groups. After a pause, content
+/// begins that long after the first request: receivers learn at the same time what they want, and
 /// who is a little later would miss parts of the first chunks.
-const SETTLE: Duration = Duration::from_millis(40);
+const SETTLE: Duration = Duration::from_millis(100);
 /// While nothing happens the machine wants to be woken that often, to see who fell silent.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -132,6 +133,7 @@ pub struct Sender {
     last_data_packet: u64,
     started_at: Option<Duration>,
     emptied_at: Option<Duration>,
+    joined_at: Duration,
     settled_at: Duration,
     pacer: Pacer,
     roster: Roster,
@@ -180,6 +182,7 @@ impl Sender {
             last_data_packet: 0,
             started_at: None,
             emptied_at: None,
+            joined_at: Duration::ZERO,
             settled_at: Duration::ZERO,
             advanced_at: Duration::ZERO,
             options,
@@ -287,6 +290,7 @@ impl Sender {
         match self.roster.join(now, connection, hello, buffer_chunks, self.packet) {
             Some((receiver, token)) => {
                 self.emptied_at = None;
+                self.joined_at = now;
                 JoinMessage::Welcome { receiver, token, packet: self.packet, announce: self.announce.clone() }
             }
             None => JoinMessage::Refused { reason: "too many receivers joined this session".into() },
@@ -446,6 +450,7 @@ impl Sender {
         let present = self.roster.present();
         if self.started_at.is_none()
             && present > 0
+            && now >= self.joined_at + SETTLE
             && (present >= self.options.wait_receivers as usize || now >= self.options.wait)
         {
             self.started_at = Some(now);
@@ -460,6 +465,9 @@ impl Sender {
     /// When to call [`Sender::poll_transmit`] again if nothing happens before.
     pub fn next_deadline(&self, now: Duration) -> Duration {
         let mut deadline = self.herald.next_deadline(self.started_at.is_some()).min(now + TICK);
+        if self.started_at.is_none() && self.roster.present() > 0 {
+            deadline = deadline.min(now + SETTLE / 4);
+        }
         if self.started_at.is_some() && !self.pacer.may_send() {
             return self.pacer.ready_at();
         }
