@@ -1,1 +1,34 @@
-//! (skeleton)
+//! What a person asks for, as functions: make a store, capture, install, export, cast, receive, check, rebuild.
+//!
+//! Owns the joining of crates that do not know each other: devices, stores, the cast protocol. A crate of its own so
+//! that the command line, a daemon and an installer in an initramfs ask for the same things in the same way, without
+//! an async runtime. Prints nothing: it returns reports, and tells a [`Progress`].
+
+mod capture;
+mod cast;
+mod export;
+mod install;
+mod location;
+mod progress;
+mod receive;
+mod report;
+
+pub use capture::{CaptureRequest, capture};
+pub use cast::{CastRequest, cast, receiver_report};
+pub use export::export;
+pub use install::{InstallRequest, install};
+pub use location::default_store_dir;
+pub use platter_cast::CHUNK_BYTES_MAX;
+pub use platter_disk::SurveyOptions;
+pub use platter_disk::capture::CaptureOptions;
+pub use platter_disk::install::FreeSpace;
+pub use platter_disk::refusal::Reason;
+pub use platter_image::{Error, ErrorKind, Result, Score};
+pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
+pub use platter_store::{
+    CheckOptions, CheckReport, FilesystemRecord, Finding, ImageName, RebuildReport, Severity, Store, StorePlace, Verdict,
+    Version, VersionQuery, rebuild,
+};
+pub use progress::{Progress, Silent};
+pub use receive::{ReceiveRequest, receive};
+pub use report::{CaptureReport, CastReport, ExportReport, InstallReport, ReceiveReport, ReceiverReport};

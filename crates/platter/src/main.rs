@@ -1,2 +1,38 @@
-//! (skeleton)
-fn main() {}
+//! The `platter` command: arguments in, output and exit code out. What it does is in `platter-jobs`.
+
+mod arguments;
+mod command;
+mod output;
+mod sizes;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+use output::Output;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let output = Output::new(arguments.json, arguments.quiet);
+    let store = arguments.store.unwrap_or_else(platter_jobs::default_store_dir);
+    let result = match &arguments.command {
+        Command::Init => command::init::run(&store, &output),
+        Command::Capture(options) => command::capture::run(&store, options, &output),
+        Command::Images => command::images::run(&store, &output),
+        Command::Show(options) => command::show::run(&store, options, &output),
+        Command::History(options) => command::history::run(&store, options, &output),
+        Command::Install(options) => command::install::run(&store, options, &output),
+        Command::Export(options) => command::export::run(&store, options, &output),
+        Command::Check(options) => command::check::run(&store, options, &output),
+        Command::Rebuild => command::rebuild::run(&store, &output),
+        Command::Cast(options) => command::cast::run(&store, options, &output),
+        Command::Receive(options) => command::receive::run(options, &output),
+        Command::Completions(options) => command::completions::run(options),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => output.fail(&error),
+    }
+}

@@ -1,0 +1,179 @@
+//! Captures a disk and publishes it as the next version of an image.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use platter_disk::capture::{CUT_POLICY, CaptureCounts, CaptureOptions};
+use platter_disk::refusal::{self, Reason};
+use platter_disk::{Source, Survey, SurveyOptions, survey};
+use platter_image::chunking::Region;
+use platter_image::{DiskRead, Error, IoContext, Result};
+use platter_store::{Consistency, FilesystemRecord, ImageName, Store, StorePlace, VersionDraft, VersionRecord};
+
+use crate::{CaptureReport, Progress};
+
+/// What to capture, and how.
+#[derive(Clone, Debug)]
+pub struct CaptureRequest {
+    /// The store.
+    pub store: StorePlace,
+    /// A block device or a raw file.
+    pub source: PathBuf,
+    /// The image whose next version this becomes.
+    pub name: ImageName,
+    /// How to look at the disk.
+    pub survey: SurveyOptions,
+    /// Capture a source that is mounted for writing.
+    pub allow_mounted: bool,
+    /// Sector size of a raw file that is the image of a disk with sectors of 4096 bytes.
+    pub sector_size: Option<u32>,
+    /// How to compress.
+    pub options: CaptureOptions,
+    /// Words of the user's.
+    pub labels: BTreeMap<String, String>,
+    /// A sentence of the user's.
+    pub notes: String,
+    /// What is doing this, such as `platter 0.1.0`.
+    pub tool_version: String,
+}
+
+/// Captures and publishes.
+///
+/// # Errors
+/// `Refused` when the source must not or cannot be captured as it is; `Io`; what the store says. The store then holds
+/// what it held before, and may keep blocks that the next capture finds.
+pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<CaptureReport> {
+    let started = Instant::now();
+    let force = if request.allow_mounted { &Reason::ALL[..] } else { &[] };
+    refusal::check_source(&request.source, force)?;
+    let store = Store::open_writer(&request.store)?;
+    let before = Stamp::of(&request.source)?;
+    let disk = Source::open(&request.source, request.sector_size)?;
+    progress.begin("reading the filesystems", 0);
+    let data = disk.data_extents()?;
+    let surveyed = survey(&disk, data.as_ref(), &request.survey)?;
+    let notes: Vec<String> = surveyed.all_notes().collect();
+    notes.iter().for_each(|note| progress.note(note));
+
+    let filesystems = filesystems(&surveyed);
+    let (table, sector_size, length) = (surveyed.table.kind.name().to_owned(), surveyed.sector_size, disk.length());
+    let consistency = consistency(request, &surveyed);
+    let regions: Vec<Region> = surveyed.parts.into_iter().map(|part| part.region).collect();
+    progress.begin("capturing", regions.iter().map(|region| region.allocated.total()).sum());
+    let session = store.session()?;
+    let disk = Sectored { disk: &disk, sector_size };
+    let mut done = 0;
+    let captured = platter_disk::capture::capture(&disk, &regions, &session, request.options, &mut |now| {
+        progress.advance(now - done);
+        done = now;
+    })?;
+    drop(regions);
+    if Stamp::of(&request.source)? != before {
+        return Err(Error::refused(format!(
+            "{} changed while it was captured, so nothing was published: stop whatever writes to it, and capture again",
+            request.source.display()
+        )));
+    }
+    progress.begin("publishing", 0);
+    let version = session.publish(VersionDraft {
+        image: request.name.clone(),
+        score: captured.score,
+        time_unix_ms: unix_ms(),
+        source: request.source.display().to_string(),
+        cut_policy: CUT_POLICY.0,
+        disk_length: length,
+        sector_size,
+        allocated_bytes: captured.counts.allocated,
+        filesystems,
+        labels: request.labels.clone(),
+        consistency,
+        notes: request.notes.clone(),
+        tool_version: request.tool_version.clone(),
+    })?;
+    drop(captured.pins);
+    Ok(report(version.record, &captured.counts, table, notes, started.elapsed().as_secs_f64()))
+}
+
+fn report(record: VersionRecord, counts: &CaptureCounts, table: String, notes: Vec<String>, seconds: f64) -> CaptureReport {
+    CaptureReport {
+        version: record.name().to_string(),
+        name: record.image.to_string(),
+        number: record.number,
+        score: record.score.to_string(),
+        partition_table: table,
+        disk_bytes: record.disk_length,
+        allocated_bytes: counts.allocated,
+        data_bytes: counts.data,
+        zero_bytes: counts.zero,
+        new_blocks: counts.new_blocks,
+        new_raw_bytes: counts.new_raw,
+        new_stored_bytes: counts.new_stored,
+        filesystems: record.filesystems,
+        seconds,
+        notes,
+    }
+}
+
+/// A disk whose table counts in sectors of another size than the file says.
+struct Sectored<'a> {
+    disk: &'a Source,
+    sector_size: u32,
+}
+
+impl DiskRead for Sectored<'_> {
+    fn length(&self) -> u64 {
+        self.disk.length()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.sector_size
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
+        self.disk.read_exact_at(buffer, offset)
+    }
+}
+
+/// What tells whether a regular file was written meanwhile. Devices have no such thing: for them, being unmounted
+/// counts.
+#[derive(PartialEq, Eq)]
+struct Stamp(Option<(u64, i64, i64)>);
+
+impl Stamp {
+    fn of(path: &Path) -> Result<Self> {
+        let metadata = std::fs::metadata(path).context(|| format!("looking at {}", path.display()))?;
+        Ok(Self(metadata.is_file().then(|| (metadata.len(), metadata.mtime(), metadata.mtime_nsec()))))
+    }
+}
+
+fn filesystems(surveyed: &Survey) -> Vec<FilesystemRecord> {
+    let named = surveyed.parts.iter().filter(|part| !part.filesystem.is_empty());
+    named
+        .filter(|part| part.partition.is_some() || part.filesystem != "unallocated")
+        .map(|part| FilesystemRecord {
+            partition: part.partition.unwrap_or(0),
+            kind: part.filesystem.clone(),
+            label: part.label.clone().unwrap_or_default(),
+            uuid: part.uuid.clone().unwrap_or_default(),
+            offset: part.region.extent.offset,
+            length: part.region.extent.length,
+            allocated: part.used,
+        })
+        .collect()
+}
+
+/// Only filesystems whose state was read can be called clean; a user who insists gets what may be torn.
+fn consistency(request: &CaptureRequest, surveyed: &Survey) -> Consistency {
+    let unknown = surveyed.parts.iter().any(|part| part.partition.is_some() && part.filesystem.is_empty());
+    match (request.survey.force || request.allow_mounted, request.survey.raw || unknown) {
+        (true, _) => Consistency::Crash,
+        (_, true) => Consistency::Unknown,
+        _ => Consistency::Clean,
+    }
+}
+
+fn unix_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}

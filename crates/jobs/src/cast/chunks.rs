@@ -1,0 +1,178 @@
+//! The chunks of a cast: which frames go together, and what is sent for a frame most of which nobody wants.
+//!
+//! Frames of a chunk come from one pack in pack order, so reading is sequential, and a stored frame is sent as it
+//! lies after its checksum was compared. A frame under half of which is wanted is rebuilt with what is wanted
+//! (DESIGN D2, D4). A rebuilt frame is made twice, for its length and when it is sent, with the same bytes.
+
+use std::sync::Arc;
+
+use platter_image::frame::{
+    Compressor, EncodedFrame, FrameBuilder, FrameDecoder, FrameHeader, HEADER_LENGTH, RAW_LENGTH_DEFAULT, Verify,
+};
+use platter_image::{BlockPlace, Domain, Error, FrameAddress, FrameSource, Kind, Result};
+
+/// Bytes of frames in a chunk, about.
+const CHUNK_LENGTH: usize = 1 << 20;
+/// Bytes of a header read at first: the list of most frames fits.
+const HEADER_GUESS: usize = HEADER_LENGTH + 36 * 24;
+/// zstd level of rebuilt frames.
+const REBUILT_LEVEL: i32 = 3;
+
+/// Something in a chunk.
+#[derive(Clone, Debug)]
+enum Part {
+    /// A frame as it lies.
+    Stored(FrameAddress),
+    /// A frame made of these blocks.
+    Rebuilt(Vec<BlockPlace>),
+}
+
+/// The chunks that carry some blocks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chunks {
+    chunks: Vec<Vec<Part>>,
+    /// Byte length of each chunk.
+    pub(super) lengths: Vec<u32>,
+    /// Bytes of the wanted blocks in frames that are sent as they lie, and of unwanted ones beside them.
+    pub(super) wanted: u64,
+    pub(super) unwanted: u64,
+}
+
+impl Chunks {
+    /// Plans the chunks for `places`, which are ordered.
+    pub(super) fn plan(source: &impl FrameSource, kind: Kind, domain: Domain, places: &[BlockPlace]) -> Result<Self> {
+        let mut chunks = Self::default();
+        let mut sparse: Vec<BlockPlace> = Vec::new();
+        let mut head = Vec::new();
+        let mut pack = None;
+        for frame in places.chunk_by(|a, b| a.frame == b.frame) {
+            let address = frame[0].frame;
+            let header = header(source, address, &mut head)?;
+            let wanted: u64 = frame.iter().filter_map(|place| header.blocks.get(place.slot as usize)).map(|b| u64::from(b.length)).sum();
+            if wanted * 2 < u64::from(header.raw_length) {
+                sparse.extend_from_slice(frame);
+                continue;
+            }
+            chunks.wanted += wanted;
+            chunks.unwanted += u64::from(header.raw_length) - wanted;
+            chunks.add(Part::Stored(address), address.length, pack != Some(address.pack));
+            pack = Some(address.pack);
+        }
+        let mut rebuilder = Rebuilder::new(source, kind, domain)?;
+        let mut new_chunk = true;
+        for group in rebuilder.group(&sparse)? {
+            let length = rebuilder.rebuild(&group)?.stored.len() as u32;
+            chunks.add(Part::Rebuilt(group), length, std::mem::take(&mut new_chunk));
+        }
+        Ok(chunks)
+    }
+
+    fn add(&mut self, part: Part, length: u32, new_chunk: bool) {
+        match (self.chunks.last_mut(), self.lengths.last_mut()) {
+            (Some(chunk), Some(total)) if !new_chunk && (*total + length) as usize <= CHUNK_LENGTH => {
+                chunk.push(part);
+                *total += length;
+            }
+            _ => {
+                self.chunks.push(vec![part]);
+                self.lengths.push(length);
+            }
+        }
+    }
+
+    /// The bytes of the chunk at `index`.
+    ///
+    /// # Errors
+    /// `Corrupt` when a stored frame is damaged: it is not sent.
+    pub(super) fn read(&self, index: usize, source: &impl FrameSource, kind: Kind, domain: Domain) -> Result<Arc<[u8]>> {
+        let mut bytes = Vec::with_capacity(self.lengths[index] as usize);
+        let mut stored = Vec::new();
+        for part in &self.chunks[index] {
+            match part {
+                Part::Stored(address) => {
+                    source.read_frame(*address, &mut stored)?;
+                    FrameHeader::parse(&stored).and_then(|header| header.payload(&stored).map(drop)).map_err(|error| {
+                        error.within(format!("the frame at {} of pack number {}", address.offset, address.pack))
+                    })?;
+                    bytes.extend_from_slice(&stored);
+                }
+                Part::Rebuilt(places) => {
+                    let frame = Rebuilder::new(source, kind, domain)?.rebuild(places)?;
+                    bytes.extend_from_slice(&frame.stored);
+                }
+            }
+        }
+        if bytes.len() != self.lengths[index] as usize {
+            return Err(Error::bug(format!("chunk {index} has {} bytes, {} were planned", bytes.len(), self.lengths[index])));
+        }
+        Ok(bytes.into())
+    }
+}
+
+fn header(source: &impl FrameSource, address: FrameAddress, head: &mut Vec<u8>) -> Result<FrameHeader> {
+    source.read_frame_start(address, HEADER_GUESS, head)?;
+    let (needed, _) = FrameHeader::peek_lengths(head)?;
+    if needed > head.len() {
+        source.read_frame_start(address, needed, head)?;
+    }
+    FrameHeader::parse(head)
+}
+
+/// Makes frames of blocks that stand among others nobody wants.
+struct Rebuilder<'a, F> {
+    source: &'a F,
+    kind: Kind,
+    domain: Domain,
+    decoder: FrameDecoder,
+    compressor: Compressor,
+    stored: Vec<u8>,
+}
+
+impl<'a, F: FrameSource> Rebuilder<'a, F> {
+    fn new(source: &'a F, kind: Kind, domain: Domain) -> Result<Self> {
+        let (decoder, compressor) = (FrameDecoder::new()?, Compressor::new(REBUILT_LEVEL)?);
+        Ok(Self { source, kind, domain, decoder, compressor, stored: Vec::new() })
+    }
+
+    /// Divides ordered places into groups that fit a frame.
+    fn group(&mut self, places: &[BlockPlace]) -> Result<Vec<Vec<BlockPlace>>> {
+        let mut groups: Vec<Vec<BlockPlace>> = Vec::new();
+        let mut filled = usize::MAX;
+        let mut head = Vec::new();
+        for frame in places.chunk_by(|a, b| a.frame == b.frame) {
+            let header = header(self.source, frame[0].frame, &mut head)?;
+            for place in frame {
+                let length = header.blocks.get(place.slot as usize).map_or(0, |block| block.length as usize);
+                match groups.last_mut().filter(|_| filled.saturating_add(length) <= RAW_LENGTH_DEFAULT) {
+                    Some(group) => {
+                        group.push(*place);
+                        filled += length;
+                    }
+                    None => {
+                        groups.push(vec![*place]);
+                        filled = length;
+                    }
+                }
+            }
+        }
+        Ok(groups)
+    }
+
+    fn rebuild(&mut self, places: &[BlockPlace]) -> Result<EncodedFrame> {
+        let mut builder = FrameBuilder::new(self.kind, self.domain, RAW_LENGTH_DEFAULT);
+        for frame in places.chunk_by(|a, b| a.frame == b.frame) {
+            self.source.read_frame(frame[0].frame, &mut self.stored)?;
+            let (header, raw) = self.decoder.decode(&self.stored, Verify::Hashes)?;
+            let mut wanted = frame.iter().peekable();
+            let mut start = 0;
+            for (slot, block) in header.blocks.iter().enumerate() {
+                let end = start + block.length as usize;
+                if wanted.next_if(|place| place.slot as usize == slot).is_some() {
+                    builder.push(block.id, &raw[start..end]);
+                }
+                start = end;
+            }
+        }
+        builder.encode(&mut self.compressor)
+    }
+}

@@ -1,0 +1,116 @@
+//! Casts a version to every receiver that wants it.
+
+mod chunks;
+
+use std::sync::Arc;
+
+use platter_image::recipe::Recipe;
+use platter_image::{Domain, Extent, Kind, Result, plan};
+use platter_net::{ChunkSource, ReceiverState, ReceiverStatus, SendEvent, SendOptions, SessionDescription};
+use platter_store::{Store, StorePlace};
+
+use crate::install::title;
+use crate::{CastReport, Progress, ReceiverReport};
+use chunks::Chunks;
+
+/// Bytes of a symbol.
+const SYMBOL_BYTES: u64 = platter_cast::SYMBOL_BYTES as u64;
+/// What a datagram takes on an Ethernet wire besides its payload, in bytes: UDP 8, IPv4 20, header and checksum 18,
+/// preamble and gap 20.
+const DATAGRAM_OVERHEAD: u64 = 66;
+
+/// What to cast, and how.
+#[derive(Clone, Debug)]
+pub struct CastRequest {
+    /// The store.
+    pub store: StorePlace,
+    /// Which version.
+    pub version: String,
+    /// Where to, how fast, whom to wait for.
+    pub network: SendOptions,
+}
+
+/// Casts; `on_event` is told of receivers as they come, go on and end.
+///
+/// # Errors
+/// `Missing` or `Corrupt` when the store is damaged; `Io` when the network cannot be used. Receivers that fail are not
+/// errors: the report tells.
+pub fn cast(request: &CastRequest, progress: &dyn Progress, on_event: &mut dyn FnMut(&SendEvent)) -> Result<CastReport> {
+    let store = Store::open_reader(&request.store)?;
+    let resolved = store.resolve(&request.version)?;
+    let recipe = Recipe::open(resolved.score, &store)?;
+    let domain = recipe.root().domain;
+    progress.begin("planning", 0);
+    let pages = Chunks::plan(&store, Kind::Page, domain, &plan::pages(&recipe, &store)?)?;
+    let whole = Extent::new(0, recipe.root().disk_length);
+    let data = Chunks::plan(&store, Kind::Data, domain, &plan::blocks(&recipe, whole, &store)?)?;
+    let description = SessionDescription {
+        score: resolved.score,
+        name: title(&resolved),
+        recipe_chunks: pages.lengths.len() as u32,
+        chunk_lengths: pages.lengths.iter().chain(&data.lengths).copied().collect(),
+    };
+    let symbols = description.chunk_lengths.iter().map(|length| u64::from(*length).div_ceil(SYMBOL_BYTES)).sum();
+    let cast_bytes = description.total_bytes();
+    let source = StoreChunks { store: &store, domain, pages, data };
+    let summary = platter_net::send(&request.network, &description, &source, |event| on_event(&event))?;
+    Ok(CastReport {
+        version: title(&resolved),
+        score: resolved.score.to_string(),
+        cast_bytes,
+        symbols,
+        symbols_sent: summary.progress.source_symbols + summary.progress.repair_symbols,
+        symbols_repair: summary.progress.repair_symbols,
+        wire_bytes: summary.progress.bytes + summary.progress.datagrams * DATAGRAM_OVERHEAD,
+        seconds: summary.duration.as_secs_f64(),
+        receivers: summary.receivers.iter().map(receiver_report).collect(),
+    })
+}
+
+/// The chunks of a version, read from its store.
+struct StoreChunks<'a> {
+    store: &'a Store,
+    domain: Domain,
+    pages: Chunks,
+    data: Chunks,
+}
+
+impl ChunkSource for StoreChunks<'_> {
+    fn read(&self, index: u32) -> Result<Arc<[u8]>> {
+        let index = index as usize;
+        match index.checked_sub(self.pages.lengths.len()) {
+            None => self.pages.read(index, self.store, Kind::Page, self.domain),
+            Some(index) => self.data.read(index, self.store, Kind::Data, self.domain),
+        }
+    }
+}
+
+/// What is told of a receiver, at any time.
+pub fn receiver_report(status: &ReceiverStatus) -> ReceiverReport {
+    let mut report = ReceiverReport {
+        name: status.name.clone(),
+        state: "receiving".into(),
+        score: None,
+        reason: None,
+        written_bytes: 0,
+        seconds: status.heard_at.saturating_sub(status.joined_at).as_secs_f64(),
+        bytes_per_second: 0.0,
+        repaired_symbols: status.repaired,
+    };
+    match &status.state {
+        ReceiverState::Active => {}
+        ReceiverState::Silent => report.state = "silent".into(),
+        ReceiverState::Lost(reason) => (report.state, report.reason) = ("lost".into(), Some(reason.clone())),
+        ReceiverState::Failed(reason) => (report.state, report.reason) = ("failed".into(), Some(reason.clone())),
+        ReceiverState::Done(result) => {
+            (report.state, report.score) = ("done".into(), result.outcome.as_ref().ok().map(ToString::to_string));
+            report.written_bytes = result.bytes_written;
+            report.seconds = result.duration_ms as f64 / 1000.0;
+            report.repaired_symbols = result.repaired;
+        }
+    }
+    if report.seconds > 0.0 {
+        report.bytes_per_second = report.written_bytes as f64 / report.seconds;
+    }
+    report
+}

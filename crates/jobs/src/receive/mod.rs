@@ -1,0 +1,112 @@
+//! Receives a cast onto a device or a file.
+
+mod sink;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use platter_disk::install::FreeSpace;
+use platter_disk::Target;
+use platter_disk::refusal::{self, Reason, TargetCheck};
+use platter_image::recipe::Root;
+use platter_image::{DiskWrite, Error, Result};
+use platter_net::{ReceiveEvent, ReceiveOptions};
+
+use crate::install::{move_backup_gpt, open_target};
+use crate::{Progress, ReceiveReport};
+use sink::DiskSink;
+
+/// What to receive, where to, and how.
+#[derive(Clone, Debug)]
+pub struct ReceiveRequest {
+    /// A block device, or a file that is made if it is missing.
+    pub target: PathBuf,
+    /// What to do with space nobody can read.
+    pub free: FreeSpace,
+    /// Which refusals the user overrides.
+    pub force: Vec<Reason>,
+    /// Which cast, and where to listen.
+    pub network: ReceiveOptions,
+}
+
+/// Receives a whole disk.
+///
+/// # Errors
+/// `Refused` when the target must not be written to (nothing was); `Missing` when no sender is heard, or the sender
+/// lacks blocks; `Io`.
+pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<ReceiveReport> {
+    let started = Instant::now();
+    // What can be said before any cast is heard of, is said at once.
+    let check = TargetCheck { force: &request.force, ..TargetCheck::default() };
+    refusal::check_target(&request.target, &check)?;
+    let opened: Arc<Mutex<Option<(Arc<Target>, u64)>>> = Arc::default();
+    let opener = {
+        let (opened, request) = (opened.clone(), request.clone());
+        move |root: &Root| -> Result<Box<dyn DiskWrite>> {
+            let target = Arc::new(open_target(&request.target, root, &[], &request.force, None)?);
+            *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some((target.clone(), root.disk_length));
+            Ok(Box::new(Shared(target)))
+        }
+    };
+    let mut sink = DiskSink::new(opener, request.free)?;
+    progress.begin("waiting for a sender", 0);
+    let (mut name, mut wanted_before, mut done) = (String::new(), 0, 0);
+    let summary = platter_net::receive(&request.network, &mut sink, &|event| match event {
+        ReceiveEvent::Joined { name: joined, score } => {
+            progress.note(&format!("joined the cast of {joined}, score {score}"));
+            name = joined;
+        }
+        ReceiveEvent::SenderLost => progress.note("the sender is gone; waiting for it to come back"),
+        ReceiveEvent::Progress { wanted, bytes, .. } => {
+            if wanted != wanted_before {
+                wanted_before = wanted;
+                progress.begin("receiving", 0);
+            }
+            progress.advance(bytes.saturating_sub(done));
+            done = bytes;
+        }
+    })?;
+    let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let (target, length) = opened.ok_or_else(|| Error::bug("received a disk without a target"))?;
+    let (moved, notes) = move_backup_gpt(&target, length)?;
+    Ok(ReceiveReport {
+        version: name,
+        score: summary.outcome.score.to_string(),
+        target: request.target.display().to_string(),
+        written_bytes: summary.outcome.bytes_written,
+        backup_gpt_moved: moved,
+        seconds: summary.duration.as_secs_f64().min(started.elapsed().as_secs_f64()),
+        symbols: summary.symbols,
+        repaired_symbols: summary.repaired,
+        duplicate_symbols: summary.duplicates,
+        acknowledged: summary.acknowledged,
+        notes,
+    })
+}
+
+/// The target, shared by the sink that writes it and by what is done afterwards.
+struct Shared(Arc<Target>);
+
+impl DiskWrite for Shared {
+    fn length(&self) -> u64 {
+        DiskWrite::length(&*self.0)
+    }
+
+    fn alignment(&self) -> usize {
+        self.0.alignment()
+    }
+
+    fn write_all_at(&self, buffer: &[u8], offset: u64) -> std::io::Result<()> {
+        self.0.write_all_at(buffer, offset)
+    }
+
+    fn write_zeroes(&self, offset: u64, length: u64) -> std::io::Result<()> {
+        self.0.write_zeroes(offset, length)
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}

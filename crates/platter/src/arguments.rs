@@ -1,0 +1,243 @@
+//! Every argument of the command line, with its help: the one source of usage, completions and documentation.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use platter_jobs::Reason;
+
+use crate::sizes::{bits_per_second, label};
+
+/// Keeps disk images, deduplicated and compressed, and installs them on one machine or on a whole room at once.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 damaged data, 5 refused.\n\n\
+Start with:\n  platter init\n  platter capture disk.raw lab/debian12\n  platter install lab/debian12 /dev/sdX")]
+pub(crate) struct Arguments {
+    /// The store [default: $PLATTER_STORE, else /var/lib/platter as root, else ~/.local/share/platter]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) store: Option<PathBuf>,
+    /// Print facts as JSON: one object, or one a line where there are many
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Print neither progress nor notes
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a store
+    Init,
+    /// Capture a disk as the next version of an image
+    ///
+    /// Reads the partition table and the filesystems, takes only what somebody can still read (free blocks, swap, the
+    /// body of a clean journal are left out), cuts it along files, and stores what the store does not have yet.
+    /// Understood: ext2, ext3, ext4 and swap. Everything else is taken whole, without its zeros.
+    Capture(Capture),
+    /// List the images
+    Images,
+    /// Show all that is known of a version
+    Show(Which),
+    /// List the versions of an image
+    History(Image),
+    /// Install a version on a device or file
+    ///
+    /// Every block is verified by its hash before it is written. If the target is larger than the disk, the backup GPT
+    /// is moved to its end. Refused: a target that is mounted, in use, too small, holds the store, or is neither a
+    /// block device nor a regular file.
+    Install(Install),
+    /// Write a version to a new raw file
+    Export(Export),
+    /// Check that the store is good; changes nothing
+    Check(Check),
+    /// Make the catalog anew from the packs alone
+    ///
+    /// For a store whose catalog is lost or damaged. Packs are the truth: every version whose record stands in one
+    /// reappears, those that were forgotten but not yet collected among them.
+    Rebuild,
+    /// Cast a version to a room: to every machine that runs `platter receive`, at once, by multicast
+    Cast(Cast),
+    /// Receive a cast on a device or file
+    Receive(Receive),
+    /// Print a completion script for a shell
+    Completions(Completions),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Image {
+    /// The image, such as lab/debian12
+    pub(crate) name: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Which {
+    /// NAME (its latest version), NAME@NUMBER, or a score
+    pub(crate) version: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Capture {
+    /// A block device, or a raw file
+    pub(crate) source: PathBuf,
+    /// The image: parts of a-z 0-9 . _ - separated by /, such as lab/debian12
+    pub(crate) name: String,
+    /// Capture a disk that is mounted for writing, and take a filesystem that needs recovery whole
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Look for neither partitions nor filesystems: take every byte that is not zero
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Also take what lies in large gaps between partitions
+    #[arg(long)]
+    pub(crate) keep_gaps: bool,
+    /// The raw file is the image of a disk with sectors of so many bytes
+    #[arg(long, value_name = "BYTES", value_parser = ["512", "4096"])]
+    pub(crate) sector_size: Option<String>,
+    /// A word about this version; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// A sentence about this version
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) note: String,
+    /// zstd level: 1 is fast, 19 small
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub(crate) level: i32,
+    /// KiB of blocks compressed together
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(4..=256), hide = true)]
+    pub(crate) frame_size: u16,
+    /// Threads that hash, and as many that compress [default: the number of cores]
+    #[arg(long)]
+    pub(crate) threads: Option<usize>,
+}
+
+/// What happens to space that nobody can read.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Free {
+    /// Leave it: it keeps what the target held
+    Skip,
+    /// Make it zeros
+    Zero,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TargetOptions {
+    /// What to do with the disk's free space. `skip` leaves it: skipped space keeps what the target held before, old
+    /// secrets included; `zero` makes it zeros
+    #[arg(long, value_enum, default_value_t = Free::Skip)]
+    pub(crate) free: Free,
+    /// Write to the target although it is refused for that reason: mounted, swap, held, loop-backing, busy, or
+    /// sector-size; may be repeated
+    #[arg(long = "force", value_name = "REASON", value_parser = reason)]
+    pub(crate) force: Vec<Reason>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Install {
+    /// NAME (its latest version), NAME@NUMBER, or a score
+    pub(crate) version: String,
+    /// A block device, or a file that is made if it is missing
+    pub(crate) target: PathBuf,
+    /// Read everything back from the target and compare
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Go around the system's cache for a regular file too
+    #[arg(long)]
+    pub(crate) direct: bool,
+    #[command(flatten)]
+    pub(crate) target_options: TargetOptions,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Export {
+    /// NAME (its latest version), NAME@NUMBER, or a score
+    pub(crate) version: String,
+    /// The raw file to make
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Check {
+    /// Also read every frame and compare every block with its hash
+    #[arg(long)]
+    pub(crate) read_data: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Cast {
+    /// NAME (its latest version), NAME@NUMBER, or a score
+    pub(crate) version: String,
+    /// Name or IPv4 address of the interface to send on [default: where the routes point]
+    #[arg(long, short, value_name = "IF")]
+    pub(crate) interface: Option<String>,
+    /// Most bits per second on the wire, such as 400M or 2.5G; slower receivers slow it down further
+    #[arg(long, default_value = "900M", value_parser = bits_per_second)]
+    pub(crate) rate: u64,
+    /// Start as soon as so many receivers have joined
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(crate) receivers: u32,
+    /// Start after so many seconds, with those that have joined
+    #[arg(long, default_value_t = 30.0, value_name = "SECONDS")]
+    pub(crate) wait: f64,
+    /// After the last receiver is done, wait so long for late ones
+    #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
+    pub(crate) linger: f64,
+    /// Give up if nobody joins for so long [default: never]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) give_up: Option<f64>,
+    /// Multicast group for the data [default: one of 239.255/16 derived from the session]
+    #[arg(long, value_name = "A.B.C.D")]
+    pub(crate) group: Option<Ipv4Addr>,
+    /// UDP port of data and announcements, and TCP port of joins
+    #[arg(long, default_value_t = 7580)]
+    pub(crate) port: u16,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Receive {
+    /// [NAME] TARGET: the cast to wait for (a name, a version, or a score; the first one heard if none is given), and
+    /// the block device or file to write
+    #[arg(required = true, num_args = 1..=2, value_names = ["NAME", "TARGET"])]
+    pub(crate) what: Vec<String>,
+    /// Name or IPv4 address of the interface to listen on [default: where the routes point]
+    #[arg(long, short, value_name = "IF")]
+    pub(crate) interface: Option<String>,
+    /// The sender's address, where no announcement gets through
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) sender: Option<SocketAddr>,
+    /// What this machine calls itself on the sender's screen [default: its host name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) hello: Option<String>,
+    /// UDP port of announcements
+    #[arg(long, default_value_t = 7580)]
+    pub(crate) port: u16,
+    /// MiB of memory for chunks on their way
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(8..))]
+    pub(crate) buffer: u16,
+    /// Give up if no sender is heard for so long [default: never]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) give_up: Option<f64>,
+    #[command(flatten)]
+    pub(crate) target_options: TargetOptions,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+fn reason(name: &str) -> Result<Reason, String> {
+    match Reason::from_name(name) {
+        Some(reason) if reason.can_be_forced() => Ok(reason),
+        Some(_) => Err(format!("{name} cannot be forced")),
+        None => {
+            let forcible = Reason::ALL.into_iter().filter(|reason| reason.can_be_forced());
+            Err(format!("no such reason; there are {}", forcible.map(Reason::name).collect::<Vec<_>>().join(", ")))
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `platter capture`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use platter_jobs::{CaptureOptions, CaptureReport, CaptureRequest, SurveyOptions, capture};
+
+use super::{Outcome, place};
+use crate::arguments::Capture;
+use crate::output::Output;
+use crate::sizes::{bytes, rate};
+use crate::terminal::Terminal;
+
+pub(crate) fn run(store: &Path, options: &Capture, output: &Output) -> Outcome {
+    let defaults = CaptureOptions::default();
+    let request = CaptureRequest {
+        store: place(store),
+        source: options.source.clone(),
+        name: options.name.parse()?,
+        survey: SurveyOptions { force: options.force, raw: options.raw, keep_gaps: options.keep_gaps },
+        allow_mounted: options.force,
+        sector_size: options.sector_size.as_deref().and_then(|size| size.parse().ok()),
+        options: CaptureOptions {
+            threads: options.threads.unwrap_or(defaults.threads),
+            level: options.level,
+            frame_length: usize::from(options.frame_size) << 10,
+            ..defaults
+        },
+        labels: options.labels.iter().cloned().collect(),
+        notes: options.note.clone(),
+        tool_version: concat!("platter ", env!("CARGO_PKG_VERSION")).into(),
+    };
+    let terminal = Terminal::new(*output);
+    let report = capture(&request, &terminal)?;
+    drop(terminal);
+    output.fact(&report, || text(&report));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(report: &CaptureReport) -> String {
+    let known = report.data_bytes.saturating_sub(report.new_raw_bytes);
+    format!(
+        "{}  score {}\n\
+         disk {}, of it in use {}: {} data ({} known already), {} zeros\n\
+         new: {} in {} blocks, stored in {}\n\
+         {:.1} s, {} of data in use",
+        report.version,
+        report.score,
+        bytes(report.disk_bytes),
+        bytes(report.allocated_bytes),
+        bytes(report.data_bytes),
+        bytes(known),
+        bytes(report.zero_bytes),
+        bytes(report.new_raw_bytes),
+        report.new_blocks,
+        bytes(report.new_stored_bytes),
+        report.seconds,
+        rate(report.allocated_bytes, report.seconds),
+    )
+}

@@ -1,0 +1,105 @@
+//! `platter cast`.
+
+use std::collections::HashSet;
+use std::net::SocketAddrV4;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use platter_jobs::{
+    CastReport, CastRequest, DISCOVERY, Progress, ReceiverReport, SendEvent, SendOptions, cast, receiver_report,
+};
+use serde::Serialize;
+
+use super::{Outcome, place};
+use crate::arguments::Cast;
+use crate::output::{Output, table};
+use crate::sizes::{bytes, rate};
+use crate::terminal::Terminal;
+
+/// A line of JSON for each receiver as it ends, and one for the whole at the end.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Line<'a> {
+    Receiver(&'a ReceiverReport),
+    Cast(&'a CastReport),
+}
+
+pub(crate) fn run(store: &Path, options: &Cast, output: &Output) -> Outcome {
+    let request = CastRequest {
+        store: place(store),
+        version: options.version.clone(),
+        network: SendOptions {
+            interface: options.interface.clone(),
+            group: options.group.map(|group| SocketAddrV4::new(group, options.port)),
+            discovery: SocketAddrV4::new(*DISCOVERY.ip(), options.port),
+            join_port: options.port,
+            rate_bits_per_second: options.rate,
+            wait_receivers: options.receivers,
+            wait: Duration::from_secs_f64(options.wait),
+            linger: Duration::from_secs_f64(options.linger),
+            give_up: options.give_up.map(Duration::from_secs_f64),
+            ..SendOptions::default()
+        },
+    };
+    let terminal = Terminal::new(*output);
+    let mut told = HashSet::new();
+    let mut sent = 0;
+    let report = cast(&request, &terminal, &mut |event| match event {
+        SendEvent::Ready { join, group } => {
+            terminal.note(&format!("casting to {group}; receivers join at {join}"));
+            terminal.begin("casting", 0);
+        }
+        SendEvent::Status { receivers, progress } => {
+            terminal.advance(progress.bytes.saturating_sub(sent));
+            sent = progress.bytes;
+            for status in receivers {
+                let report = receiver_report(status);
+                if report.has_ended() && told.insert(status.id) {
+                    if output.is_json() {
+                        output.fact(&Line::Receiver(&report), String::new);
+                    } else {
+                        terminal.note(&ended(&report));
+                    }
+                }
+            }
+        }
+    })?;
+    drop(terminal);
+    output.fact(&Line::Cast(&report), || text(&report));
+    let all_done = !report.receivers.is_empty() && report.receivers.iter().all(|receiver| receiver.state == "done");
+    Ok(if all_done { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn ended(report: &ReceiverReport) -> String {
+    match &report.reason {
+        Some(reason) => format!("{} {}: {reason}", report.name, report.state),
+        None => format!("{} {}: {} in {:.1} s", report.name, report.state, bytes(report.written_bytes), report.seconds),
+    }
+}
+
+fn text(report: &CastReport) -> String {
+    let head = ["RECEIVER", "STATE", "WRITTEN", "SPEED", "REPAIRED", "VERIFIED SCORE"];
+    let mut rows = vec![head.map(String::from).to_vec()];
+    rows.extend(report.receivers.iter().map(|receiver| {
+        vec![
+            receiver.name.clone(),
+            receiver.state.clone(),
+            bytes(receiver.written_bytes),
+            rate(receiver.written_bytes, receiver.seconds),
+            receiver.repaired_symbols.to_string(),
+            receiver.score.clone().or_else(|| receiver.reason.clone()).unwrap_or_else(|| "-".into()),
+        ]
+    }));
+    let extra = report.symbols_sent as f64 / report.symbols.max(1) as f64;
+    format!(
+        "{}\n{} cast in {:.1} s: {} in {} symbols, sent {extra:.3} times, {} on the wire, {}",
+        table(&rows),
+        report.version,
+        report.seconds,
+        bytes(report.cast_bytes),
+        report.symbols,
+        bytes(report.wire_bytes),
+        rate(report.wire_bytes, report.seconds),
+    )
+}

@@ -1,0 +1,100 @@
+//! `platter check`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use platter_jobs::{CheckOptions, CheckReport, Finding, Progress, Severity, Store, Verdict};
+use serde_json::{Value, json};
+
+use super::{Outcome, place};
+use crate::arguments::Check;
+use crate::output::Output;
+use crate::sizes::count;
+use crate::terminal::Terminal;
+
+/// Exit code for a damaged store: the same as for any damaged data.
+const DAMAGED: u8 = 4;
+
+pub(crate) fn run(store: &Path, options: &Check, output: &Output) -> Outcome {
+    let store = Store::open_reader(&place(store))?;
+    let terminal = Terminal::new(*output);
+    let mut done = None;
+    let report = store.check(CheckOptions { read_data: options.read_data }, &mut |now| {
+        if done.is_none() {
+            terminal.begin("checking", now.total);
+        }
+        terminal.advance(now.done - done.unwrap_or(0));
+        done = Some(now.done);
+    })?;
+    drop(terminal);
+    output.fact(&json(&report), || text(&report, options.read_data));
+    Ok(if report.verdict == Verdict::Damaged { ExitCode::from(DAMAGED) } else { ExitCode::SUCCESS })
+}
+
+fn verdict(report: &CheckReport) -> &'static str {
+    match report.verdict {
+        Verdict::Clean => "clean",
+        Verdict::Leaks => "leaks",
+        Verdict::Damaged => "damaged",
+    }
+}
+
+fn json(report: &CheckReport) -> Value {
+    json!({
+        "verdict": verdict(report),
+        "packs": report.packs,
+        "frames": report.frames,
+        "blocks": report.blocks,
+        "versions": report.versions,
+        "findings_omitted": report.omitted,
+        "findings": report.findings.iter().map(finding_json).collect::<Vec<_>>(),
+    })
+}
+
+fn finding_json(finding: &Finding) -> Value {
+    json!({
+        "severity": if finding.severity == Severity::Damage { "damage" } else { "leak" },
+        "what": finding.what,
+        "pack": finding.pack.map(|pack| pack.to_string()),
+        "offset": finding.offset,
+        "block": finding.block.map(|block| block.to_string()),
+        "versions": finding.versions.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}
+
+fn text(report: &CheckReport, read_data: bool) -> String {
+    let mut text = String::new();
+    for finding in &report.findings {
+        text += if finding.severity == Severity::Damage { "DAMAGE  " } else { "leak    " };
+        text += &finding.what;
+        if let Some(pack) = finding.pack {
+            text += &format!(", pack {pack}");
+        }
+        if let Some(offset) = finding.offset {
+            text += &format!(", at {offset}");
+        }
+        if let Some(block) = finding.block {
+            text += &format!(", block {block}");
+        }
+        if !finding.versions.is_empty() {
+            let names: Vec<String> = finding.versions.iter().map(ToString::to_string).collect();
+            text += &format!("; hits {}", names.join(", "));
+        }
+        text += "\n";
+    }
+    if report.omitted > 0 {
+        text += &format!("and {} more findings\n", report.omitted);
+    }
+    text += &format!(
+        "{}, {}, {}, {}: {}",
+        count(report.versions as u64, "version"),
+        count(report.packs as u64, "pack"),
+        count(report.frames as u64, "frame"),
+        count(report.blocks as u64, "block"),
+        verdict(report),
+    );
+    if report.verdict == Verdict::Clean && !read_data {
+        text += " (contents were not read: --read-data does)";
+    }
+    text
+}

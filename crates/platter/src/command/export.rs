@@ -1,0 +1,23 @@
+//! `platter export`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use platter_jobs::export;
+
+use super::{Outcome, place};
+use crate::arguments::Export;
+use crate::output::Output;
+use crate::sizes::bytes;
+use crate::terminal::Terminal;
+
+pub(crate) fn run(store: &Path, options: &Export, output: &Output) -> Outcome {
+    let terminal = Terminal::new(*output);
+    let report = export(&place(store), &options.version, &options.file, &terminal)?;
+    drop(terminal);
+    output.fact(&report, || {
+        let (length, written) = (bytes(report.disk_bytes), bytes(report.written_bytes));
+        format!("{} is in {}: {length}, of it {written} data\nverified score {}", report.version, report.file, report.score)
+    });
+    Ok(ExitCode::SUCCESS)
+}

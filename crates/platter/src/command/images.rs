@@ -1,0 +1,49 @@
+//! `platter images`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use platter_jobs::{Store, Version};
+use serde_json::json;
+
+use super::{Outcome, place};
+use crate::output::{Output, table};
+use crate::sizes::bytes;
+
+pub(crate) fn run(store: &Path, output: &Output) -> Outcome {
+    let images = Store::open_reader(&place(store))?.images()?;
+    if output.is_json() {
+        images.iter().for_each(|version| output.fact(&version.record, String::new));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if images.is_empty() {
+        output.fact(&json!(null), || "no images yet: `platter capture DISK NAME` makes one".into());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut rows = vec![HEAD.map(String::from).to_vec()];
+    rows.extend(images.iter().map(row));
+    output.fact(&json!(null), || table(&rows));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The columns of a list of versions.
+pub(super) const HEAD: [&str; 6] = ["VERSION", "TIME", "DISK", "IN USE", "ADDED", "SCORE"];
+
+/// A version as a row of such a list.
+pub(super) fn row(version: &Version) -> Vec<String> {
+    let record = &version.record;
+    vec![
+        version.name.to_string(),
+        time(record.time_unix_ms),
+        bytes(record.disk_length),
+        bytes(record.allocated_bytes),
+        bytes(record.new_stored_bytes),
+        record.score.to_string()[..16].to_owned(),
+    ]
+}
+
+/// Time in the zone of this machine.
+pub(super) fn time(unix_ms: i64) -> String {
+    let time = jiff::Timestamp::from_millisecond(unix_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+}

@@ -1,0 +1,46 @@
+//! `platter install`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use platter_jobs::{InstallRequest, install};
+
+use super::{Outcome, place};
+use crate::arguments::Install;
+use crate::output::Output;
+use crate::sizes::{bytes, rate};
+use crate::terminal::Terminal;
+
+pub(crate) fn run(store: &Path, options: &Install, output: &Output) -> Outcome {
+    let request = InstallRequest {
+        store: place(store),
+        version: options.version.clone(),
+        target: options.target.clone(),
+        free: options.target_options.free.into(),
+        read_back: options.verify,
+        direct: options.direct,
+        force: options.target_options.force.clone(),
+    };
+    let terminal = Terminal::new(*output);
+    let report = install(&request, &terminal)?;
+    drop(terminal);
+    output.fact(&report, || {
+        let mut text = format!(
+            "{} is on {}: {} written, {} zeros, {:.1} s, {}\nverified score {}{}",
+            report.version,
+            report.target,
+            bytes(report.written_bytes),
+            bytes(report.zeroed_bytes),
+            report.seconds,
+            rate(report.written_bytes, report.seconds),
+            report.score,
+            if report.read_back { ", read back and equal" } else { "" },
+        );
+        if report.backup_gpt_moved {
+            text += "\nthe backup GPT was moved to the end of the target";
+        }
+        report.notes.iter().for_each(|note| text += &format!("\nnote: {note}"));
+        text
+    });
+    Ok(ExitCode::SUCCESS)
+}

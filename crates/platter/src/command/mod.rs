@@ -1,0 +1,37 @@
+//! One file a command: reads its arguments, asks for the job, prints the report.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use platter_jobs::{Result, StorePlace};
+
+use crate::arguments::Free;
+
+pub(crate) mod capture;
+pub(crate) mod cast;
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod export;
+pub(crate) mod history;
+pub(crate) mod images;
+pub(crate) mod init;
+pub(crate) mod install;
+pub(crate) mod rebuild;
+pub(crate) mod receive;
+pub(crate) mod show;
+
+/// What a command ends with.
+pub(crate) type Outcome = Result<ExitCode>;
+
+fn place(store: &Path) -> StorePlace {
+    StorePlace::on_system(store)
+}
+
+impl From<Free> for platter_jobs::FreeSpace {
+    fn from(free: Free) -> Self {
+        match free {
+            Free::Skip => Self::Skip,
+            Free::Zero => Self::Zero,
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! `platter rebuild`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use platter_jobs::{RebuildReport, rebuild};
+use serde_json::json;
+
+use super::{Outcome, place};
+use crate::output::Output;
+use crate::sizes::count;
+
+pub(crate) fn run(store: &Path, output: &Output) -> Outcome {
+    let report = rebuild(&place(store))?;
+    let names = |versions: &[_]| versions.iter().map(ToString::to_string).collect::<Vec<String>>();
+    let facts = json!({
+        "packs": report.packs,
+        "packs_taken_over": report.packs_taken_over,
+        "versions": names(&report.versions),
+        "reappeared": report.reappeared.as_deref().map(names),
+        "lost": names(&report.lost),
+        "notes": report.notes,
+    });
+    output.fact(&facts, || text(&report));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(report: &RebuildReport) -> String {
+    let mut text = format!(
+        "made the catalog anew from {}: {}",
+        count((report.packs + report.packs_taken_over) as u64, "pack"),
+        count(report.versions.len() as u64, "version")
+    );
+    for version in report.reappeared.iter().flatten() {
+        text += &format!("\nreappeared: {version}");
+    }
+    for version in &report.lost {
+        text += &format!("\nLOST: {version} has no record in any pack");
+    }
+    for note in &report.notes {
+        text += &format!("\nnote: {note}");
+    }
+    text
+}

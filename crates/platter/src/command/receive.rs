@@ -1,0 +1,76 @@
+//! `platter receive`.
+
+use std::net::SocketAddrV4;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use platter_jobs::{Error, ReceiveOptions, ReceiveRequest, Score, VersionQuery, Wanted, receive};
+
+use super::Outcome;
+use crate::arguments::Receive;
+use crate::output::Output;
+use crate::sizes::{bytes, rate};
+use crate::terminal::Terminal;
+
+pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
+    let [.., target] = &options.what[..] else {
+        return Err(Error::bug("a receive without a target"));
+    };
+    let wanted = match &options.what[..] {
+        [name, _] => wanted(name)?,
+        _ => Wanted::Any,
+    };
+    let defaults = ReceiveOptions::default();
+    let request = ReceiveRequest {
+        target: target.into(),
+        free: options.target_options.free.into(),
+        force: options.target_options.force.clone(),
+        network: ReceiveOptions {
+            interface: options.interface.clone(),
+            wanted,
+            discovery: SocketAddrV4::new(*defaults.discovery.ip(), options.port),
+            sender: options.sender,
+            hello: options.hello.clone().unwrap_or_else(host_name),
+            buffer_chunks: usize::from(options.buffer) * (1 << 20) / platter_jobs::CHUNK_BYTES_MAX,
+            give_up: options.give_up.map(Duration::from_secs_f64),
+            ..defaults
+        },
+    };
+    let terminal = Terminal::new(*output);
+    let report = receive(&request, &terminal)?;
+    drop(terminal);
+    output.fact(&report, || {
+        let mut text = format!(
+            "{} is on {}: {} written, {:.1} s, {}; {} symbols repaired\nverified score {}",
+            report.version,
+            report.target,
+            bytes(report.written_bytes),
+            report.seconds,
+            rate(report.written_bytes, report.seconds),
+            report.repaired_symbols,
+            report.score,
+        );
+        if report.backup_gpt_moved {
+            text += "\nthe backup GPT was moved to the end of the target";
+        }
+        if !report.acknowledged {
+            text += "\nnote: the sender did not hear of this; it may list this machine as lost";
+        }
+        report.notes.iter().for_each(|note| text += &format!("\nnote: {note}"));
+        text
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A name without a number is met by every version of it.
+fn wanted(text: &str) -> platter_jobs::Result<Wanted> {
+    if let Some(score) = Score::from_hex(text) {
+        return Ok(Wanted::Score(score));
+    }
+    text.parse::<VersionQuery>()?;
+    Ok(Wanted::Name(text.to_owned()))
+}
+
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "?".into(), |name| name.trim().to_owned())
+}

@@ -1,0 +1,64 @@
+//! `platter show`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use platter_jobs::{FilesystemRecord, Store, Version};
+use serde_json::json;
+
+use super::images::time;
+use super::{Outcome, place};
+use crate::arguments::Which;
+use crate::output::{Output, table};
+use crate::sizes::bytes;
+
+pub(crate) fn run(store: &Path, options: &Which, output: &Output) -> Outcome {
+    let resolved = Store::open_reader(&place(store))?.resolve(&options.version)?;
+    match &resolved.version {
+        Some(version) => output.fact(&version.record, || text(version)),
+        None => output.fact(&json!({ "score": resolved.score.to_string() }), || {
+            format!("score {}: a disk without a name", resolved.score)
+        }),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(version: &Version) -> String {
+    let record = &version.record;
+    let mut rows: Vec<(&str, String)> = vec![
+        ("version", version.name.to_string()),
+        ("score", record.score.to_string()),
+        ("time", time(record.time_unix_ms)),
+        ("source", record.source.clone()),
+        ("parent", record.parent.map_or("none".into(), |parent| format!("{}@{}", record.image, parent.number))),
+        ("disk", format!("{} ({} bytes, sectors of {})", bytes(record.disk_length), record.disk_length, record.sector_size)),
+        ("in use", bytes(record.allocated_bytes)),
+        ("added", format!("{} of new blocks, stored in {}", bytes(record.new_raw_bytes), bytes(record.new_stored_bytes))),
+        ("state", format!("{:?}", record.consistency).to_lowercase()),
+        ("made by", record.tool_version.clone()),
+    ];
+    rows.extend(record.labels.iter().map(|(key, value)| ("label", format!("{key}={value}"))));
+    if !record.notes.is_empty() {
+        rows.push(("note", record.notes.clone()));
+    }
+    let mut text: String = rows.iter().map(|(key, value)| format!("{key:<8} {value}\n")).collect();
+    if !record.filesystems.is_empty() {
+        let head = ["PARTITION", "KIND", "OFFSET", "LENGTH", "IN USE", "LABEL", "UUID"];
+        let mut rows = vec![head.map(String::from).to_vec()];
+        rows.extend(record.filesystems.iter().map(filesystem_row));
+        text += &table(&rows);
+    }
+    text
+}
+
+fn filesystem_row(filesystem: &FilesystemRecord) -> Vec<String> {
+    vec![
+        if filesystem.partition == 0 { "-".into() } else { filesystem.partition.to_string() },
+        filesystem.kind.clone(),
+        filesystem.offset.to_string(),
+        bytes(filesystem.length),
+        bytes(filesystem.allocated),
+        filesystem.label.clone(),
+        filesystem.uuid.clone(),
+    ]
+}

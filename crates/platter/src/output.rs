@@ -1,0 +1,99 @@
+//! What goes to standard output and standard error, for people or as JSON, and the exit code that fits an error.
+
+use std::error::Error as _;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use platter_jobs::{Error, ErrorKind};
+use serde::Serialize;
+
+/// How to print.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    json: bool,
+    quiet: bool,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool, quiet: bool) -> Self {
+        Self { json, quiet }
+    }
+
+    /// Whether facts are printed as JSON.
+    pub(crate) fn is_json(self) -> bool {
+        self.json
+    }
+
+    /// Whether progress and notes are left out.
+    pub(crate) fn is_quiet(self) -> bool {
+        self.quiet
+    }
+
+    /// Prints one fact: as a line of JSON, or as the text for people.
+    pub(crate) fn fact(self, fact: &impl Serialize, text: impl FnOnce() -> String) {
+        let line = if self.json {
+            serde_json::to_string(fact).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
+        } else {
+            text()
+        };
+        // A reader that went away (`| head`) wants no more.
+        let _ = writeln!(io::stdout().lock(), "{}", line.trim_end());
+    }
+
+    /// Prints an error with all its causes; gives the exit code.
+    pub(crate) fn fail(self, error: &Error) -> ExitCode {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let message = error.to_string();
+            if !text.ends_with(&message) {
+                text = format!("{text}: {message}");
+            }
+            cause = error.source();
+        }
+        let code = exit_code(error.kind());
+        let printed = if self.json {
+            writeln!(io::stderr().lock(), "{}", serde_json::json!({ "error": text, "kind": kind(error.kind()), "exit_code": code }))
+        } else {
+            writeln!(io::stderr().lock(), "platter: {text}")
+        };
+        // There is nobody left to tell.
+        drop(printed);
+        ExitCode::from(code)
+    }
+}
+
+fn exit_code(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Missing => 3,
+        ErrorKind::Corrupt => 4,
+        ErrorKind::Refused => 5,
+        ErrorKind::Io | ErrorKind::Transient | ErrorKind::Bug => 1,
+    }
+}
+
+fn kind(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Missing => "missing",
+        ErrorKind::Corrupt => "corrupt",
+        ErrorKind::Refused => "refused",
+        ErrorKind::Io => "io",
+        ErrorKind::Transient => "transient",
+        ErrorKind::Bug => "bug",
+    }
+}
+
+/// Lines up the columns of a table; the first row is its head.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| {
+            let number = cell.starts_with(|c: char| c.is_ascii_digit());
+            if number { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}

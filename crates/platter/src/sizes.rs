@@ -1,0 +1,76 @@
+//! Numbers as people write and read them.
+
+/// `400M` or `2.5G` bits per second.
+pub(crate) fn bits_per_second(text: &str) -> Result<u64, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit.to_ascii_lowercase().trim_end_matches("bit").trim_end_matches("bps") {
+        "" => 1.0,
+        "k" => 1e3,
+        "m" => 1e6,
+        "g" => 1e9,
+        _ => return Err(format!("unit {unit:?}: use K, M or G bits per second, such as 400M")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no rate: write it like 400M or 2.5G"))?;
+    let rate = (number * factor) as u64;
+    if rate < 64_000 {
+        return Err(format!("{rate} bits per second: at least 64K are needed"));
+    }
+    Ok(rate)
+}
+
+/// `KEY=VALUE`.
+pub(crate) fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("{text:?} has no '='"))?;
+    if key.is_empty() {
+        return Err("a label needs a key before '='".into());
+    }
+    Ok((key.into(), value.into()))
+}
+
+/// Bytes with three digits and a decimal unit.
+pub(crate) fn bytes(number: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "kB", "MB", "GB", "TB", "PB"];
+    let mut value = number as f64;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    match (unit, value) {
+        (0, _) => format!("{number} B"),
+        (_, value) if value < 9.995 => format!("{value:.2} {}", UNITS[unit]),
+        (_, value) if value < 99.95 => format!("{value:.1} {}", UNITS[unit]),
+        (_, value) => format!("{value:.0} {}", UNITS[unit]),
+    }
+}
+
+/// Bytes each second.
+pub(crate) fn rate(number: u64, seconds: f64) -> String {
+    if seconds <= 0.0 { "-".into() } else { format!("{}/s", bytes((number as f64 / seconds) as u64)) }
+}
+
+/// `3 versions`, `1 version`.
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        let shown: Vec<String> = [0, 999, 1000, 9_994, 99_940, 999_499, 999_500, 1 << 40].map(bytes).into();
+        assert_eq!(shown, ["0 B", "999 B", "1.00 kB", "9.99 kB", "99.9 kB", "999 kB", "1.00 MB", "1.10 TB"]);
+    }
+
+    #[test]
+    fn rates() {
+        assert_eq!(bits_per_second("400M"), Ok(400_000_000));
+        assert_eq!(bits_per_second("2.5gbit"), Ok(2_500_000_000));
+        assert!(bits_per_second("10").is_err());
+        assert!(bits_per_second("10X").is_err());
+        assert!(bits_per_second("M").is_err());
+    }
+}

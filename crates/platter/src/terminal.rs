@@ -1,0 +1,65 @@
+//! Progress bars on a terminal, and notes.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use platter_jobs::Progress;
+
+use crate::output::Output;
+
+/// Shows a job's stages as bars; nothing but notes if standard error is no terminal.
+pub(crate) struct Terminal {
+    quiet: bool,
+    bar: Mutex<ProgressBar>,
+}
+
+impl Terminal {
+    pub(crate) fn new(output: Output) -> Self {
+        Self { quiet: output.is_quiet(), bar: Mutex::new(ProgressBar::hidden()) }
+    }
+
+    fn bar(&self) -> std::sync::MutexGuard<'_, ProgressBar> {
+        self.bar.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Progress for Terminal {
+    fn begin(&self, stage: &str, total: u64) {
+        let mut bar = self.bar();
+        bar.finish_and_clear();
+        if self.quiet {
+            return;
+        }
+        let template = if total > 0 {
+            "{msg:24} {bar:40} {decimal_bytes:>10} of {decimal_total_bytes:<10} {decimal_bytes_per_sec:>12}  {eta}"
+        } else {
+            "{spinner} {msg:22} {decimal_bytes:>10}  {elapsed}"
+        };
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        *bar = if total > 0 { ProgressBar::new(total) } else { ProgressBar::new_spinner() };
+        // A bar that is hidden because nobody looks at a terminal costs nothing.
+        bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+        bar.set_style(style);
+        bar.set_message(stage.to_owned());
+        bar.enable_steady_tick(Duration::from_millis(250));
+    }
+
+    fn advance(&self, bytes: u64) {
+        self.bar().inc(bytes);
+    }
+
+    #[expect(clippy::print_stderr, reason = "notes are for standard error")]
+    fn note(&self, note: &str) {
+        if !self.quiet {
+            self.bar().suspend(|| eprintln!("note: {note}"));
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.bar().finish_and_clear();
+    }
+}
