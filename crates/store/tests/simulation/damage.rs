@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use platter_image::{BlockId, ErrorKind, Kind};
 use platter_store::{CheckOptions, PackId, Severity, Store, Verdict, rebuild};
-use platter_vfs::Vfs;
-use platter_vfs::simulated::SimulatedDisk;
+use platter_vfs::simulated::{Fault, FaultKind, Operation, SimulatedDisk};
+use platter_vfs::{OpenMode, Vfs};
 
 use super::work::{Machine, block, publish};
 
@@ -100,6 +100,59 @@ fn a_missing_pack_is_named() {
     let report = store.check(CheckOptions::default(), &mut |_| {}).unwrap();
     assert!(report.findings.iter().any(|finding| finding.pack == Some(pack_id(&file))));
     assert!(report.findings.iter().any(|finding| !finding.versions.is_empty()));
+}
+
+/// A record in a pack that the catalog does not know: the publish is finished when nothing is missing before it, and
+/// not when something is. The blocks are kept either way.
+#[test]
+fn a_publish_that_lacked_only_the_commit_is_finished() {
+    let machine = Machine::new();
+    Store::init(&machine.place).unwrap();
+    let before = machine.disk().fork();
+    publish(&Store::open_writer(&machine.place).unwrap(), "a", &NUMBERS).unwrap();
+    let packs = machine.place.dir().join("packs");
+    let folder = packs.join(&machine.disk().list(&packs).unwrap()[0].name);
+    let file = folder.join(&machine.disk().list(&folder).unwrap()[0].name);
+    let good = machine.disk().contents(&file).unwrap();
+    for damaged_byte in [None, Some(64 + 100)] {
+        let (disk, mut bytes) = (before.fork(), good.clone());
+        // The fork's next random name would be the very one of this pack.
+        disk.random_id().unwrap();
+        disk.create_dir(&folder).unwrap();
+        drop(disk.open(&file, OpenMode::CreateNew).unwrap());
+        damaged_byte.into_iter().for_each(|at: usize| bytes[at] ^= 1);
+        disk.overwrite(&file, &bytes);
+        machine.insert(&disk);
+        let store = Store::open_writer(&machine.place).unwrap();
+        let finished: Vec<String> =
+            store.salvaged().unwrap().versions.iter().map(ToString::to_string).collect();
+        let expected: &[&str] = if damaged_byte.is_none() { &["a@1"] } else { &[] };
+        assert_eq!(finished, expected);
+        assert!(store.blocks() > 0);
+        assert!(disk.contents(&file).is_none(), "its frames stand in a new pack");
+        assert_eq!(
+            store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap().verdict,
+            Verdict::Clean
+        );
+    }
+}
+
+/// A wrong bit from the disk on any one read: right bytes or an error.
+#[test]
+fn a_wrong_bit_on_any_read() {
+    let (machine, _, disk) = small_store();
+    for call in 1..80 {
+        let fault =
+            Fault { call, kind: FaultKind::FlippedBit, persistent: false, only: Some(Operation::Read) };
+        disk.set_fault(Some(fault));
+        if let Ok(store) = Store::open_reader(&machine.place) {
+            for number in NUMBERS {
+                let contents = block(number);
+                let read = store.read_block(Kind::Data, &BlockId::of(Kind::Data, &contents));
+                assert!(read.is_err() || read.is_ok_and(|read| read == contents), "call {call}");
+            }
+        }
+    }
 }
 
 /// A footer that is damaged costs nothing: the frames are found by scanning, and rebuild writes them anew.

@@ -1,5 +1,7 @@
-//! The store on a simulated disk, catalog and all: power cuts, failing calls, damage. `RUNS` and seeds are printed
-//! with every failure; a seed repeats it.
+//! The store on a simulated disk, catalog and all: power cuts, failing calls, damage. Every failure names its seed
+//! and call, which repeat it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is test code")]
 
 mod crash;
 mod damage;
