@@ -53,7 +53,7 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
     let mut sink = DiskSink::new(opener, request.free)?;
     progress.begin("waiting for a sender", 0);
     let (mut name, mut wanted_before, mut done) = (String::new(), 0, 0);
-    let summary = platter_net::receive(&request.network, &mut sink, &|event| match event {
+    let summary = platter_net::receive(&request.network, &mut sink, |event| match event {
         ReceiveEvent::Joined { name: joined, score } => {
             progress.note(&format!("joined the cast of {joined}, score {score}"));
             name = joined;
