@@ -35,7 +35,7 @@ pub enum Wanted {
     Any,
     /// The one with this recipe.
     Score(Score),
-    /// The one of that name.
+    /// The one of that name; `lab/debian12` also means `lab/debian12@7`.
     Name(String),
 }
 
@@ -45,7 +45,10 @@ impl Wanted {
         match self {
             Self::Any => true,
             Self::Score(wanted) => wanted == score,
-            Self::Name(wanted) => wanted == name,
+            Self::Name(wanted) => {
+                // A name without a number is met by every version of it.
+                name.strip_prefix(wanted.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
+            }
         }
     }
 }
