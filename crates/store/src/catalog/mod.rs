@@ -10,7 +10,7 @@ mod write;
 
 use std::time::Duration;
 
-use platter_image::{Error, ErrorKind, Result};
+use platter_image::{Error, ErrorKind, IoContext, Result};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::identity::PackId;
@@ -78,7 +78,19 @@ impl Catalog {
     /// Opens the catalog to be read: works beside a writer.
     pub(crate) fn open_reader(place: &StorePlace) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        Self::open(place, &place.catalog(), flags)
+        let opened = Self::open(place, &place.catalog(), flags);
+        if opened.is_ok() || place.sqlite_vfs().is_some() || has_log(place)? {
+            return opened;
+        }
+        // Where nothing may be written, not even the log's shared memory can be made. Without a log there is no
+        // writer, and the file alone is all of the catalog.
+        let path = place.catalog();
+        let uri = path.to_str().map(|path| format!("file:{}?immutable=1", escape(path)));
+        let immutable = uri.map(|uri| Self::open(place, uri.as_ref(), flags | OpenFlags::SQLITE_OPEN_URI));
+        match immutable {
+            Some(Ok(catalog)) => Ok(catalog),
+            _ => opened,
+        }
     }
 
     /// Opens the catalog to be written.
@@ -98,6 +110,18 @@ impl Catalog {
         })?;
         Ok(Self { connection })
     }
+}
+
+/// Whether a log stands beside the catalog: somebody writes, or has not closed it.
+fn has_log(place: &StorePlace) -> Result<bool> {
+    let mut path = place.catalog().into_os_string();
+    path.push("-wal");
+    place.vfs().exists(path.as_ref()).context(|| format!("looking for {}", path.display()))
+}
+
+/// A path as it stands in a URI: what has a meaning there is written as its number.
+fn escape(path: &str) -> String {
+    path.replace('%', "%25").replace('?', "%3f").replace('#', "%23")
 }
 
 fn connect(place: &StorePlace, path: &std::path::Path, flags: OpenFlags) -> Result<Connection> {
