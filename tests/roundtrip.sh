@@ -9,8 +9,8 @@
 
 need_root "making and mounting file systems" || { finish; exit 0; }
 
-# Beside each partitioned disk: its tables and the gap before the first partition.
-readonly TABLE_BYTES_MAX=$((1280 << 10))
+# Beside the partitions: the tables, and the gap of at most 1 MiB before each partition, which a boot loader may use.
+readonly TABLE_BYTES_MAX=$((256 << 10)) GAP_BYTES_MAX=$((1 << 20))
 
 # section FILE OFFSET LENGTH: those bytes, as a file of their own in $SECTION
 section() {
@@ -92,8 +92,8 @@ rows() { awk -F '\t' -v image="$1" '$1 == image' "$SAMPLES/manifest.tsv"; }
 
 # allocated_max IMAGE: the most that may be captured of it
 allocated_max() {
-	rows "$1" | awk -F '\t' -v table="$TABLE_BYTES_MAX" '
-		{ sum += $7 == "-" || ($5 !~ /^ext/ && $5 != "swap") ? $4 : $7 * 1.02; if ($2 != 0) extra = table }
+	rows "$1" | awk -F '\t' -v table="$TABLE_BYTES_MAX" -v gap="$GAP_BYTES_MAX" '
+		{ sum += $7 == "-" || ($5 !~ /^ext/ && $5 != "swap") ? $4 : $7 * 1.02; if ($2 != 0) { extra = table; sum += gap } }
 		END { printf "%.0f", sum + extra }'
 }
 
