@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
-export PLATTER := $(TARGET_DIR)/release/platter
+export PLATTER ?= $(TARGET_DIR)/release/platter
 
 .PHONY: help build demo test test-full bench lint
 

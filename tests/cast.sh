@@ -26,13 +26,13 @@ ext4_image "$WORK/disk" $((mib * 2)) "$WORK/tree"
 rm -rf "$WORK/tree"
 platter init >/dev/null
 platter capture "$WORK/disk" lab/disk >/dev/null
-platter export lab/disk "$WORK/right"
+platter export lab/disk "$WORK/right" >/dev/null
 score=$(platter_json show lab/disk | jq -r '[.. | .score? // empty] | first')
 
 # receive I: in the background, on receiver I
 receive() {
 	rm -f "$WORK/target-$1"
-	"$ROOM" in "$1" timeout 300 "$PLATTER" --quiet --json receive lab/disk "$WORK/target-$1" --interface eth0 --hello "receiver-$1" --free zero \
+	"$ROOM" in "$1" timeout 120 "$PLATTER" --quiet --json receive lab/disk "$WORK/target-$1" --interface eth0 --hello "receiver-$1" --free zero \
 		>"$WORK/receive-$1.log" 2>&1 &
 	pids[$1]=$!
 }
@@ -40,7 +40,7 @@ receive() {
 cast() {
 	local count=$1
 	shift
-	"$ROOM" in sender timeout 300 "$PLATTER" --store "$STORE" --quiet --json cast lab/disk --interface eth0 --receivers "$count" \
+	"$ROOM" in sender timeout 120 "$PLATTER" --store "$STORE" --quiet --json cast lab/disk --interface eth0 --receivers "$count" \
 		--wait 60 "$@" >"$WORK/cast.json" 2>"$LOG"
 }
 targets_right() { # I...

@@ -7,7 +7,7 @@ file_tree "$WORK/tree" 12 commands
 ext4_image "$WORK/disk" 48 "$WORK/tree"
 cp --sparse=always "$WORK/disk" "$WORK/changed"
 seq 5000 >"$WORK/new-file"
-debugfs -w -R "write $WORK/new-file new-file" "$WORK/changed" 2>/dev/null
+debugfs -w -R "write $WORK/new-file new-file" "$WORK/changed" >/dev/null 2>&1
 e2fsck -fy "$WORK/changed" >/dev/null 2>&1 || true
 
 check_exit "$EXIT_USAGE" "no command" "$PLATTER"

@@ -11,9 +11,9 @@ ext4_image "$WORK/disk" 64 "$WORK/tree"
 platter init >/dev/null
 platter capture "$WORK/disk" image >/dev/null
 printf 'more\n' >"$WORK/more"
-debugfs -w -R "write $WORK/more more" "$WORK/disk" 2>/dev/null
+debugfs -w -R "write $WORK/more more" "$WORK/disk" >/dev/null 2>&1
 platter capture "$WORK/disk" image >/dev/null
-platter export image "$WORK/right"
+platter export image "$WORK/right" >/dev/null
 mv "$STORE" "$WORK/sound"
 
 # Every file of the store that holds somebody's bytes, largest first.
