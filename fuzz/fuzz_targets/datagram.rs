@@ -1,0 +1,51 @@
+//! Datagrams, to both machines of a cast in progress. The input is a list of steps: a datagram of its own, or one that
+//! the machines said before with edits made to it; between them the clock goes on and both are polled.
+
+#![no_main]
+
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use platter_fuzz::{CastPair, EDIT_LENGTH, edits};
+
+/// Most steps taken from an input.
+const STEPS_MAX: usize = 64;
+/// Edits are mostly worth making in front, where the fields are.
+const FRONT: usize = 96;
+
+fuzz_target!(|input: &[u8]| {
+    let mut pair = CastPair::joined();
+    let mut rest = input;
+    for _ in 0..STEPS_MAX {
+        let Some((step, after)) = rest.split_first_chunk::<4>() else { break };
+        let [what, which, time, length] = *step;
+        let (body, after) = after.split_at(after.len().min(usize::from(length)));
+        rest = after;
+        pair.now += Duration::from_micros(u64::from(time).pow(2) * 20);
+        let datagram = if what & 1 == 0 { body.to_vec() } else { edited(&pair, which, body) };
+        if what & 2 == 0 {
+            pair.receiver.handle_datagram(pair.now, &datagram);
+        }
+        if what & 4 == 0 {
+            pair.sender.handle_datagram(pair.now, &datagram);
+        }
+        if what & 8 == 0 {
+            pair.settle(false);
+        }
+    }
+    pair.now += Duration::from_secs(6);
+    pair.settle(false);
+});
+
+/// A datagram said before, with edits; cut to a length if bytes are left for one.
+fn edited(pair: &CastPair, which: u8, body: &[u8]) -> Vec<u8> {
+    let mut datagram = pair.said[usize::from(which) % pair.said.len()].clone();
+    for edit in edits(body) {
+        let span = if edit.place < 1 << 15 { FRONT } else { datagram.len() };
+        edit.apply(&mut datagram, edit.place % span);
+    }
+    if let [low, high] = body[body.len() / EDIT_LENGTH * EDIT_LENGTH..] {
+        datagram.truncate(usize::from(low) | usize::from(high) << 8);
+    }
+    datagram
+}

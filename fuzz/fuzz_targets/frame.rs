@@ -1,0 +1,83 @@
+//! Frames: header, payload, blocks. The input is a stored frame, tried as it is, and again with checksums and ids made
+//! right, so that what stands behind them is reached.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use platter_fuzz::{bug_free, xxh3};
+use platter_image::BlockId;
+use platter_image::frame::{FrameDecoder, FrameHeader, HEADER_LENGTH, STORED_LENGTH_MAX, Verify};
+
+const LISTED_LENGTH: usize = 36;
+const BLOCKS_TRIED: usize = 4;
+
+fuzz_target!(|input: &[u8]| {
+    let mut decoder = FrameDecoder::new().expect("a decoder");
+    check(&mut decoder, input);
+    let mut stored = input.to_vec();
+    if make_checksums_right(&mut stored) {
+        check(&mut decoder, &stored);
+        if make_ids_right(&mut decoder, &mut stored) {
+            check(&mut decoder, &stored);
+        }
+    }
+});
+
+fn check(decoder: &mut FrameDecoder, stored: &[u8]) {
+    let Some(header) = bug_free(FrameHeader::parse(stored)) else {
+        assert!(decoder.decode(stored, Verify::Checksum).is_err(), "decoded without a header");
+        return;
+    };
+    let peeked = FrameHeader::peek_lengths(stored).expect("parsed");
+    assert_eq!(peeked, (header.length(), header.stored_length()));
+    assert!(header.stored_length() <= STORED_LENGTH_MAX);
+    let total: usize = header.blocks.iter().map(|block| block.length as usize).sum();
+    assert_eq!(total, header.raw_length as usize);
+    let unverified = bug_free(decoder.decode(stored, Verify::Checksum)).map(|(_, raw)| raw.to_vec());
+    let verified = bug_free(decoder.decode(stored, Verify::Hashes)).map(|(_, raw)| raw.to_vec());
+    if let Some(raw) = &unverified {
+        assert_eq!(raw.len(), total);
+    }
+    assert!(verified.is_none() || verified == unverified, "verifying changed the contents");
+    let mut start = 0;
+    for (slot, block) in header.blocks.iter().enumerate().take(BLOCKS_TRIED) {
+        let end = start + block.length as usize;
+        let alone =
+            bug_free(decoder.decode_block(stored, header.kind, slot as u32, &block.id)).map(<[u8]>::to_vec);
+        if let Some(whole) = &verified {
+            assert_eq!(
+                alone.as_deref(),
+                Some(&whole[start..end]),
+                "a block alone is not the block in its frame"
+            );
+        }
+        if let Some(alone) = alone {
+            assert_eq!(BlockId::of(header.kind, &alone), block.id);
+        }
+        start = end;
+    }
+    assert!(decoder.decode_block(stored, header.kind, u32::MAX, &BlockId([0; 32])).is_err());
+}
+
+/// Sets both checksums to what the bytes have.
+fn make_checksums_right(stored: &mut [u8]) -> bool {
+    let Ok((length, stored_length)) = FrameHeader::peek_lengths(stored) else { return false };
+    let Some(payload) = stored.get(length..stored_length) else { return false };
+    let sum = xxh3(&[payload]);
+    stored[40..48].copy_from_slice(&sum.to_le_bytes());
+    let sum = xxh3(&[&stored[..48], &stored[HEADER_LENGTH..length]]);
+    stored[48..56].copy_from_slice(&sum.to_le_bytes());
+    true
+}
+
+/// Sets the ids of the list to those of the contents.
+fn make_ids_right(decoder: &mut FrameDecoder, stored: &mut [u8]) -> bool {
+    let Ok((header, raw)) = decoder.decode(stored, Verify::Checksum) else { return false };
+    let mut start = 0;
+    for (block, listed) in header.blocks.iter().zip(stored[HEADER_LENGTH..].chunks_exact_mut(LISTED_LENGTH)) {
+        let end = start + block.length as usize;
+        listed[..BlockId::LEN].copy_from_slice(&BlockId::of(header.kind, &raw[start..end]).0);
+        start = end;
+    }
+    make_checksums_right(stored)
+}

@@ -1,0 +1,47 @@
+//! The reliable channel: a byte stream cut into messages, and the messages given to both machines.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use platter_cast::{MESSAGE_BYTES_MAX, MessageBuffer};
+use platter_fuzz::CastPair;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((choices, stream)) = input.split_first() else { return };
+    let messages = cut(stream, stream.len());
+    assert_eq!(
+        cut(stream, usize::from(choices >> 2) + 1),
+        messages,
+        "pieces of another size, other messages"
+    );
+    let total: usize = messages.iter().map(|message| message.len() + 4).sum();
+    assert!(total <= stream.len());
+    let mut pair = if choices & 1 == 0 { CastPair::apart() } else { CastPair::joined() };
+    if choices & 2 != 0 {
+        pair.receiver.handle_connected(pair.now);
+    }
+    for (number, message) in messages.iter().enumerate() {
+        pair.sender.handle_message(pair.now, number as u64 % 3, message);
+        pair.receiver.handle_message(pair.now, message);
+        pair.settle(false);
+    }
+    pair.sender.handle_disconnect(pair.now, 0);
+    pair.receiver.handle_disconnected();
+    pair.settle(false);
+});
+
+/// The messages in a stream that arrives in pieces of that size, up to the first that is too long.
+fn cut(stream: &[u8], piece: usize) -> Vec<Vec<u8>> {
+    let (mut buffer, mut messages) = (MessageBuffer::default(), Vec::new());
+    for bytes in stream.chunks(piece.max(1)) {
+        let goes_on = buffer.push(bytes);
+        while let Some(message) = buffer.next_message() {
+            assert!(message.len() <= MESSAGE_BYTES_MAX);
+            messages.push(message);
+        }
+        if !goes_on {
+            break;
+        }
+    }
+    messages
+}

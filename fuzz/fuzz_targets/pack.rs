@@ -1,0 +1,98 @@
+//! Packs and version records. The input is a pack, tried as it is and again with its three checksums made right; and
+//! what follows a record's magic is tried as a record.
+
+#![no_main]
+
+use std::io;
+
+use libfuzzer_sys::fuzz_target;
+use platter_fuzz::{bug_free, xxh3};
+use platter_store::{PackId, StoreId, VersionRecord, read_directory};
+use platter_vfs::VfsFile;
+
+/// Bytes of header and trailer each; the last eight are a checksum of those before.
+const FIXED_LENGTH: usize = 64;
+/// Fewest bytes that a frame and a block take in a footer.
+const ROW_LENGTH: usize = 24;
+const LISTED_LENGTH: usize = 36;
+
+/// A file that can only be read, as `read_directory` must only read.
+#[derive(Debug)]
+struct Pack(Vec<u8>);
+
+impl VfsFile for Pack {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let start = usize::try_from(offset).map_or(self.0.len(), |offset| offset.min(self.0.len()));
+        let length = buffer.len().min(self.0.len() - start);
+        buffer[..length].copy_from_slice(&self.0[start..start + length]);
+        Ok(length)
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
+        panic!("a reader writes")
+    }
+
+    fn set_length(&self, _: u64) -> io::Result<()> {
+        panic!("a reader changes the length")
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        panic!("a reader syncs")
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    if input.starts_with(b"PLvr") || !input.starts_with(b"PLpk") {
+        check_record(input);
+        return;
+    }
+    let mut bytes = input.to_vec();
+    check_pack(&bytes);
+    make_checksums_right(&mut bytes);
+    check_pack(&bytes);
+});
+
+fn check_record(input: &[u8]) {
+    let Some(record) = bug_free(VersionRecord::decode(input)) else { return };
+    // The text may be written in many ways; what it says must survive.
+    if let Some(encoded) = bug_free(record.encode()) {
+        assert_eq!(VersionRecord::decode(&encoded).expect("written by us"), record);
+    }
+    assert!(record.number > 0);
+}
+
+fn check_pack(bytes: &[u8]) {
+    let Some(header) = bytes.get(..FIXED_LENGTH) else { return };
+    let id = |at: usize| -> [u8; 16] { header[at..at + 16].try_into().expect("sixteen bytes") };
+    let (pack, store) = (PackId(id(16)), StoreId(id(32)));
+    let file = Pack(bytes.to_vec());
+    let Some(directory) = bug_free(read_directory(&file, pack, store)) else { return };
+    let accounted = directory.frames() * ROW_LENGTH + directory.blocks() * LISTED_LENGTH;
+    assert!(accounted + 2 * FIXED_LENGTH <= bytes.len(), "more rows than bytes");
+    assert!(directory.frames() <= directory.blocks(), "a frame without blocks");
+    let mut other = store;
+    other.0[0] ^= 1;
+    assert!(read_directory(&file, pack, other).is_err(), "a pack of another store");
+}
+
+/// Sets the checksums of header, footer and trailer to what the bytes have.
+fn make_checksums_right(bytes: &mut [u8]) {
+    if bytes.len() < 2 * FIXED_LENGTH {
+        return;
+    }
+    let trailer_at = bytes.len() - FIXED_LENGTH;
+    let field = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")) as usize;
+    let (start, length) = (field(trailer_at + 8), field(trailer_at + 16));
+    if let Some(footer) = bytes.get(start..start.saturating_add(length)) {
+        let sum = xxh3(&[footer]);
+        bytes[trailer_at + 32..trailer_at + 40].copy_from_slice(&sum.to_le_bytes());
+    }
+    for at in [0, trailer_at] {
+        let sum = xxh3(&[&bytes[at..at + 56]]);
+        bytes[at + 56..at + 64].copy_from_slice(&sum.to_le_bytes());
+    }
+}

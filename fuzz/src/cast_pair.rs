@@ -1,0 +1,162 @@
+//! A sender and a receiver that have met: what hostile datagrams and messages are aimed at.
+
+use std::time::Duration;
+
+use platter_cast::{
+    MESSAGE_BYTES_MAX, Receiver, ReceiverEvent, ReceiverOptions, Sender, SenderOptions, SessionDescription,
+    Transmit, Wanted,
+};
+use platter_image::{BlockId, Score};
+
+/// The connection of the receiver that joined.
+pub const CONNECTION: u64 = 1;
+/// Times that a machine may have something to say at one instant: more would be a loop without end.
+const POLLS_MAX: usize = 10_000;
+const STEP: Duration = Duration::from_millis(5);
+/// Content chunks that the receiver has room for.
+const BUFFER_CHUNKS: usize = 4;
+
+/// Both machines, a clock, and what they said last.
+pub struct CastPair {
+    /// The sending machine.
+    pub sender: Sender,
+    /// The receiving machine.
+    pub receiver: Receiver,
+    /// The time, which only goes on.
+    pub now: Duration,
+    /// Datagrams that they made while they met.
+    pub said: Vec<Vec<u8>>,
+    lengths: Vec<u32>,
+    transmit: Transmit,
+}
+
+impl CastPair {
+    /// Both machines, before anything was said.
+    pub fn apart() -> Self {
+        let lengths = vec![3000, 6000];
+        let description = SessionDescription {
+            score: Score(BlockId([3; 32])),
+            name: "lab/x".into(),
+            recipe_chunks: 1,
+            chunk_lengths: lengths.clone(),
+        };
+        let options = SenderOptions {
+            seed: [1; 32],
+            rate_bits_per_second: 100_000_000,
+            group: ([239, 255, 1, 1], 7580).into(),
+            join: ([10, 0, 0, 1], 7580).into(),
+            feedback: ([10, 0, 0, 1], 9000).into(),
+            wait_receivers: 1,
+            wait: Duration::from_secs(5),
+            linger: Duration::from_millis(500),
+            give_up: Some(Duration::from_secs(60)),
+        };
+        let sender = Sender::new(options, &description).expect("a session within its limits");
+        let receiver = Receiver::new(ReceiverOptions {
+            seed: 1,
+            wanted: Wanted::Any,
+            hello: "pc".into(),
+            buffer_chunks: BUFFER_CHUNKS,
+        });
+        Self { sender, receiver, now: STEP, said: Vec::new(), lengths, transmit: Transmit::new() }
+    }
+
+    /// Both machines in the middle of a cast, every fifth datagram lost.
+    pub fn joined() -> Self {
+        let mut pair = Self::apart();
+        pair.receiver.handle_connected(pair.now);
+        let join = pair.receiver.poll_message().expect("a receiver that connected asks to join");
+        pair.sender.handle_message(pair.now, CONNECTION, &join[4..]);
+        let (_, welcome) = pair.sender.poll_message().expect("an answer");
+        pair.receiver.handle_message(pair.now, &welcome[4..]);
+        for _ in 0..30 {
+            pair.now += STEP;
+            let from = pair.said.len();
+            pair.settle(true);
+            for number in from..pair.said.len() {
+                let datagram = pair.said[number].clone();
+                if number % 5 != 4 {
+                    pair.receiver.handle_datagram(pair.now, &datagram);
+                    pair.sender.handle_datagram(pair.now, &datagram);
+                }
+            }
+        }
+        pair
+    }
+
+    /// Polls both machines until neither has anything to say, as a driver would.
+    ///
+    /// # Panics
+    /// When one of them does not come to rest, or asks for or gives what cannot be.
+    pub fn settle(&mut self, remember: bool) {
+        let mut polls = 0;
+        let mut count = || {
+            polls += 1;
+            assert!(polls < POLLS_MAX, "the machines do not come to rest");
+        };
+        while let Some(index) = self.sender.poll_chunk_needed() {
+            count();
+            let length = self.lengths[index as usize] as usize;
+            self.sender.handle_chunk(index, vec![7; length].into()).expect("the length that was described");
+        }
+        while self.sender.poll_transmit(self.now, &mut self.transmit) {
+            count();
+            assert!(!self.transmit.bytes.is_empty(), "a batch of nothing");
+            if remember {
+                self.said.extend(self.transmit.datagrams().map(<[u8]>::to_vec));
+            }
+        }
+        let mut feedback = Vec::new();
+        while self.receiver.poll_transmit(self.now, &mut feedback).is_some() {
+            count();
+            assert!(!feedback.is_empty(), "a datagram of nothing");
+            if remember {
+                self.said.push(feedback.clone());
+            }
+        }
+        while let Some(message) = self.receiver.poll_message() {
+            count();
+            check_message(&message);
+        }
+        while let Some((_, message)) = self.sender.poll_message() {
+            count();
+            check_message(&message);
+        }
+        while let Some(event) = self.receiver.poll_event() {
+            count();
+            self.handle_event(event);
+        }
+        let _ =
+            (self.sender.next_deadline(self.now), self.sender.is_finished(self.now), self.sender.receivers());
+        let _ = (self.receiver.next_deadline(), self.receiver.statistics());
+    }
+
+    /// What a driver does with an event; chunks turn out good and bad by turns.
+    fn handle_event(&mut self, event: ReceiverEvent) {
+        match event {
+            ReceiverEvent::Session(session) => {
+                session.check().expect("a session within its limits");
+                self.receiver.want(self.now, &[session.all_chunks()]);
+            }
+            ReceiverEvent::Chunk { generation, index, bytes } => {
+                assert!(!bytes.is_empty());
+                if index % 2 == 0 {
+                    self.receiver.chunk_accepted(generation, index, bytes);
+                } else {
+                    // Gives up with an error after a few: that is the driver's to tell.
+                    let _ = self.receiver.chunk_bad(self.now, generation, index, bytes);
+                }
+            }
+            ReceiverEvent::SenderLost => self.receiver.handle_disconnected(),
+            ReceiverEvent::Connect(_) => self.receiver.handle_connected(self.now),
+            ReceiverEvent::Joined(_) | ReceiverEvent::Refused(_) | ReceiverEvent::Acknowledged => {}
+        }
+    }
+}
+
+/// A message that we send is one that we would take.
+fn check_message(message: &[u8]) {
+    let length = u32::from_le_bytes(message[..4].try_into().expect("a length")) as usize;
+    assert_eq!(length, message.len() - 4);
+    assert!(length <= MESSAGE_BYTES_MAX, "a message of {length} bytes is too long to be read");
+}

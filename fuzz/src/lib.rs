@@ -1,0 +1,14 @@
+//! What the fuzz targets share: disks to start from, and edits that an input makes to them.
+//!
+//! Owns the meaning of an edit list. It must never depend on anything but the input and the committed images, or a
+//! crash could not be repeated.
+
+mod base_disk;
+mod cast_pair;
+mod edits;
+mod vocabulary;
+
+pub use base_disk::BaseDisk;
+pub use cast_pair::{CONNECTION, CastPair};
+pub use edits::{EDIT_LENGTH, EDITS_MAX, Edit, edits};
+pub use vocabulary::{bug_free, xxh3};
