@@ -12,6 +12,8 @@ use platter_image::{BlockId, Score};
 pub const CONNECTION: u64 = 1;
 /// Times that a machine may have something to say at one instant: more would be a loop without end.
 const POLLS_MAX: usize = 10_000;
+/// Steps of the cast before it is attacked: enough for every type of datagram.
+const MEETING_STEPS: usize = 40;
 const STEP: Duration = Duration::from_millis(5);
 /// Content chunks that the receiver has room for.
 const BUFFER_CHUNKS: usize = 4;
@@ -69,7 +71,7 @@ impl CastPair {
         pair.sender.handle_message(pair.now, CONNECTION, &join[4..]);
         let (_, welcome) = pair.sender.poll_message().expect("an answer");
         pair.receiver.handle_message(pair.now, &welcome[4..]);
-        for _ in 0..30 {
+        for _ in 0..MEETING_STEPS {
             pair.now += STEP;
             let from = pair.said.len();
             pair.settle(true);
@@ -81,6 +83,11 @@ impl CastPair {
                 }
             }
         }
+        let is_said = |kind: u8| pair.said.iter().any(|datagram| datagram[1] == kind);
+        assert!(
+            (1..=5).all(is_said),
+            "not every type of datagram was said: the cast is too short to be mutated"
+        );
         pair
     }
 
