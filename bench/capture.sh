@@ -34,7 +34,7 @@ cat "$derived" >/dev/null
 again() { platter capture "$first" bench/first; }
 next() { platter capture "$derived" bench/next; }
 derived_bytes=$(allocated_bytes "$derived" | wc -c)
-next # its new blocks are stored once; the runs measured find them all
+next >/dev/null # its new blocks are stored once; the runs measured find them all
 for _ in $(seq "$RUNS"); do
 	timed known-same again
 	timed known-derived next
@@ -54,7 +54,7 @@ result "1 TiB sparse" "$(peak_mib "$PLATTER" --store "$STORE" --quiet capture "$
 rm "$WORK/sparse"
 
 truncate -s $((FILES * 3 / 1024 + 256))M "$WORK/many"
-mke2fs -q -t ext4 -b 1024 -I 128 -O '^metadata_csum' -N $((FILES + 10000)) "$WORK/many" 2>/dev/null
+mke2fs -q -t ext4 -b 1024 -I 128 -O '^metadata_csum' -N $((FILES + 10000)) "$WORK/many" >/dev/null 2>&1
 mount -o loop "$WORK/many" "$MNT"
 perl -e '
 	my ($root, $files) = @ARGV;

@@ -44,7 +44,7 @@ one_cast() {
 	before=$(wire_bytes)
 	start=$EPOCHREALTIME
 	"$ROOM" in sender /usr/bin/time -f '%U %S' -o "$WORK/cpu-sender" "$PLATTER" --store "$STORE" --quiet --json cast bench/cast \
-		--interface eth0 --rate "${mbit}M" --receivers "$receivers" --wait 60 >"$WORK/cast.json" 2>"$WORK/cast.log" ||
+		--interface eth0 --rate "${mbit}M" --receivers "$receivers" --wait 60 --linger 0 >"$WORK/cast.json" 2>"$WORK/cast.log" ||
 		{ tail -n 5 "$WORK/cast.log" >&2; exit 1; }
 	wait "${pids[@]}"
 	WALL=$(calculate "$EPOCHREALTIME - $start")
