@@ -41,7 +41,7 @@ cast() {
 	local count=$1
 	shift
 	"$ROOM" in sender timeout 120 "$PLATTER" --store "$STORE" --quiet --json cast lab/disk --interface eth0 --receivers "$count" \
-		--wait 60 "$@" >"$WORK/cast.json" 2>"$LOG"
+		--wait 60 --give-up 60 "$@" >"$WORK/cast.json" 2>"$LOG"
 }
 targets_right() { # I...
 	local receiver code
