@@ -30,11 +30,19 @@ const FILESYSTEMS: &[(&str, u64, &[&str])] = &[
     ("64 bit, no checksums", 64, &["-t", "ext4", "-b", "1024", "-O", "64bit,^metadata_csum,^uninit_bg"]),
     ("meta_bg", 64, &["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode"]),
     ("meta_bg 32 bit", 300, &["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode,^64bit"]),
-    ("meta_bg bigalloc 1k", 64, &["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode,bigalloc", "-C", "4096"]),
+    (
+        "meta_bg bigalloc 1k",
+        64,
+        &["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode,bigalloc", "-C", "4096"],
+    ),
     ("no flex_bg", 64, &["-t", "ext4", "-b", "1024", "-O", "^flex_bg"]),
     ("large flexible groups", 128, &["-t", "ext4", "-b", "1024", "-G", "64"]),
     ("sparse_super2", 64, &["-t", "ext4", "-b", "1024", "-O", "sparse_super2,^resize_inode"]),
-    ("one backup", 64, &["-t", "ext4", "-b", "1024", "-O", "sparse_super2,^resize_inode", "-E", "num_backup_sb=1"]),
+    (
+        "one backup",
+        64,
+        &["-t", "ext4", "-b", "1024", "-O", "sparse_super2,^resize_inode", "-E", "num_backup_sb=1"],
+    ),
     ("checksum seed", 48, &["-t", "ext4", "-O", "metadata_csum,metadata_csum_seed"]),
     ("inline data", 48, &["-t", "ext4", "-O", "inline_data", "-I", "512"]),
     ("small inodes", 48, &["-t", "ext4", "-I", "128"]),
@@ -80,7 +88,9 @@ fn every_feature() {
 
         let files: Vec<_> = expected
             .iter()
-            .filter(|(path, _)| !path.ends_with("file-77") && !path.ends_with("file-99") && !path.ends_with("hard-link"))
+            .filter(|(path, _)| {
+                !path.ends_with("file-77") && !path.ends_with("file-99") && !path.ends_with("hard-link")
+            })
             .filter(|(_, contents)| !options.contains(&"inline_data") || contents.len() > 400)
             .cloned()
             .collect();
@@ -132,7 +142,11 @@ fn backups_are_kept() {
     for group in [0, 1, 3, 5, 7, 9, 25, 27] {
         // A superblock, and one block with the descriptors of 32 groups.
         let blocks = (group * 8192 + 1) * 1024..(group * 8192 + 3) * 1024;
-        assert_eq!(original[blocks.start + 56..blocks.start + 58], [0x53, 0xef], "there is one in group {group}");
+        assert_eq!(
+            original[blocks.start + 56..blocks.start + 58],
+            [0x53, 0xef],
+            "there is one in group {group}"
+        );
         assert!(original[blocks.clone()] == copy[blocks], "group {group}");
     }
 }
@@ -144,8 +158,10 @@ fn preallocation_is_not_data() {
         return;
     }
     let directory = oracle::directory();
-    for options in [&["-t", "ext4", "-b", "4096"] as &[&str], &["-t", "ext4", "-O", "bigalloc", "-b", "4096", "-C", "65536"]]
-    {
+    for options in [
+        &["-t", "ext4", "-b", "4096"] as &[&str],
+        &["-t", "ext4", "-O", "bigalloc", "-b", "4096", "-C", "65536"],
+    ] {
         let image = directory.path().join("image");
         let tree = directory.path().join("tree");
         fs::create_dir_all(&tree).unwrap();
@@ -266,21 +282,35 @@ fn damage_never_panics() {
     for options in [
         &["-t", "ext2", "-b", "1024"] as &[&str],
         &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^uninit_bg"],
-        &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^uninit_bg,meta_bg,^resize_inode,bigalloc", "-C", "4096"],
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-O",
+            "^metadata_csum,^uninit_bg,meta_bg,^resize_inode,bigalloc",
+            "-C",
+            "4096",
+        ],
     ] {
         let image = directory.path().join("image");
         let Some(()) = oracle::make(&image, 12 << 20, options, Some(&tree)) else { continue };
         let good = fs::read(&image).unwrap();
         let force = SurveyOptions { force: true, ..SurveyOptions::default() };
         let sound = survey(&good, None, &force).unwrap();
-        let files: Extents = sound.parts[0].region.files.iter().map(platter_image::chunking::FileRun::extent).collect();
+        let files: Extents =
+            sound.parts[0].region.files.iter().map(platter_image::chunking::FileRun::extent).collect();
         let metadata = sound.parts[0].region.allocated.subtract(&files);
         for round in 0..150 {
             let mut bytes = good.clone();
             for _ in 0..1 + random() % 6 {
                 let extents = metadata.as_slice();
                 // Half of the damage goes to the superblock and the descriptors.
-                let extent = if random() % 2 == 0 { Extent::new(1024, 3072) } else { extents[random() as usize % extents.len()] };
+                let extent = if random() % 2 == 0 {
+                    Extent::new(1024, 3072)
+                } else {
+                    extents[random() as usize % extents.len()]
+                };
                 let at = (extent.offset + random() % extent.length) as usize;
                 bytes[at] = [0, 0xff, random() as u8, bytes[at] ^ 1 << (random() % 8)][random() as usize % 4];
             }

@@ -39,7 +39,8 @@ fn disk(seed: u64) -> Vec<u8> {
 
 /// A region with free space, files and zeroed parts all over.
 fn region() -> Region {
-    let (mut allocated, mut zeroed, mut files, mut position) = (Extents::new(), Extents::new(), Vec::new(), 0);
+    let (mut allocated, mut zeroed, mut files, mut position) =
+        (Extents::new(), Extents::new(), Vec::new(), 0);
     for i in 0_u64.. {
         let extent = Extent::new(position, (i * 37 % 300 + 1) * 512);
         if extent.end() > DISK as u64 {
@@ -179,6 +180,7 @@ fn failures_say_what_failed() {
 
     let store = MemoryStore::default();
     let recipe = Recipe::open(run(&disk(6), &store).unwrap().score, &store).unwrap();
-    let error = install(&recipe, &store, &MemoryDevice::filled(DISK - 512, 0), InstallOptions::default(), &|_| {});
+    let error =
+        install(&recipe, &store, &MemoryDevice::filled(DISK - 512, 0), InstallOptions::default(), &|_| {});
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Refused);
 }

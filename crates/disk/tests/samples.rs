@@ -61,7 +61,10 @@ fn check_ext(directory: &Path, row: &Row, source: &Source, survey: &Survey, copy
         let lost = free.complement(row.extent).subtract(&part.region.allocated);
         // Only preallocation may be missing, and the samples have 1 MiB of it.
         assert!(lost.total() <= 1 << 20, "{name}: {} bytes in use are not taken", lost.total());
-        assert!(part.region.allocated.subtract(&free.complement(row.extent)).is_empty(), "{name}: free, and taken");
+        assert!(
+            part.region.allocated.subtract(&free.complement(row.extent)).is_empty(),
+            "{name}: free, and taken"
+        );
     }
     let ext = copy.with_extension("part");
     let bytes = fs::read(copy).unwrap();
@@ -83,7 +86,12 @@ fn check_ext(directory: &Path, row: &Row, source: &Source, survey: &Survey, copy
         assert!(oracle::files(&dumped) == oracle::files(&from_original), "{name}");
         fs::remove_dir_all(&from_original).unwrap();
     } else {
-        let summed = Command::new("sha256sum").args(["-c", "--quiet"]).arg(&sums).current_dir(&dumped).output().unwrap();
+        let summed = Command::new("sha256sum")
+            .args(["-c", "--quiet"])
+            .arg(&sums)
+            .current_dir(&dumped)
+            .output()
+            .unwrap();
         assert!(summed.status.success(), "{name}: {}", oracle::text(&summed));
     }
     fs::remove_dir_all(&dumped).unwrap();
@@ -127,21 +135,33 @@ fn every_sample() {
                     assert_eq!((part.filesystem.as_str(), part.used), ("swap", 4096), "{image}");
                 }
                 "none" => {
-                    let kept: u64 =
-                        surveyed.parts.iter().flat_map(|part| part.region.allocated.clip(row.extent)).map(|one| one.length).sum();
+                    let kept: u64 = surveyed
+                        .parts
+                        .iter()
+                        .flat_map(|part| part.region.allocated.clip(row.extent))
+                        .map(|one| one.length)
+                        .sum();
                     assert_eq!(kept, 0, "{image}: a gap");
                 }
                 _ => {
-                    let kept: u64 =
-                        surveyed.parts.iter().flat_map(|part| part.region.allocated.clip(row.extent)).map(|one| one.length).sum();
+                    let kept: u64 = surveyed
+                        .parts
+                        .iter()
+                        .flat_map(|part| part.region.allocated.clip(row.extent))
+                        .map(|one| one.length)
+                        .sum();
                     assert_eq!(kept, row.extent.length, "{image} {}: not understood, so whole", row.part);
                 }
             }
         }
-        let tables = |path: &Path| oracle::try_run("sfdisk", &["-d", path.to_str().unwrap()]).map(|output| output.stdout);
+        let tables = |path: &Path| {
+            oracle::try_run("sfdisk", &["-d", path.to_str().unwrap()]).map(|output| output.stdout)
+        };
         let name = |path: &Path| path.to_str().unwrap().as_bytes().to_vec();
         let plain = |path: &Path| {
-            tables(path).map(|table| String::from_utf8_lossy(&table).replace(&*String::from_utf8_lossy(&name(path)), ""))
+            tables(path).map(|table| {
+                String::from_utf8_lossy(&table).replace(&*String::from_utf8_lossy(&name(path)), "")
+            })
         };
         if image.starts_with("disk-") && image != "disk-raw-ext4" {
             assert_eq!(plain(&path), plain(&copy), "{image}: its partition table");

@@ -31,7 +31,7 @@ proptest! {
     fn every_byte_once(region in arbitrary_region()) {
         region.check().unwrap();
         let (mut data, mut zeroed, mut last_start) = (Vec::new(), Vec::new(), 0);
-        for batch in Cutter::new(&region) {
+        for batch in Cutter::new(&region, FILE_ALIGNMENT) {
             prop_assert!(batch.span().length <= BATCH_SPAN_MAX + GRID + FILE_ALIGNMENT);
             zeroed.extend(batch.zeroed.iter().copied());
             for cut in &batch.cuts {
@@ -61,7 +61,7 @@ proptest! {
 fn cuts_follow_the_file() {
     let length = 1 << 20;
     let cuts = |region: &Region| -> Vec<u64> {
-        Cutter::new(region)
+        Cutter::new(region, FILE_ALIGNMENT)
             .flat_map(|batch| batch.cuts.iter().map(|cut| cut.extent.length).collect::<Vec<_>>())
             .collect()
     };

@@ -5,12 +5,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use platter_disk::capture::{CUT_POLICY, CaptureCounts, CaptureOptions};
+use platter_disk::capture::{CaptureCounts, CaptureOptions};
 use platter_disk::refusal::{self, Reason};
 use platter_disk::{Source, Survey, SurveyOptions, survey};
 use platter_image::chunking::Region;
 use platter_image::{DiskRead, Error, IoContext, Result};
-use platter_store::{Consistency, FilesystemRecord, ImageName, Store, StorePlace, VersionDraft, VersionRecord};
+use platter_store::{
+    Consistency, FilesystemRecord, ImageName, Store, StorePlace, VersionDraft, VersionRecord,
+};
 
 use crate::{CaptureReport, Progress};
 
@@ -58,7 +60,8 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
     notes.iter().for_each(|note| progress.note(note));
 
     let filesystems = filesystems(&surveyed);
-    let (table, sector_size, length) = (surveyed.table.kind.name().to_owned(), surveyed.sector_size, disk.length());
+    let (table, sector_size, length) =
+        (surveyed.table.kind.name().to_owned(), surveyed.sector_size, disk.length());
     let consistency = consistency(request, &surveyed);
     let regions: Vec<Region> = surveyed.parts.into_iter().map(|part| part.region).collect();
     progress.begin("capturing", regions.iter().map(|region| region.allocated.total()).sum());
@@ -82,7 +85,7 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
         score: captured.score,
         time_unix_ms: unix_ms(),
         source: request.source.display().to_string(),
-        cut_policy: CUT_POLICY.0,
+        cut_policy: request.options.cut_policy.0,
         disk_length: length,
         sector_size,
         allocated_bytes: captured.counts.allocated,
@@ -96,7 +99,13 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
     Ok(report(version.record, &captured.counts, table, notes, started.elapsed().as_secs_f64()))
 }
 
-fn report(record: VersionRecord, counts: &CaptureCounts, table: String, notes: Vec<String>, seconds: f64) -> CaptureReport {
+fn report(
+    record: VersionRecord,
+    counts: &CaptureCounts,
+    table: String,
+    notes: Vec<String>,
+    seconds: f64,
+) -> CaptureReport {
     CaptureReport {
         version: record.name().to_string(),
         name: record.image.to_string(),
@@ -175,5 +184,7 @@ fn consistency(request: &CaptureRequest, surveyed: &Survey) -> Consistency {
 }
 
 fn unix_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

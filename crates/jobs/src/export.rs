@@ -16,13 +16,21 @@ use crate::{ExportReport, Progress};
 ///
 /// # Errors
 /// `Refused` when the file exists; `Missing` or `Corrupt` when the store is damaged; `Io`. The file is then removed.
-pub fn export(store: &StorePlace, version: &str, file: &Path, progress: &dyn Progress) -> Result<ExportReport> {
+pub fn export(
+    store: &StorePlace,
+    version: &str,
+    file: &Path,
+    progress: &dyn Progress,
+) -> Result<ExportReport> {
     let started = Instant::now();
     let store = Store::open_reader(store)?;
     let resolved = store.resolve(version)?;
     let recipe = Recipe::open(resolved.score, &store)?;
     if file.symlink_metadata().is_ok() {
-        return Err(Error::refused(format!("{} exists: export writes new files only; use `install` for a target that is there", file.display())));
+        return Err(Error::refused(format!(
+            "{} exists: export writes new files only; use `install` for a target that is there",
+            file.display()
+        )));
     }
     let length = recipe.root().disk_length;
     let result = Target::open(file, &TargetOptions::new(length)).and_then(|target| {

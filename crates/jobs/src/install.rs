@@ -81,7 +81,8 @@ pub(crate) fn open_target(
     force: &[Reason],
     direct: Option<bool>,
 ) -> Result<Target> {
-    let check = TargetCheck { needed_length: root.disk_length, sector_size: root.sector_size, forbidden, force };
+    let check =
+        TargetCheck { needed_length: root.disk_length, sector_size: root.sector_size, forbidden, force };
     refusal::check_target(path, &check)?;
     let length = match std::fs::metadata(path) {
         // A file that is longer already keeps its length, as a disk does.

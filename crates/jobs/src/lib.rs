@@ -23,11 +23,12 @@ pub use platter_disk::SurveyOptions;
 pub use platter_disk::capture::CaptureOptions;
 pub use platter_disk::install::FreeSpace;
 pub use platter_disk::refusal::Reason;
+pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_store::{
-    CheckOptions, CheckReport, FilesystemRecord, Finding, ImageName, RebuildReport, Severity, Store, StorePlace, Verdict,
-    Version, VersionQuery, rebuild,
+    CheckOptions, CheckReport, FilesystemRecord, Finding, ImageName, RebuildReport, Severity, Store,
+    StorePlace, Verdict, Version, VersionQuery, rebuild,
 };
 pub use progress::{Progress, Silent};
 pub use receive::{ReceiveRequest, receive};

@@ -13,8 +13,10 @@ use crate::sizes::{bits_per_second, label};
 /// Keeps disk images, deduplicated and compressed, and installs them on one machine or on a whole room at once.
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
-#[command(after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 damaged data, 5 refused.\n\n\
-Start with:\n  platter init\n  platter capture disk.raw lab/debian12\n  platter install lab/debian12 /dev/sdX")]
+#[command(
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 damaged data, 5 refused.\n\n\
+Start with:\n  platter init\n  platter capture disk.raw lab/debian12\n  platter install lab/debian12 /dev/sdX"
+)]
 pub(crate) struct Arguments {
     /// The store [default: $PLATTER_STORE, else /var/lib/platter as root, else ~/.local/share/platter]
     #[arg(long, global = true, value_name = "DIR")]
@@ -110,6 +112,9 @@ pub(crate) struct Capture {
     /// KiB of blocks compressed together
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(4..=256), hide = true)]
     pub(crate) frame_size: u16,
+    /// KiB at whose multiples files are cut
+    #[arg(long, default_value = "64", value_parser = ["32", "64"], hide = true)]
+    pub(crate) block_size: String,
     /// Threads that hash, and as many that compress [default: the number of cores]
     #[arg(long)]
     pub(crate) threads: Option<usize>,
@@ -237,7 +242,10 @@ fn reason(name: &str) -> Result<Reason, String> {
         Some(_) => Err(format!("{name} cannot be forced")),
         None => {
             let forcible = Reason::ALL.into_iter().filter(|reason| reason.can_be_forced());
-            Err(format!("no such reason; there are {}", forcible.map(Reason::name).collect::<Vec<_>>().join(", ")))
+            Err(format!(
+                "no such reason; there are {}",
+                forcible.map(Reason::name).collect::<Vec<_>>().join(", ")
+            ))
         }
     }
 }

@@ -53,7 +53,11 @@ impl Output {
         }
         let code = exit_code(error.kind());
         let printed = if self.json {
-            writeln!(io::stderr().lock(), "{}", serde_json::json!({ "error": text, "kind": kind(error.kind()), "exit_code": code }))
+            writeln!(
+                io::stderr().lock(),
+                "{}",
+                serde_json::json!({ "error": text, "kind": kind(error.kind()), "exit_code": code })
+            )
         } else {
             writeln!(io::stderr().lock(), "platter: {text}")
         };
@@ -86,7 +90,9 @@ fn kind(kind: ErrorKind) -> &'static str {
 /// Lines up the columns of a table; the first row is its head.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| {

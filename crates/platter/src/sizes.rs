@@ -11,7 +11,8 @@ pub(crate) fn bits_per_second(text: &str) -> Result<u64, String> {
         "g" => 1e9,
         _ => return Err(format!("unit {unit:?}: use K, M or G bits per second, such as 400M")),
     };
-    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no rate: write it like 400M or 2.5G"))?;
+    let number: f64 =
+        number.parse().map_err(|_| format!("{text:?} is no rate: write it like 400M or 2.5G"))?;
     let rate = (number * factor) as u64;
     if rate < 64_000 {
         return Err(format!("{rate} bits per second: at least 64K are needed"));

@@ -47,7 +47,8 @@ impl Wanted {
             Self::Score(wanted) => wanted == score,
             Self::Name(wanted) => {
                 // A name without a number is met by every version of it.
-                name.strip_prefix(wanted.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
+                name.strip_prefix(wanted.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
             }
         }
     }

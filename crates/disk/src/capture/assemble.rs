@@ -12,7 +12,7 @@ use platter_image::{BlockId, DiskRead, Extent, FrameStore, Kind, PinSet, Result,
 
 use super::compress::Full;
 use super::hash::{Block, Hashed};
-use super::{CUT_POLICY, CaptureCounts, CaptureOptions, next_stage_gone};
+use super::{CaptureCounts, CaptureOptions, next_stage_gone};
 
 /// Names of blocks that are on their way to the store, and not found there yet.
 pub(super) type InFlight = Mutex<HashSet<BlockId>>;
@@ -43,7 +43,13 @@ impl<'a, S: FrameStore> Assembler<'a, S> {
                 full,
                 number: 0,
             },
-            recipe: RecipeBuilder::new(disk.length(), disk.sector_size(), CUT_POLICY, options.domain, Vec::new()),
+            recipe: RecipeBuilder::new(
+                disk.length(),
+                disk.sector_size(),
+                options.cut_policy,
+                options.domain,
+                Vec::new(),
+            ),
             counts: CaptureCounts::default(),
             done: 0,
         }

@@ -25,7 +25,11 @@ pub(super) struct Appended {
 }
 
 /// Encodes frames until there are no more.
-pub(super) fn encode_frames(level: i32, full: &Receiver<Full>, encoded: &Sender<(u64, EncodedFrame)>) -> Result<()> {
+pub(super) fn encode_frames(
+    level: i32,
+    full: &Receiver<Full>,
+    encoded: &Sender<(u64, EncodedFrame)>,
+) -> Result<()> {
     let mut compressor = Compressor::new(level)?;
     for Full { number, frame } in full {
         if encoded.send((number, frame.encode(&mut compressor)?)).is_err() {

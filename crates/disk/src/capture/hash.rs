@@ -47,9 +47,14 @@ impl Hashed {
 }
 
 /// Hashes batches until there are no more.
-pub(super) fn hash_batches<S: FrameStore>(store: &S, loaded: &Receiver<Loaded>, hashed: &Sender<Hashed>) -> Result<()> {
+pub(super) fn hash_batches<S: FrameStore>(
+    store: &S,
+    loaded: &Receiver<Loaded>,
+    hashed: &Sender<Hashed>,
+) -> Result<()> {
     for loaded in loaded {
-        let mut hashed_batch = Hashed { blocks: Vec::with_capacity(loaded.batch.cuts.len()), gathered: Vec::new(), loaded };
+        let mut hashed_batch =
+            Hashed { blocks: Vec::with_capacity(loaded.batch.cuts.len()), gathered: Vec::new(), loaded };
         for at in 0..hashed_batch.loaded.batch.cuts.len() {
             let cut = hashed_batch.loaded.batch.cuts[at];
             let place = trim(&mut hashed_batch, &cut);
@@ -97,10 +102,14 @@ fn trim(hashed: &mut Hashed, cut: &Cut) -> Place {
 
 /// The length without zero sectors at the end.
 fn trimmed_length(contents: &[u8]) -> usize {
-    contents.chunks_exact(SECTOR as usize).rposition(|sector| !is_zero(sector)).map_or(0, |last| (last + 1) * SECTOR as usize)
+    contents
+        .chunks_exact(SECTOR as usize)
+        .rposition(|sector| !is_zero(sector))
+        .map_or(0, |last| (last + 1) * SECTOR as usize)
 }
 
 fn is_zero(sector: &[u8]) -> bool {
     let (words, rest) = sector.as_chunks::<16>();
-    words.iter().fold(0, |bits, word| bits | u128::from_ne_bytes(*word)) == 0 && rest.iter().all(|byte| *byte == 0)
+    words.iter().fold(0, |bits, word| bits | u128::from_ne_bytes(*word)) == 0
+        && rest.iter().all(|byte| *byte == 0)
 }

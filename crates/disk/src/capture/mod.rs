@@ -38,6 +38,8 @@ pub struct CaptureOptions {
     pub threads: usize,
     /// zstd level.
     pub level: i32,
+    /// How to cut.
+    pub cut_policy: CutPolicy,
     /// Bytes of blocks in a frame before compression, about.
     pub frame_length: usize,
     /// Identity domain of the blocks.
@@ -49,6 +51,7 @@ impl Default for CaptureOptions {
         Self {
             threads: thread::available_parallelism().map_or(2, usize::from),
             level: 3,
+            cut_policy: CutPolicy::FILE_ALIGNED_64K_GRID_32K,
             frame_length: platter_image::frame::RAW_LENGTH_DEFAULT,
             domain: Domain::SHARED,
         }
@@ -101,6 +104,10 @@ pub fn capture<S: FrameStore>(
     for region in regions {
         region.check()?;
     }
+    let file_alignment = options
+        .cut_policy
+        .file_alignment()
+        .ok_or_else(|| Error::bug(format!("cut policy {}", options.cut_policy.0)))?;
     let threads = options.threads.max(1);
     let (batch_out, batch_in) = bounded(BATCHES_WAITING * threads);
     let (buffer_out, buffer_in) = bounded(BATCHES_WAITING * threads * 2);
@@ -110,7 +117,8 @@ pub fn capture<S: FrameStore>(
     let in_flight = Mutex::new(std::collections::HashSet::<BlockId>::new());
 
     thread::scope(|scope| {
-        let reader = scope.spawn(move || read::read_batches(disk, regions, &batch_out, &buffer_in));
+        let reader =
+            scope.spawn(move || read::read_batches(disk, regions, file_alignment, &batch_out, &buffer_in));
         let mut workers = Vec::new();
         for _ in 0..threads {
             let (batch_in, hashed_out) = (batch_in.clone(), hashed_out.clone());
@@ -122,7 +130,8 @@ pub fn capture<S: FrameStore>(
         let appender = scope.spawn(|| compress::append_frames(store, &in_flight, encoded_in));
 
         let mut assembler = Assembler::new(disk, store, options, full_out, &in_flight);
-        let assembled = assembler.take_all(hashed_in, &buffer_out, progress).and_then(|()| assembler.finish());
+        let assembled =
+            assembler.take_all(hashed_in, &buffer_out, progress).and_then(|()| assembler.finish());
         drop(buffer_out);
 
         // The stage that failed first has the reason; the others only noticed that it is gone.
@@ -140,9 +149,6 @@ pub fn capture<S: FrameStore>(
         Ok(Captured { score, counts, pins })
     })
 }
-
-/// How this version of Platter cuts disks.
-pub const CUT_POLICY: CutPolicy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
 
 fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(Error::bug("a thread of the capture panicked")))

@@ -21,17 +21,21 @@ pub(super) struct Loaded {
 pub(super) fn read_batches(
     disk: &dyn DiskRead,
     regions: &[Region],
+    file_alignment: u64,
     loaded: &Sender<Loaded>,
     used: &Receiver<Vec<u8>>,
 ) -> Result<()> {
     let mut number = 0;
     for region in regions {
-        for batch in Cutter::new(region) {
+        for batch in Cutter::new(region, file_alignment) {
             let span = batch.span();
             let mut buffer = used.try_recv().unwrap_or_default();
             let longest = (BATCH_SPAN_MAX + GRID + FILE_ALIGNMENT) as usize;
             if buffer.len() < span.length as usize {
-                buffer.resize((span.length as usize).next_power_of_two().min(longest).max(span.length as usize), 0);
+                buffer.resize(
+                    (span.length as usize).next_power_of_two().min(longest).max(span.length as usize),
+                    0,
+                );
             }
             for run in runs(&batch) {
                 let at = (run.offset - span.offset) as usize;

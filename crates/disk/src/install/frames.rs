@@ -135,10 +135,12 @@ impl<F: FrameSource + ?Sized> Worker<'_, '_, F> {
             error.within(format!("block {id} in the frame at {} of pack number {}", frame.offset, frame.pack))
         })?;
         let slot = place.slot as usize;
-        let start = slot.checked_sub(1).and_then(|before| frame.blocks.get(before)).map_or(0, |block| block.1);
+        let start =
+            slot.checked_sub(1).and_then(|before| frame.blocks.get(before)).map_or(0, |block| block.1);
         let found = frame.blocks.get(slot).filter(|block| block.0 == *id);
         let contents = found.and_then(|(_, end)| frame.raw[start..*end].get(offset..offset + bytes.len()));
-        let contents = contents.ok_or_else(|| Error::corrupt(format!("block {id} is not where the index says, or too short")))?;
+        let contents = contents
+            .ok_or_else(|| Error::corrupt(format!("block {id} is not where the index says, or too short")))?;
         bytes.copy_from_slice(contents);
         Ok(())
     }

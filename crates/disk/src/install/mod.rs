@@ -193,9 +193,9 @@ fn write_segment(target: &dyn DiskWrite, filled: &Filled) -> Result<()> {
             .context(|| format!("writing {} bytes at {} of the target", extent.length, extent.offset))?;
     }
     for extent in filled.zeros() {
-        target
-            .write_zeroes(extent.offset, extent.length)
-            .context(|| format!("making zeros of {} bytes at {} of the target", extent.length, extent.offset))?;
+        target.write_zeroes(extent.offset, extent.length).context(|| {
+            format!("making zeros of {} bytes at {} of the target", extent.length, extent.offset)
+        })?;
     }
     Ok(())
 }
@@ -228,5 +228,7 @@ fn compare_segment(device: &dyn DiskRead, filled: &Filled) -> Result<()> {
 }
 
 fn differs(offset: u64) -> Error {
-    Error::corrupt(format!("reading back: byte {offset} of the target is not what was installed; the device is failing"))
+    Error::corrupt(format!(
+        "reading back: byte {offset} of the target is not what was installed; the device is failing"
+    ))
 }

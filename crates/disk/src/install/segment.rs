@@ -29,9 +29,14 @@ pub(super) struct Filled {
 }
 
 /// Walks the recipe and sends its segments in disk order.
-pub(super) fn walk<P: PageSource>(recipe: &Recipe<P>, free: FreeSpace, segments: &Sender<Segment>) -> Result<()> {
+pub(super) fn walk<P: PageSource>(
+    recipe: &Recipe<P>,
+    free: FreeSpace,
+    segments: &Sender<Segment>,
+) -> Result<()> {
     let whole = Extent::new(0, recipe.root().disk_length);
-    let mut walk = Walk { segments, current: Segment { start: 0, entries: Vec::new(), zeros: Vec::new() }, gone: false };
+    let mut walk =
+        Walk { segments, current: Segment { start: 0, entries: Vec::new(), zeros: Vec::new() }, gone: false };
     let mut position = 0;
     for entry in recipe.entries(whole) {
         let entry = entry?;
@@ -86,7 +91,8 @@ impl Walk<'_> {
     /// Sends the current segment, and begins the one around `next`.
     fn close(&mut self, next: u64) {
         let start = next / SEGMENT_LENGTH * SEGMENT_LENGTH;
-        let done = std::mem::replace(&mut self.current, Segment { start, entries: Vec::new(), zeros: Vec::new() });
+        let done =
+            std::mem::replace(&mut self.current, Segment { start, entries: Vec::new(), zeros: Vec::new() });
         if !done.entries.is_empty() || !done.zeros.is_empty() {
             self.gone |= self.segments.send(done).is_err();
         }

@@ -249,7 +249,10 @@ pub fn relocate_backup(disk: &dyn DiskRead) -> Result<Relocation> {
         return Ok(relocation);
     }
     let backup_table = last.saturating_sub(primary.table_sectors());
-    let last_usable = backup_table.saturating_sub(1);
+    if backup_table < 2 + primary.table_sectors() {
+        return Err(Error::refused(format!("a disk of {} bytes has no room for two GPTs", disk.length())));
+    }
+    let last_usable = backup_table - 1;
     if let Some((number, entry)) = primary.entries().find(|(_, entry)| le64(entry, 40) > last_usable) {
         return Err(Error::refused(format!(
             "partition {number} ends in sector {}, and the last one that this disk has room for is {last_usable}: a \

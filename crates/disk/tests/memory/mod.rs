@@ -13,11 +13,11 @@ use platter_image::{
 
 /// A store of frames in memory, whose stored bytes a test may damage.
 #[derive(Default)]
-pub struct MemoryStore {
-    pub frames: Mutex<Vec<Vec<u8>>>,
-    pub index: Mutex<HashMap<BlockId, BlockPlace>>,
+pub(crate) struct MemoryStore {
+    pub(crate) frames: Mutex<Vec<Vec<u8>>>,
+    pub(crate) index: Mutex<HashMap<BlockId, BlockPlace>>,
     /// Appends that still succeed.
-    pub appends_left: Option<AtomicU64>,
+    pub(crate) appends_left: Option<AtomicU64>,
 }
 
 impl FrameSource for MemoryStore {
@@ -44,10 +44,12 @@ impl FrameStore for MemoryStore {
             return Err(Error::io("appending", io::ErrorKind::StorageFull.into()));
         }
         let mut frames = self.frames.lock().unwrap();
-        let address = FrameAddress { pack: 0, length: frame.stored.len() as u32, offset: frames.len() as u64 };
+        let address =
+            FrameAddress { pack: 0, length: frame.stored.len() as u32, offset: frames.len() as u64 };
         frames.push(frame.stored.clone());
         for (slot, block) in frame.blocks.iter().enumerate() {
-            let known = self.index.lock().unwrap().insert(block.id, BlockPlace { frame: address, slot: slot as u32 });
+            let known =
+                self.index.lock().unwrap().insert(block.id, BlockPlace { frame: address, slot: slot as u32 });
             assert!(known.is_none(), "block {} is stored twice", block.id);
         }
         Ok(Pin::new(Arc::new(())))
@@ -64,10 +66,10 @@ impl PageSource for MemoryStore {
 }
 
 /// A device in memory that can be read and written.
-pub struct MemoryDevice(pub Mutex<Vec<u8>>);
+pub(crate) struct MemoryDevice(pub(crate) Mutex<Vec<u8>>);
 
 impl MemoryDevice {
-    pub fn filled(length: usize, value: u8) -> Self {
+    pub(crate) fn filled(length: usize, value: u8) -> Self {
         Self(Mutex::new(vec![value; length]))
     }
 }

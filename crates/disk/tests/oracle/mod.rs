@@ -142,7 +142,10 @@ pub fn check(copy: &Path, original: &Path) {
     let output = look(copy);
     if !output.status.success() {
         let name = |image: &Path| image.to_str().unwrap().to_owned();
-        assert_eq!(text(&output).replace(&name(copy), ""), text(&look(original)).replace(&name(original), ""));
+        assert_eq!(
+            text(&output).replace(&name(copy), ""),
+            text(&look(original)).replace(&name(original), "")
+        );
     }
 }
 

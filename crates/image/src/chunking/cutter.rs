@@ -3,7 +3,7 @@
 //! A batch ends on the grid, so that no grid block lies in two batches. A file block may lead past its batch's end;
 //! the next batch then starts after it. Memory follows the batch, not the disk.
 
-use super::{FILE_ALIGNMENT, FileRun, GRID, Region};
+use super::{FileRun, GRID, Region};
 use crate::{Extent, Extents};
 
 /// Allocated bytes in a batch, about.
@@ -49,6 +49,8 @@ impl Batch {
 #[derive(Debug)]
 pub struct Cutter<'a> {
     region: &'a Region,
+    /// Files are cut at multiples of this of their own offsets.
+    file_alignment: u64,
     /// Everything below this has been cut.
     position: u64,
     /// The first allocated extent that ends above `position`.
@@ -62,9 +64,19 @@ pub struct Cutter<'a> {
 }
 
 impl<'a> Cutter<'a> {
-    /// Cuts that region.
-    pub fn new(region: &'a Region) -> Self {
-        Self { region, position: region.extent.offset, allocated: 0, run: 0, run_done: 0, zeroed: 0 }
+    /// Cuts that region, its files at multiples of `file_alignment`: a divisor of [`super::FILE_ALIGNMENT`], and a
+    /// multiple of 512.
+    pub fn new(region: &'a Region, file_alignment: u64) -> Self {
+        debug_assert!(super::FILE_ALIGNMENT.is_multiple_of(file_alignment));
+        Self {
+            region,
+            file_alignment,
+            position: region.extent.offset,
+            allocated: 0,
+            run: 0,
+            run_done: 0,
+            zeroed: 0,
+        }
     }
 
     /// Where the next batch starts and ends: grid cells with about [`BATCH_LENGTH`] allocated bytes.
@@ -98,8 +110,8 @@ impl<'a> Cutter<'a> {
             if start >= window.end() {
                 break;
             }
-            let phase = (run.phase() + self.run_done) % FILE_ALIGNMENT;
-            let length = (FILE_ALIGNMENT - phase).min(extent.length - self.run_done);
+            let phase = (run.phase() + self.run_done) % self.file_alignment;
+            let length = (self.file_alignment - phase).min(extent.length - self.run_done);
             let piece = Extent::new(start, length);
             let at = batch.pieces.len() as u32;
             batch.pieces.push(piece);

@@ -1,8 +1,8 @@
 //! Decodes stored frames within stated bounds, and verifies them.
 
-use zstd_safe::{DCtx, InBuffer, OutBuffer};
+use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-use super::format::{Codec, FrameHeader};
+use super::format::{Codec, FrameHeader, RAW_LENGTH_MAX};
 use crate::{BlockId, Error, Kind, Result, SECTOR};
 
 /// How far a frame is trusted (DESIGN D7).
@@ -26,7 +26,10 @@ impl FrameDecoder {
     /// # Errors
     /// `Bug` when zstd has no memory.
     pub fn new() -> Result<Self> {
-        let context = DCtx::try_create().ok_or_else(|| Error::bug("zstd has no memory for a context"))?;
+        let mut context = DCtx::try_create().ok_or_else(|| Error::bug("zstd has no memory for a context"))?;
+        context
+            .set_parameter(DParameter::WindowLogMax(RAW_LENGTH_MAX.ilog2()))
+            .map_err(|code| Error::bug(format!("zstd: {}", zstd_safe::get_error_name(code))))?;
         Ok(Self { context, raw: Vec::new() })
     }
 

@@ -14,6 +14,17 @@ pub struct CutPolicy(pub u16);
 impl CutPolicy {
     /// Files at 64 KiB of their own offsets, the rest on a grid of 32 KiB (DESIGN D1).
     pub const FILE_ALIGNED_64K_GRID_32K: Self = Self(1);
+    /// Files at 32 KiB of their own offsets, the rest on a grid of 32 KiB: for measuring.
+    pub const FILE_ALIGNED_32K_GRID_32K: Self = Self(2);
+
+    /// Files are cut at multiples of this of their own offsets, in bytes; `None` for a policy that is not known here.
+    pub fn file_alignment(self) -> Option<u64> {
+        match self {
+            Self::FILE_ALIGNED_64K_GRID_32K => Some(64 << 10),
+            Self::FILE_ALIGNED_32K_GRID_32K => Some(32 << 10),
+            _ => None,
+        }
+    }
 }
 
 /// The root of a recipe.

@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use platter_image::frame::{
-    Compressor, EncodedFrame, FrameBuilder, FrameDecoder, FrameHeader, HEADER_LENGTH, RAW_LENGTH_DEFAULT, Verify,
+    Compressor, EncodedFrame, FrameBuilder, FrameDecoder, FrameHeader, HEADER_LENGTH, RAW_LENGTH_DEFAULT,
+    Verify,
 };
 use platter_image::{BlockPlace, Domain, Error, FrameAddress, FrameSource, Kind, Result};
 
@@ -40,7 +41,12 @@ pub(super) struct Chunks {
 
 impl Chunks {
     /// Plans the chunks for `places`, which are ordered.
-    pub(super) fn plan(source: &impl FrameSource, kind: Kind, domain: Domain, places: &[BlockPlace]) -> Result<Self> {
+    pub(super) fn plan(
+        source: &impl FrameSource,
+        kind: Kind,
+        domain: Domain,
+        places: &[BlockPlace],
+    ) -> Result<Self> {
         let mut chunks = Self::default();
         let mut sparse: Vec<BlockPlace> = Vec::new();
         let mut head = Vec::new();
@@ -48,7 +54,11 @@ impl Chunks {
         for frame in places.chunk_by(|a, b| a.frame == b.frame) {
             let address = frame[0].frame;
             let header = header(source, address, &mut head)?;
-            let wanted: u64 = frame.iter().filter_map(|place| header.blocks.get(place.slot as usize)).map(|b| u64::from(b.length)).sum();
+            let wanted: u64 = frame
+                .iter()
+                .filter_map(|place| header.blocks.get(place.slot as usize))
+                .map(|b| u64::from(b.length))
+                .sum();
             if wanted * 2 < u64::from(header.raw_length) {
                 sparse.extend_from_slice(frame);
                 continue;
@@ -84,16 +94,27 @@ impl Chunks {
     ///
     /// # Errors
     /// `Corrupt` when a stored frame is damaged: it is not sent.
-    pub(super) fn read(&self, index: usize, source: &impl FrameSource, kind: Kind, domain: Domain) -> Result<Arc<[u8]>> {
+    pub(super) fn read(
+        &self,
+        index: usize,
+        source: &impl FrameSource,
+        kind: Kind,
+        domain: Domain,
+    ) -> Result<Arc<[u8]>> {
         let mut bytes = Vec::with_capacity(self.lengths[index] as usize);
         let mut stored = Vec::new();
         for part in &self.chunks[index] {
             match part {
                 Part::Stored(address) => {
                     source.read_frame(*address, &mut stored)?;
-                    FrameHeader::parse(&stored).and_then(|header| header.payload(&stored).map(drop)).map_err(|error| {
-                        error.within(format!("the frame at {} of pack number {}", address.offset, address.pack))
-                    })?;
+                    FrameHeader::parse(&stored)
+                        .and_then(|header| header.payload(&stored).map(drop))
+                        .map_err(|error| {
+                            error.within(format!(
+                                "the frame at {} of pack number {}",
+                                address.offset, address.pack
+                            ))
+                        })?;
                     bytes.extend_from_slice(&stored);
                 }
                 Part::Rebuilt(places) => {
@@ -103,7 +124,11 @@ impl Chunks {
             }
         }
         if bytes.len() != self.lengths[index] as usize {
-            return Err(Error::bug(format!("chunk {index} has {} bytes, {} were planned", bytes.len(), self.lengths[index])));
+            return Err(Error::bug(format!(
+                "chunk {index} has {} bytes, {} were planned",
+                bytes.len(),
+                self.lengths[index]
+            )));
         }
         Ok(bytes.into())
     }

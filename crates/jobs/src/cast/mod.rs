@@ -35,7 +35,11 @@ pub struct CastRequest {
 /// # Errors
 /// `Missing` or `Corrupt` when the store is damaged; `Io` when the network cannot be used. Receivers that fail are not
 /// errors: the report tells.
-pub fn cast(request: &CastRequest, progress: &dyn Progress, on_event: &mut dyn FnMut(&SendEvent)) -> Result<CastReport> {
+pub fn cast(
+    request: &CastRequest,
+    progress: &dyn Progress,
+    on_event: &mut dyn FnMut(&SendEvent),
+) -> Result<CastReport> {
     let store = Store::open_reader(&request.store)?;
     let resolved = store.resolve(&request.version)?;
     let recipe = Recipe::open(resolved.score, &store)?;
@@ -50,7 +54,8 @@ pub fn cast(request: &CastRequest, progress: &dyn Progress, on_event: &mut dyn F
         recipe_chunks: pages.lengths.len() as u32,
         chunk_lengths: pages.lengths.iter().chain(&data.lengths).copied().collect(),
     };
-    let symbols = description.chunk_lengths.iter().map(|length| u64::from(*length).div_ceil(SYMBOL_BYTES)).sum();
+    let symbols =
+        description.chunk_lengths.iter().map(|length| u64::from(*length).div_ceil(SYMBOL_BYTES)).sum();
     let cast_bytes = description.total_bytes();
     let source = StoreChunks { store: &store, domain, pages, data };
     let summary = platter_net::send(&request.network, &description, &source, |event| on_event(&event))?;
@@ -101,9 +106,12 @@ pub fn receiver_report(status: &ReceiverStatus) -> ReceiverReport {
         ReceiverState::Active => {}
         ReceiverState::Silent => report.state = "silent".into(),
         ReceiverState::Lost(reason) => (report.state, report.reason) = ("lost".into(), Some(reason.clone())),
-        ReceiverState::Failed(reason) => (report.state, report.reason) = ("failed".into(), Some(reason.clone())),
+        ReceiverState::Failed(reason) => {
+            (report.state, report.reason) = ("failed".into(), Some(reason.clone()));
+        }
         ReceiverState::Done(result) => {
-            (report.state, report.score) = ("done".into(), result.outcome.as_ref().ok().map(ToString::to_string));
+            (report.state, report.score) =
+                ("done".into(), result.outcome.as_ref().ok().map(ToString::to_string));
             report.written_bytes = result.bytes_written;
             report.seconds = result.duration_ms as f64 / 1000.0;
             report.repaired_symbols = result.repaired;

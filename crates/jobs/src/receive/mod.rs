@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use platter_disk::install::FreeSpace;
 use platter_disk::Target;
+use platter_disk::install::FreeSpace;
 use platter_disk::refusal::{self, Reason, TargetCheck};
 use platter_image::recipe::Root;
 use platter_image::{DiskWrite, Error, Result};
@@ -41,12 +41,13 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
     // What can be said before any cast is heard of, is said at once.
     let check = TargetCheck { force: &request.force, ..TargetCheck::default() };
     refusal::check_target(&request.target, &check)?;
-    let opened: Arc<Mutex<Option<(Arc<Target>, u64)>>> = Arc::default();
+    let opened = Arc::new(Mutex::new(None::<Opened>));
     let opener = {
         let (opened, request) = (opened.clone(), request.clone());
         move |root: &Root| -> Result<Box<dyn DiskWrite>> {
             let target = Arc::new(open_target(&request.target, root, &[], &request.force, None)?);
-            *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some((target.clone(), root.disk_length));
+            *opened.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(Opened { target: target.clone(), disk_length: root.disk_length });
             Ok(Box::new(Shared(target)))
         }
     };
@@ -69,8 +70,9 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
         }
     })?;
     let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let (target, length) = opened.ok_or_else(|| Error::bug("received a disk without a target"))?;
-    let (moved, notes) = move_backup_gpt(&target, length)?;
+    let Opened { target, disk_length } =
+        opened.ok_or_else(|| Error::bug("received a disk without a target"))?;
+    let (moved, notes) = move_backup_gpt(&target, disk_length)?;
     Ok(ReceiveReport {
         version: name,
         score: summary.outcome.score.to_string(),
@@ -84,6 +86,12 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
         acknowledged: summary.acknowledged,
         notes,
     })
+}
+
+/// What the recipe has brought to light.
+struct Opened {
+    target: Arc<Target>,
+    disk_length: u64,
 }
 
 /// The target, shared by the sink that writes it and by what is done afterwards.

@@ -62,7 +62,10 @@ struct Pages {
 
 impl PageSource for Pages {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-        self.bytes.get(id).cloned().ok_or_else(|| Error::missing(format!("page {id} did not come with the recipe")))
+        self.bytes
+            .get(id)
+            .cloned()
+            .ok_or_else(|| Error::missing(format!("page {id} did not come with the recipe")))
     }
 }
 
@@ -91,7 +94,9 @@ impl<O: OpenTarget> DiskSink<O> {
                 let end = start + block.length as usize;
                 self.pages.length += u64::from(block.length);
                 if self.pages.length > limit {
-                    return Err(Error::corrupt(format!("pages of more than {limit} bytes: this recipe cannot be right")));
+                    return Err(Error::corrupt(format!(
+                        "pages of more than {limit} bytes: this recipe cannot be right"
+                    )));
                 }
                 self.pages.bytes.insert(block.id, raw[start..end].to_vec());
                 start = end;
@@ -130,14 +135,20 @@ impl<O: OpenTarget> DiskSink<O> {
         let free = match self.free {
             FreeSpace::Skip => Extents::new(),
             FreeSpace::Zero => {
-                let used: Vec<Extent> =
-                    recipe.entries(whole).map(|entry| entry.map(|entry| entry.extent)).collect::<Result<_>>()?;
+                let used: Vec<Extent> = recipe
+                    .entries(whole)
+                    .map(|entry| entry.map(|entry| entry.extent))
+                    .collect::<Result<_>>()?;
                 Extents::from_unsorted(used).complement(whole)
             }
         };
         let target = self.opener.open(recipe.root()).map_err(fatal)?;
         if target.length() < whole.end() {
-            return Err(fatal(Error::refused(format!("the target has {} bytes, the disk {}", target.length(), whole.end()))));
+            return Err(fatal(Error::refused(format!(
+                "the target has {} bytes, the disk {}",
+                target.length(),
+                whole.end()
+            ))));
         }
         self.disk = Some(Disk { score, target, writer: Writer::new(places), free });
         Ok(())
@@ -153,7 +164,8 @@ impl<O: OpenTarget> DiskSink<O> {
             self.taken[index as usize] = true;
             return Ok(self.ask_again(&description));
         }
-        let carried: u64 = description.chunk_lengths[..recipe_chunks as usize].iter().map(|length| u64::from(*length)).sum();
+        let carried: u64 =
+            description.chunk_lengths[..recipe_chunks as usize].iter().map(|length| u64::from(*length)).sum();
         self.take_page_frames(bytes, carried * PAGES_EXPANSION_MAX + PAGES_LENGTH_FREE)?;
         self.taken[index as usize] = true;
         if self.disk.is_some() || !self.taken[..recipe_chunks as usize].iter().all(|taken| *taken) {
@@ -161,7 +173,7 @@ impl<O: OpenTarget> DiskSink<O> {
         }
         self.begin_disk(description.score)?;
         let all = description.all_chunks();
-        Ok(if recipe_chunks < all.end { vec![recipe_chunks..all.end] } else { Vec::new() })
+        Ok(one_range(recipe_chunks..all.end))
     }
 
     /// When all chunks have come and blocks have not, all are wanted once more: the table was another sender's.
@@ -173,7 +185,7 @@ impl<O: OpenTarget> DiskSink<O> {
         }
         self.asked_again = true;
         self.taken[data.clone()].fill(false);
-        vec![data.start as u32..data.end as u32]
+        one_range(data.start as u32..data.end as u32)
     }
 }
 
@@ -213,7 +225,9 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
         match self.take(index, bytes) {
             Ok(more) if more.is_empty() => Ok(ChunkVerdict::Accepted),
             Ok(more) => Ok(ChunkVerdict::AcceptedWant(more)),
-            Err(error) if error.kind() == platter_image::ErrorKind::Corrupt => Ok(ChunkVerdict::Bad(error.to_string())),
+            Err(error) if error.kind() == platter_image::ErrorKind::Corrupt => {
+                Ok(ChunkVerdict::Bad(error.to_string()))
+            }
             Err(error) => Err(error),
         }
     }
@@ -229,13 +243,18 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
             )));
         }
         for extent in disk.writer.zero().iter().chain(&disk.free) {
-            disk.target
-                .write_zeroes(extent.offset, extent.length)
-                .context(|| format!("making zeros of {} bytes at {} of the target", extent.length, extent.offset))?;
+            disk.target.write_zeroes(extent.offset, extent.length).context(|| {
+                format!("making zeros of {} bytes at {} of the target", extent.length, extent.offset)
+            })?;
         }
         disk.target.flush().context(|| "making the target durable".to_owned())?;
         Ok(SinkOutcome { score: disk.score, bytes_written: disk.writer.bytes })
     }
+}
+
+/// A list of that range alone, or of nothing.
+fn one_range(range: Range<u32>) -> Vec<Range<u32>> {
+    Some(range).filter(|range| !range.is_empty()).into_iter().collect()
 }
 
 /// The frames of a chunk, one after another; what is no frame ends it with an error.
@@ -250,9 +269,9 @@ impl<'a> Iterator for Frames<'a> {
         }
         let bytes = std::mem::take(&mut self.0);
         Some(FrameHeader::peek_lengths(bytes).and_then(|(_, length)| {
-            let (frame, rest) = bytes
-                .split_at_checked(length)
-                .ok_or_else(|| Error::corrupt(format!("a frame of {length} bytes in the last {} of a chunk", bytes.len())))?;
+            let (frame, rest) = bytes.split_at_checked(length).ok_or_else(|| {
+                Error::corrupt(format!("a frame of {length} bytes in the last {} of a chunk", bytes.len()))
+            })?;
             self.0 = rest;
             Ok(frame)
         }))

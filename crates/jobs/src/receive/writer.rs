@@ -55,7 +55,12 @@ impl Writer {
     }
 
     /// Writes the blocks of decoded, verified frames, which stand one after another in `raw`.
-    pub(super) fn write(&mut self, target: &dyn DiskWrite, headers: &[FrameHeader], raw: &[u8]) -> Result<()> {
+    pub(super) fn write(
+        &mut self,
+        target: &dyn DiskWrite,
+        headers: &[FrameHeader],
+        raw: &[u8],
+    ) -> Result<()> {
         let mut moves = Vec::new();
         let mut start = 0;
         for block in headers.iter().flat_map(|header| &header.blocks) {
@@ -94,5 +99,7 @@ impl Writer {
 }
 
 fn flush(target: &dyn DiskWrite, bytes: &[u8], offset: u64) -> Result<()> {
-    target.write_all_at(bytes, offset).context(|| format!("writing {} bytes at {offset} of the target", bytes.len()))
+    target
+        .write_all_at(bytes, offset)
+        .context(|| format!("writing {} bytes at {offset} of the target", bytes.len()))
 }

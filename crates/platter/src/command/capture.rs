@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{CaptureOptions, CaptureReport, CaptureRequest, SurveyOptions, capture};
+use platter_jobs::{CaptureOptions, CaptureReport, CaptureRequest, CutPolicy, SurveyOptions, capture};
 
 use super::{Outcome, place};
 use crate::arguments::Capture;
@@ -23,6 +23,10 @@ pub(crate) fn run(store: &Path, options: &Capture, output: &Output) -> Outcome {
         options: CaptureOptions {
             threads: options.threads.unwrap_or(defaults.threads),
             level: options.level,
+            cut_policy: match options.block_size.as_str() {
+                "32" => CutPolicy::FILE_ALIGNED_32K_GRID_32K,
+                _ => CutPolicy::FILE_ALIGNED_64K_GRID_32K,
+            },
             frame_length: usize::from(options.frame_size) << 10,
             ..defaults
         },

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use platter_jobs::{
-    CastReport, CastRequest, DISCOVERY, Progress, ReceiverReport, SendEvent, SendOptions, cast, receiver_report,
+    CastReport, CastRequest, DISCOVERY, Progress, ReceiverReport, SendEvent, SendOptions, cast,
+    receiver_report,
 };
 use serde::Serialize;
 
@@ -67,14 +68,21 @@ pub(crate) fn run(store: &Path, options: &Cast, output: &Output) -> Outcome {
     })?;
     drop(terminal);
     output.fact(&Line::Cast(&report), || text(&report));
-    let all_done = !report.receivers.is_empty() && report.receivers.iter().all(|receiver| receiver.state == "done");
+    let all_done =
+        !report.receivers.is_empty() && report.receivers.iter().all(|receiver| receiver.state == "done");
     Ok(if all_done { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 fn ended(report: &ReceiverReport) -> String {
     match &report.reason {
         Some(reason) => format!("{} {}: {reason}", report.name, report.state),
-        None => format!("{} {}: {} in {:.1} s", report.name, report.state, bytes(report.written_bytes), report.seconds),
+        None => format!(
+            "{} {}: {} in {:.1} s",
+            report.name,
+            report.state,
+            bytes(report.written_bytes),
+            report.seconds
+        ),
     }
 }
 

@@ -17,7 +17,10 @@ pub(crate) fn run(store: &Path, options: &Export, output: &Output) -> Outcome {
     drop(terminal);
     output.fact(&report, || {
         let (length, written) = (bytes(report.disk_bytes), bytes(report.written_bytes));
-        format!("{} is in {}: {length}, of it {written} data\nverified score {}", report.version, report.file, report.score)
+        format!(
+            "{} is in {}: {length}, of it {written} data\nverified score {}",
+            report.version, report.file, report.score
+        )
     });
     Ok(ExitCode::SUCCESS)
 }

@@ -11,6 +11,8 @@ use crate::output::Output;
 
 pub(crate) fn run(store: &Path, output: &Output) -> Outcome {
     Store::init(&place(store))?;
-    output.fact(&json!({ "store": store.display().to_string() }), || format!("made a store in {}", store.display()));
+    output.fact(&json!({ "store": store.display().to_string() }), || {
+        format!("made a store in {}", store.display())
+    });
     Ok(ExitCode::SUCCESS)
 }

@@ -72,5 +72,6 @@ fn wanted(text: &str) -> platter_jobs::Result<Wanted> {
 }
 
 fn host_name() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "?".into(), |name| name.trim().to_owned())
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "?".into(), |name| name.trim().to_owned())
 }

@@ -30,10 +30,28 @@ fn text(version: &Version) -> String {
         ("score", record.score.to_string()),
         ("time", time(record.time_unix_ms)),
         ("source", record.source.clone()),
-        ("parent", record.parent.map_or("none".into(), |parent| format!("{}@{}", record.image, parent.number))),
-        ("disk", format!("{} ({} bytes, sectors of {})", bytes(record.disk_length), record.disk_length, record.sector_size)),
+        (
+            "parent",
+            record.parent.map_or("none".into(), |parent| format!("{}@{}", record.image, parent.number)),
+        ),
+        (
+            "disk",
+            format!(
+                "{} ({} bytes, sectors of {})",
+                bytes(record.disk_length),
+                record.disk_length,
+                record.sector_size
+            ),
+        ),
         ("in use", bytes(record.allocated_bytes)),
-        ("added", format!("{} of new blocks, stored in {}", bytes(record.new_raw_bytes), bytes(record.new_stored_bytes))),
+        (
+            "added",
+            format!(
+                "{} of new blocks, stored in {}",
+                bytes(record.new_raw_bytes),
+                bytes(record.new_stored_bytes)
+            ),
+        ),
         ("state", format!("{:?}", record.consistency).to_lowercase()),
         ("made by", record.tool_version.clone()),
     ];

@@ -1,0 +1,94 @@
+//! Measures what no command does: decoding alone, and random reads.
+//!
+//! `measure decode STORE VERSION [THREADS]` decodes every frame of a version once, without and with hashing;
+//! `measure random STORE VERSION [READS]` reads 4 KiB of the disk at random places, each by decoding its frame as far as
+//! the block it needs. Frames come from the page cache when they have been read before.
+
+#![allow(clippy::print_stdout, reason = "a measuring program")]
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use platter_image::frame::{FrameDecoder, Verify};
+use platter_image::page::{Entry, State};
+use platter_image::recipe::Recipe;
+use platter_image::{Error, Extent, FrameSource, Kind, Result, plan};
+use platter_jobs::{Store, StorePlace};
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (what, store, version, number) = match &arguments[..] {
+        [what, store, version] => (what, store, version, None),
+        [what, store, version, number] => (what, store, version, number.parse().ok()),
+        _ => return Err(Error::refused("measure decode|random STORE VERSION [NUMBER]")),
+    };
+    let store = Store::open_reader(&StorePlace::on_system(store))?;
+    let recipe = Recipe::open(store.resolve(version)?.score, &store)?;
+    match what.as_str() {
+        "decode" => decode(&store, &recipe, number.unwrap_or(2)),
+        "random" => random(&store, &recipe, number.unwrap_or(5000)),
+        other => Err(Error::refused(format!("no measurement is called {other}"))),
+    }
+}
+
+fn decode(store: &Store, recipe: &Recipe<&Store>, threads: usize) -> Result<()> {
+    let whole = Extent::new(0, recipe.root().disk_length);
+    let mut frames: Vec<_> = plan::blocks(recipe, whole, store)?.iter().map(|place| place.frame).collect();
+    frames.dedup();
+    for (name, verify) in
+        [("warming", Verify::Checksum), ("checksum", Verify::Checksum), ("hashes", Verify::Hashes)]
+    {
+        let (next, bytes, started) = (AtomicUsize::new(0), AtomicU64::new(0), Instant::now());
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads)
+                .map(|_| {
+                    scope.spawn(|| -> Result<()> {
+                        let (mut decoder, mut stored) = (FrameDecoder::new()?, Vec::new());
+                        while let Some(address) = frames.get(next.fetch_add(1, Ordering::Relaxed)) {
+                            store.read_frame(*address, &mut stored)?;
+                            let (_, raw) = decoder.decode(&stored, verify)?;
+                            bytes.fetch_add(raw.len() as u64, Ordering::Relaxed);
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            threads
+                .into_iter()
+                .try_for_each(|one| one.join().unwrap_or_else(|_| Err(Error::bug("a thread panicked"))))
+        })?;
+        let (bytes, seconds) = (bytes.into_inner(), started.elapsed().as_secs_f64());
+        println!(
+            "{name} frames {} bytes {bytes} seconds {seconds:.4} rate {:.0}",
+            frames.len(),
+            bytes as f64 / seconds
+        );
+    }
+    Ok(())
+}
+
+fn random(store: &Store, recipe: &Recipe<&Store>, reads: usize) -> Result<()> {
+    let whole = Extent::new(0, recipe.root().disk_length);
+    let entries: Vec<Entry> = recipe.entries(whole).collect::<Result<_>>()?;
+    let data: Vec<Entry> =
+        entries.into_iter().filter(|entry| matches!(entry.state, State::Data { .. })).collect();
+    let (mut decoder, mut stored, mut state) = (FrameDecoder::new()?, Vec::new(), 0x9e37_79b9_7f4a_7c15_u64);
+    let mut sum = 0_u64;
+    let started = Instant::now();
+    for _ in 0..reads {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let entry = &data[(state % data.len() as u64) as usize];
+        if let State::Data { block, .. } = entry.state {
+            let place = plan::locate(store, &block)?;
+            store.read_frame(place.frame, &mut stored)?;
+            let contents = decoder.decode_block(&stored, Kind::Data, place.slot, &block)?;
+            sum += contents.iter().take(4096).map(|byte| u64::from(*byte)).sum::<u64>();
+        }
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    println!("random reads {reads} seconds {seconds:.4} rate {:.0} sum {sum}", reads as f64 / seconds);
+    Ok(())
+}
