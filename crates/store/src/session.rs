@@ -12,6 +12,7 @@ use platter_image::recipe::PageSource;
 use platter_image::{BlockId, BlockPlace, Domain, FrameAddress, FrameSource, FrameStore, Kind, Pin, Result};
 
 use crate::catalog::{Change, PackState};
+use crate::identity::PackId;
 use crate::index::{Index, ids};
 use crate::pack::{PackWriter, SealedPack};
 use crate::record::{Parent, VersionDraft, VersionRecord};
@@ -34,6 +35,9 @@ pub struct Session {
 pub(crate) struct State {
     open: Option<OpenPack>,
     sealed: Vec<(u32, SealedPack)>,
+    /// Every pack begun, and whether a commit was tried: until then nobody can know of them.
+    begun: Vec<PackId>,
+    commit_tried: bool,
     /// The blocks of this session: nobody else finds them before they are published.
     index: Index,
     new_raw_bytes: u64,
@@ -94,6 +98,7 @@ impl Session {
         let writer = self.shared.writer()?;
         let mut state = self.state();
         writer.check()?;
+        state.commit_tried = true;
         // Most of the syncing is done before the catalog is locked: others publish meanwhile.
         if let Some(open) = &state.open {
             writer.poison(open.writer.sync())?;
@@ -124,6 +129,7 @@ impl Session {
         }
         if state.open.is_none() {
             let writer = PackWriter::create(&self.shared.place, self.shared.id)?;
+            state.begun.push(writer.id());
             let ordinal = self.shared.packs.add(writer.id(), PackState::Open);
             state.open = Some(OpenPack { ordinal, writer });
         }
@@ -196,6 +202,21 @@ impl Drop for Session {
         if usable && !std::thread::panicking() {
             // If it fails, the store is poisoned and the next writer salvages the frames: nothing is lost.
             let _ = self.keep_frames();
+        } else if !self.state().commit_tried {
+            self.give_space_back();
+        }
+    }
+}
+
+impl Session {
+    /// Removes the packs of a session that a failed write has ended. On a full disk the space matters more than
+    /// blocks nobody refers to: taking them over would need as much again.
+    fn give_space_back(&self) {
+        let mut state = self.state();
+        state.open = None;
+        for pack in std::mem::take(&mut state.begun) {
+            // What cannot be removed, the next writer takes over.
+            let _ = self.shared.place.remove_if_there(&self.shared.place.pack(pack));
         }
     }
 }
