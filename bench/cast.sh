@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # bench/cast.sh CATALOG-DIR
 #
-# Casts the first image of the catalog in rooms of 1, 4 and 16 receivers, verifying, to targets in memory. The limit is
-# the greatest of wire bytes over the link's rate, raw bytes over the targets' rate, and all processor seconds over the
-# cores. Symbols sent are told as a ratio to those that had to be: without loss, and with 1 % and 5 % independent loss.
+# Casts an image in rooms of 1, 4 and 16 receivers, verifying, to targets in memory. The limit is the greatest of wire
+# bytes over the link's rate, raw bytes over the targets' rate, and all processor seconds over the cores. Time is the
+# sender's: from the first receiver's start to the last one's result. Symbols sent are told as a ratio to those that had
+# to be: without loss, and with 1 % and 5 % independent loss. Then the image from a store of the whole catalog beside the
+# same image from a store that holds nothing else, which is one precompressed pack. BENCH_CAST names the image (default:
+# the catalog's last).
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/cast.sh CATALOG-DIR}
 ROOM=$ROOT/lab/room
@@ -18,7 +21,9 @@ mkdir "$WORK/memory"
 mount -t tmpfs -o size=90% tmpfs "$WORK/memory"
 STORE=$WORK/memory/store
 new_store
-platter capture "${disks[0]}" bench/cast >/dev/null
+disk=${BENCH_CAST:+$CATALOG/$BENCH_CAST.raw}
+disk=${disk:-${disks[-1]}}
+platter capture "$disk" bench/cast >/dev/null
 raw_bytes=$(platter_json show bench/cast | jq -r '[.. | .allocated_bytes? // empty] | first')
 cores=$(nproc)
 
@@ -31,30 +36,28 @@ result "target in memory" "$(calculate "$target_rate / 1e6") MB/s"
 # Asked of the kernel, not of the program measured. (/sys would show the interfaces of the namespace it was mounted in.)
 wire_bytes() { "$ROOM" in sender ip -s -j link show dev eth0 | jq '.[0].stats64.tx.bytes'; }
 
-# one_cast RECEIVERS MBIT [RECEIVE-OPTION...]: sets WALL, WIRE, CPU, SYMBOLS
+# one_cast RECEIVERS MBIT: sets WALL, WIRE, CPU, SYMBOLS
 one_cast() {
-	local receivers=$1 mbit=$2 receiver before start pids=()
-	shift 2
+	local receivers=$1 mbit=$2 receiver before pids=()
 	rm -f "$WORK"/cpu-* "$WORK/memory"/target-*
 	for receiver in $(seq "$receivers"); do
 		"$ROOM" in "$receiver" /usr/bin/time -f '%U %S' -o "$WORK/cpu-$receiver" "$PLATTER" --quiet receive bench/cast \
-			"$WORK/memory/target-$receiver" --interface eth0 --hello "receiver-$receiver" "$@" >"$WORK/receive-$receiver.log" 2>&1 &
+			"$WORK/memory/target-$receiver" --interface eth0 --hello "receiver-$receiver" >"$WORK/receive-$receiver.log" 2>&1 &
 		pids+=($!)
 	done
 	before=$(wire_bytes)
-	start=$EPOCHREALTIME
 	"$ROOM" in sender /usr/bin/time -f '%U %S' -o "$WORK/cpu-sender" "$PLATTER" --store "$STORE" --quiet --json cast bench/cast \
 		--interface eth0 --rate "${mbit}M" --receivers "$receivers" --wait 60 --linger 0 --give-up 60 >"$WORK/cast.json" 2>"$WORK/cast.log" ||
 		{ tail -n 5 "$WORK/cast.log" >&2; exit 1; }
 	wait "${pids[@]}"
-	WALL=$(calculate "$EPOCHREALTIME - $start")
+	WALL=$(jq -s '[.. | objects | select(.symbols_sent? != null)] | last | .seconds' "$WORK/cast.json")
 	WIRE=$(($(wire_bytes) - before))
 	SYMBOLS=$(jq -s '[.. | objects | select(.symbols_sent? != null)] | last | .symbols_sent / .symbols' "$WORK/cast.json")
 	CPU=$(tail -q -n 1 "$WORK"/cpu-* | awk '{ sum += $1 + $2 } END { print sum }')
 	rm -f "$WORK/memory"/target-*
 }
 
-# room RECEIVERS MBIT [RECEIVE-OPTION...]: medians against the limit
+# room RECEIVERS MBIT: medians against the limit
 room() {
 	local receivers=$1 mbit=$2 limit
 	rm -f "$WORK/times"/*
@@ -89,15 +92,66 @@ lossy() {
 	result "4 receivers, $1 % loss: symbols sent, as a ratio" "$(median symbols)" "at most $2"
 }
 
-heading "Rooms: receivers, Mbit/s"
+# reassembly RECEIVERS MBIT MIB: made-up chunks that are put together and dropped, at the limit of wire and processors
+reassembly() {
+	local receivers=$1 mbit=$2 mib=$3 receiver before limit pids=()
+	example platter-net cast_speed
+	rm -f "$WORK"/cpu-* "$WORK/times"/*
+	"$ROOM" up "$receivers" "${mbit}mbit"
+	for _ in $(seq "$RUNS"); do
+		pids=()
+		for receiver in $(seq "$receivers"); do
+			"$ROOM" in "$receiver" /usr/bin/time -f '%U %S' -o "$WORK/cpu-$receiver" "$EXAMPLE" receive eth0 plain >/dev/null 2>&1 &
+			pids+=($!)
+		done
+		before=$(wire_bytes)
+		"$ROOM" in sender /usr/bin/time -f '%U %S' -o "$WORK/cpu-sender" "$EXAMPLE" send eth0 "${mbit}000000" "$mib" "$receivers" \
+			>"$WORK/speed.log" 2>&1 || { tail -n 5 "$WORK/speed.log" >&2; exit 1; }
+		wait "${pids[@]}"
+		sed -nE 's/.* in ([0-9.]+) s.*/\1/p' "$WORK/speed.log" | head -n 1 >>"$WORK/times/wall"
+		echo $(($(wire_bytes) - before)) >>"$WORK/times/wire"
+		tail -q -n 1 "$WORK"/cpu-* | awk '{ sum += $1 + $2 } END { print sum }' >>"$WORK/times/cpu"
+	done
+	"$ROOM" down
+	limit=$(awk -v wire="$(median wire)" -v mbit="$mbit" -v cpu="$(median cpu)" -v cores="$cores" 'BEGIN {
+		limit = wire * 8 / mbit / 1e6
+		if (cpu / cores > limit) limit = cpu / cores
+		printf "%.3f", limit }')
+	result "$receivers $mbit, reassembly only: wall" "$(median wall) s" "limit $limit s ($(median cpu) CPU s)"
+	result "$receivers $mbit, reassembly only: ratio to the limit" "$(calculate "$(median wall) / $limit")" "at most 1.10"
+}
+
+# shared RECEIVERS MBIT: from the store of the whole catalog, and from a store of this image alone, in turn
+shared() {
+	local kind
+	rm -f "$WORK/times"/*
+	"$ROOM" up "$1" "${2}mbit"
+	for _ in $(seq "$RUNS"); do
+		for kind in alone shared; do
+			STORE=$WORK/memory/store-$kind
+			one_cast "$1" "$2"
+			echo "$WALL" >>"$WORK/times/$kind"
+			jq -s '[.. | objects | select(.symbols_sent? != null)] | last | .cast_bytes' "$WORK/cast.json" >>"$WORK/times/bytes-$kind"
+		done
+	done
+	"$ROOM" down
+	result "$1 receivers: time from the shared store, as a ratio" "$(calculate "$(median shared) / $(median alone)")" "at most 1.02"
+	result "$1 receivers: bytes from the shared store, as a ratio" "$(calculate "$(median bytes-shared) / $(median bytes-alone)")"
+}
+
+heading "$(basename "$disk") in rooms: receivers, Mbit/s"
 room 1 1000
 room 4 400
 room 16 100
-if "$PLATTER" receive --reassemble-only --help >/dev/null 2>&1; then
-	room 16 1000 --reassemble-only
-else
-	result "16 1000 --reassemble-only" "left out" "this binary cannot only reassemble"
-fi
+reassembly 16 1000 512
 heading "Loss"
 lossy 1 1.05
 lossy 5 1.12
+heading "Deduplicated store against one precompressed pack"
+mv "$STORE" "$WORK/memory/store-alone"
+STORE=$WORK/memory/store-shared
+new_store
+for other in "${disks[@]}"; do platter capture "$other" "catalog/$(basename "$other" .raw)" >/dev/null; done
+platter capture "$disk" bench/cast >/dev/null
+shared 1 400
+shared 8 400

@@ -1,31 +1,44 @@
 #!/usr/bin/env bash
 # bench/frame-sweep.sh CATALOG-DIR
 #
-# Frame sizes from 32 to 256 KiB over the whole catalog: size of the store, capture, install cold and warm. A hidden
-# option of `capture` sets the size; the default stands in DESIGN's table with its reason.
+# Block sizes (where files are cut) and frame sizes over the whole catalog: size of the store, capture of all of it,
+# install of its first image cold and warm, and random reads of 4 KiB, each decoding its frame up to the block. Hidden
+# options of `capture` set the sizes; the defaults and their reason stand in docs/benchmarks.md.
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/frame-sweep.sh CATALOG-DIR}
-SIZES=${BENCH_FRAME_KIB:-32 64 128 256}
+FRAMES=${BENCH_FRAME_KIB:-32 64 128 256}
+BLOCKS=${BENCH_BLOCK_KIB:-32 64}
+READS=${BENCH_READS:-20000}
 
 mapfile -t disks < <(images "$CATALOG")
 first=$(basename "${disks[0]}" .raw)
+example platter-jobs measure
 capture_all() {
 	local disk
-	for disk in "${disks[@]}"; do platter capture "$disk" "catalog/$(basename "$disk" .raw)" --frame-size "$kib"; done
+	for disk in "${disks[@]}"; do
+		platter capture "$disk" "catalog/$(basename "$disk" .raw)" --frame-size "$frame" --block-size "$block"
+	done
 }
 install_first() { platter install "catalog/$first" "$WORK/target"; }
 cold() { sync && echo 3 >/proc/sys/vm/drop_caches; }
+random_reads() { "$EXAMPLE" random "$STORE" "catalog/$first" "$READS"; }
 
-printf '%10s %14s %12s %16s %16s\n' 'frame, KiB' 'store, MB' 'capture, s' 'install cold, s' 'install warm, s'
-for kib in $SIZES; do
-	rm -f "$WORK/times"/*
-	for _ in $(seq "$RUNS"); do
-		new_store
-		timed capture capture_all
-		cold
-		timed cold install_first
-		timed warm install_first
+printf '%10s %10s %12s %12s %16s %16s %18s\n' 'block, KiB' 'frame, KiB' 'store, MB' 'capture, s' 'install cold, s' 'install warm, s' \
+	'4 KiB reads/s'
+for block in $BLOCKS; do
+	for frame in $FRAMES; do
+		rm -f "$WORK/times"/*
+		for _ in $(seq "$RUNS"); do
+			new_store
+			timed capture capture_all
+			cold
+			timed cold install_first
+			timed warm install_first
+			random_reads >/dev/null
+			timed random random_reads
+		done
+		printf '%10s %10s %12.1f %12s %16s %16s %18.0f\n' "$block" "$frame" \
+			"$(calculate "$(du -sb "$STORE" | cut -f 1) / 1e6")" "$(median capture)" "$(median cold)" "$(median warm)" \
+			"$(calculate "$READS / $(median random)")"
 	done
-	printf '%10s %14.1f %12s %16s %16s\n' "$kib" "$(calculate "$(du -sb "$STORE" | cut -f 1) / 1e6")" \
-		"$(median capture)" "$(median cold)" "$(median warm)"
 done

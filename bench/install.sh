@@ -3,19 +3,19 @@
 #
 # Installs the first and the last image of the catalog, to a file and to a loop device, beside `dd bs=4M oflag=direct`
 # of the same allocated bytes, `qemu-img convert` from compressed qcow2, and partclone + zstd. The limit is the slower
-# of dd to the same target and of decoding alone: zstd on two cores, without hashing or writing.
+# of dd to the same target and of decoding alone: every frame of the image once, on two cores, without hashing and
+# without writing.
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/install.sh CATALOG-DIR}
 
+example platter-jobs measure
 new_store
 mapfile -t disks < <(images "$CATALOG")
 for disk in "${disks[@]}"; do platter capture "$disk" "catalog/$(basename "$disk" .raw)" >/dev/null; done
 
+# What decoding alone takes, in seconds, without the starting of a program.
 decode_alone() {
-	zstd -dc -q "$WORK/half-a.zst" >/dev/null &
-	local first=$!
-	zstd -dc -q "$WORK/half-b.zst" >/dev/null
-	wait "$first"
+	"$EXAMPLE" decode "$STORE" "catalog/$name" 2 | awk '$1 == "checksum" { print $7 }' >>"$WORK/times/decode"
 }
 plain_dd() { dd if="$WORK/allocated" of="$target" bs=4M oflag=direct conv=notrunc,fdatasync status=none; }
 install_image() { platter install "catalog/$name" "$target"; }
@@ -39,7 +39,7 @@ compare() { # FILE-or-LOOP
 	heading "$name to a $kind: $(calculate "$bytes / 1e6") MB allocated"
 	for ran in $(seq "$RUNS"); do
 		timed dd plain_dd
-		timed decode decode_alone
+		decode_alone
 		timed install install_image
 		timed qemu-img qemu_convert
 		[ "$kind" = loop ] || timed partclone partclone_restore
@@ -64,8 +64,6 @@ for disk in "${disks[0]}" "${disks[-1]}"; do
 	[ "$bytes" -gt 0 ] || { echo "install: $name has no ext4 partition: left out"; continue; }
 	# whole blocks for direct I/O
 	truncate -s $(((bytes + 4095) / 4096 * 4096)) "$WORK/allocated"
-	head -c $((bytes / 2)) "$WORK/allocated" | zstd -3 -q -f -o "$WORK/half-a.zst"
-	tail -c +$((bytes / 2 + 1)) "$WORK/allocated" | zstd -3 -q -f -o "$WORK/half-b.zst"
 	qemu-img convert -c -f raw -O qcow2 "$disk" "$WORK/disk.qcow2"
 	read -r offset length < <(ext4_parts "$disk" | tail -n 1)
 	attach "$disk" --offset "$offset" --sizelimit "$length" --read-only

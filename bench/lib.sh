@@ -76,6 +76,13 @@ peak_mib() {
 	tail -n 1 "$WORK/peak" | awk '{ printf "%d", $1 / 1024 }'
 }
 
+# example CRATE NAME: builds a measuring program and sets $EXAMPLE to it
+example() {
+	cargo build --quiet --release --manifest-path "$ROOT/Cargo.toml" --package "$1" --example "$2"
+	# shellcheck disable=SC2034  # the benchmarks use it
+	EXAMPLE=${CARGO_TARGET_DIR:-$ROOT/target}/release/examples/$2
+}
+
 # images CATALOG-DIR: its disks in order of creation
 images() {
 	local name
