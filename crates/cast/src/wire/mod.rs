@@ -2,11 +2,14 @@
 //!
 //! Datagrams share a header ([`format`]). From the sender to the group: [`announce`], [`data`], [`plan`]. From a
 //! receiver to the sender: [`request`], [`report`]. Over the reliable channel: [`join`]. Parsing takes hostile bytes,
-//! never panics, and allocates at most what a datagram can hold. The layouts are in `docs/formats/cast-wire.md`.
+//! never panics, and allocates at most what a datagram can hold. The layouts are in `docs/formats/cast-wire.md`
+//! and frozen by `golden/wire-v1.txt`.
 
 pub(crate) mod announce;
 pub(crate) mod data;
 pub(crate) mod format;
+#[cfg(test)]
+mod golden;
 pub(crate) mod join;
 pub(crate) mod plan;
 pub(crate) mod report;

@@ -1,0 +1,245 @@
+//! Golden vectors of wire format 1: one fixed sample of every datagram and of every message of the reliable channel, in
+//! both directions: the bytes written are those of `golden/wire-v1.txt`, and those bytes are read as the sample.
+//!
+//! Owns that file: lines of a sample's name and its bytes in hexadecimal, a whole datagram or a whole message behind
+//! its length. Must never change a line that was released: who changes one makes another version.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use platter_image::{BlockId, Score};
+
+use super::announce::{Announce, FeedbackTimers};
+use super::data::Data;
+use super::format::{Header, MessageType};
+use super::join::{JoinMessage, MessageBuffer, ReceiverResult, Wanted};
+use super::plan::{Plan, PlanEntry};
+use super::report::Report;
+use super::request::{Request, RequestItem};
+use crate::session::{SYMBOL_BYTES, SessionId};
+
+const GOLDEN: &str = include_str!("../../golden/wire-v1.txt");
+const SESSION: SessionId = SessionId(*b"0123456789abcdef");
+const RECEIVER: u32 = 0x1122_3344;
+const TOKEN: u64 = 0x0102_0304_0506_0708;
+const SEEN_PACKET: u64 = 0xa1a2_a3a4_a5a6;
+
+/// What goes over the wire.
+#[derive(Debug, PartialEq)]
+enum Sample {
+    Datagram(Header, Body),
+    Message(JoinMessage),
+}
+
+/// What follows the header of a datagram.
+#[derive(Debug, PartialEq)]
+enum Body {
+    Announce(Announce),
+    Data { chunk: u32, symbol: u16, bytes: Vec<u8> },
+    Plan(Plan),
+    Request(Request),
+    Report(Report),
+}
+
+impl Sample {
+    fn encode(&self) -> Vec<u8> {
+        let mut to = Vec::new();
+        match self {
+            Self::Datagram(header, Body::Announce(announce)) => announce.write(header, &mut to),
+            Self::Datagram(header, Body::Data { chunk, symbol, bytes }) => {
+                // The zeros at the end are the encoder's to write.
+                let length = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+                Data::append(header, *chunk, *symbol, &bytes[..length], &mut to);
+            }
+            Self::Datagram(header, Body::Plan(plan)) => plan.write(header, &mut to),
+            Self::Datagram(header, Body::Request(request)) => request.write(header, &mut to),
+            Self::Datagram(header, Body::Report(report)) => report.write(header, &mut to),
+            Self::Message(message) => to = message.to_bytes(),
+        }
+        to
+    }
+
+    /// Reads bytes as what this sample is: a datagram of the type that its header says, or a message.
+    fn decode_like(&self, bytes: &[u8]) -> Option<Self> {
+        if let Self::Message(_) = self {
+            let mut buffer = MessageBuffer::default();
+            assert!(buffer.push(bytes));
+            let message = buffer.next_message()?;
+            assert_eq!(message.len() + 4, bytes.len(), "the length counts what follows it");
+            return JoinMessage::parse(&message).map(Self::Message);
+        }
+        let (header, rest) = Header::parse(bytes)?;
+        let body = match header.message {
+            MessageType::Announce => Body::Announce(Announce::parse(rest)?),
+            MessageType::Data => {
+                let Data { chunk, symbol, bytes } = Data::parse(rest)?;
+                Body::Data { chunk, symbol, bytes: bytes.to_vec() }
+            }
+            MessageType::Plan => Body::Plan(Plan::parse(rest)?),
+            MessageType::Request => Body::Request(Request::parse(rest)?),
+            MessageType::Report => Body::Report(Report::parse(rest)?),
+        };
+        Some(Self::Datagram(header, body))
+    }
+}
+
+/// 32 different bytes.
+fn counting(first: u8) -> [u8; 32] {
+    std::array::from_fn(|index| first + index as u8)
+}
+
+fn announce() -> Announce {
+    Announce {
+        session: SESSION,
+        score: Score(BlockId(counting(0x10))),
+        name: "lab/débian@7".into(),
+        content_chunks: 0x0001_0203,
+        recipe_chunks: 0x0405,
+        directory_hash: counting(0x40),
+        group: "239.255.80.76:7580".parse().unwrap(),
+        join: "[2001:db8::1:7]:7581".parse().unwrap(),
+        feedback: "10.1.2.3:7582".parse().unwrap(),
+        timers: FeedbackTimers { report_us_min: 10_000, backoff_us_max: 400_000 },
+    }
+}
+
+fn data(symbol: u16, content: impl Iterator<Item = u8>) -> Body {
+    let mut bytes: Vec<u8> = content.collect();
+    bytes.resize(SYMBOL_BYTES, 0);
+    Body::Data { chunk: 0x0001_1170, symbol, bytes }
+}
+
+fn plan() -> Plan {
+    let entry = |chunk, end_packet, repair_sent, repair_planned| PlanEntry {
+        chunk,
+        end_packet,
+        repair_sent,
+        repair_planned,
+    };
+    Plan {
+        pending: 0x0102_0304,
+        last_data_packet: 0xb1b2_b3b4_b5b6,
+        entries: vec![entry(7, 0xc1c2_c3c4_c5c6, 3, 256), entry(0x0001_1170, 9, 0, 17)],
+        limiting: vec![RECEIVER, 5, 6],
+    }
+}
+
+fn request() -> Request {
+    let items = vec![
+        RequestItem::Count { chunk: 0x0001_1170, lacks: 0x0102 },
+        RequestItem::Chunks { first: 0x0a0b_0c0d, count: 0x0e0f_1011 },
+        RequestItem::Symbols { chunk: 9, first: 0x03fe, count: 0x0201 },
+    ];
+    Request { receiver: RECEIVER, token: TOKEN, seen_packet: SEEN_PACKET, items }
+}
+
+fn report() -> Report {
+    Report {
+        receiver: RECEIVER,
+        token: TOKEN,
+        seen_packet: SEEN_PACKET,
+        echo_us: 0xd1d2_d3d4,
+        echo_delay_us: 0x0000_1234,
+        received: 0xe1e2_e3e4_e5e6,
+        free_chunks: 0x41,
+        done_chunks: 0x0001_0002,
+        wanted_chunks: 0x0001_0203,
+        repaired: 0x0506_0708,
+    }
+}
+
+fn result(outcome: Result<Score, String>) -> JoinMessage {
+    let result = ReceiverResult {
+        outcome,
+        bytes_written: 0x1112_1314_1516_1718,
+        duration_ms: 0x2122,
+        symbols: 0x3132_3334_3536,
+        repaired: 0x4142_4344,
+        duplicates: 0x5152,
+    };
+    JoinMessage::Result { receiver: RECEIVER, token: TOKEN, result }
+}
+
+fn samples() -> Vec<(&'static str, Sample)> {
+    let datagram = |message, body| {
+        let header =
+            Header { message, session: SESSION.short(), packet: 0xf1f2_f3f4_f5f6, sent_us: 0x8182_8384 };
+        Sample::Datagram(header, body)
+    };
+    let join = |wanted| {
+        Sample::Message(JoinMessage::Join { wanted, hello: "pc-ü1".into(), buffer_chunks: 0x0102_0340 })
+    };
+    let score = Score(BlockId(counting(0x10)));
+    let welcome =
+        JoinMessage::Welcome { receiver: RECEIVER, token: TOKEN, packet: SEEN_PACKET, announce: announce() };
+    let full_symbol = (0..SYMBOL_BYTES).map(|index| (index % 251) as u8 + 1);
+    vec![
+        ("announce", datagram(MessageType::Announce, Body::Announce(announce()))),
+        ("data-source", datagram(MessageType::Data, data(0x0102, full_symbol))),
+        ("data-padded", datagram(MessageType::Data, data(1024, b"the end".iter().copied()))),
+        ("plan", datagram(MessageType::Plan, Body::Plan(plan()))),
+        ("plan-idle", datagram(MessageType::Plan, Body::Plan(Plan::default()))),
+        ("request", datagram(MessageType::Request, Body::Request(request()))),
+        ("report", datagram(MessageType::Report, Body::Report(report()))),
+        ("join-any", join(Wanted::Any)),
+        ("join-score", join(Wanted::Score(score))),
+        ("join-name", join(Wanted::Name("lab/débian".into()))),
+        ("welcome", Sample::Message(welcome)),
+        ("refused", Sample::Message(JoinMessage::Refused { reason: "the room is füll".into() })),
+        ("result-verified", Sample::Message(result(Ok(score)))),
+        ("result-failed", Sample::Message(result(Err("the disk is full".into())))),
+        ("result-ok", Sample::Message(JoinMessage::ResultOk)),
+        ("leave", Sample::Message(JoinMessage::Leave)),
+    ]
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        write!(hex, "{byte:02x}").unwrap();
+        hex
+    })
+}
+
+fn from_hex(hex: &str) -> Vec<u8> {
+    assert!(hex.len().is_multiple_of(2), "half a byte");
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+/// Name and hexadecimal bytes of every frozen sample.
+fn golden() -> BTreeMap<&'static str, &'static str> {
+    let lines: BTreeMap<_, _> = GOLDEN.lines().map(|line| line.split_once(' ').unwrap()).collect();
+    assert_eq!(lines.len(), GOLDEN.lines().count(), "every name stands once");
+    lines
+}
+
+#[test]
+fn what_is_written_is_frozen() {
+    let written: BTreeMap<_, _> =
+        samples().into_iter().map(|(name, sample)| (name, to_hex(&sample.encode()))).collect();
+    let golden = golden();
+    assert!(written.keys().eq(golden.keys()), "samples {:?}, frozen {:?}", written.keys(), golden.keys());
+    for (name, hex) in &written {
+        assert_eq!(hex, golden[name], "{name} is written otherwise than in version 1");
+    }
+}
+
+#[test]
+fn what_is_frozen_is_read() {
+    let golden = golden();
+    for (name, sample) in samples() {
+        let read = sample.decode_like(&from_hex(golden[name]));
+        assert_eq!(read, Some(sample), "{name} is read otherwise than in version 1");
+    }
+}
+
+/// Adds the samples that the file lacks; never touches a line that it has.
+#[test]
+#[ignore = "writes a golden file"]
+fn write_new_golden_vectors() {
+    let frozen = golden();
+    let mut text = GOLDEN.to_owned();
+    for (name, sample) in samples().iter().filter(|(name, _)| !frozen.contains_key(name)) {
+        writeln!(text, "{name} {}", to_hex(&sample.encode())).unwrap();
+    }
+    std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/wire-v1.txt"), text).unwrap();
+}
