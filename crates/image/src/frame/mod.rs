@@ -14,5 +14,5 @@ pub use format::{
     BLOCKS_MAX, Codec, FrameHeader, HEADER_LENGTH, ListedBlock, MAGIC, RAW_LENGTH_MAX, STORED_LENGTH_MAX,
 };
 
-/// Default bytes of blocks in a frame before compression: `docs/measurements.md` has the sweep behind it.
+/// Default bytes of blocks in a frame before compression: `docs/benchmarks.md` has the sweep behind it.
 pub const RAW_LENGTH_DEFAULT: usize = 128 << 10;
