@@ -27,7 +27,6 @@ pub struct InstallRequest {
     /// Read everything back and compare.
     pub read_back: bool,
     /// Go around the cache for a regular file too.
-    pub direct: bool,
     /// Which refusals the user overrides.
     pub force: Vec<Reason>,
 }
@@ -47,7 +46,8 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
         recipe.root(),
         &[request.store.dir().to_owned()],
         &request.force,
-        request.direct.then_some(true),
+        // Around the cache for a file too: a whole disk would push everything else out of memory.
+        Some(true),
     )?;
     let options = InstallOptions { free: request.free, ..InstallOptions::default() };
     let length = recipe.root().disk_length;

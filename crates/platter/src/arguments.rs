@@ -150,9 +150,6 @@ pub(crate) struct Install {
     /// Read everything back from the target and compare
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Go around the system's cache for a regular file too
-    #[arg(long)]
-    pub(crate) direct: bool,
     #[command(flatten)]
     pub(crate) target_options: TargetOptions,
 }

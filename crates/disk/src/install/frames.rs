@@ -9,6 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use platter_image::frame::{FrameDecoder, Verify};
 use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, Kind, Result, plan};
 
+/// Buffers of dropped frames that wait to be used again: a fresh one costs page faults and zeroing.
+const SPARE_BUFFERS_MAX: usize = 8;
 /// Bytes of decoded frames that are kept.
 const CACHE_LENGTH: usize = 64 << 20;
 
@@ -33,6 +35,7 @@ struct State {
     used: BTreeMap<u64, FrameAddress>,
     clock: u64,
     length: usize,
+    spare: Vec<Vec<u8>>,
 }
 
 /// The decoded frames of a source that are likely to be wanted again.
@@ -99,6 +102,9 @@ impl<'a, F: FrameSource + ?Sized> FrameCache<'a, F> {
                 let Some((_, oldest)) = state.used.pop_first() else { break };
                 if let Some(Slot::Ready(dropped, _)) = state.slots.remove(&oldest) {
                     state.length -= dropped.raw.len();
+                    let last_user = Arc::try_unwrap(dropped).ok();
+                    state.spare.extend(last_user.map(|dropped| dropped.raw));
+                    state.spare.truncate(SPARE_BUFFERS_MAX);
                 }
             }
         }
@@ -164,7 +170,8 @@ impl<F: FrameSource + ?Sized> Worker<'_, '_, F> {
 
     fn decode(&mut self, address: FrameAddress) -> Result<Decoded> {
         self.cache.source.read_frame(address, &mut self.stored)?;
-        self.decoder.reuse(Vec::new());
+        let spare = self.cache.lock().spare.pop();
+        self.decoder.reuse(spare.unwrap_or_default());
         let (header, _) = self.decoder.decode(&self.stored, Verify::Hashes)?;
         if header.kind != Kind::Data {
             return Err(Error::corrupt(format!("a frame of kind {:?} where data must be", header.kind)));

@@ -11,7 +11,7 @@ use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{BlockId, DiskWrite, Error, Extent, Extents, IoContext, Kind, Result, Score};
 use platter_net::{ChunkSink, ChunkVerdict, SinkOutcome};
 
-use super::writer::Writer;
+use super::writer::{Writer, make_zeros};
 
 /// Pages may take so many times the bytes of the chunks that carry them: a recipe hardly compresses, and a sender who
 /// says otherwise is not believed.
@@ -36,6 +36,8 @@ pub(super) struct DiskSink<O> {
     opener: O,
     free: FreeSpace,
     decoder: FrameDecoder,
+    /// Decoded blocks that wait to be written together; kept, for making it anew for each chunk costs page faults.
+    raw: Vec<u8>,
     /// The session's table, and which of its chunks were taken.
     description: Option<SessionDescription>,
     taken: Vec<bool>,
@@ -75,6 +77,7 @@ impl<O: OpenTarget> DiskSink<O> {
             opener,
             free,
             decoder: FrameDecoder::new()?,
+            raw: Vec::new(),
             description: None,
             taken: Vec::new(),
             pages: Pages::default(),
@@ -109,21 +112,23 @@ impl<O: OpenTarget> DiskSink<O> {
         let Some(disk) = &mut self.disk else {
             return Err(Error::bug("a chunk of data before the recipe"));
         };
-        let (mut headers, mut raw): (Vec<FrameHeader>, Vec<u8>) = (Vec::new(), Vec::new());
+        let mut headers: Vec<FrameHeader> = Vec::new();
+        self.raw.clear();
         for stored in Frames(bytes) {
             let (header, contents) = self.decoder.decode(stored?, Verify::Hashes)?;
             if header.kind != Kind::Data {
                 return Err(Error::corrupt(format!("a frame of {:?} where data must be", header.kind)));
             }
-            raw.extend_from_slice(contents);
+            self.raw.extend_from_slice(contents);
             headers.push(header);
             // A few frames at a time: what a chunk may expand to has a limit in frames, not in chunks.
-            if raw.len() >= RAW_TOGETHER {
-                disk.writer.write(&*disk.target, &headers, &raw).map_err(fatal)?;
-                (headers, raw) = (Vec::new(), Vec::new());
+            if self.raw.len() >= RAW_TOGETHER {
+                disk.writer.write(&*disk.target, &headers, &self.raw).map_err(fatal)?;
+                headers.clear();
+                self.raw.clear();
             }
         }
-        disk.writer.write(&*disk.target, &headers, &raw).map_err(fatal)
+        disk.writer.write(&*disk.target, &headers, &self.raw).map_err(fatal)
     }
 
     /// The recipe is whole: opens the target and finds every place.
@@ -242,11 +247,8 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
                 first.offset
             )));
         }
-        for extent in disk.writer.zero().iter().chain(&disk.free) {
-            disk.target.write_zeroes(extent.offset, extent.length).context(|| {
-                format!("making zeros of {} bytes at {} of the target", extent.length, extent.offset)
-            })?;
-        }
+        disk.writer.write_zeros(&*disk.target)?;
+        disk.free.iter().try_for_each(|extent| make_zeros(&*disk.target, extent))?;
         disk.target.flush().context(|| "making the target durable".to_owned())?;
         Ok(SinkOutcome { score: disk.score, bytes_written: disk.writer.bytes })
     }

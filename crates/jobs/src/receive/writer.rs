@@ -5,31 +5,39 @@
 use platter_disk::AlignedBuffer;
 use platter_image::frame::FrameHeader;
 use platter_image::plan::Places;
-use platter_image::{DiskWrite, Extent, IoContext, Result};
+use platter_image::{DiskWrite, Extent, Extents, IoContext, Result};
 
 /// Bytes that are gathered for one write.
 const WRITE_LENGTH: usize = 4 << 20;
+/// Zeros up to this are written, with the data before them where there is some; more are asked of the device, in bytes.
+const ZEROS_WRITTEN_MAX: u64 = 64 << 10;
 
 /// The places of a disk, with a mark at each that was written.
 pub(super) struct Writer {
     places: Places,
     written: Vec<bool>,
     left: usize,
+    /// What must read as zeros: ascending, apart from each other, and which of it does.
+    zero: Vec<Extent>,
+    zero_written: Vec<bool>,
     buffer: AlignedBuffer,
     /// Bytes written.
     pub(super) bytes: u64,
 }
 
-/// Bytes of a decoded chunk and where they go.
+/// Bytes of a decoded chunk, or zeros, and where they go.
 struct Move {
     to: Extent,
-    from: usize,
+    from: Option<usize>,
 }
 
 impl Writer {
     pub(super) fn new(places: Places) -> Self {
         let count = places.len();
+        let zero: Vec<Extent> = places.zero().iter().copied().collect::<Extents>().iter().copied().collect();
         Self {
+            zero_written: vec![false; zero.len()],
+            zero,
             places,
             written: vec![false; count],
             left: count,
@@ -49,9 +57,27 @@ impl Writer {
         Some((self.left, self.places.block_at(first).1))
     }
 
-    /// What must read as zeros.
-    pub(super) fn zero(&self) -> &[Extent] {
-        self.places.zero()
+    /// Makes the zeros that were not written with data.
+    pub(super) fn write_zeros(&mut self, target: &dyn DiskWrite) -> Result<()> {
+        let rest = self.zero.iter().zip(&self.zero_written).filter(|(_, written)| !**written);
+        for extent in rest.map(|(extent, _)| extent) {
+            if extent.length <= ZEROS_WRITTEN_MAX {
+                let zeros = &mut self.buffer[..extent.length as usize];
+                zeros.fill(0);
+                flush(target, zeros, extent.offset)?;
+            } else {
+                make_zeros(target, extent)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The zeros that begin at `offset`, if they are short and wait to be written; they count as written then.
+    fn zeros_after(&mut self, offset: u64) -> Option<Move> {
+        let at = self.zero.binary_search_by_key(&offset, |extent| extent.offset).ok()?;
+        let short = self.zero[at].length <= ZEROS_WRITTEN_MAX;
+        (short && !std::mem::replace(&mut self.zero_written[at], true))
+            .then(|| Move { to: self.zero[at], from: None })
     }
 
     /// Writes the blocks of decoded, verified frames, which stand one after another in `raw`.
@@ -68,13 +94,15 @@ impl Writer {
             for (position, (offset, to)) in range.clone().zip(self.places.of_block(&block.id)) {
                 // A recipe may ask for more than its block has; the place is then never marked, and the end tells.
                 if !self.written[position] && u64::from(offset) + to.length <= u64::from(block.length) {
-                    moves.push(Move { to, from: start + offset as usize });
+                    moves.push(Move { to, from: Some(start + offset as usize) });
                     self.written[position] = true;
                     self.left -= 1;
                 }
             }
             start += block.length as usize;
         }
+        let ends: Vec<u64> = moves.iter().map(|one| one.to.end()).collect();
+        moves.extend(ends.into_iter().filter_map(|end| self.zeros_after(end)));
         moves.sort_unstable_by_key(|one| one.to.offset);
         for run in moves.chunk_by(|a, b| a.to.end() == b.to.offset) {
             self.write_run(target, run, raw)?;
@@ -90,12 +118,25 @@ impl Writer {
                 flush(target, &self.buffer[..filled], offset)?;
                 (offset, filled) = (one.to.offset, 0);
             }
-            self.buffer[filled..filled + length].copy_from_slice(&raw[one.from..one.from + length]);
+            let bytes = &mut self.buffer[filled..filled + length];
+            match one.from {
+                Some(from) => {
+                    bytes.copy_from_slice(&raw[from..from + length]);
+                    self.bytes += one.to.length;
+                }
+                None => bytes.fill(0),
+            }
             filled += length;
-            self.bytes += one.to.length;
         }
         flush(target, &self.buffer[..filled], offset)
     }
+}
+
+/// Asks the device for zeros.
+pub(super) fn make_zeros(target: &dyn DiskWrite, extent: &Extent) -> Result<()> {
+    target
+        .write_zeroes(extent.offset, extent.length)
+        .context(|| format!("making zeros of {} bytes at {} of the target", extent.length, extent.offset))
 }
 
 fn flush(target: &dyn DiskWrite, bytes: &[u8], offset: u64) -> Result<()> {

@@ -18,7 +18,6 @@ pub(crate) fn run(store: &Path, options: &Install, output: &Output) -> Outcome {
         target: options.target.clone(),
         free: options.target_options.free.into(),
         read_back: options.verify,
-        direct: options.direct,
         force: options.target_options.force.clone(),
     };
     let terminal = Terminal::new(*output);
