@@ -54,6 +54,8 @@ for cycle in $(seq "$cycles"); do
 	sum=$(sha256sum <"$WORK/disk")
 	name=cycle/$((cycle % 7))
 	delay_us=$(number "delay $cycle" $((typical_us * 3 / 2)))
+	# Emptied here: a capture may be killed before its shell has opened the file.
+	: >"$WORK/out"
 	"$PLATTER" --store "$STORE" --quiet --json capture "$WORK/disk" "$name" >"$WORK/out" 2>"$WORK/err" &
 	pid=$!
 	sleep "$(printf '%d.%06d' $((delay_us / 1000000)) $((delay_us % 1000000)))"
