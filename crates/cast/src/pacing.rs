@@ -8,7 +8,7 @@ use std::time::Duration;
 /// What a datagram costs on Ethernet beyond its payload: UDP 8, IPv4 20, header 14, checksum 4, preamble 8, gap 12.
 pub(crate) const WIRE_OVERHEAD_BYTES: usize = 66;
 /// The bucket holds that much time of the rate: what a late wake-up may catch up on. A busy machine wakes a thread some
-/// scheduler slices late; with 3 ms a cast to four receivers on two cores took 8 % longer.
+/// scheduler slices late, and what the bucket does not hold is lost to the link.
 const BUCKET: Duration = Duration::from_millis(20);
 /// Datagrams leave in batches of about that much time.
 const BATCH: Duration = Duration::from_micros(1500);
