@@ -130,7 +130,7 @@ impl Target {
     fn write_around(&self, mut buffer: &[u8], mut offset: u64) -> io::Result<()> {
         let _alone = self.alone.write().unwrap_or_else(PoisonError::into_inner);
         let alignment = self.alignment as u64;
-        let mut bounce = AlignedBuffer::zeroed(BOUNCE_LENGTH);
+        let mut bounce = AlignedBuffer::zeroed(BOUNCE_LENGTH)?;
         while !buffer.is_empty() {
             let start = offset / alignment * alignment;
             let skipped = (offset - start) as usize;
@@ -148,7 +148,7 @@ impl Target {
     }
 
     fn write_zeros_plainly(&self, offset: u64, length: u64) -> io::Result<()> {
-        let zeros = AlignedBuffer::zeroed(length.min(BOUNCE_LENGTH as u64) as usize);
+        let zeros = AlignedBuffer::zeroed(length.min(BOUNCE_LENGTH as u64) as usize)?;
         let mut done = 0;
         while done < length {
             let step = (length - done).min(zeros.len() as u64);
@@ -224,7 +224,7 @@ impl DiskWrite for Target {
             return self.write_zeros_plainly(offset, length);
         }
         let asked = {
-            let _alone = self.alone.write().unwrap_or_else(PoisonError::into_inner);
+            let _shared = self.alone.read().unwrap_or_else(PoisonError::into_inner);
             self.ask_for_zeros(start, end - start)?
         };
         if !asked {
@@ -254,7 +254,7 @@ impl DiskRead for Target {
             return self.file.read_exact_at(buffer, offset);
         }
         let alignment = self.alignment as u64;
-        let mut bounce = AlignedBuffer::zeroed(BOUNCE_LENGTH);
+        let mut bounce = AlignedBuffer::zeroed(BOUNCE_LENGTH)?;
         let mut done = 0;
         while done < buffer.len() {
             let at = offset + done as u64;

@@ -1,12 +1,12 @@
 //! Install: from a recipe and frames to a device, in disk order (DESIGN D3, D7).
 //!
-//! A bounded pipeline of threads; each arrow is a channel with a named limit, so memory does not grow with the disk:
-//!
 //! ```text
-//! walk recipe ─segments▶ fill ×n ─filled▶ write ×2
-//!                        frames decoded once and verified,
-//!                        in a cache that all share
+//! walk recipe ─segments▶ (fill, write) ×n
+//!                         frames decoded and verified once, left to others on a shelf
 //! ```
+//!
+//! Each worker has one segment at a time and waits for its own write, and there are a few more workers than processors:
+//! while some wait for the device, the others decode. Memory is a buffer a worker and the shelf, whatever the disk.
 //!
 //! Only what the recipe says is written, and only bytes whose block had the right hash. Read-back runs the same
 //! pipeline with a comparison where the write is.
@@ -14,25 +14,24 @@
 mod frames;
 mod segment;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, bounded};
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{DiskRead, DiskWrite, Error, FrameSource, IoContext, Result};
 
-pub use frames::FrameCache;
+pub use frames::FrameShelf;
 use segment::{Filled, Segment, walk};
 
 use crate::AlignedBuffer;
 
 /// Bytes of the disk that are filled and written together.
-const SEGMENT_LENGTH: u64 = 4 << 20;
-/// Segments between two stages.
+const SEGMENT_LENGTH: u64 = 2 << 20;
+/// Segments that wait for a worker.
 const SEGMENTS_WAITING: usize = 2;
-/// Threads that write, so that the device always has something to do.
-const WRITERS: usize = 2;
+/// Workers besides one for each processor: so many writes are under way while every processor decodes.
+const WRITES_UNDER_WAY: usize = 2;
 /// Zeros up to this are written, more are asked of the device, in bytes.
 const ZEROS_WRITTEN_MAX: u64 = 64 << 10;
 
@@ -119,71 +118,54 @@ fn run<P: PageSource + Sync>(
     progress: &(dyn Fn(u64) + Sync),
     act: Act<'_>,
 ) -> Result<InstallCounts> {
-    let cache = FrameCache::new(source);
+    let shelf = FrameShelf::new(source);
     let (segment_out, segment_in) = bounded::<Segment>(SEGMENTS_WAITING);
-    let (filled_out, filled_in) = bounded::<Filled>(SEGMENTS_WAITING);
-    let buffers = Mutex::new(Vec::new());
     let (data, zero) = (AtomicU64::new(0), AtomicU64::new(0));
+    let done = |filled: &Filled| {
+        data.fetch_add(filled.data_length(), Ordering::Relaxed);
+        zero.fetch_add(filled.zero_length(), Ordering::Relaxed);
+        progress(filled.data_length() + filled.zero_length());
+    };
     thread::scope(|scope| {
         let walker = scope.spawn(move || walk(recipe, options.free, &segment_out));
-        let fillers: Vec<_> = (0..options.threads.max(1))
+        let workers: Vec<_> = (0..options.threads.max(1) + WRITES_UNDER_WAY)
             .map(|_| {
-                let (segment_in, filled_out) = (segment_in.clone(), filled_out.clone());
-                let (cache, buffers) = (&cache, &buffers);
-                scope.spawn(move || fill(cache, buffers, &segment_in, &filled_out))
+                let (segment_in, shelf, done) = (segment_in.clone(), &shelf, &done);
+                scope.spawn(move || work(shelf, &segment_in, act, done))
             })
             .collect();
-        drop((segment_in, filled_out));
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|_| {
-                let filled_in = filled_in.clone();
-                let (buffers, data, zero) = (&buffers, &data, &zero);
-                scope.spawn(move || {
-                    for filled in filled_in {
-                        act(&filled)?;
-                        data.fetch_add(filled.data_length(), Ordering::Relaxed);
-                        zero.fetch_add(filled.zero_length(), Ordering::Relaxed);
-                        progress(filled.data_length() + filled.zero_length());
-                        give_back(buffers, filled);
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        drop(filled_in);
-        // The stage that failed first has the reason; the others only ended.
-        let results: Vec<Result<()>> = writers.into_iter().chain(fillers).chain([walker]).map(join).collect();
+        drop(segment_in);
+        // A worker that failed has the reason; the walker then only ended.
+        let results: Vec<Result<()>> = workers.into_iter().chain([walker]).map(join).collect();
         results.into_iter().collect::<Result<()>>()
     })?;
-    Ok(InstallCounts { data: data.into_inner(), zero: zero.into_inner(), frames_decoded: cache.decoded() })
+    Ok(InstallCounts { data: data.into_inner(), zero: zero.into_inner(), frames_decoded: shelf.decoded() })
 }
 
 fn join(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
     thread.join().unwrap_or_else(|_| Err(Error::bug("a thread of the install panicked")))
 }
 
-fn fill<F: FrameSource + ?Sized>(
-    cache: &FrameCache<'_, F>,
-    buffers: &Mutex<Vec<AlignedBuffer>>,
+fn work<F: FrameSource + ?Sized>(
+    shelf: &FrameShelf<'_, F>,
     segments: &Receiver<Segment>,
-    filled: &Sender<Filled>,
+    act: Act<'_>,
+    done: &dyn Fn(&Filled),
 ) -> Result<()> {
-    let mut worker = cache.worker()?;
+    let mut reader = shelf.reader()?;
+    let mut buffer = segment_buffer()?;
     for segment in segments {
-        let buffer = lock(buffers).pop().unwrap_or_else(|| AlignedBuffer::zeroed(SEGMENT_LENGTH as usize));
-        if filled.send(segment.fill(buffer, &mut worker)?).is_err() {
-            return Ok(());
-        }
+        let filled = segment.fill(buffer, &mut reader)?;
+        act(&filled)?;
+        done(&filled);
+        buffer = filled.into_buffer();
     }
     Ok(())
 }
 
-fn give_back(buffers: &Mutex<Vec<AlignedBuffer>>, filled: Filled) {
-    lock(buffers).push(filled.into_buffer());
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn segment_buffer() -> Result<AlignedBuffer> {
+    AlignedBuffer::zeroed(SEGMENT_LENGTH as usize)
+        .context(|| "getting memory for a part of the disk".to_owned())
 }
 
 fn write_segment(target: &dyn DiskWrite, filled: &Filled) -> Result<()> {
@@ -201,7 +183,7 @@ fn write_segment(target: &dyn DiskWrite, filled: &Filled) -> Result<()> {
 }
 
 fn compare_segment(device: &dyn DiskRead, filled: &Filled) -> Result<()> {
-    let mut found = AlignedBuffer::zeroed(SEGMENT_LENGTH as usize);
+    let mut found = segment_buffer()?;
     let read = |buffer: &mut [u8], offset: u64| {
         let length = buffer.len();
         device.read_exact_at(buffer, offset).context(|| format!("reading {length} bytes at {offset} back"))

@@ -5,7 +5,7 @@ use platter_image::page::{Entry, State};
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{Extent, FrameSource, Result};
 
-use super::frames::Worker;
+use super::frames::BlockReader;
 use super::{FreeSpace, SEGMENT_LENGTH, ZEROS_WRITTEN_MAX};
 use crate::AlignedBuffer;
 
@@ -104,7 +104,7 @@ impl Segment {
     pub(super) fn fill<F: FrameSource + ?Sized>(
         self,
         mut buffer: AlignedBuffer,
-        worker: &mut Worker<'_, '_, F>,
+        reader: &mut BlockReader<'_, '_, F>,
     ) -> Result<Filled> {
         let mut runs: Vec<Extent> = Vec::new();
         let mut written_zeros = 0;
@@ -112,7 +112,7 @@ impl Segment {
             let at = (entry.extent.offset - self.start) as usize;
             let bytes = &mut buffer[at..at + entry.extent.length as usize];
             match entry.state {
-                State::Data { block, offset } => worker.read(&block, offset as usize, bytes)?,
+                State::Data { block, offset } => reader.read(&block, offset as usize, bytes)?,
                 State::Zero | State::Free => {
                     bytes.fill(0);
                     written_zeros += entry.extent.length;
@@ -123,6 +123,7 @@ impl Segment {
                 _ => runs.push(entry.extent),
             }
         }
+        reader.leave();
         Ok(Filled { start: self.start, buffer, runs, written_zeros, zeros: self.zeros })
     }
 }

@@ -155,7 +155,7 @@ impl<O: OpenTarget> DiskSink<O> {
                 whole.end()
             ))));
         }
-        self.disk = Some(Disk { score, target, writer: Writer::new(places), free });
+        self.disk = Some(Disk { score, target, writer: Writer::new(places)?, free });
         Ok(())
     }
 

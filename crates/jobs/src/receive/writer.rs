@@ -32,18 +32,19 @@ struct Move {
 }
 
 impl Writer {
-    pub(super) fn new(places: Places) -> Self {
+    pub(super) fn new(places: Places) -> Result<Self> {
         let count = places.len();
         let zero: Vec<Extent> = places.zero().iter().copied().collect::<Extents>().iter().copied().collect();
-        Self {
+        Ok(Self {
             zero_written: vec![false; zero.len()],
             zero,
             places,
             written: vec![false; count],
             left: count,
-            buffer: AlignedBuffer::zeroed(WRITE_LENGTH),
+            buffer: AlignedBuffer::zeroed(WRITE_LENGTH)
+                .context(|| "getting memory to write from".to_owned())?,
             bytes: 0,
-        }
+        })
     }
 
     /// Whether every block has been written everywhere it goes.
