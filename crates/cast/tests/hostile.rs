@@ -26,8 +26,13 @@ fn message_of(bytes: &[u8]) -> Vec<u8> {
 fn joined() -> (Sender, Receiver, Vec<Vec<u8>>) {
     let description = description(vec![3000, 20_000, 50_000]);
     let mut sender = Sender::new(sender_options(1, 100_000_000), &description).unwrap();
-    let mut receiver =
-        Receiver::new(ReceiverOptions { seed: 1, wanted: Wanted::Any, hello: "pc".into(), buffer_chunks: 4 });
+    let mut receiver = Receiver::new(ReceiverOptions {
+        seed: 1,
+        wanted: Wanted::Any,
+        hello: "pc".into(),
+        buffer_chunks: 4,
+        everything: false,
+    });
     receiver.handle_connected(NOW);
     sender.handle_message(NOW, 1, &message_of(&receiver.poll_message().unwrap()));
     receiver.handle_message(NOW, &message_of(&sender.poll_message().unwrap().1));
@@ -132,8 +137,13 @@ proptest! {
 fn joined_once() -> (Sender, Receiver, Vec<Vec<u8>>) {
     let description = description(vec![3000]);
     let mut sender = Sender::new(sender_options(1, 100_000_000), &description).unwrap();
-    let receiver =
-        Receiver::new(ReceiverOptions { seed: 1, wanted: Wanted::Any, hello: "pc".into(), buffer_chunks: 4 });
+    let receiver = Receiver::new(ReceiverOptions {
+        seed: 1,
+        wanted: Wanted::Any,
+        hello: "pc".into(),
+        buffer_chunks: 4,
+        everything: false,
+    });
     let mut transmit = Transmit::new();
     assert!(sender.poll_transmit(NOW, &mut transmit));
     (sender, receiver, vec![transmit.bytes])

@@ -170,6 +170,18 @@ fn a_chunk_that_the_sink_refuses_comes_again() {
     room.assert_identical();
 }
 
+/// The recipe comes late although everything was wanted from the start: data waits for it, in all buffers but one.
+#[test]
+fn data_waits_for_a_recipe_that_comes_late() {
+    for seed in 50..60 {
+        let late =
+            Link { bad_chunk: Some(0), buffer_chunks: 3, sink_time: Duration::from_millis(30), ..lossy(0.2) };
+        let mut room = Room::new(seed, lengths(12), sender_options(1, RATE), &[late, lossy(0.01)]);
+        room.run(Duration::from_secs(60));
+        room.assert_identical();
+    }
+}
+
 #[test]
 fn one_symbol_sessions_and_tiny_buffers_work() {
     for seed in 20..40 {

@@ -75,6 +75,9 @@ pub struct ReceiveOptions {
     pub hello: String,
     /// Chunks held in memory at once, being received or waiting for the sink (1.4 MB each).
     pub buffer_chunks: usize,
+    /// Want every chunk from the start, instead of what the sink says when it knows the recipe: that is sooner, and
+    /// right for a target that has nothing of the image yet.
+    pub everything: bool,
     /// Give up when no sender was heard for that long. `None`: never.
     pub give_up: Option<Duration>,
     /// Set to true by whoever wants this to end early.
@@ -90,6 +93,7 @@ impl Default for ReceiveOptions {
             sender: None,
             hello: String::new(),
             buffer_chunks: BUFFER_CHUNKS,
+            everything: true,
             give_up: None,
             stop: Arc::default(),
         }

@@ -42,6 +42,10 @@ pub struct ReceiverOptions {
     pub hello: String,
     /// Chunks it may hold at once, with those that the driver has not given back.
     pub buffer_chunks: usize,
+    /// Want every chunk of the first session from the start, and not wait for the driver to learn from the recipe what
+    /// it wants: that is two answers sooner. Whatever is said here, data chunks are given to the driver only when it
+    /// has accepted all recipe chunks that it wants.
+    pub everything: bool,
 }
 
 /// What the driver has to do.
@@ -111,6 +115,24 @@ struct Session {
     directory: Vec<Option<Vec<u8>>>,
 }
 
+impl Session {
+    /// Whether a chunk is data that nobody can use yet, for want of the recipe.
+    fn must_wait(&self, chunk: u32) -> bool {
+        chunk >= self.recipe().end && self.wants_recipe()
+    }
+
+    /// Whether something of the recipe is wanted and not accepted yet.
+    fn wants_recipe(&self) -> bool {
+        let open = |chunk| !matches!(self.wants.state(chunk), ChunkState::Unwanted | ChunkState::Done);
+        self.recipe().any(open)
+    }
+
+    fn recipe(&self) -> Range<u32> {
+        let first = self.table.directory_chunks();
+        first..first.saturating_add(self.announce.recipe_chunks)
+    }
+}
+
 /// The receiving machine.
 pub struct Receiver {
     options: ReceiverOptions,
@@ -119,7 +141,10 @@ pub struct Receiver {
     generation: u32,
     assembly: Assembly,
     asking: Asking,
+    /// Chunks that are complete and not given back: with the driver, or held.
     delivered: usize,
+    /// Data chunks that are complete before the recipe is: their numbers and bytes.
+    held: Vec<(u32, Vec<u8>)>,
     bad: HashMap<u32, u8>,
     events: VecDeque<ReceiverEvent>,
     messages: VecDeque<Vec<u8>>,
@@ -142,6 +167,7 @@ impl Receiver {
             assembly: Assembly::new(options.buffer_chunks),
             asking: Asking::new(options.seed),
             delivered: 0,
+            held: Vec::new(),
             bad: HashMap::new(),
             events: VecDeque::new(),
             messages: VecDeque::new(),
@@ -212,7 +238,9 @@ impl Receiver {
             ChunkState::Filling(slot) => slot as usize,
             ChunkState::Wanted => {
                 let Some(length) = session.table.length(data.chunk) else { return };
-                if free == 0 {
+                // One buffer is the recipe's as long as it is not whole: all others may be waiting for it.
+                let others = usize::from(session.must_wait(data.chunk));
+                if free <= others {
                     self.statistics.no_room += 1;
                     return;
                 }
@@ -254,11 +282,16 @@ impl Receiver {
             session.directory[chunk as usize] = Some(bytes);
             session.wants.set(chunk, ChunkState::Done);
             self.complete_directory(now);
-        } else {
-            self.delivered += 1;
-            let (generation, index) = (self.generation, chunk - directory_chunks);
-            self.events.push_back(ReceiverEvent::Chunk { generation, index, bytes });
+            return;
         }
+        self.delivered += 1;
+        let index = chunk - directory_chunks;
+        if session.must_wait(chunk) {
+            self.held.push((index, bytes));
+            return;
+        }
+        let generation = self.generation;
+        self.events.push_back(ReceiverEvent::Chunk { generation, index, bytes });
     }
 
     /// If the whole directory is there: checks it, and tells the driver.
@@ -344,10 +377,14 @@ impl Receiver {
 
     fn begin_session(&mut self, now: Duration, receiver: u32, token: u64, packet: u64, announce: Announce) {
         let table = ChunkTable::of_directory(announce.content_chunks * 4);
-        let wants = Wants::new(table.total(), table.directory_chunks());
+        let mut wants = Wants::new(table.total(), table.directory_chunks());
         self.generation += 1;
         self.assembly.clear();
         self.bad.clear();
+        self.delivered -= self.held.drain(..).count();
+        if self.options.everything && self.generation == 1 {
+            wants.want(table.directory_chunks()..table.total());
+        }
         // Chunks that the driver still holds are given back later, and counted then.
         let directory = vec![None; table.directory_chunks() as usize];
         self.session = Some(Session {
@@ -384,6 +421,15 @@ impl Receiver {
             && let Some(session) = &mut self.session
         {
             session.wants.set(chunk, ChunkState::Done);
+            if !session.wants_recipe() {
+                let generation = self.generation;
+                let held = self.held.drain(..);
+                self.events.extend(held.map(|(index, bytes)| ReceiverEvent::Chunk {
+                    generation,
+                    index,
+                    bytes,
+                }));
+            }
         }
     }
 

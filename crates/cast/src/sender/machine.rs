@@ -36,9 +36,7 @@ const BACKOFF_US: u32 = 1_000;
 const UNASKED_REPAIR: u16 = 3;
 /// See [`UNASKED_REPAIR`].
 const UNASKED_REPAIR_SHARE: u16 = 16;
-/// The first data flows that long after the last join, as receivers still have to open their groups. After a pause, content
-/// begins that long after the first request: receivers learn at the same time what they want, and
-/// who is a little later would miss parts of the first chunks.
+/// The first data flows that long after the last join, as receivers still have to open their groups.
 const SETTLE: Duration = Duration::from_millis(100);
 /// While nothing happens the machine wants to be woken that often, to see who fell silent.
 const TICK: Duration = Duration::from_millis(250);
@@ -134,7 +132,6 @@ pub struct Sender {
     started_at: Option<Duration>,
     emptied_at: Option<Duration>,
     joined_at: Duration,
-    settled_at: Duration,
     pacer: Pacer,
     roster: Roster,
     schedule: Schedule,
@@ -183,7 +180,6 @@ impl Sender {
             started_at: None,
             emptied_at: None,
             joined_at: Duration::ZERO,
-            settled_at: Duration::ZERO,
             advanced_at: Duration::ZERO,
             options,
             announce,
@@ -222,7 +218,6 @@ impl Sender {
 
     fn handle_request(&mut self, now: Duration, request: &Request) {
         let seen = request.seen_packet.min(self.packet);
-        let was_idle = self.schedule.remaining() == 0;
         for item in &request.items {
             match *item {
                 RequestItem::Chunks { first, count } => self.schedule.want(first, count, seen),
@@ -242,9 +237,6 @@ impl Sender {
                     }
                 }
             }
-        }
-        if was_idle && self.schedule.remaining() > 0 {
-            self.settled_at = now + SETTLE;
         }
     }
 
@@ -382,8 +374,11 @@ impl Sender {
 
     fn append_source(&mut self, now: Duration, transmit: &mut Transmit) -> bool {
         while let Some(chunk) = self.schedule.candidate() {
-            let settling = now < self.settled_at && chunk >= self.table.directory_chunks();
-            if settling || self.roster.room() == 0 {
+            // Whoever has no directory cannot tell what a content chunk is: its end is awaited, and its repair symbols.
+            let directory = 0..self.table.directory_chunks();
+            let on_its_way = |first| self.schedule.is_active(first) || self.repairs.is_open(first);
+            let too_early = !directory.contains(&chunk) && directory.clone().any(on_its_way);
+            if too_early || self.roster.room() == 0 {
                 break;
             }
             let Some(bytes) = self.shelf.bytes(chunk) else { break };
@@ -471,11 +466,10 @@ impl Sender {
         if self.started_at.is_some() && !self.pacer.may_send() {
             return self.pacer.ready_at();
         }
-        let settled = Some(self.settled_at);
-        for due in [self.repairs.next_due(), settled].into_iter().flatten().filter(|due| *due > now) {
-            deadline = deadline.min(due);
+        match self.repairs.next_due() {
+            Some(due) if due > now => deadline.min(due),
+            _ => deadline,
         }
-        deadline
     }
 
     /// Whether the session is over: everyone has ended and nobody came any more.

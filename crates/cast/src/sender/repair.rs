@@ -105,6 +105,11 @@ impl Repairs {
         }
     }
 
+    /// Whether something of a chunk is to be sent again.
+    pub(crate) fn is_open(&self, chunk: u32) -> bool {
+        self.chunks.get(&chunk).is_some_and(|repair| !repair.is_idle())
+    }
+
     fn enqueue(&mut self, now: Duration, chunk: u32) {
         if let Some(repair) = self.chunks.get_mut(&chunk)
             && !repair.queued

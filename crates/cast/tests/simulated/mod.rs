@@ -165,6 +165,7 @@ impl Room {
                 wanted: Wanted::Name("lab/x".into()),
                 hello: format!("pc{number}"),
                 buffer_chunks: link.buffer_chunks,
+                everything: link.wants_from == 0,
             }),
             link: *link,
             chunks: vec![None; contents.len()],
@@ -299,6 +300,10 @@ impl Room {
             receiver.bad_seen = true;
             receiver.machine.chunk_bad(now, generation, index, bytes).unwrap();
             return;
+        }
+        let recipe = self.description.recipe_chunks as usize;
+        if receiver.link.wants_from == 0 && index as usize >= recipe {
+            assert!(receiver.chunks[..recipe].iter().all(Option::is_some), "data before the recipe");
         }
         receiver.chunks[index as usize] = Some(*blake3::hash(&bytes).as_bytes());
         receiver.machine.chunk_accepted(generation, index, bytes);

@@ -126,6 +126,7 @@ impl<'a> Driver<'a> {
             wanted: options.wanted.clone(),
             hello: options.hello.clone(),
             buffer_chunks: options.buffer_chunks,
+            everything: options.everything,
         });
         Ok(Self {
             options,
