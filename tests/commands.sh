@@ -44,9 +44,9 @@ check "and gives the same disk" cmp "$WORK/by-score" "$WORK/exported"
 
 check_exit "$EXIT_MISSING" "install of an unknown image" platter install lab/nothing "$WORK/target"
 check_exit "$EXIT_MISSING" "install of an unknown version" platter install lab/debian@9 "$WORK/target"
-check_exit "$EXIT_FAILED" "capture of an unknown file" platter capture "$WORK/no-such-disk" x
+check_exit "$EXIT_MISSING" "capture of an unknown file" platter capture "$WORK/no-such-disk" x
 check_said "and it is named" 'no-such-disk'
-check_exit "$EXIT_REFUSED" "a name that is none" platter capture "$WORK/disk" '../escape'
+check_exit "$EXIT_USAGE" "a name that is none" platter capture "$WORK/disk" '../escape'
 check "completions" bash -c '"$0" completions bash | bash -n' "$PLATTER"
 
 check "check" platter check

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use platter_jobs::Reason;
+use platter_jobs::{ImageName, Reason};
 
 use crate::sizes::{bits_per_second, label};
 
@@ -73,7 +73,7 @@ pub(crate) enum Command {
 #[derive(Args, Debug)]
 pub(crate) struct Image {
     /// The image, such as lab/debian12
-    pub(crate) name: String,
+    pub(crate) name: ImageName,
 }
 
 #[derive(Args, Debug)]
@@ -87,7 +87,7 @@ pub(crate) struct Capture {
     /// A block device, or a raw file
     pub(crate) source: PathBuf,
     /// The image: parts of a-z 0-9 . _ - separated by /, such as lab/debian12
-    pub(crate) name: String,
+    pub(crate) name: ImageName,
     /// Capture a disk that is mounted for writing, and take a filesystem that needs recovery whole
     #[arg(long)]
     pub(crate) force: bool,

@@ -51,12 +51,13 @@ impl Output {
             }
             cause = error.source();
         }
-        let code = exit_code(error.kind());
+        let kind = kind(error);
+        let code = exit_code(kind);
         let printed = if self.json {
             writeln!(
                 io::stderr().lock(),
                 "{}",
-                serde_json::json!({ "error": text, "kind": kind(error.kind()), "exit_code": code })
+                serde_json::json!({ "error": text, "kind": kind_name(kind), "exit_code": code })
             )
         } else {
             writeln!(io::stderr().lock(), "platter: {text}")
@@ -76,7 +77,19 @@ fn exit_code(kind: ErrorKind) -> u8 {
     }
 }
 
-fn kind(kind: ErrorKind) -> &'static str {
+/// The error's kind; a file that is not there is missing, whoever looked for it.
+fn kind(error: &Error) -> ErrorKind {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if error.downcast_ref::<io::Error>().is_some_and(|it| it.kind() == io::ErrorKind::NotFound) {
+            return ErrorKind::Missing;
+        }
+        cause = error.source();
+    }
+    error.kind()
+}
+
+fn kind_name(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Missing => "missing",
         ErrorKind::Corrupt => "corrupt",

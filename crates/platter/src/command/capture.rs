@@ -16,7 +16,7 @@ pub(crate) fn run(store: &Path, options: &Capture, output: &Output) -> Outcome {
     let request = CaptureRequest {
         store: place(store),
         source: options.source.clone(),
-        name: options.name.parse()?,
+        name: options.name.clone(),
         survey: SurveyOptions { force: options.force, raw: options.raw, keep_gaps: options.keep_gaps },
         allow_mounted: options.force,
         sector_size: options.sector_size.as_deref().and_then(|size| size.parse().ok()),

@@ -12,7 +12,7 @@ use crate::arguments::Image;
 use crate::output::{Output, table};
 
 pub(crate) fn run(store: &Path, options: &Image, output: &Output) -> Outcome {
-    let versions = Store::open_reader(&place(store))?.history(&options.name.parse()?)?;
+    let versions = Store::open_reader(&place(store))?.history(&options.name)?;
     if output.is_json() {
         versions.iter().for_each(|version| output.fact(&version.record, String::new));
         return Ok(ExitCode::SUCCESS);
