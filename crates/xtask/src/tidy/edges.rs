@@ -13,8 +13,16 @@ struct Rule {
     foreign: Option<&'static [&'static str]>,
 }
 
-const ABOVE_JOBS: &[&str] =
-    &["platter-image", "platter-vfs", "platter-disk", "platter-store", "platter-cast", "platter-net"];
+const BELOW_JOBS: &[&str] = &[
+    "platter-image",
+    "platter-vfs",
+    "platter-disk",
+    "platter-store",
+    "platter-cast",
+    "platter-net",
+    "platter-vdisk",
+    "platter-export",
+];
 
 /// One row for each crate. Crates not listed may not exist.
 const RULES: &[Rule] = &[
@@ -29,7 +37,9 @@ const RULES: &[Rule] = &[
         foreign: Some(&["blake3", "twox-hash", "reed-solomon-simd"]),
     },
     Rule { name: "platter-net", own: &["platter-cast", "platter-image"], foreign: None },
-    Rule { name: "platter-jobs", own: ABOVE_JOBS, foreign: None },
+    Rule { name: "platter-vdisk", own: &["platter-image", "platter-vfs"], foreign: None },
+    Rule { name: "platter-export", own: &["platter-image", "platter-vdisk"], foreign: None },
+    Rule { name: "platter-jobs", own: BELOW_JOBS, foreign: None },
     Rule { name: "platter", own: &["platter-jobs"], foreign: None },
     Rule { name: "xtask", own: &[], foreign: Some(&["serde_json"]) },
 ];

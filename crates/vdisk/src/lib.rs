@@ -1,0 +1,10 @@
+//! Virtual disks: a version of an image as a block device that can be read and, above an overlay, written at once.
+//!
+//! Owns the block device that exports serve, and the layers that make one: the recipe reader with its memory cache, and
+//! the overlay. A crate of its own so that it stays free of operating system and protocol: it knows files only through
+//! `vfs`, and blocks only through `FrameSource`. It must never show a byte that was not verified, nor say that a write
+//! is done before it would survive the death of the process.
+
+mod block_device;
+
+pub use block_device::{Allocation, BlockDevice};
