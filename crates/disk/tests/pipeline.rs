@@ -5,9 +5,10 @@
 mod memory;
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use memory::{MemoryDevice, MemoryStore};
-use platter_disk::capture::{CaptureOptions, Captured, capture};
+use platter_disk::capture::{Base, CaptureOptions, Captured, capture};
 use platter_disk::install::{FreeSpace, InstallOptions, compare, install};
 use platter_image::chunking::{FileRun, Region};
 use platter_image::recipe::Recipe;
@@ -62,7 +63,7 @@ fn options() -> CaptureOptions {
 }
 
 fn captured(disk: &dyn DiskRead, region: &Region, store: &MemoryStore) -> Captured {
-    capture(disk, std::slice::from_ref(region), store, options(), &mut |_| {}).unwrap()
+    capture(disk, std::slice::from_ref(region), None, store, options(), &mut |_| {}).unwrap()
 }
 
 /// What the target must hold: the disk's allocated bytes, zeros where zeroed, and `elsewhere` in free space.
@@ -128,7 +129,7 @@ fn what_is_captured_does_not_depend_on_threads() {
     let score = |threads| {
         let store = MemoryStore::default();
         let options = CaptureOptions { threads, ..options() };
-        capture(&disk, std::slice::from_ref(&region), &store, options, &mut |_| {}).unwrap().score
+        capture(&disk, std::slice::from_ref(&region), None, &store, options, &mut |_| {}).unwrap().score
     };
     assert_eq!(score(1), score(4));
 }
@@ -147,6 +148,51 @@ fn damaged_frames_are_never_written() {
         store.frames.lock().unwrap()[3][at] ^= 0x10;
         let found = target.0.lock().unwrap();
         assert!(found.iter().zip(&wanted).all(|(found, wanted)| found == wanted || *found == 0xaa));
+    }
+}
+
+/// A disk that counts what is read of it.
+struct Counted(Vec<u8>, AtomicU64);
+
+impl DiskRead for Counted {
+    fn length(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.1.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        self.0.read_exact_at(buffer, offset)
+    }
+}
+
+/// A version with changes is captured by reading the changes, and is the same disk as one captured by reading all.
+#[test]
+fn what_did_not_change_is_not_read() {
+    let whole = Region::whole(Extent::new(0, DISK as u64));
+    for (seed, second) in [(7_u64, region()), (8, whole), (9, region())] {
+        let (first, store) = (region(), MemoryStore::default());
+        let before = disk(seed);
+        let recipe = Recipe::open(captured(&before, &first, &store).score, &store).unwrap();
+        // A virtual disk shows zeros where nobody could read anything.
+        let mut bytes = expected(&before, &first, 0);
+        let run = |i: u64| Extent::new((i * 600 + i * i % 7 * seed) << 10, (i % 4 * i % 50 + 1) << 12);
+        let changed: Extents = (0..40).map(run).collect();
+        for run in &changed {
+            let range = run.offset as usize..run.end() as usize;
+            bytes[range.clone()].copy_from_slice(&disk(seed + 100)[range]);
+        }
+        let disk = Counted(bytes, AtomicU64::new(0));
+        let entries = |range| recipe.entries(range).collect();
+        let base = Base { entries: &entries, changed: &changed };
+        let regions = [second];
+        let done = capture(&disk, &regions, Some(&base), &store, options(), &mut |_| {}).unwrap();
+        let read = disk.1.into_inner();
+        assert!(read > 0 && read < changed.total() * 3, "{read} read of {} changed", changed.total());
+        assert!(done.counts.new_raw <= changed.total() * 2);
+        let recipe = Recipe::open(done.score, &store).unwrap();
+        let target = MemoryDevice::filled(DISK, 0xaa);
+        install(&recipe, &store, &target, InstallOptions::default(), &|_| {}).unwrap();
+        assert_same(&target, &expected(&disk.0, &regions[0], 0xaa));
     }
 }
 
@@ -170,7 +216,7 @@ impl DiskRead for Failing {
 fn failures_say_what_failed() {
     let region = [Region::whole(Extent::new(0, DISK as u64))];
     let run = |disk: &dyn DiskRead, store: &MemoryStore| -> Result<Captured> {
-        capture(disk, &region, store, options(), &mut |_| {})
+        capture(disk, &region, None, store, options(), &mut |_| {})
     };
     let error = run(&Failing(disk(6), 9 << 20), &MemoryStore::default()).unwrap_err();
     assert!(error.to_string().starts_with("reading "), "{error}");

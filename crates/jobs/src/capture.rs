@@ -68,10 +68,11 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
     let session = store.session()?;
     let disk = Sectored { disk: &disk, sector_size };
     let mut done = 0;
-    let captured = platter_disk::capture::capture(&disk, &regions, &session, request.options, &mut |now| {
-        progress.advance(now - done);
-        done = now;
-    })?;
+    let captured =
+        platter_disk::capture::capture(&disk, &regions, None, &session, request.options, &mut |now| {
+            progress.advance(now - done);
+            done = now;
+        })?;
     drop(regions);
     if Stamp::of(&request.source)? != before {
         return Err(Error::refused(format!(

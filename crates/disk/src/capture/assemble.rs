@@ -8,7 +8,7 @@ use platter_image::chunking::Cut;
 use platter_image::frame::FrameBuilder;
 use platter_image::page::{Entry, State};
 use platter_image::recipe::RecipeBuilder;
-use platter_image::{BlockId, DiskRead, Extent, FrameStore, Kind, PinSet, Result, Score};
+use platter_image::{BlockId, DiskRead, Error, Extent, FrameStore, Kind, PinSet, Result, Score};
 
 use super::compress::Full;
 use super::hash::{Block, Hashed};
@@ -100,6 +100,10 @@ impl<'a, S: FrameStore> Assembler<'a, S> {
                 entries.extend(entries_of(cut, *piece, named).into_iter().flatten());
             }
         }
+        for entry in std::mem::take(&mut batch.loaded.kept) {
+            self.frames.pin(&entry)?;
+            entries.push(entry);
+        }
         let zeroed = batch.loaded.batch.zeroed.iter();
         entries.extend(zeroed.map(|extent| Entry { extent: *extent, state: State::Zero }));
         entries.sort_unstable_by_key(|entry| entry.extent.offset);
@@ -168,6 +172,14 @@ impl<S: FrameStore> Frames<'_, S> {
         builder.push(id, contents);
         full.map_or(Ok(()), |frame| self.send(frame))?;
         Ok(true)
+    }
+
+    /// Keeps the block of an entry that was taken over.
+    fn pin(&mut self, entry: &Entry) -> Result<()> {
+        let State::Data { block, .. } = entry.state else { return Ok(()) };
+        let pin = self.store.lookup_and_pin(&block)?;
+        self.pins.insert(pin.ok_or_else(|| Error::missing(format!("block {block} of the version before")))?);
+        Ok(())
     }
 
     fn add_pages(&mut self, made: &mut Vec<(BlockId, Vec<u8>)>) -> Result<()> {

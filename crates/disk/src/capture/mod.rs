@@ -12,6 +12,7 @@
 //! Nothing is durable, nor visible to anybody else, until the caller publishes the score.
 
 mod assemble;
+mod base;
 mod compress;
 mod hash;
 mod read;
@@ -25,6 +26,7 @@ use platter_image::recipe::CutPolicy;
 use platter_image::{BlockId, DiskRead, Domain, Error, FrameStore, PinSet, Result, Score};
 
 use assemble::Assembler;
+pub use base::{Base, EntriesOf};
 
 /// Batches between two stages, for each hashing thread.
 const BATCHES_WAITING: usize = 2;
@@ -90,13 +92,16 @@ pub struct Captured {
 
 /// Captures the disk into `store`: regions ascend and do not overlap; what lies in none of them is free.
 ///
-/// `progress` is told how many allocated bytes are done.
+/// Of a disk that is a version with changes, only what changed is read: `base` says what. `progress` is told how many
+/// allocated bytes are done.
 ///
 /// # Errors
-/// `Io` when the disk cannot be read (saying where) or the store not written; what the store says.
+/// `Io` when the disk cannot be read (saying where) or the store not written; what the store says; `Missing` when it
+/// lacks a block of the base.
 pub fn capture<S: FrameStore>(
     disk: &dyn DiskRead,
     regions: &[Region],
+    base: Option<&Base<'_>>,
     store: &S,
     options: CaptureOptions,
     progress: &mut dyn FnMut(u64),
@@ -117,8 +122,8 @@ pub fn capture<S: FrameStore>(
     let in_flight = Mutex::new(std::collections::HashSet::<BlockId>::new());
 
     thread::scope(|scope| {
-        let reader =
-            scope.spawn(move || read::read_batches(disk, regions, file_alignment, &batch_out, &buffer_in));
+        let reader = scope
+            .spawn(move || read::read_batches(disk, regions, base, file_alignment, &batch_out, &buffer_in));
         let mut workers = Vec::new();
         for _ in 0..threads {
             let (batch_in, hashed_out) = (batch_in.clone(), hashed_out.clone());

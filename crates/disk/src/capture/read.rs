@@ -2,7 +2,10 @@
 
 use crossbeam_channel::{Receiver, Sender};
 use platter_image::chunking::{BATCH_SPAN_MAX, Batch, Cutter, FILE_ALIGNMENT, GRID, Region};
+use platter_image::page::Entry;
 use platter_image::{DiskRead, Extent, IoContext, Result};
+
+use super::base::Base;
 
 /// Gaps up to this are read through rather than jumped over, in bytes.
 const GAP_READ_THROUGH: u64 = 64 << 10;
@@ -15,19 +18,23 @@ pub(super) struct Loaded {
     /// What the buffer covers of the disk; where no piece lies, its contents mean nothing.
     pub(super) span: Extent,
     pub(super) buffer: Vec<u8>,
+    /// What stands in the parts of the batch's cuts that were taken out of it.
+    pub(super) kept: Vec<Entry>,
 }
 
 /// Reads all batches of all regions; buffers come back by `used`.
 pub(super) fn read_batches(
     disk: &dyn DiskRead,
     regions: &[Region],
+    base: Option<&Base<'_>>,
     file_alignment: u64,
     loaded: &Sender<Loaded>,
     used: &Receiver<Vec<u8>>,
 ) -> Result<()> {
     let mut number = 0;
     for region in regions {
-        for batch in Cutter::new(region, file_alignment) {
+        for mut batch in Cutter::new(region, file_alignment) {
+            let kept = base.map_or_else(|| Ok(Vec::new()), |base| base.take_unchanged(&mut batch))?;
             let span = batch.span();
             let mut buffer = used.try_recv().unwrap_or_default();
             let longest = (BATCH_SPAN_MAX + GRID + FILE_ALIGNMENT) as usize;
@@ -42,7 +49,7 @@ pub(super) fn read_batches(
                 disk.read_exact_at(&mut buffer[at..at + run.length as usize], run.offset)
                     .context(|| format!("reading {} bytes at {} of the disk", run.length, run.offset))?;
             }
-            if loaded.send(Loaded { number, batch, span, buffer }).is_err() {
+            if loaded.send(Loaded { number, batch, span, buffer, kept }).is_err() {
                 // Whoever stopped taking has the reason.
                 return Ok(());
             }

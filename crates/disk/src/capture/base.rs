@@ -1,0 +1,72 @@
+//! What a capture knows already: a version that the disk was, and where it was written since.
+//!
+//! Owns the decision which parts of a cut are taken from the version as they stand, without being read, and which are
+//! cut anew (DESIGN D15). Must never keep a byte that was written.
+
+use platter_image::chunking::{Batch, Cut};
+use platter_image::page::{Entry, State};
+use platter_image::{Extent, Extents, Result};
+
+/// Gives what the base holds inside an extent: entries of states data and zero, ascending, clipped to it.
+pub type EntriesOf<'a> = dyn Fn(Extent) -> Result<Vec<Entry>> + Sync + 'a;
+
+/// A version, and what was written above it.
+pub struct Base<'a> {
+    /// What the version holds; gaps read as zeros.
+    pub entries: &'a EntriesOf<'a>,
+    /// What was written since.
+    pub changed: &'a Extents,
+}
+
+impl Base<'_> {
+    /// Takes out of the batch what was not written, and gives the entries that stand there instead.
+    ///
+    /// A cut at least half of which was written stays whole, so that a file written anew has the blocks it has on any
+    /// disk. Of other cuts only what was written becomes blocks, and its neighbours keep parts of old ones.
+    pub(super) fn take_unchanged(&self, batch: &mut Batch) -> Result<Vec<Entry>> {
+        let span = batch.span();
+        let changed: Extents = self.changed.clip(span).collect();
+        let below = (self.entries)(span)?;
+        let old = std::mem::take(batch);
+        let mut kept = Vec::new();
+        batch.zeroed.clone_from(&old.zeroed);
+        for cut in &old.cuts {
+            let pieces: Extents = old.pieces_of(cut).iter().copied().collect();
+            let written: Extents =
+                changed.clip(cut.extent).flat_map(|run| pieces.clip(run).collect::<Vec<_>>()).collect();
+            if written.total() * 2 >= pieces.total() {
+                add_cut(batch, cut.extent, pieces.as_slice());
+                continue;
+            }
+            for run in &written {
+                add_cut(batch, *run, &[*run]);
+            }
+            for piece in &pieces.subtract(&written) {
+                keep(&below, *piece, &mut kept);
+            }
+        }
+        Ok(kept)
+    }
+}
+
+fn add_cut(batch: &mut Batch, extent: Extent, pieces: &[Extent]) {
+    let first = batch.pieces.len() as u32;
+    batch.pieces.extend_from_slice(pieces);
+    batch.cuts.push(Cut { extent, pieces: (first, batch.pieces.len() as u32) });
+}
+
+/// The entries of `below` inside `piece`, with zeros where it has none.
+fn keep(below: &[Entry], piece: Extent, kept: &mut Vec<Entry>) {
+    let mut position = piece.offset;
+    let first = below.partition_point(|entry| entry.extent.end() <= piece.offset);
+    for entry in below[first..].iter().map_while(|entry| entry.clip(piece)) {
+        kept.extend(zeros(position, entry.extent.offset));
+        kept.push(entry);
+        position = entry.extent.end();
+    }
+    kept.extend(zeros(position, piece.end()));
+}
+
+fn zeros(start: u64, end: u64) -> Option<Entry> {
+    (start < end).then(|| Entry { extent: Extent::between(start, end), state: State::Zero })
+}
