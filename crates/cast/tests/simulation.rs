@@ -192,11 +192,21 @@ fn one_symbol_sessions_and_tiny_buffers_work() {
     }
 }
 
+/// A late joiner whose first request is lost gets the directory all the same, while others ask for other things.
+#[test]
+fn a_few_rooms() {
+    rooms(130..134);
+}
+
 /// Long: many seeds and conditions. For `make test-full`.
 #[test]
 #[ignore = "minutes"]
 fn many_rooms() {
-    for seed in 100..160 {
+    rooms(100..160);
+}
+
+fn rooms(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
         let mut random = Random(seed);
         let links: Vec<Link> = (0..1 + random.next() % 12)
             .map(|_| Link {
@@ -213,6 +223,7 @@ fn many_rooms() {
             .collect();
         let mut room = Room::new(seed, lengths(20), sender_options(seed as u8, 200_000_000), &links);
         room.run(Duration::from_secs(120));
+        println!("seed {seed}: {:?}", room.now);
         room.assert_identical();
     }
 }

@@ -212,8 +212,10 @@ impl Receiver {
             }
             MessageType::Plan => {
                 if let Some(plan) = Plan::parse(reader) {
-                    let has_room = self.free() > 0;
+                    let free = self.free();
                     if let Some(session) = &self.session {
+                        // Without the directory nothing else could be put anywhere.
+                        let has_room = free > 0 && session.table.is_complete();
                         let joined = session.joined_packet;
                         self.asking.heed(now, &plan, &session.wants, &mut self.assembly, joined, has_room);
                     }
@@ -371,6 +373,11 @@ impl Receiver {
             None => self.begin_session(now, receiver, token, packet, announce),
         }
         self.asking.ask_for_chunks(now);
+        // Nothing can be used without the directory: unlike other chunks it is asked for until something of it comes.
+        let directory_chunks = self.session.as_ref().map_or(0, |session| session.table.directory_chunks());
+        for chunk in 0..directory_chunks {
+            self.asking.ask_for_chunk(now, chunk);
+        }
         self.news = true;
         self.send_result();
     }
