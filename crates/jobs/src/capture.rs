@@ -158,7 +158,7 @@ impl Stamp {
     }
 }
 
-fn filesystems(surveyed: &Survey) -> Vec<FilesystemRecord> {
+pub(crate) fn filesystems(surveyed: &Survey) -> Vec<FilesystemRecord> {
     let named = surveyed.parts.iter().filter(|part| !part.filesystem.is_empty());
     named
         .filter(|part| part.partition.is_some() || part.filesystem != "unallocated")
@@ -184,7 +184,7 @@ fn consistency(request: &CaptureRequest, surveyed: &Survey) -> Consistency {
     }
 }
 
-fn unix_ms() -> i64 {
+pub(crate) fn unix_ms() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))

@@ -8,6 +8,7 @@ mod capture;
 mod cast;
 mod export;
 mod install;
+mod live;
 mod location;
 mod progress;
 mod receive;
@@ -17,17 +18,22 @@ pub use capture::{CaptureRequest, capture};
 pub use cast::{CastRequest, cast, receiver_report};
 pub use export::export;
 pub use install::{InstallRequest, install};
-pub use location::default_store_dir;
+pub use live::{
+    AttachRequest, Attached, DiskStatus, LiveEvent, OnDetach, PublishReport, PublishRequest, attach, detach, discard,
+    disks, publish,
+};
+pub use location::{default_holder, default_store_dir};
 pub use platter_cast::CHUNK_BYTES_MAX;
 pub use platter_disk::SurveyOptions;
 pub use platter_disk::capture::CaptureOptions;
 pub use platter_disk::install::FreeSpace;
 pub use platter_disk::refusal::Reason;
+pub use platter_export::nbd::Address as NbdAddress;
 pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_store::{
-    CheckOptions, CheckReport, FilesystemRecord, Finding, ImageName, RebuildReport, Severity, Store,
+    CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, ImageName, RebuildReport, Severity, Store,
     StorePlace, Verdict, Version, VersionQuery, rebuild,
 };
 pub use progress::{Progress, Silent};

@@ -2,13 +2,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use platter_jobs::{ImageName, Reason};
+use platter_jobs::{ImageName, NbdAddress, Reason};
 
-use crate::sizes::{bits_per_second, label};
+use crate::sizes::{bits_per_second, duration, label, nbd_address};
 
 /// Keeps disk images, deduplicated and compressed, and installs them on one machine or on a whole room at once.
 #[derive(Debug, Parser)]
@@ -66,6 +67,20 @@ pub(crate) enum Command {
     Cast(Cast),
     /// Receive a cast on a device or file
     Receive(Receive),
+    /// Serve versions as disks that virtual machines boot and write, until they are detached or Ctrl-C
+    ///
+    /// Without --write a disk is read only, and any number of machines may use it. With --write this takes the edit
+    /// token of the image: what is written goes to an overlay in the store, survives the death of this process, and
+    /// becomes a version when it is published.
+    Attach(Attach),
+    /// List the disks that are attached, and those that were written and wait
+    Disks,
+    /// Stop serving a disk
+    Detach(Detach),
+    /// Make what was written to an image's disk its next version; an attached disk goes on
+    Publish(Publish),
+    /// Throw away what was written to an image's disk, and give its edit token back
+    Discard(Image),
     /// Print a completion script for a shell
     Completions(Completions),
 }
@@ -245,4 +260,70 @@ fn reason(name: &str) -> Result<Reason, String> {
             ))
         }
     }
+}
+
+/// What becomes of what was written when a disk is detached.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Then {
+    /// Keep it, and the edit token: attach, publish or discard it later
+    Keep,
+    /// Make it the next version
+    Publish,
+    /// Throw it away
+    Discard,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Attach {
+    /// NAME (its latest version), NAME@NUMBER, or a score; as many as wanted
+    #[arg(required = true)]
+    pub(crate) versions: Vec<String>,
+    /// Let them be written
+    #[arg(long)]
+    pub(crate) write: bool,
+    /// Serve NBD there: a path for a unix socket, or ADDRESS:PORT
+    #[arg(long, value_name = "SOCKET", value_parser = nbd_address)]
+    pub(crate) nbd: NbdAddress,
+    /// Take the edit token from whoever has it; what they wrote is kept, but they cannot publish it
+    #[arg(long, requires = "write")]
+    pub(crate) steal: bool,
+    /// Who edits, for the others [default: user@host]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) holder: Option<String>,
+    /// MiB of memory for decoded blocks, shared by all disks
+    #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub(crate) cache: u32,
+    /// What to do with what was written when the disk is detached, or this is told to end
+    #[arg(long, value_enum, default_value_t = Then::Keep, requires = "write")]
+    pub(crate) on_detach: Then,
+    /// Publish what was written that often, such as 30s, 10m or 1h
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "write")]
+    pub(crate) publish_every: Option<Duration>,
+    /// A sentence for versions that are published
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) note: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Detach {
+    /// The disk, as `platter disks` calls it
+    pub(crate) disk: String,
+    /// What to do with what was written
+    #[arg(long, value_enum, default_value_t = Then::Keep)]
+    pub(crate) then: Then,
+    /// A sentence for the version, if it is published
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) note: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Publish {
+    /// The image whose disk was written, such as lab/debian12
+    pub(crate) name: ImageName,
+    /// A word about this version; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// A sentence about this version
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) note: String,
 }

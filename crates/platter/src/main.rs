@@ -29,6 +29,11 @@ fn main() -> ExitCode {
         Command::Rebuild => command::rebuild::run(&store, &output),
         Command::Cast(options) => command::cast::run(&store, options, &output),
         Command::Receive(options) => command::receive::run(options, &output),
+        Command::Attach(options) => command::attach::run(&store, options, &output),
+        Command::Disks => command::disks::run(&store, &output),
+        Command::Detach(options) => command::detach::run(&store, options, &output),
+        Command::Publish(options) => command::publish::run(&store, options, &output),
+        Command::Discard(options) => command::discard::run(&store, options, &output),
         Command::Completions(options) => command::completions::run(options),
     };
     match result {

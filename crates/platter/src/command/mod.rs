@@ -5,17 +5,22 @@ use std::process::ExitCode;
 
 use platter_jobs::{Result, StorePlace};
 
-use crate::arguments::Free;
+use crate::arguments::{Free, Then};
 
+pub(crate) mod attach;
 pub(crate) mod capture;
 pub(crate) mod cast;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod detach;
+pub(crate) mod discard;
+pub(crate) mod disks;
 pub(crate) mod export;
 pub(crate) mod history;
 pub(crate) mod images;
 pub(crate) mod init;
 pub(crate) mod install;
+pub(crate) mod publish;
 pub(crate) mod rebuild;
 pub(crate) mod receive;
 pub(crate) mod show;
@@ -35,3 +40,16 @@ impl From<Free> for platter_jobs::FreeSpace {
         }
     }
 }
+
+impl From<Then> for platter_jobs::OnDetach {
+    fn from(then: Then) -> Self {
+        match then {
+            Then::Keep => Self::Keep,
+            Then::Publish => Self::Publish,
+            Then::Discard => Self::Discard,
+        }
+    }
+}
+
+/// What versions say made them.
+const TOOL_VERSION: &str = concat!("platter ", env!("CARGO_PKG_VERSION"));
