@@ -1,7 +1,7 @@
 //! A version as a disk that can be read.
 //!
 //! Turns offsets into blocks by the recipe, and asks the cache for them; free space reads as zeros (DESIGN D3). Decides
-//! what is fetched before it is asked for: the frames of a long read by several threads, and those ahead of a sequential
+//! what is fetched before it is asked for: the frames of a long read, by several threads, and those ahead of a sequential
 //! reader. It must never give out bytes that did not come from the cache, which verifies them.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,6 +54,38 @@ impl RecipeDisk {
         streams.note(range, self.cache.ahead_bytes_max())
     }
 
+    /// Fills `buffer` from `offset`, with the help of threads if that is long.
+    fn fill(&self, buffer: &mut [u8], offset: u64, pattern: Pattern) -> Result<()> {
+        let shared = self.cache.shared();
+        let range = Extent::new(offset, buffer.len() as u64);
+        let own = (range.length >= PARALLEL_READ && self.cache.ahead_bytes_max() > 0).then(Arc::default);
+        if let Some(progress) = &own {
+            hand_out(shared, &self.tree, range, progress, Purpose::Now);
+        }
+        let (mut rest, mut position) = (buffer, offset);
+        let result = self.tree.walk(shared.pages(), range, &mut |entry| {
+            let bytes = advance(&mut rest, &mut position, &entry);
+            if let Some(progress) = &own {
+                progress.set(position);
+            }
+            match entry.state {
+                State::Data { block, offset } => {
+                    let found = shared.block(self.tree.source(), &block, pattern);
+                    found.and_then(|found| copy(&found, &block, offset, bytes)).map_err(|error| {
+                        error.within(format!("reading {} bytes at {}", bytes.len(), entry.extent.offset))
+                    })?;
+                }
+                State::Zero | State::Free => bytes.fill(0),
+            }
+            Ok(true)
+        });
+        rest.fill(0);
+        if let Some(progress) = own {
+            progress.end();
+        }
+        result.map(|_| ())
+    }
+
     /// Lets threads fetch what is ahead of a reader.
     fn read_ahead(&self, range: Extent, progress: Arc<Progress>) {
         let tree = self.tree.clone();
@@ -79,38 +111,17 @@ impl BlockDevice for RecipeDisk {
             return Ok(());
         }
         let access = self.note(range);
-        let shared = self.cache.shared();
-        let own = (range.length >= PARALLEL_READ && self.cache.ahead_bytes_max() > 0).then(Arc::default);
-        if let Some(progress) = &own {
-            hand_out(shared, &self.tree, range, progress, Purpose::Now);
-        }
         if let Some((ahead, progress)) = access.ahead {
             self.read_ahead(ahead, progress);
         }
         let pattern = if access.sequential { Pattern::Sequential } else { Pattern::Random };
-        let mut rest = buffer;
-        let mut position = offset;
-        let result = self.tree.walk(shared.pages(), range, &mut |entry| {
-            let bytes = advance(&mut rest, &mut position, &entry);
-            if let Some(progress) = &own {
-                progress.set(position);
-            }
-            match entry.state {
-                State::Data { block, offset } => {
-                    let found = shared.block(self.tree.source(), &block, pattern);
-                    found.and_then(|found| copy(&found, &block, offset, bytes)).map_err(|error| {
-                        error.within(format!("reading {} bytes at {}", bytes.len(), entry.extent.offset))
-                    })?;
-                }
-                State::Zero | State::Free => bytes.fill(0),
-            }
-            Ok(true)
-        });
-        if let Some(progress) = own {
-            progress.end();
+        // What threads fetch for a long read must still be in memory when the read comes there.
+        let part = self.cache.ahead_bytes_max().max(PARALLEL_READ);
+        let parts = buffer.chunks_mut(part as usize).zip((offset..).step_by(part as usize));
+        for (buffer, offset) in parts {
+            self.fill(buffer, offset, pattern)?;
         }
-        rest.fill(0);
-        result.map(|_| ())
+        Ok(())
     }
 
     fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {

@@ -16,6 +16,10 @@ use super::counters::Count;
 const OVERHEAD: u64 = 192;
 /// A block's usual length in bytes: how many the tables are made for.
 const USUAL_LENGTH: u64 = 32 << 10;
+/// The cache has a lock for each so many bytes: smaller parts would be too small for what is on probation in them.
+const SHARD_LENGTH: u64 = 16 << 20;
+/// Most of these locks.
+const SHARDS_MAX: u64 = 64;
 /// Part of the room for blocks that were read again; the rest is for what is new and for what was read ahead.
 const HOT_PART: f64 = 0.8;
 
@@ -86,6 +90,7 @@ impl Blocks {
         let options = OptionsBuilder::new()
             .weight_capacity(bytes_max)
             .estimated_items_capacity((bytes_max / USUAL_LENGTH) as usize)
+            .shards((bytes_max / SHARD_LENGTH).clamp(1, SHARDS_MAX) as usize)
             .hot_allocation(HOT_PART)
             .build()
             .map_err(|error| Error::bug("options of the block cache").with_source(error))?;

@@ -116,7 +116,7 @@ impl Shared {
             let mark = ahead.then(Arc::default);
             self.counts.ahead_frames.add(u64::from(ahead));
             // Read again, and told, by whoever wants the block.
-            let _ = self.fetch(lead, source, id, place, usize::MAX, mark);
+            let _ = self.fetch(lead, source, id, place, usize::MAX, mark.as_ref());
         }
     }
 
@@ -138,7 +138,7 @@ impl Shared {
         id: &BlockId,
         place: BlockPlace,
         last: usize,
-        ahead: Option<Arc<AtomicBool>>,
+        ahead: Option<&Arc<AtomicBool>>,
     ) -> Result<Arc<Block>> {
         match self.decode(source, id, place, last, ahead) {
             Ok(fetched) => {
@@ -160,7 +160,7 @@ impl Shared {
         id: &BlockId,
         place: BlockPlace,
         last: usize,
-        ahead: Option<Arc<AtomicBool>>,
+        ahead: Option<&Arc<AtomicBool>>,
     ) -> Result<Fetched> {
         let mut decoder = self.decoder()?;
         retried(|| source.read_frame(place.frame, &mut decoder.stored))?;
@@ -175,7 +175,7 @@ impl Shared {
             if found != *id && self.contains(&found) {
                 continue;
             }
-            let verified = unverified.verify().map(|contents| Arc::new(Block::new(contents, ahead.clone())));
+            let verified = unverified.verify().map(|contents| Arc::new(Block::new(contents, ahead.cloned())));
             if let Ok(block) = &verified {
                 self.blocks.insert(found, block.clone());
                 blocks.push((found, block.clone()));
