@@ -154,6 +154,9 @@ impl Shared {
 
     /// Reads and decodes a frame up to its block `last`, and keeps what is verified. An error says that nothing of the
     /// frame can be had; one block that lies does not hide the others.
+    ///
+    /// What comes out before the wanted block is verified and kept too. That makes a miss an eighth longer with blocks of
+    /// 8 KiB, and saves decoding the frame again for a neighbour, which is what a reader most often wants next.
     fn decode(
         &self,
         source: &Arc<dyn Source>,
