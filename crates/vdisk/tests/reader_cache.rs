@@ -10,7 +10,7 @@ use std::thread;
 
 use platter_image::Extent;
 use platter_vdisk::{BlockCache, BlockDevice, CacheOptions};
-use reader_memory::{Image, MemorySource, Piece, check, open, options, plain, wait_until};
+use reader_memory::{Image, MemorySource, Piece, check, comes_to, open, options, plain};
 
 #[test]
 fn equal_contents_are_held_once() {
@@ -123,8 +123,9 @@ fn who_misses_on_the_same_frame_waits_for_the_first() {
                 let (disk, image) = (&disk, &image);
                 scope.spawn(move || check(disk, image, 3 * 65536 + i * 8192, 512));
             }
-            wait_until("five wait for the first", || cache.counters().waits == 5);
+            let all_wait = comes_to(|| cache.counters().waits == 5);
             source.hold(None);
+            assert!(all_wait, "{:?}", cache.counters());
         });
         assert_eq!(source.reads.lock().unwrap().get(&1), Some(&1));
         assert_eq!(cache.counters().frames_decoded, 1);
