@@ -1,6 +1,6 @@
 //! What the cache promises: equal contents once, bounds that hold, frames decoded once, hot blocks that stay.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+#![expect(clippy::unwrap_used, reason = "a test may")]
 
 mod reader_memory;
 

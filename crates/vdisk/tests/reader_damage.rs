@@ -1,6 +1,6 @@
 //! Damaged, lying, failing and slow sources: nothing wrong is given out, and only who touches it is told.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+#![expect(clippy::unwrap_used, reason = "a test may")]
 
 mod reader_memory;
 

@@ -1,6 +1,6 @@
 //! Whatever is read, from any number of threads, through any cache: it is what the disk holds.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+#![expect(clippy::unwrap_used, reason = "a test may")]
 
 mod reader_memory;
 
