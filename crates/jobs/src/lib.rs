@@ -19,7 +19,7 @@ pub use cast::{CastRequest, cast, receiver_report};
 pub use export::export;
 pub use install::{InstallRequest, install};
 pub use live::{
-    AttachRequest, Attached, DiskStatus, LiveEvent, OnDetach, PublishReport, PublishRequest, attach, detach, discard,
+    AttachRequest, Attached, DiskStatus, LiveEvent, NbdAddress, OnDetach, OnEvent, PublishReport, PublishRequest, attach, detach, discard,
     disks, publish,
 };
 pub use location::{default_holder, default_store_dir};
@@ -28,7 +28,7 @@ pub use platter_disk::SurveyOptions;
 pub use platter_disk::capture::CaptureOptions;
 pub use platter_disk::install::FreeSpace;
 pub use platter_disk::refusal::Reason;
-pub use platter_export::nbd::Address as NbdAddress;
+pub use platter_export::nbd::NbdEvent;
 pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};

@@ -1,16 +1,19 @@
 //! Serves disks until it is told to stop, or the last one is detached.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use platter_export::nbd::{Address, Exports, NbdEvent, NbdServer, ServerOptions};
+use platter_export::Exports;
+use platter_export::nbd::{NbdEvent, NbdListener, NbdOptions, NbdServer};
 use platter_image::{Error, ErrorKind, Result};
 use platter_store::{ImageName, Store, StorePlace, Token};
-use platter_vdisk::{BlockCache, BlockDevice};
+use platter_vdisk::{BlockCache, BlockDevice, CacheOptions};
 use serde::Serialize;
 
 use super::control::{self, Answer, ControlSocket, DiskStatus, OnDetach, Question, Words};
@@ -20,6 +23,25 @@ use crate::Silent;
 
 /// How often it is looked whether a disk is to be published.
 const PUBLISH_LOOK: Duration = Duration::from_millis(500);
+
+/// Where NBD is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NbdAddress {
+    /// A unix socket, for its owner only.
+    Unix(PathBuf),
+    /// A TCP port, of this machine only: there is no TLS yet.
+    Tcp(SocketAddr),
+}
+
+impl NbdAddress {
+    /// How a client writes it.
+    fn uri(&self, disk: &str) -> String {
+        match self {
+            Self::Unix(path) => format!("nbd+unix:///{disk}?socket={}", path.display()),
+            Self::Tcp(address) => format!("nbd://{address}/{disk}"),
+        }
+    }
+}
 
 /// What to serve, and how.
 #[derive(Clone, Debug)]
@@ -35,7 +57,7 @@ pub struct AttachRequest {
     /// Who edits, for the others.
     pub holder: String,
     /// Where NBD is served.
-    pub nbd: Address,
+    pub nbd: NbdAddress,
     /// Memory for decoded blocks, shared by all disks, in bytes.
     pub cache_bytes: usize,
     /// What becomes of what was written when a disk is detached or the process is asked to end.
@@ -75,38 +97,55 @@ pub enum LiveEvent<'a> {
     /// A disk was published.
     Published(&'a PublishReport),
     /// A disk is no longer served; what was written to it is kept when it says so.
-    Detached { disk: &'a str, kept: bool },
-    /// Something of a client or a request, in words.
+    Detached {
+        /// What exports called it.
+        disk: &'a str,
+        /// Whether what was written waits in its overlay.
+        kept: bool,
+    },
+    /// Something of a client.
+    Nbd(&'a NbdEvent<'a>),
+    /// Something that a person should know.
     Note(String),
 }
+
+/// Hears what happens, from many threads; must not wait.
+pub type OnEvent = Box<dyn Fn(&LiveEvent<'_>) + Send + Sync>;
 
 /// Serves disks until `stop` is set or the last one is detached.
 ///
 /// # Errors
 /// `Missing` when there is no such version; `Refused` when somebody else has an edit token, or a socket is in use; `Io`.
-pub fn attach(request: &AttachRequest, on_event: &(dyn Fn(&LiveEvent<'_>) + Sync)) -> Result<()> {
-    let served = Served {
-        request,
+pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
+    let served = Arc::new(Served {
         store: Arc::new(Store::open_reader(&request.store)?),
-        cache: BlockCache::new(request.cache_bytes),
+        cache: new_cache(request.cache_bytes)?,
         disks: Mutex::default(),
-        done: request.stop.clone(),
+        request,
         on_event,
-    };
+    });
+    let request = &served.request;
     for version in &request.versions {
         served.attach(version)?;
     }
     let control = ControlSocket::open(request.store.dir())?;
-    let server = NbdServer::bind(&request.nbd, ServerOptions::default())?;
+    let listener = match &request.nbd {
+        NbdAddress::Unix(path) => NbdListener::unix(path)?,
+        NbdAddress::Tcp(address) => NbdListener::tcp(*address)?,
+    };
+    let noted = served.clone();
+    let options = NbdOptions {
+        on_event: Arc::new(move |event| (noted.on_event)(&LiveEvent::Nbd(event))),
+        ..NbdOptions::default()
+    };
     for attached in served.attached()? {
-        on_event(&LiveEvent::Attached(&attached));
+        (served.on_event)(&LiveEvent::Attached(&attached));
     }
     thread::scope(|scope| {
         scope.spawn(|| served.answer_questions(&control));
         scope.spawn(|| served.publish_now_and_then());
-        let noted = |event: &NbdEvent| on_event(&LiveEvent::Note(event.to_string()));
-        let ended = server.run(&served, &noted, &served.done);
-        served.done.store(true, Ordering::Relaxed);
+        let ended = NbdServer::serve(listener, served.clone(), options, &request.stop);
+        request.stop.store(true, Ordering::Relaxed);
         // The thread that waits for questions wakes and sees it.
         let _ = control.wake();
         ended
@@ -114,16 +153,20 @@ pub fn attach(request: &AttachRequest, on_event: &(dyn Fn(&LiveEvent<'_>) + Sync
     served.detach_all()
 }
 
-struct Served<'a> {
-    request: &'a AttachRequest,
+/// A memory cache of that many bytes.
+pub(super) fn new_cache(bytes: usize) -> Result<Arc<BlockCache>> {
+    BlockCache::new(CacheOptions { block_bytes_max: bytes as u64, ..CacheOptions::default() })
+}
+
+struct Served {
+    request: AttachRequest,
     store: Arc<Store>,
     cache: Arc<BlockCache>,
     disks: Mutex<BTreeMap<String, Arc<LiveDisk>>>,
-    done: Arc<AtomicBool>,
-    on_event: &'a (dyn Fn(&LiveEvent<'_>) + Sync),
+    on_event: OnEvent,
 }
 
-impl Exports for Served<'_> {
+impl Exports for Served {
     fn list(&self) -> Vec<String> {
         self.disks().keys().cloned().collect()
     }
@@ -133,7 +176,7 @@ impl Exports for Served<'_> {
     }
 }
 
-impl Served<'_> {
+impl Served {
     fn disks(&self) -> MutexGuard<'_, BTreeMap<String, Arc<LiveDisk>>> {
         self.disks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -203,7 +246,7 @@ impl Served<'_> {
     fn answer_questions(&self, control: &ControlSocket) {
         thread::scope(|scope| {
             while let Ok((stream, _)) = control.listener.accept() {
-                if self.done.load(Ordering::Relaxed) {
+                if self.request.stop.load(Ordering::Relaxed) {
                     return;
                 }
                 scope.spawn(move || control::answer(stream, &|question| self.answer(question)));
@@ -223,7 +266,7 @@ impl Served<'_> {
             Question::Detach { disk, then, words } => {
                 let report = self.detach(&*self.disk(&disk)?, then, &words)?;
                 if self.disks().is_empty() {
-                    self.done.store(true, Ordering::Relaxed);
+                    self.request.stop.store(true, Ordering::Relaxed);
                 }
                 Ok(Answer::Detached(report))
             }
@@ -290,7 +333,7 @@ impl Served<'_> {
     fn publish_now_and_then(&self) {
         let Some(interval) = self.request.publish_every else { return };
         let mut due = Instant::now() + interval;
-        while !self.done.load(Ordering::Relaxed) {
+        while !self.request.stop.load(Ordering::Relaxed) {
             thread::sleep(PUBLISH_LOOK.min(interval));
             if Instant::now() < due {
                 continue;

@@ -10,6 +10,6 @@ mod disk;
 mod overlays;
 mod publish;
 
-pub use attach::{AttachRequest, Attached, LiveEvent, attach};
+pub use attach::{AttachRequest, Attached, LiveEvent, NbdAddress, OnEvent, attach};
 pub use control::{DiskStatus, OnDetach, detach, disks};
 pub use publish::{PublishReport, PublishRequest, discard, publish};

@@ -17,6 +17,7 @@ use platter_store::{Consistency, ImageName, Store, StorePlace, Token, Version, V
 use platter_vdisk::{BlockCache, BlockDevice};
 use serde::{Deserialize, Serialize};
 
+use super::attach::new_cache;
 use super::control::{self, Words};
 use super::disk::{Base, Frozen, LiveDisk};
 use crate::Progress;
@@ -86,7 +87,7 @@ pub fn publish(request: &PublishRequest, progress: &dyn Progress) -> Result<Publ
         return server.publish(request.disk.as_str(), &words);
     }
     let (store, disk) = open_detached(&request.store, &request.disk)?;
-    let cache = BlockCache::new(CACHE_BYTES);
+    let cache = new_cache(CACHE_BYTES)?;
     let mut report = publish_disk(&disk, &request.store, (&store, &cache), &words, progress)?;
     end_editing(&disk, &request.store)?;
     report.attached = false;
@@ -111,7 +112,7 @@ fn open_detached(place: &StorePlace, image: &ImageName) -> Result<(Arc<Store>, L
         Error::missing(format!("nobody edits {image}: `platter attach --write {image}` begins to"))
     })?;
     let score = store.resolve(image.as_str())?.score;
-    let cache = BlockCache::new(CACHE_BYTES);
+    let cache = new_cache(CACHE_BYTES)?;
     let disk =
         LiveDisk::writable(image.to_string(), place, (&store, &cache), (image.clone(), token), score)?;
     Ok((store, disk))

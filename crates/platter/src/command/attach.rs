@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use platter_jobs::{AttachRequest, Attached, Error, LiveEvent, attach, default_holder};
+use platter_jobs::{AttachRequest, Attached, Error, LiveEvent, NbdEvent, attach, default_holder};
 use serde_json::json;
 
 use super::publish::text as published;
@@ -34,11 +34,12 @@ pub(crate) fn run(store: &Path, options: &Attach, output: &Output) -> Outcome {
         tool_version: TOOL_VERSION.into(),
         stop,
     };
-    attach(&request, &|event| tell(event, output))?;
+    let output = *output;
+    attach(request, Box::new(move |event| tell(event, output)))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(event: &LiveEvent<'_>, output: &Output) {
+fn tell(event: &LiveEvent<'_>, output: Output) {
     match event {
         LiveEvent::Attached(disk) => output.fact(&json!({ "attached": disk }), || attached(disk)),
         LiveEvent::Published(report) => {
@@ -52,7 +53,28 @@ fn tell(event: &LiveEvent<'_>, output: &Output) {
                 false => format!("{disk} detached"),
             });
         }
+        LiveEvent::Nbd(event) => {
+            if let Some(note) = of_client(event) {
+                output.note(&note);
+            }
+        }
         LiveEvent::Note(note) => output.note(note),
+    }
+}
+
+/// What somebody should know of a client; that it came and went in good order is not.
+fn of_client(event: &NbdEvent<'_>) -> Option<String> {
+    match event {
+        NbdEvent::Connected { .. } | NbdEvent::Opened { .. } | NbdEvent::Disconnected { error: None, .. } => None,
+        NbdEvent::TurnedAway { error } | NbdEvent::AcceptFailed { error } => {
+            Some(format!("a client was turned away: {error}"))
+        }
+        NbdEvent::RequestFailed { export, command, offset, length, error, .. } => {
+            Some(format!("{export}: {command:?} of {length} bytes at {offset} failed: {error}"))
+        }
+        NbdEvent::Disconnected { connection, error: Some(error) } => {
+            Some(format!("client {connection} was disconnected: {error}"))
+        }
     }
 }
 
