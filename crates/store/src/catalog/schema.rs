@@ -35,6 +35,13 @@ CREATE TABLE versions (
     record TEXT NOT NULL,
     PRIMARY KEY (image, number)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE tokens (
+    image TEXT PRIMARY KEY REFERENCES images (name),
+    number INTEGER NOT NULL UNIQUE CHECK (number > 0),
+    holder TEXT NOT NULL,
+    time_unix_ms INTEGER NOT NULL,
+    overlay TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
 CREATE INDEX versions_by_score ON versions (score);
 ";
 
@@ -59,9 +66,8 @@ impl Catalog {
         transaction.execute_batch(TABLES).map_err(doing)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(doing)?;
         transaction.pragma_update(None, "user_version", FORMAT_VERSION).map_err(doing)?;
-        let values = ["INSERT INTO meta VALUES ('store', ?1)"];
-        for sql in values {
-            transaction.execute(sql, [store.to_string()]).map_err(doing)?;
+        for (key, value) in [("store", store.to_string()), ("last_token", "0".into())] {
+            transaction.execute("INSERT INTO meta VALUES (?1, ?2)", [key.into(), value]).map_err(doing)?;
         }
         changes(&mut Change { transaction: &transaction })?;
         transaction.commit().map_err(doing)?;

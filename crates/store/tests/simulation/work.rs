@@ -8,7 +8,9 @@ use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::page::{Entry as RecipeEntry, State};
 use platter_image::recipe::{CutPolicy, RecipeBuilder};
 use platter_image::{BlockId, Domain, Extent, FrameStore, Kind, PinSet, Result, Score};
-use platter_store::{CheckOptions, NumberChoice, Session, Store, StorePlace, Verdict, Version, VersionDraft};
+use platter_store::{
+    CheckOptions, NumberChoice, Session, Store, StorePlace, Verdict, Version, VersionRecord,
+};
 use platter_vfs::simulated::SimulatedDisk;
 use platter_vfs::{Entry, OpenMode, Vfs, VfsFile};
 
@@ -163,7 +165,7 @@ pub(crate) fn add_disk(session: &Session, numbers: &[u64]) -> Result<(Score, u64
 pub(crate) fn publish(store: &Store, image: &str, numbers: &[u64]) -> Result<Version> {
     let session = store.session()?;
     let (score, disk_length) = add_disk(&session, numbers)?;
-    let mut draft = VersionDraft::new(image.parse()?, score, 1_000);
+    let mut draft = VersionRecord::draft(image.parse()?, score, 1_000);
     draft.disk_length = disk_length;
     session.publish(draft)
 }
