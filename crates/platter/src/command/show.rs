@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{FilesystemRecord, Store, Version};
-use serde_json::json;
+use platter_jobs::{Error, FilesystemRecord, Result, Store, Token, Version};
+use serde_json::{Value, json};
 
 use super::images::time;
 use super::{Outcome, place};
@@ -13,9 +13,13 @@ use crate::output::{Output, table};
 use crate::sizes::bytes;
 
 pub(crate) fn run(store: &Path, options: &Which, output: &Output) -> Outcome {
-    let resolved = Store::open_reader(&place(store))?.resolve(&options.version)?;
+    let store = Store::open_reader(&place(store))?;
+    let resolved = store.resolve(&options.version)?;
     match &resolved.version {
-        Some(version) => output.fact(&version.record, || text(version)),
+        Some(version) => {
+            let held = store.token(&version.name.image)?;
+            output.fact(&facts(version, held.as_ref())?, || text(version, held.as_ref()));
+        }
         None => output.fact(&json!({ "score": resolved.score.to_string() }), || {
             format!("score {}: a disk without a name", resolved.score)
         }),
@@ -23,7 +27,15 @@ pub(crate) fn run(store: &Path, options: &Which, output: &Output) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(version: &Version) -> String {
+/// A version's record, and who edits its image.
+pub(super) fn facts(version: &Version, held: Option<&Token>) -> Result<Value> {
+    let bug = |error| Error::bug("a version record without a text").with_source(error);
+    let mut facts = serde_json::to_value(&version.record).map_err(bug)?;
+    facts["edit_token"] = json!(held);
+    Ok(facts)
+}
+
+fn text(version: &Version, held: Option<&Token>) -> String {
     let record = &version.record;
     let mut rows: Vec<(&str, String)> = vec![
         ("version", version.name.to_string()),
@@ -55,6 +67,9 @@ fn text(version: &Version) -> String {
         ("state", format!("{:?}", record.consistency).to_lowercase()),
         ("made by", record.tool_version.clone()),
     ];
+    rows.extend(record.cloned_from.iter().map(|origin| ("clone of", origin.to_string())));
+    rows.extend(record.token.map(|number| ("under", format!("edit token {number}"))));
+    rows.extend(held.map(|token| ("edited", token.to_string())));
     rows.extend(record.labels.iter().map(|(key, value)| ("label", format!("{key}={value}"))));
     if !record.notes.is_empty() {
         rows.push(("note", record.notes.clone()));
