@@ -7,7 +7,7 @@ use platter_jobs::Store;
 use serde_json::json;
 
 use super::images::{HEAD, row};
-use super::show::facts;
+use super::show::Facts;
 use super::{Outcome, place};
 use crate::arguments::Image;
 use crate::output::{Output, table};
@@ -17,7 +17,7 @@ pub(crate) fn run(store: &Path, options: &Image, output: &Output) -> Outcome {
     let (versions, held) = (store.history(&options.name)?, store.token(&options.name)?);
     if output.is_json() {
         for version in &versions {
-            output.fact(&facts(version, held.as_ref())?, String::new);
+            output.fact(&Facts { record: &version.record, edit_token: held.as_ref() }, String::new);
         }
         return Ok(ExitCode::SUCCESS);
     }

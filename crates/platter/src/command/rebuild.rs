@@ -39,7 +39,7 @@ fn text(report: &RebuildReport) -> String {
         text += &format!("\nLOST: {version} has no record in any pack");
     }
     for token in report.tokens_lost.iter().flatten() {
-        text += &format!("\nlost: {} of {}", token, token.image);
+        text += &format!("\nlost: the edit token of {} ({token})", token.image);
     }
     if report.tokens_lost.is_none() {
         text += "\nnote: nobody holds an edit token now; who did before is not known";

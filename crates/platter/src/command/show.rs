@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{Error, FilesystemRecord, Result, Store, Token, Version};
-use serde_json::{Value, json};
+use platter_jobs::{FilesystemRecord, Store, Token, Version, VersionRecord};
+use serde::Serialize;
+use serde_json::json;
 
 use super::images::time;
 use super::{Outcome, place};
@@ -18,7 +19,8 @@ pub(crate) fn run(store: &Path, options: &Which, output: &Output) -> Outcome {
     match &resolved.version {
         Some(version) => {
             let held = store.token(&version.name.image)?;
-            output.fact(&facts(version, held.as_ref())?, || text(version, held.as_ref()));
+            let facts = Facts { record: &version.record, edit_token: held.as_ref() };
+            output.fact(&facts, || text(version, held.as_ref()));
         }
         None => output.fact(&json!({ "score": resolved.score.to_string() }), || {
             format!("score {}: a disk without a name", resolved.score)
@@ -28,11 +30,11 @@ pub(crate) fn run(store: &Path, options: &Which, output: &Output) -> Outcome {
 }
 
 /// A version's record, and who edits its image.
-pub(super) fn facts(version: &Version, held: Option<&Token>) -> Result<Value> {
-    let bug = |error| Error::bug("a version record without a text").with_source(error);
-    let mut facts = serde_json::to_value(&version.record).map_err(bug)?;
-    facts["edit_token"] = json!(held);
-    Ok(facts)
+#[derive(Serialize)]
+pub(super) struct Facts<'a> {
+    #[serde(flatten)]
+    pub(super) record: &'a VersionRecord,
+    pub(super) edit_token: Option<&'a Token>,
 }
 
 fn text(version: &Version, held: Option<&Token>) -> String {
