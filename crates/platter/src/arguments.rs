@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use platter_jobs::{ImageName, NbdAddress, Reason};
+use platter_jobs::{ImageName, NbdAddress, Reason, TokenChoice};
 
 use crate::sizes::{bits_per_second, duration, label, nbd_address};
 
@@ -48,6 +48,14 @@ pub(crate) enum Command {
     Show(Which),
     /// List the versions of an image
     History(Image),
+    /// Make a version the next one of another image; copies no data
+    Clone(Clone),
+    /// See and change who may publish the next version of an image
+    ///
+    /// Whoever holds an image's edit token publishes its next version, and nobody else. A token has a number that is never
+    /// used again: once it was taken over, what its holder still has cannot be published any more.
+    #[command(subcommand)]
+    Token(Token),
     /// Install a version on a device or file
     ///
     /// Every block is verified by its hash before it is written. If the target is larger than the disk, the backup GPT
@@ -121,6 +129,8 @@ pub(crate) struct Capture {
     /// A sentence about this version
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
+    #[command(flatten)]
+    pub(crate) token: TokenOptions,
     /// zstd level: 1 is fast, 19 small
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) level: i32,
@@ -133,6 +143,60 @@ pub(crate) struct Capture {
     /// Threads that hash, and as many that compress [default: the number of cores]
     #[arg(long)]
     pub(crate) threads: Option<usize>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TokenOptions {
+    /// Publish under the edit token of that number; refused once it has been taken over
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) token: Option<u64>,
+    /// Publish although somebody holds the image's edit token: he loses it, and what he has cannot be published
+    #[arg(long, conflicts_with = "token")]
+    pub(crate) steal_token: bool,
+}
+
+impl From<&TokenOptions> for TokenChoice {
+    fn from(options: &TokenOptions) -> Self {
+        match options.token {
+            Some(number) => Self::Number(number),
+            None if options.steal_token => Self::Steal,
+            None => Self::Free,
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Clone {
+    /// NAME (its latest version), NAME@NUMBER, or a score
+    pub(crate) version: String,
+    /// The new image
+    pub(crate) name: ImageName,
+    /// The image may exist: make its next version
+    #[arg(long)]
+    pub(crate) next: bool,
+    #[command(flatten)]
+    pub(crate) token: TokenOptions,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Token {
+    /// List the tokens that somebody holds
+    List,
+    /// Take the token of an image that nobody holds
+    Take(TokenOf),
+    /// Take the token of an image whoever holds it
+    Steal(TokenOf),
+    /// Give a token back
+    Release(TokenOf),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TokenOf {
+    /// The image, such as lab/debian12
+    pub(crate) name: ImageName,
+    /// Who holds it [default: USER@HOST]
+    #[arg(long, value_name = "WHO")]
+    pub(crate) holder: Option<String>,
 }
 
 /// What happens to space that nobody can read.

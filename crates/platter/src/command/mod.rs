@@ -11,6 +11,7 @@ pub(crate) mod attach;
 pub(crate) mod capture;
 pub(crate) mod cast;
 pub(crate) mod check;
+pub(crate) mod clone;
 pub(crate) mod completions;
 pub(crate) mod detach;
 pub(crate) mod discard;
@@ -24,9 +25,13 @@ pub(crate) mod publish;
 pub(crate) mod rebuild;
 pub(crate) mod receive;
 pub(crate) mod show;
+pub(crate) mod token;
 
 /// What a command ends with.
 pub(crate) type Outcome = Result<ExitCode>;
+
+/// What version records say they were made by.
+const TOOL_VERSION: &str = concat!("platter ", env!("CARGO_PKG_VERSION"));
 
 fn place(store: &Path) -> StorePlace {
     StorePlace::on_system(store)
