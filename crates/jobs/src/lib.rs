@@ -26,7 +26,7 @@ pub use live::{
     AttachRequest, Attached, DiskStatus, LiveEvent, NbdAddress, OnDetach, OnEvent, PublishReport, PublishRequest, attach, detach, discard,
     disks, publish,
 };
-pub use location::{default_holder, default_store_dir};
+pub use location::default_store_dir;
 pub use platter_cast::CHUNK_BYTES_MAX;
 pub use platter_disk::SurveyOptions;
 pub use platter_disk::capture::CaptureOptions;

@@ -14,11 +14,3 @@ pub fn default_store_dir() -> PathBuf {
     let data = set("XDG_DATA_HOME").or_else(|| set("HOME").map(|home| home.join(".local/share")));
     data.unwrap_or_else(|| PathBuf::from(".")).join("platter")
 }
-
-/// Who edits, if nobody says otherwise: `user@host`.
-pub fn default_holder() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
-    let user = user.unwrap_or_else(|| format!("uid{}", rustix::process::getuid().as_raw()));
-    format!("{user}@{}", host.trim())
-}

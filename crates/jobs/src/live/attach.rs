@@ -20,6 +20,7 @@ use super::control::{self, Answer, ControlSocket, DiskStatus, OnDetach, Question
 use super::disk::{Base, LiveDisk};
 use super::publish::{PublishReport, end_editing, publish_disk};
 use crate::Silent;
+use crate::token::unix_ms;
 
 /// How often it is looked whether a disk is to be published.
 const PUBLISH_LOOK: Duration = Duration::from_millis(500);
@@ -220,11 +221,9 @@ impl Served {
         if let Some(token) = held.filter(|_| !self.request.steal) {
             return Ok(token);
         }
-        let writer = super::publish::open_writer(&self.request.store)?;
-        if self.request.steal {
-            writer.steal_token(image, &self.request.holder)
-        } else {
-            writer.take_token(image, &self.request.holder)
+        match self.request.steal {
+            true => self.store.steal_token(image, &self.request.holder, unix_ms()),
+            false => self.store.take_token(image, &self.request.holder, unix_ms()),
         }
     }
 
@@ -306,7 +305,7 @@ impl Served {
         disk.detach()?;
         let kept = disk.is_writable() && then == OnDetach::Keep;
         if disk.is_writable() && !kept {
-            end_editing(disk, &self.request.store)?;
+            end_editing(disk, &self.store)?;
         }
         (self.on_event)(&LiveEvent::Detached { disk: &disk.name, kept });
         Ok(report)

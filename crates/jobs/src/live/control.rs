@@ -92,7 +92,7 @@ pub struct DiskStatus {
 
 /// A process that serves disks.
 #[derive(Debug)]
-pub struct Server {
+pub(super) struct Server {
     socket: PathBuf,
 }
 

@@ -257,7 +257,7 @@ impl BlockDevice for LiveDisk {
     }
 
     fn flush(&self) -> Result<()> {
-        self.on_top(BlockDevice::flush)
+        self.on_top(|top| top.flush())
     }
 
     fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {

@@ -13,7 +13,7 @@ use platter_disk::{SurveyOptions, survey};
 use platter_image::page::State;
 use platter_image::recipe::Recipe;
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
-use platter_store::{Consistency, ImageName, Store, StorePlace, Token, Version, VersionDraft};
+use platter_store::{Consistency, ImageName, Store, StorePlace, Token, VersionRecord};
 use platter_vdisk::{BlockCache, BlockDevice};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,8 @@ use super::attach::new_cache;
 use super::control::{self, Words};
 use super::disk::{Base, Frozen, LiveDisk};
 use crate::Progress;
-use crate::capture::{filesystems, unix_ms};
+use crate::capture::filesystems;
+use crate::token::unix_ms;
 
 /// How long the store's lock is waited for: a capture of another disk may have it.
 const LOCK_TIME: Duration = Duration::from_secs(60);
@@ -89,7 +90,7 @@ pub fn publish(request: &PublishRequest, progress: &dyn Progress) -> Result<Publ
     let (store, disk) = open_detached(&request.store, &request.disk)?;
     let cache = new_cache(CACHE_BYTES)?;
     let mut report = publish_disk(&disk, &request.store, (&store, &cache), &words, progress)?;
-    end_editing(&disk, &request.store)?;
+    end_editing(&disk, &store)?;
     report.attached = false;
     Ok(report)
 }
@@ -99,9 +100,9 @@ pub fn publish(request: &PublishRequest, progress: &dyn Progress) -> Result<Publ
 /// # Errors
 /// `Missing` when the image has no writable disk; `Refused` when a process serves it.
 pub fn discard(store: &StorePlace, image: &ImageName) -> Result<u64> {
-    let (_, disk) = open_detached(store, image)?;
+    let (store, disk) = open_detached(store, image)?;
     let (_, written) = disk.state()?;
-    end_editing(&disk, store)?;
+    end_editing(&disk, &store)?;
     Ok(written)
 }
 
@@ -119,11 +120,11 @@ fn open_detached(place: &StorePlace, image: &ImageName) -> Result<(Arc<Store>, L
 }
 
 /// The overlays go, and with them the token.
-pub(super) fn end_editing(disk: &LiveDisk, place: &StorePlace) -> Result<()> {
+pub(super) fn end_editing(disk: &LiveDisk, store: &Store) -> Result<()> {
     let Some(writing) = disk.writing() else { return Ok(()) };
     disk.detach()?;
     writing.remove_overlays()?;
-    match open_writer(place)?.release_token(&writing.token) {
+    match store.release_token(&writing.token) {
         // Somebody took it over meanwhile: it is theirs.
         Err(error) if error.kind() == ErrorKind::Refused => Ok(()),
         released => released,
@@ -157,7 +158,7 @@ pub(super) fn publish_disk(
     Ok(report)
 }
 
-pub(super) fn open_writer(place: &StorePlace) -> Result<Store> {
+fn open_writer(place: &StorePlace) -> Result<Store> {
     let until = Instant::now() + LOCK_TIME;
     loop {
         match Store::open_writer(place) {
@@ -202,10 +203,8 @@ fn capture_frozen(
     let session = store.session()?;
     let captured =
         platter_disk::capture::capture(&disk, &regions, Some(&base), &session, options, &mut |_| {})?;
-    let draft = VersionDraft {
-        image: image.clone(),
-        score: captured.score,
-        time_unix_ms: unix_ms(),
+    let draft = VersionRecord {
+        token: Some(token.number),
         source: format!("live disk of {image}, token {}", token.number),
         cut_policy: options.cut_policy.0,
         disk_length: root.disk_length,
@@ -216,8 +215,9 @@ fn capture_frozen(
         consistency,
         notes: words.notes.clone(),
         tool_version: words.tool_version.clone(),
+        ..VersionRecord::draft(image.clone(), captured.score, unix_ms())
     };
-    let version: Version = session.publish_under(draft, token.number)?;
+    let version = session.publish(draft)?;
     Ok(PublishReport {
         version: version.name.to_string(),
         score: captured.score.to_string(),

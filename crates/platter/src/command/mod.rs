@@ -55,6 +55,3 @@ impl From<Then> for platter_jobs::OnDetach {
         }
     }
 }
-
-/// What versions say made them.
-const TOOL_VERSION: &str = concat!("platter ", env!("CARGO_PKG_VERSION"));
