@@ -214,8 +214,18 @@ fn threads_end_with_the_last_disk_and_the_cache() {
     let cache = BlockCache::new(options(64 << 20, 3)).unwrap();
     let disk = open(&image, &source, &cache);
     drop(cache);
-    check(&disk, &image, 0, image.model.len());
-    check(&disk, &image, 0, 65536);
-    drop(disk);
+    // A thread is about a frame ahead when the disk is dropped: that waits for it.
+    source.hold(Some(2));
+    for i in 0..4 {
+        check(&disk, &image, i * 65536, 65536);
+    }
+    let is_stuck = comes_to(|| source.stuck.load(Ordering::SeqCst) == 1);
+    thread::scope(|scope| {
+        let dropped = scope.spawn(|| drop(disk));
+        thread::sleep(std::time::Duration::from_millis(50));
+        let waits = !dropped.is_finished();
+        source.hold(None);
+        assert!(is_stuck && waits);
+    });
     assert_eq!(Arc::strong_count(&source), 1, "a thread or a job is left");
 }
