@@ -28,7 +28,7 @@ impl RunningServer {
         Self::start(Disks(vec![("disk", Arc::clone(disk))]), NbdOptions::default())
     }
 
-    pub(crate) fn start(disks: Disks, options: NbdOptions) -> Self {
+    pub(crate) fn start(disks: Disks, mut options: NbdOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = NbdListener::unix(&folder.path().join("socket")).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
@@ -38,7 +38,7 @@ impl RunningServer {
             told.0.lock().unwrap().push(format!("{event:?}"));
             told.1.notify_all();
         };
-        let options = NbdOptions { on_event: Arc::new(on_event), ..options };
+        options.on_event = Arc::new(on_event);
         let run = move || NbdServer::serve(listener, Arc::new(disks), options, &ending);
         Self { folder, stop, thread: Some(thread::spawn(run)), events }
     }
