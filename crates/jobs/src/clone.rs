@@ -100,3 +100,51 @@ fn known_of(resolved: &Resolved, store: &Store) -> Result<VersionRecord> {
     draft.consistency = Consistency::Unknown;
     Ok(draft)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use platter_image::frame::{Compressor, FrameBuilder};
+    use platter_image::page::{Entry, State};
+    use platter_image::recipe::{CutPolicy, RecipeBuilder};
+    use platter_image::{BlockId, Domain, Extent, FrameStore, Kind};
+
+    /// A recipe that an interrupted job left in the store can be named, and then every other way of cloning follows.
+    #[test]
+    fn a_score_without_a_version_is_cloned() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path());
+        Store::init(&place).unwrap();
+        let score = {
+            let session = Store::open_writer(&place).unwrap().session().unwrap();
+            let pages: Vec<(BlockId, Vec<u8>)> = Vec::new();
+            let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
+            let mut recipe = RecipeBuilder::new(1 << 20, 512, policy, Domain::SHARED, pages);
+            recipe.push(Entry { extent: Extent::new(0, 1 << 20), state: State::Zero }).unwrap();
+            let (score, pages) = recipe.finish().unwrap();
+            for (id, bytes) in pages {
+                let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 15);
+                frame.push(id, &bytes);
+                session.append(&frame.encode(&mut Compressor::new(3).unwrap()).unwrap()).unwrap();
+            }
+            session.keep().unwrap();
+            score
+        };
+        let request = |version: &str, name: &str| CloneRequest {
+            store: place.clone(),
+            version: version.into(),
+            name: name.parse().unwrap(),
+            next: false,
+            token: TokenChoice::Free,
+            tool_version: "test".into(),
+        };
+        let named = clone(&request(&score.to_string(), "lab/found")).unwrap();
+        assert_eq!((named.cloned_from, named.disk_bytes), (None, 1 << 20));
+        let cloned = clone(&request("lab/found", "lab/copy")).unwrap();
+        assert_eq!(cloned.cloned_from.as_deref(), Some("lab/found@1"));
+        let refused = clone(&request("lab/found", "lab/copy")).unwrap_err();
+        assert!(refused.to_string().contains("--next"), "{refused}");
+        let back = clone(&CloneRequest { next: true, ..request("lab/found@1", "lab/found") }).unwrap();
+        assert_eq!((back.number, back.score), (2, score.to_string()));
+    }
+}

@@ -178,6 +178,29 @@ fn a_token_stolen_in_the_middle_of_a_session_fences_it() {
     assert_eq!(store.version(&image(), NumberChoice::Latest).unwrap(), theirs);
 }
 
+/// Asking and publishing are one step: whatever others do in between, no version stands behind one that was published
+/// under a later token.
+#[test]
+fn no_version_stands_behind_that_of_a_later_token() {
+    let (_folder, place) = new_store();
+    let store = Store::open_writer(&place).unwrap();
+    let published: usize = std::thread::scope(|scope| {
+        let editors: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let tokens = (0..15).map(|_| store.steal_token(&image(), "somebody", TIME).unwrap());
+                    tokens.filter(|token| publish(&store, 2, Some(token.number)).is_ok()).count()
+                })
+            })
+            .collect();
+        editors.into_iter().map(|editor| editor.join().unwrap()).sum()
+    });
+    let history = store.history(&image()).unwrap();
+    assert_eq!(history.len(), 1 + published);
+    let tokens: Vec<Option<u64>> = history.iter().rev().map(|version| version.record.token).collect();
+    assert!(tokens.is_sorted(), "{tokens:?}");
+}
+
 #[test]
 fn of_many_who_take_one_token_one_gets_it() {
     let (_folder, place) = new_store();
@@ -218,16 +241,20 @@ fn a_token_waits_for_the_writer() {
 fn rebuild_loses_tokens_and_gives_no_number_twice() {
     for damage in ["none", "gone", "garbage"] {
         let (_folder, place) = new_store();
+        let catalog = place.dir().join("catalog.sqlite");
+        // Further on than any random step leads: only the record can tell.
+        let counter = rusqlite::Connection::open(&catalog).unwrap();
+        counter
+            .execute("UPDATE meta SET value = ?1 WHERE key = 'last_token'", [(1_u64 << 40).to_string()])
+            .unwrap();
+        drop(counter);
         let published = {
             let store = Store::open_writer(&place).unwrap();
-            for _ in 0..4 {
-                store.steal_token(&image(), "a", TIME).unwrap();
-            }
-            publish(&store, 2, Some(4)).unwrap().record.token.unwrap()
+            let token = store.steal_token(&image(), "a", TIME).unwrap();
+            publish(&store, 2, Some(token.number)).unwrap().record.token.unwrap()
         };
         let last = Store::open_reader(&place).unwrap().steal_token(&image(), "b", TIME).unwrap();
         assert!(last.number > published);
-        let catalog = place.dir().join("catalog.sqlite");
         match damage {
             "gone" => std::fs::remove_file(&catalog).unwrap(),
             "garbage" => std::fs::write(&catalog, [0x55; 9000]).unwrap(),
