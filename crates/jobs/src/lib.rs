@@ -23,8 +23,8 @@ pub use clone::{CloneReport, CloneRequest, clone};
 pub use export::export;
 pub use install::{InstallRequest, install};
 pub use live::{
-    AttachRequest, Attached, DiskStatus, LiveEvent, NbdAddress, OnDetach, OnEvent, PublishReport, PublishRequest, attach, detach, discard,
-    disks, publish,
+    AttachRequest, Attached, DiskStatus, LiveEvent, NbdAddress, OnDetach, OnEvent, PublishReport,
+    PublishRequest, attach, detach, discard, disks, publish,
 };
 pub use location::default_store_dir;
 pub use platter_cast::CHUNK_BYTES_MAX;
@@ -37,8 +37,8 @@ pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_store::{
-    CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, ImageName, RebuildReport, Severity, Store,
-    StorePlace, Token, Verdict, Version, VersionQuery, VersionRecord, rebuild,
+    CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, ImageName, RebuildReport, Severity,
+    Store, StorePlace, Token, Verdict, Version, VersionQuery, VersionRecord, rebuild,
 };
 pub use progress::{Progress, Silent};
 pub use receive::{ReceiveRequest, receive};

@@ -118,22 +118,6 @@ pub trait VfsFile: Debug + Send + Sync {
     /// What the system says.
     fn set_length(&self, length: u64) -> io::Result<()>;
 
-    /// Makes a range inside the file read as zeros, and gives its space back where the system can. As durable as a
-    /// write.
-    ///
-    /// # Errors
-    /// What the system says; some of the range may be zeros.
-    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
-        let zeros = [0; 64 << 10];
-        let mut done = 0;
-        while done < length {
-            let step = (length - done).min(zeros.len() as u64);
-            self.write_all_at(&zeros[..step as usize], offset + done)?;
-            done += step;
-        }
-        Ok(())
-    }
-
     /// Returns when the bytes and the length are durable; not the name.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{FlockOperation, flock};
 
 use crate::{Entry, OpenMode, Vfs, VfsFile};
 
@@ -89,10 +89,6 @@ impl VfsFile for OsFile {
         self.0.set_len(length)
     }
 
-    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
-        Ok(fallocate(&self.0, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)?)
-    }
-
     fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
     }
@@ -124,9 +120,6 @@ mod tests {
         assert_eq!(&bytes, b"\0\0cd\x09\x09");
         assert_eq!(opened.read_at(&mut bytes, 4).unwrap(), 0);
         assert_eq!(opened.read_exact_at(&mut bytes, 0).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        opened.punch(2, 1).unwrap();
-        opened.read_exact_at(&mut bytes[..4], 0).unwrap();
-        assert_eq!(&bytes[..4], b"\0\0\0d");
         opened.set_length(3).unwrap();
         opened.sync().unwrap();
         vfs.sync_dir(&dir).unwrap();

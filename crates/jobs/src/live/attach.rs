@@ -289,8 +289,7 @@ impl Served {
     }
 
     fn publish(&self, disk: &LiveDisk, words: &Words) -> Result<PublishReport> {
-        let report =
-            publish_disk(disk, &self.request.store, (&self.store, &self.cache), words, &Silent)?;
+        let report = publish_disk(disk, &self.request.store, (&self.store, &self.cache), words, &Silent)?;
         (self.on_event)(&LiveEvent::Published(&report));
         Ok(report)
     }
@@ -341,7 +340,8 @@ impl Served {
             let disks: Vec<_> = self.disks().values().cloned().collect();
             for disk in disks.iter().filter(|disk| disk.is_writable()) {
                 match self.publish(disk, &self.words()) {
-                    Err(error) if error.kind() == ErrorKind::Refused && disk.state().is_ok_and(|it| it.1 == 0) => {}
+                    Err(error)
+                        if error.kind() == ErrorKind::Refused && disk.state().is_ok_and(|it| it.1 == 0) => {}
                     Err(error) => (self.on_event)(&LiveEvent::Note(format!("{}: {error}", disk.name))),
                     Ok(_) => {}
                 }

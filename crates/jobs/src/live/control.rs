@@ -154,9 +154,14 @@ pub fn disks(place: &StorePlace) -> Result<Vec<DiskStatus>> {
 ///
 /// # Errors
 /// `Missing` when no process serves it; what publishing says: the disk is then still served.
-pub fn detach(store: &Path, disk: &str, then: OnDetach, notes: &str, tool_version: &str) -> Result<Option<PublishReport>> {
-    let words =
-        Words { notes: notes.to_owned(), tool_version: tool_version.to_owned(), ..Words::default() };
+pub fn detach(
+    store: &Path,
+    disk: &str,
+    then: OnDetach,
+    notes: &str,
+    tool_version: &str,
+) -> Result<Option<PublishReport>> {
+    let words = Words { notes: notes.to_owned(), tool_version: tool_version.to_owned(), ..Words::default() };
     for server in servers(store)? {
         let question = Question::Detach { disk: disk.to_owned(), then, words: words.clone() };
         match server.ask(&question) {
@@ -231,7 +236,9 @@ impl Drop for ControlSocket {
 
 /// Answers one question on a new connection. Whoever asks nonsense is told so; whoever hangs up is let go.
 pub(super) fn answer(mut stream: UnixStream, act: &dyn Fn(Question) -> Result<Answer>) {
-    let timed = stream.set_read_timeout(Some(QUESTION_TIME)).and_then(|()| stream.set_write_timeout(Some(QUESTION_TIME)));
+    let timed = stream
+        .set_read_timeout(Some(QUESTION_TIME))
+        .and_then(|()| stream.set_write_timeout(Some(QUESTION_TIME)));
     if timed.is_err() {
         return;
     }

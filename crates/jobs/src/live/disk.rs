@@ -67,7 +67,8 @@ impl Layers {
     }
 
     fn changed(&self) -> Extents {
-        let dirty = self.overlays.iter().flat_map(|(_, overlay)| overlay.dirty().iter().copied().collect::<Vec<_>>());
+        let dirty =
+            self.overlays.iter().flat_map(|(_, overlay)| overlay.dirty().iter().copied().collect::<Vec<_>>());
         Extents::from_unsorted(dirty.collect())
     }
 }
@@ -121,7 +122,8 @@ impl LiveDisk {
 
     /// Puts a new overlay above what was written so far, which then stays as it is.
     pub(super) fn freeze(&self) -> Result<Frozen> {
-        let writing = self.writing.as_ref().ok_or_else(|| Error::refused(format!("{} is read-only", self.name)))?;
+        let writing =
+            self.writing.as_ref().ok_or_else(|| Error::refused(format!("{} is read-only", self.name)))?;
         let mut layers = self.layers_mut();
         let layers = layers.as_mut().ok_or_else(detached)?;
         let view = layers.top();

@@ -40,7 +40,9 @@ impl Overlays {
         let lock = dir.join(format!("{prefix}lock"));
         let taken = vfs.lock(&lock).context(|| format!("locking {}", lock.display()))?;
         let taken = taken.ok_or_else(|| {
-            Error::refused(format!("{image} is attached for writing by another process: `platter disks` tells"))
+            Error::refused(format!(
+                "{image} is attached for writing by another process: `platter disks` tells"
+            ))
         })?;
         Ok(Self { vfs, dir, prefix, _lock: taken })
     }

@@ -114,8 +114,7 @@ fn open_detached(place: &StorePlace, image: &ImageName) -> Result<(Arc<Store>, L
     })?;
     let score = store.resolve(image.as_str())?.score;
     let cache = new_cache(CACHE_BYTES)?;
-    let disk =
-        LiveDisk::writable(image.to_string(), place, (&store, &cache), (image.clone(), token), score)?;
+    let disk = LiveDisk::writable(image.to_string(), place, (&store, &cache), (image.clone(), token), score)?;
     Ok((store, disk))
 }
 
@@ -140,8 +139,9 @@ pub(super) fn publish_disk(
     progress: &dyn Progress,
 ) -> Result<PublishReport> {
     let started = Instant::now();
-    let writing =
-        disk.writing().ok_or_else(|| Error::refused(format!("{} is read-only: attach it with --write", disk.name)))?;
+    let writing = disk
+        .writing()
+        .ok_or_else(|| Error::refused(format!("{} is read-only: attach it with --write", disk.name)))?;
     let _one = disk.publishing();
     let frozen = disk.freeze()?;
     if frozen.changed.is_empty() {
@@ -197,7 +197,8 @@ fn capture_frozen(
     let notes = surveyed.all_notes().collect();
     let filesystems = filesystems(&surveyed);
     let regions: Vec<_> = surveyed.parts.into_iter().map(|part| part.region).collect();
-    let options = CaptureOptions { cut_policy: root.cut_policy, domain: root.domain, ..CaptureOptions::default() };
+    let options =
+        CaptureOptions { cut_policy: root.cut_policy, domain: root.domain, ..CaptureOptions::default() };
     let entries = |range| recipe.entries(range).collect();
     let base = CaptureBase { entries: &entries, changed: &frozen.changed };
     let session = store.session()?;

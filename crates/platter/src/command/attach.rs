@@ -65,7 +65,9 @@ fn tell(event: &LiveEvent<'_>, output: Output) {
 /// What somebody should know of a client; that it came and went in good order is not.
 fn of_client(event: &NbdEvent<'_>) -> Option<String> {
     match event {
-        NbdEvent::Connected { .. } | NbdEvent::Opened { .. } | NbdEvent::Disconnected { error: None, .. } => None,
+        NbdEvent::Connected { .. } | NbdEvent::Opened { .. } | NbdEvent::Disconnected { error: None, .. } => {
+            None
+        }
         NbdEvent::TurnedAway { error } | NbdEvent::AcceptFailed { error } => {
             Some(format!("a client was turned away: {error}"))
         }

@@ -16,7 +16,9 @@ pub(crate) fn run(store: &Path, output: &Output) -> Outcome {
         disks.iter().for_each(|disk| output.fact(disk, String::new));
         return Ok(ExitCode::SUCCESS);
     }
-    let mut rows = vec![["DISK", "SIZE", "WRITTEN", "HOLDER", "TOKEN", "PROCESS", "SERVED AT"].map(String::from).to_vec()];
+    let mut rows = vec![
+        ["DISK", "SIZE", "WRITTEN", "HOLDER", "TOKEN", "PROCESS", "SERVED AT"].map(String::from).to_vec(),
+    ];
     rows.extend(disks.iter().map(row));
     output.fact(&json!(null), || table(&rows));
     Ok(ExitCode::SUCCESS)

@@ -67,7 +67,9 @@ impl OverlayHeader {
         }
         let version = u16::from_le_bytes([bytes[4], bytes[5]]);
         if version != FORMAT_VERSION {
-            return Err(Error::refused(format!("an overlay of format {version}: this Platter reads {FORMAT_VERSION}")));
+            return Err(Error::refused(format!(
+                "an overlay of format {version}: this Platter reads {FORMAT_VERSION}"
+            )));
         }
         let end = HEADER_USED - 8;
         if XxHash3_64::oneshot(&bytes[..end]) != number(bytes, end) {
@@ -131,7 +133,12 @@ pub(super) fn encode_record(record: &Record, generation: u32, sequence: u64, out
 
 /// The record at the beginning of `bytes` and its length; `None` where the log ends, of whatever kind the end is. Blocks
 /// lie below `blocks`.
-pub(super) fn decode_record(bytes: &[u8], generation: u32, sequence: u64, blocks: u64) -> Option<(Record, usize)> {
+pub(super) fn decode_record(
+    bytes: &[u8],
+    generation: u32,
+    sequence: u64,
+    blocks: u64,
+) -> Option<(Record, usize)> {
     let length = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
     if !(RECORD_LENGTH..=RECORD_LENGTH_MAX).contains(&length) {
         return None;
@@ -148,9 +155,10 @@ pub(super) fn decode_record(bytes: &[u8], generation: u32, sequence: u64, blocks
     }
     let (checksums, _) = bytes[40..end].as_chunks::<4>();
     let record = match (bytes[4], checksums.len()) {
-        (1, found) if found as u64 == count && count > 0 => {
-            Record::Present { first, checksums: checksums.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect() }
-        }
+        (1, found) if found as u64 == count && count > 0 => Record::Present {
+            first,
+            checksums: checksums.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect(),
+        },
         (2, 0) => Record::Zero { first, count },
         (3, 0) => Record::Kept { first, count },
         (4, 0) => Record::Flushed,

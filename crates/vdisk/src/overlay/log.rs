@@ -9,8 +9,8 @@ use platter_image::{IoContext, Result};
 use platter_vfs::VfsFile;
 
 use super::format::{
-    BLOCK, HEADER_LENGTH, OverlayHeader, PRESENT_BLOCKS_MAX, RECORD_LENGTH_MAX, Record, block_checksum, decode_record,
-    encode_record,
+    BLOCK, HEADER_LENGTH, OverlayHeader, PRESENT_BLOCKS_MAX, RECORD_LENGTH_MAX, Record, block_checksum,
+    decode_record, encode_record,
 };
 use super::state::{BlockState, States};
 
@@ -33,10 +33,13 @@ impl Log {
             Self { end: header.log_offset, generation: header.generation, sequence: 0, record: Vec::new() };
         for (first, end, state) in states.runs() {
             let count = end - first;
-            log.append(file, &match state {
-                BlockState::Zero => Record::Zero { first, count },
-                _ => Record::Kept { first, count },
-            })?;
+            log.append(
+                file,
+                &match state {
+                    BlockState::Zero => Record::Zero { first, count },
+                    _ => Record::Kept { first, count },
+                },
+            )?;
         }
         log.append(file, &Record::Flushed)?;
         Ok(log)
@@ -130,8 +133,7 @@ fn read_records(file: &dyn VfsFile, header: &OverlayHeader) -> Result<(Vec<Recor
         let mut rest = &buffer[..filled];
         // A record cut off by the end of the buffer is read again, unless it is the end of the file, too.
         while rest.len() >= RECORD_LENGTH_MAX || filled < READ_LENGTH {
-            let Some((record, length)) =
-                decode_record(rest, header.generation, records.len() as u64, blocks)
+            let Some((record, length)) = decode_record(rest, header.generation, records.len() as u64, blocks)
             else {
                 return Ok((records, position));
             };

@@ -114,7 +114,8 @@ impl Overlay {
         base: Arc<dyn BlockDevice>,
     ) -> Result<Self> {
         let within = |error: Error| error.within(format!("the overlay {}", path.display()));
-        let file = vfs.open(path, OpenMode::Write).context(|| format!("opening the overlay {}", path.display()))?;
+        let file =
+            vfs.open(path, OpenMode::Write).context(|| format!("opening the overlay {}", path.display()))?;
         let mut header = read_header(&*file).map_err(within)?;
         let mine = (header.base_score, header.token, header.disk_length);
         if mine != (options.base_score, options.token, base.length()) {
@@ -129,7 +130,8 @@ impl Overlay {
         let old = header.log_offset;
         let length = file.length().context(|| "asking an overlay's length".to_owned())?;
         header.log_offset = length.max(end).div_ceil(BLOCK) * BLOCK;
-        header.generation = header.generation.checked_add(1).ok_or_else(|| Error::bug("an overlay opened too often"))?;
+        header.generation =
+            header.generation.checked_add(1).ok_or_else(|| Error::bug("an overlay opened too often"))?;
         header.boot_id = options.boot_id;
         let log = Log::begin(&*file, &header, &states).map_err(within)?;
         let sync = || file.sync().context(|| "syncing an overlay".to_owned());
@@ -147,7 +149,8 @@ impl Overlay {
     /// # Errors
     /// `Corrupt`, `Refused`, `Io`.
     pub fn header(vfs: &dyn Vfs, path: &Path) -> Result<OverlayHeader> {
-        let file = vfs.open(path, OpenMode::Read).context(|| format!("opening the overlay {}", path.display()))?;
+        let file =
+            vfs.open(path, OpenMode::Read).context(|| format!("opening the overlay {}", path.display()))?;
         read_header(&*file).map_err(|error| error.within(format!("the overlay {}", path.display())))
     }
 
@@ -196,7 +199,11 @@ impl Overlay {
     /// `Io`: the overlay then takes no more writes.
     pub fn rebase(&self, base_score: Score, base: Arc<dyn BlockDevice>) -> Result<()> {
         if base.length() != self.length {
-            return Err(Error::refused(format!("a base of {} bytes for a disk of {}", base.length(), self.length)));
+            return Err(Error::refused(format!(
+                "a base of {} bytes for a disk of {}",
+                base.length(),
+                self.length
+            )));
         }
         let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         self.check()?;
@@ -227,7 +234,10 @@ impl Overlay {
 
     fn check(&self) -> Result<()> {
         if self.poisoned.load(Ordering::Acquire) {
-            return Err(Error::io("an earlier sync of this overlay failed", std::io::Error::other("read only since then")));
+            return Err(Error::io(
+                "an earlier sync of this overlay failed",
+                std::io::Error::other("read only since then"),
+            ));
         }
         Ok(())
     }
@@ -279,7 +289,9 @@ impl Overlay {
         self.check()?;
         self.written.store(true, Ordering::Release);
         let put = |bytes: &[u8], offset: u64| {
-            self.file.write_all_at(bytes, HEADER_LENGTH + offset).context(|| format!("writing at {offset} of an overlay"))
+            self.file
+                .write_all_at(bytes, HEADER_LENGTH + offset)
+                .context(|| format!("writing at {offset} of an overlay"))
         };
         let all_settled = {
             let states = self.states();
@@ -320,7 +332,8 @@ impl Overlay {
                 (settled, (block + 1..=blocks.end).find(differs).unwrap_or(blocks.end))
             };
             if !settled {
-                let range = ((block - blocks.start) * BLOCK) as usize..((next - blocks.start) * BLOCK) as usize;
+                let range =
+                    ((block - blocks.start) * BLOCK) as usize..((next - blocks.start) * BLOCK) as usize;
                 let checksums: Vec<u32> = bytes[range].chunks(BLOCK as usize).map(block_checksum).collect();
                 for record in present_records(block, &checksums) {
                     self.record(&record)?;

@@ -121,7 +121,10 @@ impl States {
         let mut next = block + 1;
         while next < end {
             // Where no part is, all is absent.
-            if state == BlockState::Absent && next % PART_BLOCKS == 0 && !self.parts.contains_key(&(next / PART_BLOCKS)) {
+            if state == BlockState::Absent
+                && next % PART_BLOCKS == 0
+                && !self.parts.contains_key(&(next / PART_BLOCKS))
+            {
                 next = (next + PART_BLOCKS).min(end);
                 continue;
             }
