@@ -210,7 +210,7 @@ fn open_layers(
     score: Score,
 ) -> Result<Layers> {
     let mut numbers = overlays.numbers()?;
-    let score_of = |path: &Path| Overlay::header(&*overlays.vfs(), path).map(|header| header.base_score);
+    let score_of = |path: &Path| Overlay::header(overlays.vfs(), path).map(|header| header.base_score);
     let score = match numbers.last() {
         Some(last) => score_of(&overlays.path(*last))?,
         None => score,

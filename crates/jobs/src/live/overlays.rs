@@ -4,7 +4,6 @@
 //! of one disk, which lie above each other while it is being published.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use platter_image::{Error, IoContext, Result};
 use platter_store::{ImageName, StorePlace};
@@ -16,7 +15,7 @@ const SUFFIX: &str = ".overlay";
 /// The overlays of one image under one token.
 #[derive(Debug)]
 pub(super) struct Overlays {
-    vfs: Arc<dyn Vfs>,
+    vfs: OsVfs,
     dir: PathBuf,
     /// What all their names begin with.
     prefix: String,
@@ -30,7 +29,7 @@ impl Overlays {
     /// # Errors
     /// `Refused` when another process has it; `Io`.
     pub(super) fn lock(store: &StorePlace, image: &ImageName, token: u64) -> Result<Self> {
-        let vfs: Arc<dyn Vfs> = Arc::new(OsVfs);
+        let vfs = OsVfs;
         let dir = store.dir().join(DIRECTORY);
         if !vfs.exists(&dir).context(|| format!("looking for {}", dir.display()))? {
             vfs.create_dir(&dir).context(|| format!("making {}", dir.display()))?;
@@ -48,8 +47,8 @@ impl Overlays {
     }
 
     /// The vfs they are reached through.
-    pub(super) fn vfs(&self) -> Arc<dyn Vfs> {
-        self.vfs.clone()
+    pub(super) fn vfs(&self) -> &dyn Vfs {
+        &self.vfs
     }
 
     /// Where the overlay of that number lies.

@@ -119,9 +119,8 @@ fn replay_unflushed(file: &dyn VfsFile, records: &[Record], states: &mut States)
 fn read_records(file: &dyn VfsFile, header: &OverlayHeader) -> Result<(Vec<Record>, u64)> {
     let blocks = header.disk_length.div_ceil(BLOCK);
     let (mut records, mut position) = (Vec::new(), header.log_offset);
-    let mut buffer = Vec::new();
+    let mut buffer = vec![0; READ_LENGTH];
     loop {
-        buffer.resize(READ_LENGTH, 0);
         let mut filled = 0;
         while filled < buffer.len() {
             let read = file.read_at(&mut buffer[filled..], position + filled as u64);

@@ -76,7 +76,7 @@ impl Overlay {
     /// # Errors
     /// `Io`: something of that name is there, no space, or what the system says.
     pub fn create(
-        vfs: Arc<dyn Vfs>,
+        vfs: &dyn Vfs,
         path: &Path,
         options: &OverlayOptions,
         base: Arc<dyn BlockDevice>,
@@ -108,7 +108,7 @@ impl Overlay {
     /// # Errors
     /// `Corrupt` when it is damaged; `Refused` when it belongs to another version, token or disk; `Io`.
     pub fn open(
-        vfs: Arc<dyn Vfs>,
+        vfs: &dyn Vfs,
         path: &Path,
         options: &OverlayOptions,
         base: Arc<dyn BlockDevice>,

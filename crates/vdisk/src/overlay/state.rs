@@ -122,7 +122,7 @@ impl States {
         while next < end {
             // Where no part is, all is absent.
             if state == BlockState::Absent
-                && next % PART_BLOCKS == 0
+                && next.is_multiple_of(PART_BLOCKS)
                 && !self.parts.contains_key(&(next / PART_BLOCKS))
             {
                 next = (next + PART_BLOCKS).min(end);
