@@ -54,7 +54,11 @@ fn one_holder_at_a_time_and_numbers_that_grow() {
         refused(open().take_token(&image, holder, TIME), "held by root@a since 2023-11-14 22:13:20 UTC");
     }
     let first = open().set_overlay(&first, "lab-debian12.1.overlay").unwrap();
-    assert_eq!(open().tokens().unwrap(), [first.clone()], "kept over reopening, overlay and all");
+    assert_eq!(
+        open().tokens().unwrap(),
+        std::slice::from_ref(&first),
+        "kept over reopening, overlay and all"
+    );
     let second = open().steal_token(&image, "root@b", TIME + 1).unwrap();
     assert_eq!((second.number, second.overlay.as_str()), (2, ""));
     refused(open().release_token(&first), "held by root@b");

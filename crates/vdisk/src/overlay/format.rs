@@ -223,7 +223,7 @@ mod tests {
         assert!(decode_record(&log, 6, 0, 15).is_none(), "blocks past the end");
     }
 
-    const GOLDEN: &str = "0";
+    const GOLDEN: &str = "a117fe2b02da6769054e5c1addc025a763c7baa53a76810f86e6d140f49f9422";
 
     fn blake3_of(bytes: &[u8]) -> String {
         BlockId::of(platter_image::Kind::Data, bytes).to_string()
