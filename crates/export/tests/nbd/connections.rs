@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use platter_export::nbd::{NbdListener, NbdOptions, NbdServer};
@@ -126,7 +126,8 @@ fn a_client_that_hangs_up_in_the_middle_of_a_write_wrote_nothing() {
 fn a_client_that_does_not_read_holds_up_nobody_and_has_to_go() {
     for slow in [false, true] {
         let options = NbdOptions { workers: 1, stall_time: Duration::from_millis(700), ..options() };
-        let server = RunningServer::start(Disks(vec![("disk", disk())]), options);
+        let disk = disk();
+        let server = RunningServer::start(Disks(vec![("disk", Arc::clone(&disk))]), options);
         let mut stuck = server.open(true);
         let mut other = server.open(true);
         if slow {
@@ -143,6 +144,8 @@ fn a_client_that_does_not_read_holds_up_nobody_and_has_to_go() {
         }
         server.wait_for("Disconnected { connection: 1, error: Some(Error { kind: Transient, context: \"the client does not read");
         assert_eq!(other.ask(READ, 0, 0, 4096).len(), 1);
+        // It asked for 1000 MiB; no more was read than may be in flight, and what the socket took.
+        assert!(disk.bytes_read.load(Ordering::Relaxed) < 24 << 20);
     }
 }
 
@@ -225,7 +228,7 @@ fn tcp_is_for_this_machine_unless_allowed() {
         std::io::Read::read_exact(&mut client, &mut greeting).unwrap();
         assert_eq!(&greeting, b"NBDMAGICIHAVEOPT\0\x03");
         client.write_all(&[0; 4]).unwrap();
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
         server.join().unwrap().unwrap();
     });
 }

@@ -1,6 +1,7 @@
 //! A disk in memory with holes, bad places, slow places and a gate; and the log of what was done to it.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::thread;
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub(crate) struct Memory {
     pub(crate) is_open: Mutex<bool>,
     pub(crate) opened: Condvar,
     pub(crate) log: Mutex<Vec<Done>>,
+    /// Bytes read.
+    pub(crate) bytes_read: AtomicU64,
 }
 
 /// What every byte of a new disk is, outside its holes.
@@ -80,12 +83,15 @@ impl BlockDevice for Memory {
     }
 
     fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.bytes_read.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         if touches(&self.slow, offset, buffer.len()) {
             thread::sleep(Duration::from_millis(3));
         }
         if touches(&self.gated, offset, buffer.len()) {
             let closed = self.is_open.lock().unwrap();
-            drop(self.opened.wait_while(closed, |is_open| !*is_open).unwrap());
+            // Not for ever: a test that fails before it opens the gate shall end.
+            let patience = Duration::from_secs(20);
+            drop(self.opened.wait_timeout_while(closed, patience, |is_open| !*is_open).unwrap());
         }
         if touches(&self.bad, offset, buffer.len()) {
             return Err(Error::corrupt(format!("the block at {offset} is damaged")));
