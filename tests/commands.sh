@@ -49,9 +49,90 @@ check_said "and it is named" 'no-such-disk'
 check_exit "$EXIT_USAGE" "a name that is none" platter capture "$WORK/disk" '../escape'
 check "completions" bash -c '"$0" completions bash | bash -n' "$PLATTER"
 
+check "clone" platter clone lab/debian@1 lab/copy
+check "the clone is the same disk" [ "$(platter_json show lab/copy | jq -r .score)" = "$score" ]
+check "and says of what it is one" jq -e '.cloned_from == {image: "lab/debian", number: 1} and .parent == null and .new_stored_bytes == 0 and .labels.os == "debian"' <(platter_json show lab/copy)
+check_exit "$EXIT_REFUSED" "clone to a name that exists" platter clone lab/debian lab/copy
+check_said "and how to do it" '--next'
+bytes_before=$(du -sb --apparent-size "$STORE/packs" | cut -f1)
+platter_json clone lab/debian lab/copy --next >"$WORK/clone.json"
+check "unless it is to be the next version" jq -e '.version == "lab/copy@2" and .cloned_from == "lab/debian@3"' "$WORK/clone.json"
+check "which takes no more than a record" [ $(($(du -sb --apparent-size "$STORE/packs" | cut -f1) - bytes_before)) -le 65536 ]
+check_exit "$EXIT_MISSING" "clone of what is not there" platter clone lab/nothing lab/other
+
+platter_json token take lab/copy >"$WORK/token.json"
+token=$(jq .number "$WORK/token.json")
+check "a token has a number and a holder" jq -e '.image == "lab/copy" and .number == 1 and (.holder | test("@"))' "$WORK/token.json"
+check_exit "$EXIT_REFUSED" "it is taken once" platter token take lab/copy --holder other@there
+check_said "and its holder named" "$(jq -r .holder "$WORK/token.json")"
+check_exit "$EXIT_REFUSED" "nobody captures past it" platter capture "$WORK/disk" lab/copy
+check_exit "$EXIT_REFUSED" "nor clones" platter clone lab/debian lab/copy --next
+check "its holder does" platter capture "$WORK/disk" lab/copy --token "$token"
+check "and history says so" jq -es --argjson token "$token" '.[0].token == $token and .[0].edit_token.number == $token and .[1].token == null' <(platter_json history lab/copy)
+check "show tells who edits it" grep -q 'held by' <(platter show lab/copy)
+check "another takes it over" platter token steal lab/copy --holder other@there
+check_exit "$EXIT_REFUSED" "what the first one has is refused" platter capture "$WORK/changed" lab/copy --token "$token"
+check_said "and who has taken over is named" 'other@there'
+check_exit "$EXIT_REFUSED" "nor does he release it" platter token release lab/copy
+check "capture takes it over when told to" platter capture "$WORK/changed" lab/copy --steal-token
+check "and gives it back" jq -e '.edit_token == null and .token == 3' <(platter_json show lab/copy)
+check_exit "$EXIT_MISSING" "there is none to release" platter token release lab/copy
+check_exit "$EXIT_MISSING" "no token for an unknown image" platter token take lab/nothing
+
+# Many processes, one token: one gets it.
+for n in $(seq 8); do
+	"$PLATTER" --store "$STORE" --quiet --json token take lab/copy --holder "taker$n@here" >"$WORK/taker.$n" 2>&1 &
+	takers[n]=$!
+done
+winners=()
+for n in $(seq 8); do
+	code=0
+	wait "${takers[n]}" || code=$?
+	case $code in
+	0) winners+=("taker$n@here") ;;
+	"$EXIT_REFUSED") ;;
+	*) winners+=("exit code $code") ;;
+	esac
+done
+check "of eight that race for a token one gets it" [ ${#winners[@]} = 1 ]
+check "and it is the one that the store names" [ "$(platter_json token list | jq -r .holder)" = "${winners[0]}" ]
+
+# Killed at any moment, the store has one answer, and no number twice.
+highest=$(platter_json token list | jq .number)
+bad=0
+for n in $(seq 30); do
+	before=$(platter_json token list | jq -c .)
+	case $((n % 3)) in
+	0) command=(release lab/copy --holder "$(jq -r '.holder // "nobody@here"' <<<"${before:-null}")") ;;
+	1) command=(steal lab/copy --holder "killed$n@here") ;;
+	2) command=(take lab/copy --holder "killed$n@here") ;;
+	esac
+	: >"$WORK/killed"
+	"$PLATTER" --store "$STORE" --quiet --json token "${command[@]}" >"$WORK/killed" 2>/dev/null &
+	pid=$!
+	sleep "$(printf '0.0%02d' "$(number "token kill $n" 40)")"
+	kill -9 "$pid" 2>/dev/null || true
+	wait "$pid" 2>/dev/null || true
+	after=$(platter_json token list | jq -c .)
+	given=$(jq '.number // empty' <<<"$after")
+	if [ "$after" = "$before" ]; then
+		[ ! -s "$WORK/killed" ] || bad=$((bad + 1))
+	elif [ -n "$given" ]; then
+		[ "$given" -gt "$highest" ] || bad=$((bad + 1))
+		highest=$given
+	fi
+done
+check "tokens killed at any moment keep one answer" [ "$bad" = 0 ]
+check "the next number is a new one" [ "$(platter_json token steal lab/copy | jq .number)" -gt "$highest" ]
+highest=$(platter_json token list | jq .number)
+
 check "check" platter check
 check "check of all data" platter check --read-data
 check "rebuild" platter rebuild
+check_said "says that the token is gone" 'edit token of lab/copy'
+check_exit "$EXIT_REFUSED" "its number is worth nothing then" platter capture "$WORK/disk" lab/copy --token "$highest"
+check "nor given again" [ "$(platter_json token take lab/copy | jq .number)" -gt "$highest" ]
+check "a token given back" platter token release lab/copy
 check "after it nothing is missing" platter install lab/debian@1 "$WORK/target" --free zero
 check "nor changed" cmp "$WORK/target" "$WORK/exported"
 

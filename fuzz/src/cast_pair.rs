@@ -59,6 +59,7 @@ impl CastPair {
             wanted: Wanted::Any,
             hello: "pc".into(),
             buffer_chunks: BUFFER_CHUNKS,
+            everything: false,
         });
         Self { sender, receiver, now: STEP, said: Vec::new(), lengths, transmit: Transmit::new() }
     }

@@ -3,3 +3,8 @@
 //! Owns the bytes of each protocol and the sessions that speak it. A crate of its own so that what the kernel and
 //! virtual machines ask for stays behind a fence. It must never allocate what a client says before it has checked it,
 //! nor know where a disk's bytes come from.
+
+mod exports;
+pub mod nbd;
+
+pub use exports::Exports;

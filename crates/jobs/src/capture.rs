@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use platter_disk::capture::{CaptureCounts, CaptureOptions};
 use platter_disk::refusal::{self, Reason};
 use platter_disk::{Source, Survey, SurveyOptions, survey};
 use platter_image::chunking::Region;
 use platter_image::{DiskRead, Error, IoContext, Result};
-use platter_store::{
-    Consistency, FilesystemRecord, ImageName, Store, StorePlace, VersionDraft, VersionRecord,
-};
+use platter_store::{Consistency, FilesystemRecord, ImageName, Store, StorePlace, VersionRecord};
 
+use crate::token::{self, TokenChoice};
 use crate::{CaptureReport, Progress};
 
 /// What to capture, and how.
@@ -37,6 +36,8 @@ pub struct CaptureRequest {
     pub labels: BTreeMap<String, String>,
     /// A sentence of the user's.
     pub notes: String,
+    /// The edit token to publish under.
+    pub token: TokenChoice,
     /// What is doing this, such as `platter 0.1.0`.
     pub tool_version: String,
 }
@@ -44,13 +45,14 @@ pub struct CaptureRequest {
 /// Captures and publishes.
 ///
 /// # Errors
-/// `Refused` when the source must not or cannot be captured as it is; `Io`; what the store says. The store then holds
+/// `Refused` when the source must not or cannot be captured as it is, or another edits the image; `Io`; what the store says. The store then holds
 /// what it held before, and may keep blocks that the next capture finds.
 pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<CaptureReport> {
     let started = Instant::now();
     let force = if request.allow_mounted { &Reason::ALL[..] } else { &[] };
     refusal::check_source(&request.source, force)?;
     let store = Store::open_writer(&request.store)?;
+    token::check(&store, &request.name, request.token)?;
     let before = Stamp::of(&request.source)?;
     let disk = Source::open(&request.source, request.sector_size)?;
     progress.begin("reading the filesystems", 0);
@@ -81,10 +83,7 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
         )));
     }
     progress.begin("publishing", 0);
-    let version = session.publish(VersionDraft {
-        image: request.name.clone(),
-        score: captured.score,
-        time_unix_ms: unix_ms(),
+    let draft = VersionRecord {
         source: request.source.display().to_string(),
         cut_policy: request.options.cut_policy.0,
         disk_length: length,
@@ -95,7 +94,9 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
         consistency,
         notes: request.notes.clone(),
         tool_version: request.tool_version.clone(),
-    })?;
+        ..VersionRecord::draft(request.name.clone(), captured.score, token::unix_ms())
+    };
+    let version = token::publish(&store, session, draft, request.token)?;
     drop(captured.pins);
     Ok(report(version.record, &captured.counts, table, notes, started.elapsed().as_secs_f64()))
 }
@@ -158,7 +159,7 @@ impl Stamp {
     }
 }
 
-fn filesystems(surveyed: &Survey) -> Vec<FilesystemRecord> {
+pub(crate) fn filesystems(surveyed: &Survey) -> Vec<FilesystemRecord> {
     let named = surveyed.parts.iter().filter(|part| !part.filesystem.is_empty());
     named
         .filter(|part| part.partition.is_some() || part.filesystem != "unallocated")
@@ -182,10 +183,4 @@ fn consistency(request: &CaptureRequest, surveyed: &Survey) -> Consistency {
         (_, true) => Consistency::Unknown,
         _ => Consistency::Clean,
     }
-}
-
-fn unix_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -1,4 +1,5 @@
-//! What a person asks for, as functions: make a store, capture, install, export, cast, receive, check, rebuild.
+//! What a person asks for, as functions: make a store, capture, clone, install, export, cast, receive, check, rebuild,
+//! and who may edit an image.
 //!
 //! Owns the joining of crates that do not know each other: devices, stores, the cast protocol. A crate of its own so
 //! that the command line, a daemon and an installer in an initramfs ask for the same things in the same way, without
@@ -6,30 +7,40 @@
 
 mod capture;
 mod cast;
+mod clone;
 mod export;
 mod install;
+mod live;
 mod location;
 mod progress;
 mod receive;
 mod report;
+mod token;
 
 pub use capture::{CaptureRequest, capture};
 pub use cast::{CastRequest, cast, receiver_report};
+pub use clone::{CloneReport, CloneRequest, clone};
 pub use export::export;
 pub use install::{InstallRequest, install};
+pub use live::{
+    AttachRequest, Attached, DiskStatus, LiveEvent, NbdAddress, OnDetach, OnEvent, PublishReport,
+    PublishRequest, attach, detach, discard, disks, publish,
+};
 pub use location::default_store_dir;
 pub use platter_cast::CHUNK_BYTES_MAX;
 pub use platter_disk::SurveyOptions;
 pub use platter_disk::capture::CaptureOptions;
 pub use platter_disk::install::FreeSpace;
 pub use platter_disk::refusal::Reason;
+pub use platter_export::nbd::NbdEvent;
 pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_store::{
-    CheckOptions, CheckReport, FilesystemRecord, Finding, ImageName, RebuildReport, Severity, Store,
-    StorePlace, Verdict, Version, VersionQuery, rebuild,
+    CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, ImageName, RebuildReport, Severity,
+    Store, StorePlace, Token, Verdict, Version, VersionQuery, VersionRecord, rebuild,
 };
 pub use progress::{Progress, Silent};
 pub use receive::{ReceiveRequest, receive};
 pub use report::{CaptureReport, CastReport, ExportReport, InstallReport, ReceiveReport, ReceiverReport};
+pub use token::{TokenChoice, default_holder, release_token, steal_token, take_token};

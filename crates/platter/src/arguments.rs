@@ -2,13 +2,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use platter_jobs::{ImageName, Reason};
+use platter_jobs::{ImageName, NbdAddress, Reason, TokenChoice};
 
-use crate::sizes::{bits_per_second, label};
+use crate::sizes::{bits_per_second, duration, label, nbd_address};
 
 /// Keeps disk images, deduplicated and compressed, and installs them on one machine or on a whole room at once.
 #[derive(Debug, Parser)]
@@ -47,6 +48,14 @@ pub(crate) enum Command {
     Show(Which),
     /// List the versions of an image
     History(Image),
+    /// Make a version the next one of another image; copies no data
+    Clone(Clone),
+    /// See and change who may publish the next version of an image
+    ///
+    /// Whoever holds an image's edit token publishes its next version, and nobody else. A token has a number that is never
+    /// used again: once it was taken over, what its holder still has cannot be published any more.
+    #[command(subcommand)]
+    Token(Token),
     /// Install a version on a device or file
     ///
     /// Every block is verified by its hash before it is written. If the target is larger than the disk, the backup GPT
@@ -66,6 +75,20 @@ pub(crate) enum Command {
     Cast(Cast),
     /// Receive a cast on a device or file
     Receive(Receive),
+    /// Serve versions as disks that virtual machines boot and write, until they are detached or Ctrl-C
+    ///
+    /// Without --write a disk is read only, and any number of machines may use it. With --write this takes the edit
+    /// token of the image: what is written goes to an overlay in the store, survives the death of this process, and
+    /// becomes a version when it is published.
+    Attach(Attach),
+    /// List the disks that are attached, and those that were written and wait
+    Disks,
+    /// Stop serving a disk
+    Detach(Detach),
+    /// Make what was written to an image's disk its next version; an attached disk goes on
+    Publish(Publish),
+    /// Throw away what was written to an image's disk, and give its edit token back
+    Discard(Image),
     /// Print a completion script for a shell
     Completions(Completions),
 }
@@ -106,6 +129,8 @@ pub(crate) struct Capture {
     /// A sentence about this version
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
+    #[command(flatten)]
+    pub(crate) token: TokenOptions,
     /// zstd level: 1 is fast, 19 small
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) level: i32,
@@ -118,6 +143,60 @@ pub(crate) struct Capture {
     /// Threads that hash, and as many that compress [default: the number of cores]
     #[arg(long)]
     pub(crate) threads: Option<usize>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TokenOptions {
+    /// Publish under the edit token of that number; refused once it has been taken over
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) token: Option<u64>,
+    /// Publish although somebody holds the image's edit token: he loses it, and what he has cannot be published
+    #[arg(long, conflicts_with = "token")]
+    pub(crate) steal_token: bool,
+}
+
+impl From<&TokenOptions> for TokenChoice {
+    fn from(options: &TokenOptions) -> Self {
+        match options.token {
+            Some(number) => Self::Number(number),
+            None if options.steal_token => Self::Steal,
+            None => Self::Free,
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Clone {
+    /// NAME (its latest version), NAME@NUMBER, or a score
+    pub(crate) version: String,
+    /// The new image
+    pub(crate) name: ImageName,
+    /// The image may exist: make its next version
+    #[arg(long)]
+    pub(crate) next: bool,
+    #[command(flatten)]
+    pub(crate) token: TokenOptions,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Token {
+    /// List the tokens that somebody holds
+    List,
+    /// Take the token of an image that nobody holds
+    Take(TokenOf),
+    /// Take the token of an image whoever holds it
+    Steal(TokenOf),
+    /// Give a token back
+    Release(TokenOf),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TokenOf {
+    /// The image, such as lab/debian12
+    pub(crate) name: ImageName,
+    /// Who holds it [default: USER@HOST]
+    #[arg(long, value_name = "WHO")]
+    pub(crate) holder: Option<String>,
 }
 
 /// What happens to space that nobody can read.
@@ -245,4 +324,70 @@ fn reason(name: &str) -> Result<Reason, String> {
             ))
         }
     }
+}
+
+/// What becomes of what was written when a disk is detached.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Then {
+    /// Keep it, and the edit token: attach, publish or discard it later
+    Keep,
+    /// Make it the next version
+    Publish,
+    /// Throw it away
+    Discard,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Attach {
+    /// NAME (its latest version), NAME@NUMBER, or a score; as many as wanted
+    #[arg(required = true)]
+    pub(crate) versions: Vec<String>,
+    /// Let them be written
+    #[arg(long)]
+    pub(crate) write: bool,
+    /// Serve NBD there: a path for a unix socket, or ADDRESS:PORT
+    #[arg(long, value_name = "SOCKET", value_parser = nbd_address)]
+    pub(crate) nbd: NbdAddress,
+    /// Take the edit token from whoever has it; what they wrote is kept, but they cannot publish it
+    #[arg(long, requires = "write")]
+    pub(crate) steal: bool,
+    /// Who edits, for the others [default: user@host]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) holder: Option<String>,
+    /// MiB of memory for decoded blocks, shared by all disks
+    #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub(crate) cache: u32,
+    /// What to do with what was written when the disk is detached, or this is told to end
+    #[arg(long, value_enum, default_value_t = Then::Keep, requires = "write")]
+    pub(crate) on_detach: Then,
+    /// Publish what was written that often, such as 30s, 10m or 1h
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "write")]
+    pub(crate) publish_every: Option<Duration>,
+    /// A sentence for versions that are published
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) note: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Detach {
+    /// The disk, as `platter disks` calls it
+    pub(crate) disk: String,
+    /// What to do with what was written
+    #[arg(long, value_enum, default_value_t = Then::Keep)]
+    pub(crate) then: Then,
+    /// A sentence for the version, if it is published
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) note: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Publish {
+    /// The image whose disk was written, such as lab/debian12
+    pub(crate) name: ImageName,
+    /// A word about this version; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// A sentence about this version
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) note: String,
 }

@@ -40,6 +40,13 @@ impl Output {
         let _ = writeln!(io::stdout().lock(), "{}", line.trim_end());
     }
 
+    /// Tells people something in passing.
+    pub(crate) fn note(self, note: &str) {
+        if !self.quiet {
+            let _ = writeln!(io::stderr().lock(), "note: {note}");
+        }
+    }
+
     /// Prints an error with all its causes; gives the exit code.
     pub(crate) fn fail(self, error: &Error) -> ExitCode {
         let mut text = error.to_string();

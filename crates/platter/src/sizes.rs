@@ -1,4 +1,8 @@
-//! Numbers as people write and read them.
+//! Numbers and addresses as people write and read them.
+
+use std::time::Duration;
+
+use platter_jobs::NbdAddress;
 
 /// `400M` or `2.5G` bits per second.
 pub(crate) fn bits_per_second(text: &str) -> Result<u64, String> {
@@ -18,6 +22,33 @@ pub(crate) fn bits_per_second(text: &str) -> Result<u64, String> {
         return Err(format!("{rate} bits per second: at least 64K are needed"));
     }
     Ok(rate)
+}
+
+/// `30s`, `10m`, `1h`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit {
+        "s" | "" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(format!("unit {unit:?}: use s, m, h or d, such as 10m")),
+    };
+    let number: u64 = number.parse().map_err(|_| format!("{text:?} is no time: write it like 30s or 1h"))?;
+    match number.checked_mul(factor) {
+        Some(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("{text:?}: at least a second, and not that long")),
+    }
+}
+
+/// A path, or `ADDRESS:PORT`.
+pub(crate) fn nbd_address(text: &str) -> Result<NbdAddress, String> {
+    match text.parse() {
+        Ok(address) => Ok(NbdAddress::Tcp(address)),
+        Err(_) if text.is_empty() => Err("a path or ADDRESS:PORT is needed".into()),
+        Err(_) => Ok(NbdAddress::Unix(text.into())),
+    }
 }
 
 /// `KEY=VALUE`.

@@ -1,4 +1,4 @@
-//! Keeps frames and names: packs, an index over them, and a catalog of versions.
+//! Keeps frames and names: packs, an index over them, and a catalog of versions and edit tokens.
 //!
 //! Packs are the truth (DESIGN D8): append-only files of frames, each with a footer that lists its blocks. The index
 //! is built from the footers at every opening. The catalog (SQLite) says which packs count and which versions exist;
@@ -22,6 +22,7 @@ mod resolve;
 mod salvage;
 mod session;
 mod store;
+mod token;
 
 pub use catalog::PackState;
 pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Verdict};
@@ -31,8 +32,9 @@ pub use name::{ImageName, NumberChoice, VersionName, VersionQuery};
 pub use pack::{PACK_LENGTH_TARGET, PackDirectory, read_directory};
 pub use place::StorePlace;
 pub use rebuild::{RebuildReport, rebuild};
-pub use record::{Consistency, FilesystemRecord, Parent, VersionDraft, VersionRecord};
+pub use record::{Consistency, FilesystemRecord, Parent, VersionRecord};
 pub use resolve::{Resolved, Version};
 pub use salvage::Salvaged;
 pub use session::Session;
 pub use store::{SPAN_LENGTH_MAX, Store};
+pub use token::Token;

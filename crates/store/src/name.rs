@@ -76,7 +76,7 @@ impl fmt::Display for ImageName {
 }
 
 /// The name of one version: image and number, from 1.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct VersionName {
     /// The image.
     pub image: ImageName,

@@ -3,6 +3,11 @@
 //! The new catalog is made beside the old one and takes its place at once; packs are not touched, except that those
 //! without a good footer are taken over as after a crash. Versions that had been forgotten, but whose records had not
 //! been collected, come back: the report says which.
+//!
+//! Edit tokens are not in packs: they are gone, and the report says so. Their numbers go on after the last one of the
+//! old catalog. Where that cannot be read, nobody knows which number was given last, only which ones were published
+//! under; the numbers then go on a random step of up to 2^32 further on, so that no holder from before finds his own
+//! number given to another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +21,8 @@ use crate::pack::{SealedPack, read_directory, read_header, read_row};
 use crate::place::StorePlace;
 use crate::record::VersionRecord;
 use crate::salvage::{Adopt, read_records};
-use crate::store::{Store, describe, remove_catalog, take_lock};
+use crate::store::{Store, WRITER_LOCK_TRIES, describe, remove_catalog, take_lock};
+use crate::token::Token;
 
 /// What a rebuild found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +37,8 @@ pub struct RebuildReport {
     pub reappeared: Option<Vec<VersionName>>,
     /// Versions that the old catalog had and no pack has.
     pub lost: Vec<VersionName>,
+    /// Edit tokens that somebody held: nobody does now. `None` when the old catalog could not be read.
+    pub tokens_lost: Option<Vec<Token>>,
     /// What else there is to know, in words.
     pub notes: Vec<String>,
 }
@@ -43,16 +51,24 @@ struct Found {
     notes: Vec<String>,
 }
 
+/// What the old catalog says.
+struct Old {
+    versions: Vec<VersionName>,
+    tokens: Vec<Token>,
+    last_token: u64,
+}
+
 /// Makes the catalog of the store there anew.
 ///
 /// # Errors
 /// `Transient` when another process writes the store; `Missing` when there are no packs to tell what store this is;
 /// `Refused` when a newer Platter wrote some; `Io`.
 pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
-    let lock = take_lock(place)?;
+    let lock = take_lock(place, WRITER_LOCK_TRIES)?;
     let packs = place.list_packs()?;
     let (store, has_format) = store_id(place, &packs)?;
-    let old_versions = version_names(place);
+    let old = read_old(place);
+    let random = place.vfs().random_id().context(|| "choosing the next token's number".into())?;
     let found = read_packs(place, store, &packs)?;
     let mut notes = found.notes;
     remove_catalog(place, &place.new_catalog())?;
@@ -65,7 +81,9 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
                 notes.push(format!("a second record says it is {}: left out ({id})", record.name()));
             }
         }
-        Ok(())
+        let step = u64::from(u32::from_le_bytes([random[0], random[1], random[2], random[3]]));
+        let last_token = old.as_ref().map_or(change.last_token()?.saturating_add(step), |old| old.last_token);
+        change.raise_last_token(last_token.min(i64::MAX as u64))
     })?;
     // From here to the rename there is no catalog; whoever stops in between rebuilds again.
     remove_catalog(place, &place.catalog())?;
@@ -86,20 +104,22 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
         let minus: BTreeSet<&VersionName> = minus.iter().collect();
         from.iter().filter(|name| !minus.contains(name)).cloned().collect()
     };
-    let reappeared = old_versions.as_ref().map(|old| difference(&versions, old));
-    let lost = old_versions.map_or_else(Vec::new, |old| difference(&old, &versions));
+    let reappeared = old.as_ref().map(|old| difference(&versions, &old.versions));
+    let lost = old.as_ref().map_or_else(Vec::new, |old| difference(&old.versions, &versions));
+    let tokens_lost = old.map(|old| old.tokens);
     let packs_taken_over = opened.salvaged().map_or(0, |salvaged| salvaged.packs);
     let packs = found.sealed.len();
-    Ok(RebuildReport { packs, packs_taken_over, versions, reappeared, lost, notes })
+    Ok(RebuildReport { packs, packs_taken_over, versions, reappeared, lost, tokens_lost, notes })
 }
 
-/// The versions of the old catalog, if it can still be read.
-fn version_names(place: &StorePlace) -> Option<Vec<VersionName>> {
+/// The old catalog, if it can still be read.
+fn read_old(place: &StorePlace) -> Option<Old> {
     if !place.vfs().exists(&place.catalog()).unwrap_or(false) {
         return None;
     }
-    let versions = Catalog::open_reader(place).and_then(|catalog| catalog.all_versions()).ok()?;
-    Some(versions.into_iter().map(|version| version.name).collect())
+    let catalog = Catalog::open_reader(place).ok()?;
+    let versions = catalog.all_versions().ok()?.into_iter().map(|version| version.name).collect();
+    Some(Old { versions, tokens: catalog.tokens().ok()?, last_token: catalog.last_token().ok()? })
 }
 
 /// Which store this is: what `store.json` says, or else what most packs say. Also whether `store.json` is good.

@@ -58,7 +58,8 @@ pub struct Parent {
     pub score: Score,
 }
 
-/// What is known of one version. The order of the fields is the order in the text.
+/// What is known of one version, before it is published ([`VersionRecord::draft`]) and after. The order of the fields is
+/// the order in the text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionRecord {
     /// The image.
@@ -70,6 +71,10 @@ pub struct VersionRecord {
     pub score: Score,
     /// The version before.
     pub parent: Option<Parent>,
+    /// The version whose disk this is, when it was cloned; of this image or another.
+    pub cloned_from: Option<VersionName>,
+    /// Number of the edit token that it was published under.
+    pub token: Option<u64>,
     /// When it was published: milliseconds since 1970 UTC.
     pub time_unix_ms: i64,
     /// Where it was captured from, as the user named it.
@@ -98,37 +103,25 @@ pub struct VersionRecord {
     pub tool_version: String,
 }
 
-/// What a publisher knows of a version; the store adds number, parent and sizes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each field is that of VersionRecord")]
-pub struct VersionDraft {
-    pub image: ImageName,
-    pub score: Score,
-    pub time_unix_ms: i64,
-    pub source: String,
-    pub cut_policy: u16,
-    pub disk_length: u64,
-    pub sector_size: u32,
-    pub allocated_bytes: u64,
-    pub filesystems: Vec<FilesystemRecord>,
-    pub labels: BTreeMap<String, String>,
-    pub consistency: Consistency,
-    pub notes: String,
-    pub tool_version: String,
-}
-
-impl VersionDraft {
-    /// A draft that says only what must be said; the rest is empty, to be filled in.
-    pub fn new(image: ImageName, score: Score, time_unix_ms: i64) -> Self {
+impl VersionRecord {
+    /// A record to be published, saying only what must be said; the rest is empty, to be filled in. Number, parent,
+    /// token and new bytes are the store's to set: until then the number is 0, which no published record has.
+    pub fn draft(image: ImageName, score: Score, time_unix_ms: i64) -> Self {
         Self {
             image,
+            number: 0,
             score,
+            parent: None,
+            cloned_from: None,
+            token: None,
             time_unix_ms,
             source: String::new(),
             cut_policy: 0,
             disk_length: 0,
             sector_size: 512,
             allocated_bytes: 0,
+            new_raw_bytes: 0,
+            new_stored_bytes: 0,
             filesystems: Vec::new(),
             labels: BTreeMap::new(),
             consistency: Consistency::Clean,
@@ -137,36 +130,6 @@ impl VersionDraft {
         }
     }
 
-    /// The record of this draft. `new_bytes` are raw and stored.
-    pub(crate) fn into_record(
-        self,
-        number: u64,
-        parent: Option<Parent>,
-        new_bytes: (u64, u64),
-    ) -> VersionRecord {
-        VersionRecord {
-            image: self.image,
-            number,
-            score: self.score,
-            parent,
-            time_unix_ms: self.time_unix_ms,
-            source: self.source,
-            cut_policy: self.cut_policy,
-            disk_length: self.disk_length,
-            sector_size: self.sector_size,
-            allocated_bytes: self.allocated_bytes,
-            new_raw_bytes: new_bytes.0,
-            new_stored_bytes: new_bytes.1,
-            filesystems: self.filesystems,
-            labels: self.labels,
-            consistency: self.consistency,
-            notes: self.notes,
-            tool_version: self.tool_version,
-        }
-    }
-}
-
-impl VersionRecord {
     /// The version's name.
     pub fn name(&self) -> VersionName {
         VersionName { image: self.image.clone(), number: self.number }
@@ -229,8 +192,11 @@ impl VersionRecord {
         let record: Self = serde_json::from_str(text).map_err(|error| {
             Error::corrupt("version record: its text says nothing known").with_source(error)
         })?;
-        if record.number == 0 || record.number > i64::MAX as u64 {
-            return Err(Error::corrupt(format!("version record: number {}", record.number)));
+        let origin = record.cloned_from.as_ref().map(|origin| origin.number);
+        for number in [Some(record.number), origin, record.token].into_iter().flatten() {
+            if number == 0 || number > i64::MAX as u64 {
+                return Err(Error::corrupt(format!("version record: number {number}")));
+            }
         }
         Ok(record)
     }
@@ -258,11 +224,16 @@ mod tests {
     use platter_image::{BlockId, ErrorKind};
 
     fn record() -> VersionRecord {
-        let mut draft =
-            VersionDraft::new("lab/debian12".parse().unwrap(), Score(BlockId([7; 32])), 1_700_000_000_123);
-        draft.labels.insert("team".into(), "lab".into());
-        draft.filesystems.push(FilesystemRecord { partition: 1, kind: "ext4".into(), ..Default::default() });
-        draft.into_record(7, Some(Parent { number: 6, score: Score(BlockId([6; 32])) }), (10, 5))
+        let image = "lab/debian12".parse().unwrap();
+        let mut record = VersionRecord::draft(image, Score(BlockId([7; 32])), 1_700_000_000_123);
+        record.number = 7;
+        record.parent = Some(Parent { number: 6, score: Score(BlockId([6; 32])) });
+        record.cloned_from = Some(VersionName { image: "lab/base".parse().unwrap(), number: 2 });
+        record.token = Some(4);
+        (record.new_raw_bytes, record.new_stored_bytes) = (10, 5);
+        record.labels.insert("team".into(), "lab".into());
+        record.filesystems.push(FilesystemRecord { partition: 1, kind: "ext4".into(), ..Default::default() });
+        record
     }
 
     /// Golden vector: these bytes are frozen.
@@ -287,6 +258,26 @@ mod tests {
         let mut newer = good;
         newer[4] = 2;
         assert_eq!(VersionRecord::decode(&newer).unwrap_err().kind(), ErrorKind::Refused);
+    }
+
+    /// Numbers count from 1 and fit SQLite's; a draft's 0 is none.
+    #[test]
+    fn numbers_that_none_can_have_are_refused() {
+        let image: ImageName = "a".parse().unwrap();
+        for bad in [0, u64::MAX] {
+            let spoiled = [
+                VersionRecord { number: bad, ..record() },
+                VersionRecord { token: Some(bad), ..record() },
+                VersionRecord {
+                    cloned_from: Some(VersionName { image: image.clone(), number: bad }),
+                    ..record()
+                },
+            ];
+            for record in spoiled {
+                let error = VersionRecord::decode(&record.encode().unwrap()).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Corrupt);
+            }
+        }
     }
 
     #[test]

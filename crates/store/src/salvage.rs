@@ -7,7 +7,9 @@
 //!
 //! Why a version record found there is entered in the catalog: a record is written only after all that it needs was
 //! durable (see `session`), so a record with no hole before it is a publish that lacked nothing but the commit. It is
-//! finished. Records after a hole are not: something of theirs may be what is missing. Blocks are kept in any case.
+//! finished, if it were allowed now: an edit token may have been taken over since. Records after a hole are not:
+//! something of theirs may be what is missing. A record that is not entered is not kept either, or `rebuild` would
+//! find it again; blocks are kept in any case.
 
 use std::collections::BTreeSet;
 
@@ -21,6 +23,7 @@ use crate::pack::{Scanned, read_header, scan};
 use crate::record::VersionRecord;
 use crate::session::Session;
 use crate::store::Store;
+use crate::token::refusal;
 
 /// Which records count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +43,18 @@ pub struct Salvaged {
     pub versions: Vec<VersionName>,
 }
 
+/// A frame of kind version, and the records in it.
+struct Found {
+    frame: EncodedFrame,
+    records: Vec<(BlockId, VersionRecord)>,
+}
+
 /// Takes over every pack the catalog does not know. The store has been opened to be written, and has no sessions yet.
 pub(crate) fn salvage(store: &Store, adopt: Adopt) -> Result<Salvaged> {
     let listed: BTreeSet<PackId> = store.catalog()?.packs()?.into_iter().map(|row| row.id).collect();
     let unlisted: Vec<PackId> =
         store.place().list_packs()?.into_iter().filter(|pack| !listed.contains(pack)).collect();
-    let (mut taken, mut records) = (Vec::new(), Vec::new());
+    let (mut taken, mut found) = (Vec::new(), Vec::new());
     if unlisted.is_empty() {
         return Ok(Salvaged::default());
     }
@@ -64,29 +73,43 @@ pub(crate) fn salvage(store: &Store, adopt: Adopt) -> Result<Salvaged> {
             Err(error) => return Err(error),
         }
         let salvaged = scan(&*file, &mut |frame| {
-            if frame.row.kind == Kind::Version && (adopt == Adopt::Any || !frame.after_hole) {
-                records.extend(read_records(frame.stored)?);
+            if frame.row.kind != Kind::Version {
+                return keep_frame(&session, &frame);
             }
-            keep_frame(&session, &frame)
+            if adopt == Adopt::Any || !frame.after_hole {
+                found.push(Found { frame: copy(&frame), records: read_records(frame.stored)? });
+            }
+            Ok(())
         });
         salvaged.map_err(|error| error.within(format!("taking over the interrupted pack {pack}")))?;
-        taken.push(path);
+        taken.push((pack, path));
     }
     // In their order, so that of two records for one number the older one wins: it was there first.
-    records.sort_by(|(_, a), (_, b)| {
-        (&a.image, a.number, a.time_unix_ms).cmp(&(&b.image, b.number, b.time_unix_ms))
+    found.sort_by_cached_key(|found| {
+        let first = found.records.first();
+        first.map(|(_, record)| (record.image.clone(), record.number, record.time_unix_ms))
     });
-    let versions = session.commit(|change, _, _| {
+    let versions = session.commit(|change, state, session| {
         let mut adopted = Vec::new();
-        for (id, record) in &records {
-            if change.add_version(*id, record)? {
-                adopted.push(record.name());
+        for Found { frame, records } in &found {
+            let before = adopted.len();
+            for (id, record) in records {
+                let held = change.token(&record.image)?;
+                let is_allowed = refusal(&record.image, record.token, held.as_ref()).is_none();
+                if (adopt == Adopt::Any || is_allowed) && change.add_version(*id, record)? {
+                    adopted.push(record.name());
+                }
+            }
+            if adopted.len() > before {
+                session.append_to(state, frame)?;
             }
         }
         Ok(adopted)
     })?;
-    for path in &taken {
+    for (pack, path) in &taken {
         store.place().remove_if_there(path)?;
+        // Durable before anything else is published: a refused record must not come back beside a later version.
+        store.place().sync_dir(&store.place().pack_dir(*pack))?;
     }
     Ok(Salvaged { packs: taken.len(), versions })
 }
@@ -95,16 +118,19 @@ pub(crate) fn salvage(store: &Store, adopt: Adopt) -> Result<Salvaged> {
 fn keep_frame(session: &Session, frame: &Scanned<'_>) -> Result<()> {
     for block in frame.blocks {
         if session.lookup_and_pin(&block.id)?.is_none() {
-            let frame = EncodedFrame {
-                kind: frame.row.kind,
-                stored: frame.stored.to_vec(),
-                blocks: frame.blocks.to_vec(),
-                raw_length: frame.row.raw_length,
-            };
-            return session.append(&frame).map(|_| ());
+            return session.append(&copy(frame)).map(|_| ());
         }
     }
     Ok(())
+}
+
+fn copy(frame: &Scanned<'_>) -> EncodedFrame {
+    EncodedFrame {
+        kind: frame.row.kind,
+        stored: frame.stored.to_vec(),
+        blocks: frame.blocks.to_vec(),
+        raw_length: frame.row.raw_length,
+    }
 }
 
 /// The good records in a frame of kind version. Bad ones are none; a newer Platter's end the whole run.

@@ -15,9 +15,10 @@ use crate::catalog::{Change, PackState};
 use crate::identity::PackId;
 use crate::index::{Index, ids};
 use crate::pack::{PackWriter, SealedPack};
-use crate::record::{Parent, VersionDraft, VersionRecord};
+use crate::record::{Parent, VersionRecord};
 use crate::resolve::Version;
 use crate::store::Shared;
+use crate::token::refusal;
 
 /// zstd level of the record's frame.
 const RECORD_LEVEL: i32 = 3;
@@ -56,23 +57,33 @@ impl Session {
     }
 
     /// Publishes a version: when this returns, it is durable and everybody sees it. The version gets the next number
-    /// of its image, and the newest one as its parent.
+    /// of its image, and the newest one as its parent. It is published under the edit token that `draft.token` names:
+    /// the image's token must have that number at the moment of the commit, or nobody must have it if none is named.
     ///
     /// # Errors
-    /// `Refused` when the record would be too long, or a write had failed before. After any other error the store
-    /// takes nothing more until it is opened again; the version then exists whole, or not at all.
-    pub fn publish(self, draft: VersionDraft) -> Result<Version> {
-        let longest = Parent { number: i64::MAX as u64, score: draft.score };
-        draft.clone().into_record(i64::MAX as u64, Some(longest), (u64::MAX, u64::MAX)).encode()?;
+    /// `Refused` when the token is another's, the record would be too long, or a write had failed before; what the
+    /// session has added is then kept, and the store goes on. After any other error the store takes nothing more
+    /// until it is opened again; the version then exists whole, or not at all.
+    pub fn publish(self, draft: VersionRecord) -> Result<Version> {
+        let largest = i64::MAX as u64;
+        let mut longest = draft.clone();
+        (longest.number, longest.parent) = (largest, Some(Parent { number: largest, score: draft.score }));
+        (longest.new_raw_bytes, longest.new_stored_bytes) = (u64::MAX, u64::MAX);
+        longest.encode()?;
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
+        // What is refused inside is no failed write: the frames are committed, without a version.
         self.commit(|change, state, session| {
-            let (number, parent) = change.next_number(&draft.image)?;
-            let record = draft.into_record(number, parent, (state.new_raw_bytes, state.new_stored_bytes));
+            if let Some(refusal) = refusal(&draft.image, draft.token, change.token(&draft.image)?.as_ref()) {
+                return Ok(Err(refusal));
+            }
+            let mut record = draft;
+            (record.number, record.parent) = change.next_number(&record.image)?;
+            (record.new_raw_bytes, record.new_stored_bytes) = (state.new_raw_bytes, state.new_stored_bytes);
             let (record_id, frame) = encode_record(&record, &mut compressor)?;
             session.append_to(state, &frame)?;
             change.add_version(record_id, &record)?;
-            Ok(Version { name: record.name(), record_id, record })
-        })
+            Ok(Ok(Version { name: record.name(), record_id, record }))
+        })?
     }
 
     /// Leaves the frames to the store without a version: what an interrupted job has done is found by the next one.
@@ -123,7 +134,7 @@ impl Session {
         Ok(done)
     }
 
-    fn append_to(&self, state: &mut State, frame: &EncodedFrame) -> Result<u32> {
+    pub(crate) fn append_to(&self, state: &mut State, frame: &EncodedFrame) -> Result<u32> {
         if state.open.as_ref().is_some_and(|open| open.writer.is_full_for(frame)) {
             state.seal()?;
         }

@@ -4,6 +4,7 @@
 //! it last looked at the catalog, and looks again at every question that goes there.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use platter_image::frame::{FrameDecoder, STORED_LENGTH_MAX};
 use platter_image::recipe::PageSource;
@@ -21,6 +22,12 @@ use crate::session::Session;
 
 /// Most bytes that [`Store::read_span`] reads at once.
 pub const SPAN_LENGTH_MAX: usize = 64 << 20;
+/// How often a held lock is tried: by writers for half a second, since a token changes hands in less; by those who
+/// change a token for ten.
+pub(crate) const WRITER_LOCK_TRIES: u32 = 50;
+pub(crate) const TOKEN_LOCK_TRIES: u32 = 1000;
+/// From one try to the next.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Most decoders kept between reads.
 const DECODERS_KEPT_MAX: usize = 16;
 
@@ -76,7 +83,7 @@ impl Store {
     /// `Refused` when it is a store already, or holds other things; `Io`.
     pub fn init(place: &StorePlace) -> Result<StoreId> {
         place.create_dirs(place.dir())?;
-        let _lock = take_lock(place)?;
+        let _lock = take_lock(place, WRITER_LOCK_TRIES)?;
         if place.is_store()? {
             return Err(Error::refused(format!("{} is a store already", place.dir().display())));
         }
@@ -109,7 +116,7 @@ impl Store {
 
     pub(crate) fn open_writer_adopting(place: &StorePlace, adopt: Adopt) -> Result<Self> {
         place.read_format()?;
-        let lock = take_lock(place)?;
+        let lock = take_lock(place, WRITER_LOCK_TRIES)?;
         let catalog = Catalog::open_writer(place)?;
         catalog.use_wal()?;
         let writer = Writer {
@@ -402,10 +409,18 @@ pub(crate) fn describe(error: &Error) -> String {
     text
 }
 
-/// Takes the writer's lock and leaves our process id in it.
-pub(crate) fn take_lock(place: &StorePlace) -> Result<Box<dyn VfsFile>> {
+/// Takes the writer's lock, trying so often while somebody has it, and leaves our process id in it.
+pub(crate) fn take_lock(place: &StorePlace, tries: u32) -> Result<Box<dyn VfsFile>> {
     let path = place.lock_file();
-    let taken = place.vfs().lock(&path).context(|| format!("locking {}", path.display()))?;
+    let lock = || place.vfs().lock(&path).context(|| format!("locking {}", path.display()));
+    let mut taken = lock()?;
+    for _ in 1..tries {
+        if taken.is_some() {
+            break;
+        }
+        std::thread::sleep(LOCK_PAUSE);
+        taken = lock()?;
+    }
     let Some(lock) = taken else {
         return Err(Error::transient(format!(
             "{} is being written by {}: wait for it, or go through it",
@@ -466,7 +481,8 @@ pub(crate) fn remove_catalog(place: &StorePlace, catalog: &std::path::Path) -> R
     Ok(())
 }
 
-fn check_store(catalog: &Catalog, id: StoreId) -> Result<()> {
+/// Refuses a catalog of another store.
+pub(crate) fn check_store(catalog: &Catalog, id: StoreId) -> Result<()> {
     let found = catalog.store()?;
     if found == id {
         return Ok(());

@@ -9,7 +9,9 @@ use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::page::{Entry, State};
 use platter_image::recipe::{CutPolicy, RecipeBuilder};
 use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameSource, FrameStore, Kind, Score};
-use platter_store::{CheckOptions, NumberChoice, Session, Store, StorePlace, Verdict, VersionDraft, rebuild};
+use platter_store::{
+    CheckOptions, NumberChoice, Session, Store, StorePlace, Verdict, VersionRecord, rebuild,
+};
 
 fn contents(number: u8) -> Vec<u8> {
     vec![number.max(1); 512 * (1 + usize::from(number % 3))]
@@ -45,8 +47,8 @@ fn add_disk(session: &Session, numbers: &[u8]) -> (Score, u64) {
     (score, length)
 }
 
-fn draft(image: &str, (score, disk_length): (Score, u64)) -> VersionDraft {
-    let mut draft = VersionDraft::new(image.parse().unwrap(), score, 1_700_000_000_000);
+fn draft(image: &str, (score, disk_length): (Score, u64)) -> VersionRecord {
+    let mut draft = VersionRecord::draft(image.parse().unwrap(), score, 1_700_000_000_000);
     draft.disk_length = disk_length;
     draft
 }
@@ -205,7 +207,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Golden vector: a store of format 1, made once and kept, is read, checked, and rebuilt from its pack alone.
+/// Golden vector: a store of format 1, made once and kept, is read, checked, and rebuilt from its pack alone. Its token
+/// is in no pack, but the number is in the record that was published under it.
 #[test]
 fn the_golden_store_is_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -216,6 +219,11 @@ fn the_golden_store_is_read() {
         let store = Store::open_reader(&place).unwrap();
         let version = store.version(&"golden/disk".parse().unwrap(), NumberChoice::Number(1)).unwrap();
         assert_eq!(&version.record.score.to_string()[..16], expected, "{round}");
+        let newest = store.version(&version.name.image, NumberChoice::Latest).unwrap();
+        assert_eq!((newest.name.number, version.record.token, newest.record.token), (2, None, Some(1)));
+        let token = store.token(&version.name.image).unwrap().map(|token| token.to_string());
+        let held = "token 1, held by root@node3 since 2023-11-14 22:13:20 UTC".to_owned();
+        assert_eq!(token, (round == "as it was kept").then_some(held), "{round}");
         for number in [1, 2, 3] {
             let block = BlockId::of(Kind::Data, &contents(number));
             assert_eq!(store.read_block(Kind::Data, &block).unwrap(), contents(number));
@@ -223,7 +231,7 @@ fn the_golden_store_is_read() {
         assert_eq!(verdict(&store), Verdict::Clean, "{round}");
         drop(store);
         std::fs::remove_file(place.dir().join("catalog.sqlite")).unwrap();
-        assert_eq!(rebuild(&place).unwrap().versions.len(), 1);
+        assert_eq!(rebuild(&place).unwrap().versions.len(), 2);
     }
 }
 
@@ -240,4 +248,9 @@ fn write_the_golden_store() {
     let session = store.session().unwrap();
     let disk = add_disk(&session, &[1, 2, 3]);
     session.publish(draft("golden/disk", disk)).unwrap();
+    let token = store.take_token(&"golden/disk".parse().unwrap(), "root@node3", 1_700_000_000_000).unwrap();
+    let token = store.set_overlay(&token, "golden-disk.1.overlay").unwrap();
+    let session = store.session().unwrap();
+    let disk = add_disk(&session, &[1, 2]);
+    session.publish(VersionRecord { token: Some(token.number), ..draft("golden/disk", disk) }).unwrap();
 }

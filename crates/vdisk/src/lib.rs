@@ -6,5 +6,19 @@
 //! is done before it would survive the death of the process.
 
 mod block_device;
+mod cache;
+mod count;
+mod fault;
+mod overlay;
+mod recipe_disk;
+mod source;
+mod streams;
+mod tree;
 
 pub use block_device::{Allocation, BlockDevice};
+pub use cache::{BlockCache, CacheCounters, CacheOptions};
+pub use count::{Count, RequestCounts};
+pub use fault::Fault;
+pub use overlay::{Overlay, OverlayCounters, OverlayHeader, OverlayOptions};
+pub use recipe_disk::RecipeDisk;
+pub use source::{Source, TRIES_MAX};

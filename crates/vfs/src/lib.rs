@@ -118,6 +118,15 @@ pub trait VfsFile: Debug + Send + Sync {
     /// What the system says.
     fn set_length(&self, length: u64) -> io::Result<()>;
 
+    /// Makes the part of a range that lies inside the file read as zeros, and gives its space back where the filesystem
+    /// can. The length stays. As durable as a write; without a hole punched, it is one.
+    ///
+    /// # Errors
+    /// What the system says; some of the bytes may be zeros.
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        write_zeros(self, offset, length)
+    }
+
     /// Returns when the bytes and the length are durable; not the name.
     ///
     /// # Errors
@@ -168,4 +177,17 @@ pub trait VfsFile: Debug + Send + Sync {
         }
         Ok(())
     }
+}
+
+/// What [`VfsFile::punch`] does where no hole can be punched.
+fn write_zeros<F: VfsFile + ?Sized>(file: &F, offset: u64, length: u64) -> io::Result<()> {
+    const ZEROS: &[u8] = &[0; 64 << 10];
+    let end = offset.saturating_add(length).min(file.length()?);
+    let mut at = offset;
+    while at < end {
+        let piece = (end - at).min(ZEROS.len() as u64);
+        file.write_all_at(&ZEROS[..piece as usize], at)?;
+        at += piece;
+    }
+    Ok(())
 }

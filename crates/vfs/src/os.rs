@@ -5,9 +5,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::io::Errno;
 
-use crate::{Entry, OpenMode, Vfs, VfsFile};
+use crate::{Entry, OpenMode, Vfs, VfsFile, write_zeros};
 
 /// Files of the machine we run on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,7 +58,7 @@ impl Vfs for OsVfs {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Box::new(OsFile(file)))),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -87,6 +88,16 @@ impl VfsFile for OsFile {
 
     fn set_length(&self, length: u64) -> io::Result<()> {
         self.0.set_len(length)
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        match fallocate(&self.0, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(self, offset, length),
+            punched => Ok(punched?),
+        }
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -120,6 +131,10 @@ mod tests {
         assert_eq!(&bytes, b"\0\0cd\x09\x09");
         assert_eq!(opened.read_at(&mut bytes, 4).unwrap(), 0);
         assert_eq!(opened.read_exact_at(&mut bytes, 0).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        opened.punch(1, 2).unwrap();
+        opened.punch(3, 9).unwrap();
+        opened.read_exact_at(&mut bytes[..4], 0).unwrap();
+        assert_eq!((&bytes[..4], opened.length().unwrap()), (&[0; 4][..], 4), "the length stays");
         opened.set_length(3).unwrap();
         opened.sync().unwrap();
         vfs.sync_dir(&dir).unwrap();
@@ -137,6 +152,19 @@ mod tests {
         drop(lock);
         assert!(vfs.lock(&file).unwrap().is_some());
         assert_ne!(vfs.random_id().unwrap(), vfs.random_id().unwrap());
+    }
+
+    #[test]
+    fn zeros_stand_in_for_a_hole() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = OsVfs.open(&folder.path().join("f"), OpenMode::CreateNew).unwrap();
+        file.write_all_at(&[7; 200_000], 0).unwrap();
+        write_zeros(&*file, 10, 150_000).unwrap();
+        write_zeros(&*file, 199_999, u64::MAX).unwrap();
+        let mut bytes = vec![0; 200_001];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 200_000, "the length stays");
+        let expected = |at| if (10..150_010).contains(&at) || at >= 199_999 { 0 } else { 7 };
+        assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == expected(at)));
     }
 
     #[test]

@@ -70,6 +70,22 @@ impl FrameDecoder {
         Ok(contents)
     }
 
+    /// Decodes as far as the block at `last` (all of them when there are fewer) and gives these blocks, each to be
+    /// verified by whoever takes it: one that lies does not make the others useless.
+    ///
+    /// # Errors
+    /// `Corrupt` when the frame is damaged, or of another kind.
+    pub fn decode_start(&mut self, stored: &[u8], kind: Kind, last: usize) -> Result<UnverifiedBlocks<'_>> {
+        let header = FrameHeader::parse(stored)?;
+        if header.kind != kind {
+            return Err(Error::corrupt(format!("frame: of kind {:?}, not {kind:?}", header.kind)));
+        }
+        let wanted =
+            header.blocks.iter().take(last.saturating_add(1)).map(|block| block.length as usize).sum();
+        self.decode_upto(&header, stored, wanted)?;
+        Ok(UnverifiedBlocks { header, raw: &self.raw })
+    }
+
     /// Takes the decoded contents out, leaving an empty buffer.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.raw)
@@ -110,6 +126,52 @@ impl FrameDecoder {
             return Err(Error::corrupt(format!("frame: {made} bytes decoded, {wanted} stated")));
         }
         Ok(())
+    }
+}
+
+/// Blocks that were decoded from the start of a frame and not hashed yet.
+pub struct UnverifiedBlocks<'a> {
+    header: FrameHeader,
+    raw: &'a [u8],
+}
+
+impl UnverifiedBlocks<'_> {
+    /// Bytes that were decoded.
+    pub fn decoded_length(&self) -> usize {
+        self.raw.len()
+    }
+
+    /// The blocks, in the order of the frame.
+    pub fn iter(&self) -> impl Iterator<Item = UnverifiedBlock<'_>> {
+        let mut rest = self.raw;
+        self.header.blocks.iter().map_while(move |block| {
+            let (contents, after) = rest.split_at_checked(block.length as usize)?;
+            rest = after;
+            Some(UnverifiedBlock { kind: self.header.kind, id: block.id, contents })
+        })
+    }
+}
+
+/// A block that was decoded and not hashed yet.
+pub struct UnverifiedBlock<'a> {
+    kind: Kind,
+    id: BlockId,
+    contents: &'a [u8],
+}
+
+impl<'a> UnverifiedBlock<'a> {
+    /// The name that its frame gives it.
+    pub fn id(&self) -> BlockId {
+        self.id
+    }
+
+    /// Its contents, after hashing them.
+    ///
+    /// # Errors
+    /// `Corrupt` when they are not what the name says.
+    pub fn verify(self) -> Result<&'a [u8]> {
+        check(self.kind, self.id, self.contents)?;
+        Ok(self.contents)
     }
 }
 

@@ -9,7 +9,7 @@ mod decode;
 mod format;
 
 pub use builder::{Compressor, EncodedFrame, FrameBuilder};
-pub use decode::{FrameDecoder, Verify};
+pub use decode::{FrameDecoder, UnverifiedBlock, UnverifiedBlocks, Verify};
 pub use format::{
     BLOCKS_MAX, Codec, FrameHeader, HEADER_LENGTH, ListedBlock, MAGIC, RAW_LENGTH_MAX, STORED_LENGTH_MAX,
 };

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use platter_jobs::{CaptureOptions, CaptureReport, CaptureRequest, CutPolicy, SurveyOptions, capture};
 
-use super::{Outcome, place};
+use super::{Outcome, TOOL_VERSION, place};
 use crate::arguments::Capture;
 use crate::output::Output;
 use crate::sizes::{bytes, rate};
@@ -32,7 +32,8 @@ pub(crate) fn run(store: &Path, options: &Capture, output: &Output) -> Outcome {
         },
         labels: options.labels.iter().cloned().collect(),
         notes: options.note.clone(),
-        tool_version: concat!("platter ", env!("CARGO_PKG_VERSION")).into(),
+        token: (&options.token).into(),
+        tool_version: TOOL_VERSION.into(),
     };
     let terminal = Terminal::new(*output);
     let report = capture(&request, &terminal)?;

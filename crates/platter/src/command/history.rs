@@ -7,18 +7,30 @@ use platter_jobs::Store;
 use serde_json::json;
 
 use super::images::{HEAD, row};
+use super::show::Facts;
 use super::{Outcome, place};
 use crate::arguments::Image;
 use crate::output::{Output, table};
 
 pub(crate) fn run(store: &Path, options: &Image, output: &Output) -> Outcome {
-    let versions = Store::open_reader(&place(store))?.history(&options.name)?;
+    let store = Store::open_reader(&place(store))?;
+    let (versions, held) = (store.history(&options.name)?, store.token(&options.name)?);
     if output.is_json() {
-        versions.iter().for_each(|version| output.fact(&version.record, String::new));
+        for version in &versions {
+            output.fact(&Facts { record: &version.record, edit_token: held.as_ref() }, String::new);
+        }
         return Ok(ExitCode::SUCCESS);
     }
-    let mut rows = vec![HEAD.map(String::from).to_vec()];
-    rows.extend(versions.iter().map(row));
-    output.fact(&json!(null), || table(&rows));
+    let mut rows = vec![HEAD.iter().chain(&["TOKEN", "CLONE OF"]).map(ToString::to_string).collect()];
+    rows.extend(versions.iter().map(|version| {
+        let record = &version.record;
+        let token = record.token.map_or("-".into(), |number| number.to_string());
+        let origin = record.cloned_from.as_ref().map_or("-".into(), ToString::to_string);
+        row(version).into_iter().chain([token, origin]).collect()
+    }));
+    output.fact(&json!(null), || {
+        let edited = held.map_or(String::new(), |token| format!("\nedited now: {token}"));
+        table(&rows) + &edited
+    });
     Ok(ExitCode::SUCCESS)
 }

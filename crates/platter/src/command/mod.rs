@@ -5,23 +5,33 @@ use std::process::ExitCode;
 
 use platter_jobs::{Result, StorePlace};
 
-use crate::arguments::Free;
+use crate::arguments::{Free, Then};
 
+pub(crate) mod attach;
 pub(crate) mod capture;
 pub(crate) mod cast;
 pub(crate) mod check;
+pub(crate) mod clone;
 pub(crate) mod completions;
+pub(crate) mod detach;
+pub(crate) mod discard;
+pub(crate) mod disks;
 pub(crate) mod export;
 pub(crate) mod history;
 pub(crate) mod images;
 pub(crate) mod init;
 pub(crate) mod install;
+pub(crate) mod publish;
 pub(crate) mod rebuild;
 pub(crate) mod receive;
 pub(crate) mod show;
+pub(crate) mod token;
 
 /// What a command ends with.
 pub(crate) type Outcome = Result<ExitCode>;
+
+/// What version records say they were made by.
+const TOOL_VERSION: &str = concat!("platter ", env!("CARGO_PKG_VERSION"));
 
 fn place(store: &Path) -> StorePlace {
     StorePlace::on_system(store)
@@ -32,6 +42,16 @@ impl From<Free> for platter_jobs::FreeSpace {
         match free {
             Free::Skip => Self::Skip,
             Free::Zero => Self::Zero,
+        }
+    }
+}
+
+impl From<Then> for platter_jobs::OnDetach {
+    fn from(then: Then) -> Self {
+        match then {
+            Then::Keep => Self::Keep,
+            Then::Publish => Self::Publish,
+            Then::Discard => Self::Discard,
         }
     }
 }

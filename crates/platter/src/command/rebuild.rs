@@ -19,6 +19,7 @@ pub(crate) fn run(store: &Path, output: &Output) -> Outcome {
         "versions": names(&report.versions),
         "reappeared": report.reappeared.as_deref().map(names),
         "lost": names(&report.lost),
+        "tokens_lost": report.tokens_lost,
         "notes": report.notes,
     });
     output.fact(&facts, || text(&report));
@@ -36,6 +37,12 @@ fn text(report: &RebuildReport) -> String {
     }
     for version in &report.lost {
         text += &format!("\nLOST: {version} has no record in any pack");
+    }
+    for token in report.tokens_lost.iter().flatten() {
+        text += &format!("\nlost: the edit token of {} ({token})", token.image);
+    }
+    if report.tokens_lost.is_none() {
+        text += "\nnote: nobody holds an edit token now; who did before is not known";
     }
     for note in &report.notes {
         text += &format!("\nnote: {note}");

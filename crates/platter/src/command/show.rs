@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{FilesystemRecord, Store, Version};
+use platter_jobs::{FilesystemRecord, Store, Token, Version, VersionRecord};
+use serde::Serialize;
 use serde_json::json;
 
 use super::images::time;
@@ -13,9 +14,14 @@ use crate::output::{Output, table};
 use crate::sizes::bytes;
 
 pub(crate) fn run(store: &Path, options: &Which, output: &Output) -> Outcome {
-    let resolved = Store::open_reader(&place(store))?.resolve(&options.version)?;
+    let store = Store::open_reader(&place(store))?;
+    let resolved = store.resolve(&options.version)?;
     match &resolved.version {
-        Some(version) => output.fact(&version.record, || text(version)),
+        Some(version) => {
+            let held = store.token(&version.name.image)?;
+            let facts = Facts { record: &version.record, edit_token: held.as_ref() };
+            output.fact(&facts, || text(version, held.as_ref()));
+        }
         None => output.fact(&json!({ "score": resolved.score.to_string() }), || {
             format!("score {}: a disk without a name", resolved.score)
         }),
@@ -23,7 +29,15 @@ pub(crate) fn run(store: &Path, options: &Which, output: &Output) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(version: &Version) -> String {
+/// A version's record, and who edits its image.
+#[derive(Serialize)]
+pub(super) struct Facts<'a> {
+    #[serde(flatten)]
+    pub(super) record: &'a VersionRecord,
+    pub(super) edit_token: Option<&'a Token>,
+}
+
+fn text(version: &Version, held: Option<&Token>) -> String {
     let record = &version.record;
     let mut rows: Vec<(&str, String)> = vec![
         ("version", version.name.to_string()),
@@ -55,6 +69,9 @@ fn text(version: &Version) -> String {
         ("state", format!("{:?}", record.consistency).to_lowercase()),
         ("made by", record.tool_version.clone()),
     ];
+    rows.extend(record.cloned_from.iter().map(|origin| ("clone of", origin.to_string())));
+    rows.extend(record.token.map(|number| ("under", format!("edit token {number}"))));
+    rows.extend(held.map(|token| ("edited", token.to_string())));
     rows.extend(record.labels.iter().map(|(key, value)| ("label", format!("{key}={value}"))));
     if !record.notes.is_empty() {
         rows.push(("note", record.notes.clone()));

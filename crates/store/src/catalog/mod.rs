@@ -1,11 +1,12 @@
-//! The catalog: names, versions and the states of packs, in SQLite (`docs/formats/catalog.md`).
+//! The catalog: names, versions, edit tokens and the states of packs, in SQLite (`docs/formats/catalog.md`).
 //!
 //! WAL with `synchronous=FULL`: a commit that returned is durable, and readers never wait for a writer. What it says
-//! of versions is a copy of the version records in packs; what it alone knows is which packs count. All its
-//! statements stand in this folder.
+//! of versions is a copy of the version records in packs; what it alone knows is which packs count, and who holds which
+//! edit token. All its statements stand in this folder.
 
 mod query;
 mod schema;
+mod token;
 mod write;
 
 use std::time::Duration;

@@ -130,7 +130,7 @@ impl Catalog {
         rows.into_iter().map(RawVersion::check).collect()
     }
 
-    fn rows<T>(
+    pub(super) fn rows<T>(
         &self,
         doing: &str,
         sql: &str,

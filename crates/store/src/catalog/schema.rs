@@ -35,6 +35,13 @@ CREATE TABLE versions (
     record TEXT NOT NULL,
     PRIMARY KEY (image, number)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE tokens (
+    image TEXT PRIMARY KEY REFERENCES images (name),
+    number INTEGER NOT NULL UNIQUE CHECK (number > 0),
+    holder TEXT NOT NULL,
+    time_unix_ms INTEGER NOT NULL,
+    overlay TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
 CREATE INDEX versions_by_score ON versions (score);
 ";
 
@@ -59,16 +66,19 @@ impl Catalog {
         transaction.execute_batch(TABLES).map_err(doing)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(doing)?;
         transaction.pragma_update(None, "user_version", FORMAT_VERSION).map_err(doing)?;
-        let values = ["INSERT INTO meta VALUES ('store', ?1)"];
-        for sql in values {
-            transaction.execute(sql, [store.to_string()]).map_err(doing)?;
+        for (key, value) in [("store", store.to_string()), ("last_token", "0".into())] {
+            transaction.execute("INSERT INTO meta VALUES (?1, ?2)", [key.into(), value]).map_err(doing)?;
         }
         changes(&mut Change { transaction: &transaction })?;
         transaction.commit().map_err(doing)?;
         connection.close().map_err(|(_, error)| doing(error))
     }
 
-    /// Turns WAL on: for a writer, once the catalog stands under its name.
+    /// Turns WAL on, and begins with an empty log: for a writer, once the catalog stands under its name.
+    ///
+    /// Empty, since a sync that failed when the log was closed last has told nobody: some of the log may be readable
+    /// and not on the disk, and after a power cut everything behind that would be lost, synced or not (trust F6). A
+    /// reader in the way may keep it from being emptied; that is no reason to write nothing.
     pub(crate) fn use_wal(&self) -> Result<()> {
         let doing = |error| failed("turning on the catalog's write-ahead log", error);
         let mode: String = self
@@ -80,7 +90,8 @@ impl Catalog {
                 "the catalog cannot use a write-ahead log here (journal mode {mode}): use a local filesystem"
             )));
         }
-        self.connection.pragma_update(None, "synchronous", "FULL").map_err(doing)
+        self.connection.pragma_update(None, "synchronous", "FULL").map_err(doing)?;
+        self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(doing)
     }
 
     /// The store it belongs to.

@@ -75,7 +75,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Enters a version; says whether it was not there before. A number once used stays with its first version.
+    /// Enters a version; says whether it was not there before. A number once used stays with its first version,
+    /// and a token's number found in a record is never given again.
     pub(crate) fn add_version(&mut self, record_id: BlockId, record: &VersionRecord) -> Result<bool> {
         let (name, json) = (record.name(), record.to_json()?);
         let doing = |error| failed(&format!("entering version {name} in the catalog"), error);
@@ -102,6 +103,7 @@ impl Change<'_> {
                 ],
             )
             .map_err(doing)?;
+        record.token.map_or(Ok(()), |token| self.raise_last_token(token))?;
         Ok(inserted == 1)
     }
 }

@@ -7,4 +7,5 @@ mod crash;
 mod damage;
 mod fault;
 mod sqlite;
+mod token;
 mod work;

@@ -310,6 +310,10 @@ unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, wanted: c_int) -> c_int 
         }
     };
     if !taken {
+        // As unix: who did not get EXCLUSIVE has PENDING, and gives it back with its other locks.
+        if wanted == ffi::SQLITE_LOCK_EXCLUSIVE {
+            handle.level = ffi::SQLITE_LOCK_PENDING;
+        }
         return ffi::SQLITE_BUSY;
     }
     shared.readers += u32::from(wanted == ffi::SQLITE_LOCK_SHARED);

@@ -8,7 +8,9 @@ use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::page::{Entry as RecipeEntry, State};
 use platter_image::recipe::{CutPolicy, RecipeBuilder};
 use platter_image::{BlockId, Domain, Extent, FrameStore, Kind, PinSet, Result, Score};
-use platter_store::{CheckOptions, NumberChoice, Session, Store, StorePlace, Verdict, Version, VersionDraft};
+use platter_store::{
+    CheckOptions, NumberChoice, Session, Store, StorePlace, Verdict, Version, VersionRecord,
+};
 use platter_vfs::simulated::SimulatedDisk;
 use platter_vfs::{Entry, OpenMode, Vfs, VfsFile};
 
@@ -111,7 +113,7 @@ pub(crate) fn block(number: u64) -> Vec<u8> {
 }
 
 /// Versions whose publishing returned, with the numbers of their blocks.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) published: Vec<(Version, Vec<u64>)>,
 }
@@ -162,10 +164,14 @@ pub(crate) fn add_disk(session: &Session, numbers: &[u64]) -> Result<(Score, u64
 /// Publishes a disk of those blocks as the next version of `image`.
 pub(crate) fn publish(store: &Store, image: &str, numbers: &[u64]) -> Result<Version> {
     let session = store.session()?;
-    let (score, disk_length) = add_disk(&session, numbers)?;
-    let mut draft = VersionDraft::new(image.parse()?, score, 1_000);
-    draft.disk_length = disk_length;
-    session.publish(draft)
+    let disk = add_disk(&session, numbers)?;
+    session.publish(draft(image, disk)?)
+}
+
+/// What is published of a disk of that score and length.
+pub(crate) fn draft(image: &str, (score, disk_length): (Score, u64)) -> Result<VersionRecord> {
+    let draft = VersionRecord::draft(image.parse()?, score, 1_000);
+    Ok(VersionRecord { disk_length, ..draft })
 }
 
 /// Random work by seed: makes the store, publishes versions that share blocks, drops sessions half done, opens the

@@ -336,7 +336,7 @@ impl SimulatedFile {
         if state.boot != self.boot {
             return Err(io::Error::other("this file was open when the simulated machine crashed"));
         }
-        if !self.writable && matches!(operation, Operation::Write | Operation::SetLength) {
+        if !self.writable && matches!(operation, Operation::Write | Operation::SetLength | Operation::Punch) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let fault = state.begin(operation);
@@ -372,6 +372,12 @@ impl VfsFile for SimulatedFile {
     fn set_length(&self, length: u64) -> io::Result<()> {
         let (mut state, _) = self.begin(Operation::SetLength)?;
         state.files[self.file].set_length(length);
+        Ok(())
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        let (mut state, _) = self.begin(Operation::Punch)?;
+        state.files[self.file].punch(offset, length);
         Ok(())
     }
 
@@ -477,6 +483,46 @@ mod tests {
             }
         }
         assert!(torn > 5 && lost > 5 && grown > 5 && whole > 5, "{torn} {lost} {grown} {whole}");
+    }
+
+    #[test]
+    fn a_hole_is_lost_and_torn_like_a_write() {
+        let (mut torn, mut lost, mut whole) = (0, 0, 0);
+        for seed in 0..200 {
+            let disk = SimulatedDisk::new(0);
+            let file = written(&disk, "a", &[7; 2048]);
+            file.sync().unwrap();
+            disk.sync_dir(&path("")).unwrap();
+            file.punch(512, 9999).unwrap();
+            assert_eq!(disk.contents(&path("a")).unwrap()[511..513], [7, 0]);
+            disk.crash(CrashProfile::StrictPosix, seed);
+            let contents = disk.contents(&path("a")).unwrap();
+            assert_eq!((contents.len(), contents[511]), (2048, 7));
+            match contents.chunks(512).filter(|sector| sector.iter().all(|byte| *byte == 0)).count() {
+                0 => lost += 1,
+                3 => whole += 1,
+                _ => torn += 1,
+            }
+        }
+        assert!(torn > 5 && lost > 5 && whole > 5, "{torn} {lost} {whole}");
+    }
+
+    /// A filesystem that does not order lengths after data may give a file its own old bytes back.
+    #[test]
+    fn bytes_cut_off_may_come_back_where_the_file_grows_without_data() {
+        let mut back = 0;
+        for seed in 0..400 {
+            let disk = SimulatedDisk::new(0);
+            let file = written(&disk, "a", &[7; 1024]);
+            file.sync().unwrap();
+            disk.sync_dir(&path("")).unwrap();
+            file.set_length(512).unwrap();
+            file.sync().unwrap();
+            file.write_all_at(&[9; 512], 512).unwrap();
+            disk.crash(CrashProfile::StrictPosix, seed);
+            back += usize::from(disk.contents(&path("a")).unwrap() == [7; 1024]);
+        }
+        assert!(back > 5, "{back}");
     }
 
     #[test]

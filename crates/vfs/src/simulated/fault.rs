@@ -13,6 +13,8 @@ pub enum Operation {
     Write,
     /// `set_length`.
     SetLength,
+    /// `punch`.
+    Punch,
     /// `sync` of a file.
     Sync,
     /// `sync_dir`.
@@ -34,7 +36,7 @@ pub enum Operation {
 pub enum FaultKind {
     /// With an I/O error (EIO). A failed sync forgets what was pending and calls it clean (trust F6).
     Io,
-    /// For want of space (ENOSPC): writes, new files and directories, longer lengths and syncs; others go well.
+    /// For want of space (ENOSPC): writes, holes, new files and directories, longer lengths and syncs; others go well.
     NoSpace,
     /// A write takes only half of its bytes and says so; other calls go well.
     ShortWrite,
@@ -100,11 +102,11 @@ impl Faults {
 }
 
 fn can_fail_so(operation: Operation, kind: FaultKind) -> bool {
-    use Operation::{CreateDir, Open, Read, Rename, SetLength, Sync, SyncDir, Write};
+    use Operation::{CreateDir, Open, Punch, Read, Rename, SetLength, Sync, SyncDir, Write};
     match kind {
         FaultKind::Io | FaultKind::Halt => true,
         FaultKind::NoSpace => {
-            matches!(operation, Open | Write | SetLength | Sync | SyncDir | Rename | CreateDir)
+            matches!(operation, Open | Write | SetLength | Punch | Sync | SyncDir | Rename | CreateDir)
         }
         FaultKind::ShortWrite => operation == Write,
         FaultKind::FlippedBit => operation == Read,

@@ -10,6 +10,7 @@ const TORN_UNIT: u64 = 512;
 enum Pending {
     Write { offset: u64, bytes: Vec<u8> },
     SetLength(u64),
+    Punch { offset: u64, length: u64 },
 }
 
 /// A file's bytes.
@@ -18,6 +19,8 @@ pub(super) struct FileBytes {
     current: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<Pending>,
+    /// What the disk held when the file was longer: it may show up again where the file grows without its data.
+    cut_off: Vec<u8>,
 }
 
 impl FileBytes {
@@ -46,12 +49,18 @@ impl FileBytes {
         self.pending.push(Pending::SetLength(length));
     }
 
+    pub(super) fn punch(&mut self, offset: u64, length: u64) {
+        fill_zeros(&mut self.current, offset, length);
+        self.pending.push(Pending::Punch { offset, length });
+    }
+
     pub(super) fn sync(&mut self) {
         // Not a copy of what programs see: that may hold what a failed sync has forgotten.
         for pending in std::mem::take(&mut self.pending) {
             match pending {
-                Pending::SetLength(length) => self.durable.resize(length as usize, 0),
+                Pending::SetLength(length) => self.set_durable_length(length),
                 Pending::Write { offset, bytes } => put(&mut self.durable, &bytes, offset),
+                Pending::Punch { offset, length } => fill_zeros(&mut self.durable, offset, length),
             }
         }
     }
@@ -68,13 +77,34 @@ impl FileBytes {
             match pending {
                 Pending::SetLength(length) => {
                     if choice.keeps() {
-                        self.durable.resize(length as usize, 0);
+                        self.set_durable_length(length);
                     }
                 }
                 Pending::Write { offset, bytes } => self.crash_write(offset, &bytes, choice),
+                Pending::Punch { offset, length } => self.crash_punch(offset, length, choice),
             }
         }
         self.current.clone_from(&self.durable);
+    }
+
+    fn set_durable_length(&mut self, length: u64) {
+        if length < self.durable.len() as u64 {
+            put(&mut self.cut_off, &self.durable[length as usize..], length);
+        }
+        self.durable.resize(length as usize, 0);
+    }
+
+    fn crash_punch(&mut self, offset: u64, length: u64, choice: &mut Choice) {
+        let end = offset.saturating_add(length).min(self.durable.len() as u64);
+        if !choice.keeps() {
+            return;
+        }
+        let is_torn = choice.tears();
+        for (from, to) in torn_units(offset, end) {
+            if !is_torn || choice.flips() {
+                self.durable[from as usize..to as usize].fill(0);
+            }
+        }
     }
 
     fn crash_write(&mut self, offset: u64, bytes: &[u8], choice: &mut Choice) {
@@ -84,19 +114,24 @@ impl FileBytes {
                 put(&mut self.durable, bytes, offset);
                 return;
             }
-            for start in (offset / TORN_UNIT..end.div_ceil(TORN_UNIT)).map(|unit| unit * TORN_UNIT) {
-                let (from, to) = (start.max(offset), (start + TORN_UNIT).min(end));
+            for (from, to) in torn_units(offset, end) {
                 if choice.flips() {
                     put(&mut self.durable, &bytes[(from - offset) as usize..(to - offset) as usize], from);
                 }
             }
         }
-        // The length may reach the disk without the data: then zeros stand there, or what was there before.
+        // The length may reach the disk without the data: then zeros stand there, or what was in these places before:
+        // this file's own bytes, from when it was longer, or anybody's.
         if end > self.durable.len() as u64 && choice.grows_without_data() {
             let old_length = self.durable.len();
             self.durable.resize(end as usize, 0);
             if choice.flips() {
                 choice.fill_with_garbage(&mut self.durable[old_length..]);
+            } else if choice.flips() {
+                let known = (end as usize).min(self.cut_off.len());
+                if let Some(own) = self.cut_off.get(old_length..known) {
+                    self.durable[old_length..known].copy_from_slice(own);
+                }
             }
         }
     }
@@ -109,4 +144,17 @@ fn put(into: &mut Vec<u8>, bytes: &[u8], offset: u64) {
         into.resize(end, 0);
     }
     into[start..end].copy_from_slice(bytes);
+}
+
+fn fill_zeros(bytes: &mut [u8], offset: u64, length: u64) {
+    let end = offset.saturating_add(length).min(bytes.len() as u64);
+    if offset < end {
+        bytes[offset as usize..end as usize].fill(0);
+    }
+}
+
+/// The pieces of a range that reach the disk whole or not at all, as start and end.
+fn torn_units(offset: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+    let units = offset / TORN_UNIT..end.div_ceil(TORN_UNIT);
+    units.map(move |unit| ((unit * TORN_UNIT).max(offset), ((unit + 1) * TORN_UNIT).min(end)))
 }

@@ -1,0 +1,122 @@
+//! What a client sends, read in large pieces.
+//!
+//! Owns the bytes that were read and not used yet. A client may be silent between requests for as long as it likes; one
+//! that stops in the middle of a request for the socket's time limit has gone.
+
+use std::io::{self, Read};
+
+use platter_image::{Error, Result};
+use socket2::Socket;
+
+use super::wire::{REQUEST_HEADER_BYTES, Request};
+
+/// Bytes read at once: over two thousand requests without payload, or many small writes.
+const INPUT_BYTES: usize = 64 << 10;
+
+/// The reading side of a connection.
+pub(super) struct Input<'a> {
+    socket: &'a Socket,
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl<'a> Input<'a> {
+    /// Begins at the first request.
+    pub(super) fn new(socket: &'a Socket) -> Self {
+        Self { socket, bytes: vec![0; INPUT_BYTES].into(), start: 0, end: 0 }
+    }
+
+    /// Bytes that are here.
+    pub(super) fn available(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// The next request; `None` when the client has hung up before it.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is none; `Transient` when the client stops in the middle; `Io`.
+    pub(super) fn request(&mut self) -> Result<Option<Request>> {
+        while self.available() < REQUEST_HEADER_BYTES {
+            if self.start > 0 {
+                self.bytes.copy_within(self.start..self.end, 0);
+                (self.start, self.end) = (0, self.available());
+            }
+            let is_between = self.end == 0;
+            match receive(self.socket, &mut self.bytes[self.end..]) {
+                Ok(0) if is_between => return Ok(None),
+                Ok(0) => return Err(cut_short()),
+                Ok(count) => self.end += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && is_between => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        match self.bytes[self.start..].first_chunk() {
+            Some(header) => {
+                self.start += REQUEST_HEADER_BYTES;
+                Request::parse(header).map(Some)
+            }
+            None => Err(Error::bug("a request's header fits in the buffer")),
+        }
+    }
+
+    /// Fills `payload` with what follows.
+    ///
+    /// # Errors
+    /// `Transient` when the client stops or hangs up before; `Io`.
+    pub(super) fn payload(&mut self, payload: &mut [u8]) -> Result<()> {
+        let here = self.available().min(payload.len());
+        let (front, mut rest) = payload.split_at_mut(here);
+        front.copy_from_slice(&self.bytes[self.start..self.start + here]);
+        self.start += here;
+        while !rest.is_empty() {
+            match receive(self.socket, rest).map_err(failed)? {
+                0 => return Err(cut_short()),
+                count => rest = &mut rest[count..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads `length` bytes and forgets them.
+    ///
+    /// # Errors
+    /// As for [`Input::payload`].
+    pub(super) fn skip(&mut self, length: u32) -> Result<()> {
+        let mut left = length as usize;
+        loop {
+            let here = self.available().min(left);
+            self.start += here;
+            left -= here;
+            if left == 0 {
+                return Ok(());
+            }
+            (self.start, self.end) = (0, 0);
+            match receive(self.socket, &mut self.bytes).map_err(failed)? {
+                0 => return Err(cut_short()),
+                count => self.end = count,
+            }
+        }
+    }
+}
+
+/// One successful call.
+fn receive(mut socket: &Socket, bytes: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match socket.read(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+fn failed(error: io::Error) -> Error {
+    if error.kind() == io::ErrorKind::WouldBlock {
+        return Error::transient("the client stopped in the middle of a request");
+    }
+    Error::io("reading from the client", error)
+}
+
+fn cut_short() -> Error {
+    Error::transient("the client hung up in the middle of a request")
+}

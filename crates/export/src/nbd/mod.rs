@@ -1,0 +1,38 @@
+//! An NBD server: any number of disks over unix or TCP sockets, to any number of clients at once.
+//!
+//! A client is a connection, and a connection is a thread that negotiates ([`Negotiation`], pure) and then reads
+//! requests out of a large buffer. It executes a request itself as long as the disk answers at once: then nothing is
+//! handed over, and the replies to all requests in the buffer go out in one call. Where the disk has to wait (a block
+//! that is fetched, a flush), requests go to workers that all connections share, and a second thread of the connection
+//! writes what they answer.
+//!
+//! ```text
+//!  client ──▶ reader ──────────── executes, writes ────────────▶ client
+//!               └──▶ queue ──▶ worker ──▶ outbox ──▶ writer ──▶ client
+//! ```
+//!
+//! Why one client cannot stop another: workers never touch a socket. Only the two threads of a connection do, and
+//! they hold nothing that others need. A client that does not read fills its own outbox, then its own budget of
+//! requests in flight, and then its reader waits; after [`NbdOptions::stall_time`] it is disconnected.
+//!
+//! A request that has its reply has taken effect on the device, which all connections share. So a flush on any
+//! connection covers it, and several connections of one client are one disk.
+
+mod buffer;
+mod event;
+mod execute;
+mod extents;
+mod handshake;
+mod input;
+mod listener;
+mod negotiate;
+mod outbox;
+mod pace;
+mod server;
+mod session;
+pub mod wire;
+
+pub use event::NbdEvent;
+pub use listener::NbdListener;
+pub use negotiate::{Agreed, Negotiation, Step};
+pub use server::{NbdOptions, NbdServer};

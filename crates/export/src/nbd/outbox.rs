@@ -1,0 +1,200 @@
+//! Replies on their way to one client, and the requests that still owe one.
+//!
+//! Owns the right to write to the socket: one thread at a time has it, and takes all replies that wait in one call. Any
+//! thread may leave a reply; only the two threads of the connection may write, so that a client that does not read holds
+//! up nobody else.
+
+use std::io::{self, IoSlice, Write};
+use std::net::Shutdown;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use platter_image::{Error, Result};
+use socket2::Socket;
+
+use super::buffer::{Buffer, Buffers};
+
+/// Requests of one client that are with the workers, or whose replies wait.
+const REQUESTS_IN_FLIGHT_MAX: usize = 64;
+/// Bytes of payload, in either direction, of these. One request alone may have more.
+const BYTES_IN_FLIGHT_MAX: u64 = 16 << 20;
+/// Replies in one system call.
+const REPLIES_AT_ONCE: usize = 64;
+
+/// A reply, and the payload that its request took from the budget; `None` when it took nothing.
+pub(super) struct Owed {
+    pub(super) reply: Buffer,
+    pub(super) reserved: Option<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<Owed>,
+    /// A thread writes; it will take what comes meanwhile.
+    is_writing: bool,
+    /// Nothing can be written any more.
+    has_failed: bool,
+    /// No reply will come any more.
+    is_closed: bool,
+    requests: usize,
+    bytes: u64,
+}
+
+impl State {
+    fn release(&mut self, reserved: Option<u64>) {
+        if let Some(bytes) = reserved {
+            self.requests -= 1;
+            self.bytes -= bytes;
+        }
+    }
+}
+
+/// The replies of one connection.
+#[derive(Default)]
+pub(super) struct Outbox {
+    state: Mutex<State>,
+    /// Something to write, or the end: for the writer.
+    work: Condvar,
+    /// Less is in flight, or nothing can be written any more: for the reader.
+    room: Condvar,
+}
+
+impl Outbox {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a request with that many bytes of payload may begin. False: the connection has failed.
+    pub(super) fn wait_for_room(&self, bytes: u64) -> bool {
+        let mut state = self.lock();
+        while !state.has_failed
+            && state.requests > 0
+            && (state.requests >= REQUESTS_IN_FLIGHT_MAX || state.bytes + bytes > BYTES_IN_FLIGHT_MAX)
+        {
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.has_failed
+    }
+
+    /// Notes a request that goes to a worker.
+    pub(super) fn reserve(&self, bytes: u64) {
+        let mut state = self.lock();
+        state.requests += 1;
+        state.bytes += bytes;
+    }
+
+    /// Requests that owe a reply.
+    pub(super) fn in_flight(&self) -> usize {
+        self.lock().requests
+    }
+
+    /// Leaves a reply for the writer.
+    pub(super) fn post(&self, owed: Owed) {
+        let mut state = self.lock();
+        if state.has_failed {
+            state.release(owed.reserved);
+            self.room.notify_all();
+            return;
+        }
+        state.waiting.push(owed);
+        if !state.is_writing {
+            self.work.notify_one();
+        }
+    }
+
+    /// Sends replies that took nothing from the budget, unless another thread writes already: then that one sends them
+    /// too, and until it has they count as in flight.
+    ///
+    /// # Errors
+    /// As the socket; the connection is then over.
+    pub(super) fn send(&self, replies: &mut Vec<Owed>, socket: &Socket, buffers: &Buffers) -> Result<()> {
+        let mut state = self.lock();
+        if state.is_writing {
+            for owed in replies.iter_mut() {
+                let bytes = owed.reply.as_slice().len() as u64;
+                owed.reserved = Some(bytes);
+                state.requests += 1;
+                state.bytes += bytes;
+            }
+        }
+        state.waiting.append(replies);
+        if state.is_writing { Ok(()) } else { self.write_all(state, socket, buffers) }
+    }
+
+    /// The writer's whole life: writes what workers leave.
+    ///
+    /// # Errors
+    /// As the socket; the connection is then over.
+    pub(super) fn run_writer(&self, socket: &Socket, buffers: &Buffers) -> Result<()> {
+        loop {
+            let mut state = self.lock();
+            while !state.is_closed && (state.waiting.is_empty() || state.is_writing) {
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.is_closed {
+                return Ok(());
+            }
+            self.write_all(state, socket, buffers)?;
+        }
+    }
+
+    /// Waits until every request has had its reply, or none can have one, and lets the writer go.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        while state.requests > 0 || state.is_writing {
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.is_closed = true;
+        self.work.notify_all();
+    }
+
+    fn write_all<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        socket: &Socket,
+        buffers: &Buffers,
+    ) -> Result<()> {
+        state.is_writing = true;
+        let mut result = Ok(());
+        while !state.waiting.is_empty() {
+            let batch = std::mem::take(&mut state.waiting);
+            drop(state);
+            if result.is_ok() {
+                result = write(socket, &batch);
+            }
+            if result.is_err() {
+                // Wakes the reader, who would wait for requests.
+                let _ = socket.shutdown(Shutdown::Both);
+            }
+            state = self.lock();
+            state.has_failed |= result.is_err();
+            batch.iter().for_each(|owed| state.release(owed.reserved));
+            buffers.give(batch.into_iter().map(|owed| owed.reply));
+            self.room.notify_all();
+        }
+        state.is_writing = false;
+        self.room.notify_all();
+        result
+    }
+}
+
+fn write(mut socket: &Socket, batch: &[Owed]) -> Result<()> {
+    for replies in batch.chunks(REPLIES_AT_ONCE) {
+        let mut slices = [IoSlice::new(&[]); REPLIES_AT_ONCE];
+        let mut left = &mut slices[..replies.len()];
+        for (slice, owed) in left.iter_mut().zip(replies) {
+            *slice = IoSlice::new(owed.reply.as_slice());
+        }
+        while !left.is_empty() {
+            match socket.write_vectored(left) {
+                Ok(0) => return Err(Error::transient("the client has hung up")),
+                Ok(count) => IoSlice::advance_slices(&mut left, count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(Error::transient("the client does not read what it asked for"));
+                }
+                Err(error) => return Err(Error::io("writing to the client", error)),
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! One client after its negotiation: requests in, replies out.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender};
+use platter_image::{Error, Result};
+use socket2::Socket;
+
+use super::buffer::Buffer;
+use super::event::NbdEvent;
+use super::execute::{Failure, check, perform};
+use super::input::Input;
+use super::negotiate::Agreed;
+use super::outbox::{Outbox, Owed};
+use super::pace::Pace;
+use super::server::Shared;
+use super::wire::{Command, CommandFlags, PAYLOAD_BYTES_MAX, REQUEST_HEADER_BYTES, Request};
+
+/// Bytes of replies that the reader gathers before it sends them.
+const BATCH_BYTES_MAX: usize = 256 << 10;
+/// Replies that the reader gathers before it sends them.
+const BATCH_REPLIES_MAX: usize = 64;
+
+/// A request for the workers.
+pub(super) struct Job {
+    session: Arc<Session>,
+    request: Request,
+    payload: Buffer,
+    reserved: u64,
+}
+
+/// Does jobs until nobody can send one.
+pub(super) fn run_worker(jobs: &Receiver<Job>) {
+    for Job { session, request, payload, reserved } in jobs {
+        let reply = session.execute(&request, payload);
+        session.outbox.post(Owed { reply, reserved: Some(reserved) });
+    }
+}
+
+/// What the threads of one connection, and the workers, share.
+pub(super) struct Session {
+    pub(super) shared: Arc<Shared>,
+    pub(super) connection: u64,
+    pub(super) socket: Arc<Socket>,
+    pub(super) agreed: Agreed,
+    pub(super) outbox: Outbox,
+    pub(super) pace: Pace,
+}
+
+impl Session {
+    /// Serves until the client goes. The calling thread is the reader; there is a writer too from the first request on
+    /// that goes to a worker.
+    ///
+    /// # Errors
+    /// `Corrupt` when the client breaks the protocol; `Transient` when it stops or vanishes in the middle; `Io`.
+    pub(super) fn run(self: &Arc<Self>, jobs: &Sender<Job>) -> Result<()> {
+        thread::scope(|scope| {
+            let mut writer = None;
+            let mut start_writer = || -> Result<()> {
+                if writer.is_none() {
+                    let run = || self.outbox.run_writer(&self.socket, &self.shared.buffers);
+                    let started = thread::Builder::new().name("nbd-writer".into()).spawn_scoped(scope, run);
+                    writer = Some(started.map_err(|error| Error::io("starting a thread", error))?);
+                }
+                Ok(())
+            };
+            let mut batch = Batch::default();
+            let mut result = self.read_requests(jobs, &mut batch, &mut start_writer);
+            result = result.and(self.send(&mut batch));
+            self.outbox.close();
+            if let Some(Ok(written)) = writer.map(thread::ScopedJoinHandle::join) {
+                // Why writing failed says more than that the reader was then cut off.
+                result = written.and(result);
+            }
+            result
+        })
+    }
+
+    fn read_requests(
+        self: &Arc<Self>,
+        jobs: &Sender<Job>,
+        batch: &mut Batch,
+        start_writer: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let mut input = Input::new(&self.socket);
+        loop {
+            let has_next = input.available() >= REQUEST_HEADER_BYTES;
+            if !has_next || batch.is_full() {
+                self.send(batch)?;
+            }
+            let Some(request) = input.request()? else { return Ok(()) };
+            if request.command == Command::Disconnect {
+                return Ok(());
+            }
+            let reserved = payload_bytes(&request);
+            if !self.outbox.wait_for_room(reserved) {
+                return Ok(());
+            }
+            if input.available() < request.payload_length() as usize {
+                self.send(batch)?;
+            }
+            let Some(payload) = self.accept(&request, &mut input, batch)? else { continue };
+            let is_alone = input.available() < REQUEST_HEADER_BYTES && self.outbox.in_flight() == 0;
+            if self.is_for_workers(&request, is_alone) {
+                start_writer()?;
+                self.outbox.reserve(reserved);
+                let job = Job { session: Arc::clone(self), request, payload, reserved };
+                jobs.send(job).map_err(|_| Error::bug("the workers are gone before their clients"))?;
+            } else {
+                batch.add(self.execute(&request, payload));
+            }
+        }
+    }
+
+    /// Takes a request's payload, if the request is one that will be done; otherwise adds the reply that says why not.
+    fn accept(&self, request: &Request, input: &mut Input<'_>, batch: &mut Batch) -> Result<Option<Buffer>> {
+        let length = request.payload_length();
+        if length > PAYLOAD_BYTES_MAX {
+            return Err(Error::corrupt(format!("a write of {length} bytes, over {PAYLOAD_BYTES_MAX}")));
+        }
+        let is_stopping = self.shared.is_stopping.load(Ordering::Relaxed);
+        let checked = if is_stopping { Err(Failure::shutdown()) } else { check(&self.agreed, request) };
+        if let Err(failure) = checked {
+            input.skip(length)?;
+            batch.add(self.fail(&failure, request, self.shared.buffers.take()));
+            return Ok(None);
+        }
+        let mut payload = self.shared.buffers.take();
+        input.payload(payload.grow(length as usize))?;
+        Ok(Some(payload))
+    }
+
+    fn is_for_workers(&self, request: &Request, is_alone: bool) -> bool {
+        // What waits for a disk's cache says nothing about how the next read will go.
+        let is_durable = request.command == Command::Flush || request.flags.has(CommandFlags::FUA);
+        let is_long = is_durable || request.command == Command::Cache;
+        if is_long { !is_alone } else { !self.pace.is_quick(is_alone) }
+    }
+
+    /// Does a request that was accepted. The payload's buffer becomes spare.
+    fn execute(&self, request: &Request, payload: Buffer) -> Buffer {
+        let mut reply = self.shared.buffers.take();
+        let start = Instant::now();
+        let done = perform(&self.agreed, request, payload.as_slice(), &mut reply);
+        if matches!(request.command, Command::Read | Command::Write) {
+            self.pace.note(start.elapsed(), request.length);
+        }
+        self.shared.buffers.give([payload]);
+        match done {
+            Ok(()) => reply,
+            Err(failure) => self.fail(&failure, request, reply),
+        }
+    }
+
+    fn fail(&self, failure: &Failure, request: &Request, mut reply: Buffer) -> Buffer {
+        let &Request { command, offset, length, .. } = request;
+        let export = &self.agreed.name;
+        let error = &failure.error;
+        let connection = self.connection;
+        self.shared.tell(&NbdEvent::RequestFailed { connection, export, command, offset, length, error });
+        failure.write(&self.agreed, request, &mut reply);
+        reply
+    }
+
+    fn send(&self, batch: &mut Batch) -> Result<()> {
+        if batch.replies.is_empty() {
+            return Ok(());
+        }
+        batch.bytes = 0;
+        self.outbox.send(&mut batch.replies, &self.socket, &self.shared.buffers)
+    }
+}
+
+/// What a request takes from its client's budget.
+fn payload_bytes(request: &Request) -> u64 {
+    match request.command {
+        Command::Read | Command::Write => u64::from(request.length),
+        _ => 0,
+    }
+}
+
+/// Replies of the reader itself, sent together.
+#[derive(Default)]
+struct Batch {
+    replies: Vec<Owed>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn add(&mut self, reply: Buffer) {
+        self.bytes += reply.as_slice().len();
+        self.replies.push(Owed { reply, reserved: None });
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes >= BATCH_BYTES_MAX || self.replies.len() >= BATCH_REPLIES_MAX
+    }
+}

@@ -1,0 +1,234 @@
+//! Many requests and many clients at once: order, budgets, clients that misbehave, and the end.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use platter_export::nbd::{NbdListener, NbdOptions, NbdServer};
+use platter_image::{ErrorKind, Extent, Extents};
+
+use crate::memory::{Disks, Memory, pattern};
+use crate::raw_client::{FLUSH, READ, RawClient, WRITE, pieces, request_bytes};
+use crate::running_server::RunningServer;
+
+const MIB: u32 = 1 << 20;
+/// Reads here are slow, and then the server's workers take over.
+const SLOW: Extent = Extent::new(0, 4096);
+/// Reads here wait for the test.
+const GATED: Extent = Extent::new(8192, 4096);
+
+fn one(extent: Extent) -> Extents {
+    std::iter::once(extent).collect()
+}
+
+fn disk() -> Arc<Memory> {
+    Arc::new(Memory { slow: one(SLOW), gated: one(GATED), ..Memory::new(4 << 20, &[]) })
+}
+
+fn options() -> NbdOptions {
+    NbdOptions { farewell_time: Duration::from_millis(100), ..NbdOptions::default() }
+}
+
+/// Makes the server learn that the disk waits.
+fn slow_down(client: &mut RawClient) {
+    for _ in 0..4 {
+        assert_eq!(pieces(&client.ask(READ, 0, 0, 512)), [(0, Some(pattern(0, 512)), 512)]);
+    }
+}
+
+#[test]
+fn pipelined_requests_all_have_their_own_reply() {
+    let server = RunningServer::of(&disk());
+    for slow in [false, true] {
+        let mut client = server.open(true);
+        if slow {
+            slow_down(&mut client);
+        }
+        let mut requests = Vec::new();
+        for n in 0..300u64 {
+            requests.extend_from_slice(&request_bytes(READ, 0, !n, 20_000 + n * 7, 100 + n as u32));
+        }
+        client.send(&requests);
+        let mut cookies = Vec::new();
+        for _ in 0..300 {
+            let reply = client.reply();
+            let n = !reply.cookie;
+            let offset = 20_000 + n * 7;
+            let length = 100 + n as usize;
+            assert_eq!(pieces(&[reply]), [(offset, Some(pattern(offset, length)), length)]);
+            cookies.push(n);
+        }
+        cookies.sort_unstable();
+        assert_eq!(cookies, (0..300).collect::<Vec<u64>>());
+    }
+}
+
+#[test]
+fn a_request_that_waits_holds_up_no_other() {
+    let disk = disk();
+    let server = RunningServer::of(&disk);
+    let mut client = server.open(true);
+    slow_down(&mut client);
+    client.request(READ, 0, 1, GATED.offset, 512);
+    client.request(READ, 0, 2, 50_000, 512);
+    assert_eq!(client.reply().cookie, 2, "the second is not behind the first");
+    assert_eq!(client.write(0, 60_000, b"while it waits"), 0);
+    assert_eq!(client.error_of(FLUSH, 0, 0, 0), 0);
+    disk.open_gate();
+    assert_eq!(client.reply().cookie, 1);
+}
+
+#[test]
+fn goodbye_waits_for_replies() {
+    let disk = disk();
+    let server = RunningServer::of(&disk);
+    let mut client = server.open(true);
+    slow_down(&mut client);
+    client.request(READ, 0, 1, GATED.offset, 512);
+    client.request(2, 0, 2, 0, 0);
+    disk.open_gate();
+    assert_eq!(client.reply().cookie, 1);
+    assert!(client.is_closed());
+}
+
+#[test]
+fn requests_before_a_broken_one_are_answered() {
+    let server = RunningServer::of(&disk());
+    let mut client = server.open(false);
+    let mut broken = request_bytes(READ, 0, 8, 0, 512);
+    broken[0] ^= 1;
+    client.send(&[request_bytes(FLUSH, 0, 7, 0, 0), broken].concat());
+    assert_eq!(client.reply().cookie, 7);
+    assert!(client.is_closed());
+    server.wait_for("a request begins with 0x24609513");
+}
+
+#[test]
+fn a_client_that_hangs_up_in_the_middle_of_a_write_wrote_nothing() {
+    let disk = disk();
+    let server = RunningServer::of(&disk);
+    let mut client = server.open(false);
+    client.request(WRITE, 0, 1, 20_000, 100_000);
+    client.send(&[0xee; 50_000]);
+    drop(client);
+    server.wait_for("hung up in the middle");
+    assert_eq!(disk.contents(), pattern(0, 4 << 20));
+    let mut client = server.open(false);
+    client.send(&[0x25, 0x60]);
+    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert!(client.is_closed());
+}
+
+/// With one worker for all: were it to wait for a client's socket, nobody else would be served.
+#[test]
+fn a_client_that_does_not_read_holds_up_nobody_and_has_to_go() {
+    for slow in [false, true] {
+        let options = NbdOptions { workers: 1, stall_time: Duration::from_millis(700), ..options() };
+        let disk = disk();
+        let server = RunningServer::start(Disks(vec![("disk", Arc::clone(&disk))]), options);
+        let mut stuck = server.open(true);
+        let mut other = server.open(true);
+        if slow {
+            slow_down(&mut stuck);
+            slow_down(&mut other);
+        }
+        let mut requests = Vec::new();
+        for n in 0..500 {
+            requests.extend_from_slice(&request_bytes(READ, 0, n, 1 << 20, 2 * MIB));
+        }
+        stuck.send(&requests);
+        for _ in 0..20 {
+            assert_eq!(other.ask(READ, 0, 0, 4096).len(), 1);
+        }
+        server.wait_for("Disconnected { connection: 1, error: Some(Error { kind: Transient, context: \"the client does not read");
+        assert_eq!(other.ask(READ, 0, 0, 4096).len(), 1);
+        // It asked for 1000 MiB; no more was read than may be in flight, and what the socket took.
+        assert!(disk.bytes_read.load(Ordering::Relaxed) < 24 << 20);
+    }
+}
+
+#[test]
+fn a_client_that_stops_in_the_middle_has_to_go_and_an_idle_one_has_not() {
+    let options = NbdOptions { stall_time: Duration::from_millis(100), ..options() };
+    let server = RunningServer::start(Disks(vec![("disk", disk())]), options);
+    let mut idle = server.open(false);
+    let mut client = server.open(false);
+    client.request(WRITE, 0, 1, 0, 1000);
+    client.send(&[1; 10]);
+    assert!(client.is_closed());
+    server.wait_for("stopped in the middle");
+    assert_eq!(idle.error_of(FLUSH, 0, 0, 0), 0);
+}
+
+#[test]
+fn there_is_a_limit_of_clients() {
+    let options = NbdOptions { connections_max: 2, ..options() };
+    let server = RunningServer::start(Disks(vec![("disk", disk())]), options);
+    let first = server.open(false);
+    let mut second = server.open(false);
+    let mut third = RawClient { stream: std::os::unix::net::UnixStream::connect(server.path()).unwrap() };
+    assert!(third.is_closed());
+    server.wait_for("there are 2 clients already");
+    assert_eq!(second.error_of(FLUSH, 0, 0, 0), 0);
+    drop(first);
+    server.wait_for("Disconnected { connection: 1");
+    assert_eq!(server.open(false).error_of(FLUSH, 0, 0, 0), 0);
+}
+
+#[test]
+fn at_the_end_requests_are_refused_and_those_that_had_begun_are_done() {
+    let disk = disk();
+    let options = NbdOptions { farewell_time: Duration::from_secs(20), ..NbdOptions::default() };
+    let server = RunningServer::start(Disks(vec![("disk", Arc::clone(&disk))]), options);
+    let mut client = server.open(true);
+    slow_down(&mut client);
+    client.request(READ, 0, 1, GATED.offset, 512);
+    server.ask_to_stop();
+    // The socket's file goes when new requests are refused.
+    while server.path().exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(client.write(0, 50_000, b"too late"), 108);
+    disk.open_gate();
+    assert_eq!(client.reply().cookie, 1);
+    client.request(2, 0, 0, 0, 0);
+    assert!(client.is_closed());
+    server.finish();
+    assert_eq!(disk.contents(), pattern(0, 4 << 20));
+}
+
+#[test]
+fn at_the_end_those_who_stay_are_cut_off() {
+    let server = RunningServer::start(Disks(vec![("disk", disk())]), options());
+    let mut idle = server.open(false);
+    let mut talking = server.connect();
+    server.ask_to_stop();
+    assert!(idle.is_closed() && talking.is_closed());
+    server.finish();
+}
+
+#[test]
+fn tcp_is_for_this_machine_unless_allowed() {
+    let stop = AtomicBool::new(true);
+    let disks = || Arc::new(Disks(vec![("disk", disk())]));
+    let any = SocketAddr::from(([0, 0, 0, 0], 0));
+    let refused = NbdServer::serve(NbdListener::tcp(any).unwrap(), disks(), options(), &stop);
+    assert_eq!(refused.err().map(|error| error.kind()), Some(ErrorKind::Refused));
+    let allowed = NbdOptions { allow_remote: true, ..options() };
+    NbdServer::serve(NbdListener::tcp(any).unwrap(), disks(), allowed, &stop).unwrap();
+    let listener = NbdListener::tcp(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = listener.tcp_address().unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| NbdServer::serve(listener, disks(), options(), &stop));
+        let mut client = TcpStream::connect(address).unwrap();
+        let mut greeting = [0; 18];
+        std::io::Read::read_exact(&mut client, &mut greeting).unwrap();
+        assert_eq!(&greeting, b"NBDMAGICIHAVEOPT\0\x03");
+        client.write_all(&[0; 4]).unwrap();
+        stop.store(true, Ordering::Relaxed);
+        server.join().unwrap().unwrap();
+    });
+}

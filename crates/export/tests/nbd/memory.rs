@@ -1,0 +1,168 @@
+//! A disk in memory with holes, bad places, slow places and a gate; and the log of what was done to it.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::thread;
+use std::time::Duration;
+
+use platter_export::Exports;
+use platter_image::{Error, Extent, Extents, Result};
+use platter_vdisk::{Allocation, BlockDevice};
+
+/// What was done, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    Write(u64, u64),
+    Zero(u64, u64),
+    Flush,
+}
+
+#[derive(Default)]
+pub(crate) struct Memory {
+    pub(crate) bytes: RwLock<Vec<u8>>,
+    pub(crate) holes: RwLock<Extents>,
+    pub(crate) is_read_only: bool,
+    /// Reads here fail: damaged. Writes here fail: no space.
+    pub(crate) bad: Extents,
+    /// Reads here take longer than a server's patience.
+    pub(crate) slow: Extents,
+    /// Reads here wait until the gate is open.
+    pub(crate) gated: Extents,
+    pub(crate) is_open: Mutex<bool>,
+    pub(crate) opened: Condvar,
+    pub(crate) log: Mutex<Vec<Done>>,
+    /// Bytes read.
+    pub(crate) bytes_read: AtomicU64,
+}
+
+/// What every byte of a new disk is, outside its holes.
+pub(crate) fn byte_at(offset: u64) -> u8 {
+    (offset % 251) as u8 + 1
+}
+
+pub(crate) fn pattern(offset: u64, length: usize) -> Vec<u8> {
+    (offset..offset + length as u64).map(byte_at).collect()
+}
+
+impl Memory {
+    pub(crate) fn new(length: usize, holes: &[Extent]) -> Self {
+        let mut bytes = pattern(0, length);
+        for hole in holes {
+            bytes[hole.offset as usize..hole.end() as usize].fill(0);
+        }
+        let holes = RwLock::new(holes.iter().copied().collect());
+        Self { bytes: RwLock::new(bytes), holes, ..Self::default() }
+    }
+
+    pub(crate) fn open_gate(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+
+    pub(crate) fn contents(&self) -> Vec<u8> {
+        self.bytes.read().unwrap().clone()
+    }
+
+    pub(crate) fn log(&self) -> Vec<Done> {
+        self.log.lock().unwrap().clone()
+    }
+}
+
+fn touches(set: &Extents, offset: u64, length: usize) -> bool {
+    set.clip(Extent::new(offset, length as u64)).next().is_some()
+}
+
+impl BlockDevice for Memory {
+    fn length(&self) -> u64 {
+        self.bytes.read().unwrap().len() as u64
+    }
+
+    fn is_writable(&self) -> bool {
+        !self.is_read_only
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.bytes_read.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        if touches(&self.slow, offset, buffer.len()) {
+            thread::sleep(Duration::from_millis(3));
+        }
+        if touches(&self.gated, offset, buffer.len()) {
+            let closed = self.is_open.lock().unwrap();
+            // Not for ever: a test that fails before it opens the gate shall end.
+            let patience = Duration::from_secs(20);
+            drop(self.opened.wait_timeout_while(closed, patience, |is_open| !*is_open).unwrap());
+        }
+        if touches(&self.bad, offset, buffer.len()) {
+            return Err(Error::corrupt(format!("the block at {offset} is damaged")));
+        }
+        let bytes = self.bytes.read().unwrap();
+        buffer.copy_from_slice(&bytes[offset as usize..offset as usize + buffer.len()]);
+        Ok(())
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        if touches(&self.bad, offset, bytes.len()) {
+            let full = Error::io("writing the overlay", io::Error::from(io::ErrorKind::StorageFull));
+            return Err(full.within("writing a disk"));
+        }
+        self.bytes.write().unwrap()[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+        let written: Extents = std::iter::once(Extent::new(offset, bytes.len() as u64)).collect();
+        let mut holes = self.holes.write().unwrap();
+        *holes = holes.subtract(&written);
+        self.log.lock().unwrap().push(Done::Write(offset, bytes.len() as u64));
+        Ok(())
+    }
+
+    fn write_zeroes(&self, range: Extent) -> Result<()> {
+        self.bytes.write().unwrap()[range.offset as usize..range.end() as usize].fill(0);
+        let mut holes = self.holes.write().unwrap();
+        *holes = holes.iter().copied().chain([range]).collect();
+        self.log.lock().unwrap().push(Done::Zero(range.offset, range.length));
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.log.lock().unwrap().push(Done::Flush);
+        Ok(())
+    }
+
+    fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
+        let holes = self.holes.read().unwrap().clone();
+        let mut at = range.offset;
+        for hole in holes.clip(range) {
+            let goes_on = (at == hole.offset || visit(Extent::between(at, hole.offset), Allocation::Data))
+                && visit(hole, Allocation::Zero);
+            if !goes_on {
+                return Ok(());
+            }
+            at = hole.end();
+        }
+        if at < range.end() {
+            visit(Extent::between(at, range.end()), Allocation::Data);
+        }
+        Ok(())
+    }
+}
+
+/// Disks by name.
+pub(crate) struct Disks(pub(crate) Vec<(&'static str, Arc<Memory>)>);
+
+impl Exports for Disks {
+    fn list(&self) -> Vec<String> {
+        self.0.iter().map(|(name, _)| (*name).to_owned()).collect()
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>> {
+        if name == "secret" {
+            return Err(Error::refused("not for you"));
+        }
+        let found = self.0.iter().find(|(own, _)| *own == name);
+        let (_, disk) = found.ok_or_else(|| Error::missing(format!("there is no {name}")))?;
+        Ok(Arc::clone(disk) as Arc<dyn BlockDevice>)
+    }
+
+    fn describe(&self, name: &str) -> Option<String> {
+        Some(format!("the disk {name}"))
+    }
+}

@@ -1,0 +1,99 @@
+//! A server on a thread of the test, over a unix socket, and the events it told.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use platter_export::nbd::{NbdEvent, NbdListener, NbdOptions, NbdServer};
+use platter_image::Result;
+use tempfile::TempDir;
+
+use crate::memory::{Disks, Memory};
+use crate::raw_client::RawClient;
+
+type Events = Arc<(Mutex<Vec<String>>, Condvar)>;
+
+pub(crate) struct RunningServer {
+    folder: TempDir,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<()>>>,
+    events: Events,
+}
+
+impl RunningServer {
+    /// Serves one disk as `disk`.
+    pub(crate) fn of(disk: &Arc<Memory>) -> Self {
+        Self::start(Disks(vec![("disk", Arc::clone(disk))]), NbdOptions::default())
+    }
+
+    pub(crate) fn start(disks: Disks, mut options: NbdOptions) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = NbdListener::unix(&folder.path().join("socket")).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let events = Events::default();
+        let (ending, told) = (Arc::clone(&stop), Arc::clone(&events));
+        let on_event = move |event: &NbdEvent<'_>| {
+            told.0.lock().unwrap().push(format!("{event:?}"));
+            told.1.notify_all();
+        };
+        options.on_event = Arc::new(on_event);
+        let run = move || NbdServer::serve(listener, Arc::new(disks), options, &ending);
+        Self { folder, stop, thread: Some(thread::spawn(run)), events }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    pub(crate) fn uri(&self) -> String {
+        format!("nbd+unix:///disk?socket={}", self.path().display())
+    }
+
+    pub(crate) fn connect(&self) -> RawClient {
+        RawClient::connect(&self.path())
+    }
+
+    /// A client that can send requests, with structured replies and contexts if wanted.
+    pub(crate) fn open(&self, is_structured: bool) -> RawClient {
+        let mut client = self.connect();
+        if is_structured {
+            client.structured_reply();
+            client.set_context("disk", "base:allocation");
+        }
+        client.go("disk");
+        client
+    }
+
+    /// Waits until an event was told that has this in its text.
+    pub(crate) fn wait_for(&self, text: &str) -> String {
+        let mut events = self.events.0.lock().unwrap();
+        for _ in 0..200 {
+            if let Some(event) = events.iter().find(|event| event.contains(text)) {
+                return event.clone();
+            }
+            events = self.events.1.wait_timeout(events, Duration::from_millis(100)).unwrap().0;
+        }
+        panic!("no event has {text}: {events:#?}");
+    }
+
+    pub(crate) fn ask_to_stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn finish(mut self) {
+        self.ask_to_stop();
+        self.thread.take().unwrap().join().unwrap().unwrap();
+        assert!(!self.path().exists(), "the socket is gone");
+    }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        self.ask_to_stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

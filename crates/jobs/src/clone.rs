@@ -1,0 +1,150 @@
+//! Clones a version: the same disk as the next version of another image, or as a newer one of its own. Copies no data:
+//! what is written is a version record and a row of the catalog.
+
+use std::time::Instant;
+
+use platter_image::recipe::Recipe;
+use platter_image::{Error, Result};
+use platter_store::{Consistency, ImageName, NumberChoice, Resolved, Store, StorePlace, VersionRecord};
+use serde::Serialize;
+
+use crate::TokenChoice;
+use crate::token;
+
+/// What to clone, and to what.
+#[derive(Clone, Debug)]
+pub struct CloneRequest {
+    /// The store.
+    pub store: StorePlace,
+    /// `NAME`, `NAME@7` or a score.
+    pub version: String,
+    /// The image whose next version this becomes.
+    pub name: ImageName,
+    /// The image may have versions already.
+    pub next: bool,
+    /// The edit token to publish under.
+    pub token: TokenChoice,
+    /// What is doing this, such as `platter 0.1.0`.
+    pub tool_version: String,
+}
+
+/// A clone that was published.
+#[derive(Clone, Debug, Serialize)]
+pub struct CloneReport {
+    /// `lab/copy@1`.
+    pub version: String,
+    /// The image.
+    pub name: String,
+    /// Its number.
+    pub number: u64,
+    /// 64 hexadecimal digits.
+    pub score: String,
+    /// `lab/debian12@3`; `None` when a score was cloned that no version had.
+    pub cloned_from: Option<String>,
+    /// Bytes of the disk.
+    pub disk_bytes: u64,
+    /// Wall time.
+    pub seconds: f64,
+}
+
+/// Clones and publishes. The record says all that is known of the cloned version, and which one it was.
+///
+/// # Errors
+/// `Missing` when there is no such version; `Refused` when the image exists, unless its next version is wanted, or is
+/// being edited; what the store says.
+pub fn clone(request: &CloneRequest) -> Result<CloneReport> {
+    let started = Instant::now();
+    let name = &request.name;
+    let store = Store::open_writer(&request.store)?;
+    let resolved = store.resolve(&request.version)?;
+    match store.version(name, NumberChoice::Latest) {
+        Ok(newest) if !request.next => {
+            return Err(Error::refused(format!(
+                "{name} exists, its newest version is {}: clone to another name, or make the next version of it \
+                 with --next",
+                newest.name
+            )));
+        }
+        Err(error) if error.kind() != platter_image::ErrorKind::Missing => return Err(error),
+        _ => {}
+    }
+    let mut draft = known_of(&resolved, &store)?;
+    draft.cloned_from = resolved.version.map(|version| version.name);
+    draft.image = name.clone();
+    draft.time_unix_ms = token::unix_ms();
+    draft.tool_version.clone_from(&request.tool_version);
+    let record = token::publish(&store, store.session()?, draft, request.token)?.record;
+    Ok(CloneReport {
+        version: record.name().to_string(),
+        name: record.image.to_string(),
+        number: record.number,
+        score: record.score.to_string(),
+        cloned_from: record.cloned_from.map(|origin| origin.to_string()),
+        disk_bytes: record.disk_length,
+        seconds: started.elapsed().as_secs_f64(),
+    })
+}
+
+/// What is known of the disk. Of one that no version has, what its recipe says: which of it is in use, it does not.
+fn known_of(resolved: &Resolved, store: &Store) -> Result<VersionRecord> {
+    if let Some(version) = &resolved.version {
+        return Ok(version.record.clone());
+    }
+    let recipe = Recipe::open(resolved.score, store)?;
+    let root = recipe.root();
+    let mut draft = VersionRecord::draft("unnamed".parse()?, resolved.score, 0);
+    draft.source = format!("score {}", resolved.score);
+    draft.cut_policy = root.cut_policy.0;
+    (draft.disk_length, draft.sector_size) = (root.disk_length, root.sector_size);
+    draft.allocated_bytes = root.disk_length;
+    draft.consistency = Consistency::Unknown;
+    Ok(draft)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use platter_image::frame::{Compressor, FrameBuilder};
+    use platter_image::page::{Entry, State};
+    use platter_image::recipe::{CutPolicy, RecipeBuilder};
+    use platter_image::{BlockId, Domain, Extent, FrameStore, Kind};
+
+    /// A recipe that an interrupted job left in the store can be named, and then every other way of cloning follows.
+    #[test]
+    fn a_score_without_a_version_is_cloned() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path());
+        Store::init(&place).unwrap();
+        let score = {
+            let session = Store::open_writer(&place).unwrap().session().unwrap();
+            let pages: Vec<(BlockId, Vec<u8>)> = Vec::new();
+            let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
+            let mut recipe = RecipeBuilder::new(1 << 20, 512, policy, Domain::SHARED, pages);
+            recipe.push(Entry { extent: Extent::new(0, 1 << 20), state: State::Zero }).unwrap();
+            let (score, pages) = recipe.finish().unwrap();
+            for (id, bytes) in pages {
+                let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 15);
+                frame.push(id, &bytes);
+                session.append(&frame.encode(&mut Compressor::new(3).unwrap()).unwrap()).unwrap();
+            }
+            session.keep().unwrap();
+            score
+        };
+        let request = |version: &str, name: &str| CloneRequest {
+            store: place.clone(),
+            version: version.into(),
+            name: name.parse().unwrap(),
+            next: false,
+            token: TokenChoice::Free,
+            tool_version: "test".into(),
+        };
+        let named = clone(&request(&score.to_string(), "lab/found")).unwrap();
+        assert_eq!((named.cloned_from, named.disk_bytes), (None, 1 << 20));
+        let cloned = clone(&request("lab/found", "lab/copy")).unwrap();
+        assert_eq!(cloned.cloned_from.as_deref(), Some("lab/found@1"));
+        let refused = clone(&request("lab/found", "lab/copy")).unwrap_err();
+        assert!(refused.to_string().contains("--next"), "{refused}");
+        let back = clone(&CloneRequest { next: true, ..request("lab/found@1", "lab/found") }).unwrap();
+        assert_eq!((back.number, back.score), (2, score.to_string()));
+    }
+}

@@ -1,0 +1,279 @@
+//! The control socket of a process that serves disks: a line of JSON is asked, a line of JSON answers.
+//!
+//! Sockets lie in the store's `run` directory, one a process, for the store's owner only. One whose process is gone
+//! answers nobody and is removed by whoever notices.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use platter_image::{Error, ErrorKind, IoContext, Result};
+use platter_store::{ImageName, Store, StorePlace};
+use serde::{Deserialize, Serialize};
+
+use super::publish::PublishReport;
+
+const DIRECTORY: &str = "run";
+/// Most bytes of a line.
+const LINE_LENGTH_MAX: u64 = 1 << 20;
+/// How long a question may take to arrive.
+const QUESTION_TIME: Duration = Duration::from_secs(5);
+/// How long an answer may take: publishing a large disk takes minutes.
+const ANSWER_TIME: Duration = Duration::from_secs(3600);
+
+/// What is asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Question {
+    /// Which disks there are.
+    Disks,
+    /// Publish a disk.
+    Publish { disk: String, words: Words },
+    /// Stop serving a disk.
+    Detach { disk: String, then: OnDetach, words: Words },
+}
+
+/// What a user says of a version.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Words {
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) notes: String,
+    pub(super) tool_version: String,
+}
+
+/// What is answered.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    Disks(Vec<DiskStatus>),
+    Published(PublishReport),
+    Detached(Option<PublishReport>),
+    Failed { kind: String, message: String },
+}
+
+/// What becomes of what was written when a disk is detached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDetach {
+    /// It is kept, with the edit token: the disk can be attached again, published or discarded later.
+    #[default]
+    Keep,
+    /// It becomes the next version.
+    Publish,
+    /// It is thrown away.
+    Discard,
+}
+
+/// A disk that a process serves.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DiskStatus {
+    /// What exports call it.
+    pub disk: String,
+    /// The score at the bottom.
+    pub base: String,
+    /// Bytes of the disk.
+    pub disk_bytes: u64,
+    /// Whether it takes writes.
+    pub writable: bool,
+    /// Who edits it, and the number of the edit token.
+    pub holder: Option<String>,
+    /// See `holder`.
+    pub token: Option<u64>,
+    /// Bytes written above the base; `None` when no process serves it.
+    pub written_bytes: Option<u64>,
+    /// Where it is served.
+    pub exports: Vec<String>,
+    /// The process that serves it; `None` for one that was written and waits.
+    pub process: Option<u32>,
+}
+
+/// A process that serves disks.
+#[derive(Debug)]
+pub(super) struct Server {
+    socket: PathBuf,
+}
+
+impl Server {
+    pub(super) fn publish(&self, disk: &str, words: &Words) -> Result<PublishReport> {
+        match self.ask(&Question::Publish { disk: disk.to_owned(), words: words.clone() })? {
+            Answer::Published(report) => Ok(report),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn ask(&self, question: &Question) -> Result<Answer> {
+        let context = || format!("asking {}", self.socket.display());
+        let mut stream = UnixStream::connect(&self.socket).context(context)?;
+        stream.set_read_timeout(Some(ANSWER_TIME)).context(context)?;
+        write_line(&mut stream, question).context(context)?;
+        match read_line(&stream)? {
+            Answer::Failed { kind, message } => Err(error_of(&kind, message)),
+            answer => Ok(answer),
+        }
+    }
+}
+
+/// Every disk that some process serves from that store, and those that are edited and not served now.
+///
+/// # Errors
+/// `Missing` when this is no store; `Io`.
+pub fn disks(place: &StorePlace) -> Result<Vec<DiskStatus>> {
+    let mut found = Vec::new();
+    for server in servers(place.dir())? {
+        match server.ask(&Question::Disks)? {
+            Answer::Disks(disks) => found.extend(disks),
+            other => return Err(unexpected(&other)),
+        }
+    }
+    let store = Store::open_reader(place)?;
+    for token in store.tokens()? {
+        if found.iter().any(|disk| disk.token == Some(token.number)) {
+            continue;
+        }
+        let newest = store.resolve(token.image.as_str())?;
+        found.push(DiskStatus {
+            disk: token.image.to_string(),
+            base: newest.score.to_string(),
+            disk_bytes: newest.version.map_or(0, |version| version.record.disk_length),
+            writable: true,
+            holder: Some(token.holder),
+            token: Some(token.number),
+            written_bytes: None,
+            exports: Vec::new(),
+            process: None,
+        });
+    }
+    found.sort_by(|a, b| a.disk.cmp(&b.disk));
+    Ok(found)
+}
+
+/// Stops serving a disk; gives the version that became of it, if it was published.
+///
+/// # Errors
+/// `Missing` when no process serves it; what publishing says: the disk is then still served.
+pub fn detach(
+    store: &Path,
+    disk: &str,
+    then: OnDetach,
+    notes: &str,
+    tool_version: &str,
+) -> Result<Option<PublishReport>> {
+    let words = Words { notes: notes.to_owned(), tool_version: tool_version.to_owned(), ..Words::default() };
+    for server in servers(store)? {
+        let question = Question::Detach { disk: disk.to_owned(), then, words: words.clone() };
+        match server.ask(&question) {
+            Ok(Answer::Detached(report)) => return Ok(report),
+            Ok(other) => return Err(unexpected(&other)),
+            Err(error) if error.kind() == ErrorKind::Missing => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::missing(format!("no process serves {disk}: `platter disks` tells what is attached")))
+}
+
+/// The process that serves the writable disk of an image.
+pub(super) fn serving(store: &Path, image: &ImageName) -> Result<Option<Server>> {
+    for server in servers(store)? {
+        if let Answer::Disks(disks) = server.ask(&Question::Disks)?
+            && disks.iter().any(|disk| disk.writable && disk.disk == image.as_str())
+        {
+            return Ok(Some(server));
+        }
+    }
+    Ok(None)
+}
+
+/// The processes that answer; sockets of others are removed.
+fn servers(store: &Path) -> Result<Vec<Server>> {
+    let dir = store.join(DIRECTORY);
+    let listed = match std::fs::read_dir(&dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed.context(|| format!("listing {}", dir.display()))?,
+    };
+    let mut servers = Vec::new();
+    for entry in listed {
+        let socket = entry.context(|| format!("listing {}", dir.display()))?.path();
+        match UnixStream::connect(&socket) {
+            Ok(_) => servers.push(Server { socket }),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                // Whoever made it is gone.
+                let _ = std::fs::remove_file(&socket);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io(format!("connecting to {}", socket.display()), error)),
+        }
+    }
+    Ok(servers)
+}
+
+/// The socket of this process, removed when dropped.
+pub(super) struct ControlSocket {
+    path: PathBuf,
+    pub(super) listener: UnixListener,
+}
+
+impl ControlSocket {
+    pub(super) fn open(store: &Path) -> Result<Self> {
+        let dir = store.join(DIRECTORY);
+        std::fs::create_dir_all(&dir).context(|| format!("making {}", dir.display()))?;
+        let path = dir.join(format!("{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let context = || format!("listening at {}", path.display());
+        let listener = UnixListener::bind(&path).context(context)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).context(context)?;
+        Ok(Self { path, listener })
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Answers one question on a new connection. Whoever asks nonsense is told so; whoever hangs up is let go.
+pub(super) fn answer(mut stream: UnixStream, act: &dyn Fn(Question) -> Result<Answer>) {
+    let timed = stream
+        .set_read_timeout(Some(QUESTION_TIME))
+        .and_then(|()| stream.set_write_timeout(Some(QUESTION_TIME)));
+    if timed.is_err() {
+        return;
+    }
+    let answer = read_line(&stream).and_then(act).unwrap_or_else(|error| Answer::Failed {
+        kind: format!("{:?}", error.kind()),
+        message: error.to_string(),
+    });
+    let _ = write_line(&mut stream, &answer);
+}
+
+fn write_line(stream: &mut UnixStream, value: &impl Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+fn read_line<T: for<'de> Deserialize<'de>>(stream: &UnixStream) -> Result<T> {
+    let mut line = Vec::new();
+    BufReader::new(stream.take(LINE_LENGTH_MAX))
+        .read_until(b'\n', &mut line)
+        .context(|| "reading from a control socket".to_owned())?;
+    serde_json::from_slice(&line)
+        .map_err(|error| Error::corrupt(format!("a control socket: {error}: another version of Platter?")))
+}
+
+fn unexpected(answer: &Answer) -> Error {
+    Error::bug(format!("an answer to another question: {answer:?}"))
+}
+
+fn error_of(kind: &str, message: String) -> Error {
+    match kind {
+        "Refused" => Error::refused(message),
+        "Missing" => Error::missing(message),
+        "Corrupt" => Error::corrupt(message),
+        "Transient" => Error::transient(message),
+        _ => Error::bug(message),
+    }
+}

@@ -1,0 +1,268 @@
+//! One live disk: a version, above it the overlays of its writer, and the device that exports serve.
+//!
+//! While a disk is being published its overlay is frozen and another lies above it; afterwards that one stands on the
+//! new version, and the frozen one is gone. A failed publish leaves two: they are one disk all the same.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use platter_image::{Error, Extent, Extents, Result, Score};
+use platter_store::{ImageName, Store, StorePlace, Token};
+use platter_vdisk::{Allocation, BlockCache, BlockDevice, Overlay, OverlayOptions, RecipeDisk};
+
+use super::overlays::{Overlays, boot_id};
+
+/// A disk that is served.
+pub(super) struct LiveDisk {
+    /// What exports call it.
+    pub(super) name: String,
+    length: u64,
+    writing: Option<Writing>,
+    layers: RwLock<Option<Layers>>,
+    /// Held while it is published: one at a time.
+    publishing: Mutex<()>,
+}
+
+/// The right to write, and where what is written lies.
+pub(super) struct Writing {
+    pub(super) image: ImageName,
+    pub(super) token: Token,
+    overlays: Mutex<Option<Overlays>>,
+}
+
+/// What the disk is made of, from the bottom.
+struct Layers {
+    base: Base,
+    /// Their numbers, and they; the last is the one that is written.
+    overlays: Vec<(u64, Arc<Overlay>)>,
+}
+
+/// The version at the bottom.
+#[derive(Clone)]
+pub(super) struct Base {
+    pub(super) score: Score,
+    pub(super) device: Arc<dyn BlockDevice>,
+}
+
+/// A disk as it was at one moment, which nobody writes any more.
+pub(super) struct Frozen {
+    pub(super) base: Score,
+    pub(super) view: Arc<dyn BlockDevice>,
+    /// What was written above the base.
+    pub(super) changed: Extents,
+}
+
+impl Base {
+    pub(super) fn open(store: &Arc<Store>, cache: &Arc<BlockCache>, score: Score) -> Result<Self> {
+        Ok(Self { score, device: Arc::new(RecipeDisk::open(score, store.clone(), cache.clone())?) })
+    }
+}
+
+impl Layers {
+    fn top(&self) -> Arc<dyn BlockDevice> {
+        match self.overlays.last() {
+            Some((_, overlay)) => overlay.clone(),
+            None => self.base.device.clone(),
+        }
+    }
+
+    fn changed(&self) -> Extents {
+        let dirty =
+            self.overlays.iter().flat_map(|(_, overlay)| overlay.dirty().iter().copied().collect::<Vec<_>>());
+        Extents::from_unsorted(dirty.collect())
+    }
+}
+
+impl LiveDisk {
+    /// A disk that is only read.
+    pub(super) fn read_only(name: String, base: Base) -> Self {
+        Self {
+            name,
+            length: base.device.length(),
+            writing: None,
+            layers: RwLock::new(Some(Layers { base, overlays: Vec::new() })),
+            publishing: Mutex::new(()),
+        }
+    }
+
+    /// A disk that is written under that token: above `score`, or above what the overlays that are there stand on.
+    pub(super) fn writable(
+        name: String,
+        place: &StorePlace,
+        (store, cache): (&Arc<Store>, &Arc<BlockCache>),
+        (image, token): (ImageName, Token),
+        score: Score,
+    ) -> Result<Self> {
+        let overlays = Overlays::lock(place, &image, token.number)?;
+        let layers = open_layers(&overlays, store, cache, token.number, score)?;
+        Ok(Self {
+            name,
+            length: layers.base.device.length(),
+            writing: Some(Writing { image, token, overlays: Mutex::new(Some(overlays)) }),
+            layers: RwLock::new(Some(layers)),
+            publishing: Mutex::new(()),
+        })
+    }
+
+    pub(super) fn writing(&self) -> Option<&Writing> {
+        self.writing.as_ref()
+    }
+
+    /// The score at the bottom, and the bytes written above it.
+    pub(super) fn state(&self) -> Result<(Score, u64)> {
+        let layers = self.layers();
+        let layers = layers.as_ref().ok_or_else(detached)?;
+        Ok((layers.base.score, layers.changed().total()))
+    }
+
+    /// Waits for another publishing to end, and keeps others waiting.
+    pub(super) fn publishing(&self) -> MutexGuard<'_, ()> {
+        self.publishing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a new overlay above what was written so far, which then stays as it is.
+    pub(super) fn freeze(&self) -> Result<Frozen> {
+        let writing =
+            self.writing.as_ref().ok_or_else(|| Error::refused(format!("{} is read-only", self.name)))?;
+        let mut layers = self.layers_mut();
+        let layers = layers.as_mut().ok_or_else(detached)?;
+        let view = layers.top();
+        view.flush()?;
+        let frozen = Frozen { base: layers.base.score, view: view.clone(), changed: layers.changed() };
+        if frozen.changed.is_empty() {
+            return Ok(frozen);
+        }
+        let number = layers.overlays.last().map_or(0, |(number, _)| *number) + 1;
+        let options = overlay_options(layers.base.score, writing.token.number)?;
+        let overlay = writing.with_overlays(|overlays| {
+            Overlay::create(overlays.vfs(), &overlays.path(number), &options, view)
+        })?;
+        layers.overlays.push((number, Arc::new(overlay)));
+        Ok(frozen)
+    }
+
+    /// What was frozen is a version now: the disk stands on it, and the frozen overlays go.
+    pub(super) fn rebase(&self, base: Base) -> Result<()> {
+        let Some(writing) = &self.writing else { return Ok(()) };
+        let mut layers = self.layers_mut();
+        let layers = layers.as_mut().ok_or_else(detached)?;
+        let Some((number, top)) = layers.overlays.pop() else { return Ok(()) };
+        top.rebase(base.score, base.device.clone())?;
+        layers.base = base;
+        for (frozen, _) in std::mem::replace(&mut layers.overlays, vec![(number, top)]) {
+            writing.with_overlays(|overlays| overlays.remove(frozen))?;
+        }
+        Ok(())
+    }
+
+    /// Ends all use of it: requests fail from now on. What was written is durable.
+    pub(super) fn detach(&self) -> Result<()> {
+        match self.layers_mut().take() {
+            Some(layers) => layers.top().flush(),
+            None => Ok(()),
+        }
+    }
+
+    fn layers(&self) -> RwLockReadGuard<'_, Option<Layers>> {
+        self.layers.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn layers_mut(&self) -> RwLockWriteGuard<'_, Option<Layers>> {
+        self.layers.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn on_top<T>(&self, act: impl FnOnce(&dyn BlockDevice) -> Result<T>) -> Result<T> {
+        let layers = self.layers();
+        let layers = layers.as_ref().ok_or_else(detached)?;
+        match layers.overlays.last() {
+            Some((_, overlay)) => act(&**overlay),
+            None => act(&*layers.base.device),
+        }
+    }
+}
+
+impl Writing {
+    fn with_overlays<T>(&self, act: impl FnOnce(&Overlays) -> Result<T>) -> Result<T> {
+        let overlays = self.overlays.lock().unwrap_or_else(PoisonError::into_inner);
+        act(overlays.as_ref().ok_or_else(detached)?)
+    }
+
+    /// Removes every overlay: what they hold is in a version, or not wanted.
+    pub(super) fn remove_overlays(&self) -> Result<()> {
+        let overlays = self.overlays.lock().unwrap_or_else(PoisonError::into_inner).take();
+        overlays.map_or(Ok(()), Overlays::remove_all)
+    }
+}
+
+fn detached() -> Error {
+    Error::refused("the disk was detached")
+}
+
+fn overlay_options(base_score: Score, token: u64) -> Result<OverlayOptions> {
+    Ok(OverlayOptions { base_score, token, boot_id: boot_id()? })
+}
+
+fn open_layers(
+    overlays: &Overlays,
+    store: &Arc<Store>,
+    cache: &Arc<BlockCache>,
+    token: u64,
+    score: Score,
+) -> Result<Layers> {
+    let mut numbers = overlays.numbers()?;
+    let score_of = |path: &Path| Overlay::header(overlays.vfs(), path).map(|header| header.base_score);
+    let score = match numbers.last() {
+        Some(last) => score_of(&overlays.path(*last))?,
+        None => score,
+    };
+    // The newest stands on a version already: those below were published, and only not removed yet.
+    let obsolete = |number: &u64| -> Result<bool> { Ok(score_of(&overlays.path(*number))? != score) };
+    while let Some(number) = numbers.first().copied().filter(|_| numbers.len() > 1) {
+        if !obsolete(&number)? {
+            break;
+        }
+        overlays.remove(number)?;
+        numbers.remove(0);
+    }
+    let options = overlay_options(score, token)?;
+    let mut layers = Layers { base: Base::open(store, cache, score)?, overlays: Vec::new() };
+    if numbers.is_empty() {
+        let overlay = Overlay::create(overlays.vfs(), &overlays.path(1), &options, layers.top())?;
+        layers.overlays.push((1, Arc::new(overlay)));
+    }
+    for number in numbers {
+        let overlay = Overlay::open(overlays.vfs(), &overlays.path(number), &options, layers.top())?;
+        layers.overlays.push((number, Arc::new(overlay)));
+    }
+    Ok(layers)
+}
+
+impl BlockDevice for LiveDisk {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn is_writable(&self) -> bool {
+        self.writing.is_some()
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.on_top(|top| top.read(buffer, offset))
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.on_top(|top| top.write(bytes, offset))
+    }
+
+    fn write_zeroes(&self, range: Extent) -> Result<()> {
+        self.on_top(|top| top.write_zeroes(range))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.on_top(|top| top.flush())
+    }
+
+    fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
+        self.on_top(|top| top.extents(range, visit))
+    }
+}

@@ -1,0 +1,15 @@
+//! Live disks: versions attached as virtual disks, read and written by others, and published as new versions.
+//!
+//! Owns the processes' side of it: which disks a process serves, where their overlays lie, the control socket by which
+//! other processes ask about them. Must never let two processes write one disk, nor remove an overlay whose contents
+//! are in no version unless the user said so.
+
+mod attach;
+mod control;
+mod disk;
+mod overlays;
+mod publish;
+
+pub use attach::{AttachRequest, Attached, LiveEvent, NbdAddress, OnEvent, attach};
+pub use control::{DiskStatus, OnDetach, detach, disks};
+pub use publish::{PublishReport, PublishRequest, discard, publish};

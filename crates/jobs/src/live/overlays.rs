@@ -1,0 +1,98 @@
+//! Where the overlays of live disks lie in a store's directory, and the lock that keeps each with one process.
+//!
+//! `overlays/IMAGE.TOKEN.NUMBER.overlay`, with `+` for each slash of the image's name; the number counts the overlays
+//! of one disk, which lie above each other while it is being published.
+
+use std::path::{Path, PathBuf};
+
+use platter_image::{Error, IoContext, Result};
+use platter_store::{ImageName, StorePlace};
+use platter_vfs::{OsVfs, Vfs, VfsFile};
+
+const DIRECTORY: &str = "overlays";
+const SUFFIX: &str = ".overlay";
+
+/// The overlays of one image under one token.
+#[derive(Debug)]
+pub(super) struct Overlays {
+    vfs: OsVfs,
+    dir: PathBuf,
+    /// What all their names begin with.
+    prefix: String,
+    /// Held as long as the disk is open: nobody else opens it.
+    _lock: Box<dyn VfsFile>,
+}
+
+impl Overlays {
+    /// Takes the lock on the overlays of that image and token.
+    ///
+    /// # Errors
+    /// `Refused` when another process has it; `Io`.
+    pub(super) fn lock(store: &StorePlace, image: &ImageName, token: u64) -> Result<Self> {
+        let vfs = OsVfs;
+        let dir = store.dir().join(DIRECTORY);
+        if !vfs.exists(&dir).context(|| format!("looking for {}", dir.display()))? {
+            vfs.create_dir(&dir).context(|| format!("making {}", dir.display()))?;
+            vfs.sync_dir(store.dir()).context(|| format!("syncing {}", store.dir().display()))?;
+        }
+        let prefix = format!("{}.{token}.", image.as_str().replace('/', "+"));
+        let lock = dir.join(format!("{prefix}lock"));
+        let taken = vfs.lock(&lock).context(|| format!("locking {}", lock.display()))?;
+        let taken = taken.ok_or_else(|| {
+            Error::refused(format!(
+                "{image} is attached for writing by another process: `platter disks` tells"
+            ))
+        })?;
+        Ok(Self { vfs, dir, prefix, _lock: taken })
+    }
+
+    /// The vfs they are reached through.
+    pub(super) fn vfs(&self) -> &dyn Vfs {
+        &self.vfs
+    }
+
+    /// Where the overlay of that number lies.
+    pub(super) fn path(&self, number: u64) -> PathBuf {
+        self.dir.join(format!("{}{number}{SUFFIX}", self.prefix))
+    }
+
+    /// The numbers of those that are there, ascending: the lowest lies at the bottom.
+    pub(super) fn numbers(&self) -> Result<Vec<u64>> {
+        let entries = self.vfs.list(&self.dir).context(|| format!("listing {}", self.dir.display()))?;
+        let number = |name: &str| name.strip_prefix(&self.prefix)?.strip_suffix(SUFFIX)?.parse().ok();
+        let mut numbers: Vec<u64> = entries.iter().filter_map(|entry| number(&entry.name)).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Removes the overlay of that number.
+    pub(super) fn remove(&self, number: u64) -> Result<()> {
+        let path = self.path(number);
+        self.vfs.remove(&path).context(|| format!("removing {}", path.display()))?;
+        self.sync()
+    }
+
+    /// Removes what is left when nothing of them is needed any more.
+    pub(super) fn remove_all(self) -> Result<()> {
+        for number in self.numbers()? {
+            self.remove(number)?;
+        }
+        let lock = self.dir.join(format!("{}lock", self.prefix));
+        self.vfs.remove(&lock).context(|| format!("removing {}", lock.display()))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.vfs.sync_dir(&self.dir).context(|| format!("syncing {}", self.dir.display()))
+    }
+}
+
+/// The id of this boot of the machine: files that another boot left may lack what was not flushed.
+pub(super) fn boot_id() -> Result<[u8; 16]> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = std::fs::read_to_string(path).context(|| format!("reading {}", path.display()))?;
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    let bytes: Option<Vec<u8>> =
+        (0..16).map(|at| u8::from_str_radix(digits.get(at * 2..at * 2 + 2)?, 16).ok()).collect();
+    let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+    bytes.ok_or_else(|| Error::bug(format!("{} holds no id: {text:?}", path.display())))
+}

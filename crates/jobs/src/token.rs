@@ -1,0 +1,108 @@
+//! Edit tokens as a person asks for them: take one, take one over, give one back; and publishing under one.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use platter_image::{Error, Result};
+use platter_store::{ImageName, Session, Store, StorePlace, Token, Version, VersionRecord};
+
+/// Under which edit token a version is published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TokenChoice {
+    /// Under none: refused while somebody holds the image's token.
+    #[default]
+    Free,
+    /// Under that one, which was taken before: refused once another has taken over.
+    Number(u64),
+    /// Whoever holds the token loses it to this publishing, and what he has not published cannot be any more.
+    Steal,
+}
+
+/// Who we are when nobody says: `root@node3`.
+pub fn default_holder() -> String {
+    let uid = rustix::process::geteuid();
+    let named = ["LOGNAME", "USER"].into_iter().filter_map(|name| std::env::var(name).ok());
+    let user = match uid.is_root() {
+        true => "root".into(),
+        false => named.into_iter().find(|name| !name.is_empty()).unwrap_or_else(|| uid.as_raw().to_string()),
+    };
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{user}@{}", host.trim())
+}
+
+/// Takes the token of an image that nobody holds.
+///
+/// # Errors
+/// As [`Store::take_token`].
+pub fn take_token(store: &StorePlace, image: &ImageName, holder: &str) -> Result<Token> {
+    Store::open_reader(store)?.take_token(image, holder, unix_ms())
+}
+
+/// Takes the token of an image whoever holds it.
+///
+/// # Errors
+/// As [`Store::steal_token`].
+pub fn steal_token(store: &StorePlace, image: &ImageName, holder: &str) -> Result<Token> {
+    Store::open_reader(store)?.steal_token(image, holder, unix_ms())
+}
+
+/// Gives back the token that `holder` holds; gives it as it was.
+///
+/// # Errors
+/// `Missing` when nobody holds it; `Refused` when somebody else does; as [`Store::release_token`].
+pub fn release_token(store: &StorePlace, image: &ImageName, holder: &str) -> Result<Token> {
+    let store = Store::open_reader(store)?;
+    let token = store
+        .token(image)?
+        .ok_or_else(|| Error::missing(format!("nobody holds the edit token of {image}")))?;
+    if token.holder != holder {
+        return Err(Error::refused(format!(
+            "{image} is not {holder}'s to release ({token}): insist with --holder {}, or take it over with `platter \
+             token steal {image}`",
+            token.holder
+        )));
+    }
+    store.release_token(&token)?;
+    Ok(token)
+}
+
+/// Whether [`publish`] would be refused now: asked before long work.
+pub(crate) fn check(store: &Store, image: &ImageName, choice: TokenChoice) -> Result<()> {
+    match choice {
+        TokenChoice::Free => store.check_token(image, None),
+        TokenChoice::Number(number) => store.check_token(image, Some(number)),
+        TokenChoice::Steal => Ok(()),
+    }
+}
+
+/// Publishes a version under the token of choice. One that was taken over for this is given back.
+pub(crate) fn publish(
+    store: &Store,
+    session: Session,
+    mut draft: VersionRecord,
+    choice: TokenChoice,
+) -> Result<Version> {
+    let stolen = match choice {
+        TokenChoice::Steal if store.token(&draft.image)?.is_some() => {
+            Some(store.steal_token(&draft.image, &default_holder(), unix_ms())?)
+        }
+        _ => None,
+    };
+    draft.token = match choice {
+        TokenChoice::Number(number) => Some(number),
+        _ => stolen.as_ref().map(|token| token.number),
+    };
+    let published = session.publish(draft);
+    let released = stolen.map_or(Ok(()), |token| store.release_token(&token));
+    let version = published?;
+    released.map_err(|error| {
+        error.within(format!("{} is published, but its edit token could not be given back", version.name))
+    })?;
+    Ok(version)
+}
+
+/// Now, in milliseconds since 1970 UTC.
+pub(crate) fn unix_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}

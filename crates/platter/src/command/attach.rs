@@ -1,0 +1,96 @@
+//! `platter attach`.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use platter_jobs::{AttachRequest, Attached, Error, LiveEvent, NbdEvent, attach, default_holder};
+use serde_json::json;
+
+use super::publish::text as published;
+use super::{Outcome, TOOL_VERSION, place};
+use crate::arguments::Attach;
+use crate::output::Output;
+use crate::sizes::bytes;
+
+pub(crate) fn run(store: &Path, options: &Attach, output: &Output) -> Outcome {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|error| Error::io("listening for signals", error))?;
+    }
+    let request = AttachRequest {
+        store: place(store),
+        versions: options.versions.clone(),
+        write: options.write,
+        steal: options.steal,
+        holder: options.holder.clone().unwrap_or_else(default_holder),
+        nbd: options.nbd.clone(),
+        cache_bytes: (options.cache as usize) << 20,
+        on_detach: options.on_detach.into(),
+        publish_every: options.publish_every,
+        notes: options.note.clone(),
+        tool_version: TOOL_VERSION.into(),
+        stop,
+    };
+    let output = *output;
+    attach(request, Box::new(move |event| tell(event, output)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell(event: &LiveEvent<'_>, output: Output) {
+    match event {
+        LiveEvent::Attached(disk) => output.fact(&json!({ "attached": disk }), || attached(disk)),
+        LiveEvent::Published(report) => {
+            output.fact(&json!({ "published": report }), || published(report));
+        }
+        LiveEvent::Detached { disk, kept } => {
+            output.fact(&json!({ "detached": disk, "kept": kept }), || match kept {
+                true => format!(
+                    "{disk} detached; what was written is kept: `platter publish {disk}`, `platter discard {disk}`, or attach it again"
+                ),
+                false => format!("{disk} detached"),
+            });
+        }
+        LiveEvent::Nbd(event) => {
+            if let Some(note) = of_client(event) {
+                output.note(&note);
+            }
+        }
+        LiveEvent::Note(note) => output.note(note),
+    }
+}
+
+/// What somebody should know of a client; that it came and went in good order is not.
+fn of_client(event: &NbdEvent<'_>) -> Option<String> {
+    match event {
+        NbdEvent::Connected { .. } | NbdEvent::Opened { .. } | NbdEvent::Disconnected { error: None, .. } => {
+            None
+        }
+        NbdEvent::TurnedAway { error } | NbdEvent::AcceptFailed { error } => {
+            Some(format!("a client was turned away: {error}"))
+        }
+        NbdEvent::RequestFailed { export, command, offset, length, error, .. } => {
+            Some(format!("{export}: {command:?} of {length} bytes at {offset} failed: {error}"))
+        }
+        NbdEvent::Disconnected { connection, error: Some(error) } => {
+            Some(format!("client {connection} was disconnected: {error}"))
+        }
+    }
+}
+
+fn attached(disk: &Attached) -> String {
+    let before = match disk.written_bytes {
+        0 => String::new(),
+        written => format!(", {} written before", bytes(written)),
+    };
+    let access = if disk.writable { "read and write" } else { "read only" };
+    format!(
+        "{} ({}, {access}{before}) at {}\nscore {}",
+        disk.disk,
+        bytes(disk.disk_bytes),
+        disk.exports.join(" "),
+        disk.base
+    )
+}

@@ -1,0 +1,41 @@
+//! `platter disks`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use platter_jobs::{DiskStatus, disks};
+use serde_json::json;
+
+use super::{Outcome, place};
+use crate::output::{Output, table};
+use crate::sizes::bytes;
+
+pub(crate) fn run(store: &Path, output: &Output) -> Outcome {
+    let disks = disks(&place(store))?;
+    if output.is_json() {
+        disks.iter().for_each(|disk| output.fact(disk, String::new));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut rows = vec![
+        ["DISK", "SIZE", "WRITTEN", "HOLDER", "TOKEN", "PROCESS", "SERVED AT"].map(String::from).to_vec(),
+    ];
+    rows.extend(disks.iter().map(row));
+    output.fact(&json!(null), || table(&rows));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn row(disk: &DiskStatus) -> Vec<String> {
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+    vec![
+        disk.disk.clone(),
+        bytes(disk.disk_bytes),
+        match disk.written_bytes {
+            _ if !disk.writable => "read only".into(),
+            written => or_none(written.map(bytes)),
+        },
+        or_none(disk.holder.clone()),
+        or_none(disk.token.map(|token| token.to_string())),
+        or_none(disk.process.map(|process| process.to_string())),
+        or_none(Some(disk.exports.join(" ")).filter(|exports| !exports.is_empty())),
+    ]
+}

@@ -1,0 +1,44 @@
+//! `platter publish`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use platter_jobs::{PublishReport, PublishRequest, publish};
+
+use super::{Outcome, TOOL_VERSION, place};
+use crate::arguments::Publish;
+use crate::output::Output;
+use crate::sizes::bytes;
+use crate::terminal::Terminal;
+
+pub(crate) fn run(store: &Path, options: &Publish, output: &Output) -> Outcome {
+    let request = PublishRequest {
+        store: place(store),
+        disk: options.name.clone(),
+        labels: options.labels.iter().cloned().collect(),
+        notes: options.note.clone(),
+        tool_version: TOOL_VERSION.into(),
+    };
+    let terminal = Terminal::new(*output);
+    let report = publish(&request, &terminal)?;
+    drop(terminal);
+    output.fact(&report, || text(&report));
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn text(report: &PublishReport) -> String {
+    format!(
+        "{}  score {}\n{} written, {} new in {} blocks, stored in {}, {:.1} s{}",
+        report.version,
+        report.score,
+        bytes(report.written_bytes),
+        bytes(report.new_raw_bytes),
+        report.new_blocks,
+        bytes(report.new_stored_bytes),
+        report.seconds,
+        match report.consistency {
+            platter_jobs::Consistency::Crash => "; in use while it was published: as after a power cut",
+            _ => "",
+        }
+    )
+}

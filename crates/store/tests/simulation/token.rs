@@ -1,0 +1,246 @@
+//! Edit tokens when the power is cut or a call fails: each answer is one of before and after the call in flight, nothing
+//! that returned is lost, and no number is given twice. An interrupted publish is finished only by the right one.
+
+use std::path::PathBuf;
+
+use platter_image::{ErrorKind, Result};
+use platter_store::{ImageName, NumberChoice, Store, Token, Version, rebuild};
+use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
+use platter_vfs::{OpenMode, Vfs};
+
+use super::work::{Dice, Machine, Model, add_disk, draft, publish, verify};
+
+fn image() -> ImageName {
+    "a".parse().unwrap()
+}
+
+/// Publishes under a token, or under none.
+fn publish_under(store: &Store, numbers: &[u64], token: Option<u64>) -> Result<Version> {
+    let session = store.session()?;
+    let disk = add_disk(&session, numbers)?;
+    let mut draft = draft("a", disk)?;
+    draft.token = token;
+    session.publish(draft)
+}
+
+/// What was promised of the token.
+#[derive(Debug, Default)]
+struct Promised {
+    model: Model,
+    /// The token after the last call that returned.
+    held: Option<Token>,
+    /// What it would be if the call that did not return had been done; of a new token the number is 0.
+    in_flight: Option<Option<Token>>,
+    /// The highest number that was given.
+    last: u64,
+}
+
+impl Promised {
+    fn given(&mut self, token: Token) {
+        assert!(token.number > self.last, "{token} after {}", self.last);
+        self.last = token.number;
+        self.held = Some(token);
+    }
+
+    fn begin(&mut self, in_flight: Option<Token>) {
+        self.in_flight = Some(in_flight);
+    }
+
+    fn end(&mut self) {
+        self.in_flight = None;
+    }
+}
+
+/// Random changes of the token by seed, through stores opened to be read and to be written.
+fn work(machine: &Machine, seed: u64, promised: &mut Promised) -> Result<()> {
+    let mut dice = Dice(seed);
+    Store::init(&machine.place)?;
+    let mut store = Store::open_writer(&machine.place)?;
+    let version = publish(&store, "a", &[1, 2])?;
+    promised.model.published.push((version, vec![1, 2]));
+    for step in 0..8 {
+        let holder = ["x", "y"][dice.below(2) as usize];
+        match dice.below(6) {
+            0 => {
+                drop(store);
+                let is_writer = dice.below(2) == 0;
+                let open = if is_writer { Store::open_writer } else { Store::open_reader };
+                store = open(&machine.place)?;
+            }
+            1 if promised.held.is_some() => {
+                promised.begin(None);
+                store.release_token(promised.held.as_ref().unwrap())?;
+                promised.held = None;
+            }
+            2 | 3 if store.session().is_ok() => {
+                let numbers: Vec<u64> = (step..step + 3).collect();
+                let token = promised.held.as_ref().map(|token| token.number);
+                let version = publish_under(&store, &numbers, token)?;
+                promised.model.published.push((version, numbers));
+            }
+            _ => {
+                let new = Token {
+                    image: image(),
+                    number: 0,
+                    holder: holder.into(),
+                    time_unix_ms: 7,
+                    overlay: String::new(),
+                };
+                promised.begin(Some(new));
+                let token = match &promised.held {
+                    None => store.take_token(&image(), holder, 7)?,
+                    Some(_) => store.steal_token(&image(), holder, 7)?,
+                };
+                promised.given(token);
+            }
+        }
+        promised.end();
+    }
+    Ok(())
+}
+
+/// The token is the one promised, or what the call in flight makes of it; and the next number was never given.
+fn verify_token(machine: &Machine, promised: &mut Promised, context: &str) {
+    if promised.model.published.is_empty() {
+        return;
+    }
+    let store = Store::open_reader(&machine.place).unwrap_or_else(|error| panic!("{context}: {error:?}"));
+    let found = store.token(&image()).unwrap();
+    let is_in_flight = promised.in_flight.as_ref().is_some_and(|in_flight| match (in_flight, &found) {
+        (None, found) => found.is_none(),
+        (Some(new), Some(found)) => {
+            found.number > promised.last && Token { number: 0, ..found.clone() } == *new
+        }
+        (Some(_), None) => false,
+    });
+    assert!(found == promised.held || is_in_flight, "{context}: {found:?} is not {promised:?}");
+    promised.last = promised.last.max(found.map_or(0, |token| token.number));
+    let token = store.steal_token(&image(), "z", 8).unwrap_or_else(|error| panic!("{context}: {error:?}"));
+    assert!(token.number > promised.last, "{context}: {token} is not after {promised:?}");
+    promised.given(token.clone());
+    store.release_token(&token).unwrap();
+}
+
+fn crash_once(machine: &Machine, seed: u64, call: u64, profile: CrashProfile) {
+    let context = format!("seed {seed}, power cut at call {call}, {profile:?}");
+    machine.insert(&SimulatedDisk::new(seed));
+    let fault = Fault { call, kind: FaultKind::Halt, persistent: true, only: None };
+    machine.disk().set_fault(Some(fault));
+    let mut promised = Promised::default();
+    let _ = work(machine, seed, &mut promised);
+    machine.disk().crash(profile, seed ^ call);
+    machine.restart();
+    verify_token(machine, &mut promised, &context);
+    verify(machine, &promised.model, &context);
+}
+
+fn crash_often(seeds: std::ops::Range<u64>, cuts: u64) {
+    let machine = Machine::new();
+    for seed in seeds {
+        machine.insert(&SimulatedDisk::new(seed));
+        work(&machine, seed, &mut Promised::default()).unwrap();
+        let calls = machine.disk().calls();
+        let mut dice = Dice(seed);
+        for profile in CrashProfile::EVERY {
+            for _ in 0..cuts {
+                crash_once(&machine, seed, 1 + dice.below(calls + 1), profile);
+            }
+        }
+    }
+}
+
+#[test]
+fn power_cuts_keep_one_answer() {
+    crash_often(0..8, 8);
+}
+
+/// Part of `make test-full`.
+#[test]
+#[ignore = "minutes: 20,000 power cuts"]
+fn many_power_cuts_keep_one_answer() {
+    crash_often(2000..2080, 40);
+}
+
+/// Any call fails once: what returned holds, and the store opened again is sound.
+#[test]
+fn an_io_error_anywhere_keeps_one_answer() {
+    let machine = Machine::new();
+    for call in (1..).step_by(5) {
+        machine.insert(&SimulatedDisk::new(11));
+        let disk = machine.disk();
+        disk.set_fault(Some(Fault { call, kind: FaultKind::Io, persistent: false, only: None }));
+        let mut promised = Promised::default();
+        let done = work(&machine, 11, &mut promised);
+        if disk.calls() < call {
+            return done.unwrap();
+        }
+        disk.crash(CrashProfile::Nothing, call);
+        machine.restart();
+        let context = format!("error at call {call}: {done:?}");
+        verify_token(&machine, &mut promised, &context);
+        verify(&machine, &promised.model, &context);
+    }
+}
+
+/// Every pack of the machine's disk.
+fn packs(machine: &Machine) -> Vec<PathBuf> {
+    let (disk, packs) = (machine.disk(), machine.place.dir().join("packs"));
+    let folders = disk.list(&packs).unwrap().into_iter().map(|entry| packs.join(entry.name));
+    folders
+        .flat_map(|folder| disk.list(&folder).unwrap().into_iter().map(move |file| folder.join(file.name)))
+        .collect()
+}
+
+/// A publish under token 1 that lacked only its commit. While its token stands, the next writer finishes it. Taken over
+/// in between, it is not finished, and no rebuild ever finds it again; the next holder's version has its number.
+#[test]
+fn an_interrupted_publish_is_fenced_too() {
+    for is_stolen in [false, true] {
+        let machine = Machine::new();
+        Store::init(&machine.place).unwrap();
+        publish(&Store::open_writer(&machine.place).unwrap(), "a", &[1]).unwrap();
+        Store::open_reader(&machine.place).unwrap().take_token(&image(), "x", 7).unwrap();
+        let (before, known) = (machine.disk().fork(), packs(&machine));
+        publish_under(&Store::open_writer(&machine.place).unwrap(), &[5, 6], Some(1)).unwrap();
+        let new = packs(&machine).into_iter().find(|pack| !known.contains(pack)).unwrap();
+        let bytes = machine.disk().contents(&new).unwrap();
+        machine.insert(&before);
+        // The fork's next random name would be the very one of this pack.
+        before.random_id().unwrap();
+        match before.create_dir(new.parent().unwrap()) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => panic!("{error}"),
+            _ => {}
+        }
+        drop(before.open(&new, OpenMode::CreateNew).unwrap());
+        before.overwrite(&new, &bytes);
+        if is_stolen {
+            Store::open_reader(&machine.place).unwrap().steal_token(&image(), "y", 7).unwrap();
+        }
+        let store = Store::open_writer(&machine.place).unwrap();
+        let finished: Vec<String> =
+            store.salvaged().unwrap().versions.iter().map(ToString::to_string).collect();
+        assert_eq!(finished, if is_stolen { vec![] } else { vec!["a@2".to_owned()] });
+        assert_eq!(publish_under(&store, &[5], Some(1)).is_err(), is_stolen);
+        if is_stolen {
+            let theirs = publish_under(&store, &[5, 6], Some(2)).unwrap();
+            assert_eq!((theirs.name.number, theirs.record.new_raw_bytes), (2, 0), "the blocks were kept");
+            drop(store);
+            assert_eq!(rebuild(&machine.place).unwrap().notes, Vec::<String>::new());
+            let store = Store::open_reader(&machine.place).unwrap();
+            assert_eq!(store.version(&image(), NumberChoice::Number(2)).unwrap(), theirs);
+        }
+    }
+}
+
+/// A change of a token whose sync failed is an error, and a store that writes takes nothing more then.
+#[test]
+fn a_failed_sync_is_no_success() {
+    let machine = Machine::new();
+    Store::init(&machine.place).unwrap();
+    let store = Store::open_writer(&machine.place).unwrap();
+    publish(&store, "a", &[1]).unwrap();
+    let only = Some(platter_vfs::simulated::Operation::Sync);
+    machine.disk().set_fault(Some(Fault { call: 1, kind: FaultKind::Io, persistent: false, only }));
+    assert_eq!(store.take_token(&image(), "x", 7).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(store.take_token(&image(), "x", 7).unwrap_err().kind(), ErrorKind::Refused);
+}

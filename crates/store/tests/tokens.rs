@@ -1,0 +1,277 @@
+//! Edit tokens on the system's files: one holder at a time, numbers that are never used again, and a publish that is
+//! fenced whatever the order of events.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is test code")]
+#![allow(clippy::disallowed_methods, reason = "it damages the store's files from outside")]
+
+use std::collections::BTreeSet;
+
+use platter_image::frame::{Compressor, FrameBuilder};
+use platter_image::{BlockId, Domain, ErrorKind, FrameStore, Kind, Result, Score};
+use platter_store::{
+    CheckOptions, ImageName, NumberChoice, Session, Store, StorePlace, Token, Version, VersionRecord, rebuild,
+};
+
+const TIME: i64 = 1_700_000_000_000;
+
+/// A disk whose score says which it is: what is published here is never read.
+fn draft(disk: u8, token: Option<u64>) -> VersionRecord {
+    VersionRecord { token, ..VersionRecord::draft(image(), Score(BlockId([disk; 32])), TIME) }
+}
+
+fn image() -> ImageName {
+    "lab/debian12".parse().unwrap()
+}
+
+fn publish(store: &Store, disk: u8, token: Option<u64>) -> Result<Version> {
+    store.session()?.publish(draft(disk, token))
+}
+
+/// A store whose image has version 1.
+fn new_store() -> (tempfile::TempDir, StorePlace) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = StorePlace::on_system(folder.path());
+    Store::init(&place).unwrap();
+    publish(&Store::open_writer(&place).unwrap(), 1, None).unwrap();
+    (folder, place)
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T>, word: &str) {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains(word), "{error}");
+}
+
+#[test]
+fn one_holder_at_a_time_and_numbers_that_grow() {
+    let (_folder, place) = new_store();
+    let image = image();
+    let open = || Store::open_reader(&place).unwrap();
+    assert_eq!(open().token(&image).unwrap(), None);
+    let first = open().take_token(&image, "root@a", TIME).unwrap();
+    assert_eq!((first.number, first.holder.as_str(), first.time_unix_ms), (1, "root@a", TIME));
+    for holder in ["root@a", "root@b"] {
+        refused(open().take_token(&image, holder, TIME), "held by root@a since 2023-11-14 22:13:20 UTC");
+    }
+    let first = open().set_overlay(&first, "lab-debian12.1.overlay").unwrap();
+    assert_eq!(
+        open().tokens().unwrap(),
+        std::slice::from_ref(&first),
+        "kept over reopening, overlay and all"
+    );
+    let second = open().steal_token(&image, "root@b", TIME + 1).unwrap();
+    assert_eq!((second.number, second.overlay.as_str()), (2, ""));
+    refused(open().release_token(&first), "held by root@b");
+    refused(open().set_overlay(&first, "x"), "held by root@b");
+    open().release_token(&second).unwrap();
+    refused(open().release_token(&second), "released");
+    assert_eq!(open().tokens().unwrap(), []);
+    assert_eq!(open().take_token(&image, "root@a", TIME).unwrap().number, 3, "2 is never used again");
+    let missing = open().take_token(&"lab/none".parse().unwrap(), "root@a", TIME).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::Missing);
+    for holder in ["", "two\nlines", &"x".repeat(256)] {
+        refused(open().steal_token(&image, holder, TIME), "holder");
+    }
+    let report = open().check(CheckOptions::default(), &mut |_| {}).unwrap();
+    assert!(!report.findings.iter().any(|finding| finding.what.starts_with("catalog")), "{report:?}");
+}
+
+#[test]
+fn a_publish_needs_the_token_that_somebody_holds() {
+    let (_folder, place) = new_store();
+    let store = Store::open_writer(&place).unwrap();
+    let token = store.take_token(&image(), "root@a", TIME).unwrap();
+    refused(publish(&store, 2, None), "being edited (token 1, held by root@a");
+    refused(store.check_token(&image(), None), "being edited");
+    let version = publish(&store, 2, Some(token.number)).unwrap();
+    assert_eq!((version.name.number, version.record.token), (2, Some(1)));
+    let other = VersionRecord { image: "other".parse().unwrap(), ..draft(3, None) };
+    store.session().unwrap().publish(other).unwrap();
+    store.release_token(&token).unwrap();
+    refused(publish(&store, 4, Some(token.number)), "released");
+    assert_eq!(publish(&store, 5, None).unwrap().record.token, None);
+}
+
+/// A refusal is no failed write: what was added is kept, and the store goes on.
+#[test]
+fn a_refused_publish_keeps_its_frames() {
+    let (_folder, place) = new_store();
+    let store = Store::open_writer(&place).unwrap();
+    store.take_token(&image(), "root@a", TIME).unwrap();
+    let (session, bytes) = (store.session().unwrap(), vec![5; 512]);
+    let block = BlockId::of(Kind::Data, &bytes);
+    append(&session, block, &bytes);
+    refused(session.publish(draft(2, None)), "being edited");
+    assert_eq!(store.read_block(Kind::Data, &block).unwrap(), bytes);
+    drop(store);
+    let store = Store::open_writer(&place).unwrap();
+    assert_eq!(store.salvaged().unwrap().packs, 0, "they were committed");
+    assert_eq!(store.read_block(Kind::Data, &block).unwrap(), bytes);
+    assert_eq!(store.history(&image()).unwrap().len(), 1);
+    publish(&store, 3, Some(1)).unwrap();
+}
+
+fn append(session: &Session, block: BlockId, bytes: &[u8]) {
+    let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, 1 << 10);
+    frame.push(block, bytes);
+    session.append(&frame.encode(&mut Compressor::new(3).unwrap()).unwrap()).unwrap();
+}
+
+/// A and B as two processes: both read the store, and each opens it to be written for the moment it publishes. Their
+/// steps are mixed by seed, as when A is stopped at any moment and goes on at another.
+#[test]
+fn a_holder_that_slept_cannot_publish() {
+    let mut overtaken = 0;
+    for seed in 0..20_u64 {
+        let (_folder, place) = new_store();
+        let readers = [Store::open_reader(&place).unwrap(), Store::open_reader(&place).unwrap()];
+        let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut tokens: [Vec<Token>; 2] = [vec![], vec![]];
+        let (mut holds, mut disk, mut numbers) = (None, 1, BTreeSet::new());
+        for _ in 0..12 {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let who = (dice >> 40) as usize % 2;
+            match (dice >> 33) % 3 {
+                0 => {
+                    let token = match readers[who].take_token(&image(), ["a", "b"][who], TIME) {
+                        Ok(token) => Some(token).inspect(|_| assert_eq!(holds, None)),
+                        Err(_) => Some(readers[who].steal_token(&image(), ["a", "b"][who], TIME).unwrap()),
+                    };
+                    let token = token.unwrap();
+                    assert!(numbers.iter().all(|number| *number < token.number), "seed {seed}");
+                    numbers.insert(token.number);
+                    holds = Some(token.number);
+                    tokens[who].push(token);
+                }
+                step => {
+                    // Every token this one ever had: the last may be good, all others never are.
+                    for token in tokens[who].clone() {
+                        let is_good = holds == Some(token.number);
+                        if step == 1 {
+                            let writer = Store::open_writer(&place).unwrap();
+                            disk += 1;
+                            let published = publish(&writer, disk, Some(token.number));
+                            assert_eq!(published.is_ok(), is_good, "seed {seed}: {published:?}");
+                            let newest = writer.version(&image(), NumberChoice::Latest).unwrap();
+                            assert_eq!(newest.record.score.0.0[0] == disk, is_good, "seed {seed}");
+                            overtaken += u32::from(!is_good);
+                        } else {
+                            assert_eq!(readers[who].release_token(&token).is_ok(), is_good, "seed {seed}");
+                            holds = holds.filter(|_| !is_good);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(overtaken > 20, "only {overtaken} tried to publish too late");
+}
+
+/// The session was open, its frames written, and all was asked beforehand: what counts is the moment of the commit.
+#[test]
+fn a_token_stolen_in_the_middle_of_a_session_fences_it() {
+    let (_folder, place) = new_store();
+    let store = Store::open_writer(&place).unwrap();
+    let token = store.take_token(&image(), "a", TIME).unwrap();
+    let session = store.session().unwrap();
+    append(&session, BlockId::of(Kind::Data, &[5; 512]), &[5; 512]);
+    store.check_token(&image(), Some(token.number)).unwrap();
+    let stolen = store.steal_token(&image(), "b", TIME).unwrap();
+    let theirs = publish(&store, 2, Some(stolen.number)).unwrap();
+    refused(session.publish(draft(3, Some(token.number))), "taken over by another (token 2, held by b");
+    assert_eq!(store.version(&image(), NumberChoice::Latest).unwrap(), theirs);
+}
+
+/// Asking and publishing are one step: whatever others do in between, no version stands behind one that was published
+/// under a later token.
+#[test]
+fn no_version_stands_behind_that_of_a_later_token() {
+    let (_folder, place) = new_store();
+    let store = Store::open_writer(&place).unwrap();
+    let published: usize = std::thread::scope(|scope| {
+        let editors: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let tokens = (0..15).map(|_| store.steal_token(&image(), "somebody", TIME).unwrap());
+                    tokens.filter(|token| publish(&store, 2, Some(token.number)).is_ok()).count()
+                })
+            })
+            .collect();
+        editors.into_iter().map(|editor| editor.join().unwrap()).sum()
+    });
+    let history = store.history(&image()).unwrap();
+    assert_eq!(history.len(), 1 + published);
+    let tokens: Vec<Option<u64>> = history.iter().rev().map(|version| version.record.token).collect();
+    assert!(tokens.is_sorted(), "{tokens:?}");
+}
+
+#[test]
+fn of_many_who_take_one_token_one_gets_it() {
+    let (_folder, place) = new_store();
+    let taken: Vec<Token> = std::thread::scope(|scope| {
+        let place = &place;
+        let takers: Vec<_> = (0..8)
+            .map(|n| {
+                scope.spawn(move || {
+                    let store = Store::open_reader(place).unwrap();
+                    store.take_token(&image(), &format!("taker {n}"), TIME)
+                })
+            })
+            .collect();
+        takers.into_iter().filter_map(|taker| taker.join().unwrap().ok()).collect()
+    });
+    assert_eq!(taken.len(), 1);
+    assert_eq!(Store::open_reader(&place).unwrap().tokens().unwrap(), taken);
+}
+
+/// A writer is waited for, since it is soon done as a rule; and one that opens the store waits for a token's change.
+#[test]
+fn a_token_waits_for_the_writer() {
+    let (_folder, place) = new_store();
+    let reader = Store::open_reader(&place).unwrap();
+    let writer = Store::open_writer(&place).unwrap();
+    std::thread::scope(|scope| {
+        let taking = scope.spawn(|| reader.take_token(&image(), "a", TIME));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert_eq!(writer.tokens().unwrap(), []);
+        drop(writer);
+        assert_eq!(taking.join().unwrap().unwrap().number, 1);
+    });
+}
+
+/// Tokens are in no pack. A rebuild says which are gone, and gives no number again: that it can read the old catalog
+/// helps, and where it cannot, the numbers go on well past those that records tell of.
+#[test]
+fn rebuild_loses_tokens_and_gives_no_number_twice() {
+    for damage in ["none", "gone", "garbage"] {
+        let (_folder, place) = new_store();
+        let catalog = place.dir().join("catalog.sqlite");
+        // Further on than any random step leads: only the record can tell.
+        let counter = rusqlite::Connection::open(&catalog).unwrap();
+        counter
+            .execute("UPDATE meta SET value = ?1 WHERE key = 'last_token'", [(1_u64 << 40).to_string()])
+            .unwrap();
+        drop(counter);
+        let published = {
+            let store = Store::open_writer(&place).unwrap();
+            let token = store.steal_token(&image(), "a", TIME).unwrap();
+            publish(&store, 2, Some(token.number)).unwrap().record.token.unwrap()
+        };
+        let last = Store::open_reader(&place).unwrap().steal_token(&image(), "b", TIME).unwrap();
+        assert!(last.number > published);
+        match damage {
+            "gone" => std::fs::remove_file(&catalog).unwrap(),
+            "garbage" => std::fs::write(&catalog, [0x55; 9000]).unwrap(),
+            _ => {}
+        }
+        let report = rebuild(&place).unwrap();
+        assert_eq!(report.tokens_lost, (damage == "none").then(|| vec![last.clone()]), "{damage}");
+        let store = Store::open_writer(&place).unwrap();
+        assert_eq!(store.tokens().unwrap(), [], "{damage}");
+        refused(publish(&store, 3, Some(last.number)), "lost in a rebuild");
+        let next = store.take_token(&image(), "c", TIME).unwrap();
+        assert!(next.number > last.number, "{damage}: {} after {}", next.number, last.number);
+        refused(publish(&store, 3, Some(last.number)), "held by c");
+        publish(&store, 3, Some(next.number)).unwrap();
+    }
+}

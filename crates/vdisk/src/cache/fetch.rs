@@ -1,0 +1,222 @@
+//! From a block's name to its verified bytes: out of memory, or out of a frame that is read once for all who want it.
+//!
+//! Nothing leaves here that was not hashed (DESIGN D7).
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use platter_image::frame::FrameDecoder;
+use platter_image::{BlockId, BlockPlace, Error, Kind, Result, plan};
+
+use super::blocks::{Block, Blocks, Pattern};
+use super::counters::{CacheCounters, Counts};
+use super::flight::{Flights, FrameKey, Lead, Part};
+use super::pages::PageCache;
+use super::queue::{Job, Queue};
+use crate::source::{Source, retried};
+
+/// Decoders kept between reads.
+const DECODERS_KEPT_MAX: usize = 8;
+
+/// What the cache's users and its threads share.
+pub(crate) struct Shared {
+    blocks: Blocks,
+    pages: PageCache,
+    flights: Flights,
+    pub(super) queue: Queue,
+    decoders: Mutex<Vec<Decoder>>,
+    counts: Counts,
+}
+
+struct Decoder {
+    frame: FrameDecoder,
+    stored: Vec<u8>,
+}
+
+/// Blocks that came out of a frame, and the one that was wanted.
+struct Fetched {
+    blocks: Vec<(BlockId, Arc<Block>)>,
+    wanted: Result<Arc<Block>>,
+}
+
+impl Shared {
+    pub(super) fn new(block_bytes_max: u64, page_bytes_max: u64) -> Result<Self> {
+        Ok(Self {
+            blocks: Blocks::new(block_bytes_max)?,
+            pages: PageCache::new(page_bytes_max)?,
+            flights: Flights::default(),
+            queue: Queue::default(),
+            decoders: Mutex::default(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// The decoded pages.
+    pub(crate) fn pages(&self) -> &PageCache {
+        &self.pages
+    }
+
+    /// Whether the block is in memory.
+    pub(crate) fn contains(&self, id: &BlockId) -> bool {
+        self.blocks.contains(id)
+    }
+
+    /// Gives a thread something to do; false when all of them have enough.
+    pub(crate) fn push(&self, job: Job) -> bool {
+        self.queue.push(job)
+    }
+
+    /// The block of that name. A sequential reader's frames are decoded wholly, others up to the block.
+    ///
+    /// # Errors
+    /// `Missing` or `Corrupt`, naming block and frame; `Io`, `Transient` when the source failed each time it was tried.
+    pub(crate) fn block(
+        &self,
+        source: &Arc<dyn Source>,
+        id: &BlockId,
+        pattern: Pattern,
+    ) -> Result<Arc<Block>> {
+        if let Some(block) = self.find(id, pattern) {
+            self.counts.hits.add(1);
+            return Ok(block);
+        }
+        self.counts.misses.add(1);
+        let place = retried(|| plan::locate(&**source, id))?;
+        let frame = place.frame;
+        let within = |error: Error| {
+            error.within(format!("block {id} in the frame at {} of pack number {}", frame.offset, frame.pack))
+        };
+        let last = match pattern {
+            Pattern::Random => place.slot as usize,
+            Pattern::Sequential => usize::MAX,
+        };
+        loop {
+            match self.flights.join(FrameKey::new(source, frame)) {
+                // It may have come between the look and now.
+                Part::Lead(lead) => match self.find(id, pattern) {
+                    Some(block) => return Ok(block),
+                    None => return self.fetch(lead, source, id, place, last, None).map_err(within),
+                },
+                Part::Follow(flight) => {
+                    self.counts.waits.add(1);
+                    let block = flight.wait(id).map_err(within)?.inspect(|block| self.note_use(block));
+                    if let Some(block) = block.or_else(|| self.find(id, pattern)) {
+                        return Ok(block);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the whole frame of that block into memory, unless the block is there or another thread is about it. What
+    /// fails is left to whoever reads the block.
+    pub(crate) fn prefetch(&self, source: &Arc<dyn Source>, id: &BlockId, place: BlockPlace, ahead: bool) {
+        let Part::Lead(lead) = self.flights.join(FrameKey::new(source, place.frame)) else { return };
+        if !self.contains(id) {
+            let mark = ahead.then(Arc::default);
+            self.counts.ahead_frames.add(u64::from(ahead));
+            // Read again, and told, by whoever wants the block.
+            let _ = self.fetch(lead, source, id, place, usize::MAX, mark.as_ref());
+        }
+    }
+
+    fn find(&self, id: &BlockId, pattern: Pattern) -> Option<Arc<Block>> {
+        self.blocks.find(id, pattern).inspect(|block| self.note_use(block))
+    }
+
+    /// Counts frames that were not read ahead in vain.
+    fn note_use(&self, block: &Block) {
+        if block.is_first_use() {
+            self.counts.ahead_frames_used.add(1);
+        }
+    }
+
+    fn fetch(
+        &self,
+        lead: Lead<'_>,
+        source: &Arc<dyn Source>,
+        id: &BlockId,
+        place: BlockPlace,
+        last: usize,
+        ahead: Option<&Arc<AtomicBool>>,
+    ) -> Result<Arc<Block>> {
+        match self.decode(source, id, place, last, ahead) {
+            Ok(fetched) => {
+                lead.decoded(fetched.blocks);
+                fetched.wanted
+            }
+            Err(error) => {
+                lead.failed(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads and decodes a frame up to its block `last`, and keeps what is verified. An error says that nothing of the
+    /// frame can be had; one block that lies does not hide the others.
+    ///
+    /// What comes out before the wanted block is verified and kept too. That makes a miss an eighth longer with blocks of
+    /// 8 KiB, and saves decoding the frame again for a neighbour, which is what a reader most often wants next.
+    fn decode(
+        &self,
+        source: &Arc<dyn Source>,
+        id: &BlockId,
+        place: BlockPlace,
+        last: usize,
+        ahead: Option<&Arc<AtomicBool>>,
+    ) -> Result<Fetched> {
+        let mut decoder = self.decoder()?;
+        retried(|| source.read_frame(place.frame, &mut decoder.stored))?;
+        let decoded = decoder.frame.decode_start(&decoder.stored, Kind::Data, last)?;
+        self.counts.frames_decoded.add(1);
+        self.counts.bytes_decoded.add(decoded.decoded_length() as u64);
+        let mut blocks = Vec::new();
+        let mut wanted =
+            Err(Error::corrupt(format!("the frame has no such block up to its slot {}", place.slot)));
+        for unverified in decoded.iter() {
+            let found = unverified.id();
+            if found != *id && self.contains(&found) {
+                continue;
+            }
+            let verified = unverified.verify().map(|contents| Arc::new(Block::new(contents, ahead.cloned())));
+            if let Ok(block) = &verified {
+                self.blocks.insert(found, block.clone());
+                blocks.push((found, block.clone()));
+            }
+            if found == *id {
+                wanted = verified;
+            }
+        }
+        self.keep(decoder);
+        Ok(Fetched { blocks, wanted })
+    }
+
+    fn decoder(&self) -> Result<Decoder> {
+        let kept = self.decoders.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.map_or_else(|| Ok(Decoder { frame: FrameDecoder::new()?, stored: Vec::new() }), Ok)
+    }
+
+    fn keep(&self, decoder: Decoder) {
+        let mut kept = self.decoders.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < DECODERS_KEPT_MAX {
+            kept.push(decoder);
+        }
+    }
+
+    pub(super) fn counters(&self) -> CacheCounters {
+        let counts = &self.counts;
+        CacheCounters {
+            hits: counts.hits.get(),
+            misses: counts.misses.get(),
+            waits: counts.waits.get(),
+            frames_decoded: counts.frames_decoded.get(),
+            bytes_decoded: counts.bytes_decoded.get(),
+            pages_decoded: self.pages.decoded(),
+            evictions: self.blocks.evictions(),
+            ahead_frames: counts.ahead_frames.get(),
+            ahead_frames_used: counts.ahead_frames_used.get(),
+            bytes_held: self.blocks.bytes_held(),
+            page_bytes_held: self.pages.bytes_held(),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The bytes of an overlay's file (`docs/formats/overlay.md`): its header, and the records of its log.
+
+use platter_image::{BlockId, Error, Result, Score};
+use twox_hash::XxHash3_64;
+
+/// What an overlay keeps or does not keep, in bytes of the disk.
+pub(super) const BLOCK: u64 = 4096;
+/// Bytes before the data.
+pub(super) const HEADER_LENGTH: u64 = 4096;
+/// Most blocks of one record with checksums: 1 MiB.
+pub(super) const PRESENT_BLOCKS_MAX: usize = 256;
+/// Bytes of a record without checksums, its own included.
+const RECORD_LENGTH: usize = 48;
+/// Bytes of the longest record.
+pub(super) const RECORD_LENGTH_MAX: usize = RECORD_LENGTH + 4 * PRESENT_BLOCKS_MAX;
+
+const MAGIC: [u8; 4] = *b"PLov";
+const FORMAT_VERSION: u16 = 1;
+/// Bytes of the header that mean something: they lie in one sector, which is written whole or not at all.
+const HEADER_USED: usize = 112;
+
+/// What stands at the beginning of an overlay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverlayHeader {
+    /// Random; tells overlays apart.
+    pub id: [u8; 16],
+    /// Bytes of the disk.
+    pub disk_length: u64,
+    /// The version that shows where nothing was written.
+    pub base_score: Score,
+    /// The number of the edit token under which it is written.
+    pub token: u64,
+    /// The boot of the machine in which it was opened last.
+    pub boot_id: [u8; 16],
+    /// Where the log begins in the file.
+    pub(super) log_offset: u64,
+    /// Which log it is: records of an older one do not count.
+    pub(super) generation: u32,
+}
+
+impl OverlayHeader {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER_LENGTH as usize);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&self.id);
+        out.extend_from_slice(&self.disk_length.to_le_bytes());
+        out.extend_from_slice(&self.base_score.0.0);
+        out.extend_from_slice(&self.token.to_le_bytes());
+        out.extend_from_slice(&self.boot_id);
+        out.extend_from_slice(&self.log_offset.to_le_bytes());
+        out.extend_from_slice(&self.generation.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        let checksum = XxHash3_64::oneshot(&out);
+        out.extend_from_slice(&checksum.to_le_bytes());
+        debug_assert_eq!(out.len(), HEADER_USED);
+        out.resize(HEADER_LENGTH as usize, 0);
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+        let wrong = |what: &str| Error::corrupt(format!("overlay header: {what}"));
+        let bytes = bytes.get(..HEADER_USED).ok_or_else(|| wrong("cut off"))?;
+        if bytes[..4] != MAGIC {
+            return Err(wrong("this is no overlay"));
+        }
+        let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+        if version != FORMAT_VERSION {
+            return Err(Error::refused(format!(
+                "an overlay of format {version}: this Platter reads {FORMAT_VERSION}"
+            )));
+        }
+        let end = HEADER_USED - 8;
+        if XxHash3_64::oneshot(&bytes[..end]) != number(bytes, end) {
+            return Err(wrong("wrong checksum"));
+        }
+        let header = Self {
+            id: array(bytes, 8),
+            disk_length: number(bytes, 24),
+            base_score: Score(BlockId(array(bytes, 32))),
+            token: number(bytes, 64),
+            boot_id: array(bytes, 72),
+            log_offset: number(bytes, 88),
+            generation: number(bytes, 96) as u32,
+        };
+        if !header.disk_length.is_multiple_of(512) || header.log_offset < log_offset_min(header.disk_length) {
+            return Err(wrong("impossible lengths"));
+        }
+        Ok(header)
+    }
+}
+
+/// Where the first log of an overlay of such a disk begins.
+pub(super) fn log_offset_min(disk_length: u64) -> u64 {
+    disk_length.div_ceil(BLOCK).saturating_add(HEADER_LENGTH / BLOCK).saturating_mul(BLOCK)
+}
+
+/// What a record says of consecutive blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    /// They are in the file; one that is not flushed counts only if it has its checksum.
+    Present { first: u64, checksums: Vec<u32> },
+    /// They are zeros.
+    Zero { first: u64, count: u64 },
+    /// They are in the file, whatever they hold.
+    Kept { first: u64, count: u64 },
+    /// All before this was synced.
+    Flushed,
+}
+
+/// Appends a record to `out`.
+pub(super) fn encode_record(record: &Record, generation: u32, sequence: u64, out: &mut Vec<u8>) {
+    let start = out.len();
+    let (kind, first, count, checksums): (u8, u64, u64, &[u32]) = match record {
+        Record::Present { first, checksums } => (1, *first, checksums.len() as u64, checksums),
+        Record::Zero { first, count } => (2, *first, *count, &[]),
+        Record::Kept { first, count } => (3, *first, *count, &[]),
+        Record::Flushed => (4, 0, 0, &[]),
+    };
+    let length = (RECORD_LENGTH + 4 * checksums.len()) as u32;
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&[kind, 0, 0, 0]);
+    out.extend_from_slice(&generation.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&sequence.to_le_bytes());
+    out.extend_from_slice(&first.to_le_bytes());
+    out.extend_from_slice(&count.to_le_bytes());
+    checksums.iter().for_each(|checksum| out.extend_from_slice(&checksum.to_le_bytes()));
+    let checksum = XxHash3_64::oneshot(&out[start..]);
+    out.extend_from_slice(&checksum.to_le_bytes());
+}
+
+/// The record at the beginning of `bytes` and its length; `None` where the log ends, of whatever kind the end is. Blocks
+/// lie below `blocks`.
+pub(super) fn decode_record(
+    bytes: &[u8],
+    generation: u32,
+    sequence: u64,
+    blocks: u64,
+) -> Option<(Record, usize)> {
+    let length = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
+    if !(RECORD_LENGTH..=RECORD_LENGTH_MAX).contains(&length) {
+        return None;
+    }
+    let bytes = bytes.get(..length)?;
+    let end = length - 8;
+    let is_next = number(bytes, 8) == u64::from(generation) && number(bytes, 16) == sequence;
+    if !is_next || bytes[5..8] != [0; 3] || XxHash3_64::oneshot(&bytes[..end]) != number(bytes, end) {
+        return None;
+    }
+    let (first, count) = (number(bytes, 24), number(bytes, 32));
+    if first.checked_add(count)? > blocks {
+        return None;
+    }
+    let (checksums, _) = bytes[40..end].as_chunks::<4>();
+    let record = match (bytes[4], checksums.len()) {
+        (1, found) if found as u64 == count && count > 0 => Record::Present {
+            first,
+            checksums: checksums.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect(),
+        },
+        (2, 0) => Record::Zero { first, count },
+        (3, 0) => Record::Kept { first, count },
+        (4, 0) => Record::Flushed,
+        _ => return None,
+    };
+    Some((record, length))
+}
+
+/// The checksum of a block's 4096 bytes.
+pub(super) fn block_checksum(bytes: &[u8]) -> u32 {
+    XxHash3_64::oneshot(bytes) as u32
+}
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array(bytes, at))
+}
+
+/// Bytes of a range that the caller knows to be there.
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&bytes[at..at + N]);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn header_and_records_are_frozen() {
+        let header = OverlayHeader {
+            id: [1; 16],
+            disk_length: 512 * 9,
+            base_score: Score(BlockId([2; 32])),
+            token: 3,
+            boot_id: [4; 16],
+            log_offset: 12_288,
+            generation: 5,
+        };
+        let bytes = header.encode();
+        assert_eq!(OverlayHeader::decode(&bytes).unwrap(), header);
+        let mut log = Vec::new();
+        let records = [
+            Record::Kept { first: 7, count: 9 },
+            Record::Flushed,
+            Record::Present { first: 2, checksums: vec![8, 9] },
+            Record::Zero { first: 1, count: 3 },
+        ];
+        for (sequence, record) in records.iter().enumerate() {
+            encode_record(record, 6, sequence as u64, &mut log);
+        }
+        let mut rest = &log[..];
+        for (sequence, record) in records.iter().enumerate() {
+            let (found, length) = decode_record(rest, 6, sequence as u64, 100).unwrap();
+            assert_eq!(found, *record);
+            rest = &rest[length..];
+        }
+        let golden = blake3_of(&[&bytes[..HEADER_USED], &log].concat());
+        assert_eq!(golden, GOLDEN, "the format is frozen: a change needs a new version");
+        assert!(decode_record(&log, 7, 0, 100).is_none() && decode_record(&log, 6, 1, 100).is_none());
+        assert!(decode_record(&log, 6, 0, 15).is_none(), "blocks past the end");
+    }
+
+    const GOLDEN: &str = "a117fe2b02da6769054e5c1addc025a763c7baa53a76810f86e6d140f49f9422";
+
+    fn blake3_of(bytes: &[u8]) -> String {
+        BlockId::of(platter_image::Kind::Data, bytes).to_string()
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_no_harm(mut bytes in prop::collection::vec(any::<u8>(), 0..300), flip in 0..300_usize) {
+            let _ = OverlayHeader::decode(&bytes);
+            let _ = decode_record(&bytes, 1, 0, 1000);
+            let mut log = Vec::new();
+            encode_record(&Record::Present { first: 1, checksums: vec![1; 20] }, 1, 0, &mut log);
+            let at = flip % log.len();
+            log[at] ^= 1;
+            prop_assert!(decode_record(&log, 1, 0, 1000).is_none());
+            bytes.truncate(8);
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! The private writes of one live disk, above a disk that is only read (DESIGN D15).
+//!
+//! One sparse file holds what was written, at the disk's own offsets, and a log that says where. A write is in the file,
+//! data first and record after, before it returns: the death of the process loses nothing. A flush is one sync. Nothing is
+//! hashed or compressed here but a checksum of blocks that a power cut could leave half written. It must never drop
+//! what was flushed, nor overwrite in place what a recovery would then drop.
+
+mod format;
+mod log;
+mod state;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use platter_image::{Error, Extent, Extents, IoContext, Result, Score};
+use platter_vfs::{OpenMode, Vfs, VfsFile};
+
+use crate::block_device::{Allocation, BlockDevice};
+pub use format::OverlayHeader;
+use format::{BLOCK, HEADER_LENGTH, Record, block_checksum, log_offset_min};
+use log::{Log, Replayed, present_records, replay};
+use state::{BlockState, States};
+
+/// A write is done in pieces that lie in one region of this many bytes; one piece of a region at a time.
+const REGION: u64 = 1 << 20;
+/// Regions that are locked apart.
+const STRIPES: usize = 64;
+
+/// What an overlay belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct OverlayOptions {
+    /// The version that shows where nothing was written.
+    pub base_score: Score,
+    /// The number of the edit token.
+    pub token: u64,
+    /// The id of this boot of the machine. An overlay that another boot left may lack what was not flushed.
+    pub boot_id: [u8; 16],
+}
+
+/// What an overlay has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OverlayCounters {
+    /// Syncs for flushes.
+    pub flushes: u64,
+    /// Syncs before a block could be overwritten that had only just been flushed.
+    pub settles: u64,
+    /// Pieces of writes that needed no record.
+    pub in_place: u64,
+}
+
+/// A disk with private writes above another.
+pub struct Overlay {
+    file: Box<dyn VfsFile>,
+    header: Mutex<OverlayHeader>,
+    length: u64,
+    base: RwLock<Arc<dyn BlockDevice>>,
+    states: RwLock<States>,
+    log: Mutex<Log>,
+    stripes: Vec<Mutex<()>>,
+    /// Shared by writes, held alone by whoever syncs: a sync then covers every record that was written.
+    gate: RwLock<()>,
+    /// Written since the last flush, and recorded since the last `Flushed`.
+    written: AtomicBool,
+    recorded: AtomicBool,
+    /// A sync has failed: what was written since the last one is in doubt for ever.
+    poisoned: AtomicBool,
+    flushes: AtomicU64,
+    settles: AtomicU64,
+    in_place: AtomicU64,
+}
+
+impl Overlay {
+    /// Makes an overlay above `base`; durable when this returns.
+    ///
+    /// # Errors
+    /// `Io`: something of that name is there, no space, or what the system says.
+    pub fn create(
+        vfs: &dyn Vfs,
+        path: &Path,
+        options: &OverlayOptions,
+        base: Arc<dyn BlockDevice>,
+    ) -> Result<Self> {
+        let context = || format!("making the overlay {}", path.display());
+        let file = vfs.open(path, OpenMode::CreateNew).context(context)?;
+        let disk_length = base.length();
+        let header = OverlayHeader {
+            id: vfs.random_id().context(context)?,
+            disk_length,
+            base_score: options.base_score,
+            token: options.token,
+            boot_id: options.boot_id,
+            log_offset: log_offset_min(disk_length),
+            generation: 1,
+        };
+        let states = States::default();
+        let log = Log::begin(&*file, &header, &states)?;
+        file.write_all_at(&header.encode(), 0).context(context)?;
+        file.sync().context(context)?;
+        if let Some(dir) = path.parent() {
+            vfs.sync_dir(dir).context(context)?;
+        }
+        Ok(Self::new(file, header, base, states, log))
+    }
+
+    /// Opens an overlay that an earlier process left. Everything in it is durable when this returns.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is damaged; `Refused` when it belongs to another version, token or disk; `Io`.
+    pub fn open(
+        vfs: &dyn Vfs,
+        path: &Path,
+        options: &OverlayOptions,
+        base: Arc<dyn BlockDevice>,
+    ) -> Result<Self> {
+        let within = |error: Error| error.within(format!("the overlay {}", path.display()));
+        let file =
+            vfs.open(path, OpenMode::Write).context(|| format!("opening the overlay {}", path.display()))?;
+        let mut header = read_header(&*file).map_err(within)?;
+        let mine = (header.base_score, header.token, header.disk_length);
+        if mine != (options.base_score, options.token, base.length()) {
+            return Err(within(Error::refused(format!(
+                "it was made above {}, under token {}, for {} bytes",
+                header.base_score, header.token, header.disk_length
+            ))));
+        }
+        let Replayed { mut states, end } =
+            replay(&*file, &header, header.boot_id == options.boot_id).map_err(within)?;
+        // A log of what there is, behind the old one; it counts when the header names it.
+        let old = header.log_offset;
+        let length = file.length().context(|| "asking an overlay's length".to_owned())?;
+        header.log_offset = length.max(end).div_ceil(BLOCK) * BLOCK;
+        header.generation =
+            header.generation.checked_add(1).ok_or_else(|| Error::bug("an overlay opened too often"))?;
+        header.boot_id = options.boot_id;
+        let log = Log::begin(&*file, &header, &states).map_err(within)?;
+        let sync = || file.sync().context(|| "syncing an overlay".to_owned());
+        sync().map_err(within)?;
+        file.write_all_at(&header.encode(), 0).context(|| "writing an overlay's header".to_owned())?;
+        sync().map_err(within)?;
+        file.punch(old, header.log_offset - old).context(|| "dropping an overlay's old log".to_owned())?;
+        states.flushed();
+        states.settle();
+        Ok(Self::new(file, header, base, states, log))
+    }
+
+    /// What an overlay is, without opening it.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Refused`, `Io`.
+    pub fn header(vfs: &dyn Vfs, path: &Path) -> Result<OverlayHeader> {
+        let file =
+            vfs.open(path, OpenMode::Read).context(|| format!("opening the overlay {}", path.display()))?;
+        read_header(&*file).map_err(|error| error.within(format!("the overlay {}", path.display())))
+    }
+
+    fn new(
+        file: Box<dyn VfsFile>,
+        header: OverlayHeader,
+        base: Arc<dyn BlockDevice>,
+        states: States,
+        log: Log,
+    ) -> Self {
+        Self {
+            file,
+            header: Mutex::new(header),
+            length: header.disk_length,
+            base: RwLock::new(base),
+            states: RwLock::new(states),
+            log: Mutex::new(log),
+            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            gate: RwLock::new(()),
+            written: AtomicBool::new(false),
+            recorded: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+            flushes: AtomicU64::new(0),
+            settles: AtomicU64::new(0),
+            in_place: AtomicU64::new(0),
+        }
+    }
+
+    /// What was written, in runs of whole blocks of 4 KiB (the disk's end excepted).
+    pub fn dirty(&self) -> Extents {
+        self.states().dirty(self.length)
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> OverlayCounters {
+        OverlayCounters {
+            flushes: self.flushes.load(Ordering::Relaxed),
+            settles: self.settles.load(Ordering::Relaxed),
+            in_place: self.in_place.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Stands on another base from now on; what was written stays. Durable when this returns.
+    ///
+    /// # Errors
+    /// `Io`: the overlay then takes no more writes.
+    pub fn rebase(&self, base_score: Score, base: Arc<dyn BlockDevice>) -> Result<()> {
+        if base.length() != self.length {
+            return Err(Error::refused(format!(
+                "a base of {} bytes for a disk of {}",
+                base.length(),
+                self.length
+            )));
+        }
+        let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        self.check()?;
+        let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
+        header.base_score = base_score;
+        let written = self.file.write_all_at(&header.encode(), 0);
+        self.poison(written).context(|| "writing an overlay's header".to_owned())?;
+        self.sync_alone()?;
+        *self.base.write().unwrap_or_else(PoisonError::into_inner) = base;
+        Ok(())
+    }
+
+    fn base(&self) -> Arc<dyn BlockDevice> {
+        self.base.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn states(&self) -> RwLockReadGuard<'_, States> {
+        self.states.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn states_mut(&self) -> RwLockWriteGuard<'_, States> {
+        self.states.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stripe(&self, offset: u64) -> MutexGuard<'_, ()> {
+        self.stripes[(offset / REGION) as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(Error::io(
+                "an earlier sync of this overlay failed",
+                std::io::Error::other("read only since then"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_range(&self, offset: u64, length: u64) -> Result<()> {
+        match offset.checked_add(length) {
+            Some(end) if end <= self.length => Ok(()),
+            _ => Err(Error::refused(format!("{length} bytes at {offset}: the disk ends at {}", self.length))),
+        }
+    }
+
+    fn poison<T>(&self, result: std::io::Result<T>) -> std::io::Result<T> {
+        result.inspect_err(|_| self.poisoned.store(true, Ordering::Release))
+    }
+
+    /// Syncs; whoever calls holds the gate alone. What was said to be flushed before is now known to be for ever.
+    fn sync_alone(&self) -> Result<()> {
+        self.check()?;
+        self.poison(self.file.sync()).context(|| "syncing an overlay".to_owned())?;
+        self.states_mut().settle();
+        Ok(())
+    }
+
+    /// Before blocks are changed whose flush is not known for ever: makes it so.
+    fn settle(&self, blocks: &std::ops::Range<u64>) -> Result<()> {
+        if !self.states().any_unsettled(blocks.clone()) {
+            return Ok(());
+        }
+        let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        if self.states().any_unsettled(blocks.clone()) {
+            self.settles.fetch_add(1, Ordering::Relaxed);
+            self.sync_alone()?;
+        }
+        Ok(())
+    }
+
+    fn record(&self, record: &Record) -> Result<()> {
+        self.recorded.store(true, Ordering::Release);
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).append(&*self.file, record)
+    }
+
+    /// Writes bytes that lie in one region.
+    fn write_piece(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        let _one = self.stripe(offset);
+        let end = offset + bytes.len() as u64;
+        let blocks = offset / BLOCK..end.div_ceil(BLOCK);
+        self.settle(&blocks)?;
+        let _shared = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        self.check()?;
+        self.written.store(true, Ordering::Release);
+        let put = |bytes: &[u8], offset: u64| {
+            self.file
+                .write_all_at(bytes, HEADER_LENGTH + offset)
+                .context(|| format!("writing at {offset} of an overlay"))
+        };
+        let all_settled = {
+            let states = self.states();
+            blocks.clone().all(|block| states.is_settled(block))
+        };
+        if all_settled {
+            self.in_place.fetch_add(1, Ordering::Relaxed);
+            return put(bytes, offset);
+        }
+        let whole = blocks.start * BLOCK..blocks.end * BLOCK;
+        let mut filled = Vec::new();
+        let bytes = if (offset, end) == (whole.start, whole.end) {
+            bytes
+        } else {
+            // The first and the last block as they are; past the disk's end, zeros.
+            filled.resize((whole.end - whole.start) as usize, 0);
+            let last = (whole.end - BLOCK).max(whole.start);
+            for block in [whole.start, last] {
+                let at = (block - whole.start) as usize;
+                let length = BLOCK.min(self.length - block) as usize;
+                self.read(&mut filled[at..at + length], block)?;
+            }
+            filled[(offset - whole.start) as usize..][..bytes.len()].copy_from_slice(bytes);
+            &filled
+        };
+        put(bytes, whole.start)?;
+        self.note_present(blocks, bytes)
+    }
+
+    /// Records what was written, and shows it to readers.
+    fn note_present(&self, blocks: std::ops::Range<u64>, bytes: &[u8]) -> Result<()> {
+        let mut block = blocks.start;
+        while block < blocks.end {
+            let (settled, next) = {
+                let states = self.states();
+                let settled = states.is_settled(block);
+                let differs = |next: &u64| *next == blocks.end || states.is_settled(*next) != settled;
+                (settled, (block + 1..=blocks.end).find(differs).unwrap_or(blocks.end))
+            };
+            if !settled {
+                let range =
+                    ((block - blocks.start) * BLOCK) as usize..((next - blocks.start) * BLOCK) as usize;
+                let checksums: Vec<u32> = bytes[range].chunks(BLOCK as usize).map(block_checksum).collect();
+                for record in present_records(block, &checksums) {
+                    self.record(&record)?;
+                }
+                self.states_mut().set(block..next, BlockState::Present);
+            }
+            block = next;
+        }
+        Ok(())
+    }
+
+    /// Makes whole blocks of one region zeros.
+    fn zero_piece(&self, blocks: std::ops::Range<u64>) -> Result<()> {
+        let _one = self.stripe(blocks.start * BLOCK);
+        self.settle(&blocks)?;
+        let _shared = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        self.check()?;
+        let mut block = blocks.start;
+        while block < blocks.end {
+            let (state, next) = self.states().run(block, blocks.end);
+            let is_zero = match state {
+                BlockState::Zero => true,
+                BlockState::Absent => self.base_is_zero(block * BLOCK..(next * BLOCK).min(self.length))?,
+                BlockState::Present => false,
+            };
+            if !is_zero {
+                self.written.store(true, Ordering::Release);
+                self.record(&Record::Zero { first: block, count: next - block })?;
+                self.states_mut().set(block..next, BlockState::Zero);
+                if state == BlockState::Present {
+                    self.file
+                        .punch(HEADER_LENGTH + block * BLOCK, (next - block) * BLOCK)
+                        .context(|| "giving space of an overlay back".to_owned())?;
+                }
+            }
+            block = next;
+        }
+        Ok(())
+    }
+
+    fn base_is_zero(&self, range: std::ops::Range<u64>) -> Result<bool> {
+        let mut is_zero = true;
+        self.base().extents(Extent::between(range.start, range.end), &mut |_, allocation| {
+            is_zero &= allocation == Allocation::Zero;
+            is_zero
+        })?;
+        Ok(is_zero)
+    }
+
+    /// Calls `act` for the runs of one state in a range: what it is, and its bytes' range.
+    fn runs(&self, range: Extent, act: &mut dyn FnMut(BlockState, Extent) -> Result<bool>) -> Result<()> {
+        let end_block = range.end().div_ceil(BLOCK);
+        let mut offset = range.offset;
+        while offset < range.end() {
+            let (state, next) = self.states().run(offset / BLOCK, end_block);
+            let end = (next * BLOCK).min(range.end());
+            if !act(state, Extent::between(offset, end))? {
+                return Ok(());
+            }
+            offset = end;
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for Overlay {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn is_writable(&self) -> bool {
+        true
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.check_range(offset, buffer.len() as u64)?;
+        let range = Extent::new(offset, buffer.len() as u64);
+        self.runs(range, &mut |state, run| {
+            let bytes = &mut buffer[(run.offset - offset) as usize..][..run.length as usize];
+            match state {
+                BlockState::Absent => self.base().read(bytes, run.offset)?,
+                BlockState::Zero => bytes.fill(0),
+                BlockState::Present => self
+                    .file
+                    .read_exact_at(bytes, HEADER_LENGTH + run.offset)
+                    .context(|| format!("reading at {} of an overlay", run.offset))?,
+            }
+            Ok(true)
+        })
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.check_range(offset, bytes.len() as u64)?;
+        let (mut rest, mut offset) = (bytes, offset);
+        while !rest.is_empty() {
+            let length = (REGION - offset % REGION).min(rest.len() as u64);
+            let (piece, after) = rest.split_at(length as usize);
+            self.write_piece(piece, offset)?;
+            (rest, offset) = (after, offset + length);
+        }
+        Ok(())
+    }
+
+    fn write_zeroes(&self, range: Extent) -> Result<()> {
+        self.check_range(range.offset, range.length)?;
+        let whole = range.offset.div_ceil(BLOCK)..match range.end() {
+            end if end == self.length => end.div_ceil(BLOCK),
+            end => end / BLOCK,
+        };
+        if whole.is_empty() {
+            return self.write(&vec![0; range.length as usize], range.offset);
+        }
+        let (start, end) = (whole.start * BLOCK, (whole.end * BLOCK).min(range.end()));
+        self.write(&vec![0; (start - range.offset) as usize], range.offset)?;
+        self.write(&vec![0; (range.end() - end) as usize], end)?;
+        let mut block = whole.start;
+        while block < whole.end {
+            let next = ((block * BLOCK / REGION + 1) * REGION / BLOCK).min(whole.end);
+            self.zero_piece(block..next)?;
+            block = next;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        self.check()?;
+        if !self.written.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.sync_alone()?;
+        self.written.store(false, Ordering::Release);
+        if self.recorded.swap(false, Ordering::AcqRel) {
+            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            log.append(&*self.file, &Record::Flushed)?;
+            self.states_mut().flushed();
+        }
+        Ok(())
+    }
+
+    fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
+        self.check_range(range.offset, range.length)?;
+        self.runs(range, &mut |state, run| match state {
+            BlockState::Present => Ok(visit(run, Allocation::Data)),
+            BlockState::Zero => Ok(visit(run, Allocation::Zero)),
+            BlockState::Absent => {
+                let mut goes_on = true;
+                self.base().extents(run, &mut |extent, allocation| {
+                    goes_on = visit(extent, allocation);
+                    goes_on
+                })?;
+                Ok(goes_on)
+            }
+        })
+    }
+}
+
+fn read_header(file: &dyn VfsFile) -> Result<OverlayHeader> {
+    let mut bytes = vec![0; HEADER_LENGTH as usize];
+    let filled = file.read_at(&mut bytes, 0).context(|| "reading an overlay's header".to_owned())?;
+    OverlayHeader::decode(&bytes[..filled])
+}

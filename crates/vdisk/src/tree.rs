@@ -1,0 +1,89 @@
+//! A recipe as a virtual disk walks it: from any offset, over pages that were decoded before.
+//!
+//! Says what stands where, never what it holds. [`platter_image::recipe::Recipe`] is for whoever goes through a disk
+//! once; here the same few pages are asked thousands of times a second, so they stay decoded and are searched.
+
+use std::sync::Arc;
+
+use platter_image::page::{Child, Contents, Entry, State};
+use platter_image::recipe::Recipe;
+use platter_image::{Extent, Result, Score};
+
+use crate::cache::PageCache;
+use crate::source::{Source, retried};
+
+/// Told of an entry; says whether to go on.
+pub(crate) type Visit<'a> = &'a mut dyn FnMut(Entry) -> Result<bool>;
+
+/// One recipe and where its pages come from.
+pub(crate) struct Tree {
+    length: u64,
+    top: Option<(u8, Child)>,
+    source: Arc<dyn Source>,
+}
+
+impl Tree {
+    /// Opens the recipe of that score.
+    ///
+    /// # Errors
+    /// `Missing` or `Corrupt`; what the source says.
+    pub(crate) fn open(score: Score, source: Arc<dyn Source>) -> Result<Self> {
+        let root = *retried(|| Recipe::open(score, &*source))?.root();
+        Ok(Self { length: root.disk_length, top: root.top, source })
+    }
+
+    /// Length of the disk in bytes.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Where pages and frames come from.
+    pub(crate) fn source(&self) -> &Arc<dyn Source> {
+        &self.source
+    }
+
+    /// Visits what stands inside `range`, which is inside the disk, ascending: entries of states data and zero, clipped to it. The gaps are free.
+    /// Gives false if `visit` did.
+    ///
+    /// # Errors
+    /// `Missing` or `Corrupt`, naming the page; what the source and `visit` say.
+    pub(crate) fn walk(&self, pages: &PageCache, range: Extent, visit: Visit<'_>) -> Result<bool> {
+        match &self.top {
+            Some((level, child)) if child.range().intersect(&range).is_some() => {
+                self.walk_page(pages, *level, child, range, visit)
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Each step down is one level lower, so the recursion is at most [`platter_image::page::LEVEL_MAX`] deep.
+    fn walk_page(
+        &self,
+        pages: &PageCache,
+        level: u8,
+        child: &Child,
+        range: Extent,
+        visit: Visit<'_>,
+    ) -> Result<bool> {
+        let page = pages.page(&*self.source, level, child)?;
+        match page.contents() {
+            Contents::Branch(children) => {
+                let first = children.partition_point(|child| child.range().end() <= range.offset);
+                for child in children[first..].iter().take_while(|child| child.start < range.end()) {
+                    if !self.walk_page(pages, level - 1, child, range, visit)? {
+                        return Ok(false);
+                    }
+                }
+            }
+            Contents::Leaf(entries) => {
+                let first = entries.partition_point(|entry| entry.extent.end() <= range.offset);
+                for entry in entries[first..].iter().map_while(|entry| entry.clip(range)) {
+                    if entry.state != State::Free && !visit(entry)? {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+}

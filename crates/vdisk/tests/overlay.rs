@@ -1,0 +1,374 @@
+//! Overlays against a model: what was told is there after a kill, what was flushed after a power cut, whatever the disk
+//! dropped, reordered and tore of the rest.
+#![expect(clippy::unwrap_used, reason = "a test may")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use platter_image::{BlockId, ErrorKind, Extent, Extents, Result, Score};
+use platter_vdisk::{Allocation, BlockDevice, Overlay, OverlayOptions};
+use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, Operation, SimulatedDisk};
+
+const LENGTH: usize = 21 * 4096 + 512;
+const PATH: &str = "/d.overlay";
+
+/// A base of some pattern, with a hole in the middle.
+struct Pattern;
+
+fn base_bytes() -> Vec<u8> {
+    (0..LENGTH).map(|at| if (20_000..60_000).contains(&at) { 0 } else { (at % 251) as u8 | 1 }).collect()
+}
+
+impl BlockDevice for Pattern {
+    fn length(&self) -> u64 {
+        LENGTH as u64
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        buffer.copy_from_slice(&base_bytes()[offset as usize..][..buffer.len()]);
+        Ok(())
+    }
+
+    fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
+        let hole = Extent::between(20_480, 57_344);
+        for (part, kind) in [
+            (Extent::between(0, hole.offset), Allocation::Data),
+            (hole, Allocation::Zero),
+            (Extent::between(hole.end(), LENGTH as u64), Allocation::Data),
+        ] {
+            if let Some(part) = part.intersect(&range).filter(|part| part.length > 0)
+                && !visit(part, kind)
+            {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+fn options(boot: u8) -> OverlayOptions {
+    OverlayOptions { base_score: Score(BlockId([1; 32])), token: 7, boot_id: [boot; 16] }
+}
+
+fn create(disk: &SimulatedDisk) -> Overlay {
+    Overlay::create(disk, Path::new(PATH), &options(0), Arc::new(Pattern)).unwrap()
+}
+
+fn open(disk: &SimulatedDisk, boot: u8) -> Overlay {
+    Overlay::open(disk, Path::new(PATH), &options(boot), Arc::new(Pattern)).unwrap()
+}
+
+fn contents(overlay: &Overlay) -> Vec<u8> {
+    let mut bytes = vec![0; LENGTH];
+    overlay.read(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// One random write of some kind, done to the model too. Of whole sectors, if `sectors`: smaller writes of one sector could
+/// be mixed by a power cut, as the simulated disk keeps or loses each by itself.
+fn change(random: &mut Random, overlay: &Overlay, model: &mut [u8], sectors: bool) -> Result<()> {
+    let start = random.below(LENGTH as u64 / 512) * 512;
+    let start = if random.below(3) == 0 { start / 4096 * 4096 } else { start };
+    let length = match random.below(4) {
+        0 => 512 * (1 + random.below(4)),
+        1 => 4096,
+        2 => 4096 * (1 + random.below(6)),
+        _ if sectors => 512 * (1 + random.below(18)),
+        _ => 1 + random.below(9000),
+    }
+    .min(LENGTH as u64 - start);
+    let range = start as usize..(start + length) as usize;
+    if random.below(4) == 0 {
+        model[range].fill(0);
+        return overlay.write_zeroes(Extent::new(start, length));
+    }
+    let value = random.below(255) as u8;
+    let bytes: Vec<u8> = (0..length).map(|at| value ^ (at / 512) as u8).collect();
+    model[range].copy_from_slice(&bytes);
+    overlay.write(&bytes, start)
+}
+
+#[test]
+fn it_is_the_disk_that_was_written() {
+    for seed in 1..60 {
+        let (mut random, disk) = (Random(seed * 77_777), SimulatedDisk::new(seed));
+        let (mut overlay, mut model) = (create(&disk), base_bytes());
+        for step in 0..120 {
+            match random.below(12) {
+                0 => overlay.flush().unwrap(),
+                // The process is killed: nothing is lost.
+                1 => {
+                    drop(overlay);
+                    overlay = open(&disk, 0);
+                }
+                _ => change(&mut random, &overlay, &mut model, false).unwrap(),
+            }
+            assert!(contents(&overlay) == model, "seed {seed}, step {step}");
+        }
+        let dirty = overlay.dirty();
+        let base = base_bytes();
+        for (at, (now, before)) in model.iter().zip(&base).enumerate() {
+            assert!(
+                now == before || dirty.contains(at as u64),
+                "seed {seed}: byte {at} is written and not dirty"
+            );
+        }
+        let (mut told, mut zeros) = (0, Vec::new());
+        overlay
+            .extents(Extent::new(100, LENGTH as u64 - 100), &mut |extent, allocation| {
+                assert_eq!(extent.offset, 100 + told);
+                told += extent.length;
+                zeros.extend((allocation == Allocation::Zero).then_some(extent));
+                true
+            })
+            .unwrap();
+        assert_eq!(told, LENGTH as u64 - 100);
+        let zeros: Extents = zeros.into_iter().collect();
+        assert!(
+            zeros
+                .iter()
+                .all(|zero| model[zero.offset as usize..zero.end() as usize].iter().all(|byte| *byte == 0))
+        );
+    }
+}
+
+/// One life of an overlay under power cuts: every sector holds what it had at the last flush, or something written since.
+fn power_cuts(seed: u64, profile: CrashProfile) {
+    let (mut random, disk) = (Random(seed * 99_991 + 3), SimulatedDisk::new(seed));
+    let (mut overlay, mut model) = (create(&disk), base_bytes());
+    let mut boot = 0;
+    for round in 0..6 {
+        // What each sector may hold: the contents at the last flush, then each one since.
+        let mut since = vec![model.clone()];
+        if random.below(2) == 0 {
+            let call = 1 + random.below(40);
+            disk.set_fault(Some(Fault { call, kind: FaultKind::Halt, persistent: true, only: None }));
+        }
+        for _ in 0..random.below(40) {
+            let done = match random.below(7) {
+                0 => overlay.flush().map(|()| since = vec![model.clone()]),
+                1 if random.below(3) == 0 => {
+                    drop(overlay);
+                    match Overlay::open(&disk, Path::new(PATH), &options(boot), Arc::new(Pattern)) {
+                        Ok(opened) => {
+                            overlay = opened;
+                            // Opening makes everything durable.
+                            since = vec![model.clone()];
+                        }
+                        Err(_) => {
+                            overlay = Overlay::create(
+                                &SimulatedDisk::new(1),
+                                Path::new(PATH),
+                                &options(0),
+                                Arc::new(Pattern),
+                            )
+                            .unwrap();
+                            break;
+                        }
+                    }
+                    Ok(())
+                }
+                _ => {
+                    let changed = change(&mut random, &overlay, &mut model, true);
+                    since.push(model.clone());
+                    changed
+                }
+            };
+            if done.is_err() {
+                break;
+            }
+        }
+        drop(overlay);
+        disk.crash(profile, seed * 1000 + round);
+        boot += 1;
+        overlay = open(&disk, boot);
+        let found = contents(&overlay);
+        for (sector, bytes) in found.chunks(512).enumerate() {
+            let range = sector * 512..sector * 512 + bytes.len();
+            assert!(
+                since.iter().any(|then| then[range.clone()] == *bytes),
+                "seed {seed} {profile:?}, round {round}: sector {sector} is none of its {} contents",
+                since.len()
+            );
+        }
+        model = found;
+    }
+}
+
+#[test]
+fn power_cuts_lose_nothing_that_was_flushed() {
+    for seed in 0..150 {
+        for profile in CrashProfile::EVERY {
+            power_cuts(seed, profile);
+        }
+    }
+}
+
+/// Long: for `make test-full`. 17,000 lives of six power cuts.
+#[test]
+#[ignore = "minutes: 100,000 power cuts"]
+fn many_power_cuts() {
+    for seed in 1000..3834 {
+        for profile in CrashProfile::EVERY {
+            power_cuts(seed, profile);
+        }
+    }
+}
+
+#[test]
+fn after_a_failed_sync_nothing_more_is_taken() {
+    let disk = SimulatedDisk::new(1);
+    let overlay = create(&disk);
+    overlay.write(&[5; 4096], 0).unwrap();
+    disk.set_fault(Some(Fault {
+        call: 1,
+        kind: FaultKind::Io,
+        persistent: false,
+        only: Some(Operation::Sync),
+    }));
+    assert!(overlay.flush().is_err());
+    assert!(overlay.flush().is_err(), "a later sync says nothing of what was written before");
+    assert!(overlay.write(&[6; 512], 0).is_err());
+    assert!(contents(&overlay)[..4096].iter().all(|byte| *byte == 5), "it can still be read");
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_no_lie() {
+    for call in 1..30 {
+        let disk = SimulatedDisk::new(call);
+        let (overlay, mut model) = (create(&disk), base_bytes());
+        disk.set_fault(Some(Fault { call, kind: FaultKind::NoSpace, persistent: true, only: None }));
+        for block in 0..10_u64 {
+            let bytes = [block as u8 + 1; 4096];
+            if overlay.write(&bytes, block * 8192).is_ok() {
+                model[block as usize * 8192..][..4096].copy_from_slice(&bytes);
+            } else {
+                // What failed may be there or not.
+                let range = block as usize * 8192..block as usize * 8192 + 4096;
+                let found = contents(&overlay);
+                assert!(found[range.clone()] == bytes || found[range.clone()] == model[range.clone()]);
+                model[range.clone()].copy_from_slice(&found[range]);
+            }
+            assert!(contents(&overlay) == model, "call {call}, block {block}");
+        }
+        disk.set_fault(None);
+        overlay.write(&[9; 4096], 0).unwrap();
+        overlay.flush().unwrap();
+    }
+}
+
+#[test]
+fn space_comes_back_and_grows_with_what_is_written() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("o");
+    let large: Arc<dyn BlockDevice> = Arc::new(Large);
+    let overlay = Overlay::create(&platter_vfs::OsVfs, &path, &options(0), large).unwrap();
+    let used = || std::fs::metadata(&path).unwrap().blocks() * 512;
+    let empty = used();
+    assert!(empty <= 64 << 10);
+    for at in 0..16 {
+        overlay.write(&[1; 1 << 20], at << 30).unwrap();
+    }
+    overlay.flush().unwrap();
+    assert!(used() - empty < (17 << 20), "{}", used());
+    overlay.write_zeroes(Extent::new(0, 16 << 30)).unwrap();
+    overlay.flush().unwrap();
+    assert!(used() - empty < (1 << 20), "{}", used());
+    assert!(overlay.dirty().total() <= 16 << 20, "zeros over zeros are nothing");
+}
+
+/// Sixteen GiB of zeros.
+struct Large;
+
+impl BlockDevice for Large {
+    fn length(&self) -> u64 {
+        16 << 30
+    }
+
+    fn read(&self, buffer: &mut [u8], _: u64) -> Result<()> {
+        buffer.fill(0);
+        Ok(())
+    }
+
+    fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
+        visit(range, Allocation::Zero);
+        Ok(())
+    }
+}
+
+#[test]
+fn it_stands_on_another_base_when_told_to() {
+    let disk = SimulatedDisk::new(1);
+    let overlay = create(&disk);
+    overlay.write(&[5; 4096], 4096).unwrap();
+    let other = Score(BlockId([2; 32]));
+    struct Sevens;
+    impl BlockDevice for Sevens {
+        fn length(&self) -> u64 {
+            LENGTH as u64
+        }
+        fn read(&self, buffer: &mut [u8], _: u64) -> Result<()> {
+            buffer.fill(7);
+            Ok(())
+        }
+        fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
+            visit(range, Allocation::Data);
+            Ok(())
+        }
+    }
+    overlay.rebase(other, Arc::new(Sevens)).unwrap();
+    let mut wanted = vec![7; LENGTH];
+    wanted[4096..8192].fill(5);
+    assert!(contents(&overlay) == wanted);
+    drop(overlay);
+    disk.crash(CrashProfile::Nothing, 1);
+    let again = Overlay::open(&disk, Path::new(PATH), &options(1), Arc::new(Pattern));
+    assert_eq!(again.err().map(|error| error.kind()), Some(ErrorKind::Refused));
+    let options = OverlayOptions { base_score: other, ..options(1) };
+    let overlay = Overlay::open(&disk, Path::new(PATH), &options, Arc::new(Sevens)).unwrap();
+    assert!(contents(&overlay) == wanted);
+}
+
+/// A damaged overlay is an error or shows something that was written; it never panics.
+#[test]
+fn damage_is_no_harm() {
+    let disk = SimulatedDisk::new(1);
+    let overlay = create(&disk);
+    overlay.write(&[5; 9000], 4096).unwrap();
+    overlay.flush().unwrap();
+    overlay.write_zeroes(Extent::new(0, 4096)).unwrap();
+    drop(overlay);
+    let whole = disk.contents(Path::new(PATH)).unwrap();
+    let log = (LENGTH.div_ceil(4096) + 1) * 4096;
+    for at in (0..112).chain(log..whole.len()) {
+        for (boot, bit) in [(0, 1), (1, 0x80)] {
+            let fork = disk.fork();
+            let mut bytes = whole.clone();
+            bytes[at] ^= bit;
+            fork.overwrite(Path::new(PATH), &bytes);
+            if let Ok(overlay) = Overlay::open(&fork, Path::new(PATH), &options(boot), Arc::new(Pattern)) {
+                contents(&overlay);
+            }
+        }
+    }
+    for length in [0, 1, 111, 112, 4096, 5000, log - 1, log, log + 20, whole.len() - 1] {
+        let fork = disk.fork();
+        fork.overwrite(Path::new(PATH), &whole[..length]);
+        if let Ok(overlay) = Overlay::open(&fork, Path::new(PATH), &options(1), Arc::new(Pattern)) {
+            let mut bytes = vec![0; LENGTH];
+            let _ = overlay.read(&mut bytes, 0);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What the cache promises: equal contents once, bounds that hold, frames decoded once, hot blocks that stay.
+
+#![expect(clippy::unwrap_used, reason = "a test may")]
+
+mod reader_memory;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use platter_image::Extent;
+use platter_vdisk::{BlockCache, BlockDevice, CacheOptions};
+use reader_memory::{Image, MemorySource, Piece, check, comes_to, open, options, plain};
+
+#[test]
+fn equal_contents_are_held_once() {
+    let source = Arc::new(MemorySource::default());
+    let first = plain(&source, 0, 20);
+    let mut pieces = vec![Piece::Zero(3)];
+    pieces.extend((0..20).rev().map(|seed| Piece::block(seed, 128)));
+    let second = source.image(&pieces);
+    let cache = BlockCache::new(options(64 << 20, 0)).unwrap();
+    let disks = [open(&first, &source, &cache), open(&second, &source, &cache)];
+    check(&disks[0], &first, 0, first.model.len());
+    let before = cache.counters();
+    check(&disks[1], &second, 0, second.model.len());
+    let after = cache.counters();
+    assert_eq!(after.frames_decoded, before.frames_decoded);
+    assert_eq!((after.bytes_held, after.misses), (before.bytes_held, before.misses));
+    assert!(after.bytes_held >= 20 * 65536 && after.bytes_held < 20 * 66_000, "{after:?}");
+}
+
+#[test]
+fn the_bound_holds() {
+    let source = Arc::new(MemorySource::default());
+    let image = plain(&source, 0, 300);
+    let cache = BlockCache::new(options(2 << 20, 2)).unwrap();
+    let disk = open(&image, &source, &cache);
+    for offset in (0..image.model.len()).step_by(1 << 20) {
+        check(&disk, &image, offset as u64, (1 << 20).min(image.model.len() - offset));
+        assert!(cache.counters().bytes_held <= 2 << 20, "{:?}", cache.counters());
+    }
+    assert!(cache.counters().bytes_held > 1 << 20, "{:?}", cache.counters());
+    assert!(cache.counters().evictions >= 260, "{:?}", cache.counters());
+}
+
+fn read_through(
+    threads: usize,
+    request: usize,
+    cache: &Arc<BlockCache>,
+    source: &Arc<MemorySource>,
+    image: &Image,
+) {
+    let disk = open(image, source, cache);
+    let next = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let offset = next.fetch_add(request as u64, Ordering::SeqCst);
+                    if offset >= image.model.len() as u64 {
+                        break;
+                    }
+                    check(&disk, image, offset, request.min(image.model.len() - offset as usize));
+                }
+            });
+        }
+    });
+}
+
+/// Whatever the size of requests, a disk that is read from end to end costs each frame once. One reader needs a small
+/// cache for that; of several, one may be held up so long that a small cache has no room for what it left behind.
+#[test]
+fn sequential_reads_decode_each_frame_once() {
+    let source = Arc::new(MemorySource::default());
+    let image = plain(&source, 0, 600);
+    let frames = source.frames.lock().unwrap().len() as u64;
+    for (threads, cache_mib) in [(1, 16), (1, 256), (4, 256)] {
+        for request in [4096, 65536, 1 << 20] {
+            let cache = BlockCache::new(options(cache_mib << 20, 2)).unwrap();
+            read_through(threads, request, &cache, &source, &image);
+            let counters = cache.counters();
+            let what = format!("{threads} threads, {request} bytes, {cache_mib} MiB: {counters:?}");
+            assert!(counters.frames_decoded >= frames, "{what}");
+            assert!(counters.frames_decoded <= frames + frames / 20, "{what}");
+            assert!(counters.ahead_frames - counters.ahead_frames_used <= frames / 20, "{what}");
+        }
+    }
+}
+
+#[test]
+fn what_is_ahead_of_a_reader_is_fetched_and_then_used() {
+    let source = Arc::new(MemorySource::default());
+    let image = plain(&source, 0, 100);
+    let cache = BlockCache::new(options(64 << 20, 1)).unwrap();
+    let disk = open(&image, &source, &cache);
+    for i in 0..4 {
+        check(&disk, &image, i * 65536, 65536);
+    }
+    assert!(comes_to(|| cache.counters().bytes_held >= 6 * 65536));
+    let misses = cache.counters().misses;
+    check(&disk, &image, 4 * 65536, 65536);
+    check(&disk, &image, 5 * 65536, 65536);
+    assert_eq!(cache.counters().misses, misses, "{:?}", cache.counters());
+    assert!(cache.counters().ahead_frames_used > 0);
+}
+
+#[test]
+fn random_reads_decode_up_to_their_block_and_no_further() {
+    let source = Arc::new(MemorySource::default());
+    let image = plain(&source, 0, 200);
+    let cache = BlockCache::new(options(64 << 20, 2)).unwrap();
+    let disk = open(&image, &source, &cache);
+    // The first of the two blocks of frames in no order.
+    for i in 0..50_u64 {
+        check(&disk, &image, (i * 37 % 100) * 131_072 + 5000, 4096);
+    }
+    let counters = cache.counters();
+    assert_eq!((counters.frames_decoded, counters.bytes_decoded), (50, 50 * 65536), "{counters:?}");
+    assert_eq!(counters.ahead_frames, 0);
+}
+
+/// However many threads miss on one frame, it is read once.
+#[test]
+fn who_misses_on_the_same_frame_waits_for_the_first() {
+    let source = Arc::new(MemorySource::default());
+    let image = plain(&source, 0, 4);
+    for cache_bytes in [16 << 20, 0] {
+        let cache = BlockCache::new(options(cache_bytes, 0)).unwrap();
+        let disk = open(&image, &source, &cache);
+        source.reads.lock().unwrap().clear();
+        source.stuck.store(0, Ordering::SeqCst);
+        source.hold(Some(1));
+        thread::scope(|scope| {
+            for i in 0..6_u64 {
+                let (disk, image) = (&disk, &image);
+                scope.spawn(move || check(disk, image, 3 * 65536 + i * 8192, 512));
+            }
+            let all_wait = comes_to(|| cache.counters().waits == 5);
+            source.hold(None);
+            assert!(all_wait, "{:?}", cache.counters());
+        });
+        assert_eq!(source.reads.lock().unwrap().get(&1), Some(&1));
+        assert_eq!(cache.counters().frames_decoded, 1);
+    }
+}
+
+#[test]
+fn pages_are_decoded_once_and_shared() {
+    let source = Arc::new(MemorySource::default());
+    let blocks = 64;
+    let mut pieces: Vec<Piece> = (0..4000)
+        .map(|i| Piece::Data { seed: i % blocks, sectors: 128, skip: i % 90, take: 8 + i % 30 })
+        .collect();
+    let first = source.image(&pieces);
+    *pieces.last_mut().unwrap() = Piece::block(blocks, 8);
+    let second = source.image(&pieces);
+    let cache = BlockCache::new(options(64 << 20, 0)).unwrap();
+    let disk = open(&first, &source, &cache);
+    disk.extents(Extent::new(0, disk.length()), &mut |_, _| true).unwrap();
+    let pages = cache.counters().pages_decoded;
+    assert!(pages >= 4, "{pages}");
+    for i in 0..2000_u64 {
+        check(&disk, &first, i * 7919 * 512 % (disk.length() - 4096), 4096);
+    }
+    assert_eq!(cache.counters().pages_decoded, pages);
+    let other = open(&second, &source, &cache);
+    other.extents(Extent::new(0, other.length()), &mut |_, _| true).unwrap();
+    assert!(cache.counters().pages_decoded <= pages + 3, "a clone's pages are the same but for one path");
+}
+
+/// What is read here and there again and again stays, though a disk much larger than the cache is read from end to end.
+#[test]
+fn a_scan_does_not_push_out_what_is_used() {
+    let source = Arc::new(MemorySource::default());
+    let hot = plain(&source, 1 << 32, 40);
+    let large = plain(&source, 0, 1000);
+    let cache = BlockCache::new(options(16 << 20, 1)).unwrap();
+    let hot_disk = open(&hot, &source, &cache);
+    for round in 0..4 {
+        for i in 0..40_u64 {
+            check(&hot_disk, &hot, (i * 17 + round) % 40 * 65536 + round * 4096, 512);
+        }
+    }
+    read_through(1, 4096, &cache, &source, &large);
+    let before = cache.counters();
+    for i in 0..40_u64 {
+        check(&hot_disk, &hot, (i * 17) % 40 * 65536, 512);
+    }
+    let misses = cache.counters().misses - before.misses;
+    assert!(misses <= 4, "{misses} of 40 had been pushed out");
+}
+
+/// A reader that turns away leaves little behind it that was read in vain.
+#[test]
+fn reading_ahead_stops_when_access_turns_random() {
+    let source = Arc::new(MemorySource::default());
+    let image = plain(&source, 0, 1000);
+    let cache = BlockCache::new(CacheOptions::default()).unwrap();
+    let disk = open(&image, &source, &cache);
+    for i in 0..10_u64 {
+        check(&disk, &image, i * 16384, 16384);
+    }
+    for i in 0..400_u64 {
+        check(&disk, &image, 65536 * (200 + i * 307 % 800), 512);
+    }
+    assert!(cache.counters().ahead_frames <= 5, "{:?}", cache.counters());
+}
+
+#[test]
+fn threads_end_with_the_last_disk_and_the_cache() {
+    let source = Arc::new(MemorySource::default());
+    let image = plain(&source, 0, 100);
+    let cache = BlockCache::new(options(64 << 20, 3)).unwrap();
+    let disk = open(&image, &source, &cache);
+    drop(cache);
+    // A thread is about a frame ahead when the disk is dropped: that waits for it.
+    source.hold(Some(2));
+    for i in 0..4 {
+        check(&disk, &image, i * 65536, 65536);
+    }
+    let is_stuck = comes_to(|| source.stuck.load(Ordering::SeqCst) == 1);
+    thread::scope(|scope| {
+        let dropped = scope.spawn(|| drop(disk));
+        thread::sleep(std::time::Duration::from_millis(50));
+        let waits = !dropped.is_finished();
+        source.hold(None);
+        assert!(is_stuck && waits);
+    });
+    assert_eq!(Arc::strong_count(&source), 1, "a thread or a job is left");
+}

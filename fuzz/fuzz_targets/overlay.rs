@@ -1,0 +1,69 @@
+//! Overlays. The input is an overlay's file, tried as it is and again with the header's checksum made right: opened after
+//! a kill and after a power cut, and read.
+
+#![no_main]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use platter_fuzz::{bug_free, xxh3};
+use platter_image::{Extent, Result};
+use platter_vdisk::{Allocation, BlockDevice, Overlay, OverlayOptions};
+use platter_vfs::simulated::SimulatedDisk;
+use platter_vfs::{OpenMode, Vfs};
+
+/// Bytes of the header before its checksum.
+const HEADER_LENGTH: usize = 104;
+
+struct Zeros(u64);
+
+impl BlockDevice for Zeros {
+    fn length(&self) -> u64 {
+        self.0
+    }
+
+    fn read(&self, buffer: &mut [u8], _: u64) -> Result<()> {
+        buffer.fill(0);
+        Ok(())
+    }
+
+    fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
+        visit(range, Allocation::Zero);
+        Ok(())
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    check(input);
+    if input.len() > HEADER_LENGTH + 8 {
+        let mut bytes = input.to_vec();
+        let sum = xxh3(&[&bytes[..HEADER_LENGTH]]);
+        bytes[HEADER_LENGTH..HEADER_LENGTH + 8].copy_from_slice(&sum.to_le_bytes());
+        check(&bytes);
+    }
+});
+
+fn check(bytes: &[u8]) {
+    let path = Path::new("/overlay");
+    for boot in [0, 1] {
+        let disk = SimulatedDisk::new(1);
+        // A log may begin anywhere: the file must not grow without end.
+        disk.set_capacity(16 << 20);
+        let file = disk.open(path, OpenMode::CreateNew).expect("a new disk");
+        file.write_all_at(bytes, 0).expect("a new disk");
+        let Some(header) = bug_free(Overlay::header(&disk, path)) else { return };
+        // Whoever opens an overlay knows how long the disk is.
+        if header.disk_length > 64 << 20 {
+            return;
+        }
+        let mut boot_id = header.boot_id;
+        boot_id[0] ^= boot;
+        let options = OverlayOptions { base_score: header.base_score, token: header.token, boot_id };
+        let base = Arc::new(Zeros(header.disk_length));
+        let Some(overlay) = bug_free(Overlay::open(&disk, path, &options, base)) else { continue };
+        let mut buffer = vec![0; header.disk_length.min(64 << 10) as usize];
+        let _ = bug_free(overlay.read(&mut buffer, 0));
+        overlay.dirty();
+    }
+}

@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# tests/live.sh: disks that are served and written, with real NBD clients: nbdinfo, nbdcopy, qemu-img, qemu-io.
+# Reads are compared with the raw disk, writes with a raw copy that took the same writes; the server is killed with
+# SIGKILL in between. Clones, edit tokens, publishing while attached and afterwards. Needs no root.
+. "$(dirname "$0")/lib.sh"
+
+SERVER=
+suite_cleanup() { [ -z "$SERVER" ] || kill -9 "$SERVER" 2>/dev/null; }
+
+# serve ARGUMENT...: in the background, until it says that it is attached
+serve() {
+	rm -f "$WORK/server.log"
+	"$PLATTER" --store "$STORE" attach --nbd "$WORK/nbd.sock" "$@" >"$WORK/server.log" 2>&1 &
+	SERVER=$!
+	local tries=0
+	until grep -q '^score ' "$WORK/server.log"; do
+		tries=$((tries + 1))
+		if [ "$tries" -gt 200 ] || ! kill -0 "$SERVER" 2>/dev/null; then
+			SERVER=
+			return 1
+		fi
+		sleep 0.05
+	done
+}
+# stop SIGNAL: ends the server and waits for it
+stop() {
+	kill "-$1" "$SERVER"
+	wait "$SERVER" 2>/dev/null || true
+	SERVER=
+}
+uri() { echo "nbd+unix:///$1?socket=$WORK/nbd.sock"; }
+same_as() { qemu-img compare -f raw -F raw "$1" "$(uri "$2")"; }
+# both COMMAND: qemu-io does it to the served disk and to the copy
+both() {
+	qemu-io -f raw -c "$1" "$(uri "$2")" && qemu-io -f raw -c "$1" "$WORK/copy"
+}
+
+file_tree "$WORK/tree" 16 live
+ext4_image "$WORK/disk" 64 "$WORK/tree"
+platter init
+platter capture "$WORK/disk" lab/disk >/dev/null
+# What a virtual disk shows: zeros where nobody can read anything.
+platter export lab/disk "$WORK/shown" >/dev/null
+cp --sparse=always "$WORK/shown" "$WORK/copy"
+
+check "a version is served" serve lab/disk
+check "nbdinfo lists it" sh -c "nbdinfo --list '$(uri '')' | grep -q lab/disk"
+nbdinfo --json "$(uri lab/disk)" >"$WORK/info.json"
+check "it is read only, of the right size, for many connections" jq -e --argjson bytes "$(stat -c %s "$WORK/disk")" '
+	.exports[0] | .["export-size"] == $bytes and .is_read_only and .can_multi_conn' "$WORK/info.json"
+check "it reads as the disk: qemu-img compare" same_as "$WORK/shown" lab/disk
+nbdcopy "$(uri lab/disk)" "$WORK/copied"
+check "nbdcopy copies it" cmp "$WORK/shown" "$WORK/copied"
+nbdinfo --map --json "$(uri lab/disk)" >"$WORK/map.json"
+check "the map knows holes and data" jq -e '([.[] | select(.type == 3)] | length > 0) and ([.[] | select(.type == 0)] | length > 0)' "$WORK/map.json"
+check_exit 1 "a write is refused" qemu-io -f raw -c 'write 0 4k' "$(uri lab/disk)"
+check_exit 1 "an unknown disk is refused" nbdinfo "$(uri lab/other)"
+stop TERM
+check "the socket is gone with the server" test ! -e "$WORK/nbd.sock"
+
+check "it is served for writing" serve --write lab/disk
+check "writes arrive" both 'write -P 0x11 1m 300k' lab/disk
+check "of parts of blocks" both 'write -P 0x22 5000 700' lab/disk
+check "zeros" both 'write -z 2m 1m' lab/disk
+check "discards read as zeros" qemu-io -f raw -c 'discard 4m 1m' "$(uri lab/disk)"
+qemu-io -f raw -c 'write -z 4m 1m' "$WORK/copy" >/dev/null
+check "the disk is what was written" same_as "$WORK/copy" lab/disk
+platter_json disks >"$WORK/disks.json"
+check "disks tells who edits it" jq -e '.disk == "lab/disk" and .writable and .token > 0 and .written_bytes > 0 and (.holder | length > 0)' "$WORK/disks.json"
+check_exit "$EXIT_REFUSED" "nobody else writes it" "$PLATTER" --store "$STORE" attach --write --nbd "$WORK/other.sock" lab/disk
+check_exit "$EXIT_REFUSED" "nor captures over it" platter capture "$WORK/disk" lab/disk
+stop KILL
+check "after kill -9 it is served again" serve --write lab/disk
+check "with everything that was written" same_as "$WORK/copy" lab/disk
+
+check "it is published while it is attached" platter publish lab/disk --note 'while attached'
+check "the disk goes on" both 'write -P 0x33 8m 64k' lab/disk
+check "as it was" same_as "$WORK/copy" lab/disk
+check "and is published again" platter publish lab/disk
+check_exit "$EXIT_REFUSED" "nothing written, nothing published" platter publish lab/disk
+check "detached, it is no longer edited" platter detach lab/disk --then publish
+wait "$SERVER" 2>/dev/null || true
+SERVER=
+check "no overlay is left" sh -c "[ -z \"\$(ls '$STORE/overlays')\" ]"
+platter_json history lab/disk >"$WORK/history.json"
+check "history has three versions" sh -c "[ \$(wc -l <'$WORK/history.json') = 3 ]"
+platter export lab/disk "$WORK/published" >/dev/null
+check "the version is the disk" cmp "$WORK/copy" "$WORK/published"
+check "the store is good" platter check --read-data
+
+check "a clone is made" platter clone lab/disk lab/clone
+check "two disks are served by one process" serve --write lab/disk lab/clone
+check "a clone is written" qemu-io -f raw -c 'write -P 0x44 10m 1m' "$(uri lab/clone)"
+check "the other is not" same_as "$WORK/copy" lab/disk
+check "one is detached" platter detach lab/clone --then publish
+check "the other goes on" same_as "$WORK/copy" lab/disk
+stop TERM
+check "what was not written is discarded" platter discard lab/disk
+qemu-io -f raw -c 'write -P 0x44 10m 1m' "$WORK/copy" >/dev/null
+platter export lab/clone "$WORK/clone" >/dev/null
+check "the clone's version is what was written" cmp "$WORK/copy" "$WORK/clone"
+
+check "kept at the end" serve --write lab/clone
+qemu-io -f raw -c 'write -P 0x55 12m 128k' "$(uri lab/clone)" >/dev/null
+stop TERM
+check "a disk that waits is listed" sh -c "'$PLATTER' --store '$STORE' disks | grep -q lab/clone"
+check "and published without a server" platter publish lab/clone
+check_exit "$EXIT_MISSING" "once" platter publish lab/clone
+qemu-io -f raw -c 'write -P 0x55 12m 128k' "$WORK/copy" >/dev/null
+platter export lab/clone "$WORK/waited" >/dev/null
+check "it is what was written" cmp "$WORK/copy" "$WORK/waited"
+
+check "served by the second" serve --write --holder first lab/clone
+qemu-io -f raw -c 'write -P 0x66 0 4k' "$(uri lab/clone)" >/dev/null
+kill -STOP "$SERVER"
+check "a token is stolen from a holder that sleeps" sh -c "'$PLATTER' --store '$STORE' attach --write --steal --holder second --on-detach publish \
+	--nbd '$WORK/second.sock' lab/clone >'$WORK/second.log' 2>&1 & echo \$! >'$WORK/second.pid'
+	until grep -q '^score ' '$WORK/second.log'; do kill -0 \$(cat '$WORK/second.pid') || exit 1; sleep 0.05; done"
+check "the winner writes" qemu-io -f raw -c 'write -P 0x77 16m 4k' "nbd+unix:///lab/clone?socket=$WORK/second.sock"
+kill -TERM "$(cat "$WORK/second.pid")"
+while kill -0 "$(cat "$WORK/second.pid")" 2>/dev/null; do sleep 0.05; done
+kill -CONT "$SERVER"
+before=$(platter_json show lab/clone | jq -r .score)
+check_exit "$EXIT_REFUSED" "the sleeper cannot publish over it" platter publish lab/clone
+check "the winner's version stands" test "$before" = "$(platter_json show lab/clone | jq -r .score)"
+stop TERM
+finish
