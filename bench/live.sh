@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# bench/live.sh CATALOG-DIR
+#
+# Live disks over NBD beside qemu-nbd, in turn: the catalog's first image warm (qemu-nbd on the raw file), cold (on compressed
+# qcow2 with zstd), and written (on qcow2 above the raw file). Then what clones cost, what twenty disks of one process take
+# of memory, and what publishing costs. Clients are nbdcopy and fio's nbd engine; both servers get a unix socket each.
+. "$(dirname "$0")/lib.sh"
+CATALOG=${1:?usage: bench/live.sh CATALOG-DIR}
+SECONDS_EACH=${BENCH_SECONDS:-3}
+PIDS=()
+bench_cleanup() { for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null && wait "$pid"; done; }
+
+mapfile -t disks < <(images "$CATALOG")
+name=$(basename "${disks[0]}" .raw)
+new_store
+platter capture "${disks[0]}" "bench/$name" >/dev/null
+platter export "bench/$name" "$WORK/raw" >/dev/null
+qemu-img convert -q -c -f raw -O qcow2 -o compression_type=zstd "$WORK/raw" "$WORK/compressed.qcow2"
+allocated=$(platter_json show "bench/$name" | jq -r '[.. | .allocated_bytes? // empty] | first')
+
+wait_for() {
+	local tries=0
+	until [ -S "$1" ]; do
+		tries=$((tries + 1))
+		[ "$tries" -lt 200 ] || { echo "live: nobody serves $1" >&2; exit 1; }
+		sleep 0.05
+	done
+}
+# ours OPTION... | theirs OPTION...: starts a server; the last one's process id is in SERVER
+ours() {
+	"$PLATTER" --store "$STORE" --quiet attach "$@" --nbd "$WORK/ours.sock" >"$WORK/ours.log" 2>&1 &
+	SERVER=$!
+	PIDS+=("$SERVER")
+	wait_for "$WORK/ours.sock"
+}
+theirs() {
+	qemu-nbd --persistent --shared=16 --socket="$WORK/theirs.sock" --cache=writeback --discard=unmap --export-name=disk "$@" >"$WORK/theirs.log" 2>&1 &
+	SERVER=$!
+	PIDS+=("$SERVER")
+	wait_for "$WORK/theirs.sock"
+}
+end() {
+	kill "$1"
+	wait "$1" 2>/dev/null || true
+}
+uri() {
+	case $1 in
+	ours) echo "nbd+unix:///bench/$name?socket=$WORK/ours.sock" ;;
+	theirs) echo "nbd+unix:///disk?socket=$WORK/theirs.sock" ;;
+	esac
+}
+sequential() { nbdcopy --connections=4 "$(uri "$1")" null: ; }
+# fio_rate SERVER SERIES FIO-OPTION...: its requests or bytes a second are added to the series
+fio_rate() {
+	local server=$1 series=$2 field=$3
+	shift 3
+	fio --name=x --ioengine=nbd --uri="$(uri "$server")" --time_based --runtime="$SECONDS_EACH" --output-format=json "$@" 2>/dev/null |
+		sed -n '/^{/,$p' | jq -r "[.jobs[] | .read.$field + .write.$field] | add" >>"$WORK/times/$series"
+}
+cold() { sync && echo 3 >/proc/sys/vm/drop_caches; }
+ratio() { # WHAT OURS THEIRS LIMIT: of rates
+	result "$1" "$(calculate "$(median "$2") / $(median "$3")")" "$4"
+}
+
+heading "$name warm, beside qemu-nbd on the raw file"
+ours "bench/$name" --cache 2048
+mine=$SERVER
+theirs --read-only --format=raw "$WORK/raw"
+other=$SERVER
+sequential ours && sequential theirs
+for _ in $(seq "$RUNS"); do
+	for server in ours theirs; do
+		timed "seq-$server" sequential "$server"
+		fio_rate "$server" "one-$server" iops --rw=randread --bs=4k --iodepth=1
+		fio_rate "$server" "deep-$server" iops --rw=randread --bs=4k --iodepth=32
+	done
+done
+result "sequential, 4 connections: speed as a ratio" "$(calculate "$(median seq-theirs) / $(median seq-ours)")" "at least 0.9"
+ratio "4 KiB random reads, depth 1" one-ours one-theirs "at least 0.9"
+ratio "4 KiB random reads, depth 32" deep-ours deep-theirs "at least 0.9"
+end "$mine"
+end "$other"
+
+heading "$name cold, beside qemu-nbd on qcow2 with zstd"
+rm -f "$WORK/times"/*
+for _ in $(seq "$RUNS"); do
+	for server in ours theirs; do
+		for kind in seq random; do
+			cold
+			case $server in
+			ours) ours "bench/$name" ;;
+			theirs) theirs --read-only --format=qcow2 "$WORK/compressed.qcow2" ;;
+			esac
+			case $kind in
+			seq) timed "seq-$server" sequential "$server" ;;
+			random) fio_rate "$server" "random-$server" iops --rw=randread --bs=4k --iodepth=8 ;;
+			esac
+			end "$SERVER"
+		done
+	done
+done
+result "sequential, 4 connections: speed as a ratio" "$(calculate "$(median seq-theirs) / $(median seq-ours)")" "at least 1.2"
+ratio "4 KiB random reads, depth 8, for $SECONDS_EACH s" random-ours random-theirs "at least 1.0"
+
+heading "$name written, beside qemu-nbd on qcow2 above the raw file"
+rm -f "$WORK/times"/*
+for _ in $(seq "$RUNS"); do
+	for server in ours theirs; do
+		case $server in
+		ours) ours "bench/$name" --write ;;
+		theirs)
+			qemu-img create -q -f qcow2 -F raw -b "$WORK/raw" "$WORK/overlay.qcow2"
+			theirs --format=qcow2 "$WORK/overlay.qcow2"
+			;;
+		esac
+		fio_rate "$server" "seq-$server" bw --rw=write --bs=1m --iodepth=4
+		fio_rate "$server" "random-$server" iops --rw=randwrite --bs=4k --iodepth=8 --fsync=100
+		end "$SERVER"
+		case $server in
+		ours) platter discard "bench/$name" >/dev/null ;;
+		theirs) rm "$WORK/overlay.qcow2" ;;
+		esac
+	done
+done
+ratio "sequential writes of 1 MiB" seq-ours seq-theirs "at least 0.9"
+ratio "4 KiB random writes, a flush every 100" random-ours random-theirs "at least 0.9"
+
+heading "Clones"
+before=$(du -sb --exclude='catalog.sqlite*' "$STORE" | cut -f 1)
+for number in $(seq 100); do platter clone "bench/$name" "clones/$number" >/dev/null; done
+after=$(du -sb --exclude='catalog.sqlite*' "$STORE" | cut -f 1)
+result "a clone, bytes of packs" "$(((after - before) / 100))" "at most 65536"
+# memory_of IMAGES...: the server's resident set after everything was read, KiB
+memory_of() {
+	local image
+	ours "$@" --cache 128
+	for image in "$@"; do nbdcopy "nbd+unix:///$image?socket=$WORK/ours.sock" null: ; done
+	awk '/^VmHWM/ { print $2 }' "/proc/$SERVER/status"
+	end "$SERVER"
+}
+one=$(memory_of clones/1)
+mapfile -t twenty < <(seq -f 'clones/%g' 20)
+all=$(memory_of "${twenty[@]}")
+result "memory of 20 clones that were read, as a ratio to one" "$(calculate "$all / $one")" "at most $(calculate "1.2 + 20 * 1024 / $one")"
+
+heading "Publishing"
+publish_after() { # WHAT FIO-OPTION...
+	local what=$1
+	shift
+	ours "bench/$name" --write
+	fio --name=x --ioengine=nbd --uri="$(uri ours)" "$@" >/dev/null 2>&1
+	timed "publish-$what" platter_json publish "bench/$name"
+	jq -r '"\(.written_bytes) \(.new_raw_bytes) \(.new_stored_bytes)"' "$WORK/output" >"$WORK/published"
+	read -r written raw stored <"$WORK/published"
+	result "$what: time" "$(median "publish-$what") s"
+	result "$what: written, new blocks, stored" "$(calculate "$written / 1e6"), $(calculate "$raw / 1e6"), $(calculate "$stored / 1e6") MB"
+	end "$SERVER"
+	platter discard "bench/$name" >/dev/null
+}
+publish_after "100 MB in one place" --rw=write --bs=1m --size=100m --offset=1g --end_fsync=1
+publish_after "10,000 random writes of 4 KiB" --rw=randwrite --bs=4k --number_ios=10000 --randseed=1 --end_fsync=1
+result "allocated bytes of the disk" "$(calculate "$allocated / 1e6") MB"
