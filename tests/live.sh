@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tests/live.sh: disks that are served and written, with real NBD clients: nbdinfo, nbdcopy, qemu-img, qemu-io.
 # Reads are compared with the raw disk, writes with a raw copy that took the same writes; the server is killed with
-# SIGKILL in between. Clones, edit tokens, publishing while attached and afterwards. Needs no root.
+# SIGKILL in between. Clones, edit tokens, publishing while attached and afterwards. As root, a served disk is
+# mounted, too.
 . "$(dirname "$0")/lib.sh"
 
 SERVER=
@@ -124,4 +125,43 @@ before=$(platter_json show lab/clone | jq -r .score)
 check_exit "$EXIT_REFUSED" "the sleeper cannot publish over it" platter publish lab/clone
 check "the winner's version stands" test "$before" = "$(platter_json show lab/clone | jq -r .score)"
 stop TERM
+platter discard lab/clone >/dev/null 2>&1 || true
+
+# write_files IMAGE: mounts the served disk by way of nbdfuse and a loop device, and copies the same tree there
+write_files() {
+	local fuse tries=0
+	: >"$WORK/as-file"
+	nbdfuse "$WORK/as-file" "$(uri "$1")" &
+	fuse=$!
+	until [ -s "$WORK/as-file" ]; do
+		tries=$((tries + 1))
+		[ "$tries" -lt 100 ] || return 1
+		sleep 0.1
+	done
+	attach "$WORK/as-file"
+	mount "$DEVICE" "$MNT"
+	cp -a "$WORK/more" "$MNT/"
+	echo "$1" >"$MNT/hostname"
+	umount "$MNT"
+	detach_loop "$DEVICE"
+	umount "$WORK/as-file"
+	wait "$fuse" || true
+}
+if need_root "mounting a served disk"; then
+	file_tree "$WORK/more" 8 more
+	platter clone lab/disk@1 two/a >/dev/null
+	platter clone lab/disk@1 two/b >/dev/null
+	check "two clones are served" serve --write two/a two/b
+	for image in two/a two/b; do
+		check "$image is mounted and gets the same files" write_files "$image"
+		platter_json publish "$image" >"$WORK/${image#*/}.json"
+		check "$image is clean when it is published" jq -e '.consistency == "clean"' "$WORK/${image#*/}.json"
+	done
+	check "the second costs at most a twentieth of the first" jq -es '.[1].new_stored_bytes * 20 <= .[0].new_stored_bytes and .[0].new_stored_bytes > 1000000' \
+		"$WORK/a.json" "$WORK/b.json"
+	stop TERM
+	platter install two/b "$WORK/installed" >/dev/null
+	check "its file system is clean" e2fsck -fn "$WORK/installed"
+	check "the store is good" platter check --read-data
+fi
 finish
