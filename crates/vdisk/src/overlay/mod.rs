@@ -124,11 +124,17 @@ impl Overlay {
                 header.base_score, header.token, header.disk_length
             ))));
         }
+        let length = file.length().context(|| "asking an overlay's length".to_owned())?;
+        if header.log_offset > length {
+            return Err(within(Error::corrupt(format!(
+                "its log at {} is cut off: it has {length} bytes",
+                header.log_offset
+            ))));
+        }
         let Replayed { mut states, end } =
             replay(&*file, &header, header.boot_id == options.boot_id).map_err(within)?;
         // A log of what there is, behind the old one; it counts when the header names it.
         let old = header.log_offset;
-        let length = file.length().context(|| "asking an overlay's length".to_owned())?;
         header.log_offset = length.max(end).div_ceil(BLOCK) * BLOCK;
         header.generation =
             header.generation.checked_add(1).ok_or_else(|| Error::bug("an overlay opened too often"))?;
