@@ -157,6 +157,6 @@ publish_after() { # WHAT FIO-OPTION...
 	end "$SERVER"
 	platter discard "bench/$name" >/dev/null
 }
-publish_after "100 MB in one place" --rw=write --bs=1m --size=100m --offset=1g --end_fsync=1
-publish_after "10,000 random writes of 4 KiB" --rw=randwrite --bs=4k --number_ios=10000 --randseed=1 --end_fsync=1
+publish_after "100 MB in one place" --rw=write --bs=1m --size=100m --offset=1g --refill_buffers --end_fsync=1
+publish_after "10,000 random writes of 4 KiB" --rw=randwrite --bs=4k --number_ios=10000 --randseed=1 --refill_buffers --end_fsync=1
 result "allocated bytes of the disk" "$(calculate "$allocated / 1e6") MB"
