@@ -243,6 +243,29 @@ fn after_a_failed_sync_nothing_more_is_taken() {
     assert!(contents(&overlay)[..4096].iter().all(|byte| *byte == 5), "it can still be read");
 }
 
+/// The system calls clean what a failed sync lost. Opened again in the same boot, what is shown is made durable anew.
+#[test]
+fn what_a_failed_sync_left_in_doubt_is_written_again() {
+    let disk = SimulatedDisk::new(1);
+    let overlay = create(&disk);
+    overlay.write(&[5; 4096], 0).unwrap();
+    overlay.flush().unwrap();
+    overlay.flush().unwrap();
+    overlay.write(&[6; 512], 512).unwrap();
+    overlay.write(&[7; 8192], 8192).unwrap();
+    disk.set_fault(Some(Fault {
+        call: 1,
+        kind: FaultKind::Io,
+        persistent: false,
+        only: Some(Operation::Sync),
+    }));
+    assert!(overlay.flush().is_err());
+    drop(overlay);
+    let shown = contents(&open(&disk, 0));
+    disk.crash(CrashProfile::Nothing, 1);
+    assert!(contents(&open(&disk, 1)) == shown);
+}
+
 #[test]
 fn a_full_disk_is_an_error_and_no_lie() {
     for call in 1..30 {

@@ -27,6 +27,9 @@ const REGION: u64 = 1 << 20;
 /// Regions that are locked apart.
 const STRIPES: usize = 64;
 
+/// In place of a boot's id after a failed sync: what the system shows of the file may not be what the disk holds.
+const IN_DOUBT: [u8; 16] = [0; 16];
+
 /// What an overlay belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct OverlayOptions {
@@ -133,11 +136,14 @@ impl Overlay {
         }
         let Replayed { mut states, end } =
             replay(&*file, &header, header.boot_id == options.boot_id).map_err(within)?;
+        if header.boot_id == IN_DOUBT {
+            write_back(&*file, &states).map_err(within)?;
+        }
         // A log of what there is, behind the old one; it counts when the header names it.
         let old = header.log_offset;
         header.log_offset = length.max(end).div_ceil(BLOCK) * BLOCK;
         header.generation =
-            header.generation.checked_add(1).ok_or_else(|| Error::bug("an overlay opened too often"))?;
+            header.generation.checked_add(1).ok_or_else(|| Error::corrupt("an overlay opened too often"))?;
         header.boot_id = options.boot_id;
         let log = Log::begin(&*file, &header, &states).map_err(within)?;
         let sync = || file.sync().context(|| "syncing an overlay".to_owned());
@@ -213,10 +219,13 @@ impl Overlay {
         }
         let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         self.check()?;
-        let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
-        header.base_score = base_score;
-        let written = self.file.write_all_at(&header.encode(), 0);
-        self.poison(written).context(|| "writing an overlay's header".to_owned())?;
+        let bytes = {
+            let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
+            header.base_score = base_score;
+            header.encode()
+        };
+        self.poison(self.file.write_all_at(&bytes, 0))
+            .context(|| "writing an overlay's header".to_owned())?;
         self.sync_alone()?;
         *self.base.write().unwrap_or_else(PoisonError::into_inner) = base;
         Ok(())
@@ -262,7 +271,13 @@ impl Overlay {
     /// Syncs; whoever calls holds the gate alone. What was said to be flushed before is now known to be for ever.
     fn sync_alone(&self) -> Result<()> {
         self.check()?;
-        self.poison(self.file.sync()).context(|| "syncing an overlay".to_owned())?;
+        if let Err(error) = self.poison(self.file.sync()) {
+            // Whoever opens it next must not believe what the system shows, nor call it durable by one more sync.
+            let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
+            header.boot_id = IN_DOUBT;
+            let _ = self.file.write_all_at(&header.encode(), 0);
+            return Err(Error::io("syncing an overlay", error));
+        }
         self.states_mut().settle();
         Ok(())
     }
@@ -496,6 +511,21 @@ impl BlockDevice for Overlay {
             }
         })
     }
+}
+
+/// Writes again what is there, so that the next sync covers it.
+fn write_back(file: &dyn VfsFile, states: &States) -> Result<()> {
+    let mut bytes = vec![0; REGION as usize];
+    for (first, end, state) in states.runs() {
+        let (mut offset, end) = (HEADER_LENGTH + first * BLOCK, HEADER_LENGTH + end * BLOCK);
+        while state == BlockState::Present && offset < end {
+            let bytes = &mut bytes[..(end - offset).min(REGION) as usize];
+            file.read_exact_at(bytes, offset).context(|| "reading an overlay again".to_owned())?;
+            file.write_all_at(bytes, offset).context(|| "writing an overlay again".to_owned())?;
+            offset += bytes.len() as u64;
+        }
+    }
+    Ok(())
 }
 
 fn read_header(file: &dyn VfsFile) -> Result<OverlayHeader> {
