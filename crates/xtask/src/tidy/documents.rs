@@ -7,7 +7,8 @@ use super::tree::{Crate, TextFile};
 const PAGES: &str = "docs/formats/";
 
 /// Folders whose files may define byte layouts of ours. `crates/disk` is not among them: it reads other people's.
-const FORMAT_OWNERS: &[&str] = &["crates/image/src/", "crates/store/src/", "crates/cast/src/"];
+const FORMAT_OWNERS: &[&str] =
+    &["crates/image/src/", "crates/store/src/", "crates/cast/src/", "crates/vdisk/src/"];
 
 /// File stems and folders that hold a layout by name.
 const FORMAT_STEMS: &[&str] = &["format", "wire", "codec"];
