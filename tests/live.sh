@@ -89,6 +89,7 @@ platter export lab/disk "$WORK/published" >/dev/null
 check "the version is the disk" cmp "$WORK/copy" "$WORK/published"
 check "the store is good" platter check --read-data
 
+check_exit "$EXIT_REFUSED" "an older version is not written over newer ones" "$PLATTER" --store "$STORE" attach --write --nbd "$WORK/other.sock" lab/disk@1
 check "a clone is made" platter clone lab/disk lab/clone
 check "two disks are served by one process" serve --write lab/disk lab/clone
 check "a clone is written" qemu-io -f raw -c 'write -P 0x44 10m 1m' "$(uri lab/clone)"
@@ -100,6 +101,27 @@ check "what was not written is discarded" platter discard lab/disk
 qemu-io -f raw -c 'write -P 0x44 10m 1m' "$WORK/copy" >/dev/null
 platter export lab/clone "$WORK/clone" >/dev/null
 check "the clone's version is what was written" cmp "$WORK/copy" "$WORK/clone"
+
+# Over blocks that the file system uses (what is free is dropped), a client writes block after block and notes each that it
+# was told is done, while the disk is published and detached.
+check "served to a client that does not stop" serve --write lab/clone
+(
+	written=0
+	while qemu-io -f raw -c "write -P 0x5a $((10 * 1048576 + written * 4096)) 4k" "$(uri lab/clone)" >/dev/null 2>&1; do
+		written=$((written + 1))
+		echo "$written" >"$WORK/told"
+	done
+) &
+writer=$!
+sleep 0.5
+check "detached and published under its hands" platter detach lab/clone --then publish
+wait "$writer" "$SERVER" 2>/dev/null || true
+SERVER=
+platter export lab/clone "$WORK/detached" >/dev/null
+told=$(cat "$WORK/told")
+check "the version has every write that it was told of" cmp <(head -c $((told * 4096)) /dev/zero | tr '\0' '\132') \
+	<(tail -c +$((10 * 1048576 + 1)) "$WORK/detached" | head -c $((told * 4096)))
+cp "$WORK/detached" "$WORK/copy"
 
 check "kept at the end" serve --write lab/clone
 qemu-io -f raw -c 'write -P 0x55 12m 128k' "$(uri lab/clone)" >/dev/null

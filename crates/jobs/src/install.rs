@@ -26,7 +26,6 @@ pub struct InstallRequest {
     pub free: FreeSpace,
     /// Read everything back and compare.
     pub read_back: bool,
-    /// Go around the cache for a regular file too.
     /// Which refusals the user overrides.
     pub force: Vec<Reason>,
 }

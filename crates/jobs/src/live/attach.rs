@@ -197,7 +197,13 @@ impl Served {
             let version = resolved.version.ok_or_else(|| {
                 Error::refused(format!("{version} is a bare score: clone it to a name to write to it"))
             })?;
-            let image = version.record.image;
+            let (image, number) = (version.record.image, version.record.number);
+            let newest = self.store.resolve(image.as_str())?;
+            if newest.score != resolved.score {
+                return Err(Error::refused(format!(
+                    "{image}@{number} is not the newest version, and publishing it would undo those after it: clone it to another name, or with --next"
+                )));
+            }
             let token = self.take_token(&image)?;
             LiveDisk::writable(
                 name.clone(),
@@ -296,10 +302,9 @@ impl Served {
 
     /// Stops serving a disk. If it cannot be published, it is served on.
     fn detach(&self, disk: &LiveDisk, then: OnDetach, words: &Words) -> Result<Option<PublishReport>> {
-        let mut report = None;
-        if then == OnDetach::Publish && disk.is_writable() && disk.state()?.1 > 0 {
-            report = Some(self.publish(disk, words)?);
-        }
+        // First, so that no write comes after what is published, and is told done, and goes with the overlay.
+        disk.set_open(false);
+        let report = self.publish_last(disk, then, words).inspect_err(|_| disk.set_open(true))?;
         self.disks().remove(&disk.name);
         disk.detach()?;
         let kept = disk.is_writable() && then == OnDetach::Keep;
@@ -308,6 +313,12 @@ impl Served {
         }
         (self.on_event)(&LiveEvent::Detached { disk: &disk.name, kept });
         Ok(report)
+    }
+
+    /// What becomes of a disk that nobody writes any more, if it is to be published.
+    fn publish_last(&self, disk: &LiveDisk, then: OnDetach, words: &Words) -> Result<Option<PublishReport>> {
+        let wanted = then == OnDetach::Publish && disk.is_writable() && disk.state()?.1 > 0;
+        wanted.then(|| self.publish(disk, words)).transpose()
     }
 
     fn detach_all(&self) -> Result<()> {

@@ -4,6 +4,7 @@
 //! new version, and the frozen one is gone. A failed publish leaves two: they are one disk all the same.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use platter_image::{Error, Extent, Extents, Result, Score};
@@ -19,6 +20,8 @@ pub(super) struct LiveDisk {
     length: u64,
     writing: Option<Writing>,
     layers: RwLock<Option<Layers>>,
+    /// Clients may use it. Changed under the lock on `layers`.
+    open: AtomicBool,
     /// Held while it is published: one at a time.
     publishing: Mutex<()>,
 }
@@ -81,6 +84,7 @@ impl LiveDisk {
             length: base.device.length(),
             writing: None,
             layers: RwLock::new(Some(Layers { base, overlays: Vec::new() })),
+            open: AtomicBool::new(true),
             publishing: Mutex::new(()),
         }
     }
@@ -100,6 +104,7 @@ impl LiveDisk {
             length: layers.base.device.length(),
             writing: Some(Writing { image, token, overlays: Mutex::new(Some(overlays)) }),
             layers: RwLock::new(Some(layers)),
+            open: AtomicBool::new(true),
             publishing: Mutex::new(()),
         })
     }
@@ -155,6 +160,12 @@ impl LiveDisk {
         Ok(())
     }
 
+    /// Lets clients use it, or no longer: when this returns, no request is under way that was let in before.
+    pub(super) fn set_open(&self, open: bool) {
+        let _alone = self.layers_mut();
+        self.open.store(open, Ordering::Relaxed);
+    }
+
     /// Ends all use of it: requests fail from now on. What was written is durable.
     pub(super) fn detach(&self) -> Result<()> {
         match self.layers_mut().take() {
@@ -173,7 +184,7 @@ impl LiveDisk {
 
     fn on_top<T>(&self, act: impl FnOnce(&dyn BlockDevice) -> Result<T>) -> Result<T> {
         let layers = self.layers();
-        let layers = layers.as_ref().ok_or_else(detached)?;
+        let layers = layers.as_ref().filter(|_| self.open.load(Ordering::Relaxed)).ok_or_else(detached)?;
         match layers.overlays.last() {
             Some((_, overlay)) => act(&**overlay),
             None => act(&*layers.base.device),
