@@ -1,4 +1,4 @@
-//! Protocols by which others use a virtual disk: NBD so far.
+//! Protocols by which others use virtual disks: NBD for one disk at a time, FUSE and 9P for a tree of them.
 //!
 //! Owns the bytes of each protocol and the sessions that speak it. A crate of its own so that what the kernel and
 //! virtual machines ask for stays behind a fence. It must never allocate what a client says before it has checked it,
@@ -6,5 +6,6 @@
 
 mod exports;
 pub mod nbd;
+pub mod tree;
 
 pub use exports::Exports;
