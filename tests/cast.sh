@@ -101,4 +101,23 @@ else
 fi
 targets_right 1 2
 "$ROOM" down
+
+# Cut into segments, as disks with more than 64 GiB of data are: a receiver takes one at a time, a late one too, and
+# goes on from there when the sender was killed and comes again.
+room="segments, a late receiver, a killed sender, 1 % loss"
+"$ROOM" up 2 1gbit 1
+receive 1
+cast 1 --rate 40M --segment 16 &
+sender=$!
+sleep 2
+receive 2
+sleep 1
+pkill -9 -f -- "--store $STORE --quiet --json cast" || true
+wait "$sender" || true
+cast 2 --rate 100M --segment 16 &
+sender=$!
+if wait "$sender"; then ok "$room: cast"; else not_ok "$room: cast"; fi
+targets_right 1 2
+results_right 2
+"$ROOM" down
 finish

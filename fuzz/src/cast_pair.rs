@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use platter_cast::{
-    MESSAGE_BYTES_MAX, Receiver, ReceiverEvent, ReceiverOptions, Sender, SenderOptions, SessionDescription,
-    Transmit, Wanted,
+    MESSAGE_BYTES_MAX, Receiver, ReceiverEvent, ReceiverOptions, Segment, Sender, SenderOptions,
+    SessionDescription, Transmit, Wanted,
 };
 use platter_image::{BlockId, Score};
 
@@ -39,7 +39,8 @@ impl CastPair {
         let description = SessionDescription {
             score: Score(BlockId([3; 32])),
             name: "lab/x".into(),
-            recipe_chunks: 1,
+            segment_length: 1 << 36,
+            segments: vec![Segment { chunks: lengths.len() as u32, recipe_chunks: 1 }],
             chunk_lengths: lengths.clone(),
         };
         let options = SenderOptions {

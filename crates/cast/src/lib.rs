@@ -22,7 +22,8 @@ pub use sender::{
     Transmit,
 };
 pub use session::{
-    CHUNK_BYTES_MAX, CHUNKS_MAX, NAME_BYTES_MAX, SYMBOL_BYTES, SYMBOLS_MAX, SessionDescription, SessionId,
+    CHUNK_BYTES_MAX, CHUNKS_MAX, NAME_BYTES_MAX, SEGMENTS_MAX, SYMBOL_BYTES, SYMBOLS_MAX, Segment,
+    SessionDescription, SessionId,
 };
 pub use wire::announce::{Announce, FeedbackTimers};
 pub use wire::join::{MESSAGE_BYTES_MAX, MessageBuffer, ReceiverResult, Wanted};

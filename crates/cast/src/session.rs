@@ -1,8 +1,9 @@
 //! What a cast carries: the table of chunks, as the sender describes it and every receiver learns it.
 //!
-//! Owns the numbering. On the wire the directory (the byte length of every content chunk, little-endian `u32` each)
-//! comes first as chunks `0..D`, then the recipe's chunks, then the data chunks. Callers never see the directory:
-//! they count *content chunks* from 0, recipe first. Must never trust a length it was told: every table is checked.
+//! Owns the numbering. On the wire the directory (the table of segments and the byte length of every content chunk) comes
+//! first as chunks `0..D`, then segment after segment, of each the recipe's chunks and then the data chunks. Callers
+//! never see the directory: they count *content chunks* from 0. Must never trust a length it was told: every table is
+//! checked.
 
 use std::fmt;
 use std::ops::Range;
@@ -18,6 +19,11 @@ pub const SYMBOLS_MAX: usize = 1024;
 pub const CHUNK_BYTES_MAX: usize = SYMBOLS_MAX * SYMBOL_BYTES;
 /// Most content chunks of one cast: 4 TiB of frames in chunks of 1 MiB, and a directory of 16 MiB.
 pub const CHUNKS_MAX: u32 = 4 << 20;
+/// Most segments of one cast.
+pub const SEGMENTS_MAX: u32 = 1 << 16;
+/// Bytes of a segment in the directory, and of a chunk's length.
+const SEGMENT_ENTRY_BYTES: u32 = 8;
+const LENGTH_ENTRY_BYTES: u32 = 4;
 /// Most bytes of an image's name in a cast.
 pub const NAME_BYTES_MAX: usize = 255;
 
@@ -47,10 +53,28 @@ pub struct SessionDescription {
     pub score: Score,
     /// What people call it; receivers can ask for it. At most [`NAME_BYTES_MAX`] bytes.
     pub name: String,
-    /// How many of the content chunks, the first ones, hold the recipe.
-    pub recipe_chunks: u32,
-    /// Byte length of each content chunk, recipe first: 1 to [`CHUNK_BYTES_MAX`].
+    /// Bytes of the disk that a segment is about; the last may be about less. A receiver takes one segment at a time, so
+    /// that what it has to remember does not grow with the disk (DESIGN D4).
+    pub segment_length: u64,
+    /// The segments, in the order of the disk: 1 to [`SEGMENTS_MAX`].
+    pub segments: Vec<Segment>,
+    /// Byte length of each content chunk, segment after segment: 1 to [`CHUNK_BYTES_MAX`].
     pub chunk_lengths: Vec<u32>,
+}
+
+/// How many content chunks a segment has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// All of them, at least one.
+    pub chunks: u32,
+    /// How many of them, the first ones, hold the recipe.
+    pub recipe_chunks: u32,
+}
+
+impl Segment {
+    fn is_possible(&self) -> bool {
+        self.chunks > 0 && self.recipe_chunks <= self.chunks
+    }
 }
 
 impl SessionDescription {
@@ -69,8 +93,11 @@ impl SessionDescription {
         if chunks == 0 || chunks > CHUNKS_MAX as usize {
             return Err(Error::refused(format!("{chunks} chunks cannot be cast: 1 to {CHUNKS_MAX} can")));
         }
-        if self.recipe_chunks as usize > chunks {
-            return Err(Error::refused(format!("{} recipe chunks of {chunks}", self.recipe_chunks)));
+        if self.segments.len() > SEGMENTS_MAX as usize || !are_segments(&self.segments, chunks) {
+            return Err(Error::refused(format!(
+                "{} segments do not divide {chunks} chunks: 1 to {SEGMENTS_MAX} can",
+                self.segments.len()
+            )));
         }
         let bad = self.chunk_lengths.iter().position(|length| !is_chunk_length(*length));
         match bad {
@@ -80,6 +107,23 @@ impl SessionDescription {
             ))),
             None => Ok(()),
         }
+    }
+
+    /// The content chunks of a segment's recipe; none if there is no such segment.
+    pub fn recipe_chunks(&self, segment: usize) -> Range<u32> {
+        let chunks = self.segment_chunks(segment);
+        let recipe = self.segments.get(segment).map_or(0, |segment| segment.recipe_chunks);
+        chunks.start..(chunks.start + recipe).min(chunks.end)
+    }
+
+    /// The content chunks of a segment's data; none if there is no such segment.
+    pub fn data_chunks(&self, segment: usize) -> Range<u32> {
+        self.recipe_chunks(segment).end..self.segment_chunks(segment).end
+    }
+
+    fn segment_chunks(&self, segment: usize) -> Range<u32> {
+        let before: u32 = self.segments.iter().take(segment).map(|segment| segment.chunks).sum();
+        before..before + self.segments.get(segment).map_or(0, |segment| segment.chunks)
     }
 
     /// All content chunks.
@@ -94,8 +138,15 @@ impl SessionDescription {
 
     /// The directory as it goes over the wire.
     pub(crate) fn directory(&self) -> Vec<u8> {
-        self.chunk_lengths.iter().flat_map(|length| length.to_le_bytes()).collect()
+        let segments = self.segments.iter().flat_map(|segment| [segment.chunks, segment.recipe_chunks]);
+        segments.chain(self.chunk_lengths.iter().copied()).flat_map(u32::to_le_bytes).collect()
     }
+}
+
+/// Whether these segments together have that many chunks, and each is possible.
+fn are_segments(segments: &[Segment], chunks: usize) -> bool {
+    let sum: u64 = segments.iter().map(|segment| u64::from(segment.chunks)).sum();
+    !segments.is_empty() && sum == chunks as u64 && segments.iter().all(Segment::is_possible)
 }
 
 fn is_chunk_length(length: u32) -> bool {
@@ -113,50 +164,58 @@ pub(crate) struct ChunkTable {
     /// Length of each chunk by wire number; before the directory is known, of directory chunks only.
     lengths: Vec<u32>,
     directory_chunks: u32,
+    segments: u32,
     total: u32,
 }
 
 impl ChunkTable {
     /// The table before the directory is known.
-    pub(crate) fn of_directory(directory_bytes: u32) -> Self {
+    pub(crate) fn of_directory(segments: u32, content_chunks: u32) -> Self {
         let mut lengths = Vec::new();
-        let mut left = directory_bytes;
+        let mut left = segments * SEGMENT_ENTRY_BYTES + content_chunks * LENGTH_ENTRY_BYTES;
         while left > 0 {
             let length = left.min(CHUNK_BYTES_MAX as u32);
             lengths.push(length);
             left -= length;
         }
         let directory_chunks = lengths.len() as u32;
-        Self { lengths, directory_chunks, total: directory_chunks + directory_bytes / 4 }
+        Self { lengths, directory_chunks, segments, total: directory_chunks + content_chunks }
     }
 
     /// The table of a description.
     pub(crate) fn of_description(description: &SessionDescription) -> Self {
-        let mut table = Self::of_directory(description.chunk_lengths.len() as u32 * 4);
+        let mut table =
+            Self::of_directory(description.segments.len() as u32, description.chunk_lengths.len() as u32);
         table.lengths.extend_from_slice(&description.chunk_lengths);
         table
     }
 
-    /// Adds the content chunks from a received directory.
+    /// Adds the content chunks from a received directory, and gives the segments.
     ///
     /// # Errors
-    /// `Corrupt` when a length is out of bounds or their number is not the announced one.
-    pub(crate) fn add_directory(&mut self, directory: &[u8]) -> Result<()> {
-        let lengths: Vec<u32> = directory
+    /// `Corrupt` when a length is out of bounds, or their number or that of the segments is not the announced one.
+    pub(crate) fn add_directory(&mut self, directory: &[u8]) -> Result<Vec<Segment>> {
+        let numbers: Vec<u32> = directory
             .chunks_exact(4)
             .map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
             .collect();
+        let impossible =
+            || Error::corrupt(format!("a directory of {} bytes with impossible numbers", directory.len()));
+        let (segments, lengths) =
+            numbers.split_at_checked(self.segments as usize * 2).ok_or_else(impossible)?;
+        let segments: Vec<Segment> = segments
+            .chunks_exact(2)
+            .map(|numbers| Segment { chunks: numbers[0], recipe_chunks: numbers[1] })
+            .collect();
         if lengths.len() as u32 != self.total - self.directory_chunks
             || !lengths.iter().all(|length| is_chunk_length(*length))
+            || !are_segments(&segments, lengths.len())
         {
-            return Err(Error::corrupt(format!(
-                "a directory of {} bytes with impossible lengths",
-                directory.len()
-            )));
+            return Err(impossible());
         }
         self.lengths.truncate(self.directory_chunks as usize);
-        self.lengths.extend_from_slice(&lengths);
-        Ok(())
+        self.lengths.extend_from_slice(lengths);
+        Ok(segments)
     }
 
     /// Whether content chunks are known.
@@ -194,20 +253,26 @@ mod tests {
         SessionDescription {
             score: Score(BlockId([7; 32])),
             name: "a".into(),
-            recipe_chunks: 1,
+            segment_length: 1 << 36,
+            segments: vec![Segment { chunks: chunk_lengths.len() as u32, recipe_chunks: 1 }],
             chunk_lengths,
         }
     }
 
     #[test]
     fn a_received_directory_gives_the_senders_table() {
-        let sent = description((1..400_000).map(|index| index % CHUNK_BYTES_MAX as u32 + 1).collect());
+        let mut sent = description((1..400_000).map(|index| index % CHUNK_BYTES_MAX as u32 + 1).collect());
+        sent.segments = vec![
+            Segment { chunks: 300_000, recipe_chunks: 7 },
+            Segment { chunks: 1, recipe_chunks: 1 },
+            Segment { chunks: 99_998, recipe_chunks: 0 },
+        ];
         sent.check().unwrap();
         let directory = sent.directory();
-        let mut table = ChunkTable::of_directory(directory.len() as u32);
+        let mut table = ChunkTable::of_directory(3, 399_999);
         assert_eq!(table.directory_chunks(), 2);
         assert!(!table.is_complete());
-        table.add_directory(&directory).unwrap();
+        assert_eq!(table.add_directory(&directory).unwrap(), sent.segments);
         assert!(table.is_complete());
         assert_eq!(table.lengths, ChunkTable::of_description(&sent).lengths);
     }
@@ -217,9 +282,26 @@ mod tests {
         assert!(description(vec![0]).check().is_err());
         assert!(description(vec![CHUNK_BYTES_MAX as u32 + 1]).check().is_err());
         assert!(description(vec![]).check().is_err());
-        let mut table = ChunkTable::of_directory(8);
-        assert!(table.add_directory(&[0; 8]).is_err());
-        assert!(table.add_directory(&[1, 0, 0, 0]).is_err());
-        assert!(table.add_directory(&[1, 0, 0, 0, 2, 0, 0, 0]).is_ok());
+        let with = |segments| SessionDescription { segments, ..description(vec![1, 2]) };
+        assert!(with(vec![Segment { chunks: 1, recipe_chunks: 1 }]).check().is_err());
+        assert!(with(vec![Segment { chunks: 2, recipe_chunks: 3 }]).check().is_err());
+        assert!(with(vec![]).check().is_err());
+        let mut table = ChunkTable::of_directory(1, 2);
+        let numbers = |numbers: &[u32]| numbers.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<u8>>();
+        for wrong in [&[2, 1, 0, 1][..], &[2, 1, 1], &[2, 3, 1, 2], &[1, 1, 1, 2], &[2], &[u32::MAX, 3, 1, 2]]
+        {
+            assert!(table.add_directory(&numbers(wrong)).is_err(), "{wrong:?}");
+        }
+        assert!(table.add_directory(&numbers(&[2, 1, 1, 2])).is_ok());
+    }
+
+    #[test]
+    fn segments_follow_each_other() {
+        let mut sent = description(vec![1; 6]);
+        sent.segments =
+            vec![Segment { chunks: 4, recipe_chunks: 1 }, Segment { chunks: 2, recipe_chunks: 2 }];
+        assert_eq!((sent.recipe_chunks(0), sent.data_chunks(0)), (0..1, 1..4));
+        assert_eq!((sent.recipe_chunks(1), sent.data_chunks(1)), (4..6, 6..6));
+        assert!(sent.recipe_chunks(2).is_empty() && sent.data_chunks(2).is_empty());
     }
 }

@@ -13,16 +13,18 @@ pub fn locate(source: &(impl FrameSource + ?Sized), id: &BlockId) -> Result<Bloc
     source.locate(id)?.ok_or_else(|| Error::missing(format!("block {id} is in no pack; run `platter check`")))
 }
 
-/// Where a recipe's pages stand, each once, in the order in which they are read fastest.
+/// Where the pages stand that are needed to read `range` of a disk, each once, in the order in which they are read
+/// fastest.
 ///
 /// # Errors
 /// `Missing` or `Corrupt`, naming the page.
 pub fn pages<P: PageSource>(
     recipe: &Recipe<P>,
+    range: Extent,
     source: &(impl FrameSource + ?Sized),
 ) -> Result<Vec<BlockPlace>> {
     let mut places = Vec::new();
-    recipe.visit_pages(&mut |id| {
+    recipe.visit_pages(range, &mut |id| {
         places.push(locate(source, id)?);
         Ok(())
     })?;

@@ -140,13 +140,35 @@ fn sparse_terabytes() {
     assert_eq!(read, entries);
     let mut visited = 0;
     recipe
-        .visit_pages(&mut |_| {
+        .visit_pages(Extent::new(0, disk), &mut |_| {
             visited += 1;
             Ok(())
         })
         .unwrap();
     assert_eq!(visited, pages.0.lock().unwrap().len());
     assert!(visited < 3 * 2000, "{visited} pages");
+}
+
+/// The pages that are visited for a range are those that it takes to read it, and no more than a path beside them.
+#[test]
+fn pages_of_a_range() {
+    let entries: Vec<Entry> = (0..20_000).map(|i| data(i * 65536, 65536, i)).collect();
+    let (score, pages) = build(20_000 * 65536, &entries);
+    let recipe = Recipe::open(score, &pages).unwrap();
+    for range in [Extent::new(0, 512), Extent::new(1 << 28, 1 << 26), Extent::new((1 << 30) - 512, 1024)] {
+        let needed = Pages::default();
+        recipe
+            .visit_pages(range, &mut |id| {
+                needed.0.lock().unwrap().insert(*id, pages.page(id)?);
+                Ok(())
+            })
+            .unwrap();
+        let part = Recipe::open(score, &needed).unwrap();
+        let read: Vec<Entry> = part.entries(range).map(Result::unwrap).collect();
+        assert_eq!(read, recipe.entries(range).map(Result::unwrap).collect::<Vec<_>>());
+        let count = needed.0.lock().unwrap().len() as u64;
+        assert!(count <= 4 + range.length.div_ceil(1 << 24), "{count} pages for {range:?}");
+    }
 }
 
 /// Two versions that differ in one place share all pages but one path.

@@ -18,7 +18,7 @@ mod report;
 mod token;
 
 pub use capture::{CaptureRequest, capture};
-pub use cast::{CastRequest, cast, receiver_report};
+pub use cast::{CastRequest, SEGMENT_DATA_MAX, cast, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone};
 pub use export::export;
 pub use install::{InstallRequest, install};

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use platter_image::{BlockId, Error, Result, Score};
 use platter_net::{
-    ChunkSink, ChunkSource, ChunkVerdict, ReceiveOptions, SendOptions, SessionDescription, SinkOutcome,
-    receive, send,
+    ChunkSink, ChunkSource, ChunkVerdict, ReceiveOptions, Segment, SendOptions, SessionDescription,
+    SinkOutcome, receive, send,
 };
 
 const SCORE: Score = Score(BlockId([1; 32]));
@@ -59,7 +59,8 @@ fn run(arguments: &[&str]) -> Result<()> {
             let description = SessionDescription {
                 score: SCORE,
                 name: "speed".into(),
-                recipe_chunks: 1,
+                segment_length: 1 << 36,
+                segments: vec![Segment { chunks: chunks as u32, recipe_chunks: 1 }],
                 chunk_lengths: vec![CHUNK_BYTES as u32; chunks],
             };
             let options = SendOptions {

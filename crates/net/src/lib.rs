@@ -17,6 +17,6 @@ pub use options::{
     ReceiveSummary, SendEvent, SendOptions, SendSummary, SinkOutcome,
 };
 pub use platter_cast::{
-    CHUNK_BYTES_MAX, ReceiverResult, ReceiverState, ReceiverStatus, SenderProgress, SessionDescription,
-    Wanted,
+    CHUNK_BYTES_MAX, ReceiverResult, ReceiverState, ReceiverStatus, Segment, SenderProgress,
+    SessionDescription, Wanted,
 };

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use platter_image::{BlockId, Error, Result, Score};
 use platter_net::{
-    ChunkSink, ChunkSource, ChunkVerdict, ReceiveOptions, ReceiveSummary, ReceiverState, SendOptions,
-    SendSummary, SessionDescription, SinkOutcome, Wanted, receive, send,
+    ChunkSink, ChunkSource, ChunkVerdict, ReceiveOptions, ReceiveSummary, ReceiverState, Segment,
+    SendOptions, SendSummary, SessionDescription, SinkOutcome, Wanted, receive, send,
 };
 
 const SCORE: Score = Score(BlockId([5; 32]));
@@ -41,8 +41,14 @@ impl Contents {
     }
 
     fn description(&self) -> SessionDescription {
-        let chunk_lengths = self.0.iter().map(|bytes| bytes.len() as u32).collect();
-        SessionDescription { score: SCORE, name: "lab/test".into(), recipe_chunks: 1, chunk_lengths }
+        let chunk_lengths: Vec<u32> = self.0.iter().map(|bytes| bytes.len() as u32).collect();
+        SessionDescription {
+            score: SCORE,
+            name: "lab/test".into(),
+            segment_length: 1 << 36,
+            segments: vec![Segment { chunks: chunk_lengths.len() as u32, recipe_chunks: 1 }],
+            chunk_lengths,
+        }
     }
 }
 
@@ -70,7 +76,7 @@ impl Sink {
 impl ChunkSink for Sink {
     fn session(&mut self, description: &SessionDescription) -> Result<Vec<Range<u32>>> {
         assert_eq!(description.chunk_lengths.len(), self.expected.len());
-        Ok(std::iter::once(0..description.recipe_chunks).collect())
+        Ok(std::iter::once(description.recipe_chunks(0)).collect())
     }
 
     fn chunk(&mut self, index: u32, bytes: &[u8]) -> Result<ChunkVerdict> {

@@ -273,6 +273,9 @@ pub(crate) struct Cast {
     /// Multicast group for the data [default: one of 239.255/16 derived from the session]
     #[arg(long, value_name = "A.B.C.D")]
     pub(crate) group: Option<Ipv4Addr>,
+    /// MiB of data that receivers get and remember at a time [default: 65536]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(16..=1 << 30), hide_short_help = true)]
+    pub(crate) segment: Option<u64>,
     /// UDP port of data and announcements, and TCP port of joins
     #[arg(long, default_value_t = 7580)]
     pub(crate) port: u16,

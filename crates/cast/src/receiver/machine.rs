@@ -42,9 +42,9 @@ pub struct ReceiverOptions {
     pub hello: String,
     /// Chunks it may hold at once, with those that the driver has not given back.
     pub buffer_chunks: usize,
-    /// Want every chunk of the first session from the start, and not wait for the driver to learn from the recipe what
-    /// it wants: that is two answers sooner. Whatever is said here, data chunks are given to the driver only when it
-    /// has accepted all recipe chunks that it wants.
+    /// Want every chunk of the first session's first segment from the start, and not wait for the driver to learn from
+    /// the recipe what it wants: that is two answers sooner. Whatever is said here, data chunks are given to the driver
+    /// only when it has accepted all of that segment's recipe chunks that it wants.
     pub everything: bool,
 }
 
@@ -127,9 +127,10 @@ impl Session {
         self.recipe().any(open)
     }
 
+    /// The first segment's recipe: those of the others are wanted one at a time, and their data after them.
     fn recipe(&self) -> Range<u32> {
         let first = self.table.directory_chunks();
-        first..first.saturating_add(self.announce.recipe_chunks)
+        first..first.saturating_add(self.announce.first_segment.recipe_chunks)
     }
 }
 
@@ -304,11 +305,13 @@ impl Receiver {
         }
         let directory: Vec<u8> = session.directory.iter_mut().filter_map(Option::take).flatten().collect();
         let right = *blake3::hash(&directory).as_bytes() == session.announce.directory_hash;
-        if right && session.table.add_directory(&directory).is_ok() {
+        let segments = session.table.add_directory(&directory).ok().filter(|_| right);
+        if let Some(segments) = segments.filter(|it| it[0] == session.announce.first_segment) {
             let description = SessionDescription {
                 score: session.announce.score,
                 name: session.announce.name.clone(),
-                recipe_chunks: session.announce.recipe_chunks,
+                segment_length: session.announce.segment_length,
+                segments,
                 chunk_lengths: session.table.content_lengths().to_vec(),
             };
             self.events.push_back(ReceiverEvent::Session(description));
@@ -383,14 +386,15 @@ impl Receiver {
     }
 
     fn begin_session(&mut self, now: Duration, receiver: u32, token: u64, packet: u64, announce: Announce) {
-        let table = ChunkTable::of_directory(announce.content_chunks * 4);
+        let table = ChunkTable::of_directory(announce.segments, announce.content_chunks);
         let mut wants = Wants::new(table.total(), table.directory_chunks());
         self.generation += 1;
         self.assembly.clear();
         self.bad.clear();
         self.delivered -= self.held.drain(..).count();
         if self.options.everything && self.generation == 1 {
-            wants.want(table.directory_chunks()..table.total());
+            let first = table.directory_chunks();
+            wants.want(first..first.saturating_add(announce.first_segment.chunks));
         }
         // Chunks that the driver still holds are given back later, and counted then.
         let directory = vec![None; table.directory_chunks() as usize];

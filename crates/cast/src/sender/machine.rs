@@ -158,14 +158,16 @@ impl Sender {
             score: description.score,
             name: description.name.clone(),
             content_chunks: description.chunk_lengths.len() as u32,
-            recipe_chunks: description.recipe_chunks,
+            segments: description.segments.len() as u32,
+            first_segment: description.segments[0],
+            segment_length: description.segment_length,
             directory_hash: *blake3::hash(&directory).as_bytes(),
             group: options.group,
             join: options.join,
             feedback: options.feedback,
             timers: FeedbackTimers { report_us_min: REPORT_US_MIN, backoff_us_max: BACKOFF_US },
         };
-        let first_end = table.directory_chunks() + description.recipe_chunks;
+        let first_end = table.directory_chunks() + description.recipe_chunks(0).end;
         Ok(Self {
             pacer: Pacer::new(options.rate_bits_per_second),
             roster: Roster::new(blake3::derive_key("platter 2026-11-21 cast receiver token", &options.seed)),

@@ -10,7 +10,9 @@ use platter_image::{BlockId, Score};
 
 use super::format::{Header, Reader, begin, put_value, text};
 use crate::coding::{CODE_ID, REPAIR_SYMBOLS};
-use crate::session::{CHUNKS_MAX, NAME_BYTES_MAX, SYMBOL_BYTES, SYMBOLS_MAX, SessionId};
+use crate::session::{
+    CHUNKS_MAX, NAME_BYTES_MAX, SEGMENTS_MAX, SYMBOL_BYTES, SYMBOLS_MAX, Segment, SessionId,
+};
 
 const SESSION: u16 = 1;
 const SCORE: u16 = 2;
@@ -22,6 +24,7 @@ const GROUP: u16 = 7;
 const JOIN: u16 = 8;
 const FEEDBACK: u16 = 9;
 const TIMERS: u16 = 10;
+const SEGMENTS: u16 = 11;
 
 const FAMILY_IPV4: u8 = 4;
 const FAMILY_IPV6: u8 = 6;
@@ -37,9 +40,13 @@ pub struct Announce {
     pub name: String,
     /// Number of content chunks.
     pub content_chunks: u32,
-    /// How many of them, the first ones, hold the recipe.
-    pub recipe_chunks: u32,
-    /// BLAKE3 of the directory, whose length is four bytes a content chunk.
+    /// Number of segments.
+    pub segments: u32,
+    /// The first of them.
+    pub first_segment: Segment,
+    /// Bytes of the disk that a segment is about.
+    pub segment_length: u64,
+    /// BLAKE3 of the directory, whose length is eight bytes a segment and four a content chunk.
     pub directory_hash: [u8; 32],
     /// Where data goes.
     pub group: SocketAddr,
@@ -79,17 +86,22 @@ impl Announce {
         symbols[4..6].copy_from_slice(&(REPAIR_SYMBOLS as u16).to_le_bytes());
         symbols[6..].copy_from_slice(&CODE_ID.to_le_bytes());
         put_value(to, SYMBOLS, &symbols);
-        put_value(to, CHUNKS, &pair(self.content_chunks, self.recipe_chunks));
+        put_value(to, CHUNKS, &self.content_chunks.to_le_bytes());
         put_value(to, DIRECTORY_HASH, &self.directory_hash);
         put_value(to, GROUP, &address_bytes(self.group));
         put_value(to, JOIN, &address_bytes(self.join));
         put_value(to, FEEDBACK, &address_bytes(self.feedback));
         put_value(to, TIMERS, &pair(self.timers.report_us_min, self.timers.backoff_us_max));
+        let mut segments = [0; 20];
+        segments[..8].copy_from_slice(&self.segment_length.to_le_bytes());
+        segments[8..12].copy_from_slice(&self.segments.to_le_bytes());
+        segments[12..].copy_from_slice(&pair(self.first_segment.chunks, self.first_segment.recipe_chunks));
+        put_value(to, SEGMENTS, &segments);
     }
 
     /// Reads the typed values. `None` when one is missing, impossible, or asks for a code that is not this one.
     pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
-        let mut values: [Option<&[u8]>; TIMERS as usize + 1] = [None; TIMERS as usize + 1];
+        let mut values: [Option<&[u8]>; SEGMENTS as usize + 1] = [None; SEGMENTS as usize + 1];
         while let Some((number, value)) = reader.value() {
             if let Some(slot) = values.get_mut(usize::from(number)) {
                 slot.get_or_insert(value);
@@ -101,9 +113,15 @@ impl Announce {
             && usize::from(symbols.u16()?) == SYMBOLS_MAX
             && usize::from(symbols.u16()?) == REPAIR_SYMBOLS
             && symbols.u16()? == CODE_ID;
-        let mut chunks = value(CHUNKS)?;
-        let (content_chunks, recipe_chunks) = (chunks.u32()?, chunks.u32()?);
-        let possible = content_chunks > 0 && content_chunks <= CHUNKS_MAX && recipe_chunks <= content_chunks;
+        let content_chunks = value(CHUNKS)?.u32()?;
+        let mut segmentation = value(SEGMENTS)?;
+        let (segment_length, segments) = (segmentation.u64()?, segmentation.u32()?);
+        let first_segment = Segment { chunks: segmentation.u32()?, recipe_chunks: segmentation.u32()? };
+        let possible = (1..=CHUNKS_MAX).contains(&content_chunks)
+            && (1..=SEGMENTS_MAX).contains(&segments)
+            && first_segment.chunks <= content_chunks
+            && first_segment.recipe_chunks <= first_segment.chunks
+            && segment_length > 0;
         let name = values[usize::from(NAME)].filter(|name| name.len() <= NAME_BYTES_MAX)?;
         let mut timers = value(TIMERS)?;
         let announce = Self {
@@ -111,7 +129,9 @@ impl Announce {
             score: Score(BlockId(value(SCORE)?.array()?)),
             name: text(name)?,
             content_chunks,
-            recipe_chunks,
+            segments,
+            first_segment,
+            segment_length,
             directory_hash: value(DIRECTORY_HASH)?.array()?,
             group: parse_address(value(GROUP)?)?,
             join: parse_address(value(JOIN)?)?,
@@ -162,7 +182,9 @@ pub(crate) mod tests {
             score: Score(BlockId([9; 32])),
             name: "lab/debian12".into(),
             content_chunks: 1000,
-            recipe_chunks: 3,
+            segments: 2,
+            first_segment: Segment { chunks: 600, recipe_chunks: 3 },
+            segment_length: 1 << 36,
             directory_hash: [5; 32],
             group: "239.255.80.76:7580".parse().unwrap(),
             join: "[2001:db8::7]:7580".parse().unwrap(),
@@ -195,7 +217,7 @@ pub(crate) mod tests {
         assert_eq!(Announce::parse(Reader::new(&bytes)), None);
         for (content_chunks, recipe_chunks) in [(0, 0), (CHUNKS_MAX + 1, 0), (5, 6)] {
             let mut bytes = Vec::new();
-            Announce { content_chunks, recipe_chunks, ..sample() }.put_values(&mut bytes);
+            Announce { content_chunks, first_segment: Segment { chunks: 1, recipe_chunks }, ..sample() }.put_values(&mut bytes);
             assert_eq!(Announce::parse(Reader::new(&bytes)), None);
         }
     }

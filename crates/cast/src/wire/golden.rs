@@ -16,7 +16,7 @@ use super::join::{JoinMessage, MessageBuffer, ReceiverResult, Wanted};
 use super::plan::{Plan, PlanEntry};
 use super::report::Report;
 use super::request::{Request, RequestItem};
-use crate::session::{SYMBOL_BYTES, SessionId};
+use crate::session::{SYMBOL_BYTES, Segment, SessionId};
 
 const GOLDEN: &str = include_str!("../../golden/wire-v1.txt");
 const SESSION: SessionId = SessionId(*b"0123456789abcdef");
@@ -93,8 +93,10 @@ fn announce() -> Announce {
         session: SESSION,
         score: Score(BlockId(counting(0x10))),
         name: "lab/débian@7".into(),
-        content_chunks: 0x0001_0203,
-        recipe_chunks: 0x0405,
+        content_chunks: 0x0011_0203,
+        segments: 0x0607,
+        first_segment: Segment { chunks: 0x0008_090a, recipe_chunks: 0x0405 },
+        segment_length: 0x1112_1314_1516,
         directory_hash: counting(0x40),
         group: "239.255.80.76:7580".parse().unwrap(),
         join: "[2001:db8::1:7]:7581".parse().unwrap(),

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_cast::{
-    MessageBuffer, Receiver, ReceiverEvent, ReceiverOptions, Sender, SenderOptions, SessionDescription,
-    Transmit, Wanted,
+    MessageBuffer, Receiver, ReceiverEvent, ReceiverOptions, Segment, Sender, SenderOptions,
+    SessionDescription, Transmit, Wanted,
 };
 use platter_image::{BlockId, Score};
 
@@ -130,7 +130,8 @@ pub fn description(lengths: Vec<u32>) -> SessionDescription {
     SessionDescription {
         score: Score(BlockId([3; 32])),
         name: "lab/x".into(),
-        recipe_chunks: 1,
+        segment_length: 1 << 36,
+        segments: vec![Segment { chunks: lengths.len() as u32, recipe_chunks: 1 }],
         chunk_lengths: lengths,
     }
 }
@@ -301,7 +302,7 @@ impl Room {
             receiver.machine.chunk_bad(now, generation, index, bytes).unwrap();
             return;
         }
-        let recipe = self.description.recipe_chunks as usize;
+        let recipe = self.description.recipe_chunks(0).end as usize;
         if receiver.link.wants_from == 0 && index as usize >= recipe {
             assert!(receiver.chunks[..recipe].iter().all(Option::is_some), "data before the recipe");
         }

@@ -54,14 +54,18 @@ impl<P: PageSource> Recipe<P> {
         entries
     }
 
-    /// Calls `visit` with the id of every page, the root's first and parents before children.
+    /// Calls `visit` with the id of every page that is needed to read `range`, the root's first and parents before
+    /// children.
     ///
     /// # Errors
     /// What reading the pages or `visit` says.
-    pub fn visit_pages(&self, visit: &mut dyn FnMut(&BlockId) -> Result<()>) -> Result<()> {
+    pub fn visit_pages(&self, range: Extent, visit: &mut dyn FnMut(&BlockId) -> Result<()>) -> Result<()> {
         visit(&self.score.0)?;
         let mut stack: Vec<(u8, Child)> = self.root.top.into_iter().collect();
         while let Some((level, child)) = stack.pop() {
+            if child.range().intersect(&range).is_none() {
+                continue;
+            }
             visit(&child.id)?;
             // A leaf names no pages, but is read all the same: whoever visits pages wants them all to be there.
             if let Contents::Branch(children) = self.read(level, &child)? {

@@ -1,17 +1,23 @@
 //! Casts a version to every receiver that wants it.
 
 mod chunks;
+mod segments;
 
 use std::sync::Arc;
 
 use platter_image::recipe::Recipe;
-use platter_image::{Domain, Extent, Kind, Result, plan};
-use platter_net::{ChunkSource, ReceiverState, ReceiverStatus, SendEvent, SendOptions, SessionDescription};
+use platter_image::{Domain, Error, Kind, Result, plan};
+use platter_net::{
+    ChunkSource, ReceiverState, ReceiverStatus, Segment, SendEvent, SendOptions, SessionDescription,
+};
 use platter_store::{Store, StorePlace};
 
 use crate::install::title;
 use crate::{CastReport, Progress, ReceiverReport};
 use chunks::Chunks;
+use segments::segments;
+
+pub use segments::SEGMENT_DATA_MAX;
 
 /// Bytes of a symbol.
 const SYMBOL_BYTES: u64 = platter_cast::SYMBOL_BYTES as u64;
@@ -26,6 +32,8 @@ pub struct CastRequest {
     pub store: StorePlace,
     /// Which version.
     pub version: String,
+    /// Most bytes of data in a segment of the disk, unless [`SEGMENT_DATA_MAX`]: what receivers remember at a time.
+    pub segment_data_max: u64,
     /// Where to, how fast, whom to wait for.
     pub network: SendOptions,
 }
@@ -45,19 +53,31 @@ pub fn cast(
     let recipe = Recipe::open(resolved.score, &store)?;
     let domain = recipe.root().domain;
     progress.begin("planning", 0);
-    let pages = Chunks::plan(&store, Kind::Page, domain, &plan::pages(&recipe, &store)?)?;
-    let whole = Extent::new(0, recipe.root().disk_length);
-    let data = Chunks::plan(&store, Kind::Data, domain, &plan::blocks(&recipe, whole, &store)?)?;
-    let description = SessionDescription {
+    let (segment_length, ranges) = segments(&recipe, request.segment_data_max)?;
+    let mut source = StoreChunks { store: &store, domain, parts: Vec::new() };
+    let mut description = SessionDescription {
         score: resolved.score,
         name: title(&resolved),
-        recipe_chunks: pages.lengths.len() as u32,
-        chunk_lengths: pages.lengths.iter().chain(&data.lengths).copied().collect(),
+        segment_length,
+        segments: Vec::new(),
+        chunk_lengths: Vec::new(),
     };
+    for range in ranges {
+        let pages = Chunks::plan(&store, Kind::Page, domain, &plan::pages(&recipe, range, &store)?)?;
+        let data = Chunks::plan(&store, Kind::Data, domain, &plan::blocks(&recipe, range, &store)?)?;
+        let recipe_chunks = pages.lengths.len() as u32;
+        description
+            .segments
+            .push(Segment { chunks: recipe_chunks + data.lengths.len() as u32, recipe_chunks });
+        for (kind, chunks) in [(Kind::Page, pages), (Kind::Data, data)] {
+            let first = description.chunk_lengths.len();
+            description.chunk_lengths.extend_from_slice(&chunks.lengths);
+            source.parts.push((first, kind, chunks));
+        }
+    }
     let symbols =
         description.chunk_lengths.iter().map(|length| u64::from(*length).div_ceil(SYMBOL_BYTES)).sum();
     let cast_bytes = description.total_bytes();
-    let source = StoreChunks { store: &store, domain, pages, data };
     let summary = platter_net::send(&request.network, &description, &source, |event| on_event(&event))?;
     Ok(CastReport {
         version: title(&resolved),
@@ -76,17 +96,17 @@ pub fn cast(
 struct StoreChunks<'a> {
     store: &'a Store,
     domain: Domain,
-    pages: Chunks,
-    data: Chunks,
+    /// For each segment its pages and its data: the number of their first chunk, what they are, and they.
+    parts: Vec<(usize, Kind, Chunks)>,
 }
 
 impl ChunkSource for StoreChunks<'_> {
     fn read(&self, index: u32) -> Result<Arc<[u8]>> {
         let index = index as usize;
-        match index.checked_sub(self.pages.lengths.len()) {
-            None => self.pages.read(index, self.store, Kind::Page, self.domain),
-            Some(index) => self.data.read(index, self.store, Kind::Data, self.domain),
-        }
+        let part = self.parts.partition_point(|(first, _, _)| *first <= index).checked_sub(1);
+        let part = part.and_then(|part| self.parts.get(part));
+        let (first, kind, chunks) = part.ok_or_else(|| Error::bug(format!("there is no chunk {index}")))?;
+        chunks.read(index - first, self.store, *kind, self.domain)
     }
 }
 

@@ -8,7 +8,7 @@ use platter_disk::install::FreeSpace;
 use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::plan::Places;
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{BlockId, DiskWrite, Error, Extent, Extents, IoContext, Kind, Result, Score};
+use platter_image::{BlockId, DiskWrite, Error, Extent, Extents, IoContext, Kind, Result};
 use platter_net::{ChunkSink, ChunkVerdict, SinkOutcome};
 
 use super::writer::{Writer, make_zeros};
@@ -31,7 +31,7 @@ impl<F: FnMut(&platter_image::recipe::Root) -> Result<Box<dyn DiskWrite>> + Send
     }
 }
 
-/// A disk on its way to a target.
+/// A disk on its way to a target, a segment at a time.
 pub(super) struct DiskSink<O> {
     opener: O,
     free: FreeSpace,
@@ -41,16 +41,23 @@ pub(super) struct DiskSink<O> {
     /// The session's table, and which of its chunks were taken.
     description: Option<SessionDescription>,
     taken: Vec<bool>,
+    /// Opened when the first recipe is verified.
+    target: Option<Box<dyn DiskWrite>>,
+    /// The segment that is received; as many as there are when all have been.
+    segment: usize,
+    /// Its chunks, of the recipe and of data.
+    chunks: [Range<u32>; 2],
     pages: Pages,
-    disk: Option<Disk>,
-    /// Set when all chunks were asked for once more, because some blocks did not come.
+    /// What there is to write, once the segment's recipe is verified.
+    part: Option<Part>,
+    /// Bytes written in the segments before.
+    bytes_written: u64,
+    /// Set when all chunks of the segment were asked for once more, because some blocks did not come.
     asked_again: bool,
 }
 
-/// What is known once the recipe is verified.
-struct Disk {
-    score: Score,
-    target: Box<dyn DiskWrite>,
+/// What is to be written to a segment of the disk.
+struct Part {
     writer: Writer,
     free: Extents,
 }
@@ -80,8 +87,12 @@ impl<O: OpenTarget> DiskSink<O> {
             raw: Vec::new(),
             description: None,
             taken: Vec::new(),
+            target: None,
+            segment: 0,
+            chunks: [0..0, 0..0],
             pages: Pages::default(),
-            disk: None,
+            part: None,
+            bytes_written: 0,
             asked_again: false,
         })
     }
@@ -109,7 +120,7 @@ impl<O: OpenTarget> DiskSink<O> {
     }
 
     fn take_data_frames(&mut self, bytes: &[u8]) -> Result<()> {
-        let Some(disk) = &mut self.disk else {
+        let (Some(part), Some(target)) = (&mut self.part, &self.target) else {
             return Err(Error::bug("a chunk of data before the recipe"));
         };
         let mut headers: Vec<FrameHeader> = Vec::new();
@@ -123,74 +134,119 @@ impl<O: OpenTarget> DiskSink<O> {
             headers.push(header);
             // A few frames at a time: what a chunk may expand to has a limit in frames, not in chunks.
             if self.raw.len() >= RAW_TOGETHER {
-                disk.writer.write(&*disk.target, &headers, &self.raw).map_err(fatal)?;
+                part.writer.write(&**target, &headers, &self.raw).map_err(fatal)?;
                 headers.clear();
                 self.raw.clear();
             }
         }
-        disk.writer.write(&*disk.target, &headers, &self.raw).map_err(fatal)
+        part.writer.write(&**target, &headers, &self.raw).map_err(fatal)
     }
 
-    /// The recipe is whole: opens the target and finds every place.
-    fn begin_disk(&mut self, score: Score) -> Result<()> {
+    /// The segment's recipe is whole: finds every place, and opens the target before the first of them is written.
+    fn begin_part(&mut self, description: &SessionDescription) -> Result<()> {
         let pages = std::mem::take(&mut self.pages);
-        let recipe = Recipe::open(score, &pages)?;
-        let whole = Extent::new(0, recipe.root().disk_length);
-        let places = Places::of(&recipe, whole)?;
+        let recipe = Recipe::open(description.score, &pages)?;
+        let disk_length = recipe.root().disk_length;
+        let (length, segments) = (description.segment_length, description.segments.len() as u64);
+        // Otherwise some of the disk would be in no segment.
+        if disk_length.div_ceil(length).max(1) != segments {
+            return Err(Error::refused(format!(
+                "the sender's {segments} segments of {length} bytes do not make a disk of {disk_length}"
+            )));
+        }
+        let start = self.segment as u64 * length;
+        let range = Extent::between(start, disk_length.min(start.saturating_add(length)));
+        let places = Places::of(&recipe, range)?;
         let free = match self.free {
             FreeSpace::Skip => Extents::new(),
             FreeSpace::Zero => {
                 let used: Vec<Extent> = recipe
-                    .entries(whole)
+                    .entries(range)
                     .map(|entry| entry.map(|entry| entry.extent))
                     .collect::<Result<_>>()?;
-                Extents::from_unsorted(used).complement(whole)
+                Extents::from_unsorted(used).complement(range)
             }
         };
-        let target = self.opener.open(recipe.root()).map_err(fatal)?;
-        if target.length() < whole.end() {
-            return Err(fatal(Error::refused(format!(
-                "the target has {} bytes, the disk {}",
-                target.length(),
-                whole.end()
-            ))));
+        if self.target.is_none() {
+            let target = self.opener.open(recipe.root()).map_err(fatal)?;
+            if target.length() < disk_length {
+                return Err(fatal(Error::refused(format!(
+                    "the target has {} bytes, the disk {disk_length}",
+                    target.length()
+                ))));
+            }
+            self.target = Some(target);
         }
-        self.disk = Some(Disk { score, target, writer: Writer::new(places)?, free });
+        self.part = Some(Part { writer: Writer::new(places)?, free });
         Ok(())
     }
 
-    fn take(&mut self, index: u32, bytes: &[u8]) -> Result<Vec<Range<u32>>> {
-        let Some(description) = self.description.clone() else {
-            return Err(Error::bug("a chunk before its session"));
-        };
-        let recipe_chunks = description.recipe_chunks;
-        if index >= recipe_chunks {
-            self.take_data_frames(bytes)?;
-            self.taken[index as usize] = true;
-            return Ok(self.ask_again(&description));
+    fn end_part(&mut self, part: &mut Part) -> Result<()> {
+        if let Some(target) = &self.target {
+            part.writer.write_zeros(&**target)?;
+            part.free.iter().try_for_each(|extent| make_zeros(&**target, extent))?;
         }
-        let carried: u64 =
-            description.chunk_lengths[..recipe_chunks as usize].iter().map(|length| u64::from(*length)).sum();
-        self.take_page_frames(bytes, carried * PAGES_EXPANSION_MAX + PAGES_LENGTH_FREE)?;
-        self.taken[index as usize] = true;
-        if self.disk.is_some() || !self.taken[..recipe_chunks as usize].iter().all(|taken| *taken) {
-            return Ok(Vec::new());
-        }
-        self.begin_disk(description.score)?;
-        let all = description.all_chunks();
-        Ok(one_range(recipe_chunks..all.end))
+        self.bytes_written += part.writer.bytes;
+        Ok(())
     }
 
-    /// When all chunks have come and blocks have not, all are wanted once more: the table was another sender's.
-    fn ask_again(&mut self, description: &SessionDescription) -> Vec<Range<u32>> {
-        let complete = self.disk.as_ref().is_some_and(|disk| disk.writer.is_complete());
-        let data = description.recipe_chunks as usize..self.taken.len();
-        if complete || self.asked_again || !self.taken[data.clone()].iter().all(|taken| *taken) {
-            return Vec::new();
+    /// Begins with a segment.
+    fn enter(&mut self, segment: usize, description: &SessionDescription) {
+        self.segment = segment;
+        self.chunks = [description.recipe_chunks(segment), description.data_chunks(segment)];
+        self.asked_again = false;
+    }
+
+    fn are_taken(&self, chunks: &Range<u32>) -> bool {
+        self.taken[chunks.start as usize..chunks.end as usize].iter().all(|taken| *taken)
+    }
+
+    fn take(
+        &mut self,
+        index: u32,
+        bytes: &[u8],
+        description: &SessionDescription,
+    ) -> Result<Vec<Range<u32>>> {
+        let [recipe, data] = &self.chunks;
+        if data.contains(&index) {
+            self.take_data_frames(bytes)?;
+        } else if recipe.contains(&index) {
+            let lengths = &description.chunk_lengths[recipe.start as usize..recipe.end as usize];
+            let carried: u64 = lengths.iter().map(|length| u64::from(*length)).sum();
+            self.take_page_frames(bytes, carried * PAGES_EXPANSION_MAX + PAGES_LENGTH_FREE)?;
+        } else {
+            return Err(Error::bug(format!("chunk {index} is not of segment {}", self.segment)));
         }
-        self.asked_again = true;
-        self.taken[data.clone()].fill(false);
-        one_range(data.start as u32..data.end as u32)
+        self.taken[index as usize] = true;
+        self.wanted_next(description)
+    }
+
+    /// What is wanted now that a chunk has been taken: a segment's data after its recipe, the next one's recipe then.
+    fn wanted_next(&mut self, description: &SessionDescription) -> Result<Vec<Range<u32>>> {
+        let [recipe, data] = self.chunks.clone();
+        if self.part.is_none() {
+            if !self.are_taken(&recipe) {
+                return Ok(Vec::new());
+            }
+            self.begin_part(description)?;
+            if !data.is_empty() {
+                return Ok(vec![data]);
+            }
+        }
+        if !self.are_taken(&data) {
+            return Ok(Vec::new());
+        }
+        if let Some(mut part) = self.part.take_if(|part| part.writer.is_complete()) {
+            self.end_part(&mut part)?;
+            self.enter(self.segment + 1, description);
+            return Ok(one_range(self.chunks[0].clone()));
+        }
+        // All chunks have come and blocks have not: all are wanted once more, for the table was another sender's.
+        if std::mem::replace(&mut self.asked_again, true) {
+            return Ok(Vec::new());
+        }
+        self.taken[data.start as usize..data.end as usize].fill(false);
+        Ok(one_range(data))
     }
 }
 
@@ -207,27 +263,35 @@ fn fatal(error: Error) -> Error {
 
 impl<O: OpenTarget> ChunkSink for DiskSink<O> {
     fn session(&mut self, description: &SessionDescription) -> Result<Vec<Range<u32>>> {
-        let same = self.description.as_ref() == Some(description);
-        let other_disk = self.description.as_ref().is_some_and(|known| known.score != description.score);
-        if other_disk && self.disk.is_some() {
+        let known = self.description.as_ref();
+        if self.target.is_some() && known.is_some_and(|known| known.score != description.score) {
             return Err(Error::refused(format!(
                 "the sender came back with another disk, {}; this target is half written with one of another score: start anew",
                 description.score
             )));
         }
-        if !same {
+        if known != Some(description) {
+            let same_segments = known.is_some_and(|known| known.segment_length == description.segment_length);
+            if !same_segments {
+                (self.segment, self.part, self.bytes_written) = (0, None, 0);
+            }
             self.taken = vec![false; description.chunk_lengths.len()];
             self.pages = Pages::default();
-            self.asked_again = false;
             self.description = Some(description.clone());
+            self.enter(self.segment, description);
         }
-        let begin = if self.disk.is_some() { description.recipe_chunks } else { 0 };
-        let end = if self.disk.is_some() { description.all_chunks().end } else { description.recipe_chunks };
-        Ok((begin..end).filter(|index| !self.taken[*index as usize]).map(|index| index..index + 1).collect())
+        let [recipe, data] = self.chunks.clone();
+        let wanted = if self.part.is_some() { data } else { recipe };
+        Ok(wanted.filter(|index| !self.taken[*index as usize]).map(|index| index..index + 1).collect())
     }
 
     fn chunk(&mut self, index: u32, bytes: &[u8]) -> Result<ChunkVerdict> {
-        match self.take(index, bytes) {
+        let Some(description) = self.description.take() else {
+            return Err(Error::bug("a chunk before its session"));
+        };
+        let taken = self.take(index, bytes, &description);
+        self.description = Some(description);
+        match taken {
             Ok(more) if more.is_empty() => Ok(ChunkVerdict::Accepted),
             Ok(more) => Ok(ChunkVerdict::AcceptedWant(more)),
             Err(error) if error.kind() == platter_image::ErrorKind::Corrupt => {
@@ -238,19 +302,20 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
     }
 
     fn finish(&mut self) -> Result<SinkOutcome> {
-        let Some(disk) = &mut self.disk else {
-            return Err(Error::bug("finished before the recipe was whole"));
-        };
-        if let Some((places, first)) = disk.writer.missing() {
+        if let Some((places, first)) = self.part.as_ref().and_then(|part| part.writer.missing()) {
             return Err(Error::missing(format!(
                 "the sender sent all it has, and {places} places of the disk, the first at {}, have no block: its store is damaged",
                 first.offset
             )));
         }
-        disk.writer.write_zeros(&*disk.target)?;
-        disk.free.iter().try_for_each(|extent| make_zeros(&*disk.target, extent))?;
-        disk.target.flush().context(|| "making the target durable".to_owned())?;
-        Ok(SinkOutcome { score: disk.score, bytes_written: disk.writer.bytes })
+        let (Some(target), Some(description)) = (&self.target, &self.description) else {
+            return Err(Error::bug("finished before the recipe was whole"));
+        };
+        if self.segment < description.segments.len() {
+            return Err(Error::bug(format!("finished in segment {}", self.segment)));
+        }
+        target.flush().context(|| "making the target durable".to_owned())?;
+        Ok(SinkOutcome { score: description.score, bytes_written: self.bytes_written })
     }
 }
 

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use platter_jobs::{
-    CastReport, CastRequest, DISCOVERY, Progress, ReceiverReport, SendEvent, SendOptions, cast,
-    receiver_report,
+    CastReport, CastRequest, DISCOVERY, Progress, ReceiverReport, SEGMENT_DATA_MAX, SendEvent, SendOptions,
+    cast, receiver_report,
 };
 use serde::Serialize;
 
@@ -30,6 +30,7 @@ pub(crate) fn run(store: &Path, options: &Cast, output: &Output) -> Outcome {
     let request = CastRequest {
         store: place(store),
         version: options.version.clone(),
+        segment_data_max: options.segment.map_or(SEGMENT_DATA_MAX, |mib| mib << 20),
         network: SendOptions {
             interface: options.interface.clone(),
             group: options.group.map(|group| SocketAddrV4::new(group, options.port)),
