@@ -1,27 +1,39 @@
-//! Measures what no command does: decoding alone, and random reads.
+//! Measures what no command does: decoding alone, random reads, and hashing.
 //!
 //! `measure decode STORE VERSION [THREADS]` decodes every frame of a version once, without and with hashing;
 //! `measure random STORE VERSION [READS]` reads 4 KiB of the disk at random places, each by decoding its frame as far as
-//! the block it needs. Frames come from the page cache when they have been read before.
+//! the block it needs; `measure hash [THREADS]` names blocks of 64 KiB for a second. Frames come from the page cache when they have been read before.
 
 #![allow(clippy::print_stdout, reason = "a measuring program")]
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use platter_image::frame::{FrameDecoder, Verify};
 use platter_image::page::{Entry, State};
 use platter_image::recipe::Recipe;
-use platter_image::{Error, Extent, FrameSource, Kind, Result, plan};
+use platter_image::{BlockId, Error, Extent, FrameSource, Kind, Result, plan};
 use platter_jobs::{Store, StorePlace};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (what, store, version, number) = match &arguments[..] {
+        [what] if what == "hash" => {
+            hash(1);
+            return Ok(());
+        }
+        [what, threads] if what == "hash" => {
+            hash(threads.parse().unwrap_or(1));
+            return Ok(());
+        }
         [what, store, version] => (what, store, version, None),
         [what, store, version, number] => (what, store, version, number.parse().ok()),
-        _ => return Err(Error::refused("measure decode|random STORE VERSION [NUMBER]")),
+        _ => {
+            return Err(Error::refused(
+                "measure decode|random STORE VERSION [NUMBER], measure hash [THREADS]",
+            ));
+        }
     };
     let store = Store::open_reader(&StorePlace::on_system(store))?;
     let recipe = Recipe::open(store.resolve(version)?.score, &store)?;
@@ -66,6 +78,28 @@ fn decode(store: &Store, recipe: &Recipe<&Store>, threads: usize) -> Result<()> 
         );
     }
     Ok(())
+}
+
+fn hash(threads: usize) {
+    let (bytes, started) = (AtomicU64::new(0), Instant::now());
+    thread::scope(|scope| {
+        for thread in 0..threads {
+            let bytes = &bytes;
+            scope.spawn(move || {
+                let mut block = vec![thread as u8; 64 << 10];
+                while started.elapsed() < Duration::from_secs(1) {
+                    for _ in 0..64 {
+                        // Another block each time.
+                        let id = BlockId::of(Kind::Data, &block);
+                        block[..32].copy_from_slice(&id.0);
+                    }
+                    bytes.fetch_add(64 * block.len() as u64, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let rate = bytes.into_inner() as f64 / started.elapsed().as_secs_f64();
+    println!("threads {threads} rate {rate:.0}");
 }
 
 fn random(store: &Store, recipe: &Recipe<&Store>, reads: usize) -> Result<()> {

@@ -217,7 +217,8 @@ pub(crate) mod tests {
         assert_eq!(Announce::parse(Reader::new(&bytes)), None);
         for (content_chunks, recipe_chunks) in [(0, 0), (CHUNKS_MAX + 1, 0), (5, 6)] {
             let mut bytes = Vec::new();
-            Announce { content_chunks, first_segment: Segment { chunks: 1, recipe_chunks }, ..sample() }.put_values(&mut bytes);
+            Announce { content_chunks, first_segment: Segment { chunks: 1, recipe_chunks }, ..sample() }
+                .put_values(&mut bytes);
             assert_eq!(Announce::parse(Reader::new(&bytes)), None);
         }
     }
