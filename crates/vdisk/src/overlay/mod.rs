@@ -5,6 +5,7 @@
 //! hashed or compressed here but a checksum of blocks that a power cut could leave half written. It must never drop
 //! what was flushed, nor overwrite in place what a recovery would then drop.
 
+mod device;
 mod format;
 mod log;
 mod state;
@@ -13,13 +14,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use platter_image::{Error, Extent, Extents, IoContext, Result, Score};
+use platter_image::{Error, Extents, IoContext, Result, Score};
 use platter_vfs::{OpenMode, Vfs, VfsFile};
 
-use crate::block_device::{Allocation, BlockDevice};
+use crate::block_device::BlockDevice;
 pub use format::OverlayHeader;
-use format::{BLOCK, HEADER_LENGTH, Record, block_checksum, log_offset_min};
-use log::{Log, Replayed, present_records, replay};
+use format::{BLOCK, HEADER_LENGTH, log_offset_min};
+use log::{Log, Replayed, replay};
 use state::{BlockState, States};
 
 /// A write is done in pieces that lie in one region of this many bytes; one piece of a region at a time.
@@ -280,236 +281,6 @@ impl Overlay {
         }
         self.states_mut().settle();
         Ok(())
-    }
-
-    /// Before blocks are changed whose flush is not known for ever: makes it so.
-    fn settle(&self, blocks: &std::ops::Range<u64>) -> Result<()> {
-        if !self.states().any_unsettled(blocks.clone()) {
-            return Ok(());
-        }
-        let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-        if self.states().any_unsettled(blocks.clone()) {
-            self.settles.fetch_add(1, Ordering::Relaxed);
-            self.sync_alone()?;
-        }
-        Ok(())
-    }
-
-    fn record(&self, record: &Record) -> Result<()> {
-        self.recorded.store(true, Ordering::Release);
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).append(&*self.file, record)
-    }
-
-    /// Writes bytes that lie in one region.
-    fn write_piece(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        let _one = self.stripe(offset);
-        let end = offset + bytes.len() as u64;
-        let blocks = offset / BLOCK..end.div_ceil(BLOCK);
-        self.settle(&blocks)?;
-        let _shared = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        self.check()?;
-        self.written.store(true, Ordering::Release);
-        let put = |bytes: &[u8], offset: u64| {
-            self.file
-                .write_all_at(bytes, HEADER_LENGTH + offset)
-                .context(|| format!("writing at {offset} of an overlay"))
-        };
-        let all_settled = {
-            let states = self.states();
-            blocks.clone().all(|block| states.is_settled(block))
-        };
-        if all_settled {
-            self.in_place.fetch_add(1, Ordering::Relaxed);
-            return put(bytes, offset);
-        }
-        let whole = blocks.start * BLOCK..blocks.end * BLOCK;
-        let mut filled = Vec::new();
-        let bytes = if (offset, end) == (whole.start, whole.end) {
-            bytes
-        } else {
-            // The first and the last block as they are; past the disk's end, zeros.
-            filled.resize((whole.end - whole.start) as usize, 0);
-            let last = (whole.end - BLOCK).max(whole.start);
-            for block in [whole.start, last] {
-                let at = (block - whole.start) as usize;
-                let length = BLOCK.min(self.length - block) as usize;
-                self.read(&mut filled[at..at + length], block)?;
-            }
-            filled[(offset - whole.start) as usize..][..bytes.len()].copy_from_slice(bytes);
-            &filled
-        };
-        put(bytes, whole.start)?;
-        self.note_present(blocks, bytes)
-    }
-
-    /// Records what was written, and shows it to readers.
-    fn note_present(&self, blocks: std::ops::Range<u64>, bytes: &[u8]) -> Result<()> {
-        let mut block = blocks.start;
-        while block < blocks.end {
-            let (settled, next) = {
-                let states = self.states();
-                let settled = states.is_settled(block);
-                let differs = |next: &u64| *next == blocks.end || states.is_settled(*next) != settled;
-                (settled, (block + 1..=blocks.end).find(differs).unwrap_or(blocks.end))
-            };
-            if !settled {
-                let range =
-                    ((block - blocks.start) * BLOCK) as usize..((next - blocks.start) * BLOCK) as usize;
-                let checksums: Vec<u32> = bytes[range].chunks(BLOCK as usize).map(block_checksum).collect();
-                for record in present_records(block, &checksums) {
-                    self.record(&record)?;
-                }
-                self.states_mut().set(block..next, BlockState::Present);
-            }
-            block = next;
-        }
-        Ok(())
-    }
-
-    /// Makes whole blocks of one region zeros.
-    fn zero_piece(&self, blocks: std::ops::Range<u64>) -> Result<()> {
-        let _one = self.stripe(blocks.start * BLOCK);
-        self.settle(&blocks)?;
-        let _shared = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        self.check()?;
-        let mut block = blocks.start;
-        while block < blocks.end {
-            let (state, next) = self.states().run(block, blocks.end);
-            let is_zero = match state {
-                BlockState::Zero => true,
-                BlockState::Absent => self.base_is_zero(block * BLOCK..(next * BLOCK).min(self.length))?,
-                BlockState::Present => false,
-            };
-            if !is_zero {
-                self.written.store(true, Ordering::Release);
-                self.record(&Record::Zero { first: block, count: next - block })?;
-                self.states_mut().set(block..next, BlockState::Zero);
-                if state == BlockState::Present {
-                    self.file
-                        .punch(HEADER_LENGTH + block * BLOCK, (next - block) * BLOCK)
-                        .context(|| "giving space of an overlay back".to_owned())?;
-                }
-            }
-            block = next;
-        }
-        Ok(())
-    }
-
-    fn base_is_zero(&self, range: std::ops::Range<u64>) -> Result<bool> {
-        let mut is_zero = true;
-        self.base().extents(Extent::between(range.start, range.end), &mut |_, allocation| {
-            is_zero &= allocation == Allocation::Zero;
-            is_zero
-        })?;
-        Ok(is_zero)
-    }
-
-    /// Calls `act` for the runs of one state in a range: what it is, and its bytes' range.
-    fn runs(&self, range: Extent, act: &mut dyn FnMut(BlockState, Extent) -> Result<bool>) -> Result<()> {
-        let end_block = range.end().div_ceil(BLOCK);
-        let mut offset = range.offset;
-        while offset < range.end() {
-            let (state, next) = self.states().run(offset / BLOCK, end_block);
-            let end = (next * BLOCK).min(range.end());
-            if !act(state, Extent::between(offset, end))? {
-                return Ok(());
-            }
-            offset = end;
-        }
-        Ok(())
-    }
-}
-
-impl BlockDevice for Overlay {
-    fn length(&self) -> u64 {
-        self.length
-    }
-
-    fn is_writable(&self) -> bool {
-        true
-    }
-
-    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        self.check_range(offset, buffer.len() as u64)?;
-        let range = Extent::new(offset, buffer.len() as u64);
-        self.runs(range, &mut |state, run| {
-            let bytes = &mut buffer[(run.offset - offset) as usize..][..run.length as usize];
-            match state {
-                BlockState::Absent => self.base().read(bytes, run.offset)?,
-                BlockState::Zero => bytes.fill(0),
-                BlockState::Present => self
-                    .file
-                    .read_exact_at(bytes, HEADER_LENGTH + run.offset)
-                    .context(|| format!("reading at {} of an overlay", run.offset))?,
-            }
-            Ok(true)
-        })
-    }
-
-    fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.check_range(offset, bytes.len() as u64)?;
-        let (mut rest, mut offset) = (bytes, offset);
-        while !rest.is_empty() {
-            let length = (REGION - offset % REGION).min(rest.len() as u64);
-            let (piece, after) = rest.split_at(length as usize);
-            self.write_piece(piece, offset)?;
-            (rest, offset) = (after, offset + length);
-        }
-        Ok(())
-    }
-
-    fn write_zeroes(&self, range: Extent) -> Result<()> {
-        self.check_range(range.offset, range.length)?;
-        let whole = range.offset.div_ceil(BLOCK)..match range.end() {
-            end if end == self.length => end.div_ceil(BLOCK),
-            end => end / BLOCK,
-        };
-        if whole.is_empty() {
-            return self.write(&vec![0; range.length as usize], range.offset);
-        }
-        let (start, end) = (whole.start * BLOCK, (whole.end * BLOCK).min(range.end()));
-        self.write(&vec![0; (start - range.offset) as usize], range.offset)?;
-        self.write(&vec![0; (range.end() - end) as usize], end)?;
-        let mut block = whole.start;
-        while block < whole.end {
-            let next = ((block * BLOCK / REGION + 1) * REGION / BLOCK).min(whole.end);
-            self.zero_piece(block..next)?;
-            block = next;
-        }
-        Ok(())
-    }
-
-    fn flush(&self) -> Result<()> {
-        let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-        self.check()?;
-        if !self.written.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        self.flushes.fetch_add(1, Ordering::Relaxed);
-        self.sync_alone()?;
-        self.written.store(false, Ordering::Release);
-        if self.recorded.swap(false, Ordering::AcqRel) {
-            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-            log.append(&*self.file, &Record::Flushed)?;
-            self.states_mut().flushed();
-        }
-        Ok(())
-    }
-
-    fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
-        self.check_range(range.offset, range.length)?;
-        self.runs(range, &mut |state, run| match state {
-            BlockState::Present => Ok(visit(run, Allocation::Data)),
-            BlockState::Zero => Ok(visit(run, Allocation::Zero)),
-            BlockState::Absent => {
-                let mut goes_on = true;
-                self.base().extents(run, &mut |extent, allocation| {
-                    goes_on = visit(extent, allocation);
-                    goes_on
-                })?;
-                Ok(goes_on)
-            }
-        })
     }
 }
 
