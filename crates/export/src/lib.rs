@@ -11,6 +11,7 @@ mod exports;
 mod input;
 mod listener;
 pub mod nbd;
+pub mod ninep;
 mod outbox;
 mod pace;
 pub mod tree;

@@ -147,14 +147,29 @@ impl Outbox {
         }
     }
 
+    /// A request that a worker had will have no reply.
+    pub(crate) fn release(&self, bytes: u64) {
+        self.lock().release(Some(bytes));
+        self.room.notify_all();
+    }
+
+    /// Waits until every request has had its reply, or none can have one.
+    pub(crate) fn wait_until_idle(&self) {
+        drop(self.idle());
+    }
+
     /// Waits until every request has had its reply, or none can have one, and lets the writer go.
     pub(crate) fn close(&self) {
+        self.idle().is_closed = true;
+        self.work.notify_all();
+    }
+
+    fn idle(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         while state.requests > 0 || state.is_writing {
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.is_closed = true;
-        self.work.notify_all();
+        state
     }
 
     fn write_all<'a>(
