@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use platter_export::tree::ROOT;
+use platter_export::tree::{ROOT, Tree};
 
+use crate::memory_tree::Fault;
 use crate::running_server::RunningServer;
 
 fn program(name: &str) -> Option<PathBuf> {
@@ -20,9 +21,8 @@ fn program(name: &str) -> Option<PathBuf> {
 
 /// Runs a client on a server's TCP port.
 fn run(program: &PathBuf, server: &RunningServer, arguments: &[&str]) -> Output {
-    let port = server.tcp_address.unwrap().port().to_string();
-    let command = ["--server", "127.0.0.1", "--port", &port, "--aname", "/"];
-    Command::new(program).args(command).args(arguments).output().unwrap()
+    let address = server.tcp_address.unwrap().to_string();
+    Command::new(program).args(["--server", &address]).args(arguments).output().unwrap()
 }
 
 fn success(program: &PathBuf, server: &RunningServer, arguments: &[&str]) -> Vec<u8> {
@@ -36,13 +36,13 @@ fn success(program: &PathBuf, server: &RunningServer, arguments: &[&str]) -> Vec
 fn diodcat() {
     let Some(diodcat) = program("diodcat") else { return };
     let server = RunningServer::tcp();
-    assert!(success(&diodcat, &server, &["fixed"]) == server.tree.contents(ROOT, "fixed"));
-    let disk = success(&diodcat, &server, &["lab/disk"]);
+    assert!(success(&diodcat, &server, &["-a", "/", "fixed"]) == server.tree.contents(ROOT, "fixed"));
+    let disk = success(&diodcat, &server, &["-a", "/lab", "disk"]);
     assert!(disk == crate::memory_tree::pattern(0, 3 << 20));
-    let small = success(&diodcat, &server, &["--msize", "4096", "lab/disk"]);
+    let small = success(&diodcat, &server, &["-m", "4096", "-a", "", "lab/disk"]);
     assert!(small == disk);
     for (name, error) in [("nothing", "No such file"), ("damaged", "Input/output error")] {
-        let failed = run(&diodcat, &server, &[name]);
+        let failed = run(&diodcat, &server, &["-a", "/", name]);
         assert!(!failed.status.success());
         let said = String::from_utf8_lossy(&failed.stderr).into_owned();
         assert!(said.contains(error), "{said}");
@@ -59,12 +59,12 @@ fn diodls() {
         names.sort();
         names
     };
-    let root = names(&[]);
+    let root = names(&["-a", "/"]);
     assert_eq!(
         root.iter().filter(|name| !name.starts_with('.')).map(String::as_str).collect::<Vec<_>>(),
         ["damaged", "fixed", "full", "gated", "lab", "slow", "unclosable"]
     );
-    let long = String::from_utf8(success(&diodls, &server, &["-l"])).unwrap();
+    let long = String::from_utf8(success(&diodls, &server, &["-l", "-a", "/"])).unwrap();
     assert!(long.contains("-r--r--r--") && long.contains("100000"), "{long}");
 }
 
@@ -72,5 +72,13 @@ fn diodls() {
 fn diodload() {
     let Some(diodload) = program("diodload") else { return };
     let server = RunningServer::tcp();
-    success(&diodload, &server, &["--runtime", "1", "--numthreads", "4", "--numfiles", "2"]);
+    // It reads and writes two files by these names, as diod has them.
+    let ctl = server.tree.make_directory(ROOT, "ctl").unwrap().id;
+    for name in ["zero", "null"] {
+        server.tree.add(ctl, name, 1 << 20, Fault::None, false);
+    }
+    let output = run(&diodload, &server, &["-r", "1", "-n", "4"]);
+    let said =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success() && !said.contains("error") && !said.contains(" 0 ops/s"), "{said}");
 }

@@ -58,6 +58,8 @@ impl Kind {
     pub const UNLINKAT: Self = Self(76);
     /// Begins a session, which ends the one before.
     pub const VERSION: Self = Self(100);
+    /// Asks to prove who the user is.
+    pub const AUTH: Self = Self(102);
     /// A fid for the root.
     pub const ATTACH: Self = Self(104);
     /// A request's reply is of no interest any more.
@@ -88,6 +90,7 @@ pub enum Request<'a> {
         msize: u32,
         version: &'a [u8],
     },
+    Auth,
     Attach {
         fid: u32,
         auth_fid: u32,
@@ -178,7 +181,7 @@ pub enum Request<'a> {
         name: &'a [u8],
         flags: u32,
     },
-    /// One that no server of this tree has an answer for: links, devices, extended attributes, authentication.
+    /// One that no server of this tree has an answer for: links, devices, extended attributes.
     Unsupported,
 }
 
@@ -205,6 +208,7 @@ impl<'a> Fields<'a> {
     fn request(&mut self, kind: Kind) -> Result<Request<'a>> {
         Ok(match kind {
             Kind::VERSION => Request::Version { msize: self.u32()?, version: self.string()? },
+            Kind::AUTH => self.auth()?,
             Kind::ATTACH => self.attach()?,
             Kind::FLUSH => Request::Flush { old_tag: self.u16()? },
             Kind::WALK => self.walk()?,
@@ -238,6 +242,11 @@ impl<'a> Fields<'a> {
             }
             _ => Request::Unsupported,
         })
+    }
+
+    fn auth(&mut self) -> Result<Request<'a>> {
+        let (_fid, _user_name, _path, _user) = (self.u32()?, self.string()?, self.string()?, self.u32()?);
+        Ok(Request::Auth)
     }
 
     fn attach(&mut self) -> Result<Request<'a>> {
