@@ -8,6 +8,11 @@
 mod reply;
 mod request;
 
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod round_trip;
+
 pub use reply::{Attributes, DATA_HEADER_BYTES, Qid, Reply, data_header, directory_entry, error_reply};
 pub use request::{Header, Kind, Request};
 
