@@ -15,7 +15,10 @@ done
 packages=${PLATTER_GUEST_PACKAGES:-$WORK/packages}
 PORT=$((20000 + $(number port 20000)))
 SERVER=
-suite_cleanup() { [ -z "$SERVER" ] || kill -9 "$SERVER" 2>/dev/null; }
+suite_cleanup() {
+	[ -z "$SERVER" ] || kill "$SERVER"
+	wait
+} 2>/dev/null
 
 # The kernel that Debian's metapackage stands for, and a static busybox: unpacked, not installed.
 fetch_packages() {
@@ -42,8 +45,7 @@ guest_init() {
 			way=\$1 name=live-\$2
 			mount -t 9p -o trans=tcp,port=$PORT,version=9p2000.L,access=any,\$way 10.0.2.2 /mnt || return
 			echo "RESULT \$way names \$(ls /mnt | tr '\\n' ' ')"
-			dd if=/mnt/image of=/dev/null bs=1M 2>&1 | sed -n "s/.*copied, /SPEED \$way /p"
-			echo "RESULT \$way image \$(sha256sum </mnt/image | cut -d' ' -f1)"
+			echo "RESULT \$way image \$(dd if=/mnt/image bs=1M 2>/dev/null | sha256sum | cut -d' ' -f1)"
 			dd if=/dev/urandom of=/new bs=1k count=3001 2>/dev/null
 			dd if=/new of=/mnt/\$name bs=64k conv=fsync 2>/dev/null && echo "RESULT \$way wrote \$(sha256sum </new | cut -d' ' -f1)"
 			dd if=/new of=/mnt/live bs=1k seek=\$((\$2 * 200)) count=100 conv=notrunc,fsync 2>/dev/null
@@ -66,7 +68,7 @@ guest_init() {
 
 make_initramfs() {
 	local root=$WORK/initramfs module
-	local modules=(failover net_failover virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci
+	local modules=(failover net_failover virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci
 		virtio_net netfs fscache 9pnet 9pnet_fd 9p)
 	mkdir -p "$root"/{bin,dev,proc,mnt,modules}
 	cp "$packages/bin/busybox" "$root/bin/"
@@ -108,7 +110,6 @@ result() { sed -n "s/^RESULT $1 //p" "$WORK/said" | head -n 1; }
 sum() { sha256sum <"$1" | cut -d' ' -f1; }
 same() { [ -n "$1" ] && { [ "$1" = "$2" ] || { echo "$1, wanted $2" && false; }; }; }
 
-exec 3>&1
 mkdir "$WORK/served"
 random $((IMAGE_MIB << 20)) image >"$WORK/served/image"
 chmod a-w "$WORK/served/image"
@@ -117,13 +118,12 @@ check "the kernel's and busybox's packages are here" fetch_packages
 check "an initramfs is made" make_initramfs
 check "a folder is served" serve
 check "a guest boots, mounts, and ends" boot
-grep '^SPEED' "$WORK/said" | sed 's/^/# /' >&3 || true
 number=0
 for way in "${WAYS[@]}"; do
 	number=$((number + 1))
 	check "$way: an image is what it is" same "$(result "$way image")" "$(sum "$WORK/served/image")"
 	check "$way: a new file arrived whole, and moved" same "$(result "$way wrote")" "$(sum "$WORK/served/live-$number-moved")"
-	dd if="$WORK/served/live-$number-moved" of="$WORK/piece" bs=1k count=100 2>/dev/null
+	dd if="$WORK/served/live-$number-moved" of="$WORK/piece" bs=1k count=100 2>/dev/null || true
 	check "$way: what was written into a file is there" cmp "$WORK/piece" <(dd if="$WORK/served/live" bs=1k skip=$((number * 200)) count=100 2>/dev/null)
 	check "$way: the file keeps its length" same "$(result "$way length")" 1048576
 	for done in moved removed read-only unmounted; do
