@@ -4,8 +4,17 @@
 //! virtual machines ask for stays behind a fence. It must never allocate what a client says before it has checked it,
 //! nor know where a disk's bytes come from.
 
+mod buffer;
+mod clients;
+mod errno;
 mod exports;
+mod input;
+mod listener;
 pub mod nbd;
+pub mod ninep;
+mod outbox;
+mod pace;
 pub mod tree;
 
 pub use exports::Exports;
+pub use listener::Listener;

@@ -1,17 +1,16 @@
 //! One request: checked, done on the device, answered. Knows no socket and no thread.
 
-use std::io;
-
 use platter_image::{Error, ErrorKind, Extent, Result};
 use platter_vdisk::Allocation;
 
-use super::buffer::Buffer;
 use super::extents::pieces;
 use super::negotiate::Agreed;
 use super::wire::{
     BASE_ALLOCATION_ID, CHUNK_HEADER_BYTES, ChunkKind, Command, CommandFlags, ErrorNumber, PAYLOAD_BYTES_MAX,
     Request, STATE_DATA, STATE_ZERO, chunk_header, error_chunk, simple_reply,
 };
+use crate::buffer::Buffer;
+use crate::errno::lacks_space;
 
 /// Most pieces of a read: a disk full of small holes is sent as data from there on.
 const READ_PIECES_MAX: usize = 64;
@@ -60,19 +59,6 @@ impl From<Error> for Failure {
         };
         Self { number, error }
     }
-}
-
-/// Whether the operating system said, somewhere below, that there is no space.
-fn lacks_space(error: &Error) -> bool {
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = source {
-        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-        if matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) {
-            return true;
-        }
-        source = error.source();
-    }
-    false
 }
 
 /// Whether the request may be done at all. Nothing is allocated and no payload kept before.

@@ -18,21 +18,16 @@
 //! A request that has its reply has taken effect on the device, which all connections share. So a flush on any
 //! connection covers it, and several connections of one client are one disk.
 
-mod buffer;
 mod event;
 mod execute;
 mod extents;
 mod handshake;
-mod input;
-mod listener;
 mod negotiate;
-mod outbox;
-mod pace;
 mod server;
 mod session;
 pub mod wire;
 
+pub use crate::listener::Listener as NbdListener;
 pub use event::NbdEvent;
-pub use listener::NbdListener;
 pub use negotiate::{Agreed, Negotiation, Step};
 pub use server::{NbdOptions, NbdServer};

@@ -1,32 +1,25 @@
 //! The server: takes clients, bounds them, and ends in good order.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::io;
-use std::net::Shutdown;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Scope};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, bounded};
 use platter_image::{Error, IoContext, Result};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
 
-use super::buffer::Buffers;
+use super::NbdListener;
 use super::event::NbdEvent;
 use super::handshake::shake_hands;
-use super::listener::NbdListener;
 use super::session::{Job, Session, run_worker};
 use crate::Exports;
+use crate::buffer::Buffers;
+use crate::clients::{ClientEvent, Clients, Protocol};
 
 /// Requests of all clients that no worker has begun.
 const QUEUE_REQUESTS_MAX: usize = 256;
-/// Longest sleep, so that a stop is noticed.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// After a client could not be taken (too many open files), the next is taken no sooner.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// How a server serves.
 #[derive(Clone)]
@@ -74,18 +67,11 @@ pub(super) struct Shared {
     pub(super) buffers: Buffers,
     /// New requests are refused.
     pub(super) is_stopping: AtomicBool,
-    connections: Mutex<HashMap<u64, Arc<Socket>>>,
-    /// A connection has gone.
-    gone: Condvar,
 }
 
 impl Shared {
     pub(super) fn tell(&self, event: &NbdEvent<'_>) {
         (self.options.on_event)(event);
-    }
-
-    fn connections(&self) -> MutexGuard<'_, HashMap<u64, Arc<Socket>>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -114,18 +100,17 @@ impl NbdServer {
             )));
         }
         let workers = options.workers.max(1);
+        let clients = Arc::new(Clients::new(options.connections_max));
         let shared = Arc::new(Shared {
             exports,
             options,
             buffers: Buffers::default(),
             is_stopping: AtomicBool::new(false),
-            connections: Mutex::default(),
-            gone: Condvar::new(),
         });
         let (jobs, queue) = bounded(QUEUE_REQUESTS_MAX);
         thread::scope(|scope| {
             // Dropping it, and the clones of all connections, ends the workers.
-            let server = Self { shared, jobs };
+            let server: Arc<dyn Protocol> = Arc::new(Self { shared: Arc::clone(&shared), jobs });
             for _ in 0..workers {
                 let queue = queue.clone();
                 let started = thread::Builder::new()
@@ -133,91 +118,31 @@ impl NbdServer {
                     .spawn_scoped(scope, move || run_worker(&queue));
                 started.context(|| "starting a thread".into())?;
             }
-            let result = server.accept_until(scope, &listener, stop);
-            server.shared.is_stopping.store(true, Ordering::Relaxed);
+            let result = clients.accept_until(scope, &listener, &server, stop);
+            shared.is_stopping.store(true, Ordering::Relaxed);
             drop(listener);
-            server.say_farewell();
+            clients.say_farewell(shared.options.farewell_time);
             result
         })
     }
+}
 
-    fn accept_until<'scope>(
-        &self,
-        scope: &'scope Scope<'scope, '_>,
-        listener: &NbdListener,
-        stop: &AtomicBool,
-    ) -> Result<()> {
-        let mut connection = 0;
-        while !stop.load(Ordering::Relaxed) {
-            wait_readable(&listener.socket)?;
-            let (socket, peer) = match listener.socket.accept() {
-                Ok(accepted) => accepted,
-                Err(error) if is_passing(&error) => continue,
-                Err(error) => {
-                    self.shared.tell(&NbdEvent::AcceptFailed { error: &Error::io("taking a client", error) });
-                    thread::sleep(ACCEPT_AGAIN);
-                    continue;
-                }
-            };
-            connection += 1;
-            if let Err(error) = self.take(scope, connection, socket, peer.as_socket()) {
-                self.shared.tell(&NbdEvent::TurnedAway { error: &error });
-            }
-        }
-        Ok(())
+impl Protocol for NbdServer {
+    fn reader_name(&self) -> &'static str {
+        "nbd-reader"
     }
 
-    /// Starts a connection's thread, if there is room.
-    fn take<'scope>(
-        &self,
-        scope: &'scope Scope<'scope, '_>,
-        connection: u64,
-        socket: Socket,
-        peer: Option<std::net::SocketAddr>,
-    ) -> Result<()> {
-        let connections_max = self.shared.options.connections_max;
-        let socket = Arc::new(socket);
-        {
-            let mut connections = self.shared.connections();
-            if connections.len() >= connections_max {
-                return Err(Error::refused(format!("there are {connections_max} clients already")));
-            }
-            connections.insert(connection, Arc::clone(&socket));
-        }
-        self.shared.tell(&NbdEvent::Connected { connection, peer });
-        let (shared, jobs) = (Arc::clone(&self.shared), self.jobs.clone());
-        let run = move || {
-            let result = converse(&shared, &jobs, connection, &socket, peer.is_some());
-            // The client hears the end before the place is free again.
-            let _ = socket.shutdown(Shutdown::Both);
-            shared.connections().remove(&connection);
-            shared.gone.notify_all();
-            shared.tell(&NbdEvent::Disconnected { connection, error: result.as_ref().err() });
-        };
-        match thread::Builder::new().name("nbd-reader".into()).spawn_scoped(scope, run) {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                self.shared.connections().remove(&connection);
-                Err(Error::io("starting a thread", error))
-            }
-        }
+    fn tell(&self, event: &ClientEvent<'_>) {
+        self.shared.tell(&match *event {
+            ClientEvent::Connected { connection, peer } => NbdEvent::Connected { connection, peer },
+            ClientEvent::TurnedAway { error } => NbdEvent::TurnedAway { error },
+            ClientEvent::AcceptFailed { error } => NbdEvent::AcceptFailed { error },
+            ClientEvent::Disconnected { connection, error } => NbdEvent::Disconnected { connection, error },
+        });
     }
 
-    /// Waits for the clients to go; those that do not are cut off.
-    fn say_farewell(&self) {
-        let deadline = Instant::now() + self.shared.options.farewell_time;
-        let mut connections = self.shared.connections();
-        while !connections.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let waited = self.shared.gone.wait_timeout(connections, left);
-            connections = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        for socket in connections.values() {
-            let _ = socket.shutdown(Shutdown::Both);
-        }
+    fn converse(&self, connection: u64, socket: &Arc<Socket>, is_tcp: bool) -> Result<()> {
+        converse(&self.shared, &self.jobs, connection, socket, is_tcp)
     }
 }
 
@@ -249,21 +174,4 @@ fn converse(
         pace: Default::default(),
     };
     Arc::new(session).run(jobs)
-}
-
-fn wait_readable(socket: &Socket) -> Result<()> {
-    let mut descriptors = [PollFd::new(socket, PollFlags::IN)];
-    let time = Timespec { tv_sec: 0, tv_nsec: i64::from(SLEEP_MAX.subsec_nanos()) };
-    match poll(&mut descriptors, Some(&time)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(Error::io("waiting for clients", error.into())),
-    }
-}
-
-/// Nobody is there, or nobody any more.
-fn is_passing(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
-    )
 }

@@ -9,20 +9,15 @@ use crossbeam_channel::{Receiver, Sender};
 use platter_image::{Error, Result};
 use socket2::Socket;
 
-use super::buffer::Buffer;
 use super::event::NbdEvent;
 use super::execute::{Failure, check, perform};
-use super::input::Input;
 use super::negotiate::Agreed;
-use super::outbox::{Outbox, Owed};
-use super::pace::Pace;
 use super::server::Shared;
 use super::wire::{Command, CommandFlags, PAYLOAD_BYTES_MAX, REQUEST_HEADER_BYTES, Request};
-
-/// Bytes of replies that the reader gathers before it sends them.
-const BATCH_BYTES_MAX: usize = 256 << 10;
-/// Replies that the reader gathers before it sends them.
-const BATCH_REPLIES_MAX: usize = 64;
+use crate::buffer::Buffer;
+use crate::input::Input;
+use crate::outbox::{Batch, Outbox, Owed};
+use crate::pace::Pace;
 
 /// A request for the workers.
 pub(super) struct Job {
@@ -91,7 +86,8 @@ impl Session {
             if !has_next || batch.is_full() {
                 self.send(batch)?;
             }
-            let Some(request) = input.request()? else { return Ok(()) };
+            let Some(header) = input.header()? else { return Ok(()) };
+            let request = Request::parse(&header)?;
             if request.command == Command::Disconnect {
                 return Ok(());
             }
@@ -166,11 +162,7 @@ impl Session {
     }
 
     fn send(&self, batch: &mut Batch) -> Result<()> {
-        if batch.replies.is_empty() {
-            return Ok(());
-        }
-        batch.bytes = 0;
-        self.outbox.send(&mut batch.replies, &self.socket, &self.shared.buffers)
+        self.outbox.send(batch, &self.socket, &self.shared.buffers)
     }
 }
 
@@ -179,23 +171,5 @@ fn payload_bytes(request: &Request) -> u64 {
     match request.command {
         Command::Read | Command::Write => u64::from(request.length),
         _ => 0,
-    }
-}
-
-/// Replies of the reader itself, sent together.
-#[derive(Default)]
-struct Batch {
-    replies: Vec<Owed>,
-    bytes: usize,
-}
-
-impl Batch {
-    fn add(&mut self, reply: Buffer) {
-        self.bytes += reply.as_slice().len();
-        self.replies.push(Owed { reply, reserved: None });
-    }
-
-    fn is_full(&self) -> bool {
-        self.bytes >= BATCH_BYTES_MAX || self.replies.len() >= BATCH_REPLIES_MAX
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use platter_image::{Error, Result};
 use socket2::Socket;
 
-use super::buffer::{Buffer, Buffers};
+use crate::buffer::{Buffer, Buffers};
 
 /// Requests of one client that are with the workers, or whose replies wait.
 const REQUESTS_IN_FLIGHT_MAX: usize = 64;
@@ -20,10 +20,15 @@ const BYTES_IN_FLIGHT_MAX: u64 = 16 << 20;
 /// Replies in one system call.
 const REPLIES_AT_ONCE: usize = 64;
 
+/// Bytes of replies that the reader gathers before it sends them.
+const BATCH_BYTES_MAX: usize = 256 << 10;
+/// Replies that the reader gathers before it sends them.
+const BATCH_REPLIES_MAX: usize = 64;
+
 /// A reply, and the payload that its request took from the budget; `None` when it took nothing.
-pub(super) struct Owed {
-    pub(super) reply: Buffer,
-    pub(super) reserved: Option<u64>,
+pub(crate) struct Owed {
+    pub(crate) reply: Buffer,
+    pub(crate) reserved: Option<u64>,
 }
 
 #[derive(Default)]
@@ -50,7 +55,7 @@ impl State {
 
 /// The replies of one connection.
 #[derive(Default)]
-pub(super) struct Outbox {
+pub(crate) struct Outbox {
     state: Mutex<State>,
     /// Something to write, or the end: for the writer.
     work: Condvar,
@@ -64,7 +69,7 @@ impl Outbox {
     }
 
     /// Waits until a request with that many bytes of payload may begin. False: the connection has failed.
-    pub(super) fn wait_for_room(&self, bytes: u64) -> bool {
+    pub(crate) fn wait_for_room(&self, bytes: u64) -> bool {
         let mut state = self.lock();
         while !state.has_failed
             && state.requests > 0
@@ -76,19 +81,19 @@ impl Outbox {
     }
 
     /// Notes a request that goes to a worker.
-    pub(super) fn reserve(&self, bytes: u64) {
+    pub(crate) fn reserve(&self, bytes: u64) {
         let mut state = self.lock();
         state.requests += 1;
         state.bytes += bytes;
     }
 
     /// Requests that owe a reply.
-    pub(super) fn in_flight(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.lock().requests
     }
 
     /// Leaves a reply for the writer.
-    pub(super) fn post(&self, owed: Owed) {
+    pub(crate) fn post(&self, owed: Owed) {
         let mut state = self.lock();
         if state.has_failed {
             state.release(owed.reserved);
@@ -101,12 +106,17 @@ impl Outbox {
         }
     }
 
-    /// Sends replies that took nothing from the budget, unless another thread writes already: then that one sends them
-    /// too, and until it has they count as in flight.
+    /// Sends the reader's own replies, unless another thread writes already: then that one sends them too, and until it
+    /// has they count as in flight.
     ///
     /// # Errors
     /// As the socket; the connection is then over.
-    pub(super) fn send(&self, replies: &mut Vec<Owed>, socket: &Socket, buffers: &Buffers) -> Result<()> {
+    pub(crate) fn send(&self, batch: &mut Batch, socket: &Socket, buffers: &Buffers) -> Result<()> {
+        if batch.replies.is_empty() {
+            return Ok(());
+        }
+        batch.bytes = 0;
+        let replies = &mut batch.replies;
         let mut state = self.lock();
         if state.is_writing {
             for owed in replies.iter_mut() {
@@ -124,7 +134,7 @@ impl Outbox {
     ///
     /// # Errors
     /// As the socket; the connection is then over.
-    pub(super) fn run_writer(&self, socket: &Socket, buffers: &Buffers) -> Result<()> {
+    pub(crate) fn run_writer(&self, socket: &Socket, buffers: &Buffers) -> Result<()> {
         loop {
             let mut state = self.lock();
             while !state.is_closed && (state.waiting.is_empty() || state.is_writing) {
@@ -137,14 +147,29 @@ impl Outbox {
         }
     }
 
+    /// A request that a worker had will have no reply.
+    pub(crate) fn release(&self, bytes: u64) {
+        self.lock().release(Some(bytes));
+        self.room.notify_all();
+    }
+
+    /// Waits until every request has had its reply, or none can have one.
+    pub(crate) fn wait_until_idle(&self) {
+        drop(self.idle());
+    }
+
     /// Waits until every request has had its reply, or none can have one, and lets the writer go.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
+        self.idle().is_closed = true;
+        self.work.notify_all();
+    }
+
+    fn idle(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         while state.requests > 0 || state.is_writing {
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.is_closed = true;
-        self.work.notify_all();
+        state
     }
 
     fn write_all<'a>(
@@ -174,6 +199,26 @@ impl Outbox {
         state.is_writing = false;
         self.room.notify_all();
         result
+    }
+}
+
+/// Replies of the reader itself, sent together.
+#[derive(Default)]
+pub(crate) struct Batch {
+    replies: Vec<Owed>,
+    bytes: usize,
+}
+
+impl Batch {
+    /// Adds one that took nothing from the budget.
+    pub(crate) fn add(&mut self, reply: Buffer) {
+        self.bytes += reply.as_slice().len();
+        self.replies.push(Owed { reply, reserved: None });
+    }
+
+    /// Whether it should be sent before anything is added.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes >= BATCH_BYTES_MAX || self.replies.len() >= BATCH_REPLIES_MAX
     }
 }
 

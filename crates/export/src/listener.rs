@@ -17,8 +17,8 @@ use socket2::{Domain, SockAddr, Socket, Type};
 const BACKLOG: i32 = 128;
 
 /// A socket that listens.
-pub struct NbdListener {
-    pub(super) socket: Socket,
+pub struct Listener {
+    pub(crate) socket: Socket,
     file: Option<SocketFile>,
 }
 
@@ -27,7 +27,7 @@ struct SocketFile {
     metadata: Metadata,
 }
 
-impl NbdListener {
+impl Listener {
     /// Listens at `path`. A socket there on which nobody answers is replaced.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl NbdListener {
     }
 }
 
-impl Drop for NbdListener {
+impl Drop for Listener {
     fn drop(&mut self) {
         let Some(SocketFile { path, metadata }) = &self.file else { return };
         let is_ours = fs::symlink_metadata(path)
@@ -121,7 +121,7 @@ mod tests {
     fn only_the_owner_may_connect_and_the_file_goes_at_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let listener = NbdListener::unix(&path).unwrap();
+        let listener = Listener::unix(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         drop(listener);
         assert!(!path.exists());
@@ -132,10 +132,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let other = UnixListener::bind(&path).unwrap();
-        assert_eq!(NbdListener::unix(&path).err().map(|error| error.kind()), Some(ErrorKind::Refused));
+        assert_eq!(Listener::unix(&path).err().map(|error| error.kind()), Some(ErrorKind::Refused));
         drop(other);
         assert!(path.exists());
-        assert!(NbdListener::unix(&path).is_ok());
+        assert!(Listener::unix(&path).is_ok());
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         fs::write(&path, "precious").unwrap();
-        assert_eq!(NbdListener::unix(&path).err().map(|error| error.kind()), Some(ErrorKind::Refused));
+        assert_eq!(Listener::unix(&path).err().map(|error| error.kind()), Some(ErrorKind::Refused));
         assert_eq!(fs::read(&path).unwrap(), b"precious");
     }
 
@@ -151,7 +151,7 @@ mod tests {
     fn another_servers_socket_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let listener = NbdListener::unix(&path).unwrap();
+        let listener = Listener::unix(&path).unwrap();
         fs::remove_file(&path).unwrap();
         let _other = UnixListener::bind(&path).unwrap();
         drop(listener);

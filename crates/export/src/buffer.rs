@@ -5,36 +5,31 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::wire::PAYLOAD_BYTES_MAX;
-
 /// Spare buffers kept.
 const SPARE_MAX: usize = 128;
 /// A larger buffer is not kept: most requests are far smaller than the largest.
 const SPARE_BYTES_MAX: usize = 1 << 20;
-/// Headers of a reply beside its payload, at most: see the limit of pieces in a read.
-const HEADERS_BYTES_MAX: usize = 64 << 10;
+/// Most bytes in one: the largest payload of any protocol, and what stands around it.
+const BYTES_MAX: usize = (32 << 20) + (64 << 10);
 
 /// Bytes up to an end.
 #[derive(Default)]
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     bytes: Vec<u8>,
     end: usize,
 }
 
 impl Buffer {
     /// Appends `bytes`.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.grow(bytes.len()).copy_from_slice(bytes);
     }
 
     /// Appends `length` bytes of any value, and gives them to be filled.
-    pub(super) fn grow(&mut self, length: usize) -> &mut [u8] {
+    pub(crate) fn grow(&mut self, length: usize) -> &mut [u8] {
         let start = self.end;
         self.end += length;
-        debug_assert!(
-            self.end <= PAYLOAD_BYTES_MAX as usize + HEADERS_BYTES_MAX,
-            "lengths are checked before"
-        );
+        debug_assert!(self.end <= BYTES_MAX, "lengths are checked before");
         if self.bytes.len() < self.end {
             self.bytes.resize(self.end, 0);
         }
@@ -42,28 +37,28 @@ impl Buffer {
     }
 
     /// Makes it empty.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.end = 0;
     }
 
     /// What is in it.
-    pub(super) fn as_slice(&self) -> &[u8] {
+    pub(crate) fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.end]
     }
 }
 
 /// The spare buffers of a server.
 #[derive(Default)]
-pub(super) struct Buffers(Mutex<Vec<Buffer>>);
+pub(crate) struct Buffers(Mutex<Vec<Buffer>>);
 
 impl Buffers {
     /// An empty buffer.
-    pub(super) fn take(&self) -> Buffer {
+    pub(crate) fn take(&self) -> Buffer {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
     /// Takes buffers back.
-    pub(super) fn give(&self, buffers: impl IntoIterator<Item = Buffer>) {
+    pub(crate) fn give(&self, buffers: impl IntoIterator<Item = Buffer>) {
         let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for mut buffer in buffers {
             if spare.len() < SPARE_MAX && buffer.bytes.len() <= SPARE_BYTES_MAX {

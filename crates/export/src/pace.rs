@@ -16,11 +16,11 @@ const EXCEPTIONS: u32 = 2;
 
 /// The last eight requests: in the low byte those that were not quick, in the high byte those past patience.
 #[derive(Default)]
-pub(super) struct Pace(AtomicU16);
+pub(crate) struct Pace(AtomicU16);
 
 impl Pace {
     /// Notes that the device took that long for so many bytes.
-    pub(super) fn note(&self, time: Duration, bytes: u32) {
+    pub(crate) fn note(&self, time: Duration, bytes: u32) {
         let waited = time > QUICK + Duration::from_nanos(u64::from(bytes) / 2);
         let past = self.0.load(Ordering::Relaxed);
         let shifted = past << 1 & 0xfefe;
@@ -29,7 +29,7 @@ impl Pace {
     }
 
     /// Whether the reader should execute the next request; `is_alone` when no other of its client is known.
-    pub(super) fn is_quick(&self, is_alone: bool) -> bool {
+    pub(crate) fn is_quick(&self, is_alone: bool) -> bool {
         let past = self.0.load(Ordering::Relaxed);
         let slow = if is_alone { past >> 8 } else { past & 0xff };
         slow.count_ones() <= EXCEPTIONS

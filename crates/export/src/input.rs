@@ -8,13 +8,11 @@ use std::io::{self, Read};
 use platter_image::{Error, Result};
 use socket2::Socket;
 
-use super::wire::{REQUEST_HEADER_BYTES, Request};
-
 /// Bytes read at once: over two thousand requests without payload, or many small writes.
 const INPUT_BYTES: usize = 64 << 10;
 
 /// The reading side of a connection.
-pub(super) struct Input<'a> {
+pub(crate) struct Input<'a> {
     socket: &'a Socket,
     bytes: Box<[u8]>,
     start: usize,
@@ -23,21 +21,21 @@ pub(super) struct Input<'a> {
 
 impl<'a> Input<'a> {
     /// Begins at the first request.
-    pub(super) fn new(socket: &'a Socket) -> Self {
+    pub(crate) fn new(socket: &'a Socket) -> Self {
         Self { socket, bytes: vec![0; INPUT_BYTES].into(), start: 0, end: 0 }
     }
 
     /// Bytes that are here.
-    pub(super) fn available(&self) -> usize {
+    pub(crate) fn available(&self) -> usize {
         self.end - self.start
     }
 
-    /// The next request; `None` when the client has hung up before it.
+    /// What the next request begins with; `None` when the client has hung up before it.
     ///
     /// # Errors
-    /// `Corrupt` when it is none; `Transient` when the client stops in the middle; `Io`.
-    pub(super) fn request(&mut self) -> Result<Option<Request>> {
-        while self.available() < REQUEST_HEADER_BYTES {
+    /// `Transient` when the client stops in the middle; `Io`.
+    pub(crate) fn header<const LENGTH: usize>(&mut self) -> Result<Option<[u8; LENGTH]>> {
+        while self.available() < LENGTH {
             if self.start > 0 {
                 self.bytes.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, self.available());
@@ -53,8 +51,9 @@ impl<'a> Input<'a> {
         }
         match self.bytes[self.start..].first_chunk() {
             Some(header) => {
-                self.start += REQUEST_HEADER_BYTES;
-                Request::parse(header).map(Some)
+                let header = *header;
+                self.start += LENGTH;
+                Ok(Some(header))
             }
             None => Err(Error::bug("a request's header fits in the buffer")),
         }
@@ -64,7 +63,7 @@ impl<'a> Input<'a> {
     ///
     /// # Errors
     /// `Transient` when the client stops or hangs up before; `Io`.
-    pub(super) fn payload(&mut self, payload: &mut [u8]) -> Result<()> {
+    pub(crate) fn payload(&mut self, payload: &mut [u8]) -> Result<()> {
         let here = self.available().min(payload.len());
         let (front, mut rest) = payload.split_at_mut(here);
         front.copy_from_slice(&self.bytes[self.start..self.start + here]);
@@ -82,7 +81,7 @@ impl<'a> Input<'a> {
     ///
     /// # Errors
     /// As for [`Input::payload`].
-    pub(super) fn skip(&mut self, length: u32) -> Result<()> {
+    pub(crate) fn skip(&mut self, length: u32) -> Result<()> {
         let mut left = length as usize;
         loop {
             let here = self.available().min(left);

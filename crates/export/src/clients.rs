@@ -1,0 +1,170 @@
+//! The clients of a server of any protocol: takes them, bounds their number, and sees them off at the end.
+//!
+//! Owns the table of connections. A client is a connection, and a connection is a thread that runs its protocol; this
+//! must never read from a client nor write to one.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
+
+use platter_image::{Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::Socket;
+
+use crate::Listener;
+
+/// Longest sleep, so that a stop is noticed.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// After a client could not be taken (too many open files), the next is taken no sooner.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// What happened to a connection. They are numbered from 1 in the order they came.
+pub(crate) enum ClientEvent<'a> {
+    /// A client has come.
+    Connected { connection: u64, peer: Option<SocketAddr> },
+    /// A client had to go at once.
+    TurnedAway { error: &'a Error },
+    /// A connection could not be taken; the server goes on.
+    AcceptFailed { error: &'a Error },
+    /// A client has gone; why, unless it went in good order.
+    Disconnected { connection: u64, error: Option<&'a Error> },
+}
+
+/// What a server speaks with its clients.
+pub(crate) trait Protocol: Send + Sync {
+    /// The name of the threads that read from clients.
+    fn reader_name(&self) -> &'static str;
+
+    /// Hears what happens, from many threads; must not wait.
+    fn tell(&self, event: &ClientEvent<'_>);
+
+    /// A connection's whole life.
+    ///
+    /// # Errors
+    /// Why it ended, unless it ended in good order.
+    fn converse(&self, connection: u64, socket: &Arc<Socket>, is_tcp: bool) -> Result<()>;
+}
+
+/// The clients that are here.
+pub(crate) struct Clients {
+    connections_max: usize,
+    connections: Mutex<HashMap<u64, Arc<Socket>>>,
+    /// A connection has gone.
+    gone: Condvar,
+}
+
+impl Clients {
+    /// None yet, and never more than that at once.
+    pub(crate) fn new(connections_max: usize) -> Self {
+        Self { connections_max, connections: Mutex::default(), gone: Condvar::new() }
+    }
+
+    fn connections(&self) -> MutexGuard<'_, HashMap<u64, Arc<Socket>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes clients until `stop` is true. Each has a thread of `scope`.
+    ///
+    /// # Errors
+    /// `Io` when polling fails.
+    pub(crate) fn accept_until<'scope>(
+        self: &Arc<Self>,
+        scope: &'scope Scope<'scope, '_>,
+        listener: &Listener,
+        protocol: &Arc<dyn Protocol>,
+        stop: &AtomicBool,
+    ) -> Result<()> {
+        let mut connection = 0;
+        while !stop.load(Ordering::Relaxed) {
+            wait_readable(&listener.socket)?;
+            let (socket, peer) = match listener.socket.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if is_passing(&error) => continue,
+                Err(error) => {
+                    protocol.tell(&ClientEvent::AcceptFailed { error: &Error::io("taking a client", error) });
+                    thread::sleep(ACCEPT_AGAIN);
+                    continue;
+                }
+            };
+            connection += 1;
+            if let Err(error) = self.take(scope, protocol, connection, socket, peer.as_socket()) {
+                protocol.tell(&ClientEvent::TurnedAway { error: &error });
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a connection's thread, if there is room.
+    fn take<'scope>(
+        self: &Arc<Self>,
+        scope: &'scope Scope<'scope, '_>,
+        protocol: &Arc<dyn Protocol>,
+        connection: u64,
+        socket: Socket,
+        peer: Option<SocketAddr>,
+    ) -> Result<()> {
+        let socket = Arc::new(socket);
+        {
+            let mut connections = self.connections();
+            if connections.len() >= self.connections_max {
+                return Err(Error::refused(format!("there are {} clients already", self.connections_max)));
+            }
+            connections.insert(connection, Arc::clone(&socket));
+        }
+        protocol.tell(&ClientEvent::Connected { connection, peer });
+        let (clients, speaker) = (Arc::clone(self), Arc::clone(protocol));
+        let run = move || {
+            let result = speaker.converse(connection, &socket, peer.is_some());
+            // The client hears the end before the place is free again.
+            let _ = socket.shutdown(Shutdown::Both);
+            clients.connections().remove(&connection);
+            clients.gone.notify_all();
+            speaker.tell(&ClientEvent::Disconnected { connection, error: result.as_ref().err() });
+        };
+        match thread::Builder::new().name(protocol.reader_name().into()).spawn_scoped(scope, run) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.connections().remove(&connection);
+                Err(Error::io("starting a thread", error))
+            }
+        }
+    }
+
+    /// Waits that long for the clients to go; those that do not are cut off.
+    pub(crate) fn say_farewell(&self, time: Duration) {
+        let deadline = Instant::now() + time;
+        let mut connections = self.connections();
+        while !connections.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.gone.wait_timeout(connections, left);
+            connections = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        for socket in connections.values() {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn wait_readable(socket: &Socket) -> Result<()> {
+    let mut descriptors = [PollFd::new(socket, PollFlags::IN)];
+    let time = Timespec { tv_sec: 0, tv_nsec: i64::from(SLEEP_MAX.subsec_nanos()) };
+    match poll(&mut descriptors, Some(&time)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(Error::io("waiting for clients", error.into())),
+    }
+}
+
+/// Nobody is there, or nobody any more.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+    )
+}

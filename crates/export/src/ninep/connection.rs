@@ -1,0 +1,327 @@
+//! One client: messages in, replies out.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender};
+use platter_image::{Error, IoContext, Result};
+use rustix::io::Errno;
+use socket2::Socket;
+
+use super::event::NinepEvent;
+use super::failure::Failure;
+use super::server::Shared;
+use super::session::Session;
+use super::tags::{Flush, Tags};
+use super::wire::{HEADER_BYTES, Header, Kind, Reply, Request, VERSION, error_reply};
+use crate::buffer::Buffer;
+use crate::input::Input;
+use crate::outbox::{Batch, Outbox, Owed};
+use crate::pace::Pace;
+
+/// Most bytes of a message that a client may agree on.
+const MSIZE_MAX: u32 = 1 << 20;
+/// Fewest: names and their qids have room in it. Also what a message may have before anything is agreed on.
+const MSIZE_MIN: u32 = 4096;
+
+/// A request for the workers.
+pub(super) struct Job {
+    connection: Arc<Connection>,
+    session: Arc<Session>,
+    header: Header,
+    body: Buffer,
+    serial: u64,
+    reserved: u64,
+}
+
+/// Does jobs until nobody can send one.
+pub(super) fn run_worker(jobs: &Receiver<Job>) {
+    for job in jobs {
+        let connection = Arc::clone(&job.connection);
+        connection.work(job);
+    }
+}
+
+/// What the threads of one connection, and the workers, share.
+pub(super) struct Connection {
+    pub(super) shared: Arc<Shared>,
+    pub(super) number: u64,
+    pub(super) socket: Arc<Socket>,
+    pub(super) outbox: Outbox,
+    pub(super) pace: Pace,
+    pub(super) tags: Tags,
+}
+
+impl Connection {
+    /// Serves until the client goes. The calling thread is the reader.
+    ///
+    /// # Errors
+    /// `Corrupt` when the client breaks the protocol; `Transient` when it stops or vanishes in the middle; `Io`.
+    pub(super) fn run(self: &Arc<Self>, jobs: &Sender<Job>) -> Result<()> {
+        let limit = |what: &'static str| move || format!("setting a connection's {what}");
+        self.socket
+            .set_read_timeout(Some(self.shared.options.handshake_time))
+            .context(limit("time to begin"))?;
+        wait_for_first(&self.socket)?;
+        let stall_time = Some(self.shared.options.stall_time);
+        self.socket.set_read_timeout(stall_time).context(limit("time to read"))?;
+        self.socket.set_write_timeout(stall_time).context(limit("time to write"))?;
+        thread::scope(|scope| {
+            let run = || self.outbox.run_writer(&self.socket, &self.shared.buffers);
+            let writer = thread::Builder::new().name("9p-writer".into()).spawn_scoped(scope, run);
+            let writer = writer.context(|| "starting a thread".into())?;
+            let mut batch = Batch::default();
+            let mut result = self.read_requests(jobs, &mut batch);
+            result = result.and(self.send(&mut batch));
+            self.outbox.close();
+            if let Ok(written) = writer.join() {
+                // Why writing failed says more than that the reader was then cut off.
+                result = written.and(result);
+            }
+            result
+        })
+    }
+
+    fn read_requests(self: &Arc<Self>, jobs: &Sender<Job>, batch: &mut Batch) -> Result<()> {
+        let mut input = Input::new(&self.socket);
+        let mut session = None;
+        loop {
+            if input.available() < HEADER_BYTES || batch.is_full() {
+                self.send(batch)?;
+            }
+            let Some(header) = input.header()? else { return Ok(()) };
+            let header = Header::parse(&header);
+            let length = body_length(header, session.as_deref())?;
+            if input.available() < length {
+                self.send(batch)?;
+            }
+            let mut body = self.shared.buffers.take();
+            input.payload(body.grow(length))?;
+            match (header.kind, &session) {
+                (Kind::VERSION, _) => session = self.begin(header, body, batch)?,
+                (_, None) => {
+                    return Err(Error::corrupt(format!(
+                        "a message of kind {} before the version",
+                        header.kind.0
+                    )));
+                }
+                (Kind::FLUSH, Some(_)) => self.flush(header, body, batch)?,
+                (_, Some(session)) => {
+                    let has_next = input.available() >= HEADER_BYTES;
+                    self.handle(session, header, body, has_next, jobs, batch)?;
+                }
+            }
+        }
+    }
+
+    /// Ends the session, if there is one, and begins another, unless the client speaks another version.
+    fn begin(&self, header: Header, body: Buffer, batch: &mut Batch) -> Result<Option<Arc<Session>>> {
+        self.send(batch)?;
+        // What the last session asked for takes no effect in this one, and its tags are free.
+        self.outbox.wait_until_idle();
+        let (answer, session) = match Request::parse(header.kind, body.as_slice()) {
+            Ok(Request::Version { msize, .. }) if msize < MSIZE_MIN => (Err(Errno::INVAL), None),
+            Ok(Request::Version { msize, version }) => {
+                let (msize, is_known) = (msize.min(MSIZE_MAX), version == VERSION);
+                let (tree, fids_max) = (Arc::clone(&self.shared.tree), self.shared.options.fids_max);
+                let session = is_known.then(|| Arc::new(Session::new(tree, msize, fids_max)));
+                (Ok(Reply::Version { msize, is_known }), session)
+            }
+            _ => (Err(Errno::PROTO), None),
+        };
+        self.shared.buffers.give([body]);
+        let bytes = match answer {
+            Ok(reply) => reply.to_bytes(header.kind, header.tag),
+            Err(errno) => error_reply(errno, header.tag),
+        };
+        self.add(batch, &bytes);
+        Ok(session)
+    }
+
+    fn flush(&self, header: Header, body: Buffer, batch: &mut Batch) -> Result<()> {
+        let request = Request::parse(header.kind, body.as_slice());
+        let Ok(Request::Flush { old_tag }) = request else {
+            self.add(batch, &error_reply(Errno::PROTO, header.tag));
+            return Ok(());
+        };
+        self.shared.buffers.give([body]);
+        // A flush that waits is a request in flight, so that there are not more of them than of requests.
+        self.send(batch)?;
+        if !self.outbox.wait_for_room(0) {
+            return Ok(());
+        }
+        self.outbox.reserve(0);
+        match self.tags.flush(old_tag, header.tag) {
+            Flush::Now => self.post(header, &Reply::Done, Some(0)),
+            Flush::Later => {}
+        }
+        Ok(())
+    }
+
+    /// Executes a request, or sends it to the workers.
+    fn handle(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        header: Header,
+        body: Buffer,
+        has_next: bool,
+        jobs: &Sender<Job>,
+        batch: &mut Batch,
+    ) -> Result<()> {
+        let in_flight = self.outbox.in_flight();
+        if in_flight > 0 {
+            self.send(batch)?;
+        }
+        let reserved = payload_bytes(session, header, &body);
+        if !self.outbox.wait_for_room(reserved) {
+            return Ok(());
+        }
+        let is_alone = !has_next && in_flight == 0;
+        if is_short(header.kind) && self.pace.is_quick(is_alone) {
+            let reply = self.execute(session, header, body);
+            batch.add(reply);
+            return Ok(());
+        }
+        let serial = self.tags.insert(header.tag, is_read(header.kind))?;
+        self.outbox.reserve(reserved);
+        let (connection, session) = (Arc::clone(self), Arc::clone(session));
+        let job = Job { connection, session, header, body, serial, reserved };
+        jobs.send(job).map_err(|_| Error::bug("the workers are gone before their clients"))
+    }
+
+    /// A worker's part: does a request, unless it was given up.
+    fn work(&self, job: Job) {
+        let Job { session, header, body, serial, reserved, .. } = job;
+        if !self.tags.begin(header.tag, serial) {
+            self.shared.buffers.give([body]);
+            self.outbox.release(reserved);
+            return;
+        }
+        let reply = self.execute(&session, header, body);
+        self.tags.finish(header.tag, serial, |flushes| match flushes {
+            Some(flushes) => {
+                self.outbox.post(Owed { reply, reserved: Some(reserved) });
+                for tag in flushes {
+                    self.post(Header { kind: Kind::FLUSH, tag, ..header }, &Reply::Done, Some(0));
+                }
+            }
+            None => {
+                self.shared.buffers.give([reply]);
+                self.outbox.release(reserved);
+            }
+        });
+    }
+
+    /// Does a request. The body's buffer becomes spare.
+    fn execute(&self, session: &Session, header: Header, body: Buffer) -> Buffer {
+        let mut reply = self.shared.buffers.take();
+        let start = Instant::now();
+        let done = self.perform(session, header, &body, &mut reply);
+        if is_short(header.kind) {
+            let bytes = body.as_slice().len() + reply.as_slice().len();
+            self.pace.note(start.elapsed(), bytes as u32);
+        }
+        self.shared.buffers.give([body]);
+        if let Err(Failure { errno, error }) = done {
+            // A missing name is what programs ask for all day long.
+            if let Some(error) = error.filter(|_| errno != Errno::NOENT && errno != Errno::PERM) {
+                let (connection, kind) = (self.number, header.kind);
+                self.shared.tell(&NinepEvent::RequestFailed { connection, kind, error: &error });
+            }
+            reply.clear();
+            reply.push(&error_reply(errno, header.tag));
+        }
+        reply
+    }
+
+    fn perform(
+        &self,
+        session: &Session,
+        header: Header,
+        body: &Buffer,
+        reply: &mut Buffer,
+    ) -> Result<(), Failure> {
+        if self.shared.is_stopping.load(Ordering::Relaxed) {
+            return Err(Errno::SHUTDOWN.into());
+        }
+        let request = Request::parse(header.kind, body.as_slice()).map_err(|_| Errno::PROTO)?;
+        session.perform(header.kind, header.tag, &request, reply)
+    }
+
+    /// Leaves a short reply for the writer.
+    fn post(&self, header: Header, reply: &Reply<'_>, reserved: Option<u64>) {
+        let mut buffer = self.shared.buffers.take();
+        buffer.push(&reply.to_bytes(header.kind, header.tag));
+        self.outbox.post(Owed { reply: buffer, reserved });
+    }
+
+    /// Adds a short reply to those of the reader.
+    fn add(&self, batch: &mut Batch, bytes: &[u8]) {
+        let mut buffer = self.shared.buffers.take();
+        buffer.push(bytes);
+        batch.add(buffer);
+    }
+
+    fn send(&self, batch: &mut Batch) -> Result<()> {
+        self.outbox.send(batch, &self.socket, &self.shared.buffers)
+    }
+}
+
+/// Waits until the client says something, or hangs up, in the time that the socket's limit gives it.
+fn wait_for_first(socket: &Socket) -> Result<()> {
+    loop {
+        match socket.peek(&mut [MaybeUninit::uninit()]) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(Error::transient("the client took too long to say anything"));
+            }
+            Err(error) => return Err(Error::io("reading from the client", error)),
+        }
+    }
+}
+
+/// Bytes of the body of a message.
+fn body_length(header: Header, session: Option<&Session>) -> Result<usize> {
+    let size_max = session.map_or(MSIZE_MIN, |session| session.msize);
+    let size = header.size;
+    if size < HEADER_BYTES as u32 || size > size_max {
+        return Err(Error::corrupt(format!("a message of {size} bytes, where {size_max} were agreed on")));
+    }
+    Ok(size as usize - HEADER_BYTES)
+}
+
+/// Whether a request of that kind is, as a rule, answered from memory.
+fn is_short(kind: Kind) -> bool {
+    !matches!(
+        kind,
+        Kind::OPEN
+            | Kind::CREATE
+            | Kind::CLUNK
+            | Kind::REMOVE
+            | Kind::RENAME
+            | Kind::SETATTR
+            | Kind::FSYNC
+            | Kind::MKDIR
+            | Kind::RENAMEAT
+            | Kind::UNLINKAT
+    )
+}
+
+/// Whether a request of that kind changes nothing.
+fn is_read(kind: Kind) -> bool {
+    matches!(kind, Kind::READ | Kind::READDIR | Kind::GETATTR | Kind::STATFS)
+}
+
+/// What a request takes from its client's budget.
+fn payload_bytes(session: &Session, header: Header, body: &Buffer) -> u64 {
+    let answer = match Request::parse(header.kind, body.as_slice()) {
+        Ok(Request::Read { count, .. } | Request::ReadDirectory { count, .. }) => session.data_bytes(count),
+        _ => 0,
+    };
+    u64::from(header.size) + u64::from(answer)
+}

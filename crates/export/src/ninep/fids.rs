@@ -1,0 +1,151 @@
+//! The fids of a session: the client's numbers for places in the tree.
+//!
+//! Owns their number: a client may have so many and no more, and few directories open, for each of these holds the names
+//! that were in it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+
+use super::names::Listing;
+use super::wire::NO_FID;
+use crate::tree::{Access, NodeId, OpenFile};
+
+/// Directories that one session has open.
+const DIRECTORIES_OPEN_MAX: usize = 256;
+
+/// A place in the tree.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Which node.
+    pub(super) node: NodeId,
+    /// What it is.
+    pub(super) is_directory: bool,
+    /// The directory that a file was found in. Of a directory the tree tells.
+    pub(super) found_in: NodeId,
+    /// The directory that the client attached to, above which it does not walk.
+    pub(super) root: NodeId,
+}
+
+/// What a fid is open for.
+pub(super) enum Opened {
+    /// Nothing yet.
+    No,
+    /// A file.
+    File(Arc<dyn OpenFile>, Access),
+    /// A directory, with the names in it at the last reading from the start.
+    Directory(Mutex<Option<Arc<Listing>>>),
+}
+
+/// A fid. Never changed, only replaced.
+pub(super) struct Fid {
+    pub(super) place: Place,
+    pub(super) opened: Opened,
+}
+
+impl Fid {
+    /// One that is not open.
+    pub(super) fn at(place: Place) -> Self {
+        Self { place, opened: Opened::No }
+    }
+
+    /// Whether it was opened or created.
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(self.opened, Opened::No)
+    }
+
+    fn is_open_directory(&self) -> bool {
+        matches!(self.opened, Opened::Directory(_))
+    }
+
+    /// The place, if it is a directory.
+    ///
+    /// # Errors
+    /// `NOTDIR`.
+    pub(super) fn directory(&self) -> Result<Place, Errno> {
+        if self.place.is_directory { Ok(self.place) } else { Err(Errno::NOTDIR) }
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    fids: HashMap<u32, Arc<Fid>>,
+    directories_open: usize,
+}
+
+/// All fids of a session.
+pub(super) struct Fids {
+    fids_max: usize,
+    table: Mutex<Table>,
+}
+
+impl Fids {
+    pub(super) fn new(fids_max: usize) -> Self {
+        Self { fids_max, table: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The fid of that number.
+    ///
+    /// # Errors
+    /// `BADF`.
+    pub(super) fn get(&self, number: u32) -> Result<Arc<Fid>, Errno> {
+        self.lock().fids.get(&number).cloned().ok_or(Errno::BADF)
+    }
+
+    /// A new fid, which is not open.
+    ///
+    /// # Errors
+    /// `BADF` when the number is taken or none; `MFILE` when there are too many.
+    pub(super) fn insert(&self, number: u32, place: Place) -> Result<(), Errno> {
+        let mut table = self.lock();
+        let count = table.fids.len();
+        match table.fids.entry(number) {
+            Entry::Vacant(entry) if number != NO_FID => {
+                if count >= self.fids_max {
+                    return Err(Errno::MFILE);
+                }
+                entry.insert(Arc::new(Fid::at(place)));
+                Ok(())
+            }
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    /// Puts another fid in the place of `old`.
+    ///
+    /// # Errors
+    /// `BADF` when another request has replaced or ended it meanwhile; `MFILE` when too many directories are open.
+    pub(super) fn replace(&self, number: u32, old: &Arc<Fid>, new: Fid) -> Result<(), Errno> {
+        let mut table = self.lock();
+        let directories_open = table.directories_open + usize::from(new.is_open_directory())
+            - usize::from(old.is_open_directory());
+        match table.fids.get_mut(&number) {
+            Some(fid) if Arc::ptr_eq(fid, old) => {
+                if directories_open > DIRECTORIES_OPEN_MAX {
+                    return Err(Errno::MFILE);
+                }
+                *fid = Arc::new(new);
+                table.directories_open = directories_open;
+                Ok(())
+            }
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    /// Ends a fid.
+    ///
+    /// # Errors
+    /// `BADF`.
+    pub(super) fn remove(&self, number: u32) -> Result<Arc<Fid>, Errno> {
+        let mut table = self.lock();
+        let fid = table.fids.remove(&number).ok_or(Errno::BADF)?;
+        table.directories_open -= usize::from(fid.is_open_directory());
+        Ok(fid)
+    }
+}

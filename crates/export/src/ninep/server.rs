@@ -1,0 +1,156 @@
+//! The server: its options, its threads, and its end in good order.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, bounded};
+use platter_image::{Error, IoContext, Result};
+use socket2::Socket;
+
+use super::connection::{Connection, Job, run_worker};
+use super::event::NinepEvent;
+use crate::Listener;
+use crate::buffer::Buffers;
+use crate::clients::{ClientEvent, Clients, Protocol};
+use crate::tree::Tree;
+
+/// Requests of all clients that no worker has begun.
+const QUEUE_REQUESTS_MAX: usize = 256;
+
+/// How a server serves.
+#[derive(Clone)]
+pub struct NinepOptions {
+    /// Clients at once; the next one is let in and out again.
+    pub connections_max: usize,
+    /// Fids that one client has at once. Linux keeps one for each name that it remembers.
+    pub fids_max: usize,
+    /// Threads for requests that wait, for all clients together.
+    pub workers: usize,
+    /// Listen on addresses that other machines reach. There is no TLS: whoever reaches the port has the files.
+    pub allow_remote: bool,
+    /// How long a client may take until it says something.
+    pub handshake_time: Duration,
+    /// A client that owes a reading, or the rest of a message, for that long is disconnected.
+    pub stall_time: Duration,
+    /// At the end, clients have that long to go by themselves; their requests are refused.
+    pub farewell_time: Duration,
+    /// Hears what happens, from many threads; must not wait.
+    pub on_event: Arc<dyn Fn(&NinepEvent<'_>) + Send + Sync>,
+}
+
+impl Default for NinepOptions {
+    fn default() -> Self {
+        Self {
+            connections_max: 64,
+            fids_max: 32 << 10,
+            workers: 16,
+            allow_remote: false,
+            handshake_time: Duration::from_secs(10),
+            stall_time: Duration::from_secs(60),
+            farewell_time: Duration::from_secs(1),
+            on_event: Arc::new(|_| {}),
+        }
+    }
+}
+
+impl fmt::Debug for NinepOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NinepOptions").field("connections_max", &self.connections_max).finish_non_exhaustive()
+    }
+}
+
+/// What all connections share.
+pub(super) struct Shared {
+    pub(super) tree: Arc<dyn Tree>,
+    pub(super) options: NinepOptions,
+    pub(super) buffers: Buffers,
+    /// New requests are refused.
+    pub(super) is_stopping: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn tell(&self, event: &NinepEvent<'_>) {
+        (self.options.on_event)(event);
+    }
+}
+
+/// A 9P server.
+pub struct NinepServer {
+    shared: Arc<Shared>,
+    jobs: Sender<Job>,
+}
+
+impl NinepServer {
+    /// Serves until `stop` is true, and then until all clients have gone or been disconnected. Every request that had
+    /// begun is then done. Nothing is synced or closed that no client synced or closed.
+    ///
+    /// # Errors
+    /// `Refused` when the options do not allow such a listener; `Io` when threads or polling fail.
+    pub fn serve(
+        listener: Listener,
+        tree: Arc<dyn Tree>,
+        options: NinepOptions,
+        stop: &AtomicBool,
+    ) -> Result<()> {
+        let remote = listener.tcp_address().filter(|address| !address.ip().is_loopback());
+        if let Some(address) = remote.filter(|_| !options.allow_remote) {
+            return Err(Error::refused(format!(
+                "{address}: other machines reach this address, and there is no TLS; use a loopback address or allow it"
+            )));
+        }
+        let workers = options.workers.max(1);
+        let clients = Arc::new(Clients::new(options.connections_max));
+        let (buffers, is_stopping) = (Buffers::default(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { tree, options, buffers, is_stopping });
+        let (jobs, queue) = bounded(QUEUE_REQUESTS_MAX);
+        thread::scope(|scope| {
+            // Dropping it, and the clones of all connections, ends the workers.
+            let server: Arc<dyn Protocol> = Arc::new(Self { shared: Arc::clone(&shared), jobs });
+            for _ in 0..workers {
+                let queue = queue.clone();
+                let started = thread::Builder::new()
+                    .name("9p-worker".into())
+                    .spawn_scoped(scope, move || run_worker(&queue));
+                started.context(|| "starting a thread".into())?;
+            }
+            let result = clients.accept_until(scope, &listener, &server, stop);
+            shared.is_stopping.store(true, Ordering::Relaxed);
+            drop(listener);
+            clients.say_farewell(shared.options.farewell_time);
+            result
+        })
+    }
+}
+
+impl Protocol for NinepServer {
+    fn reader_name(&self) -> &'static str {
+        "9p-reader"
+    }
+
+    fn tell(&self, event: &ClientEvent<'_>) {
+        self.shared.tell(&match *event {
+            ClientEvent::Connected { connection, peer } => NinepEvent::Connected { connection, peer },
+            ClientEvent::TurnedAway { error } => NinepEvent::TurnedAway { error },
+            ClientEvent::AcceptFailed { error } => NinepEvent::AcceptFailed { error },
+            ClientEvent::Disconnected { connection, error } => NinepEvent::Disconnected { connection, error },
+        });
+    }
+
+    fn converse(&self, connection: u64, socket: &Arc<Socket>, is_tcp: bool) -> Result<()> {
+        if is_tcp {
+            socket.set_tcp_nodelay(true).context(|| "setting a connection's promptness".into())?;
+        }
+        let connection = Connection {
+            shared: Arc::clone(&self.shared),
+            number: connection,
+            socket: Arc::clone(socket),
+            outbox: Default::default(),
+            pace: Default::default(),
+            tags: Default::default(),
+        };
+        Arc::new(connection).run(&self.jobs)
+    }
+}

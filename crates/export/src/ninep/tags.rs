@@ -1,0 +1,143 @@
+//! The requests of a connection that are with the workers, by the client's own numbers, and the flushes that wait for
+//! them.
+//!
+//! Owns the order of the two replies: nothing comes for a tag behind the reply to its flush, for then the client uses the
+//! tag anew. A request is known by a serial number too, so that one which was given up is never taken for its successor.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use platter_image::{Error, Result};
+
+/// What becomes of a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flush {
+    /// No reply will come for the tag: the flush has its own at once.
+    Now,
+    /// Its reply goes out behind that of the request.
+    Later,
+}
+
+struct Pending {
+    serial: u64,
+    /// Nothing changes by it: it can be given up after it has begun.
+    is_read: bool,
+    has_begun: bool,
+    /// Tags of flushes that wait for it.
+    flushes: Vec<u16>,
+}
+
+#[derive(Default)]
+struct State {
+    pending: HashMap<u16, Pending>,
+    serial: u64,
+}
+
+/// The requests of a connection that are with the workers.
+#[derive(Default)]
+pub(super) struct Tags(Mutex<State>);
+
+impl Tags {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a request that goes to a worker, and gives its serial number.
+    ///
+    /// # Errors
+    /// `Corrupt` when a request of that tag is there already: nobody would know whose reply is whose.
+    pub(super) fn insert(&self, tag: u16, is_read: bool) -> Result<u64> {
+        let mut state = self.lock();
+        state.serial += 1;
+        let serial = state.serial;
+        match state.pending.entry(tag) {
+            Entry::Vacant(entry) => {
+                entry.insert(Pending { serial, is_read, has_begun: false, flushes: Vec::new() });
+                Ok(serial)
+            }
+            Entry::Occupied(_) => Err(Error::corrupt(format!("two requests at once have the tag {tag}"))),
+        }
+    }
+
+    /// A worker has the request. False: it was given up and shall not be done.
+    pub(super) fn begin(&self, tag: u16, serial: u64) -> bool {
+        match self.lock().pending.get_mut(&tag) {
+            Some(pending) if pending.serial == serial => {
+                pending.has_begun = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The client wants no reply to the request `old_tag` any more.
+    pub(super) fn flush(&self, old_tag: u16, tag: u16) -> Flush {
+        let mut state = self.lock();
+        let Entry::Occupied(mut entry) = state.pending.entry(old_tag) else { return Flush::Now };
+        let pending = entry.get_mut();
+        if pending.has_begun && !pending.is_read {
+            pending.flushes.push(tag);
+            return Flush::Later;
+        }
+        // A flush that waited for it would be a flush of what has begun.
+        entry.remove();
+        Flush::Now
+    }
+
+    /// A request is done. `post` leaves its reply, and those of the given flushes behind it, or nothing when the request
+    /// was given up. No flush of the tag is answered meanwhile.
+    pub(super) fn finish(&self, tag: u16, serial: u64, post: impl FnOnce(Option<Vec<u16>>)) {
+        let mut state = self.lock();
+        match state.pending.entry(tag) {
+            Entry::Occupied(entry) if entry.get().serial == serial => post(Some(entry.remove().flushes)),
+            _ => post(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finish(tags: &Tags, tag: u16, serial: u64) -> Option<Vec<u16>> {
+        let mut posted = None;
+        tags.finish(tag, serial, |flushes| posted = flushes);
+        posted
+    }
+
+    #[test]
+    fn what_has_not_begun_is_given_up() {
+        let tags = Tags::default();
+        let serial = tags.insert(7, false).unwrap();
+        assert_eq!(tags.flush(7, 8), Flush::Now);
+        assert!(!tags.begin(7, serial));
+        // The tag's next request is another one.
+        let next = tags.insert(7, false).unwrap();
+        assert!(!tags.begin(7, serial));
+        assert!(tags.begin(7, next));
+        assert_eq!(finish(&tags, 7, serial), None);
+        assert_eq!(finish(&tags, 7, next), Some(vec![]));
+    }
+
+    #[test]
+    fn what_changes_something_is_waited_for_and_a_read_is_not() {
+        let tags = Tags::default();
+        let write = tags.insert(1, false).unwrap();
+        let read = tags.insert(2, true).unwrap();
+        assert!(tags.begin(1, write) && tags.begin(2, read));
+        assert_eq!(tags.flush(1, 10), Flush::Later);
+        assert_eq!(tags.flush(1, 11), Flush::Later);
+        assert_eq!(tags.flush(2, 12), Flush::Now);
+        assert_eq!(finish(&tags, 1, write), Some(vec![10, 11]));
+        assert_eq!(finish(&tags, 2, read), None);
+        assert_eq!(tags.flush(1, 13), Flush::Now);
+    }
+
+    #[test]
+    fn two_requests_of_one_tag_end_the_connection() {
+        let tags = Tags::default();
+        tags.insert(7, false).unwrap();
+        assert!(tags.insert(7, true).is_err());
+    }
+}

@@ -1,0 +1,12 @@
+//! The 9P server over real sockets: a raw client for the corners, and the clients that people use.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test: it fails by panicking")]
+
+mod connections;
+mod contents;
+mod hostile;
+mod memory_tree;
+mod names;
+mod programs;
+mod raw_client;
+mod running_server;

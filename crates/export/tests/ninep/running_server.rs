@@ -1,0 +1,116 @@
+//! A server on a thread of the test, over a unix socket or a TCP port, and the events it told.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use platter_export::Listener;
+use platter_export::ninep::{NinepEvent, NinepOptions, NinepServer};
+use platter_image::Result;
+use tempfile::TempDir;
+
+use crate::memory_tree::MemoryTree;
+use crate::raw_client::RawClient;
+
+type Events = Arc<(Mutex<Vec<String>>, Condvar)>;
+
+pub(crate) struct RunningServer {
+    pub(crate) tree: Arc<MemoryTree>,
+    folder: TempDir,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<()>>>,
+    events: Events,
+    pub(crate) tcp_address: Option<SocketAddr>,
+}
+
+impl RunningServer {
+    pub(crate) fn new() -> Self {
+        Self::with(options())
+    }
+
+    pub(crate) fn with(options: NinepOptions) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = Listener::unix(&folder.path().join("socket")).unwrap();
+        Self::start(folder, listener, options)
+    }
+
+    pub(crate) fn tcp() -> Self {
+        let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        Self::start(tempfile::tempdir().unwrap(), listener, options())
+    }
+
+    fn start(folder: TempDir, listener: Listener, mut options: NinepOptions) -> Self {
+        let (tree, stop) = (Arc::new(MemoryTree::new()), Arc::new(AtomicBool::new(false)));
+        let events = Events::default();
+        let (served, ending, told) = (Arc::clone(&tree), Arc::clone(&stop), Arc::clone(&events));
+        let on_event = move |event: &NinepEvent<'_>| {
+            told.0.lock().unwrap().push(format!("{event:?}"));
+            told.1.notify_all();
+        };
+        options.on_event = Arc::new(on_event);
+        let tcp_address = listener.tcp_address();
+        let thread = Some(thread::spawn(move || NinepServer::serve(listener, served, options, &ending)));
+        Self { tree, folder, stop, thread, events, tcp_address }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// A client that has said nothing yet.
+    pub(crate) fn connect(&self) -> RawClient {
+        RawClient::connect(&self.path())
+    }
+
+    /// A client that has agreed on 64 KiB, and attached fid 0.
+    pub(crate) fn attach(&self) -> RawClient {
+        let mut client = self.connect();
+        client.version(65_536);
+        client.attach(0);
+        client
+    }
+
+    /// Waits until an event was told that has this in its text.
+    pub(crate) fn wait_for(&self, text: &str) -> String {
+        let mut events = self.events.0.lock().unwrap();
+        for _ in 0..200 {
+            if let Some(event) = events.iter().find(|event| event.contains(text)) {
+                return event.clone();
+            }
+            events = self.events.1.wait_timeout(events, Duration::from_millis(100)).unwrap().0;
+        }
+        panic!("no event has {text}: {events:#?}");
+    }
+
+    pub(crate) fn events(&self) -> Vec<String> {
+        self.events.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn ask_to_stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn finish(mut self) {
+        self.ask_to_stop();
+        self.thread.take().unwrap().join().unwrap().unwrap();
+        assert!(!self.path().exists(), "the socket is gone");
+    }
+}
+
+pub(crate) fn options() -> NinepOptions {
+    NinepOptions { farewell_time: Duration::from_millis(100), ..NinepOptions::default() }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        self.ask_to_stop();
+        // What waits at the gate would keep the server for as long.
+        self.tree.gate.open();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
