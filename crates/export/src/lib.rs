@@ -5,6 +5,7 @@
 //! nor know where a disk's bytes come from.
 
 mod exports;
+pub mod fuse;
 pub mod nbd;
 pub mod tree;
 
