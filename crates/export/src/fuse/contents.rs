@@ -34,7 +34,12 @@ fn with_buffer<T>(length: usize, use_it: impl FnOnce(&mut [u8]) -> T) -> T {
 }
 
 /// Reads up to `size` bytes, fewer only at the end of the file, and hands them to `take`.
-pub(super) fn read<T>(file: &dyn OpenFile, offset: u64, size: u32, take: impl FnOnce(&[u8]) -> T) -> Answer<T> {
+pub(super) fn read<T>(
+    file: &dyn OpenFile,
+    offset: u64,
+    size: u32,
+    take: impl FnOnce(&[u8]) -> T,
+) -> Answer<T> {
     // Cutting it would not do: the kernel takes a short answer for the end of the file.
     if size as usize > REQUEST_BYTES_MAX {
         return Err(Errno::EINVAL.into());

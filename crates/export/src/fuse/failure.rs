@@ -49,7 +49,9 @@ impl Failure {
     /// The error, if whoever runs the server should hear of it.
     pub(super) fn reportable(&self) -> Option<&Error> {
         match self {
-            Self::Tree(error) if self.number().code() == libc::EIO || error.kind() == ErrorKind::Transient => {
+            Self::Tree(error)
+                if self.number().code() == libc::EIO || error.kind() == ErrorKind::Transient =>
+            {
                 Some(error)
             }
             _ => None,

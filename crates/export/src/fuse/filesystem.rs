@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
-    Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, FileType, Filesystem, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use platter_image::Extent;
 
@@ -143,7 +143,16 @@ impl Filesystem for Requests {
         self.entry(parent, self.0.make_directory(parent.0, name), reply);
     }
 
-    fn mknod(&self, _: &Request, _: INodeNo, _: &OsStr, _mode: u32, _umask: u32, _rdev: u32, reply: ReplyEntry) {
+    fn mknod(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
         reply.error(Errno::EPERM);
     }
 
@@ -250,7 +259,8 @@ impl Filesystem for Requests {
         let is_synchronous = flags.0 & (libc::O_SYNC | libc::O_DSYNC) != 0;
         let is_mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let file = self.0.writable_file(handle.0);
-        let result = file.and_then(|file| contents::write(&*file, offset, data, is_synchronous && !is_mapped));
+        let result =
+            file.and_then(|file| contents::write(&*file, offset, data, is_synchronous && !is_mapped));
         match result {
             Ok(()) => reply.written(data.len() as u32),
             Err(failure) => {
@@ -293,14 +303,7 @@ impl Filesystem for Requests {
         }
     }
 
-    fn readdir(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
+    fn readdir(&self, _: &Request, ino: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let result = self.each_name(handle, offset, |next, name, id, node| {
             let kind = match node.kind {
                 NodeKind::Directory => FileType::Directory,
@@ -364,7 +367,15 @@ impl Filesystem for Requests {
         self.done(ino, Some(Extent::new(offset, length)), result, reply);
     }
 
-    fn lseek(&self, _: &Request, ino: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
         let handle = self.0.handles.file(handle.0);
         match handle.and_then(|handle| contents::seek(&*handle.file, offset, whence)) {
             Ok(place) => reply.offset(i64::try_from(place).unwrap_or(i64::MAX)),

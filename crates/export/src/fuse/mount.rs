@@ -1,7 +1,8 @@
 //! A mount: made by this process where it may, else by `fusermount3`, and taken away again.
 //!
 //! The library that speaks FUSE would mount by itself, but unmounts by path alone: whatever lies at that path by then.
-//! Here a mount is known by its device, and nothing else is unmounted.
+//! Here a mount is known by its device, and nothing else is unmounted. The kernel gives the device's number to another
+//! mount as soon as this one is gone; so it tells this one only as long as the connection lives.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File, OpenOptions};
@@ -72,7 +73,7 @@ impl Mount {
         let _ = fs::write(limit, READAHEAD_KIB.to_string());
     }
 
-    /// Unmounts, unless somebody else has, or somebody uses it.
+    /// Unmounts, unless somebody else has, or somebody uses it. The connection must live.
     ///
     /// # Errors
     /// `Io`.
@@ -89,7 +90,7 @@ impl Mount {
         }
     }
 
-    /// Unmounts under those who use it, and cuts them off where that is allowed.
+    /// Unmounts under those who use it, and cuts them off where that is allowed. The connection must live.
     ///
     /// # Errors
     /// `Io`.
@@ -98,6 +99,18 @@ impl Mount {
             return Ok(());
         }
         detach(&self.mount_point, UnmountFlags::DETACH | UnmountFlags::FORCE)
+    }
+
+    /// Unmounts what a connection left behind that somebody has cut. Whoever unmounted first has left nothing, and what is
+    /// seen there by now is not dead.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn clear_if_dead(&self) -> Result<()> {
+        match look(&self.mount_point) {
+            Err(error) if is_dead(&error) => detach(&self.mount_point, UnmountFlags::DETACH),
+            _ => Ok(()),
+        }
     }
 
     fn is_there(&self) -> Result<bool> {
@@ -112,13 +125,15 @@ fn prepare(mount_point: &Path, options: &FuseOptions) -> Result<PathBuf> {
         match look(mount_point) {
             Ok((path, true)) => return Ok(path),
             Ok((_, false)) => return Err(Error::refused(format!("{shown}: the mount point is not empty"))),
-            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+            Err(error) if is_dead(&error) => {
                 detach(mount_point, UnmountFlags::DETACH)?;
                 (options.on_event)(&FuseEvent::StaleUnmounted { mount_point });
             }
             Err(error) => {
                 return Err(match error.kind() {
-                    io::ErrorKind::NotFound => Error::missing(format!("{shown}: there is no such mount point")),
+                    io::ErrorKind::NotFound => {
+                        Error::missing(format!("{shown}: there is no such mount point"))
+                    }
                     io::ErrorKind::NotADirectory => {
                         Error::refused(format!("{shown}: the mount point is not a directory"))
                     }
@@ -128,6 +143,11 @@ fn prepare(mount_point: &Path, options: &FuseOptions) -> Result<PathBuf> {
         }
     }
     Err(Error::refused(format!("{shown}: there are over {STALE_MAX} dead mounts on top of each other")))
+}
+
+/// Whether nobody serves what is mounted there.
+fn is_dead(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOTCONN)
 }
 
 /// The full path, and whether it is an empty directory.
@@ -163,8 +183,13 @@ fn mount_by_helper(mount_point: &Path, allow_other: bool) -> Result<OwnedFd> {
     let mut command = Command::new(HELPER);
     command.args(["-o", &wishes, "--"]).arg(mount_point);
     // Its standard input is the socket, for that is passed on without further ado.
-    command.env("_FUSE_COMMFD", "0").stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::piped());
-    let output = command.output().context(|| format!("running {HELPER}, which mounts for those who may not"))?;
+    command
+        .env("_FUSE_COMMFD", "0")
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let output =
+        command.output().context(|| format!("running {HELPER}, which mounts for those who may not"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let shown = mount_point.display();

@@ -68,7 +68,12 @@ impl FuseServer {
     /// # Errors
     /// `Missing` or `Refused` when the mount point cannot be used or mounting is not allowed; `Io` when mounting,
     /// unmounting or talking to the kernel fails.
-    pub fn serve(mount_point: &Path, tree: Arc<dyn Tree>, options: FuseOptions, stop: &AtomicBool) -> Result<()> {
+    pub fn serve(
+        mount_point: &Path,
+        tree: Arc<dyn Tree>,
+        options: FuseOptions,
+        stop: &AtomicBool,
+    ) -> Result<()> {
         let (mount, descriptor) = Mount::new(mount_point, &options)?;
         let mut config = Config::default();
         config.n_threads = Some(options.threads.clamp(1, THREADS_MAX));
@@ -96,15 +101,21 @@ impl FuseServer {
     fn end(&self, running: BackgroundSession) -> Result<()> {
         self.served.is_ending.store(true, Ordering::Relaxed);
         let deadline = Instant::now() + self.served.options.farewell_time;
-        while !running.guard.is_finished() && matches!(self.mount.unmount()?, Unmounted::Busy) {
+        loop {
+            if running.guard.is_finished() {
+                self.mount.clear_if_dead()?;
+                break;
+            }
+            if matches!(self.mount.unmount()?, Unmounted::Done) {
+                break;
+            }
             if Instant::now() >= deadline {
                 self.served.tell(&FuseEvent::Busy { mount_point: &self.mount.mount_point });
+                self.mount.detach()?;
                 break;
             }
             thread::sleep(SLEEP_MAX);
         }
-        // Also when the threads have ended without our doing: a connection that was cut leaves its mount behind.
-        self.mount.detach()?;
         // A thread may wait for the store; and without the right to cut clients off, threads live as long as these, or
         // as long as a copy of the mount in another namespace. What is asked for then fails.
         let deadline = Instant::now() + self.served.options.farewell_time;
