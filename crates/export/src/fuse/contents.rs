@@ -16,7 +16,7 @@ const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// Most bytes that one request copies; who wants more asks again. So nobody keeps a thread for minutes.
 const COPY_BYTES_MAX: u64 = 32 << 20;
 /// Most bytes that one request takes over: the answer has 32 bits, and a part should end between pages.
-const TAKE_OVER_BYTES_MAX: u64 = (u32::MAX & !0xfff) as u64;
+const TAKE_OVER_BYTES_MAX: u64 = u32::MAX as u64 - 0xfff;
 
 thread_local! {
     /// Each thread that serves has a buffer, so that no read has to get memory and zero it.
