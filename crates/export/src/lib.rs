@@ -8,6 +8,7 @@ mod buffer;
 mod clients;
 mod errno;
 mod exports;
+pub mod fuse;
 mod input;
 mod listener;
 pub mod nbd;

@@ -1,0 +1,101 @@
+//! Why a request fails, and the number by which its process hears of it.
+
+use std::error::Error as _;
+use std::io;
+
+use fuser::Errno;
+use platter_image::{Error, ErrorKind};
+
+/// Why a request fails.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server found it out by itself: who asked wants what cannot be.
+    Number(Errno),
+    /// The tree said so.
+    Tree(Error),
+}
+
+/// The result of a request.
+pub(super) type Answer<T> = Result<T, Failure>;
+
+impl From<Errno> for Failure {
+    fn from(number: Errno) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Tree(error)
+    }
+}
+
+impl Failure {
+    /// The number for the process.
+    pub(super) fn number(&self) -> Errno {
+        match self {
+            Self::Number(number) => *number,
+            Self::Tree(error) => match (source_kind(error), error.kind()) {
+                (Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded), _) => Errno::ENOSPC,
+                (Some(io::ErrorKind::FileTooLarge), _) => Errno::EFBIG,
+                (_, ErrorKind::Missing) => Errno::ENOENT,
+                (_, ErrorKind::Refused) => Errno::EPERM,
+                (_, ErrorKind::Transient) => Errno::EBUSY,
+                (_, ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Bug) => Errno::EIO,
+            },
+        }
+    }
+
+    /// The error, if whoever runs the server should hear of it.
+    pub(super) fn reportable(&self) -> Option<&Error> {
+        match self {
+            Self::Tree(error)
+                if self.number().code() == libc::EIO || error.kind() == ErrorKind::Transient =>
+            {
+                Some(error)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the tree would not do it.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self, Self::Tree(error) if error.kind() == ErrorKind::Refused)
+    }
+}
+
+/// What the operating system said, if it is among the sources.
+fn source_kind(error: &Error) -> Option<io::ErrorKind> {
+    let mut source = error.source();
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return Some(error.kind());
+        }
+        source = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        let full = || Error::io("writing", io::ErrorKind::StorageFull.into());
+        for (error, number, is_told) in [
+            (Error::missing("it"), libc::ENOENT, false),
+            (Error::refused("no"), libc::EPERM, false),
+            (Error::corrupt("bad"), libc::EIO, true),
+            (Error::bug("broken"), libc::EIO, true),
+            (Error::transient("locked"), libc::EBUSY, true),
+            (Error::io("reading", io::ErrorKind::Other.into()), libc::EIO, true),
+            (full(), libc::ENOSPC, false),
+            (full().within("closing"), libc::ENOSPC, false),
+        ] {
+            let failure = Failure::from(error);
+            assert_eq!(failure.number().code(), number, "{failure:?}");
+            assert_eq!(failure.reportable().is_some(), is_told, "{failure:?}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! What processes have open: files, directories, and how the kernel reads each node.
+//!
+//! Owns the limits that keep clients from filling the memory. Nothing else of the mount is kept between requests.
+
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use fuser::{BackingId, Errno};
+
+use super::failure::Answer;
+use crate::tree::{Access, Node, NodeId, OpenFile};
+
+/// Files open at once, of all processes.
+const FILES_MAX: usize = 16 << 10;
+/// Directories open at once, of all processes.
+const DIRECTORIES_MAX: usize = 4 << 10;
+/// Names in all open directories together.
+const NAMES_MAX: usize = 1 << 20;
+
+/// Something of which there is a limited amount.
+#[derive(Debug)]
+struct Budget {
+    taken: AtomicUsize,
+    max: usize,
+}
+
+impl Budget {
+    fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { taken: AtomicUsize::new(0), max })
+    }
+
+    fn take(self: &Arc<Self>, amount: usize) -> Answer<Share> {
+        let more = |taken: usize| taken.checked_add(amount).filter(|sum| *sum <= self.max);
+        match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(Share { budget: Arc::clone(self), amount }),
+            Err(_) => Err(Errno::ENFILE.into()),
+        }
+    }
+}
+
+/// A part of a budget; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    budget: Arc<Budget>,
+    amount: usize,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.taken.fetch_sub(self.amount, Ordering::Relaxed);
+    }
+}
+
+/// An open file.
+pub(super) struct FileHandle {
+    pub(super) node: NodeId,
+    pub(super) file: Arc<dyn OpenFile>,
+    pub(super) access: Access,
+    _place: Share,
+}
+
+/// An open directory.
+pub(super) struct DirectoryHandle {
+    pub(super) node: NodeId,
+    /// The names when they were first read, or read from the beginning again.
+    pub(super) names: Mutex<Option<Snapshot>>,
+    _place: Share,
+}
+
+/// The names in a directory at one time.
+#[derive(Clone)]
+pub(super) struct Snapshot {
+    pub(super) names: Arc<[(String, Node)]>,
+    _share: Arc<Share>,
+}
+
+/// A node that somebody has open.
+struct OpenNode {
+    handles: usize,
+    /// The plain file that the kernel reads instead. The same for all who have the node open, and `None` as long as
+    /// one of them was told so: the kernel refuses to mix.
+    backing: Option<Arc<BackingId>>,
+}
+
+/// All that is open.
+pub(super) struct Handles {
+    next: AtomicU64,
+    files: RwLock<HashMap<u64, Arc<FileHandle>>>,
+    directories: RwLock<HashMap<u64, Arc<DirectoryHandle>>>,
+    nodes: Mutex<HashMap<NodeId, OpenNode>>,
+    file_places: Arc<Budget>,
+    directory_places: Arc<Budget>,
+    name_places: Arc<Budget>,
+}
+
+impl Default for Handles {
+    fn default() -> Self {
+        Self {
+            next: AtomicU64::new(1),
+            files: RwLock::default(),
+            directories: RwLock::default(),
+            nodes: Mutex::default(),
+            file_places: Budget::new(FILES_MAX),
+            directory_places: Budget::new(DIRECTORIES_MAX),
+            name_places: Budget::new(NAMES_MAX),
+        }
+    }
+}
+
+impl Handles {
+    /// Room for one more file.
+    pub(super) fn file_place(&self) -> Answer<Share> {
+        self.file_places.take(1)
+    }
+
+    /// Adds an open file, and says which plain file the kernel shall read instead, if any. `open_backing` is asked when
+    /// nobody else has the node open; it gets the plain file.
+    pub(super) fn add_file(
+        &self,
+        (node, file, access): (NodeId, Arc<dyn OpenFile>, Access),
+        place: Share,
+        open_backing: impl FnOnce(BorrowedFd<'_>) -> Option<BackingId>,
+    ) -> (u64, Option<Arc<BackingId>>) {
+        let mut nodes = self.nodes();
+        let open = nodes.entry(node).or_insert_with(|| OpenNode {
+            handles: 0,
+            backing: file.backing().and_then(open_backing).map(Arc::new),
+        });
+        open.handles += 1;
+        let backing = open.backing.clone();
+        drop(nodes);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let handle = Arc::new(FileHandle { node, file, access, _place: place });
+        self.files.write().unwrap_or_else(PoisonError::into_inner).insert(number, handle);
+        (number, backing)
+    }
+
+    /// An open file.
+    pub(super) fn file(&self, number: u64) -> Answer<Arc<FileHandle>> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        files.get(&number).cloned().ok_or(Errno::EBADF.into())
+    }
+
+    /// Forgets an open file.
+    pub(super) fn remove_file(&self, number: u64) {
+        let removed = self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let Some(handle) = removed else { return };
+        let mut nodes = self.nodes();
+        if let Some(open) = nodes.get_mut(&handle.node) {
+            open.handles -= 1;
+            if open.handles == 0 {
+                nodes.remove(&handle.node);
+            }
+        }
+    }
+
+    /// A file that somebody has open, by its node. Slow: for nodes that have lost their name.
+    pub(super) fn file_of(&self, node: NodeId) -> Option<Arc<dyn OpenFile>> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        files.values().find(|handle| handle.node == node).map(|handle| Arc::clone(&handle.file))
+    }
+
+    /// Adds an open directory.
+    pub(super) fn add_directory(&self, node: NodeId) -> Answer<u64> {
+        let place = self.directory_places.take(1)?;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let handle = Arc::new(DirectoryHandle { node, names: Mutex::default(), _place: place });
+        self.directories.write().unwrap_or_else(PoisonError::into_inner).insert(number, handle);
+        Ok(number)
+    }
+
+    /// An open directory.
+    pub(super) fn directory(&self, number: u64) -> Answer<Arc<DirectoryHandle>> {
+        let directories = self.directories.read().unwrap_or_else(PoisonError::into_inner);
+        directories.get(&number).cloned().ok_or(Errno::EBADF.into())
+    }
+
+    /// Forgets an open directory.
+    pub(super) fn remove_directory(&self, number: u64) {
+        self.directories.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+
+    /// Names, within the limit of all names.
+    pub(super) fn snapshot(&self, names: Vec<(String, Node)>) -> Answer<Snapshot> {
+        let share = self.name_places.take(names.len())?;
+        Ok(Snapshot { names: names.into(), _share: Arc::new(share) })
+    }
+
+    /// Forgets all that is open: nobody will ask for it again.
+    pub(super) fn clear(&self) {
+        self.files.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.directories.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.nodes().clear();
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, HashMap<NodeId, OpenNode>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_ends_and_comes_back() {
+        let budget = Budget::new(3);
+        let two = budget.take(2).unwrap();
+        assert!(budget.take(2).is_err());
+        assert!(budget.take(usize::MAX).is_err());
+        let one = budget.take(1).unwrap();
+        assert!(budget.take(1).is_err());
+        drop((two, one));
+        budget.take(3).unwrap();
+    }
+
+    #[test]
+    fn open_directories_are_limited() {
+        let handles = Handles::default();
+        let numbers: Vec<_> = (0..DIRECTORIES_MAX).map(|_| handles.add_directory(1).unwrap()).collect();
+        assert_eq!(handles.add_directory(1).unwrap_err().number().code(), libc::ENFILE);
+        handles.remove_directory(numbers[7]);
+        handles.add_directory(1).unwrap();
+    }
+}

@@ -1,0 +1,236 @@
+//! A mount: made by this process where it may, else by `fusermount3`, and taken away again.
+//!
+//! The library that speaks FUSE would mount by itself, but unmounts by path alone: whatever lies at that path by then.
+//! Here a mount is known by its device, and nothing else is unmounted. The kernel gives the device's number to another
+//! mount as soon as this one is gone; so it tells this one only as long as the connection lives.
+
+use std::ffi::{CString, OsStr};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use platter_image::{Error, IoContext, Result};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{getgid, getuid};
+
+use super::event::FuseEvent;
+use super::mount_table::device_at;
+use super::server::FuseOptions;
+
+const DEVICE: &str = "/dev/fuse";
+/// What mounts for those who may not.
+const HELPER: &str = "fusermount3";
+/// What the table of mounts says about the source and the kind.
+const NAME: &str = "platter";
+/// Dead mounts on top of each other that are taken away.
+const STALE_MAX: usize = 16;
+/// What the kernel reads ahead, in KiB: one request's worth.
+const READAHEAD_KIB: usize = super::contents::REQUEST_BYTES_MAX >> 10;
+
+/// A mounted tree.
+pub(super) struct Mount {
+    pub(super) mount_point: PathBuf,
+    /// Its device, `major:minor`.
+    device: String,
+}
+
+/// What became of an attempt to unmount.
+pub(super) enum Unmounted {
+    /// It is gone.
+    Done,
+    /// Somebody uses it.
+    Busy,
+}
+
+impl Mount {
+    /// Mounts, and gives the descriptor by which the kernel is talked to. What a dead server left is unmounted first.
+    ///
+    /// # Errors
+    /// `Missing` when there is no mount point, `Refused` when it is no empty directory, `Io`.
+    pub(super) fn new(mount_point: &Path, options: &FuseOptions) -> Result<(Self, OwnedFd)> {
+        let mount_point = prepare(mount_point, options)?;
+        let descriptor = match mount_directly(&mount_point, options.allow_other) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                mount_by_helper(&mount_point, options.allow_other)?
+            }
+            mounted => mounted.context(|| format!("{}: mounting", mount_point.display()))?,
+        };
+        match device_at(&mount_point) {
+            Ok(Some(device)) => Ok((Self { mount_point, device }, descriptor)),
+            Ok(None) => Err(Error::bug(format!("{}: mounted, and not there", mount_point.display()))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lets the kernel read ahead as far as a request reaches. Only root may; others read in smaller pieces.
+    pub(super) fn raise_readahead(&self) {
+        let limit = format!("/sys/class/bdi/{}/read_ahead_kb", self.device);
+        let _ = fs::write(limit, READAHEAD_KIB.to_string());
+    }
+
+    /// Unmounts, unless somebody else has, or somebody uses it. The connection must live.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn unmount(&self) -> Result<Unmounted> {
+        if !self.is_there()? {
+            return Ok(Unmounted::Done);
+        }
+        match unmount(&self.mount_point, UnmountFlags::empty()) {
+            Ok(()) => Ok(Unmounted::Done),
+            Err(Errno::BUSY) => Ok(Unmounted::Busy),
+            Err(Errno::PERM) if run_helper(["-u", "-q"], &self.mount_point).is_ok() => Ok(Unmounted::Done),
+            Err(Errno::PERM) => Ok(Unmounted::Busy),
+            Err(error) => Err(Error::io(format!("{}: unmounting", self.mount_point.display()), error.into())),
+        }
+    }
+
+    /// Unmounts under those who use it, and cuts them off where that is allowed. The connection must live.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn detach(&self) -> Result<()> {
+        if !self.is_there()? {
+            return Ok(());
+        }
+        detach(&self.mount_point, UnmountFlags::DETACH | UnmountFlags::FORCE)
+    }
+
+    /// Unmounts what a connection left behind that somebody has cut. Whoever unmounted first has left nothing, and what is
+    /// seen there by now is not dead.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn clear_if_dead(&self) -> Result<()> {
+        match look(&self.mount_point) {
+            Err(error) if is_dead(&error) => detach(&self.mount_point, UnmountFlags::DETACH),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_there(&self) -> Result<bool> {
+        Ok(device_at(&self.mount_point)?.is_some_and(|device| device == self.device))
+    }
+}
+
+/// The mount point's full path, once it is an empty directory and no dead mount.
+fn prepare(mount_point: &Path, options: &FuseOptions) -> Result<PathBuf> {
+    let shown = mount_point.display();
+    for _ in 0..STALE_MAX {
+        match look(mount_point) {
+            Ok((path, true)) => return Ok(path),
+            Ok((_, false)) => return Err(Error::refused(format!("{shown}: the mount point is not empty"))),
+            Err(error) if is_dead(&error) => {
+                detach(mount_point, UnmountFlags::DETACH)?;
+                (options.on_event)(&FuseEvent::StaleUnmounted { mount_point });
+            }
+            Err(error) => {
+                return Err(match error.kind() {
+                    io::ErrorKind::NotFound => {
+                        Error::missing(format!("{shown}: there is no such mount point"))
+                    }
+                    io::ErrorKind::NotADirectory => {
+                        Error::refused(format!("{shown}: the mount point is not a directory"))
+                    }
+                    _ => Error::io(format!("{shown}: looking at the mount point"), error),
+                });
+            }
+        }
+    }
+    Err(Error::refused(format!("{shown}: there are over {STALE_MAX} dead mounts on top of each other")))
+}
+
+/// Whether nobody serves what is mounted there.
+fn is_dead(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOTCONN)
+}
+
+/// The full path, and whether it is an empty directory.
+fn look(mount_point: &Path) -> io::Result<(PathBuf, bool)> {
+    let path = mount_point.canonicalize()?;
+    let first = fs::read_dir(&path)?.next().transpose()?;
+    Ok((path, first.is_none()))
+}
+
+fn mount_directly(mount_point: &Path, allow_other: bool) -> io::Result<OwnedFd> {
+    let device = OpenOptions::new().read(true).write(true).open(DEVICE)?;
+    let (user, group) = (getuid().as_raw(), getgid().as_raw());
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={user},group_id={group},default_permissions",
+        File::as_raw_fd(&device)
+    );
+    if allow_other {
+        data.push_str(",allow_other");
+    }
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+    let data = CString::new(data)?;
+    mount(NAME, mount_point, format!("fuse.{NAME}"), flags, data.as_c_str())?;
+    Ok(device.into())
+}
+
+/// Lets the helper mount, which hands the descriptor back through a socket.
+fn mount_by_helper(mount_point: &Path, allow_other: bool) -> Result<OwnedFd> {
+    let (ours, theirs) = UnixStream::pair().context(|| "making a socket".into())?;
+    let mut wishes = format!("fsname={NAME},subtype={NAME},default_permissions,nosuid,nodev,noatime");
+    if allow_other {
+        wishes.push_str(",allow_other");
+    }
+    let mut command = Command::new(HELPER);
+    command.args(["-o", &wishes, "--"]).arg(mount_point);
+    // Its standard input is the socket, for that is passed on without further ado.
+    command
+        .env("_FUSE_COMMFD", "0")
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let output =
+        command.output().context(|| format!("running {HELPER}, which mounts for those who may not"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let shown = mount_point.display();
+        return Err(Error::refused(format!("{shown}: {HELPER} would not mount: {}", said.trim())));
+    }
+    // It keeps our end of theirs open otherwise, and a helper that sent nothing would be waited for.
+    drop(command);
+    receive_descriptor(&ours)
+}
+
+fn receive_descriptor(socket: &UnixStream) -> Result<OwnedFd> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let mut parts = [io::IoSliceMut::new(&mut byte)];
+    let received = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC);
+    received.map_err(io::Error::from).context(|| format!("hearing from {HELPER}"))?;
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    descriptor.ok_or_else(|| Error::bug(format!("{HELPER} mounted and gave no descriptor")))
+}
+
+fn detach(mount_point: &Path, flags: UnmountFlags) -> Result<()> {
+    match unmount(mount_point, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => run_helper(["-u", "-q", "-z"], mount_point),
+        Err(error) => Err(Error::io(format!("{}: unmounting", mount_point.display()), error.into())),
+    }
+}
+
+fn run_helper<const N: usize>(arguments: [&str; N], mount_point: &Path) -> Result<()> {
+    let mut command = Command::new(HELPER);
+    command.args(arguments).args([OsStr::new("--"), mount_point.as_os_str()]).stdin(Stdio::null());
+    let output = command.output().context(|| format!("running {HELPER}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(Error::refused(format!("{}: {HELPER} would not unmount: {said}", mount_point.display())))
+        }
+    }
+}

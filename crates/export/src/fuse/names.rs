@@ -1,0 +1,290 @@
+//! The tree as the kernel asks for it: names, nodes, and who has what open.
+
+use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use fuser::{BackingId, Errno, FopenFlags, RenameFlags};
+use platter_image::{Error, ErrorKind, Extent};
+
+use super::attributes::Owner;
+use super::event::FuseEvent;
+use super::failure::{Answer, Failure};
+use super::handles::{DirectoryHandle, Handles, Share, Snapshot};
+use super::server::FuseOptions;
+use crate::tree::{Access, NAME_LENGTH_MAX, Node, NodeId, NodeKind, OpenFile, Tree};
+
+/// A tree that is mounted.
+pub(super) struct Served {
+    pub(super) tree: Arc<dyn Tree>,
+    pub(super) options: FuseOptions,
+    pub(super) owner: Owner,
+    pub(super) handles: Handles,
+    /// Nothing more is opened.
+    pub(super) is_ending: AtomicBool,
+    was_refusal_told: AtomicBool,
+}
+
+/// An opened file, as the kernel hears of it.
+pub(super) struct Opened {
+    pub(super) number: u64,
+    pub(super) flags: FopenFlags,
+    pub(super) backing: Option<Arc<BackingId>>,
+}
+
+impl Served {
+    pub(super) fn new(tree: Arc<dyn Tree>, options: FuseOptions) -> Self {
+        Self {
+            tree,
+            options,
+            owner: Owner::current(),
+            handles: Handles::default(),
+            is_ending: AtomicBool::new(false),
+            was_refusal_told: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn tell(&self, event: &FuseEvent<'_>) {
+        (self.options.on_event)(event);
+    }
+
+    /// The number for the process; whoever runs the server hears the rest.
+    pub(super) fn number(&self, node: NodeId, range: Option<Extent>, failure: &Failure) -> Errno {
+        if let Some(error) = failure.reportable() {
+            self.tell(&FuseEvent::RequestFailed { node, range, error });
+        }
+        failure.number()
+    }
+
+    pub(super) fn lookup(&self, directory: NodeId, name: &OsStr) -> Answer<Node> {
+        // The tree has no such names.
+        let name = name.to_str().ok_or(Errno::ENOENT)?;
+        Ok(self.tree.lookup(directory, check(name)?)?)
+    }
+
+    /// What is known of a node, also when it is open and has lost its name.
+    pub(super) fn node(&self, id: NodeId) -> Answer<Node> {
+        let error = match self.tree.node(id) {
+            Ok(node) => return Ok(node),
+            Err(error) => error,
+        };
+        match self.handles.file_of(id).filter(|_| error.kind() == ErrorKind::Missing) {
+            Some(file) => {
+                let length = file.length();
+                let kind = NodeKind::File { length, allocated: length };
+                Ok(Node { id, kind, writable: true, modified_unix_ms: 0 })
+            }
+            None => Err(error.into()),
+        }
+    }
+
+    /// Sets what can be set. Times, modes and owners of what can be written are accepted and forgotten: programs that
+    /// copy files set them, and would fail.
+    pub(super) fn set(&self, id: NodeId, handle: Option<u64>, length: Option<u64>) -> Answer<Node> {
+        let node = self.node(id)?;
+        if !node.writable {
+            return Err(Errno::EROFS.into());
+        }
+        let Some(length) = length else { return Ok(node) };
+        match handle {
+            Some(number) => self.writable_file(number)?.set_length(length)?,
+            None => {
+                let file = self.tree.open(id, Access::Write)?;
+                file.set_length(length)?;
+                file.close()?;
+            }
+        }
+        self.node(id)
+    }
+
+    /// An open file that can be written.
+    pub(super) fn writable_file(&self, number: u64) -> Answer<Arc<dyn OpenFile>> {
+        let handle = self.handles.file(number)?;
+        match handle.access {
+            Access::Read => Err(Errno::EBADF.into()),
+            Access::Write | Access::ReadWrite => Ok(Arc::clone(&handle.file)),
+        }
+    }
+
+    pub(super) fn open(
+        &self,
+        id: NodeId,
+        access: Access,
+        open_backing: impl FnOnce(BorrowedFd<'_>) -> std::io::Result<BackingId>,
+    ) -> Answer<Opened> {
+        self.check_not_ending()?;
+        let place = self.handles.file_place()?;
+        if access != Access::Read && !self.node(id)?.writable {
+            return Err(Errno::EROFS.into());
+        }
+        let file = self.tree.open(id, access)?;
+        Ok(self.add_file((id, file, access), place, open_backing))
+    }
+
+    pub(super) fn create(
+        &self,
+        directory: NodeId,
+        name: &OsStr,
+        access: Access,
+        open_backing: impl FnOnce(BorrowedFd<'_>) -> std::io::Result<BackingId>,
+    ) -> Answer<(Node, Opened)> {
+        self.check_not_ending()?;
+        let place = self.handles.file_place()?;
+        let name = new_name(name)?;
+        let created = self.tree.create(directory, name, access);
+        let (node, file) = created.map_err(|error| self.why_not_made(directory, name, error))?;
+        let opened = self.add_file((node.id, file, access), place, open_backing);
+        Ok((node, opened))
+    }
+
+    fn add_file(
+        &self,
+        file: (NodeId, Arc<dyn OpenFile>, Access),
+        place: Share,
+        open_backing: impl FnOnce(BorrowedFd<'_>) -> std::io::Result<BackingId>,
+    ) -> Opened {
+        let (node, access) = (file.0, file.2);
+        let mut flags = match file.1.score() {
+            Some(_) => FopenFlags::FOPEN_KEEP_CACHE,
+            None => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+        };
+        let (number, backing) = self.handles.add_file(file, place, |descriptor| {
+            if !self.options.passthrough {
+                return None;
+            }
+            open_backing(descriptor).map_err(|error| self.tell_refusal(node, error)).ok()
+        });
+        if backing.is_some() {
+            // The kernel would ask the server in spite of it.
+            flags = FopenFlags::empty();
+        }
+        if access == Access::Read {
+            // Nothing became of what was not written.
+            flags |= FopenFlags::FOPEN_NOFLUSH;
+        }
+        Opened { number, flags, backing }
+    }
+
+    fn tell_refusal(&self, node: NodeId, error: std::io::Error) {
+        if !self.was_refusal_told.swap(true, Ordering::Relaxed) {
+            let error = Error::io("the kernel would not take a plain file", error);
+            self.tell(&FuseEvent::PassthroughRefused { node, error: &error });
+        }
+    }
+
+    pub(super) fn make_directory(&self, directory: NodeId, name: &OsStr) -> Answer<Node> {
+        let name = new_name(name)?;
+        let made = self.tree.make_directory(directory, name);
+        made.map_err(|error| self.why_not_made(directory, name, error))
+    }
+
+    pub(super) fn remove_file(&self, directory: NodeId, name: &OsStr) -> Answer<()> {
+        let name = check(name.to_str().ok_or(Errno::ENOENT)?)?;
+        self.tree.remove_file(directory, name).map_err(|error| self.why_not_changed(directory, error))
+    }
+
+    pub(super) fn remove_directory(&self, directory: NodeId, name: &OsStr) -> Answer<()> {
+        let name = check(name.to_str().ok_or(Errno::ENOENT)?)?;
+        self.tree.remove_directory(directory, name).map_err(|error| {
+            let failure = self.why_not_changed(directory, error);
+            let removed = self.tree.lookup(directory, name).and_then(|node| self.tree.list(node.id));
+            match removed {
+                Ok(names) if failure.is_refused() && !names.is_empty() => Errno::ENOTEMPTY.into(),
+                _ => failure,
+            }
+        })
+    }
+
+    pub(super) fn rename(
+        &self,
+        (from, name): (NodeId, &OsStr),
+        (to, new): (NodeId, &OsStr),
+        flags: RenameFlags,
+    ) -> Answer<()> {
+        if !(flags - RenameFlags::RENAME_NOREPLACE).is_empty() {
+            return Err(Errno::EINVAL.into());
+        }
+        let name = check(name.to_str().ok_or(Errno::ENOENT)?)?;
+        let new = new_name(new)?;
+        self.tree.rename((from, name), (to, new)).map_err(|error| {
+            let failure = self.why_not_made(to, new, error);
+            match failure {
+                Failure::Tree(error) => self.why_not_changed(from, error),
+                number @ Failure::Number(_) => number,
+            }
+        })
+    }
+
+    pub(super) fn open_directory(&self, id: NodeId) -> Answer<u64> {
+        self.check_not_ending()?;
+        self.handles.add_directory(id)
+    }
+
+    /// The names of an open directory. They are read anew when somebody begins from the beginning.
+    pub(super) fn names(&self, directory: &DirectoryHandle, is_beginning: bool) -> Answer<Snapshot> {
+        let mut kept = directory.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(snapshot) = kept.as_ref().filter(|_| !is_beginning) {
+            return Ok(snapshot.clone());
+        }
+        // The old ones go first: they count.
+        *kept = None;
+        let snapshot = self.handles.snapshot(self.tree.list(directory.node)?)?;
+        *kept = Some(snapshot.clone());
+        Ok(snapshot)
+    }
+
+    /// Why no such name could be made, where it can be told better than the tree did.
+    fn why_not_made(&self, directory: NodeId, name: &str, error: Error) -> Failure {
+        let failure = self.why_not_changed(directory, error);
+        if failure.is_refused() && self.tree.lookup(directory, name).is_ok() {
+            return Errno::EEXIST.into();
+        }
+        failure
+    }
+
+    /// Why names in a directory could not be changed, where it can be told better than the tree did.
+    fn why_not_changed(&self, directory: NodeId, error: Error) -> Failure {
+        let failure = Failure::Tree(error);
+        match self.tree.node(directory) {
+            Ok(node) if failure.is_refused() && !node.writable => Errno::EROFS.into(),
+            _ => failure,
+        }
+    }
+
+    fn check_not_ending(&self) -> Answer<()> {
+        match self.is_ending.load(Ordering::Relaxed) {
+            true => Err(Errno::ESHUTDOWN.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A name to be made.
+fn new_name(name: &OsStr) -> Answer<&str> {
+    check(name.to_str().ok_or(Errno::EILSEQ)?)
+}
+
+/// What the tree may rely on.
+fn check(name: &str) -> Answer<&str> {
+    if name.len() > NAME_LENGTH_MAX {
+        return Err(Errno::ENAMETOOLONG.into());
+    }
+    if name.is_empty() || name == "." || name == ".." || name.contains('/') {
+        return Err(Errno::EINVAL.into());
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_the_tree_never_sees() {
+        for name in ["", ".", "..", "a/b", &"x".repeat(NAME_LENGTH_MAX + 1)] {
+            assert!(check(name).is_err(), "{name}");
+        }
+        assert!(check(&"x".repeat(NAME_LENGTH_MAX)).is_ok());
+    }
+}

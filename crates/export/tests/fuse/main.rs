@@ -1,0 +1,12 @@
+//! The FUSE server with real mounts: programs that people use, and system calls for the corners.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test: it fails by panicking")]
+
+mod contents;
+mod endings;
+mod errors;
+mod loops;
+mod memory;
+mod mounted;
+mod names;
+mod programs;
