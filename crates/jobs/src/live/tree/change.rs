@@ -137,10 +137,11 @@ impl ImageTree {
             Place::DayVersion { .. } => return Err(Error::refused("the past is not changed")),
             _ => return Err(Error::refused(format!("{name} is a directory"))),
         };
+        // First, so that the directory is there without its last version, too.
+        state.keep_directories(&image);
         drop(state);
         self.keep.store.forget(&image.parse()?, Some(number))?;
         let mut state = self.state()?;
-        state.keep_directories(&image);
         state.add_gone(join(&image, &format!("{number}.score")));
         if state.view.directory(&image).is_none_or(|directory| directory.versions.is_empty()) {
             for form in [Form::Raw, Form::Score] {

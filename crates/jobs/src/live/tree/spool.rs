@@ -6,9 +6,8 @@
 //! what was remembered.
 //!
 //! Where the kernel writes to the plain file by itself, nothing is counted here: whether it was written is asked of
-//! the file. There, ranges are remembered only in whole pages, so that a page with data in it was never partly one and
-//! partly the other; where the kernel wrote into a remembered range all the same, nobody can tell which of its zeros
-//! were meant, and closing says so instead of guessing.
+//! the file. If it wrote to a page of which a part is remembered, nobody can tell which of its zeros were meant, and
+//! closing says so instead of guessing.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -29,8 +28,6 @@ use crate::capture::capture_as;
 use crate::{CaptureRequest, CloneRequest, Silent, TokenChoice, clone};
 
 const DIRECTORY: &str = "spool";
-/// Remembered ranges lie on these, where the kernel writes beside them.
-const PAGE: u64 = 4096;
 /// Most remembered ranges that do not touch.
 const TAKEN_MAX: usize = 1 << 20;
 /// What is copied at once.
@@ -306,10 +303,7 @@ impl Spool {
             Some(taken) => taken,
             None => Taken { score, disk: self.keep.disk(score)?, ranges: Vec::new() },
         };
-        let is_whole =
-            range.offset % PAGE == 0 && (range.end() % PAGE == 0 || range.end() == now.disk.length());
-        let is_taken =
-            range.end() <= now.disk.length() && (is_whole || !self.is_backing.load(Ordering::Relaxed));
+        let is_taken = range.end() <= now.disk.length();
         if is_taken {
             match now.ranges.last_mut() {
                 Some(last) if last.end() == range.offset => last.length += range.length,
