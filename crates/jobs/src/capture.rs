@@ -48,9 +48,21 @@ pub struct CaptureRequest {
 /// `Refused` when the source must not or cannot be captured as it is, or another edits the image; `Io`; what the store says. The store then holds
 /// what it held before, and may keep blocks that the next capture finds.
 pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<CaptureReport> {
-    let started = Instant::now();
     let force = if request.allow_mounted { &Reason::ALL[..] } else { &[] };
     refusal::check_source(&request.source, force)?;
+    capture_as(request, &request.source.display().to_string(), progress)
+}
+
+/// Captures and publishes what is safe to be read, and says in the version that `words` was captured.
+///
+/// # Errors
+/// As [`capture`].
+pub(crate) fn capture_as(
+    request: &CaptureRequest,
+    words: &str,
+    progress: &dyn Progress,
+) -> Result<CaptureReport> {
+    let started = Instant::now();
     let store = Store::open_writer(&request.store)?;
     token::check(&store, &request.name, request.token)?;
     let before = Stamp::of(&request.source)?;
@@ -78,13 +90,12 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
     drop(regions);
     if Stamp::of(&request.source)? != before {
         return Err(Error::refused(format!(
-            "{} changed while it was captured, so nothing was published: stop whatever writes to it, and capture again",
-            request.source.display()
+            "{words} changed while it was captured, so nothing was published: stop whatever writes to it, and capture again"
         )));
     }
     progress.begin("publishing", 0);
     let draft = VersionRecord {
-        source: request.source.display().to_string(),
+        source: words.to_owned(),
         cut_policy: request.options.cut_policy.0,
         disk_length: length,
         sector_size,

@@ -343,14 +343,13 @@ pub(crate) enum Then {
 #[derive(Args, Debug)]
 pub(crate) struct Attach {
     /// NAME (its latest version), NAME@NUMBER, or a score; as many as wanted
-    #[arg(required = true)]
     pub(crate) versions: Vec<String>,
     /// Let them be written
     #[arg(long)]
     pub(crate) write: bool,
     /// Serve NBD there: a path for a unix socket, or ADDRESS:PORT
     #[arg(long, value_name = "SOCKET", value_parser = nbd_address)]
-    pub(crate) nbd: NbdAddress,
+    pub(crate) nbd: Option<NbdAddress>,
     /// Take the edit token from whoever has it; what they wrote is kept, but they cannot publish it
     #[arg(long, requires = "write")]
     pub(crate) steal: bool,

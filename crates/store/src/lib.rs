@@ -10,6 +10,7 @@
 
 mod catalog;
 mod check;
+mod forget;
 mod identity;
 mod index;
 mod name;
@@ -18,6 +19,7 @@ mod pack_set;
 mod place;
 mod rebuild;
 mod record;
+mod rename;
 mod resolve;
 mod salvage;
 mod session;
@@ -33,6 +35,7 @@ pub use pack::{PACK_LENGTH_TARGET, PackDirectory, read_directory};
 pub use place::StorePlace;
 pub use rebuild::{RebuildReport, rebuild};
 pub use record::{Consistency, FilesystemRecord, Parent, VersionRecord};
+pub use rename::Renamed;
 pub use resolve::{Resolved, Version};
 pub use salvage::Salvaged;
 pub use session::Session;

@@ -16,7 +16,7 @@ use platter_vfs::OpenMode;
 
 use crate::catalog::Catalog;
 use crate::identity::{PackId, StoreId};
-use crate::name::VersionName;
+use crate::name::{ImageName, VersionName};
 use crate::pack::{SealedPack, read_directory, read_header, read_row};
 use crate::place::StorePlace;
 use crate::record::VersionRecord;
@@ -56,6 +56,7 @@ struct Old {
     versions: Vec<VersionName>,
     tokens: Vec<Token>,
     last_token: u64,
+    last_numbers: Vec<(ImageName, u64)>,
 }
 
 /// Makes the catalog of the store there anew.
@@ -80,6 +81,9 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
             if !change.add_version(*id, record)? {
                 notes.push(format!("a second record says it is {}: left out ({id})", record.name()));
             }
+        }
+        for (image, number) in old.iter().flat_map(|old| &old.last_numbers) {
+            change.raise_last_number(image, *number)?;
         }
         let step = u64::from(u32::from_le_bytes([random[0], random[1], random[2], random[3]]));
         let last_token = old.as_ref().map_or(change.last_token()?.saturating_add(step), |old| old.last_token);
@@ -119,7 +123,8 @@ fn read_old(place: &StorePlace) -> Option<Old> {
     }
     let catalog = Catalog::open_reader(place).ok()?;
     let versions = catalog.all_versions().ok()?.into_iter().map(|version| version.name).collect();
-    Some(Old { versions, tokens: catalog.tokens().ok()?, last_token: catalog.last_token().ok()? })
+    let (last_token, last_numbers) = (catalog.last_token().ok()?, catalog.last_numbers().ok()?);
+    Some(Old { versions, tokens: catalog.tokens().ok()?, last_token, last_numbers })
 }
 
 /// Which store this is: what `store.json` says, or else what most packs say. Also whether `store.json` is good.

@@ -73,6 +73,10 @@ pub struct VersionRecord {
     pub parent: Option<Parent>,
     /// The version whose disk this is, when it was cloned; of this image or another.
     pub cloned_from: Option<VersionName>,
+    /// The version that this one was first published as, when its image has got another name since. Then everything
+    /// but the name is as it was published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renamed_from: Option<VersionName>,
     /// Number of the edit token that it was published under.
     pub token: Option<u64>,
     /// When it was published: milliseconds since 1970 UTC.
@@ -113,6 +117,7 @@ impl VersionRecord {
             score,
             parent: None,
             cloned_from: None,
+            renamed_from: None,
             token: None,
             time_unix_ms,
             source: String::new(),
@@ -193,7 +198,8 @@ impl VersionRecord {
             Error::corrupt("version record: its text says nothing known").with_source(error)
         })?;
         let origin = record.cloned_from.as_ref().map(|origin| origin.number);
-        for number in [Some(record.number), origin, record.token].into_iter().flatten() {
+        let before = record.renamed_from.as_ref().map(|before| before.number);
+        for number in [Some(record.number), origin, before, record.token].into_iter().flatten() {
             if number == 0 || number > i64::MAX as u64 {
                 return Err(Error::corrupt(format!("version record: number {number}")));
             }

@@ -35,6 +35,22 @@ impl Store {
         self.catalog()?.newest_versions()
     }
 
+    /// Every version of every image, by image and number.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn versions(&self) -> Result<Vec<Version>> {
+        self.catalog()?.all_versions()
+    }
+
+    /// A number that is another one once names, versions or tokens have changed; cheap to ask.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn generation(&self) -> Result<i64> {
+        self.catalog()?.generation()
+    }
+
     /// The versions of an image, the newest first.
     ///
     /// # Errors

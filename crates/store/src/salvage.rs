@@ -95,7 +95,11 @@ pub(crate) fn salvage(store: &Store, adopt: Adopt) -> Result<Salvaged> {
             let before = adopted.len();
             for (id, record) in records {
                 let held = change.token(&record.image)?;
-                let is_allowed = refusal(&record.image, record.token, held.as_ref()).is_none();
+                // A rename that lacks its commit has not happened: the version has its old name. What stands under a
+                // number that was used was renamed, or forgotten.
+                let is_new =
+                    record.renamed_from.is_none() && record.number > change.last_number(&record.image)?;
+                let is_allowed = is_new && refusal(&record.image, record.token, held.as_ref()).is_none();
                 if (adopt == Adopt::Any || is_allowed) && change.add_version(*id, record)? {
                     adopted.push(record.name());
                 }

@@ -21,7 +21,7 @@ use crate::store::Shared;
 use crate::token::refusal;
 
 /// zstd level of the record's frame.
-const RECORD_LEVEL: i32 = 3;
+pub(crate) const RECORD_LEVEL: i32 = 3;
 
 /// Adds to a store. May be used by many threads at once. Dropped without being published, it leaves its frames to
 /// the store, where the next session finds them.

@@ -240,6 +240,13 @@ impl Store {
 /// The catalog, locked.
 pub(crate) struct CatalogGuard<'a>(MutexGuard<'a, Seen>);
 
+impl CatalogGuard<'_> {
+    /// As [`Store::generation`].
+    pub(crate) fn generation(&self) -> Result<i64> {
+        self.0.data_version.ok_or_else(|| Error::bug("a catalog that was not looked at"))
+    }
+}
+
 impl std::ops::Deref for CatalogGuard<'_> {
     type Target = Catalog;
 

@@ -91,7 +91,7 @@ impl Store {
     /// there is no such image; `Transient` when another process writes the store for longer than some seconds; `Io`.
     pub fn take_token(&self, image: &ImageName, holder: &str, time_unix_ms: i64) -> Result<Token> {
         check_text("holder", holder, 1, HOLDER_LENGTH_MAX)?;
-        self.change_tokens(|change| match refusal(image, None, change.token(image)?.as_ref()) {
+        self.change_catalog(|change| match refusal(image, None, change.token(image)?.as_ref()) {
             Some(refusal) => Ok(Err(refusal)),
             None => change.grant_token(image, holder, time_unix_ms),
         })
@@ -104,7 +104,7 @@ impl Store {
     /// As [`Store::take_token`], but never because somebody has it.
     pub fn steal_token(&self, image: &ImageName, holder: &str, time_unix_ms: i64) -> Result<Token> {
         check_text("holder", holder, 1, HOLDER_LENGTH_MAX)?;
-        self.change_tokens(|change| change.grant_token(image, holder, time_unix_ms))
+        self.change_catalog(|change| change.grant_token(image, holder, time_unix_ms))
     }
 
     /// Notes in which overlay the edits lie: its name has the token's number in it, so it is known after taking.
@@ -139,7 +139,7 @@ impl Store {
 
     /// Changes a token if it still has its number.
     fn change_held<T>(&self, token: &Token, change: impl FnOnce(&mut Change<'_>) -> Result<T>) -> Result<T> {
-        self.change_tokens(|catalog| {
+        self.change_catalog(|catalog| {
             let held = catalog.token(&token.image)?;
             match refusal(&token.image, Some(token.number), held.as_ref()) {
                 Some(refusal) => Ok(Err(refusal)),
@@ -148,8 +148,12 @@ impl Store {
         })
     }
 
-    /// Runs `change` as one transaction. What it refuses, as the inner result, leaves the store usable.
-    fn change_tokens<T>(&self, change: impl FnOnce(&mut Change<'_>) -> Result<Result<T>>) -> Result<T> {
+    /// Runs `change`, which adds nothing to packs, as one transaction under the writer's lock. What it refuses, as the
+    /// inner result, leaves the store usable.
+    pub(crate) fn change_catalog<T>(
+        &self,
+        change: impl FnOnce(&mut Change<'_>) -> Result<Result<T>>,
+    ) -> Result<T> {
         if let Some(writer) = &self.0.writer {
             writer.check()?;
             let mut catalog = writer.catalog();

@@ -1,55 +1,28 @@
-//! Serves disks until it is told to stop, or the last one is detached.
+//! What to serve and what is told of it, and the job that serves it until it is told to stop.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use platter_export::Exports;
-use platter_export::nbd::{NbdEvent, NbdListener, NbdOptions, NbdServer};
-use platter_image::{Error, ErrorKind, Result};
-use platter_store::{ImageName, Store, StorePlace, Token};
-use platter_vdisk::{BlockCache, BlockDevice, CacheOptions};
+use platter_export::nbd::NbdEvent;
+use platter_image::Result;
+use platter_store::StorePlace;
+use platter_vdisk::{BlockCache, CacheOptions};
 use serde::Serialize;
 
-use super::control::{self, Answer, ControlSocket, DiskStatus, OnDetach, Question, Words};
-use super::disk::{Base, LiveDisk};
-use super::publish::{PublishReport, end_editing, publish_disk};
-use crate::Silent;
-use crate::token::unix_ms;
-
-/// How often it is looked whether a disk is to be published.
-const PUBLISH_LOOK: Duration = Duration::from_millis(500);
-
-/// Where NBD is served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NbdAddress {
-    /// A unix socket, for its owner only.
-    Unix(PathBuf),
-    /// A TCP port, of this machine only: there is no TLS yet.
-    Tcp(SocketAddr),
-}
-
-impl NbdAddress {
-    /// How a client writes it.
-    fn uri(&self, disk: &str) -> String {
-        match self {
-            Self::Unix(path) => format!("nbd+unix:///{disk}?socket={}", path.display()),
-            Self::Tcp(address) => format!("nbd://{address}/{disk}"),
-        }
-    }
-}
+use super::control::{ControlSocket, OnDetach};
+use super::publish::PublishReport;
+use super::served::Served;
+use super::servers::{NbdAddress, Server};
 
 /// What to serve, and how.
 #[derive(Clone, Debug)]
 pub struct AttachRequest {
     /// The store.
     pub store: StorePlace,
-    /// The versions: names, names with numbers, or scores.
+    /// The versions: names, names with numbers, or scores. None where the tree of all images is served, and no disk
+    /// to be written.
     pub versions: Vec<String>,
     /// Take their edit tokens and let them be written.
     pub write: bool,
@@ -57,8 +30,8 @@ pub struct AttachRequest {
     pub steal: bool,
     /// Who edits, for the others.
     pub holder: String,
-    /// Where NBD is served.
-    pub nbd: NbdAddress,
+    /// Where NBD is served, if it is.
+    pub nbd: Option<NbdAddress>,
     /// Memory for decoded blocks, shared by all disks, in bytes.
     pub cache_bytes: usize,
     /// What becomes of what was written when a disk is detached or the process is asked to end.
@@ -113,258 +86,40 @@ pub enum LiveEvent<'a> {
 /// Hears what happens, from many threads; must not wait.
 pub type OnEvent = Box<dyn Fn(&LiveEvent<'_>) + Send + Sync>;
 
-/// Serves disks until `stop` is set or the last one is detached.
+/// Serves disks until `stop` is set, or the last one is detached where nothing but disks is served.
 ///
 /// # Errors
-/// `Missing` when there is no such version; `Refused` when somebody else has an edit token, or a socket is in use; `Io`.
+/// `Missing` when there is no such version; `Refused` when somebody else has an edit token, an address is in use, or
+/// there is nothing to serve; `Io`. The first server that fails ends all.
 pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
-    let served = Arc::new(Served {
-        store: Arc::new(Store::open_reader(&request.store)?),
-        cache: new_cache(request.cache_bytes)?,
-        disks: Mutex::default(),
-        request,
-        on_event,
-    });
-    let request = &served.request;
+    let served = Served::open(request, on_event)?;
+    let request = served.request();
     for version in &request.versions {
         served.attach(version)?;
     }
     let control = ControlSocket::open(request.store.dir())?;
-    let listener = match &request.nbd {
-        NbdAddress::Unix(path) => NbdListener::unix(path)?,
-        NbdAddress::Tcp(address) => NbdListener::tcp(*address)?,
-    };
-    let noted = served.clone();
-    let options = NbdOptions {
-        on_event: Arc::new(move |event| (noted.on_event)(&LiveEvent::Nbd(event))),
-        ..NbdOptions::default()
-    };
+    let servers = Server::open_all(request)?;
+    served.set_servers(&servers);
+    serve(&served, &control, servers)?;
+    served.detach_all()
+}
+
+/// Runs the servers, and what goes on beside them, until all have ended.
+fn serve(served: &Arc<Served>, control: &ControlSocket, servers: Vec<Server>) -> Result<()> {
     for attached in served.attached()? {
-        (served.on_event)(&LiveEvent::Attached(&attached));
+        served.tell(&LiveEvent::Attached(&attached));
     }
     thread::scope(|scope| {
-        scope.spawn(|| served.answer_questions(&control));
+        scope.spawn(|| served.answer_questions(control));
         scope.spawn(|| served.publish_now_and_then());
-        let ended = NbdServer::serve(listener, served.clone(), options, &request.stop);
-        request.stop.store(true, Ordering::Relaxed);
-        // The thread that waits for questions wakes and sees it.
+        let ended = Server::run_all(servers, served);
+        // The thread that waits for questions wakes and sees that this ends.
         let _ = control.wake();
         ended
-    })?;
-    served.detach_all()
+    })
 }
 
 /// A memory cache of that many bytes.
 pub(super) fn new_cache(bytes: usize) -> Result<Arc<BlockCache>> {
     BlockCache::new(CacheOptions { block_bytes_max: bytes as u64, ..CacheOptions::default() })
-}
-
-struct Served {
-    request: AttachRequest,
-    store: Arc<Store>,
-    cache: Arc<BlockCache>,
-    disks: Mutex<BTreeMap<String, Arc<LiveDisk>>>,
-    on_event: OnEvent,
-}
-
-impl Exports for Served {
-    fn list(&self) -> Vec<String> {
-        self.disks().keys().cloned().collect()
-    }
-
-    fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>> {
-        Ok(self.disk(name)?)
-    }
-}
-
-impl Served {
-    fn disks(&self) -> MutexGuard<'_, BTreeMap<String, Arc<LiveDisk>>> {
-        self.disks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn disk(&self, name: &str) -> Result<Arc<LiveDisk>> {
-        let disk = self.disks().get(name).cloned();
-        disk.ok_or_else(|| Error::missing(format!("no disk {name} is attached here")))
-    }
-
-    fn attach(&self, version: &str) -> Result<()> {
-        let resolved = self.store.resolve(version)?;
-        let name = match &resolved.version {
-            Some(version) => version.record.image.to_string(),
-            None => resolved.score.to_string(),
-        };
-        let disk = if self.request.write {
-            let version = resolved.version.ok_or_else(|| {
-                Error::refused(format!("{version} is a bare score: clone it to a name to write to it"))
-            })?;
-            let (image, number) = (version.record.image, version.record.number);
-            let newest = self.store.resolve(image.as_str())?;
-            if newest.score != resolved.score {
-                return Err(Error::refused(format!(
-                    "{image}@{number} is not the newest version, and publishing it would undo those after it: clone it to another name, or with --next"
-                )));
-            }
-            let token = self.take_token(&image)?;
-            LiveDisk::writable(
-                name.clone(),
-                &self.request.store,
-                (&self.store, &self.cache),
-                (image, token),
-                resolved.score,
-            )?
-        } else {
-            LiveDisk::read_only(name.clone(), Base::open(&self.store, &self.cache, resolved.score)?)
-        };
-        match self.disks().insert(name.clone(), Arc::new(disk)) {
-            None => Ok(()),
-            Some(_) => Err(Error::refused(format!("{name} is named twice"))),
-        }
-    }
-
-    /// The image's token: this holder's, if an earlier process left it, or a new one.
-    fn take_token(&self, image: &ImageName) -> Result<Token> {
-        let held = self.store.token(image)?.filter(|token| token.holder == self.request.holder);
-        if let Some(token) = held.filter(|_| !self.request.steal) {
-            return Ok(token);
-        }
-        match self.request.steal {
-            true => self.store.steal_token(image, &self.request.holder, unix_ms()),
-            false => self.store.take_token(image, &self.request.holder, unix_ms()),
-        }
-    }
-
-    fn attached(&self) -> Result<Vec<Attached>> {
-        let status = |disk: &LiveDisk| -> Result<Attached> {
-            let (base, written_bytes) = disk.state()?;
-            Ok(Attached {
-                disk: disk.name.clone(),
-                base: base.to_string(),
-                disk_bytes: disk.length(),
-                writable: disk.is_writable(),
-                written_bytes,
-                exports: vec![self.request.nbd.uri(&disk.name)],
-            })
-        };
-        self.disks().values().map(|disk| status(disk)).collect()
-    }
-
-    fn answer_questions(&self, control: &ControlSocket) {
-        thread::scope(|scope| {
-            while let Ok((stream, _)) = control.listener.accept() {
-                if self.request.stop.load(Ordering::Relaxed) {
-                    return;
-                }
-                scope.spawn(move || control::answer(stream, &|question| self.answer(question)));
-            }
-        });
-    }
-
-    fn answer(&self, question: Question) -> Result<Answer> {
-        match question {
-            Question::Disks => {
-                let disks = self.attached()?.into_iter().map(|attached| self.status(attached));
-                Ok(Answer::Disks(disks.collect()))
-            }
-            Question::Publish { disk, words } => {
-                Ok(Answer::Published(self.publish(&*self.disk(&disk)?, &words)?))
-            }
-            Question::Detach { disk, then, words } => {
-                let report = self.detach(&*self.disk(&disk)?, then, &words)?;
-                if self.disks().is_empty() {
-                    self.request.stop.store(true, Ordering::Relaxed);
-                }
-                Ok(Answer::Detached(report))
-            }
-        }
-    }
-
-    fn status(&self, attached: Attached) -> DiskStatus {
-        let disk = self.disk(&attached.disk).ok();
-        let token = disk.as_ref().and_then(|disk| Some(&disk.writing()?.token));
-        DiskStatus {
-            holder: token.map(|token| token.holder.clone()),
-            token: token.map(|token| token.number),
-            disk: attached.disk,
-            base: attached.base,
-            disk_bytes: attached.disk_bytes,
-            writable: attached.writable,
-            written_bytes: Some(attached.written_bytes),
-            exports: attached.exports,
-            process: Some(std::process::id()),
-        }
-    }
-
-    fn publish(&self, disk: &LiveDisk, words: &Words) -> Result<PublishReport> {
-        let report = publish_disk(disk, &self.request.store, (&self.store, &self.cache), words, &Silent)?;
-        (self.on_event)(&LiveEvent::Published(&report));
-        Ok(report)
-    }
-
-    /// Stops serving a disk. If it cannot be published, it is served on.
-    fn detach(&self, disk: &LiveDisk, then: OnDetach, words: &Words) -> Result<Option<PublishReport>> {
-        // First, so that no write comes after what is published, and is told done, and goes with the overlay.
-        disk.set_open(false);
-        let report = self.publish_last(disk, then, words).inspect_err(|_| disk.set_open(true))?;
-        self.disks().remove(&disk.name);
-        disk.detach()?;
-        let kept = disk.is_writable() && then == OnDetach::Keep;
-        if disk.is_writable() && !kept {
-            end_editing(disk, &self.store)?;
-        }
-        (self.on_event)(&LiveEvent::Detached { disk: &disk.name, kept });
-        Ok(report)
-    }
-
-    /// What becomes of a disk that nobody writes any more, if it is to be published.
-    fn publish_last(&self, disk: &LiveDisk, then: OnDetach, words: &Words) -> Result<Option<PublishReport>> {
-        let wanted = then == OnDetach::Publish && disk.is_writable() && disk.state()?.1 > 0;
-        wanted.then(|| self.publish(disk, words)).transpose()
-    }
-
-    fn detach_all(&self) -> Result<()> {
-        let disks: Vec<_> = self.disks().values().cloned().collect();
-        let mut first = Ok(());
-        for disk in disks {
-            let detached = self.detach(&disk, self.request.on_detach, &self.words());
-            first = first.and(detached.map(drop));
-        }
-        first
-    }
-
-    fn words(&self) -> Words {
-        Words {
-            notes: self.request.notes.clone(),
-            tool_version: self.request.tool_version.clone(),
-            ..Words::default()
-        }
-    }
-
-    fn publish_now_and_then(&self) {
-        let Some(interval) = self.request.publish_every else { return };
-        let mut due = Instant::now() + interval;
-        while !self.request.stop.load(Ordering::Relaxed) {
-            thread::sleep(PUBLISH_LOOK.min(interval));
-            if Instant::now() < due {
-                continue;
-            }
-            due = Instant::now() + interval;
-            let disks: Vec<_> = self.disks().values().cloned().collect();
-            for disk in disks.iter().filter(|disk| disk.is_writable()) {
-                match self.publish(disk, &self.words()) {
-                    Err(error)
-                        if error.kind() == ErrorKind::Refused && disk.state().is_ok_and(|it| it.1 == 0) => {}
-                    Err(error) => (self.on_event)(&LiveEvent::Note(format!("{}: {error}", disk.name))),
-                    Ok(_) => {}
-                }
-            }
-        }
-    }
-}
-
-impl ControlSocket {
-    /// Ends the wait for questions once.
-    fn wake(&self) -> std::io::Result<()> {
-        let address = self.listener.local_addr()?;
-        address.as_pathname().map_or(Ok(()), |path| UnixStream::connect(path).map(drop))
-    }
 }

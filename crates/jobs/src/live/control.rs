@@ -226,6 +226,11 @@ impl ControlSocket {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).context(context)?;
         Ok(Self { path, listener })
     }
+
+    /// Ends the wait for questions once.
+    pub(super) fn wake(&self) -> std::io::Result<()> {
+        UnixStream::connect(&self.path).map(drop)
+    }
 }
 
 impl Drop for ControlSocket {

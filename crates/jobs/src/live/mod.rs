@@ -9,7 +9,14 @@ mod control;
 mod disk;
 mod overlays;
 mod publish;
+mod served;
+mod servers;
+#[cfg(test)]
+mod tests;
+mod tree;
 
-pub use attach::{AttachRequest, Attached, LiveEvent, NbdAddress, OnEvent, attach};
+pub use attach::{AttachRequest, Attached, LiveEvent, OnEvent, attach};
 pub use control::{DiskStatus, OnDetach, detach, disks};
 pub use publish::{PublishReport, PublishRequest, discard, publish};
+pub use servers::NbdAddress;
+pub use tree::ImageTree;

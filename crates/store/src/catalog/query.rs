@@ -1,9 +1,9 @@
 //! What is asked of the catalog.
 
 use platter_image::{BlockId, Error, Result, Score};
-use rusqlite::Row;
+use rusqlite::{Connection, Row, ToSql};
 
-use super::{Catalog, PackRow, PackState, failed};
+use super::{Catalog, Change, PackRow, PackState, failed};
 use crate::identity::PackId;
 use crate::name::{ImageName, NumberChoice};
 use crate::record::VersionRecord;
@@ -110,6 +110,21 @@ impl Catalog {
         self.versions(&sql, &[&score.to_string()])
     }
 
+    /// The highest number that each image ever had.
+    pub(crate) fn last_numbers(&self) -> Result<Vec<(ImageName, u64)>> {
+        let sql = "SELECT name, last_number FROM images";
+        let take = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?));
+        let found = self.rows("reading the catalog's images", sql, &[], take)?;
+        let check = |(name, number): (String, i64)| -> Result<(ImageName, u64)> {
+            let number = u64::try_from(number);
+            Ok((
+                name.parse()?,
+                number.map_err(|_| Error::corrupt(format!("image {name}: a last number below 0")))?,
+            ))
+        };
+        found.into_iter().map(check).collect()
+    }
+
     /// A number that changes when another connection has changed the catalog.
     pub(crate) fn data_version(&self) -> Result<i64> {
         let read = self.connection.pragma_query_value(None, "data_version", |row| row.get(0));
@@ -125,21 +140,56 @@ impl Catalog {
         Ok(found.into_iter().filter(|line| line != "ok").chain(lost).collect())
     }
 
-    fn versions(&self, sql: &str, parameters: &[&dyn rusqlite::ToSql]) -> Result<Vec<Version>> {
-        let rows = self.rows("reading versions from the catalog", sql, parameters, RawVersion::from_row)?;
-        rows.into_iter().map(RawVersion::check).collect()
+    fn versions(&self, sql: &str, parameters: &[&dyn ToSql]) -> Result<Vec<Version>> {
+        versions(&self.connection, sql, parameters)
     }
 
     pub(super) fn rows<T>(
         &self,
         doing: &str,
         sql: &str,
-        parameters: &[&dyn rusqlite::ToSql],
+        parameters: &[&dyn ToSql],
         take: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>> {
-        let failed = |error| failed(doing, error);
-        let mut statement = self.connection.prepare_cached(sql).map_err(failed)?;
-        let rows = statement.query_map(parameters, take).map_err(failed)?;
-        rows.collect::<rusqlite::Result<Vec<T>>>().map_err(failed)
+        rows(&self.connection, doing, sql, parameters, take)
     }
+}
+
+impl Change<'_> {
+    /// The versions of an image and of all images below it, by image and number.
+    pub(crate) fn versions_below(&self, image: &ImageName) -> Result<Vec<Version>> {
+        // '0' is the character after '/': between the two is all that begins with the name and a slash.
+        let sql = format!(
+            "SELECT {VERSION} FROM versions WHERE image = ?1 OR (image > ?1 || '/' AND image < ?1 || '0')
+             ORDER BY image, number"
+        );
+        versions(self.transaction, &sql, &[&image.as_str()])
+    }
+
+    /// The highest number that a version of an image ever had; 0 if there was none.
+    pub(crate) fn last_number(&self, image: &ImageName) -> Result<u64> {
+        let doing = "reading the last number of an image from the catalog";
+        let sql = "SELECT last_number FROM images WHERE name = ?1";
+        let numbers: Vec<i64> = rows(self.transaction, doing, sql, &[&image.as_str()], |row| row.get(0))?;
+        let number = numbers.first().copied().unwrap_or(0);
+        u64::try_from(number).map_err(|_| Error::corrupt(format!("image {image}: a last number of {number}")))
+    }
+}
+
+fn versions(connection: &Connection, sql: &str, parameters: &[&dyn ToSql]) -> Result<Vec<Version>> {
+    let raw = rows(connection, "reading versions from the catalog", sql, parameters, RawVersion::from_row)?;
+    raw.into_iter().map(RawVersion::check).collect()
+}
+
+fn rows<T>(
+    connection: &Connection,
+    doing: &str,
+    sql: &str,
+    parameters: &[&dyn ToSql],
+    take: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>> {
+    let failed = |error| failed(doing, error);
+    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
+    let rows = statement.query_map(parameters, take).map_err(failed)?;
+    rows.collect::<rusqlite::Result<Vec<T>>>().map_err(failed)
 }

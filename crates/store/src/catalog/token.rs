@@ -93,8 +93,12 @@ impl Change<'_> {
         time_unix_ms: i64,
     ) -> Result<Result<Token>> {
         let doing = |error| failed(&format!("entering a token of {image} in the catalog"), error);
-        let known =
-            self.transaction.query_row("SELECT 1 FROM images WHERE name = ?1", [image.as_str()], |_| Ok(()));
+        // A name all of whose versions were forgotten has a row in `images`, and nothing to edit.
+        let known = self.transaction.query_row(
+            "SELECT 1 FROM versions WHERE image = ?1 LIMIT 1",
+            [image.as_str()],
+            |_| Ok(()),
+        );
         if known.optional().map_err(doing)?.is_none() {
             return Ok(Err(Error::missing(format!("there is no image {image}"))));
         }

@@ -4,7 +4,7 @@ use platter_image::{BlockId, Error, Result};
 use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::{Catalog, PackState, failed};
-use crate::name::ImageName;
+use crate::name::{ImageName, VersionName};
 use crate::pack::SealedPack;
 use crate::record::{Parent, VersionRecord};
 
@@ -33,13 +33,7 @@ impl Change<'_> {
     /// The number that the next version of an image gets, and the version before it.
     pub(crate) fn next_number(&self, image: &ImageName) -> Result<(u64, Option<Parent>)> {
         let doing = |error| failed(&format!("reading image {image} from the catalog"), error);
-        let last: Option<i64> = self
-            .transaction
-            .query_row("SELECT last_number FROM images WHERE name = ?1", [image.as_str()], |row| row.get(0))
-            .optional()
-            .map_err(doing)?;
-        let last =
-            u64::try_from(last.unwrap_or(0)).map_err(|_| Error::corrupt("a negative version number"))?;
+        let last = self.last_number(image)?;
         let parent = self
             .transaction
             .query_row(
@@ -82,13 +76,7 @@ impl Change<'_> {
         let doing = |error| failed(&format!("entering version {name} in the catalog"), error);
         let number = i64::try_from(record.number)
             .map_err(|_| Error::corrupt(format!("version {name}: its number")))?;
-        self.transaction
-            .execute(
-                "INSERT INTO images VALUES (?1, ?2)
-                 ON CONFLICT DO UPDATE SET last_number = max(last_number, excluded.last_number)",
-                params![name.image.as_str(), number],
-            )
-            .map_err(doing)?;
+        self.raise_last_number(&name.image, record.number)?;
         let inserted = self
             .transaction
             .execute(
@@ -105,5 +93,31 @@ impl Change<'_> {
             .map_err(doing)?;
         record.token.map_or(Ok(()), |token| self.raise_last_token(token))?;
         Ok(inserted == 1)
+    }
+
+    /// Removes a version. Its number stays used.
+    pub(crate) fn remove_version(&mut self, name: &VersionName) -> Result<()> {
+        let number = i64::try_from(name.number).unwrap_or(i64::MAX);
+        self.transaction
+            .execute(
+                "DELETE FROM versions WHERE image = ?1 AND number = ?2",
+                params![name.image.as_str(), number],
+            )
+            .map_err(|error| failed(&format!("removing version {name} from the catalog"), error))?;
+        Ok(())
+    }
+
+    /// The next version of an image will have a number larger than that.
+    pub(crate) fn raise_last_number(&mut self, image: &ImageName, number: u64) -> Result<()> {
+        let number =
+            i64::try_from(number).map_err(|_| Error::corrupt(format!("image {image}: its last number")))?;
+        self.transaction
+            .execute(
+                "INSERT INTO images VALUES (?1, ?2)
+                 ON CONFLICT DO UPDATE SET last_number = max(last_number, excluded.last_number)",
+                params![image.as_str(), number],
+            )
+            .map_err(|error| failed(&format!("entering image {image} in the catalog"), error))?;
+        Ok(())
     }
 }

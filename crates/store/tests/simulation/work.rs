@@ -1,5 +1,6 @@
 //! A machine with a simulated disk and a store on it, work to do there, and the model of what was promised.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -7,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::page::{Entry as RecipeEntry, State};
 use platter_image::recipe::{CutPolicy, RecipeBuilder};
-use platter_image::{BlockId, Domain, Extent, FrameStore, Kind, PinSet, Result, Score};
+use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameStore, Kind, PinSet, Result, Score};
 use platter_store::{
-    CheckOptions, NumberChoice, Session, Store, StorePlace, Verdict, Version, VersionRecord,
+    CheckOptions, NumberChoice, Session, Store, StorePlace, Verdict, Version, VersionName, VersionRecord,
 };
 use platter_vfs::simulated::SimulatedDisk;
 use platter_vfs::{Entry, OpenMode, Vfs, VfsFile};
@@ -112,10 +113,38 @@ pub(crate) fn block(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Versions whose publishing returned, with the numbers of their blocks.
+/// A version, and the numbers of its blocks.
+pub(crate) type Published = (Version, Vec<u64>);
+
+/// What was promised.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
-    pub(crate) published: Vec<(Version, Vec<u64>)>,
+    /// Versions whose publishing returned, under the names that they have by now.
+    pub(crate) published: Vec<Published>,
+    /// What `published` would be if the forgetting or renaming that did not return had been done.
+    pub(crate) in_flight: Option<Vec<Published>>,
+    /// Names that versions once had and have no more.
+    pub(crate) removed: Vec<VersionName>,
+}
+
+impl Model {
+    /// Takes note of a forgetting or renaming that returned.
+    fn done(&mut self) {
+        let Some(new) = self.in_flight.take() else { return };
+        for (version, _) in std::mem::replace(&mut self.published, new) {
+            self.removed.push(version.name);
+        }
+        let published = &self.published;
+        self.removed.retain(|name| !published.iter().any(|(version, _)| version.name == *name));
+    }
+
+    /// The highest number that an image's name ever had.
+    fn last(&self, image: &str) -> u64 {
+        let names =
+            self.published.iter().chain(self.in_flight.iter().flatten()).map(|(version, _)| &version.name);
+        let all = names.chain(&self.removed).filter(|name| name.image.as_str() == image);
+        all.map(|name| name.number).max().unwrap_or(0)
+    }
 }
 
 /// Adds the blocks that the store does not have, and the recipe of a disk that consists of all of them.
@@ -174,16 +203,67 @@ pub(crate) fn draft(image: &str, (score, disk_length): (Score, u64)) -> Result<V
     Ok(VersionRecord { disk_length, ..draft })
 }
 
-/// Random work by seed: makes the store, publishes versions that share blocks, drops sessions half done, opens the
-/// store anew. Ends at the first error, which it gives; `model` has what was published until then.
+/// Forgets a version that there is, or all versions of its image.
+fn forget(store: &Store, dice: &mut Dice, model: &mut Model) -> Result<()> {
+    let Some((version, _)) = pick(dice, &model.published) else { return Ok(()) };
+    let (image, number) = (version.name.image.clone(), version.name.number);
+    let number = (dice.below(3) > 0).then_some(number);
+    let goes = |name: &VersionName| name.image == image && number.is_none_or(|number| name.number == number);
+    let stays = model.published.iter().filter(|(version, _)| !goes(&version.name));
+    model.in_flight = Some(stays.cloned().collect());
+    store.forget(&image, number)?;
+    model.done();
+    Ok(())
+}
+
+/// Renames an image with all that is below it, to a new name or to one that was used. What is refused has not happened.
+fn rename(store: &Store, dice: &mut Dice, model: &mut Model) -> Result<()> {
+    let names = ["a", "lab", "lab/b", "c", "c/d"];
+    let (from, to) = (names[dice.below(5) as usize], names[dice.below(5) as usize]);
+    let mut new = model.published.clone();
+    for (version, _) in &mut new {
+        let Some(rest) = version.name.image.as_str().strip_prefix(from) else { continue };
+        if !rest.is_empty() && !rest.starts_with('/') {
+            continue;
+        }
+        let old = version.name.clone();
+        version.name.image = format!("{to}{rest}").parse()?;
+        let first = version.record.renamed_from.take().unwrap_or(old);
+        version.record.renamed_from = (first.image != version.name.image).then_some(first);
+        version.record.image = version.name.image.clone();
+        version.record_id = BlockId::of(Kind::Version, &version.record.encode()?);
+    }
+    model.in_flight = Some(new);
+    match store.rename(&from.parse()?, &to.parse()?) {
+        Err(error)
+            if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Missing) && store.session().is_ok() =>
+        {
+            model.in_flight = None;
+        }
+        renamed => {
+            renamed?;
+            model.done();
+        }
+    }
+    Ok(())
+}
+
+fn pick<'a, T>(dice: &mut Dice, all: &'a [T]) -> Option<&'a T> {
+    all.get(dice.below(all.len().max(1) as u64) as usize)
+}
+
+/// Random work by seed: makes the store, publishes versions that share blocks, forgets and renames some, drops sessions
+/// half done, opens the store anew. Ends at the first error, which it gives; `model` has what was published until then.
 pub(crate) fn work(machine: &Machine, seed: u64, model: &mut Model) -> Result<()> {
     let mut dice = Dice(seed);
     Store::init(&machine.place)?;
     let mut store = Store::open_writer(&machine.place)?;
-    for _ in 0..6 {
+    for _ in 0..9 {
         let first = dice.below(30);
         let numbers: Vec<u64> = (first..first + 2 + dice.below(14)).collect();
-        match dice.below(6) {
+        match dice.below(9) {
+            6 => forget(&store, &mut dice, model)?,
+            7 | 8 => rename(&store, &mut dice, model)?,
             0 => {
                 let session = store.session()?;
                 add_disk(&session, &numbers)?;
@@ -200,7 +280,9 @@ pub(crate) fn work(machine: &Machine, seed: u64, model: &mut Model) -> Result<()
             }
             _ => {
                 let image = ["a", "lab/b"][dice.below(2) as usize];
+                let last = model.last(image);
                 let version = publish(&store, image, &numbers)?;
+                assert!(version.name.number > last, "seed {seed}: {} after {last}", version.name);
                 model.published.push((version, numbers));
             }
         }
@@ -216,7 +298,9 @@ pub(crate) fn verify(machine: &Machine, model: &Model, context: &str) {
         Store::init(&machine.place).unwrap_or_else(|error| panic!("{context}: init again: {error:?}"));
     }
     let store = Store::open_writer(&machine.place).unwrap_or_else(|error| panic!("{context}: {error:?}"));
-    verify_versions(&store, model, context);
+    let is_changed = verify_names(&store, model, context);
+    let in_flight = model.in_flight.as_ref().filter(|_| is_changed);
+    verify_versions(&store, in_flight.unwrap_or(&model.published), context);
     let clean = |store: &Store| {
         let report = store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap();
         assert_eq!(report.verdict, Verdict::Clean, "{context}: {:#?}", report.findings);
@@ -225,17 +309,31 @@ pub(crate) fn verify(machine: &Machine, model: &Model, context: &str) {
     let numbers: Vec<u64> = (0..20).collect();
     let version =
         publish(&store, "a", &numbers).unwrap_or_else(|error| panic!("{context}: publish: {error:?}"));
-    let before = model.published.iter().filter(|(version, _)| version.name.image.as_str() == "a");
-    assert!(
-        before.clone().all(|(old, _)| old.name.number < version.name.number),
-        "{context}: a number twice"
-    );
-    verify_versions(&store, &Model { published: vec![(version, numbers)] }, context);
+    assert!(model.last("a") < version.name.number, "{context}: a number twice");
+    verify_versions(&store, &[(version, numbers)], context);
     clean(&store);
 }
 
-fn verify_versions(store: &Store, model: &Model, context: &str) {
-    for (version, numbers) in &model.published {
+/// The names are those promised, or all those of the change in flight: says which. At most one is there beside them, that of
+/// a publish in flight, and it never had a version before.
+fn verify_names(store: &Store, model: &Model, context: &str) -> bool {
+    let found: BTreeSet<VersionName> =
+        store.versions().unwrap().into_iter().map(|version| version.name).collect();
+    let names =
+        |all: &[Published]| all.iter().map(|(version, _)| version.name.clone()).collect::<BTreeSet<_>>();
+    let is_changed = model.in_flight.as_ref().is_some_and(|new| names(new) == found);
+    if !is_changed {
+        let more: Vec<_> = found.difference(&names(&model.published)).cloned().collect();
+        let may_be_more = usize::from(model.in_flight.is_none());
+        assert!(more.len() <= may_be_more, "{context}: {more:?} beside {model:?}");
+        let is_new = |name: &VersionName| name.number > model.last(name.image.as_str());
+        assert!(more.iter().all(is_new), "{context}: {more:?} came back: {model:?}");
+    }
+    is_changed
+}
+
+fn verify_versions(store: &Store, published: &[Published], context: &str) {
+    for (version, numbers) in published {
         let found = store
             .version(&version.name.image, NumberChoice::Number(version.name.number))
             .unwrap_or_else(|error| panic!("{context}: {} is lost: {error:?}", version.name));

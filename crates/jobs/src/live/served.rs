@@ -1,0 +1,259 @@
+//! The disks that this process serves, for all its servers: attaching, publishing and detaching them, and answers to
+//! those who ask by the control socket.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use platter_export::Exports;
+use platter_image::{Error, ErrorKind, Result};
+use platter_store::{ImageName, Store, Token};
+use platter_vdisk::{BlockCache, BlockDevice};
+
+use super::attach::{AttachRequest, Attached, LiveEvent, OnEvent, new_cache};
+use super::control::{self, Answer, ControlSocket, DiskStatus, OnDetach, Question, Words};
+use super::disk::{Base, LiveDisk};
+use super::publish::{PublishReport, end_editing, publish_disk};
+use super::servers::{Server, Uri};
+use crate::Silent;
+use crate::token::unix_ms;
+
+/// How often it is looked whether a disk is to be published.
+const PUBLISH_LOOK: Duration = Duration::from_millis(500);
+
+/// What all servers of the process share.
+pub(super) struct Served {
+    request: AttachRequest,
+    store: Arc<Store>,
+    cache: Arc<BlockCache>,
+    disks: Mutex<BTreeMap<String, Arc<LiveDisk>>>,
+    on_event: OnEvent,
+    /// How clients of each server write a disk.
+    uris: OnceLock<Vec<Uri>>,
+    /// A tree is served, so this goes on without disks.
+    has_tree: AtomicBool,
+}
+
+impl Exports for Served {
+    fn list(&self) -> Vec<String> {
+        self.disks().keys().cloned().collect()
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>> {
+        Ok(self.disk(name)?)
+    }
+}
+
+impl Served {
+    /// Opens the store, to serve no disk yet.
+    pub(super) fn open(request: AttachRequest, on_event: OnEvent) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            store: Arc::new(Store::open_reader(&request.store)?),
+            cache: new_cache(request.cache_bytes)?,
+            disks: Mutex::default(),
+            request,
+            on_event,
+            uris: OnceLock::new(),
+            has_tree: AtomicBool::new(false),
+        }))
+    }
+
+    /// Notes which servers there are.
+    pub(super) fn set_servers(&self, servers: &[Server]) {
+        self.uris.get_or_init(|| servers.iter().map(|server| server.uri.clone()).collect());
+        self.has_tree.store(servers.iter().any(|server| server.has_tree), Ordering::Relaxed);
+    }
+
+    pub(super) fn request(&self) -> &AttachRequest {
+        &self.request
+    }
+
+    /// Tells what happens.
+    pub(super) fn tell(&self, event: &LiveEvent<'_>) {
+        (self.on_event)(event);
+    }
+
+    fn disks(&self) -> MutexGuard<'_, BTreeMap<String, Arc<LiveDisk>>> {
+        self.disks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn disk(&self, name: &str) -> Result<Arc<LiveDisk>> {
+        let disk = self.disks().get(name).cloned();
+        disk.ok_or_else(|| Error::missing(format!("no disk {name} is attached here")))
+    }
+
+    pub(super) fn attach(&self, version: &str) -> Result<()> {
+        let resolved = self.store.resolve(version)?;
+        let name = match &resolved.version {
+            Some(version) => version.record.image.to_string(),
+            None => resolved.score.to_string(),
+        };
+        let disk = if self.request.write {
+            let version = resolved.version.ok_or_else(|| {
+                Error::refused(format!("{version} is a bare score: clone it to a name to write to it"))
+            })?;
+            let (image, number) = (version.record.image, version.record.number);
+            let newest = self.store.resolve(image.as_str())?;
+            if newest.score != resolved.score {
+                return Err(Error::refused(format!(
+                    "{image}@{number} is not the newest version, and publishing it would undo those after it: clone it to another name, or with --next"
+                )));
+            }
+            let token = self.take_token(&image)?;
+            LiveDisk::writable(
+                name.clone(),
+                &self.request.store,
+                (&self.store, &self.cache),
+                (image, token),
+                resolved.score,
+            )?
+        } else {
+            LiveDisk::read_only(name.clone(), Base::open(&self.store, &self.cache, resolved.score)?)
+        };
+        match self.disks().insert(name.clone(), Arc::new(disk)) {
+            None => Ok(()),
+            Some(_) => Err(Error::refused(format!("{name} is named twice"))),
+        }
+    }
+
+    /// The image's token: this holder's, if an earlier process left it, or a new one.
+    fn take_token(&self, image: &ImageName) -> Result<Token> {
+        let held = self.store.token(image)?.filter(|token| token.holder == self.request.holder);
+        if let Some(token) = held.filter(|_| !self.request.steal) {
+            return Ok(token);
+        }
+        match self.request.steal {
+            true => self.store.steal_token(image, &self.request.holder, unix_ms()),
+            false => self.store.take_token(image, &self.request.holder, unix_ms()),
+        }
+    }
+
+    pub(super) fn attached(&self) -> Result<Vec<Attached>> {
+        let status = |disk: &LiveDisk| -> Result<Attached> {
+            let (base, written_bytes) = disk.state()?;
+            Ok(Attached {
+                disk: disk.name.clone(),
+                base: base.to_string(),
+                disk_bytes: disk.length(),
+                writable: disk.is_writable(),
+                written_bytes,
+                exports: self.uris.get().into_iter().flatten().map(|uri| uri(&disk.name)).collect(),
+            })
+        };
+        self.disks().values().map(|disk| status(disk)).collect()
+    }
+
+    pub(super) fn answer_questions(&self, control: &ControlSocket) {
+        thread::scope(|scope| {
+            while let Ok((stream, _)) = control.listener.accept() {
+                if self.request.stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                scope.spawn(move || control::answer(stream, &|question| self.answer(question)));
+            }
+        });
+    }
+
+    pub(super) fn answer(&self, question: Question) -> Result<Answer> {
+        match question {
+            Question::Disks => {
+                let disks = self.attached()?.into_iter().map(|attached| self.status(attached));
+                Ok(Answer::Disks(disks.collect()))
+            }
+            Question::Publish { disk, words } => {
+                Ok(Answer::Published(self.publish(&*self.disk(&disk)?, &words)?))
+            }
+            Question::Detach { disk, then, words } => {
+                let report = self.detach(&*self.disk(&disk)?, then, &words)?;
+                if self.disks().is_empty() && !self.has_tree.load(Ordering::Relaxed) {
+                    self.request.stop.store(true, Ordering::Relaxed);
+                }
+                Ok(Answer::Detached(report))
+            }
+        }
+    }
+
+    fn status(&self, attached: Attached) -> DiskStatus {
+        let disk = self.disk(&attached.disk).ok();
+        let token = disk.as_ref().and_then(|disk| Some(&disk.writing()?.token));
+        DiskStatus {
+            holder: token.map(|token| token.holder.clone()),
+            token: token.map(|token| token.number),
+            disk: attached.disk,
+            base: attached.base,
+            disk_bytes: attached.disk_bytes,
+            writable: attached.writable,
+            written_bytes: Some(attached.written_bytes),
+            exports: attached.exports,
+            process: Some(std::process::id()),
+        }
+    }
+
+    fn publish(&self, disk: &LiveDisk, words: &Words) -> Result<PublishReport> {
+        let report = publish_disk(disk, &self.request.store, (&self.store, &self.cache), words, &Silent)?;
+        self.tell(&LiveEvent::Published(&report));
+        Ok(report)
+    }
+
+    /// Stops serving a disk. If it cannot be published, it is served on.
+    fn detach(&self, disk: &LiveDisk, then: OnDetach, words: &Words) -> Result<Option<PublishReport>> {
+        // First, so that no write comes after what is published, and is told done, and goes with the overlay.
+        disk.set_open(false);
+        let report = self.publish_last(disk, then, words).inspect_err(|_| disk.set_open(true))?;
+        self.disks().remove(&disk.name);
+        disk.detach()?;
+        let kept = disk.is_writable() && then == OnDetach::Keep;
+        if disk.is_writable() && !kept {
+            end_editing(disk, &self.store)?;
+        }
+        self.tell(&LiveEvent::Detached { disk: &disk.name, kept });
+        Ok(report)
+    }
+
+    /// What becomes of a disk that nobody writes any more, if it is to be published.
+    fn publish_last(&self, disk: &LiveDisk, then: OnDetach, words: &Words) -> Result<Option<PublishReport>> {
+        let wanted = then == OnDetach::Publish && disk.is_writable() && disk.state()?.1 > 0;
+        wanted.then(|| self.publish(disk, words)).transpose()
+    }
+
+    pub(super) fn detach_all(&self) -> Result<()> {
+        let disks: Vec<_> = self.disks().values().cloned().collect();
+        let mut first = Ok(());
+        for disk in disks {
+            let detached = self.detach(&disk, self.request.on_detach, &self.words());
+            first = first.and(detached.map(drop));
+        }
+        first
+    }
+
+    fn words(&self) -> Words {
+        Words {
+            notes: self.request.notes.clone(),
+            tool_version: self.request.tool_version.clone(),
+            ..Words::default()
+        }
+    }
+
+    pub(super) fn publish_now_and_then(&self) {
+        let Some(interval) = self.request.publish_every else { return };
+        let mut due = Instant::now() + interval;
+        while !self.request.stop.load(Ordering::Relaxed) {
+            thread::sleep(PUBLISH_LOOK.min(interval));
+            if Instant::now() < due {
+                continue;
+            }
+            due = Instant::now() + interval;
+            let disks: Vec<_> = self.disks().values().cloned().collect();
+            for disk in disks.iter().filter(|disk| disk.is_writable()) {
+                match self.publish(disk, &self.words()) {
+                    Err(error)
+                        if error.kind() == ErrorKind::Refused && disk.state().is_ok_and(|it| it.1 == 0) => {}
+                    Err(error) => self.tell(&LiveEvent::Note(format!("{}: {error}", disk.name))),
+                    Ok(_) => {}
+                }
+            }
+        }
+    }
+}

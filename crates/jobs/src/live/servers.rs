@@ -1,0 +1,160 @@
+//! The servers of one process: each takes its address first, then runs in a thread of its own until all are to stop.
+//!
+//! Owns nothing of a protocol: a new one is a function here that gives a [`Server`], and a line in
+//! [`Server::open_all`]. Must never leave one running when another has ended.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use platter_export::nbd::{NbdListener, NbdOptions, NbdServer};
+use platter_image::{Error, Result};
+
+use super::attach::{AttachRequest, LiveEvent};
+use super::served::Served;
+
+/// Where NBD is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NbdAddress {
+    /// A unix socket, for its owner only.
+    Unix(PathBuf),
+    /// A TCP port, of this machine only: there is no TLS yet.
+    Tcp(SocketAddr),
+}
+
+impl NbdAddress {
+    /// How a client writes it.
+    fn uri(&self, disk: &str) -> String {
+        match self {
+            Self::Unix(path) => format!("nbd+unix:///{disk}?socket={}", path.display()),
+            Self::Tcp(address) => format!("nbd://{address}/{disk}"),
+        }
+    }
+}
+
+/// How clients of one server write the disk of a name.
+pub(super) type Uri = Arc<dyn Fn(&str) -> String + Send + Sync>;
+
+/// What a server does with the disks of the process.
+pub(super) type Run = Box<dyn FnOnce(&Arc<Served>) -> Result<()> + Send>;
+
+/// A server whose address is taken: whoever connects before it runs, waits.
+pub(super) struct Server {
+    pub(super) uri: Uri,
+    /// It serves the tree of all images, so it is of use without a disk.
+    pub(super) has_tree: bool,
+    /// Serves until the process is to stop.
+    pub(super) run: Run,
+}
+
+impl Server {
+    /// Takes every address that is asked for.
+    ///
+    /// # Errors
+    /// `Refused` when one is in use, none is asked for, or there would be nothing to serve; `Io`.
+    pub(super) fn open_all(request: &AttachRequest) -> Result<Vec<Self>> {
+        let servers: Vec<Self> =
+            [request.nbd.as_ref().map(nbd)].into_iter().flatten().collect::<Result<_>>()?;
+        if servers.is_empty() {
+            return Err(Error::refused(
+                "nobody could reach it: name a place to serve at, such as --nbd SOCKET",
+            ));
+        }
+        if request.versions.is_empty() && !servers.iter().any(|server| server.has_tree) {
+            return Err(Error::refused("there is nothing to serve: name a version, such as lab/debian12"));
+        }
+        Ok(servers)
+    }
+
+    /// Runs them all, each in a thread. When one ends, with an error or without, the others are stopped; gives the
+    /// first error in the order of `servers`.
+    pub(super) fn run_all(servers: Vec<Self>, served: &Arc<Served>) -> Result<()> {
+        thread::scope(|scope| {
+            let run = |server: Self| {
+                let _stops = StopAll(&served.request().stop);
+                (server.run)(served)
+            };
+            let threads: Vec<_> =
+                servers.into_iter().map(|server| scope.spawn(move || run(server))).collect();
+            let mut first = Ok(());
+            for thread in threads {
+                let ended = thread.join();
+                first = first.and(
+                    ended.unwrap_or_else(|_| Err(Error::bug("a server broke in the middle of its work"))),
+                );
+            }
+            first
+        })
+    }
+}
+
+/// Stops everything when it is dropped, also by a panic.
+struct StopAll<'a>(&'a AtomicBool);
+
+impl Drop for StopAll<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn nbd(address: &NbdAddress) -> Result<Server> {
+    let listener = match address {
+        NbdAddress::Unix(path) => NbdListener::unix(path)?,
+        NbdAddress::Tcp(address) => NbdListener::tcp(*address)?,
+    };
+    let run = move |served: &Arc<Served>| {
+        let told = served.clone();
+        let options = NbdOptions {
+            on_event: Arc::new(move |event| told.tell(&LiveEvent::Nbd(event))),
+            ..NbdOptions::default()
+        };
+        NbdServer::serve(listener, served.clone(), options, &served.request().stop)
+    };
+    let address = address.clone();
+    Ok(Server { uri: Arc::new(move |disk| address.uri(disk)), has_tree: false, run: Box::new(run) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use platter_image::ErrorKind;
+
+    fn server(has_tree: bool, run: impl FnOnce(&Arc<Served>) -> Result<()> + Send + 'static) -> Server {
+        Server { uri: Arc::new(|disk| format!("test:{disk}")), has_tree, run: Box::new(run) }
+    }
+
+    fn until_stopped(served: &Arc<Served>) -> Result<()> {
+        while !served.request().stop.load(Ordering::Relaxed) {
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Whichever ends, the others end too, and its error is told; a panic is one.
+    #[test]
+    fn one_that_ends_ends_all() {
+        let (_folder, request) = crate::live::tests::request();
+        let run = |last: fn(&Arc<Served>) -> Result<()>| {
+            let served =
+                Served::open(AttachRequest { stop: Arc::default(), ..request.clone() }, Box::new(|_| {}));
+            let servers =
+                vec![server(false, until_stopped), server(true, until_stopped), server(false, last)];
+            Server::run_all(servers, &served.unwrap())
+        };
+        run(|_| Ok(())).unwrap();
+        assert_eq!(run(|_| Err(Error::missing("gone"))).unwrap_err().kind(), ErrorKind::Missing);
+        assert_eq!(run(|_| panic!("no")).unwrap_err().kind(), ErrorKind::Bug);
+    }
+
+    #[test]
+    fn nothing_to_serve_is_refused() {
+        let (_folder, request) = crate::live::tests::request();
+        let error = Server::open_all(&request).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("--nbd"), "{error}");
+        let nbd = Some(NbdAddress::Unix(request.store.dir().join("nbd.sock")));
+        let error = Server::open_all(&AttachRequest { nbd, ..request }).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("name a version"), "{error}");
+    }
+}

@@ -1,0 +1,74 @@
+//! Disks and servers over a real store.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use platter_store::{Store, StorePlace};
+use tempfile::TempDir;
+
+use super::attach::AttachRequest;
+use super::control::{OnDetach, Question, Words};
+use super::served::Served;
+use super::servers::Server;
+use crate::{CaptureRequest, Silent, TokenChoice, capture};
+
+/// A new store, and a request to serve nothing of it.
+pub(super) fn request() -> (TempDir, AttachRequest) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = StorePlace::on_system(folder.path());
+    Store::init(&store).unwrap();
+    let request = AttachRequest {
+        store,
+        versions: Vec::new(),
+        write: false,
+        steal: false,
+        holder: "test@here".into(),
+        nbd: None,
+        cache_bytes: 1 << 20,
+        on_detach: OnDetach::Keep,
+        publish_every: None,
+        notes: String::new(),
+        tool_version: "test".into(),
+        stop: Arc::default(),
+    };
+    (folder, request)
+}
+
+/// Captures a disk of `bytes` as the next version of `image`.
+pub(super) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), bytes).unwrap();
+    let request = CaptureRequest {
+        store: store.clone(),
+        source: file.path().to_owned(),
+        name: image.parse().unwrap(),
+        survey: Default::default(),
+        allow_mounted: false,
+        sector_size: None,
+        options: Default::default(),
+        labels: Default::default(),
+        notes: String::new(),
+        token: TokenChoice::Free,
+        tool_version: "test".into(),
+    };
+    capture(&request, &Silent).unwrap();
+}
+
+/// Without its last disk a process has nothing to do, unless it serves the tree.
+#[test]
+fn detaching_the_last_disk_ends_what_serves_no_tree() {
+    let (_folder, request) = request();
+    capture_bytes(&request.store, "lab/disk", &[7; 4096]);
+    for has_tree in [false, true] {
+        let request = AttachRequest { stop: Arc::default(), ..request.clone() };
+        let served = Served::open(request, Box::new(|_| {})).unwrap();
+        let uri = Arc::new(|disk: &str| format!("test:{disk}"));
+        served.set_servers(&[Server { uri, has_tree, run: Box::new(|_| Ok(())) }]);
+        served.attach("lab/disk").unwrap();
+        assert_eq!(served.attached().unwrap()[0].exports, ["test:lab/disk"]);
+        let question =
+            Question::Detach { disk: "lab/disk".into(), then: OnDetach::Keep, words: Words::default() };
+        served.answer(question).unwrap();
+        assert_eq!(served.request().stop.load(Ordering::Relaxed), !has_tree);
+    }
+}

@@ -1,0 +1,37 @@
+//! The tree of all images of a store, as files and directories.
+//!
+//! | name | what |
+//! | --- | --- |
+//! | `lab/debian12/7.raw`, `7.score` | the disk of version 7, read only, and its score in text |
+//! | `lab/debian12/latest.raw`, `latest.score` | the same of the newest version: another node for each version |
+//! | `lab/debian12/live.raw` | the disk of that name that this process serves, written where that may be written |
+//! | `by-date/2026/11/20/lab/debian12.raw`, `.score` | the newest version that there was at the end of that day, UTC, for each day on which one was made |
+//! | `import/lab/debian12.raw` | a file written there becomes the next version when it is closed |
+//!
+//! Score files are the pointer files of vdiskfs (Liguori and Van Hensbergen, "Experiences with Content Addressable
+//! Storage and Virtual Disks", 2008).
+//!
+//! What is done to names is done to images. `mkdir` makes a directory in the memory of this process. `mv` renames an
+//! image, or all images below a directory, in one commit. `rm 7.raw` forgets version 7, and `7.score` goes with it.
+//! `rm 7.score` alone is refused, and so is `rm latest.raw` while there is a version; yet `rm -r` works, since a file
+//! that went with another can be removed once more: it is not listed, only found. Directories stay, empty, until
+//! they are removed.
+//!
+//! Images whose name begins with `by-date` or `import`, or has a part that ends in `.raw` or `.score`, are not in the
+//! tree: such a part would be taken for a file. They can be reached by all other means. `lab` and `lab/debian12` can both be
+//! images: the versions of one lie beside the directory of the other.
+//!
+//! Must never change what an open file shows, nor ask the catalog when one is read or written.
+
+mod change;
+mod dates;
+mod files;
+mod nodes;
+mod place;
+mod spool;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod view;
+
+pub use tree::ImageTree;

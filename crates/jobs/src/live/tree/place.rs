@@ -1,0 +1,127 @@
+//! What a node of the tree is, by name.
+
+use super::dates::Day;
+
+/// The directory of days, in the root.
+pub(super) const BY_DATE: &str = "by-date";
+/// The directory where files become versions, in the root.
+pub(super) const IMPORT: &str = "import";
+
+/// In which form a version is a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Form {
+    /// Its disk.
+    Raw,
+    /// Its score, in text.
+    Score,
+}
+
+impl Form {
+    const ALL: [(Self, &'static str); 2] = [(Self::Raw, ".raw"), (Self::Score, ".score")];
+
+    pub(super) fn suffix(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    /// A file's name without its suffix, and the form that it says.
+    pub(super) fn split(name: &str) -> Option<(&str, Self)> {
+        Self::ALL.into_iter().find_map(|(form, suffix)| Some((name.strip_suffix(suffix)?, form)))
+    }
+}
+
+/// A place in the tree. Paths are parts with slashes between them, and the empty one is the top.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    /// The directory of an image, or of images below it.
+    Images(String),
+    /// One version of an image, by its number or as the newest one.
+    Version {
+        image: String,
+        number: u64,
+        form: Form,
+        is_latest: bool,
+    },
+    /// The disk that this process serves.
+    Live(String),
+    /// A file that went when another was removed.
+    Gone(String),
+    /// All years.
+    Days,
+    Year(i16),
+    Month(i16, i8),
+    /// The images of a day, or those below a path.
+    Day(Day, String),
+    /// The newest version that an image had at the end of a day.
+    DayVersion {
+        day: Day,
+        image: String,
+        number: u64,
+        form: Form,
+    },
+    /// Where files are written that become versions.
+    Import(String),
+    /// One of these files.
+    Spool(String),
+}
+
+impl Place {
+    /// The directory that a directory is in.
+    pub(super) fn parent(&self) -> Self {
+        match self {
+            Self::Images(path) | Self::Live(path) => Self::Images(above(path).to_owned()),
+            Self::Version { image, .. } => Self::Images(image.clone()),
+            Self::Gone(path) => Self::Images(above(path).to_owned()),
+            Self::Days => Self::Images(String::new()),
+            Self::Year(_) => Self::Days,
+            Self::Month(year, _) => Self::Year(*year),
+            Self::Day(day, path) if path.is_empty() => Self::Month(day.year(), day.month()),
+            Self::Day(day, path) => Self::Day(*day, above(path).to_owned()),
+            Self::DayVersion { day, image, .. } => Self::Day(*day, above(image).to_owned()),
+            Self::Import(path) if path.is_empty() => Self::Images(String::new()),
+            Self::Import(path) | Self::Spool(path) => Self::Import(above(path).to_owned()),
+        }
+    }
+
+    /// Where it is once the images at and below `from` are at and below `to`; `None` if it stays where it is.
+    pub(super) fn moved(&self, from: &str, to: &str) -> Option<Self> {
+        let mut moved = self.clone();
+        let path = match &mut moved {
+            Self::Images(path) | Self::Live(path) | Self::Day(_, path) => path,
+            Self::Version { image, .. } | Self::DayVersion { image, .. } => image,
+            _ => return None,
+        };
+        *path = moved_path(path, from, to)?;
+        Some(moved)
+    }
+}
+
+/// A path once what is at and below `from` is at and below `to`; `None` if it is neither.
+pub(super) fn moved_path(path: &str, from: &str, to: &str) -> Option<String> {
+    let rest = path.strip_prefix(from)?;
+    (rest.is_empty() || rest.starts_with('/')).then(|| format!("{to}{rest}"))
+}
+
+/// The path of a name in a directory.
+pub(super) fn join(directory: &str, name: &str) -> String {
+    if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
+}
+
+/// The directory that a path is in.
+pub(super) fn above(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(above, _)| above)
+}
+
+/// The path and every one above it, the top last.
+pub(super) fn upwards(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(path), |path| (!path.is_empty()).then(|| above(path)))
+}
+
+/// Why no image of that name is in the tree; `None` if it can be.
+pub(super) fn hidden(path: &str) -> Option<String> {
+    let first = path.split('/').next().unwrap_or_default();
+    if first == BY_DATE || first == IMPORT {
+        return Some(format!("{first} is a directory of this tree's own"));
+    }
+    let file = path.split('/').find(|part| Form::split(part).is_some())?;
+    Some(format!("{file} would be taken for a file: the names of images have no .raw or .score here"))
+}

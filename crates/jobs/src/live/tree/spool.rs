@@ -1,0 +1,489 @@
+//! A file that is being written and becomes the next version of an image when it is closed.
+//!
+//! Its bytes lie in a plain file without a name in the store's directory, which is gone with the last that has it open, or
+//! with the process. What is copied from a version (`take_over`) is only remembered, as long as it can be: when it
+//! turns out to be all of that version, a clone is published and nothing was copied. Anything else first writes down
+//! what was remembered.
+//!
+//! Where the kernel writes to the plain file by itself, nothing is counted here: whether it was written is asked of
+//! the file. If it wrote to a page of which a part is remembered, nobody can tell which of its zeros were meant, and
+//! closing says so instead of guessing.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use platter_export::tree::{Access, OpenFile};
+use platter_image::{Error, ErrorKind, Extent, Extents, IoContext, Result, Score};
+use platter_store::{ImageName, Store, StorePlace};
+use platter_vdisk::{Allocation, BlockCache, BlockDevice, RecipeDisk};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::io::Errno;
+
+use crate::capture::capture_as;
+use crate::{CaptureRequest, CloneRequest, Silent, TokenChoice, clone};
+
+const DIRECTORY: &str = "spool";
+/// Most remembered ranges that do not touch.
+const TAKEN_MAX: usize = 1 << 20;
+/// What is copied at once.
+const COPY_LENGTH: u64 = 1 << 20;
+/// How long the store's lock is waited for: another capture may have it.
+const LOCK_TIME: Duration = Duration::from_secs(60);
+const LOCK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What every file of the tree is made with.
+pub(super) struct Keep {
+    pub(super) place: StorePlace,
+    pub(super) store: Arc<Store>,
+    pub(super) cache: Arc<BlockCache>,
+    pub(super) tool_version: String,
+}
+
+impl Keep {
+    pub(super) fn disk(&self, score: Score) -> Result<RecipeDisk> {
+        RecipeDisk::open(score, self.store.clone(), self.cache.clone())
+    }
+
+    /// Does it once nobody else writes the store.
+    pub(super) fn when_unlocked<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
+        let until = Instant::now() + LOCK_TIME;
+        loop {
+            match act() {
+                Err(error) if error.kind() == ErrorKind::Transient && Instant::now() < until => {
+                    std::thread::sleep(LOCK_INTERVAL);
+                }
+                done => return done,
+            }
+        }
+    }
+}
+
+/// The file, whoever has it open.
+pub(super) struct Spool {
+    keep: Arc<Keep>,
+    image: ImageName,
+    /// What is said of it: `import/lab/debian12.raw`.
+    path: String,
+    file: File,
+    /// The kernel may write to the file by itself.
+    is_backing: AtomicBool,
+    /// Changes that were made here.
+    changes: AtomicU64,
+    /// Changed with nobody writing: whoever writes has it read-locked and has seen that nothing is remembered.
+    taken: RwLock<Option<Taken>>,
+    /// What the file was when it last became a version. Locked while it does.
+    published: Mutex<Option<Stamp>>,
+}
+
+/// What is remembered of one version.
+struct Taken {
+    score: Score,
+    disk: RecipeDisk,
+    ranges: Vec<Extent>,
+}
+
+impl Taken {
+    fn extents(&self) -> Extents {
+        Extents::from_unsorted(self.ranges.clone())
+    }
+}
+
+/// What changes when the file does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    length: u64,
+    modified: (i64, i64),
+    changes: u64,
+}
+
+impl Spool {
+    /// A new, empty file.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn create(keep: Arc<Keep>, image: ImageName, path: String) -> Result<Self> {
+        let dir = keep.place.dir().join(DIRECTORY);
+        std::fs::create_dir_all(&dir).context(|| format!("making {}", dir.display()))?;
+        let number = platter_vfs::Vfs::random_id(&platter_vfs::OsVfs).context(|| "choosing a name".into())?;
+        let name = dir.join(format!("{:032x}", u128::from_be_bytes(number)));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&name);
+        let file = file.context(|| format!("making {}", name.display()))?;
+        // Without a name it cannot outlive this process.
+        std::fs::remove_file(&name).context(|| format!("removing the name of {}", name.display()))?;
+        Ok(Self {
+            keep,
+            image,
+            path,
+            file,
+            is_backing: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
+            taken: RwLock::default(),
+            published: Mutex::default(),
+        })
+    }
+
+    /// Removes what processes left that ended between making a file and taking its name away.
+    pub(super) fn clean(place: &StorePlace) {
+        let Ok(left) = std::fs::read_dir(place.dir().join(DIRECTORY)) else { return };
+        for entry in left.flatten() {
+            // Its process may be at it, too.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+
+    pub(super) fn image(&self) -> &ImageName {
+        &self.image
+    }
+
+    /// Bytes of the file, bytes that are kept for it, and when it last changed.
+    pub(super) fn facts(&self) -> Result<(u64, u64, i64)> {
+        let metadata = self.file.metadata().context(|| format!("looking at {}", self.path))?;
+        let modified =
+            metadata.mtime().saturating_mul(1000).saturating_add(metadata.mtime_nsec() / 1_000_000);
+        Ok((metadata.len(), metadata.blocks().saturating_mul(512), modified))
+    }
+
+    fn stamp(&self) -> Result<Stamp> {
+        let metadata = self.file.metadata().context(|| format!("looking at {}", self.path))?;
+        let modified = (metadata.mtime(), metadata.mtime_nsec());
+        Ok(Stamp { length: metadata.len(), modified, changes: self.changes.load(Ordering::Relaxed) })
+    }
+
+    fn taken_mut(&self) -> RwLockWriteGuard<'_, Option<Taken>> {
+        self.taken.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what reads or changes bytes, with nothing remembered any more.
+    fn on_file<T>(
+        &self,
+        act: impl FnOnce(&File) -> io::Result<T>,
+        what: impl FnOnce() -> String,
+    ) -> Result<T> {
+        loop {
+            let taken = self.taken.read().unwrap_or_else(PoisonError::into_inner);
+            if taken.is_none() {
+                return act(&self.file).context(what);
+            }
+            drop(taken);
+            self.write_down(&mut self.taken_mut())?;
+        }
+    }
+
+    /// Writes what is remembered into the file.
+    fn write_down(&self, taken: &mut Option<Taken>) -> Result<()> {
+        let Some(remembered) = taken.as_ref() else { return Ok(()) };
+        let ranges = remembered.extents();
+        if self.is_backing.load(Ordering::Relaxed) {
+            self.refuse_mixture(&ranges)?;
+        }
+        for range in &ranges {
+            self.copy(&remembered.disk, *range)?;
+        }
+        *taken = None;
+        Ok(())
+    }
+
+    fn refuse_mixture(&self, ranges: &Extents) -> Result<()> {
+        let written = data(&self.file, Extent::new(0, self.length()))?;
+        let torn = written.iter().flat_map(|extent| ranges.clip(*extent)).next();
+        torn.map_or(Ok(()), |extent| {
+            Err(Error::refused(format!(
+                "{}: {} bytes at {} were copied from a version and then written over: copy to a plain file first",
+                self.path, extent.length, extent.offset
+            )))
+        })
+    }
+
+    fn copy(&self, disk: &RecipeDisk, range: Extent) -> Result<()> {
+        let mut runs = Vec::new();
+        disk.extents(range, &mut |run, allocation| {
+            runs.extend((allocation == Allocation::Data).then_some(run));
+            true
+        })?;
+        let mut buffer = Vec::new();
+        for run in runs {
+            let mut offset = run.offset;
+            while offset < run.end() {
+                buffer.resize((run.end() - offset).min(COPY_LENGTH) as usize, 0);
+                disk.read(&mut buffer, offset)?;
+                self.file.write_all_at(&buffer, offset).context(|| format!("copying to {}", self.path))?;
+                offset += buffer.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// The version that this is a copy of, if all of its data was taken over and nothing else has happened.
+    fn cloned(&self, taken: &Option<Taken>) -> Result<Option<Score>> {
+        let Some(taken) = taken else { return Ok(None) };
+        let whole = Extent::new(0, taken.disk.length());
+        if self.length() != whole.length || !data(&self.file, whole)?.is_empty() {
+            return Ok(None);
+        }
+        let mut runs = Vec::new();
+        taken.disk.extents(whole, &mut |run, allocation| {
+            runs.extend((allocation == Allocation::Data).then_some(run));
+            true
+        })?;
+        let missing = Extents::from_unsorted(runs).subtract(&taken.extents());
+        Ok(missing.is_empty().then_some(taken.score))
+    }
+
+    /// Makes the next version of it.
+    fn publish(&self) -> Result<Stamp> {
+        let keep = &self.keep;
+        let mut taken = self.taken_mut();
+        let tool_version = keep.tool_version.clone();
+        if let Some(score) = self.cloned(&taken)? {
+            let request = CloneRequest {
+                store: keep.place.clone(),
+                version: score.to_string(),
+                name: self.image.clone(),
+                next: true,
+                token: TokenChoice::Free,
+                tool_version,
+            };
+            let stamp = self.stamp()?;
+            keep.when_unlocked(|| clone(&request))?;
+            return Ok(stamp);
+        }
+        self.write_down(&mut taken)?;
+        drop(taken);
+        let stamp = self.stamp()?;
+        let request = CaptureRequest {
+            store: keep.place.clone(),
+            source: format!("/proc/self/fd/{}", self.file.as_raw_fd()).into(),
+            name: self.image.clone(),
+            survey: Default::default(),
+            allow_mounted: false,
+            sector_size: None,
+            options: Default::default(),
+            labels: Default::default(),
+            notes: String::new(),
+            token: TokenChoice::Free,
+            tool_version,
+        };
+        keep.when_unlocked(|| capture_as(&request, &self.path, &Silent))?;
+        Ok(stamp)
+    }
+
+    fn close(&self) -> Result<()> {
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = self.stamp()?;
+        if stamp.length > 0 && *published != Some(stamp) {
+            let what = format!("{} does not become a version of {}", self.path, self.image);
+            *published = Some(self.publish().map_err(|error| error.within(what))?);
+        }
+        Ok(())
+    }
+
+    fn length(&self) -> u64 {
+        self.file.metadata().map_or(0, |metadata| metadata.len())
+    }
+
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Remembers a range of a version; says whether it does.
+    fn take_over(&self, score: Score, range: Extent) -> Result<bool> {
+        let mut taken = self.taken_mut();
+        if taken.as_ref().is_some_and(|taken| taken.score != score || taken.ranges.len() >= TAKEN_MAX) {
+            return Ok(false);
+        }
+        if !data(&self.file, Extent::new(0, u64::MAX))?.is_empty() {
+            return Ok(false);
+        }
+        let mut now = match taken.take() {
+            Some(taken) => taken,
+            None => Taken { score, disk: self.keep.disk(score)?, ranges: Vec::new() },
+        };
+        let is_taken = range.end() <= now.disk.length();
+        if is_taken {
+            match now.ranges.last_mut() {
+                Some(last) if last.end() == range.offset => last.length += range.length,
+                _ => now.ranges.push(range),
+            }
+        }
+        *taken = (!now.ranges.is_empty()).then_some(now);
+        if is_taken && self.length() < range.end() {
+            self.file.set_len(range.end()).context(|| format!("lengthening {}", self.path))?;
+        }
+        self.changed();
+        Ok(is_taken)
+    }
+}
+
+/// Where the file has data inside `range`. Where nobody can tell, everywhere.
+fn data(file: &File, range: Extent) -> Result<Extents> {
+    let mut found = Extents::new();
+    let mut offset = range.offset;
+    let failed = |error: Errno| Error::io("looking for the data of a file that is imported", error.into());
+    while offset < range.end() {
+        let start = match seek(file, SeekFrom::Data(offset)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break,
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Extents::from_unsorted(vec![range])),
+            Err(error) => return Err(failed(error)),
+        };
+        if start >= range.end() {
+            break;
+        }
+        // A file that shrinks meanwhile has no hole after its data any more.
+        let end = seek(file, SeekFrom::Hole(start)).map_or(range.end(), |end| end.max(start + 1));
+        found.push(Extent::between(start, end.min(range.end())));
+        offset = end;
+    }
+    Ok(found)
+}
+
+/// One opening of a spool.
+pub(super) struct SpoolFile {
+    spool: Arc<Spool>,
+    access: Access,
+}
+
+impl SpoolFile {
+    /// Opens it once more. Who reads it finds the bytes in the file.
+    pub(super) fn open(spool: Arc<Spool>, access: Access) -> Result<Self> {
+        if access != Access::Write {
+            spool.on_file(|_| Ok(()), String::new)?;
+        }
+        Ok(Self { spool, access })
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        match self.access {
+            Access::Read => Err(Error::refused(format!("{} was opened to be read", self.spool.path))),
+            Access::Write | Access::ReadWrite => Ok(()),
+        }
+    }
+}
+
+impl OpenFile for SpoolFile {
+    fn length(&self) -> u64 {
+        self.spool.length()
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let what = || format!("reading {} bytes at {offset} of {}", buffer.len(), self.spool.path);
+        let what = what();
+        self.spool.on_file(|file| file.read_exact_at(buffer, offset), || what)
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.check_writable()?;
+        let what = || format!("writing {} bytes at {offset} of {}", bytes.len(), self.spool.path);
+        self.spool.on_file(|file| file.write_all_at(bytes, offset), what)?;
+        self.spool.changed();
+        Ok(())
+    }
+
+    fn write_zeroes(&self, range: Extent) -> Result<()> {
+        self.check_writable()?;
+        let spool = &self.spool;
+        let taken = spool.taken.read().unwrap_or_else(PoisonError::into_inner);
+        let is_apart = taken.as_ref().is_some_and(|taken| taken.extents().clip(range).next().is_none());
+        drop(taken);
+        let what = || format!("zeroing {} bytes at {} of {}", range.length, range.offset, spool.path);
+        let act = |file: &File| punch(file, range);
+        if is_apart {
+            act(&spool.file).context(what)?
+        } else {
+            spool.on_file(act, what)?
+        }
+        spool.changed();
+        Ok(())
+    }
+
+    fn set_length(&self, length: u64) -> Result<()> {
+        self.check_writable()?;
+        let spool = &self.spool;
+        if spool.length() == length {
+            return Ok(());
+        }
+        let what = || format!("setting the length of {} to {length}", spool.path);
+        let taken = spool.taken_mut();
+        let is_apart =
+            taken.as_ref().is_some_and(|taken| taken.ranges.iter().all(|range| range.end() <= length));
+        if is_apart {
+            spool.file.set_len(length).context(what)?;
+        } else {
+            drop(taken);
+            spool.on_file(|file| file.set_len(length), what)?;
+        }
+        spool.changed();
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.spool.file.sync_all().context(|| format!("syncing {}", self.spool.path))
+    }
+
+    fn close(&self) -> Result<()> {
+        match self.access {
+            Access::Read => Ok(()),
+            Access::Write | Access::ReadWrite => self.spool.close(),
+        }
+    }
+
+    fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
+        self.spool.on_file(|_| Ok(()), String::new)?;
+        let mut offset = range.offset;
+        for run in &data(&self.spool.file, range)? {
+            let hole = Extent::between(offset, run.offset);
+            offset = run.end();
+            if hole.length > 0 && !visit(hole, Allocation::Zero) || !visit(*run, Allocation::Data) {
+                return Ok(());
+            }
+        }
+        if offset < range.end() {
+            visit(Extent::between(offset, range.end()), Allocation::Zero);
+        }
+        Ok(())
+    }
+
+    fn take_over(&self, source: &dyn OpenFile, range: Extent, offset: u64) -> Result<bool> {
+        self.check_writable()?;
+        match source.score() {
+            Some(score) if range.offset == offset && range.length > 0 => self.spool.take_over(score, range),
+            _ => Ok(false),
+        }
+    }
+
+    fn backing(&self) -> Option<BorrowedFd<'_>> {
+        let taken = self.spool.taken.read().unwrap_or_else(PoisonError::into_inner);
+        if taken.is_some() {
+            return None;
+        }
+        self.spool.is_backing.store(true, Ordering::Relaxed);
+        Some(self.spool.file.as_fd())
+    }
+}
+
+/// Makes a range of the file read as zeros.
+fn punch(file: &File, range: Extent) -> io::Result<()> {
+    let range = Extent::between(range.offset, range.end().min(file.metadata()?.len()));
+    if range.length == 0 {
+        return Ok(());
+    }
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match fallocate(file, flags, range.offset, range.length) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let zeros = [0; 64 << 10];
+            let mut offset = range.offset;
+            while offset < range.end() {
+                let piece = (range.end() - offset).min(zeros.len() as u64);
+                file.write_all_at(&zeros[..piece as usize], offset)?;
+                offset += piece;
+            }
+            Ok(())
+        }
+        punched => Ok(punched?),
+    }
+}

@@ -1,0 +1,311 @@
+//! Files written to `import`.
+
+use super::*;
+
+#[test]
+fn what_is_written_becomes_a_version() {
+    let lab = Lab::new();
+    capture_bytes(&lab.place, "lab/old", &disk(1));
+    lab.import("import/lab/new.raw", &disk(4)).unwrap();
+    assert_eq!(lab.contents("lab/new/1.raw"), disk(4));
+    assert_eq!(lab.newest("lab/new").record.source, "import/lab/new.raw");
+    lab.import("import/lab/old", &disk(5)).unwrap();
+    assert_eq!(lab.contents("lab/old/2.raw"), disk(5));
+    lab.make("import/far").unwrap();
+    lab.import("import/far/away.raw", &disk(6)).unwrap();
+    assert_eq!(lab.contents("far/away/latest.raw"), disk(6));
+    assert_eq!(lab.names("import/far"), [""; 0]);
+    lab.remove_directory("import/far").unwrap();
+    assert_eq!(kind(lab.remove_directory("import/lab")), ErrorKind::Refused);
+    assert_eq!(std::fs::read_dir(lab.place.dir().join("spool")).unwrap().count(), 0);
+}
+
+#[test]
+fn it_is_in_import_as_long_as_somebody_has_it_open() {
+    let lab = Lab::new();
+    let one = lab.create("import/a.raw").unwrap();
+    let two = lab.open("import/a.raw", Access::ReadWrite).unwrap();
+    for name in ["import/a.raw", "import/a"] {
+        assert_eq!(kind(lab.create(name)), ErrorKind::Refused);
+    }
+    one.write(&disk(1), 0).unwrap();
+    assert_eq!(contents(&*two), disk(1));
+    one.close().unwrap();
+    assert_eq!(lab.names("import"), ["a.raw"]);
+    two.close().unwrap();
+    assert_eq!(lab.newest("a").name.number, 1, "closed again, and nothing was written");
+    two.write(&[9; 512], 0).unwrap();
+    two.close().unwrap();
+    assert_eq!(lab.newest("a").name.number, 2);
+    drop(one);
+    assert_eq!(lab.names("import"), ["a.raw"]);
+    drop(two);
+    assert_eq!(lab.names("import"), [""; 0]);
+    assert_eq!(kind(lab.node("import/a.raw")), ErrorKind::Missing);
+    drop(lab.create("import/b.raw").unwrap());
+    assert_eq!(lab.names(""), ["a", "by-date", "import"], "what nobody wrote is nothing");
+}
+
+/// The kernel writes to the file by itself.
+#[test]
+fn whether_it_was_written_is_asked_of_the_file() {
+    let lab = Lab::new();
+    let file = lab.create("import/a.raw").unwrap();
+    let kernel = std::fs::File::from(
+        file.backing().map(|fd: BorrowedFd<'_>| fd.try_clone_to_owned().unwrap()).unwrap(),
+    );
+    file.close().unwrap();
+    assert_eq!(kind(lab.node("a")), ErrorKind::Missing, "nothing was written");
+    kernel.write_all_at(&disk(1), 0).unwrap();
+    file.close().unwrap();
+    assert_eq!(lab.contents("a/1.raw"), disk(1));
+    kernel.write_all_at(&[7; 512], 0).unwrap();
+    file.close().unwrap();
+    assert_eq!(lab.newest("a").name.number, 2);
+}
+
+#[test]
+fn a_capture_that_fails_is_told_at_closing() {
+    let lab = Lab::new();
+    capture_bytes(&lab.place, "a", &disk(1));
+    let store = Store::open_reader(&lab.place).unwrap();
+    let file = lab.create("import/a.raw").unwrap();
+    file.write(&disk(2), 0).unwrap();
+    let token = store.take_token(&"a".parse().unwrap(), "somebody", 1).unwrap();
+    let error = file.close().unwrap_err();
+    assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("import/a.raw"), "{error}");
+    assert_eq!(lab.newest("a").name.number, 1);
+    let error = lab.create("import/a").map(drop).unwrap_err();
+    assert!(error.to_string().contains("imported already"), "{error}");
+    store.release_token(&token).unwrap();
+    file.close().unwrap();
+    assert_eq!(lab.newest("a").name.number, 2, "tried again, it works");
+    drop(file);
+    store.take_token(&"a".parse().unwrap(), "somebody", 1).unwrap();
+    assert!(lab.create("import/a").map(drop).unwrap_err().to_string().contains("somebody"));
+}
+
+#[test]
+fn names_that_no_image_can_have_are_refused() {
+    let lab = Lab::new();
+    for name in ["A", ".a.swp", "a b", "é", "x.score", "x.raw.raw", "import", "by-date.raw", &"a".repeat(64)]
+    {
+        assert_eq!(kind(lab.create(&format!("import/{name}"))), ErrorKind::Refused, "{name}");
+    }
+    for name in ["A", "x.raw", "x.score", "import", "a b"] {
+        assert_eq!(kind(lab.make(name)), ErrorKind::Refused, "{name}");
+        assert_eq!(kind(lab.make(&format!("import/{name}"))), ErrorKind::Refused, "{name}");
+    }
+    assert_eq!(kind(lab.create("x")), ErrorKind::Refused);
+    lab.make("lab").unwrap();
+    assert_eq!(kind(lab.create("lab/x.raw")), ErrorKind::Refused);
+}
+
+/// What `cp` does: data by data, where it is, then the length.
+fn take_over(source: &dyn OpenFile, target: &dyn OpenFile) {
+    let mut runs = Vec::new();
+    let whole = Extent::new(0, source.length());
+    source
+        .extents(whole, &mut |run, allocation| {
+            runs.extend((allocation == Allocation::Data).then_some(run));
+            true
+        })
+        .unwrap();
+    for run in runs {
+        assert!(target.take_over(source, run, run.offset).unwrap());
+    }
+    target.set_length(source.length()).unwrap();
+}
+
+#[test]
+fn a_copy_of_a_version_is_a_clone() {
+    let lab = Lab::new();
+    capture_bytes(&lab.place, "a", &disk(1));
+    let source = lab.open("a/1.raw", Access::Read).unwrap();
+    for is_backing in [false, true] {
+        let target = lab.create("import/b.raw").unwrap();
+        assert!(!is_backing || target.backing().is_some());
+        take_over(&*source, &*target);
+        target.close().unwrap();
+        target.close().unwrap();
+    }
+    let clone = lab.newest("b").record;
+    assert_eq!((clone.number, Some(clone.score)), (2, source.score()));
+    assert_eq!(clone.cloned_from.unwrap().to_string(), "a@1");
+    assert_eq!(lab.contents("b/latest.raw"), disk(1));
+}
+
+/// Whatever is not a copy of all of one version is captured, and holds what was copied and what was written.
+#[test]
+fn what_is_no_clone_is_written_down() {
+    let lab = Lab::new();
+    capture_bytes(&lab.place, "a", &disk(1));
+    capture_bytes(&lab.place, "a", &disk(2));
+    let source = lab.open("a/1.raw", Access::Read).unwrap();
+    let other = lab.open("a/2.raw", Access::Read).unwrap();
+    let last = Extent::new((1 << 20) - 8192, 8192);
+    let copy = |file: &dyn OpenFile| take_over(&*source, file);
+    type Case<'a> = (&'a str, Box<dyn Fn(&dyn OpenFile) + 'a>, Vec<u8>);
+    let changed = |at: usize, byte| {
+        let mut bytes = disk(1);
+        bytes[at] = byte;
+        bytes
+    };
+    let mut first_only = disk(0);
+    first_only[last.offset as usize..].fill(0);
+    let cases: Vec<Case<'_>> = vec![
+        (
+            "one byte written",
+            Box::new(|file| {
+                copy(file);
+                file.write(&[8], 5).unwrap();
+            }),
+            changed(5, 8),
+        ),
+        (
+            "one byte written first",
+            Box::new(|file| {
+                file.write(&[8], 5).unwrap();
+                assert!(!file.take_over(&*source, last, last.offset).unwrap());
+                file.write(&[1; 8192], last.offset).unwrap();
+            }),
+            {
+                let mut bytes = vec![0; 1 << 20];
+                bytes[5] = 8;
+                bytes[last.offset as usize..].fill(1);
+                bytes
+            },
+        ),
+        (
+            "a part missing",
+            Box::new(|file| {
+                assert!(file.take_over(&*source, Extent::new(0, 73_728), 0).unwrap());
+                file.set_length(1 << 20).unwrap();
+            }),
+            first_only,
+        ),
+        (
+            "shorter",
+            Box::new(|file| {
+                copy(file);
+                file.set_length((1 << 20) - 512).unwrap();
+            }),
+            disk(1)[..(1 << 20) - 512].to_vec(),
+        ),
+        (
+            "longer",
+            Box::new(|file| {
+                copy(file);
+                file.set_length((1 << 20) + 512).unwrap();
+            }),
+            {
+                let mut bytes = disk(1);
+                bytes.resize((1 << 20) + 512, 0);
+                bytes
+            },
+        ),
+        (
+            "zeros written",
+            Box::new(|file| {
+                copy(file);
+                file.write_zeroes(Extent::new(0, 512)).unwrap();
+            }),
+            {
+                let mut bytes = disk(1);
+                bytes[..512].fill(0);
+                bytes
+            },
+        ),
+        (
+            "of two versions",
+            Box::new(|file| {
+                assert!(file.take_over(&*source, Extent::new(0, 73_728), 0).unwrap());
+                assert!(!file.take_over(&*other, last, last.offset).unwrap());
+                file.write(&[2; 8192], last.offset).unwrap();
+            }),
+            disk(2),
+        ),
+        (
+            "at another place",
+            Box::new(|file| {
+                assert!(!file.take_over(&*source, last, 0).unwrap());
+                copy(file);
+                file.write(&[8], 6).unwrap();
+            }),
+            changed(6, 8),
+        ),
+    ];
+    for (number, (what, act, expected)) in cases.into_iter().enumerate() {
+        let image = format!("b{number}");
+        let file = lab.create(&format!("import/{image}.raw")).unwrap();
+        act(&*file);
+        file.close().unwrap();
+        assert!(lab.contents(&format!("{image}/1.raw")) == expected, "{what}");
+        assert_eq!(lab.newest(&image).record.cloned_from, None, "{what}");
+    }
+}
+
+#[test]
+fn who_reads_a_copy_finds_its_bytes() {
+    let lab = Lab::new();
+    capture_bytes(&lab.place, "a", &disk(1));
+    let source = lab.open("a/1.raw", Access::Read).unwrap();
+    let target = lab.create("import/b.raw").unwrap();
+    take_over(&*source, &*target);
+    assert_eq!(lab.contents("import/b.raw"), disk(1));
+    target.close().unwrap();
+    assert_eq!(lab.newest("b").record.cloned_from, None);
+    assert_eq!(lab.newest("b").record.score, source.score().unwrap(), "the same disk all the same");
+}
+
+/// The kernel wrote where a version was copied to: nobody can tell what was meant, so nothing is published.
+#[test]
+fn what_the_kernel_wrote_over_a_copy_is_not_guessed() {
+    let lab = Lab::new();
+    capture_bytes(&lab.place, "a", &disk(1));
+    let source = lab.open("a/1.raw", Access::Read).unwrap();
+    let write = |image: &str, offset| {
+        let target = lab.create(&format!("import/{image}.raw")).unwrap();
+        let kernel = std::fs::File::from(target.backing().unwrap().try_clone_to_owned().unwrap());
+        take_over(&*source, &*target);
+        kernel.write_all_at(&[8], offset).unwrap();
+        target.close()
+    };
+    assert_eq!(kind(write("b", 5)), ErrorKind::Refused);
+    assert_eq!(kind(write("d", 70_500)), ErrorKind::Refused, "beside it, in the same page");
+    write("c", 300_000).unwrap();
+    let mut beside = disk(1);
+    beside[300_000] = 8;
+    assert!(lab.contents("c/1.raw") == beside, "beside the copy it is known");
+}
+
+/// Many write one file and many read versions meanwhile.
+#[test]
+fn many_threads_at_once() {
+    let lab = Lab::new();
+    capture_bytes(&lab.place, "a", &disk(1));
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let lab = &lab;
+            scope.spawn(move || {
+                for round in 0..4_u8 {
+                    let image = format!("t{thread}");
+                    lab.import(&format!("import/{image}"), &disk(10 * thread + round + 10)).unwrap();
+                    assert!(lab.contents(&format!("{image}/latest.raw")) == disk(10 * thread + round + 10));
+                    lab.names(&image);
+                    assert!(lab.contents("a/1.raw") == disk(1));
+                }
+            });
+        }
+        let file = lab.create("import/shared").unwrap();
+        let file = &*file;
+        std::thread::scope(|scope| {
+            for part in 0..8_u64 {
+                scope.spawn(move || file.write(&[part as u8 + 1; 65_536], part * 65_536).unwrap());
+            }
+        });
+        file.close().unwrap();
+    });
+    let expected: Vec<u8> = (1..9).flat_map(|part| [part; 65_536]).collect();
+    assert!(lab.contents("shared/1.raw") == expected);
+}

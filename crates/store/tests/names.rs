@@ -1,0 +1,168 @@
+//! Forgetting and renaming on the system's files.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is test code")]
+
+use platter_image::{BlockId, ErrorKind, Score};
+use platter_store::{ImageName, NumberChoice, Store, StorePlace, Version, VersionRecord, rebuild};
+
+fn name(image: &str) -> ImageName {
+    image.parse().unwrap()
+}
+
+fn new_store() -> (tempfile::TempDir, StorePlace, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = StorePlace::on_system(folder.path());
+    Store::init(&place).unwrap();
+    let store = Store::open_writer(&place).unwrap();
+    (folder, place, store)
+}
+
+/// Publishes a version whose recipe nobody will ask for.
+fn publish(store: &Store, image: &str, score: u8) -> Version {
+    let draft = VersionRecord::draft(name(image), Score(BlockId([score; 32])), i64::from(score));
+    store.session().unwrap().publish(draft).unwrap()
+}
+
+fn names(store: &Store) -> Vec<String> {
+    store.versions().unwrap().iter().map(|version| version.name.to_string()).collect()
+}
+
+fn refusal<T>(result: platter_image::Result<T>) -> String {
+    let error = result.map(|_| ()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    error.to_string()
+}
+
+#[test]
+fn a_number_is_never_used_again() {
+    let (_folder, place, store) = new_store();
+    for score in 1..4 {
+        publish(&store, "a", score);
+    }
+    let reader = Store::open_reader(&place).unwrap();
+    let generation = reader.generation().unwrap();
+    let forgotten = store.forget(&name("a"), Some(3)).unwrap();
+    assert_eq!(forgotten[0].to_string(), "a@3");
+    assert_ne!(reader.generation().unwrap(), generation);
+    assert_eq!(names(&reader), ["a@1", "a@2"]);
+    let next = publish(&store, "a", 4);
+    assert_eq!((next.name.number, next.record.parent.unwrap().number), (4, 2));
+    assert_eq!(store.forget(&name("a"), None).unwrap().len(), 3);
+    assert_eq!(store.images().unwrap(), []);
+    for missing in [store.forget(&name("a"), None), store.forget(&name("b"), Some(1))] {
+        assert_eq!(missing.unwrap_err().kind(), ErrorKind::Missing);
+    }
+    assert_eq!(store.take_token(&name("a"), "x", 1).unwrap_err().kind(), ErrorKind::Missing);
+    assert_eq!(publish(&store, "a", 5).name.number, 5);
+}
+
+/// A process that only reads the store takes the lock for that moment.
+#[test]
+fn a_reader_forgets_too_unless_the_image_is_edited() {
+    let (_folder, place, store) = new_store();
+    publish(&store, "a", 1);
+    publish(&store, "a/b", 2);
+    drop(store);
+    let reader = Store::open_reader(&place).unwrap();
+    let token = reader.take_token(&name("a"), "somebody@here", 1).unwrap();
+    assert!(refusal(reader.forget(&name("a"), None)).contains("somebody@here"));
+    reader.release_token(&token).unwrap();
+    reader.forget(&name("a"), None).unwrap();
+    assert_eq!(names(&reader), ["a/b@1"], "what is below it is another image");
+}
+
+#[test]
+fn renaming_moves_an_image_and_all_below_it() {
+    let (_folder, _place, store) = new_store();
+    for (image, score) in [("lab", 1), ("lab/a", 2), ("lab/a", 3), ("lab.x", 4), ("lab0", 5), ("lab-x", 6)] {
+        publish(&store, image, score);
+    }
+    let before = store.version(&name("lab/a"), NumberChoice::Latest).unwrap().record;
+    let renamed = store.rename(&name("lab"), &name("attic/of/lab")).unwrap();
+    assert_eq!(renamed.len(), 3);
+    assert_eq!(
+        (renamed[2].from.to_string(), renamed[2].to.to_string()),
+        ("lab/a@2".into(), "attic/of/lab/a@2".into())
+    );
+    assert_eq!(
+        names(&store),
+        ["attic/of/lab@1", "attic/of/lab/a@1", "attic/of/lab/a@2", "lab-x@1", "lab.x@1", "lab0@1"]
+    );
+    let after = store.version(&name("attic/of/lab/a"), NumberChoice::Latest).unwrap().record;
+    let first = Some(renamed[2].from.clone());
+    assert_eq!(after, VersionRecord { image: name("attic/of/lab/a"), renamed_from: first, ..before });
+    assert_eq!(publish(&store, "lab/a", 7).name.number, 3, "its numbers go on");
+    assert_eq!(publish(&store, "attic/of/lab/a", 8).name.number, 3);
+}
+
+#[test]
+fn what_cannot_be_renamed_changes_nothing() {
+    let (_folder, _place, store) = new_store();
+    for image in ["a", "b", "lab/x", "deep/1/2/3/4/5/6/7"] {
+        publish(&store, image, 1);
+    }
+    store.take_token(&name("lab/x"), "somebody@here", 1).unwrap();
+    let before = names(&store);
+    for (from, to, why) in [
+        ("a", "b", "already"),
+        ("a", "a", "the same"),
+        ("lab", "lab/y", "below"),
+        ("lab", "c", "somebody@here"),
+        ("deep", "deeper/than/that", "more than 8"),
+    ] {
+        let error = refusal(store.rename(&name(from), &name(to)));
+        assert!(error.contains(why), "{error}");
+    }
+    assert_eq!(store.rename(&name("la"), &name("c")).unwrap_err().kind(), ErrorKind::Missing);
+    assert_eq!(names(&store), before);
+    store.rename(&name("a"), &name("c")).unwrap();
+}
+
+/// An image can get its name back, and no number ever stands for two disks.
+#[test]
+fn names_come_back_and_numbers_do_not() {
+    let (_folder, place, store) = new_store();
+    let first = publish(&store, "a", 1);
+    publish(&store, "a", 2);
+    publish(&store, "b", 3);
+    store.rename(&name("a"), &name("c")).unwrap();
+    store.rename(&name("c"), &name("d")).unwrap();
+    assert!(refusal(store.rename(&name("b"), &name("a"))).contains("a@1 was another version"));
+    store.rename(&name("d"), &name("a")).unwrap();
+    assert_eq!(store.version(&name("a"), NumberChoice::Number(1)).unwrap(), first);
+    store.rename(&name("a"), &name("c")).unwrap();
+    store.forget(&name("c"), Some(2)).unwrap();
+    store.rename(&name("c"), &name("e")).unwrap();
+    assert_eq!(publish(&store, "e", 4).name.number, 3, "2 was forgotten under another name");
+    drop(store);
+    let report = rebuild(&place).unwrap();
+    assert_eq!((report.lost.len(), report.notes.len()), (0, 0), "{report:?}");
+    let back: Vec<String> = report.reappeared.unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(back, ["a@1", "a@2", "c@1", "c@2", "d@1", "d@2"]);
+    let store = Store::open_writer(&place).unwrap();
+    assert_eq!(store.version(&name("e"), NumberChoice::Latest).unwrap().record.score.0.0, [4; 32]);
+}
+
+/// What the old catalog knows of numbers, the new one knows, too.
+#[test]
+fn numbers_go_on_after_a_rebuild() {
+    let (_folder, place, store) = new_store();
+    for score in 1..4 {
+        publish(&store, "a", score);
+    }
+    store.forget(&name("a"), Some(3)).unwrap();
+    drop(store);
+    // As if the record had been collected.
+    let packs = place.dir().join("packs");
+    let mut files: Vec<_> = std::fs::read_dir(packs)
+        .unwrap()
+        .flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap())
+        .map(|file| file.unwrap().path())
+        .collect();
+    files.sort_by_key(|file| std::fs::metadata(file).unwrap().modified().unwrap());
+    std::fs::remove_file(files.pop().unwrap()).unwrap();
+    rebuild(&place).unwrap();
+    let store = Store::open_writer(&place).unwrap();
+    assert_eq!(names(&store), ["a@1", "a@2"]);
+    assert_eq!(publish(&store, "a", 4).name.number, 4);
+}
