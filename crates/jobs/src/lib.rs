@@ -23,8 +23,8 @@ pub use clone::{CloneReport, CloneRequest, clone};
 pub use export::export;
 pub use install::{InstallRequest, install};
 pub use live::{
-    AttachRequest, Attached, DiskStatus, ImageTree, LiveEvent, NbdAddress, OnDetach, OnEvent, PublishReport,
-    PublishRequest, attach, detach, discard, disks, publish,
+    AttachRequest, Attached, DiskStatus, FuseAddress, ImageTree, LiveEvent, OnDetach, OnEvent, PublishReport,
+    PublishRequest, ServeAddress, attach, detach, discard, disks, publish,
 };
 pub use location::default_store_dir;
 pub use platter_cast::CHUNK_BYTES_MAX;
@@ -32,7 +32,9 @@ pub use platter_disk::SurveyOptions;
 pub use platter_disk::capture::CaptureOptions;
 pub use platter_disk::install::FreeSpace;
 pub use platter_disk::refusal::Reason;
+pub use platter_export::fuse::FuseEvent;
 pub use platter_export::nbd::NbdEvent;
+pub use platter_export::ninep::NinepEvent;
 pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use platter_jobs::{ImageName, NbdAddress, Reason, TokenChoice};
+use platter_jobs::{ImageName, Reason, ServeAddress, TokenChoice};
 
-use crate::sizes::{bits_per_second, duration, label, nbd_address};
+use crate::sizes::{bits_per_second, duration, label, serve_address};
 
 /// Keeps disk images, deduplicated and compressed, and installs them on one machine or on a whole room at once.
 #[derive(Debug, Parser)]
@@ -347,9 +347,18 @@ pub(crate) struct Attach {
     /// Let them be written
     #[arg(long)]
     pub(crate) write: bool,
-    /// Serve NBD there: a path for a unix socket, or ADDRESS:PORT
-    #[arg(long, value_name = "SOCKET", value_parser = nbd_address)]
-    pub(crate) nbd: Option<NbdAddress>,
+    /// Serve the disks over NBD there: a path for a unix socket, or ADDRESS:PORT
+    #[arg(long, value_name = "SOCKET", value_parser = serve_address)]
+    pub(crate) nbd: Option<ServeAddress>,
+    /// Mount the tree of all images there, an empty directory: DIR/NAME/latest.raw, DIR/NAME/live.raw, DIR/by-date/...
+    #[arg(long, value_name = "DIR")]
+    pub(crate) fuse: Option<PathBuf>,
+    /// Let users other than this one into the mounted tree
+    #[arg(long, requires = "fuse")]
+    pub(crate) allow_other: bool,
+    /// Serve the same tree over 9P2000.L there: a path for a unix socket, or ADDRESS:PORT
+    #[arg(long = "9p", value_name = "SOCKET", value_parser = serve_address)]
+    pub(crate) ninep: Option<ServeAddress>,
     /// Take the edit token from whoever has it; what they wrote is kept, but they cannot publish it
     #[arg(long, requires = "write")]
     pub(crate) steal: bool,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use platter_jobs::NbdAddress;
+use platter_jobs::ServeAddress;
 
 /// `400M` or `2.5G` bits per second.
 pub(crate) fn bits_per_second(text: &str) -> Result<u64, String> {
@@ -43,11 +43,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A path, or `ADDRESS:PORT`.
-pub(crate) fn nbd_address(text: &str) -> Result<NbdAddress, String> {
+pub(crate) fn serve_address(text: &str) -> Result<ServeAddress, String> {
     match text.parse() {
-        Ok(address) => Ok(NbdAddress::Tcp(address)),
+        Ok(address) => Ok(ServeAddress::Tcp(address)),
         Err(_) if text.is_empty() => Err("a path or ADDRESS:PORT is needed".into()),
-        Err(_) => Ok(NbdAddress::Unix(text.into())),
+        Err(_) => Ok(ServeAddress::Unix(text.into())),
     }
 }
 

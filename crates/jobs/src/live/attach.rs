@@ -5,7 +5,9 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
+use platter_export::fuse::FuseEvent;
 use platter_export::nbd::NbdEvent;
+use platter_export::ninep::NinepEvent;
 use platter_image::Result;
 use platter_store::StorePlace;
 use platter_vdisk::{BlockCache, CacheOptions};
@@ -14,7 +16,7 @@ use serde::Serialize;
 use super::control::{ControlSocket, OnDetach};
 use super::publish::PublishReport;
 use super::served::Served;
-use super::servers::{NbdAddress, Server};
+use super::servers::{FuseAddress, ServeAddress, Server};
 
 /// What to serve, and how.
 #[derive(Clone, Debug)]
@@ -31,7 +33,11 @@ pub struct AttachRequest {
     /// Who edits, for the others.
     pub holder: String,
     /// Where NBD is served, if it is.
-    pub nbd: Option<NbdAddress>,
+    pub nbd: Option<ServeAddress>,
+    /// Where the tree of all images is mounted, if it is.
+    pub fuse: Option<FuseAddress>,
+    /// Where the tree of all images is served over 9P, if it is.
+    pub ninep: Option<ServeAddress>,
     /// Memory for decoded blocks, shared by all disks, in bytes.
     pub cache_bytes: usize,
     /// What becomes of what was written when a disk is detached or the process is asked to end.
@@ -77,8 +83,12 @@ pub enum LiveEvent<'a> {
         /// Whether what was written waits in its overlay.
         kept: bool,
     },
-    /// Something of a client.
+    /// Something of a client of NBD.
     Nbd(&'a NbdEvent<'a>),
+    /// Something of the mounted tree.
+    Fuse(&'a FuseEvent<'a>),
+    /// Something of a client of 9P.
+    Ninep(&'a NinepEvent<'a>),
     /// Something that a person should know.
     Note(String),
 }

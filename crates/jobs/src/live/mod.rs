@@ -18,5 +18,5 @@ mod tree;
 pub use attach::{AttachRequest, Attached, LiveEvent, OnEvent, attach};
 pub use control::{DiskStatus, OnDetach, detach, disks};
 pub use publish::{PublishReport, PublishRequest, discard, publish};
-pub use servers::NbdAddress;
+pub use servers::{FuseAddress, ServeAddress};
 pub use tree::ImageTree;

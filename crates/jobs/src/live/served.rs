@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use super::control::{self, Answer, ControlSocket, DiskStatus, OnDetach, Question
 use super::disk::{Base, LiveDisk};
 use super::publish::{PublishReport, end_editing, publish_disk};
 use super::servers::{Server, Uri};
+use super::tree::ImageTree;
 use crate::Silent;
 use crate::token::unix_ms;
 
@@ -32,6 +33,8 @@ pub(super) struct Served {
     on_event: OnEvent,
     /// How clients of each server write a disk.
     uris: OnceLock<Vec<Uri>>,
+    /// What FUSE and 9P serve: one tree, as long as one of them does.
+    tree: Mutex<Weak<ImageTree>>,
     /// A tree is served, so this goes on without disks.
     has_tree: AtomicBool,
 }
@@ -56,6 +59,7 @@ impl Served {
             request,
             on_event,
             uris: OnceLock::new(),
+            tree: Mutex::default(),
             has_tree: AtomicBool::new(false),
         }))
     }
@@ -68,6 +72,19 @@ impl Served {
 
     pub(super) fn request(&self) -> &AttachRequest {
         &self.request
+    }
+
+    /// The tree of all images, the same for all who serve it.
+    pub(super) fn tree(self: &Arc<Self>) -> Result<Arc<ImageTree>> {
+        let mut kept = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tree) = kept.upgrade() {
+            return Ok(tree);
+        }
+        let (store, cache) = (self.store.clone(), self.cache.clone());
+        let tree = ImageTree::open(store, cache, self.clone(), self.request.tool_version.clone())?;
+        let tree = Arc::new(tree);
+        *kept = Arc::downgrade(&tree);
+        Ok(tree)
     }
 
     /// Tells what happens.

@@ -3,35 +3,64 @@
 //! Owns nothing of a protocol: a new one is a function here that gives a [`Server`], and a line in
 //! [`Server::open_all`]. Must never leave one running when another has ended.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use platter_export::nbd::{NbdListener, NbdOptions, NbdServer};
+use platter_export::Listener;
+use platter_export::fuse::{FuseOptions, FuseServer};
+use platter_export::nbd::{NbdOptions, NbdServer};
+use platter_export::ninep::{NinepOptions, NinepServer};
 use platter_image::{Error, Result};
 
 use super::attach::{AttachRequest, LiveEvent};
 use super::served::Served;
 
-/// Where NBD is served.
+/// Where clients come in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NbdAddress {
+pub enum ServeAddress {
     /// A unix socket, for its owner only.
     Unix(PathBuf),
     /// A TCP port, of this machine only: there is no TLS yet.
     Tcp(SocketAddr),
 }
 
-impl NbdAddress {
-    /// How a client writes it.
-    fn uri(&self, disk: &str) -> String {
+impl ServeAddress {
+    fn listener(&self) -> Result<Listener> {
+        match self {
+            Self::Unix(path) => Listener::unix(path),
+            Self::Tcp(address) => Listener::tcp(*address),
+        }
+    }
+
+    /// How a client of NBD writes a disk.
+    fn nbd_uri(&self, disk: &str) -> String {
         match self {
             Self::Unix(path) => format!("nbd+unix:///{disk}?socket={}", path.display()),
             Self::Tcp(address) => format!("nbd://{address}/{disk}"),
         }
     }
+}
+
+impl fmt::Display for ServeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "{}", path.display()),
+            Self::Tcp(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+/// Where the tree of all images is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FuseAddress {
+    /// An empty directory.
+    pub mount_point: PathBuf,
+    /// Let users other than this one in.
+    pub allow_other: bool,
 }
 
 /// How clients of one server write the disk of a name.
@@ -55,11 +84,17 @@ impl Server {
     /// # Errors
     /// `Refused` when one is in use, none is asked for, or there would be nothing to serve; `Io`.
     pub(super) fn open_all(request: &AttachRequest) -> Result<Vec<Self>> {
-        let servers: Vec<Self> =
-            [request.nbd.as_ref().map(nbd)].into_iter().flatten().collect::<Result<_>>()?;
+        let servers: Vec<Self> = [
+            request.nbd.as_ref().map(nbd),
+            request.fuse.as_ref().map(fuse),
+            request.ninep.as_ref().map(ninep),
+        ]
+        .into_iter()
+        .flatten()
+        .collect::<Result<_>>()?;
         if servers.is_empty() {
             return Err(Error::refused(
-                "nobody could reach it: name a place to serve at, such as --nbd SOCKET",
+                "nobody could reach it: name a place to serve at: --nbd, --fuse or --9p",
             ));
         }
         if request.versions.is_empty() && !servers.iter().any(|server| server.has_tree) {
@@ -99,11 +134,8 @@ impl Drop for StopAll<'_> {
     }
 }
 
-fn nbd(address: &NbdAddress) -> Result<Server> {
-    let listener = match address {
-        NbdAddress::Unix(path) => NbdListener::unix(path)?,
-        NbdAddress::Tcp(address) => NbdListener::tcp(*address)?,
-    };
+fn nbd(address: &ServeAddress) -> Result<Server> {
+    let listener = address.listener()?;
     let run = move |served: &Arc<Served>| {
         let told = served.clone();
         let options = NbdOptions {
@@ -113,7 +145,38 @@ fn nbd(address: &NbdAddress) -> Result<Server> {
         NbdServer::serve(listener, served.clone(), options, &served.request().stop)
     };
     let address = address.clone();
-    Ok(Server { uri: Arc::new(move |disk| address.uri(disk)), has_tree: false, run: Box::new(run) })
+    Ok(Server { uri: Arc::new(move |disk| address.nbd_uri(disk)), has_tree: false, run: Box::new(run) })
+}
+
+fn fuse(address: &FuseAddress) -> Result<Server> {
+    let FuseAddress { mount_point, allow_other } = address.clone();
+    let shown = mount_point.clone();
+    let run = move |served: &Arc<Served>| {
+        let told = served.clone();
+        let options = FuseOptions {
+            allow_other,
+            on_event: Arc::new(move |event| told.tell(&LiveEvent::Fuse(event))),
+            ..FuseOptions::default()
+        };
+        FuseServer::serve(&mount_point, served.tree()?, options, &served.request().stop)
+    };
+    let uri = move |disk: &str| shown.join(disk).join("live.raw").display().to_string();
+    Ok(Server { uri: Arc::new(uri), has_tree: true, run: Box::new(run) })
+}
+
+fn ninep(address: &ServeAddress) -> Result<Server> {
+    let listener = address.listener()?;
+    let run = move |served: &Arc<Served>| {
+        let told = served.clone();
+        let options = NinepOptions {
+            on_event: Arc::new(move |event| told.tell(&LiveEvent::Ninep(event))),
+            ..NinepOptions::default()
+        };
+        NinepServer::serve(listener, served.tree()?, options, &served.request().stop)
+    };
+    let address = address.clone();
+    let uri = move |disk: &str| format!("9p:{address} {disk}/live.raw");
+    Ok(Server { uri: Arc::new(uri), has_tree: true, run: Box::new(run) })
 }
 
 #[cfg(test)]
@@ -153,7 +216,7 @@ mod tests {
         let (_folder, request) = crate::live::tests::request();
         let error = Server::open_all(&request).map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("--nbd"), "{error}");
-        let nbd = Some(NbdAddress::Unix(request.store.dir().join("nbd.sock")));
+        let nbd = Some(ServeAddress::Unix(request.store.dir().join("nbd.sock")));
         let error = Server::open_all(&AttachRequest { nbd, ..request }).map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("name a version"), "{error}");
     }

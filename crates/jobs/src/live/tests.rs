@@ -24,6 +24,8 @@ pub(super) fn request() -> (TempDir, AttachRequest) {
         steal: false,
         holder: "test@here".into(),
         nbd: None,
+        fuse: None,
+        ninep: None,
         cache_bytes: 1 << 20,
         on_detach: OnDetach::Keep,
         publish_every: None,

@@ -5,7 +5,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use platter_jobs::{AttachRequest, Attached, Error, LiveEvent, NbdEvent, attach, default_holder};
+use platter_jobs::{
+    AttachRequest, Attached, Error, FuseAddress, FuseEvent, LiveEvent, NbdEvent, NinepEvent, attach,
+    default_holder,
+};
 use serde_json::json;
 
 use super::publish::text as published;
@@ -27,6 +30,11 @@ pub(crate) fn run(store: &Path, options: &Attach, output: &Output) -> Outcome {
         steal: options.steal,
         holder: options.holder.clone().unwrap_or_else(default_holder),
         nbd: options.nbd.clone(),
+        fuse: options.fuse.as_ref().map(|mount_point| FuseAddress {
+            mount_point: mount_point.clone(),
+            allow_other: options.allow_other,
+        }),
+        ninep: options.ninep.clone(),
         cache_bytes: (options.cache as usize) << 20,
         on_detach: options.on_detach.into(),
         publish_every: options.publish_every,
@@ -58,6 +66,21 @@ fn tell(event: &LiveEvent<'_>, output: Output) {
                 output.note(&note);
             }
         }
+        LiveEvent::Fuse(FuseEvent::Mounted { mount_point }) => {
+            output.fact(&json!({ "mounted": mount_point }), || {
+                format!("the tree of all images is at {}", mount_point.display())
+            });
+        }
+        LiveEvent::Fuse(event) => {
+            if let Some(note) = of_mount(event) {
+                output.note(&note);
+            }
+        }
+        LiveEvent::Ninep(event) => {
+            if let Some(note) = of_9p_client(event) {
+                output.note(&note);
+            }
+        }
         LiveEvent::Note(note) => output.note(note),
     }
 }
@@ -76,6 +99,40 @@ fn of_client(event: &NbdEvent<'_>) -> Option<String> {
         }
         NbdEvent::Disconnected { connection, error: Some(error) } => {
             Some(format!("client {connection} was disconnected: {error}"))
+        }
+    }
+}
+
+/// The same of the mounted tree.
+fn of_mount(event: &FuseEvent<'_>) -> Option<String> {
+    match event {
+        FuseEvent::Mounted { .. } | FuseEvent::Unmounted { .. } | FuseEvent::PassthroughRefused { .. } => {
+            None
+        }
+        FuseEvent::StaleUnmounted { mount_point } => {
+            Some(format!("{}: the mount of a server that died is gone", mount_point.display()))
+        }
+        FuseEvent::RequestFailed { node, range, error } => {
+            let range = range
+                .map_or_else(String::new, |range| format!(", {} bytes at {}", range.length, range.offset));
+            Some(format!("node {node} of the tree{range}: {error}"))
+        }
+        FuseEvent::Busy { mount_point } => {
+            Some(format!("{} is still in use: it is unmounted all the same", mount_point.display()))
+        }
+    }
+}
+
+/// The same of a client of 9P.
+fn of_9p_client(event: &NinepEvent<'_>) -> Option<String> {
+    match event {
+        NinepEvent::Connected { .. } | NinepEvent::Disconnected { error: None, .. } => None,
+        NinepEvent::TurnedAway { error } | NinepEvent::AcceptFailed { error } => {
+            Some(format!("a 9P client was turned away: {error}"))
+        }
+        NinepEvent::RequestFailed { kind, error, .. } => Some(format!("9P {kind:?} failed: {error}")),
+        NinepEvent::Disconnected { connection, error: Some(error) } => {
+            Some(format!("9P client {connection} was disconnected: {error}"))
         }
     }
 }

@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# tests/tree.sh: the tree of images, mounted over FUSE and asked for over 9P, with the programs people use: ls, cat, cmp, cp,
+# mkdir, mv, rm, mount. What is copied into import/ is captured; a copy of a version is a clone; a live disk is
+# mounted, written and published.
+. "$(dirname "$0")/lib.sh"
+
+need_root "mounting the tree" || { finish; exit 0; }
+TREE=$WORK/tree
+mkdir "$TREE"
+SERVER=
+suite_cleanup() {
+	mountpoint -q "$MNT" && umount "$MNT"
+	for device in "$WORK"/loops/*; do [ ! -e "$device" ] || detach_loop "/dev/${device##*/}"; done
+	[ -z "$SERVER" ] || kill "$SERVER" 2>/dev/null
+	wait
+	umount -l "$TREE" 2>/dev/null
+}
+# serve ARGUMENT...: the tree, until it is there
+serve() {
+	"$PLATTER" --store "$STORE" attach --fuse "$TREE" --9p "$WORK/9p.sock" "$@" >"$WORK/server.log" 2>&1 &
+	SERVER=$!
+	local tries=0
+	until [ -d "$TREE/import" ] && [ -S "$WORK/9p.sock" ]; do
+		tries=$((tries + 1))
+		if [ "$tries" -gt 400 ] || ! kill -0 "$SERVER" 2>/dev/null; then
+			cat "$WORK/server.log"
+			return 1
+		fi
+		sleep 0.02
+	done
+}
+packs_length() { du -sb "$STORE/packs" | cut -f 1; }
+
+file_tree "$WORK/files" 8 tree
+ext4_image "$WORK/disk" 64 "$WORK/files"
+platter init >/dev/null
+platter capture "$WORK/disk" lab/disk >/dev/null
+platter export lab/disk "$WORK/shown" >/dev/null
+score=$(platter_json show lab/disk | jq -r '[.. | .score? // empty] | first')
+
+check "the tree is served" serve
+check "it lists what there is" sh -c "[ \"\$(ls '$TREE' | tr '\n' ' ')\" = 'by-date import lab ' ]"
+check "an image's versions" sh -c "[ \"\$(ls '$TREE/lab/disk' | tr '\n' ' ')\" = '1.raw 1.score latest.raw latest.score ' ]"
+check "a version reads as the disk" cmp "$TREE/lab/disk/1.raw" "$WORK/shown"
+check "so does the latest" cmp "$TREE/lab/disk/latest.raw" "$WORK/shown"
+check "a score in a file" test "$(cat "$TREE/lab/disk/latest.score")" = "$score"
+day=$(date -u +%Y/%m/%d)
+check "by date" cmp "$TREE/by-date/$day/lab/disk.raw" "$WORK/shown"
+check_exit 1 "a version is not written" dd if=/dev/zero of="$TREE/lab/disk/1.raw" bs=4k count=1 conv=notrunc
+check "holes are seen" sh -c "[ \$(du --block-size=1 --apparent-size '$TREE/lab/disk/1.raw' | cut -f 1) -gt \$(cp --sparse=always '$TREE/lab/disk/1.raw' '$WORK/sparse' && du --block-size=1 '$WORK/sparse' | cut -f 1) ]"
+check "cp copies it whole" cmp "$WORK/sparse" "$WORK/shown"
+mkdir "$WORK/loop"
+check "a version is mounted by a loop device" sh -c "mount -o ro,loop,noload '$TREE/lab/disk/1.raw' '$MNT' && diff -r '$WORK/files' '$MNT' -x lost+found; rc=\$?; umount '$MNT'; exit \$rc"
+
+cp --sparse=always "$WORK/disk" "$WORK/second"
+debugfs -w -R "write $WORK/disk other" "$WORK/second" >/dev/null 2>&1 || true
+check "cp into import/ captures" cp "$WORK/second" "$TREE/import/lab/second.raw" --parents --no-target-directory
+mkdir -p "$TREE/import/lab" 2>/dev/null || true
+[ -e "$TREE/lab/second/1.raw" ] || cp "$WORK/second" "$TREE/import/lab/second.raw" || true
+check "and it is an image" platter show lab/second
+platter export lab/second "$WORK/second-shown" >/dev/null || true
+check "with its bytes" cmp "$TREE/lab/second/latest.raw" "$WORK/second-shown"
+check "import/ is empty again" sh -c "! find '$TREE/import' -type f | grep -q ."
+
+before=$(packs_length)
+check "cp of a version into import/" cp "$TREE/lab/disk/1.raw" "$TREE/import/lab/copy.raw"
+grown=$(($(packs_length) - before))
+platter_json history lab/copy >"$WORK/history.json" || true
+check "is a clone" grep -q "$score" "$WORK/history.json"
+if [ "$grown" -le 65536 ]; then ok "that costs $grown bytes"; else not_ok "that costs $grown bytes"; fi
+
+check "mkdir makes a directory" mkdir "$TREE/attic"
+check "mv renames an image" mv "$TREE/lab/copy" "$TREE/attic/copy"
+check "under its new name" platter show attic/copy
+check_exit "$EXIT_MISSING" "and not under the old" platter show lab/copy
+check "mv renames what is below a name" sh -c "mv '$TREE/attic' '$TREE/cellar' && '$PLATTER' --store '$STORE' show cellar/copy"
+check "rm -r removes an image" rm -r "$TREE/cellar/copy"
+check_exit "$EXIT_MISSING" "it is gone" platter show cellar/copy
+platter capture "$WORK/second" lab/disk >/dev/null
+check "what others capture is seen" test -e "$TREE/lab/disk/2.raw"
+check "the latest is another file now" cmp "$TREE/lab/disk/latest.raw" "$WORK/second-shown"
+check "rm removes a version" rm "$TREE/lab/disk/2.raw"
+check "the latest is the one before" cmp "$TREE/lab/disk/latest.raw" "$WORK/shown"
+check_exit 1 "a name that cannot be is refused" cp "$WORK/second" "$TREE/import/what is this?.raw"
+
+if [ -n "$(type -P diodls)" ]; then
+	check "diodls lists it over 9P" sh -c "diodls -s '$WORK/9p.sock' -a / lab/disk | grep -q latest.raw"
+	diodcat -s "$WORK/9p.sock" -a / lab/disk/latest.raw >"$WORK/by-9p" 2>"$LOG" || true
+	check "diodcat reads it over 9P" cmp "$WORK/by-9p" "$WORK/shown"
+else
+	skip "9P with diod's clients: no diodls"
+fi
+kill "$SERVER"
+check "it ends" wait "$SERVER"
+SERVER=
+check "and nothing stays mounted" sh -c "! mountpoint -q '$TREE'"
+
+check "a live disk is in the tree" serve --write lab/disk
+live=$TREE/lab/disk/live.raw
+check "it shows the latest version" cmp "$live" "$WORK/shown"
+attach "$live"
+write_files() { mount "$DEVICE" "$MNT" && cp -r "$WORK/files" "$MNT/again" && umount "$MNT"; }
+check "it is mounted and written" write_files
+detach_loop "$DEVICE"
+check "it is published while attached" platter publish lab/disk
+check "a new version is in the tree" sh -c "ls '$TREE/lab/disk' | grep -q '^3.raw$'"
+check "number 2 was not used again" sh -c "! ls '$TREE/lab/disk' | grep -q '^2.raw$'"
+check "the version is the live disk" cmp "$live" "$TREE/lab/disk/3.raw"
+check "its file system is sound" e2fsck -fn "$TREE/lab/disk/3.raw"
+exec 9<"$live"
+kill "$SERVER"
+check "it ends with a file still open" wait "$SERVER"
+SERVER=
+exec 9<&-
+check "and nothing stays mounted" sh -c "! mountpoint -q '$TREE'"
+check "what was written is kept" sh -c "'$PLATTER' --store '$STORE' disks | grep -q lab/disk"
+check "the store is sound" platter check
+finish
