@@ -9,7 +9,9 @@ mod control;
 mod disk;
 mod overlays;
 mod publish;
+mod record;
 
 pub use attach::{AttachRequest, Attached, LiveEvent, NbdAddress, OnEvent, attach};
-pub use control::{DiskStatus, OnDetach, detach, disks};
+pub use control::{CacheStatus, DiskStatus, OnDetach, detach, disks};
 pub use publish::{PublishReport, PublishRequest, discard, publish};
+pub use record::{ReadSize, RecordReport, TraceSummary, trace_summary};
