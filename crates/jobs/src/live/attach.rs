@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use serde::Serialize;
 use super::control::{self, Answer, ControlSocket, DiskStatus, OnDetach, Question, Words};
 use super::disk::{Base, LiveDisk};
 use super::publish::{PublishReport, end_editing, publish_disk};
+use super::record::{RecordReport, Recorder};
 use crate::Silent;
 use crate::token::unix_ms;
 
@@ -61,6 +62,8 @@ pub struct AttachRequest {
     pub nbd: NbdAddress,
     /// Memory for decoded blocks, shared by all disks, in bytes.
     pub cache_bytes: usize,
+    /// Record what is asked of the disk, in a new file; one disk only.
+    pub record: Option<PathBuf>,
     /// What becomes of what was written when a disk is detached or the process is asked to end.
     pub on_detach: OnDetach,
     /// Publish each writable disk that often, if it was written.
@@ -104,6 +107,8 @@ pub enum LiveEvent<'a> {
         /// Whether what was written waits in its overlay.
         kept: bool,
     },
+    /// A disk's trace has ended.
+    Recorded(&'a RecordReport),
     /// Something of a client.
     Nbd(&'a NbdEvent<'a>),
     /// Something that a person should know.
@@ -122,6 +127,7 @@ pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
         store: Arc::new(Store::open_reader(&request.store)?),
         cache: new_cache(request.cache_bytes)?,
         disks: Mutex::default(),
+        recorder: OnceLock::new(),
         request,
         on_event,
     });
@@ -129,6 +135,7 @@ pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
     for version in &request.versions {
         served.attach(version)?;
     }
+    served.start_recording()?;
     let control = ControlSocket::open(request.store.dir())?;
     let listener = match &request.nbd {
         NbdAddress::Unix(path) => NbdListener::unix(path)?,
@@ -151,7 +158,8 @@ pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
         let _ = control.wake();
         ended
     })?;
-    served.detach_all()
+    let detached = served.detach_all();
+    detached.and(served.finish_recording())
 }
 
 /// A memory cache of that many bytes.
@@ -164,6 +172,7 @@ struct Served {
     store: Arc<Store>,
     cache: Arc<BlockCache>,
     disks: Mutex<BTreeMap<String, Arc<LiveDisk>>>,
+    recorder: OnceLock<Recorder>,
     on_event: OnEvent,
 }
 
@@ -173,7 +182,8 @@ impl Exports for Served {
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>> {
-        Ok(self.disk(name)?)
+        let disk = self.disk(name)?;
+        Ok(self.recorder.get().map_or(disk.clone() as _, |recorder| recorder.over(disk)))
     }
 }
 
@@ -219,6 +229,22 @@ impl Served {
             None => Ok(()),
             Some(_) => Err(Error::refused(format!("{name} is named twice"))),
         }
+    }
+
+    fn start_recording(&self) -> Result<()> {
+        let Some(file) = &self.request.record else { return Ok(()) };
+        let disks: Vec<_> = self.disks().values().cloned().collect();
+        let [disk] = &disks[..] else {
+            return Err(Error::refused("a trace is of one disk: attach the others by themselves"));
+        };
+        let recorder = Recorder::start(file, disk.name.clone(), disk.state()?.0, disk.length())?;
+        self.recorder.set(recorder).map_err(|_| Error::bug("a disk that is recorded twice"))
+    }
+
+    fn finish_recording(&self) -> Result<()> {
+        let Some(recorder) = self.recorder.get() else { return Ok(()) };
+        (self.on_event)(&LiveEvent::Recorded(&recorder.finish()?));
+        Ok(())
     }
 
     /// The image's token: this holder's, if an earlier process left it, or a new one.
@@ -291,6 +317,7 @@ impl Served {
             written_bytes: Some(attached.written_bytes),
             exports: attached.exports,
             process: Some(std::process::id()),
+            cache: Some(self.cache.counters().into()),
         }
     }
 
