@@ -5,14 +5,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use platter_jobs::{AttachRequest, Attached, Error, LiveEvent, NbdEvent, attach, default_holder};
+use platter_jobs::{
+    AttachRequest, Attached, Error, LiveEvent, NbdEvent, RecordReport, attach, default_holder,
+};
 use serde_json::json;
 
 use super::publish::text as published;
 use super::{Outcome, TOOL_VERSION, place};
 use crate::arguments::Attach;
 use crate::output::Output;
-use crate::sizes::bytes;
+use crate::sizes::{bytes, count};
 
 pub(crate) fn run(store: &Path, options: &Attach, output: &Output) -> Outcome {
     let stop = Arc::new(AtomicBool::new(false));
@@ -28,6 +30,7 @@ pub(crate) fn run(store: &Path, options: &Attach, output: &Output) -> Outcome {
         holder: options.holder.clone().unwrap_or_else(default_holder),
         nbd: options.nbd.clone(),
         cache_bytes: (options.cache as usize) << 20,
+        record: options.record.clone(),
         on_detach: options.on_detach.into(),
         publish_every: options.publish_every,
         notes: options.note.clone(),
@@ -52,6 +55,9 @@ fn tell(event: &LiveEvent<'_>, output: Output) {
                 ),
                 false => format!("{disk} detached"),
             });
+        }
+        LiveEvent::Recorded(report) => {
+            output.fact(&json!({ "recorded": report }), || recorded(report));
         }
         LiveEvent::Nbd(event) => {
             if let Some(note) = of_client(event) {
@@ -78,6 +84,21 @@ fn of_client(event: &NbdEvent<'_>) -> Option<String> {
             Some(format!("client {connection} was disconnected: {error}"))
         }
     }
+}
+
+fn recorded(report: &RecordReport) -> String {
+    let lost = match report.lost {
+        0 => String::new(),
+        lost => format!(", {} lost", count(lost, "request")),
+    };
+    format!(
+        "{}: recorded {}, {} read, {} written{lost}, in {}",
+        report.disk,
+        count(report.requests, "request"),
+        bytes(report.bytes_read),
+        bytes(report.bytes_written),
+        report.file.display()
+    )
 }
 
 fn attached(disk: &Attached) -> String {
