@@ -14,7 +14,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 /// What a request asks for, as its number says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
+pub(crate) enum Command {
     Read = 0,
     Write = 1,
     Flush = 3,
@@ -22,13 +22,13 @@ pub enum Command {
 }
 
 /// A request that was answered.
-pub struct Reply {
-    pub cookie: u64,
+pub(crate) struct Reply {
+    pub(crate) cookie: u64,
     /// What was read.
-    pub bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// 0 is success.
-    pub error: u32,
-    pub latency: Duration,
+    pub(crate) error: u32,
+    pub(crate) latency: Duration,
 }
 
 struct Pending {
@@ -40,13 +40,13 @@ struct Pending {
 }
 
 /// A connection to one disk.
-pub struct Client {
+pub(crate) struct Client {
     input: BufReader<Socket>,
     output: Socket,
     pending: BTreeMap<u64, Pending>,
     spare: Vec<Vec<u8>>,
-    pub length: u64,
-    pub is_writable: bool,
+    pub(crate) length: u64,
+    pub(crate) is_writable: bool,
 }
 
 const OPTION_GO: u32 = 7;
@@ -59,7 +59,7 @@ const OPTION_REPLY_MAX: u32 = 64 << 10;
 impl Client {
     /// Connects to `nbd+unix:///NAME?socket=PATH`, `nbd://ADDRESS:PORT/NAME`, or a unix socket's path for the disk
     /// without a name.
-    pub fn connect(uri: &str) -> Result<Self> {
+    pub(crate) fn connect(uri: &str) -> Result<Self> {
         let wrong = || Error::refused(format!("{uri}: no NBD address that this understands"));
         let (address, name) = if let Some(rest) = uri.strip_prefix("nbd+unix:///") {
             let (name, path) = rest.split_once("?socket=").ok_or_else(wrong)?;
@@ -129,7 +129,7 @@ impl Client {
     }
 
     /// Sends a request; a write's payload is sevens.
-    pub fn request(&mut self, cookie: u64, command: Command, range: Extent) -> Result<()> {
+    pub(crate) fn request(&mut self, cookie: u64, command: Command, range: Extent) -> Result<()> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         let payload = matches!(command, Command::Read | Command::Write);
@@ -151,12 +151,12 @@ impl Client {
     }
 
     /// Requests without their reply.
-    pub fn in_flight(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.pending.len()
     }
 
     /// Whether a reply, or a part of one, is here within that time.
-    pub fn has_reply_within(&self, time: Duration) -> Result<bool> {
+    pub(crate) fn has_reply_within(&self, time: Duration) -> Result<bool> {
         if !self.input.buffer().is_empty() {
             return Ok(true);
         }
@@ -170,7 +170,7 @@ impl Client {
     }
 
     /// Waits for the next reply.
-    pub fn reply(&mut self) -> Result<Reply> {
+    pub(crate) fn reply(&mut self) -> Result<Reply> {
         loop {
             let (cookie, is_last) = match self.u32()? {
                 0x6744_6698 => (self.simple_reply()?, true),
@@ -185,7 +185,7 @@ impl Client {
     }
 
     /// Takes a reply's buffer back.
-    pub fn reuse(&mut self, bytes: Vec<u8>) {
+    pub(crate) fn reuse(&mut self, bytes: Vec<u8>) {
         self.spare.push(bytes);
     }
 

@@ -3,7 +3,6 @@
 //! `replay TRACE --nbd URI|SOCKET [--think PART] [--writes] [--score SCORE]`: `--think 1` keeps the recorded times between
 //! requests, 0 (the default) none of them.
 
-#![allow(unreachable_pub, missing_docs, reason = "a measuring program, whose modules a test takes too")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a measuring program")]
 
 mod client;

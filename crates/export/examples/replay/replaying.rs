@@ -17,45 +17,50 @@ const IN_FLIGHT_MAX: usize = 64;
 const LENGTH_MAX: u64 = 32 << 20;
 
 /// How to replay.
-pub struct Options {
+pub(crate) struct Options {
     /// Part of the recorded time between requests to keep.
-    pub think: f64,
+    pub(crate) think: f64,
     /// Also write, zero and flush.
-    pub writes: bool,
+    pub(crate) writes: bool,
     /// The score that the trace must have, in hexadecimal.
-    pub score: Option<String>,
+    pub(crate) score: Option<String>,
 }
 
 /// What came of it. Times are in microseconds, from before a request was sent until all of its reply was there.
 #[derive(Debug)]
-pub struct Report {
-    pub requests: u64,
-    pub bytes: u64,
-    pub failed: u64,
-    pub latencies_us: Vec<f64>,
-    pub wall: Duration,
+pub(crate) struct Report {
+    pub(crate) requests: u64,
+    pub(crate) bytes: u64,
+    pub(crate) failed: u64,
+    pub(crate) latencies_us: Vec<f64>,
+    pub(crate) wall: Duration,
     /// Of everything that was read.
-    pub digest: u64,
+    pub(crate) digest: u64,
 }
 
 impl Report {
     /// What so large a part of the requests did not exceed; the latencies are sorted.
-    pub fn quantile_us(&self, part: f64) -> f64 {
+    pub(crate) fn quantile_us(&self, part: f64) -> f64 {
         let at = (self.latencies_us.len() as f64 * part).ceil() as usize;
         self.latencies_us.get(at.saturating_sub(1)).copied().unwrap_or(0.0)
     }
 }
 
-struct Step {
+/// A request to send.
+pub(crate) struct Step {
     command: Command,
     range: Extent,
     /// So many, in the order of their ends, must be answered before.
-    after: usize,
-    think: Duration,
+    pub(crate) after: usize,
+    /// And then so long.
+    pub(crate) think: Duration,
 }
 
 /// The steps in the order in which they came, and their places in the order in which they were answered.
-fn steps(trace: &Trace, options: &Options) -> Result<(Vec<Step>, Vec<usize>)> {
+///
+/// # Errors
+/// `Refused` when a request is longer than servers take.
+pub(crate) fn steps(trace: &Trace, options: &Options) -> Result<(Vec<Step>, Vec<usize>)> {
     let wanted = |request: &&TracedRequest| options.writes || request.kind == RequestKind::Read;
     let requests: Vec<&TracedRequest> = trace.requests.iter().filter(wanted).collect();
     let mut answered: Vec<usize> = (0..requests.len()).collect();
@@ -97,7 +102,7 @@ struct Run<'a> {
 ///
 /// # Errors
 /// `Refused` when the trace is of another disk, or the disk takes no writes; `Corrupt`, `Io`.
-pub fn replay(trace: &Trace, client: &mut Client, options: &Options) -> Result<Report> {
+pub(crate) fn replay(trace: &Trace, client: &mut Client, options: &Options) -> Result<Report> {
     if trace.header.disk_length != client.length {
         return Err(Error::refused(format!(
             "the trace is of a disk of {} bytes, and this one has {}",
