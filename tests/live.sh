@@ -60,7 +60,7 @@ stop TERM
 check "the socket is gone with the server" test ! -e "$WORK/nbd.sock"
 
 check "a version is served and recorded" serve lab/disk --record "$WORK/trace"
-qemu-io -f raw -c 'read 64k 8k' -c 'read 68k 8k' "$(uri lab/disk)" >/dev/null
+qemu-io -r -f raw -c 'read 64k 8k' -c 'read 68k 8k' "$(uri lab/disk)" >/dev/null
 check "disks tell what the memory cache did" sh -c "'$PLATTER' --store '$STORE' --json disks | jq -e '.cache.misses > 0'"
 stop TERM
 check "the end says what was recorded" grep -q 'recorded .* requests, 16.4 kB read' "$WORK/server.log"
