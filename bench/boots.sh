@@ -86,7 +86,7 @@ for name in "${DISKS[@]}"; do [ -f "$TRACES/$name.trace" ] || record "$name"; do
 example platter-export replay
 # replay SERVER SERIES: its figures are added to series; the digest of what was read goes to $WORK/SERVER.digest
 replay() {
-	local server=$1 series=$2 field uri=nbd+unix:///disk?socket=$WORK/theirs.sock
+	local server=$1 series=$2 field uri="nbd+unix:///disk?socket=$WORK/theirs.sock"
 	[ "$server" != ours ] || uri="nbd+unix:///bench/$name?socket=$WORK/ours.sock"
 	"$EXAMPLE" "$TRACES/$name.trace" --nbd "$uri" --think "$THINK" --score "$score" >"$WORK/replayed"
 	for field in p50_us p99_us service_seconds; do jq ".$field" "$WORK/replayed" >>"$WORK/times/$series-$field"; done
