@@ -59,6 +59,17 @@ check_exit 1 "an unknown disk is refused" nbdinfo "$(uri lab/other)"
 stop TERM
 check "the socket is gone with the server" test ! -e "$WORK/nbd.sock"
 
+check "a version is served and recorded" serve lab/disk --record "$WORK/trace"
+qemu-io -r -f raw -c 'read 64k 8k' -c 'read 68k 8k' "$(uri lab/disk)" >/dev/null
+check "disks tell what the memory cache did" sh -c "'$PLATTER' --store '$STORE' --json disks | jq -e '.cache.misses > 0'"
+stop TERM
+check "the end says what was recorded" grep -q 'recorded .* requests, 16.4 kB read' "$WORK/server.log"
+platter_json trace "$WORK/trace" >"$WORK/trace.json"
+check "the trace has both reads, and where they overlap" jq -e '
+	.reads == 2 and .bytes_read == 16384 and .distinct_bytes_read == 12288 and .writes == 0 and .lost == 0 and .whole' "$WORK/trace.json"
+check_exit $EXIT_FAILED "a file that is there is not recorded over" "$PLATTER" --store "$STORE" attach lab/disk --nbd "$WORK/nbd.sock" --record "$WORK/trace"
+check_exit $EXIT_CORRUPT "a trace is told from other files" "$PLATTER" trace "$WORK/disk"
+
 check "it is served for writing" serve --write lab/disk
 check "writes arrive" both 'write -P 0x11 1m 300k' lab/disk
 check "of parts of blocks" both 'write -P 0x22 5000 700' lab/disk

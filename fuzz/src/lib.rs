@@ -11,4 +11,4 @@ mod vocabulary;
 pub use base_disk::BaseDisk;
 pub use cast_pair::{CONNECTION, CastPair};
 pub use edits::{EDIT_LENGTH, EDITS_MAX, Edit, edits};
-pub use vocabulary::{bug_free, xxh3};
+pub use vocabulary::{bug_free, xxh3, xxh3_after};

@@ -21,3 +21,8 @@ pub fn bug_free<T>(result: Result<T>) -> Option<T> {
 pub fn xxh3(parts: &[&[u8]]) -> u64 {
     XxHash3_64::oneshot(&parts.concat())
 }
+
+/// The checksum of a part that continues another, whose checksum is `before`.
+pub fn xxh3_after(before: u64, part: &[u8]) -> u64 {
+    XxHash3_64::oneshot_with_seed(before, part)
+}

@@ -7,6 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// Spare buffers kept.
 const SPARE_MAX: usize = 128;
+/// Bytes of them together: enough for a few clients with all the bytes in flight that they may have.
+const SPARE_BYTES_ALL_MAX: usize = 16 << 20;
 /// A larger buffer is not kept: most requests are far smaller than the largest.
 const SPARE_BYTES_MAX: usize = 1 << 20;
 /// Most bytes in one: the largest payload of any protocol, and what stands around it.
@@ -47,23 +49,35 @@ impl Buffer {
     }
 }
 
+#[derive(Default)]
+struct Spare {
+    buffers: Vec<Buffer>,
+    bytes: usize,
+}
+
 /// The spare buffers of a server.
 #[derive(Default)]
-pub(crate) struct Buffers(Mutex<Vec<Buffer>>);
+pub(crate) struct Buffers(Mutex<Spare>);
 
 impl Buffers {
     /// An empty buffer.
     pub(crate) fn take(&self) -> Buffer {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let buffer = spare.buffers.pop().unwrap_or_default();
+        spare.bytes -= buffer.bytes.len();
+        buffer
     }
 
     /// Takes buffers back.
     pub(crate) fn give(&self, buffers: impl IntoIterator<Item = Buffer>) {
         let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for mut buffer in buffers {
-            if spare.len() < SPARE_MAX && buffer.bytes.len() <= SPARE_BYTES_MAX {
+            let length = buffer.bytes.len();
+            let has_room = spare.buffers.len() < SPARE_MAX && spare.bytes + length <= SPARE_BYTES_ALL_MAX;
+            if has_room && length <= SPARE_BYTES_MAX {
                 buffer.clear();
-                spare.push(buffer);
+                spare.bytes += length;
+                spare.buffers.push(buffer);
             }
         }
     }
@@ -92,5 +106,20 @@ mod tests {
         buffer.grow(SPARE_BYTES_MAX + 1);
         buffers.give([buffer]);
         assert!(buffers.take().bytes.is_empty());
+    }
+
+    #[test]
+    fn many_are_kept_up_to_a_bound() {
+        let buffers = Buffers::default();
+        let full = |buffers: &Buffers| {
+            let mut buffer = buffers.take();
+            buffer.grow(SPARE_BYTES_MAX);
+            buffer
+        };
+        let used: Vec<Buffer> = (0..20).map(|_| full(&buffers)).collect();
+        buffers.give(used);
+        let is_kept = |_: &usize| !buffers.take().bytes.is_empty();
+        assert_eq!((0..20).filter(is_kept).count(), SPARE_BYTES_ALL_MAX / SPARE_BYTES_MAX);
+        assert_eq!(buffers.0.lock().unwrap().bytes, 0);
     }
 }

@@ -23,8 +23,9 @@ pub use clone::{CloneReport, CloneRequest, clone};
 pub use export::export;
 pub use install::{InstallRequest, install};
 pub use live::{
-    AttachRequest, Attached, DiskStatus, FuseAddress, ImageTree, LiveEvent, OnDetach, OnEvent, PublishReport,
-    PublishRequest, ServeAddress, attach, detach, discard, disks, publish,
+    AttachRequest, Attached, CacheStatus, DiskStatus, FuseAddress, ImageTree, LiveEvent, OnDetach, OnEvent,
+    PublishReport, PublishRequest, ReadSize, RecordReport, ServeAddress, TraceSummary, attach, detach,
+    discard, disks, publish, trace_summary,
 };
 pub use location::default_store_dir;
 pub use platter_cast::CHUNK_BYTES_MAX;

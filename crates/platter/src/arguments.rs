@@ -87,6 +87,8 @@ pub(crate) enum Command {
     Detach(Detach),
     /// Make what was written to an image's disk its next version; an attached disk goes on
     Publish(Publish),
+    /// Tell what a trace holds that `attach --record` made
+    Trace(Trace),
     /// Throw away what was written to an image's disk, and give its edit token back
     Discard(Image),
     /// Print a completion script for a shell
@@ -368,6 +370,9 @@ pub(crate) struct Attach {
     /// MiB of memory for decoded blocks, shared by all disks
     #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) cache: u32,
+    /// Record what is asked of the disk, in a new file: the source of boot sets; see `platter trace`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
     /// What to do with what was written when the disk is detached, or this is told to end
     #[arg(long, value_enum, default_value_t = Then::Keep, requires = "write")]
     pub(crate) on_detach: Then,
@@ -377,6 +382,12 @@ pub(crate) struct Attach {
     /// A sentence for versions that are published
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Trace {
+    /// The trace
+    pub(crate) file: PathBuf,
 }
 
 #[derive(Args, Debug)]

@@ -1,7 +1,7 @@
 //! Virtual disks: a version of an image as a block device that can be read and, above an overlay, written at once.
 //!
-//! Owns the block device that exports serve, and the layers that make one: the recipe reader with its memory cache, and
-//! the overlay. A crate of its own so that it stays free of operating system and protocol: it knows files only through
+//! Owns the block device that exports serve, and the layers that make one: the recipe reader with its memory cache, the
+//! overlay, and the recording of what is asked. A crate of its own so that it stays free of operating system and protocol: it knows files only through
 //! `vfs`, and blocks only through `FrameSource`. It must never show a byte that was not verified, nor say that a write
 //! is done before it would survive the death of the process.
 
@@ -11,8 +11,10 @@ mod count;
 mod fault;
 mod overlay;
 mod recipe_disk;
+mod record;
 mod source;
 mod streams;
+mod trace;
 mod tree;
 
 pub use block_device::{Allocation, BlockDevice};
@@ -21,4 +23,6 @@ pub use count::{Count, RequestCounts};
 pub use fault::Fault;
 pub use overlay::{Overlay, OverlayCounters, OverlayHeader, OverlayOptions};
 pub use recipe_disk::RecipeDisk;
+pub use record::{Record, RecordCounts, Recording};
 pub use source::{Source, TRIES_MAX};
+pub use trace::{RequestKind, TRACE_REQUESTS_MAX, Trace, TraceHeader, TracedRequest};

@@ -1,5 +1,6 @@
 //! What to serve and what is told of it, and the job that serves it until it is told to stop.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -15,6 +16,7 @@ use serde::Serialize;
 
 use super::control::{ControlSocket, OnDetach};
 use super::publish::PublishReport;
+use super::record::RecordReport;
 use super::served::Served;
 use super::servers::{FuseAddress, ServeAddress, Server};
 
@@ -40,6 +42,8 @@ pub struct AttachRequest {
     pub ninep: Option<ServeAddress>,
     /// Memory for decoded blocks, shared by all disks, in bytes.
     pub cache_bytes: usize,
+    /// Record what is asked of the disk, in a new file; one disk only.
+    pub record: Option<PathBuf>,
     /// What becomes of what was written when a disk is detached or the process is asked to end.
     pub on_detach: OnDetach,
     /// Publish each writable disk that often, if it was written.
@@ -83,6 +87,8 @@ pub enum LiveEvent<'a> {
         /// Whether what was written waits in its overlay.
         kept: bool,
     },
+    /// A disk's trace has ended.
+    Recorded(&'a RecordReport),
     /// Something of a client of NBD.
     Nbd(&'a NbdEvent<'a>),
     /// Something of the mounted tree.
@@ -107,11 +113,13 @@ pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
     for version in &request.versions {
         served.attach(version)?;
     }
+    served.start_recording()?;
     let control = ControlSocket::open(request.store.dir())?;
     let servers = Server::open_all(request)?;
     served.set_servers(&servers);
     serve(&served, &control, servers)?;
-    served.detach_all()
+    let detached = served.detach_all();
+    detached.and(served.finish_recording())
 }
 
 /// Runs the servers, and what goes on beside them, until all have ended.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use platter_image::{Error, ErrorKind, IoContext, Result};
 use platter_store::{ImageName, Store, StorePlace};
+use platter_vdisk::CacheCounters;
 use serde::{Deserialize, Serialize};
 
 use super::publish::PublishReport;
@@ -88,6 +89,26 @@ pub struct DiskStatus {
     pub exports: Vec<String>,
     /// The process that serves it; `None` for one that was written and waits.
     pub process: Option<u32>,
+    /// What the memory cache of that process did, for all of its disks together.
+    #[serde(default)]
+    pub cache: Option<CacheStatus>,
+}
+
+/// What a memory cache did since its process began.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct CacheStatus {
+    /// Blocks that were in memory when a read asked for them.
+    pub hits: u64,
+    /// Blocks that were not.
+    pub misses: u64,
+    /// Bytes that blocks take now.
+    pub bytes_held: u64,
+}
+
+impl From<CacheCounters> for CacheStatus {
+    fn from(counters: CacheCounters) -> Self {
+        Self { hits: counters.hits, misses: counters.misses, bytes_held: counters.bytes_held }
+    }
 }
 
 /// A process that serves disks.
@@ -144,6 +165,7 @@ pub fn disks(place: &StorePlace) -> Result<Vec<DiskStatus>> {
             written_bytes: None,
             exports: Vec::new(),
             process: None,
+            cache: None,
         });
     }
     found.sort_by(|a, b| a.disk.cmp(&b.disk));

@@ -9,6 +9,7 @@ mod control;
 mod disk;
 mod overlays;
 mod publish;
+mod record;
 mod served;
 mod servers;
 #[cfg(test)]
@@ -16,7 +17,8 @@ mod tests;
 mod tree;
 
 pub use attach::{AttachRequest, Attached, LiveEvent, OnEvent, attach};
-pub use control::{DiskStatus, OnDetach, detach, disks};
+pub use control::{CacheStatus, DiskStatus, OnDetach, detach, disks};
 pub use publish::{PublishReport, PublishRequest, discard, publish};
+pub use record::{ReadSize, RecordReport, TraceSummary, trace_summary};
 pub use servers::{FuseAddress, ServeAddress};
 pub use tree::ImageTree;

@@ -16,6 +16,7 @@ use super::attach::{AttachRequest, Attached, LiveEvent, OnEvent, new_cache};
 use super::control::{self, Answer, ControlSocket, DiskStatus, OnDetach, Question, Words};
 use super::disk::{Base, LiveDisk};
 use super::publish::{PublishReport, end_editing, publish_disk};
+use super::record::Recorder;
 use super::servers::{Server, Uri};
 use super::tree::ImageTree;
 use crate::Silent;
@@ -30,6 +31,7 @@ pub(super) struct Served {
     store: Arc<Store>,
     cache: Arc<BlockCache>,
     disks: Mutex<BTreeMap<String, Arc<LiveDisk>>>,
+    recorder: OnceLock<Recorder>,
     on_event: OnEvent,
     /// How clients of each server write a disk.
     uris: OnceLock<Vec<Uri>>,
@@ -45,7 +47,8 @@ impl Exports for Served {
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>> {
-        Ok(self.disk(name)?)
+        let disk = self.disk(name)?;
+        Ok(self.recorder.get().map_or(disk.clone() as _, |recorder| recorder.over(disk)))
     }
 }
 
@@ -56,6 +59,7 @@ impl Served {
             store: Arc::new(Store::open_reader(&request.store)?),
             cache: new_cache(request.cache_bytes)?,
             disks: Mutex::default(),
+            recorder: OnceLock::new(),
             request,
             on_event,
             uris: OnceLock::new(),
@@ -135,6 +139,22 @@ impl Served {
         }
     }
 
+    pub(super) fn start_recording(&self) -> Result<()> {
+        let Some(file) = &self.request.record else { return Ok(()) };
+        let disks: Vec<_> = self.disks().values().cloned().collect();
+        let [disk] = &disks[..] else {
+            return Err(Error::refused("a trace is of one disk: attach the others by themselves"));
+        };
+        let recorder = Recorder::start(file, disk.name.clone(), disk.state()?.0, disk.length())?;
+        self.recorder.set(recorder).map_err(|_| Error::bug("a disk that is recorded twice"))
+    }
+
+    pub(super) fn finish_recording(&self) -> Result<()> {
+        let Some(recorder) = self.recorder.get() else { return Ok(()) };
+        self.tell(&LiveEvent::Recorded(&recorder.finish()?));
+        Ok(())
+    }
+
     /// The image's token: this holder's, if an earlier process left it, or a new one.
     fn take_token(&self, image: &ImageName) -> Result<Token> {
         let held = self.store.token(image)?.filter(|token| token.holder == self.request.holder);
@@ -205,6 +225,7 @@ impl Served {
             written_bytes: Some(attached.written_bytes),
             exports: attached.exports,
             process: Some(std::process::id()),
+            cache: Some(self.cache.counters().into()),
         }
     }
 

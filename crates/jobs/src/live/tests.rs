@@ -25,6 +25,7 @@ pub(super) fn request() -> (TempDir, AttachRequest) {
         holder: "test@here".into(),
         nbd: None,
         fuse: None,
+        record: None,
         ninep: None,
         cache_bytes: 1 << 20,
         on_detach: OnDetach::Keep,

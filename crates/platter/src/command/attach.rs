@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use platter_jobs::{
-    AttachRequest, Attached, Error, FuseAddress, FuseEvent, LiveEvent, NbdEvent, NinepEvent, attach,
-    default_holder,
+    AttachRequest, Attached, Error, FuseAddress, FuseEvent, LiveEvent, NbdEvent, NinepEvent, RecordReport,
+    attach, default_holder,
 };
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use super::publish::text as published;
 use super::{Outcome, TOOL_VERSION, place};
 use crate::arguments::Attach;
 use crate::output::Output;
-use crate::sizes::bytes;
+use crate::sizes::{bytes, count};
 
 pub(crate) fn run(store: &Path, options: &Attach, output: &Output) -> Outcome {
     let stop = Arc::new(AtomicBool::new(false));
@@ -36,6 +36,7 @@ pub(crate) fn run(store: &Path, options: &Attach, output: &Output) -> Outcome {
         }),
         ninep: options.ninep.clone(),
         cache_bytes: (options.cache as usize) << 20,
+        record: options.record.clone(),
         on_detach: options.on_detach.into(),
         publish_every: options.publish_every,
         notes: options.note.clone(),
@@ -60,6 +61,9 @@ fn tell(event: &LiveEvent<'_>, output: Output) {
                 ),
                 false => format!("{disk} detached"),
             });
+        }
+        LiveEvent::Recorded(report) => {
+            output.fact(&json!({ "recorded": report }), || recorded(report));
         }
         LiveEvent::Nbd(event) => {
             if let Some(note) = of_client(event) {
@@ -135,6 +139,21 @@ fn of_9p_client(event: &NinepEvent<'_>) -> Option<String> {
             Some(format!("9P client {connection} was disconnected: {error}"))
         }
     }
+}
+
+fn recorded(report: &RecordReport) -> String {
+    let lost = match report.lost {
+        0 => String::new(),
+        lost => format!(", {} lost", count(lost, "request")),
+    };
+    format!(
+        "{}: recorded {}, {} read, {} written{lost}, in {}",
+        report.disk,
+        count(report.requests, "request"),
+        bytes(report.bytes_read),
+        bytes(report.bytes_written),
+        report.file.display()
+    )
 }
 
 fn attached(disk: &Attached) -> String {

@@ -26,6 +26,7 @@ pub(crate) mod rebuild;
 pub(crate) mod receive;
 pub(crate) mod show;
 pub(crate) mod token;
+pub(crate) mod trace;
 
 /// What a command ends with.
 pub(crate) type Outcome = Result<ExitCode>;

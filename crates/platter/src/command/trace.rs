@@ -1,0 +1,45 @@
+//! `platter trace`.
+
+use std::process::ExitCode;
+
+use platter_jobs::{TraceSummary, trace_summary};
+
+use super::Outcome;
+use super::images::time;
+use crate::arguments::Trace;
+use crate::output::{Output, table};
+use crate::sizes::{bytes, count};
+
+pub(crate) fn run(options: &Trace, output: &Output) -> Outcome {
+    let summary = trace_summary(&options.file)?;
+    if !summary.whole {
+        output.note("the trace has no end: whoever recorded it was killed, and what came last is missing");
+    }
+    output.fact(&summary, || text(&summary));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(trace: &TraceSummary) -> String {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
+    row("score", trace.base.clone());
+    row("disk", bytes(trace.disk_bytes));
+    row("began", time(trace.began_unix_ms));
+    row("lasted", format!("{:.3} s", trace.seconds));
+    row("reads", format!("{}, {}", trace.reads, bytes(trace.bytes_read)));
+    row("distinct", bytes(trace.distinct_bytes_read));
+    row("writes", format!("{}, {}", trace.writes, bytes(trace.bytes_written)));
+    row("others", format!("{} of zeros, {} flushes", count(trace.zeroes, "write"), trace.flushes));
+    row("failed, lost", format!("{}, {}", trace.failed, trace.lost));
+    row(
+        "time of reads",
+        format!(
+            "{:.3} s; half within {:.1} us, 99 % within {:.1} us",
+            trace.read_service_seconds, trace.read_p50_us, trace.read_p99_us
+        ),
+    );
+    for size in &trace.read_sizes {
+        row(&format!("up to {}", size.bytes_max), count(size.reads, "read"));
+    }
+    table(&rows)
+}

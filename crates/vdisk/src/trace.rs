@@ -1,0 +1,335 @@
+//! A trace: what was asked of a disk, and when (`docs/formats/trace.md`). Its bytes, written and read.
+//!
+//! Owns the layout and knows neither files nor clocks. A trace whose end is missing is still a trace of what came before;
+//! any other damage is an error, and nothing is allocated for what the bytes only say.
+
+use std::io::Read;
+
+use platter_image::{BlockId, Error, Extent, IoContext, Result, Score};
+use twox_hash::XxHash3_64;
+
+/// Most requests of a trace: 160 MiB, in the file and in memory.
+pub const TRACE_REQUESTS_MAX: u64 = 4 << 20;
+/// Most requests of a batch: 640 KiB.
+pub(crate) const BATCH_REQUESTS_MAX: usize = 16 << 10;
+
+const MAGIC: [u8; 4] = *b"PLtr";
+const FORMAT_VERSION: u16 = 1;
+const HEADER_LENGTH: usize = 64;
+const BATCH_HEADER_LENGTH: usize = 16;
+const REQUEST_LENGTH: usize = 40;
+const CHECKSUM_LENGTH: usize = 8;
+
+/// Of which disk a trace is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceHeader {
+    /// The version that was served when recording began.
+    pub base_score: Score,
+    /// Bytes of the disk.
+    pub disk_length: u64,
+    /// When recording began, for people; all other times count from there.
+    pub began_unix_ms: i64,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestKind {
+    /// Bytes.
+    Read,
+    /// To write bytes.
+    Write,
+    /// To make a range zeros, as discarding does too.
+    WriteZeroes,
+    /// That what was written be durable.
+    Flush,
+}
+
+/// One request as the disk saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TracedRequest {
+    /// What it asked for.
+    pub kind: RequestKind,
+    /// It was answered with an error.
+    pub failed: bool,
+    /// Where, in bytes; empty at 0 for a flush.
+    pub range: Extent,
+    /// When it came, in nanoseconds since recording began.
+    pub start_ns: u64,
+    /// How long the disk took for it, in nanoseconds.
+    pub service_ns: u64,
+}
+
+impl TracedRequest {
+    /// When it was answered, in nanoseconds since recording began.
+    pub fn end_ns(&self) -> u64 {
+        self.start_ns.saturating_add(self.service_ns)
+    }
+}
+
+/// Makes the bytes of a trace: a header, batches, and an end.
+pub(crate) struct Encoder {
+    /// Checksum of what was made last: it goes into the next, so that no batch can be taken out or come twice.
+    chain: u64,
+}
+
+impl Encoder {
+    /// Begins a trace; appends its header to `out`.
+    pub(crate) fn new(header: &TraceHeader, out: &mut Vec<u8>) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&header.disk_length.to_le_bytes());
+        out.extend_from_slice(&header.base_score.0.0);
+        out.extend_from_slice(&header.began_unix_ms.to_le_bytes());
+        let mut encoder = Self { chain: 0 };
+        encoder.seal(start, out);
+        debug_assert_eq!(out.len() - start, HEADER_LENGTH);
+        encoder
+    }
+
+    /// Appends a batch: `lost` requests were not recorded since the one before. A batch without requests is the end.
+    pub(crate) fn batch(&mut self, requests: &[TracedRequest], lost: u64, out: &mut Vec<u8>) {
+        debug_assert!(requests.len() <= BATCH_REQUESTS_MAX);
+        let start = out.len();
+        out.extend_from_slice(&(requests.len() as u32).to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&lost.to_le_bytes());
+        for request in requests {
+            let kind = match request.kind {
+                RequestKind::Read => 1,
+                RequestKind::Write => 2,
+                RequestKind::WriteZeroes => 3,
+                RequestKind::Flush => 4,
+            };
+            out.extend_from_slice(&[kind, u8::from(request.failed), 0, 0, 0, 0, 0, 0]);
+            let range = request.range;
+            for number in [range.offset, range.length, request.start_ns, request.service_ns] {
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+        self.seal(start, out);
+    }
+
+    fn seal(&mut self, start: usize, out: &mut Vec<u8>) {
+        self.chain = XxHash3_64::oneshot_with_seed(self.chain, &out[start..]);
+        out.extend_from_slice(&self.chain.to_le_bytes());
+    }
+}
+
+/// A trace in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace {
+    /// Of which disk it is.
+    pub header: TraceHeader,
+    /// The requests in the order in which they came.
+    pub requests: Vec<TracedRequest>,
+    /// Requests that came and are not here: there was no room for them.
+    pub lost: u64,
+    /// It was ended in good order. Otherwise what came last is missing.
+    pub is_whole: bool,
+}
+
+impl Trace {
+    /// Reads a trace.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is none, or damaged, or longer than [`TRACE_REQUESTS_MAX`]; `Refused` when a later Platter made
+    /// it; `Io`.
+    pub fn read(mut from: impl Read) -> Result<Self> {
+        let mut bytes = Vec::new();
+        append(&mut from, HEADER_LENGTH, &mut bytes)?;
+        let header = decode_header(&bytes)?;
+        let mut chain = number(&bytes, HEADER_LENGTH - CHECKSUM_LENGTH);
+        let mut trace = Self { header, requests: Vec::new(), lost: 0, is_whole: false };
+        while !trace.is_whole && trace.read_batch(&mut from, &mut bytes, &mut chain)? {}
+        if append(&mut from, 1, &mut bytes)? {
+            return Err(corrupt("something stands after the end"));
+        }
+        // Batches hold them in the order in which they were answered.
+        trace.requests.sort_by_key(|request| request.start_ns);
+        Ok(trace)
+    }
+
+    /// Takes the next batch; false where the file ends before the trace does.
+    fn read_batch(&mut self, from: &mut impl Read, bytes: &mut Vec<u8>, chain: &mut u64) -> Result<bool> {
+        bytes.clear();
+        if !append(from, BATCH_HEADER_LENGTH, bytes)? {
+            return Ok(false);
+        }
+        let (head, lost) = (number(bytes, 0), number(bytes, 8));
+        let count = usize::try_from(head).ok().filter(|count| *count <= BATCH_REQUESTS_MAX);
+        let count = count.ok_or_else(|| corrupt("a batch of impossible length"))?;
+        if self.requests.len() + count > TRACE_REQUESTS_MAX as usize {
+            return Err(corrupt("more requests than a trace may have"));
+        }
+        if !append(from, count * REQUEST_LENGTH + CHECKSUM_LENGTH, bytes)? {
+            return Ok(false);
+        }
+        let end = bytes.len() - CHECKSUM_LENGTH;
+        *chain = XxHash3_64::oneshot_with_seed(*chain, &bytes[..end]);
+        if *chain != number(bytes, end) {
+            return Err(corrupt("wrong checksum"));
+        }
+        let (records, _) = bytes[BATCH_HEADER_LENGTH..end].as_chunks::<REQUEST_LENGTH>();
+        for record in records {
+            self.requests.push(decode_request(record, self.header.disk_length)?);
+        }
+        self.lost = self.lost.saturating_add(lost);
+        self.is_whole = count == 0;
+        Ok(true)
+    }
+}
+
+fn decode_header(bytes: &[u8]) -> Result<TraceHeader> {
+    if bytes.len() < HEADER_LENGTH || bytes[..4] != MAGIC {
+        return Err(corrupt("this is none"));
+    }
+    let version = u16::from_le_bytes([bytes[4], bytes[5]]);
+    if version != FORMAT_VERSION {
+        return Err(Error::refused(format!(
+            "a trace of format {version}: this Platter reads {FORMAT_VERSION}"
+        )));
+    }
+    let end = HEADER_LENGTH - CHECKSUM_LENGTH;
+    if XxHash3_64::oneshot_with_seed(0, &bytes[..end]) != number(bytes, end) {
+        return Err(corrupt("wrong checksum of the header"));
+    }
+    Ok(TraceHeader {
+        disk_length: number(bytes, 8),
+        base_score: Score(BlockId(array(bytes, 16))),
+        began_unix_ms: number(bytes, 48) as i64,
+    })
+}
+
+fn decode_request(bytes: &[u8; REQUEST_LENGTH], disk_length: u64) -> Result<TracedRequest> {
+    let kind = match bytes[0] {
+        1 => RequestKind::Read,
+        2 => RequestKind::Write,
+        3 => RequestKind::WriteZeroes,
+        4 => RequestKind::Flush,
+        unknown => return Err(corrupt(&format!("a request of kind {unknown}"))),
+    };
+    let range = Extent::new(number(bytes, 8), number(bytes, 16));
+    let ends = range.offset.checked_add(range.length);
+    if bytes[1] > 1 || bytes[2..8] != [0; 6] || ends.is_none_or(|end| end > disk_length) {
+        return Err(corrupt(&format!("a request for {} bytes at {}", range.length, range.offset)));
+    }
+    let (start_ns, service_ns) = (number(bytes, 24), number(bytes, 32));
+    Ok(TracedRequest { kind, failed: bytes[1] == 1, range, start_ns, service_ns })
+}
+
+/// Appends the next `length` bytes, or what there is of them; whether all are there.
+fn append(from: &mut impl Read, length: usize, bytes: &mut Vec<u8>) -> Result<bool> {
+    let count = from.take(length as u64).read_to_end(bytes).context(|| "reading a trace".into())?;
+    Ok(count == length)
+}
+
+fn corrupt(what: &str) -> Error {
+    Error::corrupt(format!("trace: {what}"))
+}
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array(bytes, at))
+}
+
+/// Bytes of a range that the caller knows to be there.
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&bytes[at..at + N]);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_image::{ErrorKind, Kind};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HEADER: TraceHeader =
+        TraceHeader { base_score: Score(BlockId([2; 32])), disk_length: 512 * 9, began_unix_ms: 3 };
+
+    fn request(kind: RequestKind, offset: u64, length: u64, start_ns: u64) -> TracedRequest {
+        let range = Extent::new(offset, length);
+        TracedRequest { kind, failed: kind == RequestKind::Write, range, start_ns, service_ns: 7 }
+    }
+
+    /// Two batches and an end; the third request came first.
+    fn sample() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut encoder = Encoder::new(&HEADER, &mut bytes);
+        let first = [request(RequestKind::Read, 512, 4096, 20), request(RequestKind::Flush, 0, 0, 30)];
+        encoder.batch(&first, 5, &mut bytes);
+        let second = [request(RequestKind::Write, 0, 512, 10), request(RequestKind::WriteZeroes, 1, 2, 40)];
+        encoder.batch(&second, 0, &mut bytes);
+        encoder.batch(&[], 1, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn the_format_is_frozen_and_requests_come_in_order_of_arrival() {
+        let bytes = sample();
+        let golden = BlockId::of(Kind::Data, &bytes).to_string();
+        assert_eq!(golden, GOLDEN, "the format is frozen: a change needs a new version");
+        let trace = Trace::read(&bytes[..]).unwrap();
+        let starts: Vec<u64> = trace.requests.iter().map(|request| request.start_ns).collect();
+        assert_eq!(
+            (trace.header, trace.lost, trace.is_whole, starts),
+            (HEADER, 6, true, vec![10, 20, 30, 40])
+        );
+        assert_eq!(trace.requests[1], request(RequestKind::Read, 512, 4096, 20));
+        assert_eq!(trace.requests[3], request(RequestKind::WriteZeroes, 1, 2, 40));
+    }
+
+    const GOLDEN: &str = "040548d9735efe7901aa66586a334acf42e69d79f2779a17542519387ba2a1f6";
+
+    #[test]
+    fn a_trace_that_is_cut_off_is_one_of_what_came_before() {
+        let bytes = sample();
+        let batch = BATCH_HEADER_LENGTH + 2 * REQUEST_LENGTH + CHECKSUM_LENGTH;
+        for end in 0..bytes.len() {
+            let trace = Trace::read(&bytes[..end]);
+            match end {
+                0..HEADER_LENGTH => assert_eq!(trace.unwrap_err().kind(), ErrorKind::Corrupt),
+                _ => {
+                    let trace = trace.unwrap();
+                    assert_eq!(trace.requests.len(), 2 * ((end - HEADER_LENGTH) / batch), "{end}");
+                    assert!(!trace.is_whole);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_batch_may_be_missing_and_nothing_come_after_the_end() {
+        let bytes = sample();
+        let batch = BATCH_HEADER_LENGTH + 2 * REQUEST_LENGTH + CHECKSUM_LENGTH;
+        let without = [&bytes[..HEADER_LENGTH], &bytes[HEADER_LENGTH + batch..]].concat();
+        assert_eq!(Trace::read(&without[..]).unwrap_err().kind(), ErrorKind::Corrupt);
+        let longer = [&bytes[..], &[0]].concat();
+        assert_eq!(Trace::read(&longer[..]).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn a_request_past_the_end_of_the_disk_is_refused_and_so_is_a_later_format() {
+        let mut bytes = Vec::new();
+        let mut encoder = Encoder::new(&HEADER, &mut bytes);
+        encoder.batch(&[request(RequestKind::Read, 4096, 513, 0)], 0, &mut bytes);
+        assert_eq!(Trace::read(&bytes[..]).unwrap_err().kind(), ErrorKind::Corrupt);
+        bytes[4] = 2;
+        assert_eq!(Trace::read(&bytes[..]).unwrap_err().kind(), ErrorKind::Refused);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..300), flip in any::<prop::sample::Index>()) {
+            let _ = Trace::read(&bytes[..]);
+            let mut sample = sample();
+            let at = flip.index(sample.len());
+            sample[at] ^= 1;
+            // A count may now point past the end, which is how a trace that was cut off looks.
+            prop_assert!(Trace::read(&sample[..]).map_or(true, |trace| !trace.is_whole));
+        }
+    }
+}
