@@ -95,6 +95,7 @@ impl Filesystem for Requests {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // What an older kernel does not have is done without.
         for wished in [
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -179,7 +180,8 @@ impl Filesystem for Requests {
     }
 
     fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let opened = self.0.open(ino.0, access_of(flags), |descriptor| reply.open_backing(descriptor));
+        let how = (access_of(flags), flags.0 & libc::O_TRUNC != 0);
+        let opened = self.0.open(ino.0, how, |descriptor| reply.open_backing(descriptor));
         match opened {
             Ok(opened) => match &opened.backing {
                 Some(backing) => reply.opened_passthrough(FileHandle(opened.number), opened.flags, backing),

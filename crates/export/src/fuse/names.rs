@@ -107,18 +107,23 @@ impl Served {
         }
     }
 
+    /// Opens a file, and cuts it off by the same handle if wished: another one would have to be closed, and the tree would
+    /// judge an empty file that is only about to be written.
     pub(super) fn open(
         &self,
         id: NodeId,
-        access: Access,
+        (access, truncates): (Access, bool),
         open_backing: impl FnOnce(BorrowedFd<'_>) -> std::io::Result<BackingId>,
     ) -> Answer<Opened> {
         self.check_not_ending()?;
         let place = self.handles.file_place()?;
-        if access != Access::Read && !self.node(id)?.writable {
+        if (truncates || access != Access::Read) && !self.node(id)?.writable {
             return Err(Errno::EROFS.into());
         }
         let file = self.tree.open(id, access)?;
+        if truncates {
+            file.set_length(0)?;
+        }
         Ok(self.add_file((id, file, access), place, open_backing))
     }
 

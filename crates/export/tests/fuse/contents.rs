@@ -188,6 +188,20 @@ fn many_writers_at_once() {
 }
 
 #[test]
+fn closed_once_and_cut_off_by_its_own_handle() {
+    if !is_possible() {
+        return;
+    }
+    let tree = Arc::new(MemoryTree::new());
+    let mounted = Mounted::of(&tree);
+    std::fs::write(mounted.at("made"), "abc").unwrap();
+    std::fs::write(mounted.at("made"), "x").unwrap();
+    let expected = [Done::Write(0, 3), Done::Close, Done::Length(0), Done::Write(0, 1), Done::Close];
+    assert_eq!(tree.file("made").log(), expected);
+    mounted.finish();
+}
+
+#[test]
 fn a_file_without_a_name() {
     if !is_possible() {
         return;
