@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use platter_export::ninep::wire::{HEADER_BYTES, Header, Kind, NO_FID, VERSION};
+use platter_export::ninep::wire::{HEADER_BYTES, Header, IO_HEADER_BYTES, Kind, NO_FID, VERSION};
 use platter_image::{Error, IoContext, Result};
 
 const MSIZE: u32 = 1 << 20;
@@ -41,9 +41,11 @@ impl Client {
         Ok(header.tag)
     }
 
-    fn ask(&mut self, kind: Kind, body: &[&[u8]]) -> Result<()> {
+    fn ask(&mut self, kind: Kind, body: &[&[u8]]) -> Result<Vec<u8>> {
         self.send(kind, 0, body)?;
-        self.receive(kind, &mut Vec::new()).map(drop)
+        let mut reply = Vec::new();
+        self.receive(kind, &mut reply)?;
+        Ok(reply)
     }
 }
 
@@ -57,7 +59,11 @@ fn read(address: &str, folder: &str, name: &str, bytes_at_once: u32, requests: u
     let input = output.try_clone().context(|| "copying a connection".into())?;
     let mut client = Client { output, input: BufReader::with_capacity(1 << 18, input) };
     let [root, file] = [0u32, 1].map(u32::to_le_bytes);
-    client.ask(Kind::VERSION, &[&MSIZE.to_le_bytes(), &text(VERSION)])?;
+    let agreed = client.ask(Kind::VERSION, &[&MSIZE.to_le_bytes(), &text(VERSION)])?;
+    let msize = agreed.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    if bytes_at_once.saturating_add(IO_HEADER_BYTES) > msize {
+        return Err(Error::refused(format!("the server takes messages of {msize} bytes")));
+    }
     let user = [&NO_FID.to_le_bytes()[..], &text(b"root"), &text(folder.as_bytes()), &[0; 4]].concat();
     client.ask(Kind::ATTACH, &[&root, &user])?;
     client.ask(Kind::WALK, &[&root, &file, &[1, 0], &text(name.as_bytes())])?;

@@ -119,13 +119,9 @@ fn a_client_that_does_not_read_is_disconnected() {
 fn two_requests_of_one_tag_end_the_connection() {
     let server = RunningServer::new();
     let mut client = server.attach();
-    client.open(1, &["gated"], RDWR);
+    client.open(1, &["slow"], RDONLY);
     client.slow_down();
-    client.send(&message(READ, 5, &[Int(1), Long(0), Int(10)]));
-    server.tree.gate.wait_for(1);
-    client.send(&message(READ, 5, &[Int(1), Long(0), Int(10)]));
-    server.tree.gate.open();
-    assert_eq!(client.reply().tag, 5);
-    assert!(client.is_closed());
+    // The first may have its reply before the second is read, but not each of them.
+    client.send(&message(READ, 5, &[Int(1), Long(0), Int(10)]).repeat(50));
     assert!(server.wait_for("Disconnected").contains("the tag 5"));
 }
