@@ -17,6 +17,7 @@ pub(crate) mod detach;
 pub(crate) mod discard;
 pub(crate) mod disks;
 pub(crate) mod export;
+pub(crate) mod forget;
 pub(crate) mod history;
 pub(crate) mod images;
 pub(crate) mod init;
@@ -24,6 +25,7 @@ pub(crate) mod install;
 pub(crate) mod publish;
 pub(crate) mod rebuild;
 pub(crate) mod receive;
+pub(crate) mod rename;
 pub(crate) mod show;
 pub(crate) mod token;
 
