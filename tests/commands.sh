@@ -126,10 +126,30 @@ check "tokens killed at any moment keep one answer" [ "$bad" = 0 ]
 check "the next number is a new one" [ "$(platter_json token steal lab/copy | jq .number)" -gt "$highest" ]
 highest=$(platter_json token list | jq .number)
 
+check "an image gets a name of its own" platter clone lab/debian attic/one
+check "and a second version" platter clone lab/debian@1 attic/one --next
+check "rename of all below a name" jq -e '.renamed == [{from: "attic/one@1", to: "cellar/one@1"}, {from: "attic/one@2", to: "cellar/one@2"}]' <(platter_json rename attic cellar)
+check_exit "$EXIT_MISSING" "the old name is gone" platter show attic/one
+check "history is the new one's" jq -es 'map(.number) == [2, 1] and .[0].renamed_from == {image: "attic/one", number: 2}' <(platter_json history cellar/one)
+check_exit "$EXIT_REFUSED" "no rename to a name that is taken" platter rename cellar/one lab/debian
+check_said "and it is named" 'lab/debian already'
+check_exit "$EXIT_REFUSED" "nor of an image that is edited" platter rename lab below
+check_said "and its holder is named" 'held by'
+check_exit "$EXIT_REFUSED" "nor is that forgotten" platter forget lab/copy
+check_exit "$EXIT_REFUSED" "nothing is forgotten by a name that moves" platter forget cellar/one@latest
+check_exit "$EXIT_MISSING" "nor what is not there" platter forget cellar/one@3
+check "forget of one version" jq -e '.forgotten == ["cellar/one@2"]' <(platter_json forget cellar/one@2)
+check_exit "$EXIT_MISSING" "it is gone" platter show cellar/one@2
+check "its number is not used again" [ "$(platter_json clone lab/debian@1 cellar/one --next | jq -r .version)" = cellar/one@3 ]
+check "forget of an image" jq -e '.forgotten | length == 2' <(platter_json forget cellar/one)
+check "it is listed no more" jq -es 'all(.name != "cellar/one")' <(platter_json images)
+check_exit "$EXIT_MISSING" "nor edited" platter token take cellar/one
+
 check "check" platter check
 check "check of all data" platter check --read-data
 check "rebuild" platter rebuild
 check_said "says that the token is gone" 'edit token of lab/copy'
+check_said "and that forgotten versions and old names are back" 'attic/one@1'
 check_exit "$EXIT_REFUSED" "its number is worth nothing then" platter capture "$WORK/disk" lab/copy --token "$highest"
 check "nor given again" [ "$(platter_json token take lab/copy | jq .number)" -gt "$highest" ]
 check "a token given back" platter token release lab/copy

@@ -12,6 +12,7 @@ mod export;
 mod install;
 mod live;
 mod location;
+mod names;
 mod progress;
 mod receive;
 mod report;
@@ -28,6 +29,7 @@ pub use live::{
     discard, disks, publish, trace_summary,
 };
 pub use location::default_store_dir;
+pub use names::{ForgetReport, RenameReport, RenamedVersion, forget, rename};
 pub use platter_cast::CHUNK_BYTES_MAX;
 pub use platter_disk::SurveyOptions;
 pub use platter_disk::capture::CaptureOptions;

@@ -50,6 +50,17 @@ pub(crate) enum Command {
     History(Image),
     /// Make a version the next one of another image; copies no data
     Clone(Clone),
+    /// Give an image, and all images below it, another name
+    ///
+    /// `platter rename lab attic` makes lab/debian12 attic/debian12. Scores, version numbers and times stay. Refused: a name that
+    /// is taken or was another image's before, and an image that somebody edits. A later `rebuild` brings the old names
+    /// back beside the new ones, and says so.
+    Rename(Rename),
+    /// Forget a version, or all versions of an image
+    ///
+    /// The number is never used again. Whoever reads the version goes on, and its blocks stay in the store until they are
+    /// collected: until then a `rebuild` brings it back, and says so. Refused while somebody edits the image.
+    Forget(Forget),
     /// See and change who may publish the next version of an image
     ///
     /// Whoever holds an image's edit token publishes its next version, and nobody else. A token has a number that is never
@@ -99,6 +110,21 @@ pub(crate) enum Command {
 pub(crate) struct Image {
     /// The image, such as lab/debian12
     pub(crate) name: ImageName,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Rename {
+    /// The image, or what the names of images begin with, such as lab/debian12 or lab
+    pub(crate) from: ImageName,
+    /// What it is called from now on
+    pub(crate) to: ImageName,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Forget {
+    /// NAME@NUMBER for one version, NAME for all versions of the image
+    #[arg(value_name = "NAME[@NUMBER]")]
+    pub(crate) what: String,
 }
 
 #[derive(Args, Debug)]

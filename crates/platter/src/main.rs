@@ -24,6 +24,8 @@ fn main() -> ExitCode {
         Command::Show(options) => command::show::run(&store, options, &output),
         Command::History(options) => command::history::run(&store, options, &output),
         Command::Clone(options) => command::clone::run(&store, options, &output),
+        Command::Rename(options) => command::rename::run(&store, options, &output),
+        Command::Forget(options) => command::forget::run(&store, options, &output),
         Command::Token(options) => command::token::run(&store, options, &output),
         Command::Install(options) => command::install::run(&store, options, &output),
         Command::Export(options) => command::export::run(&store, options, &output),

@@ -1,6 +1,7 @@
 //! Forgetting and renaming on the system's files.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is test code")]
+#![allow(clippy::disallowed_methods, reason = "it looks at the store's files from outside")]
 
 use platter_image::{BlockId, ErrorKind, Score};
 use platter_store::{ImageName, NumberChoice, Store, StorePlace, Version, VersionRecord, rebuild};

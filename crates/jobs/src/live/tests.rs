@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use platter_export::tree::{Access, ROOT};
 use platter_store::{Store, StorePlace};
 use tempfile::TempDir;
 
@@ -74,4 +75,30 @@ fn detaching_the_last_disk_ends_what_serves_no_tree() {
         served.answer(question).unwrap();
         assert_eq!(served.request().stop.load(Ordering::Relaxed), !has_tree);
     }
+}
+
+/// A disk that is served, written, published and detached, seen through the tree.
+#[test]
+fn a_served_disk_is_in_the_tree() {
+    let (_folder, request) = request();
+    capture_bytes(&request.store, "lab/disk", &[7; 4096]);
+    let served = Served::open(AttachRequest { write: true, ..request }, Box::new(|_| {})).unwrap();
+    served.attach("lab/disk").unwrap();
+    let tree = served.tree().unwrap();
+    let find = |path: &str| path.split('/').try_fold(ROOT, |at, name| Ok(tree.lookup(at, name)?.id));
+    let read = |path: &str| -> platter_image::Result<Vec<u8>> {
+        let file = tree.open(find(path)?, Access::Read)?;
+        let mut bytes = vec![0; file.length() as usize];
+        file.read(&mut bytes, 0).map(|()| bytes)
+    };
+    let live = tree.open(find("lab/disk/live.raw").unwrap(), Access::ReadWrite).unwrap();
+    live.write(&[8; 512], 0).unwrap();
+    live.sync().unwrap();
+    assert_eq!(read("lab/disk/latest.raw").unwrap(), [7; 4096]);
+    let words = Words::default();
+    served.answer(Question::Publish { disk: "lab/disk".into(), words: words.clone() }).unwrap();
+    assert_eq!(read("lab/disk/latest.raw").unwrap(), read("lab/disk/live.raw").unwrap());
+    assert_eq!(read("lab/disk/2.raw").unwrap()[..513], [&[8; 512][..], &[7]].concat());
+    served.answer(Question::Detach { disk: "lab/disk".into(), then: OnDetach::Discard, words }).unwrap();
+    assert!(find("lab/disk/live.raw").is_err() && live.write(&[9; 512], 0).is_err());
 }

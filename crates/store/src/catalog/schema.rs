@@ -81,10 +81,10 @@ impl Catalog {
     /// reader in the way may keep it from being emptied; that is no reason to write nothing.
     pub(crate) fn use_wal(&self) -> Result<()> {
         let doing = |error| failed("turning on the catalog's write-ahead log", error);
-        let mode: String = self
-            .connection
-            .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
-            .map_err(doing)?;
+        // To the end: the answer comes first, and that it could not be made so comes after.
+        let what = "turning on the catalog's write-ahead log";
+        let modes: Vec<String> = self.rows(what, "PRAGMA journal_mode = WAL", &[], |row| row.get(0))?;
+        let mode = modes.first().map_or("none", String::as_str);
         if mode != "wal" {
             return Err(Error::refused(format!(
                 "the catalog cannot use a write-ahead log here (journal mode {mode}): use a local filesystem"

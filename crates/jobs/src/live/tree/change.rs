@@ -6,9 +6,9 @@ use platter_export::tree::{Access, Node, NodeId, OpenFile};
 use platter_image::{Error, Result};
 use platter_store::{ImageName, Store};
 
+use super::image_tree::{ImageTree, State};
 use super::place::{Form, Place, above, hidden, join, moved_path, upwards};
 use super::spool::{Spool, SpoolFile};
-use super::tree::{ImageTree, State};
 
 /// Most directories that this process keeps in memory.
 const MADE_MAX: usize = 1 << 16;

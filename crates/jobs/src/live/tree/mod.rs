@@ -26,12 +26,13 @@
 mod change;
 mod dates;
 mod files;
+mod image_tree;
 mod nodes;
 mod place;
 mod spool;
 #[cfg(test)]
 mod tests;
-mod tree;
+
 mod view;
 
-pub use tree::ImageTree;
+pub use image_tree::ImageTree;

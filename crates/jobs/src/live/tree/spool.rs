@@ -393,9 +393,9 @@ impl OpenFile for SpoolFile {
         let what = || format!("zeroing {} bytes at {} of {}", range.length, range.offset, spool.path);
         let act = |file: &File| punch(file, range);
         if is_apart {
-            act(&spool.file).context(what)?
+            act(&spool.file).context(what)?;
         } else {
-            spool.on_file(act, what)?
+            spool.on_file(act, what)?;
         }
         spool.changed();
         Ok(())

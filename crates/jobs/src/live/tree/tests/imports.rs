@@ -135,114 +135,105 @@ fn a_copy_of_a_version_is_a_clone() {
     assert_eq!(lab.contents("b/latest.raw"), disk(1));
 }
 
-/// Whatever is not a copy of all of one version is captured, and holds what was copied and what was written.
-#[test]
-fn what_is_no_clone_is_written_down() {
-    let lab = Lab::new();
-    capture_bytes(&lab.place, "a", &disk(1));
-    capture_bytes(&lab.place, "a", &disk(2));
-    let source = lab.open("a/1.raw", Access::Read).unwrap();
-    let other = lab.open("a/2.raw", Access::Read).unwrap();
-    let last = Extent::new((1 << 20) - 8192, 8192);
-    let copy = |file: &dyn OpenFile| take_over(&*source, file);
-    type Case<'a> = (&'a str, Box<dyn Fn(&dyn OpenFile) + 'a>, Vec<u8>);
-    let changed = |at: usize, byte| {
-        let mut bytes = disk(1);
-        bytes[at] = byte;
-        bytes
-    };
-    let mut first_only = disk(0);
-    first_only[last.offset as usize..].fill(0);
-    let cases: Vec<Case<'_>> = vec![
-        (
-            "one byte written",
-            Box::new(|file| {
-                copy(file);
-                file.write(&[8], 5).unwrap();
-            }),
-            changed(5, 8),
-        ),
-        (
-            "one byte written first",
-            Box::new(|file| {
-                file.write(&[8], 5).unwrap();
-                assert!(!file.take_over(&*source, last, last.offset).unwrap());
-                file.write(&[1; 8192], last.offset).unwrap();
-            }),
-            {
-                let mut bytes = vec![0; 1 << 20];
-                bytes[5] = 8;
-                bytes[last.offset as usize..].fill(1);
-                bytes
-            },
-        ),
-        (
-            "a part missing",
-            Box::new(|file| {
-                assert!(file.take_over(&*source, Extent::new(0, 73_728), 0).unwrap());
-                file.set_length(1 << 20).unwrap();
-            }),
-            first_only,
-        ),
-        (
-            "shorter",
-            Box::new(|file| {
-                copy(file);
-                file.set_length((1 << 20) - 512).unwrap();
-            }),
-            disk(1)[..(1 << 20) - 512].to_vec(),
-        ),
-        (
-            "longer",
-            Box::new(|file| {
-                copy(file);
-                file.set_length((1 << 20) + 512).unwrap();
-            }),
-            {
-                let mut bytes = disk(1);
-                bytes.resize((1 << 20) + 512, 0);
-                bytes
-            },
-        ),
-        (
-            "zeros written",
-            Box::new(|file| {
-                copy(file);
-                file.write_zeroes(Extent::new(0, 512)).unwrap();
-            }),
-            {
-                let mut bytes = disk(1);
-                bytes[..512].fill(0);
-                bytes
-            },
-        ),
-        (
-            "of two versions",
-            Box::new(|file| {
-                assert!(file.take_over(&*source, Extent::new(0, 73_728), 0).unwrap());
-                assert!(!file.take_over(&*other, last, last.offset).unwrap());
-                file.write(&[2; 8192], last.offset).unwrap();
-            }),
-            disk(2),
-        ),
-        (
-            "at another place",
-            Box::new(|file| {
-                assert!(!file.take_over(&*source, last, 0).unwrap());
-                copy(file);
-                file.write(&[8], 6).unwrap();
-            }),
-            changed(6, 8),
-        ),
-    ];
-    for (number, (what, act, expected)) in cases.into_iter().enumerate() {
-        let image = format!("b{number}");
-        let file = lab.create(&format!("import/{image}.raw")).unwrap();
+/// A version that is copied from, and another.
+struct Copies {
+    lab: Lab,
+    source: Arc<dyn OpenFile>,
+    other: Arc<dyn OpenFile>,
+}
+
+/// The last data of [`disk`].
+const LAST: Extent = Extent::new((1 << 20) - 8192, 8192);
+/// The first, and zeros behind it.
+const FIRST: Extent = Extent::new(0, 73_728);
+
+impl Copies {
+    fn new() -> Self {
+        let lab = Lab::new();
+        capture_bytes(&lab.place, "a", &disk(1));
+        capture_bytes(&lab.place, "a", &disk(2));
+        let [source, other] = ["a/1.raw", "a/2.raw"].map(|path| lab.open(path, Access::Read).unwrap());
+        Self { lab, source, other }
+    }
+
+    /// What `act` makes is captured, and holds what was copied and what was written.
+    fn check(&self, act: impl Fn(&dyn OpenFile), expected: &[u8]) {
+        let file = self.lab.create("import/b.raw").unwrap();
         act(&*file);
         file.close().unwrap();
-        assert!(lab.contents(&format!("{image}/1.raw")) == expected, "{what}");
-        assert_eq!(lab.newest(&image).record.cloned_from, None, "{what}");
+        assert!(self.lab.contents("b/latest.raw") == expected);
+        assert_eq!(self.lab.newest("b").record.cloned_from, None);
     }
+
+    fn take(&self, file: &dyn OpenFile, range: Extent) -> bool {
+        file.take_over(&*self.source, range, range.offset).unwrap()
+    }
+}
+
+fn changed(at: std::ops::Range<usize>, byte: u8) -> Vec<u8> {
+    let mut bytes = disk(1);
+    bytes[at].fill(byte);
+    bytes
+}
+
+#[test]
+fn a_copy_that_was_written_is_no_clone() {
+    let copies = Copies::new();
+    let copy = |file: &dyn OpenFile| take_over(&*copies.source, file);
+    let write_one = |file: &dyn OpenFile| {
+        copy(file);
+        file.write(&[8], 5).unwrap();
+    };
+    copies.check(write_one, &changed(5..6, 8));
+    let write_zeroes = |file: &dyn OpenFile| {
+        copy(file);
+        file.write_zeroes(Extent::new(0, 512)).unwrap();
+    };
+    copies.check(write_zeroes, &changed(0..512, 0));
+    let write_first = |file: &dyn OpenFile| {
+        file.write(&[8], 5).unwrap();
+        assert!(!copies.take(file, LAST));
+        file.write(&[1; 8192], LAST.offset).unwrap();
+    };
+    let mut expected = changed(0..70_000, 0);
+    expected[5] = 8;
+    copies.check(write_first, &expected);
+}
+
+#[test]
+fn a_copy_of_a_part_is_no_clone() {
+    let copies = Copies::new();
+    let take_first = |file: &dyn OpenFile| {
+        assert!(copies.take(file, FIRST));
+        file.set_length(1 << 20).unwrap();
+    };
+    copies.check(take_first, &disk(0));
+    for length in [(1 << 20) - 512, (1 << 20) + 512] {
+        let resize = |file: &dyn OpenFile| {
+            take_over(&*copies.source, file);
+            file.set_length(length).unwrap();
+        };
+        let mut expected = disk(1);
+        expected.resize(length as usize, 0);
+        copies.check(resize, &expected);
+    }
+}
+
+#[test]
+fn a_copy_of_two_versions_or_to_another_place_is_no_clone() {
+    let copies = Copies::new();
+    let mix = |file: &dyn OpenFile| {
+        assert!(copies.take(file, FIRST));
+        assert!(!file.take_over(&*copies.other, LAST, LAST.offset).unwrap());
+        file.write(&[2; 8192], LAST.offset).unwrap();
+    };
+    copies.check(mix, &disk(2));
+    let misplace = |file: &dyn OpenFile| {
+        assert!(!file.take_over(&*copies.source, LAST, 0).unwrap());
+        take_over(&*copies.source, file);
+        file.write(&[8], 6).unwrap();
+    };
+    copies.check(misplace, &changed(6..7, 8));
 }
 
 #[test]
