@@ -23,7 +23,7 @@ pub use clone::{CloneReport, CloneRequest, clone};
 pub use export::export;
 pub use install::{InstallRequest, install};
 pub use live::{
-    AttachRequest, Attached, DiskStatus, LiveEvent, NbdAddress, OnDetach, OnEvent, PublishReport,
+    AttachRequest, Attached, DiskStatus, ListedDisk, LiveEvent, NbdAddress, OnDetach, OnEvent, PublishReport,
     PublishRequest, attach, detach, discard, disks, publish,
 };
 pub use location::default_store_dir;

@@ -85,10 +85,14 @@ pub(crate) enum Command {
     Disks,
     /// Stop serving a disk
     Detach(Detach),
-    /// Make what was written to an image's disk its next version; an attached disk goes on
+    /// Make what was written to an image's disk its next version, or the first one of a new image
+    ///
+    /// An attached disk goes on above the new version. Published to a new name, the edit ends: the disk is detached and
+    /// the edit token given back. No token is needed for that, so that what was written under one that somebody took
+    /// over is not lost; `platter disks` lists it.
     Publish(Publish),
     /// Throw away what was written to an image's disk, and give its edit token back
-    Discard(Image),
+    Discard(Discard),
     /// Print a completion script for a shell
     Completions(Completions),
 }
@@ -383,11 +387,25 @@ pub(crate) struct Detach {
 #[derive(Args, Debug)]
 pub(crate) struct Publish {
     /// The image whose disk was written, such as lab/debian12
-    pub(crate) name: ImageName,
+    pub(crate) disk: ImageName,
+    /// A new image, whose first version this becomes
+    pub(crate) name: Option<ImageName>,
+    /// The disk that was written under the edit token of that number, when more than one lies there
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) token: Option<u64>,
     /// A word about this version; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
     /// A sentence about this version
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Discard {
+    /// The image whose disk was written, such as lab/debian12
+    pub(crate) disk: ImageName,
+    /// The disk that was written under the edit token of that number, when more than one lies there
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) token: Option<u64>,
 }

@@ -11,5 +11,5 @@ mod overlays;
 mod publish;
 
 pub use attach::{AttachRequest, Attached, LiveEvent, NbdAddress, OnEvent, attach};
-pub use control::{DiskStatus, OnDetach, detach, disks};
+pub use control::{DiskStatus, ListedDisk, OnDetach, detach, disks};
 pub use publish::{PublishReport, PublishRequest, discard, publish};
