@@ -48,7 +48,7 @@ has_told() {
 
 # point NUMBER: one holder stopped at one moment
 point() {
-	local point=$1 image=lab/disk$1 writer publisher lost before published
+	local point=$1 image=lab/disk$1 writer publisher lost before published base
 	platter clone lab/disk "$image" >/dev/null
 	echo 0 >"$WORK/told"
 	serve loser "$image" || return 1
@@ -93,10 +93,10 @@ point() {
 	if platter publish "$image" "$image-branch" --token "$lost"; then
 		platter export "$image-branch" "$WORK/branch" || return 1
 	else
-		# What it wrote was published before the token was taken: nothing is above that.
-		grep -q "score" "$WORK/publish.log" || return 1
+		# Nothing is above what it published before the token was taken, if anything was.
 		NOTHING=$((NOTHING + 1))
-		platter export "$image@2" "$WORK/branch" || return 1
+		if grep -q score "$WORK/publish.log"; then base=$image@2; else base=$image@1; fi
+		platter export "$base" "$WORK/branch" || return 1
 	fi
 	has_told "$WORK/branch" || { echo "the branch lacks what was written"; return 1; }
 	[ "$before" = "$(score "$image")" ] || { echo "the winner's version is gone"; return 1; }
