@@ -17,9 +17,10 @@ suite_cleanup() {
 serve() {
 	local name=$1 image=$2 tries=0
 	shift 2
+	rm -f "$WORK/$name.log"
 	"$PLATTER" --store "$STORE" attach --write --holder "$name" --nbd "$WORK/$name.sock" "$@" "$image" >"$WORK/$name.log" 2>&1 &
 	SERVED=$!
-	until grep -q '^score ' "$WORK/$name.log"; do
+	until grep -qs '^score ' "$WORK/$name.log"; do
 		tries=$((tries + 1))
 		[ "$tries" -lt 200 ] && kill -0 "$SERVED" 2>/dev/null || return 1
 		sleep 0.05
