@@ -8,6 +8,7 @@
 mod capture;
 mod cast;
 mod clone;
+mod diff;
 mod export;
 mod install;
 mod live;
@@ -20,6 +21,7 @@ mod token;
 pub use capture::{CaptureRequest, capture};
 pub use cast::{CastRequest, cast, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone};
+pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use export::export;
 pub use install::{InstallRequest, install};
 pub use live::{

@@ -15,7 +15,7 @@ use crate::sizes::{bits_per_second, duration, label, nbd_address};
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 damaged data, 5 refused.\n\n\
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 damaged data, 5 refused, 6 they differ (diff).\n\n\
 Start with:\n  platter init\n  platter capture disk.raw lab/debian12\n  platter install lab/debian12 /dev/sdX"
 )]
 pub(crate) struct Arguments {
@@ -48,6 +48,13 @@ pub(crate) enum Command {
     Show(Which),
     /// List the versions of an image
     History(Image),
+    /// Tell what differs between two versions
+    ///
+    /// Of ext2, ext3 and ext4, files: A is only in the second, D only in the first, M in both and different, ! not
+    /// readable. Contents are compared by the names of blocks, and where these differ by the bytes; a file that only lies
+    /// elsewhere is equal. Other file systems, and those that need recovery, are compared by their blocks. Ends with 0
+    /// if nothing differs, 6 if something does, 4 if something could not be read.
+    Diff(Diff),
     /// Make a version the next one of another image; copies no data
     Clone(Clone),
     /// See and change who may publish the next version of an image
@@ -408,4 +415,15 @@ pub(crate) struct Discard {
     /// The disk that was written under the edit token of that number, when more than one lies there
     #[arg(long, value_name = "NUMBER")]
     pub(crate) token: Option<u64>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Diff {
+    /// NAME (its latest version), NAME@NUMBER, or a score
+    pub(crate) first: String,
+    /// What to compare it with, named in the same way
+    pub(crate) second: String,
+    /// Compare blocks only, by their names, and tell every range that differs: offset, length, what stood and stands there
+    #[arg(long)]
+    pub(crate) blocks: bool,
 }

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Command::Images => command::images::run(&store, &output),
         Command::Show(options) => command::show::run(&store, options, &output),
         Command::History(options) => command::history::run(&store, options, &output),
+        Command::Diff(options) => command::diff::run(&store, options, &output),
         Command::Clone(options) => command::clone::run(&store, options, &output),
         Command::Token(options) => command::token::run(&store, options, &output),
         Command::Install(options) => command::install::run(&store, options, &output),

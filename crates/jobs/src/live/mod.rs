@@ -12,4 +12,5 @@ mod publish;
 
 pub use attach::{AttachRequest, Attached, LiveEvent, NbdAddress, OnEvent, attach};
 pub use control::{DiskStatus, ListedDisk, OnDetach, detach, disks};
+pub(crate) use publish::View;
 pub use publish::{PublishReport, PublishRequest, discard, publish};

@@ -388,9 +388,9 @@ fn capture_frozen(
 }
 
 /// A virtual disk as surveys and captures see disks.
-struct View<'a> {
-    device: &'a dyn BlockDevice,
-    sector_size: u32,
+pub(crate) struct View<'a> {
+    pub(crate) device: &'a dyn BlockDevice,
+    pub(crate) sector_size: u32,
 }
 
 impl DiskRead for View<'_> {

@@ -1,7 +1,7 @@
 //! The files of a clean ext filesystem: their inodes, names, contents and attributes.
 //!
 //! Reads only, one inode at a time, and keeps none. All claims together are bounded by the blocks that the filesystem
-//! has, as in a survey: whatever a disk says, walking it ends. Whoever goes through directories must see to it that
+//! has, each a few times: whatever a disk says, walking it ends. Whoever goes through directories must see to it that
 //! each is entered once, for names may lead in circles.
 
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Result};
@@ -17,6 +17,10 @@ use crate::fields::{le16, le32};
 
 /// The first part of contents that stand in an inode.
 const INLINE_LENGTH: usize = 60;
+/// How often all that the filesystem has may be gone through.
+const TIMES_MAX: u64 = 4;
+/// Blocks that an attribute's value may claim: values are shared by many files, and cost none of them.
+const VALUE_BLOCKS_MAX: u64 = 256;
 /// More pieces than this of one file are not read: 128 MiB of memory.
 const RUNS_MAX: usize = 1 << 22;
 /// Most bytes of a symbolic link, as the kernel has it.
@@ -117,7 +121,7 @@ impl<'d> Files<'d> {
             return Err(Error::refused(reason));
         }
         let groups = groups::read(&volume)?;
-        let budget = volume.superblock.blocks;
+        let budget = volume.superblock.blocks.saturating_mul(TIMES_MAX);
         Ok(Self { volume, groups, budget })
     }
 
@@ -274,11 +278,6 @@ impl<'d> Files<'d> {
         walked
     }
 
-    /// Gives back what may be claimed: for going through the files once more.
-    pub fn renew_budget(&mut self) {
-        self.budget = self.volume.superblock.blocks;
-    }
-
     fn inline_contents(&mut self, inode: &FileInode) -> Result<Vec<u8>> {
         let mut bytes = Inode::new(&inode.bytes).block_area().to_vec();
         let rest = self.all_attributes(inode)?.into_iter().find(Attribute::is_inline_data);
@@ -359,7 +358,10 @@ impl<'d> Files<'d> {
         if !is_value || length > VALUE_LENGTH_MAX {
             return Err(Error::corrupt(format!("inode {number} holds no attribute")));
         }
-        match self.contents(&inode)? {
+        let budget = std::mem::replace(&mut self.budget, VALUE_BLOCKS_MAX);
+        let contents = self.contents(&inode);
+        self.budget = budget;
+        match contents? {
             Contents::Runs(runs) => self.read_start(&runs, length as usize),
             Contents::Inline(_) => Err(Error::new(ErrorKind::Corrupt, "an attribute inside an inode")),
         }
