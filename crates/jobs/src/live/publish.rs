@@ -321,13 +321,8 @@ fn capture_frozen(
     (image, token): (&ImageName, &Token),
     words: &Words,
 ) -> Result<PublishReport> {
-    let origin = match &words.branch {
-        Some(branch) => {
-            check_new(store, branch)?;
-            base_version(store, image, frozen.base)?
-        }
-        None => None,
-    };
+    words.branch.as_ref().map_or(Ok(()), |branch| check_new(store, branch))?;
+    let origin = words.branch.as_ref().map(|_| base_version(store, image, frozen.base)).transpose()?;
     let recipe = Recipe::open(frozen.base, store)?;
     let root = *recipe.root();
     let disk = View { device: &*frozen.view, sector_size: root.sector_size };
@@ -358,7 +353,7 @@ fn capture_frozen(
         platter_disk::capture::capture(&disk, &regions, Some(&base), &session, options, &mut |_| {})?;
     let draft = VersionRecord {
         token: words.branch.is_none().then_some(token.number),
-        cloned_from: origin,
+        cloned_from: origin.flatten(),
         source: format!("live disk of {image}, token {}", token.number),
         cut_policy: options.cut_policy.0,
         disk_length: root.disk_length,

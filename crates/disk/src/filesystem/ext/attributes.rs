@@ -43,14 +43,14 @@ pub(super) enum Value<'b> {
     Inode(u32, u32),
 }
 
+/// Told of an attribute: what its name begins with, the rest of it, the value.
+pub(super) type Visit<'v> = &'v mut dyn FnMut(u8, &[u8], Value<'_>) -> Result<()>;
+
 /// Calls `visit` with each attribute that stands in an inode.
 ///
 /// # Errors
 /// `Corrupt` when they are not what they must be; what `visit` says.
-pub(super) fn in_inode(
-    inode: &[u8],
-    visit: &mut dyn FnMut(u8, &[u8], Value<'_>) -> Result<()>,
-) -> Result<()> {
+pub(super) fn in_inode(inode: &[u8], visit: Visit<'_>) -> Result<()> {
     let extra = usize::from(le16(inode, OLD_INODE_LENGTH));
     let Some(area) = inode.get(OLD_INODE_LENGTH + extra..).filter(|area| extra > 0 && area.len() > 4) else {
         return Ok(());
@@ -65,21 +65,14 @@ pub(super) fn in_inode(
 ///
 /// # Errors
 /// As [`in_inode`].
-pub(super) fn in_block(
-    block: &[u8],
-    visit: &mut dyn FnMut(u8, &[u8], Value<'_>) -> Result<()>,
-) -> Result<()> {
+pub(super) fn in_block(block: &[u8], visit: Visit<'_>) -> Result<()> {
     if le32(block, 0) != MAGIC || le32(block, 8) != 1 {
         return Err(Error::corrupt("a block of attributes that is none"));
     }
     entries(block.get(BLOCK_HEADER_LENGTH..).unwrap_or_default(), block, visit)
 }
 
-fn entries(
-    mut rest: &[u8],
-    values: &[u8],
-    visit: &mut dyn FnMut(u8, &[u8], Value<'_>) -> Result<()>,
-) -> Result<()> {
+fn entries(mut rest: &[u8], values: &[u8], visit: Visit<'_>) -> Result<()> {
     let corrupt = || Error::corrupt("an attribute that leads out of its place");
     while rest.len() >= 4 && le32(rest, 0) != 0 {
         let name_length = usize::from(rest[0]);
