@@ -17,7 +17,7 @@ SEED=${PLATTER_SEED:-1}
 
 # Exit codes of the command line, as `platter help` tells them.
 # shellcheck disable=SC2034  # the suites use them
-readonly EXIT_FAILED=1 EXIT_USAGE=2 EXIT_MISSING=3 EXIT_CORRUPT=4 EXIT_REFUSED=5
+readonly EXIT_FAILED=1 EXIT_USAGE=2 EXIT_MISSING=3 EXIT_CORRUPT=4 EXIT_REFUSED=5 EXIT_DIFFERENT=6
 
 # A mount namespace of its own: no mount outlives a suite.
 if [ "$(id -u)" = 0 ] && [ "${PLATTER_TEST_NAMESPACE:-}" != "$SUITE" ]; then

@@ -156,9 +156,57 @@ while kill -0 "$(cat "$WORK/second.pid")" 2>/dev/null; do sleep 0.05; done
 kill -CONT "$SERVER"
 before=$(platter_json show lab/clone | jq -r .score)
 check_exit "$EXIT_REFUSED" "the sleeper cannot publish over it" platter publish lab/clone
+check_said "and is told what can be done" 'platter publish lab/clone NEW-NAME --token'
+lost=$(platter_json disks | jq -r 'select(.lost) | .token')
+check "what it has is listed as lost" sh -c "'$PLATTER' --store '$STORE' --json disks |
+	jq -e 'select(.lost) | .disk == \"lab/clone\" and .written_bytes == 4096 and .process == $SERVER'"
+check_exit "$EXIT_REFUSED" "nor by that number" platter publish lab/clone --token "$lost"
+check_exit "$EXIT_REFUSED" "an image that exists gets no branch" platter publish lab/clone lab/disk --token "$lost"
+check_exit "$EXIT_REFUSED" "what a process serves is not discarded" platter discard lab/clone --token "$lost"
+check "it still has what was written" qemu-io -f raw -c 'read -P 0x66 0 4k' "$(uri lab/clone)"
+base=$(platter_json disks | jq -r .base)
+check "its disk becomes a branch" platter publish lab/clone lab/branch --token "$lost" --note 'what the sleeper wrote'
+wait "$SERVER" 2>/dev/null || true
+SERVER=
 check "the winner's version stands" test "$before" = "$(platter_json show lab/clone | jq -r .score)"
+platter export lab/branch "$WORK/branch" >/dev/null
+cp "$WORK/waited" "$WORK/copy"
+qemu-io -f raw -c 'write -P 0x66 0 4k' "$WORK/copy" >/dev/null
+check "the branch is what the sleeper wrote" cmp "$WORK/copy" "$WORK/branch"
+origin=$(platter_json history lab/clone | jq -r "select(.score == \"$base\") | \"lab/clone@\(.number)\"")
+platter_json show lab/branch >"$WORK/branch.json"
+check "it says what it is a branch of" test "$origin" = "$(jq -r '"\(.cloned_from.image)@\(.cloned_from.number)"' "$WORK/branch.json")"
+check "nothing is lost any more" test -z "$(platter disks | tail -n +2)"
+check_exit "$EXIT_MISSING" "nor found by its number" platter publish lab/clone lab/other --token "$lost"
+
+check "written again" serve --write --holder first lab/clone
+qemu-io -f raw -c 'write -P 0x67 20m 4k' "$(uri lab/clone)" >/dev/null
+stop KILL
+first=$(platter_json disks | jq -r .token)
+platter token steal lab/clone --holder second >/dev/null
+check "the disk of a dead holder is listed as lost" sh -c "'$PLATTER' --store '$STORE' --json disks |
+	jq -es '[.[] | select(.lost)] | length == 1 and .[0].token == $first and .[0].written_bytes == 4096 and .[0].process == null'"
+check "and discarded" platter discard lab/clone --token "$first"
+check_exit "$EXIT_MISSING" "once" platter discard lab/clone --token "$first"
+check "the winner's token stands" sh -c "'$PLATTER' --store '$STORE' --json token list | jq -e '.holder == \"second\"'"
+platter token release lab/clone --holder second >/dev/null
+
+check "a holder publishes under another name" serve --write lab/clone
+check_exit "$EXIT_REFUSED" "but not nothing" platter publish lab/clone lab/other
+qemu-io -f raw -c 'write -P 0x68 12m 4k' "$(uri lab/clone)" >/dev/null
+before=$(platter_json show lab/clone | jq -r .score)
+check "what was written" platter publish lab/clone lab/other
+wait "$SERVER" 2>/dev/null || true
+SERVER=
+check "the edit has ended" test -z "$(platter token list | tail -n +2)$(ls "$STORE/overlays")"
+check "the image is as it was" test "$before" = "$(platter_json show lab/clone | jq -r .score)"
+platter export lab/other "$WORK/other" >/dev/null
+check "the other has it" qemu-io -f raw -c 'read -P 0x68 12m 4k' "$WORK/other"
+check "kept by a holder that ends" serve --write lab/clone
+qemu-io -f raw -c 'write -P 0x69 24m 4k' "$(uri lab/clone)" >/dev/null
 stop TERM
-platter discard lab/clone >/dev/null 2>&1 || true
+check "and published under another name without a server" platter publish lab/clone lab/third
+check "which ends the edit, too" test -z "$(platter token list | tail -n +2)$(ls "$STORE/overlays")"
 
 # write_files IMAGE: mounts the served disk by way of nbdfuse and a loop device, and copies the same tree there
 write_files() {

@@ -138,7 +138,10 @@ pub fn survey(disk: &dyn DiskRead, data: Option<&Extents>, options: &SurveyOptio
 
 /// The partition table, in the sectors it was written for. An ext filesystem on the whole disk may carry a boot
 /// record with a table in front; it counts if no partition of that table holds anything.
-fn read_table(disk: &dyn DiskRead) -> Result<PartitionTable> {
+///
+/// # Errors
+/// What reading the disk says.
+pub fn read_table(disk: &dyn DiskRead) -> Result<PartitionTable> {
     let table = PartitionTable::read(disk)?;
     if table.kind != TableKind::Mbr {
         return Ok(table);

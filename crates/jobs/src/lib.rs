@@ -8,6 +8,7 @@
 mod capture;
 mod cast;
 mod clone;
+mod diff;
 mod export;
 mod install;
 mod live;
@@ -21,12 +22,13 @@ mod token;
 pub use capture::{CaptureRequest, capture};
 pub use cast::{CastRequest, SEGMENT_DATA_MAX, cast, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone};
+pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use export::export;
 pub use install::{InstallRequest, install};
 pub use live::{
-    AttachRequest, Attached, CacheStatus, DiskStatus, FuseAddress, ImageTree, LiveEvent, OnDetach, OnEvent,
-    PublishReport, PublishRequest, ReadSize, RecordReport, ServeAddress, TraceSummary, attach, detach,
-    discard, disks, publish, trace_summary,
+    AttachRequest, Attached, CacheStatus, DiskStatus, FuseAddress, ImageTree, ListedDisk, LiveEvent,
+    OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize, RecordReport, ServeAddress, TraceSummary,
+    attach, detach, discard, disks, publish, trace_summary,
 };
 pub use location::default_store_dir;
 pub use names::{ForgetReport, RenameReport, RenamedVersion, forget, rename};

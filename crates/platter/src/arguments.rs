@@ -15,7 +15,7 @@ use crate::sizes::{bits_per_second, duration, label, serve_address};
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 damaged data, 5 refused.\n\n\
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 damaged data, 5 refused, 6 they differ (diff).\n\n\
 Start with:\n  platter init\n  platter capture disk.raw lab/debian12\n  platter install lab/debian12 /dev/sdX"
 )]
 pub(crate) struct Arguments {
@@ -48,6 +48,13 @@ pub(crate) enum Command {
     Show(Which),
     /// List the versions of an image
     History(Image),
+    /// Tell what differs between two versions
+    ///
+    /// Of ext2, ext3 and ext4, files: A is only in the second, D only in the first, M in both and different, ! not
+    /// readable. Contents are compared by the names of blocks, and where these differ by the bytes; a file that only lies
+    /// elsewhere is equal. Other file systems, and those that need recovery, are compared by their blocks. Ends with 0
+    /// if nothing differs, 6 if something does, 4 if something could not be read.
+    Diff(Diff),
     /// Make a version the next one of another image; copies no data
     Clone(Clone),
     /// Give an image, and all images below it, another name
@@ -96,12 +103,16 @@ pub(crate) enum Command {
     Disks,
     /// Stop serving a disk
     Detach(Detach),
-    /// Make what was written to an image's disk its next version; an attached disk goes on
+    /// Make what was written to an image's disk its next version, or the first one of a new image
+    ///
+    /// An attached disk goes on above the new version. Published to a new name, the edit ends: the disk is detached and
+    /// the edit token given back. No token is needed for that, so that what was written under one that somebody took
+    /// over is not lost; `platter disks` lists it.
     Publish(Publish),
     /// Tell what a trace holds that `attach --record` made
     Trace(Trace),
     /// Throw away what was written to an image's disk, and give its edit token back
-    Discard(Image),
+    Discard(Discard),
     /// Print a completion script for a shell
     Completions(Completions),
 }
@@ -431,11 +442,36 @@ pub(crate) struct Detach {
 #[derive(Args, Debug)]
 pub(crate) struct Publish {
     /// The image whose disk was written, such as lab/debian12
-    pub(crate) name: ImageName,
+    pub(crate) disk: ImageName,
+    /// A new image, whose first version this becomes
+    pub(crate) name: Option<ImageName>,
+    /// The disk that was written under the edit token of that number, when more than one lies there
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) token: Option<u64>,
     /// A word about this version; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
     /// A sentence about this version
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Discard {
+    /// The image whose disk was written, such as lab/debian12
+    pub(crate) disk: ImageName,
+    /// The disk that was written under the edit token of that number, when more than one lies there
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) token: Option<u64>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Diff {
+    /// NAME (its latest version), NAME@NUMBER, or a score
+    pub(crate) first: String,
+    /// What to compare it with, named in the same way
+    pub(crate) second: String,
+    /// Compare blocks only, by their names, and tell every range that differs: offset, length, what stood and stands there
+    #[arg(long)]
+    pub(crate) blocks: bool,
 }

@@ -7,6 +7,11 @@ use std::process::ExitCode;
 use platter_jobs::{Error, ErrorKind};
 use serde::Serialize;
 
+/// Damaged data.
+pub(crate) const EXIT_CORRUPT: u8 = 4;
+/// Two versions were compared, and they differ.
+pub(crate) const EXIT_DIFFERENT: u8 = 6;
+
 /// How to print.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
@@ -78,7 +83,7 @@ impl Output {
 fn exit_code(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Missing => 3,
-        ErrorKind::Corrupt => 4,
+        ErrorKind::Corrupt => EXIT_CORRUPT,
         ErrorKind::Refused => 5,
         ErrorKind::Io | ErrorKind::Transient | ErrorKind::Bug => 1,
     }

@@ -4,9 +4,11 @@
 //! and the path above them, and equal scores mean equal disks.
 
 mod builder;
+mod diff;
 mod reader;
 mod root;
 
 pub use builder::{PageSink, RecipeBuilder};
+pub use diff::{Difference, Differences, NewBlocks, diff, new_blocks};
 pub use reader::{Entries, PageSource, Recipe};
 pub use root::{CutPolicy, Root};

@@ -75,6 +75,27 @@ impl<P: PageSource> Recipe<P> {
         Ok(())
     }
 
+    /// Puts what a page holds inside `range` on a stack, what comes first on top; free space is left out.
+    pub(super) fn open_page(
+        &self,
+        (level, child): (u8, &Child),
+        range: Extent,
+        stack: &mut Vec<Work>,
+    ) -> Result<()> {
+        match self.read(level, child)? {
+            Contents::Branch(children) => {
+                let wanted =
+                    children.into_iter().rev().filter(|child| child.range().intersect(&range).is_some());
+                stack.extend(wanted.map(|child| Work::Page(level - 1, child)));
+            }
+            Contents::Leaf(entries) => {
+                let inside = entries.iter().rev().filter_map(|entry| entry.clip(range));
+                stack.extend(inside.filter(|entry| entry.state != State::Free).map(Work::Entry));
+            }
+        }
+        Ok(())
+    }
+
     fn read(&self, level: u8, child: &Child) -> Result<Contents> {
         let (found, contents) = decode(child, &self.pages.page(&child.id)?)?;
         if found != level {
@@ -84,7 +105,9 @@ impl<P: PageSource> Recipe<P> {
     }
 }
 
-enum Work {
+/// What is still to be walked.
+#[derive(Clone, Copy)]
+pub(super) enum Work {
     Page(u8, Child),
     Entry(Entry),
 }
@@ -95,23 +118,6 @@ pub struct Entries<'a, P> {
     range: Extent,
     /// What comes next, the next last: a path down the tree and the rest of one leaf.
     stack: Vec<Work>,
-}
-
-impl<P: PageSource> Entries<'_, P> {
-    fn open(&mut self, level: u8, child: &Child) -> Result<()> {
-        match self.recipe.read(level, child)? {
-            Contents::Branch(children) => {
-                let wanted =
-                    children.into_iter().rev().filter(|child| child.range().intersect(&self.range).is_some());
-                self.stack.extend(wanted.map(|child| Work::Page(level - 1, child)));
-            }
-            Contents::Leaf(entries) => {
-                let inside = entries.iter().rev().filter_map(|entry| entry.clip(self.range));
-                self.stack.extend(inside.filter(|entry| entry.state != State::Free).map(Work::Entry));
-            }
-        }
-        Ok(())
-    }
 }
 
 impl<P: PageSource> Iterator for Entries<'_, P> {
@@ -129,7 +135,7 @@ impl<P: PageSource> Iterator for Entries<'_, P> {
                 }
                 Work::Entry(entry) => return Some(Ok(entry)),
                 Work::Page(level, child) => {
-                    if let Err(error) = self.open(level, &child) {
+                    if let Err(error) = self.recipe.open_page((level, &child), self.range, &mut self.stack) {
                         self.stack.clear();
                         return Some(Err(error));
                     }

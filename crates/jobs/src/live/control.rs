@@ -4,18 +4,21 @@
 //! answers nobody and is removed by whoever notices.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind::{TimedOut, WouldBlock};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use platter_image::{Error, ErrorKind, IoContext, Result};
 use platter_store::{ImageName, Store, StorePlace};
-use platter_vdisk::CacheCounters;
+use platter_vdisk::{BlockDevice, CacheCounters};
 use serde::{Deserialize, Serialize};
 
-use super::publish::PublishReport;
+use super::overlays;
+use super::publish::{PublishReport, open_left};
 
 const DIRECTORY: &str = "run";
 /// Most bytes of a line.
@@ -24,6 +27,8 @@ const LINE_LENGTH_MAX: u64 = 1 << 20;
 const QUESTION_TIME: Duration = Duration::from_secs(5);
 /// How long an answer may take: publishing a large disk takes minutes.
 const ANSWER_TIME: Duration = Duration::from_secs(3600);
+/// How long a process may take to say what it serves: one that does not, such as one that was stopped, is passed over.
+const DISKS_TIME: Duration = Duration::from_secs(5);
 
 /// What is asked.
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,6 +48,9 @@ pub(super) struct Words {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) notes: String,
     pub(super) tool_version: String,
+    /// Publish as the first version of this new image, not as the next one of the disk's own.
+    #[serde(default)]
+    pub(super) branch: Option<ImageName>,
 }
 
 /// What is answered.
@@ -111,6 +119,17 @@ impl From<CacheCounters> for CacheStatus {
     }
 }
 
+/// A disk as it is listed.
+#[derive(Clone, Debug, Serialize)]
+pub struct ListedDisk {
+    /// What is known of it.
+    #[serde(flatten)]
+    pub status: DiskStatus,
+    /// Its edit token was taken over or released: what was written to it can become a new image, or be discarded, but
+    /// never the image's next version.
+    pub lost: bool,
+}
+
 /// A process that serves disks.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -119,16 +138,34 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn publish(&self, disk: &str, words: &Words) -> Result<PublishReport> {
-        match self.ask(&Question::Publish { disk: disk.to_owned(), words: words.clone() })? {
+        match self.ask(&Question::Publish { disk: disk.to_owned(), words: words.clone() }, ANSWER_TIME)? {
             Answer::Published(report) => Ok(report),
             other => Err(unexpected(&other)),
         }
     }
 
-    fn ask(&self, question: &Question) -> Result<Answer> {
+    pub(super) fn detach(&self, disk: &str, then: OnDetach, words: &Words) -> Result<Option<PublishReport>> {
+        let question = Question::Detach { disk: disk.to_owned(), then, words: words.clone() };
+        match self.ask(&question, ANSWER_TIME)? {
+            Answer::Detached(report) => Ok(report),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What it serves; nothing if it does not say in time.
+    fn disks(&self) -> Result<Vec<DiskStatus>> {
+        match self.ask(&Question::Disks, DISKS_TIME) {
+            Ok(Answer::Disks(disks)) => Ok(disks),
+            Ok(other) => Err(unexpected(&other)),
+            Err(error) if error.kind() == ErrorKind::Transient => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn ask(&self, question: &Question, time: Duration) -> Result<Answer> {
         let context = || format!("asking {}", self.socket.display());
         let mut stream = UnixStream::connect(&self.socket).context(context)?;
-        stream.set_read_timeout(Some(ANSWER_TIME)).context(context)?;
+        stream.set_read_timeout(Some(time)).context(context)?;
         write_line(&mut stream, question).context(context)?;
         match read_line(&stream)? {
             Answer::Failed { kind, message } => Err(error_of(&kind, message)),
@@ -137,39 +174,79 @@ impl Server {
     }
 }
 
-/// Every disk that some process serves from that store, and those that are edited and not served now.
+/// Every disk that some process serves from that store, and those that were written and are not served now.
 ///
 /// # Errors
 /// `Missing` when this is no store; `Io`.
-pub fn disks(place: &StorePlace) -> Result<Vec<DiskStatus>> {
+pub fn disks(place: &StorePlace) -> Result<Vec<ListedDisk>> {
+    let store = Arc::new(Store::open_reader(place)?);
+    let tokens = store.tokens()?;
+    let is_held = |image: &str, number: u64| {
+        tokens.iter().any(|token| token.image.as_str() == image && token.number == number)
+    };
     let mut found = Vec::new();
     for server in servers(place.dir())? {
-        match server.ask(&Question::Disks)? {
-            Answer::Disks(disks) => found.extend(disks),
-            other => return Err(unexpected(&other)),
-        }
+        found.extend(server.disks()?);
     }
-    let store = Store::open_reader(place)?;
-    for token in store.tokens()? {
+    for token in &tokens {
         if found.iter().any(|disk| disk.token == Some(token.number)) {
             continue;
         }
         let newest = store.resolve(token.image.as_str())?;
         found.push(DiskStatus {
-            disk: token.image.to_string(),
-            base: newest.score.to_string(),
             disk_bytes: newest.version.map_or(0, |version| version.record.disk_length),
-            writable: true,
-            holder: Some(token.holder),
-            token: Some(token.number),
-            written_bytes: None,
-            exports: Vec::new(),
-            process: None,
-            cache: None,
+            holder: Some(token.holder.clone()),
+            ..waiting(&token.image, token.number, newest.score.to_string())
         });
     }
-    found.sort_by(|a, b| a.disk.cmp(&b.disk));
-    Ok(found)
+    for (image, number) in overlays::list(place)? {
+        if is_held(image.as_str(), number) || found.iter().any(|disk| disk.token == Some(number)) {
+            continue;
+        }
+        let known = left_disk(place, &store, &image, number)?;
+        let (base, disk_bytes, written_bytes) = known.unwrap_or_default();
+        found.push(DiskStatus { disk_bytes, written_bytes, ..waiting(&image, number, base) });
+    }
+    found.sort_by(|a, b| (&a.disk, a.token).cmp(&(&b.disk, b.token)));
+    let listed = found.into_iter().map(|status| {
+        let lost = status.token.is_some_and(|number| !is_held(&status.disk, number));
+        ListedDisk { status, lost }
+    });
+    Ok(listed.collect())
+}
+
+/// A disk that no process says it serves.
+fn waiting(image: &ImageName, token: u64, base: String) -> DiskStatus {
+    DiskStatus {
+        disk: image.to_string(),
+        base,
+        disk_bytes: 0,
+        writable: true,
+        holder: None,
+        token: Some(token),
+        written_bytes: None,
+        exports: Vec::new(),
+        process: None,
+        cache: None,
+    }
+}
+
+/// Base, length and bytes written of a disk that lies there; nothing if some process has it, or it cannot be opened.
+fn left_disk(
+    place: &StorePlace,
+    store: &Arc<Store>,
+    image: &ImageName,
+    token: u64,
+) -> Result<Option<(String, u64, Option<u64>)>> {
+    match open_left(place, store, image, token) {
+        Ok(disk) => {
+            let (base, written) = disk.state()?;
+            Ok(Some((base.to_string(), disk.length(), Some(written))))
+        }
+        // Damaged, in use, or just removed: the list still names it, or will not the next time.
+        Err(error) if error.kind() != ErrorKind::Bug => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Stops serving a disk; gives the version that became of it, if it was published.
@@ -184,25 +261,28 @@ pub fn detach(
     tool_version: &str,
 ) -> Result<Option<PublishReport>> {
     let words = Words { notes: notes.to_owned(), tool_version: tool_version.to_owned(), ..Words::default() };
+    let mut serving = Vec::new();
     for server in servers(store)? {
-        let question = Question::Detach { disk: disk.to_owned(), then, words: words.clone() };
-        match server.ask(&question) {
-            Ok(Answer::Detached(report)) => return Ok(report),
-            Ok(other) => return Err(unexpected(&other)),
-            Err(error) if error.kind() == ErrorKind::Missing => {}
-            Err(error) => return Err(error),
-        }
+        serving.extend(server.disks()?.iter().any(|it| it.disk == disk).then_some(server));
     }
-    Err(Error::missing(format!("no process serves {disk}: `platter disks` tells what is attached")))
+    match &serving[..] {
+        [server] => server.detach(disk, then, &words),
+        [] => {
+            Err(Error::missing(format!("no process serves {disk}: `platter disks` tells what is attached")))
+        }
+        several => Err(Error::refused(format!(
+            "{} processes serve {disk}: end the one that is meant, `platter disks` tells their numbers",
+            several.len()
+        ))),
+    }
 }
 
-/// The process that serves the writable disk of an image.
-pub(super) fn serving(store: &Path, image: &ImageName) -> Result<Option<Server>> {
+/// The process that serves the disk of an image which is written under that token.
+pub(super) fn serving(store: &Path, image: &ImageName, token: u64) -> Result<Option<(Server, DiskStatus)>> {
     for server in servers(store)? {
-        if let Answer::Disks(disks) = server.ask(&Question::Disks)?
-            && disks.iter().any(|disk| disk.writable && disk.disk == image.as_str())
-        {
-            return Ok(Some(server));
+        let is_it = |disk: &DiskStatus| disk.disk == image.as_str() && disk.token == Some(token);
+        if let Some(disk) = server.disks()?.into_iter().find(is_it) {
+            return Ok(Some((server, disk)));
         }
     }
     Ok(None)
@@ -284,9 +364,13 @@ fn write_line(stream: &mut UnixStream, value: &impl Serialize) -> std::io::Resul
 
 fn read_line<T: for<'de> Deserialize<'de>>(stream: &UnixStream) -> Result<T> {
     let mut line = Vec::new();
-    BufReader::new(stream.take(LINE_LENGTH_MAX))
-        .read_until(b'\n', &mut line)
-        .context(|| "reading from a control socket".to_owned())?;
+    let read = BufReader::new(stream.take(LINE_LENGTH_MAX)).read_until(b'\n', &mut line);
+    match read {
+        Err(error) if matches!(error.kind(), WouldBlock | TimedOut) => {
+            return Err(Error::transient("nothing came from a control socket in time"));
+        }
+        read => read.context(|| "reading from a control socket".to_owned())?,
+    };
     serde_json::from_slice(&line)
         .map_err(|error| Error::corrupt(format!("a control socket: {error}: another version of Platter?")))
 }

@@ -98,6 +98,17 @@ impl LiveDisk {
         score: Score,
     ) -> Result<Self> {
         let overlays = Overlays::lock(place, &image, token.number)?;
+        Self::on_overlays(name, overlays, (store, cache), (image, token), score)
+    }
+
+    /// The same, with the overlays locked before.
+    pub(super) fn on_overlays(
+        name: String,
+        overlays: Overlays,
+        (store, cache): (&Arc<Store>, &Arc<BlockCache>),
+        (image, token): (ImageName, Token),
+        score: Score,
+    ) -> Result<Self> {
         let layers = open_layers(&overlays, store, cache, token.number, score)?;
         Ok(Self {
             name,

@@ -3,6 +3,7 @@
 //! `overlays/IMAGE.TOKEN.NUMBER.overlay`, with `+` for each slash of the image's name; the number counts the overlays
 //! of one disk, which lie above each other while it is being published.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use platter_image::{Error, IoContext, Result};
@@ -11,6 +12,28 @@ use platter_vfs::{OsVfs, Vfs, VfsFile};
 
 const DIRECTORY: &str = "overlays";
 const SUFFIX: &str = ".overlay";
+
+/// The disks whose overlays lie there: each by its image and the number of the token that it was written under.
+///
+/// # Errors
+/// `Io`.
+pub(super) fn list(store: &StorePlace) -> Result<BTreeSet<(ImageName, u64)>> {
+    let (vfs, dir) = (OsVfs, store.dir().join(DIRECTORY));
+    let context = || format!("listing {}", dir.display());
+    if !vfs.exists(&dir).context(context)? {
+        return Ok(BTreeSet::new());
+    }
+    let entries = vfs.list(&dir).context(context)?;
+    Ok(entries.iter().filter_map(|entry| disk_of(&entry.name)).collect())
+}
+
+/// Whose overlay a file of that name is.
+fn disk_of(name: &str) -> Option<(ImageName, u64)> {
+    let (disk, number) = name.strip_suffix(SUFFIX)?.rsplit_once('.')?;
+    let (image, token) = disk.rsplit_once('.')?;
+    number.parse::<u64>().ok()?;
+    Some((image.replace('+', "/").parse().ok()?, token.parse().ok()?))
+}
 
 /// The overlays of one image under one token.
 #[derive(Debug)]
@@ -95,4 +118,19 @@ pub(super) fn boot_id() -> Result<[u8; 16]> {
         (0..16).map(|at| u8::from_str_radix(digits.get(at * 2..at * 2 + 2)?, 16).ok()).collect();
     let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
     bytes.ok_or_else(|| Error::bug(format!("{} holds no id: {text:?}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_whose_an_overlay_is() {
+        let disk = |image: &str, token| image.parse().ok().map(|image| (image, token));
+        assert_eq!(disk_of("lab+debian12.7.1.overlay"), disk("lab/debian12", 7));
+        assert_eq!(disk_of("a.12.9.8.3.overlay"), disk("a.12.9", 8));
+        for strange in ["lab+x.7.lock", "lab+x.7.overlay", "x.y.1.overlay", ".1.1.overlay", "A.1.1.overlay"] {
+            assert_eq!(disk_of(strange), None, "{strange}");
+        }
+    }
 }

@@ -12,14 +12,17 @@ use platter_disk::capture::{Base as CaptureBase, CaptureOptions};
 use platter_disk::{SurveyOptions, survey};
 use platter_image::page::State;
 use platter_image::recipe::Recipe;
-use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
-use platter_store::{Consistency, ImageName, Store, StorePlace, Token, VersionRecord};
-use platter_vdisk::{BlockCache, BlockDevice};
+use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result, Score};
+use platter_store::{
+    Consistency, ImageName, NumberChoice, Store, StorePlace, Token, VersionName, VersionRecord,
+};
+use platter_vdisk::{BlockCache, BlockDevice, Overlay};
 use serde::{Deserialize, Serialize};
 
 use super::attach::new_cache;
-use super::control::{self, Words};
-use super::disk::{Base, Frozen, LiveDisk};
+use super::control::{self, OnDetach, Words};
+use super::disk::{Base, Frozen, LiveDisk, Writing};
+use super::overlays::{self, Overlays};
 use crate::Progress;
 use crate::capture::filesystems;
 use crate::token::unix_ms;
@@ -37,6 +40,10 @@ pub struct PublishRequest {
     pub store: StorePlace,
     /// The image whose writable disk it is.
     pub disk: ImageName,
+    /// The edit token that the disk was written under; the one that somebody holds if none is named.
+    pub token: Option<u64>,
+    /// Publish it as the first version of this new image: a branch. Then the edit ends.
+    pub branch: Option<ImageName>,
     /// Words of the user's.
     pub labels: BTreeMap<String, String>,
     /// A sentence of the user's.
@@ -73,49 +80,138 @@ pub struct PublishReport {
 }
 
 /// Publishes a disk: by the process that serves it, which goes on above the new version; or, when none does, here. Then
-/// the edit token is given back.
+/// the edit token is given back. A branch ends the edit in both cases, and needs no token: the disk of one that was
+/// lost may become one.
 ///
 /// # Errors
-/// `Refused` when nothing was written, or the token was taken over: what was written is kept. `Missing` when the image
-/// has no writable disk. What the store says.
+/// `Refused` when nothing was written, the token was taken over, or the branch's name is another image's: what was
+/// written is kept. `Missing` when the image has no such disk. What the store says.
 pub fn publish(request: &PublishRequest, progress: &dyn Progress) -> Result<PublishReport> {
     let words = Words {
         labels: request.labels.clone(),
         notes: request.notes.clone(),
         tool_version: request.tool_version.clone(),
+        branch: request.branch.clone(),
     };
-    if let Some(server) = control::serving(request.store.dir(), &request.disk)? {
-        return server.publish(request.disk.as_str(), &words);
+    let (image, place) = (&request.disk, &request.store);
+    let store = Arc::new(Store::open_reader(place)?);
+    let wanted = Wanted::find(&store, image, request.token)?;
+    if let Some((server, status)) = control::serving(place.dir(), image, wanted.number())? {
+        if words.branch.is_none() {
+            return server.publish(image.as_str(), &words);
+        }
+        if status.written_bytes == Some(0) {
+            return Err(nothing_written(image.as_str(), &status.base));
+        }
+        let published = server.detach(image.as_str(), OnDetach::Publish, &words)?;
+        return published.ok_or_else(|| nothing_written(image.as_str(), &status.base));
     }
-    let (store, disk) = open_detached(&request.store, &request.disk)?;
+    let disk = wanted.open(place, &store, image)?;
     let cache = new_cache(CACHE_BYTES)?;
-    let mut report = publish_disk(&disk, &request.store, (&store, &cache), &words, progress)?;
+    let mut report = publish_disk(&disk, place, (&store, &cache), &words, progress)?;
     end_editing(&disk, &store)?;
     report.attached = false;
     Ok(report)
 }
 
-/// Throws away what was written to a disk that no process serves, and gives the edit token back.
+/// Throws away what was written to a disk that no process serves, and gives the edit token back. `token` says which
+/// disk of the image, the held one if it says nothing.
 ///
 /// # Errors
-/// `Missing` when the image has no writable disk; `Refused` when a process serves it.
-pub fn discard(store: &StorePlace, image: &ImageName) -> Result<u64> {
-    let (store, disk) = open_detached(store, image)?;
+/// `Missing` when the image has no such disk; `Refused` when a process serves it.
+pub fn discard(place: &StorePlace, image: &ImageName, token: Option<u64>) -> Result<u64> {
+    let store = Arc::new(Store::open_reader(place)?);
+    let disk = Wanted::find(&store, image, token)?.open(place, &store, image)?;
     let (_, written) = disk.state()?;
     end_editing(&disk, &store)?;
     Ok(written)
 }
 
-/// Opens the disk that was left when its process ended.
-fn open_detached(place: &StorePlace, image: &ImageName) -> Result<(Arc<Store>, LiveDisk)> {
-    let store = Arc::new(Store::open_reader(place)?);
-    let token = store.token(image)?.ok_or_else(|| {
-        Error::missing(format!("nobody edits {image}: `platter attach --write {image}` begins to"))
-    })?;
-    let score = store.resolve(image.as_str())?.score;
+/// Which disk of an image a person means.
+enum Wanted {
+    /// The one of the token that somebody holds.
+    Held(Token),
+    /// One of a token that nobody holds any more.
+    Lost(u64),
+}
+
+impl Wanted {
+    fn find(store: &Store, image: &ImageName, number: Option<u64>) -> Result<Self> {
+        let held = store.token(image)?;
+        if let Some(token) = held.filter(|held| number.is_none_or(|number| held.number == number)) {
+            return Ok(Self::Held(token));
+        }
+        let of_image = overlays::list(store.place())?.into_iter().filter(|(name, _)| name == image);
+        let lost: Vec<u64> = of_image.map(|(_, number)| number).collect();
+        match (number, &lost[..]) {
+            (Some(number), lost) if lost.contains(&number) => Ok(Self::Lost(number)),
+            (Some(number), _) => Err(Error::missing(format!(
+                "nothing lies there that was written to {image} under token {number}"
+            ))),
+            (None, []) => Err(Error::missing(format!(
+                "nobody edits {image}: `platter attach --write {image}` begins to"
+            ))),
+            (None, [number, ..]) => Err(lost_token(image, *number)),
+        }
+    }
+
+    fn number(&self) -> u64 {
+        match self {
+            Self::Held(token) => token.number,
+            Self::Lost(number) => *number,
+        }
+    }
+
+    /// Opens the disk, which was left when its process ended.
+    fn open(self, place: &StorePlace, store: &Arc<Store>, image: &ImageName) -> Result<LiveDisk> {
+        let token = match self {
+            Self::Held(token) => token,
+            Self::Lost(number) => return open_left(place, store, image, number),
+        };
+        let score = store.resolve(image.as_str())?.score;
+        let cache = new_cache(CACHE_BYTES)?;
+        LiveDisk::writable(image.to_string(), place, (store, &cache), (image.clone(), token), score)
+    }
+}
+
+/// Opens what lies there of a disk whose token nobody needs to hold.
+///
+/// # Errors
+/// `Missing` when nothing does; `Refused` when a process has it; what opening the overlays says.
+pub(super) fn open_left(
+    place: &StorePlace,
+    store: &Arc<Store>,
+    image: &ImageName,
+    number: u64,
+) -> Result<LiveDisk> {
+    let overlays = Overlays::lock(place, image, number)?;
+    let Some(lowest) = overlays.numbers()?.first().copied() else {
+        overlays.remove_all()?;
+        return Err(Error::missing(format!("{image} has no overlay under token {number} any more")));
+    };
+    let score = Overlay::header(overlays.vfs(), &overlays.path(lowest))?.base_score;
+    let token = Token {
+        image: image.clone(),
+        number,
+        holder: String::new(),
+        time_unix_ms: 0,
+        overlay: String::new(),
+    };
     let cache = new_cache(CACHE_BYTES)?;
-    let disk = LiveDisk::writable(image.to_string(), place, (&store, &cache), (image.clone(), token), score)?;
-    Ok((store, disk))
+    LiveDisk::on_overlays(image.to_string(), overlays, (store, &cache), (image.clone(), token), score)
+}
+
+fn nothing_written(disk: &str, base: &str) -> Error {
+    Error::refused(format!("nothing was written to {disk} since {base}"))
+}
+
+/// Why a disk is not published, and what can be done with it.
+fn lost_token(image: &ImageName, number: u64) -> Error {
+    Error::refused(format!(
+        "edit token {number} of {image} was taken over or released: nothing was published, and what was written is \
+         kept. `platter publish {image} NEW-NAME --token {number}` makes a new image of it, `platter discard {image} \
+         --token {number}` throws it away"
+    ))
 }
 
 /// The overlays go, and with them the token.
@@ -143,21 +239,68 @@ pub(super) fn publish_disk(
         .writing()
         .ok_or_else(|| Error::refused(format!("{} is read-only: attach it with --write", disk.name)))?;
     let _one = disk.publishing();
+    if words.branch.is_none() {
+        check_token(reader, writing)?;
+    }
     let frozen = disk.freeze()?;
     if frozen.changed.is_empty() {
-        return Err(Error::refused(format!("nothing was written to {} since {}", disk.name, frozen.base)));
+        return Err(nothing_written(&disk.name, &frozen.base.to_string()));
     }
     progress.begin("publishing", frozen.changed.total());
     let store = open_writer(place)?;
-    let mut report = capture_frozen(&store, &frozen, (&writing.image, &writing.token), words)?;
+    let report = capture_frozen(&store, &frozen, (&writing.image, &writing.token), words);
     drop(store);
+    let mut report = match report {
+        // It was taken over while the disk was read.
+        Err(error) if error.kind() == ErrorKind::Refused && words.branch.is_none() => {
+            check_token(reader, writing)?;
+            return Err(error);
+        }
+        report => report?,
+    };
     reader.refresh()?;
-    let score = reader.resolve(&report.version)?.score;
-    disk.rebase(Base::open(reader, cache, score)?)?;
+    if words.branch.is_none() {
+        let score = reader.resolve(&report.version)?.score;
+        disk.rebase(Base::open(reader, cache, score)?)?;
+    }
     // The last that has the frozen overlay's file open: a filesystem that discards takes seconds to give its space back.
     std::thread::spawn(move || drop(frozen));
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
+}
+
+/// Refuses a disk whose token is another's by now, saying what can be done.
+fn check_token(store: &Store, writing: &Writing) -> Result<()> {
+    match store.check_token(&writing.image, Some(writing.token.number)) {
+        Err(error) if error.kind() == ErrorKind::Refused => {
+            Err(lost_token(&writing.image, writing.token.number))
+        }
+        checked => checked,
+    }
+}
+
+/// Refuses a name that an image has.
+fn check_new(store: &Store, branch: &ImageName) -> Result<()> {
+    match store.version(branch, NumberChoice::Latest) {
+        Ok(newest) => Err(Error::refused(format!(
+            "{branch} exists, its newest version is {}: publish to a new name",
+            newest.name
+        ))),
+        Err(error) if error.kind() == ErrorKind::Missing => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The version that a disk stands on: of its own image, if that has it.
+fn base_version(store: &Store, image: &ImageName, base: Score) -> Result<Option<VersionName>> {
+    let own = match store.history(image) {
+        Err(error) if error.kind() == ErrorKind::Missing => Vec::new(),
+        versions => versions?,
+    };
+    match own.into_iter().find(|version| version.record.score == base) {
+        Some(version) => Ok(Some(version.name)),
+        None => Ok(store.resolve(&base.to_string())?.version.map(|version| version.name)),
+    }
 }
 
 fn open_writer(place: &StorePlace) -> Result<Store> {
@@ -178,6 +321,8 @@ fn capture_frozen(
     (image, token): (&ImageName, &Token),
     words: &Words,
 ) -> Result<PublishReport> {
+    words.branch.as_ref().map_or(Ok(()), |branch| check_new(store, branch))?;
+    let origin = words.branch.as_ref().map(|_| base_version(store, image, frozen.base)).transpose()?;
     let recipe = Recipe::open(frozen.base, store)?;
     let root = *recipe.root();
     let disk = View { device: &*frozen.view, sector_size: root.sector_size };
@@ -207,7 +352,8 @@ fn capture_frozen(
     let captured =
         platter_disk::capture::capture(&disk, &regions, Some(&base), &session, options, &mut |_| {})?;
     let draft = VersionRecord {
-        token: Some(token.number),
+        token: words.branch.is_none().then_some(token.number),
+        cloned_from: origin.flatten(),
         source: format!("live disk of {image}, token {}", token.number),
         cut_policy: options.cut_policy.0,
         disk_length: root.disk_length,
@@ -218,7 +364,7 @@ fn capture_frozen(
         consistency,
         notes: words.notes.clone(),
         tool_version: words.tool_version.clone(),
-        ..VersionRecord::draft(image.clone(), captured.score, unix_ms())
+        ..VersionRecord::draft(words.branch.as_ref().unwrap_or(image).clone(), captured.score, unix_ms())
     };
     let version = session.publish(draft)?;
     Ok(PublishReport {
@@ -230,16 +376,16 @@ fn capture_frozen(
         new_blocks: captured.counts.new_blocks,
         new_raw_bytes: captured.counts.new_raw,
         new_stored_bytes: captured.counts.new_stored,
-        attached: true,
+        attached: words.branch.is_none(),
         seconds: 0.0,
         notes,
     })
 }
 
 /// A virtual disk as surveys and captures see disks.
-struct View<'a> {
-    device: &'a dyn BlockDevice,
-    sector_size: u32,
+pub(crate) struct View<'a> {
+    pub(crate) device: &'a dyn BlockDevice,
+    pub(crate) sector_size: u32,
 }
 
 impl DiskRead for View<'_> {

@@ -8,7 +8,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use platter_export::Exports;
-use platter_export::tree::Tree;
 use platter_image::{Error, ErrorKind, Result};
 use platter_store::{ImageName, Store, Token};
 use platter_vdisk::{BlockCache, BlockDevice};
@@ -73,14 +72,6 @@ impl Served {
     pub(super) fn set_servers(&self, servers: &[Server]) {
         self.uris.get_or_init(|| servers.iter().map(|server| server.uri.clone()).collect());
         self.has_tree.store(servers.iter().any(|server| server.has_tree), Ordering::Relaxed);
-    }
-
-    /// The tree of all images, and of the disks served here: for servers of trees.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no server of trees is here yet"))]
-    pub(super) fn tree(self: &Arc<Self>) -> Result<Arc<dyn Tree>> {
-        let tool_version = self.request.tool_version.clone();
-        let tree = ImageTree::open(self.store.clone(), self.cache.clone(), self.clone(), tool_version)?;
-        Ok(Arc::new(tree))
     }
 
     pub(super) fn request(&self) -> &AttachRequest {

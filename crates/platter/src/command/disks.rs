@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{DiskStatus, disks};
+use platter_jobs::{ListedDisk, disks};
 use serde_json::json;
 
 use super::{Outcome, place};
@@ -24,7 +24,8 @@ pub(crate) fn run(store: &Path, output: &Output) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(disk: &DiskStatus) -> Vec<String> {
+fn row(listed: &ListedDisk) -> Vec<String> {
+    let disk = &listed.status;
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     vec![
         disk.disk.clone(),
@@ -34,7 +35,7 @@ fn row(disk: &DiskStatus) -> Vec<String> {
             written => or_none(written.map(bytes)),
         },
         or_none(disk.holder.clone()),
-        or_none(disk.token.map(|token| token.to_string())),
+        or_none(disk.token.map(|token| format!("{token}{}", if listed.lost { " lost" } else { "" }))),
         or_none(disk.process.map(|process| process.to_string())),
         or_none(Some(disk.exports.join(" ")).filter(|exports| !exports.is_empty())),
     ]

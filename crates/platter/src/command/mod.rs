@@ -14,6 +14,7 @@ pub(crate) mod check;
 pub(crate) mod clone;
 pub(crate) mod completions;
 pub(crate) mod detach;
+pub(crate) mod diff;
 pub(crate) mod discard;
 pub(crate) mod disks;
 pub(crate) mod export;

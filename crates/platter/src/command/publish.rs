@@ -14,7 +14,9 @@ use crate::terminal::Terminal;
 pub(crate) fn run(store: &Path, options: &Publish, output: &Output) -> Outcome {
     let request = PublishRequest {
         store: place(store),
-        disk: options.name.clone(),
+        disk: options.disk.clone(),
+        token: options.token,
+        branch: options.name.clone(),
         labels: options.labels.iter().cloned().collect(),
         notes: options.note.clone(),
         tool_version: TOOL_VERSION.into(),

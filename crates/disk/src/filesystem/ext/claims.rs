@@ -39,7 +39,16 @@ pub(super) struct Walker<'v, 'd> {
 
 impl<'v, 'd> Walker<'v, 'd> {
     pub(super) fn new(volume: &'v Volume<'d>) -> Self {
-        Self { volume, budget: volume.superblock.blocks, buffers: Default::default() }
+        Self::with_budget(volume, volume.superblock.blocks)
+    }
+
+    /// For walking inode by inode: the budget is what an earlier walk has left ([`Walker::budget`]).
+    pub(super) fn with_budget(volume: &'v Volume<'d>, budget: u64) -> Self {
+        Self { volume, budget, buffers: Default::default() }
+    }
+
+    pub(super) fn budget(&self) -> u64 {
+        self.budget
     }
 
     pub(super) fn block_size(&self) -> u32 {

@@ -7,7 +7,9 @@ pub(super) const INCOMPAT_RECOVER: u32 = 0x4;
 pub(super) const INCOMPAT_JOURNAL_DEV: u32 = 0x8;
 pub(super) const INCOMPAT_META_BG: u32 = 0x10;
 pub(super) const INCOMPAT_64BIT: u32 = 0x80;
+pub(super) const INCOMPAT_EA_INODE: u32 = 0x400;
 pub(super) const INCOMPAT_CSUM_SEED: u32 = 0x2000;
+pub(super) const INCOMPAT_LARGEDIR: u32 = 0x4000;
 
 pub(super) const RO_COMPAT_SPARSE_SUPER: u32 = 0x1;
 pub(super) const RO_COMPAT_GDT_CSUM: u32 = 0x10;

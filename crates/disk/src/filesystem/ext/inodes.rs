@@ -9,6 +9,9 @@ use crate::fields::{le16, le32};
 /// So much of an inode table is read at once, in bytes; rounded to blocks, of which it holds at least one.
 const READ_LENGTH: u64 = 1 << 20;
 
+/// The root directory's inode.
+pub(super) const ROOT: u32 = 2;
+
 const MODE_TYPE: u16 = 0xf000;
 const MODE_REGULAR: u16 = 0x8000;
 const MODE_DIRECTORY: u16 = 0x4000;

@@ -10,13 +10,19 @@
 //! is refused. Inside this folder, [`ErrorKind::Corrupt`](platter_image::ErrorKind::Corrupt) means exactly that: do
 //! not trust it, take it whole.
 //!
+//! Whoever wants the files themselves opens [`Files`]: directories, contents and attributes, of a clean filesystem.
+//! There, `Corrupt` means that one file or directory cannot be told; the others can.
+//!
 //! Sources: the kernel's `fs/ext4`, and its documentation, *ext4 Data Structures and Algorithms*.
 
 mod allocation;
+mod attributes;
 mod claims;
+mod directory;
 mod examine;
 mod extent_tree;
 mod features;
+mod files;
 mod groups;
 mod indirect;
 mod inodes;
@@ -24,4 +30,7 @@ mod journal;
 mod superblock;
 mod volume;
 
+pub use attributes::Attribute;
+pub use directory::Listing;
 pub use examine::{examine, fits};
+pub use files::{Contents, FileInode, FileKind, Files, Metadata, Run};

@@ -1,0 +1,162 @@
+//! Extended attributes: in the rest of an inode, in a block of their own, or with values in inodes of their own.
+//!
+//! Entries (name length 1, name index 1, value offset 2, value inode 4, value length 4, hash 4, name) follow one another
+//! until four zero bytes. Offsets of values count from the first entry in an inode, and from the start in a block.
+
+use platter_image::{Error, Result};
+
+use crate::fields::{le16, le32};
+
+const MAGIC: u32 = 0xea02_0000;
+const ENTRY_LENGTH: usize = 16;
+const BLOCK_HEADER_LENGTH: usize = 32;
+/// The inode's part that every version of ext has.
+const OLD_INODE_LENGTH: usize = 128;
+/// Most bytes of a value, as the kernel has it.
+pub(super) const VALUE_LENGTH_MAX: u32 = 65536;
+
+/// The index of names that begin with `system.` and are none of the others.
+const INDEX_SYSTEM: u8 = 7;
+
+/// An extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Attribute {
+    /// What its name begins with, as a number: 1 for `user.`, 6 for `security.`, and so on.
+    pub index: u8,
+    /// The rest of its name.
+    pub name: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+}
+
+impl Attribute {
+    /// Whether it is the rest of contents that stand in the inode.
+    pub(super) fn is_inline_data(&self) -> bool {
+        self.index == INDEX_SYSTEM && self.name == b"data"
+    }
+}
+
+/// Where a value stands.
+pub(super) enum Value<'b> {
+    Here(&'b [u8]),
+    /// In the contents of that inode: so many bytes.
+    Inode(u32, u32),
+}
+
+/// Told of an attribute: what its name begins with, the rest of it, the value.
+pub(super) type Visit<'v> = &'v mut dyn FnMut(u8, &[u8], Value<'_>) -> Result<()>;
+
+/// Calls `visit` with each attribute that stands in an inode.
+///
+/// # Errors
+/// `Corrupt` when they are not what they must be; what `visit` says.
+pub(super) fn in_inode(inode: &[u8], visit: Visit<'_>) -> Result<()> {
+    let extra = usize::from(le16(inode, OLD_INODE_LENGTH));
+    let Some(area) = inode.get(OLD_INODE_LENGTH + extra..).filter(|area| extra > 0 && area.len() > 4) else {
+        return Ok(());
+    };
+    if le32(area, 0) != MAGIC {
+        return Ok(());
+    }
+    entries(&area[4..], &area[4..], visit)
+}
+
+/// Calls `visit` with each attribute of a block.
+///
+/// # Errors
+/// As [`in_inode`].
+pub(super) fn in_block(block: &[u8], visit: Visit<'_>) -> Result<()> {
+    if le32(block, 0) != MAGIC || le32(block, 8) != 1 {
+        return Err(Error::corrupt("a block of attributes that is none"));
+    }
+    entries(block.get(BLOCK_HEADER_LENGTH..).unwrap_or_default(), block, visit)
+}
+
+fn entries(mut rest: &[u8], values: &[u8], visit: Visit<'_>) -> Result<()> {
+    let corrupt = || Error::corrupt("an attribute that leads out of its place");
+    while rest.len() >= 4 && le32(rest, 0) != 0 {
+        let name_length = usize::from(rest[0]);
+        let name = rest.get(ENTRY_LENGTH..ENTRY_LENGTH + name_length).ok_or_else(corrupt)?;
+        let (offset, inode, length) = (usize::from(le16(rest, 2)), le32(rest, 4), le32(rest, 8));
+        if length > VALUE_LENGTH_MAX {
+            return Err(Error::corrupt(format!("an attribute of {length} bytes, which cannot be")));
+        }
+        let value = match inode {
+            0 if length == 0 => Value::Here(&[]),
+            0 => {
+                let value = values.get(offset..offset + length as usize);
+                Value::Here(value.ok_or_else(corrupt)?)
+            }
+            inode => Value::Inode(inode, length),
+        };
+        visit(rest[1], name, value)?;
+        let next = (ENTRY_LENGTH + name_length).next_multiple_of(4);
+        rest = rest.get(next..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &[u8], offset: u16, length: u32) -> Vec<u8> {
+        let mut bytes = vec![name.len() as u8, 1];
+        bytes.extend_from_slice(&offset.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(name);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn block(entries: &[Vec<u8>], values: &[u8]) -> Vec<u8> {
+        let mut bytes = MAGIC.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
+        bytes.resize(BLOCK_HEADER_LENGTH, 0);
+        bytes.extend(entries.concat());
+        bytes.resize(1024 - values.len(), 0);
+        bytes.extend_from_slice(values);
+        bytes
+    }
+
+    fn read(block: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut found = Vec::new();
+        in_block(block, &mut |_, name, value| {
+            if let Value::Here(value) = value {
+                found.push((name.to_vec(), value.to_vec()));
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    #[test]
+    fn a_block_of_two() {
+        let found = read(&block(&[entry(b"color", 1021, 3), entry(b"empty", 0, 0)], b"red")).unwrap();
+        assert_eq!(found, [(b"color".to_vec(), b"red".to_vec()), (b"empty".to_vec(), Vec::new())]);
+    }
+
+    #[test]
+    fn hostile_blocks_are_refused() {
+        let long = entry(&[b'x'; 255], 0, 0).repeat(4);
+        let far = entry(b"color", 1023, 3);
+        let huge = entry(b"color", 0, VALUE_LENGTH_MAX + 1);
+        for (what, entries) in [("a name", long), ("a value", far), ("a length", huge)] {
+            let error = read(&block(&[entries[..entries.len().min(990)].to_vec()], b"")).expect_err(what);
+            assert_eq!(error.kind(), platter_image::ErrorKind::Corrupt, "{what}");
+        }
+        assert!(read(&[0; 1024]).is_err());
+    }
+
+    /// An inode may say that its attributes begin anywhere.
+    #[test]
+    fn hostile_inodes_do_not_panic() {
+        for extra in [0_u16, 4, 28, 124, 127, 128, 60000] {
+            let mut inode = vec![0xff; 256];
+            inode[128..130].copy_from_slice(&extra.to_le_bytes());
+            let _ = in_inode(&inode, &mut |_, _, _| Ok(()));
+        }
+    }
+}

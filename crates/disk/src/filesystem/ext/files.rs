@@ -1,0 +1,451 @@
+//! The files of a clean ext filesystem: their inodes, names, contents and attributes.
+//!
+//! Reads only, one inode at a time, and keeps none. All claims together are bounded by the blocks that the filesystem
+//! has, each a few times: whatever a disk says, walking it ends. Whoever goes through directories must see to it that
+//! each is entered once, for names may lead in circles.
+
+use platter_image::{DiskRead, Error, ErrorKind, Extent, Result};
+
+use super::attributes::{self, Attribute, VALUE_LENGTH_MAX, Value};
+use super::claims::{Piece, Walker};
+use super::directory::Listing;
+use super::features;
+use super::groups::{self, Group};
+use super::inodes::{self, Inode, Mapping, ROOT};
+use super::volume::Volume;
+use crate::fields::{le16, le32};
+
+/// The first part of contents that stand in an inode.
+const INLINE_LENGTH: usize = 60;
+/// How often all that the filesystem has may be gone through.
+const TIMES_MAX: u64 = 4;
+/// Blocks that an attribute's value may claim: values are shared by many files, and cost none of them.
+const VALUE_BLOCKS_MAX: u64 = 256;
+/// More pieces than this of one file are not read: 128 MiB of memory.
+const RUNS_MAX: usize = 1 << 22;
+/// Most bytes of a symbolic link, as the kernel has it.
+const LINK_LENGTH_MAX: u64 = 4096;
+
+const FLAG_INLINE_DATA: u32 = 0x1000_0000;
+const FLAG_ENCRYPT: u32 = 0x800;
+const FLAG_VERITY: u32 = 0x10_0000;
+/// Flags that a user sees and sets, not those that say how contents are laid out: secrm, unrm, compr, sync, immutable, append,
+/// nodump, noatime, encrypt, journal_data, notail, dirsync, topdir, verity, dax, projinherit, casefold.
+const FLAGS_SEEN: u32 = 0x6213_c8ff;
+
+/// What an inode is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// A file with contents.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A character device.
+    CharacterDevice,
+    /// A block device.
+    BlockDevice,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+/// What an inode says of itself, apart from contents and attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// What it is.
+    pub kind: FileKind,
+    /// The twelve bits of `chmod`.
+    pub mode: u16,
+    /// User and group.
+    pub owner: (u32, u32),
+    /// Bytes.
+    pub size: u64,
+    /// Seconds since 1970 UTC, and nanoseconds: when its contents were changed last.
+    pub mtime: (i64, u32),
+    /// Names that lead to it.
+    pub links: u16,
+    /// Which device it is, as it stands in the inode; 0 for others.
+    pub device: u64,
+    /// Flags that a user sees (`lsattr`).
+    pub flags: u32,
+    /// Its project.
+    pub project: u32,
+}
+
+/// An inode, as it stands in its table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileInode {
+    number: u32,
+    bytes: Vec<u8>,
+    metadata: Metadata,
+}
+
+/// A piece of a file's contents; what lies in none reads as zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Run {
+    /// Its first byte in the file.
+    pub file_offset: u64,
+    /// Where it stands on the disk.
+    pub place: Extent,
+}
+
+/// Where contents stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// In the inode.
+    Inline(Vec<u8>),
+    /// On the disk, ascending by their places in the file.
+    Runs(Vec<Run>),
+}
+
+/// The files of one filesystem.
+pub struct Files<'d> {
+    volume: Volume<'d>,
+    groups: Vec<Group>,
+    /// Blocks that may still be claimed.
+    budget: u64,
+}
+
+impl<'d> Files<'d> {
+    /// Opens the filesystem that begins where `extent` does.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is none that can be trusted; `Refused` if it needs recovery, for then its newest files stand in
+    /// its journal only; and what reading the disk says.
+    pub fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
+        let volume = Volume::open(disk, extent)?;
+        if let Some(reason) = volume.superblock.needs_recovery() {
+            return Err(Error::refused(reason));
+        }
+        let groups = groups::read(&volume)?;
+        let budget = volume.superblock.blocks.saturating_mul(TIMES_MAX);
+        Ok(Self { volume, groups, budget })
+    }
+
+    /// `ext2`, `ext3` or `ext4`.
+    pub fn filesystem(&self) -> &'static str {
+        self.volume.superblock.features.filesystem()
+    }
+
+    /// Its label and its UUID, if it has them.
+    pub fn names(&self) -> (Option<&str>, Option<&str>) {
+        (self.volume.superblock.label.as_deref(), self.volume.superblock.uuid.as_deref())
+    }
+
+    /// Bytes of its blocks.
+    pub fn block_size(&self) -> u32 {
+        self.volume.superblock.block_size
+    }
+
+    /// Where it stands on the disk.
+    pub fn extent(&self) -> Extent {
+        Extent::new(self.volume.extent.offset, self.volume.superblock.length())
+    }
+
+    /// The number of the root directory's inode.
+    pub fn root(&self) -> u32 {
+        ROOT
+    }
+
+    fn inodes(&self) -> u32 {
+        // Checked when the superblock was: their number fits.
+        (self.volume.superblock.groups * u64::from(self.volume.superblock.inodes_per_group)) as u32
+    }
+
+    /// The inode of that number, which a name leads to.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is none, or it is not in use; what reading the disk says.
+    pub fn inode(&self, number: u32) -> Result<FileInode> {
+        let bytes = self.raw_inode(number)?;
+        let metadata = metadata(&bytes, &self.volume).filter(|_| Inode::new(&bytes).is_in_use());
+        let metadata = metadata
+            .ok_or_else(|| Error::corrupt(format!("inode {number}, to which a name leads, is not in use")))?;
+        Ok(FileInode { number, bytes, metadata })
+    }
+
+    fn raw_inode(&self, number: u32) -> Result<Vec<u8>> {
+        let per_group = self.volume.superblock.inodes_per_group;
+        let index = number.checked_sub(1);
+        let used = index.and_then(|index| {
+            let group = self.groups.get((index / per_group) as usize)?;
+            (index % per_group < group.inodes).then_some(())
+        });
+        used.ok_or_else(|| Error::corrupt(format!("inode {number} was never used")))?;
+        inodes::read_one(&self.volume, &self.groups, number)
+    }
+
+    /// The names of a directory.
+    ///
+    /// # Errors
+    /// `Corrupt` if it cannot be read, or the filesystem claims more blocks than it has; what reading the disk says.
+    pub fn list(&mut self, directory: &FileInode) -> Result<Listing> {
+        let inodes = self.inodes();
+        let mut listing = Listing::default();
+        match self.contents(directory)? {
+            Contents::Inline(bytes) => {
+                // The parent's number, then entries up to the end of the inode's own part, then others.
+                let (own, rest) = bytes.split_at(bytes.len().min(INLINE_LENGTH));
+                listing.add_block(own.get(4..).unwrap_or_default(), inodes)?;
+                listing.add_block(rest, inodes)?;
+            }
+            Contents::Runs(runs) => {
+                let block_size = u64::from(self.block_size());
+                let mut block = vec![0; block_size as usize];
+                let size = directory.metadata.size;
+                for run in runs {
+                    let whole = Extent::between(run.file_offset, run.file_offset + run.place.length);
+                    let inside = whole.end().min(size).saturating_sub(whole.offset).div_ceil(block_size);
+                    for place in (0..inside).map(|number| run.place.offset + number * block_size) {
+                        let number = (place - self.volume.extent.offset) / block_size;
+                        self.volume.read(number, &mut block)?;
+                        listing.add_block(&block, inodes)?;
+                    }
+                }
+            }
+        }
+        listing.sorted()
+    }
+
+    /// Where the contents of an inode stand: all that was written, past the end of the file too.
+    ///
+    /// # Errors
+    /// As [`Files::list`].
+    pub fn contents(&mut self, inode: &FileInode) -> Result<Contents> {
+        if inode.flags() & FLAG_INLINE_DATA != 0 {
+            return self.inline_contents(inode).map(Contents::Inline);
+        }
+        let block_size = u64::from(self.block_size());
+        let mut runs: Vec<Run> = Vec::new();
+        let is_sound = self.walk(inode, &mut |volume, piece| {
+            if let Piece::Run { file_block, block, blocks, is_written: true } = piece {
+                let run = Run { file_offset: file_block * block_size, place: volume.place(block, blocks) };
+                let is_full = runs.len() > RUNS_MAX;
+                let last = runs.last_mut().filter(|last| {
+                    last.file_offset + last.place.length == run.file_offset
+                        && last.place.end() == run.place.offset
+                });
+                match last {
+                    Some(last) => last.place.length += run.place.length,
+                    None if is_full => {}
+                    None => runs.push(run),
+                }
+            }
+        })?;
+        if runs.len() > RUNS_MAX {
+            return Err(Error::corrupt(format!("more than {RUNS_MAX} pieces, which are not read")));
+        }
+        runs.sort_unstable();
+        let overlap = |pair: &[Run]| pair[0].file_offset + pair[0].place.length > pair[1].file_offset;
+        if !is_sound || runs.windows(2).any(overlap) {
+            return Err(Error::corrupt(format!("inode {} names blocks that cannot be", inode.number)));
+        }
+        Ok(Contents::Runs(runs))
+    }
+
+    /// Calls `visit` with every extent of the disk that contents and attributes of an inode stand in, the blocks that name
+    /// others among them. False if some of it cannot be told.
+    ///
+    /// # Errors
+    /// As [`Files::list`].
+    pub fn visit_places(&mut self, inode: &FileInode, visit: &mut dyn FnMut(Extent)) -> Result<bool> {
+        if let Some(block) = Inode::new(&inode.bytes).attribute_block() {
+            // Values in other inodes may change where this one does not.
+            if !self.volume.holds(block, 1)
+                || self.volume.superblock.features.incompat(features::INCOMPAT_EA_INODE)
+            {
+                return Ok(false);
+            }
+            visit(self.volume.place(block, 1));
+        }
+        if self.volume.superblock.features.incompat(features::INCOMPAT_EA_INODE) {
+            return Ok(false);
+        }
+        self.walk(inode, &mut |volume, piece| match piece {
+            Piece::Node(block) => visit(volume.place(block, 1)),
+            Piece::Run { block, blocks, .. } => visit(volume.place(block, blocks)),
+        })
+    }
+
+    fn walk(&mut self, inode: &FileInode, visit: &mut dyn FnMut(&Volume<'d>, Piece)) -> Result<bool> {
+        let volume = &self.volume;
+        let mut walker = Walker::with_budget(volume, self.budget);
+        let walked = walker.walk(Inode::new(&inode.bytes), &mut |piece| visit(volume, piece));
+        self.budget = walker.budget();
+        walked
+    }
+
+    fn inline_contents(&mut self, inode: &FileInode) -> Result<Vec<u8>> {
+        let mut bytes = Inode::new(&inode.bytes).block_area().to_vec();
+        let rest = self.all_attributes(inode)?.into_iter().find(Attribute::is_inline_data);
+        bytes.extend(rest.into_iter().flat_map(|rest| rest.value));
+        if inode.metadata.size > bytes.len() as u64 {
+            return Err(Error::corrupt(format!(
+                "inode {} says that {} bytes stand in it, and {} do",
+                inode.number,
+                inode.metadata.size,
+                bytes.len()
+            )));
+        }
+        bytes.truncate(inode.metadata.size as usize);
+        Ok(bytes)
+    }
+
+    /// What a symbolic link says; of an encrypted one, what stands on the disk.
+    ///
+    /// # Errors
+    /// As [`Files::list`].
+    pub fn target(&mut self, inode: &FileInode) -> Result<Vec<u8>> {
+        let size = inode.metadata.size;
+        if size > LINK_LENGTH_MAX.min(u64::from(self.block_size())) {
+            return Err(Error::corrupt(format!("a link of {size} bytes, which cannot be")));
+        }
+        let inode_view = Inode::new(&inode.bytes);
+        if inode.flags() & FLAG_INLINE_DATA == 0 && inode_view.mapping() == Mapping::None {
+            let area = inode_view.block_area();
+            return Ok(area[..area.len().min(size as usize)].to_vec());
+        }
+        match self.contents(inode)? {
+            Contents::Inline(bytes) => Ok(bytes),
+            Contents::Runs(runs) => self.read_start(&runs, size as usize),
+        }
+    }
+
+    /// The extended attributes, by name.
+    ///
+    /// # Errors
+    /// As [`Files::list`].
+    pub fn attributes(&mut self, inode: &FileInode) -> Result<Vec<Attribute>> {
+        let mut found = self.all_attributes(inode)?;
+        found.retain(|attribute| !attribute.is_inline_data());
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn all_attributes(&mut self, inode: &FileInode) -> Result<Vec<Attribute>> {
+        let mut found = Vec::new();
+        let mut elsewhere = Vec::new();
+        let mut visit = |index: u8, name: &[u8], value: Value<'_>| {
+            let value = match value {
+                Value::Here(value) => value.to_vec(),
+                Value::Inode(number, length) => {
+                    elsewhere.push((found.len(), number, length));
+                    Vec::new()
+                }
+            };
+            found.push(Attribute { index, name: name.to_vec(), value });
+            Ok(())
+        };
+        attributes::in_inode(&inode.bytes, &mut visit)?;
+        if let Some(block) = Inode::new(&inode.bytes).attribute_block() {
+            let mut bytes = vec![0; self.block_size() as usize];
+            self.volume.read(block, &mut bytes)?;
+            attributes::in_block(&bytes, &mut visit)?;
+        }
+        for (place, number, length) in elsewhere {
+            found[place].value = self.value(number, length)?;
+        }
+        Ok(found)
+    }
+
+    /// The value of an attribute that stands in an inode of its own.
+    fn value(&mut self, number: u32, length: u32) -> Result<Vec<u8>> {
+        let inode = self.inode(number)?;
+        let is_value = inode.metadata.kind == FileKind::Regular && inode.flags() & FLAG_INLINE_DATA == 0;
+        if !is_value || length > VALUE_LENGTH_MAX {
+            return Err(Error::corrupt(format!("inode {number} holds no attribute")));
+        }
+        let budget = std::mem::replace(&mut self.budget, VALUE_BLOCKS_MAX);
+        let contents = self.contents(&inode);
+        self.budget = budget;
+        match contents? {
+            Contents::Runs(runs) => self.read_start(&runs, length as usize),
+            Contents::Inline(_) => Err(Error::new(ErrorKind::Corrupt, "an attribute inside an inode")),
+        }
+    }
+
+    /// The first bytes of contents.
+    fn read_start(&self, runs: &[Run], length: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        let block_size = u64::from(self.block_size());
+        for run in runs.iter().filter(|run| run.file_offset < length as u64) {
+            let start = run.file_offset as usize;
+            let end = length.min(start.saturating_add(run.place.length as usize));
+            let block = (run.place.offset - self.volume.extent.offset) / block_size;
+            self.volume.read(block, &mut bytes[start..end])?;
+        }
+        Ok(bytes)
+    }
+}
+
+impl FileInode {
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// What it says of itself.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Its bytes, as they stand in the table.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Whether its contents, and a directory's names, are encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.flags() & FLAG_ENCRYPT != 0
+    }
+
+    /// Whether what stands past its end counts: the hash tree of fs-verity.
+    pub fn has_verity(&self) -> bool {
+        self.flags() & FLAG_VERITY != 0
+    }
+
+    fn flags(&self) -> u32 {
+        le32(&self.bytes, 0x20)
+    }
+}
+
+fn metadata(bytes: &[u8], volume: &Volume<'_>) -> Option<Metadata> {
+    let mode = le16(bytes, 0);
+    let kind = match mode >> 12 {
+        0x8 => FileKind::Regular,
+        0x4 => FileKind::Directory,
+        0xa => FileKind::Link,
+        0x2 => FileKind::CharacterDevice,
+        0x6 => FileKind::BlockDevice,
+        0x1 => FileKind::Fifo,
+        0xc => FileKind::Socket,
+        _ => return None,
+    };
+    let is_wide = match kind {
+        FileKind::Directory => volume.superblock.features.incompat(features::INCOMPAT_LARGEDIR),
+        kind => kind == FileKind::Regular,
+    };
+    let high = if is_wide { u64::from(le32(bytes, 0x6c)) << 32 } else { 0 };
+    let is_device = matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice);
+    // Fields behind the first 128 bytes are there as far as the inode says.
+    let extra = if bytes.len() > 128 { usize::from(le16(bytes, 0x80)) } else { 0 };
+    let further = |offset: usize| if offset + 4 <= 128 + extra { le32(bytes, offset) } else { 0 };
+    let (seconds, fine) = (le32(bytes, 0x10) as i32, further(0x88));
+    Some(Metadata {
+        kind,
+        mode: mode & 0xfff,
+        owner: (
+            u32::from(le16(bytes, 2)) | u32::from(le16(bytes, 0x78)) << 16,
+            u32::from(le16(bytes, 0x18)) | u32::from(le16(bytes, 0x7a)) << 16,
+        ),
+        size: u64::from(le32(bytes, 4)) | high,
+        mtime: (i64::from(seconds) + (i64::from(fine & 3) << 32), fine >> 2),
+        links: le16(bytes, 0x1a),
+        device: if is_device { u64::from(le32(bytes, 0x28)) | u64::from(le32(bytes, 0x2c)) << 32 } else { 0 },
+        flags: le32(bytes, 0x20) & FLAGS_SEEN,
+        project: further(0x9c),
+    })
+}

@@ -1,0 +1,284 @@
+//! Compares two versions: opens them, compares the recipes, then partition after partition.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use platter_disk::filesystem::{Found, ext::Files, probe};
+use platter_disk::survey::read_table;
+use platter_image::page::State;
+use platter_image::recipe::{self, Difference, Differences, Recipe};
+use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
+use platter_store::{Store, StorePlace};
+use platter_vdisk::{BlockCache, CacheOptions, RecipeDisk};
+
+use super::contents::Side;
+use super::report::{DiffEvent, DiffReport, PartitionDifference};
+use super::table::{self, Pair};
+use super::walk::Walk;
+use crate::install::title;
+use crate::live::View;
+
+/// Memory for decoded blocks, in bytes.
+const CACHE_BYTES: u64 = 256 << 20;
+/// Ranges in which the disks differ that are kept for looking at files: 64 MiB of memory. If there are more, near ones
+/// are taken together.
+const CHANGED_MAX: usize = 1 << 22;
+/// The first distance at which they are near, in bytes.
+const NEAR: u64 = 4096;
+
+/// What to compare.
+#[derive(Clone, Debug)]
+pub struct DiffRequest {
+    /// The store.
+    pub store: StorePlace,
+    /// The first version: `NAME`, `NAME@7` or a score.
+    pub a: String,
+    /// The second.
+    pub b: String,
+    /// Compare blocks only, and tell every range that differs.
+    pub blocks: bool,
+}
+
+/// Compares two versions, telling what differs while it is found.
+///
+/// # Errors
+/// `Missing` when there is no such version; `Missing` or `Corrupt` when the store is damaged; `Io`.
+pub fn diff(request: &DiffRequest, on_event: &mut dyn FnMut(&DiffEvent)) -> Result<DiffReport> {
+    let started = Instant::now();
+    let store = Arc::new(Store::open_reader(&request.store)?);
+    let (resolved_a, resolved_b) = (store.resolve(&request.a)?, store.resolve(&request.b)?);
+    let a = Recipe::open(resolved_a.score, &*store)?;
+    let b = Recipe::open(resolved_b.score, &*store)?;
+    let mut partitions = Vec::new();
+    let mut notes = Vec::new();
+    let mut sums = Differences::default();
+    if a.score() != b.score() {
+        let cache_options = CacheOptions { block_bytes_max: CACHE_BYTES, ..CacheOptions::default() };
+        let cache = BlockCache::new(cache_options)?;
+        let disk_a = RecipeDisk::open(a.score(), store.clone(), cache.clone())?;
+        let disk_b = RecipeDisk::open(b.score(), store.clone(), cache)?;
+        let view_a = View { device: &disk_a, sector_size: a.root().sector_size };
+        let view_b = View { device: &disk_b, sector_size: b.root().sector_size };
+        let disks = Disks { a: &view_a, b: &view_b, recipe_a: &a, recipe_b: &b };
+        let pairs;
+        (pairs, notes) = disks.tables()?;
+        notes.iter().for_each(|note| on_event(&DiffEvent::Note { note: note.clone() }));
+        let mut areas = Areas::new(&pairs);
+        sums = recipe::diff(&a, &b, &mut |difference| {
+            areas.add(difference);
+            if request.blocks {
+                on_event(&blocks_event(difference));
+            }
+            Ok(())
+        })?;
+        if !request.blocks {
+            partitions = disks.partitions(&pairs, areas, on_event)?;
+        }
+    }
+    let new = recipe::new_blocks(&a, &b)?;
+    let sum = |count: fn(&PartitionDifference) -> u64| partitions.iter().map(count).sum();
+    let differs = if request.blocks {
+        sums != Differences::default()
+    } else {
+        !notes.is_empty() || partitions.iter().any(|partition| partition.differs)
+    };
+    Ok(DiffReport {
+        a: title(&resolved_a),
+        b: title(&resolved_b),
+        score_a: a.score().to_string(),
+        score_b: b.score().to_string(),
+        differs,
+        unreadable: sum(|partition| partition.unreadable),
+        changed_bytes: sums.changed,
+        only_a_bytes: sums.only_a,
+        only_b_bytes: sums.only_b,
+        freed_bytes: sums.freed,
+        new_blocks: new.blocks,
+        new_bytes: new.bytes,
+        added: sum(|partition| partition.added),
+        removed: sum(|partition| partition.removed),
+        modified: sum(|partition| partition.modified),
+        seconds: started.elapsed().as_secs_f64(),
+    })
+}
+
+fn blocks_event(difference: &Difference) -> DiffEvent {
+    let name = |state| match state {
+        State::Data { .. } => "data",
+        State::Zero => "zero",
+        State::Free => "free",
+    };
+    DiffEvent::Blocks {
+        offset: difference.extent.offset,
+        length: difference.extent.length,
+        a: name(difference.a),
+        b: name(difference.b),
+    }
+}
+
+/// What the recipes say of partitions, and of the rest of the disk.
+struct Areas {
+    /// Partitions that have one place on both disks, ascending, with what differs in them.
+    inside: Vec<(Pair, Differences)>,
+    /// What differs anywhere else.
+    outside: Differences,
+    /// Where data differ.
+    changed: Vec<Extent>,
+    /// Ranges nearer to each other than this are taken together.
+    near: u64,
+}
+
+impl Areas {
+    fn new(pairs: &[Pair]) -> Self {
+        let in_place = pairs.iter().filter(|pair| pair.is_in_place());
+        let mut inside: Vec<_> = in_place.map(|pair| (*pair, Differences::default())).collect();
+        inside.sort_unstable_by_key(|(pair, _)| pair.a);
+        Self { inside, outside: Differences::default(), changed: Vec::new(), near: 0 }
+    }
+
+    fn add(&mut self, difference: &Difference) {
+        let mut rest = difference.extent;
+        let first = self.inside.partition_point(|(pair, _)| pair.a.end() <= rest.offset);
+        for (pair, sums) in &mut self.inside[first..] {
+            let Some(part) = pair.a.intersect(&rest) else { break };
+            let before = Extent::between(rest.offset, part.offset);
+            self.outside.add(&Difference { extent: before, ..*difference });
+            sums.add(&Difference { extent: part, ..*difference });
+            rest = Extent::between(part.end(), rest.end());
+        }
+        self.outside.add(&Difference { extent: rest, ..*difference });
+        let is_data = |state| matches!(state, State::Data { .. });
+        if is_data(difference.a) || is_data(difference.b) {
+            self.push(difference.extent);
+        }
+    }
+
+    fn push(&mut self, extent: Extent) {
+        match self.changed.last_mut() {
+            Some(last) if extent.offset - last.end() <= self.near => last.length = extent.end() - last.offset,
+            _ => self.changed.push(extent),
+        }
+        if self.changed.len() > CHANGED_MAX {
+            self.near = (self.near * 4).max(NEAR);
+            let apart = std::mem::take(&mut self.changed);
+            for extent in apart {
+                self.push(extent);
+            }
+        }
+    }
+}
+
+/// Two versions as disks.
+struct Disks<'a> {
+    a: &'a dyn DiskRead,
+    b: &'a dyn DiskRead,
+    recipe_a: &'a Recipe<&'a Store>,
+    recipe_b: &'a Recipe<&'a Store>,
+}
+
+impl<'a> Disks<'a> {
+    fn tables(&self) -> Result<(Vec<Pair>, Vec<String>)> {
+        let (table_a, table_b) = (read_table(self.a)?, read_table(self.b)?);
+        Ok(table::compare((&table_a, self.a.length()), (&table_b, self.b.length())))
+    }
+
+    fn partitions(
+        &self,
+        pairs: &[Pair],
+        areas: Areas,
+        on_event: &mut dyn FnMut(&DiffEvent),
+    ) -> Result<Vec<PartitionDifference>> {
+        let changed: Extents = areas.changed.into_iter().collect();
+        let mut reports = Vec::new();
+        for pair in pairs {
+            let sums = areas.inside.iter().find(|(inside, _)| inside == pair).map(|(_, sums)| *sums);
+            let report = self.partition(pair, sums, &changed, on_event)?;
+            on_event(&DiffEvent::Partition(report.clone()));
+            reports.push(report);
+        }
+        if areas.outside.data() > 0 {
+            let report = PartitionDifference {
+                filesystem: "unallocated".to_owned(),
+                changed_bytes: Some(areas.outside.data()),
+                differs: true,
+                ..PartitionDifference::default()
+            };
+            on_event(&DiffEvent::Partition(report.clone()));
+            reports.push(report);
+        }
+        Ok(reports)
+    }
+
+    fn partition(
+        &self,
+        pair: &Pair,
+        sums: Option<Differences>,
+        changed: &Extents,
+        on_event: &mut dyn FnMut(&DiffEvent),
+    ) -> Result<PartitionDifference> {
+        let (found_a, found_b) = (probe(self.a, pair.a)?, probe(self.b, pair.b)?);
+        let (name_a, name_b) = (name(&found_a), name(&found_b));
+        let mut report = PartitionDifference {
+            partition: pair.number,
+            filesystem: if name_a == name_b { name_a } else { format!("{name_a}, then {name_b}") },
+            changed_bytes: sums.map(|sums| sums.data()),
+            ..PartitionDifference::default()
+        };
+        if report.changed_bytes == Some(0) {
+            report.by_files = found_a == Found::Ext;
+            return Ok(report);
+        }
+        if (&found_a, &found_b) == (&Found::Ext, &Found::Ext) {
+            match (Files::open(self.a, pair.a), Files::open(self.b, pair.b)) {
+                (Ok(a), Ok(b)) => return self.files(pair, (a, b), changed, report, on_event),
+                (Err(error), _) | (_, Err(error)) => report.notes.push(by_blocks(error)?),
+            }
+        }
+        report.differs = true;
+        if report.changed_bytes.is_none() {
+            report
+                .notes
+                .push("it was moved or resized: its blocks count with those in no partition".to_owned());
+        }
+        Ok(report)
+    }
+
+    fn files(
+        &self,
+        pair: &Pair,
+        (a, b): (Files<'a>, Files<'a>),
+        changed: &Extents,
+        mut report: PartitionDifference,
+        on_event: &mut dyn FnMut(&DiffEvent),
+    ) -> Result<PartitionDifference> {
+        report.by_files = true;
+        let kinds = (a.filesystem(), b.filesystem());
+        report.filesystem =
+            if kinds.0 == kinds.1 { kinds.0.to_owned() } else { format!("{}, then {}", kinds.0, kinds.1) };
+        let named = [("label", a.names().0 != b.names().0), ("UUID", a.names().1 != b.names().1)];
+        let named = named.iter().filter(|(_, differs)| *differs);
+        report.notes.extend(named.map(|(name, _)| format!("its filesystem has another {name}")));
+        report.differs = !report.notes.is_empty();
+        let is_unmoved = pair.a.offset == pair.b.offset && a.block_size() == b.block_size();
+        let sides = (Side::new(a, self.a, self.recipe_a), Side::new(b, self.b, self.recipe_b));
+        Walk::new(sides, (changed, is_unmoved), report, on_event).run()
+    }
+}
+
+/// Why a filesystem is compared by its blocks only, unless the disk itself failed.
+fn by_blocks(error: Error) -> Result<String> {
+    match error.kind() {
+        ErrorKind::Corrupt | ErrorKind::Refused => Ok(format!("compared by blocks only: {error}")),
+        _ => Err(error),
+    }
+}
+
+fn name(found: &Found) -> String {
+    match found {
+        Found::Ext => "ext".to_owned(),
+        Found::Swap(_) => "swap".to_owned(),
+        Found::Other(name) => (*name).to_owned(),
+        Found::Ambiguous(names) => names.join(" or "),
+        Found::Nothing => String::new(),
+    }
+}

@@ -1,0 +1,251 @@
+//! The contents of two files: equal or not, decided by the names of blocks, and where these differ by the bytes.
+//!
+//! A piece is equal unread when it has one place on both disks and nothing differs there, or when both recipes name the
+//! same parts of the same blocks for it, wherever it lies. Everything else is read.
+
+use std::collections::VecDeque;
+
+use platter_disk::filesystem::ext::{Contents, FileInode, Files};
+use platter_image::page::{Entry, State};
+use platter_image::recipe::Recipe;
+use platter_image::{DiskRead, Extent, Extents, IoContext, Result};
+use platter_store::Store;
+
+/// Entries of a recipe are kept for so many bytes of the disk together, and for so many such windows.
+const WINDOW: u64 = 16 << 20;
+const WINDOWS_MAX: usize = 32;
+/// So much is compared at once, in bytes.
+const STEP: u64 = 1 << 20;
+/// So much is read at once.
+const READ_LENGTH: u64 = 256 << 10;
+/// Pieces of this length are changed, or not.
+const PIECE: u64 = 4096;
+
+/// One version's side of a comparison.
+pub(super) struct Side<'a> {
+    pub(super) files: Files<'a>,
+    disk: &'a dyn DiskRead,
+    recipe: &'a Recipe<&'a Store>,
+    /// What stands in some windows of the disk, the one asked last in front.
+    windows: VecDeque<(u64, Vec<Entry>)>,
+    buffer: Vec<u8>,
+}
+
+/// Where a piece of contents stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Hole,
+    Inline,
+    Disk(u64),
+}
+
+impl<'a> Side<'a> {
+    pub(super) fn new(files: Files<'a>, disk: &'a dyn DiskRead, recipe: &'a Recipe<&'a Store>) -> Self {
+        Self { files, disk, recipe, windows: VecDeque::new(), buffer: Vec::new() }
+    }
+
+    /// What the recipe says of a place, as entries whose offsets count from its start; a hole has none.
+    fn entries(&mut self, place: Place, length: u64) -> Result<Vec<Entry>> {
+        let Place::Disk(start) = place else { return Ok(Vec::new()) };
+        let wanted = Extent::new(start, length);
+        let mut found = Vec::new();
+        for window in start / WINDOW..wanted.end().div_ceil(WINDOW) {
+            let entries = self.window(window)?;
+            let first = entries.partition_point(|entry| entry.extent.end() <= start);
+            found.extend(entries[first..].iter().map_while(|entry| entry.clip(wanted)));
+        }
+        for entry in &mut found {
+            entry.extent.offset -= start;
+        }
+        Ok(found)
+    }
+
+    fn window(&mut self, number: u64) -> Result<&[Entry]> {
+        if let Some(place) = self.windows.iter().position(|(known, _)| *known == number) {
+            self.windows.swap(0, place);
+        } else {
+            let range = Extent::new(number * WINDOW, WINDOW);
+            let entries: Vec<Entry> = self.recipe.entries(range).collect::<Result<_>>()?;
+            self.windows.truncate(WINDOWS_MAX - 1);
+            self.windows.push_front((number, entries));
+        }
+        Ok(self.windows.front().map_or(&[], |(_, entries)| entries))
+    }
+
+    /// Reads a piece into the buffer.
+    fn read(&mut self, contents: &Contents, place: Place, file_offset: u64, length: u64) -> Result<()> {
+        self.buffer.clear();
+        self.buffer.resize(length as usize, 0);
+        match (place, contents) {
+            (Place::Hole, _) | (Place::Inline, Contents::Runs(_)) => {}
+            (Place::Inline, Contents::Inline(bytes)) => {
+                let bytes = bytes.get(file_offset as usize..).unwrap_or_default();
+                let length = self.buffer.len().min(bytes.len());
+                self.buffer[..length].copy_from_slice(&bytes[..length]);
+            }
+            (Place::Disk(offset), _) => self
+                .disk
+                .read_exact_at(&mut self.buffer, offset)
+                .context(|| format!("reading {length} bytes of a file at {offset}"))?,
+        }
+        Ok(())
+    }
+}
+
+/// Bytes in which the contents of two files differ; 0 if they are equal. `changed` is where the disks differ.
+///
+/// # Errors
+/// `Corrupt` when the contents of one cannot be told; what reading the disks says.
+pub(super) fn changed_bytes(
+    (a, inode_a): (&mut Side<'_>, &FileInode),
+    (b, inode_b): (&mut Side<'_>, &FileInode),
+    changed: &Extents,
+) -> Result<u64> {
+    let contents_a = a.files.contents(inode_a)?;
+    let contents_b = b.files.contents(inode_b)?;
+    let (length_a, length_b) = (length(inode_a, &contents_a), length(inode_b, &contents_b));
+    let common = length_a.min(length_b);
+    let mut bytes = length_a.abs_diff(length_b);
+    let mut position = 0;
+    while position < common {
+        let (place_a, end_a) = place(&contents_a, position);
+        let (place_b, end_b) = place(&contents_b, position);
+        let end = end_a.min(end_b).min(common).min(position + STEP);
+        for doubt in doubts((a, place_a), (b, place_b), end - position, changed)? {
+            let pieces = Extent::new(position + doubt.offset, doubt.length);
+            let mut start = pieces.offset;
+            while start < pieces.end() {
+                let next = (start / READ_LENGTH * READ_LENGTH + READ_LENGTH).min(pieces.end());
+                let moved = |place| match place {
+                    Place::Disk(offset) => Place::Disk(offset + (start - position)),
+                    place => place,
+                };
+                a.read(&contents_a, moved(place_a), start, next - start)?;
+                b.read(&contents_b, moved(place_b), start, next - start)?;
+                bytes += differing(&a.buffer, &b.buffer, start);
+                start = next;
+            }
+        }
+        position = end;
+    }
+    Ok(bytes)
+}
+
+/// How far the contents count: what stands past the end of a file does with fs-verity only.
+fn length(inode: &FileInode, contents: &Contents) -> u64 {
+    match contents {
+        Contents::Runs(runs) if inode.has_verity() => {
+            let end = runs.last().map_or(0, |run| run.file_offset + run.place.length);
+            end.max(inode.metadata().size)
+        }
+        _ => inode.metadata().size,
+    }
+}
+
+/// Where the byte at `position` stands, and where the piece around it ends.
+fn place(contents: &Contents, position: u64) -> (Place, u64) {
+    let runs = match contents {
+        Contents::Inline(_) => return (Place::Inline, u64::MAX),
+        Contents::Runs(runs) => runs,
+    };
+    let after = runs.partition_point(|run| run.file_offset <= position);
+    let next = runs.get(after).map_or(u64::MAX, |run| run.file_offset);
+    match after.checked_sub(1).map(|before| runs[before]) {
+        Some(run) if position - run.file_offset < run.place.length => {
+            let inside = position - run.file_offset;
+            (Place::Disk(run.place.offset + inside), run.file_offset + run.place.length)
+        }
+        _ => (Place::Hole, next),
+    }
+}
+
+/// The parts of a piece that may differ: offsets in the piece.
+fn doubts(
+    (a, place_a): (&mut Side<'_>, Place),
+    (b, place_b): (&mut Side<'_>, Place),
+    length: u64,
+    changed: &Extents,
+) -> Result<Vec<Extent>> {
+    match (place_a, place_b) {
+        (Place::Inline, _) | (_, Place::Inline) => return Ok(vec![Extent::new(0, length)]),
+        (Place::Hole, Place::Hole) => return Ok(Vec::new()),
+        (Place::Disk(offset), Place::Disk(other))
+            if offset == other && changed.clip(Extent::new(offset, length)).next().is_none() =>
+        {
+            return Ok(Vec::new());
+        }
+        _ => {}
+    }
+    let (entries_a, entries_b) = (a.entries(place_a, length)?, b.entries(place_b, length)?);
+    let (mut rest_a, mut rest_b) = (&entries_a[..], &entries_b[..]);
+    let mut found = Extents::new();
+    let mut position = 0;
+    while position < length {
+        let (state_a, end_a) = take(&mut rest_a, position, length);
+        let (state_b, end_b) = take(&mut rest_b, position, length);
+        let end = end_a.min(end_b);
+        // Zeros and free space read alike.
+        let is_data = |state| matches!(state, State::Data { .. });
+        if state_a != state_b && (is_data(state_a) || is_data(state_b)) {
+            found.push(Extent::between(position, end));
+        }
+        position = end;
+    }
+    Ok(found.as_slice().to_vec())
+}
+
+/// What stands at `position`, and where that ends; drops what lies before.
+fn take(entries: &mut &[Entry], position: u64, length: u64) -> (State, u64) {
+    while let [first, rest @ ..] = entries
+        && first.extent.end() <= position
+    {
+        *entries = rest;
+    }
+    match entries.first() {
+        Some(entry) if entry.extent.offset <= position => {
+            let here = entry.clip(Extent::between(position, u64::MAX));
+            (here.map_or(State::Free, |here| here.state), entry.extent.end())
+        }
+        next => (State::Free, next.map_or(length, |entry| entry.extent.offset)),
+    }
+}
+
+/// Bytes of pieces that differ; pieces begin at multiples of their length in the file.
+fn differing(a: &[u8], b: &[u8], file_offset: u64) -> u64 {
+    let (mut bytes, mut position) = (0, 0);
+    while position < a.len() {
+        let left = PIECE - (file_offset + position as u64) % PIECE;
+        let end = a.len().min(position + left as usize);
+        if a[position..end] != b[position..end] {
+            bytes += (end - position) as u64;
+        }
+        position = end;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use platter_disk::filesystem::ext::Run;
+
+    #[test]
+    fn places_of_a_sparse_file() {
+        let run = |file_offset, offset, length| Run { file_offset, place: Extent::new(offset, length) };
+        let contents = Contents::Runs(vec![run(4096, 100 << 10, 4096), run(8192, 10 << 10, 4096)]);
+        assert_eq!(place(&contents, 0), (Place::Hole, 4096));
+        assert_eq!(place(&contents, 5000), (Place::Disk((100 << 10) + 904), 8192));
+        assert_eq!(place(&contents, 8192), (Place::Disk(10 << 10), 12288));
+        assert_eq!(place(&contents, 12288), (Place::Hole, u64::MAX));
+        assert_eq!(place(&Contents::Inline(vec![1]), 0), (Place::Inline, u64::MAX));
+    }
+
+    #[test]
+    fn pieces_are_counted_where_they_lie_in_the_file() {
+        let (a, mut b) = (vec![0; 10_000], vec![0; 10_000]);
+        assert_eq!(differing(&a, &b, 1000), 0);
+        b[0] = 1;
+        b[9999] = 1;
+        assert_eq!(differing(&a, &b, 1000), 3096 + (10_000 - 3096 - 4096));
+    }
+}

@@ -1,0 +1,105 @@
+//! `platter diff`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use platter_jobs::{
+    DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff,
+};
+
+use super::{Outcome, place};
+use crate::arguments::Diff;
+use crate::output::{EXIT_CORRUPT, EXIT_DIFFERENT, Output};
+use crate::sizes::bytes;
+
+pub(crate) fn run(store: &Path, options: &Diff, output: &Output) -> Outcome {
+    let request = DiffRequest {
+        store: place(store),
+        a: options.first.clone(),
+        b: options.second.clone(),
+        blocks: options.blocks,
+    };
+    let report = diff(&request, &mut |event| output.fact(event, || event_text(event)))?;
+    output.fact(&report, || text(&report, options.blocks));
+    Ok(match () {
+        () if report.unreadable > 0 => ExitCode::from(EXIT_CORRUPT),
+        () if report.differs => ExitCode::from(EXIT_DIFFERENT),
+        () => ExitCode::SUCCESS,
+    })
+}
+
+fn event_text(event: &DiffEvent) -> String {
+    match event {
+        DiffEvent::Note { note } => format!("# {note}"),
+        DiffEvent::Blocks { offset, length, a, b } => format!("{offset:>14} {length:>12}  {a} -> {b}"),
+        DiffEvent::Path(path) => path_text(path),
+        DiffEvent::Partition(partition) => partition_text(partition),
+    }
+}
+
+fn path_text(path: &PathDifference) -> String {
+    let mark = match path.change {
+        FileChange::Added => "A",
+        FileChange::Removed => "D",
+        FileChange::Modified => "M",
+        FileChange::Unreadable => "!",
+    };
+    let partition = path.partition.map_or(String::new(), |number| format!("{number}:"));
+    let mut what: Vec<String> = path.what.iter().map(ToString::to_string).collect();
+    if path.changed_bytes > 0 {
+        what.insert(1.min(what.len()), bytes(path.changed_bytes));
+    }
+    what.extend(path.reason.clone());
+    let what = if what.is_empty() { String::new() } else { format!(" ({})", what.join(", ")) };
+    format!("{mark} {partition}{}{what}", path.path)
+}
+
+fn partition_text(partition: &PartitionDifference) -> String {
+    let place = match partition.partition {
+        Some(number) => format!("partition {number}"),
+        None if partition.filesystem == "unallocated" => "outside of partitions".into(),
+        None => "disk".into(),
+    };
+    let kind = match partition.filesystem.as_str() {
+        "" | "unallocated" => String::new(),
+        filesystem => format!(" ({filesystem})"),
+    };
+    let changed = match (partition.changed_bytes, partition.by_files) {
+        (Some(0), _) => "equal".into(),
+        (Some(changed), true) => format!("{} of its blocks differ", bytes(changed)),
+        (Some(changed), false) => format!("{} differ, compared by blocks only", bytes(changed)),
+        (None, _) => "elsewhere on the disk".into(),
+    };
+    let counts = [
+        (partition.added, "added"),
+        (partition.removed, "removed"),
+        (partition.modified, "modified"),
+        (partition.unreadable, "not readable"),
+    ];
+    let counted = counts.iter().filter(|(count, _)| *count > 0);
+    let files: String = counted.map(|(count, what)| format!(", {count} {what}")).collect();
+    let notes: String = partition.notes.iter().map(|note| format!("; {note}")).collect();
+    format!("# {place}{kind}: {changed}{files}{notes}")
+}
+
+fn text(report: &DiffReport, blocks: bool) -> String {
+    if report.score_a == report.score_b {
+        return format!("# {} and {} are one disk", report.a, report.b);
+    }
+    let verdict = match (report.differs, blocks) {
+        (true, _) => "differ",
+        (false, true) => "do not differ",
+        (false, false) => "do not differ in what was compared",
+    };
+    format!(
+        "# {} and {} {verdict}: {} of other data, {} only in the first, {} only in the second\n# {} blocks of the \
+         second ({}) are nowhere in the first",
+        report.a,
+        report.b,
+        bytes(report.changed_bytes),
+        bytes(report.only_a_bytes),
+        bytes(report.only_b_bytes),
+        report.new_blocks,
+        bytes(report.new_bytes),
+    )
+}

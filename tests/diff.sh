@@ -1,0 +1,244 @@
+#!/usr/bin/env bash
+# tests/diff.sh: `platter diff` against an oracle. ext file systems of several layouts are filled, captured, changed by mounting
+# them, and captured again; what diff says must be what `find`, `getfattr` and SHA-256 of both mounted trees say, path
+# by path. Then single changes that a glance at size and time would miss, equal contents in other places, other file
+# systems, tables that differ. Needs root, to mount.
+. "$(dirname "$0")/lib.sh"
+
+need_root "comparing with mounted trees" || { finish; exit; }
+
+# image FILE MIB OPTION...: a new file system
+image() {
+	local file=$1 mib=$2
+	shift 2
+	rm -f "$file"
+	truncate -s "${mib}M" "$file"
+	mke2fs -q -F "$@" "$file"
+}
+# mounted FILE COMMAND...: the command runs with the file system on $MNT
+mounted() {
+	local file=$1 rc=0
+	shift
+	attach "$file"
+	mount -o noatime "$DEVICE" "$MNT"
+	"$@" || rc=$?
+	umount "$MNT"
+	detach_loop "$DEVICE"
+	return "$rc"
+}
+
+# facts: of each path on $MNT, a line for each thing that diff may name: path, TAB, thing, TAB, value
+facts() {
+	(
+		cd "$MNT" || exit
+		find . -printf '%p\ttype\t%y\n%p\tmode\t%#m\n%p\towner\t%U:%G\n%p\tmtime\t%T@\n'
+		find . ! -type d -printf '%p\tlinks\t%n\n'
+		find . -type l -printf '%p\ttarget\t%l\n'
+		find . -type f -print0 | xargs -0 -r sha256sum | sed -E 's/^([0-9a-f]+)  (.*)$/\2\tcontents\t\1/'
+		find . \( -type b -o -type c \) -print0 | xargs -0 -r stat -c '%n	device	%t:%T'
+		find . ! -type l -print0 | xargs -0 -r getfattr -d -m - -e hex 2>/dev/null |
+			awk '/^# file: /{p=$3;next} /=/{print (p=="." ? p : "./" p) "\txattrs\t" $0}'
+	) | sort
+}
+# expected A B: what diff must say of two lists of facts: change, path, things
+expected() {
+	awk -F'\t' '
+		function add(list, key, value) { list[key] = list[key] "\n" value }
+		FNR == NR { add(a, $1 SUBSEP $2, $3); pa[$1]; next }
+		{ add(b, $1 SUBSEP $2, $3); pb[$1] }
+		END {
+			n = split("type contents target device mode owner mtime xattrs links", things, " ")
+			for (p in pa) if (!(p in pb)) print "removed\t" p "\t"
+			for (p in pb) if (!(p in pa)) print "added\t" p "\t"
+			for (p in pa) if (p in pb) {
+				what = ""
+				if (a[p, "type"] != b[p, "type"]) what = " type"
+				else for (i = 1; i <= n; i++) if (a[p, things[i]] != b[p, things[i]]) what = what " " things[i]
+				if (what != "") print "modified\t" p "\t" substr(what, 2)
+			}
+		}' "$1" "$2" | sed -E 's/\t\.(\/?)/\t\//; s/\t\/\//\t\//' | sort
+}
+# found NAME A B: what diff says, in the same form
+found() {
+	platter_json diff "$1" "$2" >"$WORK/diff.json" || [ $? = "$EXIT_DIFFERENT" ] || return 1
+	jq -r 'select(.event == "path") | [.change, .path, (.what | sort_by({type: 0, contents: 1, target: 2, device: 3, mode: 4, owner: 5, mtime: 6,
+		xattrs: 7, links: 8}[.]) | join(" "))] | @tsv' "$WORK/diff.json" | sort
+}
+# same_as_oracle NAME: compares what was found with what was expected
+same_as_oracle() {
+	found "$1@1" "$1@2" >"$WORK/found" || return 1
+	expected "$WORK/facts-1" "$WORK/facts-2" >"$WORK/expected"
+	diff "$WORK/expected" "$WORK/found" | head -20
+	cmp -s "$WORK/expected" "$WORK/found" && [ -s "$WORK/found" ]
+}
+
+fill() {
+	local n
+	mkdir -p "$MNT/etc/deep/er" "$MNT/many" "$MNT/gone/with/all" "$MNT/moves"
+	# In file order, so that the second part of the file system has room to move files to.
+	for n in $(seq "$ENTRIES"); do echo "$n" >"$MNT/many/a-rather-long-name-of-number-$n"; done
+	random 3000000 large >"$MNT/large"
+	random 200000 overwritten >"$MNT/overwritten"
+	random 100000 stays >"$MNT/stays"
+	random 100000 moved >"$MNT/moves/contents"
+	for n in $(seq 0 2 60); do random 4096 "piece $n" | dd of="$MNT/pieces" bs=4096 seek="$n" conv=notrunc status=none; done
+	truncate -s 40M "$MNT/sparse"
+	random 5000 sparse | dd of="$MNT/sparse" bs=1M seek=20 conv=notrunc status=none
+	printf tiny >"$MNT/tiny"
+	head -c 90 /dev/zero | tr '\0' x >"$MNT/small"
+	for n in touched chmod chown removed renamed retyped grows shrinks emptied attribute acl same-size; do random 9000 "$n" >"$MNT/etc/$n"; done
+	for n in one two; do ln "$MNT/etc/touched" "$MNT/etc/hard-$n"; done
+	ln -s short "$MNT/etc/link"
+	ln -s "$(printf 'long/%.0s' $(seq 30))" "$MNT/etc/long-link"
+	ln -s same "$MNT/etc/same-link"
+	mkfifo "$MNT/etc/fifo"
+	mknod "$MNT/etc/null" c 1 3
+	mknod "$MNT/etc/loop" b 7 0
+	setfattr -n user.color -v red "$MNT/etc/attribute"
+	setfattr -n user.long -v "$(seq 150 | tr '\n' ' ')" "$MNT/etc/acl"
+	printf 'newline' >"$MNT/etc/with space"
+	touch "$MNT/gone/with/all/files"
+	find "$MNT" -exec touch -h -d '2024-01-01 00:00:01.5' {} +
+}
+change() {
+	random 200000 other | dd of="$MNT/overwritten" conv=notrunc status=none
+	# One byte, and the time put back.
+	printf X | dd of="$MNT/large" bs=1 seek=1234567 conv=notrunc status=none
+	touch -d '2024-01-01 00:00:01.5' "$MNT/large"
+	random 4096 new-piece | dd of="$MNT/pieces" bs=4096 seek=40 conv=notrunc status=none
+	random 4096 new-piece | dd of="$MNT/sparse" bs=4096 seek=100 conv=notrunc status=none
+	printf tinY >"$MNT/tiny"
+	echo more >>"$MNT/small"
+	touch -d '2024-01-01 00:00:01.6' "$MNT/etc/touched"
+	chmod 4755 "$MNT/etc/chmod"
+	chown 70000:70001 "$MNT/etc/chown"
+	rm "$MNT/etc/removed"
+	mv "$MNT/etc/renamed" "$MNT/etc/deep/renamed"
+	rm "$MNT/etc/retyped" && mkdir "$MNT/etc/retyped" && echo new >"$MNT/etc/retyped/file"
+	random 3000 grown >>"$MNT/etc/grows"
+	truncate -s 5000 "$MNT/etc/shrinks"
+	: >"$MNT/etc/emptied"
+	setfattr -n user.color -v blue "$MNT/etc/attribute"
+	setfattr -x user.long "$MNT/etc/acl"
+	rm "$MNT/etc/hard-two"
+	ln -snf other "$MNT/etc/link"
+	ln -snf "$(printf 'lonG/%.0s' $(seq 30))" "$MNT/etc/long-link"
+	rm "$MNT/etc/null" && mknod "$MNT/etc/null" c 1 5
+	random 9000 same-size-but-other >"$MNT/etc/same-size"
+	touch -d '2024-01-01 00:00:01.5' "$MNT/etc/same-size"
+	# The same contents in another place, with the same time.
+	cp -p "$MNT/moves/contents" "$MNT/moves/copy" && mv "$MNT/moves/copy" "$MNT/moves/contents"
+	touch -d '2024-01-01 00:00:01.5' "$MNT/moves"
+	rm -r "$MNT/gone"
+	mkdir -p "$MNT/new/tree"
+	random 5000 new >"$MNT/new/tree/file"
+	rm "$MNT/many/a-rather-long-name-of-number-7"
+	echo changed >"$MNT/many/a-rather-long-name-of-number-42"
+	touch "$MNT/many/a-rather-long-name-of-number-new"
+}
+facts_of() { facts >"$WORK/facts-$1"; }
+
+# layout NAME ENTRIES OPTION...: one round of all changes
+layout() {
+	local name=$1
+	ENTRIES=$2
+	shift 2
+	image "$WORK/disk" 192 "$@"
+	mounted "$WORK/disk" fill
+	platter capture "$WORK/disk" "$name" >/dev/null
+	mounted "$WORK/disk" facts_of 1
+	mounted "$WORK/disk" change
+	platter capture "$WORK/disk" "$name" >/dev/null
+	mounted "$WORK/disk" facts_of 2
+	check "$name: all that changed, and nothing else" same_as_oracle "$name"
+	check "$name: contents that moved are equal" sh -c "! grep -q moves/contents '$WORK/found'"
+	check_exit 0 "$name: a version and itself" platter diff "$name@2" "$name"
+}
+
+platter init
+layout lab/ext4 10000 -t ext4 -b 4096 -N 16384
+layout lab/ext2 300 -t ext2 -b 1024 -I 128
+layout lab/ext3 300 -t ext3 -b 2048
+layout lab/inline 300 -t ext4 -O inline_data -I 512
+layout lab/old-tree 300 -t ext4 -O ^extents,^64bit,^dir_index,^metadata_csum
+layout lab/wide 300 -t ext4 -O 64bit,large_dir,ea_inode,bigalloc
+
+check_exit "$EXIT_DIFFERENT" "two that differ" platter diff lab/ext4@1 lab/ext4@2
+check_said "a line for people" '^M /overwritten \(contents, 200 kB, mtime\)$'
+check_said "and of one byte, with its time put back" '^M /large \(contents, 4.10 kB\)$'
+check_exit "$EXIT_DIFFERENT" "the other way round" platter diff lab/ext4@2 lab/ext4@1
+check_said "removed is added" '^D /new/tree/file$'
+score=$(platter_json show lab/ext4@1 | jq -r .score)
+check_exit "$EXIT_DIFFERENT" "a bare score" platter diff "$score" lab/ext4
+check_exit "$EXIT_MISSING" "no such version" platter diff lab/ext4@9 lab/ext4
+check_exit "$EXIT_DIFFERENT" "two images with nothing in common" platter diff lab/ext4 lab/ext2
+platter_json diff --blocks lab/ext4@1 lab/ext4@2 >"$WORK/blocks.json" || true
+check "blocks: the ranges are the sums" jq -es '
+	(map(select(.event == "blocks")) | (map(select(.a == "data" and .b == "data") | .length) | add // 0)) as $changed
+	| .[-1].changed_bytes == $changed and .[-1].new_bytes > 200000 and .[-1].new_bytes < 4000000' "$WORK/blocks.json"
+
+# One byte on the disk, under the file system: no inode knows.
+rm "$WORK/disk"
+platter export lab/ext4@2 "$WORK/disk" >/dev/null
+place=$(debugfs -R 'blocks /stays' "$WORK/disk" 2>/dev/null | awk '{print $3}')
+printf X | dd of="$WORK/disk" bs=1 seek=$((place * 4096 + 77)) conv=notrunc status=none
+platter capture "$WORK/disk" lab/ext4 >/dev/null
+check_exit "$EXIT_DIFFERENT" "a byte changed under the file system" platter diff lab/ext4@2 lab/ext4@3
+check "is found, and nothing else" test "$(grep -c '^[ADM!]' "$LOG") $(grep '^M' "$LOG")" = "1 M /stays (contents, 4.10 kB)"
+# Files in other places: the tree made anew.
+mkdir "$WORK/tree"
+mounted "$WORK/disk" cp -a "$MNT/." "$WORK/tree/"
+image "$WORK/anew" 192 -t ext4 -O ^has_journal -b 4096
+mounted "$WORK/anew" sh -c "for top in \$(ls -r '$WORK/tree'); do cp -a '$WORK/tree/'\$top '$MNT/'; done; touch -r '$WORK/tree' '$MNT'"
+platter capture "$WORK/anew" lab/anew >/dev/null
+check_exit "$EXIT_DIFFERENT" "the same files on another file system" platter diff lab/ext4@3 lab/anew
+check_said "differ in its UUID" 'UUID'
+check "and in nothing else" test "$(grep '^[ADM!]' "$LOG" | grep -v lost+found)" = ""
+
+# Names in the dark, and names that fold: made without mounting, since not every kernel can.
+mkdir -p "$WORK/dark/secret" "$WORK/dark/folded"
+echo a >"$WORK/dark/secret/a"
+echo b >"$WORK/dark/folded/Name"
+dark() {
+	image "$WORK/disk" 32 -t ext4 -O casefold,encrypt -U 00000000-0000-4000-8000-000000000001 -d "$WORK/dark"
+	debugfs -w -R 'sif /secret flags 0x80800' "$WORK/disk" 2>/dev/null
+	debugfs -w -R 'sif /folded flags 0x40080000' "$WORK/disk" 2>/dev/null
+	platter capture "$WORK/disk" lab/dark >/dev/null
+}
+dark
+echo c >"$WORK/dark/secret/b"
+echo d >"$WORK/dark/folded/Other"
+dark
+check_exit "$EXIT_DIFFERENT" "directories whose names are encrypted, or fold" platter diff lab/dark@1 lab/dark@2
+check_said "an encrypted name is shown as such" '^A /secret/\[encrypted:62\]$'
+check_said "one that folds as it is" '^A /folded/Other$'
+
+# Partitions: one ext4, one of nothing known.
+truncate -s 96M "$WORK/parts"
+sfdisk -q --no-tell-kernel "$WORK/parts" <<<$'label: gpt\nstart=2048, size=65536\nstart=67584, size=65536\n'
+image "$WORK/one" 32 -t ext4
+dd if="$WORK/one" of="$WORK/parts" bs=1M seek=1 conv=notrunc status=none
+random 100000 unknown | dd of="$WORK/parts" bs=1M seek=40 conv=notrunc status=none
+platter capture "$WORK/parts" lab/parts >/dev/null
+mounted "$WORK/one" sh -c "echo new >'$MNT/new'"
+dd if="$WORK/one" of="$WORK/parts" bs=1M seek=1 conv=notrunc status=none
+random 5000 other | dd of="$WORK/parts" bs=1M seek=40 conv=notrunc status=none
+platter capture "$WORK/parts" lab/parts >/dev/null
+check_exit "$EXIT_DIFFERENT" "partitions" platter diff lab/parts@1 lab/parts@2
+check_said "the path has its partition's number" '^A 1:/new$'
+check_said "the other is compared by blocks" '^# partition 2: .* compared by blocks only'
+sfdisk -q --no-tell-kernel --delete "$WORK/parts" 2
+platter capture "$WORK/parts" lab/parts >/dev/null
+check_exit "$EXIT_DIFFERENT" "a table that differs" platter diff lab/parts@2 lab/parts@3
+check_said "is said" '^# partition 2 is only on the first disk'
+
+# A file system that was not unmounted.
+debugfs -w -R 'feature needs_recovery' "$WORK/one" 2>/dev/null >&2
+platter capture --force "$WORK/one" lab/dirty >/dev/null
+check_exit "$EXIT_DIFFERENT" "one that needs recovery" platter diff lab/parts@3 lab/dirty
+platter clone lab/dirty lab/dirty --next >/dev/null
+printf X | dd of="$WORK/one" bs=1 seek=9000000 conv=notrunc status=none
+platter capture --force "$WORK/one" lab/dirty >/dev/null
+check_exit "$EXIT_DIFFERENT" "is compared" platter diff lab/dirty@1 lab/dirty@3
+check_said "by blocks, and that is said" 'compared by blocks only: it was not unmounted'
+finish
