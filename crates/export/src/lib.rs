@@ -13,6 +13,7 @@ mod listener;
 pub mod nbd;
 mod outbox;
 mod pace;
+mod peer;
 pub mod tree;
 
 pub use exports::Exports;

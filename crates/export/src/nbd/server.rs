@@ -14,6 +14,8 @@ use super::NbdListener;
 use super::event::NbdEvent;
 use super::handshake::shake_hands;
 use super::session::{Job, Session, run_worker};
+use super::stream::Stream;
+use super::tls::NbdTls;
 use crate::Exports;
 use crate::buffer::Buffers;
 use crate::clients::{ClientEvent, Clients, Protocol};
@@ -28,8 +30,9 @@ pub struct NbdOptions {
     pub connections_max: usize,
     /// Threads for requests that wait for the disk, for all clients together.
     pub workers: usize,
-    /// Listen on addresses that other machines reach. There is no TLS: whoever reaches the port has the disks.
-    pub allow_remote: bool,
+    /// TLS, which every client then has to speak. Without, only addresses of this machine are listened on: whoever
+    /// reaches the port has the disks.
+    pub tls: Option<NbdTls>,
     /// How long a client may take until its first request can come.
     pub handshake_time: Duration,
     /// A client that owes a reading, or the rest of a request, for that long is disconnected.
@@ -45,7 +48,7 @@ impl Default for NbdOptions {
         Self {
             connections_max: 256,
             workers: 16,
-            allow_remote: false,
+            tls: None,
             handshake_time: Duration::from_secs(10),
             stall_time: Duration::from_secs(60),
             farewell_time: Duration::from_secs(1),
@@ -94,9 +97,9 @@ impl NbdServer {
         stop: &AtomicBool,
     ) -> Result<()> {
         let remote = listener.tcp_address().filter(|address| !address.ip().is_loopback());
-        if let Some(address) = remote.filter(|_| !options.allow_remote) {
+        if let Some(address) = remote.filter(|_| options.tls.is_none()) {
             return Err(Error::refused(format!(
-                "{address}: other machines reach this address, and there is no TLS; use a loopback address or allow it"
+                "{address}: other machines reach this address; that takes TLS, and so certificates"
             )));
         }
         let workers = options.workers.max(1);
@@ -161,17 +164,24 @@ fn converse(
     }
     socket.set_write_timeout(Some(shared.options.handshake_time)).context(limit("time to write"))?;
     let deadline = Instant::now() + shared.options.handshake_time;
-    let Some(agreed) = shake_hands(socket, &*shared.exports, deadline)? else { return Ok(()) };
+    let stream = Arc::new(Stream::new(Arc::clone(socket)));
+    let tls = shared.options.tls.as_ref();
+    let Some(agreed) = shake_hands(&stream, &*shared.exports, tls, deadline)? else {
+        stream.say_goodbye();
+        return Ok(());
+    };
     socket.set_read_timeout(stall_time).context(limit("time to read"))?;
     socket.set_write_timeout(stall_time).context(limit("time to write"))?;
     shared.tell(&NbdEvent::Opened { connection, export: &agreed.name });
     let session = Session {
         shared: Arc::clone(shared),
         connection,
-        socket: Arc::clone(socket),
+        stream: Arc::clone(&stream),
         agreed,
         outbox: Default::default(),
         pace: Default::default(),
     };
-    Arc::new(session).run(jobs)
+    Arc::new(session).run(jobs)?;
+    stream.say_goodbye();
+    Ok(())
 }

@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 use platter_image::{Error, Result};
-use socket2::Socket;
 
 use super::event::NbdEvent;
 use super::execute::{Failure, check, perform};
 use super::negotiate::Agreed;
 use super::server::Shared;
+use super::stream::Stream;
 use super::wire::{Command, CommandFlags, PAYLOAD_BYTES_MAX, REQUEST_HEADER_BYTES, Request};
 use crate::buffer::Buffer;
 use crate::input::Input;
@@ -39,7 +39,7 @@ pub(super) fn run_worker(jobs: &Receiver<Job>) {
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
     pub(super) connection: u64,
-    pub(super) socket: Arc<Socket>,
+    pub(super) stream: Arc<Stream>,
     pub(super) agreed: Agreed,
     pub(super) outbox: Outbox,
     pub(super) pace: Pace,
@@ -56,7 +56,7 @@ impl Session {
             let mut writer = None;
             let mut start_writer = || -> Result<()> {
                 if writer.is_none() {
-                    let run = || self.outbox.run_writer(&self.socket, &self.shared.buffers);
+                    let run = || self.outbox.run_writer(&*self.stream, &self.shared.buffers);
                     let started = thread::Builder::new().name("nbd-writer".into()).spawn_scoped(scope, run);
                     writer = Some(started.map_err(|error| Error::io("starting a thread", error))?);
                 }
@@ -80,7 +80,7 @@ impl Session {
         batch: &mut Batch,
         start_writer: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        let mut input = Input::new(&self.socket);
+        let mut input = Input::new(&*self.stream);
         loop {
             let has_next = input.available() >= REQUEST_HEADER_BYTES;
             if !has_next || batch.is_full() {
@@ -112,7 +112,12 @@ impl Session {
     }
 
     /// Takes a request's payload, if the request is one that will be done; otherwise adds the reply that says why not.
-    fn accept(&self, request: &Request, input: &mut Input<'_>, batch: &mut Batch) -> Result<Option<Buffer>> {
+    fn accept(
+        &self,
+        request: &Request,
+        input: &mut Input<'_, Stream>,
+        batch: &mut Batch,
+    ) -> Result<Option<Buffer>> {
         let length = request.payload_length();
         if length > PAYLOAD_BYTES_MAX {
             return Err(Error::corrupt(format!("a write of {length} bytes, over {PAYLOAD_BYTES_MAX}")));
@@ -162,7 +167,7 @@ impl Session {
     }
 
     fn send(&self, batch: &mut Batch) -> Result<()> {
-        self.outbox.send(batch, &self.socket, &self.shared.buffers)
+        self.outbox.send(batch, &*self.stream, &self.shared.buffers)
     }
 }
 

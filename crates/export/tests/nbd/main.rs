@@ -9,3 +9,4 @@ mod programs;
 mod raw_client;
 mod requests;
 mod running_server;
+mod tls;
