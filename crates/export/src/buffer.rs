@@ -5,6 +5,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use crate::budget::Share;
+
 /// Spare buffers kept.
 const SPARE_MAX: usize = 128;
 /// A larger buffer is not kept: most requests are far smaller than the largest.
@@ -17,6 +19,8 @@ const BYTES_MAX: usize = (32 << 20) + (64 << 10);
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
     end: usize,
+    /// What its request has taken of a server's budget, until it is given back.
+    pub(crate) share: Option<Share>,
 }
 
 impl Buffer {
@@ -61,6 +65,7 @@ impl Buffers {
     pub(crate) fn give(&self, buffers: impl IntoIterator<Item = Buffer>) {
         let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for mut buffer in buffers {
+            buffer.share = None;
             if spare.len() < SPARE_MAX && buffer.bytes.len() <= SPARE_BYTES_MAX {
                 buffer.clear();
                 spare.push(buffer);

@@ -4,6 +4,7 @@
 //! virtual machines ask for stays behind a fence. It must never allocate what a client says before it has checked it,
 //! nor know where a disk's bytes come from.
 
+mod budget;
 mod buffer;
 mod clients;
 mod errno;

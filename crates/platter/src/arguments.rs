@@ -9,7 +9,7 @@ use clap_complete::Shell;
 
 use platter_jobs::{ImageName, NbdAddress, Reason, TokenChoice};
 
-use crate::sizes::{bits_per_second, duration, label, nbd_address};
+use crate::sizes::{bits_per_second, duration, label, nbd_address, on_or_off};
 
 /// Keeps disk images, deduplicated and compressed, and installs them on one machine or on a whole room at once.
 #[derive(Debug, Parser)]
@@ -348,6 +348,15 @@ pub(crate) struct Attach {
     /// Serve NBD there: a path for a unix socket, or ADDRESS:PORT
     #[arg(long, value_name = "SOCKET", value_parser = nbd_address)]
     pub(crate) nbd: NbdAddress,
+    /// Speak TLS, and only TLS, with server-cert.pem and server-key.pem of that folder, and let in only clients with a
+    /// certificate of its ca-cert.pem (less those in ca-crl.pem, if it is there); needed where other machines reach the
+    /// address. There are no pre-shared keys
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls_certificates: Option<PathBuf>,
+    /// With off, clients need no certificate: whoever reaches the address has the disks
+    #[arg(long, value_name = "on|off", default_value = "on", requires = "tls_certificates", value_parser = on_or_off,
+          action = clap::ArgAction::Set)]
+    pub(crate) tls_verify_peer: bool,
     /// Take the edit token from whoever has it; what they wrote is kept, but they cannot publish it
     #[arg(long, requires = "write")]
     pub(crate) steal: bool,

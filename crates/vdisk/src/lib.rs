@@ -21,4 +21,4 @@ pub use count::{Count, RequestCounts};
 pub use fault::Fault;
 pub use overlay::{Overlay, OverlayCounters, OverlayHeader, OverlayOptions};
 pub use recipe_disk::RecipeDisk;
-pub use source::{Source, TRIES_MAX};
+pub use source::{RETRY_TIME_MAX, Source, TRIES_MAX};

@@ -24,6 +24,7 @@
 mod event;
 mod execute;
 mod extents;
+mod failures;
 mod handshake;
 mod negotiate;
 mod server;

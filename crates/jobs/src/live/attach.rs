@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use platter_export::Exports;
-use platter_export::nbd::{NbdEvent, NbdListener, NbdOptions, NbdServer};
+use platter_export::nbd::{NbdEvent, NbdListener, NbdOptions, NbdServer, NbdTls};
 use platter_image::{Error, ErrorKind, Result};
 use platter_store::{ImageName, Store, StorePlace, Token};
 use platter_vdisk::{BlockCache, BlockDevice, CacheOptions};
@@ -30,16 +30,17 @@ const PUBLISH_LOOK: Duration = Duration::from_millis(500);
 pub enum NbdAddress {
     /// A unix socket, for its owner only.
     Unix(PathBuf),
-    /// A TCP port, of this machine only: there is no TLS yet.
+    /// A TCP port, of this machine only unless there is TLS.
     Tcp(SocketAddr),
 }
 
 impl NbdAddress {
-    /// How a client writes it.
-    fn uri(&self, disk: &str) -> String {
+    /// How a client writes it; an `nbds` one has to say where its certificates are, too.
+    fn uri(&self, disk: &str, tls: bool) -> String {
+        let scheme = if tls { "nbds" } else { "nbd" };
         match self {
-            Self::Unix(path) => format!("nbd+unix:///{disk}?socket={}", path.display()),
-            Self::Tcp(address) => format!("nbd://{address}/{disk}"),
+            Self::Unix(path) => format!("{scheme}+unix:///{disk}?socket={}", path.display()),
+            Self::Tcp(address) => format!("{scheme}://{address}/{disk}"),
         }
     }
 }
@@ -59,6 +60,8 @@ pub struct AttachRequest {
     pub holder: String,
     /// Where NBD is served.
     pub nbd: NbdAddress,
+    /// TLS, which every NBD client then has to speak.
+    pub tls: Option<NbdTls>,
     /// Memory for decoded blocks, shared by all disks, in bytes.
     pub cache_bytes: usize,
     /// What becomes of what was written when a disk is detached or the process is asked to end.
@@ -137,6 +140,7 @@ pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
     let noted = served.clone();
     let options = NbdOptions {
         on_event: Arc::new(move |event| (noted.on_event)(&LiveEvent::Nbd(event))),
+        tls: request.tls.clone(),
         ..NbdOptions::default()
     };
     for attached in served.attached()? {
@@ -242,7 +246,7 @@ impl Served {
                 disk_bytes: disk.length(),
                 writable: disk.is_writable(),
                 written_bytes,
-                exports: vec![self.request.nbd.uri(&disk.name)],
+                exports: vec![self.request.nbd.uri(&disk.name, self.request.tls.is_some())],
             })
         };
         self.disks().values().map(|disk| status(disk)).collect()

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use platter_jobs::{AttachRequest, Attached, Error, LiveEvent, NbdEvent, attach, default_holder};
+use platter_jobs::{AttachRequest, Attached, Error, LiveEvent, NbdEvent, NbdTls, attach, default_holder};
 use serde_json::json;
 
 use super::publish::text as published;
@@ -20,6 +20,8 @@ pub(crate) fn run(store: &Path, options: &Attach, output: &Output) -> Outcome {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|error| Error::io("listening for signals", error))?;
     }
+    let folder = options.tls_certificates.as_ref();
+    let tls = folder.map(|folder| NbdTls::open(folder, options.tls_verify_peer)).transpose()?;
     let request = AttachRequest {
         store: place(store),
         versions: options.versions.clone(),
@@ -27,6 +29,7 @@ pub(crate) fn run(store: &Path, options: &Attach, output: &Output) -> Outcome {
         steal: options.steal,
         holder: options.holder.clone().unwrap_or_else(default_holder),
         nbd: options.nbd.clone(),
+        tls,
         cache_bytes: (options.cache as usize) << 20,
         on_detach: options.on_detach.into(),
         publish_every: options.publish_every,
