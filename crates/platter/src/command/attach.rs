@@ -11,7 +11,7 @@ use serde_json::json;
 use super::publish::text as published;
 use super::{Outcome, TOOL_VERSION, place};
 use crate::arguments::Attach;
-use crate::output::Output;
+use crate::output::{Output, with_causes};
 use crate::sizes::bytes;
 
 pub(crate) fn run(store: &Path, options: &Attach, output: &Output) -> Outcome {
@@ -72,13 +72,15 @@ fn of_client(event: &NbdEvent<'_>) -> Option<String> {
             None
         }
         NbdEvent::TurnedAway { error } | NbdEvent::AcceptFailed { error } => {
-            Some(format!("a client was turned away: {error}"))
+            Some(format!("a client was turned away: {}", with_causes(error)))
         }
-        NbdEvent::RequestFailed { export, command, offset, length, error, .. } => {
-            Some(format!("{export}: {command:?} of {length} bytes at {offset} failed: {error}"))
+        NbdEvent::RequestFailed { export, command, offset, length, error, repeats, .. } => {
+            let again = if *repeats > 0 { format!(" (and {repeats} times before)") } else { String::new() };
+            let error = with_causes(error);
+            Some(format!("{export}: {command:?} of {length} bytes at {offset} failed: {error}{again}"))
         }
         NbdEvent::Disconnected { connection, error: Some(error) } => {
-            Some(format!("client {connection} was disconnected: {error}"))
+            Some(format!("client {connection} was disconnected: {}", with_causes(error)))
         }
     }
 }
