@@ -5,6 +5,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use crate::budget::Share;
+
 /// Spare buffers kept.
 const SPARE_MAX: usize = 128;
 /// Bytes of them together: enough for a few clients with all the bytes in flight that they may have.
@@ -19,6 +21,8 @@ const BYTES_MAX: usize = (32 << 20) + (64 << 10);
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
     end: usize,
+    /// What its request has taken of a server's budget, until it is given back.
+    pub(crate) share: Option<Share>,
 }
 
 impl Buffer {
@@ -72,6 +76,7 @@ impl Buffers {
     pub(crate) fn give(&self, buffers: impl IntoIterator<Item = Buffer>) {
         let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for mut buffer in buffers {
+            buffer.share = None;
             let length = buffer.bytes.len();
             let has_room = spare.buffers.len() < SPARE_MAX && spare.bytes + length <= SPARE_BYTES_ALL_MAX;
             if has_room && length <= SPARE_BYTES_MAX {

@@ -6,10 +6,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Scope};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
 use platter_image::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -49,11 +50,18 @@ pub(crate) trait Protocol: Send + Sync {
     fn converse(&self, connection: u64, socket: &Arc<Socket>, is_tcp: bool) -> Result<()>;
 }
 
+#[derive(Default)]
+struct Table {
+    sockets: HashMap<u64, Arc<Socket>>,
+    /// Threads of connections that have not said yet that they end.
+    threads: usize,
+}
+
 /// The clients that are here.
 pub(crate) struct Clients {
     connections_max: usize,
-    connections: Mutex<HashMap<u64, Arc<Socket>>>,
-    /// A connection has gone.
+    connections: Mutex<Table>,
+    /// A thread of a connection ends.
     gone: Condvar,
 }
 
@@ -63,17 +71,17 @@ impl Clients {
         Self { connections_max, connections: Mutex::default(), gone: Condvar::new() }
     }
 
-    fn connections(&self) -> MutexGuard<'_, HashMap<u64, Arc<Socket>>> {
+    fn connections(&self) -> MutexGuard<'_, Table> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes clients until `stop` is true. Each has a thread of `scope`.
+    /// Takes clients until `stop` is true. Each has a thread of its own, which outlives this only when it is left behind:
+    /// see [`Clients::say_farewell`].
     ///
     /// # Errors
     /// `Io` when polling fails.
-    pub(crate) fn accept_until<'scope>(
+    pub(crate) fn accept_until(
         self: &Arc<Self>,
-        scope: &'scope Scope<'scope, '_>,
         listener: &Listener,
         protocol: &Arc<dyn Protocol>,
         stop: &AtomicBool,
@@ -91,7 +99,7 @@ impl Clients {
                 }
             };
             connection += 1;
-            if let Err(error) = self.take(scope, protocol, connection, socket, peer.as_socket()) {
+            if let Err(error) = self.take(protocol, connection, socket, peer.as_socket()) {
                 protocol.tell(&ClientEvent::TurnedAway { error: &error });
             }
         }
@@ -99,9 +107,8 @@ impl Clients {
     }
 
     /// Starts a connection's thread, if there is room.
-    fn take<'scope>(
+    fn take(
         self: &Arc<Self>,
-        scope: &'scope Scope<'scope, '_>,
         protocol: &Arc<dyn Protocol>,
         connection: u64,
         socket: Socket,
@@ -110,45 +117,67 @@ impl Clients {
         let socket = Arc::new(socket);
         {
             let mut connections = self.connections();
-            if connections.len() >= self.connections_max {
+            if connections.sockets.len() >= self.connections_max {
                 return Err(Error::refused(format!("there are {} clients already", self.connections_max)));
             }
-            connections.insert(connection, Arc::clone(&socket));
+            connections.sockets.insert(connection, Arc::clone(&socket));
+            connections.threads += 1;
         }
         protocol.tell(&ClientEvent::Connected { connection, peer });
         let (clients, speaker) = (Arc::clone(self), Arc::clone(protocol));
         let run = move || {
-            let result = speaker.converse(connection, &socket, peer.is_some());
+            let result =
+                catch_unwind(AssertUnwindSafe(|| speaker.converse(connection, &socket, peer.is_some())));
+            let result = result.unwrap_or_else(|_| Err(Error::bug("a client's thread panicked")));
             // The client hears the end before the place is free again.
             let _ = socket.shutdown(Shutdown::Both);
-            clients.connections().remove(&connection);
-            clients.gone.notify_all();
+            clients.connections().sockets.remove(&connection);
             speaker.tell(&ClientEvent::Disconnected { connection, error: result.as_ref().err() });
+            drop(speaker);
+            clients.connections().threads -= 1;
+            clients.gone.notify_all();
         };
-        match thread::Builder::new().name(protocol.reader_name().into()).spawn_scoped(scope, run) {
+        match thread::Builder::new().name(protocol.reader_name().into()).spawn(run) {
             Ok(_) => Ok(()),
             Err(error) => {
-                self.connections().remove(&connection);
+                let mut connections = self.connections();
+                connections.sockets.remove(&connection);
+                connections.threads -= 1;
                 Err(Error::io("starting a thread", error))
             }
         }
     }
 
-    /// Waits that long for the clients to go; those that do not are cut off.
-    pub(crate) fn say_farewell(&self, time: Duration) {
-        let deadline = Instant::now() + time;
-        let mut connections = self.connections();
-        while !connections.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let waited = self.gone.wait_timeout(connections, left);
-            connections = waited.unwrap_or_else(PoisonError::into_inner).0;
+    /// Waits that long for the clients to go; those that do not are disconnected, with replies to what they asked if
+    /// they read them. `hang_time` later those are given up that wait for something else than their client.
+    ///
+    /// # Errors
+    /// `Transient` when some are given up.
+    pub(crate) fn say_farewell(&self, time: Duration, hang_time: Duration) -> Result<()> {
+        let connections = self.wait_for_none(self.connections(), time);
+        for socket in connections.sockets.values() {
+            // A reader that waits for its client ends in good order.
+            let _ = socket.shutdown(Shutdown::Read);
         }
-        for socket in connections.values() {
+        let connections = self.wait_for_none(connections, time);
+        for socket in connections.sockets.values() {
             let _ = socket.shutdown(Shutdown::Both);
         }
+        match self.wait_for_none(connections, hang_time).threads {
+            0 => Ok(()),
+            count => Err(Error::transient(format!(
+                "{count} clients have requests that their disks do not answer: these are given up"
+            ))),
+        }
+    }
+
+    fn wait_for_none<'a>(
+        &'a self,
+        connections: MutexGuard<'a, Table>,
+        time: Duration,
+    ) -> MutexGuard<'a, Table> {
+        let waited = self.gone.wait_timeout_while(connections, time, |connections| connections.threads > 0);
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 

@@ -3,26 +3,28 @@
 //! Owns the bytes that were read and not used yet. A client may be silent between requests for as long as it likes; one
 //! that stops in the middle of a request for the socket's time limit has gone.
 
-use std::io::{self, Read};
+use std::io;
 
 use platter_image::{Error, Result};
 use socket2::Socket;
+
+use crate::peer::Peer;
 
 /// Bytes read at once: over two thousand requests without payload, or many small writes.
 const INPUT_BYTES: usize = 64 << 10;
 
 /// The reading side of a connection.
-pub(crate) struct Input<'a> {
-    socket: &'a Socket,
+pub(crate) struct Input<'a, P: ?Sized = Socket> {
+    peer: &'a P,
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
 }
 
-impl<'a> Input<'a> {
+impl<'a, P: Peer + ?Sized> Input<'a, P> {
     /// Begins at the first request.
-    pub(crate) fn new(socket: &'a Socket) -> Self {
-        Self { socket, bytes: vec![0; INPUT_BYTES].into(), start: 0, end: 0 }
+    pub(crate) fn new(peer: &'a P) -> Self {
+        Self { peer, bytes: vec![0; INPUT_BYTES].into(), start: 0, end: 0 }
     }
 
     /// Bytes that are here.
@@ -41,7 +43,7 @@ impl<'a> Input<'a> {
                 (self.start, self.end) = (0, self.available());
             }
             let is_between = self.end == 0;
-            match receive(self.socket, &mut self.bytes[self.end..]) {
+            match receive(self.peer, &mut self.bytes[self.end..]) {
                 Ok(0) if is_between => return Ok(None),
                 Ok(0) => return Err(cut_short()),
                 Ok(count) => self.end += count,
@@ -69,7 +71,7 @@ impl<'a> Input<'a> {
         front.copy_from_slice(&self.bytes[self.start..self.start + here]);
         self.start += here;
         while !rest.is_empty() {
-            match receive(self.socket, rest).map_err(failed)? {
+            match receive(self.peer, rest).map_err(failed)? {
                 0 => return Err(cut_short()),
                 count => rest = &mut rest[count..],
             }
@@ -91,7 +93,7 @@ impl<'a> Input<'a> {
                 return Ok(());
             }
             (self.start, self.end) = (0, 0);
-            match receive(self.socket, &mut self.bytes).map_err(failed)? {
+            match receive(self.peer, &mut self.bytes).map_err(failed)? {
                 0 => return Err(cut_short()),
                 count => self.end = count,
             }
@@ -100,9 +102,9 @@ impl<'a> Input<'a> {
 }
 
 /// One successful call.
-fn receive(mut socket: &Socket, bytes: &mut [u8]) -> io::Result<usize> {
+fn receive<P: Peer + ?Sized>(peer: &P, bytes: &mut [u8]) -> io::Result<usize> {
     loop {
-        match socket.read(bytes) {
+        match peer.receive(bytes) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             result => return result,
         }

@@ -4,6 +4,7 @@
 //! virtual machines ask for stays behind a fence. It must never allocate what a client says before it has checked it,
 //! nor know where a disk's bytes come from.
 
+mod budget;
 mod buffer;
 mod clients;
 mod errno;
@@ -15,6 +16,7 @@ pub mod nbd;
 pub mod ninep;
 mod outbox;
 mod pace;
+mod peer;
 pub mod tree;
 
 pub use exports::Exports;

@@ -4,14 +4,13 @@
 //! thread may leave a reply; only the two threads of the connection may write, so that a client that does not read holds
 //! up nobody else.
 
-use std::io::{self, IoSlice, Write};
-use std::net::Shutdown;
+use std::io::{self, IoSlice};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use platter_image::{Error, Result};
-use socket2::Socket;
 
 use crate::buffer::{Buffer, Buffers};
+use crate::peer::Peer;
 
 /// Requests of one client that are with the workers, or whose replies wait.
 const REQUESTS_IN_FLIGHT_MAX: usize = 64;
@@ -112,7 +111,7 @@ impl Outbox {
     ///
     /// # Errors
     /// As the socket; the connection is then over.
-    pub(crate) fn send(&self, batch: &mut Batch, socket: &Socket, buffers: &Buffers) -> Result<()> {
+    pub(crate) fn send(&self, batch: &mut Batch, peer: &impl Peer, buffers: &Buffers) -> Result<()> {
         if batch.replies.is_empty() {
             return Ok(());
         }
@@ -128,14 +127,14 @@ impl Outbox {
             }
         }
         state.waiting.append(replies);
-        if state.is_writing { Ok(()) } else { self.write_all(state, socket, buffers) }
+        if state.is_writing { Ok(()) } else { self.write_all(state, peer, buffers) }
     }
 
     /// The writer's whole life: writes what workers leave.
     ///
     /// # Errors
     /// As the socket; the connection is then over.
-    pub(crate) fn run_writer(&self, socket: &Socket, buffers: &Buffers) -> Result<()> {
+    pub(crate) fn run_writer(&self, peer: &impl Peer, buffers: &Buffers) -> Result<()> {
         loop {
             let mut state = self.lock();
             while !state.is_closed && (state.waiting.is_empty() || state.is_writing) {
@@ -144,7 +143,7 @@ impl Outbox {
             if state.is_closed {
                 return Ok(());
             }
-            self.write_all(state, socket, buffers)?;
+            self.write_all(state, peer, buffers)?;
         }
     }
 
@@ -176,7 +175,7 @@ impl Outbox {
     fn write_all<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
-        socket: &Socket,
+        peer: &impl Peer,
         buffers: &Buffers,
     ) -> Result<()> {
         state.is_writing = true;
@@ -185,11 +184,11 @@ impl Outbox {
             let batch = std::mem::take(&mut state.waiting);
             drop(state);
             if result.is_ok() {
-                result = write(socket, &batch);
+                result = write(peer, &batch);
             }
             if result.is_err() {
                 // Wakes the reader, who would wait for requests.
-                let _ = socket.shutdown(Shutdown::Both);
+                peer.cut_off();
             }
             state = self.lock();
             state.has_failed |= result.is_err();
@@ -223,7 +222,7 @@ impl Batch {
     }
 }
 
-fn write(mut socket: &Socket, batch: &[Owed]) -> Result<()> {
+fn write(peer: &impl Peer, batch: &[Owed]) -> Result<()> {
     for replies in batch.chunks(REPLIES_AT_ONCE) {
         let mut slices = [IoSlice::new(&[]); REPLIES_AT_ONCE];
         let mut left = &mut slices[..replies.len()];
@@ -231,7 +230,7 @@ fn write(mut socket: &Socket, batch: &[Owed]) -> Result<()> {
             *slice = IoSlice::new(owed.reply.as_slice());
         }
         while !left.is_empty() {
-            match socket.write_vectored(left) {
+            match peer.send_slices(left) {
                 Ok(0) => return Err(Error::transient("the client has hung up")),
                 Ok(count) => IoSlice::advance_slices(&mut left, count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

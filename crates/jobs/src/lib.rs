@@ -38,7 +38,7 @@ pub use platter_disk::capture::CaptureOptions;
 pub use platter_disk::install::FreeSpace;
 pub use platter_disk::refusal::Reason;
 pub use platter_export::fuse::FuseEvent;
-pub use platter_export::nbd::NbdEvent;
+pub use platter_export::nbd::{NbdEvent, NbdTls};
 pub use platter_export::ninep::NinepEvent;
 pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 
 use platter_jobs::{ImageName, Reason, ServeAddress, TokenChoice};
 
-use crate::sizes::{bits_per_second, duration, label, serve_address};
+use crate::sizes::{bits_per_second, duration, label, on_or_off, serve_address};
 
 /// Keeps disk images, deduplicated and compressed, and installs them on one machine or on a whole room at once.
 #[derive(Debug, Parser)]
@@ -389,6 +389,15 @@ pub(crate) struct Attach {
     /// Serve the disks over NBD there: a path for a unix socket, or ADDRESS:PORT
     #[arg(long, value_name = "SOCKET", value_parser = serve_address)]
     pub(crate) nbd: Option<ServeAddress>,
+    /// Speak TLS, and only TLS, with server-cert.pem and server-key.pem of that folder, and let in only clients with a
+    /// certificate of its ca-cert.pem (less those in ca-crl.pem, if it is there); needed where other machines reach the
+    /// address. There are no pre-shared keys
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls_certificates: Option<PathBuf>,
+    /// With off, clients need no certificate: whoever reaches the address has the disks
+    #[arg(long, value_name = "on|off", default_value = "on", requires = "tls_certificates", value_parser = on_or_off,
+          action = clap::ArgAction::Set)]
+    pub(crate) tls_verify_peer: bool,
     /// Mount the tree of all images there, an empty directory: DIR/NAME/latest.raw, DIR/NAME/live.raw, DIR/by-date/...
     #[arg(long, value_name = "DIR")]
     pub(crate) fuse: Option<PathBuf>,

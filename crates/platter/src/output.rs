@@ -54,15 +54,7 @@ impl Output {
 
     /// Prints an error with all its causes; gives the exit code.
     pub(crate) fn fail(self, error: &Error) -> ExitCode {
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            let message = error.to_string();
-            if !text.ends_with(&message) {
-                text = format!("{text}: {message}");
-            }
-            cause = error.source();
-        }
+        let text = with_causes(error);
         let kind = kind(error);
         let code = exit_code(kind);
         let printed = if self.json {
@@ -78,6 +70,20 @@ impl Output {
         drop(printed);
         ExitCode::from(code)
     }
+}
+
+/// An error with all its causes.
+pub(crate) fn with_causes(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !text.ends_with(&message) {
+            text = format!("{text}: {message}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 fn exit_code(kind: ErrorKind) -> u8 {

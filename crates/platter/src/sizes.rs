@@ -51,6 +51,15 @@ pub(crate) fn serve_address(text: &str) -> Result<ServeAddress, String> {
     }
 }
 
+/// `on` or `off`, and what QEMU takes for these.
+pub(crate) fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" | "yes" | "true" => Ok(true),
+        "off" | "no" | "false" => Ok(false),
+        _ => Err("on or off".into()),
+    }
+}
+
 /// `KEY=VALUE`.
 pub(crate) fn label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or_else(|| format!("{text:?} has no '='"))?;

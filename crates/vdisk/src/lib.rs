@@ -24,5 +24,5 @@ pub use fault::Fault;
 pub use overlay::{Overlay, OverlayCounters, OverlayHeader, OverlayOptions};
 pub use recipe_disk::RecipeDisk;
 pub use record::{Record, RecordCounts, Recording};
-pub use source::{Source, TRIES_MAX};
+pub use source::{RETRY_TIME_MAX, Source, TRIES_MAX};
 pub use trace::{RequestKind, TRACE_REQUESTS_MAX, Trace, TraceHeader, TracedRequest};

@@ -32,7 +32,7 @@ impl RecipeDisk {
     ///
     /// # Errors
     /// `Missing` when the source has no such recipe, `Corrupt`; `Io`, `Transient` when the source failed each time it
-    /// was tried ([`crate::TRIES_MAX`]).
+    /// was tried ([`crate::TRIES_MAX`], [`crate::RETRY_TIME_MAX`]).
     pub fn open(score: Score, source: Arc<dyn Source>, cache: Arc<BlockCache>) -> Result<Self> {
         let tree = Arc::new(Tree::open(score, source)?);
         Ok(Self { tree, cache, streams: Mutex::default() })

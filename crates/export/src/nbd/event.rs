@@ -33,7 +33,7 @@ pub enum NbdEvent<'a> {
         /// The export's own name.
         export: &'a str,
     },
-    /// A request failed; the client was told.
+    /// A request failed; the client was told. The same failure of a disk is told once a minute, however often it comes.
     RequestFailed {
         /// Which connection.
         connection: u64,
@@ -47,6 +47,8 @@ pub enum NbdEvent<'a> {
         length: u32,
         /// Why.
         error: &'a Error,
+        /// How often the same failure came, and was not told, since it was told last.
+        repeats: u64,
     },
     /// A client has gone.
     Disconnected {

@@ -15,19 +15,26 @@
 //! they hold nothing that others need. A client that does not read fills its own outbox, then its own budget of
 //! requests in flight, and then its reader waits; after [`NbdOptions::stall_time`] it is disconnected.
 //!
+//! With [`NbdOptions::tls`] a client must ask for TLS before anything else; the threads are the same, and each encrypts
+//! what it writes and decrypts what it reads.
+//!
 //! A request that has its reply has taken effect on the device, which all connections share. So a flush on any
 //! connection covers it, and several connections of one client are one disk.
 
 mod event;
 mod execute;
 mod extents;
+mod failures;
 mod handshake;
 mod negotiate;
 mod server;
 mod session;
+mod stream;
+mod tls;
 pub mod wire;
 
 pub use crate::listener::Listener as NbdListener;
 pub use event::NbdEvent;
 pub use negotiate::{Agreed, Negotiation, Step};
 pub use server::{NbdOptions, NbdServer};
+pub use tls::NbdTls;

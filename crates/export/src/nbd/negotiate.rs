@@ -42,13 +42,27 @@ pub enum Step {
     Continue,
     /// Requests.
     Transmit(Agreed),
-    /// Nothing: the client said goodbye, or asked in the old way for what is not there.
+    /// TLS, and then the next option.
+    StartTls,
+    /// Nothing: the client said goodbye, or asked in the old way for what is not there, or where it is not.
     End,
+}
+
+/// Whether there is TLS below.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Security {
+    /// It cannot be had.
+    Clear,
+    /// Nothing else can be had.
+    Required,
+    /// It began.
+    Tls,
 }
 
 /// One client's negotiation.
 pub struct Negotiation<'a> {
     exports: &'a dyn Exports,
+    security: Security,
     no_zeroes: bool,
     structured: bool,
     /// The export whose allocation the client wants to ask for.
@@ -68,7 +82,14 @@ impl<'a> Negotiation<'a> {
             )));
         }
         let no_zeroes = client_flags & CLIENT_NO_ZEROES != 0;
-        Ok(Self { exports, no_zeroes, structured: false, context_of: None, options: 0 })
+        let security = Security::Clear;
+        Ok(Self { exports, security, no_zeroes, structured: false, context_of: None, options: 0 })
+    }
+
+    /// From now on the client is told nothing, not even the names of exports, until it has asked for TLS: what the
+    /// protocol document calls FORCEDTLS.
+    pub fn require_tls(&mut self) {
+        self.security = Security::Required;
     }
 
     /// Answers option `code`: appends replies to `to`, and says what follows.
@@ -80,6 +101,11 @@ impl<'a> Negotiation<'a> {
         self.options += 1;
         if self.options > OPTIONS_MAX {
             return Err(Error::corrupt(format!("over {OPTIONS_MAX} options and no end")));
+        }
+        if self.security == Security::Required
+            && let Some(step) = refuse_in_the_clear(code, to)
+        {
+            return Ok(step);
         }
         let request = match OptionRequest::parse(code, data) {
             Ok(request) => request,
@@ -113,8 +139,15 @@ impl<'a> Negotiation<'a> {
             OptionRequest::MetaContext { set, name, queries } => {
                 self.meta_context(code, set, name, &queries, to);
             }
-            // The place where TLS will begin.
-            OptionRequest::StartTls => reply(ReplyKind::Unsupported, b"no TLS here"),
+            OptionRequest::StartTls => match self.security {
+                Security::Clear => reply(ReplyKind::Unsupported, b"no TLS here"),
+                Security::Tls => reply(ReplyKind::Invalid, b"there is TLS already"),
+                Security::Required => {
+                    reply(ReplyKind::Acknowledged, &[]);
+                    self.security = Security::Tls;
+                    return Ok(Step::StartTls);
+                }
+            },
             OptionRequest::Unknown => reply(ReplyKind::Unsupported, &[]),
         }
         Ok(Step::Continue)
@@ -207,6 +240,22 @@ impl<'a> Negotiation<'a> {
         const SET_META_CONTEXT: u32 = 10;
         if code == SET_META_CONTEXT {
             self.context_of = None;
+        }
+    }
+}
+
+/// Answers what is asked before TLS, where there must be TLS; `None` for what may be asked.
+fn refuse_in_the_clear(code: u32, to: &mut Vec<u8>) -> Option<Step> {
+    const EXPORT_NAME: u32 = 1;
+    const ABORT: u32 = 2;
+    const START_TLS: u32 = 5;
+    match code {
+        ABORT | START_TLS => None,
+        // The protocol has no way to say no here.
+        EXPORT_NAME => Some(Step::End),
+        _ => {
+            option_reply(to, code, ReplyKind::TlsRequired, b"this server wants TLS");
+            Some(Step::Continue)
         }
     }
 }

@@ -1,41 +1,49 @@
 //! The server: takes clients, bounds them, and ends in good order.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::Sender;
 use platter_image::{Error, IoContext, Result};
 use socket2::Socket;
 
 use super::NbdListener;
 use super::event::NbdEvent;
+use super::failures::Failures;
 use super::handshake::shake_hands;
-use super::session::{Job, Session, run_worker};
+use super::session::{Job, Session, start_workers};
+use super::stream::Stream;
+use super::tls::NbdTls;
+use super::wire::PAYLOAD_BYTES_MAX;
 use crate::Exports;
+use crate::budget::{Account, Budget};
 use crate::buffer::Buffers;
 use crate::clients::{ClientEvent, Clients, Protocol};
-
-/// Requests of all clients that no worker has begun.
-const QUEUE_REQUESTS_MAX: usize = 256;
 
 /// How a server serves.
 #[derive(Clone)]
 pub struct NbdOptions {
     /// Clients at once; the next one is let in and out again.
     pub connections_max: usize,
-    /// Threads for requests that wait for the disk, for all clients together.
+    /// Threads for requests that wait for a disk, for each disk: one that does not answer keeps only its own.
     pub workers: usize,
-    /// Listen on addresses that other machines reach. There is no TLS: whoever reaches the port has the disks.
-    pub allow_remote: bool,
+    /// Bytes of payload that all clients together have in flight, at least 64 MiB: twice the largest request.
+    pub bytes_in_flight_max: u64,
+    /// TLS, which every client then has to speak. Without, only addresses of this machine are listened on: whoever
+    /// reaches the port has the disks.
+    pub tls: Option<NbdTls>,
     /// How long a client may take until its first request can come.
     pub handshake_time: Duration,
     /// A client that owes a reading, or the rest of a request, for that long is disconnected.
     pub stall_time: Duration,
-    /// At the end, clients have that long to go by themselves; their requests are refused.
+    /// At the end, clients have that long to go by themselves; their requests are refused. Then those that stay are
+    /// disconnected.
     pub farewell_time: Duration,
+    /// So long after that, a request that still waits for its disk is given up.
+    pub hang_time: Duration,
     /// Hears what happens, from many threads; must not wait.
     pub on_event: Arc<dyn Fn(&NbdEvent<'_>) + Send + Sync>,
 }
@@ -45,10 +53,12 @@ impl Default for NbdOptions {
         Self {
             connections_max: 256,
             workers: 16,
-            allow_remote: false,
+            bytes_in_flight_max: 256 << 20,
+            tls: None,
             handshake_time: Duration::from_secs(10),
             stall_time: Duration::from_secs(60),
             farewell_time: Duration::from_secs(1),
+            hang_time: Duration::from_secs(10),
             on_event: Arc::new(|_| {}),
         }
     }
@@ -65,6 +75,10 @@ pub(super) struct Shared {
     pub(super) exports: Arc<dyn Exports>,
     pub(super) options: NbdOptions,
     pub(super) buffers: Buffers,
+    pub(super) budget: Arc<Budget>,
+    pub(super) failures: Failures,
+    /// Those of each disk that somebody uses.
+    workers: Mutex<HashMap<String, Weak<Sender<Job>>>>,
     /// New requests are refused.
     pub(super) is_stopping: AtomicBool,
 }
@@ -73,12 +87,23 @@ impl Shared {
     pub(super) fn tell(&self, event: &NbdEvent<'_>) {
         (self.options.on_event)(event);
     }
+
+    /// The way to the workers of that disk.
+    fn workers_of(&self, export: &str) -> Result<Arc<Sender<Job>>> {
+        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(jobs) = workers.get(export).and_then(Weak::upgrade) {
+            return Ok(jobs);
+        }
+        workers.retain(|_, jobs| jobs.strong_count() > 0);
+        let jobs = start_workers(self.options.workers)?;
+        workers.insert(export.to_owned(), Arc::downgrade(&jobs));
+        Ok(jobs)
+    }
 }
 
 /// An NBD server.
 pub struct NbdServer {
     shared: Arc<Shared>,
-    jobs: Sender<Job>,
 }
 
 impl NbdServer {
@@ -86,7 +111,8 @@ impl NbdServer {
     /// begun is then done. Nothing is flushed that no client flushed.
     ///
     /// # Errors
-    /// `Refused` when the options do not allow such a listener; `Io` when threads or polling fail.
+    /// `Refused` when the options do not allow such a listener; `Transient` when a disk does not answer at the end: the
+    /// threads that wait for it are left behind; `Io` when threads or polling fail.
     pub fn serve(
         listener: NbdListener,
         exports: Arc<dyn Exports>,
@@ -94,36 +120,27 @@ impl NbdServer {
         stop: &AtomicBool,
     ) -> Result<()> {
         let remote = listener.tcp_address().filter(|address| !address.ip().is_loopback());
-        if let Some(address) = remote.filter(|_| !options.allow_remote) {
+        if let Some(address) = remote.filter(|_| options.tls.is_none()) {
             return Err(Error::refused(format!(
-                "{address}: other machines reach this address, and there is no TLS; use a loopback address or allow it"
+                "{address}: other machines reach this address; that takes TLS, and so certificates"
             )));
         }
-        let workers = options.workers.max(1);
         let clients = Arc::new(Clients::new(options.connections_max));
         let shared = Arc::new(Shared {
             exports,
+            budget: Budget::new(options.bytes_in_flight_max.max(2 * u64::from(PAYLOAD_BYTES_MAX))),
             options,
             buffers: Buffers::default(),
+            failures: Failures::default(),
+            workers: Mutex::default(),
             is_stopping: AtomicBool::new(false),
         });
-        let (jobs, queue) = bounded(QUEUE_REQUESTS_MAX);
-        thread::scope(|scope| {
-            // Dropping it, and the clones of all connections, ends the workers.
-            let server: Arc<dyn Protocol> = Arc::new(Self { shared: Arc::clone(&shared), jobs });
-            for _ in 0..workers {
-                let queue = queue.clone();
-                let started = thread::Builder::new()
-                    .name("nbd-worker".into())
-                    .spawn_scoped(scope, move || run_worker(&queue));
-                started.context(|| "starting a thread".into())?;
-            }
-            let result = clients.accept_until(scope, &listener, &server, stop);
-            shared.is_stopping.store(true, Ordering::Relaxed);
-            drop(listener);
-            clients.say_farewell(shared.options.farewell_time);
-            result
-        })
+        let server: Arc<dyn Protocol> = Arc::new(Self { shared: Arc::clone(&shared) });
+        let result = clients.accept_until(&listener, &server, stop);
+        shared.is_stopping.store(true, Ordering::Relaxed);
+        drop(listener);
+        let gone = clients.say_farewell(shared.options.farewell_time, shared.options.hang_time);
+        result.and(gone)
     }
 }
 
@@ -142,18 +159,12 @@ impl Protocol for NbdServer {
     }
 
     fn converse(&self, connection: u64, socket: &Arc<Socket>, is_tcp: bool) -> Result<()> {
-        converse(&self.shared, &self.jobs, connection, socket, is_tcp)
+        converse(&self.shared, connection, socket, is_tcp)
     }
 }
 
 /// A connection's whole life.
-fn converse(
-    shared: &Arc<Shared>,
-    jobs: &Sender<Job>,
-    connection: u64,
-    socket: &Arc<Socket>,
-    is_tcp: bool,
-) -> Result<()> {
+fn converse(shared: &Arc<Shared>, connection: u64, socket: &Arc<Socket>, is_tcp: bool) -> Result<()> {
     let limit = |what: &'static str| move || format!("setting a connection's {what}");
     let stall_time = Some(shared.options.stall_time);
     if is_tcp {
@@ -161,17 +172,26 @@ fn converse(
     }
     socket.set_write_timeout(Some(shared.options.handshake_time)).context(limit("time to write"))?;
     let deadline = Instant::now() + shared.options.handshake_time;
-    let Some(agreed) = shake_hands(socket, &*shared.exports, deadline)? else { return Ok(()) };
+    let stream = Arc::new(Stream::new(Arc::clone(socket)));
+    let tls = shared.options.tls.as_ref();
+    let Some(agreed) = shake_hands(&stream, &*shared.exports, tls, deadline)? else {
+        stream.say_goodbye();
+        return Ok(());
+    };
     socket.set_read_timeout(stall_time).context(limit("time to read"))?;
     socket.set_write_timeout(stall_time).context(limit("time to write"))?;
     shared.tell(&NbdEvent::Opened { connection, export: &agreed.name });
     let session = Session {
         shared: Arc::clone(shared),
         connection,
-        socket: Arc::clone(socket),
+        stream: Arc::clone(&stream),
+        jobs: shared.workers_of(&agreed.name)?,
         agreed,
         outbox: Default::default(),
+        account: Account::default(),
         pace: Default::default(),
     };
-    Arc::new(session).run(jobs)
+    Arc::new(session).run()?;
+    stream.say_goodbye();
+    Ok(())
 }

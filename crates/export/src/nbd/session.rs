@@ -5,19 +5,23 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender};
-use platter_image::{Error, Result};
-use socket2::Socket;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use platter_image::{Error, IoContext, Result};
 
 use super::event::NbdEvent;
 use super::execute::{Failure, check, perform};
 use super::negotiate::Agreed;
 use super::server::Shared;
+use super::stream::Stream;
 use super::wire::{Command, CommandFlags, PAYLOAD_BYTES_MAX, REQUEST_HEADER_BYTES, Request};
+use crate::budget::{Account, Share};
 use crate::buffer::Buffer;
 use crate::input::Input;
 use crate::outbox::{Batch, Outbox, Owed};
 use crate::pace::Pace;
+
+/// Requests of one disk that no worker has begun.
+const QUEUE_REQUESTS_MAX: usize = 256;
 
 /// A request for the workers.
 pub(super) struct Job {
@@ -27,8 +31,22 @@ pub(super) struct Job {
     reserved: u64,
 }
 
-/// Does jobs until nobody can send one.
-pub(super) fn run_worker(jobs: &Receiver<Job>) {
+/// Starts threads that do what is sent until nobody can send any more. They are not waited for: one of them may be in a
+/// disk that does not answer.
+///
+/// # Errors
+/// `Io` when there can be no more threads.
+pub(super) fn start_workers(count: usize) -> Result<Arc<Sender<Job>>> {
+    let (jobs, queue) = bounded(QUEUE_REQUESTS_MAX);
+    for _ in 0..count.max(1) {
+        let queue = queue.clone();
+        let started = thread::Builder::new().name("nbd-worker".into()).spawn(move || run_worker(&queue));
+        started.context(|| "starting a thread".into())?;
+    }
+    Ok(Arc::new(jobs))
+}
+
+fn run_worker(jobs: &Receiver<Job>) {
     for Job { session, request, payload, reserved } in jobs {
         let reply = session.execute(&request, payload);
         session.outbox.post(Owed { reply, reserved: Some(reserved) });
@@ -39,10 +57,12 @@ pub(super) fn run_worker(jobs: &Receiver<Job>) {
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
     pub(super) connection: u64,
-    pub(super) socket: Arc<Socket>,
+    pub(super) stream: Arc<Stream>,
     pub(super) agreed: Agreed,
     pub(super) outbox: Outbox,
     pub(super) pace: Pace,
+    pub(super) account: Account,
+    pub(super) jobs: Arc<Sender<Job>>,
 }
 
 impl Session {
@@ -51,19 +71,19 @@ impl Session {
     ///
     /// # Errors
     /// `Corrupt` when the client breaks the protocol; `Transient` when it stops or vanishes in the middle; `Io`.
-    pub(super) fn run(self: &Arc<Self>, jobs: &Sender<Job>) -> Result<()> {
+    pub(super) fn run(self: &Arc<Self>) -> Result<()> {
         thread::scope(|scope| {
             let mut writer = None;
             let mut start_writer = || -> Result<()> {
                 if writer.is_none() {
-                    let run = || self.outbox.run_writer(&self.socket, &self.shared.buffers);
+                    let run = || self.outbox.run_writer(&*self.stream, &self.shared.buffers);
                     let started = thread::Builder::new().name("nbd-writer".into()).spawn_scoped(scope, run);
                     writer = Some(started.map_err(|error| Error::io("starting a thread", error))?);
                 }
                 Ok(())
             };
             let mut batch = Batch::default();
-            let mut result = self.read_requests(jobs, &mut batch, &mut start_writer);
+            let mut result = self.read_requests(&mut batch, &mut start_writer);
             result = result.and(self.send(&mut batch));
             self.outbox.close();
             if let Some(Ok(written)) = writer.map(thread::ScopedJoinHandle::join) {
@@ -76,11 +96,10 @@ impl Session {
 
     fn read_requests(
         self: &Arc<Self>,
-        jobs: &Sender<Job>,
         batch: &mut Batch,
         start_writer: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        let mut input = Input::new(&self.socket);
+        let mut input = Input::new(&*self.stream);
         loop {
             let has_next = input.available() >= REQUEST_HEADER_BYTES;
             if !has_next || batch.is_full() {
@@ -104,7 +123,7 @@ impl Session {
                 start_writer()?;
                 self.outbox.reserve(reserved);
                 let job = Job { session: Arc::clone(self), request, payload, reserved };
-                jobs.send(job).map_err(|_| Error::bug("the workers are gone before their clients"))?;
+                self.jobs.send(job).map_err(|_| Error::bug("the workers are gone before their clients"))?;
             } else {
                 batch.add(self.execute(&request, payload));
             }
@@ -112,21 +131,45 @@ impl Session {
     }
 
     /// Takes a request's payload, if the request is one that will be done; otherwise adds the reply that says why not.
-    fn accept(&self, request: &Request, input: &mut Input<'_>, batch: &mut Batch) -> Result<Option<Buffer>> {
+    fn accept(
+        &self,
+        request: &Request,
+        input: &mut Input<'_, Stream>,
+        batch: &mut Batch,
+    ) -> Result<Option<Buffer>> {
         let length = request.payload_length();
         if length > PAYLOAD_BYTES_MAX {
             return Err(Error::corrupt(format!("a write of {length} bytes, over {PAYLOAD_BYTES_MAX}")));
         }
         let is_stopping = self.shared.is_stopping.load(Ordering::Relaxed);
-        let checked = if is_stopping { Err(Failure::shutdown()) } else { check(&self.agreed, request) };
+        let mut checked = if is_stopping { Err(Failure::shutdown()) } else { check(&self.agreed, request) };
+        let mut share = None;
+        if checked.is_ok() {
+            share = self.take_share(payload_bytes(request), batch)?;
+            if share.is_none() {
+                checked = Err(Failure::shutdown());
+            }
+        }
         if let Err(failure) = checked {
             input.skip(length)?;
             batch.add(self.fail(&failure, request, self.shared.buffers.take()));
             return Ok(None);
         }
         let mut payload = self.shared.buffers.take();
+        payload.share = share;
         input.payload(payload.grow(length as usize))?;
         Ok(Some(payload))
+    }
+
+    /// Takes bytes of what all clients together may have in flight; `None` when the server ends before there is room.
+    fn take_share(&self, bytes: u64, batch: &mut Batch) -> Result<Option<Share>> {
+        let budget = &self.shared.budget;
+        if let Some(share) = budget.take(&self.account, bytes) {
+            return Ok(Some(share));
+        }
+        // These replies have shares, too.
+        self.send(batch)?;
+        Ok(budget.wait(&self.account, bytes, || self.shared.is_stopping.load(Ordering::Relaxed)))
     }
 
     fn is_for_workers(&self, request: &Request, is_alone: bool) -> bool {
@@ -137,8 +180,9 @@ impl Session {
     }
 
     /// Does a request that was accepted. The payload's buffer becomes spare.
-    fn execute(&self, request: &Request, payload: Buffer) -> Buffer {
+    fn execute(&self, request: &Request, mut payload: Buffer) -> Buffer {
         let mut reply = self.shared.buffers.take();
+        reply.share = payload.share.take();
         let start = Instant::now();
         let done = perform(&self.agreed, request, payload.as_slice(), &mut reply);
         if matches!(request.command, Command::Read | Command::Write) {
@@ -156,13 +200,23 @@ impl Session {
         let export = &self.agreed.name;
         let error = &failure.error;
         let connection = self.connection;
-        self.shared.tell(&NbdEvent::RequestFailed { connection, export, command, offset, length, error });
+        if let Some(repeats) = self.shared.failures.note(export, error, Instant::now()) {
+            self.shared.tell(&NbdEvent::RequestFailed {
+                connection,
+                export,
+                command,
+                offset,
+                length,
+                error,
+                repeats,
+            });
+        }
         failure.write(&self.agreed, request, &mut reply);
         reply
     }
 
     fn send(&self, batch: &mut Batch) -> Result<()> {
-        self.outbox.send(batch, &self.socket, &self.shared.buffers)
+        self.outbox.send(batch, &*self.stream, &self.shared.buffers)
     }
 }
 

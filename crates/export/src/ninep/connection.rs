@@ -71,7 +71,7 @@ impl Connection {
         self.socket.set_read_timeout(stall_time).context(limit("time to read"))?;
         self.socket.set_write_timeout(stall_time).context(limit("time to write"))?;
         thread::scope(|scope| {
-            let run = || self.outbox.run_writer(&self.socket, &self.shared.buffers);
+            let run = || self.outbox.run_writer(&*self.socket, &self.shared.buffers);
             let writer = thread::Builder::new().name("9p-writer".into()).spawn_scoped(scope, run);
             let writer = writer.context(|| "starting a thread".into())?;
             let mut batch = Batch::default();
@@ -87,7 +87,7 @@ impl Connection {
     }
 
     fn read_requests(self: &Arc<Self>, jobs: &Sender<Job>, batch: &mut Batch) -> Result<()> {
-        let mut input = Input::new(&self.socket);
+        let mut input = Input::new(&*self.socket);
         let mut session = None;
         loop {
             if input.available() < HEADER_BYTES || batch.is_full() {
@@ -267,7 +267,7 @@ impl Connection {
     }
 
     fn send(&self, batch: &mut Batch) -> Result<()> {
-        self.outbox.send(batch, &self.socket, &self.shared.buffers)
+        self.outbox.send(batch, &*self.socket, &self.shared.buffers)
     }
 }
 

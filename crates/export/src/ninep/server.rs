@@ -37,6 +37,8 @@ pub struct NinepOptions {
     pub stall_time: Duration,
     /// At the end, clients have that long to go by themselves; their requests are refused.
     pub farewell_time: Duration,
+    /// So long after that, a request that still waits for the tree is given up.
+    pub hang_time: Duration,
     /// Hears what happens, from many threads; must not wait.
     pub on_event: Arc<dyn Fn(&NinepEvent<'_>) + Send + Sync>,
 }
@@ -51,6 +53,7 @@ impl Default for NinepOptions {
             handshake_time: Duration::from_secs(10),
             stall_time: Duration::from_secs(60),
             farewell_time: Duration::from_secs(1),
+            hang_time: Duration::from_secs(10),
             on_event: Arc::new(|_| {}),
         }
     }
@@ -106,22 +109,18 @@ impl NinepServer {
         let (buffers, is_stopping) = (Buffers::default(), AtomicBool::new(false));
         let shared = Arc::new(Shared { tree, options, buffers, is_stopping });
         let (jobs, queue) = bounded(QUEUE_REQUESTS_MAX);
-        thread::scope(|scope| {
-            // Dropping it, and the clones of all connections, ends the workers.
-            let server: Arc<dyn Protocol> = Arc::new(Self { shared: Arc::clone(&shared), jobs });
-            for _ in 0..workers {
-                let queue = queue.clone();
-                let started = thread::Builder::new()
-                    .name("9p-worker".into())
-                    .spawn_scoped(scope, move || run_worker(&queue));
-                started.context(|| "starting a thread".into())?;
-            }
-            let result = clients.accept_until(scope, &listener, &server, stop);
-            shared.is_stopping.store(true, Ordering::Relaxed);
-            drop(listener);
-            clients.say_farewell(shared.options.farewell_time);
-            result
-        })
+        // Dropping it, and the clones of all connections, ends the workers.
+        let server: Arc<dyn Protocol> = Arc::new(Self { shared: Arc::clone(&shared), jobs });
+        for _ in 0..workers {
+            let queue = queue.clone();
+            let started = thread::Builder::new().name("9p-worker".into()).spawn(move || run_worker(&queue));
+            started.context(|| "starting a thread".into())?;
+        }
+        let result = clients.accept_until(&listener, &server, stop);
+        shared.is_stopping.store(true, Ordering::Relaxed);
+        drop(listener);
+        let gone = clients.say_farewell(shared.options.farewell_time, shared.options.hang_time);
+        result.and(gone)
     }
 }
 

@@ -209,15 +209,79 @@ fn at_the_end_those_who_stay_are_cut_off() {
     server.finish();
 }
 
+/// A disk that does not answer, asked for more than it has workers: others are served, and the server ends without it.
 #[test]
-fn tcp_is_for_this_machine_unless_allowed() {
+fn a_disk_that_hangs_holds_up_no_other_and_not_the_end() {
+    let (hangs, slow) = (disk(), disk());
+    let options = NbdOptions { workers: 2, hang_time: Duration::from_millis(200), ..options() };
+    let disks = Disks(vec![("disk", Arc::clone(&hangs)), ("other", slow)]);
+    let server = RunningServer::start(disks, options);
+    let mut stuck = server.open(true);
+    let mut other = server.connect();
+    other.structured_reply();
+    other.go("other");
+    slow_down(&mut stuck);
+    slow_down(&mut other);
+    for cookie in 0..60 {
+        stuck.request(READ, 0, cookie, GATED.offset, 512);
+    }
+    for _ in 0..8 {
+        assert_eq!(pieces(&other.ask(READ, 0, 0, 512)), [(0, Some(pattern(0, 512)), 512)]);
+    }
+    other.request(2, 0, 0, 0, 0);
+    assert!(other.is_closed());
+    let error = server.finish_with_error();
+    assert_eq!(error.kind(), ErrorKind::Transient);
+    hangs.open_gate();
+}
+
+/// Requests of 16 MiB by clients that take no reply, until the server has no more for them: one more is served.
+#[test]
+fn greedy_clients_leave_room_for_others() {
+    let disk = Arc::new(Memory { slow: one(SLOW), ..Memory::new(16 << 20, &[]) });
+    let options = NbdOptions { bytes_in_flight_max: 64 << 20, ..options() };
+    let server = RunningServer::start(Disks(vec![("disk", Arc::clone(&disk))]), options);
+    let greedy: Vec<RawClient> = (0..8)
+        .map(|_| {
+            let mut client = server.open(true);
+            for cookie in 0..4 {
+                client.request(READ, 0, cookie, 0, 16 * MIB);
+            }
+            client
+        })
+        .collect();
+    let mut other = server.open(true);
+    for n in 0..20 {
+        let offset = n * 70_000;
+        let read = other.ask(READ, 0, offset, 70_000);
+        assert_eq!(pieces(&read), [(offset, Some(pattern(offset, 70_000)), 70_000)]);
+    }
+    // What the greedy ones asked for is 512 MiB; the sockets take less than one.
+    assert!(disk.bytes_read.load(Ordering::Relaxed) < 68 << 20);
+    drop(greedy);
+}
+
+/// A damaged place is an error for those who read there, each time, and is told once.
+#[test]
+fn a_damaged_place_is_told_once() {
+    let disk = Arc::new(Memory { bad: one(Extent::new(65536, 4096)), ..Memory::new(4 << 20, &[]) });
+    let server = RunningServer::start(Disks(vec![("disk", disk)]), options());
+    let mut client = server.open(true);
+    for _ in 0..10 {
+        assert_eq!(client.error_of(READ, 0, 65536, 4096), 5);
+        assert_eq!(client.error_of(READ, 0, 65536 + 4096, 4096), 0);
+        assert_eq!(client.error_of(READ, 0, 65536 - 4096, 4096), 0);
+    }
+    assert_eq!(server.count_of("RequestFailed"), 1);
+}
+
+#[test]
+fn tcp_without_tls_is_for_this_machine() {
     let stop = AtomicBool::new(true);
     let disks = || Arc::new(Disks(vec![("disk", disk())]));
     let any = SocketAddr::from(([0, 0, 0, 0], 0));
     let refused = NbdServer::serve(NbdListener::tcp(any).unwrap(), disks(), options(), &stop);
     assert_eq!(refused.err().map(|error| error.kind()), Some(ErrorKind::Refused));
-    let allowed = NbdOptions { allow_remote: true, ..options() };
-    NbdServer::serve(NbdListener::tcp(any).unwrap(), disks(), allowed, &stop).unwrap();
     let listener = NbdListener::tcp(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = listener.tcp_address().unwrap();
     let stop = AtomicBool::new(false);

@@ -16,3 +16,4 @@ mod replay;
 mod replaying;
 mod requests;
 mod running_server;
+mod tls;

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use platter_export::nbd::{NbdEvent, NbdListener, NbdOptions, NbdServer};
-use platter_image::Result;
+use platter_image::{Error, Result};
 use tempfile::TempDir;
 
 use crate::memory::{Disks, Memory};
@@ -78,6 +78,11 @@ impl RunningServer {
         panic!("no event has {text}: {events:#?}");
     }
 
+    /// How many events have this in their text.
+    pub(crate) fn count_of(&self, text: &str) -> usize {
+        self.events.0.lock().unwrap().iter().filter(|event| event.contains(text)).count()
+    }
+
     pub(crate) fn ask_to_stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -86,6 +91,14 @@ impl RunningServer {
         self.ask_to_stop();
         self.thread.take().unwrap().join().unwrap().unwrap();
         assert!(!self.path().exists(), "the socket is gone");
+    }
+}
+
+impl RunningServer {
+    /// Stops a server that cannot end in good order.
+    pub(crate) fn finish_with_error(mut self) -> Error {
+        self.ask_to_stop();
+        self.thread.take().unwrap().join().unwrap().unwrap_err()
     }
 }
 

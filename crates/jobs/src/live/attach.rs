@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use platter_export::fuse::FuseEvent;
-use platter_export::nbd::NbdEvent;
+use platter_export::nbd::{NbdEvent, NbdTls};
 use platter_export::ninep::NinepEvent;
 use platter_image::Result;
 use platter_store::StorePlace;
@@ -36,6 +36,8 @@ pub struct AttachRequest {
     pub holder: String,
     /// Where NBD is served, if it is.
     pub nbd: Option<ServeAddress>,
+    /// TLS, which every NBD client then has to speak.
+    pub tls: Option<NbdTls>,
     /// Where the tree of all images is mounted, if it is.
     pub fuse: Option<FuseAddress>,
     /// Where the tree of all images is served over 9P, if it is.

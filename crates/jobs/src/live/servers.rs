@@ -12,7 +12,7 @@ use std::thread;
 
 use platter_export::Listener;
 use platter_export::fuse::{FuseOptions, FuseServer};
-use platter_export::nbd::{NbdOptions, NbdServer};
+use platter_export::nbd::{NbdOptions, NbdServer, NbdTls};
 use platter_export::ninep::{NinepOptions, NinepServer};
 use platter_image::{Error, Result};
 
@@ -24,7 +24,7 @@ use super::served::Served;
 pub enum ServeAddress {
     /// A unix socket, for its owner only.
     Unix(PathBuf),
-    /// A TCP port, of this machine only: there is no TLS yet.
+    /// A TCP port; other machines may reach one of NBD with TLS.
     Tcp(SocketAddr),
 }
 
@@ -36,11 +36,12 @@ impl ServeAddress {
         }
     }
 
-    /// How a client of NBD writes a disk.
-    fn nbd_uri(&self, disk: &str) -> String {
+    /// How a client of NBD writes a disk; with TLS he has to say where his certificates are, too.
+    fn nbd_uri(&self, disk: &str, tls: bool) -> String {
+        let scheme = if tls { "nbds" } else { "nbd" };
         match self {
-            Self::Unix(path) => format!("nbd+unix:///{disk}?socket={}", path.display()),
-            Self::Tcp(address) => format!("nbd://{address}/{disk}"),
+            Self::Unix(path) => format!("{scheme}+unix:///{disk}?socket={}", path.display()),
+            Self::Tcp(address) => format!("{scheme}://{address}/{disk}"),
         }
     }
 }
@@ -85,7 +86,7 @@ impl Server {
     /// `Refused` when one is in use, none is asked for, or there would be nothing to serve; `Io`.
     pub(super) fn open_all(request: &AttachRequest) -> Result<Vec<Self>> {
         let servers: Vec<Self> = [
-            request.nbd.as_ref().map(nbd),
+            request.nbd.as_ref().map(|address| nbd(address, request.tls.clone())),
             request.fuse.as_ref().map(fuse),
             request.ninep.as_ref().map(ninep),
         ]
@@ -134,18 +135,24 @@ impl Drop for StopAll<'_> {
     }
 }
 
-fn nbd(address: &ServeAddress) -> Result<Server> {
+fn nbd(address: &ServeAddress, tls: Option<NbdTls>) -> Result<Server> {
     let listener = address.listener()?;
+    let has_tls = tls.is_some();
     let run = move |served: &Arc<Served>| {
         let told = served.clone();
         let options = NbdOptions {
             on_event: Arc::new(move |event| told.tell(&LiveEvent::Nbd(event))),
+            tls,
             ..NbdOptions::default()
         };
         NbdServer::serve(listener, served.clone(), options, &served.request().stop)
     };
     let address = address.clone();
-    Ok(Server { uri: Arc::new(move |disk| address.nbd_uri(disk)), has_tree: false, run: Box::new(run) })
+    Ok(Server {
+        uri: Arc::new(move |disk| address.nbd_uri(disk, has_tls)),
+        has_tree: false,
+        run: Box::new(run),
+    })
 }
 
 fn fuse(address: &FuseAddress) -> Result<Server> {

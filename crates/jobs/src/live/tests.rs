@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use platter_export::tree::{Access, ROOT};
+use platter_export::tree::{Access, ROOT, Tree as _};
 use platter_store::{Store, StorePlace};
 use tempfile::TempDir;
 
@@ -25,6 +25,7 @@ pub(super) fn request() -> (TempDir, AttachRequest) {
         steal: false,
         holder: "test@here".into(),
         nbd: None,
+        tls: None,
         fuse: None,
         record: None,
         ninep: None,

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use platter_jobs::{
-    AttachRequest, Attached, Error, FuseAddress, FuseEvent, LiveEvent, NbdEvent, NinepEvent, RecordReport,
-    attach, default_holder,
+    AttachRequest, Attached, Error, FuseAddress, FuseEvent, LiveEvent, NbdEvent, NbdTls, NinepEvent,
+    RecordReport, attach, default_holder,
 };
 use serde_json::json;
 
 use super::publish::text as published;
 use super::{Outcome, TOOL_VERSION, place};
 use crate::arguments::Attach;
-use crate::output::Output;
+use crate::output::{Output, with_causes};
 use crate::sizes::{bytes, count};
 
 pub(crate) fn run(store: &Path, options: &Attach, output: &Output) -> Outcome {
@@ -23,6 +23,8 @@ pub(crate) fn run(store: &Path, options: &Attach, output: &Output) -> Outcome {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|error| Error::io("listening for signals", error))?;
     }
+    let folder = options.tls_certificates.as_ref();
+    let tls = folder.map(|folder| NbdTls::open(folder, options.tls_verify_peer)).transpose()?;
     let request = AttachRequest {
         store: place(store),
         versions: options.versions.clone(),
@@ -30,6 +32,7 @@ pub(crate) fn run(store: &Path, options: &Attach, output: &Output) -> Outcome {
         steal: options.steal,
         holder: options.holder.clone().unwrap_or_else(default_holder),
         nbd: options.nbd.clone(),
+        tls,
         fuse: options.fuse.as_ref().map(|mount_point| FuseAddress {
             mount_point: mount_point.clone(),
             allow_other: options.allow_other,
@@ -96,13 +99,15 @@ fn of_client(event: &NbdEvent<'_>) -> Option<String> {
             None
         }
         NbdEvent::TurnedAway { error } | NbdEvent::AcceptFailed { error } => {
-            Some(format!("a client was turned away: {error}"))
+            Some(format!("a client was turned away: {}", with_causes(error)))
         }
-        NbdEvent::RequestFailed { export, command, offset, length, error, .. } => {
-            Some(format!("{export}: {command:?} of {length} bytes at {offset} failed: {error}"))
+        NbdEvent::RequestFailed { export, command, offset, length, error, repeats, .. } => {
+            let again = if *repeats > 0 { format!(" (and {repeats} times before)") } else { String::new() };
+            let error = with_causes(error);
+            Some(format!("{export}: {command:?} of {length} bytes at {offset} failed: {error}{again}"))
         }
         NbdEvent::Disconnected { connection, error: Some(error) } => {
-            Some(format!("client {connection} was disconnected: {error}"))
+            Some(format!("client {connection} was disconnected: {}", with_causes(error)))
         }
     }
 }

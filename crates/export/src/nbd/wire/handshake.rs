@@ -170,6 +170,8 @@ pub enum ReplyKind {
     Invalid = (1 << 31) + 3,
     /// It failed here.
     Platform = (1 << 31) + 4,
+    /// TLS comes first.
+    TlsRequired = (1 << 31) + 5,
     /// There is no such export.
     UnknownExport = (1 << 31) + 6,
 }
