@@ -64,7 +64,7 @@ pub(super) fn compare(
 fn is_untouched(side: &mut Side<'_>, inode: &FileInode, changed: &Extents) -> Result<bool> {
     let mut is_untouched = true;
     let is_sound = side.files.visit_places(inode, &mut |place| {
-        is_untouched = is_untouched && changed.clip(place).next().is_none()
+        is_untouched = is_untouched && changed.clip(place).next().is_none();
     })?;
     Ok(is_sound && is_untouched)
 }
