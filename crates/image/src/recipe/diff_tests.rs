@@ -1,7 +1,5 @@
 //! Differences against sector maps of both disks, and what is not read.
 
-#![expect(clippy::unwrap_used, reason = "a test may")]
-
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 
