@@ -122,16 +122,22 @@ nbdinfo --map --json "$(uri lab/disk)" | jq '[.[] | {start: .offset, length, zer
 check "qemu-img map sees the zeros that base:allocation tells" cmp <(zeros "$WORK/qemu-map.json") <(zeros "$WORK/nbd-map.json")
 check "which are those written" sh -c 'grep -q "20971520" "$1" && grep -q 25165824 "$1"' - "$WORK/nbd-map.json"
 
-# Killed and started again. Each client writes every fourth block of 4 KiB, round after round, each time with another byte.
+# Killed and started again. Each client writes every fourth block of 4 KiB, round after round, each time with another byte,
+# and reads each eight that it was told are written before it goes on: a later round would hide one that was lost.
 CLIENTS=4
 BLOCKS=512
-# byte CLIENT BLOCK ROUND
+# commands CLIENT: until there are enough
 commands() {
-	local client=$1 round block
+	local client=$1 round group block where
 	for round in $(seq 0 999); do
-		for block in $(seq 0 $((BLOCKS - 1))); do
+		for group in $(seq 0 8 $((BLOCKS - 1))); do
 			[ ! -e "$WORK/enough" ] || return 0
-			echo "write -P $((1 + (client * 61 + block * 7 + round * 13) % 255)) $(((block * CLIENTS + client) * 4096)) 4096"
+			for command in write read; do
+				for block in $(seq "$group" $((group + 7))); do
+					where="$(((block * CLIENTS + client) * 4096)) 4096"
+					echo "$command -P $((1 + (client * 61 + block * 7 + round * 13) % 255)) $where"
+				done
+			done
 		done
 	done
 }
@@ -158,10 +164,10 @@ ended=0
 for client in "${clients[@]}"; do wait "$client" && ended=$((ended + 1)); done
 { kill "$watch" && wait "$watch"; } 2>/dev/null || true
 check "no client hangs" test "$ended" = "$CLIENTS"
-asked=$(cat "$WORK"/asked.* | wc -l)
+asked=$(cat "$WORK"/asked.* | grep -c write)
 check "each write was told done ($asked)" test "$asked" = "$(cat "$WORK"/told.* | grep -c 'wrote 4096/4096')"
-check "none failed" sh -c '! grep -iE "failed|error" "$@"' - "$WORK"/told.*
-cat "$WORK"/asked.* | qemu-io -f raw "$WORK/copy" >/dev/null
+check "none failed, and what was told done was read after each kill" sh -c '! grep -iE "failed|error" "$@"' - "$WORK"/told.*
+cat "$WORK"/asked.* | grep write | qemu-io -f raw "$WORK/copy" >/dev/null
 check "and all are there" qemu-img compare -f raw -F raw "$WORK/copy" "$(uri lab/disk)"
 check "it is published" platter publish lab/disk
 stop TERM

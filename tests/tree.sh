@@ -54,13 +54,16 @@ check "a version is mounted by a loop device" sh -c "mount -o ro,loop,noload '$T
 
 cp --sparse=always "$WORK/disk" "$WORK/second"
 debugfs -w -R "write $WORK/disk other" "$WORK/second" >/dev/null 2>&1 || true
-check "cp into import/ captures" cp "$WORK/second" "$TREE/import/lab/second.raw" --parents --no-target-directory
-mkdir -p "$TREE/import/lab" 2>/dev/null || true
-[ -e "$TREE/lab/second/1.raw" ] || cp "$WORK/second" "$TREE/import/lab/second.raw" || true
+check "mkdir and cp into import/ capture" sh -c "mkdir -p '$TREE/import/lab' && cp '$WORK/second' '$TREE/import/lab/second.raw'"
 check "and it is an image" platter show lab/second
 platter export lab/second "$WORK/second-shown" >/dev/null || true
 check "with its bytes" cmp "$TREE/lab/second/latest.raw" "$WORK/second-shown"
 check "import/ is empty again" sh -c "! find '$TREE/import' -type f | grep -q ."
+
+check "so does a redirection" sh -c "cat '$WORK/disk' >'$TREE/import/by/cat.raw' 2>/dev/null || { mkdir -p '$TREE/import/by' && cat '$WORK/disk' >'$TREE/import/by/cat.raw'; }"
+check "with the same score" test "$(cat "$TREE/by/cat/latest.score")" = "$score"
+check "and dd" dd if="$WORK/disk" of="$TREE/import/by/dd.raw" bs=1M status=none
+check "with the same score" test "$(cat "$TREE/by/dd/latest.score")" = "$score"
 
 before=$(packs_length)
 check "cp of a version into import/" cp "$TREE/lab/disk/1.raw" "$TREE/import/lab/copy.raw"

@@ -46,7 +46,7 @@ impl Requests {
     fn attributes(&self, node: INodeNo, result: Answer<Node>, reply: ReplyAttr) {
         match result {
             Ok(node) => reply.attr(&attribute_time(&node), &self.0.owner.attributes(&node)),
-            Err(failure) => reply.error(self.0.number(node.0, None, &failure)),
+            Err(failure) => reply.error(self.0.number_of_node(node.0, &failure)),
         }
     }
 
@@ -187,7 +187,7 @@ impl Filesystem for Requests {
                 Some(backing) => reply.opened_passthrough(FileHandle(opened.number), opened.flags, backing),
                 None => reply.opened(FileHandle(opened.number), opened.flags),
             },
-            Err(failure) => reply.error(self.0.number(ino.0, None, &failure)),
+            Err(failure) => reply.error(self.0.number_of_node(ino.0, &failure)),
         }
     }
 

@@ -49,6 +49,15 @@ impl Served {
         (self.options.on_event)(event);
     }
 
+    /// The number for a process that wanted a node by its number. One that is gone is stale: the kernel then looks the
+    /// name up again, which it believed for a second too long, and the process gets what has the name now.
+    pub(super) fn number_of_node(&self, node: NodeId, failure: &Failure) -> Errno {
+        match self.number(node, None, failure) {
+            number if number.code() == libc::ENOENT => Errno::ESTALE,
+            number => number,
+        }
+    }
+
     /// The number for the process; whoever runs the server hears the rest.
     pub(super) fn number(&self, node: NodeId, range: Option<Extent>, failure: &Failure) -> Errno {
         if let Some(error) = failure.reportable() {

@@ -3,7 +3,7 @@
 //! A client is a connection, and a connection is a thread that negotiates ([`Negotiation`], pure) and then reads
 //! requests out of a large buffer. It executes a request itself as long as the disk answers at once: then nothing is
 //! handed over, and the replies to all requests in the buffer go out in one call. Where the disk has to wait (a block
-//! that is fetched, a flush), requests go to workers that all connections share, and a second thread of the connection
+//! that is fetched, a flush), requests go to the workers of that disk, and a second thread of the connection
 //! writes what they answer.
 //!
 //! ```text
@@ -14,6 +14,9 @@
 //! Why one client cannot stop another: workers never touch a socket. Only the two threads of a connection do, and
 //! they hold nothing that others need. A client that does not read fills its own outbox, then its own budget of
 //! requests in flight, and then its reader waits; after [`NbdOptions::stall_time`] it is disconnected.
+//!
+//! All clients together have [`NbdOptions::bytes_in_flight_max`] bytes, of which each may have a part of what is free.
+//! A disk that does not answer keeps its own workers and the clients that wait for it, and at the end those are left behind.
 //!
 //! With [`NbdOptions::tls`] a client must ask for TLS before anything else; the threads are the same, and each encrypts
 //! what it writes and decrypts what it reads.

@@ -143,6 +143,7 @@ fn over_tcp_and_to_the_end() {
     std::thread::scope(|scope| {
         let disks = Arc::new(Disks(vec![("disk", disk())]));
         let server = scope.spawn(|| NbdServer::serve(listener, disks, certificates.options(true), &stop));
+        let end = EndOfTest(&stop);
         let uri = format!("nbds://127.0.0.1:{port}/disk?tls-certificates={}", folder.display());
         succeeds("nbdinfo", &[&uri]);
         let credentials =
@@ -156,9 +157,18 @@ fn over_tcp_and_to_the_end() {
         let mut said = Vec::new();
         plain.read_to_end(&mut said).unwrap();
         assert_eq!(said, b"NBDMAGICIHAVEOPT\0\x03", "the old way has no no");
-        stop.store(true, Ordering::Relaxed);
+        drop(end);
         server.join().unwrap().unwrap();
     });
+}
+
+/// Ends the server, also when the test fails.
+struct EndOfTest<'a>(&'a AtomicBool);
+
+impl Drop for EndOfTest<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]
