@@ -2,6 +2,7 @@
 //!
 //! Owns the mapping from an error's kind: the same failure has the same number in every protocol.
 
+use std::error::Error as _;
 use std::io;
 
 use platter_image::{Error, ErrorKind};
@@ -9,26 +10,28 @@ use rustix::io::Errno;
 
 /// The number for an error of a tree or an open file.
 pub(crate) fn errno_of(error: &Error) -> Errno {
-    match error.kind() {
-        _ if lacks_space(error) => Errno::NOSPC,
-        ErrorKind::Missing => Errno::NOENT,
-        ErrorKind::Refused => Errno::PERM,
-        // Transient too: programs take EAGAIN for a wish to poll, and none of them does so with a file.
-        ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Transient | ErrorKind::Bug => Errno::IO,
+    match (source_kind(error), error.kind()) {
+        (Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded), _) => Errno::NOSPC,
+        (Some(io::ErrorKind::FileTooLarge), _) => Errno::FBIG,
+        (Some(io::ErrorKind::AlreadyExists), ErrorKind::Refused) => Errno::EXIST,
+        (Some(io::ErrorKind::DirectoryNotEmpty), ErrorKind::Refused) => Errno::NOTEMPTY,
+        (_, ErrorKind::Missing) => Errno::NOENT,
+        (_, ErrorKind::Refused) => Errno::PERM,
+        (_, ErrorKind::Transient) => Errno::BUSY,
+        (_, ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Bug) => Errno::IO,
     }
 }
 
-/// Whether the operating system said, somewhere below, that there is no space.
-pub(crate) fn lacks_space(error: &Error) -> bool {
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+/// What the operating system said, if it is among the sources.
+fn source_kind(error: &Error) -> Option<io::ErrorKind> {
+    let mut source = error.source();
     while let Some(error) = source {
-        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-        if matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) {
-            return true;
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return Some(error.kind());
         }
         source = error.source();
     }
-    false
+    None
 }
 
 #[cfg(test)]
@@ -38,14 +41,17 @@ mod tests {
     #[test]
     fn each_kind_has_its_number() {
         let full = Error::io("writing the overlay", io::Error::from(io::ErrorKind::StorageFull));
+        let taken = io::Error::from(io::ErrorKind::AlreadyExists);
         let cases = [
             (Error::missing("no such name"), Errno::NOENT),
             (Error::refused("not that"), Errno::PERM),
             (Error::corrupt("a damaged block"), Errno::IO),
             (Error::io("reading", io::Error::from(io::ErrorKind::PermissionDenied)), Errno::IO),
-            (Error::transient("busy"), Errno::IO),
+            (Error::transient("busy"), Errno::BUSY),
             (Error::bug("impossible"), Errno::IO),
             (full.within("writing a disk"), Errno::NOSPC),
+            (Error::refused("taken").with_source(taken), Errno::EXIST),
+            (Error::io("growing", io::ErrorKind::FileTooLarge.into()), Errno::FBIG),
         ];
         for (error, number) in cases {
             assert_eq!(errno_of(&error), number, "{error:?}");

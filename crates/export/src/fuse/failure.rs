@@ -1,10 +1,9 @@
 //! Why a request fails, and the number by which its process hears of it.
 
-use std::error::Error as _;
-use std::io;
-
 use fuser::Errno;
 use platter_image::{Error, ErrorKind};
+
+use crate::errno::errno_of;
 
 /// Why a request fails.
 #[derive(Debug)]
@@ -35,14 +34,7 @@ impl Failure {
     pub(super) fn number(&self) -> Errno {
         match self {
             Self::Number(number) => *number,
-            Self::Tree(error) => match (source_kind(error), error.kind()) {
-                (Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded), _) => Errno::ENOSPC,
-                (Some(io::ErrorKind::FileTooLarge), _) => Errno::EFBIG,
-                (_, ErrorKind::Missing) => Errno::ENOENT,
-                (_, ErrorKind::Refused) => Errno::EPERM,
-                (_, ErrorKind::Transient) => Errno::EBUSY,
-                (_, ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Bug) => Errno::EIO,
-            },
+            Self::Tree(error) => Errno::from_i32(errno_of(error).raw_os_error()),
         }
     }
 
@@ -64,20 +56,10 @@ impl Failure {
     }
 }
 
-/// What the operating system said, if it is among the sources.
-fn source_kind(error: &Error) -> Option<io::ErrorKind> {
-    let mut source = error.source();
-    while let Some(error) = source {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
-            return Some(error.kind());
-        }
-        source = error.source();
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]

@@ -1,7 +1,8 @@
 //! One request: checked, done on the device, answered. Knows no socket and no thread.
 
-use platter_image::{Error, ErrorKind, Extent, Result};
+use platter_image::{Error, Extent, Result};
 use platter_vdisk::Allocation;
+use rustix::io::Errno;
 
 use super::extents::pieces;
 use super::negotiate::Agreed;
@@ -10,7 +11,7 @@ use super::wire::{
     Request, STATE_DATA, STATE_ZERO, chunk_header, error_chunk, simple_reply,
 };
 use crate::buffer::Buffer;
-use crate::errno::lacks_space;
+use crate::errno::errno_of;
 
 /// Most pieces of a read: a disk full of small holes is sent as data from there on.
 const READ_PIECES_MAX: usize = 64;
@@ -52,9 +53,9 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let number = match error.kind() {
-            _ if lacks_space(&error) => ErrorNumber::NoSpace,
-            ErrorKind::Refused => ErrorNumber::NotPermitted,
+        let number = match errno_of(&error) {
+            Errno::NOSPC => ErrorNumber::NoSpace,
+            Errno::PERM => ErrorNumber::NotPermitted,
             _ => ErrorNumber::Io,
         };
         Self { number, error }
