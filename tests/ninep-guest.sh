@@ -118,7 +118,8 @@ serve() {
 
 boot() {
 	# Emulated, not virtualised: a /dev/kvm that opens may still not run a kernel.
-	timeout "$BOOT_SECONDS_MAX" qemu-system-x86_64 -accel tcg -cpu qemu64 -M q35 -m 512 -nodefaults -no-reboot \
+	# Without cmpxchg16b: QEMU 7.2 emulates it with wrong flags, of which Linux 6.12 dies at random.
+	timeout "$BOOT_SECONDS_MAX" qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 512 -nodefaults -no-reboot \
 		-nographic -serial stdio -netdev user,id=net -device virtio-net-pci,netdev=net -kernel "$(kernel)" \
 		-initrd "$WORK/initramfs.gz" -append "console=ttyS0 quiet panic=-1" >"$WORK/console" 2>&1 </dev/null || true
 	tr -d '\r' <"$WORK/console" >"$WORK/said"
