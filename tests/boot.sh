@@ -16,33 +16,39 @@ if [ -z "$image" ]; then
 fi
 
 SERVER=
+MACHINE=
 TREE=$WORK/tree
 suite_cleanup() {
+	[ -z "$MACHINE" ] || kill -9 "$MACHINE"
 	[ -z "$SERVER" ] || kill -9 "$SERVER"
 	umount -l "$TREE"
 } 2>/dev/null
 
+power_off() {
+	kill "$MACHINE" 2>/dev/null || true
+	wait "$MACHINE" 2>/dev/null || true
+	MACHINE=
+}
+
 # boots FILE-OR-URI [CACHE [OPTION]]: with -snapshot the disk is not written; $AT_MARKER is called while the machine runs
 boots() {
-	local console=$WORK/console pid start=$SECONDS
+	local console=$WORK/console start=$SECONDS
 	# Emulated, not virtualised: a /dev/kvm that opens may still not run a kernel.
 	# Without cmpxchg16b: QEMU 7.2 emulates it with wrong flags, of which Linux 6.12 dies at random.
 	qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 1024 -nodefaults -no-reboot -nographic -serial stdio \
 		-net none ${3:+"$3"} -drive "file=$1,format=raw,if=virtio,cache=${2:-writeback}" >"$console" 2>&1 </dev/null &
-	pid=$!
+	MACHINE=$!
 	while [ $((SECONDS - start)) -lt $BOOT_SECONDS_MAX ]; do
 		if grep -q $MARKER "$console"; then
 			"$AT_MARKER" || true
-			kill "$pid"
-			wait "$pid" 2>/dev/null || true
+			power_off
 			echo "# booted in $((SECONDS - start)) s" >&3
 			return 0
 		fi
-		kill -0 "$pid" 2>/dev/null || break
+		kill -0 "$MACHINE" 2>/dev/null || break
 		sleep 1
 	done
-	kill "$pid" 2>/dev/null || true
-	wait "$pid" 2>/dev/null || true
+	power_off
 	tail -n 12 "$console"
 	return 1
 }
