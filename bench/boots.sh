@@ -64,7 +64,7 @@ record() {
 	rm -f "$WORK/console" "$WORK/trace"
 	ours "$name" --write --on-detach discard --record "$WORK/trace"
 	local server=$SERVER machine
-	qemu-system-x86_64 -accel tcg -cpu qemu64 -M q35 -m 1024 -nodefaults -no-reboot -nographic -serial stdio -net none \
+	qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 1024 -nodefaults -no-reboot -nographic -serial stdio -net none \
 		-drive "file=nbd+unix:///bench/$name?socket=$WORK/ours.sock,format=raw,if=virtio" >"$WORK/console" 2>&1 </dev/null &
 	machine=$!
 	PIDS+=("$machine")

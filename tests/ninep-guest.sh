@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# tests/ninep-guest.sh: the kernel's own 9P client. Boots Debian's kernel in QEMU with an initramfs made of a few packages;
-# the guest mounts what the host serves, reads an image, writes a file, syncs and unmounts, once for each way to mount.
+# tests/ninep-guest.sh: the kernel's own 9P client. Boots Debian's kernel in QEMU with an initramfs made of a few packages.
+# The guest mounts the tree of a store, once for each way to mount: it lists it, reads a version whole, writes a live
+# disk, copies a disk into import/, and mounts the live disk's file system by a loop device. The host then looks at what
+# became of it.
 #
-#   PLATTER_NINEP_SERVE     command that serves a folder: called with the folder and a TCP address (default: the example)
 #   PLATTER_GUEST_PACKAGES  folder with the unpacked kernel and busybox packages; filled when it is empty
 . "$(dirname "$0")/lib.sh"
 
-readonly BOOT_SECONDS_MAX=300 IMAGE_MIB=32
+readonly BOOT_SECONDS_MAX=420 DISK_MIB=32
 readonly WAYS=("cache=none,msize=131072" "cache=none,msize=1048576" "cache=loose,msize=1048576" "cache=mmap,msize=8192")
+# A file of the disk, where the guest writes by offset: each way has its piece.
+readonly ROOM_BYTES=1048576 PIECE_BYTES=131072 ROOM_WORDS="room for the guest"
 
-for program in qemu-system-x86_64 apt-get dpkg cpio; do
+for program in qemu-system-x86_64 apt-get dpkg cpio xz debugfs jq; do
 	type -P "$program" >/dev/null || { skip "a guest needs $program"; finish; exit 0; }
 done
 packages=${PLATTER_GUEST_PACKAGES:-$WORK/packages}
@@ -20,15 +23,25 @@ suite_cleanup() {
 	wait
 } 2>/dev/null
 
-# The kernel that Debian's metapackage stands for, and a static busybox: unpacked, not installed.
-fetch_packages() {
-	local kernel package
-	[ ! -e "$packages/bin/busybox" ] || return 0
-	mkdir -p "$packages/downloads"
-	kernel=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
-	(cd "$packages/downloads" && apt-get -q download "$kernel" busybox-static)
-	for package in "$packages"/downloads/*.deb; do dpkg -x "$package" "$packages"; done
+# download OPTION...: the kernel that Debian's metapackage stands for, and a static busybox
+download() {
+	local package
+	package=$(apt-cache "$@" depends linux-image-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
+	rm -f "$packages"/downloads/*.deb
+	[ -n "$package" ] && (cd "$packages/downloads" && apt-get -q "$@" download "$package" busybox-static)
 }
+
+# Unpacked, not installed. The machine's package lists may be absent, or older than the archive: then lists of our own.
+fetch_packages() {
+	local package own=(-o "Dir::State::Lists=$packages/lists" -o "Dir::Cache=$packages/cache" -o APT::Sandbox::User=root)
+	mkdir -p "$packages"
+	[ -z "$(kernel)" ] || return 0
+	mkdir -p "$packages"/{downloads,lists/partial,cache/archives/partial}
+	download || { apt-get -q "${own[@]}" update && download "${own[@]}"; }
+	for package in "$packages"/downloads/*.deb; do dpkg -x "$package" "$packages"; done
+	rm -rf "$packages"/{downloads,lists,cache}
+}
+kernel() { find "$packages" -path '*/boot/vmlinuz-*' -print -quit; }
 
 # What the guest does. Each line that begins with RESULT is for the host.
 guest_init() {
@@ -41,25 +54,35 @@ guest_init() {
 		ip link set lo up
 		ip address add 10.0.2.15/24 dev eth0
 		ip link set eth0 up
+		# The firmware left its cursor in the middle of a line.
+		echo
+		tree() { mount -t 9p -o trans=tcp,port=$PORT,version=9p2000.L,access=any,\$way 10.0.2.2 /mnt; }
+		sum() { sha256sum "\$1" | cut -d' ' -f1; }
+		by_loop() {
+			[ -e /dev/loop-control ] && grep -qw ext4 /proc/filesystems || { echo "RESULT no loop"; return; }
+			mount -t ext4 -o loop /mnt/lab/live/live.raw /disk || return
+			echo "RESULT \$way numbers \$(sum /disk/numbers.txt)"
+			cp /new /disk/way-\$number && umount /disk && echo "RESULT \$way copied \$(sum /new)"
+		}
 		try() {
-			way=\$1 name=live-\$2
-			mount -t 9p -o trans=tcp,port=$PORT,version=9p2000.L,access=any,\$way 10.0.2.2 /mnt || return
-			echo "RESULT \$way names \$(ls /mnt | tr '\\n' ' ')"
-			echo "RESULT \$way image \$(dd if=/mnt/image bs=1M 2>/dev/null | sha256sum | cut -d' ' -f1)"
-			dd if=/dev/urandom of=/new bs=1k count=3001 2>/dev/null
-			dd if=/new of=/mnt/\$name bs=64k conv=fsync 2>/dev/null && echo "RESULT \$way wrote \$(sha256sum </new | cut -d' ' -f1)"
-			dd if=/new of=/mnt/live bs=1k seek=\$((\$2 * 200)) count=100 conv=notrunc,fsync 2>/dev/null
-			echo "RESULT \$way length \$(stat -c %s /mnt/live)"
-			mv /mnt/\$name /mnt/\$name-moved && echo "RESULT \$way moved"
-			echo x >/mnt/gone && rm /mnt/gone && [ ! -e /mnt/gone ] && echo "RESULT \$way removed"
-			echo x 2>/dev/null >>/mnt/image || echo "RESULT \$way read-only"
-			sync
+			tree || return
+			echo "RESULT \$way names \$(cd /mnt && echo * lab/disk/* lab/live/*)"
+			echo "RESULT \$way image \$(dd if=/mnt/lab/disk/latest.raw bs=1M 2>/dev/null | sha256sum | cut -d' ' -f1)"
+			echo "RESULT \$way score \$(cat /mnt/lab/disk/latest.score)"
+			dd if=/dev/urandom of=/new bs=512 count=6001 2>/dev/null
+			dd if=/new of=/piece bs=$PIECE_BYTES count=1 2>/dev/null
+			dd if=/piece of=/mnt/lab/live/live.raw bs=1k seek=\$((($ROOM_OFFSET + \$number * $PIECE_BYTES) / 1024)) conv=notrunc,fsync 2>/dev/null &&
+				echo "RESULT \$way wrote \$(sum /piece)"
+			dd if=/piece of=/mnt/lab/disk/1.raw conv=notrunc,fsync 2>/dev/null || echo "RESULT \$way read-only"
+			by_loop
+			mkdir -p /mnt/import/way && cp /new /mnt/import/way/\$number.raw && echo "RESULT \$way imported \$(sum /new)"
+			umount /mnt && tree && echo "RESULT \$way read back \$(sum /mnt/way/\$number/latest.raw)"
 			umount /mnt && echo "RESULT \$way unmounted"
 		}
 		number=0
 		for way in ${WAYS[*]}; do
+			try
 			number=\$((number + 1))
-			try \$way \$number
 		done
 		echo RESULT end
 		poweroff -f
@@ -67,15 +90,20 @@ guest_init() {
 }
 
 make_initramfs() {
-	local root=$WORK/initramfs module
+	local root=$WORK/initramfs module file
 	local modules=(failover net_failover virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci
-		virtio_net netfs fscache 9pnet 9pnet_fd 9p)
-	mkdir -p "$root"/{bin,dev,proc,mnt,modules}
-	cp "$packages/bin/busybox" "$root/bin/"
+		virtio_net netfs fscache 9pnet 9pnet_fd 9p loop crc32c_generic crc16 mbcache jbd2 ext4)
+	mkdir -p "$root"/{bin,dev,proc,mnt,disk,modules}
+	cp "$(find "$packages" -path '*/bin/busybox' -print -quit)" "$root/bin/"
 	for module in "${modules[@]}"; do
-		# In other kernels some of them are built in.
-		find "$packages/lib/modules" -name "$module.ko" -exec cp {} "$root/modules/" \;
-		[ ! -e "$root/modules/$module.ko" ] || echo "$module"
+		# In other kernels some of them are built in, or compressed.
+		file=$(find "$packages" -path '*/lib/modules/*' \( -name "$module.ko" -o -name "$module.ko.xz" \) -print -quit)
+		case $file in
+		'') continue ;;
+		*.xz) xz -dc "$file" >"$root/modules/$module.ko" ;;
+		*) cp "$file" "$root/modules/" ;;
+		esac
+		echo "$module"
 	done >"$root/modules/order"
 	guest_init >"$root/init"
 	chmod +x "$root/init"
@@ -83,23 +111,16 @@ make_initramfs() {
 }
 
 serve() {
-	local command=${PLATTER_NINEP_SERVE:-}
-	if [ -z "$command" ]; then
-		cargo build --quiet --manifest-path "$ROOT/Cargo.toml" --package platter-export --example serve_tree_9p
-		command=${CARGO_TARGET_DIR:-$ROOT/target}/debug/examples/serve_tree_9p
-	fi
-	# shellcheck disable=SC2086  # a command with its arguments
-	$command "$WORK/served" "127.0.0.1:$PORT" >"$WORK/server.log" 2>&1 &
+	"$PLATTER" --store "$STORE" attach --write lab/live --9p "127.0.0.1:$PORT" >"$WORK/server.log" 2>&1 &
 	SERVER=$!
 	until (: <>"/dev/tcp/127.0.0.1/$PORT") 2>/dev/null; do kill -0 "$SERVER" && sleep 0.1; done
 }
 
 boot() {
-	local kernel
-	kernel=$(find "$packages/boot" -name 'vmlinuz-*' | head -n 1)
 	# Emulated, not virtualised: a /dev/kvm that opens may still not run a kernel.
-	timeout "$BOOT_SECONDS_MAX" qemu-system-x86_64 -accel tcg -cpu qemu64 -M q35 -m 512 -nodefaults -no-reboot \
-		-nographic -serial stdio -netdev user,id=net -device virtio-net-pci,netdev=net -kernel "$kernel" \
+	# Without cmpxchg16b: QEMU 7.2 emulates it with wrong flags, of which Linux 6.12 dies at random.
+	timeout "$BOOT_SECONDS_MAX" qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 512 -nodefaults -no-reboot \
+		-nographic -serial stdio -netdev user,id=net -device virtio-net-pci,netdev=net -kernel "$(kernel)" \
 		-initrd "$WORK/initramfs.gz" -append "console=ttyS0 quiet panic=-1" >"$WORK/console" 2>&1 </dev/null || true
 	tr -d '\r' <"$WORK/console" >"$WORK/said"
 	tail -n 20 "$WORK/said"
@@ -109,26 +130,68 @@ boot() {
 result() { sed -n "s/^RESULT $1 //p" "$WORK/said" | head -n 1; }
 sum() { sha256sum <"$1" | cut -d' ' -f1; }
 same() { [ -n "$1" ] && { [ "$1" = "$2" ] || { echo "$1, wanted $2" && false; }; }; }
+# The room's bytes are found by their first words, and lie in one piece.
+find_room() {
+	ROOM_OFFSET=$(grep -abo "$ROOM_WORDS" "$WORK/disk" | cut -d: -f1)
+	cmp "$WORK/tree/room" <(tail -c "+$((ROOM_OFFSET + 1))" "$WORK/disk" | head -c "$ROOM_BYTES")
+}
+# piece DISK NUMBER: what the guest wrote of the room there
+piece() { tail -c "+$((ROOM_OFFSET + $2 * PIECE_BYTES + 1))" "$1" | head -c "$PIECE_BYTES" | sha256sum | cut -d' ' -f1; }
+# exported VERSION: its disk, in a file
+exported() {
+	rm -f "$WORK/exported"
+	platter export "$1" "$WORK/exported"
+}
 
-mkdir "$WORK/served"
-random $((IMAGE_MIB << 20)) image >"$WORK/served/image"
-chmod a-w "$WORK/served/image"
-truncate -s 1M "$WORK/served/live"
+file_tree "$WORK/tree" 8 guest
+{ echo "$ROOM_WORDS" && random "$ROOM_BYTES" room; } | head -c "$ROOM_BYTES" >"$WORK/tree/room"
+ext4_image "$WORK/disk" "$DISK_MIB" "$WORK/tree"
+platter init >/dev/null
+platter capture "$WORK/disk" lab/disk >/dev/null
+platter clone lab/disk lab/live >/dev/null
+platter export lab/disk "$WORK/shown" >/dev/null
+score=$(platter_json show lab/disk | jq -r '[.. | .score? // empty] | first')
+lists="by-date import lab"
+for name in lab/disk/{1.raw,1.score,latest.raw,latest.score} lab/live/{1.raw,1.score,latest.raw,latest.score,live.raw}; do
+	lists="$lists $name"
+done
+
+check "there is room on the disk to write by offset" find_room
 check "the kernel's and busybox's packages are here" fetch_packages
 check "an initramfs is made" make_initramfs
-check "a folder is served" serve
+check "the tree is served" serve
 check "a guest boots, mounts, and ends" boot
 number=0
 for way in "${WAYS[@]}"; do
+	check "$way: it lists what there is" same "$(result "$way names" | sed 's/ way / /')" "$lists"
+	check "$way: a version is what export says" same "$(result "$way image")" "$(sum "$WORK/shown")"
+	check "$way: a score in a file" same "$(result "$way score")" "$score"
+	check "$way: a version is not written" grep -q "^RESULT $way read-only" "$WORK/said"
+	check "$way: a disk copied into import/ is an image" exported "way/$number"
+	check "$way: with the bytes that were copied" same "$(result "$way imported")" "$(sum "$WORK/exported")"
+	check "$way: which the guest reads" same "$(result "$way imported")" "$(result "$way read back")"
+	check "$way: unmounted" grep -q "^RESULT $way unmounted" "$WORK/said"
 	number=$((number + 1))
-	check "$way: an image is what it is" same "$(result "$way image")" "$(sum "$WORK/served/image")"
-	check "$way: a new file arrived whole, and moved" same "$(result "$way wrote")" "$(sum "$WORK/served/live-$number-moved")"
-	dd if="$WORK/served/live-$number-moved" of="$WORK/piece" bs=1k count=100 2>/dev/null || true
-	check "$way: what was written into a file is there" cmp "$WORK/piece" <(dd if="$WORK/served/live" bs=1k skip=$((number * 200)) count=100 2>/dev/null)
-	check "$way: the file keeps its length" same "$(result "$way length")" 1048576
-	for done in moved removed read-only unmounted; do
-		check "$way: $done" grep -q "^RESULT $way $done" "$WORK/said"
-	done
 done
-check "the server had nothing to complain of" sh -c "! grep -E 'Failed|error: Some' '$WORK/server.log'"
+check "what was written is published while it is served" platter publish lab/live
+check "and is a version" exported lab/live
+check "with a sound file system" e2fsck -fn "$WORK/exported"
+number=0
+for way in "${WAYS[@]}"; do
+	check "$way: it has what was written by offset" same "$(result "$way wrote")" "$(piece "$WORK/exported" "$number")"
+	if grep -q '^RESULT no loop' "$WORK/said"; then
+		skip "$way: the guest's kernel has no loop devices or no ext4"
+	else
+		check "$way: the guest read a file by a loop device" same "$(result "$way numbers")" "$(sum "$WORK/tree/numbers.txt")"
+		debugfs -R "dump /way-$number $WORK/dumped" "$WORK/exported" >/dev/null 2>&1 || true
+		check "$way: and wrote one" same "$(result "$way copied")" "$(sum "$WORK/dumped")"
+		rm -f "$WORK/dumped"
+	fi
+	number=$((number + 1))
+done
+kill "$SERVER"
+check "the server ends" wait "$SERVER"
+SERVER=
+check "the server had nothing to complain of" sh -c "! grep -E 'failed|turned away|disconnected' '$WORK/server.log'"
+check "the store is sound" platter check
 finish
