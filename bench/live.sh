@@ -2,8 +2,8 @@
 # bench/live.sh CATALOG-DIR
 #
 # Live disks over NBD beside qemu-nbd, in turn: the catalog's first image warm (qemu-nbd on the raw file), cold (on compressed
-# qcow2 with zstd), and written (on qcow2 above the raw file). Then what clones cost, what twenty disks of one process take
-# of memory, and what publishing costs. Clients are nbdcopy and fio's nbd engine; both servers get a unix socket each.
+# qcow2 with zstd), and written (on qcow2 above the raw file). Then what clones cost, and what twenty disks of one process
+# take of memory. Clients are nbdcopy and fio's nbd engine; both servers get a unix socket each.
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/live.sh CATALOG-DIR}
 SECONDS_EACH=${BENCH_SECONDS:-3}
@@ -16,7 +16,6 @@ new_store
 platter capture "${disks[0]}" "bench/$name" >/dev/null
 platter export "bench/$name" "$WORK/raw" >/dev/null
 qemu-img convert -q -c -f raw -O qcow2 -o compression_type=zstd "$WORK/raw" "$WORK/compressed.qcow2"
-allocated=$(platter_json show "bench/$name" | jq -r '[.. | .allocated_bytes? // empty] | first')
 
 wait_for() {
 	local tries=0
@@ -142,21 +141,3 @@ one=$(memory_of clones/1)
 mapfile -t twenty < <(seq -f 'clones/%g' 20)
 all=$(memory_of "${twenty[@]}")
 result "memory of 20 clones that were read, as a ratio to one" "$(calculate "$all / $one")" "at most $(calculate "1.2 + 20 * 1024 / $one")"
-
-heading "Publishing"
-publish_after() { # WHAT FIO-OPTION...
-	local what=$1
-	shift
-	ours "bench/$name" --write
-	fio --name=x --ioengine=nbd --uri="$(uri ours)" "$@" >/dev/null 2>&1
-	timed "publish-$what" platter_json publish "bench/$name"
-	jq -r '"\(.written_bytes) \(.new_raw_bytes) \(.new_stored_bytes)"' "$WORK/output" >"$WORK/published"
-	read -r written raw stored <"$WORK/published"
-	result "$what: time" "$(median "publish-$what") s"
-	result "$what: written, new blocks, stored" "$(calculate "$written / 1e6"), $(calculate "$raw / 1e6"), $(calculate "$stored / 1e6") MB"
-	end "$SERVER"
-	platter discard "bench/$name" >/dev/null
-}
-publish_after "100 MB in one place" --rw=write --bs=1m --size=100m --offset=1g --refill_buffers --end_fsync=1
-publish_after "10,000 random writes of 4 KiB" --rw=randwrite --bs=4k --number_ios=10000 --randseed=1 --refill_buffers --end_fsync=1
-result "allocated bytes of the disk" "$(calculate "$allocated / 1e6") MB"

@@ -66,7 +66,9 @@ fn read(address: &str, folder: &str, name: &str, bytes_at_once: u32, requests: u
     }
     let user = [&NO_FID.to_le_bytes()[..], &text(b"root"), &text(folder.as_bytes()), &[0; 4]].concat();
     client.ask(Kind::ATTACH, &[&root, &user])?;
-    client.ask(Kind::WALK, &[&root, &file, &[1, 0], &text(name.as_bytes())])?;
+    let names: Vec<Vec<u8>> = name.split('/').map(|name| text(name.as_bytes())).collect();
+    let count = (names.len() as u16).to_le_bytes();
+    client.ask(Kind::WALK, &[&root, &file, &count, &names.concat()])?;
     client.ask(Kind::OPEN, &[&file, &[0; 4]])?;
     let start = Instant::now();
     let (mut offset, mut received, mut in_flight, mut body) = (0u64, 0u64, 0, Vec::new());

@@ -28,10 +28,10 @@ use crate::AlignedBuffer;
 
 /// Bytes of the disk that are filled and written together.
 const SEGMENT_LENGTH: u64 = 2 << 20;
-/// Segments that wait for a worker.
-const SEGMENTS_WAITING: usize = 2;
+/// Segments that wait for a worker: as entries, a few KiB each. Workers come for them in bursts.
+const SEGMENTS_WAITING: usize = 64;
 /// Workers besides one for each processor: so many writes are under way while every processor decodes.
-const WRITES_UNDER_WAY: usize = 2;
+const WRITES_UNDER_WAY: usize = 4;
 /// Zeros up to this are written, more are asked of the device, in bytes.
 const ZEROS_WRITTEN_MAX: u64 = 64 << 10;
 
