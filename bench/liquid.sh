@@ -32,7 +32,7 @@ tar -C "$(sources)/zstd/lib" -cf "$WORK/files/sources.tar" common compress decom
 truncate -s "$((MIB * 4))M" "$WORK/disk"
 mke2fs -q -t ext4 -E lazy_itable_init=0,lazy_journal_init=0 -d "$WORK/files" "$WORK/disk"
 new_store
-platter capture "$WORK/disk" bench/work >/dev/null
+platter capture "$WORK/disk" bench/tree >/dev/null
 
 wait_for() { # FILE
 	local tries=0
@@ -68,9 +68,9 @@ up() {
 		wait_for "$FILE"
 		;;
 	ours)
-		"$PLATTER" --store "$STORE" --quiet attach --write bench/work --fuse "$TREE" >"$WORK/server.log" 2>&1 &
+		"$PLATTER" --store "$STORE" --quiet attach --write bench/tree --fuse "$TREE" >"$WORK/server.log" 2>&1 &
 		SERVER=$!
-		FILE=$TREE/bench/work/live.raw
+		FILE=$TREE/bench/tree/live.raw
 		wait_for "$FILE"
 		;;
 	esac
@@ -82,7 +82,7 @@ down() { # KIND
 		SERVER=
 	fi
 	case $1 in
-	ours) platter discard bench/work >/dev/null ;;
+	ours) platter discard bench/tree >/dev/null ;;
 	*) rm -f "$WORK/native" "$WORK/base" "$WORK/overlay" "$WORK/export" ;;
 	esac
 }
