@@ -143,3 +143,26 @@ ext4_image() {
 	truncate -s "${2}M" "$1"
 	mke2fs -q -t ext4 -d "$3" "$1"
 }
+
+# start_server ARGUMENT...: `platter attach` in the background, until it says that it is attached; its process is SERVER
+start_server() {
+	local tries=0
+	: >"$WORK/server.log"
+	"$PLATTER" --store "$STORE" attach "$@" >"$WORK/server.log" 2>&1 &
+	SERVER=$!
+	until grep -q '^score ' "$WORK/server.log"; do
+		tries=$((tries + 1))
+		if [ "$tries" -gt 200 ] || ! kill -0 "$SERVER" 2>/dev/null; then
+			cat "$WORK/server.log"
+			SERVER=
+			return 1
+		fi
+		sleep 0.05
+	done
+}
+# stop SIGNAL: ends the server and waits for it
+stop() {
+	kill "-$1" "$SERVER"
+	wait "$SERVER" 2>/dev/null || true
+	SERVER=
+}

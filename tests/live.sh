@@ -9,26 +9,7 @@ SERVER=
 suite_cleanup() { [ -z "$SERVER" ] || kill -9 "$SERVER" 2>/dev/null; }
 
 # serve ARGUMENT...: in the background, until it says that it is attached
-serve() {
-	rm -f "$WORK/server.log"
-	"$PLATTER" --store "$STORE" attach --nbd "$WORK/nbd.sock" "$@" >"$WORK/server.log" 2>&1 &
-	SERVER=$!
-	local tries=0
-	until grep -q '^score ' "$WORK/server.log"; do
-		tries=$((tries + 1))
-		if [ "$tries" -gt 200 ] || ! kill -0 "$SERVER" 2>/dev/null; then
-			SERVER=
-			return 1
-		fi
-		sleep 0.05
-	done
-}
-# stop SIGNAL: ends the server and waits for it
-stop() {
-	kill "-$1" "$SERVER"
-	wait "$SERVER" 2>/dev/null || true
-	SERVER=
-}
+serve() { start_server --nbd "$WORK/nbd.sock" "$@"; }
 uri() { echo "nbd+unix:///$1?socket=$WORK/nbd.sock"; }
 same_as() { qemu-img compare -f raw -F raw "$1" "$(uri "$2")"; }
 # both COMMAND: qemu-io does it to the served disk and to the copy

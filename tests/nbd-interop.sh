@@ -12,25 +12,7 @@ suite_cleanup() {
 	[ -z "$SERVER" ] || kill -9 "$SERVER" 2>/dev/null
 	[ -z "$PROXY" ] || kill "$PROXY" 2>/dev/null
 }
-serve() {
-	local tries=0
-	: >"$WORK/server.log"
-	"$PLATTER" --store "$STORE" attach --nbd "$SOCKET" "$@" >"$WORK/server.log" 2>&1 &
-	SERVER=$!
-	until grep -q '^score ' "$WORK/server.log"; do
-		tries=$((tries + 1))
-		if [ "$tries" -gt 200 ] || ! kill -0 "$SERVER" 2>/dev/null; then
-			SERVER=
-			return 1
-		fi
-		sleep 0.05
-	done
-}
-stop() {
-	kill "-$1" "$SERVER"
-	wait "$SERVER" 2>/dev/null || true
-	SERVER=
-}
+serve() { start_server --nbd "$SOCKET" "$@"; }
 uri() { echo "nbd+unix:///lab/disk?socket=$SOCKET"; }
 # proxy FILTER...: nbdkit before our server, with these filters and arguments
 proxy() {

@@ -15,28 +15,7 @@ suite_cleanup() {
 }
 
 # serve ADDRESS ARGUMENT...: in the background, until it says that it is attached
-serve() {
-	local address=$1 tries=0
-	shift
-	: >"$WORK/server.log"
-	"$PLATTER" --store "$STORE" attach --nbd "$address" "$@" >"$WORK/server.log" 2>&1 &
-	SERVER=$!
-	until grep -q '^score ' "$WORK/server.log"; do
-		tries=$((tries + 1))
-		if [ "$tries" -gt 200 ] || ! kill -0 "$SERVER" 2>/dev/null; then
-			cat "$WORK/server.log"
-			SERVER=
-			return 1
-		fi
-		sleep 0.05
-	done
-}
-# stop SIGNAL: ends the server and waits for it
-stop() {
-	kill "-$1" "$SERVER"
-	wait "$SERVER" 2>/dev/null || true
-	SERVER=
-}
+serve() { start_server --nbd "$@"; }
 SOCKET=$WORK/nbd.sock
 uri() { echo "nbd+unix:///$1?socket=$SOCKET"; }
 secure_uri() { echo "nbds+unix:///$1?socket=$SOCKET&tls-certificates=$2"; }
