@@ -3,7 +3,9 @@
 //! Many processes may read a store, one may write it (it holds the lock). A reader sees what had been published when
 //! it last looked at the catalog, and looks again at every question that goes there.
 
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::thread;
 use std::time::Duration;
 
 use platter_image::frame::{FrameDecoder, STORED_LENGTH_MAX};
@@ -333,14 +335,22 @@ impl Shared {
             let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
             // The catalog's counts are a hint, not to be believed without bound.
             index.reserve(blocks.min(RESERVE_MAX) as usize, frames.min(RESERVE_MAX) as usize);
-            for row in new {
-                self.open_pack(row, &mut index)?;
-            }
+            thread::scope(|scope| {
+                let (directory_out, directories) = sync_channel(DIRECTORIES_WAITING);
+                // It only ends early when nobody takes directories any more: that one has the reason.
+                scope.spawn(move || {
+                    new.iter().try_for_each(|row| directory_out.send(self.open_pack(row)).ok())
+                });
+                directories
+                    .iter()
+                    .try_for_each(|(ordinal, directory)| index_pack(ordinal, &directory, &mut index))
+            })?;
         }
         Ok(())
     }
 
-    fn open_pack(&self, row: &PackRow, index: &mut Index) -> Result<()> {
+    /// Adds a pack; gives its ordinal, and what it holds as far as that can be read.
+    fn open_pack(&self, row: &PackRow) -> (u32, PackDirectory) {
         let ordinal = self.packs.add(row.id, row.state);
         let directory = self.packs.file(ordinal).and_then(|file| {
             let read = read_directory(&*file, row.id, self.id);
@@ -353,11 +363,7 @@ impl Shared {
             self.note_damage(format!("pack {} cannot be read: {}", row.id, describe(&error)));
             PackDirectory::default()
         });
-        for (frame, blocks) in directory.iter() {
-            let address = FrameAddress { pack: ordinal, length: frame.stored_length, offset: frame.offset };
-            index.push_frame(address, ids(blocks))?;
-        }
-        Ok(())
+        (ordinal, directory)
     }
 
     fn note_damage(&self, what: String) {
@@ -365,6 +371,15 @@ impl Shared {
     }
 }
 
+fn index_pack(ordinal: u32, directory: &PackDirectory, index: &mut Index) -> Result<()> {
+    directory.iter().try_for_each(|(frame, blocks)| {
+        let address = FrameAddress { pack: ordinal, length: frame.stored_length, offset: frame.offset };
+        index.push_frame(address, ids(blocks))
+    })
+}
+
+/// Directories of packs that were read and wait to be indexed.
+const DIRECTORIES_WAITING: usize = 2;
 /// Most blocks that an index makes room for on the catalog's word.
 const RESERVE_MAX: u64 = 1 << 26;
 
@@ -425,7 +440,7 @@ pub(crate) fn take_lock(place: &StorePlace, tries: u32) -> Result<Box<dyn VfsFil
         if taken.is_some() {
             break;
         }
-        std::thread::sleep(LOCK_PAUSE);
+        thread::sleep(LOCK_PAUSE);
         taken = lock()?;
     }
     let Some(lock) = taken else {

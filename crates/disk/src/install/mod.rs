@@ -31,9 +31,11 @@ const SEGMENT_LENGTH: u64 = 2 << 20;
 /// Segments that wait for a worker: as entries, a few KiB each. Workers come for them in bursts.
 const SEGMENTS_WAITING: usize = 64;
 /// Workers besides one for each processor: so many writes are under way while every processor decodes.
-const WRITES_UNDER_WAY: usize = 4;
+const WRITES_UNDER_WAY: usize = 8;
 /// Zeros up to this are written, more are asked of the device, in bytes.
 const ZEROS_WRITTEN_MAX: u64 = 64 << 10;
+/// Runs of such zeros that are asked for one after another.
+const ZEROS_TOGETHER: usize = 4096;
 
 /// What to do with space that nobody can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

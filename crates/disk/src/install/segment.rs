@@ -6,14 +6,14 @@ use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{Extent, FrameSource, Result};
 
 use super::frames::BlockReader;
-use super::{FreeSpace, SEGMENT_LENGTH, ZEROS_WRITTEN_MAX};
+use super::{FreeSpace, SEGMENT_LENGTH, ZEROS_TOGETHER, ZEROS_WRITTEN_MAX};
 use crate::AlignedBuffer;
 
 /// What the recipe says of one aligned part of the disk.
 pub(super) struct Segment {
     start: u64,
     entries: Vec<Entry>,
-    /// Zeros that are long enough to be asked of the device; they may lead past the segment.
+    /// Zeros that are long enough to be asked of the device, wherever they are.
     zeros: Vec<Extent>,
 }
 
@@ -35,8 +35,7 @@ pub(super) fn walk<P: PageSource>(
     segments: &Sender<Segment>,
 ) -> Result<()> {
     let whole = Extent::new(0, recipe.root().disk_length);
-    let mut walk =
-        Walk { segments, current: Segment { start: 0, entries: Vec::new(), zeros: Vec::new() }, gone: false };
+    let mut walk = Walk { segments, current: Segment::begin(0), zeros: Vec::new(), gone: false };
     let mut position = 0;
     for entry in recipe.entries(whole) {
         let entry = entry?;
@@ -53,12 +52,15 @@ pub(super) fn walk<P: PageSource>(
         walk.add(Entry { extent: Extent::between(position, whole.end()), state: State::Zero });
     }
     walk.close(0);
+    walk.close_zeros();
     Ok(())
 }
 
 struct Walk<'a> {
     segments: &'a Sender<Segment>,
     current: Segment,
+    /// Zeros to ask for. Many together: a file system ends every write under way before it makes a hole in a file.
+    zeros: Vec<Extent>,
     /// Set when nobody takes segments any more: whoever stopped has the reason.
     gone: bool,
 }
@@ -69,11 +71,13 @@ impl Walk<'_> {
             return;
         }
         if entry.state == State::Zero && entry.extent.length > ZEROS_WRITTEN_MAX {
-            let end = self.current.start + SEGMENT_LENGTH;
-            if entry.extent.offset >= end {
-                self.close(entry.extent.offset);
+            match self.zeros.last_mut() {
+                Some(last) if last.end() == entry.extent.offset => last.length += entry.extent.length,
+                _ => self.zeros.push(entry.extent),
             }
-            self.current.zeros.push(entry.extent);
+            if self.zeros.len() == ZEROS_TOGETHER {
+                self.close_zeros();
+            }
             return;
         }
         let mut rest = Some(entry);
@@ -91,15 +95,26 @@ impl Walk<'_> {
     /// Sends the current segment, and begins the one around `next`.
     fn close(&mut self, next: u64) {
         let start = next / SEGMENT_LENGTH * SEGMENT_LENGTH;
-        let done =
-            std::mem::replace(&mut self.current, Segment { start, entries: Vec::new(), zeros: Vec::new() });
-        if !done.entries.is_empty() || !done.zeros.is_empty() {
+        let done = std::mem::replace(&mut self.current, Segment::begin(start));
+        if !done.entries.is_empty() {
             self.gone |= self.segments.send(done).is_err();
+        }
+    }
+
+    /// Sends the zeros that came together.
+    fn close_zeros(&mut self) {
+        let zeros = std::mem::take(&mut self.zeros);
+        if !zeros.is_empty() {
+            self.gone |= self.segments.send(Segment { zeros, ..Segment::begin(0) }).is_err();
         }
     }
 }
 
 impl Segment {
+    fn begin(start: u64) -> Self {
+        Self { start, entries: Vec::new(), zeros: Vec::new() }
+    }
+
     /// Fills `buffer` with the verified bytes of all entries.
     pub(super) fn fill<F: FrameSource + ?Sized>(
         self,

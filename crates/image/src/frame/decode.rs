@@ -106,12 +106,13 @@ impl FrameDecoder {
         }
         let failed = |code| Error::corrupt(format!("frame: zstd: {}", zstd_safe::get_error_name(code)));
         self.context.reset(zstd_safe::ResetDirective::SessionOnly).map_err(failed)?;
-        // The buffer is the cap: zstd cannot write past the length that the header states.
-        self.raw.resize(wanted, 0);
+        // The buffer is the cap: zstd cannot write past its end, and what is not as long as the header states is refused.
+        self.raw.clear();
+        self.raw.reserve(wanted);
         let made = if wanted == header.raw_length as usize {
-            self.context.decompress(&mut self.raw[..], payload).map_err(failed)?
+            self.context.decompress(&mut self.raw, payload).map_err(failed)?
         } else {
-            let mut out = OutBuffer::around(&mut self.raw[..]);
+            let mut out = OutBuffer::around(&mut self.raw);
             let mut input = InBuffer::around(payload);
             while out.pos() < wanted {
                 let before = (out.pos(), input.pos);
@@ -120,8 +121,9 @@ impl FrameDecoder {
                     break;
                 }
             }
-            out.pos()
+            out.pos().min(wanted)
         };
+        self.raw.truncate(wanted);
         if made != wanted {
             return Err(Error::corrupt(format!("frame: {made} bytes decoded, {wanted} stated")));
         }
