@@ -30,6 +30,13 @@ pub trait BlockDevice: Send + Sync {
     /// `Corrupt` or `Missing` when the store is damaged there: `buffer` then means nothing. `Io`, `Transient`.
     fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()>;
 
+    /// Whether a read of `range` would find all of it in memory; `None` when that is not known. Only a hint: for those who
+    /// choose which thread reads.
+    fn is_near(&self, range: Extent) -> Option<bool> {
+        let _ = range;
+        None
+    }
+
     /// Writes `bytes` at `offset`. When it returns, the bytes survive the death of this process, and a power cut only
     /// after [`BlockDevice::flush`].
     ///

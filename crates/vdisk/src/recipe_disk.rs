@@ -124,6 +124,15 @@ impl BlockDevice for RecipeDisk {
         Ok(())
     }
 
+    fn is_near(&self, range: Extent) -> Option<bool> {
+        let shared = self.cache.shared();
+        let near = self.tree.walk(shared.pages(), range, &mut |entry| match entry.state {
+            State::Data { block, .. } => Ok(shared.contains(&block)),
+            State::Zero | State::Free => Ok(true),
+        });
+        near.ok()
+    }
+
     fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
         self.check(range)?;
         let mut data: Option<Extent> = None;

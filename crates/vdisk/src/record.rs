@@ -215,6 +215,10 @@ impl BlockDevice for Record {
         self.noted(RequestKind::Read, range, || self.below.read(buffer, offset))
     }
 
+    fn is_near(&self, range: Extent) -> Option<bool> {
+        self.below.is_near(range)
+    }
+
     fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
         let range = Extent::new(offset, bytes.len() as u64);
         self.noted(RequestKind::Write, range, || self.below.write(bytes, offset))

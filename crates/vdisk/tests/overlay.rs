@@ -206,6 +206,40 @@ fn power_cuts(seed: u64, profile: CrashProfile) {
     }
 }
 
+/// A base that is far away, where it is not a hole.
+struct Far;
+
+impl BlockDevice for Far {
+    fn length(&self) -> u64 {
+        LENGTH as u64
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        Pattern.read(buffer, offset)
+    }
+
+    fn is_near(&self, range: Extent) -> Option<bool> {
+        Some(range.offset >= 20_480 && range.end() <= 57_344)
+    }
+
+    fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
+        Pattern.extents(range, visit)
+    }
+}
+
+#[test]
+fn what_was_written_is_as_near_as_the_file_and_the_rest_as_the_base() {
+    let disk = SimulatedDisk::new(1);
+    let overlay = Overlay::create(&disk, Path::new(PATH), &options(0), Arc::new(Far)).unwrap();
+    let near = |first: u64, blocks: u64| overlay.is_near(Extent::new(first * 4096, blocks * 4096));
+    assert_eq!([near(0, 2), near(6, 2), near(4, 2)], [Some(false), Some(true), Some(false)]);
+    overlay.write(&[1; 4096], 0).unwrap();
+    overlay.write(&[1; 4096], 7 * 4096).unwrap();
+    overlay.write_zeroes(Extent::new(4096, 4096)).unwrap();
+    assert_eq!([near(0, 1), near(1, 1), near(0, 2), near(6, 3)], [None, Some(true), None, None]);
+    assert_eq!([near(0, 4), near(2, 2)], [Some(false), Some(false)]);
+}
+
 #[test]
 fn power_cuts_lose_nothing_that_was_flushed() {
     for seed in 0..150 {

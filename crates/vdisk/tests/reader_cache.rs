@@ -31,6 +31,21 @@ fn equal_contents_are_held_once() {
 }
 
 #[test]
+fn a_disk_knows_what_is_in_memory() {
+    let source = Arc::new(MemorySource::default());
+    let image = source.image(&[Piece::block(1, 128), Piece::Zero(128), Piece::block(2, 128)]);
+    let cache = BlockCache::new(options(64 << 20, 0)).unwrap();
+    let disk = open(&image, &source, &cache);
+    let (first, zeros, last) =
+        (Extent::new(0, 65536), Extent::new(65536, 65536), Extent::new(131_072, 65536));
+    assert_eq!([first, zeros, last].map(|range| disk.is_near(range)), [Some(false), Some(true), Some(false)]);
+    assert_eq!(disk.is_near(Extent::new(0, 131_072)), Some(false));
+    check(&disk, &image, 0, 65536);
+    assert_eq!([first, zeros].map(|range| disk.is_near(range)), [Some(true), Some(true)]);
+    assert_eq!(disk.is_near(Extent::new(0, 131_072)), Some(true));
+}
+
+#[test]
 fn the_bound_holds() {
     let source = Arc::new(MemorySource::default());
     let image = plain(&source, 0, 300);

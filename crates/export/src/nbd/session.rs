@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use platter_image::{Error, IoContext, Result};
+use platter_image::{Error, Extent, IoContext, Result};
 
 use super::event::NbdEvent;
 use super::execute::{Failure, check, perform};
@@ -176,7 +176,14 @@ impl Session {
         // What waits for a disk's cache says nothing about how the next read will go.
         let is_durable = request.command == Command::Flush || request.flags.has(CommandFlags::FUA);
         let is_long = is_durable || request.command == Command::Cache;
-        if is_long { !is_alone } else { !self.pace.is_quick(is_alone) }
+        if is_long {
+            return !is_alone;
+        }
+        // Reads that others wait behind go by what the disk knows, and only then by how the last ones went.
+        let range = Extent::new(request.offset, u64::from(request.length));
+        let asked = request.command == Command::Read && !is_alone;
+        let is_near = if asked { self.agreed.device.is_near(range) } else { None };
+        !is_near.unwrap_or_else(|| self.pace.is_quick(is_alone))
     }
 
     /// Does a request that was accepted. The payload's buffer becomes spare.

@@ -80,6 +80,19 @@ fn a_request_that_waits_holds_up_no_other() {
     assert_eq!(client.reply().cookie, 1);
 }
 
+/// Among reads that were all quick, too: the first gives way because the disk says that it will wait.
+#[test]
+fn a_read_that_the_disk_knows_will_wait_holds_up_no_other() {
+    let disk = Arc::new(Memory { gated: one(GATED), tells: true, ..Memory::new(4 << 20, &[]) });
+    let server = RunningServer::of(&disk);
+    let mut client = server.open(true);
+    let reads = [(1, GATED.offset), (2, 50_000), (3, 60_000)];
+    client.send(&reads.map(|(cookie, offset)| request_bytes(READ, 0, cookie, offset, 512)).concat());
+    assert_eq!([client.reply().cookie, client.reply().cookie], [2, 3]);
+    disk.open_gate();
+    assert_eq!(client.reply().cookie, 1);
+}
+
 #[test]
 fn goodbye_waits_for_replies() {
     let disk = disk();

@@ -29,6 +29,8 @@ pub(crate) struct Memory {
     pub(crate) slow: Extents,
     /// Reads here wait until the gate is open.
     pub(crate) gated: Extents,
+    /// Whether it says, when asked, which reads wait.
+    pub(crate) tells: bool,
     pub(crate) is_open: Mutex<bool>,
     pub(crate) opened: Condvar,
     pub(crate) log: Mutex<Vec<Done>>,
@@ -99,6 +101,10 @@ impl BlockDevice for Memory {
         let bytes = self.bytes.read().unwrap();
         buffer.copy_from_slice(&bytes[offset as usize..offset as usize + buffer.len()]);
         Ok(())
+    }
+
+    fn is_near(&self, range: Extent) -> Option<bool> {
+        self.tells.then(|| !touches(&self.gated, range.offset, range.length as usize))
     }
 
     fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {

@@ -272,6 +272,10 @@ impl BlockDevice for LiveDisk {
         self.on_top(|top| top.read(buffer, offset))
     }
 
+    fn is_near(&self, range: Extent) -> Option<bool> {
+        self.on_top(|top| Ok(top.is_near(range))).ok().flatten()
+    }
+
     fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.on_top(|top| top.write(bytes, offset))
     }

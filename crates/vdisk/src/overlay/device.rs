@@ -180,6 +180,21 @@ impl BlockDevice for Overlay {
         })
     }
 
+    /// What the system keeps of the file in memory is not known here.
+    fn is_near(&self, range: Extent) -> Option<bool> {
+        let mut near = Some(true);
+        let walked = self.runs(range, &mut |state, run| {
+            match state {
+                BlockState::Absent if near == Some(true) => near = self.base().is_near(run),
+                BlockState::Absent if self.base().is_near(run) == Some(false) => near = Some(false),
+                BlockState::Present if near == Some(true) => near = None,
+                _ => {}
+            }
+            Ok(near != Some(false))
+        });
+        walked.ok().and(near)
+    }
+
     fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.check_range(offset, bytes.len() as u64)?;
         let (mut rest, mut offset) = (bytes, offset);
