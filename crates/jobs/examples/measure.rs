@@ -2,7 +2,8 @@
 //!
 //! `measure decode STORE VERSION [THREADS]` decodes every frame of a version once, without and with hashing;
 //! `measure random STORE VERSION [READS]` reads 4 KiB of the disk at random places, each by decoding its frame as far as
-//! the block it needs; `measure hash [THREADS]` names blocks of 64 KiB for a second. Frames come from the page cache when they have been read before.
+//! the block it needs; `measure pages STORE VERSION OTHER` tells what the pages of its recipe take that the other does not
+//! have; `measure hash [THREADS]` names blocks of 64 KiB for a second. Frames come from the page cache when they have been read before.
 
 #![allow(clippy::print_stdout, reason = "a measuring program")]
 
@@ -18,6 +19,11 @@ use platter_jobs::{Store, StorePlace};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [what, store, version, other] = &arguments[..]
+        && what == "pages"
+    {
+        return pages(&Store::open_reader(&StorePlace::on_system(store))?, version, other);
+    }
     let (what, store, version, number) = match &arguments[..] {
         [what] if what == "hash" => {
             hash(1);
@@ -31,7 +37,7 @@ fn main() -> Result<()> {
         [what, store, version, number] => (what, store, version, number.parse().ok()),
         _ => {
             return Err(Error::refused(
-                "measure decode|random STORE VERSION [NUMBER], measure hash [THREADS]",
+                "measure decode|random STORE VERSION [NUMBER], measure pages STORE VERSION OTHER, measure hash [THREADS]",
             ));
         }
     };
@@ -42,6 +48,22 @@ fn main() -> Result<()> {
         "random" => random(&store, &recipe, number.unwrap_or(5000)),
         other => Err(Error::refused(format!("no measurement is called {other}"))),
     }
+}
+
+fn pages(store: &Store, version: &str, other: &str) -> Result<()> {
+    let frames = |name: &str| -> Result<Vec<_>> {
+        let recipe = Recipe::open(store.resolve(name)?.score, store)?;
+        let whole = Extent::new(0, recipe.root().disk_length);
+        let mut frames: Vec<_> =
+            plan::pages(&recipe, whole, store)?.iter().map(|place| place.frame).collect();
+        frames.dedup();
+        Ok(frames)
+    };
+    let known = frames(other)?;
+    let new = frames(version)?.into_iter().filter(|frame| known.binary_search(frame).is_err());
+    let lengths: Vec<u64> = new.map(|frame| u64::from(frame.length)).collect();
+    println!("pages frames {} bytes {}", lengths.len(), lengths.iter().sum::<u64>());
+    Ok(())
 }
 
 fn decode(store: &Store, recipe: &Recipe<&Store>, threads: usize) -> Result<()> {

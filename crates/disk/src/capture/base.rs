@@ -22,7 +22,8 @@ impl Base<'_> {
     /// Takes out of the batch what was not written, and gives the entries that stand there instead.
     ///
     /// A cut at least half of which was written stays whole, so that a file written anew has the blocks it has on any
-    /// disk. Of other cuts only what was written becomes blocks, and its neighbours keep parts of old ones.
+    /// disk. Of other cuts only what was written becomes blocks: its neighbours keep parts of old ones, and what is free
+    /// around it is not carried along.
     pub(super) fn take_unchanged(&self, batch: &mut Batch) -> Result<Vec<Entry>> {
         let span = batch.span();
         let changed: Extents = self.changed.clip(span).collect();
@@ -34,7 +35,7 @@ impl Base<'_> {
             let pieces: Extents = old.pieces_of(cut).iter().copied().collect();
             let written: Extents =
                 changed.clip(cut.extent).flat_map(|run| pieces.clip(run).collect::<Vec<_>>()).collect();
-            if written.total() * 2 >= pieces.total() {
+            if written.total() * 2 >= cut.extent.length {
                 add_cut(batch, cut.extent, pieces.as_slice());
                 continue;
             }
