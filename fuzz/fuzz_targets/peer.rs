@@ -112,7 +112,9 @@ impl Pair {
 
     fn heed(&mut self, event: ExchangeEvent, serves: bool) {
         match event {
-            ExchangeEvent::Filter(node, piece) if bug_free(self.choice.handle_filter(node, piece)).is_none() => {
+            ExchangeEvent::Filter(node, piece)
+                if bug_free(self.choice.handle_filter(node, piece)).is_none() =>
+            {
                 self.choice.ban(self.now, node);
             }
             ExchangeEvent::Changes(node, changes)

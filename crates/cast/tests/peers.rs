@@ -21,7 +21,9 @@ const FETCH_TIME_MAX: Duration = PIECE_TIME_MAX;
 const LIMIT: Duration = Duration::from_secs(3600);
 
 fn head() {
-    println!("nodes | boots | origin MB | of one each | peers MB | filters | p50 ms | p99 ms | longest s | asks peer/home/origin | hedged | false | stale | failed | liars caught");
+    println!(
+        "nodes | boots | origin MB | of one each | peers MB | filters | p50 ms | p99 ms | longest s | asks peer/home/origin | hedged | false | stale | failed | liars caught"
+    );
 }
 
 fn line(network: &Network) {

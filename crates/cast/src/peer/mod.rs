@@ -26,7 +26,9 @@ pub use filter::{
     CHANGES_MAX, FILTER_BYTES_MAX, FilterChanges, FilterPiece, FilterVersion, Holdings, LAYERS_MAX,
     LayerSize, PIECE_BYTES_MAX, PieceCursor, RemoteFilter,
 };
-pub use wire::{ASK_IDS_MAX, AskMessage, Hello, MESSAGE_BYTES_MAX, NodeId, PEER_VERSION, PeerMessage, PeerStream};
+pub use wire::{
+    ASK_IDS_MAX, AskMessage, Hello, MESSAGE_BYTES_MAX, NodeId, PEER_VERSION, PeerMessage, PeerStream,
+};
 
 #[cfg(test)]
 mod golden;

@@ -203,8 +203,7 @@ impl Network {
         let kinds = [Character::WrongBytes, Character::Hangs, Character::ClaimsAll];
         let mut nodes: Vec<Node> = (0..plan.nodes)
             .map(|number| {
-                let character =
-                    if number < liars { kinds[number % kinds.len()] } else { Character::Honest };
+                let character = if number < liars { kinds[number % kinds.len()] } else { Character::Honest };
                 Node::new(number, random.next(), share, plan.homes, character)
             })
             .collect();
@@ -282,7 +281,10 @@ impl Network {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Message { from, to, lives, message } => {
-                if self.is_alive(to, lives.1) && self.streams.contains(&pair(from, to)) && self.nodes[from].life == lives.0 {
+                if self.is_alive(to, lives.1)
+                    && self.streams.contains(&pair(from, to))
+                    && self.nodes[from].life == lives.0
+                {
                     self.deliver(from, to, message);
                     self.pump(to);
                 }
@@ -539,7 +541,9 @@ impl Network {
             }
             ExchangeEvent::Asked(peer, ask) => self.serve(number, peer, &ask),
             ExchangeEvent::Cancelled(..) => {}
-            ExchangeEvent::Frame(peer, request, frame) => self.take_frame(number, Some(peer), request, &frame),
+            ExchangeEvent::Frame(peer, request, frame) => {
+                self.take_frame(number, Some(peer), request, &frame)
+            }
             ExchangeEvent::Answered(_, request, missing, version) => {
                 node.choice.handle_answered(now, request, &missing, Some(version));
             }
@@ -630,7 +634,8 @@ impl Network {
                 }
                 Waiter::Peer(peer, request) => {
                     let held = |frame: &u32| self.nodes[number].held.contains(frame);
-                    let (frames, lacking): (Vec<u32>, Vec<u32>) = read.frames.iter().partition(|frame| held(frame));
+                    let (frames, lacking): (Vec<u32>, Vec<u32>) =
+                        read.frames.iter().partition(|frame| held(frame));
                     // The peer may not have asked for all blocks of a frame: it is told of none that it did not name.
                     let missing = if lacking.is_empty() { Vec::new() } else { self.asked_of(&lacking) };
                     self.give(number, peer, request, &frames, missing);
@@ -747,7 +752,10 @@ impl Network {
     pub fn fetch_time(&self, per_mille: usize) -> Duration {
         let mut sorted = self.counts.fetches.clone();
         sorted.sort_unstable();
-        sorted.get((sorted.len() * per_mille / 1000).min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
+        sorted
+            .get((sorted.len() * per_mille / 1000).min(sorted.len().saturating_sub(1)))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// The slowest fetch, those that have not ended included.

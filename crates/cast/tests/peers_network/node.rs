@@ -82,7 +82,13 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn new(number: usize, seed: u64, share_bits_per_second: u64, homes: bool, character: Character) -> Self {
+    pub fn new(
+        number: usize,
+        seed: u64,
+        share_bits_per_second: u64,
+        homes: bool,
+        character: Character,
+    ) -> Self {
         let mut id = [0; 16];
         id[..8].copy_from_slice(&(number as u64).to_be_bytes());
         let id = NodeId(id);

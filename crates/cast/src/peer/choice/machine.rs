@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use platter_image::{BlockId, Error, Result};
 
-use super::home::{affinity, node_hash};
+use super::deadline::HEDGE_CREDIT_MAX;
+use super::event::{ChoiceEvent, ChoiceStatistics};
+use super::home::node_hash;
 use super::patience::Patience;
 use super::peer::Peer;
 use super::piece::{Ask, Failure, PIECE_TIME_MAX, Piece, PieceId, Source, UnderWay, Want};
@@ -22,20 +24,9 @@ pub const PIECES_MAX: usize = 4096;
 const PEERS_MAX: usize = 4096;
 /// An id counts as that many bytes under way: a block's most.
 const ID_BYTES: u64 = 64 << 10;
-/// Questions under way at the origin.
-const ORIGIN_ASKS_MAX: u32 = 64;
-/// A question without any progress for that long has failed.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// A piece is given up when the origin failed so often; between tries it waits.
 const ORIGIN_FAILURES_MAX: u32 = 4;
 const ORIGIN_RETRY: Duration = Duration::from_secs(1);
-/// Each question earns a sixteenth of a hedge, so that a slow network is not asked for everything twice; when the credit is
-/// used up, only who is silent for [`HEDGE_ALWAYS`] is hedged.
-const HEDGE_COST: u32 = 16;
-const HEDGE_CREDIT_MAX: u32 = 16 * HEDGE_COST;
-const HEDGE_ALWAYS: Duration = Duration::from_secs(2);
-/// Homes of a group that are tried before the origin: the first, and who is it when the first is gone.
-const HOMES_MAX: usize = 2;
 /// Pieces looked at when those in front have to wait.
 const LOOK_AHEAD: usize = 16;
 
@@ -52,74 +43,30 @@ pub struct ChoiceOptions {
     pub homes: bool,
 }
 
-/// What the driver has to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChoiceEvent {
-    /// Send this question.
-    Ask(Ask),
-    /// An answer is not needed any more.
-    Cancel {
-        /// Whom was asked.
-        source: Source,
-        /// The question.
-        request: u32,
-    },
-    /// All of it came.
-    Done(PieceId),
-    /// These did not come: the origin does not have them, or failed, or time is up.
-    Failed {
-        /// The piece.
-        piece: PieceId,
-        /// What lacks.
-        ids: Vec<BlockId>,
-    },
-}
-
-/// Counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChoiceStatistics {
-    /// Questions to peers whose filter said yes.
-    pub peer_asks: u64,
-    /// Questions to homes.
-    pub home_asks: u64,
-    /// Questions to the origin.
-    pub origin_asks: u64,
-    /// Questions that were hedges; they count among the above too.
-    pub hedges: u64,
-    /// Ids that a filter said were there, and were not.
-    pub false_positives: u64,
-    /// Ids that were not there, while the filter here was older than the peer's.
-    pub stale: u64,
-    /// Questions that failed.
-    pub failures: u64,
-    /// Peers dropped for good.
-    pub liars: u64,
-}
-
 /// The fetching machine.
 #[derive(Debug)]
 pub struct Choice {
-    options: ChoiceOptions,
-    own_hash: u64,
-    random: Random,
-    peers: BTreeMap<NodeId, Peer>,
+    pub(super) options: ChoiceOptions,
+    pub(super) own_hash: u64,
+    pub(super) random: Random,
+    pub(super) peers: BTreeMap<NodeId, Peer>,
     /// Peers that told of a filter.
-    telling: BTreeSet<NodeId>,
-    pieces: BTreeMap<PieceId, Piece>,
-    ready: VecDeque<PieceId>,
+    pub(super) telling: BTreeSet<NodeId>,
+    pub(super) pieces: BTreeMap<PieceId, Piece>,
+    pub(super) ready: VecDeque<PieceId>,
     /// Nothing in front of `ready` can be asked for until an answer comes.
-    is_stuck: bool,
-    deadlines: BTreeSet<(Duration, PieceId)>,
-    under_way: BTreeMap<u32, UnderWay>,
-    bytes_in_flight: u64,
-    origin_in_flight: u32,
-    peer_patience: Patience,
-    home_patience: Patience,
-    hedge_credit: u32,
-    next_request: u32,
-    next_piece: u64,
-    events: VecDeque<ChoiceEvent>,
-    statistics: ChoiceStatistics,
+    pub(super) is_stuck: bool,
+    pub(super) deadlines: BTreeSet<(Duration, PieceId)>,
+    pub(super) under_way: BTreeMap<u32, UnderWay>,
+    pub(super) bytes_in_flight: u64,
+    pub(super) origin_in_flight: u32,
+    pub(super) peer_patience: Patience,
+    pub(super) home_patience: Patience,
+    pub(super) hedge_credit: u32,
+    pub(super) next_request: u32,
+    pub(super) next_piece: u64,
+    pub(super) events: VecDeque<ChoiceEvent>,
+    pub(super) statistics: ChoiceStatistics,
 }
 
 impl Choice {
@@ -165,7 +112,8 @@ impl Choice {
 
     /// Peers at random to hear the filters of, up to `count` with those that already tell.
     pub fn neighbours_wanted(&mut self, now: Duration, count: usize) -> Vec<NodeId> {
-        let candidates = self.peers.iter().filter(|(node, peer)| peer.is_alive(now) && !self.telling.contains(node));
+        let candidates =
+            self.peers.iter().filter(|(node, peer)| peer.is_alive(now) && !self.telling.contains(node));
         let mut candidates: Vec<NodeId> = candidates.map(|(node, _)| *node).collect();
         let lacking = count.saturating_sub(self.telling.len()).min(candidates.len());
         for place in 0..lacking {
@@ -211,7 +159,10 @@ impl Choice {
     /// `Refused`: no ids, or more than [`ASK_IDS_MAX`]. `Transient`: [`PIECES_MAX`] pieces have not ended.
     pub fn want(&mut self, now: Duration, want: Want) -> Result<PieceId> {
         if want.ids.is_empty() || want.ids.len() > ASK_IDS_MAX {
-            return Err(Error::refused(format!("{} ids in a piece: 1 to {ASK_IDS_MAX} can be", want.ids.len())));
+            return Err(Error::refused(format!(
+                "{} ids in a piece: 1 to {ASK_IDS_MAX} can be",
+                want.ids.len()
+            )));
         }
         if self.pieces.len() >= PIECES_MAX {
             return Err(Error::transient(format!("{PIECES_MAX} pieces are being fetched")));
@@ -354,8 +305,8 @@ impl Choice {
             let Some(id) = self.ready.pop_front() else { break };
             let Some(piece) = self.pieces.get(&id) else { continue };
             let bytes = piece.want.ids.len() as u64 * ID_BYTES;
-            let has_room = self.bytes_in_flight == 0
-                || self.bytes_in_flight + bytes <= self.options.bytes_in_flight_max;
+            let has_room =
+                self.bytes_in_flight == 0 || self.bytes_in_flight + bytes <= self.options.bytes_in_flight_max;
             if !has_room {
                 self.ready.push_front(id);
                 break;
@@ -369,67 +320,7 @@ impl Choice {
         self.is_stuck = self.events.is_empty();
     }
 
-    /// Whom to ask. `None`: those who have it, its home or the origin, have enough to do.
-    fn pick(&mut self, now: Duration, id: PieceId) -> Option<(Source, bool)> {
-        let piece = self.pieces.get(&id)?;
-        if !piece.want.origin_only {
-            if let Some(holder) = self.pick_holder(now, id) {
-                return holder.map(|node| (Source::Peer(node), false));
-            }
-            if self.options.homes && piece.homes_tried < HOMES_MAX && piece.asks.is_empty() {
-                let home = self.home(now, piece);
-                if let Some((node, peer)) = home {
-                    return peer.has_room().then_some((Source::Peer(node), true));
-                }
-            }
-        }
-        (self.origin_in_flight < ORIGIN_ASKS_MAX).then_some((Source::Origin, false))
-    }
-
-    /// A peer whose filter has all of it, or most; `Some(None)` when those have enough to do.
-    fn pick_holder(&mut self, now: Duration, id: PieceId) -> Option<Option<NodeId>> {
-        let piece = self.pieces.get(&id)?;
-        let ids = &piece.want.ids;
-        let mut best = ids.len().div_ceil(2);
-        let mut holders: Vec<(NodeId, u64)> = Vec::new();
-        let mut waits = false;
-        for node in self.telling.iter().filter(|node| !piece.tried.contains(node)) {
-            let Some(peer) = self.peers.get(node).filter(|peer| peer.is_alive(now)) else { continue };
-            let claims = peer.claims(ids);
-            if claims < best {
-                continue;
-            }
-            if claims > best {
-                (best, waits) = (claims, false);
-                holders.clear();
-            }
-            if peer.has_room() {
-                holders.push((*node, peer.weight()));
-            } else {
-                waits = true;
-            }
-        }
-        let total: u64 = holders.iter().map(|(_, weight)| weight).sum();
-        let mut point = self.random.below(total);
-        for (node, weight) in holders {
-            if point < weight {
-                return Some(Some(node));
-            }
-            point -= weight;
-        }
-        waits.then_some(None)
-    }
-
-    /// The group's home, if it is another node that was not tried.
-    fn home(&self, now: Duration, piece: &Piece) -> Option<(NodeId, &Peer)> {
-        let alive = self.peers.iter().filter(|(node, peer)| peer.is_alive(now) && !piece.tried.contains(node));
-        let group = piece.want.group;
-        let (node, home) = alive.max_by_key(|(_, peer)| affinity(peer.hash, group))?;
-        let is_own = affinity(self.own_hash, group) > affinity(home.hash, group);
-        (!is_own).then_some((*node, home))
-    }
-
-    fn ask(&mut self, now: Duration, id: PieceId, source: Source, fetch: bool) {
+    pub(super) fn ask(&mut self, now: Duration, id: PieceId, source: Source, fetch: bool) {
         let Some(piece) = self.pieces.get_mut(&id) else { return };
         let request = self.next_request;
         self.next_request = self.next_request.wrapping_add(1);
@@ -454,75 +345,18 @@ impl Choice {
             }
         }
         let (score, kind) = (piece.want.score, piece.want.kind);
-        self.events.push_back(ChoiceEvent::Ask(Ask { request, source, score, kind, fetch, ids: ids.clone() }));
+        self.events.push_back(ChoiceEvent::Ask(Ask {
+            request,
+            source,
+            score,
+            kind,
+            fetch,
+            ids: ids.clone(),
+        }));
         let ask = UnderWay { piece: id, source, fetch, asked_at: now, progress_at: now, ids };
         self.under_way.insert(request, ask);
         let limit = self.patience(request);
         self.set_deadline(id, now + limit);
-    }
-
-    /// How long that question may go on without progress before somebody else is asked.
-    fn patience(&self, request: u32) -> Duration {
-        match self.under_way.get(&request) {
-            Some(UnderWay { source: Source::Peer(_), fetch, .. }) => {
-                if *fetch { self.home_patience.limit() } else { self.peer_patience.limit() }
-            }
-            _ => SILENCE_MAX,
-        }
-    }
-
-    fn handle_deadline(&mut self, now: Duration, id: PieceId) {
-        let Some(piece) = self.pieces.get(&id) else { return };
-        if now >= piece.ends_at {
-            self.fail_piece(id);
-            return;
-        }
-        self.is_stuck = false;
-        for request in piece.asks.clone() {
-            let silent = self.under_way.get(&request).filter(|ask| now >= ask.progress_at + SILENCE_MAX);
-            if let Some(source) = silent.map(|ask| ask.source) {
-                self.events.push_back(ChoiceEvent::Cancel { source, request });
-                self.handle_failed(now, request, Failure::Gone);
-            }
-        }
-        let Some(piece) = self.pieces.get(&id) else { return };
-        let next = match piece.asks.as_slice() {
-            [only] => self.hedge(now, id, *only),
-            [first, second] => {
-                let progress = [first, second].map(|request| self.under_way.get(request).map(|ask| ask.progress_at));
-                progress.into_iter().flatten().min().unwrap_or(now) + SILENCE_MAX
-            }
-            // Waits in `ready`.
-            _ if now < piece.not_before => piece.not_before,
-            _ => piece.ends_at,
-        };
-        self.set_deadline(id, next.max(now + Duration::from_millis(1)));
-    }
-
-    /// Asks somebody else for the rest of a piece, if that may be now. Gives the piece's next deadline.
-    fn hedge(&mut self, now: Duration, id: PieceId, only: u32) -> Duration {
-        let Some(ask) = self.under_way.get(&only) else { return now };
-        let (progress_at, asked_origin) = (ask.progress_at, ask.source == Source::Origin);
-        let always_at = progress_at + HEDGE_ALWAYS;
-        if asked_origin {
-            return progress_at + SILENCE_MAX;
-        }
-        if self.hedge_credit < HEDGE_COST && now < always_at {
-            return always_at;
-        }
-        let Some((source, fetch)) = self.pick(now, id) else { return now + HEDGE_ALWAYS };
-        self.hedge_credit = self.hedge_credit.saturating_sub(HEDGE_COST);
-        self.statistics.hedges += 1;
-        self.ask(now, id, source, fetch);
-        progress_at + SILENCE_MAX
-    }
-
-    fn set_deadline(&mut self, id: PieceId, deadline: Duration) {
-        if let Some(piece) = self.pieces.get_mut(&id) {
-            self.deadlines.remove(&(piece.deadline, id));
-            piece.deadline = deadline.min(piece.ends_at);
-            self.deadlines.insert((piece.deadline, id));
-        }
     }
 
     /// A question is over, whatever came of it.
@@ -600,7 +434,7 @@ impl Choice {
         Some(piece)
     }
 
-    fn fail_piece(&mut self, id: PieceId) {
+    pub(super) fn fail_piece(&mut self, id: PieceId) {
         if let Some(piece) = self.end_piece(id) {
             self.events.push_back(ChoiceEvent::Failed { piece: id, ids: piece.want.ids });
         }

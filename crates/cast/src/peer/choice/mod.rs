@@ -10,14 +10,18 @@
 //! Who is slower than nearly all answers were ([`patience`]) is hedged: another is asked too, and the loser cancelled.
 //! Every piece ends within [`PIECE_TIME_MAX`]. Must never believe a filter more than the answer, nor forgive a lie.
 
+mod deadline;
+mod event;
 mod home;
 mod machine;
 mod patience;
 mod peer;
 mod piece;
+mod selection;
 
+pub use event::{ChoiceEvent, ChoiceStatistics};
 pub use home::{GROUP_BLOCKS_MAX, groups};
-pub use machine::{Choice, ChoiceEvent, ChoiceOptions, ChoiceStatistics, PIECES_MAX};
+pub use machine::{Choice, ChoiceOptions, PIECES_MAX};
 pub use piece::{Ask, Failure, PIECE_TIME_MAX, PieceId, Source, Want};
 
 #[cfg(test)]

@@ -81,7 +81,11 @@ fn what_a_peer_lacks_is_asked_of_another_and_forgiven() {
     let statistics = choice.statistics();
     assert_eq!((statistics.false_positives, statistics.stale), (3, 3));
     choice.want(4 * MS, want(10..12)).unwrap();
-    assert_ne!(next_ask(&mut choice, 4 * MS).source, Source::Origin, "both are asked again for something else");
+    assert_ne!(
+        next_ask(&mut choice, 4 * MS).source,
+        Source::Origin,
+        "both are asked again for something else"
+    );
 }
 
 #[test]
@@ -181,7 +185,8 @@ fn all_nodes_agree_on_a_home_and_its_groups_move_only_when_it_goes() {
     let mut owns = 0;
     for group in 0..200 {
         let home_seen_by = |own: u8, without: Option<u8>| {
-            let options = ChoiceOptions { seed: 1, own: node(own), bytes_in_flight_max: 64 << 20, homes: true };
+            let options =
+                ChoiceOptions { seed: 1, own: node(own), bytes_in_flight_max: 64 << 20, homes: true };
             let mut choice = Choice::new(options);
             (1..=7).filter(|peer| Some(*peer) != without).for_each(|peer| choice.add_peer(node(peer)));
             choice.want(MS, Want { group, ..want(0..8) }).unwrap();

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use platter_image::{BlockId, Error, Result};
 
+use super::event::{ExchangeEvent, ExchangeOptions, ExchangeStatistics};
+use super::sending::frame_bytes;
 use super::serving::{ASKS_PER_PEER_MAX, Share};
 use super::stream::{FilterReader, Stream};
 use crate::peer::choice::Ask;
-use crate::peer::filter::{FilterChanges, FilterPiece, FilterVersion, Holdings};
+use crate::peer::filter::{FilterVersion, Holdings};
 use crate::peer::wire::{AskMessage, Hello, NodeId, PeerMessage};
 
 /// Most streams.
@@ -27,87 +29,33 @@ const OUT_BYTES_MAX: u64 = 32 << 20;
 const ASKS_MAX: usize = 4096;
 /// When to come back.
 const BUSY_RETRY: Duration = Duration::from_millis(200);
-/// Subscribers hear of new blocks so often, or when there are so many: a message of many keys is shorter.
-const UPDATE_INTERVAL: Duration = Duration::from_secs(2);
-const UPDATE_INTERVAL_MIN: Duration = Duration::from_millis(250);
-const UPDATE_BLOCKS: u32 = 1024;
 /// Small messages that wait for one peer: a peer that does not read is dropped.
 const CONTROL_MAX: usize = 1024;
-
-/// How a node shares.
-#[derive(Clone, Debug)]
-pub struct ExchangeOptions {
-    /// Who this node is.
-    pub hello: Hello,
-    /// The filter's salt: random, another one at each start.
-    pub salt: u64,
-    /// Ceiling of what is sent to all peers, bits per second.
-    pub share_bits_per_second: u64,
-}
-
-/// What the driver has to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ExchangeEvent {
-    /// A question waits for a stream to that node: call [`Exchange::handle_connected`] or
-    /// [`Exchange::handle_disconnected`].
-    Connect(NodeId),
-    /// The peer is one of our store. Subscribe if its filter is wanted.
-    Joined(NodeId),
-    /// For [`crate::peer::Choice::handle_filter`].
-    Filter(NodeId, FilterPiece),
-    /// For [`crate::peer::Choice::handle_changes`].
-    Changes(NodeId, FilterChanges),
-    /// Read frames with these ids: [`Exchange::give`] each, then [`Exchange::finish`].
-    Asked(NodeId, AskMessage),
-    /// No more of that; what is given all the same goes nowhere.
-    Cancelled(NodeId, u32),
-    /// A frame for our question, unverified.
-    Frame(NodeId, u32, Arc<[u8]>),
-    /// Our question was answered to its end: what is not there, and the peer's version.
-    Answered(NodeId, u32, Vec<BlockId>, FilterVersion),
-    /// Our question was put off for that time.
-    Busy(NodeId, u32, Duration),
-}
-
-/// Counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExchangeStatistics {
-    /// Frames sent to peers, and their bytes.
-    pub frames_sent: u64,
-    /// See `frames_sent`.
-    pub frame_bytes_sent: u64,
-    /// Bytes of filters and changes sent.
-    pub filter_bytes_sent: u64,
-    /// Questions put off.
-    pub busy: u64,
-    /// Frames that came for questions cancelled before.
-    pub unwanted_frames: u64,
-}
 
 /// The exchanging machine.
 #[derive(Debug)]
 pub struct Exchange {
-    options: ExchangeOptions,
-    holdings: Holdings,
-    streams: BTreeMap<NodeId, Stream>,
+    pub(super) options: ExchangeOptions,
+    pub(super) holdings: Holdings,
+    pub(super) streams: BTreeMap<NodeId, Stream>,
     /// Streams with small messages to send.
-    talking: BTreeSet<NodeId>,
+    pub(super) talking: BTreeSet<NodeId>,
     /// Streams with frames to send, by turns.
-    sending: VecDeque<NodeId>,
+    pub(super) sending: VecDeque<NodeId>,
     /// Streams with questions for the driver, by turns.
-    asking: VecDeque<NodeId>,
+    pub(super) asking: VecDeque<NodeId>,
     /// Subscribers that are not up to date, by turns.
-    telling: VecDeque<NodeId>,
-    subscribers: BTreeSet<NodeId>,
-    told: FilterVersion,
-    told_at: Duration,
-    share: Share,
-    asks: usize,
-    serving: usize,
-    fetching: BTreeSet<(NodeId, u32)>,
-    out_bytes: u64,
-    events: VecDeque<ExchangeEvent>,
-    statistics: ExchangeStatistics,
+    pub(super) telling: VecDeque<NodeId>,
+    pub(super) subscribers: BTreeSet<NodeId>,
+    pub(super) told: FilterVersion,
+    pub(super) told_at: Duration,
+    pub(super) share: Share,
+    pub(super) asks: usize,
+    pub(super) serving: usize,
+    pub(super) fetching: BTreeSet<(NodeId, u32)>,
+    pub(super) out_bytes: u64,
+    pub(super) events: VecDeque<ExchangeEvent>,
+    pub(super) statistics: ExchangeStatistics,
 }
 
 impl Exchange {
@@ -463,72 +411,5 @@ impl Exchange {
         if !self.sending.contains(&node) {
             self.sending.push_back(node);
         }
-    }
-
-    fn poll_control(&mut self) -> Option<(NodeId, PeerMessage)> {
-        while let Some(node) = self.talking.first().copied() {
-            let message = self.streams.get_mut(&node).and_then(|stream| stream.control.pop_front());
-            match message {
-                Some(message) => return Some((node, message)),
-                None => self.talking.remove(&node),
-            };
-        }
-        None
-    }
-
-    fn update_interval(&self) -> Duration {
-        let now = self.holdings.version();
-        let is_new = now.generation != self.told.generation;
-        let many = is_new || now.additions - self.told.additions >= UPDATE_BLOCKS;
-        if many { UPDATE_INTERVAL_MIN } else { UPDATE_INTERVAL }
-    }
-
-    /// Subscribers are due when there is news, and the last was some time ago.
-    fn begin_telling(&mut self, now: Duration) {
-        let version = self.holdings.version();
-        if self.told == version || now < self.told_at + self.update_interval() {
-            return;
-        }
-        (self.told, self.told_at) = (version, now);
-        for node in &self.subscribers {
-            if !self.telling.contains(node) {
-                self.telling.push_back(*node);
-            }
-        }
-    }
-
-    /// What the next subscriber lacks.
-    fn poll_filter(&mut self) -> Option<(NodeId, PeerMessage)> {
-        while let Some(node) = self.telling.pop_front() {
-            let reader = self.streams.get_mut(&node).and_then(|stream| stream.reader.as_mut());
-            if let Some(message) = reader.and_then(|reader| reader.next_message(&self.holdings)) {
-                // There may be more, after others had their turn.
-                self.telling.push_back(node);
-                return Some((node, message));
-            }
-        }
-        None
-    }
-
-    /// The next frame or end: one message of each asker by turns.
-    fn poll_frame(&mut self) -> Option<(NodeId, PeerMessage)> {
-        while let Some(node) = self.sending.pop_front() {
-            let Some(stream) = self.streams.get_mut(&node) else { continue };
-            // A cancelled question takes its frames back.
-            let Some(message) = stream.asker.out.pop_front() else { continue };
-            if !stream.asker.out.is_empty() {
-                self.sending.push_back(node);
-            }
-            self.out_bytes -= frame_bytes(&message);
-            return Some((node, message));
-        }
-        None
-    }
-}
-
-fn frame_bytes(message: &PeerMessage) -> u64 {
-    match message {
-        PeerMessage::Frame { frame, .. } => frame.len() as u64,
-        _ => 0,
     }
 }

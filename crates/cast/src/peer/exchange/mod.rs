@@ -3,11 +3,14 @@
 //! [`machine`] joins the parts: [`stream`] is what is known of one peer's stream, [`serving`] the questions of others
 //! and the frames on their way to them, within the share of the uplink that is given to peers.
 
+mod event;
 mod machine;
+mod sending;
 mod serving;
 mod stream;
 
-pub use machine::{Exchange, ExchangeEvent, ExchangeOptions, ExchangeStatistics, STREAMS_MAX};
+pub use event::{ExchangeEvent, ExchangeOptions, ExchangeStatistics};
+pub use machine::{Exchange, STREAMS_MAX};
 pub use serving::ASKS_PER_PEER_MAX;
 
 #[cfg(test)]

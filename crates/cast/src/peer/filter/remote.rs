@@ -30,8 +30,8 @@ pub struct FilterPiece {
 impl FilterPiece {
     /// Bytes of the whole filter, if its layers can be.
     fn total(&self) -> Option<u64> {
-        let possible = (1..=LAYERS_MAX).contains(&self.layers.len())
-            && self.layers.iter().all(LayerSize::is_possible);
+        let possible =
+            (1..=LAYERS_MAX).contains(&self.layers.len()) && self.layers.iter().all(LayerSize::is_possible);
         let total: u64 = self.layers.iter().map(LayerSize::bytes).sum();
         (possible && total <= FILTER_BYTES_MAX).then_some(total)
     }
@@ -122,7 +122,10 @@ impl RemoteFilter {
         let room = (layer.size.capacity - layer.size.blocks) as usize;
         let additions = whole.version.additions.checked_add(changes.keys.len() as u32);
         let (true, Some(additions)) = (changes.keys.len() <= room, additions) else {
-            return Err(Error::corrupt(format!("{} blocks for a layer with room for {room}", changes.keys.len())));
+            return Err(Error::corrupt(format!(
+                "{} blocks for a layer with room for {room}",
+                changes.keys.len()
+            )));
         };
         changes.keys.iter().for_each(|key| layer.insert(*key));
         whole.version.additions = additions;

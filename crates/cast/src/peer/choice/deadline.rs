@@ -1,0 +1,90 @@
+//! What the machine does when time passes: a piece whose answer is late is asked for elsewhere too, who is silent has
+//! failed, and what took too long ends.
+//!
+//! Owns how many hedges there may be. Must never leave a piece without a deadline.
+
+use std::time::Duration;
+
+use super::event::ChoiceEvent;
+use super::machine::Choice;
+use super::piece::{Failure, PieceId, Source, UnderWay};
+
+/// A question without any progress for that long has failed.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Each question earns a sixteenth of a hedge, so that a slow network is not asked for everything twice; when the credit is
+/// used up, only who is silent for [`HEDGE_ALWAYS`] is hedged.
+const HEDGE_COST: u32 = 16;
+pub(super) const HEDGE_CREDIT_MAX: u32 = 16 * HEDGE_COST;
+const HEDGE_ALWAYS: Duration = Duration::from_secs(2);
+
+impl Choice {
+    /// How long that question may go on without progress before somebody else is asked.
+    pub(super) fn patience(&self, request: u32) -> Duration {
+        match self.under_way.get(&request) {
+            Some(UnderWay { source: Source::Peer(_), fetch, .. }) => {
+                if *fetch {
+                    self.home_patience.limit()
+                } else {
+                    self.peer_patience.limit()
+                }
+            }
+            _ => SILENCE_MAX,
+        }
+    }
+
+    pub(super) fn handle_deadline(&mut self, now: Duration, id: PieceId) {
+        let Some(piece) = self.pieces.get(&id) else { return };
+        if now >= piece.ends_at {
+            self.fail_piece(id);
+            return;
+        }
+        self.is_stuck = false;
+        for request in piece.asks.clone() {
+            let silent = self.under_way.get(&request).filter(|ask| now >= ask.progress_at + SILENCE_MAX);
+            if let Some(source) = silent.map(|ask| ask.source) {
+                self.events.push_back(ChoiceEvent::Cancel { source, request });
+                self.handle_failed(now, request, Failure::Gone);
+            }
+        }
+        let Some(piece) = self.pieces.get(&id) else { return };
+        let asks = piece.asks.clone();
+        let next = match asks.as_slice() {
+            [only] => self.hedge(now, id, *only),
+            [first, second] => {
+                let progress =
+                    [first, second].map(|request| self.under_way.get(request).map(|ask| ask.progress_at));
+                progress.into_iter().flatten().min().unwrap_or(now) + SILENCE_MAX
+            }
+            // Waits in `ready`.
+            _ if now < piece.not_before => piece.not_before,
+            _ => piece.ends_at,
+        };
+        self.set_deadline(id, next.max(now + Duration::from_millis(1)));
+    }
+
+    /// Asks somebody else for the rest of a piece, if that may be now. Gives the piece's next deadline.
+    fn hedge(&mut self, now: Duration, id: PieceId, only: u32) -> Duration {
+        let Some(ask) = self.under_way.get(&only) else { return now };
+        let (progress_at, asked_origin) = (ask.progress_at, ask.source == Source::Origin);
+        let always_at = progress_at + HEDGE_ALWAYS;
+        if asked_origin {
+            return progress_at + SILENCE_MAX;
+        }
+        if self.hedge_credit < HEDGE_COST && now < always_at {
+            return always_at;
+        }
+        let Some((source, fetch)) = self.pick(now, id) else { return now + HEDGE_ALWAYS };
+        self.hedge_credit = self.hedge_credit.saturating_sub(HEDGE_COST);
+        self.statistics.hedges += 1;
+        self.ask(now, id, source, fetch);
+        progress_at + SILENCE_MAX
+    }
+
+    pub(super) fn set_deadline(&mut self, id: PieceId, deadline: Duration) {
+        if let Some(piece) = self.pieces.get_mut(&id) {
+            self.deadlines.remove(&(piece.deadline, id));
+            piece.deadline = deadline.min(piece.ends_at);
+            self.deadlines.insert((piece.deadline, id));
+        }
+    }
+}
