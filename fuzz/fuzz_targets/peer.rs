@@ -84,6 +84,7 @@ impl Pair {
                 group: u64::from(group),
                 ids,
                 origin_only: false,
+                can_wait: group == 3,
             };
             let _ = bug_free(pair.choice.want(pair.now, want));
         }

@@ -18,7 +18,7 @@ use platter_cast::peer::{
 use platter_image::{BlockId, Kind, Score};
 
 pub use node::{Boot, Character, Node, READ_FRAMES, Waiter};
-pub use universe::{FRAME_BLOCKS, FRAME_SCALE, Universe, decode};
+pub use universe::{FRAME_SCALE, Universe, decode};
 
 /// Bytes of an HTTP request and of a response's head at the origin, and of TCP/IP for each message.
 const ORIGIN_HEAD_BYTES: u64 = 300;
@@ -165,7 +165,6 @@ pub struct Counts {
     pub failed_reads: u64,
     /// Frames that were taken, and are not what the origin has.
     pub wrong_frames: u64,
-    pub liars_caught: u64,
     pub failures: u64,
     pub boots_done: usize,
 }
@@ -441,9 +440,6 @@ impl Network {
     /// A node breaks a stream, for its peer lies.
     fn drop_liar(&mut self, number: usize, liar: usize) {
         let (now, id) = (self.now, self.nodes[liar].id);
-        if !self.nodes[number].choice.is_banned(&id) {
-            self.counts.liars_caught += 1;
-        }
         self.nodes[number].choice.ban(now, id);
         self.disconnected(number, liar);
         let (life, gone_life) = (self.nodes[liar].life, self.nodes[number].life);
@@ -593,7 +589,8 @@ impl Network {
         for frames in frames.chunk_by(|a, b| universe.group_of(*a) == universe.group_of(*b)) {
             let ids = frames.iter().flat_map(|frame| universe.ids_of(*frame)).copied().collect();
             let group = universe.group_of(frames[0]);
-            let want = Want { score: score(), kind: Kind::Data, group, ids, origin_only };
+            let can_wait = self.plan.starts_anywhere && !origin_only;
+            let want = Want { score: score(), kind: Kind::Data, group, ids, origin_only, can_wait };
             let node = &mut self.nodes[number];
             let piece = node.choice.want(self.now, want).unwrap();
             node.pieces.insert(piece, frames.to_vec());

@@ -11,6 +11,8 @@ use super::piece::{Failure, PieceId, Source, UnderWay};
 
 /// A question without any progress for that long has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Questions under way for one piece.
+pub(super) const ASKS_MAX: usize = 3;
 /// Each question earns a sixteenth of a hedge, so that a slow network is not asked for everything twice; when the credit is
 /// used up, only who is silent for [`HEDGE_ALWAYS`] is hedged.
 const HEDGE_COST: u32 = 16;
@@ -47,37 +49,38 @@ impl Choice {
             }
         }
         let Some(piece) = self.pieces.get(&id) else { return };
-        let asks = piece.asks.clone();
-        let next = match asks.as_slice() {
-            [only] => self.hedge(now, id, *only),
-            [first, second] => {
-                let progress =
-                    [first, second].map(|request| self.under_way.get(request).map(|ask| ask.progress_at));
-                progress.into_iter().flatten().min().unwrap_or(now) + SILENCE_MAX
-            }
-            // Waits in `ready`.
-            _ if now < piece.not_before => piece.not_before,
-            _ => piece.ends_at,
+        let next = if piece.asks.is_empty() {
+            // It waits in `ready`.
+            if now < piece.not_before { piece.not_before } else { piece.ends_at }
+        } else {
+            self.hedge(now, id)
         };
         self.set_deadline(id, next.max(now + Duration::from_millis(1)));
     }
 
     /// Asks somebody else for the rest of a piece, if that may be now. Gives the piece's next deadline.
-    fn hedge(&mut self, now: Duration, id: PieceId, only: u32) -> Duration {
-        let Some(ask) = self.under_way.get(&only) else { return now };
-        let (progress_at, asked_origin) = (ask.progress_at, ask.source == Source::Origin);
-        let always_at = progress_at + HEDGE_ALWAYS;
-        if asked_origin {
-            return progress_at + SILENCE_MAX;
+    fn hedge(&mut self, now: Duration, id: PieceId) -> Duration {
+        let Some(piece) = self.pieces.get(&id) else { return now };
+        let asks: Vec<&UnderWay> =
+            piece.asks.iter().filter_map(|request| self.under_way.get(request)).collect();
+        let progress = asks.iter().map(|ask| ask.progress_at);
+        let (first, last) = (progress.clone().min().unwrap_or(now), progress.max().unwrap_or(now));
+        // There is nobody behind the origin.
+        if asks.len() >= ASKS_MAX || asks.iter().any(|ask| ask.source == Source::Origin) {
+            return first + SILENCE_MAX;
         }
-        if self.hedge_credit < HEDGE_COST && now < always_at {
-            return always_at;
+        // The slowest of the kinds that were asked decides.
+        let limit = piece.asks.iter().map(|request| self.patience(*request)).max().unwrap_or_default();
+        let always_at = last + HEDGE_ALWAYS;
+        let may_hedge = self.hedge_credit >= HEDGE_COST && !piece.want.can_wait;
+        if now < last + limit || (!may_hedge && now < always_at) {
+            return if may_hedge { last + limit } else { always_at };
         }
         let Some((source, fetch)) = self.pick(now, id) else { return now + HEDGE_ALWAYS };
         self.hedge_credit = self.hedge_credit.saturating_sub(HEDGE_COST);
         self.statistics.hedges += 1;
         self.ask(now, id, source, fetch);
-        progress_at + SILENCE_MAX
+        self.pieces.get(&id).map_or(now, |piece| piece.deadline)
     }
 
     pub(super) fn set_deadline(&mut self, id: PieceId, deadline: Duration) {

@@ -29,6 +29,9 @@ const ORIGIN_FAILURES_MAX: u32 = 4;
 const ORIGIN_RETRY: Duration = Duration::from_secs(1);
 /// Pieces looked at when those in front have to wait.
 const LOOK_AHEAD: usize = 16;
+const IDLE_LOOK_AHEAD: usize = 512;
+/// Pieces that can wait, and are asked for at homes and the origin all the same.
+const FIRST_HAND_MAX: usize = 4;
 
 /// How a node fetches.
 #[derive(Clone, Debug)]
@@ -54,6 +57,9 @@ pub struct Choice {
     pub(super) telling: BTreeSet<NodeId>,
     pub(super) pieces: BTreeMap<PieceId, Piece>,
     pub(super) ready: VecDeque<PieceId>,
+    /// Pieces that can wait, and do.
+    pub(super) idle: VecDeque<PieceId>,
+    pub(super) first_hand: usize,
     /// Nothing in front of `ready` can be asked for until an answer comes.
     pub(super) is_stuck: bool,
     pub(super) deadlines: BTreeSet<(Duration, PieceId)>,
@@ -79,6 +85,8 @@ impl Choice {
             telling: BTreeSet::new(),
             pieces: BTreeMap::new(),
             ready: VecDeque::new(),
+            idle: VecDeque::new(),
+            first_hand: 0,
             is_stuck: false,
             deadlines: BTreeSet::new(),
             under_way: BTreeMap::new(),
@@ -137,6 +145,7 @@ impl Choice {
     pub fn handle_filter(&mut self, node: NodeId, piece: FilterPiece) -> Result<()> {
         if let Some(peer) = self.peers.get_mut(&node).filter(|peer| !peer.is_banned()) {
             self.telling.insert(node);
+            self.is_stuck = false;
             peer.filter.handle_piece(piece)?;
         }
         Ok(())
@@ -147,6 +156,7 @@ impl Choice {
     /// # Errors
     /// `Corrupt`: the peer lies ([`Choice::ban`]).
     pub fn handle_changes(&mut self, node: NodeId, changes: &FilterChanges) -> Result<()> {
+        self.is_stuck = false;
         match self.peers.get_mut(&node) {
             Some(peer) if peer.filter.version().is_some() => peer.filter.handle_changes(changes),
             _ => Ok(()),
@@ -169,7 +179,8 @@ impl Choice {
         }
         let id = PieceId(self.next_piece);
         self.next_piece += 1;
-        let ends_at = now + PIECE_TIME_MAX;
+        let ends_at = if want.can_wait { Duration::MAX } else { now + PIECE_TIME_MAX };
+        let can_wait = want.can_wait;
         let piece = Piece {
             want,
             asks: Vec::new(),
@@ -182,7 +193,11 @@ impl Choice {
         };
         self.deadlines.insert((ends_at, id));
         self.pieces.insert(id, piece);
-        self.ready.push_back(id);
+        if can_wait {
+            self.idle.push_back(id)
+        } else {
+            self.ready.push_back(id)
+        }
         self.is_stuck = false;
         Ok(id)
     }
@@ -291,6 +306,8 @@ impl Choice {
         }
         if self.events.is_empty() && !self.is_stuck {
             self.start_pieces(now);
+            self.start_idle(now);
+            self.is_stuck = self.events.is_empty();
         }
         self.events.pop_front()
     }
@@ -317,7 +334,29 @@ impl Choice {
                 None => self.ready.push_back(id),
             }
         }
-        self.is_stuck = self.events.is_empty();
+    }
+
+    /// Pieces that can wait: those that a peer has, and a few of the others.
+    fn start_idle(&mut self, now: Duration) {
+        for _ in 0..self.idle.len().min(IDLE_LOOK_AHEAD) {
+            let Some(id) = self.idle.pop_front() else { break };
+            let Some(piece) = self.pieces.get(&id) else { continue };
+            let bytes = piece.want.ids.len() as u64 * ID_BYTES;
+            if self.bytes_in_flight + bytes > self.options.bytes_in_flight_max && self.bytes_in_flight > 0 {
+                self.idle.push_front(id);
+                break;
+            }
+            let holder = self.pick_holder(now, id);
+            let source = match holder {
+                Some(Some(node)) => Some((Source::Peer(node), false)),
+                None if self.first_hand < FIRST_HAND_MAX => self.pick(now, id),
+                _ => None,
+            };
+            match source {
+                Some((source, fetch)) => self.ask(now, id, source, fetch),
+                None => self.idle.push_back(id),
+            }
+        }
     }
 
     pub(super) fn ask(&mut self, now: Duration, id: PieceId, source: Source, fetch: bool) {
@@ -327,6 +366,10 @@ impl Choice {
         let ids = piece.want.ids.clone();
         self.bytes_in_flight += ids.len() as u64 * ID_BYTES;
         piece.asks.push(request);
+        piece.ends_at = piece.ends_at.min(now + PIECE_TIME_MAX);
+        let claimed = matches!(source, Source::Peer(_)) && !fetch;
+        let is_first_hand = piece.want.can_wait && !claimed;
+        self.first_hand += usize::from(is_first_hand);
         self.hedge_credit = (self.hedge_credit + 1).min(HEDGE_CREDIT_MAX);
         match source {
             Source::Origin => {
@@ -353,7 +396,7 @@ impl Choice {
             fetch,
             ids: ids.clone(),
         }));
-        let ask = UnderWay { piece: id, source, fetch, asked_at: now, progress_at: now, ids };
+        let ask = UnderWay { piece: id, source, fetch, is_first_hand, asked_at: now, progress_at: now, ids };
         self.under_way.insert(request, ask);
         let limit = self.patience(request);
         self.set_deadline(id, now + limit);
@@ -364,6 +407,7 @@ impl Choice {
         let ask = self.under_way.remove(&request)?;
         self.is_stuck = false;
         self.bytes_in_flight -= ask.ids.len() as u64 * ID_BYTES;
+        self.first_hand -= usize::from(ask.is_first_hand);
         match ask.source {
             Source::Origin => self.origin_in_flight -= 1,
             Source::Peer(node) => {

@@ -22,6 +22,9 @@ pub struct Want {
     pub ids: Vec<BlockId>,
     /// Ask the origin only: what the home of a group does for others, or two homes could ask each other.
     pub origin_only: bool,
+    /// A part of a large read: it waits until a peer has it while enough others go to homes and the origin, and its time
+    /// begins when it is asked for. So nodes that read the same at once fetch different parts, and then each other's.
+    pub can_wait: bool,
 }
 
 /// Names a piece.
@@ -70,7 +73,7 @@ pub enum Failure {
 pub(super) struct Piece {
     /// With the ids that did not come yet.
     pub(super) want: Want,
-    /// Asks under way: at most two, the second a hedge.
+    /// Asks under way: at most [`super::deadline::ASKS_MAX`], all but the first hedges.
     pub(super) asks: Vec<u32>,
     /// Peers that were asked.
     pub(super) tried: Vec<NodeId>,
@@ -89,6 +92,8 @@ pub(super) struct UnderWay {
     pub(super) piece: PieceId,
     pub(super) source: Source,
     pub(super) fetch: bool,
+    /// Of a piece that can wait, and not to a peer that says to have it.
+    pub(super) is_first_hand: bool,
     pub(super) asked_at: Duration,
     /// When something last came of it.
     pub(super) progress_at: Duration,

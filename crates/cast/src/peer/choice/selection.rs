@@ -33,7 +33,7 @@ impl Choice {
     }
 
     /// A peer whose filter has all of it, or most; `Some(None)` when those have enough to do.
-    fn pick_holder(&mut self, now: Duration, id: PieceId) -> Option<Option<NodeId>> {
+    pub(super) fn pick_holder(&mut self, now: Duration, id: PieceId) -> Option<Option<NodeId>> {
         let piece = self.pieces.get(&id)?;
         let ids = &piece.want.ids;
         let mut best = ids.len().div_ceil(2);

@@ -20,7 +20,7 @@ fn id(number: u32) -> BlockId {
 
 fn want(ids: std::ops::Range<u32>) -> Want {
     let ids: Vec<BlockId> = ids.map(id).collect();
-    Want { score: Score(id(0)), kind: Kind::Data, group: 7, ids, origin_only: false }
+    Want { score: Score(id(0)), kind: Kind::Data, group: 7, ids, origin_only: false, can_wait: false }
 }
 
 fn choice(homes: bool) -> Choice {

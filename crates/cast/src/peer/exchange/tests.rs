@@ -49,22 +49,22 @@ fn own_question(request: u32, ids: std::ops::Range<u32>) -> Ask {
     Ask { request, source, score: Score(id(0)), kind: Kind::Data, fetch: false, ids }
 }
 
-/// Carries messages both ways, through bytes, until nobody says anything.
-fn talk(now: Duration, one: &mut Exchange, other: &mut Exchange) {
-    loop {
-        let mut quiet = true;
-        for (from, to, name) in [(&mut *one, &mut *other, 1), (&mut *other, &mut *one, 2)] {
-            while let Some((_, message)) = from.poll_message(now) {
-                let parsed = PeerMessage::parse(&message.to_bytes()[4..]).unwrap();
-                assert_eq!(parsed, message);
-                to.handle_message(node(name), parsed).unwrap();
-                quiet = false;
-            }
-        }
-        if quiet {
-            return;
-        }
+/// Carries what one says to the other, through bytes. True when it said anything.
+fn carry(now: Duration, from: (&mut Exchange, u8), to: &mut Exchange) -> bool {
+    let (from, name) = from;
+    let mut said = false;
+    while let Some((_, message)) = from.poll_message(now) {
+        let parsed = PeerMessage::parse(&message.to_bytes()[4..]).unwrap();
+        assert_eq!(parsed, message);
+        to.handle_message(node(name), parsed).unwrap();
+        said = true;
     }
+    said
+}
+
+/// Both talk until nobody says anything.
+fn talk(now: Duration, one: &mut Exchange, other: &mut Exchange) {
+    while carry(now, (one, 1), other) || carry(now, (other, 2), one) {}
 }
 
 #[test]
