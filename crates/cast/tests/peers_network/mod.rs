@@ -567,6 +567,12 @@ impl Network {
             Character::Honest if ask.fetch && !missing.is_empty() => {
                 let wanted = missing.iter().filter_map(|id| self.universe.frame_of(id));
                 let wanted: BTreeSet<u32> = wanted.chain(frames).collect();
+                // What is being fetched anyway must not wait for its turn.
+                for frame in &wanted {
+                    if let Some(piece) = node.piece_of.get(frame) {
+                        node.choice.hurry(self.now, *piece);
+                    }
+                }
                 let waiter = Waiter::Peer(peer, ask.request);
                 let unasked = node.begin_read(self.now, waiter, wanted.into_iter().collect());
                 self.fetch(number, &unasked, true);
@@ -593,6 +599,7 @@ impl Network {
             let want = Want { score: score(), kind: Kind::Data, group, ids, origin_only, can_wait };
             let node = &mut self.nodes[number];
             let piece = node.choice.want(self.now, want).unwrap();
+            node.piece_of.extend(frames.iter().map(|frame| (*frame, piece)));
             node.pieces.insert(piece, frames.to_vec());
         }
     }

@@ -71,6 +71,8 @@ pub struct Node {
     pub reads: BTreeMap<u64, Read>,
     pub waiting: HashMap<u32, Vec<u64>>,
     pub pieces: BTreeMap<PieceId, Vec<u32>>,
+    /// Of each frame that is being fetched, its piece.
+    pub piece_of: HashMap<u32, PieceId>,
     pub is_up: bool,
     /// Counts its lives: what was on its way to an earlier one is lost.
     pub life: u32,
@@ -103,6 +105,7 @@ impl Node {
             reads: BTreeMap::new(),
             waiting: HashMap::new(),
             pieces: BTreeMap::new(),
+            piece_of: HashMap::new(),
             is_up: true,
             life: 0,
             wake_at: None,
@@ -121,6 +124,7 @@ impl Node {
         self.reads.clear();
         self.waiting.clear();
         self.pieces.clear();
+        self.piece_of.clear();
         self.is_up = true;
         self.wake_at = None;
         for frame in &self.held {

@@ -202,6 +202,19 @@ impl Choice {
         Ok(id)
     }
 
+    /// Somebody waits for a piece that could wait: it can no more.
+    pub fn hurry(&mut self, now: Duration, id: PieceId) {
+        let Some(piece) = self.pieces.get_mut(&id).filter(|piece| piece.want.can_wait) else { return };
+        piece.want.can_wait = false;
+        piece.ends_at = piece.ends_at.min(now + PIECE_TIME_MAX);
+        let (deadline, is_idle) = (piece.deadline, piece.asks.is_empty());
+        self.set_deadline(id, deadline);
+        if is_idle {
+            self.ready.push_front(id);
+            self.is_stuck = false;
+        }
+    }
+
     /// Verified blocks came as an answer to that question.
     pub fn handle_arrived(&mut self, now: Duration, request: u32, ids: &[BlockId]) {
         let Some(ask) = self.under_way.get_mut(&request) else { return };
@@ -340,7 +353,8 @@ impl Choice {
     fn start_idle(&mut self, now: Duration) {
         for _ in 0..self.idle.len().min(IDLE_LOOK_AHEAD) {
             let Some(id) = self.idle.pop_front() else { break };
-            let Some(piece) = self.pieces.get(&id) else { continue };
+            // Who was hurried is in `ready`, or further.
+            let Some(piece) = self.pieces.get(&id).filter(|piece| piece.want.can_wait) else { continue };
             let bytes = piece.want.ids.len() as u64 * ID_BYTES;
             if self.bytes_in_flight + bytes > self.options.bytes_in_flight_max && self.bytes_in_flight > 0 {
                 self.idle.push_front(id);

@@ -250,3 +250,31 @@ fn a_run_has_the_same_groups_wherever_it_stands() {
     let same = part.iter().zip(&all[5000..]).filter(|(a, b)| a == b).count();
     assert!(same > 3700, "{same} of 4000");
 }
+
+#[test]
+fn what_can_wait_waits_for_a_peer_that_has_it() {
+    let mut choice = choice(false);
+    let wanted: Vec<PieceId> = (0..10)
+        .map(|round| choice.want(MS, Want { can_wait: true, ..want(round * 8..round * 8 + 8) }).unwrap())
+        .collect();
+    let asked = |choice: &mut Choice, now| {
+        let events = std::iter::from_fn(|| choice.poll_event(now));
+        events
+            .map(|event| match event {
+                ChoiceEvent::Ask(ask) => ask,
+                other => panic!("no question but {other:?}"),
+            })
+            .collect::<Vec<Ask>>()
+    };
+    let first = asked(&mut choice, MS);
+    assert_eq!(first.len(), 4);
+    assert!(first.iter().all(|ask| ask.source == Source::Origin));
+    tell(&mut choice, 1, 40..56);
+    let second = asked(&mut choice, MS);
+    assert_eq!(second.len(), 2);
+    assert!(second.iter().all(|ask| ask.source == Source::Peer(node(1))));
+    choice.hurry(MS, wanted[9]);
+    let third = asked(&mut choice, MS);
+    assert_eq!(third.len(), 1);
+    assert_eq!(third[0].ids, want(72..80).ids);
+}
