@@ -57,7 +57,8 @@ pub struct Choice {
     pub(super) telling: BTreeSet<NodeId>,
     pub(super) pieces: BTreeMap<PieceId, Piece>,
     pub(super) ready: VecDeque<PieceId>,
-    /// Pieces that can wait, and do.
+    /// Pieces that can wait, and do: those whose home is this node, and the others.
+    pub(super) idle_at_home: VecDeque<PieceId>,
     pub(super) idle: VecDeque<PieceId>,
     pub(super) first_hand: usize,
     /// Nothing in front of `ready` can be asked for until an answer comes.
@@ -85,6 +86,7 @@ impl Choice {
             telling: BTreeSet::new(),
             pieces: BTreeMap::new(),
             ready: VecDeque::new(),
+            idle_at_home: VecDeque::new(),
             idle: VecDeque::new(),
             first_hand: 0,
             is_stuck: false,
@@ -180,7 +182,6 @@ impl Choice {
         let id = PieceId(self.next_piece);
         self.next_piece += 1;
         let ends_at = if want.can_wait { Duration::MAX } else { now + PIECE_TIME_MAX };
-        let can_wait = want.can_wait;
         let piece = Piece {
             want,
             asks: Vec::new(),
@@ -191,13 +192,15 @@ impl Choice {
             ends_at,
             deadline: ends_at,
         };
+        let is_at_home = self.options.homes && piece.want.can_wait && self.home(now, &piece).is_none();
+        let queue = match piece.want.can_wait {
+            true if is_at_home => &mut self.idle_at_home,
+            true => &mut self.idle,
+            false => &mut self.ready,
+        };
+        queue.push_back(id);
         self.deadlines.insert((ends_at, id));
         self.pieces.insert(id, piece);
-        if can_wait {
-            self.idle.push_back(id)
-        } else {
-            self.ready.push_back(id)
-        }
         self.is_stuck = false;
         Ok(id)
     }
@@ -244,7 +247,7 @@ impl Choice {
         match ask.source {
             Source::Peer(node) => {
                 if let (Some(peer), Some(version)) = (self.peers.get_mut(&node), version) {
-                    let (claimed, at_fault) = (peer.claims(missing), peer.lacked(missing, version));
+                    let (claimed, at_fault) = (peer.claims(missing, false), peer.lacked(missing, version));
                     self.statistics.false_positives += at_fault as u64;
                     self.statistics.stale += (claimed - at_fault) as u64;
                 }
@@ -334,10 +337,7 @@ impl Choice {
         for _ in 0..self.ready.len().min(LOOK_AHEAD) {
             let Some(id) = self.ready.pop_front() else { break };
             let Some(piece) = self.pieces.get(&id) else { continue };
-            let bytes = piece.want.ids.len() as u64 * ID_BYTES;
-            let has_room =
-                self.bytes_in_flight == 0 || self.bytes_in_flight + bytes <= self.options.bytes_in_flight_max;
-            if !has_room {
+            if !self.has_room(id) {
                 self.ready.push_front(id);
                 break;
             }
@@ -349,28 +349,59 @@ impl Choice {
         }
     }
 
-    /// Pieces that can wait: those that a peer has, and a few of the others.
+    /// Pieces that can wait: a few of those that this node is the home of, and all that peers have.
     fn start_idle(&mut self, now: Duration) {
+        while self.first_hand < FIRST_HAND_MAX
+            && let Some(id) = self.idle_at_home.pop_front()
+        {
+            if !self.is_idle(id) {
+                continue;
+            }
+            if !self.start_one(now, id, true) {
+                self.idle_at_home.push_front(id);
+                break;
+            }
+        }
         for _ in 0..self.idle.len().min(IDLE_LOOK_AHEAD) {
             let Some(id) = self.idle.pop_front() else { break };
-            // Who was hurried is in `ready`, or further.
-            let Some(piece) = self.pieces.get(&id).filter(|piece| piece.want.can_wait) else { continue };
-            let bytes = piece.want.ids.len() as u64 * ID_BYTES;
-            if self.bytes_in_flight + bytes > self.options.bytes_in_flight_max && self.bytes_in_flight > 0 {
+            if !self.is_idle(id) {
+                continue;
+            }
+            if !self.has_room(id) {
                 self.idle.push_front(id);
                 break;
             }
-            let holder = self.pick_holder(now, id);
-            let source = match holder {
-                Some(Some(node)) => Some((Source::Peer(node), false)),
-                None if self.first_hand < FIRST_HAND_MAX => self.pick(now, id),
-                _ => None,
-            };
-            match source {
-                Some((source, fetch)) => self.ask(now, id, source, fetch),
-                None => self.idle.push_back(id),
+            // The other homes read the same, or they would be asked for all of it at once.
+            let first_hand = self.idle_at_home.is_empty() && self.first_hand < FIRST_HAND_MAX;
+            if !self.start_one(now, id, first_hand) {
+                self.idle.push_back(id);
             }
         }
+    }
+
+    /// Whether it still waits: who was hurried is in `ready`, or further.
+    fn is_idle(&self, id: PieceId) -> bool {
+        self.pieces.get(&id).is_some_and(|piece| piece.want.can_wait && piece.asks.is_empty())
+    }
+
+    /// Whether so much more may be under way.
+    fn has_room(&self, id: PieceId) -> bool {
+        let bytes = self.pieces.get(&id).map_or(0, |piece| piece.want.ids.len() as u64 * ID_BYTES);
+        self.bytes_in_flight == 0 || self.bytes_in_flight + bytes <= self.options.bytes_in_flight_max
+    }
+
+    /// Asks a peer that says to have it, or, first hand, its home or the origin. False when it has to wait.
+    fn start_one(&mut self, now: Duration, id: PieceId, first_hand: bool) -> bool {
+        let source = match self.pick_holder(now, id) {
+            _ if !self.has_room(id) => None,
+            Some(Some(node)) => Some((Source::Peer(node), false)),
+            None if first_hand => self.pick(now, id),
+            _ => None,
+        };
+        if let Some((source, fetch)) = source {
+            self.ask(now, id, source, fetch);
+        }
+        source.is_some()
     }
 
     pub(super) fn ask(&mut self, now: Duration, id: PieceId, source: Source, fetch: bool) {

@@ -70,9 +70,10 @@ impl Peer {
         1_000_000_000 / (self.time_us.max(1) * u64::from(1 + self.in_flight)).max(1) + 1
     }
 
-    /// How many of these it says to hold.
-    pub(super) fn claims(&self, ids: &[BlockId]) -> usize {
-        if self.filter.version().is_none() {
+    /// How many of these it says to hold. In a hurry, who does not hold the first counts as holding none: there are
+    /// many pieces to look at, and blocks of a group mostly come together.
+    pub(super) fn claims(&self, ids: &[BlockId], in_a_hurry: bool) -> usize {
+        if in_a_hurry && ids.first().is_some_and(|first| !self.filter.contains(first)) {
             return 0;
         }
         ids.iter().filter(|id| self.filter.contains(id)).count()
@@ -89,7 +90,7 @@ impl Peer {
     /// Some of what its filter says was not there, when its own filter was at that version. Gives how many were the
     /// filter's fault, which was not older; a filter at fault too often is forgotten until the next whole one.
     pub(super) fn lacked(&mut self, missing: &[BlockId], version: FilterVersion) -> usize {
-        let claimed = self.claims(missing);
+        let claimed = self.claims(missing, false);
         if self.filter.version().is_none_or(|here| here < version) {
             return 0;
         }

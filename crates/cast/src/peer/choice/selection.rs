@@ -41,7 +41,7 @@ impl Choice {
         let mut waits = false;
         for node in self.telling.iter().filter(|node| !piece.tried.contains(node)) {
             let Some(peer) = self.peers.get(node).filter(|peer| peer.is_alive(now)) else { continue };
-            let claims = peer.claims(ids);
+            let claims = peer.claims(ids, piece.want.can_wait);
             if claims < best {
                 continue;
             }
@@ -67,7 +67,7 @@ impl Choice {
     }
 
     /// The group's home, if it is another node that was not tried.
-    fn home(&self, now: Duration, piece: &Piece) -> Option<(NodeId, &Peer)> {
+    pub(super) fn home(&self, now: Duration, piece: &Piece) -> Option<(NodeId, &Peer)> {
         let alive =
             self.peers.iter().filter(|(node, peer)| peer.is_alive(now) && !piece.tried.contains(node));
         let group = piece.want.group;
