@@ -729,11 +729,6 @@ impl Network {
         self.pump(number);
     }
 
-    /// When the origin was through with the last thing it sent.
-    pub fn origin_ended(&self) -> Duration {
-        self.origin_free
-    }
-
     /// Sums of all nodes.
     pub fn statistics(&self) -> ChoiceStatistics {
         let mut sum = ChoiceStatistics::default();

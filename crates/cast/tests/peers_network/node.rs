@@ -186,7 +186,7 @@ impl Node {
 }
 
 fn machines(id: NodeId, seed: u64, share_bits_per_second: u64, homes: bool) -> (Choice, Exchange) {
-    let choice = Choice::new(ChoiceOptions { seed, own: id, bytes_in_flight_max: 64 << 20, homes });
+    let choice = Choice::new(ChoiceOptions { seed, own: id, bytes_in_flight_max: 256 << 20, homes });
     let hello = Hello { store: [7; 16], domain: Domain::SHARED, node: id };
     let exchange = Exchange::new(ExchangeOptions { hello, salt: seed ^ 0x5a17, share_bits_per_second });
     (choice, exchange)

@@ -9,8 +9,8 @@ use crate::peer::wire::{NodeId, PeerMessage};
 
 /// Subscribers hear of new blocks so often, or when there are so many: a message of many keys is shorter.
 const UPDATE_INTERVAL: Duration = Duration::from_secs(2);
-const UPDATE_INTERVAL_MIN: Duration = Duration::from_millis(250);
-const UPDATE_BLOCKS: u32 = 1024;
+const UPDATE_INTERVAL_MIN: Duration = Duration::from_millis(200);
+const UPDATE_BLOCKS: u32 = 512;
 
 impl Exchange {
     pub(super) fn poll_control(&mut self) -> Option<(NodeId, PeerMessage)> {
