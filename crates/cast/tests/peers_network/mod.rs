@@ -538,7 +538,7 @@ impl Network {
             ExchangeEvent::Asked(peer, ask) => self.serve(number, peer, &ask),
             ExchangeEvent::Cancelled(..) => {}
             ExchangeEvent::Frame(peer, request, frame) => {
-                self.take_frame(number, Some(peer), request, &frame)
+                self.take_frame(number, Some(peer), request, &frame);
             }
             ExchangeEvent::Answered(_, request, missing, version) => {
                 node.choice.handle_answered(now, request, &missing, Some(version));
