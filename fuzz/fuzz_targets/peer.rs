@@ -113,15 +113,15 @@ impl Pair {
 
     fn heed(&mut self, event: ExchangeEvent, serves: bool) {
         match event {
-            ExchangeEvent::Filter(node, piece)
-                if bug_free(self.choice.handle_filter(node, piece)).is_none() =>
-            {
-                self.choice.ban(self.now, node);
+            ExchangeEvent::Filter(node, piece) => {
+                if bug_free(self.choice.handle_filter(node, piece)).is_none() {
+                    self.choice.ban(self.now, node);
+                }
             }
-            ExchangeEvent::Changes(node, changes)
-                if bug_free(self.choice.handle_changes(node, &changes)).is_none() =>
-            {
-                self.choice.ban(self.now, node);
+            ExchangeEvent::Changes(node, changes) => {
+                if bug_free(self.choice.handle_changes(node, &changes)).is_none() {
+                    self.choice.ban(self.now, node);
+                }
             }
             ExchangeEvent::Asked(node, ask) if serves => {
                 self.exchange.give(node, ask.request, vec![1; 100].into());

@@ -69,6 +69,7 @@ pub struct Plan {
     /// Neighbours whose filters each node hears.
     pub neighbours: usize,
     pub homes: bool,
+    pub bytes_in_flight_max: u64,
     /// Boots of each node, and the mean time between two of them.
     pub boots: usize,
     pub boot_interval: Duration,
@@ -94,6 +95,7 @@ impl Default for Plan {
             delay: Duration::from_micros(200),
             neighbours: 16,
             homes: true,
+            bytes_in_flight_max: 64 << 20,
             boots: 4,
             boot_interval: Duration::from_secs(20),
             window: BOOT_READS,
@@ -203,7 +205,7 @@ impl Network {
         let mut nodes: Vec<Node> = (0..plan.nodes)
             .map(|number| {
                 let character = if number < liars { kinds[number % kinds.len()] } else { Character::Honest };
-                Node::new(number, random.next(), share, plan.homes, character)
+                Node::new(number, random.next(), share, plan.bytes_in_flight_max, plan.homes, character)
             })
             .collect();
         for node in nodes.iter_mut().filter(|node| node.character == Character::ClaimsAll) {

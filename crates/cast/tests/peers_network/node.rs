@@ -79,6 +79,7 @@ pub struct Node {
     pub wake_at: Option<Duration>,
     seed: u64,
     share_bits_per_second: u64,
+    bytes_in_flight_max: u64,
     homes: bool,
     next_read: u64,
 }
@@ -88,13 +89,14 @@ impl Node {
         number: usize,
         seed: u64,
         share_bits_per_second: u64,
+        bytes_in_flight_max: u64,
         homes: bool,
         character: Character,
     ) -> Self {
         let mut id = [0; 16];
         id[..8].copy_from_slice(&(number as u64).to_be_bytes());
         let id = NodeId(id);
-        let (choice, exchange) = machines(id, seed, share_bits_per_second, homes);
+        let (choice, exchange) = machines(id, seed, share_bits_per_second, bytes_in_flight_max, homes);
         Self {
             id,
             character,
@@ -111,6 +113,7 @@ impl Node {
             wake_at: None,
             seed,
             share_bits_per_second,
+            bytes_in_flight_max,
             homes,
             next_read: 0,
         }
@@ -120,7 +123,8 @@ impl Node {
     pub fn restart(&mut self, universe: &Universe) {
         self.life += 1;
         self.seed = self.seed.wrapping_mul(31).wrapping_add(1);
-        (self.choice, self.exchange) = machines(self.id, self.seed, self.share_bits_per_second, self.homes);
+        (self.choice, self.exchange) =
+            machines(self.id, self.seed, self.share_bits_per_second, self.bytes_in_flight_max, self.homes);
         self.reads.clear();
         self.waiting.clear();
         self.pieces.clear();
@@ -185,8 +189,14 @@ impl Node {
     }
 }
 
-fn machines(id: NodeId, seed: u64, share_bits_per_second: u64, homes: bool) -> (Choice, Exchange) {
-    let choice = Choice::new(ChoiceOptions { seed, own: id, bytes_in_flight_max: 256 << 20, homes });
+fn machines(
+    id: NodeId,
+    seed: u64,
+    share_bits_per_second: u64,
+    bytes_in_flight_max: u64,
+    homes: bool,
+) -> (Choice, Exchange) {
+    let choice = Choice::new(ChoiceOptions { seed, own: id, bytes_in_flight_max, homes });
     let hello = Hello { store: [7; 16], domain: Domain::SHARED, node: id };
     let exchange = Exchange::new(ExchangeOptions { hello, salt: seed ^ 0x5a17, share_bits_per_second });
     (choice, exchange)

@@ -65,14 +65,17 @@ impl Choice {
             piece.asks.iter().filter_map(|request| self.under_way.get(request)).collect();
         let progress = asks.iter().map(|ask| ask.progress_at);
         let (first, last) = (progress.clone().min().unwrap_or(now), progress.max().unwrap_or(now));
-        // There is nobody behind the origin.
-        if asks.len() >= ASKS_MAX || asks.iter().any(|ask| ask.source == Source::Origin) {
+        // There is nobody behind the origin; and who can wait does not make others wait.
+        if piece.want.can_wait
+            || asks.len() >= ASKS_MAX
+            || asks.iter().any(|ask| ask.source == Source::Origin)
+        {
             return first + SILENCE_MAX;
         }
         // The slowest of the kinds that were asked decides.
         let limit = piece.asks.iter().map(|request| self.patience(*request)).max().unwrap_or_default();
         let always_at = last + HEDGE_ALWAYS;
-        let may_hedge = self.hedge_credit >= HEDGE_COST && !piece.want.can_wait;
+        let may_hedge = self.hedge_credit >= HEDGE_COST;
         if now < last + limit || (!may_hedge && now < always_at) {
             return if may_hedge { last + limit } else { always_at };
         }
