@@ -65,21 +65,25 @@ impl Choice {
             piece.asks.iter().filter_map(|request| self.under_way.get(request)).collect();
         let progress = asks.iter().map(|ask| ask.progress_at);
         let (first, last) = (progress.clone().min().unwrap_or(now), progress.max().unwrap_or(now));
-        // There is nobody behind the origin; and who can wait does not make others wait.
-        if piece.want.can_wait
-            || asks.len() >= ASKS_MAX
-            || asks.iter().any(|ask| ask.source == Source::Origin)
-        {
+        // There is nobody behind the origin.
+        if asks.len() >= ASKS_MAX || asks.iter().any(|ask| ask.source == Source::Origin) {
             return first + SILENCE_MAX;
         }
         // The slowest of the kinds that were asked decides.
         let limit = piece.asks.iter().map(|request| self.patience(*request)).max().unwrap_or_default();
         let always_at = last + HEDGE_ALWAYS;
-        let may_hedge = self.hedge_credit >= HEDGE_COST;
+        let can_wait = piece.want.can_wait;
+        let may_hedge = self.hedge_credit >= HEDGE_COST && !can_wait;
         if now < last + limit || (!may_hedge && now < always_at) {
             return if may_hedge { last + limit } else { always_at };
         }
-        let Some((source, fetch)) = self.pick(now, id) else { return now + HEDGE_ALWAYS };
+        // What can wait is no reason to ask the origin for it.
+        let source = match self.pick_holder(now, id) {
+            Some(Some(node)) => Some((Source::Peer(node), false)),
+            _ if can_wait => None,
+            _ => self.pick(now, id),
+        };
+        let Some((source, fetch)) = source else { return (now + HEDGE_ALWAYS).min(first + SILENCE_MAX) };
         self.hedge_credit = self.hedge_credit.saturating_sub(HEDGE_COST);
         self.statistics.hedges += 1;
         self.ask(now, id, source, fetch);
