@@ -115,18 +115,76 @@ struct Link {
 }
 
 enum Event {
-    Message { from: usize, to: usize, lives: (u32, u32), message: PeerMessage },
-    OriginAsked { node: usize, life: u32, request: u32, ids: Vec<BlockId> },
-    OriginFrame { node: usize, life: u32, request: u32, frame: u32 },
-    OriginEnd { node: usize, life: u32, request: u32, missing: Vec<BlockId> },
-    Connect { from: usize, to: usize, lives: (u32, u32) },
-    Disconnected { node: usize, life: u32, gone: usize, gone_life: u32 },
-    Boot { node: usize, image: usize },
-    Continue { node: usize, life: u32, boot: usize },
-    Wake { node: usize, life: u32 },
-    Tick { node: usize },
-    Fail { node: usize },
-    Recover { node: usize },
+    Message {
+        from: usize,
+        to: usize,
+        lives: (u32, u32),
+        message: PeerMessage,
+    },
+    OriginAsked {
+        node: usize,
+        life: u32,
+        request: u32,
+        ids: Vec<BlockId>,
+    },
+    /// A frame of the origin comes to a node's link: only now it takes its place there.
+    OriginSent {
+        node: usize,
+        life: u32,
+        request: u32,
+        frame: u32,
+    },
+    OriginFrame {
+        node: usize,
+        life: u32,
+        request: u32,
+        frame: u32,
+    },
+    OriginEndSent {
+        node: usize,
+        life: u32,
+        request: u32,
+        missing: Vec<BlockId>,
+    },
+    OriginEnd {
+        node: usize,
+        life: u32,
+        request: u32,
+        missing: Vec<BlockId>,
+    },
+    Connect {
+        from: usize,
+        to: usize,
+        lives: (u32, u32),
+    },
+    Disconnected {
+        node: usize,
+        life: u32,
+        gone: usize,
+        gone_life: u32,
+    },
+    Boot {
+        node: usize,
+        image: usize,
+    },
+    Continue {
+        node: usize,
+        life: u32,
+        boot: usize,
+    },
+    Wake {
+        node: usize,
+        life: u32,
+    },
+    Tick {
+        node: usize,
+    },
+    Fail {
+        node: usize,
+    },
+    Recover {
+        node: usize,
+    },
 }
 
 struct Due {
@@ -291,12 +349,24 @@ impl Network {
                 }
             }
             Event::OriginAsked { node, life, request, ids } => self.origin_answers(node, life, request, &ids),
+            Event::OriginSent { node, life, request, frame } => {
+                let bytes = self.universe.frames[frame as usize].len() as u64 * FRAME_SCALE + PACKET_BYTES;
+                let time = Duration::from_nanos(bytes * 8_000_000_000 / self.plan.node_bits_per_second);
+                let free = &mut self.links[node].down_free;
+                *free = self.now.max(*free + time);
+                let after = *free - self.now;
+                self.push(after, Event::OriginFrame { node, life, request, frame });
+            }
             Event::OriginFrame { node, life, request, frame } => {
                 if self.is_alive(node, life) {
                     let bytes = Arc::clone(&self.universe.frames[frame as usize]);
                     self.take_frame(node, None, request, &bytes);
                     self.pump(node);
                 }
+            }
+            Event::OriginEndSent { node, life, request, missing } => {
+                let after = self.links[node].down_free.saturating_sub(self.now);
+                self.push(after, Event::OriginEnd { node, life, request, missing });
             }
             Event::OriginEnd { node, life, request, missing } => {
                 if self.is_alive(node, life) {
@@ -409,11 +479,11 @@ impl Network {
         for frame in frames {
             let bytes = self.universe.frames[frame as usize].len() as u64 * FRAME_SCALE + PACKET_BYTES;
             self.counts.origin_bytes += bytes;
-            at = self.transmit(None, Some(node), bytes);
-            self.push(at - self.now, Event::OriginFrame { node, life, request, frame });
+            at = self.transmit(None, None, bytes);
+            self.push(at - self.now, Event::OriginSent { node, life, request, frame });
         }
-        let end = self.transmit(None, Some(node), ORIGIN_HEAD_BYTES).max(at);
-        self.push(end - self.now, Event::OriginEnd { node, life, request, missing });
+        let end = self.transmit(None, None, ORIGIN_HEAD_BYTES).max(at);
+        self.push(end - self.now, Event::OriginEndSent { node, life, request, missing });
     }
 
     fn connect(&mut self, from: usize, to: usize, lives: (u32, u32)) {

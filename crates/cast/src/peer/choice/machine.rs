@@ -31,7 +31,7 @@ const ORIGIN_RETRY: Duration = Duration::from_secs(1);
 const LOOK_AHEAD: usize = 16;
 const IDLE_LOOK_AHEAD: usize = 512;
 /// Pieces that can wait, and are asked for at homes and the origin all the same.
-const FIRST_HAND_MAX: usize = 4;
+const FIRST_HAND_MAX: usize = 6;
 
 /// How a node fetches.
 #[derive(Clone, Debug)]

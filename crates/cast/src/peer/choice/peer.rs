@@ -12,6 +12,8 @@ use crate::peer::filter::{FilterVersion, RemoteFilter};
 
 /// Asks under way at one peer.
 pub(super) const PEER_ASKS_MAX: u32 = 16;
+/// Of them, as long as they are of large reads only.
+const PEER_WAITING_ASKS_MAX: u32 = 8;
 /// A first failure keeps a peer out for that long, each further one twice as long, up to the second.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
@@ -59,6 +61,11 @@ impl Peer {
 
     pub(super) fn is_banned(&self) -> bool {
         self.banned
+    }
+
+    /// What can wait is given out a little at a time: later there are more who have it, and all uplinks are used alike.
+    pub(super) fn has_room_for(&self, what_can_wait: bool) -> bool {
+        self.in_flight < if what_can_wait { PEER_WAITING_ASKS_MAX } else { PEER_ASKS_MAX }
     }
 
     pub(super) fn has_room(&self) -> bool {

@@ -49,7 +49,7 @@ impl Choice {
                 (best, waits) = (claims, false);
                 holders.clear();
             }
-            if peer.has_room() {
+            if peer.has_room_for(piece.want.can_wait) {
                 holders.push((*node, peer.weight()));
             } else {
                 waits = true;

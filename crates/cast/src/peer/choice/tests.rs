@@ -267,7 +267,7 @@ fn what_can_wait_waits_for_a_peer_that_has_it() {
             .collect::<Vec<Ask>>()
     };
     let first = asked(&mut choice, MS);
-    assert_eq!(first.len(), 4);
+    assert_eq!(first.len(), 6);
     assert!(first.iter().all(|ask| ask.source == Source::Origin));
     tell(&mut choice, 1, 40..56);
     let second = asked(&mut choice, MS);
