@@ -13,7 +13,7 @@ use crate::peer::filter::{FilterVersion, RemoteFilter};
 /// Asks under way at one peer.
 pub(super) const PEER_ASKS_MAX: u32 = 16;
 /// Of them, as long as they are of large reads only.
-const PEER_WAITING_ASKS_MAX: u32 = 8;
+const PEER_WAITING_ASKS_MAX: u32 = 4;
 /// A first failure keeps a peer out for that long, each further one twice as long, up to the second.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
