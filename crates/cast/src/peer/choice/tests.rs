@@ -269,7 +269,7 @@ fn what_can_wait_waits_for_a_peer_that_has_it() {
     let first = asked(&mut choice, MS);
     assert_eq!(first.len(), 6);
     assert!(first.iter().all(|ask| ask.source == Source::Origin));
-    tell(&mut choice, 1, 40..56);
+    tell(&mut choice, 1, 48..64);
     let second = asked(&mut choice, MS);
     assert_eq!(second.len(), 2);
     assert!(second.iter().all(|ask| ask.source == Source::Peer(node(1))));
