@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "a part of a test binary")]
 
 mod node;
+mod plan;
 mod universe;
 
 use std::cmp::Reverse;
@@ -17,7 +18,8 @@ use platter_cast::peer::{
 };
 use platter_image::{BlockId, Kind, Score};
 
-pub use node::{Boot, Character, Node, READ_FRAMES, Waiter};
+pub use node::{Boot, Character, Node, Waiter};
+pub use plan::Plan;
 pub use universe::{FRAME_SCALE, Universe, decode};
 
 /// Bytes of an HTTP request and of a response's head at the origin, and of TCP/IP for each message.
@@ -25,8 +27,6 @@ const ORIGIN_HEAD_BYTES: u64 = 300;
 const PACKET_BYTES: u64 = 54;
 /// A guest computes that long between reads.
 const THINK: Duration = Duration::from_millis(4);
-/// Reads of one boot at a time.
-const BOOT_READS: usize = 2;
 /// Nodes look for neighbours that often.
 const TICK: Duration = Duration::from_secs(5);
 /// A stream whose peer is silently gone is noticed after that time.
@@ -55,56 +55,6 @@ impl Random {
     /// Time to the next event of a Poisson process.
     pub fn interval(&mut self, mean: Duration) -> Duration {
         mean.mul_f64(-(1.0 - self.unit()).ln())
-    }
-}
-
-/// What a network is like.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    pub seed: u64,
-    pub nodes: usize,
-    pub node_bits_per_second: u64,
-    pub origin_bits_per_second: u64,
-    pub delay: Duration,
-    /// Neighbours whose filters each node hears.
-    pub neighbours: usize,
-    pub homes: bool,
-    pub bytes_in_flight_max: u64,
-    /// Boots of each node, and the mean time between two of them.
-    pub boots: usize,
-    pub boot_interval: Duration,
-    /// Reads of one boot at a time, and frames of a read.
-    pub window: usize,
-    pub read_frames: usize,
-    /// Begin a boot anywhere, and go round.
-    pub starts_anywhere: bool,
-    /// Part of the nodes that fail in a minute, and that lie.
-    pub failing: f64,
-    pub lying: f64,
-    /// Carry every message through its bytes.
-    pub through_bytes: bool,
-}
-
-impl Default for Plan {
-    fn default() -> Self {
-        Self {
-            seed: 1,
-            nodes: 60,
-            node_bits_per_second: 1_000_000_000,
-            origin_bits_per_second: 10_000_000_000,
-            delay: Duration::from_micros(200),
-            neighbours: 16,
-            homes: true,
-            bytes_in_flight_max: 64 << 20,
-            boots: 4,
-            boot_interval: Duration::from_secs(20),
-            window: BOOT_READS,
-            read_frames: READ_FRAMES,
-            starts_anywhere: false,
-            failing: 0.01,
-            lying: 0.01,
-            through_bytes: false,
-        }
     }
 }
 
@@ -735,7 +685,7 @@ impl Network {
         let boot = Boot { image, start, next: 0, reading: 0, began: self.now, ended: None };
         node.boots.push(boot);
         if node.is_up {
-            self.read_on(number, node_boots(&self.nodes[number]) - 1);
+            self.read_on(number, self.nodes[number].boots.len() - 1);
             self.pump(number);
         }
     }
@@ -795,7 +745,7 @@ impl Network {
         self.nodes[number].restart(&self.universe);
         self.introduce(number);
         self.tick(number);
-        for boot in 0..node_boots(&self.nodes[number]) {
+        for boot in 0..self.nodes[number].boots.len() {
             self.read_on(number, boot);
         }
         self.pump(number);
@@ -840,10 +790,6 @@ impl Network {
         let open = open.map(|read| self.now - read.began).max().unwrap_or_default();
         self.fetch_time(1000).max(open)
     }
-}
-
-fn node_boots(node: &Node) -> usize {
-    node.boots.len()
 }
 
 fn pair(a: usize, b: usize) -> (usize, usize) {
