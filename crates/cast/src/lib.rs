@@ -1,5 +1,7 @@
 //! Casting: one sender brings an image to any number of receivers by multicast, as pure state machines.
 //!
+//! Beside it [`peer`]: nodes that give each other what they hold.
+//!
 //! Owns the wire protocol ([`Sender`], [`Receiver`], docs/formats/cast-wire.md), the erasure code, pacing, flow control
 //! and repair. A chunk here is opaque bytes: nothing is known of disks, frames or stores.
 //!
@@ -10,6 +12,7 @@
 
 mod coding;
 mod pacing;
+pub mod peer;
 mod random;
 mod receiver;
 mod sender;

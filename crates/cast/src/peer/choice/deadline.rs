@@ -1,0 +1,100 @@
+//! What the machine does when time passes: a piece whose answer is late is asked for elsewhere too, who is silent has
+//! failed, and what took too long ends.
+//!
+//! Owns how many hedges there may be. Must never leave a piece without a deadline.
+
+use std::time::Duration;
+
+use super::event::ChoiceEvent;
+use super::machine::Choice;
+use super::piece::{Failure, PieceId, Source, UnderWay};
+
+/// A question without any progress for that long has failed.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Questions under way for one piece.
+pub(super) const ASKS_MAX: usize = 3;
+/// Each question earns a sixteenth of a hedge, so that a slow network is not asked for everything twice; when the credit is
+/// used up, only who is silent for [`HEDGE_ALWAYS`] is hedged.
+const HEDGE_COST: u32 = 16;
+pub(super) const HEDGE_CREDIT_MAX: u32 = 16 * HEDGE_COST;
+const HEDGE_ALWAYS: Duration = Duration::from_secs(2);
+
+impl Choice {
+    /// How long that question may go on without progress before somebody else is asked.
+    pub(super) fn patience(&self, request: u32) -> Duration {
+        match self.under_way.get(&request) {
+            Some(UnderWay { source: Source::Peer(_), fetch, .. }) => {
+                if *fetch {
+                    self.home_patience.limit()
+                } else {
+                    self.peer_patience.limit()
+                }
+            }
+            _ => SILENCE_MAX,
+        }
+    }
+
+    pub(super) fn handle_deadline(&mut self, now: Duration, id: PieceId) {
+        let Some(piece) = self.pieces.get(&id) else { return };
+        if now >= piece.ends_at {
+            self.fail_piece(id);
+            return;
+        }
+        self.is_stuck = false;
+        for request in piece.asks.clone() {
+            let silent = self.under_way.get(&request).filter(|ask| now >= ask.progress_at + SILENCE_MAX);
+            if let Some(source) = silent.map(|ask| ask.source) {
+                self.events.push_back(ChoiceEvent::Cancel { source, request });
+                self.handle_failed(now, request, Failure::Gone);
+            }
+        }
+        let Some(piece) = self.pieces.get(&id) else { return };
+        let next = if piece.asks.is_empty() {
+            // It waits in `ready`.
+            if now < piece.not_before { piece.not_before } else { piece.ends_at }
+        } else {
+            self.hedge(now, id)
+        };
+        self.set_deadline(id, next.max(now + Duration::from_millis(1)));
+    }
+
+    /// Asks somebody else for the rest of a piece, if that may be now. Gives the piece's next deadline.
+    fn hedge(&mut self, now: Duration, id: PieceId) -> Duration {
+        let Some(piece) = self.pieces.get(&id) else { return now };
+        let asks: Vec<&UnderWay> =
+            piece.asks.iter().filter_map(|request| self.under_way.get(request)).collect();
+        let progress = asks.iter().map(|ask| ask.progress_at);
+        let (first, last) = (progress.clone().min().unwrap_or(now), progress.max().unwrap_or(now));
+        // There is nobody behind the origin.
+        if asks.len() >= ASKS_MAX || asks.iter().any(|ask| ask.source == Source::Origin) {
+            return first + SILENCE_MAX;
+        }
+        // The slowest of the kinds that were asked decides.
+        let limit = piece.asks.iter().map(|request| self.patience(*request)).max().unwrap_or_default();
+        let always_at = last + HEDGE_ALWAYS;
+        let can_wait = piece.want.can_wait;
+        let may_hedge = self.hedge_credit >= HEDGE_COST && !can_wait;
+        if now < last + limit || (!may_hedge && now < always_at) {
+            return if may_hedge { last + limit } else { always_at };
+        }
+        // What can wait is no reason to ask the origin for it.
+        let source = match self.pick_holder(now, id) {
+            Some(Some(node)) => Some((Source::Peer(node), false)),
+            _ if can_wait => None,
+            _ => self.pick(now, id),
+        };
+        let Some((source, fetch)) = source else { return (now + HEDGE_ALWAYS).min(first + SILENCE_MAX) };
+        self.hedge_credit = self.hedge_credit.saturating_sub(HEDGE_COST);
+        self.statistics.hedges += 1;
+        self.ask(now, id, source, fetch);
+        self.pieces.get(&id).map_or(now, |piece| piece.deadline)
+    }
+
+    pub(super) fn set_deadline(&mut self, id: PieceId, deadline: Duration) {
+        if let Some(piece) = self.pieces.get_mut(&id) {
+            self.deadlines.remove(&(piece.deadline, id));
+            piece.deadline = deadline.min(piece.ends_at);
+            self.deadlines.insert((piece.deadline, id));
+        }
+    }
+}

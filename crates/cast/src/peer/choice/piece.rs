@@ -1,0 +1,102 @@
+//! A piece of a read, and what is under way for it.
+
+use std::time::Duration;
+
+use platter_image::{BlockId, Kind, Score};
+
+use crate::peer::NodeId;
+
+/// Every piece ends within that time, one way or the other.
+pub const PIECE_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Ids of one group that are to be fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// The recipe that they stand in.
+    pub score: Score,
+    /// Data or pages.
+    pub kind: Kind,
+    /// Their group ([`super::groups`]); for pages, any number that all nodes make of the page's id.
+    pub group: u64,
+    /// One to [`crate::peer::ASK_IDS_MAX`], no two the same.
+    pub ids: Vec<BlockId>,
+    /// Ask the origin only: what the home of a group does for others, or two homes could ask each other.
+    pub origin_only: bool,
+    /// A part of a large read: it waits until a peer has it, while a few of those that this node is the home of come from
+    /// the origin; when there are none left, a few others from their homes. Its time begins when it is asked for. So nodes
+    /// that read the same at once fetch different parts, and then each other's.
+    pub can_wait: bool,
+}
+
+/// Names a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PieceId(pub u64);
+
+/// Where frames come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// The origin.
+    Origin,
+    /// Another node.
+    Peer(NodeId),
+}
+
+/// A question to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Its number.
+    pub request: u32,
+    /// To whom.
+    pub source: Source,
+    /// As in [`Want`].
+    pub score: Score,
+    /// As in [`Want`].
+    pub kind: Kind,
+    /// Whether the peer may fetch what it lacks.
+    pub fetch: bool,
+    /// As in [`Want`], without those that came.
+    pub ids: Vec<BlockId>,
+}
+
+/// Why a question got no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Asked to come back after that time.
+    Busy(Duration),
+    /// Gone, or broke off.
+    Gone,
+    /// Sent what does not decode, does not hash, or breaks the protocol: never asked again.
+    Lied,
+}
+
+/// What is known of a piece that has not ended.
+#[derive(Debug)]
+pub(super) struct Piece {
+    /// With the ids that did not come yet.
+    pub(super) want: Want,
+    /// Asks under way: at most [`super::deadline::ASKS_MAX`], all but the first hedges.
+    pub(super) asks: Vec<u32>,
+    /// Peers that were asked.
+    pub(super) tried: Vec<NodeId>,
+    pub(super) homes_tried: usize,
+    pub(super) origin_failures: u32,
+    /// Not to be asked for before.
+    pub(super) not_before: Duration,
+    pub(super) ends_at: Duration,
+    /// When something is to be done about it.
+    pub(super) deadline: Duration,
+}
+
+/// A question under way.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    pub(super) piece: PieceId,
+    pub(super) source: Source,
+    pub(super) fetch: bool,
+    /// Of a piece that can wait, and not to a peer that says to have it.
+    pub(super) is_first_hand: bool,
+    pub(super) asked_at: Duration,
+    /// When something last came of it.
+    pub(super) progress_at: Duration,
+    pub(super) ids: Vec<BlockId>,
+}

@@ -1,0 +1,78 @@
+//! Whom the machine asks: who says to have it, the group's home, or the origin.
+//!
+//! Owns the order of these, and chance. Must never choose who was tried for the same piece, nor the origin while those
+//! who have it are only busy.
+
+use std::time::Duration;
+
+use super::home::affinity;
+use super::machine::Choice;
+use super::peer::Peer;
+use super::piece::{Piece, PieceId, Source};
+use crate::peer::NodeId;
+
+/// Questions under way at the origin.
+const ORIGIN_ASKS_MAX: u32 = 64;
+/// Homes of a group that are tried before the origin: the first, and who is it when the first is gone.
+const HOMES_MAX: usize = 2;
+
+impl Choice {
+    /// Whom to ask. `None`: those who have it, its home or the origin, have enough to do.
+    pub(super) fn pick(&mut self, now: Duration, id: PieceId) -> Option<(Source, bool)> {
+        if !self.pieces.get(&id)?.want.origin_only {
+            if let Some(holder) = self.pick_holder(now, id) {
+                return holder.map(|node| (Source::Peer(node), false));
+            }
+            let piece = self.pieces.get(&id)?;
+            let tries_homes = self.options.homes && piece.homes_tried < HOMES_MAX && piece.asks.is_empty();
+            if let Some((node, peer)) = self.home(now, piece).filter(|_| tries_homes) {
+                return peer.has_room().then_some((Source::Peer(node), true));
+            }
+        }
+        (self.origin_in_flight < ORIGIN_ASKS_MAX).then_some((Source::Origin, false))
+    }
+
+    /// A peer whose filter has all of it, or most; `Some(None)` when those have enough to do.
+    pub(super) fn pick_holder(&mut self, now: Duration, id: PieceId) -> Option<Option<NodeId>> {
+        let piece = self.pieces.get(&id)?;
+        let ids = &piece.want.ids;
+        let mut best = ids.len().div_ceil(2);
+        let mut holders: Vec<(NodeId, u64)> = Vec::new();
+        let mut waits = false;
+        for node in self.telling.iter().filter(|node| !piece.tried.contains(node)) {
+            let Some(peer) = self.peers.get(node).filter(|peer| peer.is_alive(now)) else { continue };
+            let claims = peer.claims(ids, piece.want.can_wait);
+            if claims < best {
+                continue;
+            }
+            if claims > best {
+                (best, waits) = (claims, false);
+                holders.clear();
+            }
+            if peer.has_room_for(piece.want.can_wait) {
+                holders.push((*node, peer.weight()));
+            } else {
+                waits = true;
+            }
+        }
+        let total: u64 = holders.iter().map(|(_, weight)| weight).sum();
+        let mut point = self.random.below(total);
+        for (node, weight) in holders {
+            if point < weight {
+                return Some(Some(node));
+            }
+            point -= weight;
+        }
+        waits.then_some(None)
+    }
+
+    /// The group's home, if it is another node that was not tried.
+    pub(super) fn home(&self, now: Duration, piece: &Piece) -> Option<(NodeId, &Peer)> {
+        let alive =
+            self.peers.iter().filter(|(node, peer)| peer.is_alive(now) && !piece.tried.contains(node));
+        let group = piece.want.group;
+        let (node, home) = alive.max_by_key(|(_, peer)| affinity(peer.hash, group))?;
+        let is_own = affinity(self.own_hash, group) > affinity(home.hash, group);
+        (!is_own).then_some((*node, home))
+    }
+}

@@ -1,0 +1,280 @@
+//! Choice by itself: who is asked, what follows an answer, and that everything ends.
+
+use std::time::Duration;
+
+use platter_image::{BlockId, Kind, Score};
+
+use super::*;
+use crate::peer::filter::{FilterVersion, Holdings, PieceCursor};
+use crate::peer::{ASK_IDS_MAX, NodeId};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn node(number: u8) -> NodeId {
+    NodeId([number; 16])
+}
+
+fn id(number: u32) -> BlockId {
+    BlockId(*blake3::hash(&number.to_le_bytes()).as_bytes())
+}
+
+fn want(ids: std::ops::Range<u32>) -> Want {
+    let ids: Vec<BlockId> = ids.map(id).collect();
+    Want { score: Score(id(0)), kind: Kind::Data, group: 7, ids, origin_only: false, can_wait: false }
+}
+
+fn choice(homes: bool) -> Choice {
+    Choice::new(ChoiceOptions { seed: 1, own: node(0), bytes_in_flight_max: 64 << 20, homes })
+}
+
+/// A peer that says to hold these.
+fn tell(choice: &mut Choice, peer: u8, ids: std::ops::Range<u32>) -> FilterVersion {
+    let mut holdings = Holdings::new(u64::from(peer));
+    ids.for_each(|number| holdings.insert(&id(number)));
+    choice.add_peer(node(peer));
+    let mut cursor = PieceCursor::default();
+    while let Some(piece) = holdings.next_piece(&mut cursor) {
+        choice.handle_filter(node(peer), piece).unwrap();
+    }
+    holdings.version()
+}
+
+fn next_ask(choice: &mut Choice, now: Duration) -> Ask {
+    match choice.poll_event(now) {
+        Some(ChoiceEvent::Ask(ask)) => ask,
+        other => panic!("no question but {other:?}"),
+    }
+}
+
+#[test]
+fn who_says_to_have_it_is_asked_and_the_origin_else() {
+    let mut choice = choice(false);
+    tell(&mut choice, 1, 0..100);
+    choice.want(MS, want(0..8)).unwrap();
+    let ask = next_ask(&mut choice, MS);
+    assert_eq!((ask.source, ask.fetch), (Source::Peer(node(1)), false));
+    let other = choice.want(MS, want(200..208)).unwrap();
+    let ask = next_ask(&mut choice, MS);
+    assert_eq!(ask.source, Source::Origin);
+    choice.handle_arrived(2 * MS, ask.request, &ask.ids[..3]);
+    assert_eq!(choice.poll_event(2 * MS), None);
+    choice.handle_arrived(2 * MS, ask.request, &ask.ids[3..]);
+    assert_eq!(choice.poll_event(2 * MS), Some(ChoiceEvent::Done(other)));
+}
+
+#[test]
+fn what_a_peer_lacks_is_asked_of_another_and_forgiven() {
+    let mut choice = choice(false);
+    let version = tell(&mut choice, 1, 0..100);
+    tell(&mut choice, 2, 0..100);
+    choice.want(MS, want(0..8)).unwrap();
+    let first = next_ask(&mut choice, MS);
+    choice.handle_arrived(2 * MS, first.request, &first.ids[..5]);
+    choice.handle_answered(2 * MS, first.request, &first.ids[5..], Some(version));
+    let second = next_ask(&mut choice, 2 * MS);
+    assert_ne!(first.source, second.source);
+    assert_eq!(second.ids, first.ids[5..]);
+    let newer = FilterVersion { additions: 1000, ..version };
+    choice.handle_answered(3 * MS, second.request, &second.ids, Some(newer));
+    let last = next_ask(&mut choice, 3 * MS);
+    assert_eq!(last.source, Source::Origin, "nobody is asked twice");
+    let statistics = choice.statistics();
+    assert_eq!((statistics.false_positives, statistics.stale), (3, 3));
+    choice.want(4 * MS, want(10..12)).unwrap();
+    assert_ne!(
+        next_ask(&mut choice, 4 * MS).source,
+        Source::Origin,
+        "both are asked again for something else"
+    );
+}
+
+#[test]
+fn load_and_speed_decide_how_often_a_peer_is_asked() {
+    let mut choice = choice(false);
+    for peer in 1..=2 {
+        tell(&mut choice, peer, 0..60);
+    }
+    let mut asked = [0; 3];
+    let mut now = MS;
+    for round in 0..400 {
+        choice.want(now, want(round % 50..round % 50 + 4)).unwrap();
+        let ask = next_ask(&mut choice, now);
+        let Source::Peer(peer) = ask.source else { panic!("the origin") };
+        let number = usize::from(peer.0[0]);
+        asked[number] += 1;
+        // The first is ten times as slow; both stay within what makes a hedge.
+        now += if number == 1 { 10 * MS } else { MS };
+        choice.handle_arrived(now, ask.request, &ask.ids);
+        assert!(matches!(choice.poll_event(now), Some(ChoiceEvent::Done(_))));
+    }
+    assert!(asked[2] > 3 * asked[1] && asked[1] > 10, "{asked:?}");
+}
+
+#[test]
+fn the_slow_is_hedged_and_the_loser_cancelled() {
+    let mut choice = choice(false);
+    tell(&mut choice, 1, 0..100);
+    tell(&mut choice, 2, 0..100);
+    let piece = choice.want(MS, want(0..8)).unwrap();
+    let first = next_ask(&mut choice, MS);
+    assert_eq!(choice.poll_event(MS), None);
+    let later = choice.poll_timeout().unwrap();
+    assert!(later <= Duration::from_secs(1), "{later:?}");
+    let second = next_ask(&mut choice, later);
+    assert_ne!(first.source, second.source);
+    choice.handle_arrived(later + MS, second.request, &second.ids);
+    let cancel = ChoiceEvent::Cancel { source: first.source, request: first.request };
+    assert_eq!(choice.poll_event(later + MS), Some(cancel));
+    assert_eq!(choice.poll_event(later + MS), Some(ChoiceEvent::Done(piece)));
+    assert_eq!(choice.statistics().hedges, 1);
+}
+
+#[test]
+fn a_liar_is_never_asked_again_and_the_failing_later() {
+    let mut choice = choice(false);
+    tell(&mut choice, 1, 0..100);
+    choice.want(MS, want(0..8)).unwrap();
+    let ask = next_ask(&mut choice, MS);
+    choice.handle_failed(MS, ask.request, Failure::Lied);
+    assert_eq!(next_ask(&mut choice, MS).source, Source::Origin);
+    assert!(choice.is_banned(&node(1)));
+    choice.remove_peer(MS, node(1));
+    let never = Duration::from_secs(1_000_000);
+    tell(&mut choice, 1, 0..100);
+    choice.want(never, want(0..8)).unwrap();
+    while let Some(event) = choice.poll_event(never) {
+        assert!(!matches!(event, ChoiceEvent::Ask(Ask { source: Source::Peer(_), .. })), "the liar");
+    }
+    tell(&mut choice, 2, 0..100);
+    choice.peer_gone(never, node(2));
+    tell(&mut choice, 2, 0..100);
+    choice.want(never, want(20..28)).unwrap();
+    assert_eq!(next_ask(&mut choice, never).source, Source::Origin);
+    let later = never + Duration::from_secs(2);
+    choice.want(later, want(30..38)).unwrap();
+    let asked: Vec<_> = std::iter::from_fn(|| choice.poll_event(later)).collect();
+    assert!(
+        asked.iter().any(|event| matches!(event, ChoiceEvent::Ask(Ask { source: Source::Peer(_), .. }))),
+        "{asked:?}"
+    );
+}
+
+#[test]
+fn a_filter_that_is_wrong_too_often_is_not_asked_any_more() {
+    let mut choice = choice(false);
+    let version = tell(&mut choice, 1, 0..1000);
+    let (mut now, mut asked) = (MS, 0);
+    for round in 0..100 {
+        choice.want(now, want(round * 8..round * 8 + 8)).unwrap();
+        now += MS;
+        while let Some(event) = choice.poll_event(now) {
+            let ChoiceEvent::Ask(ask) = event else { continue };
+            if ask.source == Source::Origin {
+                choice.handle_arrived(now, ask.request, &ask.ids);
+            } else {
+                asked += 1;
+                choice.handle_answered(now, ask.request, &ask.ids, Some(version));
+            }
+        }
+    }
+    assert!((20..50).contains(&asked), "{asked}");
+}
+
+#[test]
+fn all_nodes_agree_on_a_home_and_its_groups_move_only_when_it_goes() {
+    let mut owns = 0;
+    for group in 0..200 {
+        let home_seen_by = |own: u8, without: Option<u8>| {
+            let options =
+                ChoiceOptions { seed: 1, own: node(own), bytes_in_flight_max: 64 << 20, homes: true };
+            let mut choice = Choice::new(options);
+            (1..=7).filter(|peer| Some(*peer) != without).for_each(|peer| choice.add_peer(node(peer)));
+            choice.want(MS, Want { group, ..want(0..8) }).unwrap();
+            let ask = next_ask(&mut choice, MS);
+            assert_eq!(ask.fetch, ask.source != Source::Origin);
+            // The home itself goes to the origin.
+            if let Source::Peer(peer) = ask.source { peer } else { node(own) }
+        };
+        let home = home_seen_by(1, None);
+        assert!((2..=7).all(|own| home_seen_by(own, None) == home));
+        let gone = if home == node(3) { 4 } else { 3 };
+        assert_eq!(home_seen_by(1, Some(gone)), home);
+        owns += usize::from(home == node(1));
+    }
+    assert!((15..45).contains(&owns), "{owns} of 200 at one of seven");
+}
+
+#[test]
+fn without_anybody_every_piece_ends() {
+    let mut choice = choice(true);
+    (1..20).for_each(|peer| choice.add_peer(node(peer)));
+    for round in 0..50 {
+        choice.want(MS, Want { group: round, ..want(round as u32 * 8..round as u32 * 8 + 8) }).unwrap();
+    }
+    let (mut now, mut failed) = (MS, 0);
+    while let Some(deadline) = choice.poll_timeout() {
+        now = deadline.max(now);
+        while let Some(event) = choice.poll_event(now) {
+            failed += usize::from(matches!(event, ChoiceEvent::Failed { .. }));
+        }
+        assert!(now <= MS + PIECE_TIME_MAX, "{now:?}");
+    }
+    assert_eq!(failed, 50);
+}
+
+#[test]
+fn what_is_under_way_is_bounded() {
+    let options = ChoiceOptions { seed: 1, own: node(0), bytes_in_flight_max: 1 << 20, homes: false };
+    let mut choice = Choice::new(options);
+    for round in 0..20 {
+        choice.want(MS, want(round * 8..round * 8 + 8)).unwrap();
+    }
+    let asks: Vec<_> = std::iter::from_fn(|| choice.poll_event(MS)).collect();
+    assert_eq!(asks.len(), 2, "eight ids of 64 KiB each, twice");
+    assert!(choice.want(MS, want(0..0)).is_err());
+    assert!(choice.want(MS, want(0..ASK_IDS_MAX as u32 + 1)).is_err());
+    let wanted = (20..=PIECES_MAX).take_while(|_| choice.want(MS, want(0..8)).is_ok()).count();
+    assert_eq!(wanted, PIECES_MAX - 20);
+}
+
+#[test]
+fn a_run_has_the_same_groups_wherever_it_stands() {
+    let ids: Vec<BlockId> = (0..20_000).map(id).collect();
+    let all = groups(&ids);
+    let mut sizes: Vec<usize> = all.chunk_by(|a, b| a == b).map(<[u64]>::len).collect();
+    sizes.sort_unstable();
+    assert!(sizes.iter().all(|size| *size <= GROUP_BLOCKS_MAX));
+    let mean = all.len() / sizes.len();
+    assert!((50..75).contains(&mean), "{mean}");
+    let part = groups(&ids[5000..9000]);
+    let same = part.iter().zip(&all[5000..]).filter(|(a, b)| a == b).count();
+    assert!(same > 3700, "{same} of 4000");
+}
+
+#[test]
+fn what_can_wait_waits_for_a_peer_that_has_it() {
+    let mut choice = choice(false);
+    let wanted: Vec<PieceId> = (0..10)
+        .map(|round| choice.want(MS, Want { can_wait: true, ..want(round * 8..round * 8 + 8) }).unwrap())
+        .collect();
+    let asked = |choice: &mut Choice, now| {
+        let events = std::iter::from_fn(|| choice.poll_event(now));
+        events
+            .map(|event| match event {
+                ChoiceEvent::Ask(ask) => ask,
+                other => panic!("no question but {other:?}"),
+            })
+            .collect::<Vec<Ask>>()
+    };
+    let first = asked(&mut choice, MS);
+    assert_eq!(first.len(), 6);
+    assert!(first.iter().all(|ask| ask.source == Source::Origin));
+    tell(&mut choice, 1, 48..64);
+    let second = asked(&mut choice, MS);
+    assert_eq!(second.len(), 2);
+    assert!(second.iter().all(|ask| ask.source == Source::Peer(node(1))));
+    choice.hurry(MS, wanted[9]);
+    let third = asked(&mut choice, MS);
+    assert_eq!(third.len(), 1);
+    assert_eq!(third[0].ids, want(72..80).ids);
+}

@@ -1,0 +1,256 @@
+//! Two exchanges that talk, and one that is talked to by somebody hostile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use platter_image::{BlockId, Domain, Kind, Score};
+
+use super::*;
+use crate::peer::wire::{AskMessage, Hello, PeerMessage};
+use crate::peer::{Ask, NodeId, RemoteFilter, Source};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn id(number: u32) -> BlockId {
+    BlockId(*blake3::hash(&number.to_le_bytes()).as_bytes())
+}
+
+fn node(number: u8) -> NodeId {
+    NodeId([number; 16])
+}
+
+fn exchange(number: u8, share_bits_per_second: u64) -> Exchange {
+    let hello = Hello { store: [9; 16], domain: Domain::SHARED, node: node(number) };
+    Exchange::new(ExchangeOptions { hello, salt: u64::from(number), share_bits_per_second })
+}
+
+fn hello(number: u8) -> PeerMessage {
+    PeerMessage::Hello(Hello { store: [9; 16], domain: Domain::SHARED, node: node(number) })
+}
+
+/// An exchange that a peer has joined.
+fn joined(share_bits_per_second: u64) -> Exchange {
+    let mut exchange = exchange(1, share_bits_per_second);
+    assert!(exchange.handle_connected(node(2)));
+    exchange.handle_message(node(2), hello(2)).unwrap();
+    assert_eq!(exchange.poll_event(), Some(ExchangeEvent::Joined(node(2))));
+    assert_eq!(exchange.poll_message(MS), Some((node(2), hello(1))));
+    exchange
+}
+
+fn question(request: u32, ids: std::ops::Range<u32>) -> PeerMessage {
+    let ids = ids.map(id).collect();
+    PeerMessage::Ask(AskMessage { request, score: Score(id(0)), kind: Kind::Data, fetch: false, ids })
+}
+
+fn own_question(request: u32, ids: std::ops::Range<u32>) -> Ask {
+    let ids = ids.map(id).collect();
+    let source = Source::Peer(node(2));
+    Ask { request, source, score: Score(id(0)), kind: Kind::Data, fetch: false, ids }
+}
+
+/// Carries what one says to the other, through bytes. True when it said anything.
+fn carry(now: Duration, from: (&mut Exchange, u8), to: &mut Exchange) -> bool {
+    let (from, name) = from;
+    let mut said = false;
+    while let Some((_, message)) = from.poll_message(now) {
+        let parsed = PeerMessage::parse(&message.to_bytes()[4..]).unwrap();
+        assert_eq!(parsed, message);
+        to.handle_message(node(name), parsed).unwrap();
+        said = true;
+    }
+    said
+}
+
+/// Both talk until nobody says anything.
+fn talk(now: Duration, one: &mut Exchange, other: &mut Exchange) {
+    while carry(now, (one, 1), other) || carry(now, (other, 2), one) {}
+}
+
+#[test]
+fn a_question_is_answered_and_a_filter_told() {
+    let (mut one, mut other) = (exchange(1, 1_000_000_000), exchange(2, 1_000_000_000));
+    one.ask(node(2), &own_question(5, 0..3));
+    one.subscribe(node(2), true);
+    assert_eq!(one.poll_event(), Some(ExchangeEvent::Connect(node(2))));
+    assert_eq!(one.poll_message(MS), None, "nothing is said before there is a stream");
+    assert!(one.handle_connected(node(2)) && other.handle_connected(node(1)));
+    other.hold(&id(0));
+    talk(MS, &mut one, &mut other);
+    assert_eq!(other.poll_event(), Some(ExchangeEvent::Joined(node(1))));
+    let Some(ExchangeEvent::Asked(asker, ask)) = other.poll_event() else { panic!("no question") };
+    assert_eq!((asker, ask.request, ask.ids.len()), (node(1), 5, 3));
+    let frame: Arc<[u8]> = vec![7; 1000].into();
+    assert!(other.give(node(1), 5, Arc::clone(&frame)));
+    other.finish(node(1), 5, vec![id(2)]);
+    assert!(!other.give(node(1), 5, Arc::clone(&frame)), "finished is finished");
+    talk(20 * MS, &mut one, &mut other);
+    assert_eq!(one.poll_event(), Some(ExchangeEvent::Joined(node(2))));
+    let mut filter = RemoteFilter::default();
+    let mut events = Vec::new();
+    while let Some(event) = one.poll_event() {
+        match event {
+            ExchangeEvent::Filter(_, piece) => assert!(filter.handle_piece(piece).unwrap()),
+            ExchangeEvent::Changes(_, changes) => filter.handle_changes(&changes).unwrap(),
+            event => events.push(event),
+        }
+    }
+    assert!(filter.contains(&id(0)) && !filter.contains(&id(1)));
+    let version = other.holdings().version();
+    assert_eq!(
+        events,
+        [ExchangeEvent::Frame(node(2), 5, frame), ExchangeEvent::Answered(node(2), 5, vec![id(2)], version)]
+    );
+    // What comes later is told at an interval, and only then.
+    other.hold(&id(1));
+    talk(30 * MS, &mut one, &mut other);
+    assert_eq!(one.poll_event(), None);
+    let due = other.poll_timeout().unwrap();
+    talk(due, &mut one, &mut other);
+    let Some(ExchangeEvent::Changes(_, changes)) = one.poll_event() else { panic!("no changes") };
+    filter.handle_changes(&changes).unwrap();
+    assert!(filter.contains(&id(1)));
+}
+
+#[test]
+fn who_breaks_the_protocol_is_an_error() {
+    let version = exchange(2, 1).holdings().version();
+    let frame = |request| PeerMessage::Frame { request, frame: vec![1].into() };
+    let end = |request, missing| PeerMessage::End { request, version, missing };
+    let busy = PeerMessage::Busy { request: 5, retry_after: MS };
+    let wrong: Vec<Vec<PeerMessage>> = vec![
+        vec![hello(2)],
+        vec![frame(6)],
+        vec![frame(5), frame(5), frame(5), frame(5)],
+        vec![end(6, vec![])],
+        vec![end(5, vec![id(77)])],
+        vec![end(5, vec![]), frame(5)],
+        vec![frame(5), busy],
+        vec![question(1, 0..1), question(1, 0..1)],
+    ];
+    for messages in wrong {
+        let mut exchange = joined(1_000_000_000);
+        exchange.ask(node(2), &own_question(5, 0..3));
+        let (last, before) = messages.split_last().unwrap();
+        for message in before {
+            exchange.handle_message(node(2), message.clone()).unwrap();
+        }
+        assert!(exchange.handle_message(node(2), last.clone()).is_err(), "{messages:?}");
+    }
+    let mut exchange = exchange(1, 1_000_000);
+    assert!(exchange.handle_connected(node(2)));
+    assert!(exchange.handle_message(node(2), question(1, 0..1)).is_err(), "HELLO comes first");
+    assert!(exchange.handle_message(node(2), hello(3)).is_err(), "another node than was meant");
+}
+
+#[test]
+fn too_many_questions_are_put_off() {
+    let mut exchange = joined(1_000_000_000);
+    for request in 0..40 {
+        exchange.handle_message(node(2), question(request, 0..1)).unwrap();
+    }
+    let mut busy = 0;
+    while let Some((_, message)) = exchange.poll_message(MS) {
+        busy += usize::from(matches!(message, PeerMessage::Busy { .. }));
+    }
+    assert_eq!(busy, 40 - ASKS_PER_PEER_MAX);
+}
+
+#[test]
+fn a_cancelled_question_ends_at_once_and_its_frames_stay() {
+    let mut exchange = joined(1_000_000_000);
+    exchange.handle_message(node(2), question(1, 0..9)).unwrap();
+    assert!(matches!(exchange.poll_event(), Some(ExchangeEvent::Asked(..))));
+    for _ in 0..9 {
+        assert!(exchange.give(node(2), 1, vec![0; 100_000].into()));
+    }
+    exchange.handle_message(node(2), PeerMessage::Cancel { request: 1 }).unwrap();
+    assert_eq!(exchange.poll_event(), Some(ExchangeEvent::Cancelled(node(2), 1)));
+    assert!(!exchange.give(node(2), 1, vec![0; 100_000].into()));
+    let said: Vec<_> = std::iter::from_fn(|| exchange.poll_message(MS)).collect();
+    assert!(matches!(said.as_slice(), [(_, PeerMessage::End { request: 1, .. })]), "{said:?}");
+    exchange.handle_message(node(2), question(1, 0..9)).unwrap();
+}
+
+/// Bytes that leave in ten seconds when there is always something to send.
+fn sent(exchange: &mut Exchange, own_traffic: bool) -> u64 {
+    let mut bytes = 0;
+    let mut request = 100;
+    for step in 1..10_000 {
+        let now = step * MS;
+        if own_traffic {
+            exchange.own_traffic(now);
+        }
+        while exchange.streams_sending() == 0 {
+            exchange.handle_message(node(2), question(request, 0..4)).unwrap();
+            while let Some(event) = exchange.poll_event() {
+                assert!(matches!(event, ExchangeEvent::Asked(..)));
+            }
+            (0..4).for_each(|_| assert!(exchange.give(node(2), request, vec![0; 10_000].into())));
+            exchange.finish(node(2), request, vec![]);
+            request += 1;
+        }
+        while let Some((_, message)) = exchange.poll_message(now) {
+            bytes += message.to_bytes().len() as u64;
+        }
+    }
+    bytes
+}
+
+#[test]
+fn sending_keeps_to_its_share_and_yields() {
+    let share = sent(&mut joined(20_000_000), false);
+    assert!((22_000_000..25_500_000).contains(&share), "{share} of 25,000,000 bytes");
+    let yielded = sent(&mut joined(20_000_000), true);
+    assert!((2_500_000..3_300_000).contains(&yielded), "{yielded} of 3,125,000 bytes");
+}
+
+#[test]
+fn askers_have_turns() {
+    let mut exchange = joined(8_000_000);
+    assert!(exchange.handle_connected(node(3)));
+    exchange.handle_message(node(3), hello(3)).unwrap();
+    for request in 0..30 {
+        exchange.handle_message(node(2), question(request, 0..4)).unwrap();
+    }
+    exchange.handle_message(node(3), question(0, 0..4)).unwrap();
+    let mut served = Vec::new();
+    while let Some(event) = exchange.poll_event() {
+        if let ExchangeEvent::Asked(node, ask) = event {
+            served.push(node);
+            (0..4).for_each(|_| assert!(exchange.give(node, ask.request, vec![0; 10_000].into())));
+            exchange.finish(node, ask.request, vec![]);
+        }
+    }
+    assert!(served[..2].contains(&node(3)), "the second asker is served second at the latest");
+    let mut before_third = 0;
+    let mut now = MS;
+    let mut ended = false;
+    while !ended {
+        now += MS;
+        while let Some((to, message)) = exchange.poll_message(now) {
+            let is_end = matches!(message, PeerMessage::End { .. });
+            ended |= to == node(3) && is_end;
+            before_third += usize::from(to == node(2) && !ended);
+        }
+    }
+    assert!(before_third <= 8, "{before_third} messages of the greedy before the other had his five");
+}
+
+#[test]
+fn a_stream_that_ends_takes_everything_with_it() {
+    let mut exchange = joined(1_000_000);
+    exchange.handle_message(node(2), PeerMessage::Subscribe(true)).unwrap();
+    for request in 0..5 {
+        exchange.handle_message(node(2), question(request, 0..4)).unwrap();
+    }
+    for _ in 0..3 {
+        let Some(ExchangeEvent::Asked(_, ask)) = exchange.poll_event() else { panic!("no question") };
+        assert!(exchange.give(node(2), ask.request, vec![0; 1000].into()));
+    }
+    exchange.handle_disconnected(node(2));
+    let events: Vec<_> = std::iter::from_fn(|| exchange.poll_event()).collect();
+    assert_eq!(events.len(), 3, "{events:?}");
+    assert_eq!(exchange.poll_message(Duration::from_secs(9)), None);
+    assert!(exchange.is_idle());
+}

@@ -1,0 +1,186 @@
+//! The owner's side: which blocks this node holds, the filter that says so, and what each reader of it lacks.
+//!
+//! Owns the set of keys, the log of additions of this generation, and the decision to make a new filter. Must never
+//! take a block out of a filter: bits are shared. Evicted blocks stay claimed until the next generation; a peer that
+//! asks for one is told, and forgives.
+
+use std::collections::HashSet;
+
+use platter_image::BlockId;
+
+use super::changes::{CHANGES_MAX, FilterChanges};
+use super::layer::{BITS_PER_BLOCK, FILTER_BYTES_MAX, LAYERS_MAX, Layer, LayerSize};
+use super::remote::{FilterPiece, PIECE_BYTES_MAX};
+use super::{FilterVersion, key_of};
+
+/// A filter has room for at least so many blocks.
+const CAPACITY_MIN: u32 = 1024;
+/// The most that a filter of one layer has room for. Whoever holds more tells of the first so many.
+const CAPACITY_MAX: u32 = (FILTER_BYTES_MAX * 8 / BITS_PER_BLOCK) as u32;
+
+/// What a node holds, as its peers are to know it.
+#[derive(Debug)]
+pub struct Holdings {
+    salt: u64,
+    held: HashSet<u64>,
+    version: FilterVersion,
+    layers: Vec<Layer>,
+    /// Keys added in this generation, in order: 4 bytes a block.
+    log: Vec<u32>,
+    /// At which additions of this generation a layer was opened.
+    opened: Vec<u32>,
+    /// Blocks evicted in this generation, and still claimed.
+    evicted: usize,
+}
+
+impl Holdings {
+    /// Nothing held yet. The salt is random, and another one each time: it keeps makers of blocks from choosing ones
+    /// that collide.
+    pub fn new(salt: u64) -> Self {
+        Self {
+            salt,
+            held: HashSet::new(),
+            version: FilterVersion { generation: 1, additions: 0 },
+            layers: vec![Layer::new(CAPACITY_MIN)],
+            log: Vec::new(),
+            opened: Vec::new(),
+            evicted: 0,
+        }
+    }
+
+    /// Blocks held.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// The filter's version now.
+    pub fn version(&self) -> FilterVersion {
+        self.version
+    }
+
+    /// Whether it is held.
+    pub fn holds(&self, id: &BlockId) -> bool {
+        self.held.contains(&key_of(self.salt, id))
+    }
+
+    /// A block came.
+    pub fn insert(&mut self, id: &BlockId) {
+        let key = key_of(self.salt, id);
+        if !self.held.insert(key) {
+            return;
+        }
+        if self.layers.last().is_none_or(Layer::is_full) && !self.open_layer() {
+            if self.held.len() <= CAPACITY_MAX as usize {
+                self.renew();
+            }
+            return;
+        }
+        if let Some(layer) = self.layers.last_mut() {
+            layer.insert(key as u32);
+            self.log.push(key as u32);
+            self.version.additions += 1;
+        }
+    }
+
+    /// A block was evicted.
+    pub fn remove(&mut self, id: &BlockId) {
+        if !self.held.remove(&key_of(self.salt, id)) {
+            return;
+        }
+        self.evicted += 1;
+        // What is evicted was not used for long and is seldom asked for, and a new filter goes whole to every peer.
+        if self.evicted > self.held.len() + CAPACITY_MIN as usize {
+            self.renew();
+        }
+    }
+
+    /// Whether there was room for one more layer.
+    fn open_layer(&mut self) -> bool {
+        let capacity = self.layers.iter().map(|layer| layer.size.capacity).sum::<u32>().saturating_mul(2);
+        let size = LayerSize { capacity, blocks: 0 };
+        let bytes: u64 = self.layers.iter().map(|layer| layer.size.bytes()).sum();
+        if self.layers.len() == LAYERS_MAX || !size.is_possible() || bytes + size.bytes() > FILTER_BYTES_MAX {
+            return false;
+        }
+        self.layers.push(Layer::new(capacity));
+        self.opened.push(self.version.additions);
+        true
+    }
+
+    /// A new filter of what is held, with room for half as much again.
+    fn renew(&mut self) {
+        let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
+        let mut layer = Layer::new(held.saturating_add(held / 2).clamp(CAPACITY_MIN, CAPACITY_MAX));
+        for key in self.held.iter().take(layer.size.capacity as usize) {
+            layer.insert(*key as u32);
+        }
+        self.layers = vec![layer];
+        self.version = FilterVersion { generation: self.version.generation.wrapping_add(1), additions: 0 };
+        self.log.clear();
+        self.opened.clear();
+        self.evicted = 0;
+    }
+
+    /// What a reader at `version` lacks, in one message; it may lack more. `None`: nothing, or the whole filter.
+    pub fn changes_since(&self, version: FilterVersion) -> Option<FilterChanges> {
+        if version.generation != self.version.generation || version.additions >= self.version.additions {
+            return None;
+        }
+        let from = version.additions;
+        // A message never crosses the opening of a layer.
+        let border = self.opened.iter().copied().find(|opened| *opened > from);
+        let end = border.unwrap_or(self.version.additions).min(from.saturating_add(CHANGES_MAX as u32));
+        let opens = self.opened.iter().position(|opened| *opened == from);
+        // The layers that this generation opened are the last ones.
+        let first_opened = self.layers.len() - self.opened.len();
+        let opens = opens.map_or(0, |index| self.layers[first_opened + index].size.capacity);
+        let mut keys = self.log.get(from as usize..end as usize)?.to_vec();
+        keys.sort_unstable();
+        Some(FilterChanges { generation: version.generation, from, opens, keys })
+    }
+
+    /// The next piece of the whole filter. `None` when the last one was given.
+    ///
+    /// Blocks may be added while pieces are on their way: bits are only ever set, and the first piece's version counts.
+    /// When a layer was opened meanwhile, it begins anew.
+    pub fn next_piece(&self, cursor: &mut PieceCursor) -> Option<FilterPiece> {
+        let layers: Vec<LayerSize> = self.layers.iter().map(|layer| layer.size).collect();
+        let made_of = (self.version.generation, layers.len());
+        if cursor.made_of != Some(made_of) {
+            *cursor = PieceCursor { made_of: Some(made_of), offset: 0, version: self.version };
+        }
+        let start = cursor.offset;
+        let (mut bytes, mut layer_start) = (Vec::new(), 0);
+        for layer in &self.layers {
+            let end = layer_start + layer.size.bytes();
+            let from = start.clamp(layer_start, end);
+            let to = (start + PIECE_BYTES_MAX as u64).clamp(from, end);
+            layer.put_bytes(from - layer_start..to - layer_start, &mut bytes);
+            layer_start = end;
+        }
+        cursor.offset = start + bytes.len() as u64;
+        let (salt, version) = (self.salt, self.version);
+        (!bytes.is_empty()).then_some(FilterPiece { salt, version, layers, offset: start as u32, bytes })
+    }
+}
+
+/// How far the whole filter was given to one reader.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PieceCursor {
+    /// Generation and layers of the filter that was begun.
+    made_of: Option<(u32, usize)>,
+    offset: u64,
+    version: FilterVersion,
+}
+
+impl PieceCursor {
+    /// The version that the reader has when it has all pieces: changes go on from there.
+    pub fn version(&self) -> FilterVersion {
+        self.version
+    }
+}

@@ -1,0 +1,139 @@
+//! A peer's stream: hostile bytes cut into messages and given to exchange and choice, which hold questions both ways.
+
+#![no_main]
+
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use platter_cast::peer::{
+    Choice, ChoiceEvent, ChoiceOptions, Exchange, ExchangeEvent, ExchangeOptions, Failure, Hello,
+    MESSAGE_BYTES_MAX, NodeId, PeerMessage, PeerStream, Source, Want,
+};
+use platter_fuzz::bug_free;
+use platter_image::{BlockId, Domain, Kind, Score};
+
+const OWN: NodeId = NodeId([1; 16]);
+const PEER: NodeId = NodeId([2; 16]);
+
+fuzz_target!(|input: &[u8]| {
+    let Some((choices, bytes)) = input.split_first() else { return };
+    let messages = cut(bytes, bytes.len());
+    assert_eq!(cut(bytes, usize::from(choices >> 2) + 1), messages, "pieces of another size, other messages");
+    for message in &messages {
+        let written = message.to_bytes();
+        assert!(written.len() <= MESSAGE_BYTES_MAX + 4);
+        assert_eq!(PeerMessage::parse(&written[4..]).ok().as_ref(), Some(message));
+    }
+    let mut pair = Pair::new();
+    let hello = Hello { store: [3; 16], domain: Domain::SHARED, node: PEER };
+    if choices & 1 == 0 {
+        let _ = bug_free(pair.exchange.handle_message(PEER, PeerMessage::Hello(hello)));
+    }
+    for message in messages {
+        if bug_free(pair.exchange.handle_message(PEER, message)).is_none() {
+            break;
+        }
+        pair.settle(choices & 2 != 0);
+    }
+    pair.exchange.handle_disconnected(PEER);
+    pair.choice.peer_gone(pair.now, PEER);
+    pair.settle(false);
+});
+
+/// The messages of a stream that arrives in pieces of that size, up to the first that is none.
+fn cut(bytes: &[u8], piece: usize) -> Vec<PeerMessage> {
+    let (mut stream, mut messages) = (PeerStream::default(), Vec::new());
+    for bytes in bytes.chunks(piece.max(1)) {
+        stream.push(bytes);
+        loop {
+            match bug_free(stream.next_message()) {
+                Some(Some(message)) => messages.push(message),
+                Some(None) => break,
+                None => return messages,
+            }
+        }
+    }
+    messages
+}
+
+/// A node with questions at a peer.
+struct Pair {
+    now: Duration,
+    choice: Choice,
+    exchange: Exchange,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let options = ChoiceOptions { seed: 1, own: OWN, bytes_in_flight_max: 1 << 20, homes: true };
+        let hello = Hello { store: [3; 16], domain: Domain::SHARED, node: OWN };
+        let exchange = ExchangeOptions { hello, salt: 9, share_bits_per_second: 1_000_000_000 };
+        let mut pair = Self {
+            now: Duration::from_millis(1),
+            choice: Choice::new(options),
+            exchange: Exchange::new(exchange),
+        };
+        pair.choice.add_peer(PEER);
+        assert!(pair.exchange.handle_connected(PEER));
+        pair.exchange.subscribe(PEER, true);
+        for group in 0..4 {
+            let ids = (0..4).map(|number| BlockId([group * 4 + number; 32])).collect();
+            let want = Want {
+                score: Score(BlockId([0; 32])),
+                kind: Kind::Data,
+                group: u64::from(group),
+                ids,
+                origin_only: false,
+                can_wait: group == 3,
+            };
+            let _ = bug_free(pair.choice.want(pair.now, want));
+        }
+        pair.settle(false);
+        pair
+    }
+
+    fn settle(&mut self, serves: bool) {
+        self.now += Duration::from_millis(3);
+        while let Some(event) = self.choice.poll_event(self.now) {
+            match event {
+                ChoiceEvent::Ask(ask) if ask.source == Source::Peer(PEER) => self.exchange.ask(PEER, &ask),
+                ChoiceEvent::Cancel { request, .. } => self.exchange.cancel(PEER, request),
+                _ => {}
+            }
+        }
+        while let Some(event) = self.exchange.poll_event() {
+            self.heed(event, serves);
+        }
+        for _ in 0..1000 {
+            if self.exchange.poll_message(self.now).is_none() {
+                break;
+            }
+        }
+    }
+
+    fn heed(&mut self, event: ExchangeEvent, serves: bool) {
+        match event {
+            ExchangeEvent::Filter(node, piece) => {
+                if bug_free(self.choice.handle_filter(node, piece)).is_none() {
+                    self.choice.ban(self.now, node);
+                }
+            }
+            ExchangeEvent::Changes(node, changes) => {
+                if bug_free(self.choice.handle_changes(node, &changes)).is_none() {
+                    self.choice.ban(self.now, node);
+                }
+            }
+            ExchangeEvent::Asked(node, ask) if serves => {
+                self.exchange.give(node, ask.request, vec![1; 100].into());
+                self.exchange.finish(node, ask.request, ask.ids);
+            }
+            ExchangeEvent::Answered(_, request, missing, version) => {
+                self.choice.handle_answered(self.now, request, &missing, Some(version));
+            }
+            ExchangeEvent::Busy(_, request, after) => {
+                self.choice.handle_failed(self.now, request, Failure::Busy(after));
+            }
+            _ => {}
+        }
+    }
+}
