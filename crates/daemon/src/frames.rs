@@ -10,7 +10,7 @@ use platter_image::frame::stream::{FramesRequest, write_end, write_failure, writ
 use platter_image::frame::{
     Compressor, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_MAX, Verify,
 };
-use platter_image::{BlockId, FrameAddress, FrameSource, Kind, Result};
+use platter_image::{BlockId, Error, FrameAddress, FrameSource, Kind, Result};
 
 use crate::config::ANSWER_BATCH;
 use crate::id_sets::IdSet;
@@ -26,6 +26,8 @@ pub(crate) struct FramesAnswer {
     /// In the order of the packs, each once; those before `next` are sent.
     frames: Vec<FrameAddress>,
     next: usize,
+    /// Sorted.
+    asked: Vec<BlockId>,
     not_found: Vec<BlockId>,
     state: State,
 }
@@ -65,7 +67,9 @@ impl FramesAnswer {
         }
         frames.sort_unstable();
         frames.dedup();
-        Ok(Self { kind: request.kind, allowed, frames, next: 0, not_found, state: State::Head })
+        let mut asked = request.ids.clone();
+        asked.sort_unstable();
+        Ok(Self { kind: request.kind, allowed, frames, next: 0, asked, not_found, state: State::Head })
     }
 
     /// How many of the ids are not here.
@@ -103,7 +107,7 @@ impl FramesAnswer {
     }
 
     fn add(
-        &self,
+        &mut self,
         source: &impl FrameSource,
         address: FrameAddress,
         stored: &mut Vec<u8>,
@@ -114,7 +118,9 @@ impl FramesAnswer {
         let header = FrameHeader::parse(stored)?;
         header.payload(stored)?;
         if header.kind != self.kind {
-            // The id was of another kind than was said: a block of this name and kind there is not.
+            // The id is that of a thing of another kind: there is none of the kind that was said.
+            let ids = header.blocks.iter().map(|block| block.id);
+            self.not_found.extend(ids.filter(|id| self.asked.binary_search(id).is_ok()));
             return Ok(());
         }
         sent.frames += 1;
@@ -141,6 +147,9 @@ fn rebuild(stored: &[u8], set: &IdSet) -> Result<Vec<u8>> {
             builder.push(block.id, &raw[start..end]);
         }
         start = end;
+    }
+    if builder.is_empty() {
+        return Err(Error::corrupt("a frame has none of the blocks that the index says"));
     }
     Ok(builder.encode(&mut Compressor::new(REBUILT_LEVEL)?)?.stored)
 }
