@@ -18,8 +18,8 @@ pub(crate) const TURNED_AWAY_TIME_MAX: Duration = Duration::from_secs(5);
 pub(crate) const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Longest wait for the next request's head, the time between requests included.
 pub(crate) const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
-/// Most bytes of a request's head.
-pub(crate) const HEAD_LENGTH_MAX: usize = 16 << 10;
+/// Most bytes of a request's head, and of what is read ahead of a body.
+pub(crate) const HEAD_LENGTH_MAX: usize = 64 << 10;
 /// Longest pause inside a request's body.
 pub(crate) const BODY_PAUSE_MAX: Duration = Duration::from_secs(20);
 /// Longest time a body may take in all: 8 MiB at 560 kbit/s.
