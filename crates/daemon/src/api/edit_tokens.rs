@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
+use platter_image::Error;
 use platter_store::ImageName;
 
 use super::Shared;
@@ -40,10 +41,13 @@ pub(super) async fn take(
 pub(super) async fn release(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
-    Path((image, number)): Path<(String, u64)>,
+    Path((image, number)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
     let image: ImageName = image.parse().map_err(|error| Problem::bad_request(&error))?;
     asker.check(&image)?;
+    let number = number.parse().map_err(|_| {
+        Problem::bad_request(&Error::refused(format!("{number:?} is no number of an edit token")))
+    })?;
     let shared = Arc::clone(&origin);
     json(&origin.pool.run(move || shared.release_edit_token(&image, number)).await?)
 }

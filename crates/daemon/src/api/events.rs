@@ -83,26 +83,30 @@ impl Listening {
         }
     }
 
+    /// What can be said without waiting.
     fn text_now(&mut self) -> Option<String> {
-        let events = &self.origin.events;
         self.newest.borrow_and_update();
-        let Some(news) = self.known.and_then(|known| events.after(known, BATCH)) else {
-            let newest = events.newest();
-            self.known = Some(newest);
-            self.said_hello = true;
-            return Some(format!("id: {}\nevent: reset\ndata: {{}}\n\n", events.id(newest)));
-        };
         let mut text = String::new();
-        if !self.said_hello {
-            self.said_hello = true;
-            // A client knows now that it listens, and from where on.
-            let _ = write!(text, "id: {}\nevent: listening\ndata: {{}}\n\n", events.id(self.known?));
+        while text.is_empty() {
+            let events = &self.origin.events;
+            let Some(news) = self.known.and_then(|known| events.after(known, BATCH)) else {
+                let newest = events.newest();
+                (self.known, self.said_hello) = (Some(newest), true);
+                return Some(format!("id: {}\nevent: reset\ndata: {{}}\n\n", events.id(newest)));
+            };
+            if !self.said_hello {
+                self.said_hello = true;
+                // A client knows now that it listens, and from where on.
+                let _ = write!(text, "id: {}\nevent: listening\ndata: {{}}\n\n", events.id(self.known?));
+            } else if news.is_empty() {
+                return None;
+            }
+            for event in &news {
+                self.known = Some(event.sequence);
+                self.write(event, &mut text);
+            }
         }
-        for event in &news {
-            self.known = Some(event.sequence);
-            self.write(event, &mut text);
-        }
-        (!text.is_empty()).then_some(text)
+        Some(text)
     }
 
     fn write(&self, event: &Event, text: &mut String) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Extension;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
@@ -95,9 +96,9 @@ pub(super) async fn images(
 pub(super) async fn versions(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
-    query: Option<Query<OfImage>>,
+    query: Result<Query<OfImage>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(OfImage { image }) = query.ok_or_else(|| lacks("image"))?;
+    let Query(OfImage { image }) = query.map_err(|_| lacks("image"))?;
     let image: ImageName = image.parse().map_err(|error| Problem::bad_request(&error))?;
     asker.check(&image)?;
     let shared = Arc::clone(&origin);
@@ -113,9 +114,9 @@ pub(super) async fn versions(
 pub(super) async fn resolve(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
-    query: Option<Query<OfName>>,
+    query: Result<Query<OfName>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(OfName { name }) = query.ok_or_else(|| lacks("name"))?;
+    let Query(OfName { name }) = query.map_err(|_| lacks("name"))?;
     let what: VersionQuery = name.parse().map_err(|error| Problem::bad_request(&error))?;
     if let VersionQuery::Named(image, _) = &what {
         asker.check(image)?;
