@@ -23,7 +23,10 @@ pub(crate) async fn keep_watch(origin: Arc<Origin>) {
     while !*ending.borrow() {
         let (shared, seen) = (Arc::clone(&origin), Arc::clone(&seen));
         // What cannot be done now, because there is too much to do, is done a moment later.
-        let _ = origin.pool.run(move || look(&shared, &mut seen.lock().unwrap_or_else(PoisonError::into_inner))).await;
+        let _ = origin
+            .pool
+            .run(move || look(&shared, &mut seen.lock().unwrap_or_else(PoisonError::into_inner)))
+            .await;
         tokio::select! {
             () = tokio::time::sleep(WATCH_PAUSE) => {}
             () = origin.changed.notified() => {}

@@ -96,7 +96,8 @@ impl Uploads {
     pub(crate) fn get(&self, id: &str, who: &Principal) -> Result<Arc<Upload>> {
         let table = lock(&self.table);
         let upload = table.get(id).filter(|upload| upload.owner == who.id);
-        let upload = upload.ok_or_else(|| Error::missing(format!("there is no upload {id:?}: begin another")))?;
+        let upload =
+            upload.ok_or_else(|| Error::missing(format!("there is no upload {id:?}: begin another")))?;
         *lock(&upload.touched) = Instant::now();
         Ok(Arc::clone(upload))
     }
@@ -215,7 +216,9 @@ impl Upload {
         while let Some(header) = reader.next_frame(&mut stored).map_err(sender_is_wrong)? {
             // Records are made by publishing alone: one that was sent would be a version that nobody decided on.
             if header.kind == Kind::Version || header.domain != Domain::SHARED || header.blocks.is_empty() {
-                return Err(Error::refused("only frames of blocks and pages of this store's domain are taken"));
+                return Err(Error::refused(
+                    "only frames of blocks and pages of this store's domain are taken",
+                ));
             }
             decoder.decode(&stored, Verify::Hashes)?;
             accepted += header.blocks.len() as u64;
