@@ -227,7 +227,8 @@ for _ in $(seq 200); do [ ! -e "$WORK/idle" ] || break; sleep 0.05; done
 sleep 0.5
 check "$IDLE idle connections are held" test "$(here /metrics | awk '$1 == "platter_http_connections" { print $2 }')" -ge "$IDLE"
 check_status 200 "beside them others are served" far "${TOKEN[read-lab]}" /api/v1/images
-check "they cost under 32 KiB each ($((($(memory) - before) / 2)) KiB for two)" test $((($(memory) - before) / IDLE)) -lt 32
+each=$((($(memory) - before) / IDLE))
+check "they cost under 32 KiB each ($each)" test "$each" -lt 32
 kill "${LOAD[@]}" 2>/dev/null || true
 LOAD=()
 

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use platter_daemon::{AccessTokens, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve};
 use platter_jobs::{Error, StorePlace};
@@ -26,7 +25,7 @@ pub(crate) fn run(store: &Path, options: &Serve, output: &Output) -> Outcome {
         tool_version: TOOL_VERSION.into(),
     };
     let output = *output;
-    serve(&request, Arc::new(move |event| tell(event, output)))?;
+    serve(&request, move |event| tell(event, output))?;
     Ok(ExitCode::SUCCESS)
 }
 
