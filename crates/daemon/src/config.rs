@@ -24,6 +24,9 @@ pub(crate) const HEAD_LENGTH_MAX: usize = 64 << 10;
 pub(crate) const BODY_PAUSE_MAX: Duration = Duration::from_secs(20);
 /// Longest time a body may take in all: 8 MiB at 560 kbit/s.
 pub(crate) const BODY_TIME_MAX: Duration = Duration::from_secs(120);
+/// Most bytes, and longest time, in which a body that is too long is taken and thrown away, so that its sender hears why.
+pub(crate) const DISCARDED_LENGTH_MAX: usize = 32 << 20;
+pub(crate) const DISCARDED_TIME_MAX: Duration = Duration::from_secs(5);
 /// A client that takes not one byte of an answer in that time is disconnected.
 pub(crate) const SEND_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Most KiB of bodies held at once.

@@ -1,7 +1,7 @@
 //! Bodies of requests, bounded: in length, in time, and in what all of them take together. And JSON out.
 
-use axum::body::Body;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::body::{Body, BodyDataStream};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
@@ -13,7 +13,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
 use super::problem::Problem;
-use crate::config::{BODY_PAUSE_MAX, BODY_TIME_MAX, JSON_LENGTH_MAX};
+use crate::config::{
+    BODY_PAUSE_MAX, BODY_TIME_MAX, DISCARDED_LENGTH_MAX, DISCARDED_TIME_MAX, JSON_LENGTH_MAX,
+};
 
 /// A body that was read, and its share of what all may take.
 pub(super) struct Held {
@@ -34,6 +36,10 @@ pub(super) async fn read(
     let stated = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     let length = stated.unwrap_or(length_max as u64);
     if length > length_max as u64 {
+        // Who waits to be asked for his body does not send it.
+        if !headers.contains_key(EXPECT) {
+            discard(body.into_data_stream()).await;
+        }
         return Err(too_long(length_max));
     }
     let share = origin.bodies.clone().acquire_many_owned(length.div_ceil(1024) as u32);
@@ -56,6 +62,8 @@ pub(super) async fn read(
                 return Err(Problem::new(StatusCode::BAD_REQUEST, ErrorKind::Transient, detail));
             }
             Ok(Some(Ok(chunk))) if bytes.len() + chunk.len() > length as usize => {
+                drop(bytes);
+                discard(stream).await;
                 return Err(too_long(length_max));
             }
             Ok(Some(Ok(chunk))) => bytes.extend_from_slice(&chunk),
@@ -84,6 +92,21 @@ pub(super) fn json(what: &impl Serialize) -> Result<Response, Problem> {
     let mut response = text.into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
+}
+
+/// Takes what still comes, up to a limit: a client that is cut off while it sends does not read why.
+async fn discard(mut stream: BodyDataStream) {
+    let all = async {
+        let mut length = 0;
+        while let Some(Ok(chunk)) = stream.next().await {
+            length += chunk.len();
+            if length > DISCARDED_LENGTH_MAX {
+                break;
+            }
+        }
+    };
+    // Whoever is slower may find the connection cut.
+    let _ = timeout(DISCARDED_TIME_MAX, all).await;
 }
 
 fn too_long(length_max: usize) -> Problem {
