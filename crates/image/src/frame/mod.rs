@@ -7,6 +7,7 @@
 mod builder;
 mod decode;
 mod format;
+pub mod stream;
 
 pub use builder::{Compressor, EncodedFrame, FrameBuilder};
 pub use decode::{FrameDecoder, UnverifiedBlock, UnverifiedBlocks, Verify};

@@ -1,0 +1,64 @@
+//! What an origin does while nobody asks: looks what has changed in the catalog, ends uploads that were left, gives the
+//! store's lock back.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use platter_image::Result;
+
+use crate::config::{UPLOAD_IDLE_MAX, WATCH_PAUSE, WRITER_IDLE_MAX};
+use crate::events::Catalog;
+use crate::origin::Origin;
+
+/// The catalog as it was looked at last.
+#[derive(Debug, Default)]
+struct Seen {
+    generation: Option<i64>,
+    catalog: Catalog,
+}
+
+/// Goes on until the origin ends.
+pub(crate) async fn keep_watch(origin: Arc<Origin>) {
+    let mut ending = origin.ending.clone();
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    while !*ending.borrow() {
+        let (shared, seen) = (Arc::clone(&origin), Arc::clone(&seen));
+        // What cannot be done now, because there is too much to do, is done a moment later.
+        let _ = origin
+            .pool
+            .run(move || look(&shared, &mut seen.lock().unwrap_or_else(PoisonError::into_inner)))
+            .await;
+        tokio::select! {
+            () = tokio::time::sleep(WATCH_PAUSE) => {}
+            () = origin.changed.notified() => {}
+            _ = ending.changed() => {}
+        }
+    }
+}
+
+fn look(origin: &Origin, seen: &mut Seen) -> Result<()> {
+    origin.writer.give_back_idle(WRITER_IDLE_MAX);
+    for (id, owner) in origin.uploads.end_idle(UPLOAD_IDLE_MAX) {
+        origin.tell_of_upload(&id, &owner, "left");
+    }
+    if let Some(now) = look_at_catalog(origin, seen)? {
+        *seen = now;
+    }
+    Ok(())
+}
+
+/// Tells what has changed. `None` when nothing has.
+fn look_at_catalog(origin: &Origin, seen: &Seen) -> Result<Option<Seen>> {
+    let generation = Some(origin.store.generation()?);
+    if generation == seen.generation {
+        return Ok(None);
+    }
+    let catalog = Catalog::of(&origin.store)?;
+    // What was there when the origin began has not happened now.
+    if seen.generation.is_some() {
+        catalog.changes_since(&seen.catalog).into_iter().for_each(|what| origin.events.add(what));
+    }
+    let (images, versions) = catalog.counts();
+    origin.metrics.images.set(images as u64);
+    origin.metrics.versions.set(versions as u64);
+    Ok(Some(Seen { generation, catalog }))
+}
