@@ -21,4 +21,6 @@ mod tls;
 mod upload;
 
 pub use address::{ServerAddress, ServerOptions, Trust};
+pub(crate) use fetch::SourceOptions;
 pub(crate) use store::RemoteStore;
+pub(crate) use upload::RemoteSession;

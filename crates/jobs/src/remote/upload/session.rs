@@ -84,7 +84,7 @@ impl RemoteSession {
     ///
     /// # Errors
     /// What the origin says. `Transient` when it went away and has no such version.
-    pub(crate) fn publish(self, record: &VersionRecord) -> Result<Version> {
+    pub(crate) fn publish(&self, record: &VersionRecord) -> Result<Version> {
         self.finish()?;
         let before = self.newest(record)?.map_or(0, |version| version.name.number);
         let request = Publish { record, expect: None };
