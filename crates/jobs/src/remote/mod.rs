@@ -17,6 +17,8 @@ mod connection;
 mod fetch;
 mod problem;
 mod store;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod upload;
 
