@@ -22,7 +22,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// So long a publish may take: gigabytes are made durable in it.
 const PUBLISH_TIME_MAX: Duration = Duration::from_secs(600);
 /// Most bytes of a list of versions.
-const LIST_LENGTH_MAX: u64 = 256 << 20;
+const LIST_LENGTH_MAX: u64 = 64 << 20;
 /// Connections kept between requests: all that a reader and an upload have under way.
 const CONNECTIONS_KEPT: usize = 16;
 /// A connection that was not used for so long is not used again: the other side may be ending it.

@@ -155,7 +155,8 @@ impl Way {
                 return Ok(());
             }
             if !std::mem::take(&mut is_first) {
-                batch.frames = self.still_needed(std::mem::take(&mut batch.frames))?;
+                let mut needed = self.still_needed(&batch.frames)?.into_iter();
+                batch.frames.retain(|_| needed.next() != Some(false));
                 if batch.frames.is_empty() {
                     return Ok(());
                 }
@@ -177,16 +178,17 @@ impl Way {
         })
     }
 
-    /// Those of the frames that hold something which the origin needs.
-    fn still_needed(&self, frames: Vec<(Vec<BlockId>, Vec<u8>)>) -> Result<Vec<(Vec<BlockId>, Vec<u8>)>> {
+    /// For each frame, whether it holds something which the origin needs.
+    fn still_needed(&self, frames: &[(Vec<BlockId>, Vec<u8>)]) -> Result<Vec<bool>> {
         let ids: Vec<BlockId> = frames.iter().flat_map(|(ids, _)| ids.iter().copied()).collect();
-        let mut needed = need(&self.client, &self.path, &ids)?.into_iter();
+        let needed = need(&self.client, &self.path, &ids)?;
+        let mut rest = &needed[..];
         let is_needed = |(ids, _): &(Vec<BlockId>, Vec<u8>)| {
-            // Each of them, so that the answers stay beside their questions.
-            needed.by_ref().take(ids.len()).fold(false, |any, needed| any | needed)
+            let (own, after) = rest.split_at(ids.len());
+            rest = after;
+            own.contains(&true)
         };
-        let mut is_needed = is_needed;
-        Ok(frames.into_iter().filter(|frame| is_needed(frame)).collect())
+        Ok(frames.iter().map(is_needed).collect())
     }
 }
 
