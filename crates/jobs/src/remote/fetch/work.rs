@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io::{self, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -106,7 +107,9 @@ impl Shared {
         while let Some(mut request) = self.next_request() {
             // There may be more to ask for; without a thread, whoever waits has started one.
             let _ = self.wake();
-            let result = self.ask(&mut request);
+            let asked = catch_unwind(AssertUnwindSafe(|| self.ask(&mut request)));
+            // Whoever waits for it must not wait for ever.
+            let result = asked.unwrap_or_else(|_| Err(Error::bug("a thread that fetches panicked")));
             self.lock().end(request, result, self.now());
             self.changed.notify_all();
         }
