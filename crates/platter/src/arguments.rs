@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use platter_daemon::{ListenAddress, NamePattern, Role};
 use platter_jobs::{ImageName, Reason, ServeAddress, TokenChoice};
 
 use crate::sizes::{bits_per_second, duration, label, on_or_off, serve_address};
@@ -128,6 +129,11 @@ pub(crate) enum Command {
     /// the edit token given back. No token is needed for that, so that what was written under one that somebody took
     /// over is not lost; `platter disks` lists it.
     Publish(Publish),
+    /// Serve the store to other machines over HTTP, until SIGTERM or Ctrl-C
+    ///
+    /// Whoever may open the unix socket may do everything. Over TCP there is always TLS, with a certificate that is made at the
+    /// first start unless one is named, and clients show an access token: `platter serve token add` makes one.
+    Serve(Serve),
     /// Tell what a trace holds that `attach --record` made
     Trace(Trace),
     /// Throw away what was written to an image's disk, and give its edit token back
@@ -447,6 +453,51 @@ pub(crate) struct Attach {
     /// A sentence for versions that are published
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
+}
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Serve {
+    /// Where: unix:PATH, or ADDRESS:PORT; may be repeated [default: serve.sock in the store's directory]
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) listen: Vec<ListenAddress>,
+    /// A certificate to show over TLS, and those between it and an authority's, in PEM
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub(crate) key: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Option<ServeCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServeCommand {
+    /// Access tokens: who may come in over TCP; changes count at once, also for an origin that runs
+    #[command(subcommand)]
+    Token(AccessToken),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AccessToken {
+    /// Make a token; its secret is shown this once
+    Add {
+        /// What to call it
+        name: String,
+        /// read, write or admin
+        #[arg(long)]
+        role: Role,
+        /// Images that it is for: '*', 'lab/*' or lab/debian12; may be repeated
+        #[arg(long = "images", value_name = "PATTERN", required = true)]
+        patterns: Vec<NamePattern>,
+    },
+    /// List all tokens
+    List,
+    /// Remove a token
+    Remove {
+        /// Its id, as `list` has it
+        id: String,
+    },
 }
 
 #[derive(Args, Debug)]

@@ -29,6 +29,8 @@ pub const REQUEST_IDS_MAX: usize = 4096;
 pub const REQUEST_LENGTH_MAX: usize = REQUEST_HEADER_LENGTH + REQUEST_IDS_MAX * BlockId::LEN;
 /// Most ids in one question which blocks are needed.
 pub const NEED_IDS_MAX: usize = 65_536;
+/// Most bytes of a stream that is the body of one upload request.
+pub const UPLOAD_LENGTH_MAX: usize = 8 << 20;
 /// Most bytes of a failure's words.
 pub const FAILURE_WORDS_MAX: usize = 1024;
 

@@ -26,6 +26,7 @@ pub(crate) mod publish;
 pub(crate) mod rebuild;
 pub(crate) mod receive;
 pub(crate) mod rename;
+pub(crate) mod serve;
 pub(crate) mod show;
 pub(crate) mod token;
 pub(crate) mod trace;

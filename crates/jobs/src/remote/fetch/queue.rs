@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use platter_image::frame::REQUEST_IDS_MAX;
+use platter_image::frame::stream::REQUEST_IDS_MAX;
 use platter_image::{BlockId, Kind};
 
 /// Most ids that were hinted at and wait; what comes on top is left out, and asked for when somebody waits for it.

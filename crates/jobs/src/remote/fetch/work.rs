@@ -8,7 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use platter_image::frame::{FrameDecoder, FrameStreamReader, FramesRequest, Verify};
+use platter_image::frame::stream::{FrameStreamReader, FramesRequest};
+use platter_image::frame::{FrameDecoder, Verify};
 use platter_image::{BlockId, Error, IoContext, Kind, Result, Score};
 
 use super::queue::Key;

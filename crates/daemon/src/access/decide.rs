@@ -1,0 +1,280 @@
+//! What there is to ask for, and the one function that says who may: pure, and tested as a table.
+//!
+//! Owns the list of endpoints. Must never ask the store: whether a thing exists may not change what is decided, or
+//! the answer would tell.
+
+use platter_store::ImageName;
+
+use super::{Principal, Role};
+
+/// Everything that can be asked for: a method and a path each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Endpoint {
+    Health,
+    Metrics,
+    OpenApi,
+    Store,
+    Images,
+    Versions,
+    Resolve,
+    Frames,
+    Events,
+    BeginUpload,
+    Need,
+    UploadFrames,
+    PublishUpload,
+    EndUpload,
+    EditTokens,
+    TakeEditToken,
+    ReleaseEditToken,
+    Clone,
+    Forget,
+    Rename,
+    AccessTokens,
+    AddAccessToken,
+    RemoveAccessToken,
+}
+
+/// What an endpoint is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Nothing that anybody may not know.
+    Nothing,
+    /// Whatever the principal may read; the answer is cut down to that.
+    Readable,
+    /// One image, which may be there.
+    Image,
+    /// An image and all below it.
+    Tree,
+    /// The whole origin: only for patterns that match everything.
+    Everything,
+}
+
+impl Endpoint {
+    pub(crate) const ALL: [Self; 23] = [
+        Self::Health,
+        Self::Metrics,
+        Self::OpenApi,
+        Self::Store,
+        Self::Images,
+        Self::Versions,
+        Self::Resolve,
+        Self::Frames,
+        Self::Events,
+        Self::BeginUpload,
+        Self::Need,
+        Self::UploadFrames,
+        Self::PublishUpload,
+        Self::EndUpload,
+        Self::EditTokens,
+        Self::TakeEditToken,
+        Self::ReleaseEditToken,
+        Self::Clone,
+        Self::Forget,
+        Self::Rename,
+        Self::AccessTokens,
+        Self::AddAccessToken,
+        Self::RemoveAccessToken,
+    ];
+
+    /// Method and path.
+    pub(crate) fn route(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Health => ("get", "/healthz"),
+            Self::Metrics => ("get", "/metrics"),
+            Self::OpenApi => ("get", "/api/v1/openapi.json"),
+            Self::Store => ("get", "/api/v1/store"),
+            Self::Images => ("get", "/api/v1/images"),
+            Self::Versions => ("get", "/api/v1/versions"),
+            Self::Resolve => ("get", "/api/v1/resolve"),
+            Self::Frames => ("post", "/api/v1/frames"),
+            Self::Events => ("get", "/api/v1/events"),
+            Self::BeginUpload => ("post", "/api/v1/uploads"),
+            Self::Need => ("post", "/api/v1/uploads/{id}/need"),
+            Self::UploadFrames => ("post", "/api/v1/uploads/{id}/frames"),
+            Self::PublishUpload => ("post", "/api/v1/uploads/{id}/publish"),
+            Self::EndUpload => ("delete", "/api/v1/uploads/{id}"),
+            Self::EditTokens => ("get", "/api/v1/edit-tokens"),
+            Self::TakeEditToken => ("post", "/api/v1/edit-tokens"),
+            Self::ReleaseEditToken => ("delete", "/api/v1/edit-tokens/{image}/{number}"),
+            Self::Clone => ("post", "/api/v1/clone"),
+            Self::Forget => ("post", "/api/v1/forget"),
+            Self::Rename => ("post", "/api/v1/rename"),
+            Self::AccessTokens => ("get", "/api/v1/tokens"),
+            Self::AddAccessToken => ("post", "/api/v1/tokens"),
+            Self::RemoveAccessToken => ("delete", "/api/v1/tokens/{id}"),
+        }
+    }
+
+    /// The least role; `None` when nobody has to say who he is.
+    pub(crate) fn role(self) -> Option<Role> {
+        match self {
+            Self::Health => None,
+            Self::Metrics
+            | Self::OpenApi
+            | Self::Store
+            | Self::Images
+            | Self::Versions
+            | Self::Resolve
+            | Self::Frames
+            | Self::Events
+            | Self::EditTokens => Some(Role::Read),
+            Self::BeginUpload
+            | Self::Need
+            | Self::UploadFrames
+            | Self::PublishUpload
+            | Self::EndUpload
+            | Self::TakeEditToken
+            | Self::ReleaseEditToken
+            | Self::Clone => Some(Role::Write),
+            Self::Forget
+            | Self::Rename
+            | Self::AccessTokens
+            | Self::AddAccessToken
+            | Self::RemoveAccessToken => Some(Role::Admin),
+        }
+    }
+
+    /// What it is about.
+    pub(crate) fn scope(self) -> Scope {
+        match self {
+            Self::Health | Self::OpenApi => Scope::Nothing,
+            Self::Metrics | Self::AccessTokens | Self::AddAccessToken | Self::RemoveAccessToken => {
+                Scope::Everything
+            }
+            // An upload has no name before it is published; whose it is, its id tells.
+            Self::Store
+            | Self::Images
+            | Self::Events
+            | Self::EditTokens
+            | Self::BeginUpload
+            | Self::Need
+            | Self::UploadFrames
+            | Self::EndUpload => Scope::Readable,
+            Self::Versions
+            | Self::Resolve
+            | Self::Frames
+            | Self::PublishUpload
+            | Self::TakeEditToken
+            | Self::ReleaseEditToken
+            | Self::Clone
+            | Self::Forget => Scope::Image,
+            Self::Rename => Scope::Tree,
+        }
+    }
+}
+
+/// What is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Allow,
+    /// Nobody has said who asks.
+    Unknown,
+    /// The role, or a token for some images only, is not enough; that says nothing of what is there.
+    Forbidden,
+    /// For this principal there is no such image, whether there is one or not.
+    NotThere,
+}
+
+/// Whether `who` may ask for `what`. `image` is the image that it is about, or `None` while that is not known yet: a
+/// verdict without it is the first of two.
+pub(crate) fn decide(who: Option<&Principal>, what: Endpoint, image: Option<&ImageName>) -> Verdict {
+    let Some(role) = what.role() else { return Verdict::Allow };
+    let Some(who) = who else { return Verdict::Unknown };
+    let is_hidden = match (what.scope(), image) {
+        (Scope::Image, Some(image)) => !who.patterns.matches(image),
+        (Scope::Tree, Some(image)) => !who.patterns.matches_tree(image),
+        _ => false,
+    };
+    if is_hidden {
+        Verdict::NotThere
+    } else if who.role < role || (what.scope() == Scope::Everything && !who.reads_everything()) {
+        Verdict::Forbidden
+    } else {
+        Verdict::Allow
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Patterns;
+
+    fn who(role: Role, patterns: &[&str]) -> Principal {
+        let patterns = Patterns(patterns.iter().map(|pattern| pattern.parse().unwrap()).collect());
+        Principal { id: "t".into(), role, patterns }
+    }
+
+    /// For each endpoint what is decided about the images `lab/a` and `other/a`, and before the image is known.
+    /// Columns: role read, write, admin for `lab/*`; then the same for `*`. A allow, F forbidden, N not there.
+    const TABLE: [(Endpoint, &str, &str, &str); 23] = [
+        (Endpoint::Health, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::Metrics, "FFF AAA", "FFF AAA", "FFF AAA"),
+        (Endpoint::OpenApi, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::Store, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::Images, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::Versions, "AAA AAA", "NNN AAA", "AAA AAA"),
+        (Endpoint::Resolve, "AAA AAA", "NNN AAA", "AAA AAA"),
+        (Endpoint::Frames, "AAA AAA", "NNN AAA", "AAA AAA"),
+        (Endpoint::Events, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::BeginUpload, "FAA FAA", "FAA FAA", "FAA FAA"),
+        (Endpoint::Need, "FAA FAA", "FAA FAA", "FAA FAA"),
+        (Endpoint::UploadFrames, "FAA FAA", "FAA FAA", "FAA FAA"),
+        (Endpoint::PublishUpload, "FAA FAA", "NNN FAA", "FAA FAA"),
+        (Endpoint::EndUpload, "FAA FAA", "FAA FAA", "FAA FAA"),
+        (Endpoint::EditTokens, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::TakeEditToken, "FAA FAA", "NNN FAA", "FAA FAA"),
+        (Endpoint::ReleaseEditToken, "FAA FAA", "NNN FAA", "FAA FAA"),
+        (Endpoint::Clone, "FAA FAA", "NNN FAA", "FAA FAA"),
+        (Endpoint::Forget, "FFA FFA", "NNN FFA", "FFA FFA"),
+        (Endpoint::Rename, "FFA FFA", "NNN FFA", "FFA FFA"),
+        (Endpoint::AccessTokens, "FFF FFA", "FFF FFA", "FFF FFA"),
+        (Endpoint::AddAccessToken, "FFF FFA", "FFF FFA", "FFF FFA"),
+        (Endpoint::RemoveAccessToken, "FFF FFA", "FFF FFA", "FFF FFA"),
+    ];
+
+    #[test]
+    fn every_role_and_pattern_at_every_endpoint() {
+        let ours: ImageName = "lab/a".parse().unwrap();
+        let theirs: ImageName = "other/a".parse().unwrap();
+        for (endpoint, (what, own, other, early)) in Endpoint::ALL.into_iter().zip(TABLE) {
+            assert_eq!(endpoint, what);
+            for (image, expected) in [(Some(&ours), own), (Some(&theirs), other), (None, early)] {
+                let mut decided = String::new();
+                for pattern in ["lab/*", "*"] {
+                    for role in [Role::Read, Role::Write, Role::Admin] {
+                        decided.push(match decide(Some(&who(role, &[pattern])), what, image) {
+                            Verdict::Allow => 'A',
+                            Verdict::Forbidden => 'F',
+                            Verdict::NotThere => 'N',
+                            Verdict::Unknown => 'U',
+                        });
+                    }
+                    decided.push(' ');
+                }
+                assert_eq!(decided.trim(), expected, "{what:?} of {image:?}");
+                let unknown = if what == Endpoint::Health { Verdict::Allow } else { Verdict::Unknown };
+                assert_eq!(decide(None, what, image), unknown);
+            }
+        }
+    }
+
+    /// A token for one image may not move what is, or will be, below it; one without patterns may do nothing.
+    #[test]
+    fn patterns_of_one_image_and_of_none() {
+        let image: ImageName = "lab/a".parse().unwrap();
+        let one = who(Role::Admin, &["lab/a"]);
+        assert_eq!(decide(Some(&one), Endpoint::Rename, Some(&image)), Verdict::NotThere);
+        assert_eq!(decide(Some(&one), Endpoint::Forget, Some(&image)), Verdict::Allow);
+        let none = who(Role::Admin, &[]);
+        assert_eq!(decide(Some(&none), Endpoint::Versions, Some(&image)), Verdict::NotThere);
+    }
+
+    #[test]
+    fn paths_are_different() {
+        let mut routes: Vec<_> = Endpoint::ALL.iter().map(|endpoint| endpoint.route()).collect();
+        routes.sort_unstable();
+        routes.dedup();
+        assert_eq!(routes.len(), Endpoint::ALL.len());
+    }
+}

@@ -1,0 +1,144 @@
+//! Which images a token is for: `*` for all, `lab/*` for everything below `lab`, `lab/debian12` for that one.
+
+use std::fmt;
+use std::str::FromStr;
+
+use platter_image::Error;
+use platter_store::ImageName;
+use serde::{Deserialize, Serialize};
+
+/// Names of images.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum NamePattern {
+    /// All of them.
+    Everything,
+    /// Those below a name, however deep; not the name itself.
+    Below(ImageName),
+    /// One.
+    Exactly(ImageName),
+}
+
+impl NamePattern {
+    fn matches(&self, image: &ImageName) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Below(above) => is_below(image, above),
+            Self::Exactly(name) => name == image,
+        }
+    }
+
+    /// Whether it matches every name below `image`.
+    fn matches_below(&self, image: &ImageName) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Below(above) => above == image || is_below(image, above),
+            Self::Exactly(_) => false,
+        }
+    }
+}
+
+fn is_below(image: &ImageName, above: &ImageName) -> bool {
+    image.as_str().strip_prefix(above.as_str()).is_some_and(|rest| rest.starts_with('/'))
+}
+
+impl FromStr for NamePattern {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match (text, text.strip_suffix("/*")) {
+            ("*", _) => Ok(Self::Everything),
+            (_, Some(above)) => above.parse().map(Self::Below),
+            (name, None) => name.parse().map(Self::Exactly),
+        }
+        .map_err(|error: Error| {
+            error.within(format!("pattern {text:?}: it is '*', a name with '/*' behind it, or a name"))
+        })
+    }
+}
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Everything => f.pad("*"),
+            Self::Below(above) => f.pad(&format!("{above}/*")),
+            Self::Exactly(name) => name.fmt(f),
+        }
+    }
+}
+
+impl TryFrom<String> for NamePattern {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<NamePattern> for String {
+    fn from(pattern: NamePattern) -> Self {
+        pattern.to_string()
+    }
+}
+
+/// The patterns of a token: a name is meant if one of them matches it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Patterns(pub(crate) Vec<NamePattern>);
+
+impl Patterns {
+    /// Whether they are for that image.
+    pub(crate) fn matches(&self, image: &ImageName) -> bool {
+        self.0.iter().any(|pattern| pattern.matches(image))
+    }
+
+    /// Whether they are for that image and all that can ever be below it.
+    pub(crate) fn matches_tree(&self, image: &ImageName) -> bool {
+        self.matches(image) && self.0.iter().any(|pattern| pattern.matches_below(image))
+    }
+
+    /// Whether they are for every image there can be.
+    pub(crate) fn match_everything(&self) -> bool {
+        self.0.contains(&NamePattern::Everything)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patterns(text: &[&str]) -> Patterns {
+        Patterns(text.iter().map(|pattern| pattern.parse().unwrap()).collect())
+    }
+
+    #[test]
+    fn a_pattern_means_what_it_says() {
+        let table = [
+            ("*", "lab/a", true, true),
+            ("lab/*", "lab/a", true, true),
+            ("lab/*", "lab/a/b", true, true),
+            ("lab/*", "lab", false, false),
+            ("lab/*", "laboratory/a", false, false),
+            ("lab/*", "lab2", false, false),
+            ("lab/a", "lab/a", true, false),
+            ("lab/a", "lab/a/b", false, false),
+            ("lab/a", "lab/ab", false, false),
+        ];
+        for (pattern, name, matches, tree) in table {
+            let (pattern, name) = (patterns(&[pattern]), name.parse().unwrap());
+            assert_eq!((pattern.matches(&name), pattern.matches_tree(&name)), (matches, tree), "{pattern:?} {name}");
+        }
+        assert!(patterns(&["lab/*", "lab"]).matches_tree(&"lab".parse().unwrap()));
+        assert!(!patterns(&["a/*", "b"]).match_everything());
+        assert!(!patterns(&[]).matches(&"a".parse().unwrap()));
+    }
+
+    #[test]
+    fn patterns_that_mean_nothing_are_refused() {
+        for bad in ["", "/*", "lab*", "*/a", "lab/*/b", "Lab/*", "**", "lab/"] {
+            assert!(bad.parse::<NamePattern>().is_err(), "{bad}");
+        }
+        for good in ["*", "lab/*", "a/b/*", "a/b"] {
+            assert_eq!(good.parse::<NamePattern>().unwrap().to_string(), good);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Access tokens: the file in the store's directory that holds them (`docs/formats/access-tokens.md`).
+//!
+//! Owns that file. A secret is shown once, when it is made, and never stored: the file has its BLAKE3 hash. A change is
+//! made under a lock, to a new file that is synced and takes the old one's name, so a crash leaves the tokens of before or
+//! of after. A server sees a change at the next request.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind as IoErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use platter_image::{Error, IoContext, Result};
+use platter_store::StorePlace;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::{NamePattern, Patterns, Principal, Role};
+use crate::private_file;
+use crate::random::random_hex;
+
+const FILE: &str = "access-tokens.json";
+const LOCK: &str = "access-tokens.lock";
+const FORMAT_VERSION: u32 = 1;
+/// What every secret begins with, so that one that was left somewhere can be found.
+const SECRET_PREFIX: &str = "platter-";
+/// Most tokens, and most patterns of one.
+const TOKENS_MAX: usize = 1000;
+const PATTERNS_MAX: usize = 64;
+/// Most bytes of a token's name.
+const NAME_LENGTH_MAX: usize = 255;
+/// Most bytes of the file that are read.
+const FILE_LENGTH_MAX: u64 = 64 << 20;
+
+/// An access token, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessToken {
+    /// Its id: 16 hexadecimal digits.
+    pub id: String,
+    /// What a person calls it.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// With which images.
+    pub patterns: Vec<NamePattern>,
+    /// When it was made: milliseconds since 1970 UTC.
+    pub created_unix_ms: i64,
+}
+
+/// A token that was just made.
+#[derive(Clone, Debug, Serialize)]
+pub struct NewToken {
+    /// What is known of it.
+    #[serde(flatten)]
+    pub token: AccessToken,
+    /// What has to be sent as `Authorization: Bearer`; shown this once.
+    pub secret: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct TokenFile {
+    platter_access_tokens: u32,
+    tokens: Vec<StoredToken>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct StoredToken {
+    #[serde(flatten)]
+    token: AccessToken,
+    /// BLAKE3 of the secret in hexadecimal.
+    secret_blake3: String,
+}
+
+/// What tells that a file is another one.
+type Stamp = (u64, u64, i64, i64);
+
+/// The access tokens of a store.
+#[derive(Debug)]
+pub struct AccessTokens {
+    dir: PathBuf,
+    seen: Mutex<Option<Seen>>,
+}
+
+/// The file as it was read last. A change made in the clock's grain of another one is seen all the same: a changed file is
+/// another file, with another number.
+#[derive(Debug)]
+struct Seen {
+    stamp: Option<Stamp>,
+    by_hash: HashMap<String, Arc<Principal>>,
+}
+
+impl AccessTokens {
+    /// Those of that store. Nothing is read yet.
+    pub fn of(store: &StorePlace) -> Self {
+        Self { dir: store.dir().to_owned(), seen: Mutex::new(None) }
+    }
+
+    /// All tokens, in the order in which they were made.
+    ///
+    /// # Errors
+    /// `Corrupt` when the file is damaged, `Refused` when a newer Platter wrote it, `Io`.
+    pub fn list(&self) -> Result<Vec<AccessToken>> {
+        Ok(self.read()?.into_iter().map(|stored| stored.token).collect())
+    }
+
+    /// Makes a token. Durable when it returns.
+    ///
+    /// # Errors
+    /// `Refused` for an unfit name, no pattern, or too many tokens; as [`AccessTokens::list`].
+    pub fn add(&self, name: &str, role: Role, patterns: Vec<NamePattern>) -> Result<NewToken> {
+        if name.is_empty() || name.len() > NAME_LENGTH_MAX || name.chars().any(char::is_control) {
+            return Err(Error::refused(format!(
+                "token name {name:?}: 1 to {NAME_LENGTH_MAX} bytes without control characters are allowed"
+            )));
+        }
+        if patterns.is_empty() || patterns.len() > PATTERNS_MAX {
+            return Err(Error::refused(format!("a token is for 1 to {PATTERNS_MAX} patterns of images")));
+        }
+        let secret = format!("{SECRET_PREFIX}{}", random_hex::<32>()?);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let token = AccessToken {
+            id: random_hex::<8>()?,
+            name: name.to_owned(),
+            role,
+            patterns,
+            created_unix_ms: since.as_millis() as i64,
+        };
+        self.change(|tokens| {
+            if tokens.len() == TOKENS_MAX {
+                return Err(Error::refused(format!("there are {TOKENS_MAX} access tokens already")));
+            }
+            tokens.push(StoredToken { token: token.clone(), secret_blake3: hash(&secret) });
+            Ok(())
+        })?;
+        Ok(NewToken { token, secret })
+    }
+
+    /// Removes a token: from the next request on it is unknown. Gives it as it was.
+    ///
+    /// # Errors
+    /// `Missing` when there is none of that id; as [`AccessTokens::list`].
+    pub fn remove(&self, id: &str) -> Result<AccessToken> {
+        self.change(|tokens| {
+            let at = tokens.iter().position(|stored| stored.token.id == id);
+            let at = at.ok_or_else(|| Error::missing(format!("there is no access token {id:?}")))?;
+            Ok(tokens.remove(at).token)
+        })
+    }
+
+    /// Who has that secret.
+    ///
+    /// # Errors
+    /// As [`AccessTokens::list`].
+    pub(crate) fn principal(&self, secret: &str) -> Result<Option<Arc<Principal>>> {
+        let stamp = self.stamp()?;
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.as_ref().is_none_or(|seen| seen.stamp != stamp) {
+            let by_hash = self.read()?.into_iter().map(|StoredToken { token, secret_blake3 }| {
+                let AccessToken { id, role, patterns, .. } = token;
+                (secret_blake3, Arc::new(Principal { id, role, patterns: Patterns(patterns) }))
+            });
+            *seen = Some(Seen { stamp, by_hash: by_hash.collect() });
+        }
+        // Looked up by hash: how long it takes says nothing of any secret.
+        Ok(seen.as_ref().and_then(|seen| seen.by_hash.get(&hash(secret)).cloned()))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join(FILE)
+    }
+
+    fn stamp(&self) -> Result<Option<Stamp>> {
+        match fs::metadata(self.path()) {
+            Ok(file) => Ok(Some((file.ino(), file.len(), file.ctime(), file.ctime_nsec()))),
+            Err(error) if error.kind() == IoErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io(format!("{}: looking at it", self.path().display()), error)),
+        }
+    }
+
+    fn read(&self) -> Result<Vec<StoredToken>> {
+        let path = self.path();
+        let mut text = String::new();
+        let read = File::open(&path).and_then(|file| file.take(FILE_LENGTH_MAX).read_to_string(&mut text));
+        match read {
+            Err(error) if error.kind() == IoErrorKind::NotFound => return Ok(Vec::new()),
+            read => read.context(|| format!("{}: reading it", path.display()))?,
+        };
+        let file: TokenFile = serde_json::from_str(&text).map_err(|error| {
+            Error::corrupt(format!("{}: it holds no access tokens", path.display())).with_source(error)
+        })?;
+        if file.platter_access_tokens != FORMAT_VERSION {
+            return Err(Error::refused(format!(
+                "{}: format {}, this Platter knows {FORMAT_VERSION}: use a newer one",
+                path.display(),
+                file.platter_access_tokens
+            )));
+        }
+        Ok(file.tokens)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<StoredToken>) -> Result<T>) -> Result<T> {
+        let lock = self.dir.join(LOCK);
+        let lock_file = private_file::open(&lock)?;
+        flock(&lock_file, FlockOperation::LockExclusive)
+            .map_err(|error| Error::io(format!("{}: locking it", lock.display()), error.into()))?;
+        let mut tokens = self.read()?;
+        let changed = change(&mut tokens)?;
+        let file = TokenFile { platter_access_tokens: FORMAT_VERSION, tokens };
+        let text = serde_json::to_string_pretty(&file)
+            .map_err(|error| Error::bug("access tokens without a text").with_source(error))?;
+        private_file::replace(&self.path(), format!("{text}\n").as_bytes())?;
+        Ok(changed)
+    }
+}
+
+fn hash(secret: &str) -> String {
+    blake3::hash(secret.as_bytes()).to_hex().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use platter_image::ErrorKind;
+
+    use super::*;
+
+    fn tokens() -> (tempfile::TempDir, AccessTokens) {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = AccessTokens::of(&StorePlace::on_system(folder.path()));
+        (folder, tokens)
+    }
+
+    #[test]
+    fn a_token_is_known_from_its_making_to_its_removal() {
+        let (folder, tokens) = tokens();
+        assert_eq!(tokens.list().unwrap(), []);
+        assert_eq!(tokens.principal("platter-").unwrap(), None);
+        let made = tokens.add("ci", Role::Write, vec!["lab/*".parse().unwrap()]).unwrap();
+        let other = tokens.add("all", Role::Read, vec![NamePattern::Everything]).unwrap();
+        assert_ne!(made.secret, other.secret);
+        let principal = tokens.principal(&made.secret).unwrap().unwrap();
+        assert_eq!((principal.role, principal.id.clone()), (Role::Write, made.token.id.clone()));
+        assert!(!principal.reads_everything());
+        assert_eq!(tokens.principal(&made.secret[..made.secret.len() - 1]).unwrap(), None);
+        // Another process makes the change.
+        let elsewhere = AccessTokens::of(&StorePlace::on_system(folder.path()));
+        assert_eq!(elsewhere.remove(&made.token.id).unwrap(), made.token);
+        assert_eq!(tokens.principal(&made.secret).unwrap(), None);
+        assert!(tokens.principal(&other.secret).unwrap().is_some());
+        assert_eq!(tokens.remove(&made.token.id).unwrap_err().kind(), ErrorKind::Missing);
+    }
+
+    #[test]
+    fn secrets_are_not_in_the_file_and_only_its_owner_reads_it() {
+        let (folder, tokens) = tokens();
+        let made = tokens.add("ci", Role::Read, vec![NamePattern::Everything]).unwrap();
+        let path = folder.path().join(FILE);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(!text.contains(&made.secret[SECRET_PREFIX.len()..]));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn unfit_tokens_are_refused_and_a_damaged_file_lets_nobody_in() {
+        let (folder, tokens) = tokens();
+        assert!(tokens.add("", Role::Read, vec![NamePattern::Everything]).is_err());
+        assert!(tokens.add("a\nb", Role::Read, vec![NamePattern::Everything]).is_err());
+        assert!(tokens.add("a", Role::Read, vec![]).is_err());
+        let made = tokens.add("a", Role::Admin, vec![NamePattern::Everything]).unwrap();
+        fs::write(folder.path().join(FILE), "{\"platter_access_tokens\":1").unwrap();
+        assert_eq!(tokens.principal(&made.secret).unwrap_err().kind(), ErrorKind::Corrupt);
+        fs::write(folder.path().join(FILE), "{\"platter_access_tokens\":2,\"tokens\":[]}").unwrap();
+        assert_eq!(tokens.principal(&made.secret).unwrap_err().kind(), ErrorKind::Refused);
+    }
+}

@@ -1,0 +1,49 @@
+//! Access tokens: who may come in, for those who may do everything.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::Shared;
+use super::body::{json, read_json};
+use super::problem::Problem;
+use crate::access::{NamePattern, Role};
+
+/// A token to be made.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wish {
+    name: String,
+    role: Role,
+    patterns: Vec<NamePattern>,
+}
+
+pub(super) async fn list(State(origin): State<Shared>) -> Result<Response, Problem> {
+    let shared = Arc::clone(&origin);
+    json(&origin.pool.run(move || shared.access.list()).await?)
+}
+
+pub(super) async fn add(
+    State(origin): State<Shared>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    let Wish { name, role, patterns } = read_json(&origin, &headers, sent).await?;
+    let shared = Arc::clone(&origin);
+    let made = origin.pool.run(move || shared.access.add(&name, role, patterns)).await?;
+    let mut response = json(&made)?;
+    *response.status_mut() = StatusCode::CREATED;
+    Ok(response)
+}
+
+pub(super) async fn remove(
+    State(origin): State<Shared>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let shared = Arc::clone(&origin);
+    json(&origin.pool.run(move || shared.access.remove(&id)).await?)
+}

@@ -1,0 +1,53 @@
+//! Edit tokens: who may publish the next version of an image.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use platter_image::Error;
+use platter_store::ImageName;
+
+use super::Shared;
+use super::body::{json, read_json};
+use super::gate::Asker;
+use super::problem::Problem;
+use crate::changes::TokenWish;
+
+pub(super) async fn list(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+) -> Result<Response, Problem> {
+    let shared = Arc::clone(&origin);
+    let mut tokens = origin.pool.run(move || shared.store.tokens()).await?;
+    tokens.retain(|token| asker.who.may_read(&token.image));
+    json(&tokens)
+}
+
+pub(super) async fn take(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    let wish: TokenWish = read_json(&origin, &headers, sent).await?;
+    asker.check(&wish.image)?;
+    let shared = Arc::clone(&origin);
+    json(&origin.pool.run(move || shared.take_edit_token(&wish)).await?)
+}
+
+pub(super) async fn release(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    Path((image, number)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let image: ImageName = image.parse().map_err(|error| Problem::bad_request(&error))?;
+    asker.check(&image)?;
+    let number = number.parse().map_err(|_| {
+        Problem::bad_request(&Error::refused(format!("{number:?} is no number of an edit token")))
+    })?;
+    let shared = Arc::clone(&origin);
+    json(&origin.pool.run(move || shared.release_edit_token(&image, number)).await?)
+}

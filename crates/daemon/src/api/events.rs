@@ -1,0 +1,122 @@
+//! Events as they happen: `text/event-stream` (HTML, server-sent events), resumed where a client left off.
+
+use std::fmt::Write as _;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::unfold;
+use platter_image::Error;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::Shared;
+use super::gate::Asker;
+use crate::config::EVENTS_PAUSE;
+use crate::events::Event;
+
+/// Most events written at a time.
+const BATCH: usize = 256;
+
+/// A client that listens.
+struct Listening {
+    origin: Shared,
+    asker: Asker,
+    newest: watch::Receiver<u64>,
+    ending: watch::Receiver<bool>,
+    /// The last event that it knows; `None` when it has missed some.
+    known: Option<u64>,
+    said_hello: bool,
+}
+
+pub(super) async fn events(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    headers: HeaderMap,
+) -> Response {
+    let resumed = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    let listening = Listening {
+        newest: origin.events.watch(),
+        ending: origin.ending.clone(),
+        known: match resumed {
+            Some(id) => origin.events.sequence(id),
+            None => Some(origin.events.newest()),
+        },
+        said_hello: false,
+        origin,
+        asker,
+    };
+    let text = unfold(listening, |mut listening| async move {
+        let text = listening.next_text().await?;
+        Some((Ok::<Bytes, Error>(text.into()), listening))
+    });
+    let mut response = Body::from_stream(text).into_response();
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+impl Listening {
+    /// What is to be said next, after waiting for it; `None` when the origin ends.
+    async fn next_text(&mut self) -> Option<String> {
+        loop {
+            if *self.ending.borrow() {
+                return None;
+            }
+            if let Some(text) = self.text_now() {
+                return Some(text);
+            }
+            let news = async {
+                tokio::select! {
+                    _ = self.newest.changed() => {}
+                    _ = self.ending.changed() => {}
+                }
+            };
+            if timeout(EVENTS_PAUSE, news).await.is_err() {
+                // Whoever is gone is found out by being written to.
+                return Some(":\n\n".into());
+            }
+        }
+    }
+
+    /// What can be said without waiting.
+    fn text_now(&mut self) -> Option<String> {
+        self.newest.borrow_and_update();
+        let mut text = String::new();
+        while text.is_empty() {
+            let events = &self.origin.events;
+            let Some(news) = self.known.and_then(|known| events.after(known, BATCH)) else {
+                let newest = events.newest();
+                (self.known, self.said_hello) = (Some(newest), true);
+                return Some(format!("id: {}\nevent: reset\ndata: {{}}\n\n", events.id(newest)));
+            };
+            if !self.said_hello {
+                self.said_hello = true;
+                // A client knows now that it listens, and from where on.
+                let _ = write!(text, "id: {}\nevent: listening\ndata: {{}}\n\n", events.id(self.known?));
+            } else if news.is_empty() {
+                return None;
+            }
+            for event in &news {
+                self.known = Some(event.sequence);
+                self.write(event, &mut text);
+            }
+        }
+        Some(text)
+    }
+
+    fn write(&self, event: &Event, text: &mut String) {
+        let seen = event.what.as_seen_by(&self.asker.who);
+        let Some((what, data)) = seen.and_then(|what| Some((what.name(), serde_json::to_string(&what).ok()?)))
+        else {
+            return;
+        };
+        let id = self.origin.events.id(event.sequence);
+        // Writing to a text does not fail.
+        let _ = write!(text, "id: {id}\nevent: {what}\ndata: {data}\n\n");
+    }
+}

@@ -1,0 +1,100 @@
+//! What every request passes: who asks, whether that is enough to ask at all, how long it took.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use platter_store::ImageName;
+
+use super::Shared;
+use super::problem::{Problem, forbidden, unknown};
+use crate::access::{Endpoint, Principal, Verdict, decide};
+use crate::origin::no_image;
+
+/// Where a request came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entrance {
+    /// Where only those come in who may do everything.
+    Trusted,
+    /// Where an access token says who it is.
+    Token,
+}
+
+/// The gate of one endpoint.
+#[derive(Clone)]
+pub(super) struct Gate {
+    pub(super) origin: Shared,
+    pub(super) endpoint: Endpoint,
+    pub(super) entrance: Entrance,
+}
+
+/// Who asks, and for what: what a handler decides with.
+#[derive(Clone, Debug)]
+pub(super) struct Asker {
+    pub(super) who: Arc<Principal>,
+    endpoint: Endpoint,
+}
+
+impl Asker {
+    /// Lets through whoever may ask this of that image.
+    ///
+    /// # Errors
+    /// The same whether there is such an image or not.
+    pub(super) fn check(&self, image: &ImageName) -> Result<(), Problem> {
+        match decide(Some(&self.who), self.endpoint, Some(image)) {
+            Verdict::Allow => Ok(()),
+            Verdict::NotThere => Err(no_image(image).into()),
+            Verdict::Forbidden => Err(forbidden(self.endpoint)),
+            Verdict::Unknown => Err(unknown()),
+        }
+    }
+}
+
+/// Lets a request through to its handler.
+pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let response = match gate.ask(&request).await {
+        Ok(who) => {
+            if let Some(who) = who {
+                request.extensions_mut().insert(Asker { who, endpoint: gate.endpoint });
+            }
+            next.run(request).await
+        }
+        Err(problem) => problem.into_response(),
+    };
+    gate.origin.metrics.answered(gate.endpoint.route(), response.status().as_u16(), began.elapsed());
+    response
+}
+
+impl Gate {
+    /// Who asks; `None` where nobody has to say.
+    async fn ask(&self, request: &Request) -> Result<Option<Arc<Principal>>, Problem> {
+        let who = match (self.endpoint.role(), self.entrance) {
+            (None, _) => None,
+            (_, Entrance::Trusted) => Some(Arc::new(Principal::of_unix_socket())),
+            (_, Entrance::Token) => self.holder(request).await?,
+        };
+        match decide(who.as_deref(), self.endpoint, None) {
+            Verdict::Allow => Ok(who),
+            Verdict::Unknown => {
+                self.origin.metrics.authentication_failures.add(1);
+                Err(unknown())
+            }
+            Verdict::Forbidden | Verdict::NotThere => Err(forbidden(self.endpoint)),
+        }
+    }
+
+    /// Who holds the token that a request shows.
+    async fn holder(&self, request: &Request) -> Result<Option<Arc<Principal>>, Problem> {
+        let shown = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let Some((scheme, secret)) = shown.and_then(|value| value.split_once(' ')) else { return Ok(None) };
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Ok(None);
+        }
+        let (origin, secret) = (Arc::clone(&self.origin), secret.trim().to_owned());
+        Ok(self.origin.pool.run(move || origin.access.principal(&secret)).await?)
+    }
+}

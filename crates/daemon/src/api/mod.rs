@@ -1,0 +1,79 @@
+//! The API, version 1 (`docs/api.md`, `openapi.json`): one handler an endpoint, each behind the same gate.
+//!
+//! The gate finds out who asks, decides what can be decided before the request is read, and counts. A handler decides again
+//! as soon as it knows which image it is about, before it asks the store.
+
+mod access_tokens;
+mod body;
+mod edit_tokens;
+mod events;
+mod frames;
+mod gate;
+mod names;
+mod problem;
+mod reading;
+mod uploads;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use axum::routing::{MethodRouter, delete, get, post};
+use axum::{Router, middleware};
+
+pub(crate) use gate::Entrance;
+
+use crate::access::Endpoint;
+use crate::origin::Origin;
+use gate::{Gate, pass};
+
+/// What handlers share.
+type Shared = Arc<Origin>;
+
+/// The endpoints for whoever comes in there.
+pub(crate) fn router(origin: &Shared, entrance: Entrance) -> Router {
+    let mut router = Router::new();
+    for endpoint in Endpoint::ALL {
+        let gate = Gate { origin: Arc::clone(origin), endpoint, entrance };
+        let handler = handler(endpoint).route_layer(middleware::from_fn_with_state(gate, pass));
+        router = router.route(endpoint.route().1, handler);
+    }
+    router
+        .fallback(|| async { problem::no_endpoint() })
+        .method_not_allowed_fallback(|| async { problem::no_method() })
+        .with_state(Arc::clone(origin))
+}
+
+/// What those are told for whom there is no connection left.
+pub(crate) fn too_many_router() -> Router {
+    Router::new().fallback(|| async { problem::too_many_connections() })
+}
+
+fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
+    match endpoint {
+        Endpoint::Health => get(reading::health),
+        Endpoint::Metrics => get(reading::metrics),
+        Endpoint::OpenApi => get(reading::openapi),
+        Endpoint::Store => get(reading::store),
+        Endpoint::Images => get(reading::images),
+        Endpoint::Versions => get(reading::versions),
+        Endpoint::Resolve => get(reading::resolve),
+        Endpoint::Frames => post(frames::frames),
+        Endpoint::Events => get(events::events),
+        Endpoint::BeginUpload => post(uploads::begin),
+        Endpoint::Need => post(uploads::need),
+        Endpoint::UploadFrames => post(uploads::frames),
+        Endpoint::PublishUpload => post(uploads::publish),
+        Endpoint::EndUpload => delete(uploads::end),
+        Endpoint::EditTokens => get(edit_tokens::list),
+        Endpoint::TakeEditToken => post(edit_tokens::take),
+        Endpoint::ReleaseEditToken => delete(edit_tokens::release),
+        Endpoint::Clone => post(names::clone),
+        Endpoint::Forget => post(names::forget),
+        Endpoint::Rename => post(names::rename),
+        Endpoint::AccessTokens => get(access_tokens::list),
+        Endpoint::AddAccessToken => post(access_tokens::add),
+        Endpoint::RemoveAccessToken => delete(access_tokens::remove),
+    }
+}

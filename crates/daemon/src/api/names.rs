@@ -1,0 +1,59 @@
+//! Names of versions: clone, forget, rename.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use platter_image::Error;
+use platter_store::VersionQuery;
+
+use super::Shared;
+use super::body::{json, read_json};
+use super::gate::Asker;
+use super::problem::Problem;
+use crate::changes::{CloneWish, ForgetWish, RenameWish};
+
+pub(super) async fn clone(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    let wish: CloneWish = read_json(&origin, &headers, sent).await?;
+    let from = wish.from.parse().map_err(|error| Problem::bad_request(&error))?;
+    let VersionQuery::Named(image, choice) = from else {
+        return Err(Problem::bad_request(&Error::refused("a score is not cloned: name a version that has it")));
+    };
+    asker.check(&image)?;
+    asker.check(&wish.to)?;
+    let shared = Arc::clone(&origin);
+    json(&origin.pool.run(move || shared.clone_version(&image, choice, wish)).await?.record)
+}
+
+pub(super) async fn forget(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    let wish: ForgetWish = read_json(&origin, &headers, sent).await?;
+    asker.check(&wish.image)?;
+    let shared = Arc::clone(&origin);
+    json(&origin.pool.run(move || shared.forget(&wish)).await?)
+}
+
+pub(super) async fn rename(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    let wish: RenameWish = read_json(&origin, &headers, sent).await?;
+    asker.check(&wish.from)?;
+    asker.check(&wish.to)?;
+    let shared = Arc::clone(&origin);
+    json(&origin.pool.run(move || shared.rename(&wish)).await?)
+}

@@ -1,0 +1,112 @@
+//! Answers that say what went wrong: `application/problem+json` (RFC 9457), with the kind of the error as every part of Platter
+//! knows it.
+
+use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use platter_image::{Error, ErrorKind};
+use serde_json::json;
+
+use crate::access::Endpoint;
+
+/// Seconds after which something passing is worth another try.
+const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("1");
+
+/// What went wrong.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    kind: ErrorKind,
+    detail: String,
+}
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, kind: ErrorKind, detail: impl Into<String>) -> Self {
+        Self { status, kind, detail: detail.into() }
+    }
+
+    /// What was sent is not what it must be.
+    pub(super) fn bad_request(error: &Error) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error.kind(), error.to_string())
+    }
+}
+
+/// An error of the store's. Its causes stay here: they speak of this machine.
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let status = match error.kind() {
+            ErrorKind::Missing => StatusCode::NOT_FOUND,
+            ErrorKind::Refused => StatusCode::CONFLICT,
+            ErrorKind::Transient => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorKind::Corrupt | ErrorKind::Io | ErrorKind::Bug => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, error.kind(), error.to_string())
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = json!({
+            "type": "about:blank",
+            "title": self.status.canonical_reason().unwrap_or_default(),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+            "kind": kind_name(self.kind),
+        });
+        let mut response = (self.status, body.to_string()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, RETRY_SECONDS);
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+/// Nobody knows who asks.
+pub(super) fn unknown() -> Problem {
+    let detail = "send an access token: `Authorization: Bearer TOKEN` (`platter serve token add` makes one)";
+    Problem::new(StatusCode::UNAUTHORIZED, ErrorKind::Refused, detail)
+}
+
+/// The token is not for that.
+pub(super) fn forbidden(endpoint: Endpoint) -> Problem {
+    let role = endpoint.role().map_or_else(String::new, |role| role.to_string());
+    let everything = match endpoint.scope() {
+        crate::access::Scope::Everything => ", for all images",
+        _ => "",
+    };
+    let detail = format!("this needs an access token of role {role}{everything}");
+    Problem::new(StatusCode::FORBIDDEN, ErrorKind::Refused, detail)
+}
+
+pub(super) fn no_endpoint() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, ErrorKind::Missing, "there is no such path: see /api/v1/openapi.json")
+}
+
+pub(super) fn no_method() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, ErrorKind::Refused, "this path has other methods")
+}
+
+/// There is no place for another connection; this one ends.
+pub(super) fn too_many_connections() -> Response {
+    let detail = "there are too many connections: try again later";
+    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Transient, detail);
+    let mut response = problem.into_response();
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+fn kind_name(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Missing => "missing",
+        ErrorKind::Corrupt => "corrupt",
+        ErrorKind::Refused => "refused",
+        ErrorKind::Io => "io",
+        ErrorKind::Transient => "transient",
+        ErrorKind::Bug => "bug",
+    }
+}

@@ -1,0 +1,153 @@
+//! What there is: the store, its images and versions, and the origin itself.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use platter_image::{Error, ErrorKind};
+use platter_store::{ImageName, Token, Version, VersionQuery, VersionRecord};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::Shared;
+use super::body::json;
+use super::gate::Asker;
+use super::problem::Problem;
+
+/// What the origin is asked about.
+#[derive(Deserialize)]
+pub(super) struct OfImage {
+    image: String,
+}
+
+/// `NAME`, `NAME@7` or a score.
+#[derive(Deserialize)]
+pub(super) struct OfName {
+    name: String,
+}
+
+/// A version's record, and who edits its image.
+#[derive(Serialize)]
+struct Facts<'a> {
+    #[serde(flatten)]
+    record: &'a VersionRecord,
+    edit_token: Option<&'a Token>,
+}
+
+pub(super) async fn health() -> &'static str {
+    "ok\n"
+}
+
+pub(super) async fn metrics(State(origin): State<Shared>) -> Response {
+    let metrics = &origin.metrics;
+    metrics.blocks.set(origin.store.blocks() as u64);
+    metrics.calls_waiting.set(origin.pool.waiting() as u64);
+    metrics.id_set_bytes.set(origin.id_sets.bytes() as u64);
+    metrics.uploads.set(origin.uploads.count() as u64);
+    let mut response = metrics.text().into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"));
+    response
+}
+
+pub(super) async fn openapi() -> Response {
+    let mut response = include_str!("openapi.json").into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+pub(super) async fn store(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+) -> Result<Response, Problem> {
+    let shared = Arc::clone(&origin);
+    let facts = origin.pool.run(move || {
+        let mut versions = shared.store.versions()?;
+        versions.retain(|version| asker.who.may_read(&version.name.image));
+        let mut images: Vec<&ImageName> = versions.iter().map(|version| &version.name.image).collect();
+        images.dedup();
+        let stored: u64 = versions.iter().map(|version| version.record.new_stored_bytes).sum();
+        Ok(json!({
+            "id": shared.store.id().to_string(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "images": images.len(),
+            "versions": versions.len(),
+            "stored_bytes": stored,
+            // How many blocks there are says something of every image.
+            "blocks": asker.who.reads_everything().then(|| shared.store.blocks()),
+        }))
+    });
+    json(&facts.await?)
+}
+
+pub(super) async fn images(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+) -> Result<Response, Problem> {
+    let shared = Arc::clone(&origin);
+    let mut images = origin.pool.run(move || shared.store.images()).await?;
+    images.retain(|version| asker.who.may_read(&version.name.image));
+    json(&images.iter().map(|version| &version.record).collect::<Vec<_>>())
+}
+
+pub(super) async fn versions(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    query: Result<Query<OfImage>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(OfImage { image }) = query.map_err(|_| lacks("image"))?;
+    let image: ImageName = image.parse().map_err(|error| Problem::bad_request(&error))?;
+    asker.check(&image)?;
+    let shared = Arc::clone(&origin);
+    let found = origin.pool.run(move || {
+        let versions = shared.store.history(&image).map_err(|error| without_place(error, &image))?;
+        Ok((versions, shared.store.token(&image)?))
+    });
+    let (versions, held) = found.await?;
+    let facts = versions.iter().map(|Version { record, .. }| Facts { record, edit_token: held.as_ref() });
+    json(&facts.collect::<Vec<_>>())
+}
+
+pub(super) async fn resolve(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    query: Result<Query<OfName>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(OfName { name }) = query.map_err(|_| lacks("name"))?;
+    let what: VersionQuery = name.parse().map_err(|error| Problem::bad_request(&error))?;
+    if let VersionQuery::Named(image, _) = &what {
+        asker.check(image)?;
+    }
+    let shared = Arc::clone(&origin);
+    let resolved = origin.pool.run(move || match what {
+        VersionQuery::Named(image, choice) => {
+            let version =
+                shared.store.version(&image, choice).map_err(|error| without_place(error, &image))?;
+            Ok((version.record.score, Some(version)))
+        }
+        // A disk without a name is nobody's: only who reads everything may have it.
+        VersionQuery::Score(score) if asker.who.reads_everything() => {
+            let resolved = shared.store.resolve(&score.to_string())?;
+            Ok((resolved.score, resolved.version))
+        }
+        VersionQuery::Score(score) => Ok((score, Some(shared.readable_version(&asker.who, score)?))),
+    });
+    let (score, version) = resolved.await?;
+    let record = version.as_ref().map(|version| &version.record);
+    json(&json!({ "score": score.to_string(), "version": record }))
+}
+
+/// What is missing in an image, without the name of a directory of this machine.
+fn without_place(error: Error, image: &ImageName) -> Error {
+    match error.kind() {
+        ErrorKind::Missing if !error.to_string().contains('@') => crate::origin::no_image(image),
+        _ => error,
+    }
+}
+
+fn lacks(parameter: &str) -> Problem {
+    Problem::bad_request(&Error::refused(format!("the query lacks {parameter}=")))
+}

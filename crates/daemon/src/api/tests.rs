@@ -1,0 +1,399 @@
+//! The API as clients see it, without sockets: a store with two images that share a frame, and tokens that may read one of
+//! them.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use futures_util::StreamExt;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use platter_image::frame::stream::{
+    FrameStreamReader, FramesRequest, need_from_bytes, write_end, write_frame, write_head,
+};
+use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, FrameDecoder, Verify};
+use platter_image::page::{Entry, State};
+use platter_image::recipe::{CutPolicy, RecipeBuilder};
+use platter_image::{BlockId, Domain, Extent, FrameStore, Kind, Score};
+use platter_store::{Store, StorePlace, VersionRecord};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{Entrance, Shared, router};
+use crate::access::{Endpoint, Role};
+use crate::config::ServeOptions;
+use crate::origin::Origin;
+
+const BLOCK: u64 = 4096;
+
+/// An origin with the images `lab/a` and `other/b` of one block each, which stand in one frame.
+struct Room {
+    _folder: tempfile::TempDir,
+    origin: Shared,
+    router: Router,
+    ours: Disk,
+    theirs: Disk,
+}
+
+/// A disk of one block.
+struct Disk {
+    score: Score,
+    block: BlockId,
+    contents: Vec<u8>,
+    pages: Vec<(BlockId, Vec<u8>)>,
+}
+
+impl Disk {
+    fn of(byte: u8) -> Self {
+        let contents = vec![byte; BLOCK as usize];
+        let block = BlockId::of(Kind::Data, &contents);
+        Self { contents, ..Self::that_refers_to(block) }
+    }
+
+    fn that_refers_to(block: BlockId) -> Self {
+        let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
+        let pages: Vec<(BlockId, Vec<u8>)> = Vec::new();
+        let mut recipe = RecipeBuilder::new(BLOCK, 512, policy, Domain::SHARED, pages);
+        recipe.push(Entry { extent: Extent::new(0, BLOCK), state: State::Data { block, offset: 0 } }).unwrap();
+        let (score, pages) = recipe.finish().unwrap();
+        Self { score, block, contents: Vec::new(), pages }
+    }
+
+    fn draft(&self, image: &str) -> VersionRecord {
+        VersionRecord {
+            disk_length: BLOCK,
+            cut_policy: CutPolicy::FILE_ALIGNED_64K_GRID_32K.0,
+            ..VersionRecord::draft(image.parse().unwrap(), self.score, 1)
+        }
+    }
+
+    fn page_frame(&self) -> EncodedFrame {
+        frame(Kind::Page, self.pages.iter().map(|(id, bytes)| (*id, &bytes[..])))
+    }
+
+    fn data_frame(&self) -> EncodedFrame {
+        frame(Kind::Data, [(self.block, &self.contents[..])].into_iter())
+    }
+}
+
+fn frame<'a>(kind: Kind, blocks: impl Iterator<Item = (BlockId, &'a [u8])>) -> EncodedFrame {
+    let mut frame = FrameBuilder::new(kind, Domain::SHARED, 1 << 17);
+    blocks.for_each(|(id, contents)| frame.push(id, contents));
+    frame.encode(&mut Compressor::new(3).unwrap()).unwrap()
+}
+
+fn stream_of(frames: &[EncodedFrame]) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_head(&mut out);
+    frames.iter().for_each(|frame| write_frame(&frame.stored, &mut out));
+    write_end(&[], &mut out);
+    out
+}
+
+impl Room {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path().join("store"));
+        Store::init(&place).unwrap();
+        let (ours, theirs) = (Disk::of(1), Disk::of(2));
+        {
+            let writer = Store::open_writer(&place).unwrap();
+            let session = writer.session().unwrap();
+            let shared = [&ours, &theirs].map(|disk| (disk.block, &disk.contents[..]));
+            session.append(&frame(Kind::Data, shared.into_iter())).unwrap();
+            let pages = [&ours, &theirs].into_iter().flat_map(|disk| &disk.pages);
+            session.append(&frame(Kind::Page, pages.map(|(id, bytes)| (*id, &bytes[..])))).unwrap();
+            session.publish(ours.draft("lab/a")).unwrap();
+            writer.session().unwrap().publish(theirs.draft("other/b")).unwrap();
+        }
+        let options =
+            ServeOptions { store: place, listen: Vec::new(), tls: None, tool_version: "test".into() };
+        let origin = Arc::new(Origin::open(&options, watch::channel(false).1).unwrap());
+        let router = router(&origin, Entrance::Token);
+        Self { _folder: folder, origin, router, ours, theirs }
+    }
+
+    fn token(&self, role: Role, pattern: &str) -> String {
+        self.origin.access.add("t", role, vec![pattern.parse().unwrap()]).unwrap().secret
+    }
+
+    async fn ask(&self, token: &str, method: &str, path: &str, body: impl Into<Body>) -> (StatusCode, Vec<u8>) {
+        let mut request = Request::builder().method(method).uri(path);
+        if !token.is_empty() {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.body(body.into()).unwrap();
+        let response = TowerToHyperService::new(self.router.clone()).call(request).await.unwrap();
+        let status = response.status();
+        let mut bytes = Vec::new();
+        let mut stream = response.into_body().into_data_stream();
+        while let Some(chunk) = stream.next().await {
+            bytes.extend_from_slice(&chunk.unwrap());
+        }
+        (status, bytes)
+    }
+
+    async fn json(&self, token: &str, method: &str, path: &str, body: &Value) -> (StatusCode, Value) {
+        let (status, bytes) = self.ask(token, method, path, body.to_string()).await;
+        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+
+    /// The ids of the blocks that came, and of those that were not found.
+    async fn frames(&self, token: &str, score: Score, kind: Kind, ids: &[BlockId]) -> (Vec<BlockId>, Vec<BlockId>) {
+        let request = FramesRequest { score, kind, ids: ids.to_vec() };
+        let (status, bytes) = self.ask(token, "POST", "/api/v1/frames", request.to_bytes()).await;
+        assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&bytes));
+        let mut reader = FrameStreamReader::new(&bytes[..], ids.len());
+        let (mut stored, mut came) = (Vec::new(), Vec::new());
+        while let Some(header) = reader.next_frame(&mut stored).unwrap() {
+            FrameDecoder::new().unwrap().decode(&stored, Verify::Hashes).unwrap();
+            came.extend(header.blocks.iter().map(|block| block.id));
+        }
+        (came, reader.not_found().unwrap().to_vec())
+    }
+
+    async fn begin(&self, token: &str) -> String {
+        let (status, begun) = self.json(token, "POST", "/api/v1/uploads", &json!({})).await;
+        assert_eq!(status, StatusCode::CREATED, "{begun}");
+        format!("/api/v1/uploads/{}", begun["id"].as_str().unwrap())
+    }
+
+    async fn need(&self, token: &str, upload: &str, ids: &[BlockId]) -> Vec<bool> {
+        let asked: Vec<u8> = ids.iter().flat_map(|id| id.0).collect();
+        let (status, answer) = self.ask(token, "POST", &format!("{upload}/need"), asked).await;
+        assert_eq!(status, StatusCode::OK);
+        need_from_bytes(&answer, ids.len()).unwrap()
+    }
+
+    async fn send(&self, token: &str, upload: &str, frames: &[EncodedFrame]) -> (StatusCode, Value) {
+        let (status, answer) =
+            self.ask(token, "POST", &format!("{upload}/frames"), stream_of(frames)).await;
+        (status, serde_json::from_slice(&answer).unwrap())
+    }
+
+    async fn publish(&self, token: &str, upload: &str, draft: &VersionRecord, expect: Option<u64>) -> (StatusCode, Value) {
+        let wish = json!({ "record": draft, "expect": expect });
+        self.json(token, "POST", &format!("{upload}/publish"), &wish).await
+    }
+}
+
+#[test]
+fn the_description_has_each_endpoint_and_no_other() {
+    let described: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+    let mut paths: Vec<(String, String)> = Vec::new();
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        paths.extend(methods.as_object().unwrap().keys().map(|method| (method.clone(), path.clone())));
+    }
+    paths.sort();
+    let mut routes: Vec<(String, String)> =
+        Endpoint::ALL.iter().map(|endpoint| endpoint.route()).map(|(m, p)| (m.into(), p.into())).collect();
+    routes.sort();
+    assert_eq!(paths, routes);
+    let page = include_str!("../../../../docs/api.md");
+    for (method, path) in routes {
+        let row = format!("| `{} {path}", method.to_uppercase());
+        assert!(page.contains(&row), "docs/api.md has no row {row}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_comes_in_without_a_token() {
+    let room = Room::new();
+    let known = room.token(Role::Admin, "*");
+    for endpoint in Endpoint::ALL {
+        let (method, path) = endpoint.route();
+        let path = path.replace("{id}", "x").replace("{image}", "lab%2Fa").replace("{number}", "1");
+        for token in ["", "platter-0000", &known[1..]] {
+            let (status, _) = room.ask(token, &method.to_uppercase(), &path, Body::empty()).await;
+            let expected =
+                if endpoint == Endpoint::Health { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
+            assert_eq!(status, expected, "{method} {path}");
+        }
+    }
+    assert_eq!(room.ask(&known, "GET", "/api/v1/images", Body::empty()).await.0, StatusCode::OK);
+    assert_eq!(room.ask(&known, "GET", "/api/v1/nothing", Body::empty()).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(
+        room.ask(&known, "PUT", "/api/v1/images", Body::empty()).await.0,
+        StatusCode::METHOD_NOT_ALLOWED
+    );
+}
+
+#[tokio::test]
+async fn what_is_hidden_is_answered_as_what_is_not_there() {
+    let room = Room::new();
+    let token = room.token(Role::Admin, "lab/*");
+    let hidden = room.theirs.score.to_string();
+    let absent = "0".repeat(64);
+    let wish = |from: &str, to: &str| json!({ "from": from, "to": to }).to_string();
+    let image = |name: &str| json!({ "image": name, "holder": "me" }).to_string();
+    let forget = |name: &str| json!({ "image": name }).to_string();
+    let request =
+        |score: Score| FramesRequest { score, kind: Kind::Data, ids: vec![room.theirs.block] }.to_bytes();
+    let none = Score(BlockId([0; 32]));
+    type Ask = (&'static str, String, Vec<u8>);
+    let table: [(Ask, Ask, &str, &str); 9] = [
+        (("GET", "/api/v1/versions?image=other/b".into(), vec![]), ("GET", "/api/v1/versions?image=other/c".into(), vec![]), "other/b", "other/c"),
+        (("GET", "/api/v1/resolve?name=other/b".into(), vec![]), ("GET", "/api/v1/resolve?name=other/c".into(), vec![]), "other/b", "other/c"),
+        (("GET", "/api/v1/resolve?name=other/b@1".into(), vec![]), ("GET", "/api/v1/resolve?name=other/c@1".into(), vec![]), "other/b", "other/c"),
+        (("GET", format!("/api/v1/resolve?name={hidden}"), vec![]), ("GET", format!("/api/v1/resolve?name={absent}"), vec![]), &hidden, &absent),
+        (("POST", "/api/v1/frames".into(), request(room.theirs.score)), ("POST", "/api/v1/frames".into(), request(none)), &hidden, &absent),
+        (("POST", "/api/v1/clone".into(), wish("other/b", "lab/x").into()), ("POST", "/api/v1/clone".into(), wish("other/c", "lab/x").into()), "other/b", "other/c"),
+        (("POST", "/api/v1/rename".into(), wish("lab/a", "other/b").into()), ("POST", "/api/v1/rename".into(), wish("lab/a", "other/c").into()), "other/b", "other/c"),
+        (("POST", "/api/v1/forget".into(), forget("other/b").into()), ("POST", "/api/v1/forget".into(), forget("other/c").into()), "other/b", "other/c"),
+        (("POST", "/api/v1/edit-tokens".into(), image("other/b").into()), ("POST", "/api/v1/edit-tokens".into(), image("other/c").into()), "other/b", "other/c"),
+    ];
+    for ((method, path, body), (_, absent_path, absent_body), there, not_there) in table {
+        let (status, hidden) = room.ask(&token, method, &path, body).await;
+        let (_, absent) = room.ask(&token, method, &absent_path, absent_body).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{path}");
+        let hidden = String::from_utf8(hidden).unwrap().replace(there, not_there);
+        assert_eq!(hidden, String::from_utf8(absent).unwrap(), "{path}");
+    }
+    let (_, images) = room.json(&token, "GET", "/api/v1/images", &json!(null)).await;
+    assert_eq!(images.as_array().unwrap().len(), 1);
+    let (_, store) = room.json(&token, "GET", "/api/v1/store", &json!(null)).await;
+    assert_eq!((&store["images"], &store["blocks"]), (&json!(1), &Value::Null));
+}
+
+#[tokio::test]
+async fn a_frame_holds_nothing_that_a_token_may_not_read() {
+    let room = Room::new();
+    let (all, lab) = (room.token(Role::Read, "*"), room.token(Role::Read, "lab/*"));
+    let (ours, theirs) = (room.ours.block, room.theirs.block);
+    let both = [ours, theirs];
+    let (came, lacks) = room.frames(&all, room.ours.score, Kind::Data, &both).await;
+    assert_eq!((came.as_slice(), lacks.len()), (&both[..], 0));
+    let (came, lacks) = room.frames(&lab, room.ours.score, Kind::Data, &both).await;
+    assert_eq!((came, lacks), (vec![ours], vec![theirs]));
+    let pages = [room.ours.score.0, room.theirs.score.0];
+    let (came, lacks) = room.frames(&lab, room.ours.score, Kind::Page, &pages).await;
+    assert!(room.ours.pages.iter().all(|(id, _)| came.contains(id)));
+    assert!(room.theirs.pages.iter().all(|(id, _)| !came.contains(id)));
+    assert_eq!(lacks, [room.theirs.score.0]);
+    // A page is no block, whoever asks.
+    assert_eq!(room.frames(&lab, room.ours.score, Kind::Data, &pages).await, (vec![], pages.to_vec()));
+    let (came, lacks) = room.frames(&all, room.ours.score, Kind::Data, &pages).await;
+    assert_eq!((came.len(), lacks.len()), (0, 2));
+}
+
+#[tokio::test]
+async fn an_upload_tells_nothing_of_what_others_have_and_gets_nothing_of_it() {
+    let room = Room::new();
+    let (all, lab) = (room.token(Role::Write, "*"), room.token(Role::Write, "lab/*"));
+    let fresh = Disk::of(3);
+    let ids = [room.ours.block, room.theirs.block, fresh.block];
+    let upload = room.begin(&all).await;
+    assert_eq!(room.need(&all, &upload, &ids).await, [false, false, true]);
+    let upload = room.begin(&lab).await;
+    assert_eq!(room.need(&lab, &upload, &ids).await, [false, true, true]);
+    // By knowing the id of a block nobody gets it.
+    let thief = Disk::that_refers_to(room.theirs.block);
+    assert_eq!(room.send(&lab, &upload, &[thief.page_frame()]).await.0, StatusCode::OK);
+    let (status, problem) = room.publish(&lab, &upload, &thief.draft("lab/x"), None).await;
+    assert_eq!((status, &problem["kind"]), (StatusCode::NOT_FOUND, &json!("missing")), "{problem}");
+    // Nor by knowing a score.
+    let (status, _) = room.publish(&lab, &upload, &room.theirs.draft("lab/x"), None).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    // Who has the contents may send them. The record then counts them as new, although they were here.
+    assert_eq!(room.send(&lab, &upload, &[room.theirs.data_frame()]).await.1, json!({ "accepted": 1 }));
+    assert_eq!(room.need(&lab, &upload, &ids).await, [false, false, true]);
+    let (status, version) = room.publish(&lab, &upload, &thief.draft("lab/x"), None).await;
+    assert_eq!(status, StatusCode::OK, "{version}");
+    assert!(version["new_raw_bytes"].as_u64().unwrap() > BLOCK);
+    // The other's upload is nobody else's, and one that was published is over.
+    let (status, _) = room.ask(&lab, "POST", &format!("{upload}/need"), Body::empty()).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_version_is_published_whole_or_not_at_all() {
+    let room = Room::new();
+    let token = room.token(Role::Write, "lab/*");
+    let disk = Disk::of(4);
+    let upload = room.begin(&token).await;
+    let publish = |draft: VersionRecord, expect: Option<u64>| {
+        let (room, token, upload) = (&room, &token, &upload);
+        async move { room.publish(token, upload, &draft, expect).await }
+    };
+    assert_eq!(publish(disk.draft("lab/n"), None).await.0, StatusCode::NOT_FOUND, "no page was sent");
+    assert_eq!(room.send(&token, &upload, &[disk.page_frame()]).await.0, StatusCode::OK);
+    assert_eq!(publish(disk.draft("lab/n"), None).await.0, StatusCode::NOT_FOUND, "no block was sent");
+    assert_eq!(room.send(&token, &upload, &[disk.data_frame()]).await.0, StatusCode::OK);
+    let longer = VersionRecord { disk_length: 2 * BLOCK, ..disk.draft("lab/n") };
+    assert_eq!(publish(longer, None).await.0, StatusCode::CONFLICT);
+    assert_eq!(publish(disk.draft("lab/n"), Some(1)).await.0, StatusCode::CONFLICT);
+    assert_eq!(publish(VersionRecord { token: Some(7), ..disk.draft("lab/n") }, None).await.0, StatusCode::CONFLICT);
+    assert_eq!(publish(disk.draft("other/n"), None).await.0, StatusCode::NOT_FOUND);
+    let (status, version) = publish(disk.draft("lab/n"), Some(0)).await;
+    assert_eq!((status, &version["number"]), (StatusCode::OK, &json!(1)), "{version}");
+    let (came, lacks) = room.frames(&token, disk.score, Kind::Data, &[disk.block]).await;
+    assert_eq!((came, lacks.len()), (vec![disk.block], 0));
+    // Again, as after an answer that was lost.
+    let upload = room.begin(&token).await;
+    let (status, problem) = room.publish(&token, &upload, &disk.draft("lab/n"), Some(0)).await;
+    assert_eq!((status, &problem["kind"]), (StatusCode::CONFLICT, &json!("refused")));
+}
+
+#[tokio::test]
+async fn what_is_sent_is_verified() {
+    let room = Room::new();
+    let token = room.token(Role::Write, "*");
+    let upload = room.begin(&token).await;
+    let path = format!("{upload}/frames");
+    let good = stream_of(&[Disk::of(5).data_frame()]);
+    for at in [9, 40, good.len() / 2, good.len() - 9] {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        let (status, problem) = room.json(&token, "POST", &path, &Value::Null).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{problem}");
+        let (status, _) = room.ask(&token, "POST", &path, bad).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "byte {at}");
+        let (status, _) = room.ask(&token, "POST", &path, good[..at].to_vec()).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "cut at {at}");
+    }
+    // A frame whose blocks are not what it says.
+    let liar = frame(Kind::Data, [(BlockId([9; 32]), &vec![7_u8; 4096][..])].into_iter());
+    assert_eq!(room.send(&token, &upload, &[liar]).await.0, StatusCode::BAD_REQUEST);
+    // A record that nobody published.
+    let record = room.ours.draft("lab/forged").encode().unwrap();
+    let forged = frame(Kind::Version, [(BlockId::of(Kind::Version, &record), &record[..])].into_iter());
+    assert_eq!(room.send(&token, &upload, &[forged]).await.0, StatusCode::CONFLICT);
+    let long = vec![0; platter_image::frame::stream::UPLOAD_LENGTH_MAX + 1];
+    assert_eq!(room.ask(&token, "POST", &path, long).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(room.need(&token, &upload, &[Disk::of(5).block]).await, [true]);
+}
+
+#[tokio::test]
+async fn names_and_edit_tokens_change_as_on_the_command_line() {
+    let room = Room::new();
+    let token = room.token(Role::Admin, "*");
+    let ask = async |method: &str, path: &str, body: Value| room.json(&token, method, path, &body).await;
+    let (status, cloned) = ask("POST", "/api/v1/clone", json!({ "from": "lab/a", "to": "lab/c" })).await;
+    assert_eq!((status, &cloned["cloned_from"]["image"]), (StatusCode::OK, &json!("lab/a")), "{cloned}");
+    assert_eq!(ask("POST", "/api/v1/clone", json!({ "from": "lab/a", "to": "lab/c" })).await.0, StatusCode::CONFLICT);
+    let wish = json!({ "from": "lab/a@1", "to": "lab/c", "next": true });
+    assert_eq!(ask("POST", "/api/v1/clone", wish).await.1["number"], json!(2));
+    let (_, renamed) = ask("POST", "/api/v1/rename", json!({ "from": "lab/c", "to": "lab/d" })).await;
+    assert_eq!(renamed["renamed"][1], json!({ "from": "lab/c@2", "to": "lab/d@2" }));
+    let wish = json!({ "image": "lab/d", "holder": "me" });
+    let (_, taken) = ask("POST", "/api/v1/edit-tokens", wish.clone()).await;
+    let number = taken["number"].as_u64().unwrap();
+    assert_eq!(ask("POST", "/api/v1/edit-tokens", wish).await.0, StatusCode::CONFLICT);
+    assert_eq!(ask("POST", "/api/v1/forget", json!({ "image": "lab/d" })).await.0, StatusCode::CONFLICT);
+    let wish = json!({ "image": "lab/d", "holder": "you", "steal": true });
+    let (_, stolen) = ask("POST", "/api/v1/edit-tokens", wish).await;
+    let release = |number: u64| format!("/api/v1/edit-tokens/lab%2Fd/{number}");
+    assert_eq!(ask("DELETE", &release(number), json!(null)).await.0, StatusCode::CONFLICT);
+    let stolen = stolen["number"].as_u64().unwrap();
+    assert_eq!(ask("DELETE", &release(stolen), json!(null)).await.0, StatusCode::OK);
+    let (_, forgotten) = ask("POST", "/api/v1/forget", json!({ "image": "lab/d", "number": 1 })).await;
+    assert_eq!(forgotten["forgotten"], json!(["lab/d@1"]));
+    let (_, versions) = ask("GET", "/api/v1/versions?image=lab/d", json!(null)).await;
+    assert_eq!((versions.as_array().unwrap().len(), &versions[0]["edit_token"]), (1, &Value::Null));
+    for bad in [json!({}), json!({ "image": "LAB" }), json!({ "image": "lab/a", "more": 1 }), json!("x")] {
+        assert_eq!(ask("POST", "/api/v1/forget", bad).await.0, StatusCode::BAD_REQUEST);
+    }
+    assert_eq!(ask("GET", "/api/v1/versions", json!(null)).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(ask("GET", "/api/v1/resolve?name=%20", json!(null)).await.0, StatusCode::BAD_REQUEST);
+}

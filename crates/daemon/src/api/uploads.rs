@@ -1,0 +1,152 @@
+//! Uploads: begin one, ask what it needs, send that, publish.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use platter_image::frame::stream::{NEED_IDS_MAX, UPLOAD_LENGTH_MAX, ids, need_to_bytes};
+use platter_image::{BlockId, Error, ErrorKind, Result};
+use platter_store::VersionRecord;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::body::{json, read, read_json};
+use super::gate::Asker;
+use super::problem::Problem;
+use super::Shared;
+use crate::access::Principal;
+use crate::changes::{check_draft, unix_ms};
+use crate::origin::Origin;
+use crate::uploads::Upload;
+
+/// What to publish.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wish {
+    record: VersionRecord,
+    /// The number that the image's newest version must have; 0 when there must be none.
+    #[serde(default)]
+    expect: Option<u64>,
+}
+
+pub(super) async fn begin(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+) -> Result<Response, Problem> {
+    let shared = Arc::clone(&origin);
+    let begun = origin.pool.run(move || {
+        let upload = shared.uploads.begin(&asker.who, shared.writer.lease()?)?;
+        shared.tell_of_upload(upload.id(), &asker.who.id, "begun");
+        Ok(upload.id().to_owned())
+    });
+    let id = begun.await?;
+    let mut response = json(&json!({ "id": id }))?;
+    *response.status_mut() = StatusCode::CREATED;
+    Ok(response)
+}
+
+pub(super) async fn need(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    let held = read(&origin, &headers, sent, NEED_IDS_MAX * BlockId::LEN).await?;
+    let asked = ids(&held.bytes).map_err(|error| Problem::bad_request(&error))?;
+    drop(held);
+    let shared = Arc::clone(&origin);
+    let answer = origin.pool.run(move || {
+        let upload = find(&shared, &id, &asker.who)?;
+        Ok(need_to_bytes(&upload.need(&asked)?))
+    });
+    let mut response = answer.await?.into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    Ok(response)
+}
+
+pub(super) async fn frames(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    // Before the body: who is not allowed to send it need not.
+    let (shared, who, upload) = (Arc::clone(&origin), Arc::clone(&asker.who), id.clone());
+    origin.pool.run(move || shared.uploads.get(&upload, &who).map(drop)).await?;
+    let held = read(&origin, &headers, sent, UPLOAD_LENGTH_MAX).await?;
+    let shared = Arc::clone(&origin);
+    let received = origin.pool.run(move || {
+        let upload = find(&shared, &id, &asker.who)?;
+        let accepted = match upload.receive(&held.bytes) {
+            // It is the sender's bytes that are wrong, not the store's.
+            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(Err(Problem::bad_request(&error))),
+            accepted => accepted?,
+        };
+        shared.metrics.upload_bytes.add(held.bytes.len() as u64);
+        shared.metrics.upload_blocks.add(accepted);
+        Ok(Ok(accepted))
+    });
+    json(&json!({ "accepted": received.await?? }))
+}
+
+pub(super) async fn publish(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    let Wish { record, expect } = read_json(&origin, &headers, sent).await?;
+    asker.check(&record.image)?;
+    let draft = VersionRecord {
+        number: 0,
+        parent: None,
+        renamed_from: None,
+        new_raw_bytes: 0,
+        new_stored_bytes: 0,
+        time_unix_ms: unix_ms(),
+        ..record
+    };
+    check_draft(&draft)?;
+    let shared = Arc::clone(&origin);
+    let published = origin.pool.run(move || {
+        let upload = find(&shared, &id, &asker.who)?;
+        let version = shared.uploads.publish(&upload, draft, expect)?;
+        shared.metrics.versions_published.add(1);
+        shared.tell_of_upload(&id, &asker.who.id, "published");
+        shared.note_change();
+        Ok(version)
+    });
+    json(&published.await?.record)
+}
+
+pub(super) async fn end(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let shared = Arc::clone(&origin);
+    let ended = origin.pool.run(move || {
+        shared.uploads.get(&id, &asker.who).map(drop)?;
+        shared.uploads.end(&id);
+        shared.tell_of_upload(&id, &asker.who.id, "ended");
+        Ok(())
+    });
+    ended.await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// The principal's upload, which knows by then what he may read.
+fn find(origin: &Origin, id: &str, who: &Principal) -> Result<Arc<Upload>, Error> {
+    let upload = origin.uploads.get(id, who)?;
+    if upload.lacks_readable() {
+        upload.set_readable(origin.known_sets(who)?);
+    }
+    Ok(upload)
+}

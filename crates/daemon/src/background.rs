@@ -1,0 +1,62 @@
+//! What an origin does while nobody asks: looks what has changed in the catalog, ends uploads that were left, gives the
+//! store's lock back.
+
+use std::sync::Arc;
+
+use platter_image::Result;
+
+use crate::config::{UPLOAD_IDLE_MAX, WATCH_PAUSE, WRITER_IDLE_MAX};
+use crate::events::Catalog;
+use crate::origin::Origin;
+
+/// The catalog as it was looked at last.
+#[derive(Debug, Default)]
+struct Seen {
+    generation: Option<i64>,
+    catalog: Catalog,
+}
+
+/// Goes on until the origin ends.
+pub(crate) async fn keep_watch(origin: Arc<Origin>) {
+    let mut ending = origin.ending.clone();
+    let mut seen = Seen::default();
+    while !*ending.borrow() {
+        let looking = (Arc::clone(&origin), seen);
+        seen = match origin.pool.run(move || Ok(look(&looking.0, looking.1))).await {
+            Ok(seen) => seen,
+            // Whoever asks next hears that there is too much to do; events come later.
+            Err(_) => Seen::default(),
+        };
+        tokio::select! {
+            () = tokio::time::sleep(WATCH_PAUSE) => {}
+            () = origin.changed.notified() => {}
+            _ = ending.changed() => {}
+        }
+    }
+}
+
+fn look(origin: &Origin, seen: Seen) -> Seen {
+    origin.writer.give_back_idle(WRITER_IDLE_MAX);
+    for (id, owner) in origin.uploads.end_idle(UPLOAD_IDLE_MAX) {
+        origin.tell_of_upload(&id, &owner, "left");
+    }
+    // A catalog that cannot be read is what the next request says; here it is only looked at again.
+    look_at_catalog(origin, &seen).ok().flatten().unwrap_or(seen)
+}
+
+/// Tells what has changed. `None` when nothing has.
+fn look_at_catalog(origin: &Origin, seen: &Seen) -> Result<Option<Seen>> {
+    let generation = Some(origin.store.generation()?);
+    if generation == seen.generation {
+        return Ok(None);
+    }
+    let catalog = Catalog::of(&origin.store)?;
+    // What was there when the origin began has not happened now.
+    if seen.generation.is_some() {
+        catalog.changes_since(&seen.catalog).into_iter().for_each(|what| origin.events.add(what));
+    }
+    let (images, versions) = catalog.counts();
+    origin.metrics.images.set(images as u64);
+    origin.metrics.versions.set(versions as u64);
+    Ok(Some(Seen { generation, catalog }))
+}

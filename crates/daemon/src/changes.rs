@@ -1,0 +1,186 @@
+//! Changes of names and edit tokens, each one commit of the catalog.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use platter_image::{Error, ErrorKind, Result};
+use platter_store::{ImageName, NumberChoice, Token, Version, VersionName, VersionRecord};
+use serde::{Deserialize, Serialize};
+
+use crate::origin::Origin;
+
+/// What to clone, and to what.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CloneWish {
+    /// `NAME` or `NAME@7`.
+    pub(crate) from: String,
+    pub(crate) to: ImageName,
+    /// The image may have versions already.
+    #[serde(default)]
+    pub(crate) next: bool,
+    /// The edit token to publish under.
+    #[serde(default)]
+    pub(crate) token: Option<u64>,
+    /// What the record says that it was made by.
+    #[serde(default)]
+    pub(crate) tool_version: Option<String>,
+}
+
+/// What to forget.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ForgetWish {
+    pub(crate) image: ImageName,
+    #[serde(default)]
+    pub(crate) number: Option<u64>,
+}
+
+/// What to rename, with all images below it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RenameWish {
+    pub(crate) from: ImageName,
+    pub(crate) to: ImageName,
+}
+
+/// Whose the right to edit an image shall be.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenWish {
+    pub(crate) image: ImageName,
+    pub(crate) holder: String,
+    /// Whoever has it now.
+    #[serde(default)]
+    pub(crate) steal: bool,
+}
+
+/// Versions that were forgotten.
+#[derive(Debug, Serialize)]
+pub(crate) struct Forgotten {
+    forgotten: Vec<String>,
+}
+
+/// Versions of renamed images.
+#[derive(Debug, Serialize)]
+pub(crate) struct Renamed {
+    renamed: Vec<RenamedVersion>,
+}
+
+#[derive(Debug, Serialize)]
+struct RenamedVersion {
+    from: String,
+    to: String,
+}
+
+impl Origin {
+    /// Makes a version the next one of another image; copies no data.
+    ///
+    /// # Errors
+    /// `Missing` when there is no such version; `Refused` when the image exists, unless its next version is wanted, or is
+    /// being edited; what the store says.
+    pub(crate) fn clone_version(
+        &self,
+        image: &ImageName,
+        choice: NumberChoice,
+        wish: CloneWish,
+    ) -> Result<Version> {
+        let writer = self.writer.lease()?;
+        let version = writer.version(image, choice)?;
+        match writer.version(&wish.to, NumberChoice::Latest) {
+            Ok(newest) if !wish.next => {
+                return Err(Error::refused(format!(
+                    "{} exists, its newest version is {}: clone to another name, or make the next version of it",
+                    wish.to, newest.name
+                )));
+            }
+            Err(error) if error.kind() != ErrorKind::Missing => return Err(error),
+            _ => {}
+        }
+        let draft = VersionRecord {
+            image: wish.to,
+            number: 0,
+            parent: None,
+            cloned_from: Some(version.name),
+            renamed_from: None,
+            token: wish.token,
+            time_unix_ms: unix_ms(),
+            tool_version: wish.tool_version.unwrap_or_else(|| self.tool_version.clone()),
+            ..version.record
+        };
+        check_draft(&draft)?;
+        let published = writer.session()?.publish(draft)?;
+        self.metrics.versions_published.add(1);
+        self.note_change();
+        Ok(published)
+    }
+
+    /// Forgets versions.
+    ///
+    /// # Errors
+    /// As `Store::forget`.
+    pub(crate) fn forget(&self, wish: &ForgetWish) -> Result<Forgotten> {
+        let names = self.writer.change(|store| store.forget(&wish.image, wish.number))?;
+        self.note_change();
+        Ok(Forgotten { forgotten: names.iter().map(VersionName::to_string).collect() })
+    }
+
+    /// Renames an image and those below it.
+    ///
+    /// # Errors
+    /// As `Store::rename`; `Transient` when another process writes the store.
+    pub(crate) fn rename(&self, wish: &RenameWish) -> Result<Renamed> {
+        let renamed = self.writer.lease()?.rename(&wish.from, &wish.to)?;
+        self.note_change();
+        let renamed = renamed.into_iter();
+        Ok(Renamed {
+            renamed: renamed
+                .map(|version| RenamedVersion { from: version.from.to_string(), to: version.to.to_string() })
+                .collect(),
+        })
+    }
+
+    /// Takes an edit token, or takes it over.
+    ///
+    /// # Errors
+    /// As `Store::take_token` and `Store::steal_token`.
+    pub(crate) fn take_edit_token(&self, wish: &TokenWish) -> Result<Token> {
+        let (image, holder, now) = (&wish.image, wish.holder.as_str(), unix_ms());
+        let token = self.writer.change(|store| match wish.steal {
+            true => store.steal_token(image, holder, now),
+            false => store.take_token(image, holder, now),
+        })?;
+        self.note_change();
+        Ok(token)
+    }
+
+    /// Gives back the edit token of that number. Gives it as it was.
+    ///
+    /// # Errors
+    /// `Missing` when nobody has the image's token; `Refused` when it has another number.
+    pub(crate) fn release_edit_token(&self, image: &ImageName, number: u64) -> Result<Token> {
+        let held = self.store.token(image)?;
+        let held = held.ok_or_else(|| Error::missing(format!("nobody holds the edit token of {image}")))?;
+        let token = Token { number, ..held };
+        self.writer.change(|store| store.release_token(&token))?;
+        self.note_change();
+        Ok(token)
+    }
+}
+
+/// Refuses what no version record may say.
+///
+/// # Errors
+/// `Refused`.
+pub(crate) fn check_draft(draft: &VersionRecord) -> Result<()> {
+    let numbers = [draft.token, draft.cloned_from.as_ref().map(|origin| origin.number)];
+    match numbers.into_iter().flatten().find(|number| *number == 0 || *number > i64::MAX as u64) {
+        Some(number) => Err(Error::refused(format!("{number} is no number of a token or version"))),
+        None => Ok(()),
+    }
+}
+
+/// Now, in milliseconds since 1970 UTC.
+pub(crate) fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,123 @@
+//! What a person says about an origin, and the limits that nobody says anything about.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use platter_image::Error;
+use platter_store::StorePlace;
+
+/// Most connections at once, of all listeners; more are told 503. An idle one costs about 20 KiB, over TLS 40 KiB.
+pub(crate) const CONNECTIONS_MAX: usize = 16_384;
+/// Connections above that which are told so; the rest are closed without a word.
+pub(crate) const TURNED_AWAY_MAX: usize = 64;
+/// Longest time in which a turned away client takes its answer.
+pub(crate) const TURNED_AWAY_TIME_MAX: Duration = Duration::from_secs(5);
+/// Longest TLS handshake.
+pub(crate) const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Longest wait for the next request's head, the time between requests included.
+pub(crate) const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
+/// Most bytes of a request's head, and of what is read ahead of a body.
+pub(crate) const HEAD_LENGTH_MAX: usize = 64 << 10;
+/// Longest pause inside a request's body.
+pub(crate) const BODY_PAUSE_MAX: Duration = Duration::from_secs(20);
+/// Longest time a body may take in all: 8 MiB at 560 kbit/s.
+pub(crate) const BODY_TIME_MAX: Duration = Duration::from_secs(120);
+/// A client that takes not one byte of an answer in that time is disconnected.
+pub(crate) const SEND_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Most KiB of bodies held at once.
+pub(crate) const BODIES_KIB_MAX: usize = 128 << 10;
+/// Most bytes of a JSON body.
+pub(crate) const JSON_LENGTH_MAX: usize = 128 << 10;
+
+/// Threads that the store is asked on.
+pub(crate) const STORE_THREADS: usize = 16;
+/// Requests that may wait for one; more are told 503.
+pub(crate) const WAITING_MAX: usize = 4096;
+/// Bytes of frames read from the store at a time for one answer.
+pub(crate) const ANSWER_BATCH: usize = 512 << 10;
+/// Bytes of ids that are kept of recipes, to tell what a token may read.
+pub(crate) const ID_SETS_BYTES_MAX: usize = 256 << 20;
+/// Newest versions whose blocks a token that does not read everything is told not to send again.
+pub(crate) const KNOWN_VERSIONS_MAX: usize = 64;
+
+/// Most uploads at once, and of one token.
+pub(crate) const UPLOADS_MAX: usize = 64;
+pub(crate) const UPLOADS_OF_ONE_MAX: usize = 16;
+/// An upload that nobody touches for so long ends.
+pub(crate) const UPLOAD_IDLE_MAX: Duration = Duration::from_secs(600);
+/// Most ids of blocks that are remembered as sent in one upload of a token that does not read everything: 2 TiB of data.
+pub(crate) const SENT_IDS_MAX: usize = 32 << 20;
+/// The store's lock is given back when nobody has changed anything for so long.
+pub(crate) const WRITER_IDLE_MAX: Duration = Duration::from_secs(3);
+
+/// Events that can be asked for again.
+pub(crate) const EVENTS_KEPT: usize = 10_000;
+/// How often it is looked whether the catalog has changed.
+pub(crate) const WATCH_PAUSE: Duration = Duration::from_secs(1);
+/// A stream of events says something at least so often.
+pub(crate) const EVENTS_PAUSE: Duration = Duration::from_secs(15);
+
+/// How long requests under way may take after the origin was told to end.
+pub(crate) const END_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Where clients come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// A unix socket; who may open it may do everything.
+    Unix(PathBuf),
+    /// A TCP address, always with TLS and access tokens.
+    Tcp(SocketAddr),
+}
+
+impl FromStr for ListenAddress {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text.strip_prefix("unix:") {
+            Some("") => Err(Error::refused("unix: needs the path of a socket behind it")),
+            Some(path) => Ok(Self::Unix(path.into())),
+            None => text.parse().map(Self::Tcp).map_err(|_| {
+                Error::refused(format!("{text:?}: listen at unix:PATH, or at ADDRESS:PORT such as 0.0.0.0:7440"))
+            }),
+        }
+    }
+}
+
+/// A certificate and its key, in PEM.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The certificate, and those between it and an authority's.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// What to serve, and where.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// The store.
+    pub store: StorePlace,
+    /// Where; `serve.sock` in the store's directory when it is empty.
+    pub listen: Vec<ListenAddress>,
+    /// What to show over TLS; a certificate of our own, made at the first start, when it is `None`.
+    pub tls: Option<TlsFiles>,
+    /// What version records of clones say they were made by, such as `platter 0.1.0`.
+    pub tool_version: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        let parse = |text: &str| text.parse::<ListenAddress>();
+        assert_eq!(parse("unix:/run/x").unwrap(), ListenAddress::Unix("/run/x".into()));
+        assert_eq!(parse("[::1]:80").unwrap(), ListenAddress::Tcp("[::1]:80".parse().unwrap()));
+        for bad in ["", "unix:", "80", "localhost", "/run/x", "tcp:1.2.3.4:5"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! What has happened to the catalog, for those who watch: numbered, and the last ones kept, so that whoever was away for a
+//! moment misses nothing.
+//!
+//! Events are found by comparing what the catalog says now with what it said before, so they tell of changes by other
+//! processes too. A number counts within one run of the origin; another run has another name.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use platter_image::Result;
+use platter_store::{ImageName, Store, Token, VersionRecord};
+use serde::Serialize;
+use tokio::sync::watch;
+
+use crate::access::Principal;
+use crate::random::random_hex;
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub(crate) enum What {
+    /// A version is there that was not.
+    Version { image: ImageName, number: u64, score: String },
+    /// A version is not there any more.
+    Forget { image: ImageName, number: u64 },
+    /// A version got another name.
+    Rename { from: ImageName, to: ImageName, number: u64 },
+    /// An image's edit token is another one, or nobody's.
+    EditToken { image: ImageName, token: Option<Token> },
+    /// An upload began or ended.
+    Upload { id: String, state: &'static str, #[serde(skip)] owner: String },
+}
+
+impl What {
+    /// The name of the event.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Version { .. } => "version",
+            Self::Forget { .. } => "forget",
+            Self::Rename { .. } => "rename",
+            Self::EditToken { .. } => "edit-token",
+            Self::Upload { .. } => "upload",
+        }
+    }
+
+    /// What of it that principal may know. Half of a renaming it sees as a version that came, or went.
+    pub(crate) fn as_seen_by(&self, who: &Principal) -> Option<Self> {
+        match self {
+            Self::Version { image, .. } | Self::Forget { image, .. } | Self::EditToken { image, .. } => {
+                who.may_read(image).then(|| self.clone())
+            }
+            Self::Rename { from, to, number } => match (who.may_read(from), who.may_read(to)) {
+                (true, true) => Some(self.clone()),
+                (true, false) => Some(Self::Forget { image: from.clone(), number: *number }),
+                // Its score is asked for by name.
+                (false, true) => {
+                    Some(Self::Version { image: to.clone(), number: *number, score: String::new() })
+                }
+                (false, false) => None,
+            },
+            Self::Upload { owner, .. } => {
+                (who.reads_everything() || *owner == who.id).then(|| self.clone())
+            }
+        }
+    }
+}
+
+/// One of them, with its number.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) sequence: u64,
+    pub(crate) what: What,
+}
+
+/// The events of this run.
+#[derive(Debug)]
+pub(crate) struct Events {
+    run: String,
+    kept_max: usize,
+    kept: Mutex<Kept>,
+    newest: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    events: VecDeque<Arc<Event>>,
+    /// The number of the newest.
+    newest: u64,
+}
+
+impl Events {
+    /// None yet, of which so many are kept.
+    ///
+    /// # Errors
+    /// `Io` when the system has no random bytes.
+    pub(crate) fn new(kept_max: usize) -> Result<Self> {
+        Ok(Self { run: random_hex::<8>()?, kept_max, kept: Mutex::default(), newest: watch::Sender::new(0) })
+    }
+
+    /// Something happened.
+    pub(crate) fn add(&self, what: What) {
+        let mut kept = self.kept();
+        kept.newest += 1;
+        let sequence = kept.newest;
+        kept.events.push_back(Arc::new(Event { sequence, what }));
+        if kept.events.len() > self.kept_max {
+            kept.events.pop_front();
+        }
+        drop(kept);
+        self.newest.send_replace(sequence);
+    }
+
+    /// The number of the newest event.
+    pub(crate) fn newest(&self) -> u64 {
+        self.kept().newest
+    }
+
+    /// Changes when there is another.
+    pub(crate) fn watch(&self) -> watch::Receiver<u64> {
+        self.newest.subscribe()
+    }
+
+    /// At most so many events after the one of that number; `None` when some of them are not kept any more.
+    pub(crate) fn after(&self, sequence: u64, count_max: usize) -> Option<Vec<Arc<Event>>> {
+        let kept = self.kept();
+        let missed = kept.newest.checked_sub(sequence)?;
+        let at = kept.events.len().checked_sub(usize::try_from(missed).ok()?)?;
+        Some(kept.events.iter().skip(at).take(count_max).cloned().collect())
+    }
+
+    /// What names an event for those who come back.
+    pub(crate) fn id(&self, sequence: u64) -> String {
+        format!("{}-{sequence}", self.run)
+    }
+
+    /// The number that such a name stands for; `None` when it is of another run, or no such name.
+    pub(crate) fn sequence(&self, id: &str) -> Option<u64> {
+        let (run, sequence) = id.rsplit_once('-')?;
+        sequence.parse().ok().filter(|_| run == self.run)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the catalog says, as far as events tell of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Catalog {
+    versions: BTreeMap<(ImageName, u64), (String, i64)>,
+    tokens: BTreeMap<ImageName, Token>,
+}
+
+impl Catalog {
+    /// What it says now.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn of(store: &Store) -> Result<Self> {
+        let mut catalog = Self::default();
+        for VersionRecord { image, number, score, time_unix_ms, .. } in
+            store.versions()?.into_iter().map(|version| version.record)
+        {
+            catalog.versions.insert((image, number), (score.to_string(), time_unix_ms));
+        }
+        catalog.tokens = store.tokens()?.into_iter().map(|token| (token.image.clone(), token)).collect();
+        Ok(catalog)
+    }
+
+    /// How many images and versions there are.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let mut images: Vec<&ImageName> = self.versions.keys().map(|(image, _)| image).collect();
+        images.dedup();
+        (images.len(), self.versions.len())
+    }
+
+    /// What happened since it was `before`.
+    pub(crate) fn changes_since(&self, before: &Self) -> Vec<What> {
+        let mut changes = Vec::new();
+        let mut gone: Vec<_> =
+            before.versions.iter().filter(|(key, _)| !self.versions.contains_key(key)).collect();
+        for (key, facts) in self.versions.iter().filter(|(key, _)| !before.versions.contains_key(key)) {
+            // A renamed version keeps its number, its score and its time.
+            let from = gone.iter().position(|((_, number), was)| *number == key.1 && *was == facts);
+            let (to, number) = key.clone();
+            changes.push(match from.map(|at| gone.remove(at)) {
+                Some(((from, _), _)) => What::Rename { from: from.clone(), to, number },
+                None => What::Version { image: to, number, score: facts.0.clone() },
+            });
+        }
+        let forgotten = gone.into_iter();
+        changes.extend(
+            forgotten.map(|((image, number), _)| What::Forget { image: image.clone(), number: *number }),
+        );
+        let images = before.tokens.keys().chain(self.tokens.keys());
+        let mut images: Vec<&ImageName> = images.collect();
+        images.sort_unstable();
+        images.dedup();
+        for image in images {
+            let token = self.tokens.get(image);
+            if token != before.tokens.get(image) {
+                changes.push(What::EditToken { image: image.clone(), token: token.cloned() });
+            }
+        }
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::{Patterns, Role};
+
+    fn name(text: &str) -> ImageName {
+        text.parse().unwrap()
+    }
+
+    fn forget(number: u64) -> What {
+        What::Forget { image: name("lab/a"), number }
+    }
+
+    #[test]
+    fn who_was_away_hears_what_he_missed_or_that_it_is_gone() {
+        let events = Events::new(3).unwrap();
+        assert_eq!(events.after(0, 9).unwrap().len(), 0);
+        (1..=5).for_each(|number| events.add(forget(number)));
+        let after = |sequence| {
+            events.after(sequence, 9).map(|events| events.iter().map(|it| it.sequence).collect::<Vec<_>>())
+        };
+        assert_eq!((after(5), after(4), after(2)), (Some(vec![]), Some(vec![5]), Some(vec![3, 4, 5])));
+        assert_eq!((after(1), after(6)), (None, None));
+        assert_eq!(events.after(2, 2).unwrap().len(), 2);
+        assert_eq!(events.sequence(&events.id(4)), Some(4));
+        assert_eq!(Events::new(3).unwrap().sequence(&events.id(4)), None);
+        for bad in ["", "-", "4", "x-4", "0123456789abcdef-"] {
+            assert_eq!(events.sequence(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn changes_are_found_by_comparing() {
+        let facts = |text: &str| (text.to_owned(), 1);
+        let mut before = Catalog::default();
+        before.versions.insert((name("lab/a"), 1), facts("s1"));
+        before.versions.insert((name("lab/a"), 2), facts("s2"));
+        before.versions.insert((name("lab/b"), 1), facts("s3"));
+        let mut after = Catalog::default();
+        after.versions.insert((name("lab/a"), 2), facts("s2"));
+        after.versions.insert((name("lab/c"), 1), facts("s3"));
+        after.versions.insert((name("lab/d"), 7), facts("s4"));
+        assert_eq!(
+            after.changes_since(&before),
+            [
+                What::Rename { from: name("lab/b"), to: name("lab/c"), number: 1 },
+                What::Version { image: name("lab/d"), number: 7, score: "s4".into() },
+                What::Forget { image: name("lab/a"), number: 1 },
+            ]
+        );
+        assert_eq!(after.changes_since(&after), []);
+        assert_eq!(after.counts(), (3, 3));
+    }
+
+    #[test]
+    fn nobody_sees_what_he_may_not_read() {
+        let patterns = Patterns(vec!["lab/*".parse().unwrap()]);
+        let who = Principal { id: "me".into(), role: Role::Admin, patterns };
+        let rename = |from: &str, to: &str| What::Rename { from: name(from), to: name(to), number: 1 };
+        assert_eq!(rename("lab/a", "lab/b").as_seen_by(&who), Some(rename("lab/a", "lab/b")));
+        assert_eq!(rename("lab/a", "x/b").as_seen_by(&who), Some(forget(1)));
+        assert_eq!(rename("x/a", "lab/b").as_seen_by(&who).unwrap().name(), "version");
+        assert_eq!(rename("x/a", "x/b").as_seen_by(&who), None);
+        assert_eq!(What::EditToken { image: name("x/a"), token: None }.as_seen_by(&who), None);
+        let upload = |owner: &str| What::Upload { id: "u".into(), state: "begun", owner: owner.into() };
+        assert!(upload("me").as_seen_by(&who).is_some() && upload("you").as_seen_by(&who).is_none());
+    }
+}

@@ -1,0 +1,163 @@
+//! Which blocks and pages belong to a recipe, kept for those recipes that were asked for last: what a token may read is
+//! decided by it. A cache: everything in it can be made again from the store.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use platter_image::page::State;
+use platter_image::recipe::{PageSource, Recipe};
+use platter_image::{BlockId, Error, Extent, Kind, Result, Score};
+
+/// Most pages of a recipe that are walked: a dense disk of 16 TiB. A hostile recipe can name one page very often.
+const PAGES_MAX: usize = 1 << 20;
+/// Most entries of a recipe that are walked.
+const ENTRIES_MAX: usize = 1 << 28;
+
+/// The ids that a recipe names.
+#[derive(Debug, Default)]
+pub(crate) struct IdSet {
+    /// Sorted.
+    data: Vec<BlockId>,
+    /// Sorted.
+    pages: Vec<BlockId>,
+}
+
+impl IdSet {
+    /// Those of that recipe.
+    ///
+    /// # Errors
+    /// `Missing` or `Corrupt`, naming the page; `Refused` when it is too large.
+    pub(crate) fn of<P: PageSource>(recipe: &Recipe<P>) -> Result<Self> {
+        let mut set = Self::default();
+        walk(recipe, &mut |kind, id| {
+            let ids = set.ids_mut(kind);
+            // Pieces of one block follow each other.
+            if ids.last() != Some(id) {
+                ids.push(*id);
+            }
+            Ok(())
+        })?;
+        for ids in [&mut set.data, &mut set.pages] {
+            ids.sort_unstable();
+            ids.dedup();
+            ids.shrink_to_fit();
+        }
+        Ok(set)
+    }
+
+    /// Whether the recipe names that block, or has that page.
+    pub(crate) fn contains(&self, kind: Kind, id: &BlockId) -> bool {
+        match kind {
+            Kind::Data => self.data.binary_search(id).is_ok(),
+            Kind::Page => self.pages.binary_search(id).is_ok(),
+            Kind::Version => false,
+        }
+    }
+
+    /// Whether it has it as either. An id is of one kind: the kinds are hashed in different ways.
+    pub(crate) fn contains_any(&self, id: &BlockId) -> bool {
+        self.contains(Kind::Data, id) || self.contains(Kind::Page, id)
+    }
+
+    fn ids_mut(&mut self, kind: Kind) -> &mut Vec<BlockId> {
+        if kind == Kind::Page { &mut self.pages } else { &mut self.data }
+    }
+
+    fn bytes(&self) -> usize {
+        (self.data.len() + self.pages.len()) * BlockId::LEN
+    }
+}
+
+/// Calls `visit` for every page of a recipe, then for every piece of a block.
+///
+/// # Errors
+/// `Missing` or `Corrupt`, naming the page; `Refused` when it is too large; what `visit` says.
+pub(crate) fn walk<P: PageSource>(
+    recipe: &Recipe<P>,
+    visit: &mut dyn FnMut(Kind, &BlockId) -> Result<()>,
+) -> Result<()> {
+    let whole = Extent::new(0, recipe.root().disk_length);
+    let too_large = || Error::refused(format!("the recipe of {} is too large to be walked", recipe.score()));
+    let mut pages = 0;
+    recipe.visit_pages(whole, &mut |id| {
+        pages += 1;
+        if pages > PAGES_MAX {
+            return Err(too_large());
+        }
+        visit(Kind::Page, id)
+    })?;
+    for (n, entry) in recipe.entries(whole).enumerate() {
+        if n == ENTRIES_MAX {
+            return Err(too_large());
+        }
+        if let State::Data { block, .. } = entry?.state {
+            visit(Kind::Data, &block)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sets of ids, as many as fit.
+#[derive(Debug)]
+pub(crate) struct IdSets {
+    bytes_max: usize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    sets: HashMap<Score, (Arc<IdSet>, u64)>,
+    bytes: usize,
+    uses: u64,
+}
+
+impl IdSets {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, kept: Mutex::default() }
+    }
+
+    /// The ids of that recipe.
+    ///
+    /// # Errors
+    /// As [`IdSet::of`].
+    pub(crate) fn get(&self, score: Score, pages: &impl PageSource) -> Result<Arc<IdSet>> {
+        {
+            let mut kept = self.kept();
+            kept.uses += 1;
+            let now = kept.uses;
+            if let Some((set, used)) = kept.sets.get_mut(&score) {
+                *used = now;
+                return Ok(Arc::clone(set));
+            }
+        }
+        let set = Arc::new(IdSet::of(&Recipe::open(score, pages)?)?);
+        self.keep(score, &set);
+        Ok(set)
+    }
+
+    /// Bytes of what is kept.
+    pub(crate) fn bytes(&self) -> usize {
+        self.kept().bytes
+    }
+
+    fn keep(&self, score: Score, set: &Arc<IdSet>) {
+        let bytes = set.bytes();
+        if bytes > self.bytes_max {
+            return;
+        }
+        let mut kept = self.kept();
+        let now = kept.uses;
+        if kept.sets.insert(score, (Arc::clone(set), now)).is_none() {
+            kept.bytes += bytes;
+        }
+        while kept.bytes > self.bytes_max {
+            let oldest = kept.sets.iter().min_by_key(|(_, (_, used))| *used).map(|(score, _)| *score);
+            let Some((old, _)) = oldest.and_then(|score| kept.sets.remove(&score)) else { break };
+            kept.bytes -= old.bytes();
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

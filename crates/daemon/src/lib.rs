@@ -1,0 +1,32 @@
+//! The origin: a store served over HTTP to whoever may read or change it (`docs/api.md`).
+//!
+//! Owns the listening sockets, the access tokens, and what each of them may do. A crate of its own because it is the only
+//! place with an async runtime (DESIGN D12): connections wait in it, and every call of the store runs on one of
+//! a bounded number of threads. Prints nothing: it tells a listener of events, and says the rest over HTTP.
+//!
+//! What a token may not read does not exist for it. So every question is decided by name before the store is asked
+//! (`access/decide.rs`), and an answer about what is hidden is, byte for byte, the one about what is not there.
+
+mod access;
+mod api;
+mod background;
+mod certificate;
+mod changes;
+mod config;
+mod events;
+mod frames;
+mod id_sets;
+mod listen;
+mod metrics;
+mod notify;
+mod origin;
+mod pool;
+mod private_file;
+mod random;
+mod serve;
+mod uploads;
+mod writer;
+
+pub use access::{AccessToken, AccessTokens, NamePattern, NewToken, Role};
+pub use config::{ListenAddress, ServeOptions, TlsFiles};
+pub use serve::{ServeEvent, serve};

@@ -1,0 +1,10 @@
+//! Where clients come in, how many may, and how each connection is run.
+
+mod connection;
+mod connections;
+mod listener;
+mod stall;
+
+pub(crate) use connection::{Door, accept_until};
+pub(crate) use connections::Connections;
+pub(crate) use listener::Listener;

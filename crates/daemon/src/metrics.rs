@@ -1,0 +1,153 @@
+//! Counters and gauges of the origin, as text for Prometheus. Each is explained in `docs/metrics.md`.
+//!
+//! Owns every name of theirs. No name of an image stands in a label: their number has no bound, and whoever reads metrics
+//! need not know them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// A number that only grows, or one that is set.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn subtract(&self, count: u64) {
+        self.0.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Answered {
+    count: u64,
+    seconds: f64,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    /// By method and path of the endpoint, and status.
+    requests: Mutex<BTreeMap<(&'static str, &'static str, u16), Answered>>,
+    pub(crate) authentication_failures: Counter,
+    pub(crate) connections: Counter,
+    pub(crate) connections_taken: Counter,
+    pub(crate) connections_turned_away: Counter,
+    pub(crate) frames_sent: Counter,
+    pub(crate) frames_rebuilt: Counter,
+    pub(crate) frame_bytes_sent: Counter,
+    pub(crate) frames_failed: Counter,
+    pub(crate) blocks_not_found: Counter,
+    pub(crate) upload_bytes: Counter,
+    pub(crate) upload_blocks: Counter,
+    pub(crate) versions_published: Counter,
+    pub(crate) uploads: Counter,
+    pub(crate) calls_waiting: Counter,
+    pub(crate) id_set_bytes: Counter,
+    pub(crate) blocks: Counter,
+    pub(crate) images: Counter,
+    pub(crate) versions: Counter,
+}
+
+impl Metrics {
+    /// A request was answered; what is streamed may still be on its way.
+    pub(crate) fn answered(&self, route: (&'static str, &'static str), status: u16, time: Duration) {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let answered = requests.entry((route.0, route.1, status)).or_default();
+        answered.count += 1;
+        answered.seconds += time.as_secs_f64();
+    }
+
+    /// The text.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        self.requests_text(&mut text);
+        for (name, counter) in self.plain() {
+            let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+            // Writing to a text does not fail.
+            let _ = write!(text, "# TYPE {name} {kind}\n{name} {}\n", counter.get());
+        }
+        text
+    }
+
+    fn requests_text(&self, text: &mut String) {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut series = |name: &str, value: &dyn Fn(&Answered) -> String| {
+            let _ = writeln!(text, "# TYPE {name} counter");
+            for ((method, path, status), answered) in requests.iter() {
+                let labels = format!("method=\"{method}\",path=\"{path}\",status=\"{status}\"");
+                let _ = writeln!(text, "{name}{{{labels}}} {}", value(answered));
+            }
+        };
+        series("platter_http_requests_total", &|answered| answered.count.to_string());
+        series("platter_http_request_seconds_total", &|answered| format!("{:.6}", answered.seconds));
+    }
+
+    fn plain(&self) -> [(&'static str, &Counter); 18] {
+        [
+            ("platter_http_authentication_failures_total", &self.authentication_failures),
+            ("platter_http_connections", &self.connections),
+            ("platter_http_connections_total", &self.connections_taken),
+            ("platter_http_connections_turned_away_total", &self.connections_turned_away),
+            ("platter_frames_sent_total", &self.frames_sent),
+            ("platter_frames_rebuilt_total", &self.frames_rebuilt),
+            ("platter_frames_failed_total", &self.frames_failed),
+            ("platter_frame_stream_bytes_sent_total", &self.frame_bytes_sent),
+            ("platter_blocks_not_found_total", &self.blocks_not_found),
+            ("platter_upload_bytes_total", &self.upload_bytes),
+            ("platter_upload_blocks_total", &self.upload_blocks),
+            ("platter_versions_published_total", &self.versions_published),
+            ("platter_uploads", &self.uploads),
+            ("platter_store_calls_waiting", &self.calls_waiting),
+            ("platter_id_set_bytes", &self.id_set_bytes),
+            ("platter_store_blocks", &self.blocks),
+            ("platter_store_images", &self.images),
+            ("platter_store_versions", &self.versions),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../docs/metrics.md");
+
+    #[test]
+    fn every_name_is_explained_and_every_explained_name_exists() {
+        let metrics = Metrics::default();
+        metrics.answered(("get", "/healthz"), 200, Duration::from_millis(1));
+        let text = metrics.text();
+        let names: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE "))
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        let explained: Vec<&str> = PAGE
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `platter_"))
+            .filter_map(|line| line.split('`').next())
+            .collect();
+        for name in &names {
+            let name = name.strip_prefix("platter_").unwrap();
+            assert!(explained.contains(&name), "docs/metrics.md says nothing of platter_{name}");
+        }
+        assert_eq!(names.len(), explained.len(), "docs/metrics.md: {explained:?}");
+        assert!(text.contains(
+            "platter_http_requests_total{method=\"get\",path=\"/healthz\",status=\"200\"} 1\n"
+        ));
+    }
+}

@@ -1,0 +1,121 @@
+//! What all requests share.
+
+use std::sync::Arc;
+
+use platter_image::{Error, Result, Score};
+use platter_store::{ImageName, Store, Version};
+use tokio::sync::{Notify, Semaphore, watch};
+
+use crate::access::{AccessTokens, Principal};
+use crate::config::{
+    BODIES_KIB_MAX, EVENTS_KEPT, ID_SETS_BYTES_MAX, KNOWN_VERSIONS_MAX, STORE_THREADS, ServeOptions,
+    WAITING_MAX,
+};
+use crate::events::{Events, What};
+use crate::id_sets::{IdSet, IdSets};
+use crate::metrics::Metrics;
+use crate::pool::Pool;
+use crate::uploads::Uploads;
+use crate::writer::SharedWriter;
+
+/// An origin: a store, and what is kept beside it while it is served.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    pub(crate) store: Store,
+    pub(crate) writer: SharedWriter,
+    pub(crate) access: AccessTokens,
+    pub(crate) pool: Pool,
+    pub(crate) metrics: Metrics,
+    pub(crate) events: Events,
+    pub(crate) uploads: Uploads,
+    pub(crate) id_sets: IdSets,
+    /// A permit for each KiB of a body that is held.
+    pub(crate) bodies: Arc<Semaphore>,
+    /// The catalog was changed: whoever tells of it should look.
+    pub(crate) changed: Notify,
+    /// True once the origin ends.
+    pub(crate) ending: watch::Receiver<bool>,
+    pub(crate) tool_version: String,
+}
+
+impl Origin {
+    /// Opens the store.
+    ///
+    /// # Errors
+    /// `Missing` when there is none; `Corrupt`, `Io`.
+    pub(crate) fn open(options: &ServeOptions, ending: watch::Receiver<bool>) -> Result<Self> {
+        let store = Store::open_reader(&options.store)?;
+        Ok(Self {
+            writer: SharedWriter::new(store.clone()),
+            store,
+            access: AccessTokens::of(&options.store),
+            pool: Pool::new(STORE_THREADS, WAITING_MAX),
+            metrics: Metrics::default(),
+            events: Events::new(EVENTS_KEPT)?,
+            uploads: Uploads::default(),
+            id_sets: IdSets::new(ID_SETS_BYTES_MAX),
+            bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX)),
+            changed: Notify::new(),
+            ending,
+            tool_version: options.tool_version.clone(),
+        })
+    }
+
+    /// A version with that score that the principal may read: the newest one.
+    ///
+    /// # Errors
+    /// `Missing`, the same whether there is none or a hidden one; when the catalog cannot be read.
+    pub(crate) fn readable_version(&self, who: &Principal, score: Score) -> Result<Version> {
+        let versions = self.store.versions()?.into_iter().rev();
+        let mut found = versions.filter(|version| version.record.score == score);
+        let found = found.find(|version| who.may_read(&version.name.image));
+        found.ok_or_else(|| no_score(score))
+    }
+
+    /// What may be sent to the principal of a recipe: nothing when he may not read it, `None` for everything.
+    ///
+    /// # Errors
+    /// `Missing`, the same whether there is no such recipe or a hidden one; `Corrupt`; when the catalog cannot be read.
+    pub(crate) fn allowed(&self, who: &Principal, score: Score) -> Result<Option<Arc<IdSet>>> {
+        if who.reads_everything() {
+            return Ok(None);
+        }
+        self.readable_version(who, score)?;
+        self.id_sets.get(score, &self.store).map(Some)
+    }
+
+    /// What belongs to the newest versions that the principal may read; of those that cannot be read, nothing.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub(crate) fn known_sets(&self, who: &Principal) -> Result<Vec<Arc<IdSet>>> {
+        let mut versions = self.store.images()?;
+        versions.retain(|version| who.may_read(&version.name.image));
+        versions.sort_by_key(|version| std::cmp::Reverse(version.record.time_unix_ms));
+        let mut scores: Vec<Score> = versions.iter().map(|version| version.record.score).collect();
+        scores.dedup();
+        let newest = scores.into_iter().take(KNOWN_VERSIONS_MAX);
+        Ok(newest.filter_map(|score| self.id_sets.get(score, &self.store).ok()).collect())
+    }
+
+    /// Something was changed here: it is told at once.
+    pub(crate) fn note_change(&self) {
+        self.changed.notify_one();
+    }
+
+    /// An upload began or ended.
+    pub(crate) fn tell_of_upload(&self, id: &str, owner: &str, state: &'static str) {
+        self.metrics.uploads.set(self.uploads.count() as u64);
+        self.events.add(What::Upload { id: id.into(), state, owner: owner.into() });
+    }
+}
+
+/// There is no such image, or none for who asks.
+pub(crate) fn no_image(image: &ImageName) -> Error {
+    Error::missing(format!("there is no image {image}"))
+}
+
+/// There is no such recipe, or none for who asks.
+pub(crate) fn no_score(score: Score) -> Error {
+    Error::missing(format!("nothing here has the score {score}"))
+}

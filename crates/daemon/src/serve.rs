@@ -1,0 +1,147 @@
+//! Runs an origin from its start to its end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use platter_image::{Error, IoContext, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::background::keep_watch;
+use crate::certificate::Tls;
+use crate::config::{CONNECTIONS_MAX, END_TIME_MAX, ListenAddress, STORE_THREADS, ServeOptions};
+use crate::listen::{Connections, Door, Listener, accept_until};
+use crate::notify::notify;
+use crate::origin::Origin;
+
+const SOCKET: &str = "serve.sock";
+/// Files that are open besides connections.
+const OTHER_FILES: u64 = 4096;
+/// How long calls of the store may take after the last connection has gone.
+const STORE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// What is worth telling.
+#[derive(Clone, Debug)]
+pub enum ServeEvent {
+    /// Clients can come in at a unix socket.
+    ListeningUnix(PathBuf),
+    /// Clients can come in at a TCP address, and see a certificate of that fingerprint: the SHA-256 of its DER form in
+    /// hexadecimal.
+    ListeningTcp {
+        /// The address; if port 0 was asked for, with the port it got.
+        address: std::net::SocketAddr,
+        /// 64 hexadecimal digits.
+        fingerprint: String,
+    },
+    /// It ends: requests under way are finished.
+    Ending,
+    /// Something that a person should know, in a sentence.
+    Note(String),
+}
+
+/// Who is told.
+pub(crate) type OnEvent = Arc<dyn Fn(&ServeEvent) + Send + Sync>;
+
+/// Serves a store until SIGTERM or SIGINT.
+///
+/// # Errors
+/// What opening the store, the sockets and the certificate says; `Transient` when requests did not end in time.
+pub fn serve(options: &ServeOptions, on_event: Arc<dyn Fn(&ServeEvent) + Send + Sync>) -> Result<()> {
+    let (end, ending) = watch::channel(false);
+    let origin = Arc::new(Origin::open(options, ending)?);
+    raise_files_limit(&on_event);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .max_blocking_threads(STORE_THREADS + 4)
+        .thread_name("origin")
+        .enable_all()
+        .build()
+        .context(|| "starting threads".into())?;
+    let result = runtime.block_on(run(options, &origin, &end, &on_event));
+    // Sessions that were left sync what they have: after the threads that use them.
+    runtime.shutdown_timeout(STORE_TIME_MAX);
+    drop(origin);
+    result
+}
+
+async fn run(
+    options: &ServeOptions,
+    origin: &Arc<Origin>,
+    end: &watch::Sender<bool>,
+    on_event: &OnEvent,
+) -> Result<()> {
+    let signals = |kind| signal(kind).context(|| "listening for signals".into());
+    let (mut terminate, mut interrupt) =
+        (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+    let connections = Connections::new(CONNECTIONS_MAX);
+    let mut accepting = Vec::new();
+    for (listener, door) in listeners(options, on_event)? {
+        let (origin, connections, on_event) = (Arc::clone(origin), connections.clone(), on_event.clone());
+        accepting.push(tokio::spawn(accept_until(listener, door, origin, connections, on_event)));
+    }
+    let watching = tokio::spawn(keep_watch(Arc::clone(origin)));
+    notify("READY=1");
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    notify("STOPPING=1");
+    on_event(&ServeEvent::Ending);
+    end.send_replace(true);
+    for task in accepting {
+        // A listener that panicked listens no more, which is what is wanted.
+        let _ = task.await;
+    }
+    let left = connections.wait_for_none(END_TIME_MAX).await;
+    let _ = watching.await;
+    if left > 0 {
+        let seconds = END_TIME_MAX.as_secs();
+        return Err(Error::transient(format!("{left} connections were cut: they had not ended in {seconds} s")));
+    }
+    Ok(())
+}
+
+fn listeners(options: &ServeOptions, on_event: &OnEvent) -> Result<Vec<(Listener, Door)>> {
+    let dir = options.store.dir();
+    let default = [ListenAddress::Unix(dir.join(SOCKET))];
+    let addresses = if options.listen.is_empty() { &default[..] } else { &options.listen[..] };
+    let is_tcp = |address: &ListenAddress| matches!(address, ListenAddress::Tcp(_));
+    let tls = addresses.iter().any(is_tcp).then(|| Tls::open(options.tls.as_ref(), dir)).transpose()?;
+    let mut listeners = Vec::new();
+    for address in addresses {
+        match (address, &tls) {
+            (ListenAddress::Tcp(address), Some(tls)) => {
+                let listener = Listener::tcp(*address)?;
+                let address = listener.tcp_address().unwrap_or(*address);
+                let fingerprint = tls.fingerprint.clone();
+                on_event(&ServeEvent::ListeningTcp { address, fingerprint });
+                listeners.push((listener, Door::Tls(Arc::clone(&tls.config))));
+            }
+            (ListenAddress::Unix(path), _) => {
+                listeners.push((Listener::unix(path)?, Door::Unix));
+                on_event(&ServeEvent::ListeningUnix(path.clone()));
+            }
+            (ListenAddress::Tcp(_), None) => return Err(Error::bug("TCP without TLS")),
+        }
+    }
+    Ok(listeners)
+}
+
+/// Every connection is an open file.
+fn raise_files_limit(on_event: &OnEvent) {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = CONNECTIONS_MAX as u64 + OTHER_FILES;
+    let current = limit.current.unwrap_or(u64::MAX);
+    if current >= wanted {
+        return;
+    }
+    let raised = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum })
+        .map_or(current, |()| raised);
+    if raised < wanted {
+        on_event(&ServeEvent::Note(format!(
+            "the system allows {raised} open files, so fewer than {CONNECTIONS_MAX} connections (ulimit -n)"
+        )));
+    }
+}

@@ -1,0 +1,309 @@
+//! Uploads: sessions of the store that somebody fills from afar, several at once, until they are published or forgotten.
+//!
+//! Owns the promise that an upload makes nothing readable that its sender could not read or did not send: a token that does
+//! not read everything is told to send every block that is not in an image it may read, and what it publishes
+//! may refer to nothing else, whatever ids it knows. Every block is decoded and hashed before it is appended. What was sent
+//! and not published stays in the store; the next upload of one who reads everything finds it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use platter_image::frame::stream::FrameStreamReader;
+use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
+use platter_image::recipe::Recipe;
+use platter_image::{BlockId, Domain, Error, FrameSource, FrameStore, Kind, PinSet, Result};
+use platter_store::{NumberChoice, Session, Store, Version, VersionRecord};
+
+use crate::access::Principal;
+use crate::config::{SENT_IDS_MAX, UPLOADS_MAX, UPLOADS_OF_ONE_MAX};
+use crate::id_sets::{IdSet, walk};
+use crate::random::random_hex;
+use crate::writer::is_usable;
+
+/// The uploads of an origin.
+#[derive(Debug, Default)]
+pub(crate) struct Uploads {
+    table: Mutex<HashMap<String, Arc<Upload>>>,
+    /// Held from the question which version is the newest to the commit of the next.
+    publishing: Mutex<()>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    id: String,
+    owner: String,
+    touched: Mutex<Instant>,
+    /// `None` once it is published.
+    session: RwLock<Option<Session>>,
+    pins: Mutex<PinSet>,
+    /// What its sender may refer to; `None` when he reads everything.
+    known: Option<Known>,
+    /// After the session, which gives its lock back.
+    writer: Arc<Store>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// What was sent in this upload.
+    sent: Mutex<HashSet<BlockId>>,
+    /// What belongs to images that the sender may read, as it was when he first asked.
+    readable: OnceLock<Vec<Arc<IdSet>>>,
+}
+
+impl Known {
+    fn has(&self, id: &BlockId) -> bool {
+        lock(&self.sent).contains(id) || self.is_readable(id)
+    }
+
+    fn is_readable(&self, id: &BlockId) -> bool {
+        self.readable.get().is_some_and(|sets| sets.iter().any(|set| set.contains_any(id)))
+    }
+}
+
+impl Uploads {
+    /// Begins one.
+    ///
+    /// # Errors
+    /// `Transient` when there are too many; what the store says.
+    pub(crate) fn begin(&self, who: &Principal, writer: Arc<Store>) -> Result<Arc<Upload>> {
+        let upload = Arc::new(Upload {
+            id: random_hex::<16>()?,
+            owner: who.id.clone(),
+            touched: Mutex::new(Instant::now()),
+            session: RwLock::new(Some(writer.session()?)),
+            pins: Mutex::default(),
+            known: (!who.reads_everything()).then(Known::default),
+            writer,
+        });
+        let mut table = lock(&self.table);
+        let own = table.values().filter(|other| other.owner == upload.owner).count();
+        if table.len() >= UPLOADS_MAX || own >= UPLOADS_OF_ONE_MAX {
+            return Err(Error::transient(format!(
+                "there are {} uploads, {own} of them yours: end one, or wait",
+                table.len()
+            )));
+        }
+        table.insert(upload.id.clone(), Arc::clone(&upload));
+        Ok(upload)
+    }
+
+    /// The upload of that id, if it is the principal's; it is touched by that.
+    ///
+    /// # Errors
+    /// `Missing` when there is none, it has ended, or it is another's.
+    pub(crate) fn get(&self, id: &str, who: &Principal) -> Result<Arc<Upload>> {
+        let table = lock(&self.table);
+        let upload = table.get(id).filter(|upload| upload.owner == who.id);
+        let upload = upload.ok_or_else(|| Error::missing(format!("there is no upload {id:?}: begin another")))?;
+        *lock(&upload.touched) = Instant::now();
+        Ok(Arc::clone(upload))
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.table).len()
+    }
+
+    /// Ends one: its blocks stay in the store.
+    pub(crate) fn end(&self, id: &str) {
+        let ended = lock(&self.table).remove(id);
+        // Outside the lock: the session's frames are synced by this.
+        drop(ended);
+    }
+
+    /// Ends those that nobody touched for so long, and those whose store takes nothing more. Gives their ids and owners.
+    pub(crate) fn end_idle(&self, idle_max: Duration) -> Vec<(String, String)> {
+        let mut ended = Vec::new();
+        lock(&self.table).retain(|_, upload| {
+            let goes_on = lock(&upload.touched).elapsed() < idle_max && is_usable(&upload.writer);
+            if !goes_on {
+                ended.push(Arc::clone(upload));
+            }
+            goes_on
+        });
+        ended.iter().map(|upload| (upload.id.clone(), upload.owner.clone())).collect()
+    }
+
+    /// Publishes what was uploaded as the next version of the draft's image, of which number `expect` must be the newest,
+    /// if given (0: there is none). The upload is over when this succeeds; it goes on when this is refused for the
+    /// token, the number, or what lacks.
+    ///
+    /// # Errors
+    /// `Missing` naming what was not sent; `Refused`; what the store says.
+    pub(crate) fn publish(
+        &self,
+        upload: &Upload,
+        draft: VersionRecord,
+        expect: Option<u64>,
+    ) -> Result<Version> {
+        upload.check(&draft)?;
+        let _publishing = lock(&self.publishing);
+        upload.writer.check_token(&draft.image, draft.token)?;
+        if let Some(expect) = expect {
+            let newest = match upload.writer.version(&draft.image, NumberChoice::Latest) {
+                Ok(version) => version.name.number,
+                Err(error) if error.kind() == platter_image::ErrorKind::Missing => 0,
+                Err(error) => return Err(error),
+            };
+            if newest != expect {
+                return Err(Error::refused(format!(
+                    "the newest version of {} is number {newest}, not {expect}",
+                    draft.image
+                )));
+            }
+        }
+        let session = upload.session.write().unwrap_or_else(PoisonError::into_inner).take();
+        let session = session.ok_or_else(|| ended(&upload.id))?;
+        let published = session.publish(draft);
+        // Whatever came of it, the session is over.
+        lock(&self.table).remove(&upload.id);
+        published
+    }
+}
+
+impl Upload {
+    /// Its id: 32 hexadecimal digits that nobody can guess.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Whether the sender's own images have to be asked for before [`Upload::need`] and [`Uploads::publish`].
+    pub(crate) fn lacks_readable(&self) -> bool {
+        self.known.as_ref().is_some_and(|known| known.readable.get().is_none())
+    }
+
+    /// Says what belongs to images that the sender may read. What was said first counts.
+    pub(crate) fn set_readable(&self, sets: Vec<Arc<IdSet>>) {
+        if let Some(known) = &self.known {
+            // Another request of the same upload was faster: both say the same.
+            let _ = known.readable.set(sets);
+        }
+    }
+
+    /// Which of these blocks must be sent. The others are pinned until the upload ends.
+    ///
+    /// # Errors
+    /// `Missing` when it has ended; what the store says.
+    pub(crate) fn need(&self, ids: &[BlockId]) -> Result<Vec<bool>> {
+        let session = self.session.read().unwrap_or_else(PoisonError::into_inner);
+        let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
+        let mut pins = lock(&self.pins);
+        let mut is_needed = |id: &BlockId| {
+            if self.known.as_ref().is_some_and(|known| !known.has(id)) {
+                return Ok(true);
+            }
+            let pin = session.lookup_and_pin(id)?;
+            let is_needed = pin.is_none();
+            pin.into_iter().for_each(|pin| pins.insert(pin));
+            Ok(is_needed)
+        };
+        ids.iter().map(&mut is_needed).collect()
+    }
+
+    /// Takes a stream of frames; gives the number of blocks in them. What was taken before an error stays.
+    ///
+    /// # Errors
+    /// `Corrupt` when a frame is damaged or holds what it does not say; `Refused` for frames that may not be sent;
+    /// `Missing` when the upload has ended; what the store says.
+    pub(crate) fn receive(&self, stream: &[u8]) -> Result<u64> {
+        let session = self.session.read().unwrap_or_else(PoisonError::into_inner);
+        let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
+        let mut reader = FrameStreamReader::new(stream, usize::MAX);
+        let (mut decoder, mut stored, mut accepted) = (FrameDecoder::new()?, Vec::new(), 0);
+        while let Some(header) = reader.next_frame(&mut stored).map_err(cut_is_corrupt)? {
+            // Records are made by publishing alone: one that was sent would be a version that nobody decided on.
+            if header.kind == Kind::Version || header.domain != Domain::SHARED || header.blocks.is_empty() {
+                return Err(Error::refused("only frames of blocks and pages of this store's domain are taken"));
+            }
+            decoder.decode(&stored, Verify::Hashes)?;
+            accepted += header.blocks.len() as u64;
+            let is_new = match &self.known {
+                // Kept again even if others have it: whether they do, the new bytes of the version would tell.
+                Some(known) => note_sent(&mut lock(&known.sent), header.blocks.iter().map(|block| block.id))?,
+                None => self.need_any(session, header.blocks.iter().map(|block| block.id))?,
+            };
+            if is_new {
+                let frame = EncodedFrame {
+                    kind: header.kind,
+                    stored: std::mem::take(&mut stored),
+                    raw_length: header.raw_length,
+                    blocks: header.blocks,
+                };
+                let pin = session.append(&frame)?;
+                lock(&self.pins).insert(pin);
+                stored = frame.stored;
+            }
+        }
+        Ok(accepted)
+    }
+
+    fn need_any(&self, session: &Session, ids: impl Iterator<Item = BlockId>) -> Result<bool> {
+        let mut pins = lock(&self.pins);
+        for id in ids {
+            match session.lookup_and_pin(&id)? {
+                Some(pin) => pins.insert(pin),
+                None => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Refuses a draft that is not what its recipe says, or whose recipe refers to what is not here, or not the sender's
+    /// to use.
+    fn check(&self, draft: &VersionRecord) -> Result<()> {
+        let session = self.session.read().unwrap_or_else(PoisonError::into_inner);
+        let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
+        let lacks = |kind: Kind, id: &BlockId| {
+            let what = if kind == Kind::Page { "page" } else { "block" };
+            Error::missing(format!("{what} {id} was not sent"))
+        };
+        let may_use = |id: &BlockId| self.known.as_ref().is_none_or(|known| known.has(id));
+        if !may_use(&draft.score.0) || session.locate(&draft.score.0)?.is_none() {
+            return Err(lacks(Kind::Page, &draft.score.0));
+        }
+        let recipe = Recipe::open(draft.score, session)?;
+        let root = recipe.root();
+        let said = (draft.disk_length, draft.sector_size, draft.cut_policy);
+        let is = (root.disk_length, root.sector_size, root.cut_policy.0);
+        if said != is || root.domain != Domain::SHARED {
+            return Err(Error::refused(format!(
+                "the record speaks of a disk of {} bytes, sectors of {} and cut policy {}, its recipe of {}, {} and {}",
+                said.0, said.1, said.2, is.0, is.1, is.2
+            )));
+        }
+        walk(&recipe, &mut |kind, id| match may_use(id) && session.locate(id)?.is_some() {
+            true => Ok(()),
+            false => Err(lacks(kind, id)),
+        })
+    }
+}
+
+/// Remembers what was sent; whether any of it is new.
+fn note_sent(sent: &mut HashSet<BlockId>, ids: impl Iterator<Item = BlockId>) -> Result<bool> {
+    let before = sent.len();
+    sent.extend(ids);
+    if sent.len() > SENT_IDS_MAX {
+        return Err(Error::refused(format!(
+            "more than {SENT_IDS_MAX} blocks in one upload: a token for all images has no such limit"
+        )));
+    }
+    Ok(sent.len() > before)
+}
+
+/// The body of a request is here in full: a stream that ends before its end is no passing failure.
+fn cut_is_corrupt(error: Error) -> Error {
+    match error.kind() {
+        platter_image::ErrorKind::Transient => Error::corrupt(error.to_string()),
+        _ => error,
+    }
+}
+
+fn ended(id: &str) -> Error {
+    Error::missing(format!("there is no upload {id:?}: begin another"))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,84 @@
+//! `platter serve`.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use platter_daemon::{AccessTokens, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve};
+use platter_jobs::{Error, StoreLocation, StorePlace};
+use serde_json::json;
+
+use super::images::time;
+use super::{Outcome, TOOL_VERSION};
+use crate::arguments::{AccessToken, Serve, ServeCommand};
+use crate::output::{Output, table};
+
+pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Outcome {
+    let place = store.local("serving a store")?.clone();
+    if let Some(ServeCommand::Token(command)) = &options.command {
+        return tokens(&place, command, output);
+    }
+    let files = options.certificate.clone().zip(options.key.clone());
+    let request = ServeOptions {
+        store: place,
+        listen: options.listen.clone(),
+        tls: files.map(|(certificate, key)| TlsFiles { certificate, key }),
+        tool_version: TOOL_VERSION.into(),
+    };
+    let output = *output;
+    serve(&request, Arc::new(move |event| tell(event, output)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell(event: &ServeEvent, output: Output) {
+    match event {
+        ServeEvent::ListeningUnix(path) => {
+            let address = format!("unix:{}", path.display());
+            output.fact(&json!({ "listening": address }), || format!("serving at {address}"));
+        }
+        ServeEvent::ListeningTcp { address, fingerprint } => {
+            let address = format!("https://{address}");
+            output.fact(&json!({ "listening": address, "fingerprint": fingerprint }), || {
+                format!("serving at {address}\nfingerprint {fingerprint}")
+            });
+        }
+        ServeEvent::Ending => output.note("ending: requests under way are finished"),
+        ServeEvent::Note(note) => output.note(note),
+    }
+}
+
+fn tokens(place: &StorePlace, command: &AccessToken, output: &Output) -> Outcome {
+    if !place.is_store()? {
+        return Err(Error::missing(format!("{} is no store", place.dir().display())));
+    }
+    let tokens = AccessTokens::of(place);
+    match command {
+        AccessToken::Add { name, role, patterns } => {
+            let made = tokens.add(name, *role, patterns.clone())?;
+            output.fact(&made, || format!("token {} {name}\nsecret {}", made.token.id, made.secret));
+        }
+        AccessToken::Remove { id } => {
+            let removed = tokens.remove(id)?;
+            output.fact(&removed, || format!("token {id} {}: removed", removed.name));
+        }
+        AccessToken::List => list(&tokens.list()?, output),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(tokens: &[platter_daemon::AccessToken], output: &Output) {
+    if output.is_json() {
+        tokens.iter().for_each(|token| output.fact(token, String::new));
+        return;
+    }
+    if tokens.is_empty() {
+        output.fact(&json!(null), || "no access tokens: nobody comes in over TCP".into());
+        return;
+    }
+    let mut rows = vec![["TOKEN", "ROLE", "IMAGES", "SINCE", "NAME"].map(String::from).to_vec()];
+    rows.extend(tokens.iter().map(|token| {
+        let patterns: Vec<String> = token.patterns.iter().map(NamePattern::to_string).collect();
+        let since = time(token.created_unix_ms);
+        vec![token.id.clone(), token.role.to_string(), patterns.join(" "), since, token.name.clone()]
+    }));
+    output.fact(&json!(null), || table(&rows));
+}

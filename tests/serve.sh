@@ -1,0 +1,305 @@
+#!/usr/bin/env bash
+# tests/serve.sh: an origin as its clients live with it, through the unix socket and over TLS: every role and pattern at every
+# endpoint, wrong tokens, bodies that are too long, cut, or slow, many idle connections, restarts under load, and what a
+# token may not read. The client is curl.
+. "$(dirname "$0")/lib.sh"
+
+SERVER=
+IDLE=2000
+PORT=$((20000 + $$ % 20000))
+SOCKET=$STORE/serve.sock
+LOAD=()
+suite_cleanup() {
+	touch "$WORK/enough"
+	[ -z "$SERVER" ] || kill -9 "$SERVER" 2>/dev/null
+	[ ${#LOAD[@]} = 0 ] || kill "${LOAD[@]}" 2>/dev/null
+}
+
+# origin ARGUMENT...: `platter serve` in the background, until it answers on its socket; its process is SERVER
+origin() {
+	local tries=0
+	"$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" "$@" >"$WORK/server.log" 2>&1 &
+	SERVER=$!
+	until curl -sf --unix-socket "$SOCKET" http://origin/healthz >/dev/null; do
+		tries=$((tries + 1))
+		if [ "$tries" -gt 200 ] || ! kill -0 "$SERVER" 2>/dev/null; then
+			cat "$WORK/server.log"
+			return 1
+		fi
+		sleep 0.05
+	done
+}
+# here PATH [CURL-OPTION...]: asks through the unix socket
+here() {
+	local path=$1
+	shift
+	curl -sS -m 60 --unix-socket "$SOCKET" "http://origin$path" "$@"
+}
+# far TOKEN PATH [CURL-OPTION...]: asks over TLS, showing a token
+far() {
+	local token=$1 path=$2
+	shift 2
+	curl -sS -m 60 --cacert "$STORE/serve-certificate.pem" -H "Authorization: Bearer $token" \
+		"https://localhost:$PORT$path" "$@"
+}
+# status COMMAND...: the status of what such a command gets
+status() { "$@" -o /dev/null -w '%{http_code}'; }
+# check_status STATUS NAME COMMAND...
+check_status() {
+	local wanted=$1 name=$2 got
+	shift 2
+	got=$("$@" -o "$LOG" -w '%{http_code}' || true)
+	if [ "$got" = "$wanted" ]; then
+		ok "$name"
+	else
+		echo "status $got, wanted $wanted" >>"$LOG"
+		not_ok "$name"
+	fi
+}
+# secret NAME ROLE PATTERN...: makes an access token
+secret() {
+	local name=$1 role=$2 patterns=() pattern
+	shift 2
+	for pattern in "$@"; do patterns+=(--images "$pattern"); done
+	platter_json serve token add "$name" --role "$role" "${patterns[@]}" | jq -r .secret
+}
+bytes_of() { perl -e 'print pack("H*", join("", @ARGV))' -- "$@"; }
+score_of() { platter_json show "$1" | jq -r .score; }
+memory() { awk '/^VmRSS/ { print $2 }' "/proc/$SERVER/status"; }
+
+random $((4 << 20)) ours >"$WORK/ours"
+random $((4 << 20)) theirs >"$WORK/theirs"
+platter init
+# block_ids: the names of all blocks that the headers of frames list (docs/formats/frame.md)
+block_ids() {
+	find "$STORE/packs" -name '*.pack' -exec perl -e '
+		local $/; for my $file (@ARGV) { open F, "<", $file; $_ = <F>; while (/PLfr\x01\x01/g) { my $at = $-[0];
+		my $n = unpack("V", substr($_, $at + 16, 4)); next if $n > 512;
+		for my $i (0 .. $n - 1) {
+		print unpack("H*", substr($_, $at + 56 + 36 * $i, 32)), "\n" } } }' {} + | sort -u
+}
+platter capture --raw "$WORK/ours" lab/ours >/dev/null
+block_ids >"$WORK/our-ids"
+platter capture --raw "$WORK/theirs" other/theirs >/dev/null
+block_ids | comm -13 "$WORK/our-ids" - >"$WORK/their-ids"
+OURS=$(score_of lab/ours)
+THEIRS=$(score_of other/theirs)
+mapfile -t our_blocks < <(head -32 "$WORK/our-ids")
+mapfile -t their_blocks < <(head -32 "$WORK/their-ids")
+check "blocks of both are known by name" test "${#our_blocks[@]}" = 32 -a "${#their_blocks[@]}" = 32
+
+# Who may come in.
+check "an origin starts" origin --listen "[::1]:$PORT" --listen "127.0.0.1:$PORT"
+check "only its owner may open its socket" test "$(stat -c %a "$SOCKET")" = 600
+check "its key is private" test "$(stat -c %a "$STORE/serve-key.pem")" = 600
+fingerprint=$(openssl x509 -in "$STORE/serve-certificate.pem" -outform DER | sha256sum | cut -d' ' -f1)
+check "it says its fingerprint" grep -q "^fingerprint $fingerprint$" "$WORK/server.log"
+check_exit "$EXIT_REFUSED" "another one at the same socket is refused" platter serve
+check_exit "$EXIT_USAGE" "an address that is none is refused" platter serve --listen localhost
+check_exit "$EXIT_REFUSED" "a token for nothing sensible is refused" \
+	sh -c '"$@" || [ $? != 2 ] || exit 5' - "$PLATTER" --store "$STORE" serve token add x --role read --images 'lab*'
+check "without TLS nothing is said over TCP" sh -c '! curl -s -m 5 http://127.0.0.1:'"$PORT"'/healthz'
+declare -A TOKEN
+for role in read write admin; do
+	TOKEN[$role-lab]=$(secret "$role of lab" "$role" 'lab/*')
+	TOKEN[$role-all]=$(secret "$role of all" "$role" '*')
+done
+check "no secret is kept" sh -c '! grep -rF "${2#platter-}" "$1"' - "$STORE/access-tokens.json" "${TOKEN[read-all]}"
+check_status 401 "no token, no answer" far '' /api/v1/images
+check_status 401 "a wrong token, no answer" far "${TOKEN[read-all]%?}" /api/v1/images
+check_status 401 "a password is no token" curl -sS --cacert "$STORE/serve-certificate.pem" -u me:secret "https://localhost:$PORT/api/v1/images"
+check_status 200 "health needs none" far '' /healthz
+
+# Every endpoint with each token. For each: method, path, body, then the statuses for read, write and admin of lab/*, and of *.
+# What is asked for is not there, or changes nothing, so that each may be asked in turn.
+table='
+GET     /metrics                              -                                       403 403 403 200 200 200
+GET     /api/v1/openapi.json                  -                                       200 200 200 200 200 200
+GET     /api/v1/store                         -                                       200 200 200 200 200 200
+GET     /api/v1/images                        -                                       200 200 200 200 200 200
+GET     /api/v1/versions?image=lab/ours       -                                       200 200 200 200 200 200
+GET     /api/v1/versions?image=other/theirs   -                                       404 404 404 200 200 200
+GET     /api/v1/resolve?name=lab/ours@1       -                                       200 200 200 200 200 200
+GET     /api/v1/resolve?name=other/theirs     -                                       404 404 404 200 200 200
+GET     /api/v1/resolve?name=OURS             -                                       200 200 200 200 200 200
+GET     /api/v1/resolve?name=THEIRS           -                                       404 404 404 200 200 200
+POST    /api/v1/frames                        x                                       400 400 400 400 400 400
+GET     /api/v1/edit-tokens                   -                                       200 200 200 200 200 200
+POST    /api/v1/edit-tokens                   {"image":"lab/no","holder":"me"}        403 404 404 403 404 404
+POST    /api/v1/edit-tokens                   {"image":"other/theirs","holder":""}    403 404 404 403 409 409
+DELETE  /api/v1/edit-tokens/lab%2Fours/9      -                                       403 404 404 403 404 404
+DELETE  /api/v1/edit-tokens/other%2Ftheirs/9  -                                       403 404 404 403 404 404
+POST    /api/v1/uploads/no/need               -                                       403 404 404 403 404 404
+POST    /api/v1/uploads/no/frames             -                                       403 404 404 403 404 404
+POST    /api/v1/uploads/no/publish            {}                                      403 400 400 403 400 400
+DELETE  /api/v1/uploads/no                    -                                       403 404 404 403 404 404
+POST    /api/v1/clone                         {"from":"lab/ours","to":"lab/ours"}     403 409 409 403 409 409
+POST    /api/v1/clone                         {"from":"other/theirs","to":"lab/x"}    403 404 404 403 200 409
+POST    /api/v1/forget                        {"image":"lab/no"}                      403 403 404 403 403 404
+POST    /api/v1/forget                        {"image":"other/theirs","number":9}     403 403 404 403 403 404
+POST    /api/v1/rename                        {"from":"lab/no","to":"lab/x"}          403 403 404 403 403 404
+POST    /api/v1/rename                        {"from":"lab/ours","to":"lab/ours/x"}   403 403 404 403 403 409
+GET     /api/v1/tokens                        -                                       403 403 403 403 403 200
+POST    /api/v1/tokens                        {}                                      403 403 403 403 403 400
+DELETE  /api/v1/tokens/no                     -                                       403 403 403 403 403 404
+'
+asked=0
+wrong=()
+while read -r method path body lab_read lab_write lab_admin all_read all_write all_admin; do
+	[ -n "$method" ] || continue
+	path=${path/OURS/$OURS}
+	path=${path/THEIRS/$THEIRS}
+	[ "$body" != - ] || body=
+	for who in read-lab:"$lab_read" write-lab:"$lab_write" admin-lab:"$lab_admin" \
+		read-all:"$all_read" write-all:"$all_write" admin-all:"$all_admin"; do
+		got=$(status far "${TOKEN[${who%:*}]}" "$path" -X "$method" --data-binary "$body")
+		asked=$((asked + 1))
+		[ "$got" = "${who#*:}" ] || wrong+=("$method $path as ${who%:*}: $got")
+	done
+done <<<"$table"
+printf '%s\n' "${wrong[@]}" >"$LOG"
+if [ ${#wrong[@]} = 0 ]; then ok "every role and pattern at every endpoint ($asked requests)"; else not_ok "every role and pattern at every endpoint"; fi
+check "what a token does not read is not in its list" test "$(far "${TOKEN[admin-lab]}" /api/v1/images | jq -r '.[].image' | sort -u | grep -vc ^lab/)" = 0
+removed=$(platter_json serve token list | jq -r 'select(.name == "read of lab").id')
+platter serve token remove "$removed" >/dev/null
+check_status 401 "a removed token is unknown at once" far "${TOKEN[read-lab]}" /api/v1/images
+TOKEN[read-lab]=$(secret "read of lab" read 'lab/*')
+
+# Frames.
+# frames_of TOKEN SCORE KIND ID...: into $WORK/frames
+frames_of() {
+	local token=$1 score=$2 kind=$3
+	shift 3
+	bytes_of "$score" "0$kind" "$@" | far "$token" /api/v1/frames --data-binary @- -o "$WORK/frames" -w '%{http_code}'
+}
+# holds ID: whether the stream names it in a frame's list; what was not found stands behind the last frame
+holds() { perl -e 'local $/; open F, "<", $ARGV[0]; $_ = <F>; exit(index($_, pack("H*", $ARGV[1])) < 0)' "$WORK/frames" "$1"; }
+not_found() { perl -e 'local $/; open F, "<", $ARGV[0]; $_ = <F>; my $at = 8; while ($at < length) { my ($t, $l) = unpack("Cx3V", substr($_, $at)); if ($t == 2) { print $l / 32; exit } $at += 8 + $l } exit 1' "$WORK/frames"; }
+check "the frames of a whole image come" test "$(frames_of "${TOKEN[read-lab]}" "$OURS" 1 "${our_blocks[@]}")" = 200
+check "all of them" test "$(not_found)" = 0
+check "with the blocks asked for" holds "${our_blocks[0]}"
+check "pages come too" test "$(frames_of "${TOKEN[read-lab]}" "$OURS" 2 "$OURS")" = 200
+check "the root among them" test "$(not_found)" = 0
+check "a hidden recipe is not there" test "$(frames_of "${TOKEN[read-lab]}" "$THEIRS" 1 "${their_blocks[@]}")" = 404
+check "hidden blocks are not found under a recipe that may be read" \
+	test "$(frames_of "${TOKEN[read-lab]}" "$OURS" 1 "${their_blocks[@]}")$(not_found)" = 20032
+check "and no frame came" test "$(stat -c %s "$WORK/frames")" = $((8 + 8 + 32 * 32))
+check "who reads everything gets them" test "$(frames_of "${TOKEN[read-all]}" "$OURS" 1 "${their_blocks[@]}")$(not_found)" = 2000
+upload=$(far "${TOKEN[write-lab]}" /api/v1/uploads -X POST | jq -r .id)
+bytes_of "${our_blocks[0]}" "${their_blocks[0]}" | far "${TOKEN[write-lab]}" "/api/v1/uploads/$upload/need" --data-binary @- -o "$WORK/need"
+check "an upload is told of its own blocks, and asked for those of others" test "$(od -An -tu1 "$WORK/need" | tr -d ' ')" = 2
+check_status 404 "another's upload is not there" far "${TOKEN[write-all]}" "/api/v1/uploads/$upload" -X DELETE
+check_status 204 "one's own can be ended" far "${TOKEN[write-lab]}" "/api/v1/uploads/$upload" -X DELETE
+
+# Bodies.
+head -c $((8 * 1024 * 1024 + 1)) /dev/zero >"$WORK/long"
+check_status 413 "a request that is too long is refused" far "${TOKEN[read-all]}" /api/v1/frames --data-binary "@$WORK/long"
+check_status 413 "also when it does not say how long it is" far "${TOKEN[read-all]}" /api/v1/frames -H 'Transfer-Encoding: chunked' --data-binary "@$WORK/long"
+check_status 400 "a request of half an id is refused" here /api/v1/frames --data-binary "$(printf 'x%.0s' $(seq 49))"
+check_status 400 "JSON that is none is refused" here /api/v1/forget --data-binary '{"image":'
+check_status 431 "so is a head that is too long" here /healthz -H "X: $(head -c 100000 /dev/zero | tr '\0' x)"
+# cut BYTES: a request that ends in its middle
+cut_request() { perl -MIO::Socket::UNIX -e '
+	my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die; $s->autoflush(1);
+	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 65\r\n\r\n" . ("x" x $ARGV[1]); close $s' "$SOCKET" "$1"; }
+for n in 0 1 33 64; do cut_request "$n"; done
+check_status 200 "requests that are cut harm nobody" here /api/v1/images
+# Clients that send nothing more, or take nothing, while others are served.
+perl -MIO::Socket::UNIX -e '
+	my @s; for my $n (1 .. 64) { my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die; $s->autoflush(1);
+	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 65\r\n\r\nx" if $n % 2;
+	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 65\r\n\r\n" . pack("H*", $ARGV[1]) . "\1" . pack("H*", $ARGV[2]) unless $n % 2;
+	push @s, $s } sleep 300' "$SOCKET" "$OURS" "${our_blocks[0]}" &
+LOAD+=($!)
+sleep 0.5
+check_status 200 "slow clients keep nobody waiting" here /api/v1/images
+check_status 408 "and are told so" perl -MIO::Socket::UNIX -e '
+	my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die; $s->autoflush(1);
+	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 65\r\n\r\nx"; my $l = <$s>; print((split " ", $l)[1])' "$SOCKET"
+
+# Idle connections.
+before=$(memory)
+perl -MIO::Socket::UNIX -e '
+	my @s; for (1 .. $ARGV[1]) { my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die "$_: $!"; push @s, $s }
+	open F, ">", $ARGV[2]; close F; sleep 300' "$SOCKET" "$IDLE" "$WORK/idle" &
+LOAD+=($!)
+for _ in $(seq 200); do [ ! -e "$WORK/idle" ] || break; sleep 0.05; done
+sleep 0.5
+check "$IDLE idle connections are held" test "$(here /metrics | awk '$1 == "platter_http_connections" { print $2 }')" -ge "$IDLE"
+check_status 200 "beside them others are served" far "${TOKEN[read-lab]}" /api/v1/images
+check "they cost under 32 KiB each ($((($(memory) - before) / 2)) KiB for two)" test $((($(memory) - before) / IDLE)) -lt 32
+kill "${LOAD[@]}" 2>/dev/null || true
+LOAD=()
+
+# Events.
+here /api/v1/events -N -m 300 >"$WORK/events" 2>/dev/null &
+LOAD+=($!)
+for _ in $(seq 100); do ! grep -q listening "$WORK/events" || break; sleep 0.05; done
+here /api/v1/clone -d '{"from":"lab/ours","to":"lab/copy"}' >/dev/null
+platter clone other/theirs other/copy >/dev/null
+for _ in $(seq 100); do ! grep -q other/copy "$WORK/events" || break; sleep 0.05; done
+check "what is published here and by others is told" sh -c 'grep -q "\"lab/copy\"" "$1" && grep -q "\"other/copy\"" "$1"' - "$WORK/events"
+last=$(grep -B2 '"lab/copy"' "$WORK/events" | sed -n 's/^id: //p')
+timeout 2 curl -sN --unix-socket "$SOCKET" http://origin/api/v1/events -H "Last-Event-ID: $last" >"$WORK/resumed" || true
+check "events go on where a client left off" sh -c 'grep -q "\"other/copy\"" "$1" && ! grep -q "\"lab/copy\"" "$1"' - "$WORK/resumed"
+far "${TOKEN[read-lab]}" /api/v1/events -N -m 2 -H "Last-Event-ID: $last" >"$WORK/resumed" 2>/dev/null || true
+check "but not of what is hidden" sh -c 'grep -q listening "$1" && ! grep -q other/ "$1"' - "$WORK/resumed"
+kill "${LOAD[@]}" 2>/dev/null || true
+LOAD=()
+
+# Others on the same store.
+here /api/v1/uploads -X POST -o "$WORK/upload"
+check_exit "$EXIT_FAILED" "while an upload is open, nobody else writes" platter clone lab/ours lab/other
+here "/api/v1/uploads/$(jq -r .id "$WORK/upload")" -X DELETE
+sleep 5
+check "a moment after it ended, others do" platter clone lab/ours lab/other
+"$PLATTER" --store "$STORE" serve --listen "unix:$WORK/second.sock" >/dev/null 2>&1 &
+LOAD+=($!)
+for _ in $(seq 100); do [ ! -S "$WORK/second.sock" ] || break; sleep 0.05; done
+here /api/v1/uploads -X POST -o "$WORK/upload"
+second() { curl -sS -m 60 --unix-socket "$WORK/second.sock" "http://origin$@"; }
+check_status 200 "a second origin reads" second /api/v1/images
+check "and waits to write" test "$(curl -s --unix-socket "$WORK/second.sock" http://origin/api/v1/uploads -X POST -o /dev/null -w '%{http_code}')" = 503
+kill "${LOAD[@]}"
+wait "${LOAD[@]}" 2>/dev/null || true
+LOAD=()
+check "it removes its socket" test ! -e "$WORK/second.sock"
+
+# Restarts under load: whoever gets an answer gets a whole one, and the end is in good order.
+bytes_of "$OURS" 01 "${our_blocks[@]}" >"$WORK/request"
+here /api/v1/frames --data-binary "@$WORK/request" -o "$WORK/wanted"
+: >"$WORK/answers"
+for n in 1 2 3 4; do
+	(
+		while [ ! -e "$WORK/enough" ]; do
+			if curl -s -m 30 --unix-socket "$SOCKET" http://origin/api/v1/frames --data-binary "@$WORK/request" -o "$WORK/got.$n"; then
+				cmp -s "$WORK/got.$n" "$WORK/wanted" && echo same >>"$WORK/answers" || echo other >>"$WORK/answers"
+			fi
+		done
+	) &
+	LOAD+=($!)
+done
+ended=0
+for n in $(seq 10); do
+	sleep "0.$((10 + $(number "restart $n" 30)))"
+	kill -TERM "$SERVER"
+	wait "$SERVER" && ended=$((ended + 1))
+	origin --listen "127.0.0.1:$PORT" >"$LOG" 2>&1 || break
+done
+check "ten restarts under load end in good order" test "$ended" = 10
+for n in $(seq 10); do
+	sleep "0.$((10 + $(number "kill $n" 30)))"
+	kill -KILL "$SERVER"
+	wait "$SERVER" 2>/dev/null || true
+	origin --listen "127.0.0.1:$PORT" >"$LOG" 2>&1 || break
+done
+check "killed ten times, it starts again where its socket is left" here /healthz
+touch "$WORK/enough"
+wait "${LOAD[@]}" 2>/dev/null || true
+LOAD=()
+check "each answer was a whole one ($(wc -l <"$WORK/answers"))" sh -c 'grep -q same "$1" && ! grep -q other "$1"' - "$WORK/answers"
+check "the fingerprint is what it was" grep -q "^fingerprint $fingerprint$" "$WORK/server.log"
+check "the store is sound" platter check --read-data
+stop TERM
+check "the socket is gone at the end" test ! -e "$SOCKET"
+finish
