@@ -33,15 +33,15 @@ pub(super) struct Seen {
 }
 
 pub(super) struct Origin {
-    store: Store,
-    sessions: Mutex<HashMap<String, Arc<Session>>>,
+    pub(super) store: Store,
+    pub(super) sessions: Mutex<HashMap<String, Arc<Session>>>,
     pub(super) seen: Seen,
     pub(super) spoil: Box<Spoil>,
     /// Before an answer to a request for frames.
     pub(super) delay: Duration,
     /// Loses all uploads when it is asked for the so-many-th time to take frames.
     pub(super) lose_at: Option<usize>,
-    ended: AtomicBool,
+    pub(super) ended: AtomicBool,
 }
 
 /// Ends with it.

@@ -13,24 +13,25 @@ use crate::{DiffRequest, OpenStore, ServerAddress, Silent, StoreLocation, diff, 
 
 const KIB: usize = 48 << 10;
 
-/// A store with one version, `lab/disk`, and its disk.
-fn lab() -> (Lab, std::path::PathBuf) {
+/// A store with one version, `lab/disk`, its disk, and the bytes that it is stored in.
+fn stored_lab() -> (Lab, std::path::PathBuf, u64) {
     let lab = Lab::new();
     let disk = lab.disk("disk", KIB, 0);
-    capture_to(lab.here(), &disk, "lab/disk").unwrap();
+    let stored = capture_to(lab.here(), &disk, "lab/disk").unwrap().new_stored_bytes;
+    (lab, disk, stored)
+}
+
+fn lab() -> (Lab, std::path::PathBuf) {
+    let (lab, disk, _) = stored_lab();
     (lab, disk)
 }
 
 #[test]
 fn install_and_export_give_the_disk_and_fetch_it_about_once() {
-    let (lab, disk) = lab();
+    let (lab, disk, stored) = stored_lab();
     let origin = Origin { delay: Duration::from_millis(20), ..Origin::new(&lab) }.run(&lab);
     install_from(lab.afar(), "lab/disk", &lab.path("target")).unwrap();
     assert!(same(&disk, &lab.path("target")));
-    let stored: u64 = std::fs::read_dir(lab.path("store/packs"))
-        .unwrap()
-        .map(|entry| entry.unwrap().metadata().unwrap().len())
-        .sum();
     let seen = &origin.0.seen;
     let fetched = seen.frame_bytes.load(Ordering::SeqCst) as u64;
     assert!(fetched < stored * 11 / 10, "{fetched} bytes for {stored}");

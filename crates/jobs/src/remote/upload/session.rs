@@ -212,7 +212,7 @@ impl FrameStore for RemoteSession {
         let sending = sending.as_ref().ok_or_else(|| Error::bug("a frame for an upload that has ended"))?;
         self.noted(sending.push(frame))?;
         let mut blocks = self.blocks();
-        frame.blocks.iter().for_each(|block| drop(blocks.insert(block.id, State::Sent)));
+        blocks.extend(frame.blocks.iter().map(|block| (block.id, State::Sent)));
         Ok(self.pin.clone())
     }
 
