@@ -69,7 +69,5 @@ pub fn rename(store: &StoreLocation, from: &ImageName, to: &ImageName) -> Result
         }
         StoreLocation::Remote(options) => RemoteStore::open(options)?.rename(from, to)?,
     };
-    Ok(RenameReport {
-        renamed: renamed.into_iter().map(|(from, to)| RenamedVersion { from, to }).collect(),
-    })
+    Ok(RenameReport { renamed: renamed.into_iter().map(|(from, to)| RenamedVersion { from, to }).collect() })
 }

@@ -3,9 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use platter_jobs::{
-    Error, Result, ServerOptions, StoreLocation, StorePlace, Trust, default_store_dir,
-};
+use platter_jobs::{Error, Result, ServerOptions, StoreLocation, StorePlace, Trust, default_store_dir};
 
 use crate::arguments::ServerArguments;
 

@@ -40,11 +40,7 @@ enum Place {
 }
 
 impl<'a> Side<'a> {
-    pub(super) fn new(
-        files: Files<'a>,
-        disk: &'a dyn DiskRead,
-        recipe: &'a Recipe<&'a dyn Source>,
-    ) -> Self {
+    pub(super) fn new(files: Files<'a>, disk: &'a dyn DiskRead, recipe: &'a Recipe<&'a dyn Source>) -> Self {
         Self { files, disk, recipe, windows: VecDeque::new(), buffer: Vec::new() }
     }
 

@@ -140,13 +140,7 @@ impl Served {
             }
             let (place, store) = self.local()?;
             let token = self.take_token(store, &image)?;
-            LiveDisk::writable(
-                name.clone(),
-                place,
-                (store, &self.cache),
-                (image, token),
-                resolved.score,
-            )?
+            LiveDisk::writable(name.clone(), place, (store, &self.cache), (image, token), resolved.score)?
         } else {
             let source = self.store.source(resolved.score, SOURCE_OPTIONS);
             LiveDisk::read_only(name.clone(), Base::open(source, &self.cache, resolved.score)?)

@@ -49,8 +49,9 @@ impl FromStr for ServerAddress {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let refused =
-            |why: &str| Error::refused(format!("server {text:?}: {why}; write unix:/PATH or https://HOST:PORT"));
+        let refused = |why: &str| {
+            Error::refused(format!("server {text:?}: {why}; write unix:/PATH or https://HOST:PORT"))
+        };
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             return match path {
@@ -97,7 +98,9 @@ impl Trust {
         let digits: String = lower.strip_prefix("sha256:").unwrap_or(&lower).split(':').collect();
         let id = platter_image::BlockId::from_hex(&digits);
         let id = id.ok_or_else(|| {
-            Error::refused(format!("fingerprint {text:?}: the SHA-256 of a certificate has 64 hexadecimal digits"))
+            Error::refused(format!(
+                "fingerprint {text:?}: the SHA-256 of a certificate has 64 hexadecimal digits"
+            ))
         })?;
         Ok(Self::Fingerprint(id.0))
     }
@@ -120,7 +123,9 @@ mod tests {
 
     #[test]
     fn addresses_are_read_and_written() {
-        for text in ["unix:/run/platter.sock", "https://origin.lab:7581", "https://[::1]:1", "https://10.0.0.1:65535"] {
+        for text in
+            ["unix:/run/platter.sock", "https://origin.lab:7581", "https://[::1]:1", "https://10.0.0.1:65535"]
+        {
             assert_eq!(text.parse::<ServerAddress>().unwrap().to_string(), text);
         }
         assert_eq!("unix:///run/x".parse::<ServerAddress>().unwrap(), ServerAddress::Unix("/run/x".into()));
@@ -130,8 +135,18 @@ mod tests {
     #[test]
     fn what_is_no_address_is_refused_with_what_to_write() {
         let bad = [
-            "", "unix:", "origin:7581", "http://a:1", "https://a", "https://a:0", "https://a:99999", "https://:1",
-            "https://::1:1", "https://[::1:1", "https://a/b:1", "https://user@a:1",
+            "",
+            "unix:",
+            "origin:7581",
+            "http://a:1",
+            "https://a",
+            "https://a:0",
+            "https://a:99999",
+            "https://:1",
+            "https://::1:1",
+            "https://[::1:1",
+            "https://a/b:1",
+            "https://user@a:1",
         ];
         for text in bad {
             let error = text.parse::<ServerAddress>().unwrap_err().to_string();

@@ -163,11 +163,9 @@ impl Client {
                 let request = request.header(header::CONTENT_TYPE, media).body(bytes).map_err(bug)?;
                 let request = match patience {
                     None => request,
-                    Some(patience) => self
-                        .agent
-                        .configure_request(request)
-                        .timeout_per_read(Some(patience))
-                        .build(),
+                    Some(patience) => {
+                        self.agent.configure_request(request).timeout_per_read(Some(patience)).build()
+                    }
                 };
                 self.agent.run(request)
             }

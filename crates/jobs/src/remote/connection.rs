@@ -67,7 +67,9 @@ impl OriginConnector {
         let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
         for address in addresses.take(ADDRESSES_MAX) {
             match TcpStream::connect_timeout(&address, CONNECT_TIME_MAX) {
-                Ok(stream) => return stream.set_nodelay(true).map(|()| stream).map_err(|it| self.unreachable(it)),
+                Ok(stream) => {
+                    return stream.set_nodelay(true).map(|()| stream).map_err(|it| self.unreachable(it));
+                }
                 Err(error) => last = error,
             }
         }
@@ -115,7 +117,9 @@ impl OriginConnector {
             Some(rustls::Error::InvalidCertificate(why)) => {
                 let why = match why {
                     CertificateError::Other(other) => other.0.to_string(),
-                    why => format!("{why:?}; its fingerprint can be named by --fingerprint, its authority by --ca"),
+                    why => format!(
+                        "{why:?}; its fingerprint can be named by --fingerprint, its authority by --ca"
+                    ),
                 };
                 Error::refused(format!("the certificate of the origin at {address} is not believed: {why}"))
             }
@@ -128,7 +132,11 @@ impl OriginConnector {
 impl Connector for OriginConnector {
     type Out = Connection;
 
-    fn connect(&self, details: &ConnectionDetails<'_>, _chained: Option<()>) -> Result<Option<Connection>, ureq::Error> {
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        _chained: Option<()>,
+    ) -> Result<Option<Connection>, ureq::Error> {
         let stream = self.open().map_err(|error| ureq::Error::Other(Box::new(error)))?;
         let config = details.config;
         let buffers = LazyBuffers::new(config.input_buffer_size(), config.output_buffer_size());

@@ -19,7 +19,8 @@ struct Problem {
 pub(super) fn error_of(status: u16, body: &[u8], origin: &str) -> Error {
     let problem = serde_json::from_slice::<Problem>(body).ok();
     let kind = problem.as_ref().and_then(|problem| kind_of(problem.kind.as_deref()?));
-    let words = problem.and_then(|problem| problem.detail.or(problem.title)).filter(|words| !words.is_empty());
+    let words =
+        problem.and_then(|problem| problem.detail.or(problem.title)).filter(|words| !words.is_empty());
     let words = words.map_or_else(|| format!("it answers with status {status}"), |words| shown(&words));
     Error::new(kind.unwrap_or_else(|| kind_of_status(status)), format!("{origin}: {words}"))
 }
@@ -58,9 +59,11 @@ mod tests {
 
     #[test]
     fn an_error_comes_back_as_it_was() {
-        for (name, kind) in [("missing", ErrorKind::Missing), ("refused", ErrorKind::Refused), ("bug", ErrorKind::Bug)]
+        for (name, kind) in
+            [("missing", ErrorKind::Missing), ("refused", ErrorKind::Refused), ("bug", ErrorKind::Bug)]
         {
-            let body = format!(r#"{{"type":"about:blank","title":"x","status":1,"detail":"no","kind":"{name}"}}"#);
+            let body =
+                format!(r#"{{"type":"about:blank","title":"x","status":1,"detail":"no","kind":"{name}"}}"#);
             let error = error_of(500, body.as_bytes(), "unix:/x");
             assert_eq!((error.kind(), error.to_string().as_str()), (kind, "unix:/x: no"));
         }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
-use platter_store::{ImageName, NumberChoice, Resolved, Token, Version, VersionName, VersionQuery, VersionRecord};
+use platter_store::{
+    ImageName, NumberChoice, Resolved, Token, Version, VersionName, VersionQuery, VersionRecord,
+};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -70,7 +72,8 @@ impl RemoteStore {
         // What is refused needs no origin, and what is left has no characters that mean something in a URL.
         let query: VersionQuery = text.parse()?;
         let raw: RawResolved = self.client.get(&format!("/api/v1/resolve?name={text}"))?;
-        let corrupt = || Error::corrupt(format!("{}: it resolves {text} to something else", self.client.name()));
+        let corrupt =
+            || Error::corrupt(format!("{}: it resolves {text} to something else", self.client.name()));
         let score = Score::from_hex(&raw.score).ok_or_else(corrupt)?;
         let version = raw.version.map(version_of).transpose()?;
         let agrees = match &query {
@@ -175,7 +178,11 @@ mod tests {
     fn a_record_that_cannot_be_is_refused() {
         let image: ImageName = "lab/x".parse().unwrap();
         let mut record = VersionRecord::draft(image, Score(BlockId([1; 32])), 5);
-        assert_eq!(version_of(record.clone()).unwrap_err().kind(), ErrorKind::Corrupt, "a draft is no version");
+        assert_eq!(
+            version_of(record.clone()).unwrap_err().kind(),
+            ErrorKind::Corrupt,
+            "a draft is no version"
+        );
         record.number = 3;
         let version = version_of(record.clone()).unwrap();
         assert_eq!(version.name.to_string(), "lab/x@3");

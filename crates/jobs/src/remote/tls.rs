@@ -10,7 +10,9 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme,
+};
 
 use super::address::Trust;
 
@@ -36,10 +38,7 @@ pub(super) fn config(trust: &Trust) -> Result<Arc<ClientConfig>> {
     Ok(Arc::new(config))
 }
 
-fn authorities(
-    roots: RootCertStore,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ServerCertVerifier>> {
+fn authorities(roots: RootCertStore, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>> {
     let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone()).build();
     Ok(verifier.map_err(|error| Error::refused(format!("the authorities cannot be used: {error}")))?)
 }
@@ -93,7 +92,8 @@ impl ServerCertVerifier for Pinned {
         }
         let mut shown = BlockId([0; 32]);
         shown.0.copy_from_slice(found.as_ref());
-        let why = std::io::Error::other(format!("its fingerprint is {shown}, and not the one that was named"));
+        let why =
+            std::io::Error::other(format!("its fingerprint is {shown}, and not the one that was named"));
         Err(CertificateError::Other(OtherError(Arc::new(why))).into())
     }
 
@@ -103,7 +103,12 @@ impl ServerCertVerifier for Pinned {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -112,7 +117,12 @@ impl ServerCertVerifier for Pinned {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

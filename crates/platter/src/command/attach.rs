@@ -4,7 +4,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use platter_jobs::{AttachRequest, Attached, Error, FuseAddress, FuseEvent, LiveEvent, NbdEvent, NbdTls, NinepEvent, RecordReport, attach, default_holder, StoreLocation};
+use platter_jobs::{
+    AttachRequest, Attached, Error, FuseAddress, FuseEvent, LiveEvent, NbdEvent, NbdTls, NinepEvent,
+    RecordReport, StoreLocation, attach, default_holder,
+};
 use serde_json::json;
 
 use super::publish::text as published;

@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{CaptureOptions, CaptureReport, CaptureRequest, CutPolicy, SurveyOptions, capture, StoreLocation};
+use platter_jobs::{
+    CaptureOptions, CaptureReport, CaptureRequest, CutPolicy, StoreLocation, SurveyOptions, capture,
+};
 
 use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Capture;

@@ -5,7 +5,10 @@ use std::net::SocketAddrV4;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use platter_jobs::{CastReport, CastRequest, DISCOVERY, Progress, ReceiverReport, SEGMENT_DATA_MAX, SendEvent, SendOptions, cast, receiver_report, StoreLocation};
+use platter_jobs::{
+    CastReport, CastRequest, DISCOVERY, Progress, ReceiverReport, SEGMENT_DATA_MAX, SendEvent, SendOptions,
+    StoreLocation, cast, receiver_report,
+};
 use serde::Serialize;
 
 use super::Outcome;

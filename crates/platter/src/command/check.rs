@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{CheckOptions, CheckReport, Finding, Progress, Severity, Store, Verdict, StoreLocation};
+use platter_jobs::{CheckOptions, CheckReport, Finding, Progress, Severity, Store, StoreLocation, Verdict};
 use serde_json::{Value, json};
 
 use super::Outcome;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{CloneRequest, clone, StoreLocation};
+use platter_jobs::{CloneRequest, StoreLocation, clone};
 
 use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Clone;

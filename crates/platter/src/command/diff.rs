@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff, StoreLocation};
+use platter_jobs::{
+    DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, StoreLocation, diff,
+};
 
 use super::Outcome;
 use crate::arguments::Diff;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{discard, StoreLocation};
+use platter_jobs::{StoreLocation, discard};
 use serde_json::json;
 
 use super::Outcome;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{ListedDisk, disks, StoreLocation};
+use platter_jobs::{ListedDisk, StoreLocation, disks};
 use serde_json::json;
 
 use super::Outcome;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{export, StoreLocation};
+use platter_jobs::{StoreLocation, export};
 
 use super::Outcome;
 use crate::arguments::Export;

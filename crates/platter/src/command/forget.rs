@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{forget, StoreLocation};
+use platter_jobs::{StoreLocation, forget};
 
 use super::Outcome;
 use crate::arguments::Forget;

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use platter_jobs::{OpenStore, StoreLocation};
 use serde_json::json;
 
+use super::Outcome;
 use super::images::{HEAD, row};
 use super::show::Facts;
-use super::Outcome;
 use crate::arguments::Image;
 use crate::output::{Output, table};
 

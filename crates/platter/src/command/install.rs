@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{InstallRequest, install, StoreLocation};
+use platter_jobs::{InstallRequest, StoreLocation, install};
 
 use super::Outcome;
 use crate::arguments::Install;

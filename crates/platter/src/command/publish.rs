@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{PublishReport, PublishRequest, publish, StoreLocation};
+use platter_jobs::{PublishReport, PublishRequest, StoreLocation, publish};
 
 use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Publish;

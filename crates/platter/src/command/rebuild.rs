@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{RebuildReport, rebuild, StoreLocation};
+use platter_jobs::{RebuildReport, StoreLocation, rebuild};
 use serde_json::json;
 
 use super::Outcome;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{rename, StoreLocation};
+use platter_jobs::{StoreLocation, rename};
 
 use super::Outcome;
 use crate::arguments::Rename;

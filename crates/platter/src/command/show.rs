@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{FilesystemRecord, OpenStore, Token, Version, VersionRecord, StoreLocation};
+use platter_jobs::{FilesystemRecord, OpenStore, StoreLocation, Token, Version, VersionRecord};
 use serde::Serialize;
 use serde_json::json;
 
-use super::images::time;
 use super::Outcome;
+use super::images::time;
 use crate::arguments::Which;
 use crate::output::{Output, table};
 use crate::sizes::bytes;

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{OpenStore, default_holder, release_token, steal_token, take_token, StoreLocation};
+use platter_jobs::{OpenStore, StoreLocation, default_holder, release_token, steal_token, take_token};
 use serde_json::json;
 
-use super::images::time;
 use super::Outcome;
+use super::images::time;
 use crate::arguments::{Token, TokenOf};
 use crate::output::{Output, table};
 

@@ -90,7 +90,9 @@ impl Queue {
 
     /// A request did not bring it: it is asked for again, before others.
     pub(super) fn give_back(&mut self, key: Key, demanded: bool) {
-        let Some(stage) = self.stages.get_mut(&key).filter(|stage| **stage == Stage::UnderWay) else { return };
+        let Some(stage) = self.stages.get_mut(&key).filter(|stage| **stage == Stage::UnderWay) else {
+            return;
+        };
         *stage = if demanded { Stage::Demanded } else { Stage::Hinted };
         let lane = self.lane(key.kind);
         let ids = if demanded { &mut lane.demanded } else { &mut lane.hinted };

@@ -194,7 +194,8 @@ mod tests {
                     shelf.read(address);
                 }
                 assert!(shelf.bytes <= 10_000);
-                let unread: u64 = shelf.frames.values().filter(|held| !held.was_read).map(|held| held.weight).sum();
+                let unread: u64 =
+                    shelf.frames.values().filter(|held| !held.was_read).map(|held| held.weight).sum();
                 assert_eq!(shelf.unread_bytes(), unread);
                 assert_eq!(shelf.read.len() + shelf.unread.len(), shelf.frames.len());
                 assert!(shelf.places.len() <= 2 * shelf.frames.len());

@@ -63,7 +63,8 @@ impl RemoteSource {
         };
         let lost = || Error::transient(format!("frame {} is no longer in memory", address.offset));
         let (key, slot) = gone.ok_or_else(lost)?;
-        let again = self.find(key)?.filter(|place| place.slot == slot && place.frame.length == address.length);
+        let again =
+            self.find(key)?.filter(|place| place.slot == slot && place.frame.length == address.length);
         let again = again.ok_or_else(lost)?;
         self.shared.lock().shelf.read(again.frame).ok_or_else(lost)
     }

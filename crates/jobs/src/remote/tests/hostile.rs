@@ -85,7 +85,10 @@ fn a_failure_that_the_origin_tells_is_told() {
     let (kind, text) = install_spoiled(|answer| {
         let body = body_of(&answer);
         let mut failed = answer[..body + 8].to_vec();
-        platter_image::frame::stream::write_failure(&platter_image::Error::corrupt("pack 7 is damaged"), &mut failed);
+        platter_image::frame::stream::write_failure(
+            &platter_image::Error::corrupt("pack 7 is damaged"),
+            &mut failed,
+        );
         failed
     });
     assert!(kind == ErrorKind::Corrupt && text.contains("pack 7 is damaged"), "{text}");
@@ -93,11 +96,17 @@ fn a_failure_that_the_origin_tells_is_told() {
 
 #[test]
 fn answers_that_are_no_answers_are_corrupt() {
-    for answer in ["HTTP/1.1 200 x\r\nconnection: close\r\n\r\n{", "HTTP/1.1 200 x\r\nconnection: close\r\n\r\n[{}]"] {
+    for answer in
+        ["HTTP/1.1 200 x\r\nconnection: close\r\n\r\n{", "HTTP/1.1 200 x\r\nconnection: close\r\n\r\n[{}]"]
+    {
         let lab = Lab::new();
         let spoil = move |_: &str, _| answer.as_bytes().to_vec();
         let _origin = Origin { spoil: Box::new(spoil), ..Origin::new(&lab) }.run(&lab);
-        assert_eq!(kind(OpenStore::open_reader(&lab.afar()).unwrap().images()), ErrorKind::Corrupt, "{answer}");
+        assert_eq!(
+            kind(OpenStore::open_reader(&lab.afar()).unwrap().images()),
+            ErrorKind::Corrupt,
+            "{answer}"
+        );
     }
 }
 

@@ -12,8 +12,8 @@ use platter_store::{Store, StorePlace};
 use tempfile::TempDir;
 
 use crate::{
-    CaptureReport, CaptureRequest, InstallRequest, Result, ServerAddress, ServerOptions, Silent, StoreLocation,
-    SurveyOptions, TokenChoice, Trust, capture, install,
+    CaptureReport, CaptureRequest, InstallRequest, Result, ServerAddress, ServerOptions, Silent,
+    StoreLocation, SurveyOptions, TokenChoice, Trust, capture, install,
 };
 
 /// A folder with a store in it, and the origin's socket.

@@ -215,7 +215,9 @@ fn take(session: &Session, body: &[u8]) -> usize {
         FrameDecoder::new().unwrap().decode(&stored, Verify::Hashes).unwrap();
         accepted += header.blocks.len();
         let (raw_length, kind) = (header.raw_length, header.kind);
-        session.append(&EncodedFrame { kind, stored: stored.clone(), blocks: header.blocks, raw_length }).unwrap();
+        session
+            .append(&EncodedFrame { kind, stored: stored.clone(), blocks: header.blocks, raw_length })
+            .unwrap();
     }
     accepted
 }
@@ -225,6 +227,7 @@ fn yes(answer: &Value) -> (u16, Vec<u8>) {
 }
 
 fn no(status: u16, kind: &str, detail: &str) -> (u16, Vec<u8>) {
-    let problem = json!({ "type": "about:blank", "title": "no", "status": status, "detail": detail, "kind": kind });
+    let problem =
+        json!({ "type": "about:blank", "title": "no", "status": status, "detail": detail, "kind": kind });
     (status, serde_json::to_vec(&problem).unwrap())
 }

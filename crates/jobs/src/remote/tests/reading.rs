@@ -54,7 +54,8 @@ fn a_little_memory_is_enough() {
     let recipe = Recipe::open(score, &source).unwrap();
     let target = lab.path("target");
     std::fs::File::create(&target).unwrap().set_len((KIB as u64) << 10).unwrap();
-    let file = platter_disk::Target::open(&target, &platter_disk::TargetOptions::new((KIB as u64) << 10)).unwrap();
+    let file =
+        platter_disk::Target::open(&target, &platter_disk::TargetOptions::new((KIB as u64) << 10)).unwrap();
     platter_disk::install::install(&recipe, &source, &file, Default::default(), &|_| {}).unwrap();
     assert!(same(&lab.path("disk"), &target));
 }
@@ -104,7 +105,8 @@ fn what_is_asked_of_both_is_answered_alike() {
     let changed = lab.disk("changed", KIB, 30);
     capture_to(lab.here(), &changed, "lab/disk").unwrap();
     let _origin = Origin::new(&lab).run(&lab);
-    let (here, afar) = (OpenStore::open_reader(&lab.here()).unwrap(), OpenStore::open_reader(&lab.afar()).unwrap());
+    let (here, afar) =
+        (OpenStore::open_reader(&lab.here()).unwrap(), OpenStore::open_reader(&lab.afar()).unwrap());
     assert_eq!(here.images().unwrap(), afar.images().unwrap());
     for name in ["lab/disk", "lab/disk@1", "lab/disk@latest"] {
         assert_eq!(here.resolve(name).unwrap(), afar.resolve(name).unwrap(), "{name}");

@@ -57,7 +57,8 @@ impl RemoteSession {
     /// # Errors
     /// What the origin says.
     pub(in crate::remote) fn begin(client: Arc<Client>) -> Result<Self> {
-        let begun: Begun = retried(RETRY_TIME_MAX, || client.post("/api/v1/uploads", &serde_json::json!({})))?;
+        let begun: Begun =
+            retried(RETRY_TIME_MAX, || client.post("/api/v1/uploads", &serde_json::json!({})))?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if begun.id.is_empty() || begun.id.len() > 128 || !begun.id.chars().all(is_plain) {
             return Err(Error::corrupt(format!("{}: an upload without a name", client.name())));
