@@ -63,7 +63,7 @@ platter export lab/debian@1 "$WORK/first"
 platter export lab/debian@2 "$WORK/second"
 
 check "an origin answers" start_origin
-TOKEN=$(platter_json serve token add tests --role admin --pattern '*' | jq -r .secret)
+TOKEN=$(platter_json serve token add tests --role admin --images '*' | jq -r .secret)
 FINGERPRINT=$(openssl s_client -connect "127.0.0.1:$PORT" </dev/null 2>/dev/null | openssl x509 -outform DER | sha256sum | cut -d' ' -f1)
 
 # What they say.
