@@ -1,7 +1,7 @@
 //! What an origin does while nobody asks: looks what has changed in the catalog, ends uploads that were left, gives the
 //! store's lock back.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use platter_image::Result;
 
@@ -19,14 +19,14 @@ struct Seen {
 /// Goes on until the origin ends.
 pub(crate) async fn keep_watch(origin: Arc<Origin>) {
     let mut ending = origin.ending.clone();
-    let mut seen = Seen::default();
+    let seen = Arc::new(Mutex::new(Seen::default()));
     while !*ending.borrow() {
-        let looking = (Arc::clone(&origin), seen);
-        seen = match origin.pool.run(move || Ok(look(&looking.0, looking.1))).await {
-            Ok(seen) => seen,
-            // Whoever asks next hears that there is too much to do; events come later.
-            Err(_) => Seen::default(),
-        };
+        let (shared, seen) = (Arc::clone(&origin), Arc::clone(&seen));
+        // What cannot be done now, because there is too much to do, is done a moment later.
+        let _ = origin
+            .pool
+            .run(move || look(&shared, &mut seen.lock().unwrap_or_else(PoisonError::into_inner)))
+            .await;
         tokio::select! {
             () = tokio::time::sleep(WATCH_PAUSE) => {}
             () = origin.changed.notified() => {}
@@ -35,13 +35,15 @@ pub(crate) async fn keep_watch(origin: Arc<Origin>) {
     }
 }
 
-fn look(origin: &Origin, seen: Seen) -> Seen {
+fn look(origin: &Origin, seen: &mut Seen) -> Result<()> {
     origin.writer.give_back_idle(WRITER_IDLE_MAX);
     for (id, owner) in origin.uploads.end_idle(UPLOAD_IDLE_MAX) {
         origin.tell_of_upload(&id, &owner, "left");
     }
-    // A catalog that cannot be read is what the next request says; here it is only looked at again.
-    look_at_catalog(origin, &seen).ok().flatten().unwrap_or(seen)
+    if let Some(now) = look_at_catalog(origin, seen)? {
+        *seen = now;
+    }
+    Ok(())
 }
 
 /// Tells what has changed. `None` when nothing has.

@@ -40,8 +40,7 @@ impl Tls {
             .map_err(|error| unreadable(&files.certificate, error))?;
         let shown = chain.first().ok_or_else(|| unreadable(&files.certificate, pem::Error::NoItemsFound))?;
         let fingerprint = hex(ring::digest::digest(&ring::digest::SHA256, shown).as_ref());
-        let key =
-            PrivateKeyDer::from_pem_file(&files.key).map_err(|error| unreadable(&files.key, error))?;
+        let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| unreadable(&files.key, error))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

@@ -3,8 +3,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_image::{Error, ErrorKind, Result};
+use platter_jobs::{ForgetReport, RenameReport, RenamedVersion};
 use platter_store::{ImageName, NumberChoice, Token, Version, VersionName, VersionRecord};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::origin::Origin;
 
@@ -54,24 +55,6 @@ pub(crate) struct TokenWish {
     pub(crate) steal: bool,
 }
 
-/// Versions that were forgotten.
-#[derive(Debug, Serialize)]
-pub(crate) struct Forgotten {
-    forgotten: Vec<String>,
-}
-
-/// Versions of renamed images.
-#[derive(Debug, Serialize)]
-pub(crate) struct Renamed {
-    renamed: Vec<RenamedVersion>,
-}
-
-#[derive(Debug, Serialize)]
-struct RenamedVersion {
-    from: String,
-    to: String,
-}
-
 impl Origin {
     /// Makes a version the next one of another image; copies no data.
     ///
@@ -118,21 +101,21 @@ impl Origin {
     ///
     /// # Errors
     /// As `Store::forget`.
-    pub(crate) fn forget(&self, wish: &ForgetWish) -> Result<Forgotten> {
+    pub(crate) fn forget(&self, wish: &ForgetWish) -> Result<ForgetReport> {
         let names = self.writer.change(|store| store.forget(&wish.image, wish.number))?;
         self.note_change();
-        Ok(Forgotten { forgotten: names.iter().map(VersionName::to_string).collect() })
+        Ok(ForgetReport { forgotten: names.iter().map(VersionName::to_string).collect() })
     }
 
     /// Renames an image and those below it.
     ///
     /// # Errors
     /// As `Store::rename`; `Transient` when another process writes the store.
-    pub(crate) fn rename(&self, wish: &RenameWish) -> Result<Renamed> {
+    pub(crate) fn rename(&self, wish: &RenameWish) -> Result<RenameReport> {
         let renamed = self.writer.lease()?.rename(&wish.from, &wish.to)?;
         self.note_change();
         let renamed = renamed.into_iter();
-        Ok(Renamed {
+        Ok(RenameReport {
             renamed: renamed
                 .map(|version| RenamedVersion { from: version.from.to_string(), to: version.to.to_string() })
                 .collect(),

@@ -79,7 +79,9 @@ impl FromStr for ListenAddress {
             Some("") => Err(Error::refused("unix: needs the path of a socket behind it")),
             Some(path) => Ok(Self::Unix(path.into())),
             None => text.parse().map(Self::Tcp).map_err(|_| {
-                Error::refused(format!("{text:?}: listen at unix:PATH, or at ADDRESS:PORT such as 0.0.0.0:7440"))
+                Error::refused(format!(
+                    "{text:?}: listen at unix:PATH, or at ADDRESS:PORT such as 0.0.0.0:7440"
+                ))
             }),
         }
     }

@@ -28,7 +28,12 @@ pub(crate) enum What {
     /// An image's edit token is another one, or nobody's.
     EditToken { image: ImageName, token: Option<Token> },
     /// An upload began or ended.
-    Upload { id: String, state: &'static str, #[serde(skip)] owner: String },
+    Upload {
+        id: String,
+        state: &'static str,
+        #[serde(skip)]
+        owner: String,
+    },
 }
 
 impl What {
@@ -58,9 +63,7 @@ impl What {
                 }
                 (false, false) => None,
             },
-            Self::Upload { owner, .. } => {
-                (who.reads_everything() || *owner == who.id).then(|| self.clone())
-            }
+            Self::Upload { owner, .. } => (who.reads_everything() || *owner == who.id).then(|| self.clone()),
         }
     }
 }

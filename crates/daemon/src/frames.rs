@@ -7,9 +7,7 @@
 use std::sync::Arc;
 
 use platter_image::frame::stream::{FramesRequest, write_end, write_failure, write_frame, write_head};
-use platter_image::frame::{
-    Compressor, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_MAX, Verify,
-};
+use platter_image::frame::{Compressor, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_MAX, Verify};
 use platter_image::{BlockId, Error, FrameAddress, FrameSource, Kind, Result};
 
 use crate::config::ANSWER_BATCH;

@@ -146,8 +146,8 @@ mod tests {
             assert!(explained.contains(&name), "docs/metrics.md says nothing of platter_{name}");
         }
         assert_eq!(names.len(), explained.len(), "docs/metrics.md: {explained:?}");
-        assert!(text.contains(
-            "platter_http_requests_total{method=\"get\",path=\"/healthz\",status=\"200\"} 1\n"
-        ));
+        assert!(
+            text.contains("platter_http_requests_total{method=\"get\",path=\"/healthz\",status=\"200\"} 1\n")
+        );
     }
 }

@@ -88,7 +88,10 @@ mod tests {
         release.send(()).unwrap();
         assert_eq!((busy.await.unwrap().unwrap(), waits.await.unwrap().unwrap()), (1, 2));
         assert_eq!(pool.waiting(), 0);
-        assert_eq!(pool.run(|| -> Result<()> { panic!("on purpose") }).await.unwrap_err().kind(), ErrorKind::Bug);
+        assert_eq!(
+            pool.run(|| -> Result<()> { panic!("on purpose") }).await.unwrap_err().kind(),
+            ErrorKind::Bug
+        );
         assert_eq!(pool.run(|| Ok(4)).await.unwrap(), 4);
     }
 }

@@ -97,7 +97,9 @@ async fn run(
     let _ = watching.await;
     if left > 0 {
         let seconds = END_TIME_MAX.as_secs();
-        return Err(Error::transient(format!("{left} connections were cut: they had not ended in {seconds} s")));
+        return Err(Error::transient(format!(
+            "{left} connections were cut: they had not ended in {seconds} s"
+        )));
     }
     Ok(())
 }

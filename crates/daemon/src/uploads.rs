@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use platter_image::frame::stream::FrameStreamReader;
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
 use platter_image::recipe::Recipe;
-use platter_image::{BlockId, Domain, Error, FrameSource, FrameStore, Kind, PinSet, Result};
+use platter_image::{BlockId, Domain, Error, ErrorKind, FrameSource, FrameStore, Kind, PinSet, Result};
 use platter_store::{NumberChoice, Session, Store, Version, VersionRecord};
 
 use crate::access::Principal;
@@ -96,7 +96,8 @@ impl Uploads {
     pub(crate) fn get(&self, id: &str, who: &Principal) -> Result<Arc<Upload>> {
         let table = lock(&self.table);
         let upload = table.get(id).filter(|upload| upload.owner == who.id);
-        let upload = upload.ok_or_else(|| Error::missing(format!("there is no upload {id:?}: begin another")))?;
+        let upload =
+            upload.ok_or_else(|| Error::missing(format!("there is no upload {id:?}: begin another")))?;
         *lock(&upload.touched) = Instant::now();
         Ok(Arc::clone(upload))
     }
@@ -144,7 +145,7 @@ impl Uploads {
         if let Some(expect) = expect {
             let newest = match upload.writer.version(&draft.image, NumberChoice::Latest) {
                 Ok(version) => version.name.number,
-                Err(error) if error.kind() == platter_image::ErrorKind::Missing => 0,
+                Err(error) if error.kind() == ErrorKind::Missing => 0,
                 Err(error) => return Err(error),
             };
             if newest != expect {
@@ -190,7 +191,7 @@ impl Upload {
         let session = self.session.read().unwrap_or_else(PoisonError::into_inner);
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
         let mut pins = lock(&self.pins);
-        let mut is_needed = |id: &BlockId| {
+        let mut is_needed = |id: &BlockId| -> Result<bool> {
             if self.known.as_ref().is_some_and(|known| !known.has(id)) {
                 return Ok(true);
             }
@@ -212,10 +213,12 @@ impl Upload {
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
         let mut reader = FrameStreamReader::new(stream, usize::MAX);
         let (mut decoder, mut stored, mut accepted) = (FrameDecoder::new()?, Vec::new(), 0);
-        while let Some(header) = reader.next_frame(&mut stored).map_err(cut_is_corrupt)? {
+        while let Some(header) = reader.next_frame(&mut stored).map_err(sender_is_wrong)? {
             // Records are made by publishing alone: one that was sent would be a version that nobody decided on.
             if header.kind == Kind::Version || header.domain != Domain::SHARED || header.blocks.is_empty() {
-                return Err(Error::refused("only frames of blocks and pages of this store's domain are taken"));
+                return Err(Error::refused(
+                    "only frames of blocks and pages of this store's domain are taken",
+                ));
             }
             decoder.decode(&stored, Verify::Hashes)?;
             accepted += header.blocks.len() as u64;
@@ -292,11 +295,11 @@ fn note_sent(sent: &mut HashSet<BlockId>, ids: impl Iterator<Item = BlockId>) ->
     Ok(sent.len() > before)
 }
 
-/// The body of a request is here in full: a stream that ends before its end is no passing failure.
-fn cut_is_corrupt(error: Error) -> Error {
+/// The body of a request is here in full: a stream that ends before its end, or in a failure, is no passing trouble of ours.
+fn sender_is_wrong(error: Error) -> Error {
     match error.kind() {
-        platter_image::ErrorKind::Transient => Error::corrupt(error.to_string()),
-        _ => error,
+        ErrorKind::Refused => error,
+        _ => Error::corrupt(error.to_string()),
     }
 }
 

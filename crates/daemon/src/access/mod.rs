@@ -6,7 +6,7 @@ mod principal;
 mod role;
 mod token;
 
-pub(crate) use decide::{Endpoint, Verdict, decide};
+pub(crate) use decide::{Endpoint, Scope, Verdict, decide};
 pub use pattern::NamePattern;
 pub(crate) use pattern::Patterns;
 pub(crate) use principal::Principal;

@@ -125,7 +125,11 @@ mod tests {
         ];
         for (pattern, name, matches, tree) in table {
             let (pattern, name) = (patterns(&[pattern]), name.parse().unwrap());
-            assert_eq!((pattern.matches(&name), pattern.matches_tree(&name)), (matches, tree), "{pattern:?} {name}");
+            assert_eq!(
+                (pattern.matches(&name), pattern.matches_tree(&name)),
+                (matches, tree),
+                "{pattern:?} {name}"
+            );
         }
         assert!(patterns(&["lab/*", "lab"]).matches_tree(&"lab".parse().unwrap()));
         assert!(!patterns(&["a/*", "b"]).match_everything());

@@ -111,7 +111,8 @@ impl Listening {
 
     fn write(&self, event: &Event, text: &mut String) {
         let seen = event.what.as_seen_by(&self.asker.who);
-        let Some((what, data)) = seen.and_then(|what| Some((what.name(), serde_json::to_string(&what).ok()?)))
+        let Some((what, data)) =
+            seen.and_then(|what| Some((what.name(), serde_json::to_string(&what).ok()?)))
         else {
             return;
         };

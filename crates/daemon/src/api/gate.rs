@@ -56,7 +56,7 @@ impl Asker {
 /// Lets a request through to its handler.
 pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
-    let response = match gate.ask(&request).await {
+    let response = match gate.ask(secret(&request)).await {
         Ok(who) => {
             if let Some(who) = who {
                 request.extensions_mut().insert(Asker { who, endpoint: gate.endpoint });
@@ -71,11 +71,11 @@ pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: N
 
 impl Gate {
     /// Who asks; `None` where nobody has to say.
-    async fn ask(&self, request: &Request) -> Result<Option<Arc<Principal>>, Problem> {
+    async fn ask(&self, secret: Option<String>) -> Result<Option<Arc<Principal>>, Problem> {
         let who = match (self.endpoint.role(), self.entrance) {
             (None, _) => None,
             (_, Entrance::Trusted) => Some(Arc::new(Principal::of_unix_socket())),
-            (_, Entrance::Token) => self.holder(request).await?,
+            (_, Entrance::Token) => self.holder(secret).await?,
         };
         match decide(who.as_deref(), self.endpoint, None) {
             Verdict::Allow => Ok(who),
@@ -87,14 +87,17 @@ impl Gate {
         }
     }
 
-    /// Who holds the token that a request shows.
-    async fn holder(&self, request: &Request) -> Result<Option<Arc<Principal>>, Problem> {
-        let shown = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let Some((scheme, secret)) = shown.and_then(|value| value.split_once(' ')) else { return Ok(None) };
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return Ok(None);
-        }
-        let (origin, secret) = (Arc::clone(&self.origin), secret.trim().to_owned());
+    /// Who holds the token of that secret.
+    async fn holder(&self, secret: Option<String>) -> Result<Option<Arc<Principal>>, Problem> {
+        let Some(secret) = secret else { return Ok(None) };
+        let origin = Arc::clone(&self.origin);
         Ok(self.origin.pool.run(move || origin.access.principal(&secret)).await?)
     }
+}
+
+/// The access token that a request shows.
+fn secret(request: &Request) -> Option<String> {
+    let shown = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, secret) = shown.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim().to_owned())
 }

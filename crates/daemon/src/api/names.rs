@@ -25,7 +25,9 @@ pub(super) async fn clone(
     let wish: CloneWish = read_json(&origin, &headers, sent).await?;
     let from = wish.from.parse().map_err(|error| Problem::bad_request(&error))?;
     let VersionQuery::Named(image, choice) = from else {
-        return Err(Problem::bad_request(&Error::refused("a score is not cloned: name a version that has it")));
+        return Err(Problem::bad_request(&Error::refused(
+            "a score is not cloned: name a version that has it",
+        )));
     };
     asker.check(&image)?;
     asker.check(&wish.to)?;

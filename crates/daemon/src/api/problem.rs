@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use platter_image::{Error, ErrorKind};
 use serde_json::json;
 
-use crate::access::Endpoint;
+use crate::access::{Endpoint, Scope};
 
 /// Seconds after which something passing is worth another try.
 const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("1");
@@ -76,7 +76,7 @@ pub(super) fn unknown() -> Problem {
 pub(super) fn forbidden(endpoint: Endpoint) -> Problem {
     let role = endpoint.role().map_or_else(String::new, |role| role.to_string());
     let everything = match endpoint.scope() {
-        crate::access::Scope::Everything => ", for all images",
+        Scope::Everything => ", for all images",
         _ => "",
     };
     let detail = format!("this needs an access token of role {role}{everything}");

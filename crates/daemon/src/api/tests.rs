@@ -55,7 +55,9 @@ impl Disk {
         let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
         let pages: Vec<(BlockId, Vec<u8>)> = Vec::new();
         let mut recipe = RecipeBuilder::new(BLOCK, 512, policy, Domain::SHARED, pages);
-        recipe.push(Entry { extent: Extent::new(0, BLOCK), state: State::Data { block, offset: 0 } }).unwrap();
+        recipe
+            .push(Entry { extent: Extent::new(0, BLOCK), state: State::Data { block, offset: 0 } })
+            .unwrap();
         let (score, pages) = recipe.finish().unwrap();
         Self { score, block, contents: Vec::new(), pages }
     }
@@ -118,7 +120,13 @@ impl Room {
         self.origin.access.add("t", role, vec![pattern.parse().unwrap()]).unwrap().secret
     }
 
-    async fn ask(&self, token: &str, method: &str, path: &str, body: impl Into<Body>) -> (StatusCode, Vec<u8>) {
+    async fn ask(
+        &self,
+        token: &str,
+        method: &str,
+        path: &str,
+        body: impl Into<Body>,
+    ) -> (StatusCode, Vec<u8>) {
         let mut request = Request::builder().method(method).uri(path);
         if !token.is_empty() {
             request = request.header("authorization", format!("Bearer {token}"));
@@ -140,7 +148,13 @@ impl Room {
     }
 
     /// The ids of the blocks that came, and of those that were not found.
-    async fn frames(&self, token: &str, score: Score, kind: Kind, ids: &[BlockId]) -> (Vec<BlockId>, Vec<BlockId>) {
+    async fn frames(
+        &self,
+        token: &str,
+        score: Score,
+        kind: Kind,
+        ids: &[BlockId],
+    ) -> (Vec<BlockId>, Vec<BlockId>) {
         let request = FramesRequest { score, kind, ids: ids.to_vec() };
         let (status, bytes) = self.ask(token, "POST", "/api/v1/frames", request.to_bytes()).await;
         assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&bytes));
@@ -167,12 +181,17 @@ impl Room {
     }
 
     async fn send(&self, token: &str, upload: &str, frames: &[EncodedFrame]) -> (StatusCode, Value) {
-        let (status, answer) =
-            self.ask(token, "POST", &format!("{upload}/frames"), stream_of(frames)).await;
+        let (status, answer) = self.ask(token, "POST", &format!("{upload}/frames"), stream_of(frames)).await;
         (status, serde_json::from_slice(&answer).unwrap())
     }
 
-    async fn publish(&self, token: &str, upload: &str, draft: &VersionRecord, expect: Option<u64>) -> (StatusCode, Value) {
+    async fn publish(
+        &self,
+        token: &str,
+        upload: &str,
+        draft: &VersionRecord,
+        expect: Option<u64>,
+    ) -> (StatusCode, Value) {
         let wish = json!({ "record": draft, "expect": expect });
         self.json(token, "POST", &format!("{upload}/publish"), &wish).await
     }
@@ -233,15 +252,60 @@ async fn what_is_hidden_is_answered_as_what_is_not_there() {
     let none = Score(BlockId([0; 32]));
     type Ask = (&'static str, String, Vec<u8>);
     let table: [(Ask, Ask, &str, &str); 9] = [
-        (("GET", "/api/v1/versions?image=other/b".into(), vec![]), ("GET", "/api/v1/versions?image=other/c".into(), vec![]), "other/b", "other/c"),
-        (("GET", "/api/v1/resolve?name=other/b".into(), vec![]), ("GET", "/api/v1/resolve?name=other/c".into(), vec![]), "other/b", "other/c"),
-        (("GET", "/api/v1/resolve?name=other/b@1".into(), vec![]), ("GET", "/api/v1/resolve?name=other/c@1".into(), vec![]), "other/b", "other/c"),
-        (("GET", format!("/api/v1/resolve?name={hidden}"), vec![]), ("GET", format!("/api/v1/resolve?name={absent}"), vec![]), &hidden, &absent),
-        (("POST", "/api/v1/frames".into(), request(room.theirs.score)), ("POST", "/api/v1/frames".into(), request(none)), &hidden, &absent),
-        (("POST", "/api/v1/clone".into(), wish("other/b", "lab/x").into()), ("POST", "/api/v1/clone".into(), wish("other/c", "lab/x").into()), "other/b", "other/c"),
-        (("POST", "/api/v1/rename".into(), wish("lab/a", "other/b").into()), ("POST", "/api/v1/rename".into(), wish("lab/a", "other/c").into()), "other/b", "other/c"),
-        (("POST", "/api/v1/forget".into(), forget("other/b").into()), ("POST", "/api/v1/forget".into(), forget("other/c").into()), "other/b", "other/c"),
-        (("POST", "/api/v1/edit-tokens".into(), image("other/b").into()), ("POST", "/api/v1/edit-tokens".into(), image("other/c").into()), "other/b", "other/c"),
+        (
+            ("GET", "/api/v1/versions?image=other/b".into(), vec![]),
+            ("GET", "/api/v1/versions?image=other/c".into(), vec![]),
+            "other/b",
+            "other/c",
+        ),
+        (
+            ("GET", "/api/v1/resolve?name=other/b".into(), vec![]),
+            ("GET", "/api/v1/resolve?name=other/c".into(), vec![]),
+            "other/b",
+            "other/c",
+        ),
+        (
+            ("GET", "/api/v1/resolve?name=other/b@1".into(), vec![]),
+            ("GET", "/api/v1/resolve?name=other/c@1".into(), vec![]),
+            "other/b",
+            "other/c",
+        ),
+        (
+            ("GET", format!("/api/v1/resolve?name={hidden}"), vec![]),
+            ("GET", format!("/api/v1/resolve?name={absent}"), vec![]),
+            &hidden,
+            &absent,
+        ),
+        (
+            ("POST", "/api/v1/frames".into(), request(room.theirs.score)),
+            ("POST", "/api/v1/frames".into(), request(none)),
+            &hidden,
+            &absent,
+        ),
+        (
+            ("POST", "/api/v1/clone".into(), wish("other/b", "lab/x").into()),
+            ("POST", "/api/v1/clone".into(), wish("other/c", "lab/x").into()),
+            "other/b",
+            "other/c",
+        ),
+        (
+            ("POST", "/api/v1/rename".into(), wish("lab/a", "other/b").into()),
+            ("POST", "/api/v1/rename".into(), wish("lab/a", "other/c").into()),
+            "other/b",
+            "other/c",
+        ),
+        (
+            ("POST", "/api/v1/forget".into(), forget("other/b").into()),
+            ("POST", "/api/v1/forget".into(), forget("other/c").into()),
+            "other/b",
+            "other/c",
+        ),
+        (
+            ("POST", "/api/v1/edit-tokens".into(), image("other/b").into()),
+            ("POST", "/api/v1/edit-tokens".into(), image("other/c").into()),
+            "other/b",
+            "other/c",
+        ),
     ];
     for ((method, path, body), (_, absent_path, absent_body), there, not_there) in table {
         let (status, hidden) = room.ask(&token, method, &path, body).await;
@@ -323,7 +387,10 @@ async fn a_version_is_published_whole_or_not_at_all() {
     let longer = VersionRecord { disk_length: 2 * BLOCK, ..disk.draft("lab/n") };
     assert_eq!(publish(longer, None).await.0, StatusCode::CONFLICT);
     assert_eq!(publish(disk.draft("lab/n"), Some(1)).await.0, StatusCode::CONFLICT);
-    assert_eq!(publish(VersionRecord { token: Some(7), ..disk.draft("lab/n") }, None).await.0, StatusCode::CONFLICT);
+    assert_eq!(
+        publish(VersionRecord { token: Some(7), ..disk.draft("lab/n") }, None).await.0,
+        StatusCode::CONFLICT
+    );
     assert_eq!(publish(disk.draft("other/n"), None).await.0, StatusCode::NOT_FOUND);
     let (status, version) = publish(disk.draft("lab/n"), Some(0)).await;
     assert_eq!((status, &version["number"]), (StatusCode::OK, &json!(1)), "{version}");
@@ -371,7 +438,10 @@ async fn names_and_edit_tokens_change_as_on_the_command_line() {
     let ask = async |method: &str, path: &str, body: Value| room.json(&token, method, path, &body).await;
     let (status, cloned) = ask("POST", "/api/v1/clone", json!({ "from": "lab/a", "to": "lab/c" })).await;
     assert_eq!((status, &cloned["cloned_from"]["image"]), (StatusCode::OK, &json!("lab/a")), "{cloned}");
-    assert_eq!(ask("POST", "/api/v1/clone", json!({ "from": "lab/a", "to": "lab/c" })).await.0, StatusCode::CONFLICT);
+    assert_eq!(
+        ask("POST", "/api/v1/clone", json!({ "from": "lab/a", "to": "lab/c" })).await.0,
+        StatusCode::CONFLICT
+    );
     let wish = json!({ "from": "lab/a@1", "to": "lab/c", "next": true });
     assert_eq!(ask("POST", "/api/v1/clone", wish).await.1["number"], json!(2));
     let (_, renamed) = ask("POST", "/api/v1/rename", json!({ "from": "lab/c", "to": "lab/d" })).await;

@@ -14,10 +14,10 @@ use platter_store::VersionRecord;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::Shared;
 use super::body::{json, read, read_json};
 use super::gate::Asker;
 use super::problem::Problem;
-use super::Shared;
 use crate::access::Principal;
 use crate::changes::{check_draft, unix_ms};
 use crate::origin::Origin;

@@ -53,7 +53,7 @@ pub(crate) async fn accept_until(
     loop {
         let client = tokio::select! {
             client = listener.accept() => client,
-            _ = ending.wait_for(|ends| *ends) => return,
+            () = ended(&mut ending) => return,
         };
         let client = match client {
             Ok(client) => client,
@@ -135,8 +135,14 @@ where
     // A connection that breaks is its client's affair: it asks again. What went wrong inside, the answer said.
     tokio::select! {
         _ = connection.as_mut() => return,
-        _ = ending.wait_for(|ends| *ends) => {}
+        () = ended(&mut ending) => {}
     }
     connection.as_mut().graceful_shutdown();
     let _ = connection.await;
+}
+
+/// Waits until the origin ends.
+async fn ended(ending: &mut watch::Receiver<bool>) {
+    // Nobody who could say so any more: that is the end, too.
+    let _ = ending.wait_for(|ends| *ends).await;
 }

@@ -392,7 +392,9 @@ mod tests {
     /// Lengths that would make a reader allocate, with nothing behind them.
     #[test]
     fn lengths_are_checked_before_anything_is_allocated() {
-        for (kind, length) in [(FRAME, u32::MAX), (END, u32::MAX), (END, 33), (FAILURE, 0), (FAILURE, u32::MAX)] {
+        for (kind, length) in
+            [(FRAME, u32::MAX), (END, u32::MAX), (END, 33), (FAILURE, 0), (FAILURE, u32::MAX)]
+        {
             let mut bytes = Vec::new();
             write_head(&mut bytes);
             bytes.extend_from_slice(&[kind, 0, 0, 0]);

@@ -40,11 +40,7 @@ const RULES: &[Rule] = &[
     Rule { name: "platter-vdisk", own: &["platter-image", "platter-vfs"], foreign: None },
     Rule { name: "platter-export", own: &["platter-image", "platter-vdisk"], foreign: None },
     Rule { name: "platter-jobs", own: BELOW_JOBS, foreign: None },
-    Rule {
-        name: "platter-daemon",
-        own: &["platter-jobs", "platter-store", "platter-image"],
-        foreign: None,
-    },
+    Rule { name: "platter-daemon", own: &["platter-jobs", "platter-store", "platter-image"], foreign: None },
     Rule { name: "platter", own: &["platter-jobs", "platter-daemon"], foreign: None },
     Rule { name: "xtask", own: &[], foreign: Some(&["serde_json"]) },
 ];
