@@ -144,8 +144,9 @@ check_exit "$EXIT_MISSING" "it was given back" afar token release lab/copy --hol
 check "the store is clean" platter check --read-data
 
 # Who is whom.
-check_exit "$EXIT_REFUSED" "a wrong fingerprint" afar_tls --fingerprint "$(printf '0%.0s' $(seq 64))" images
-check_said "and tells the right one" "$FINGERPRINT"
+RIGHT=$FINGERPRINT
+FINGERPRINT=$(printf '0%.0s' {1..64}) check_exit "$EXIT_REFUSED" "a wrong fingerprint" afar_tls images
+check_said "and tells the right one" "$RIGHT"
 check_exit "$EXIT_REFUSED" "no fingerprint" env -u PLATTER_FINGERPRINT "$PLATTER" --server "https://127.0.0.1:$PORT" images
 check_said "and how to name it" 'fingerprint'
 TOKEN=${TOKEN%?}x check_exit "$EXIT_REFUSED" "a wrong token" afar_tls images

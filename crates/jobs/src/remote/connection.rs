@@ -100,7 +100,9 @@ impl OriginConnector {
     fn unreachable(&self, error: io::Error) -> Error {
         let address = &self.address;
         let what = match error.kind() {
-            ErrorKind::ConnectionRefused | ErrorKind::NotFound => format!("no origin listens at {address}"),
+            // That a socket is not there says no more than that nobody listens.
+            ErrorKind::NotFound => return Error::transient(format!("no origin listens at {address}")),
+            ErrorKind::ConnectionRefused => format!("no origin listens at {address}"),
             ErrorKind::PermissionDenied => return Error::io(format!("opening {address}"), error),
             ErrorKind::TimedOut | ErrorKind::WouldBlock => {
                 format!("the origin at {address} does not answer within {} s", CONNECT_TIME_MAX.as_secs())
