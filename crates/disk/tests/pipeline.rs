@@ -15,7 +15,8 @@ use platter_image::chunking::{FileRun, Region};
 use platter_image::frame::EncodedFrame;
 use platter_image::recipe::Recipe;
 use platter_image::{
-    BlockId, BlockPlace, DiskRead, ErrorKind, Extent, Extents, FrameAddress, FrameSource, FrameStore, Pin, Result,
+    BlockId, BlockPlace, DiskRead, ErrorKind, Extent, Extents, FrameAddress, FrameSource, FrameStore, Pin,
+    Result,
 };
 
 const DISK: usize = 24 << 20;

@@ -65,10 +65,13 @@ pub(super) fn walk<P: PageSource>(
     Ok(())
 }
 
+/// Tells a source which blocks will be asked for.
+type Tell<'a> = &'a dyn Fn(&[BlockId]);
+
 struct Walk<'a> {
     segments: &'a Sender<Segment>,
     /// Tells a source that wants to know.
-    will_need: Option<&'a dyn Fn(&[BlockId])>,
+    will_need: Option<Tell<'a>>,
     current: Segment,
     /// Zeros to ask for. Many together: a file system ends every write under way before it makes a hole in a file.
     zeros: Vec<Extent>,

@@ -58,13 +58,13 @@ impl RemoteStore {
     /// As [`platter_store::Store::images`].
     pub(crate) fn images(&self) -> Result<Vec<Version>> {
         let records: Vec<VersionRecord> = self.client.get("/api/v1/images")?;
-        records.into_iter().map(version_of).collect()
+        records.iter().map(version_of).collect()
     }
 
     /// As [`platter_store::Store::history`].
     pub(crate) fn history(&self, image: &ImageName) -> Result<Vec<Version>> {
         let records: Vec<VersionRecord> = self.client.get(&format!("/api/v1/versions?image={image}"))?;
-        records.into_iter().map(version_of).collect()
+        records.iter().map(version_of).collect()
     }
 
     /// As [`platter_store::Store::resolve`].
@@ -75,7 +75,7 @@ impl RemoteStore {
         let corrupt =
             || Error::corrupt(format!("{}: it resolves {text} to something else", self.client.name()));
         let score = Score::from_hex(&raw.score).ok_or_else(corrupt)?;
-        let version = raw.version.map(version_of).transpose()?;
+        let version = raw.version.as_ref().map(version_of).transpose()?;
         let agrees = match &query {
             VersionQuery::Named(image, choice) => version.as_ref().is_some_and(|version| {
                 let number = NumberChoice::Number(version.name.number);
@@ -125,7 +125,8 @@ impl RemoteStore {
         let request = json!({
             "from": from.to_string(), "to": to, "next": next, "token": token, "tool_version": tool_version,
         });
-        let version = version_of(self.client.post("/api/v1/clone", &request)?)?;
+        let record: VersionRecord = self.client.post("/api/v1/clone", &request)?;
+        let version = version_of(&record)?;
         if version.name.image == *to { Ok(version) } else { Err(self.odd("cloned to another image")) }
     }
 
@@ -164,7 +165,7 @@ impl RemoteStore {
 ///
 /// # Errors
 /// `Corrupt` when there can be no such record.
-pub(super) fn version_of(record: VersionRecord) -> Result<Version> {
+pub(super) fn version_of(record: &VersionRecord) -> Result<Version> {
     let bytes = record.encode().map_err(|error| Error::new(ErrorKind::Corrupt, error.to_string()))?;
     let record = VersionRecord::decode(&bytes)?;
     Ok(Version { name: record.name(), record_id: BlockId::of(Kind::Version, &bytes), record })
@@ -178,15 +179,11 @@ mod tests {
     fn a_record_that_cannot_be_is_refused() {
         let image: ImageName = "lab/x".parse().unwrap();
         let mut record = VersionRecord::draft(image, Score(BlockId([1; 32])), 5);
-        assert_eq!(
-            version_of(record.clone()).unwrap_err().kind(),
-            ErrorKind::Corrupt,
-            "a draft is no version"
-        );
+        assert_eq!(version_of(&record).unwrap_err().kind(), ErrorKind::Corrupt, "a draft is no version");
         record.number = 3;
-        let version = version_of(record.clone()).unwrap();
+        let version = version_of(&record).unwrap();
         assert_eq!(version.name.to_string(), "lab/x@3");
         record.notes = "x".repeat(1 << 20);
-        assert_eq!(version_of(record).unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(version_of(&record).unwrap_err().kind(), ErrorKind::Corrupt);
     }
 }

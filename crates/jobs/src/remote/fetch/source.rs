@@ -106,7 +106,7 @@ impl PageSource for RemoteSource {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
         let place = self.find(Key { kind: Kind::Page, id: *id })?;
         let place = place.ok_or_else(|| Error::missing(format!("the origin has no recipe page {id}")))?;
-        self.decode(id, place, &*self.frame(place.frame)?)
+        self.decode(id, place, &self.frame(place.frame)?)
     }
 
     fn will_need_pages(&self, ids: &[BlockId]) {

@@ -198,7 +198,7 @@ impl State {
                     self.settle(Key { kind, id }, &outcome);
                 }
             }
-            Err(error) if error.kind() == ErrorKind::Transient => self.put_off(request, &error, now),
+            Err(error) if error.kind() == ErrorKind::Transient => self.put_off(&request, &error, now),
             Err(error) => {
                 let outcome = failed(&error);
                 for id in request.left {
@@ -209,7 +209,7 @@ impl State {
     }
 
     /// What the request did not bring is asked for again after a while, unless that went on for too long.
-    fn put_off(&mut self, request: Request, error: &Error, now: Duration) {
+    fn put_off(&mut self, request: &Request, error: &Error, now: Duration) {
         let kind = request.kind;
         for id in request.ids.iter().rev().filter(|id| request.left.contains(id)) {
             let key = Key { kind, id: *id };

@@ -89,7 +89,7 @@ fn cut_streams_are_asked_again_for_the_rest() {
     let count = AtomicUsize::new(0);
     let spoil = move |path: &str, mut answer: Vec<u8>| {
         let n = count.fetch_add(1, Ordering::SeqCst) as u64;
-        if path.ends_with("/frames") && n % 3 != 0 {
+        if path.ends_with("/frames") && !n.is_multiple_of(3) {
             answer.truncate(answer.len() / 2 + mix(n) as usize % (answer.len() / 2));
         }
         answer

@@ -55,7 +55,7 @@ fn cut_answers_cost_no_second_copy() {
     let disk = lab.disk("disk", KIB, 0);
     let count = AtomicUsize::new(0);
     let spoil = move |path: &str, mut answer: Vec<u8>| {
-        if path.contains("/uploads/") && count.fetch_add(1, Ordering::SeqCst) % 2 == 0 {
+        if path.contains("/uploads/") && count.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) {
             answer.truncate(3);
         }
         answer

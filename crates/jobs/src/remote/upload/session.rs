@@ -95,7 +95,7 @@ impl RemoteSession {
             Ok(published) => {
                 // It has ended with that.
                 self.lost.store(true, Ordering::Relaxed);
-                self.check(version_of(published)?, record)
+                self.check(version_of(&published)?, record)
             }
             // The answer may be what was lost.
             Err(error) if error.kind() == ErrorKind::Transient || self.is_lost() => {
