@@ -385,7 +385,7 @@ mod tests {
         let ids: Vec<BlockId> = (0..200).map(|n| key(n).id).collect();
         state.hint(Kind::Data, &ids);
         let first = ask(&mut state, SECOND);
-        assert_eq!(first.ids.len(), 32, "of 16 KiB each");
+        assert_eq!(first.ids.len(), 64, "of 16 KiB each");
         assert!(is_idle(&mut state, SECOND), "half of the shelf is on its way");
         look(&mut state, 250);
         let demanded = ask(&mut state, SECOND);

@@ -11,10 +11,10 @@ use std::time::Duration;
 pub(super) const LENGTH_MIN: u64 = 4 << 20;
 pub(super) const LENGTH_MAX: u64 = 32 << 20;
 /// Least and most bytes that one request asks for, about.
-const REQUEST_MIN: u64 = 512 << 10;
+const REQUEST_MIN: u64 = 1 << 20;
 const REQUEST_MAX: u64 = 4 << 20;
-/// Into so many requests the window is cut.
-const REQUESTS: u64 = 8;
+/// Into so many requests the window is cut: fewer are larger, and a frame at the border of two may come twice.
+const REQUESTS: u64 = 4;
 /// Measurements that count.
 const SAMPLES: usize = 16;
 
