@@ -129,3 +129,32 @@ impl ServerCertVerifier for Pinned {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_certificate_is_believed_and_no_other() {
+        let certificate = CertificateDer::from(vec![1, 2, 3]);
+        let mut fingerprint = [0; 32];
+        fingerprint.copy_from_slice(digest::digest(&digest::SHA256, &certificate).as_ref());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let pinned = Pinned { fingerprint, provider };
+        let name = ServerName::try_from("origin").unwrap();
+        let verify =
+            |certificate| pinned.verify_server_cert(certificate, &[], &name, &[], UnixTime::now()).is_ok();
+        assert!(verify(&certificate));
+        assert!(!verify(&CertificateDer::from(vec![1, 2, 4])));
+    }
+
+    #[test]
+    fn authorities_that_are_none_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.pem");
+        let kind = || config(&Trust::Authorities(file.clone())).map(drop).unwrap_err().kind();
+        assert_eq!(kind(), platter_image::ErrorKind::Missing);
+        std::fs::write(&file, "nothing").unwrap();
+        assert_eq!(kind(), platter_image::ErrorKind::Refused);
+    }
+}

@@ -1,6 +1,7 @@
 //! Origins that lie: a clear error, and not one wrong byte.
 
 use platter_image::ErrorKind;
+use platter_image::frame::{Compressor, FrameBuilder, FrameHeader, RAW_LENGTH_MAX, stream};
 
 use super::origin::Origin;
 use super::{Lab, capture_to, install_from, kind};
@@ -43,6 +44,24 @@ fn a_damaged_frame_is_corrupt() {
     assert_eq!(kind, ErrorKind::Corrupt, "{text}");
 }
 
+/// Other contents under the names that were asked for, with checksums that are right: seen before anybody is given them.
+#[test]
+fn a_forged_frame_is_corrupt() {
+    let (kind, text) = install_spoiled(|answer| {
+        let body = body_of(&answer);
+        let header = FrameHeader::parse(&answer[body + 16..]).unwrap();
+        let mut forged = FrameBuilder::new(header.kind, header.domain, RAW_LENGTH_MAX);
+        header.blocks.iter().for_each(|block| forged.push(block.id, &vec![7; block.length as usize]));
+        let forged = forged.encode(&mut Compressor::new(1).unwrap()).unwrap();
+        let mut spoiled = answer[..body + 8].to_vec();
+        stream::write_frame(&forged.stored, &mut spoiled);
+        stream::write_end(&[], &mut spoiled);
+        spoiled
+    });
+    assert_eq!(kind, ErrorKind::Corrupt, "{text}");
+    assert!(text.contains("fetching frames") && text.contains("that hash"), "{text}");
+}
+
 #[test]
 fn frames_of_something_else_are_corrupt_however_many_come() {
     let (kind, text) = install_spoiled(|answer| {
@@ -73,7 +92,7 @@ fn an_end_that_leaves_something_out_is_corrupt() {
     let (kind, text) = install_spoiled(|answer| {
         let body = body_of(&answer);
         let mut empty = answer[..body + 8].to_vec();
-        platter_image::frame::stream::write_end(&[], &mut empty);
+        stream::write_end(&[], &mut empty);
         empty
     });
     assert_eq!(kind, ErrorKind::Corrupt, "{text}");
@@ -85,10 +104,7 @@ fn a_failure_that_the_origin_tells_is_told() {
     let (kind, text) = install_spoiled(|answer| {
         let body = body_of(&answer);
         let mut failed = answer[..body + 8].to_vec();
-        platter_image::frame::stream::write_failure(
-            &platter_image::Error::corrupt("pack 7 is damaged"),
-            &mut failed,
-        );
+        stream::write_failure(&platter_image::Error::corrupt("pack 7 is damaged"), &mut failed);
         failed
     });
     assert!(kind == ErrorKind::Corrupt && text.contains("pack 7 is damaged"), "{text}");
