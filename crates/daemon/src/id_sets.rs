@@ -161,3 +161,78 @@ impl IdSets {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use platter_image::Domain;
+    use platter_image::page::Entry;
+    use platter_image::recipe::{CutPolicy, RecipeBuilder};
+
+    use super::*;
+
+    /// Pages of disks, and how often one was read.
+    #[derive(Default)]
+    struct Pages(Mutex<(HashMap<BlockId, Vec<u8>>, usize)>);
+
+    impl PageSource for Pages {
+        fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
+            let mut pages = self.0.lock().unwrap();
+            pages.1 += 1;
+            pages.0.get(id).cloned().ok_or_else(|| Error::missing(id.to_string()))
+        }
+    }
+
+    impl Pages {
+        /// A disk of so many blocks, named after a byte.
+        fn add(&self, byte: u8, blocks: u64) -> Score {
+            let sink = |id, bytes: &[u8]| {
+                self.0.lock().unwrap().0.insert(id, bytes.to_vec());
+                Ok(())
+            };
+            let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
+            let mut recipe = RecipeBuilder::new(blocks << 16, 512, policy, Domain::SHARED, sink);
+            for n in 0..blocks {
+                let state = State::Data { block: block(byte, n), offset: 0 };
+                recipe.push(Entry { extent: Extent::new(n << 16, 1 << 16), state }).unwrap();
+            }
+            recipe.finish().unwrap().0
+        }
+
+        fn reads(&self) -> usize {
+            std::mem::take(&mut self.0.lock().unwrap().1)
+        }
+    }
+
+    fn block(byte: u8, n: u64) -> BlockId {
+        BlockId::of(Kind::Data, &[&[byte][..], &n.to_le_bytes()].concat())
+    }
+
+    #[test]
+    fn a_set_is_what_the_recipe_names() {
+        let pages = Pages::default();
+        let (score, other) = (pages.add(1, 1000), pages.add(2, 10));
+        let set = IdSets::new(1 << 20).get(score, &pages).unwrap();
+        assert!((0..1000).all(|n| set.contains(Kind::Data, &block(1, n))));
+        assert!((0..10).all(|n| !set.contains_any(&block(2, n))));
+        assert!(set.contains(Kind::Page, &score.0) && !set.contains(Kind::Data, &score.0));
+        assert!(!set.contains_any(&other.0) && !set.contains(Kind::Page, &block(1, 0)));
+        assert!(!set.contains(Kind::Version, &score.0));
+    }
+
+    #[test]
+    fn those_that_were_asked_for_last_are_kept_as_far_as_they_fit() {
+        let pages = Pages::default();
+        let scores: Vec<Score> = (0..3).map(|byte| pages.add(byte, 100)).collect();
+        let sets = IdSets::new(7000);
+        let get = |at: usize| {
+            sets.get(scores[at], &pages).unwrap();
+            pages.reads() > 0
+        };
+        assert_eq!((get(0), get(1), get(0)), (true, true, false));
+        assert_eq!((get(2), get(0), get(1)), (true, false, true));
+        assert!(sets.bytes() <= 7000);
+        let large = pages.add(9, 1000);
+        assert!(sets.get(large, &pages).is_ok() && pages.reads() > 0);
+        assert!(!get(1), "what never fits drives nothing out");
+    }
+}

@@ -48,7 +48,8 @@ pub(crate) type OnEvent = Arc<dyn Fn(&ServeEvent) + Send + Sync>;
 ///
 /// # Errors
 /// What opening the store, the sockets and the certificate says; `Transient` when requests did not end in time.
-pub fn serve(options: &ServeOptions, on_event: Arc<dyn Fn(&ServeEvent) + Send + Sync>) -> Result<()> {
+pub fn serve(options: &ServeOptions, on_event: impl Fn(&ServeEvent) + Send + Sync + 'static) -> Result<()> {
+    let on_event: OnEvent = Arc::new(on_event);
     let (end, ending) = watch::channel(false);
     let origin = Arc::new(Origin::open(options, ending)?);
     raise_files_limit(&on_event);

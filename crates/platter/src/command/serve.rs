@@ -1,7 +1,6 @@
 //! `platter serve`.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use platter_daemon::{AccessTokens, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve};
 use platter_jobs::{Error, StoreLocation, StorePlace};
@@ -25,7 +24,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
         tool_version: TOOL_VERSION.into(),
     };
     let output = *output;
-    serve(&request, Arc::new(move |event| tell(event, output)))?;
+    serve(&request, move |event| tell(event, output))?;
     Ok(ExitCode::SUCCESS)
 }
 
