@@ -22,7 +22,10 @@ start_origin() {
 	ORIGIN=$!
 	until afar images >/dev/null 2>&1; do
 		tries=$((tries + 1))
-		[ "$tries" -lt 200 ] && kill -0 "$ORIGIN" 2>/dev/null || { cat "$WORK/origin.log"; return 1; }
+		if [ "$tries" -gt 200 ] || ! kill -0 "$ORIGIN" 2>/dev/null; then
+			cat "$WORK/origin.log"
+			return 1
+		fi
 		sleep 0.05
 	done
 }
@@ -92,7 +95,10 @@ attach_afar() {
 	ATTACHED=$!
 	until grep -q '^score ' "$WORK/attach.log"; do
 		tries=$((tries + 1))
-		[ "$tries" -lt 200 ] && kill -0 "$ATTACHED" 2>/dev/null || { cat "$WORK/attach.log"; return 1; }
+		if [ "$tries" -gt 200 ] || ! kill -0 "$ATTACHED" 2>/dev/null; then
+			cat "$WORK/attach.log"
+			return 1
+		fi
 		sleep 0.05
 	done
 }
