@@ -3,13 +3,17 @@
 //! What somebody waits for goes before what was only hinted at, and each id is in one request at a time, whoever wants
 //! it. Pure.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use platter_image::frame::stream::REQUEST_IDS_MAX;
 use platter_image::{BlockId, Kind};
 
 /// Most ids that were hinted at and wait; what comes on top is left out, and asked for when somebody waits for it.
 const HINTS_MAX: usize = 1 << 16;
+
+/// Hints behind one that somebody waits for which go with it: what stands beside it is likely in its frame, which would come
+/// twice otherwise.
+const NEIGHBOURS: usize = 15;
 
 /// A block or a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +72,7 @@ impl Queue {
         for kind in kinds {
             let mut taken = self.take(kind, Stage::Demanded, REQUEST_IDS_MAX, Vec::new());
             if !taken.is_empty() {
+                self.take_neighbours(kind, &mut taken);
                 if hints {
                     taken = self.take(kind, Stage::Hinted, ids.min(REQUEST_IDS_MAX), taken);
                 }
@@ -109,6 +114,26 @@ impl Queue {
         if kind == Kind::Page { &mut self.pages } else { &mut self.data }
     }
 
+    /// Adds what was hinted at right behind ids of `taken`.
+    fn take_neighbours(&mut self, kind: Kind, taken: &mut Vec<BlockId>) {
+        let lane = if kind == Kind::Page { &self.pages } else { &self.data };
+        let wanted: HashSet<BlockId> = taken.iter().copied().collect();
+        let mut left = 0;
+        for id in &lane.hinted {
+            if wanted.contains(id) {
+                left = NEIGHBOURS;
+            } else if left > 0 && taken.len() < REQUEST_IDS_MAX {
+                left -= 1;
+                if let Some(stage) =
+                    self.stages.get_mut(&Key { kind, id: *id }).filter(|it| **it == Stage::Hinted)
+                {
+                    *stage = Stage::UnderWay;
+                    taken.push(*id);
+                }
+            }
+        }
+    }
+
     /// Adds ids of that kind and stage to `taken` until it has `length`.
     fn take(&mut self, kind: Kind, stage: Stage, length: usize, mut taken: Vec<BlockId>) -> Vec<BlockId> {
         let lane = if kind == Kind::Page { &mut self.pages } else { &mut self.data };
@@ -147,10 +172,19 @@ mod tests {
         (0..10).for_each(|n| queue.hint(data(n)));
         queue.demand(data(20));
         queue.demand(data(7));
-        assert_eq!(numbers(queue.next(5, true)), (Kind::Data, vec![20, 7, 0, 1, 2]));
+        assert_eq!(numbers(queue.next(5, true)), (Kind::Data, vec![20, 7, 8, 9, 0]));
         assert_eq!(queue.next(5, false), None);
-        assert_eq!(numbers(queue.next(100, true)), (Kind::Data, vec![3, 4, 5, 6, 8, 9]));
+        assert_eq!(numbers(queue.next(100, true)), (Kind::Data, vec![1, 2, 3, 4, 5, 6]));
         assert_eq!(queue.next(5, true), None);
+    }
+
+    #[test]
+    fn neighbours_of_what_somebody_waits_for_go_with_it() {
+        let mut queue = Queue::default();
+        (0..100).for_each(|n| queue.hint(data(n)));
+        queue.demand(data(50));
+        assert_eq!(numbers(queue.next(1, false)), (Kind::Data, (50..66).collect()));
+        assert_eq!(numbers(queue.next(60, true)).1[48..52], [48, 49, 66, 67]);
     }
 
     #[test]
