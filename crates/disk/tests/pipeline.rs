@@ -5,14 +5,19 @@
 mod memory;
 
 use std::io;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memory::{MemoryDevice, MemoryStore};
 use platter_disk::capture::{Base, CaptureOptions, Captured, capture};
 use platter_disk::install::{FreeSpace, InstallOptions, compare, install};
 use platter_image::chunking::{FileRun, Region};
+use platter_image::frame::EncodedFrame;
 use platter_image::recipe::Recipe;
-use platter_image::{DiskRead, ErrorKind, Extent, Extents, Result};
+use platter_image::{
+    BlockId, BlockPlace, DiskRead, ErrorKind, Extent, Extents, FrameAddress, FrameSource, FrameStore, Pin,
+    Result,
+};
 
 const DISK: usize = 24 << 20;
 
@@ -84,6 +89,76 @@ fn assert_same(found: &MemoryDevice, wanted: &[u8]) {
     if let Some(at) = found.iter().zip(wanted).position(|(found, wanted)| found != wanted) {
         panic!("byte {at} differs");
     }
+}
+
+/// A store that counts questions, answers several at once, and wants to be told what will be needed.
+#[derive(Default)]
+struct Far {
+    store: MemoryStore,
+    single: AtomicU64,
+    together: AtomicU64,
+    hinted: Mutex<Vec<BlockId>>,
+}
+
+impl FrameSource for Far {
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+        assert!(self.hinted.lock().unwrap().contains(id), "{id} is read and was not told");
+        self.store.locate(id)
+    }
+
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        self.store.read_frame(address, stored)
+    }
+
+    fn will_need(&self, ids: &[BlockId]) {
+        self.hinted.lock().unwrap().extend(ids);
+    }
+
+    fn hint_length(&self) -> u64 {
+        1
+    }
+}
+
+impl FrameStore for Far {
+    fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<Pin>> {
+        self.single.fetch_add(1, Ordering::Relaxed);
+        self.store.lookup_and_pin(id)
+    }
+
+    fn lookup_and_pin_all(&self, ids: &[BlockId]) -> Result<Vec<Option<Pin>>> {
+        self.together.fetch_add(1, Ordering::Relaxed);
+        ids.iter().map(|id| self.store.lookup_and_pin(id)).collect()
+    }
+
+    fn append(&self, frame: &EncodedFrame) -> Result<Pin> {
+        self.store.append(frame)
+    }
+
+    fn lookups_under_way(&self) -> usize {
+        3
+    }
+}
+
+/// A store far away is asked seldom, and for nothing one by one that it has; a reader tells it what it will need first.
+#[test]
+fn a_far_store_is_asked_for_many_blocks_at_once_and_told_what_comes() {
+    let (bytes, region, far) = (disk(5), region(), Far::default());
+    let regions = std::slice::from_ref(&region);
+    let source = MemoryDevice(Mutex::new(bytes.clone()));
+    let run = || capture(&source, regions, None, &far, options(), &mut |_| {}).unwrap();
+    let first = run();
+    far.single.store(0, Ordering::Relaxed);
+    far.together.store(0, Ordering::Relaxed);
+    assert_eq!(run().score, first.score);
+    let together = far.together.load(Ordering::Relaxed);
+    assert_eq!(far.single.load(Ordering::Relaxed), 0);
+    assert!(together < first.counts.new_blocks / 10, "{together} questions");
+    let near = captured(&source, &region, &MemoryStore::default());
+    assert_eq!((near.score, near.counts), (first.score, first.counts));
+    let target = MemoryDevice::filled(DISK, 0x5a);
+    let recipe = Recipe::open(first.score, &far.store).unwrap();
+    install(&recipe, &far, &target, InstallOptions::default(), &|_| {}).unwrap();
+    assert_same(&target, &expected(&bytes, &region, 0x5a));
 }
 
 #[test]

@@ -53,6 +53,16 @@ pub trait FrameSource: Send + Sync {
         stored.truncate(length);
         Ok(())
     }
+
+    /// These blocks will be asked for soon, and likely in this order. Only a hint: it must not wait, and whatever fails is
+    /// told when the blocks are asked for. A source that is far away fetches them meanwhile.
+    fn will_need(&self, _ids: &[BlockId]) {}
+
+    /// Bytes of a disk of which a sequential reader should tell [`FrameSource::will_need`] ahead of where it is; 0 for a
+    /// source that need not be told, because it is near.
+    fn hint_length(&self) -> u64 {
+        0
+    }
 }
 
 /// Something frames can be added to.
@@ -63,6 +73,20 @@ pub trait FrameStore: FrameSource {
     /// # Errors
     /// When the index cannot be read.
     fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<Pin>>;
+
+    /// The same for many blocks at once, in their order: one question where the store is far away.
+    ///
+    /// # Errors
+    /// As for [`FrameStore::lookup_and_pin`].
+    fn lookup_and_pin_all(&self, ids: &[BlockId]) -> Result<Vec<Option<Pin>>> {
+        ids.iter().map(|id| self.lookup_and_pin(id)).collect()
+    }
+
+    /// Calls of [`FrameStore::lookup_and_pin_all`] that are worth having under way at once: more than one where the
+    /// answers take long to come.
+    fn lookups_under_way(&self) -> usize {
+        1
+    }
 
     /// Adds an encoded frame. It is found by [`FrameStore::lookup_and_pin`] at once, and durable only when whatever
     /// refers to it has been published.

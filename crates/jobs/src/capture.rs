@@ -5,21 +5,26 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use platter_disk::capture::{CaptureCounts, CaptureOptions};
+use platter_disk::capture::{CaptureCounts, CaptureOptions, Captured};
 use platter_disk::refusal::{self, Reason};
 use platter_disk::{Source, Survey, SurveyOptions, survey};
 use platter_image::chunking::Region;
-use platter_image::{DiskRead, Error, IoContext, Result};
-use platter_store::{Consistency, FilesystemRecord, ImageName, Store, StorePlace, VersionRecord};
+use platter_image::{DiskRead, Error, FrameStore, IoContext, Result};
+use platter_store::{Consistency, FilesystemRecord, ImageName, Store, Version, VersionRecord};
 
+use crate::open_store::Opened;
+use crate::remote::{RemoteSession, RemoteStore};
 use crate::token::{self, TokenChoice};
-use crate::{CaptureReport, Progress};
+use crate::{CaptureReport, OpenStore, Progress, StoreLocation};
+
+/// Sessions of an origin that are begun for one capture: it may be started again meanwhile.
+const SESSIONS_MAX: u32 = 3;
 
 /// What to capture, and how.
 #[derive(Clone, Debug)]
 pub struct CaptureRequest {
     /// The store.
-    pub store: StorePlace,
+    pub store: StoreLocation,
     /// A block device or a raw file.
     pub source: PathBuf,
     /// The image whose next version this becomes.
@@ -63,8 +68,11 @@ pub(crate) fn capture_as(
     progress: &dyn Progress,
 ) -> Result<CaptureReport> {
     let started = Instant::now();
-    let store = Store::open_writer(&request.store)?;
-    token::check(&store, &request.name, request.token)?;
+    let store = match &request.store {
+        StoreLocation::Local(place) => OpenStore(Opened::Local(Store::open_writer(place)?.into())),
+        StoreLocation::Remote(_) => OpenStore::open_reader(&request.store)?,
+    };
+    store.check_token(&request.name, request.token)?;
     let before = Stamp::of(&request.source)?;
     let disk = Source::open(&request.source, request.sector_size)?;
     progress.begin("reading the filesystems", 0);
@@ -78,38 +86,100 @@ pub(crate) fn capture_as(
         (surveyed.table.kind.name().to_owned(), surveyed.sector_size, disk.length());
     let consistency = consistency(request, &surveyed);
     let regions: Vec<Region> = surveyed.parts.into_iter().map(|part| part.region).collect();
-    progress.begin("capturing", regions.iter().map(|region| region.allocated.total()).sum());
-    let session = store.session()?;
     let disk = Sectored { disk: &disk, sector_size };
-    let mut done = 0;
-    let captured =
-        platter_disk::capture::capture(&disk, &regions, None, &session, request.options, &mut |now| {
-            progress.advance(now - done);
-            done = now;
-        })?;
-    drop(regions);
-    if Stamp::of(&request.source)? != before {
-        return Err(Error::refused(format!(
+    let check = || match Stamp::of(&request.source)? == before {
+        true => Ok(()),
+        false => Err(Error::refused(format!(
             "{words} changed while it was captured, so nothing was published: stop whatever writes to it, and capture again"
-        )));
-    }
-    progress.begin("publishing", 0);
-    let draft = VersionRecord {
+        ))),
+    };
+    let draft = |captured: &Captured| VersionRecord {
         source: words.to_owned(),
         cut_policy: request.options.cut_policy.0,
         disk_length: length,
         sector_size,
         allocated_bytes: captured.counts.allocated,
-        filesystems,
+        filesystems: filesystems.clone(),
         labels: request.labels.clone(),
         consistency,
         notes: request.notes.clone(),
         tool_version: request.tool_version.clone(),
         ..VersionRecord::draft(request.name.clone(), captured.score, token::unix_ms())
     };
-    let version = token::publish(&store, session, draft, request.token)?;
-    drop(captured.pins);
-    Ok(report(version.record, &captured.counts, table, notes, started.elapsed().as_secs_f64()))
+    let capturing = Capturing { disk: &disk, regions: &regions, check: &check, draft: &draft, progress };
+    let (version, counts) = match &store.0 {
+        Opened::Local(store) => capturing.publish(request, store)?,
+        Opened::Remote(store) => capturing.publish_afar(request, store)?,
+    };
+    Ok(report(version.record, &counts, table, notes, started.elapsed().as_secs_f64()))
+}
+
+/// A disk that was looked at and is to be captured, into whatever store.
+struct Capturing<'a> {
+    disk: &'a dyn DiskRead,
+    regions: &'a [Region],
+    /// Refuses a source that was written meanwhile.
+    check: &'a dyn Fn() -> Result<()>,
+    draft: &'a dyn Fn(&Captured) -> VersionRecord,
+    progress: &'a dyn Progress,
+}
+
+impl Capturing<'_> {
+    fn publish(&self, request: &CaptureRequest, store: &Store) -> Result<(Version, CaptureCounts)> {
+        let session = store.session()?;
+        // Its pins are held until the version is published.
+        let captured = self.capture(request, &session)?;
+        let version = token::publish(store, session, (self.draft)(&captured), request.token)?;
+        Ok((version, captured.counts))
+    }
+
+    /// Captures into a session of an origin, and into another one if the origin loses it: that one finds what the origin
+    /// had taken.
+    fn publish_afar(
+        &self,
+        request: &CaptureRequest,
+        store: &RemoteStore,
+    ) -> Result<(Version, CaptureCounts)> {
+        let mut left = SESSIONS_MAX;
+        loop {
+            let session = store.session()?;
+            left -= 1;
+            match self.publish_in(request, store, &session) {
+                Err(error) if session.is_lost() && left > 0 => {
+                    self.progress.note(&format!("beginning anew, for the origin lost the upload: {error}"));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn publish_in(
+        &self,
+        request: &CaptureRequest,
+        store: &RemoteStore,
+        session: &RemoteSession,
+    ) -> Result<(Version, CaptureCounts)> {
+        let captured = self.capture(request, session)?;
+        session.finish()?;
+        let version = token::publish_afar(store, session, (self.draft)(&captured), request.token)?;
+        Ok((version, captured.counts))
+    }
+
+    fn capture<S: FrameStore>(&self, request: &CaptureRequest, store: &S) -> Result<Captured> {
+        let total = self.regions.iter().map(|region| region.allocated.total()).sum();
+        self.progress.begin("capturing", total);
+        let mut done = 0;
+        let mut advance = |now| {
+            self.progress.advance(now - done);
+            done = now;
+        };
+        let options = request.options;
+        let captured =
+            platter_disk::capture::capture(self.disk, self.regions, None, store, options, &mut advance)?;
+        (self.check)()?;
+        self.progress.begin("publishing", 0);
+        Ok(captured)
+    }
 }
 
 fn report(

@@ -8,14 +8,15 @@ use platter_image::{Error, Result};
 use platter_store::{Consistency, ImageName, NumberChoice, Resolved, Store, StorePlace, VersionRecord};
 use serde::Serialize;
 
-use crate::TokenChoice;
+use crate::remote::{RemoteStore, ServerOptions};
 use crate::token;
+use crate::{StoreLocation, TokenChoice};
 
 /// What to clone, and to what.
 #[derive(Clone, Debug)]
 pub struct CloneRequest {
     /// The store.
-    pub store: StorePlace,
+    pub store: StoreLocation,
     /// `NAME`, `NAME@7` or a score.
     pub version: String,
     /// The image whose next version this becomes.
@@ -54,8 +55,37 @@ pub struct CloneReport {
 /// being edited; what the store says.
 pub fn clone(request: &CloneRequest) -> Result<CloneReport> {
     let started = Instant::now();
+    let record = match &request.store {
+        StoreLocation::Local(place) => clone_here(request, place)?,
+        StoreLocation::Remote(options) => clone_afar(request, options)?,
+    };
+    Ok(CloneReport {
+        version: record.name().to_string(),
+        name: record.image.to_string(),
+        number: record.number,
+        score: record.score.to_string(),
+        cloned_from: record.cloned_from.map(|origin| origin.to_string()),
+        disk_bytes: record.disk_length,
+        seconds: started.elapsed().as_secs_f64(),
+    })
+}
+
+/// The origin clones: it has all that is known of the version.
+fn clone_afar(request: &CloneRequest, options: &ServerOptions) -> Result<VersionRecord> {
+    let store = RemoteStore::open(options)?;
+    let resolved = store.resolve(&request.version)?;
+    let from = resolved.version.ok_or_else(|| {
+        Error::refused(format!("no version of the origin has the score {}: name one", resolved.score))
+    })?;
+    let version = token::with_token_afar(&store, &request.name, request.token, |token| {
+        store.clone_version(&from.name, &request.name, request.next, token, &request.tool_version)
+    })?;
+    Ok(version.record)
+}
+
+fn clone_here(request: &CloneRequest, place: &StorePlace) -> Result<VersionRecord> {
     let name = &request.name;
-    let store = Store::open_writer(&request.store)?;
+    let store = Store::open_writer(place)?;
     let resolved = store.resolve(&request.version)?;
     match store.version(name, NumberChoice::Latest) {
         Ok(newest) if !request.next => {
@@ -73,16 +103,7 @@ pub fn clone(request: &CloneRequest) -> Result<CloneReport> {
     draft.image = name.clone();
     draft.time_unix_ms = token::unix_ms();
     draft.tool_version.clone_from(&request.tool_version);
-    let record = token::publish(&store, store.session()?, draft, request.token)?.record;
-    Ok(CloneReport {
-        version: record.name().to_string(),
-        name: record.image.to_string(),
-        number: record.number,
-        score: record.score.to_string(),
-        cloned_from: record.cloned_from.map(|origin| origin.to_string()),
-        disk_bytes: record.disk_length,
-        seconds: started.elapsed().as_secs_f64(),
-    })
+    Ok(token::publish(&store, store.session()?, draft, request.token)?.record)
 }
 
 /// What is known of the disk. Of one that no version has, what its recipe says: which of it is in use, it does not.
@@ -131,7 +152,7 @@ mod tests {
             score
         };
         let request = |version: &str, name: &str| CloneRequest {
-            store: place.clone(),
+            store: place.clone().into(),
             version: version.into(),
             name: name.parse().unwrap(),
             next: false,

@@ -7,25 +7,25 @@ use platter_disk::install::{InstallOptions, install};
 use platter_disk::{Target, TargetOptions};
 use platter_image::recipe::Recipe;
 use platter_image::{Error, Result};
-use platter_store::{Store, StorePlace};
 
 use crate::install::{allocated, title};
-use crate::{ExportReport, Progress};
+use crate::{ExportReport, OpenStore, Progress, StoreLocation};
 
 /// Writes that version to a new raw file; free space becomes holes, which read as zeros.
 ///
 /// # Errors
 /// `Refused` when the file exists; `Missing` or `Corrupt` when the store is damaged; `Io`. The file is then removed.
 pub fn export(
-    store: &StorePlace,
+    store: &StoreLocation,
     version: &str,
     file: &Path,
     progress: &dyn Progress,
 ) -> Result<ExportReport> {
     let started = Instant::now();
-    let store = Store::open_reader(store)?;
+    let store = OpenStore::open_reader(store)?;
     let resolved = store.resolve(version)?;
-    let recipe = Recipe::open(resolved.score, &store)?;
+    let source = store.source(resolved.score, Default::default());
+    let recipe = Recipe::open(resolved.score, &*source)?;
     if file.symlink_metadata().is_ok() {
         return Err(Error::refused(format!(
             "{} exists: export writes new files only; use `install` for a target that is there",
@@ -35,7 +35,7 @@ pub fn export(
     let length = recipe.root().disk_length;
     let result = Target::open(file, &TargetOptions::new(length)).and_then(|target| {
         progress.begin("exporting", allocated(&resolved).unwrap_or(length));
-        install(&recipe, &store, &target, InstallOptions::default(), &|bytes| progress.advance(bytes))
+        install(&recipe, &*source, &target, InstallOptions::default(), &|bytes| progress.advance(bytes))
     });
     let counts = result.inspect_err(|_| {
         // Half a disk helps nobody; the error matters more than whether this works.

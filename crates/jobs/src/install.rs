@@ -9,15 +9,15 @@ use platter_disk::refusal::{self, Reason, TargetCheck};
 use platter_disk::{Target, TargetOptions};
 use platter_image::recipe::{Recipe, Root};
 use platter_image::{DiskRead, DiskWrite, IoContext, Result};
-use platter_store::{Resolved, Store, StorePlace};
+use platter_store::Resolved;
 
-use crate::{InstallReport, Progress};
+use crate::{InstallReport, OpenStore, Progress, StoreLocation};
 
 /// What to install, where, and how.
 #[derive(Clone, Debug)]
 pub struct InstallRequest {
     /// The store.
-    pub store: StorePlace,
+    pub store: StoreLocation,
     /// Which version.
     pub version: String,
     /// A block device, or a file that is made if it is missing.
@@ -37,13 +37,18 @@ pub struct InstallRequest {
 /// (nothing wrong was written); `Io`.
 pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<InstallReport> {
     let started = Instant::now();
-    let store = Store::open_reader(&request.store)?;
+    let store = OpenStore::open_reader(&request.store)?;
     let resolved = store.resolve(&request.version)?;
-    let recipe = Recipe::open(resolved.score, &store)?;
+    let source = store.source(resolved.score, Default::default());
+    let recipe = Recipe::open(resolved.score, &*source)?;
+    let forbidden = match &request.store {
+        StoreLocation::Local(place) => vec![place.dir().to_owned()],
+        StoreLocation::Remote(_) => Vec::new(),
+    };
     let target = open_target(
         &request.target,
         recipe.root(),
-        &[request.store.dir().to_owned()],
+        &forbidden,
         &request.force,
         // Around the cache for a file too: a whole disk would push everything else out of memory.
         Some(true),
@@ -52,10 +57,10 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
     let length = recipe.root().disk_length;
     let advance = |bytes| progress.advance(bytes);
     progress.begin("installing", allocated(&resolved).unwrap_or(length));
-    let counts = platter_disk::install::install(&recipe, &store, &target, options, &advance)?;
+    let counts = platter_disk::install::install(&recipe, &*source, &target, options, &advance)?;
     if request.read_back {
         progress.begin("reading back", counts.data + counts.zero);
-        compare(&recipe, &store, &target, options, &advance)?;
+        compare(&recipe, &*source, &target, options, &advance)?;
     }
     let moved = move_backup_gpt(&target, length)?;
     Ok(InstallReport {

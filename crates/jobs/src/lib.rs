@@ -14,8 +14,10 @@ mod install;
 mod live;
 mod location;
 mod names;
+mod open_store;
 mod progress;
 mod receive;
+mod remote;
 mod report;
 mod token;
 
@@ -30,8 +32,9 @@ pub use live::{
     OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize, RecordReport, ServeAddress, TraceSummary,
     attach, detach, discard, disks, publish, trace_summary,
 };
-pub use location::default_store_dir;
+pub use location::{StoreLocation, default_store_dir};
 pub use names::{ForgetReport, RenameReport, RenamedVersion, forget, rename};
+pub use open_store::OpenStore;
 pub use platter_cast::CHUNK_BYTES_MAX;
 pub use platter_disk::SurveyOptions;
 pub use platter_disk::capture::CaptureOptions;
@@ -49,5 +52,6 @@ pub use platter_store::{
 };
 pub use progress::{Progress, Silent};
 pub use receive::{ReceiveRequest, receive};
+pub use remote::{ServerAddress, ServerOptions, Trust};
 pub use report::{CaptureReport, CastReport, ExportReport, InstallReport, ReceiveReport, ReceiverReport};
 pub use token::{TokenChoice, default_holder, release_token, steal_token, take_token};

@@ -1,6 +1,43 @@
-//! Where the store is when nobody says.
+//! Where a store is: in a directory of this machine, or on another one behind an origin.
 
 use std::path::PathBuf;
+
+use platter_image::{Error, Result};
+use platter_store::StorePlace;
+
+use crate::remote::ServerOptions;
+
+/// Where a store is.
+#[derive(Clone, Debug)]
+pub enum StoreLocation {
+    /// In a directory.
+    Local(StorePlace),
+    /// Behind an origin.
+    Remote(ServerOptions),
+}
+
+impl StoreLocation {
+    /// The directory's store, for what is done with one only; `doing` says what that is.
+    ///
+    /// # Errors
+    /// `Refused` for an origin's.
+    pub fn local(&self, doing: &str) -> Result<&StorePlace> {
+        match self {
+            Self::Local(place) => Ok(place),
+            Self::Remote(options) => Err(Error::refused(format!(
+                "{doing} needs a store in a directory of this machine, not the origin at {}: name one with --store, \
+                 or do it on the origin",
+                options.address
+            ))),
+        }
+    }
+}
+
+impl From<StorePlace> for StoreLocation {
+    fn from(place: StorePlace) -> Self {
+        Self::Local(place)
+    }
+}
 
 /// `PLATTER_STORE` if it is set; else `/var/lib/platter` for root, and `~/.local/share/platter` for others.
 pub fn default_store_dir() -> PathBuf {

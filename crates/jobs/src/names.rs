@@ -1,8 +1,11 @@
 //! Forgetting versions and renaming images, as a person asks for it.
 
 use platter_image::{Error, Result};
-use platter_store::{ImageName, NumberChoice, Store, StorePlace, VersionQuery};
+use platter_store::{ImageName, NumberChoice, Store, VersionQuery};
 use serde::Serialize;
+
+use crate::StoreLocation;
+use crate::remote::RemoteStore;
 
 /// Versions that were forgotten.
 #[derive(Clone, Debug, Serialize)]
@@ -31,7 +34,7 @@ pub struct RenamedVersion {
 ///
 /// # Errors
 /// `Refused` for a score or `NAME@latest`; as [`Store::forget`].
-pub fn forget(store: &StorePlace, what: &str) -> Result<ForgetReport> {
+pub fn forget(store: &StoreLocation, what: &str) -> Result<ForgetReport> {
     let (image, number) = match what.parse()? {
         VersionQuery::Named(image, NumberChoice::Number(number)) => (image, Some(number)),
         VersionQuery::Named(image, NumberChoice::Latest) if !what.contains('@') => (image, None),
@@ -44,20 +47,27 @@ pub fn forget(store: &StorePlace, what: &str) -> Result<ForgetReport> {
             return Err(Error::refused("a score is not forgotten: name a version that has it"));
         }
     };
-    let forgotten = Store::open_reader(store)?.forget(&image, number)?;
-    Ok(ForgetReport { forgotten: forgotten.iter().map(ToString::to_string).collect() })
+    let forgotten = match store {
+        StoreLocation::Local(place) => {
+            let forgotten = Store::open_reader(place)?.forget(&image, number)?;
+            forgotten.iter().map(ToString::to_string).collect()
+        }
+        StoreLocation::Remote(options) => RemoteStore::open(options)?.forget(&image, number)?,
+    };
+    Ok(ForgetReport { forgotten })
 }
 
 /// Renames an image, and all images below it.
 ///
 /// # Errors
 /// As [`Store::rename`]; `Transient` when another process writes the store.
-pub fn rename(store: &StorePlace, from: &ImageName, to: &ImageName) -> Result<RenameReport> {
-    let renamed = Store::open_writer(store)?.rename(from, to)?;
-    let versions = renamed.into_iter();
-    Ok(RenameReport {
-        renamed: versions
-            .map(|version| RenamedVersion { from: version.from.to_string(), to: version.to.to_string() })
-            .collect(),
-    })
+pub fn rename(store: &StoreLocation, from: &ImageName, to: &ImageName) -> Result<RenameReport> {
+    let renamed: Vec<(String, String)> = match store {
+        StoreLocation::Local(place) => {
+            let renamed = Store::open_writer(place)?.rename(from, to)?;
+            renamed.iter().map(|version| (version.from.to_string(), version.to.to_string())).collect()
+        }
+        StoreLocation::Remote(options) => RemoteStore::open(options)?.rename(from, to)?,
+    };
+    Ok(RenameReport { renamed: renamed.into_iter().map(|(from, to)| RenamedVersion { from, to }).collect() })
 }

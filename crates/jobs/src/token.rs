@@ -3,7 +3,11 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_image::{Error, Result};
-use platter_store::{ImageName, Session, Store, StorePlace, Token, Version, VersionRecord};
+use platter_store::{ImageName, Session, Store, Token, Version, VersionRecord};
+
+use crate::open_store::Opened;
+use crate::remote::{RemoteSession, RemoteStore};
+use crate::{OpenStore, StoreLocation};
 
 /// Under which edit token a version is published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,24 +37,30 @@ pub fn default_holder() -> String {
 ///
 /// # Errors
 /// As [`Store::take_token`].
-pub fn take_token(store: &StorePlace, image: &ImageName, holder: &str) -> Result<Token> {
-    Store::open_reader(store)?.take_token(image, holder, unix_ms())
+pub fn take_token(store: &StoreLocation, image: &ImageName, holder: &str) -> Result<Token> {
+    match OpenStore::open_reader(store)?.0 {
+        Opened::Local(store) => store.take_token(image, holder, unix_ms()),
+        Opened::Remote(store) => store.take_token(image, holder, false),
+    }
 }
 
 /// Takes the token of an image whoever holds it.
 ///
 /// # Errors
 /// As [`Store::steal_token`].
-pub fn steal_token(store: &StorePlace, image: &ImageName, holder: &str) -> Result<Token> {
-    Store::open_reader(store)?.steal_token(image, holder, unix_ms())
+pub fn steal_token(store: &StoreLocation, image: &ImageName, holder: &str) -> Result<Token> {
+    match OpenStore::open_reader(store)?.0 {
+        Opened::Local(store) => store.steal_token(image, holder, unix_ms()),
+        Opened::Remote(store) => store.take_token(image, holder, true),
+    }
 }
 
 /// Gives back the token that `holder` holds; gives it as it was.
 ///
 /// # Errors
 /// `Missing` when nobody holds it; `Refused` when somebody else does; as [`Store::release_token`].
-pub fn release_token(store: &StorePlace, image: &ImageName, holder: &str) -> Result<Token> {
-    let store = Store::open_reader(store)?;
+pub fn release_token(store: &StoreLocation, image: &ImageName, holder: &str) -> Result<Token> {
+    let store = OpenStore::open_reader(store)?;
     let token = store
         .token(image)?
         .ok_or_else(|| Error::missing(format!("nobody holds the edit token of {image}")))?;
@@ -61,17 +71,11 @@ pub fn release_token(store: &StorePlace, image: &ImageName, holder: &str) -> Res
             token.holder
         )));
     }
-    store.release_token(&token)?;
-    Ok(token)
-}
-
-/// Whether [`publish`] would be refused now: asked before long work.
-pub(crate) fn check(store: &Store, image: &ImageName, choice: TokenChoice) -> Result<()> {
-    match choice {
-        TokenChoice::Free => store.check_token(image, None),
-        TokenChoice::Number(number) => store.check_token(image, Some(number)),
-        TokenChoice::Steal => Ok(()),
+    match store.0 {
+        Opened::Local(store) => store.release_token(&token)?,
+        Opened::Remote(store) => store.release_token(&token)?,
     }
+    Ok(token)
 }
 
 /// Publishes a version under the token of choice. One that was taken over for this is given back.
@@ -92,7 +96,42 @@ pub(crate) fn publish(
         _ => stolen.as_ref().map(|token| token.number),
     };
     let published = session.publish(draft);
-    let released = stolen.map_or(Ok(()), |token| store.release_token(&token));
+    given_back(published, stolen.map_or(Ok(()), |token| store.release_token(&token)))
+}
+
+/// The same on an origin, for what a session has sent.
+pub(crate) fn publish_afar(
+    store: &RemoteStore,
+    session: &RemoteSession,
+    draft: VersionRecord,
+    choice: TokenChoice,
+) -> Result<Version> {
+    let image = draft.image.clone();
+    with_token_afar(store, &image, choice, |token| session.publish(&VersionRecord { token, ..draft }))
+}
+
+/// Does what needs an origin's edit token under the token of choice.
+pub(crate) fn with_token_afar(
+    store: &RemoteStore,
+    image: &ImageName,
+    choice: TokenChoice,
+    publish: impl FnOnce(Option<u64>) -> Result<Version>,
+) -> Result<Version> {
+    let stolen = match choice {
+        TokenChoice::Steal if store.token(image)?.is_some() => {
+            Some(store.take_token(image, &default_holder(), true)?)
+        }
+        _ => None,
+    };
+    let published = publish(match choice {
+        TokenChoice::Number(number) => Some(number),
+        _ => stolen.as_ref().map(|token| token.number),
+    });
+    given_back(published, stolen.map_or(Ok(()), |token| store.release_token(&token)))
+}
+
+/// What was published, when the token that was taken over for it was given back.
+fn given_back(published: Result<Version>, released: Result<()>) -> Result<Version> {
     let version = published?;
     released.map_err(|error| {
         error.within(format!("{} is published, but its edit token could not be given back", version.name))

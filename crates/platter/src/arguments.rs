@@ -23,6 +23,8 @@ pub(crate) struct Arguments {
     /// The store [default: $PLATTER_STORE, else /var/lib/platter as root, else ~/.local/share/platter]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) store: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) server: ServerArguments,
     /// Print facts as JSON: one object, or one a line where there are many
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -31,6 +33,23 @@ pub(crate) struct Arguments {
     pub(crate) quiet: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// An origin, in whose store a command works instead.
+#[derive(Args, Debug)]
+pub(crate) struct ServerArguments {
+    /// Work on the store of an origin: unix:PATH or https://HOST:PORT [default: $PLATTER_SERVER]
+    #[arg(long, global = true, value_name = "URL", conflicts_with = "store")]
+    pub(crate) server: Option<String>,
+    /// A file that holds the access token for the origin [default: the token in $PLATTER_TOKEN]
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    pub(crate) token_file: Option<PathBuf>,
+    /// SHA-256 of the origin's certificate, which is then believed whoever made it [default: $PLATTER_FINGERPRINT]
+    #[arg(long, global = true, value_name = "SHA256", hide_short_help = true, conflicts_with = "ca")]
+    pub(crate) fingerprint: Option<String>,
+    /// Believe an origin's certificate that an authority of this file made (PEM) [default: those of this machine]
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    pub(crate) ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

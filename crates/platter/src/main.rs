@@ -3,12 +3,14 @@
 mod arguments;
 mod command;
 mod output;
+mod server;
 mod sizes;
 mod terminal;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use platter_jobs::StoreLocation;
 
 use arguments::{Arguments, Command};
 use output::Output;
@@ -16,31 +18,37 @@ use output::Output;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let output = Output::new(arguments.json, arguments.quiet);
-    let store = arguments.store.unwrap_or_else(platter_jobs::default_store_dir);
-    let result = match &arguments.command {
-        Command::Init => command::init::run(&store, &output),
-        Command::Capture(options) => command::capture::run(&store, options, &output),
-        Command::Images => command::images::run(&store, &output),
-        Command::Show(options) => command::show::run(&store, options, &output),
-        Command::History(options) => command::history::run(&store, options, &output),
-        Command::Diff(options) => command::diff::run(&store, options, &output),
-        Command::Clone(options) => command::clone::run(&store, options, &output),
-        Command::Rename(options) => command::rename::run(&store, options, &output),
-        Command::Forget(options) => command::forget::run(&store, options, &output),
-        Command::Token(options) => command::token::run(&store, options, &output),
-        Command::Install(options) => command::install::run(&store, options, &output),
-        Command::Export(options) => command::export::run(&store, options, &output),
-        Command::Check(options) => command::check::run(&store, options, &output),
-        Command::Rebuild => command::rebuild::run(&store, &output),
-        Command::Cast(options) => command::cast::run(&store, options, &output),
-        Command::Receive(options) => command::receive::run(options, &output),
-        Command::Attach(options) => command::attach::run(&store, options, &output),
-        Command::Disks => command::disks::run(&store, &output),
-        Command::Detach(options) => command::detach::run(&store, options, &output),
-        Command::Publish(options) => command::publish::run(&store, options, &output),
-        Command::Discard(options) => command::discard::run(&store, options, &output),
-        Command::Serve(options) => command::serve::run(&store, options, &output),
-        Command::Trace(options) => command::trace::run(options, &output),
+    match server::location(arguments.store.as_deref(), &arguments.server) {
+        Ok(store) => run(&store, &arguments.command, &output),
+        Err(error) => output.fail(&error),
+    }
+}
+
+fn run(store: &StoreLocation, command: &Command, output: &Output) -> ExitCode {
+    let result = match command {
+        Command::Init => command::init::run(store, output),
+        Command::Capture(options) => command::capture::run(store, options, output),
+        Command::Images => command::images::run(store, output),
+        Command::Show(options) => command::show::run(store, options, output),
+        Command::History(options) => command::history::run(store, options, output),
+        Command::Diff(options) => command::diff::run(store, options, output),
+        Command::Clone(options) => command::clone::run(store, options, output),
+        Command::Rename(options) => command::rename::run(store, options, output),
+        Command::Forget(options) => command::forget::run(store, options, output),
+        Command::Token(options) => command::token::run(store, options, output),
+        Command::Install(options) => command::install::run(store, options, output),
+        Command::Export(options) => command::export::run(store, options, output),
+        Command::Check(options) => command::check::run(store, options, output),
+        Command::Rebuild => command::rebuild::run(store, output),
+        Command::Cast(options) => command::cast::run(store, options, output),
+        Command::Receive(options) => command::receive::run(options, output),
+        Command::Attach(options) => command::attach::run(store, options, output),
+        Command::Disks => command::disks::run(store, output),
+        Command::Detach(options) => command::detach::run(store, options, output),
+        Command::Publish(options) => command::publish::run(store, options, output),
+        Command::Discard(options) => command::discard::run(store, options, output),
+        Command::Serve(options) => command::serve::run(store, options, output),
+        Command::Trace(options) => command::trace::run(options, output),
         Command::Completions(options) => command::completions::run(options),
     };
     match result {

@@ -40,4 +40,4 @@ pub use resolve::{Resolved, Version};
 pub use salvage::Salvaged;
 pub use session::Session;
 pub use store::{SPAN_LENGTH_MAX, Store};
-pub use token::Token;
+pub use token::{Token, refusal as token_refusal};

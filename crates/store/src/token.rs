@@ -47,7 +47,7 @@ impl fmt::Display for Token {
 
 /// Why nobody may publish the next version of `image` under the token of that number, or under none; `None` when it
 /// may be done. `held` is the image's token.
-pub(crate) fn refusal(image: &ImageName, number: Option<u64>, held: Option<&Token>) -> Option<Error> {
+pub fn refusal(image: &ImageName, number: Option<u64>, held: Option<&Token>) -> Option<Error> {
     let why = match (number, held) {
         (None, None) => return None,
         (Some(number), Some(held)) if held.number == number => return None,

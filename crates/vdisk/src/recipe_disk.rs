@@ -20,6 +20,9 @@ const PARALLEL_READ: u64 = 256 << 10;
 /// Most frames of one range that are handed to threads.
 const FRAMES_MAX: usize = 64;
 
+/// Most blocks that a source is told of at once.
+const HINT_BLOCKS_MAX: usize = 4096;
+
 /// A disk, read-only, as a recipe says it is. Disks that share a cache share what they have in common.
 pub struct RecipeDisk {
     tree: Arc<Tree>,
@@ -195,8 +198,31 @@ enum Purpose {
     Ahead,
 }
 
+/// Tells a source that is far away which blocks of `range`, and beyond it of what a sequential reader comes to, are not
+/// in memory, all together.
+fn tell_ahead(shared: &Shared, tree: &Tree, range: Extent, purpose: Purpose) {
+    let hint_length = tree.source().hint_length();
+    if hint_length == 0 {
+        return;
+    }
+    let beyond = if purpose == Purpose::Ahead { hint_length } else { 0 };
+    let end = range.end().saturating_add(beyond).min(tree.length());
+    let mut ids = Vec::new();
+    let _ = tree.walk(shared.pages(), Extent::between(range.offset, end), &mut |entry| {
+        if let State::Data { block, .. } = entry.state
+            && ids.last() != Some(&block)
+            && !shared.contains(&block)
+        {
+            ids.push(block);
+        }
+        Ok(ids.len() < HINT_BLOCKS_MAX)
+    });
+    tree.source().will_need(&ids);
+}
+
 /// Hands the frames of `range` that are not in memory to the threads. What fails here is told to whoever reads there.
 fn hand_out(shared: &Shared, tree: &Arc<Tree>, range: Extent, progress: &Arc<Progress>, purpose: Purpose) {
+    tell_ahead(shared, tree, range, purpose);
     let mut frames = Vec::new();
     let _ = tree.walk(shared.pages(), range, &mut |entry| {
         let State::Data { block, .. } = entry.state else { return Ok(true) };

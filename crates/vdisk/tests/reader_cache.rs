@@ -120,6 +120,27 @@ fn what_is_ahead_of_a_reader_is_fetched_and_then_used() {
     assert!(cache.counters().ahead_frames_used > 0);
 }
 
+/// A source that is far away is told of what comes long before it is read; a near one is not bothered.
+#[test]
+fn a_far_source_is_told_what_is_ahead() {
+    for hint_length in [0, 8 << 20] {
+        let source = Arc::new(MemorySource::default());
+        source.hint_length.store(hint_length, Ordering::SeqCst);
+        let image = plain(&source, 0, 300);
+        let cache = BlockCache::new(options(64 << 20, 2)).unwrap();
+        let disk = open(&image, &source, &cache);
+        let mut buffer = vec![0; 65536];
+        for read in 0..8 {
+            disk.read(&mut buffer, read * 65536).unwrap();
+        }
+        let told = || source.hinted.lock().unwrap().len();
+        match hint_length {
+            0 => assert_eq!(told(), 0),
+            _ => assert!(comes_to(|| told() > 100), "{}", told()),
+        }
+    }
+}
+
 #[test]
 fn random_reads_decode_up_to_their_block_and_no_further() {
     let source = Arc::new(MemorySource::default());

@@ -14,6 +14,9 @@ use super::compress::Full;
 use super::hash::{Block, Hashed};
 use super::{CaptureCounts, CaptureOptions, next_stage_gone};
 
+/// Pages that the store is asked for together.
+const PAGES_TOGETHER: usize = 64;
+
 /// Names of blocks that are on their way to the store, and not found there yet.
 pub(super) type InFlight = Mutex<HashSet<BlockId>>;
 
@@ -115,7 +118,8 @@ impl<'a, S: FrameStore> Assembler<'a, S> {
             }
             self.recipe.push(entry)?;
         }
-        self.frames.add_pages(self.recipe.sink_mut())
+        let pages = self.recipe.sink_mut();
+        if pages.len() >= PAGES_TOGETHER { self.frames.add_pages(pages) } else { Ok(()) }
     }
 
     /// Closes the recipe and sends the last frames.
@@ -183,8 +187,13 @@ impl<S: FrameStore> Frames<'_, S> {
     }
 
     fn add_pages(&mut self, made: &mut Vec<(BlockId, Vec<u8>)>) -> Result<()> {
-        for (id, bytes) in made.drain(..) {
-            self.add(Kind::Page, id, &bytes)?;
+        let ids: Vec<BlockId> = made.iter().map(|(id, _)| *id).collect();
+        let known = self.store.lookup_and_pin_all(&ids)?;
+        for ((id, bytes), known) in made.drain(..).zip(known) {
+            match known {
+                Some(pin) => self.pins.insert(pin),
+                None => drop(self.add(Kind::Page, id, &bytes)?),
+            }
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! Makes blocks of a batch: trims their zeros, names them, and asks the store whether it has them.
+//! Makes blocks of a batch: trims their zeros, and names them.
 
 use crossbeam_channel::{Receiver, Sender};
 use platter_image::chunking::{BLOCK_LENGTH_MAX, Cut};
-use platter_image::{BlockId, FrameStore, Kind, Pin, Result, SECTOR};
+use platter_image::{BlockId, Kind, Pin, SECTOR};
 
 use super::read::Loaded;
 
@@ -24,7 +24,7 @@ pub(super) enum Block {
         id: BlockId,
         /// Where its contents stand.
         place: Place,
-        /// Set if the store had it.
+        /// Set once the store was asked, if it has it.
         known: Option<Pin>,
     },
 }
@@ -46,12 +46,8 @@ impl Hashed {
     }
 }
 
-/// Hashes batches until there are no more.
-pub(super) fn hash_batches<S: FrameStore>(
-    store: &S,
-    loaded: &Receiver<Loaded>,
-    hashed: &Sender<Hashed>,
-) -> Result<()> {
+/// Hashes batches until there are no more, or nobody takes them.
+pub(super) fn hash_batches(loaded: &Receiver<Loaded>, hashed: &Sender<Hashed>) {
     for loaded in loaded {
         let mut hashed_batch =
             Hashed { blocks: Vec::with_capacity(loaded.batch.cuts.len()), gathered: Vec::new(), loaded };
@@ -62,16 +58,14 @@ pub(super) fn hash_batches<S: FrameStore>(
             let block = if contents.is_empty() {
                 Block::Zero
             } else {
-                let id = BlockId::of(Kind::Data, contents);
-                Block::Named { id, place, known: store.lookup_and_pin(&id)? }
+                Block::Named { id: BlockId::of(Kind::Data, contents), place, known: None }
             };
             hashed_batch.blocks.push(block);
         }
         if hashed.send(hashed_batch).is_err() {
-            return Ok(());
+            return;
         }
     }
-    Ok(())
 }
 
 /// Finds the contents of a cut without the zero sectors at their end; gathers them if they have gaps.

@@ -3,10 +3,9 @@
 //! A bounded pipeline of threads; each arrow is a channel with a named limit, so memory does not grow with the disk:
 //!
 //! ```text
-//! read ─batches▶ hash ×n ─▶ assemble ─full frames▶ compress ×n ─▶ append
-//!  cuts, reads    trims,      in disk order: known or new,          in the order in which
-//!  in disk order  names,      frames, recipe                        frames were filled
-//!                 looks up
+//! read ─batches▶ hash ×n ─▶ look up ─▶ assemble ─full frames▶ compress ×n ─▶ append
+//!  cuts, reads    trims,     known or    in disk order:                       in the order in which
+//!  in disk order  names      new         frames, recipe                       frames were filled
 //! ```
 //!
 //! Nothing is durable, nor visible to anybody else, until the caller publishes the score.
@@ -15,6 +14,7 @@ mod assemble;
 mod base;
 mod compress;
 mod hash;
+mod look_up;
 mod read;
 
 use std::sync::Mutex;
@@ -117,6 +117,7 @@ pub fn capture<S: FrameStore>(
     let (batch_out, batch_in) = bounded(BATCHES_WAITING * threads);
     let (buffer_out, buffer_in) = bounded(BATCHES_WAITING * threads * 2);
     let (hashed_out, hashed_in) = bounded(BATCHES_WAITING * threads);
+    let (looked_up_out, looked_up_in) = bounded(BATCHES_WAITING * threads);
     let (full_out, full_in) = bounded(FRAMES_WAITING * threads);
     let (encoded_out, encoded_in) = bounded(FRAMES_WAITING * threads);
     let in_flight = Mutex::new(std::collections::HashSet::<BlockId>::new());
@@ -127,16 +128,23 @@ pub fn capture<S: FrameStore>(
         let mut workers = Vec::new();
         for _ in 0..threads {
             let (batch_in, hashed_out) = (batch_in.clone(), hashed_out.clone());
-            workers.push(scope.spawn(move || hash::hash_batches(store, &batch_in, &hashed_out)));
+            workers.push(scope.spawn(move || {
+                hash::hash_batches(&batch_in, &hashed_out);
+                Ok(())
+            }));
             let (full_in, encoded_out) = (full_in.clone(), encoded_out.clone());
             workers.push(scope.spawn(move || compress::encode_frames(options.level, &full_in, &encoded_out)));
         }
-        drop((batch_in, hashed_out, full_in, encoded_out));
+        for _ in 0..store.lookups_under_way().max(1) {
+            let (hashed_in, looked_up_out) = (hashed_in.clone(), looked_up_out.clone());
+            workers.push(scope.spawn(move || look_up::look_up_batches(store, &hashed_in, &looked_up_out)));
+        }
+        drop((batch_in, hashed_out, hashed_in, looked_up_out, full_in, encoded_out));
         let appender = scope.spawn(|| compress::append_frames(store, &in_flight, encoded_in));
 
         let mut assembler = Assembler::new(disk, store, options, full_out, &in_flight);
         let assembled =
-            assembler.take_all(hashed_in, &buffer_out, progress).and_then(|()| assembler.finish());
+            assembler.take_all(looked_up_in, &buffer_out, progress).and_then(|()| assembler.finish());
         drop(buffer_out);
 
         // The stage that failed first has the reason; the others only noticed that it is gone.

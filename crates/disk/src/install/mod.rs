@@ -129,7 +129,7 @@ fn run<P: PageSource + Sync>(
         progress(filled.data_length() + filled.zero_length());
     };
     thread::scope(|scope| {
-        let walker = scope.spawn(move || walk(recipe, options.free, &segment_out));
+        let walker = scope.spawn(move || walk(recipe, source, options.free, &segment_out));
         let workers: Vec<_> = (0..options.threads.max(1) + WRITES_UNDER_WAY)
             .map(|_| {
                 let (segment_in, shelf, done) = (segment_in.clone(), &shelf, &done);

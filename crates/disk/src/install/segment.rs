@@ -3,7 +3,7 @@
 use crossbeam_channel::Sender;
 use platter_image::page::{Entry, State};
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{Extent, FrameSource, Result};
+use platter_image::{BlockId, Extent, FrameSource, Result};
 
 use super::frames::BlockReader;
 use super::{FreeSpace, SEGMENT_LENGTH, ZEROS_TOGETHER, ZEROS_WRITTEN_MAX};
@@ -29,13 +29,22 @@ pub(super) struct Filled {
 }
 
 /// Walks the recipe and sends its segments in disk order.
+/// The source is told of the blocks of each before it is sent: of as many segments ahead as may wait for a worker.
 pub(super) fn walk<P: PageSource>(
     recipe: &Recipe<P>,
+    source: &(impl FrameSource + ?Sized),
     free: FreeSpace,
     segments: &Sender<Segment>,
 ) -> Result<()> {
     let whole = Extent::new(0, recipe.root().disk_length);
-    let mut walk = Walk { segments, current: Segment::begin(0), zeros: Vec::new(), gone: false };
+    let will_need = |ids: &[BlockId]| source.will_need(ids);
+    let mut walk = Walk {
+        segments,
+        will_need: (source.hint_length() > 0).then_some(&will_need),
+        current: Segment::begin(0),
+        zeros: Vec::new(),
+        gone: false,
+    };
     let mut position = 0;
     for entry in recipe.entries(whole) {
         let entry = entry?;
@@ -56,8 +65,13 @@ pub(super) fn walk<P: PageSource>(
     Ok(())
 }
 
+/// Tells a source which blocks will be asked for.
+type Tell<'a> = &'a dyn Fn(&[BlockId]);
+
 struct Walk<'a> {
     segments: &'a Sender<Segment>,
+    /// Tells a source that wants to know.
+    will_need: Option<Tell<'a>>,
     current: Segment,
     /// Zeros to ask for. Many together: a file system ends every write under way before it makes a hole in a file.
     zeros: Vec<Extent>,
@@ -97,6 +111,9 @@ impl Walk<'_> {
         let start = next / SEGMENT_LENGTH * SEGMENT_LENGTH;
         let done = std::mem::replace(&mut self.current, Segment::begin(start));
         if !done.entries.is_empty() {
+            if let Some(will_need) = self.will_need {
+                will_need(&done.blocks());
+            }
             self.gone |= self.segments.send(done).is_err();
         }
     }
@@ -113,6 +130,17 @@ impl Walk<'_> {
 impl Segment {
     fn begin(start: u64) -> Self {
         Self { start, entries: Vec::new(), zeros: Vec::new() }
+    }
+
+    /// The blocks it needs, in disk order.
+    fn blocks(&self) -> Vec<BlockId> {
+        let blocks = self.entries.iter().filter_map(|entry| match entry.state {
+            State::Data { block, .. } => Some(block),
+            State::Zero | State::Free => None,
+        });
+        let mut blocks: Vec<BlockId> = blocks.collect();
+        blocks.dedup();
+        blocks
     }
 
     /// Fills `buffer` with the verified bytes of all entries.

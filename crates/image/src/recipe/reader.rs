@@ -11,11 +11,18 @@ pub trait PageSource {
     /// # Errors
     /// `Missing` or `Corrupt`, naming the page.
     fn page(&self, id: &BlockId) -> Result<Vec<u8>>;
+
+    /// These pages will be asked for soon, in this order. Only a hint, as [`crate::FrameSource::will_need`].
+    fn will_need_pages(&self, _ids: &[BlockId]) {}
 }
 
 impl<P: PageSource + ?Sized> PageSource for &P {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
         (**self).page(id)
+    }
+
+    fn will_need_pages(&self, ids: &[BlockId]) {
+        (**self).will_need_pages(ids);
     }
 }
 
@@ -84,9 +91,11 @@ impl<P: PageSource> Recipe<P> {
     ) -> Result<()> {
         match self.read(level, child)? {
             Contents::Branch(children) => {
-                let wanted =
-                    children.into_iter().rev().filter(|child| child.range().intersect(&range).is_some());
-                stack.extend(wanted.map(|child| Work::Page(level - 1, child)));
+                let wanted = children.into_iter().filter(|child| child.range().intersect(&range).is_some());
+                let wanted: Vec<Child> = wanted.collect();
+                let ids: Vec<BlockId> = wanted.iter().map(|child| child.id).collect();
+                self.pages.will_need_pages(&ids);
+                stack.extend(wanted.into_iter().rev().map(|child| Work::Page(level - 1, child)));
             }
             Contents::Leaf(entries) => {
                 let inside = entries.iter().rev().filter_map(|entry| entry.clip(range));

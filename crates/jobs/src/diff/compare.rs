@@ -1,6 +1,5 @@
 //! Compares two versions: opens them, compares the recipes, then partition after partition.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use platter_disk::filesystem::{Found, ext::Files, probe};
@@ -8,8 +7,7 @@ use platter_disk::survey::read_table;
 use platter_image::page::State;
 use platter_image::recipe::{self, Difference, Differences, Recipe};
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
-use platter_store::{Store, StorePlace};
-use platter_vdisk::{BlockCache, CacheOptions, RecipeDisk};
+use platter_vdisk::{BlockCache, CacheOptions, RecipeDisk, Source};
 
 use super::contents::Side;
 use super::report::{DiffEvent, DiffReport, PartitionDifference};
@@ -17,6 +15,7 @@ use super::table::{self, Pair};
 use super::walk::Walk;
 use crate::install::title;
 use crate::live::View;
+use crate::{OpenStore, StoreLocation};
 
 /// Memory for decoded blocks, in bytes.
 const CACHE_BYTES: u64 = 256 << 20;
@@ -30,7 +29,7 @@ const NEAR: u64 = 4096;
 #[derive(Clone, Debug)]
 pub struct DiffRequest {
     /// The store.
-    pub store: StorePlace,
+    pub store: StoreLocation,
     /// The first version: `NAME`, `NAME@7` or a score.
     pub a: String,
     /// The second.
@@ -45,18 +44,20 @@ pub struct DiffRequest {
 /// `Missing` when there is no such version; `Missing` or `Corrupt` when the store is damaged; `Io`.
 pub fn diff(request: &DiffRequest, on_event: &mut dyn FnMut(&DiffEvent)) -> Result<DiffReport> {
     let started = Instant::now();
-    let store = Arc::new(Store::open_reader(&request.store)?);
+    let store = OpenStore::open_reader(&request.store)?;
     let (resolved_a, resolved_b) = (store.resolve(&request.a)?, store.resolve(&request.b)?);
-    let a = Recipe::open(resolved_a.score, &*store)?;
-    let b = Recipe::open(resolved_b.score, &*store)?;
+    let source_a = store.source(resolved_a.score, Default::default());
+    let source_b = store.source(resolved_b.score, Default::default());
+    let a = Recipe::open(resolved_a.score, &*source_a)?;
+    let b = Recipe::open(resolved_b.score, &*source_b)?;
     let mut partitions = Vec::new();
     let mut notes = Vec::new();
     let mut sums = Differences::default();
     if a.score() != b.score() {
         let cache_options = CacheOptions { block_bytes_max: CACHE_BYTES, ..CacheOptions::default() };
         let cache = BlockCache::new(cache_options)?;
-        let disk_a = RecipeDisk::open(a.score(), store.clone(), cache.clone())?;
-        let disk_b = RecipeDisk::open(b.score(), store.clone(), cache)?;
+        let disk_a = RecipeDisk::open(a.score(), source_a.clone(), cache.clone())?;
+        let disk_b = RecipeDisk::open(b.score(), source_b.clone(), cache)?;
         let view_a = View { device: &disk_a, sector_size: a.root().sector_size };
         let view_b = View { device: &disk_b, sector_size: b.root().sector_size };
         let disks = Disks { a: &view_a, b: &view_b, recipe_a: &a, recipe_b: &b };
@@ -172,8 +173,8 @@ impl Areas {
 struct Disks<'a> {
     a: &'a dyn DiskRead,
     b: &'a dyn DiskRead,
-    recipe_a: &'a Recipe<&'a Store>,
-    recipe_b: &'a Recipe<&'a Store>,
+    recipe_a: &'a Recipe<&'a dyn Source>,
+    recipe_b: &'a Recipe<&'a dyn Source>,
 }
 
 impl<'a> Disks<'a> {

@@ -9,7 +9,7 @@ use platter_disk::filesystem::ext::{Contents, FileInode, Files};
 use platter_image::page::{Entry, State};
 use platter_image::recipe::Recipe;
 use platter_image::{DiskRead, Extent, Extents, IoContext, Result};
-use platter_store::Store;
+use platter_vdisk::Source;
 
 /// Entries of a recipe are kept for so many bytes of the disk together, and for so many such windows.
 const WINDOW: u64 = 16 << 20;
@@ -25,7 +25,7 @@ const PIECE: u64 = 4096;
 pub(super) struct Side<'a> {
     pub(super) files: Files<'a>,
     disk: &'a dyn DiskRead,
-    recipe: &'a Recipe<&'a Store>,
+    recipe: &'a Recipe<&'a dyn Source>,
     /// What stands in some windows of the disk, the one asked last in front.
     windows: VecDeque<(u64, Vec<Entry>)>,
     buffer: Vec<u8>,
@@ -40,7 +40,7 @@ enum Place {
 }
 
 impl<'a> Side<'a> {
-    pub(super) fn new(files: Files<'a>, disk: &'a dyn DiskRead, recipe: &'a Recipe<&'a Store>) -> Self {
+    pub(super) fn new(files: Files<'a>, disk: &'a dyn DiskRead, recipe: &'a Recipe<&'a dyn Source>) -> Self {
         Self { files, disk, recipe, windows: VecDeque::new(), buffer: Vec::new() }
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use platter_image::{Error, Extent, Extents, Result, Score};
 use platter_store::{ImageName, Store, StorePlace, Token};
-use platter_vdisk::{Allocation, BlockCache, BlockDevice, Overlay, OverlayOptions, RecipeDisk};
+use platter_vdisk::{Allocation, BlockCache, BlockDevice, Overlay, OverlayOptions, RecipeDisk, Source};
 
 use super::overlays::{Overlays, boot_id};
 
@@ -56,8 +56,8 @@ pub(super) struct Frozen {
 }
 
 impl Base {
-    pub(super) fn open(store: &Arc<Store>, cache: &Arc<BlockCache>, score: Score) -> Result<Self> {
-        Ok(Self { score, device: Arc::new(RecipeDisk::open(score, store.clone(), cache.clone())?) })
+    pub(super) fn open(source: Arc<dyn Source>, cache: &Arc<BlockCache>, score: Score) -> Result<Self> {
+        Ok(Self { score, device: Arc::new(RecipeDisk::open(score, source, cache.clone())?) })
     }
 }
 
@@ -247,7 +247,7 @@ fn open_layers(
         numbers.remove(0);
     }
     let options = overlay_options(score, token)?;
-    let mut layers = Layers { base: Base::open(store, cache, score)?, overlays: Vec::new() };
+    let mut layers = Layers { base: Base::open(store.clone(), cache, score)?, overlays: Vec::new() };
     if numbers.is_empty() {
         let overlay = Overlay::create(overlays.vfs(), &overlays.path(1), &options, layers.top())?;
         layers.overlays.push((1, Arc::new(overlay)));

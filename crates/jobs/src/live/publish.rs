@@ -261,7 +261,7 @@ pub(super) fn publish_disk(
     reader.refresh()?;
     if words.branch.is_none() {
         let score = reader.resolve(&report.version)?.score;
-        disk.rebase(Base::open(reader, cache, score)?)?;
+        disk.rebase(Base::open(reader.clone(), cache, score)?)?;
     }
     // The last that has the frozen overlay's file open: a filesystem that discards takes seconds to give its space back.
     std::thread::spawn(move || drop(frozen));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use platter_export::Exports;
 use platter_image::{Error, ErrorKind, Result};
-use platter_store::{ImageName, Store, Token};
+use platter_store::{ImageName, Store, StorePlace, Token};
 use platter_vdisk::{BlockCache, BlockDevice};
 
 use super::attach::{AttachRequest, Attached, LiveEvent, OnEvent, new_cache};
@@ -19,16 +19,23 @@ use super::publish::{PublishReport, end_editing, publish_disk};
 use super::record::Recorder;
 use super::servers::{Server, Uri};
 use super::tree::ImageTree;
-use crate::Silent;
+use crate::open_store::Opened;
+use crate::remote::SourceOptions;
 use crate::token::unix_ms;
+use crate::{OpenStore, Silent};
 
 /// How often it is looked whether a disk is to be published.
 const PUBLISH_LOOK: Duration = Duration::from_millis(500);
 
+/// Stored frames of one disk of an origin that are kept beside the cache of blocks, in bytes, and how long an origin that is
+/// away is tried for. A client waits that long.
+const SOURCE_OPTIONS: SourceOptions =
+    SourceOptions { bytes_max: 64 << 20, retry_time_max: Duration::from_secs(30) };
+
 /// What all servers of the process share.
 pub(super) struct Served {
     request: AttachRequest,
-    store: Arc<Store>,
+    store: OpenStore,
     cache: Arc<BlockCache>,
     disks: Mutex<BTreeMap<String, Arc<LiveDisk>>>,
     recorder: OnceLock<Recorder>,
@@ -56,7 +63,7 @@ impl Served {
     /// Opens the store, to serve no disk yet.
     pub(super) fn open(request: AttachRequest, on_event: OnEvent) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
-            store: Arc::new(Store::open_reader(&request.store)?),
+            store: OpenStore::open_reader(&request.store)?,
             cache: new_cache(request.cache_bytes)?,
             disks: Mutex::default(),
             recorder: OnceLock::new(),
@@ -74,6 +81,15 @@ impl Served {
         self.has_tree.store(servers.iter().any(|server| server.has_tree), Ordering::Relaxed);
     }
 
+    /// The store in a directory: only such a one is written.
+    fn local(&self) -> Result<(&StorePlace, &Arc<Store>)> {
+        let place = self.request.store.local("writing a disk")?;
+        match &self.store.0 {
+            Opened::Local(store) => Ok((place, store)),
+            Opened::Remote(_) => Err(Error::bug("a directory's store that is an origin's")),
+        }
+    }
+
     pub(super) fn request(&self) -> &AttachRequest {
         &self.request
     }
@@ -84,7 +100,7 @@ impl Served {
         if let Some(tree) = kept.upgrade() {
             return Ok(tree);
         }
-        let (store, cache) = (self.store.clone(), self.cache.clone());
+        let (store, cache) = (self.local()?.1.clone(), self.cache.clone());
         let tree = ImageTree::open(store, cache, self.clone(), self.request.tool_version.clone())?;
         let tree = Arc::new(tree);
         *kept = Arc::downgrade(&tree);
@@ -122,16 +138,12 @@ impl Served {
                     "{image}@{number} is not the newest version, and publishing it would undo those after it: clone it to another name, or with --next"
                 )));
             }
-            let token = self.take_token(&image)?;
-            LiveDisk::writable(
-                name.clone(),
-                &self.request.store,
-                (&self.store, &self.cache),
-                (image, token),
-                resolved.score,
-            )?
+            let (place, store) = self.local()?;
+            let token = self.take_token(store, &image)?;
+            LiveDisk::writable(name.clone(), place, (store, &self.cache), (image, token), resolved.score)?
         } else {
-            LiveDisk::read_only(name.clone(), Base::open(&self.store, &self.cache, resolved.score)?)
+            let source = self.store.source(resolved.score, SOURCE_OPTIONS);
+            LiveDisk::read_only(name.clone(), Base::open(source, &self.cache, resolved.score)?)
         };
         match self.disks().insert(name.clone(), Arc::new(disk)) {
             None => Ok(()),
@@ -156,14 +168,14 @@ impl Served {
     }
 
     /// The image's token: this holder's, if an earlier process left it, or a new one.
-    fn take_token(&self, image: &ImageName) -> Result<Token> {
-        let held = self.store.token(image)?.filter(|token| token.holder == self.request.holder);
+    fn take_token(&self, store: &Store, image: &ImageName) -> Result<Token> {
+        let held = store.token(image)?.filter(|token| token.holder == self.request.holder);
         if let Some(token) = held.filter(|_| !self.request.steal) {
             return Ok(token);
         }
         match self.request.steal {
-            true => self.store.steal_token(image, &self.request.holder, unix_ms()),
-            false => self.store.take_token(image, &self.request.holder, unix_ms()),
+            true => store.steal_token(image, &self.request.holder, unix_ms()),
+            false => store.take_token(image, &self.request.holder, unix_ms()),
         }
     }
 
@@ -230,7 +242,8 @@ impl Served {
     }
 
     fn publish(&self, disk: &LiveDisk, words: &Words) -> Result<PublishReport> {
-        let report = publish_disk(disk, &self.request.store, (&self.store, &self.cache), words, &Silent)?;
+        let (place, store) = self.local()?;
+        let report = publish_disk(disk, place, (store, &self.cache), words, &Silent)?;
         self.tell(&LiveEvent::Published(&report));
         Ok(report)
     }
@@ -244,7 +257,7 @@ impl Served {
         disk.detach()?;
         let kept = disk.is_writable() && then == OnDetach::Keep;
         if disk.is_writable() && !kept {
-            end_editing(disk, &self.store)?;
+            end_editing(disk, self.local()?.1)?;
         }
         self.tell(&LiveEvent::Detached { disk: &disk.name, kept });
         Ok(report)

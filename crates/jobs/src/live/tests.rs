@@ -19,7 +19,7 @@ pub(super) fn request() -> (TempDir, AttachRequest) {
     let store = StorePlace::on_system(folder.path());
     Store::init(&store).unwrap();
     let request = AttachRequest {
-        store,
+        store: store.into(),
         versions: Vec::new(),
         write: false,
         steal: false,
@@ -44,7 +44,7 @@ pub(super) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
     let request = CaptureRequest {
-        store: store.clone(),
+        store: store.clone().into(),
         source: file.path().to_owned(),
         name: image.parse().unwrap(),
         survey: Default::default(),
@@ -63,7 +63,7 @@ pub(super) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
 #[test]
 fn detaching_the_last_disk_ends_what_serves_no_tree() {
     let (_folder, request) = request();
-    capture_bytes(&request.store, "lab/disk", &[7; 4096]);
+    capture_bytes(request.store.local("this").unwrap(), "lab/disk", &[7; 4096]);
     for has_tree in [false, true] {
         let request = AttachRequest { stop: Arc::default(), ..request.clone() };
         let served = Served::open(request, Box::new(|_| {})).unwrap();
@@ -82,7 +82,7 @@ fn detaching_the_last_disk_ends_what_serves_no_tree() {
 #[test]
 fn a_served_disk_is_in_the_tree() {
     let (_folder, request) = request();
-    capture_bytes(&request.store, "lab/disk", &[7; 4096]);
+    capture_bytes(request.store.local("this").unwrap(), "lab/disk", &[7; 4096]);
     let served = Served::open(AttachRequest { write: true, ..request }, Box::new(|_| {})).unwrap();
     served.attach("lab/disk").unwrap();
     let tree = served.tree().unwrap();

@@ -1,23 +1,22 @@
 //! `platter attach`.
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use platter_jobs::{
     AttachRequest, Attached, Error, FuseAddress, FuseEvent, LiveEvent, NbdEvent, NbdTls, NinepEvent,
-    RecordReport, attach, default_holder,
+    RecordReport, StoreLocation, attach, default_holder,
 };
 use serde_json::json;
 
 use super::publish::text as published;
-use super::{Outcome, TOOL_VERSION, place};
+use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Attach;
 use crate::output::{Output, with_causes};
 use crate::sizes::{bytes, count};
 
-pub(crate) fn run(store: &Path, options: &Attach, output: &Output) -> Outcome {
+pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> Outcome {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())
@@ -26,7 +25,7 @@ pub(crate) fn run(store: &Path, options: &Attach, output: &Output) -> Outcome {
     let folder = options.tls_certificates.as_ref();
     let tls = folder.map(|folder| NbdTls::open(folder, options.tls_verify_peer)).transpose()?;
     let request = AttachRequest {
-        store: place(store),
+        store: store.clone(),
         versions: options.versions.clone(),
         write: options.write,
         steal: options.steal,

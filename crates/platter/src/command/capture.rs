@@ -1,20 +1,21 @@
 //! `platter capture`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{CaptureOptions, CaptureReport, CaptureRequest, CutPolicy, SurveyOptions, capture};
+use platter_jobs::{
+    CaptureOptions, CaptureReport, CaptureRequest, CutPolicy, StoreLocation, SurveyOptions, capture,
+};
 
-use super::{Outcome, TOOL_VERSION, place};
+use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Capture;
 use crate::output::Output;
 use crate::sizes::{bytes, rate};
 use crate::terminal::Terminal;
 
-pub(crate) fn run(store: &Path, options: &Capture, output: &Output) -> Outcome {
+pub(crate) fn run(store: &StoreLocation, options: &Capture, output: &Output) -> Outcome {
     let defaults = CaptureOptions::default();
     let request = CaptureRequest {
-        store: place(store),
+        store: store.clone(),
         source: options.source.clone(),
         name: options.name.clone(),
         survey: SurveyOptions { force: options.force, raw: options.raw, keep_gaps: options.keep_gaps },

@@ -2,17 +2,16 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddrV4;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use platter_jobs::{
     CastReport, CastRequest, DISCOVERY, Progress, ReceiverReport, SEGMENT_DATA_MAX, SendEvent, SendOptions,
-    cast, receiver_report,
+    StoreLocation, cast, receiver_report,
 };
 use serde::Serialize;
 
-use super::{Outcome, place};
+use super::Outcome;
 use crate::arguments::Cast;
 use crate::output::{Output, table};
 use crate::sizes::{bytes, rate};
@@ -26,9 +25,9 @@ enum Line<'a> {
     Cast(&'a CastReport),
 }
 
-pub(crate) fn run(store: &Path, options: &Cast, output: &Output) -> Outcome {
+pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Outcome {
     let request = CastRequest {
-        store: place(store),
+        store: store.local("casting")?.clone(),
         version: options.version.clone(),
         segment_data_max: options.segment.map_or(SEGMENT_DATA_MAX, |mib| mib << 20),
         network: SendOptions {

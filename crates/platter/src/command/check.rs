@@ -1,12 +1,11 @@
 //! `platter check`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{CheckOptions, CheckReport, Finding, Progress, Severity, Store, Verdict};
+use platter_jobs::{CheckOptions, CheckReport, Finding, Progress, Severity, Store, StoreLocation, Verdict};
 use serde_json::{Value, json};
 
-use super::{Outcome, place};
+use super::Outcome;
 use crate::arguments::Check;
 use crate::output::Output;
 use crate::sizes::count;
@@ -15,8 +14,8 @@ use crate::terminal::Terminal;
 /// Exit code for a damaged store: the same as for any damaged data.
 const DAMAGED: u8 = 4;
 
-pub(crate) fn run(store: &Path, options: &Check, output: &Output) -> Outcome {
-    let store = Store::open_reader(&place(store))?;
+pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Outcome {
+    let store = Store::open_reader(store.local("checking a store")?)?;
     let terminal = Terminal::new(*output);
     let mut done = None;
     let report = store.check(CheckOptions { read_data: options.read_data }, &mut |now| {

@@ -1,17 +1,16 @@
 //! `platter clone`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{CloneRequest, clone};
+use platter_jobs::{CloneRequest, StoreLocation, clone};
 
-use super::{Outcome, TOOL_VERSION, place};
+use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Clone;
 use crate::output::Output;
 
-pub(crate) fn run(store: &Path, options: &Clone, output: &Output) -> Outcome {
+pub(crate) fn run(store: &StoreLocation, options: &Clone, output: &Output) -> Outcome {
     let report = clone(&CloneRequest {
-        store: place(store),
+        store: store.clone(),
         version: options.version.clone(),
         name: options.name.clone(),
         next: options.next,

@@ -1,9 +1,8 @@
 //! `platter detach`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::detach;
+use platter_jobs::{StoreLocation, detach};
 use serde_json::json;
 
 use super::publish::text;
@@ -11,8 +10,14 @@ use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Detach;
 use crate::output::Output;
 
-pub(crate) fn run(store: &Path, options: &Detach, output: &Output) -> Outcome {
-    let report = detach(store, &options.disk, options.then.into(), &options.note, TOOL_VERSION)?;
+pub(crate) fn run(store: &StoreLocation, options: &Detach, output: &Output) -> Outcome {
+    let report = detach(
+        store.local("detaching a disk")?.dir(),
+        &options.disk,
+        options.then.into(),
+        &options.note,
+        TOOL_VERSION,
+    )?;
     output.fact(&json!({ "detached": options.disk, "published": report }), || {
         let published = report.as_ref().map(|report| format!("\n{}", text(report)));
         format!("{} detached{}", options.disk, published.unwrap_or_default())

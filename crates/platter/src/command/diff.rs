@@ -1,20 +1,19 @@
 //! `platter diff`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use platter_jobs::{
-    DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff,
+    DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, StoreLocation, diff,
 };
 
-use super::{Outcome, place};
+use super::Outcome;
 use crate::arguments::Diff;
 use crate::output::{EXIT_CORRUPT, EXIT_DIFFERENT, Output};
 use crate::sizes::bytes;
 
-pub(crate) fn run(store: &Path, options: &Diff, output: &Output) -> Outcome {
+pub(crate) fn run(store: &StoreLocation, options: &Diff, output: &Output) -> Outcome {
     let request = DiffRequest {
-        store: place(store),
+        store: store.clone(),
         a: options.first.clone(),
         b: options.second.clone(),
         blocks: options.blocks,

@@ -1,18 +1,17 @@
 //! `platter discard`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::discard;
+use platter_jobs::{StoreLocation, discard};
 use serde_json::json;
 
-use super::{Outcome, place};
+use super::Outcome;
 use crate::arguments::Discard;
 use crate::output::Output;
 use crate::sizes::bytes;
 
-pub(crate) fn run(store: &Path, options: &Discard, output: &Output) -> Outcome {
-    let written = discard(&place(store), &options.disk, options.token)?;
+pub(crate) fn run(store: &StoreLocation, options: &Discard, output: &Output) -> Outcome {
+    let written = discard(store.local("discarding what was written")?, &options.disk, options.token)?;
     output.fact(&json!({ "discarded": options.disk, "written_bytes": written }), || {
         format!("{} written to {} thrown away", bytes(written), options.disk)
     });

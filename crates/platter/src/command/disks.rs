@@ -1,17 +1,16 @@
 //! `platter disks`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{ListedDisk, disks};
+use platter_jobs::{ListedDisk, StoreLocation, disks};
 use serde_json::json;
 
-use super::{Outcome, place};
+use super::Outcome;
 use crate::output::{Output, table};
 use crate::sizes::bytes;
 
-pub(crate) fn run(store: &Path, output: &Output) -> Outcome {
-    let disks = disks(&place(store))?;
+pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
+    let disks = disks(store.local("listing disks")?)?;
     if output.is_json() {
         disks.iter().for_each(|disk| output.fact(disk, String::new));
         return Ok(ExitCode::SUCCESS);

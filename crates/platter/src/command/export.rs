@@ -1,19 +1,18 @@
 //! `platter export`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::export;
+use platter_jobs::{StoreLocation, export};
 
-use super::{Outcome, place};
+use super::Outcome;
 use crate::arguments::Export;
 use crate::output::Output;
 use crate::sizes::bytes;
 use crate::terminal::Terminal;
 
-pub(crate) fn run(store: &Path, options: &Export, output: &Output) -> Outcome {
+pub(crate) fn run(store: &StoreLocation, options: &Export, output: &Output) -> Outcome {
     let terminal = Terminal::new(*output);
-    let report = export(&place(store), &options.version, &options.file, &terminal)?;
+    let report = export(store, &options.version, &options.file, &terminal)?;
     drop(terminal);
     output.fact(&report, || {
         let (length, written) = (bytes(report.disk_bytes), bytes(report.written_bytes));

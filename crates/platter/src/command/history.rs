@@ -1,19 +1,18 @@
 //! `platter history`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::Store;
+use platter_jobs::{OpenStore, StoreLocation};
 use serde_json::json;
 
+use super::Outcome;
 use super::images::{HEAD, row};
 use super::show::Facts;
-use super::{Outcome, place};
 use crate::arguments::Image;
 use crate::output::{Output, table};
 
-pub(crate) fn run(store: &Path, options: &Image, output: &Output) -> Outcome {
-    let store = Store::open_reader(&place(store))?;
+pub(crate) fn run(store: &StoreLocation, options: &Image, output: &Output) -> Outcome {
+    let store = OpenStore::open_reader(store)?;
     let (versions, held) = (store.history(&options.name)?, store.token(&options.name)?);
     if output.is_json() {
         for version in &versions {

@@ -1,17 +1,16 @@
 //! `platter images`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{Store, Version};
+use platter_jobs::{OpenStore, StoreLocation, Version};
 use serde_json::json;
 
-use super::{Outcome, place};
+use super::Outcome;
 use crate::output::{Output, table};
 use crate::sizes::bytes;
 
-pub(crate) fn run(store: &Path, output: &Output) -> Outcome {
-    let images = Store::open_reader(&place(store))?.images()?;
+pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
+    let images = OpenStore::open_reader(store)?.images()?;
     if output.is_json() {
         images.iter().for_each(|version| output.fact(&version.record, String::new));
         return Ok(ExitCode::SUCCESS);

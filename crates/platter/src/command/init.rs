@@ -1,18 +1,17 @@
 //! `platter init`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::Store;
+use platter_jobs::{Store, StoreLocation};
 use serde_json::json;
 
-use super::{Outcome, place};
+use super::Outcome;
 use crate::output::Output;
 
-pub(crate) fn run(store: &Path, output: &Output) -> Outcome {
-    Store::init(&place(store))?;
-    output.fact(&json!({ "store": store.display().to_string() }), || {
-        format!("made a store in {}", store.display())
-    });
+pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
+    let place = store.local("making a store")?;
+    Store::init(place)?;
+    let dir = place.dir().display();
+    output.fact(&json!({ "store": dir.to_string() }), || format!("made a store in {dir}"));
     Ok(ExitCode::SUCCESS)
 }

@@ -1,19 +1,18 @@
 //! `platter install`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{InstallRequest, install};
+use platter_jobs::{InstallRequest, StoreLocation, install};
 
-use super::{Outcome, place};
+use super::Outcome;
 use crate::arguments::Install;
 use crate::output::Output;
 use crate::sizes::{bytes, rate};
 use crate::terminal::Terminal;
 
-pub(crate) fn run(store: &Path, options: &Install, output: &Output) -> Outcome {
+pub(crate) fn run(store: &StoreLocation, options: &Install, output: &Output) -> Outcome {
     let request = InstallRequest {
-        store: place(store),
+        store: store.clone(),
         version: options.version.clone(),
         target: options.target.clone(),
         free: options.target_options.free.into(),

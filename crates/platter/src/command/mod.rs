@@ -1,9 +1,8 @@
 //! One file a command: reads its arguments, asks for the job, prints the report.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{Result, StorePlace};
+use platter_jobs::Result;
 
 use crate::arguments::{Free, Then};
 
@@ -37,10 +36,6 @@ pub(crate) type Outcome = Result<ExitCode>;
 
 /// What version records say they were made by.
 const TOOL_VERSION: &str = concat!("platter ", env!("CARGO_PKG_VERSION"));
-
-fn place(store: &Path) -> StorePlace {
-    StorePlace::on_system(store)
-}
 
 impl From<Free> for platter_jobs::FreeSpace {
     fn from(free: Free) -> Self {

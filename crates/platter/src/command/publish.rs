@@ -1,19 +1,18 @@
 //! `platter publish`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{PublishReport, PublishRequest, publish};
+use platter_jobs::{PublishReport, PublishRequest, StoreLocation, publish};
 
-use super::{Outcome, TOOL_VERSION, place};
+use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Publish;
 use crate::output::Output;
 use crate::sizes::bytes;
 use crate::terminal::Terminal;
 
-pub(crate) fn run(store: &Path, options: &Publish, output: &Output) -> Outcome {
+pub(crate) fn run(store: &StoreLocation, options: &Publish, output: &Output) -> Outcome {
     let request = PublishRequest {
-        store: place(store),
+        store: store.local("publishing a disk")?.clone(),
         disk: options.disk.clone(),
         token: options.token,
         branch: options.name.clone(),

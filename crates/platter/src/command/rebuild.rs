@@ -1,17 +1,16 @@
 //! `platter rebuild`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{RebuildReport, rebuild};
+use platter_jobs::{RebuildReport, StoreLocation, rebuild};
 use serde_json::json;
 
-use super::{Outcome, place};
+use super::Outcome;
 use crate::output::Output;
 use crate::sizes::count;
 
-pub(crate) fn run(store: &Path, output: &Output) -> Outcome {
-    let report = rebuild(&place(store))?;
+pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
+    let report = rebuild(store.local("making a catalog anew")?)?;
     let names = |versions: &[_]| versions.iter().map(ToString::to_string).collect::<Vec<String>>();
     let facts = json!({
         "packs": report.packs,

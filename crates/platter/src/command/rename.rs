@@ -1,16 +1,15 @@
 //! `platter rename`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::rename;
+use platter_jobs::{StoreLocation, rename};
 
-use super::{Outcome, place};
+use super::Outcome;
 use crate::arguments::Rename;
 use crate::output::Output;
 
-pub(crate) fn run(store: &Path, options: &Rename, output: &Output) -> Outcome {
-    let report = rename(&place(store), &options.from, &options.to)?;
+pub(crate) fn run(store: &StoreLocation, options: &Rename, output: &Output) -> Outcome {
+    let report = rename(store, &options.from, &options.to)?;
     output.fact(&report, || {
         let lines = report.renamed.iter().map(|version| format!("{} is {} now", version.from, version.to));
         lines.collect::<Vec<_>>().join("\n")

@@ -1,19 +1,18 @@
 //! `platter serve`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use platter_daemon::{AccessTokens, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve};
-use platter_jobs::{Error, StorePlace};
+use platter_jobs::{Error, StoreLocation, StorePlace};
 use serde_json::json;
 
 use super::images::time;
-use super::{Outcome, TOOL_VERSION, place};
+use super::{Outcome, TOOL_VERSION};
 use crate::arguments::{AccessToken, Serve, ServeCommand};
 use crate::output::{Output, table};
 
-pub(crate) fn run(store: &Path, options: &Serve, output: &Output) -> Outcome {
-    let place = place(store);
+pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Outcome {
+    let place = store.local("serving a store")?.clone();
     if let Some(ServeCommand::Token(command)) = &options.command {
         return tokens(&place, command, output);
     }

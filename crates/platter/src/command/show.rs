@@ -1,20 +1,19 @@
 //! `platter show`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{FilesystemRecord, Store, Token, Version, VersionRecord};
+use platter_jobs::{FilesystemRecord, OpenStore, StoreLocation, Token, Version, VersionRecord};
 use serde::Serialize;
 use serde_json::json;
 
+use super::Outcome;
 use super::images::time;
-use super::{Outcome, place};
 use crate::arguments::Which;
 use crate::output::{Output, table};
 use crate::sizes::bytes;
 
-pub(crate) fn run(store: &Path, options: &Which, output: &Output) -> Outcome {
-    let store = Store::open_reader(&place(store))?;
+pub(crate) fn run(store: &StoreLocation, options: &Which, output: &Output) -> Outcome {
+    let store = OpenStore::open_reader(store)?;
     let resolved = store.resolve(&options.version)?;
     match &resolved.version {
         Some(version) => {

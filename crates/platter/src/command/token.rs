@@ -1,30 +1,28 @@
 //! `platter token`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use platter_jobs::{Store, default_holder, release_token, steal_token, take_token};
+use platter_jobs::{OpenStore, StoreLocation, default_holder, release_token, steal_token, take_token};
 use serde_json::json;
 
+use super::Outcome;
 use super::images::time;
-use super::{Outcome, place};
 use crate::arguments::{Token, TokenOf};
 use crate::output::{Output, table};
 
-pub(crate) fn run(store: &Path, options: &Token, output: &Output) -> Outcome {
-    let place = place(store);
+pub(crate) fn run(store: &StoreLocation, options: &Token, output: &Output) -> Outcome {
     let holder = |of: &TokenOf| of.holder.clone().unwrap_or_else(default_holder);
     let (token, done) = match options {
-        Token::List => return list(&Store::open_reader(&place)?, output),
-        Token::Take(of) => (take_token(&place, &of.name, &holder(of))?, "taken"),
-        Token::Steal(of) => (steal_token(&place, &of.name, &holder(of))?, "taken over"),
-        Token::Release(of) => (release_token(&place, &of.name, &holder(of))?, "released"),
+        Token::List => return list(&OpenStore::open_reader(store)?, output),
+        Token::Take(of) => (take_token(store, &of.name, &holder(of))?, "taken"),
+        Token::Steal(of) => (steal_token(store, &of.name, &holder(of))?, "taken over"),
+        Token::Release(of) => (release_token(store, &of.name, &holder(of))?, "released"),
     };
     output.fact(&token, || format!("{}: {done}: {token}", token.image));
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(store: &Store, output: &Output) -> Outcome {
+fn list(store: &OpenStore, output: &Output) -> Outcome {
     let tokens = store.tokens()?;
     if output.is_json() {
         tokens.iter().for_each(|token| output.fact(token, String::new));

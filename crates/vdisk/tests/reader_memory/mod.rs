@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -32,6 +32,9 @@ pub(crate) struct MemorySource {
     pub(crate) released: Condvar,
     /// Threads that wait for it.
     pub(crate) stuck: AtomicU64,
+    /// How much it wants to be told, as of a source far away, and what it was told.
+    pub(crate) hint_length: AtomicU64,
+    pub(crate) hinted: Mutex<HashSet<BlockId>>,
 }
 
 impl MemorySource {
@@ -76,6 +79,14 @@ impl FrameSource for MemorySource {
         stored.clear();
         stored.extend_from_slice(&self.frames.lock().unwrap()[address.offset as usize]);
         Ok(())
+    }
+
+    fn will_need(&self, ids: &[BlockId]) {
+        self.hinted.lock().unwrap().extend(ids);
+    }
+
+    fn hint_length(&self) -> u64 {
+        self.hint_length.load(Ordering::SeqCst)
     }
 }
 

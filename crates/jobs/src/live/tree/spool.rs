@@ -241,7 +241,7 @@ impl Spool {
         let tool_version = keep.tool_version.clone();
         if let Some(score) = self.cloned(&taken)? {
             let request = CloneRequest {
-                store: keep.place.clone(),
+                store: keep.place.clone().into(),
                 version: score.to_string(),
                 name: self.image.clone(),
                 next: true,
@@ -256,7 +256,7 @@ impl Spool {
         drop(taken);
         let stamp = self.stamp()?;
         let request = CaptureRequest {
-            store: keep.place.clone(),
+            store: keep.place.clone().into(),
             source: format!("/proc/self/fd/{}", self.file.as_raw_fd()).into(),
             name: self.image.clone(),
             survey: Default::default(),

@@ -113,7 +113,7 @@ fn others_are_followed() {
     assert_eq!(lab.names(""), ["b", "by-date", "import"]);
     assert_eq!(kind(lab.tree.node(node)), ErrorKind::Missing);
     let request = CloneRequest {
-        store: lab.place.clone(),
+        store: lab.place.clone().into(),
         version: "b".into(),
         name: "c".parse().unwrap(),
         next: false,

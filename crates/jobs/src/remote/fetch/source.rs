@@ -1,0 +1,121 @@
+//! The frames and pages of one recipe of an origin, as everybody reads them who reads a store.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use platter_image::frame::FrameDecoder;
+use platter_image::recipe::PageSource;
+use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, Kind, Result, Score};
+
+use super::queue::Key;
+use super::state::{Look, State};
+use super::work::Shared;
+use crate::remote::client::Client;
+
+/// Bytes of a disk that its stored bytes are taken to stand for, so that what is hinted at fills the window.
+const DISK_BYTES_PER_STORED: u64 = 4;
+/// Decoders kept between pages.
+const DECODERS_KEPT_MAX: usize = 4;
+
+/// How a source of an origin keeps and tries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SourceOptions {
+    /// Most bytes of frames in memory.
+    pub(crate) bytes_max: u64,
+    /// So long an origin that is away is tried for.
+    pub(crate) retry_time_max: Duration,
+}
+
+impl Default for SourceOptions {
+    fn default() -> Self {
+        Self { bytes_max: 128 << 20, retry_time_max: Duration::from_secs(60) }
+    }
+}
+
+/// One recipe, its blocks and pages. Addresses of frames mean something here only, and what was given out for one stays
+/// readable, if it must be fetched again. Its threads end by themselves.
+pub(crate) struct RemoteSource {
+    shared: Arc<Shared>,
+    decoders: Mutex<Vec<FrameDecoder>>,
+}
+
+impl RemoteSource {
+    /// Asks for nothing yet.
+    pub(in crate::remote) fn new(client: Arc<Client>, score: Score, options: SourceOptions) -> Self {
+        let state = State::new(options.bytes_max, options.retry_time_max);
+        Self { shared: Shared::new(client, score, state), decoders: Mutex::default() }
+    }
+
+    fn find(&self, key: Key) -> Result<Option<BlockPlace>> {
+        match self.shared.look(key)? {
+            Look::Here(place) => Ok(Some(place)),
+            Look::OnItsWay(flight) => flight.wait(),
+        }
+    }
+
+    fn frame(&self, address: FrameAddress) -> Result<Arc<[u8]>> {
+        let gone = {
+            let mut state = self.shared.lock();
+            if let Some(stored) = state.shelf.read(address) {
+                return Ok(stored);
+            }
+            state.shelf.gone(address)
+        };
+        let lost = || Error::transient(format!("frame {} is no longer in memory", address.offset));
+        let (key, slot) = gone.ok_or_else(lost)?;
+        let again =
+            self.find(key)?.filter(|place| place.slot == slot && place.frame.length == address.length);
+        let again = again.ok_or_else(lost)?;
+        self.shared.lock().shelf.read(again.frame).ok_or_else(lost)
+    }
+
+    fn decode(&self, id: &BlockId, place: BlockPlace, stored: &[u8]) -> Result<Vec<u8>> {
+        let kept = self.decoders.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut decoder = kept.map_or_else(FrameDecoder::new, Ok)?;
+        let page = decoder.decode_block(stored, Kind::Page, place.slot, id).map(<[u8]>::to_vec);
+        let mut kept = self.decoders.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < DECODERS_KEPT_MAX {
+            kept.push(decoder);
+        }
+        page
+    }
+}
+
+impl FrameSource for RemoteSource {
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+        self.find(Key { kind: Kind::Data, id: *id })
+    }
+
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        let frame = self.frame(address)?;
+        stored.clear();
+        stored.extend_from_slice(&frame);
+        Ok(())
+    }
+
+    fn will_need(&self, ids: &[BlockId]) {
+        self.shared.hint(Kind::Data, ids);
+    }
+
+    fn hint_length(&self) -> u64 {
+        self.shared.lock().window_length() * DISK_BYTES_PER_STORED
+    }
+}
+
+impl PageSource for RemoteSource {
+    fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
+        let place = self.find(Key { kind: Kind::Page, id: *id })?;
+        let place = place.ok_or_else(|| Error::missing(format!("the origin has no recipe page {id}")))?;
+        self.decode(id, place, &self.frame(place.frame)?)
+    }
+
+    fn will_need_pages(&self, ids: &[BlockId]) {
+        self.shared.hint(Kind::Page, ids);
+    }
+}
+
+impl Drop for RemoteSource {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}

@@ -1,0 +1,177 @@
+//! The threads that ask: each has one request at a time, and verifies what comes before anybody sees it.
+
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use platter_image::frame::stream::{FrameStreamReader, FramesRequest};
+use platter_image::frame::{FrameDecoder, Verify};
+use platter_image::{BlockId, Error, IoContext, Kind, Result, Score};
+
+use super::queue::Key;
+use super::state::{Look, Next, Request, State};
+use crate::remote::client::Client;
+
+/// Threads of one source: for requests ahead, and some for those that somebody waits for.
+const THREADS_MAX: usize = 10;
+/// A frame must have come so long after the one before it, or after the request was answered.
+const FRAME_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// What a source and its threads share.
+pub(super) struct Shared {
+    client: Arc<Client>,
+    score: Score,
+    started: Instant,
+    state: Mutex<State>,
+    changed: Condvar,
+    threads: Mutex<Threads>,
+}
+
+#[derive(Default)]
+struct Threads {
+    running: usize,
+    idle: usize,
+}
+
+impl Shared {
+    pub(super) fn new(client: Arc<Client>, score: Score, state: State) -> Arc<Self> {
+        Arc::new(Self {
+            client,
+            score,
+            started: Instant::now(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            threads: Mutex::default(),
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks for something, and sees to it that it is asked for.
+    ///
+    /// # Errors
+    /// `Io` when no thread can be started.
+    pub(super) fn look(self: &Arc<Self>, key: Key) -> Result<Look> {
+        let look = self.lock().look(key);
+        if let Look::OnItsWay(_) = look {
+            self.wake()?;
+        }
+        Ok(look)
+    }
+
+    /// The same for what will be wanted; a thread that cannot be started is told to whoever waits.
+    pub(super) fn hint(self: &Arc<Self>, kind: Kind, ids: &[BlockId]) {
+        self.lock().hint(kind, ids);
+        let _ = self.wake();
+    }
+
+    /// Ends the threads, each as soon as what it has asked for says something.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Threads> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes a thread that has nothing to do, or starts one.
+    fn wake(self: &Arc<Self>) -> Result<()> {
+        self.changed.notify_one();
+        let mut threads = self.threads();
+        if threads.idle > 0 || threads.running == THREADS_MAX {
+            return Ok(());
+        }
+        let shared = self.clone();
+        match thread::Builder::new().name("fetch".to_owned()).spawn(move || shared.work()) {
+            Ok(_) => threads.running += 1,
+            // Others do it, if there are others.
+            Err(error) if threads.running == 0 => {
+                return Err(error).context(|| "starting a thread that fetches".to_owned());
+            }
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn work(self: &Arc<Self>) {
+        while let Some(mut request) = self.next_request() {
+            // There may be more to ask for; without a thread, whoever waits has started one.
+            let _ = self.wake();
+            let asked = catch_unwind(AssertUnwindSafe(|| self.ask(&mut request)));
+            // Whoever waits for it must not wait for ever.
+            let result = asked.unwrap_or_else(|_| Err(Error::bug("a thread that fetches panicked")));
+            self.lock().end(request, result, self.now());
+            self.changed.notify_all();
+        }
+        self.threads().running -= 1;
+    }
+
+    fn next_request(&self) -> Option<Request> {
+        let mut state = self.lock();
+        loop {
+            let time = match state.next(self.now()) {
+                Next::Ask(request) => return Some(request),
+                Next::End => return None,
+                Next::Wait(time) => time,
+            };
+            self.threads().idle += 1;
+            state = match time {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(time) => {
+                    self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+            self.threads().idle -= 1;
+        }
+    }
+
+    /// Sends a request and takes its frames; gives what was not found.
+    fn ask(&self, request: &mut Request) -> Result<Vec<BlockId>> {
+        let asked = FramesRequest { score: self.score, kind: request.kind, ids: request.ids.clone() };
+        let stream = self.client.post_for_stream("/api/v1/frames", &asked.to_bytes())?;
+        let until = Rc::new(Cell::new(Instant::now() + FRAME_TIME_MAX));
+        let limited = Limited { stream, until: until.clone() };
+        let mut reader = FrameStreamReader::new(limited, asked.ids.len());
+        let mut decoder = FrameDecoder::new()?;
+        let mut stored = Vec::new();
+        let within = |error: Error| error.within(format!("{}: fetching frames", self.client.name()));
+        while reader.next_frame(&mut stored).map_err(within)?.is_some() {
+            // Before anything of it is given out, whoever sent it (DESIGN D7).
+            let (header, _) = decoder.decode(&stored, Verify::Hashes).map_err(within)?;
+            let mut state = self.lock();
+            if state.closed {
+                return Err(Error::refused("nobody wants it any more"));
+            }
+            state.take(request, &header, Arc::from(&stored[..]), self.now()).map_err(within)?;
+            drop(state);
+            until.set(Instant::now() + FRAME_TIME_MAX);
+        }
+        Ok(reader.not_found().unwrap_or_default().to_vec())
+    }
+}
+
+/// A stream whose reads fail after some time: one that comes a byte now and then is as good as silent.
+struct Limited<R> {
+    stream: R,
+    until: Rc<Cell<Instant>>,
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if Instant::now() > self.until.get() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it comes too slowly"));
+        }
+        self.stream.read(buffer)
+    }
+}

@@ -1,0 +1,133 @@
+//! Reading: the bytes, how much is fetched, and how often.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use platter_image::recipe::Recipe;
+use platter_image::{ErrorKind, FrameSource};
+
+use super::origin::Origin;
+use super::{Lab, capture_to, install_from, kind, mix, same};
+use crate::remote::{RemoteStore, SourceOptions};
+use crate::{DiffRequest, OpenStore, ServerAddress, Silent, StoreLocation, diff, export};
+
+const KIB: usize = 48 << 10;
+
+/// A store with one version, `lab/disk`, its disk, and the bytes that it is stored in.
+fn stored_lab() -> (Lab, std::path::PathBuf, u64) {
+    let lab = Lab::new();
+    let disk = lab.disk("disk", KIB, 0);
+    let stored = capture_to(lab.here(), &disk, "lab/disk").unwrap().new_stored_bytes;
+    (lab, disk, stored)
+}
+
+fn lab() -> (Lab, std::path::PathBuf) {
+    let (lab, disk, _) = stored_lab();
+    (lab, disk)
+}
+
+#[test]
+fn install_and_export_give_the_disk_and_fetch_it_about_once() {
+    let (lab, disk, stored) = stored_lab();
+    let origin = Origin { delay: Duration::from_millis(20), ..Origin::new(&lab) }.run(&lab);
+    install_from(lab.afar(), "lab/disk", &lab.path("target")).unwrap();
+    assert!(same(&disk, &lab.path("target")));
+    let seen = &origin.0.seen;
+    let fetched = seen.frame_bytes.load(Ordering::SeqCst) as u64;
+    assert!(fetched < stored * 11 / 10, "{fetched} bytes for {stored}");
+    let (requests, most) = (seen.frames.load(Ordering::SeqCst), seen.most.load(Ordering::SeqCst));
+    assert!(requests < 150, "{requests} requests");
+    assert!(most >= 4, "{most} under way at once");
+    export(&lab.afar(), "lab/disk@1", &lab.path("exported"), &Silent).unwrap();
+    assert!(same(&disk, &lab.path("exported")));
+}
+
+#[test]
+fn a_little_memory_is_enough() {
+    let (lab, _) = lab();
+    let _origin = Origin::new(&lab).run(&lab);
+    let StoreLocation::Remote(options) = lab.afar() else { panic!() };
+    let remote = RemoteStore::open(&options).unwrap();
+    let score = remote.resolve("lab/disk").unwrap().score;
+    let bytes_max = 1 << 20;
+    let source = remote.source(score, SourceOptions { bytes_max, ..Default::default() });
+    let recipe = Recipe::open(score, &source).unwrap();
+    let target = lab.path("target");
+    std::fs::File::create(&target).unwrap().set_len((KIB as u64) << 10).unwrap();
+    let file =
+        platter_disk::Target::open(&target, &platter_disk::TargetOptions::new((KIB as u64) << 10)).unwrap();
+    platter_disk::install::install(&recipe, &source, &file, Default::default(), &|_| {}).unwrap();
+    assert!(same(&lab.path("disk"), &target));
+}
+
+#[test]
+fn a_late_reader_of_an_address_gets_the_frame_again() {
+    let (lab, _) = lab();
+    let _origin = Origin::new(&lab).run(&lab);
+    let StoreLocation::Remote(options) = lab.afar() else { panic!() };
+    let remote = RemoteStore::open(&options).unwrap();
+    let score = remote.resolve("lab/disk").unwrap().score;
+    let source = remote.source(score, SourceOptions { bytes_max: 300 << 10, ..Default::default() });
+    let recipe = Recipe::open(score, &source).unwrap();
+    let whole = platter_image::Extent::new(0, recipe.root().disk_length);
+    let blocks = platter_image::plan::blocks(&recipe, whole, &source).unwrap();
+    let (mut first, mut again) = (Vec::new(), Vec::new());
+    for place in &blocks {
+        source.read_frame(place.frame, &mut first).unwrap();
+        let store = platter_store::Store::open_reader(&lab.place).unwrap();
+        let header = platter_image::frame::FrameHeader::parse(&first).unwrap();
+        let here = store.locate(&header.blocks[place.slot as usize].id).unwrap().unwrap();
+        store.read_frame(here.frame, &mut again).unwrap();
+        assert_eq!(first, again);
+    }
+}
+
+/// Every answer is cut somewhere, most in the middle of a frame.
+#[test]
+fn cut_streams_are_asked_again_for_the_rest() {
+    let (lab, disk) = lab();
+    let count = AtomicUsize::new(0);
+    let spoil = move |path: &str, mut answer: Vec<u8>| {
+        let n = count.fetch_add(1, Ordering::SeqCst) as u64;
+        if path.ends_with("/frames") && !n.is_multiple_of(3) {
+            answer.truncate(answer.len() / 2 + mix(n) as usize % (answer.len() / 2));
+        }
+        answer
+    };
+    let _origin = Origin { spoil: Box::new(spoil), ..Origin::new(&lab) }.run(&lab);
+    install_from(lab.afar(), "lab/disk", &lab.path("target")).unwrap();
+    assert!(same(&disk, &lab.path("target")));
+}
+
+#[test]
+fn what_is_asked_of_both_is_answered_alike() {
+    let (lab, _) = lab();
+    let changed = lab.disk("changed", KIB, 30);
+    capture_to(lab.here(), &changed, "lab/disk").unwrap();
+    let _origin = Origin::new(&lab).run(&lab);
+    let (here, afar) =
+        (OpenStore::open_reader(&lab.here()).unwrap(), OpenStore::open_reader(&lab.afar()).unwrap());
+    assert_eq!(here.images().unwrap(), afar.images().unwrap());
+    for name in ["lab/disk", "lab/disk@1", "lab/disk@latest"] {
+        assert_eq!(here.resolve(name).unwrap(), afar.resolve(name).unwrap(), "{name}");
+    }
+    let score = here.resolve("lab/disk@1").unwrap().score.to_string();
+    assert_eq!(here.resolve(&score).unwrap(), afar.resolve(&score).unwrap());
+    assert_eq!(kind(afar.resolve("lab/none")), ErrorKind::Missing);
+    assert_eq!(kind(afar.resolve("../x?")), ErrorKind::Refused);
+    let differs = |store| {
+        let request = DiffRequest { store, a: "lab/disk@1".into(), b: "lab/disk@2".into(), blocks: true };
+        let mut events = Vec::new();
+        let report = diff(&request, &mut |event| events.push(format!("{event:?}"))).unwrap();
+        (events, report.new_blocks, report.changed_bytes)
+    };
+    assert_eq!(differs(lab.here()), differs(lab.afar()));
+}
+
+#[test]
+fn what_needs_a_directory_is_refused_with_where_to_do_it() {
+    let lab = Lab::new();
+    let error = lab.afar().local("checking a store").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.to_string().contains(&ServerAddress::Unix(lab.socket()).to_string()), "{error}");
+}

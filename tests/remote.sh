@@ -1,0 +1,219 @@
+#!/usr/bin/env bash
+# tests/remote.sh: commands over an origin, by unix socket and by TLS. They say and do what they do in the store's own
+# directory; an origin that is killed under an install or a capture and started again costs nobody a byte; wrong
+# certificates and tokens are refused; an origin that lies gets nothing written, nor much memory. PLATTER_SEED chooses the
+# moments.
+. "$(dirname "$0")/lib.sh"
+
+case ${PLATTER_SIZE:-quick} in full) kills=25 ;; *) kills=4 ;; esac
+ORIGIN=
+SOCKET=$WORK/origin.sock
+PORT=$((20000 + $$ % 20000))
+ATTACHED=
+suite_cleanup() {
+	local process
+	for process in $ORIGIN $ATTACHED; do kill -KILL "$process" 2>/dev/null; done
+}
+
+# start_origin: in the background, until it answers
+start_origin() {
+	local tries=0
+	"$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" --listen "127.0.0.1:$PORT" >>"$WORK/origin.log" 2>&1 &
+	ORIGIN=$!
+	until afar images >/dev/null 2>&1; do
+		tries=$((tries + 1))
+		if [ "$tries" -gt 200 ] || ! kill -0 "$ORIGIN" 2>/dev/null; then
+			cat "$WORK/origin.log"
+			return 1
+		fi
+		sleep 0.05
+	done
+}
+stop_origin() {
+	kill "-$1" "$ORIGIN"
+	wait "$ORIGIN" 2>/dev/null || true
+	ORIGIN=
+}
+afar() { "$PLATTER" --server "unix:$SOCKET" --quiet "$@"; }
+afar_tls() { PLATTER_TOKEN=$TOKEN "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$FINGERPRINT" --quiet "$@"; }
+timeless() { jq -S 'del(.seconds)'; }
+
+# same_answer ARGUMENT...: three ways to ask, one answer, and one exit code
+same_answer() {
+	local here there code=0 code_there=0 way
+	here=$(platter "$@" 2>/dev/null) || code=$?
+	for way in afar afar_tls; do
+		there=$($way "$@" 2>/dev/null) || code_there=$?
+		if [ "$here" != "$there" ] || [ "$code" != "$code_there" ]; then
+			printf 'exit codes %s and %s (%s)\n' "$code" "$code_there" "$way"
+			diff <(echo "$here") <(echo "$there") || true
+			return 1
+		fi
+	done
+}
+
+file_tree "$WORK/tree" 12 remote
+ext4_image "$WORK/disk" 48 "$WORK/tree"
+cp --sparse=always "$WORK/disk" "$WORK/changed"
+random 1500000 new >"$WORK/new-file"
+debugfs -w -R "write $WORK/new-file new-file" "$WORK/changed" >/dev/null 2>&1
+e2fsck -fy "$WORK/changed" >/dev/null 2>&1 || true
+platter init >/dev/null
+platter capture "$WORK/disk" lab/debian --label os=debian >/dev/null
+platter capture "$WORK/changed" lab/debian --note 'a file more' >/dev/null
+platter clone lab/debian@1 lab/copy >/dev/null
+platter export lab/debian@1 "$WORK/first"
+platter export lab/debian@2 "$WORK/second"
+
+check "an origin answers" start_origin
+TOKEN=$(platter_json serve token add tests --role admin --images '*' | jq -r .secret)
+FINGERPRINT=$(openssl s_client -connect "127.0.0.1:$PORT" </dev/null 2>/dev/null | openssl x509 -outform DER | sha256sum | cut -d' ' -f1)
+
+# What they say.
+for arguments in images 'images --json' 'history lab/debian' 'history lab/debian --json' 'show lab/debian' 'show lab/debian@1 --json' \
+	'show lab/copy' 'diff lab/debian@1 lab/debian@2 --blocks' 'token list' 'show lab/none' 'history none' 'show lab/debian@9' \
+	"show $(platter_json show lab/debian@1 | jq -r .score)"; do
+	# shellcheck disable=SC2086  # words
+	check "$arguments: the same answer" same_answer $arguments
+done
+same_diff() {
+	diff <(platter diff lab/debian@1 lab/debian@2 || true) <(afar diff lab/debian@1 lab/debian@2 || true)
+}
+check "diff by files: the same answer" same_diff
+
+# Reading.
+for way in afar afar_tls; do
+	rm -f "$WORK/target" "$WORK/exported"
+	check "$way: install, read back" "$way" install lab/debian "$WORK/target" --free zero --verify
+	check "$way: it is the disk" cmp "$WORK/target" "$WORK/second"
+	check "$way: export" "$way" export lab/debian@1 "$WORK/exported"
+	check "$way: it is the disk" cmp "$WORK/exported" "$WORK/first"
+done
+attach_afar() {
+	local tries=0
+	"$PLATTER" --server "unix:$SOCKET" attach lab/debian lab/copy --nbd "$WORK/nbd.sock" >"$WORK/attach.log" 2>&1 &
+	ATTACHED=$!
+	until grep -q '^score ' "$WORK/attach.log"; do
+		tries=$((tries + 1))
+		if [ "$tries" -gt 200 ] || ! kill -0 "$ATTACHED" 2>/dev/null; then
+			cat "$WORK/attach.log"
+			return 1
+		fi
+		sleep 0.05
+	done
+}
+check "attach" attach_afar
+check "the disk is served" nbdcopy "nbd+unix:///lab/debian?socket=$WORK/nbd.sock" "$WORK/copied"
+check "it is the disk" cmp "$WORK/copied" "$WORK/second"
+kill "$ATTACHED"
+check "attach ends when it is told to" wait "$ATTACHED"
+ATTACHED=
+check_exit "$EXIT_REFUSED" "attach for writing is refused" afar attach lab/debian --write --nbd "$WORK/nbd.sock"
+check_exit "$EXIT_REFUSED" "so is the tree" afar attach --fuse "$WORK/mnt"
+for command in check rebuild init disks 'cast lab/debian' 'publish lab/debian' 'discard lab/debian' 'detach lab/debian'; do
+	# shellcheck disable=SC2086  # words
+	check_exit "$EXIT_REFUSED" "$command is refused" afar $command
+	check_said "and says where to do it" 'on the origin'
+done
+check_exit "$EXIT_USAGE" "a store and a server at once" "$PLATTER" --store "$STORE" --server "unix:$SOCKET" images
+check "the server's name can stand in the environment" env "PLATTER_SERVER=unix:$SOCKET" "$PLATTER" images
+check "where --store goes first" env PLATTER_SERVER=nonsense "$PLATTER" --store "$STORE" images
+
+# Writing.
+afar capture "$WORK/changed" lab/again --json >"$WORK/again.json"
+check "capture of a known disk sends nothing" jq -e '.version == "lab/again@1" and .new_blocks == 0' "$WORK/again.json"
+check "and is the same version" [ "$(jq -r .score "$WORK/again.json")" = "$(platter_json show lab/debian@2 | jq -r .score)" ]
+random 3000000 newer >"$WORK/newer-file"
+cp --sparse=always "$WORK/changed" "$WORK/newer"
+debugfs -w -R "write $WORK/newer-file newer-file" "$WORK/newer" >/dev/null 2>&1
+e2fsck -fy "$WORK/newer" >/dev/null 2>&1 || true
+afar_tls capture "$WORK/newer" lab/debian --label from=afar --json >"$WORK/newer.json"
+check "capture over TLS" jq -e '.version == "lab/debian@3" and .new_raw_bytes > 3000000 and .new_raw_bytes < 4000000' "$WORK/newer.json"
+"$PLATTER" --store "$WORK/other" init >/dev/null
+"$PLATTER" --store "$WORK/other" capture "$WORK/newer" x --json >"$WORK/other.json"
+check "its score is that of a capture here" [ "$(jq -r .score "$WORK/newer.json")" = "$(jq -r .score "$WORK/other.json")" ]
+"$PLATTER" --store "$WORK/other" export x "$WORK/third"
+platter export lab/debian@3 "$WORK/found"
+check "and its bytes" cmp "$WORK/third" "$WORK/found"
+check "clone" afar clone lab/debian@1 lab/cloned
+check_exit "$EXIT_REFUSED" "clone to a name that exists" afar clone lab/debian lab/cloned
+check "clone to its next version" afar_tls clone lab/debian lab/cloned --next
+check "rename" afar rename lab/cloned attic/cloned
+check "forget" afar forget attic/cloned@1
+check_exit "$EXIT_MISSING" "it is gone" platter show attic/cloned@1
+check "take a token" afar token take lab/copy --holder me
+check_exit "$EXIT_REFUSED" "capture of what is edited is refused at once" afar capture "$WORK/disk" lab/copy
+check_said "and says who edits" 'held by me'
+check "capture under it" afar capture "$WORK/disk" lab/copy --token "$(platter_json token list | jq .number)"
+check "capture that takes it over" afar_tls capture "$WORK/disk" lab/copy --steal-token
+check_exit "$EXIT_MISSING" "it was given back" afar token release lab/copy --holder me
+check "the store is clean" platter check --read-data
+
+# Who is whom.
+RIGHT=$FINGERPRINT
+FINGERPRINT=$(printf '0%.0s' {1..64}) check_exit "$EXIT_REFUSED" "a wrong fingerprint" afar_tls images
+check_said "and tells the right one" "$RIGHT"
+check_exit "$EXIT_REFUSED" "no fingerprint" env -u PLATTER_FINGERPRINT "$PLATTER" --server "https://127.0.0.1:$PORT" images
+check_said "and how to name it" 'fingerprint'
+TOKEN=${TOKEN%?}x check_exit "$EXIT_REFUSED" "a wrong token" afar_tls images
+check_exit "$EXIT_REFUSED" "no token" env -u PLATTER_TOKEN "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$FINGERPRINT" images
+echo "$TOKEN" >"$WORK/token"
+check "a token in a file" "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$FINGERPRINT" --token-file "$WORK/token" images
+check_exit "$EXIT_REFUSED" "an address that is none" "$PLATTER" --server "http://127.0.0.1:$PORT" images
+stop_origin TERM
+check_exit "$EXIT_FAILED" "nobody there" afar images
+check_said "and where" "$SOCKET"
+
+# Killed and started again, under installs and captures.
+random $((96 << 20)) large >"$WORK/large"
+platter capture "$WORK/large" big/disk >/dev/null
+start_origin
+killed_under() { # CYCLE COMMAND...: the origin dies at some moment of it and comes back
+	local cycle=$1 delay_us
+	shift
+	delay_us=$(number "moment $cycle $2" 700000)
+	"$@" >"$WORK/out" 2>&1 &
+	local job=$!
+	sleep "0.$(printf '%06d' "$delay_us")"
+	stop_origin KILL
+	sleep 0.3
+	start_origin
+	wait "$job" || { cat "$WORK/out"; return 1; }
+}
+for cycle in $(seq "$kills"); do
+	rm -f "$WORK/target"
+	check "install $cycle, the origin is killed under it" killed_under "$cycle" afar install big/disk "$WORK/target" --free zero
+	check "it is the disk" cmp "$WORK/target" "$WORK/large"
+	{ head -c $((64 << 20)) "$WORK/large" && random $((32 << 20)) "cycle $cycle"; } >"$WORK/next"
+	check "capture $cycle, the origin is killed under it" killed_under "$cycle" afar capture "$WORK/next" "big/next$cycle"
+	rm -f "$WORK/target"
+	check "it is published" afar export "big/next$cycle" "$WORK/target"
+	check "and is the disk" cmp "$WORK/target" "$WORK/next"
+done
+stop_origin TERM
+check "the store is clean" platter check --read-data
+
+# An origin that lies. Memory in KiB: what an export of the same needs, and some.
+platter_json show lab/debian >"$WORK/record.json"
+lies() { # MODE COMMAND...: its exit code is the command's; the most memory it had is in $WORK/memory
+	local mode=$1 code memory
+	shift
+	read -r code memory < <("$TESTS/hostile_origin.py" "$WORK/liar.sock" "$WORK/record.json" "$mode" \
+		"$PLATTER" --server "unix:$WORK/liar.sock" --quiet "$@" 2>"$WORK/liar.log" | tail -n 1)
+	cat "$WORK/liar.log"
+	echo "$memory" >"$WORK/memory"
+	return "$code"
+}
+for mode in closes garbage endless-head endless-list endless-words; do
+	code=$EXIT_CORRUPT
+	case $mode in closes | endless-words) code=$EXIT_FAILED ;; esac
+	check_exit "$code" "$mode: a clear error" lies "$mode" images
+	check "in little memory: $(cat "$WORK/memory") KiB" [ "$(cat "$WORK/memory")" -lt 250000 ]
+done
+for mode in frames-garbage frames-huge frames-ids frames-empty; do
+	rm -f "$WORK/target"
+	check_exit "$EXIT_CORRUPT" "$mode: a clear error" lies "$mode" install lab/debian "$WORK/target"
+	check "nothing is written" [ ! -s "$WORK/target" ]
+	check "in little memory: $(cat "$WORK/memory") KiB" [ "$(cat "$WORK/memory")" -lt 250000 ]
+done
+finish
