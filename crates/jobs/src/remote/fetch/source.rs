@@ -14,6 +14,8 @@ use crate::remote::client::Client;
 
 /// Bytes of a disk that its stored bytes are taken to stand for, so that what is hinted at fills the window.
 const DISK_BYTES_PER_STORED: u64 = 4;
+/// Times that a frame is fetched for one reader: where memory is short it may go before the reader comes to it.
+const FETCHES_MAX: usize = 32;
 /// Decoders kept between pages.
 const DECODERS_KEPT_MAX: usize = 4;
 
@@ -53,20 +55,23 @@ impl RemoteSource {
         }
     }
 
+    /// The frame at an address; fetched again if it went, as often as it goes before it can be read.
     fn frame(&self, address: FrameAddress) -> Result<Arc<[u8]>> {
-        let gone = {
-            let mut state = self.shared.lock();
-            if let Some(stored) = state.shelf.read(address) {
-                return Ok(stored);
-            }
-            state.shelf.gone(address)
-        };
         let lost = || Error::transient(format!("frame {} is no longer in memory", address.offset));
-        let (key, slot) = gone.ok_or_else(lost)?;
-        let again =
-            self.find(key)?.filter(|place| place.slot == slot && place.frame.length == address.length);
-        let again = again.ok_or_else(lost)?;
-        self.shared.lock().shelf.read(again.frame).ok_or_else(lost)
+        let mut now_at = address;
+        for _ in 0..FETCHES_MAX {
+            let (key, slot) = {
+                let mut state = self.shared.lock();
+                if let Some(stored) = state.shelf.read(now_at) {
+                    return Ok(stored);
+                }
+                state.shelf.gone(now_at).ok_or_else(lost)?
+            };
+            let again = self.find(key)?;
+            let again = again.filter(|place| place.slot == slot && place.frame.length == address.length);
+            now_at = again.ok_or_else(lost)?.frame;
+        }
+        Err(lost())
     }
 
     fn decode(&self, id: &BlockId, place: BlockPlace, stored: &[u8]) -> Result<Vec<u8>> {
