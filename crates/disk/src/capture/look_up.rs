@@ -6,7 +6,7 @@ use platter_image::{BlockId, FrameStore, Result};
 
 use super::hash::{Block, Hashed};
 
-/// Most batches in one question.
+/// Most batches in one question to a store that answers late. One that is near is asked for each.
 const BATCHES_TOGETHER: usize = 16;
 
 /// Looks up the blocks of batches until there are no more.
@@ -15,9 +15,10 @@ pub(super) fn look_up_batches<S: FrameStore>(
     hashed: &Receiver<Hashed>,
     looked_up: &Sender<Hashed>,
 ) -> Result<()> {
+    let together = if store.lookups_under_way() > 1 { BATCHES_TOGETHER } else { 1 };
     for first in hashed {
         let mut batches = vec![first];
-        batches.extend(hashed.try_iter().take(BATCHES_TOGETHER - 1));
+        batches.extend(hashed.try_iter().take(together - 1));
         let ids: Vec<BlockId> = batches
             .iter()
             .flat_map(|batch| &batch.blocks)

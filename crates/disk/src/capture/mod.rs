@@ -116,8 +116,9 @@ pub fn capture<S: FrameStore>(
     let threads = options.threads.max(1);
     let (batch_out, batch_in) = bounded(BATCHES_WAITING * threads);
     let (buffer_out, buffer_in) = bounded(BATCHES_WAITING * threads * 2);
-    let (hashed_out, hashed_in) = bounded(BATCHES_WAITING * threads);
-    let (looked_up_out, looked_up_in) = bounded(BATCHES_WAITING * threads);
+    let (hashed_out, hashed_in) = bounded(threads);
+    // From hand to hand: a batch holds megabytes, and whoever looks up has others waiting.
+    let (looked_up_out, looked_up_in) = bounded(0);
     let (full_out, full_in) = bounded(FRAMES_WAITING * threads);
     let (encoded_out, encoded_in) = bounded(FRAMES_WAITING * threads);
     let in_flight = Mutex::new(std::collections::HashSet::<BlockId>::new());
