@@ -15,7 +15,7 @@ use super::hash::{Block, Hashed};
 use super::{CaptureCounts, CaptureOptions, next_stage_gone};
 
 /// Pages that the store is asked for together.
-const PAGES_TOGETHER: usize = 64;
+const PAGES_TOGETHER: usize = 16;
 
 /// Names of blocks that are on their way to the store, and not found there yet.
 pub(super) type InFlight = Mutex<HashSet<BlockId>>;

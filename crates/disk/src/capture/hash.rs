@@ -2,8 +2,9 @@
 
 use crossbeam_channel::{Receiver, Sender};
 use platter_image::chunking::{BLOCK_LENGTH_MAX, Cut};
-use platter_image::{BlockId, Kind, Pin, SECTOR};
+use platter_image::{BlockId, FrameStore, Kind, Pin, Result, SECTOR};
 
+use super::look_up::look_up;
 use super::read::Loaded;
 
 /// A batch all of whose blocks have names.
@@ -46,8 +47,12 @@ impl Hashed {
     }
 }
 
-/// Hashes batches until there are no more, or nobody takes them.
-pub(super) fn hash_batches(loaded: &Receiver<Loaded>, hashed: &Sender<Hashed>) {
+/// Hashes batches until there are no more, or nobody takes them. Asks a store that is near.
+pub(super) fn hash_batches<S: FrameStore>(
+    near: Option<&S>,
+    loaded: &Receiver<Loaded>,
+    hashed: &Sender<Hashed>,
+) -> Result<()> {
     for loaded in loaded {
         let mut hashed_batch =
             Hashed { blocks: Vec::with_capacity(loaded.batch.cuts.len()), gathered: Vec::new(), loaded };
@@ -62,10 +67,14 @@ pub(super) fn hash_batches(loaded: &Receiver<Loaded>, hashed: &Sender<Hashed>) {
             };
             hashed_batch.blocks.push(block);
         }
+        if let Some(store) = near {
+            look_up(store, std::slice::from_mut(&mut hashed_batch))?;
+        }
         if hashed.send(hashed_batch).is_err() {
-            return;
+            return Ok(());
         }
     }
+    Ok(())
 }
 
 /// Finds the contents of a cut without the zero sectors at their end; gathers them if they have gaps.

@@ -6,8 +6,13 @@ use platter_image::{BlockId, FrameStore, Result};
 
 use super::hash::{Block, Hashed};
 
-/// Most batches in one question to a store that answers late. One that is near is asked for each.
+/// Most batches in one question.
 const BATCHES_TOGETHER: usize = 16;
+
+/// Whether to ask in threads of their own: those who hash ask a store that is near, as soon as they have names.
+pub(super) fn is_far<S: FrameStore>(store: &S) -> bool {
+    store.lookups_under_way() > 1
+}
 
 /// Looks up the blocks of batches until there are no more.
 pub(super) fn look_up_batches<S: FrameStore>(
@@ -15,28 +20,33 @@ pub(super) fn look_up_batches<S: FrameStore>(
     hashed: &Receiver<Hashed>,
     looked_up: &Sender<Hashed>,
 ) -> Result<()> {
-    let together = if store.lookups_under_way() > 1 { BATCHES_TOGETHER } else { 1 };
     for first in hashed {
         let mut batches = vec![first];
-        batches.extend(hashed.try_iter().take(together - 1));
-        let ids: Vec<BlockId> = batches
-            .iter()
-            .flat_map(|batch| &batch.blocks)
-            .filter_map(|block| match block {
-                Block::Named { id, .. } => Some(*id),
-                Block::Zero => None,
-            })
-            .collect();
-        let mut pins = store.lookup_and_pin_all(&ids)?.into_iter();
-        for mut batch in batches {
-            for block in &mut batch.blocks {
-                if let Block::Named { known, .. } = block {
-                    *known = pins.next().flatten();
-                }
-            }
+        batches.extend(hashed.try_iter().take(BATCHES_TOGETHER - 1));
+        look_up(store, &mut batches)?;
+        for batch in batches {
             if looked_up.send(batch).is_err() {
                 return Ok(());
             }
+        }
+    }
+    Ok(())
+}
+
+/// Notes which blocks of these batches the store has.
+pub(super) fn look_up<S: FrameStore>(store: &S, batches: &mut [Hashed]) -> Result<()> {
+    let ids: Vec<BlockId> = batches
+        .iter()
+        .flat_map(|batch| &batch.blocks)
+        .filter_map(|block| match block {
+            Block::Named { id, .. } => Some(*id),
+            Block::Zero => None,
+        })
+        .collect();
+    let mut pins = store.lookup_and_pin_all(&ids)?.into_iter();
+    for block in batches.iter_mut().flat_map(|batch| &mut batch.blocks) {
+        if let Block::Named { known, .. } = block {
+            *known = pins.next().flatten();
         }
     }
     Ok(())

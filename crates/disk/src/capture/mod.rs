@@ -8,6 +8,8 @@
 //!  in disk order  names      new         frames, recipe                       frames were filled
 //! ```
 //!
+//! A store that is near is asked by those who hash; a far one by threads of their own, for many batches at once.
+//!
 //! Nothing is durable, nor visible to anybody else, until the caller publishes the score.
 
 mod assemble;
@@ -116,9 +118,9 @@ pub fn capture<S: FrameStore>(
     let threads = options.threads.max(1);
     let (batch_out, batch_in) = bounded(BATCHES_WAITING * threads);
     let (buffer_out, buffer_in) = bounded(BATCHES_WAITING * threads * 2);
-    let (hashed_out, hashed_in) = bounded(threads);
-    // From hand to hand: a batch holds megabytes, and whoever looks up has others waiting.
-    let (looked_up_out, looked_up_in) = bounded(0);
+    let (hashed_out, hashed_in) = bounded(BATCHES_WAITING * threads);
+    let (looked_up_out, looked_up_in) = bounded(BATCHES_WAITING * threads);
+    let is_far = look_up::is_far(store);
     let (full_out, full_in) = bounded(FRAMES_WAITING * threads);
     let (encoded_out, encoded_in) = bounded(FRAMES_WAITING * threads);
     let in_flight = Mutex::new(std::collections::HashSet::<BlockId>::new());
@@ -128,15 +130,14 @@ pub fn capture<S: FrameStore>(
             .spawn(move || read::read_batches(disk, regions, base, file_alignment, &batch_out, &buffer_in));
         let mut workers = Vec::new();
         for _ in 0..threads {
-            let (batch_in, hashed_out) = (batch_in.clone(), hashed_out.clone());
-            workers.push(scope.spawn(move || {
-                hash::hash_batches(&batch_in, &hashed_out);
-                Ok(())
-            }));
+            let near = (!is_far).then_some(store);
+            let hashed_out = if is_far { hashed_out.clone() } else { looked_up_out.clone() };
+            let batch_in = batch_in.clone();
+            workers.push(scope.spawn(move || hash::hash_batches(near, &batch_in, &hashed_out)));
             let (full_in, encoded_out) = (full_in.clone(), encoded_out.clone());
             workers.push(scope.spawn(move || compress::encode_frames(options.level, &full_in, &encoded_out)));
         }
-        for _ in 0..store.lookups_under_way().max(1) {
+        for _ in 0..if is_far { store.lookups_under_way() } else { 0 } {
             let (hashed_in, looked_up_out) = (hashed_in.clone(), looked_up_out.clone());
             workers.push(scope.spawn(move || look_up::look_up_batches(store, &hashed_in, &looked_up_out)));
         }
