@@ -94,11 +94,15 @@ impl Index {
         Ok(())
     }
 
-    /// Adds everything of another index, frame by frame.
+    /// Adds everything of another index. The smaller of the two is copied into the larger, so a block of both stands
+    /// where either said.
     ///
     /// # Errors
     /// `Refused` when the index is full.
-    pub fn absorb(&mut self, other: &Self) -> Result<()> {
+    pub fn absorb(&mut self, mut other: Self) -> Result<()> {
+        if other.ids.len() > self.ids.len() {
+            std::mem::swap(self, &mut other);
+        }
         self.reserve(other.ids.len(), other.frames.len());
         for (number, frame) in other.frames.iter().enumerate() {
             let end = other.frames.get(number + 1).map_or(other.ids.len(), |next| next.first_block as usize);
@@ -148,7 +152,7 @@ fn hash(salt: [u64; 2], id: &BlockId) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     fn id(number: u16) -> BlockId {
         let mut id = BlockId([0; 32]);
@@ -157,26 +161,35 @@ mod tests {
     }
 
     proptest! {
-        /// The index is a map from a block to the first place it was pushed at, however it was filled.
+        /// The index is a map from a block to the first place it was pushed at, however it was filled; of two indexes
+        /// put together, to the first place in either.
         #[test]
         fn like_a_map(
             frames in prop::collection::vec((0..4_u32, prop::collection::vec(0..200_u16, 1..9)), 0..60),
             split in 0..60_usize,
         ) {
-            let mut model: BTreeMap<u16, BlockPlace> = BTreeMap::new();
-            let (mut index, mut rest) = (Index::new(), Index::new());
+            let mut models: [BTreeMap<u16, BlockPlace>; 2] = Default::default();
+            let mut parts = [Index::new(), Index::new()];
             for (number, (pack, blocks)) in frames.iter().enumerate() {
                 let frame = FrameAddress { pack: *pack, length: number as u32 + 1, offset: number as u64 * 1000 };
-                let part = if number < split { &mut index } else { &mut rest };
-                part.push_frame(frame, blocks.iter().map(|number| id(*number))).unwrap();
+                let part = usize::from(number >= split);
+                parts[part].push_frame(frame, blocks.iter().map(|number| id(*number))).unwrap();
                 for (slot, block) in blocks.iter().enumerate() {
-                    model.entry(*block).or_insert(BlockPlace { frame, slot: slot as u32 });
+                    models[part].entry(*block).or_insert(BlockPlace { frame, slot: slot as u32 });
                 }
             }
-            index.absorb(&rest).unwrap();
-            prop_assert_eq!(index.len(), model.len());
+            for (part, model) in parts.iter().zip(&models) {
+                prop_assert_eq!(part.len(), model.len());
+                prop_assert!((0..256).all(|number| part.locate(&id(number)) == model.get(&number).copied()));
+            }
+            let [mut index, rest] = parts;
+            index.absorb(rest).unwrap();
+            let all: BTreeSet<u16> = models.iter().flat_map(BTreeMap::keys).copied().collect();
+            prop_assert_eq!(index.len(), all.len());
             for number in 0..256 {
-                prop_assert_eq!(index.locate(&id(number)), model.get(&number).copied());
+                let place = index.locate(&id(number));
+                let known = models.iter().filter_map(|model| model.get(&number)).any(|known| place == Some(*known));
+                prop_assert!(known || (place.is_none() && !all.contains(&number)));
             }
         }
     }

@@ -125,7 +125,8 @@ impl Session {
             }
             // Before the commit, so that whoever sees the version finds its blocks. If the commit fails, nothing
             // that refers to them can be published.
-            self.shared.index.write().unwrap_or_else(PoisonError::into_inner).absorb(&state.index)?;
+            let index = std::mem::take(&mut state.index);
+            self.shared.index.write().unwrap_or_else(PoisonError::into_inner).absorb(index)?;
             Ok(done)
         }))?;
         for (ordinal, _) in std::mem::take(state).sealed {

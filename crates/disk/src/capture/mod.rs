@@ -31,7 +31,7 @@ use assemble::Assembler;
 pub use base::{Base, EntriesOf};
 
 /// Batches between two stages, for each hashing thread.
-const BATCHES_WAITING: usize = 2;
+const BATCHES_WAITING: usize = 1;
 /// Frames between two stages, for each compressing thread.
 const FRAMES_WAITING: usize = 8;
 

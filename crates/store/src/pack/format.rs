@@ -25,10 +25,13 @@ const FOOTER_HEAD_LENGTH: u64 = 16;
 const FRAME_ROW_LENGTH: u64 = 24;
 const BLOCK_ROW_LENGTH: u64 = BlockId::LEN as u64 + 4;
 
+/// Rows of a footer that are written together.
+const END_PIECE_ROWS: usize = 16 << 10;
+
 /// Most frames in a pack.
 pub(crate) const PACK_FRAMES_MAX: usize = 1 << 18;
-/// Most blocks in a pack.
-pub(crate) const PACK_BLOCKS_MAX: usize = 1 << 21;
+/// Most blocks in a pack. A writer holds 36 bytes for each.
+pub(crate) const PACK_BLOCKS_MAX: usize = 1 << 19;
 
 /// One frame of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,41 +96,58 @@ pub(super) fn decode_header(bytes: &[u8; HEADER_LENGTH as usize]) -> Result<(Pac
     Ok((PackId(array_at(bytes, 16)), StoreId(array_at(bytes, 32))))
 }
 
-/// Footer and trailer of a pack whose frames end at `footer_offset`.
-pub(super) fn encode_end(pack: PackId, footer_offset: u64, directory: &PackDirectory) -> Vec<u8> {
+/// Footer and trailer of a pack whose frames end at `footer_offset`, given to `write` piece by piece: a footer may be
+/// long.
+pub(super) fn encode_end(
+    pack: PackId,
+    footer_offset: u64,
+    directory: &PackDirectory,
+    mut write: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
     let (frames, blocks) = (directory.frames.len() as u32, directory.blocks.len() as u32);
-    let footer_length = footer_length(frames, blocks);
-    let mut out = Vec::with_capacity((footer_length + TRAILER_LENGTH) as usize);
-    out.extend_from_slice(&FOOTER_MAGIC);
-    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-    out.extend_from_slice(&[0; 2]);
-    out.extend_from_slice(&frames.to_le_bytes());
-    out.extend_from_slice(&blocks.to_le_bytes());
-    for row in &directory.frames {
-        out.extend_from_slice(&row.offset.to_le_bytes());
-        out.extend_from_slice(&row.stored_length.to_le_bytes());
-        out.extend_from_slice(&row.raw_length.to_le_bytes());
-        out.extend_from_slice(&row.blocks.to_le_bytes());
-        out.extend_from_slice(&[row.kind as u8, 0, 0, 0]);
+    let mut hasher = XxHash3_64::new();
+    let mut write_hashed = |piece: &mut Vec<u8>| {
+        hasher.write(piece);
+        let written = write(piece);
+        piece.clear();
+        written
+    };
+    let mut piece = Vec::with_capacity(END_PIECE_ROWS * BLOCK_ROW_LENGTH as usize);
+    piece.extend_from_slice(&FOOTER_MAGIC);
+    piece.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    piece.extend_from_slice(&[0; 2]);
+    piece.extend_from_slice(&frames.to_le_bytes());
+    piece.extend_from_slice(&blocks.to_le_bytes());
+    write_hashed(&mut piece)?;
+    for rows in directory.frames.chunks(END_PIECE_ROWS) {
+        for row in rows {
+            piece.extend_from_slice(&row.offset.to_le_bytes());
+            piece.extend_from_slice(&row.stored_length.to_le_bytes());
+            piece.extend_from_slice(&row.raw_length.to_le_bytes());
+            piece.extend_from_slice(&row.blocks.to_le_bytes());
+            piece.extend_from_slice(&[row.kind as u8, 0, 0, 0]);
+        }
+        write_hashed(&mut piece)?;
     }
-    for block in &directory.blocks {
-        out.extend_from_slice(&block.id.0);
-        out.extend_from_slice(&block.length.to_le_bytes());
+    for rows in directory.blocks.chunks(END_PIECE_ROWS) {
+        for block in rows {
+            piece.extend_from_slice(&block.id.0);
+            piece.extend_from_slice(&block.length.to_le_bytes());
+        }
+        write_hashed(&mut piece)?;
     }
-    let footer_checksum = XxHash3_64::oneshot(&out);
-    let mut trailer = Vec::with_capacity(TRAILER_LENGTH as usize);
+    let mut trailer = piece;
     trailer.extend_from_slice(&TRAILER_MAGIC);
     trailer.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
     trailer.extend_from_slice(&[0; 2]);
     trailer.extend_from_slice(&footer_offset.to_le_bytes());
-    trailer.extend_from_slice(&footer_length.to_le_bytes());
+    trailer.extend_from_slice(&footer_length(frames, blocks).to_le_bytes());
     trailer.extend_from_slice(&frames.to_le_bytes());
     trailer.extend_from_slice(&blocks.to_le_bytes());
-    trailer.extend_from_slice(&footer_checksum.to_le_bytes());
+    trailer.extend_from_slice(&hasher.finish().to_le_bytes());
     trailer.extend_from_slice(&pack.0);
     put_checksum(&mut trailer);
-    out.extend_from_slice(&trailer);
-    out
+    write(&trailer)
 }
 
 /// Where the footer stands, as the trailer has it.

@@ -85,17 +85,21 @@ impl PackWriter {
 
     /// Writes the footer and makes pack and name durable.
     pub(crate) fn seal(self) -> Result<SealedPack> {
-        let end = encode_end(self.id, self.length, &self.directory);
-        self.file
-            .write_all_at(&end, self.length)
-            .context(|| format!("writing the end of {}", self.path.display()))?;
+        let mut length = self.length;
+        encode_end(self.id, self.length, &self.directory, |piece| {
+            let at = length;
+            length += piece.len() as u64;
+            self.file
+                .write_all_at(piece, at)
+                .context(|| format!("writing the end of {}", self.path.display()))
+        })?;
         self.sync()?;
         self.place.sync_dir(&self.place.pack_dir(self.id))?;
         // The folder may have been made by a process that did not live to sync its name.
         self.place.sync_dir(&self.place.packs_dir())?;
         Ok(SealedPack {
             id: self.id,
-            length: self.length + end.len() as u64,
+            length,
             frames: self.directory.frames.len() as u64,
             blocks: self.directory.blocks.len() as u64,
         })
