@@ -4,8 +4,8 @@
 # Figures 6 to 8 of Liquid (Zhao et al., TPDS 2014) on this machine: Bonnie++, PostMark, and unpacking and building a source
 # tree, in ext4 on a loop device over: our FUSE export of a live disk, qemu-storage-daemon's FUSE export of a raw file and of
 # qcow2 above it, and the raw file itself. All loop devices use direct I/O, Bonnie++ too: its file is smaller than memory.
-# Then sequential reading of a whole exported file, the same three ways and through a stock FUSE passthrough (bindfs); reading
-# a captured tree by block and frame size; and hashing by threads.
+# Then a captured tree of this machine's libraries, by block and frame size: its files read once by a new process, 4 KiB at
+# random places of it, and the source tree unpacked into it. And hashing by threads.
 . "$(dirname "$0")/lib.sh"
 readonly KINDS="native raw qcow2 ours"
 MIB=${BENCH_MIB:-2048}
@@ -157,6 +157,41 @@ time_ratios unpack
 heading "Liquid, figure 8: a source tree is unpacked and built"
 for _ in $(seq "$RUNS"); do for kind in $KINDS; do on "$kind" build_timed; done; done
 time_ratios build
+
+heading "By block and frame size: a tree read whole, 4 KiB at random, writing; as ratios to 64 and 128 KiB"
+libraries=/usr/lib/$(uname -m)-linux-gnu
+truncate -s "$(($(du -sm "$libraries" | cut -f 1) * 3 / 2 + 512))M" "$WORK/libraries"
+mke2fs -q -t ext4 -E lazy_itable_init=0,lazy_journal_init=0 -d "$libraries" "$WORK/libraries"
+tree_read() { tar -C "$MNT" -cf - . | cat >/dev/null; }
+sizes_run() {
+	timed "tree-$size" tree_read
+	fio --name=x --filename="$DEVICE" --readonly --rw=randread --bs=4k --direct=1 --ioengine=libaio --iodepth=4 --time_based \
+		--runtime=3 --output-format=json 2>/dev/null | jq '.jobs[0].read.iops' >>"$WORK/times/random-$size"
+	timed "unpack-sizes-$size" unpack_sizes
+}
+unpack_sizes() {
+	mkdir "$MNT/unpacked"
+	tar -C "$MNT/unpacked" -xf "$WORK/files/sources.tar"
+	sync -f "$MNT"
+}
+for _ in $(seq "$RUNS"); do
+	for block in 32 64; do
+		for frame in 32 64 128 256; do
+			size=$block-$frame
+			new_store
+			platter capture "$WORK/libraries" bench/tree --block-size "$block" --frame-size "$frame" >/dev/null
+			echo 3 >/proc/sys/vm/drop_caches
+			on ours sizes_run
+		done
+	done
+done
+for block in 32 64; do
+	for frame in 32 64 128 256; do
+		size=$block-$frame
+		result "blocks of $block, frames of $frame KiB" "$(calculate "$(median tree-64-128) / $(median "tree-$size")")" \
+			"$(calculate "$(median "random-$size") / $(median random-64-128)"), $(calculate "$(median unpack-sizes-64-128) / $(median "unpack-sizes-$size")")"
+	done
+done
 
 heading "Hashing of blocks of 64 KiB by threads"
 example platter-jobs measure
