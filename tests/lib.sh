@@ -26,6 +26,8 @@ fi
 
 WORK=$(mktemp -d "${PLATTER_SCRATCH:-${TMPDIR:-/tmp}}/platter-$SUITE.XXXXXX")
 STORE=$WORK/store
+# What is kept on this machine for the stores of origins.
+export XDG_STATE_HOME=$WORK/state
 MNT=$WORK/mnt
 LOG=$WORK/log
 mkdir "$MNT" "$WORK/loops"

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::attach::AttachRequest;
 use super::control::{OnDetach, Question, Words};
+use super::place::LivePlace;
 use super::served::Served;
 use super::servers::Server;
 use crate::{CaptureRequest, Silent, TokenChoice, capture};
@@ -19,7 +20,7 @@ pub(super) fn request() -> (TempDir, AttachRequest) {
     let store = StorePlace::on_system(folder.path());
     Store::init(&store).unwrap();
     let request = AttachRequest {
-        store: store.into(),
+        place: LivePlace::open(&store.into(), None).unwrap(),
         versions: Vec::new(),
         write: false,
         steal: false,
@@ -63,7 +64,7 @@ pub(super) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
 #[test]
 fn detaching_the_last_disk_ends_what_serves_no_tree() {
     let (_folder, request) = request();
-    capture_bytes(request.store.local("this").unwrap(), "lab/disk", &[7; 4096]);
+    capture_bytes(request.place.store().local("this").unwrap(), "lab/disk", &[7; 4096]);
     for has_tree in [false, true] {
         let request = AttachRequest { stop: Arc::default(), ..request.clone() };
         let served = Served::open(request, Box::new(|_| {})).unwrap();
@@ -82,7 +83,7 @@ fn detaching_the_last_disk_ends_what_serves_no_tree() {
 #[test]
 fn a_served_disk_is_in_the_tree() {
     let (_folder, request) = request();
-    capture_bytes(request.store.local("this").unwrap(), "lab/disk", &[7; 4096]);
+    capture_bytes(request.place.store().local("this").unwrap(), "lab/disk", &[7; 4096]);
     let served = Served::open(AttachRequest { write: true, ..request }, Box::new(|_| {})).unwrap();
     served.attach("lab/disk").unwrap();
     let tree = served.tree().unwrap();

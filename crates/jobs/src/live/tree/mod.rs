@@ -26,7 +26,9 @@
 mod change;
 mod dates;
 mod files;
+mod holes;
 mod image_tree;
+mod keep;
 mod nodes;
 mod place;
 mod spool;

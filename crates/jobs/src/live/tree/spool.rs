@@ -1,6 +1,6 @@
 //! A file that is being written and becomes the next version of an image when it is closed.
 //!
-//! Its bytes lie in a plain file without a name in the store's directory, which is gone with the last that has it open, or
+//! Its bytes lie in a plain file without a name in the directory of the [`LivePlace`], which is gone with the last that has it open, or
 //! with the process. What is copied from a version (`take_over`) is only remembered, as long as it can be: when it
 //! turns out to be all of that version, a clone is published and nothing was copied. Anything else first writes down
 //! what was remembered.
@@ -15,16 +15,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
-use std::time::{Duration, Instant};
 
 use platter_export::tree::{Access, OpenFile};
-use platter_image::{Error, ErrorKind, Extent, Extents, IoContext, Result, Score};
-use platter_store::{ImageName, Store, StorePlace};
-use platter_vdisk::{Allocation, BlockCache, BlockDevice, RecipeDisk};
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
-use rustix::io::Errno;
+use platter_image::{Error, Extent, Extents, IoContext, Result, Score};
+use platter_store::ImageName;
+use platter_vdisk::{Allocation, BlockDevice, RecipeDisk};
 
+use super::holes::{data, punch};
+use super::keep::Keep;
 use crate::capture::capture_as;
+use crate::live::place::LivePlace;
 use crate::{CaptureRequest, CloneRequest, Silent, TokenChoice, clone};
 
 const DIRECTORY: &str = "spool";
@@ -32,37 +32,6 @@ const DIRECTORY: &str = "spool";
 const TAKEN_MAX: usize = 1 << 20;
 /// What is copied at once.
 const COPY_LENGTH: u64 = 1 << 20;
-/// How long the store's lock is waited for: another capture may have it.
-const LOCK_TIME: Duration = Duration::from_secs(60);
-const LOCK_INTERVAL: Duration = Duration::from_millis(50);
-
-/// What every file of the tree is made with.
-pub(super) struct Keep {
-    pub(super) place: StorePlace,
-    pub(super) store: Arc<Store>,
-    pub(super) cache: Arc<BlockCache>,
-    pub(super) tool_version: String,
-}
-
-impl Keep {
-    pub(super) fn disk(&self, score: Score) -> Result<RecipeDisk> {
-        RecipeDisk::open(score, self.store.clone(), self.cache.clone())
-    }
-
-    /// Does it once nobody else writes the store.
-    pub(super) fn when_unlocked<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
-        let until = Instant::now() + LOCK_TIME;
-        loop {
-            match act() {
-                Err(error) if error.kind() == ErrorKind::Transient && Instant::now() < until => {
-                    std::thread::sleep(LOCK_INTERVAL);
-                }
-                done => return done,
-            }
-        }
-    }
-}
-
 /// The file, whoever has it open.
 pub(super) struct Spool {
     keep: Arc<Keep>,
@@ -128,7 +97,7 @@ impl Spool {
     }
 
     /// Removes what processes left that ended between making a file and taking its name away.
-    pub(super) fn clean(place: &StorePlace) {
+    pub(super) fn clean(place: &LivePlace) {
         let Ok(left) = std::fs::read_dir(place.dir().join(DIRECTORY)) else { return };
         for entry in left.flatten() {
             // Its process may be at it, too.
@@ -241,7 +210,7 @@ impl Spool {
         let tool_version = keep.tool_version.clone();
         if let Some(score) = self.cloned(&taken)? {
             let request = CloneRequest {
-                store: keep.place.clone().into(),
+                store: keep.place.store().clone(),
                 version: score.to_string(),
                 name: self.image.clone(),
                 next: true,
@@ -249,14 +218,15 @@ impl Spool {
                 tool_version,
             };
             let stamp = self.stamp()?;
-            keep.when_unlocked(|| clone(&request))?;
+            keep.store.when_unlocked(|| clone(&request))?;
+            keep.catalog.changed();
             return Ok(stamp);
         }
         self.write_down(&mut taken)?;
         drop(taken);
         let stamp = self.stamp()?;
         let request = CaptureRequest {
-            store: keep.place.clone().into(),
+            store: keep.place.store().clone(),
             source: format!("/proc/self/fd/{}", self.file.as_raw_fd()).into(),
             name: self.image.clone(),
             survey: Default::default(),
@@ -268,7 +238,8 @@ impl Spool {
             token: TokenChoice::Free,
             tool_version,
         };
-        keep.when_unlocked(|| capture_as(&request, &self.path, &Silent))?;
+        keep.store.when_unlocked(|| capture_as(&request, &self.path, &Silent))?;
+        keep.catalog.changed();
         Ok(stamp)
     }
 
@@ -317,29 +288,6 @@ impl Spool {
         self.changed();
         Ok(is_taken)
     }
-}
-
-/// Where the file has data inside `range`. Where nobody can tell, everywhere.
-fn data(file: &File, range: Extent) -> Result<Extents> {
-    let mut found = Extents::new();
-    let mut offset = range.offset;
-    let failed = |error: Errno| Error::io("looking for the data of a file that is imported", error.into());
-    while offset < range.end() {
-        let start = match seek(file, SeekFrom::Data(offset)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => break,
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Extents::from_unsorted(vec![range])),
-            Err(error) => return Err(failed(error)),
-        };
-        if start >= range.end() {
-            break;
-        }
-        // A file that shrinks meanwhile has no hole after its data any more.
-        let end = seek(file, SeekFrom::Hole(start)).map_or(range.end(), |end| end.max(start + 1));
-        found.push(Extent::between(start, end.min(range.end())));
-        offset = end;
-    }
-    Ok(found)
 }
 
 /// One opening of a spool.
@@ -463,27 +411,5 @@ impl OpenFile for SpoolFile {
         }
         self.spool.is_backing.store(true, Ordering::Relaxed);
         Some(self.spool.file.as_fd())
-    }
-}
-
-/// Makes a range of the file read as zeros.
-fn punch(file: &File, range: Extent) -> io::Result<()> {
-    let range = Extent::between(range.offset, range.end().min(file.metadata()?.len()));
-    if range.length == 0 {
-        return Ok(());
-    }
-    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    match fallocate(file, flags, range.offset, range.length) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-            let zeros = [0; 64 << 10];
-            let mut offset = range.offset;
-            while offset < range.end() {
-                let piece = (range.end() - offset).min(zeros.len() as u64);
-                file.write_all_at(&zeros[..piece as usize], offset)?;
-                offset += piece;
-            }
-            Ok(())
-        }
-        punched => Ok(punched?),
     }
 }
