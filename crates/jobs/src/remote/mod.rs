@@ -19,7 +19,7 @@ mod fetch;
 mod problem;
 mod store;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tls;
 mod upload;
 mod watch;
