@@ -8,7 +8,8 @@ use platter_store::ImageName;
 
 use super::image_tree::{ImageTree, State};
 use super::place::{Form, Place, above, hidden, join, moved_path, upwards};
-use super::spool::{Spool, SpoolFile};
+use super::spool::Spool;
+use super::spool_file::SpoolFile;
 use crate::TokenChoice;
 
 /// Most directories that this process keeps in memory.

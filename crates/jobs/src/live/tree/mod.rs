@@ -32,6 +32,7 @@ mod keep;
 mod nodes;
 mod place;
 mod spool;
+mod spool_file;
 #[cfg(test)]
 mod tests;
 
