@@ -133,6 +133,7 @@ mod tests {
     use platter_image::page::{Entry, State};
     use platter_image::recipe::{CutPolicy, RecipeBuilder};
     use platter_image::{BlockId, Domain, Extent, FrameStore, Kind};
+    use platter_store::StorePlace;
 
     /// A recipe that an interrupted job left in the store can be named, and then every other way of cloning follows.
     #[test]

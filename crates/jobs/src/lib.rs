@@ -31,8 +31,8 @@ pub use export::export;
 pub use install::{InstallRequest, install};
 pub use live::{
     AttachRequest, Attached, CacheStatus, DiskList, DiskStatus, FuseAddress, ImageTree, ListedDisk,
-    LiveEvent, LivePlace, OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize, RecordReport, ServeAddress, TraceSummary,
-    attach, detach, discard, disks, publish, trace_summary,
+    LiveEvent, LivePlace, OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize, RecordReport,
+    ServeAddress, TraceSummary, attach, detach, discard, disks, publish, trace_summary,
 };
 pub use location::{StoreLocation, default_store_dir};
 pub use names::{ForgetReport, RenameReport, RenamedVersion, forget, rename};

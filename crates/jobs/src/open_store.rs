@@ -147,7 +147,9 @@ impl OpenStore {
     /// As [`Store::forget`].
     pub(crate) fn forget(&self, image: &ImageName, number: Option<u64>) -> Result<Vec<String>> {
         match &self.0 {
-            Opened::Local(store) => Ok(store.forget(image, number)?.iter().map(ToString::to_string).collect()),
+            Opened::Local(store) => {
+                Ok(store.forget(image, number)?.iter().map(ToString::to_string).collect())
+            }
             Opened::Remote(store) => store.forget(image, number),
         }
     }
@@ -239,9 +241,7 @@ impl OpenStore {
         let is_local = matches!(self.0, Opened::Local(_));
         loop {
             match act() {
-                Err(error)
-                    if is_local && error.kind() == ErrorKind::Transient && Instant::now() < until =>
-                {
+                Err(error) if is_local && error.kind() == ErrorKind::Transient && Instant::now() < until => {
                     std::thread::sleep(LOCK_INTERVAL);
                 }
                 done => return done,

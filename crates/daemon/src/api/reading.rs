@@ -100,10 +100,8 @@ pub(super) async fn versions(
     query: Result<Query<OfImage>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(OfImage { image }) = query.map_err(|_| lacks("image"))?;
-    let image: Option<ImageName> = image
-        .map(|image| image.parse())
-        .transpose()
-        .map_err(|error: Error| Problem::bad_request(&error))?;
+    let image: Option<ImageName> =
+        image.map(|image| image.parse()).transpose().map_err(|error: Error| Problem::bad_request(&error))?;
     image.as_ref().map_or(Ok(()), |image| asker.check(image))?;
     let shared = Arc::clone(&origin);
     let found = origin.pool.run(move || {

@@ -191,7 +191,11 @@ pub fn detach(
 }
 
 /// The process that serves the disk of an image which is written under that token.
-pub(super) fn serving(place: &LivePlace, image: &ImageName, token: u64) -> Result<Option<(Server, DiskStatus)>> {
+pub(super) fn serving(
+    place: &LivePlace,
+    image: &ImageName,
+    token: u64,
+) -> Result<Option<(Server, DiskStatus)>> {
     for server in servers(place)? {
         let is_it = |disk: &DiskStatus| disk.disk == image.as_str() && disk.token == Some(token);
         if let Some(disk) = server.disks()?.into_iter().find(is_it) {

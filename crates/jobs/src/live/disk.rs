@@ -168,7 +168,8 @@ impl LiveDisk {
         let layers = layers.as_mut().ok_or_else(detached)?;
         let base = layers.base.score;
         let source = writing.source(layers.overlays.first().map_or(0, |(number, _)| *number))?;
-        let frozen = |view: Arc<dyn BlockDevice>, changed, is_whole| Frozen { base, view, changed, source, is_whole };
+        let frozen =
+            |view: Arc<dyn BlockDevice>, changed, is_whole| Frozen { base, view, changed, source, is_whole };
         let (view, all) = (layers.top(), layers.changed());
         view.flush()?;
         if all.is_empty() {

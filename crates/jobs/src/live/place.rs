@@ -174,8 +174,7 @@ fn read_note(dir: &Path) -> Result<Option<Note>> {
 /// Replaces the note as a whole.
 fn write_note(dir: &Path, note: &Note) -> std::io::Result<()> {
     let new = dir.join(format!("{NOTE}.{}", std::process::id()));
-    let mut file =
-        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     file.write_all(&serde_json::to_vec(note)?)?;
     file.sync_all()?;
     fs::rename(&new, dir.join(NOTE))?;
@@ -190,11 +189,8 @@ mod tests {
 
     fn kept(dir: &Path, id: u8, address: &str) -> Result<()> {
         let (dir, note) = of_store(StoreId([id; 16]), address, Some(dir))?;
-        let options = ServerOptions {
-            address: address.parse().unwrap(),
-            token: None,
-            trust: crate::Trust::System,
-        };
+        let options =
+            ServerOptions { address: address.parse().unwrap(), token: None, trust: crate::Trust::System };
         LivePlace { store: StoreLocation::Remote(options), dir, note: Some(note) }.make()
     }
 

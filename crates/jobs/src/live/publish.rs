@@ -1,7 +1,6 @@
 //! Publishing and discarding what was written to live disks, by whoever serves them, or by this process when none does.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use platter_image::{Error, ErrorKind, Result};
 use platter_store::{Consistency, ImageName, Token};
@@ -122,12 +121,7 @@ enum Wanted {
 }
 
 impl Wanted {
-    fn find(
-        place: &LivePlace,
-        store: &OpenStore,
-        image: &ImageName,
-        number: Option<u64>,
-    ) -> Result<Self> {
+    fn find(place: &LivePlace, store: &OpenStore, image: &ImageName, number: Option<u64>) -> Result<Self> {
         let held = store.token(image)?;
         let of_image = overlays::list(place)?.into_iter().filter(|(name, _)| name == image);
         let lost: Vec<u64> = of_image.map(|(_, number)| number).collect();

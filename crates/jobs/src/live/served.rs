@@ -86,7 +86,8 @@ impl Served {
             return Ok(tree);
         }
         let (place, tool_version) = (&self.request.place, self.request.tool_version.clone());
-        let tree = ImageTree::open(place, self.store.clone(), self.cache.clone(), self.clone(), tool_version)?;
+        let tree =
+            ImageTree::open(place, self.store.clone(), self.cache.clone(), self.clone(), tool_version)?;
         let tree = Arc::new(tree);
         *kept = Arc::downgrade(&tree);
         Ok(tree)

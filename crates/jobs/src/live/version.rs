@@ -57,7 +57,8 @@ pub(super) fn publish_disk(
         };
         if words.branch.is_none() {
             stand_on(disk, (store, cache), &report).map_err(|error| {
-                error.within(format!("{} is published, but the disk does not stand on it yet", report.version))
+                error
+                    .within(format!("{} is published, but the disk does not stand on it yet", report.version))
             })?;
         }
         let is_whole = frozen.is_whole;
@@ -177,7 +178,8 @@ fn capture_frozen(
     let base = words.branch.is_none().then_some(frozen.base);
     // Said before anything is read; it is looked at again when there is something to publish.
     Standing::of(store, image, base, &frozen.source)?;
-    let origin = words.branch.as_ref().map(|_| base_version(store, &writing.image, frozen.base)).transpose()?;
+    let origin =
+        words.branch.as_ref().map(|_| base_version(store, &writing.image, frozen.base)).transpose()?;
     let source = store.source(frozen.base, SOURCE_OPTIONS);
     let recipe = Recipe::open(frozen.base, &*source)?;
     let root = *recipe.root();
@@ -228,7 +230,10 @@ fn capture_frozen(
             }
             _ => {
                 let (score, allocated_bytes) = (captured.score, captured.counts.allocated);
-                session.publish(VersionRecord { score, allocated_bytes, ..draft.clone() }, Some(standing.newest))?
+                session.publish(
+                    VersionRecord { score, allocated_bytes, ..draft.clone() },
+                    Some(standing.newest),
+                )?
             }
         };
         Ok((version, captured))

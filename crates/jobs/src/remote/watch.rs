@@ -140,8 +140,13 @@ mod tests {
     fn lines_that_tell_of_versions_are_told_from_others() {
         let changes: [&[u8]; 3] = [b"event: version\n", b"event:reset\r\n", b"event: listening\n"];
         assert!(changes.into_iter().all(is_change));
-        let others: [&[u8]; 5] =
-            [b"event: upload\n", b"event: edit-token\n", b"data: {\"kind\":\"version\"}\n", b":\n", b"version"];
+        let others: [&[u8]; 5] = [
+            b"event: upload\n",
+            b"event: edit-token\n",
+            b"data: {\"kind\":\"version\"}\n",
+            b":\n",
+            b"version",
+        ];
         assert!(!others.into_iter().any(is_change));
     }
 }

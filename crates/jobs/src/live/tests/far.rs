@@ -10,6 +10,7 @@ use platter_store::{NumberChoice, Store, VersionRecord};
 use platter_vdisk::BlockDevice;
 
 use super::request_at;
+use crate::Silent;
 use crate::live::attach::{AttachRequest, LiveEvent};
 use crate::live::control::{Answer, OnDetach, Question, Words};
 use crate::live::list::disks;
@@ -18,7 +19,6 @@ use crate::live::publish::{PublishReport, PublishRequest, discard, publish};
 use crate::live::served::Served;
 use crate::remote::tests::origin::{Origin, Running};
 use crate::remote::tests::{Lab, capture_to, kind};
-use crate::Silent;
 
 const IMAGE: &str = "lab/disk";
 const KIB: usize = 2 << 10;
@@ -154,7 +154,10 @@ fn a_process_that_died_left_everything() {
     assert!(contents(&disk(&again)) == far.bytes);
     drop(again);
     let listed = disks(&far.place()).unwrap().disks;
-    assert_eq!((listed.len(), listed[0].status.holder.as_deref(), listed[0].lost), (1, Some("test@here"), false));
+    assert_eq!(
+        (listed.len(), listed[0].status.holder.as_deref(), listed[0].lost),
+        (1, Some("test@here"), false)
+    );
     assert_eq!(publish_here(&far, None, None).unwrap().version, "lab/disk@2");
     assert_eq!(kind(publish_here(&far, None, None)), ErrorKind::Missing);
 }
@@ -175,10 +178,11 @@ fn a_publishing_that_fails_loses_nothing_and_is_tried_again() {
     live.write(&[2; 4096], 8192).unwrap();
     let refuse = Arc::new(AtomicBool::new(true));
     let refused = refuse.clone();
-    let spoil = move |path: &str, answer: Vec<u8>| match path.ends_with("/need") && refused.load(Ordering::SeqCst) {
-        true => b"HTTP/1.1 500 x\r\nconnection: close\r\n\r\n".to_vec(),
-        false => answer,
-    };
+    let spoil =
+        move |path: &str, answer: Vec<u8>| match path.ends_with("/need") && refused.load(Ordering::SeqCst) {
+            true => b"HTTP/1.1 500 x\r\nconnection: close\r\n\r\n".to_vec(),
+            false => answer,
+        };
     let origin = Origin { spoil: Box::new(spoil), ..Origin::new(&far.lab) }.run(&far.lab);
     for _ in 0..3 {
         assert_eq!(kind(ask_to_publish(&served)), ErrorKind::Io);
@@ -217,7 +221,10 @@ fn a_holder_that_slept_publishes_nothing_and_keeps_what_it_wrote() {
     assert!(contents(&live) == far.bytes);
     drop((live, served));
     // Nor is what the other writes elsewhere ended from here.
-    for result in [publish_here(&far, None, None).map(drop), discard(&far.place(), &IMAGE.parse().unwrap(), None).map(drop)] {
+    for result in [
+        publish_here(&far, None, None).map(drop),
+        discard(&far.place(), &IMAGE.parse().unwrap(), None).map(drop),
+    ] {
         assert_eq!(kind(result), ErrorKind::Missing);
     }
     let listed = disks(&far.place()).unwrap().disks;

@@ -84,7 +84,11 @@ fn what_others_publish_appears_soon_and_open_files_stay() {
     let open = far.tree.open(far.node("lab/disk/latest.raw").unwrap(), Access::Read).unwrap();
     let store = &far.origin.0.store;
     let draft = store.version(&"lab/disk".parse().unwrap(), NumberChoice::Latest).unwrap().record;
-    store.session().unwrap().publish(platter_store::VersionRecord { number: 0, parent: None, ..draft }).unwrap();
+    store
+        .session()
+        .unwrap()
+        .publish(platter_store::VersionRecord { number: 0, parent: None, ..draft })
+        .unwrap();
     let until = Instant::now() + Duration::from_secs(20);
     while far.node("lab/disk/2.raw").is_err() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(20));
@@ -109,7 +113,9 @@ fn a_file_that_cannot_be_imported_says_so_when_it_is_closed() {
 #[test]
 fn names_stay_while_the_origin_is_away() {
     let Far { lab, tree, origin, bytes } = Far::new();
-    let find = |path: &str| path.split('/').try_fold(ROOT, |at, name| Ok::<_, platter_image::Error>(tree.lookup(at, name)?.id));
+    let find = |path: &str| {
+        path.split('/').try_fold(ROOT, |at, name| Ok::<_, platter_image::Error>(tree.lookup(at, name)?.id))
+    };
     let file = tree.open(find("lab/disk/1.raw").unwrap(), Access::Read).unwrap();
     let mut read = vec![0; bytes.len()];
     file.read(&mut read, 0).unwrap();

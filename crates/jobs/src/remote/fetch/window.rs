@@ -158,7 +158,10 @@ mod tests {
             assert!(most <= LENGTH_MAX + REQUEST_MAX, "{most}");
             // Little more than one answer at a time.
             let held = megabits * 125 * delay_ms;
-            assert!(delay_ms == 0 || most < 5 * held + LENGTH_START + REQUEST_MIN, "{most} where {held} are held");
+            assert!(
+                delay_ms == 0 || most < 5 * held + LENGTH_START + REQUEST_MIN,
+                "{most} where {held} are held"
+            );
         }
     }
 

@@ -155,9 +155,9 @@ impl Origin {
                 let wish: Value = serde_json::from_slice(body).unwrap();
                 let image = wish["image"].as_str().unwrap().parse().unwrap();
                 let forgotten = self.store.forget(&image, wish["number"].as_u64());
-                answer(forgotten.map(|names| {
-                    json!({ "forgotten": names.iter().map(ToString::to_string).collect::<Vec<_>>() })
-                }))
+                answer(forgotten.map(
+                    |names| json!({ "forgotten": names.iter().map(ToString::to_string).collect::<Vec<_>>() }),
+                ))
             }
             ("POST", "/api/v1/rename") => {
                 let wish: Value = serde_json::from_slice(body).unwrap();
@@ -240,7 +240,8 @@ impl Origin {
                 let mut draft: VersionRecord = serde_json::from_value(request["record"].take()).unwrap();
                 draft.time_unix_ms = 1;
                 (self.before_publish)(&self.store, &draft);
-                let newest = self.store.version(&draft.image, NumberChoice::Latest).map_or(0, |it| it.name.number);
+                let newest =
+                    self.store.version(&draft.image, NumberChoice::Latest).map_or(0, |it| it.name.number);
                 if request["expect"].as_u64().is_some_and(|expect| expect != newest) {
                     return no(409, "refused", &format!("the newest version has number {newest}"));
                 }
