@@ -26,6 +26,8 @@ fi
 
 WORK=$(mktemp -d "${PLATTER_SCRATCH:-${TMPDIR:-/tmp}}/platter-$SUITE.XXXXXX")
 STORE=$WORK/store
+# What is kept on this machine for the stores of origins.
+export XDG_STATE_HOME=$WORK/state
 MNT=$WORK/mnt
 LOG=$WORK/log
 mkdir "$MNT" "$WORK/loops"
@@ -166,3 +168,32 @@ stop() {
 	wait "$SERVER" 2>/dev/null || true
 	SERVER=
 }
+
+# start_origin: `platter serve` of the store at unix:$SOCKET and at 127.0.0.1:$PORT, until it answers; its process is ORIGIN.
+# Then `afar` and `afar_tls` (with TOKEN and FINGERPRINT) are `platter` on the store behind it.
+ORIGIN=
+SOCKET=$WORK/origin.sock
+PORT=$((20000 + $$ % 20000))
+start_origin() {
+	local tries=0
+	"$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" --listen "127.0.0.1:$PORT" >>"$WORK/origin.log" 2>&1 &
+	ORIGIN=$!
+	until afar images >/dev/null 2>&1; do
+		tries=$((tries + 1))
+		if [ "$tries" -gt 200 ] || ! kill -0 "$ORIGIN" 2>/dev/null; then
+			cat "$WORK/origin.log"
+			return 1
+		fi
+		sleep 0.05
+	done
+}
+stop_origin() {
+	kill "-$1" "$ORIGIN"
+	wait "$ORIGIN" 2>/dev/null || true
+	ORIGIN=
+}
+# origin_secret ROLE [PATTERN]: the secret of a new access token
+origin_secret() { platter_json serve token add "tests $1" --role "$1" --images "${2:-*}" | jq -r .secret; }
+origin_fingerprint() { openssl s_client -connect "127.0.0.1:$PORT" </dev/null 2>/dev/null | openssl x509 -outform DER | sha256sum | cut -d' ' -f1; }
+afar() { "$PLATTER" --server "unix:$SOCKET" --quiet "$@"; }
+afar_tls() { PLATTER_TOKEN=$TOKEN "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$FINGERPRINT" --quiet "$@"; }

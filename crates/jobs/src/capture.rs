@@ -10,15 +10,10 @@ use platter_disk::refusal::{self, Reason};
 use platter_disk::{Source, Survey, SurveyOptions, survey};
 use platter_image::chunking::Region;
 use platter_image::{DiskRead, Error, FrameStore, IoContext, Result};
-use platter_store::{Consistency, FilesystemRecord, ImageName, Store, Version, VersionRecord};
+use platter_store::{Consistency, FilesystemRecord, ImageName, Version, VersionRecord};
 
-use crate::open_store::Opened;
-use crate::remote::{RemoteSession, RemoteStore};
 use crate::token::{self, TokenChoice};
 use crate::{CaptureReport, OpenStore, Progress, StoreLocation};
-
-/// Sessions of an origin that are begun for one capture: it may be started again meanwhile.
-const SESSIONS_MAX: u32 = 3;
 
 /// What to capture, and how.
 #[derive(Clone, Debug)]
@@ -68,10 +63,7 @@ pub(crate) fn capture_as(
     progress: &dyn Progress,
 ) -> Result<CaptureReport> {
     let started = Instant::now();
-    let store = match &request.store {
-        StoreLocation::Local(place) => OpenStore(Opened::Local(Store::open_writer(place)?.into())),
-        StoreLocation::Remote(_) => OpenStore::open_reader(&request.store)?,
-    };
+    let store = OpenStore::open_writer(&request.store)?;
     store.check_token(&request.name, request.token)?;
     let before = Stamp::of(&request.source)?;
     let disk = Source::open(&request.source, request.sector_size)?;
@@ -107,10 +99,7 @@ pub(crate) fn capture_as(
         ..VersionRecord::draft(request.name.clone(), captured.score, token::unix_ms())
     };
     let capturing = Capturing { disk: &disk, regions: &regions, check: &check, draft: &draft, progress };
-    let (version, counts) = match &store.0 {
-        Opened::Local(store) => capturing.publish(request, store)?,
-        Opened::Remote(store) => capturing.publish_afar(request, store)?,
-    };
+    let (version, counts) = capturing.publish(request, &store)?;
     Ok(report(version.record, &counts, table, notes, started.elapsed().as_secs_f64()))
 }
 
@@ -125,44 +114,17 @@ struct Capturing<'a> {
 }
 
 impl Capturing<'_> {
-    fn publish(&self, request: &CaptureRequest, store: &Store) -> Result<(Version, CaptureCounts)> {
-        let session = store.session()?;
-        // Its pins are held until the version is published.
-        let captured = self.capture(request, &session)?;
-        let version = token::publish(store, session, (self.draft)(&captured), request.token)?;
-        Ok((version, captured.counts))
-    }
-
-    /// Captures into a session of an origin, and into another one if the origin loses it: that one finds what the origin
-    /// had taken.
-    fn publish_afar(
-        &self,
-        request: &CaptureRequest,
-        store: &RemoteStore,
-    ) -> Result<(Version, CaptureCounts)> {
-        let mut left = SESSIONS_MAX;
-        loop {
-            let session = store.session()?;
-            left -= 1;
-            match self.publish_in(request, store, &session) {
-                Err(error) if session.is_lost() && left > 0 => {
-                    self.progress.note(&format!("beginning anew, for the origin lost the upload: {error}"));
-                }
-                result => return result,
-            }
-        }
-    }
-
-    fn publish_in(
-        &self,
-        request: &CaptureRequest,
-        store: &RemoteStore,
-        session: &RemoteSession,
-    ) -> Result<(Version, CaptureCounts)> {
-        let captured = self.capture(request, session)?;
-        session.finish()?;
-        let version = token::publish_afar(store, session, (self.draft)(&captured), request.token)?;
-        Ok((version, captured.counts))
+    fn publish(&self, request: &CaptureRequest, store: &OpenStore) -> Result<(Version, CaptureCounts)> {
+        store.add(&|why| self.progress.note(why), |session| {
+            // Its pins are held until the version is published.
+            let captured = self.capture(request, &*session)?;
+            session.finish()?;
+            let draft = (self.draft)(&captured);
+            let version = token::with_token(store, &request.name, request.token, |token| {
+                session.publish(VersionRecord { token, ..draft }, None)
+            })?;
+            Ok((version, captured.counts))
+        })
     }
 
     fn capture<S: FrameStore>(&self, request: &CaptureRequest, store: &S) -> Result<Captured> {

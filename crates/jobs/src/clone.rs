@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use platter_image::recipe::Recipe;
 use platter_image::{Error, Result};
-use platter_store::{Consistency, ImageName, NumberChoice, Resolved, Store, StorePlace, VersionRecord};
+use platter_store::{Consistency, ImageName, NumberChoice, Resolved, Store, VersionRecord};
 use serde::Serialize;
 
-use crate::remote::{RemoteStore, ServerOptions};
+use crate::open_store::Opened;
+use crate::remote::RemoteStore;
 use crate::token;
-use crate::{StoreLocation, TokenChoice};
+use crate::{OpenStore, StoreLocation, TokenChoice};
 
 /// What to clone, and to what.
 #[derive(Clone, Debug)]
@@ -55,9 +56,10 @@ pub struct CloneReport {
 /// being edited; what the store says.
 pub fn clone(request: &CloneRequest) -> Result<CloneReport> {
     let started = Instant::now();
-    let record = match &request.store {
-        StoreLocation::Local(place) => clone_here(request, place)?,
-        StoreLocation::Remote(options) => clone_afar(request, options)?,
+    let store = OpenStore::open_writer(&request.store)?;
+    let record = match &store.0 {
+        Opened::Local(here) => clone_here(request, &store, here)?,
+        Opened::Remote(origin) => clone_afar(request, &store, origin)?,
     };
     Ok(CloneReport {
         version: record.name().to_string(),
@@ -71,21 +73,19 @@ pub fn clone(request: &CloneRequest) -> Result<CloneReport> {
 }
 
 /// The origin clones: it has all that is known of the version.
-fn clone_afar(request: &CloneRequest, options: &ServerOptions) -> Result<VersionRecord> {
-    let store = RemoteStore::open(options)?;
+fn clone_afar(request: &CloneRequest, store: &OpenStore, origin: &RemoteStore) -> Result<VersionRecord> {
     let resolved = store.resolve(&request.version)?;
     let from = resolved.version.ok_or_else(|| {
         Error::refused(format!("no version of the origin has the score {}: name one", resolved.score))
     })?;
-    let version = token::with_token_afar(&store, &request.name, request.token, |token| {
-        store.clone_version(&from.name, &request.name, request.next, token, &request.tool_version)
+    let version = token::with_token(store, &request.name, request.token, |token| {
+        origin.clone_version(&from.name, &request.name, request.next, token, &request.tool_version)
     })?;
     Ok(version.record)
 }
 
-fn clone_here(request: &CloneRequest, place: &StorePlace) -> Result<VersionRecord> {
+fn clone_here(request: &CloneRequest, opened: &OpenStore, store: &Store) -> Result<VersionRecord> {
     let name = &request.name;
-    let store = Store::open_writer(place)?;
     let resolved = store.resolve(&request.version)?;
     match store.version(name, NumberChoice::Latest) {
         Ok(newest) if !request.next => {
@@ -98,12 +98,16 @@ fn clone_here(request: &CloneRequest, place: &StorePlace) -> Result<VersionRecor
         Err(error) if error.kind() != platter_image::ErrorKind::Missing => return Err(error),
         _ => {}
     }
-    let mut draft = known_of(&resolved, &store)?;
+    let mut draft = known_of(&resolved, store)?;
     draft.cloned_from = resolved.version.map(|version| version.name);
     draft.image = name.clone();
     draft.time_unix_ms = token::unix_ms();
     draft.tool_version.clone_from(&request.tool_version);
-    Ok(token::publish(&store, store.session()?, draft, request.token)?.record)
+    let session = store.session()?;
+    let version = token::with_token(opened, name, request.token, |token| {
+        session.publish(VersionRecord { token, ..draft })
+    })?;
+    Ok(version.record)
 }
 
 /// What is known of the disk. Of one that no version has, what its recipe says: which of it is in use, it does not.
@@ -129,6 +133,7 @@ mod tests {
     use platter_image::page::{Entry, State};
     use platter_image::recipe::{CutPolicy, RecipeBuilder};
     use platter_image::{BlockId, Domain, Extent, FrameStore, Kind};
+    use platter_store::StorePlace;
 
     /// A recipe that an interrupted job left in the store can be named, and then every other way of cloning follows.
     #[test]

@@ -7,6 +7,7 @@
 
 mod capture;
 mod cast;
+mod catalog;
 mod clone;
 mod diff;
 mod export;
@@ -14,6 +15,7 @@ mod install;
 mod live;
 mod location;
 mod names;
+mod open_session;
 mod open_store;
 mod progress;
 mod receive;
@@ -28,9 +30,9 @@ pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifferen
 pub use export::export;
 pub use install::{InstallRequest, install};
 pub use live::{
-    AttachRequest, Attached, CacheStatus, DiskStatus, FuseAddress, ImageTree, ListedDisk, LiveEvent,
-    OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize, RecordReport, ServeAddress, TraceSummary,
-    attach, detach, discard, disks, publish, trace_summary,
+    AttachRequest, Attached, CacheStatus, DiskList, DiskStatus, FuseAddress, ImageTree, ListedDisk,
+    LiveEvent, LivePlace, OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize, RecordReport,
+    ServeAddress, TraceSummary, attach, detach, discard, disks, publish, trace_summary,
 };
 pub use location::{StoreLocation, default_store_dir};
 pub use names::{ForgetReport, RenameReport, RenamedVersion, forget, rename};

@@ -39,9 +39,26 @@ impl From<StorePlace> for StoreLocation {
     }
 }
 
+/// Where programs keep what is theirs on this machine beside origins' stores: `XDG_STATE_HOME/platter/far` if that is set; else
+/// `/var/lib/platter/far` for root, and `~/.local/state/platter/far` for others.
+pub(crate) fn default_far_dir() -> PathBuf {
+    if let Some(state) = set("XDG_STATE_HOME") {
+        return state.join("platter/far");
+    }
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/var/lib/platter/far");
+    }
+    let home = set("HOME").unwrap_or_else(|| PathBuf::from("."));
+    home.join(".local/state/platter/far")
+}
+
+/// A variable of the environment that is set, and not to nothing.
+fn set(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
 /// `PLATTER_STORE` if it is set; else `/var/lib/platter` for root, and `~/.local/share/platter` for others.
 pub fn default_store_dir() -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(dir) = set("PLATTER_STORE") {
         return dir;
     }

@@ -1,11 +1,10 @@
 //! Forgetting versions and renaming images, as a person asks for it.
 
 use platter_image::{Error, Result};
-use platter_store::{ImageName, NumberChoice, Store, VersionQuery};
+use platter_store::{ImageName, NumberChoice, VersionQuery};
 use serde::Serialize;
 
-use crate::StoreLocation;
-use crate::remote::RemoteStore;
+use crate::{OpenStore, StoreLocation};
 
 /// Versions that were forgotten.
 #[derive(Clone, Debug, Serialize)]
@@ -33,7 +32,7 @@ pub struct RenamedVersion {
 /// Forgets `NAME@7`, or all versions of `NAME`. Their space is given back by a collection, not by this.
 ///
 /// # Errors
-/// `Refused` for a score or `NAME@latest`; as [`Store::forget`].
+/// `Refused` for a score or `NAME@latest`; as [`platter_store::Store::forget`].
 pub fn forget(store: &StoreLocation, what: &str) -> Result<ForgetReport> {
     let (image, number) = match what.parse()? {
         VersionQuery::Named(image, NumberChoice::Number(number)) => (image, Some(number)),
@@ -47,27 +46,14 @@ pub fn forget(store: &StoreLocation, what: &str) -> Result<ForgetReport> {
             return Err(Error::refused("a score is not forgotten: name a version that has it"));
         }
     };
-    let forgotten = match store {
-        StoreLocation::Local(place) => {
-            let forgotten = Store::open_reader(place)?.forget(&image, number)?;
-            forgotten.iter().map(ToString::to_string).collect()
-        }
-        StoreLocation::Remote(options) => RemoteStore::open(options)?.forget(&image, number)?,
-    };
-    Ok(ForgetReport { forgotten })
+    Ok(ForgetReport { forgotten: OpenStore::open_reader(store)?.forget(&image, number)? })
 }
 
 /// Renames an image, and all images below it.
 ///
 /// # Errors
-/// As [`Store::rename`]; `Transient` when another process writes the store.
+/// As [`platter_store::Store::rename`]; `Transient` when another process writes the store.
 pub fn rename(store: &StoreLocation, from: &ImageName, to: &ImageName) -> Result<RenameReport> {
-    let renamed: Vec<(String, String)> = match store {
-        StoreLocation::Local(place) => {
-            let renamed = Store::open_writer(place)?.rename(from, to)?;
-            renamed.iter().map(|version| (version.from.to_string(), version.to.to_string())).collect()
-        }
-        StoreLocation::Remote(options) => RemoteStore::open(options)?.rename(from, to)?,
-    };
+    let renamed = OpenStore::open_reader(store)?.rename(from, to)?;
     Ok(RenameReport { renamed: renamed.into_iter().map(|(from, to)| RenamedVersion { from, to }).collect() })
 }

@@ -1,14 +1,23 @@
-//! A store that was opened to be read, wherever it is: what the jobs need that work over both kinds.
+//! A store that was opened, wherever it is: what the jobs need that work over both kinds.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use platter_image::{Result, Score};
+use platter_image::{ErrorKind, Result, Score};
 use platter_store::{ImageName, Resolved, Store, Token, Version, token_refusal};
 use platter_vdisk::Source;
 
 use crate::StoreLocation;
-use crate::remote::{RemoteStore, SourceOptions};
-use crate::token::TokenChoice;
+use crate::catalog::Catalog;
+use crate::open_session::OpenSession;
+use crate::remote::{RemoteStore, SourceOptions, Watch};
+use crate::token::{TokenChoice, unix_ms};
+
+/// How long the lock of a directory's store is waited for: a capture may have it.
+const LOCK_TIME: Duration = Duration::from_secs(60);
+const LOCK_INTERVAL: Duration = Duration::from_millis(50);
+/// Sessions of an origin that are begun for one job: it may be started again meanwhile.
+const SESSIONS_MAX: u32 = 3;
 
 /// A store of this machine, or an origin's.
 #[derive(Clone)]
@@ -31,6 +40,17 @@ impl OpenStore {
             StoreLocation::Local(place) => Opened::Local(Arc::new(Store::open_reader(place)?)),
             StoreLocation::Remote(options) => Opened::Remote(RemoteStore::open(options)?),
         }))
+    }
+
+    /// Opens a store that will be added to, and keeps others from writing it from now on. An origin sees to that itself.
+    ///
+    /// # Errors
+    /// As [`Store::open_writer`] and [`OpenStore::open_reader`].
+    pub(crate) fn open_writer(location: &StoreLocation) -> Result<Self> {
+        match location {
+            StoreLocation::Local(place) => Ok(Self(Opened::Local(Arc::new(Store::open_writer(place)?)))),
+            StoreLocation::Remote(_) => Self::open_reader(location),
+        }
     }
 
     /// Every image that has versions, by name: each by its newest version.
@@ -88,11 +108,26 @@ impl OpenStore {
         }
     }
 
-    /// Where the frames and pages of a recipe come from.
-    pub(crate) fn source(&self, score: Score, options: SourceOptions) -> Arc<dyn Source> {
+    /// Takes the edit token of an image that nobody has, or with `steal`, whoever has it.
+    ///
+    /// # Errors
+    /// As [`Store::take_token`] and [`Store::steal_token`].
+    pub(crate) fn take_token(&self, image: &ImageName, holder: &str, steal: bool) -> Result<Token> {
+        match (&self.0, steal) {
+            (Opened::Local(store), false) => store.take_token(image, holder, unix_ms()),
+            (Opened::Local(store), true) => store.steal_token(image, holder, unix_ms()),
+            (Opened::Remote(store), _) => store.take_token(image, holder, steal),
+        }
+    }
+
+    /// Gives an edit token back.
+    ///
+    /// # Errors
+    /// As [`Store::release_token`]; `Missing` when nobody has it.
+    pub(crate) fn release_token(&self, token: &Token) -> Result<()> {
         match &self.0 {
-            Opened::Local(store) => store.clone(),
-            Opened::Remote(store) => Arc::new(store.source(score, options)),
+            Opened::Local(store) => store.release_token(token),
+            Opened::Remote(store) => store.release_token(token),
         }
     }
 
@@ -104,5 +139,113 @@ impl OpenStore {
             TokenChoice::Number(number) => Some(number),
         };
         token_refusal(image, number, self.token(image)?.as_ref()).map_or(Ok(()), Err)
+    }
+
+    /// Forgets one version of an image, or all; gives their names.
+    ///
+    /// # Errors
+    /// As [`Store::forget`].
+    pub(crate) fn forget(&self, image: &ImageName, number: Option<u64>) -> Result<Vec<String>> {
+        match &self.0 {
+            Opened::Local(store) => {
+                Ok(store.forget(image, number)?.iter().map(ToString::to_string).collect())
+            }
+            Opened::Remote(store) => store.forget(image, number),
+        }
+    }
+
+    /// Renames an image and those below it; gives names before and after.
+    ///
+    /// # Errors
+    /// As [`Store::rename`]; `Transient` when another process writes the store.
+    pub(crate) fn rename(&self, from: &ImageName, to: &ImageName) -> Result<Vec<(String, String)>> {
+        match &self.0 {
+            Opened::Local(store) => {
+                let renamed = Store::open_writer(store.place())?.rename(from, to)?;
+                Ok(renamed.iter().map(|it| (it.from.to_string(), it.to.to_string())).collect())
+            }
+            Opened::Remote(store) => store.rename(from, to),
+        }
+    }
+
+    /// All versions of all images, to be asked for again and again.
+    ///
+    /// # Errors
+    /// As [`OpenStore::images`].
+    pub(crate) fn catalog(&self) -> Result<Catalog> {
+        Ok(match &self.0 {
+            Opened::Local(store) => Catalog::Local(store.clone()),
+            Opened::Remote(store) => Catalog::Remote(Watch::start(store.clone())?),
+        })
+    }
+
+    /// Where the frames and pages of a recipe come from.
+    pub(crate) fn source(&self, score: Score, options: SourceOptions) -> Arc<dyn Source> {
+        match &self.0 {
+            Opened::Local(store) => store.clone(),
+            Opened::Remote(store) => store.source(score, options),
+        }
+    }
+
+    /// Sees what was added to the store since it was opened, where that has to be said.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub(crate) fn refresh(&self) -> Result<()> {
+        match &self.0 {
+            Opened::Local(store) => store.refresh(),
+            Opened::Remote(_) => Ok(()),
+        }
+    }
+
+    /// Lets `add` add to the store in a session; in another one, if an origin loses it: that finds what the origin had taken,
+    /// and `lost` is told why.
+    ///
+    /// # Errors
+    /// What `add` says; `Transient` when another process writes the store for too long.
+    pub(crate) fn add<T>(
+        &self,
+        lost: &dyn Fn(&str),
+        mut add: impl FnMut(&mut OpenSession) -> Result<T>,
+    ) -> Result<T> {
+        let mut left = SESSIONS_MAX;
+        loop {
+            let mut session = self.session()?;
+            left -= 1;
+            match add(&mut session) {
+                Err(error) if session.is_lost() && left > 0 => {
+                    lost(&format!("beginning anew, for the origin lost the upload: {error}"));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn session(&self) -> Result<OpenSession> {
+        let store = match &self.0 {
+            Opened::Remote(store) => return Ok(OpenSession::Remote(store.session()?)),
+            // Only one that is written has taken over what was left.
+            Opened::Local(store) if store.salvaged().is_some() => store.clone(),
+            Opened::Local(store) => Arc::new(self.when_unlocked(|| Store::open_writer(store.place()))?),
+        };
+        let session = store.session()?;
+        Ok(OpenSession::Local { store, session: Some(session) })
+    }
+
+    /// Does it once nobody else writes the store, if that comes soon. An origin waits by itself.
+    ///
+    /// # Errors
+    /// What it says.
+    pub(crate) fn when_unlocked<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
+        let until = Instant::now() + LOCK_TIME;
+        let is_local = matches!(self.0, Opened::Local(_));
+        loop {
+            match act() {
+                Err(error) if is_local && error.kind() == ErrorKind::Transient && Instant::now() < until => {
+                    std::thread::sleep(LOCK_INTERVAL);
+                }
+                done => return done,
+            }
+        }
     }
 }

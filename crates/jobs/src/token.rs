@@ -3,10 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_image::{Error, Result};
-use platter_store::{ImageName, Session, Store, Token, Version, VersionRecord};
+use platter_store::{ImageName, Token, Version};
 
-use crate::open_store::Opened;
-use crate::remote::{RemoteSession, RemoteStore};
 use crate::{OpenStore, StoreLocation};
 
 /// Under which edit token a version is published.
@@ -36,29 +34,23 @@ pub fn default_holder() -> String {
 /// Takes the token of an image that nobody holds.
 ///
 /// # Errors
-/// As [`Store::take_token`].
+/// As [`platter_store::Store::take_token`].
 pub fn take_token(store: &StoreLocation, image: &ImageName, holder: &str) -> Result<Token> {
-    match OpenStore::open_reader(store)?.0 {
-        Opened::Local(store) => store.take_token(image, holder, unix_ms()),
-        Opened::Remote(store) => store.take_token(image, holder, false),
-    }
+    OpenStore::open_reader(store)?.take_token(image, holder, false)
 }
 
 /// Takes the token of an image whoever holds it.
 ///
 /// # Errors
-/// As [`Store::steal_token`].
+/// As [`platter_store::Store::steal_token`].
 pub fn steal_token(store: &StoreLocation, image: &ImageName, holder: &str) -> Result<Token> {
-    match OpenStore::open_reader(store)?.0 {
-        Opened::Local(store) => store.steal_token(image, holder, unix_ms()),
-        Opened::Remote(store) => store.take_token(image, holder, true),
-    }
+    OpenStore::open_reader(store)?.take_token(image, holder, true)
 }
 
 /// Gives back the token that `holder` holds; gives it as it was.
 ///
 /// # Errors
-/// `Missing` when nobody holds it; `Refused` when somebody else does; as [`Store::release_token`].
+/// `Missing` when nobody holds it; `Refused` when somebody else does; as [`platter_store::Store::release_token`].
 pub fn release_token(store: &StoreLocation, image: &ImageName, holder: &str) -> Result<Token> {
     let store = OpenStore::open_reader(store)?;
     let token = store
@@ -71,48 +63,13 @@ pub fn release_token(store: &StoreLocation, image: &ImageName, holder: &str) -> 
             token.holder
         )));
     }
-    match store.0 {
-        Opened::Local(store) => store.release_token(&token)?,
-        Opened::Remote(store) => store.release_token(&token)?,
-    }
+    store.release_token(&token)?;
     Ok(token)
 }
 
-/// Publishes a version under the token of choice. One that was taken over for this is given back.
-pub(crate) fn publish(
-    store: &Store,
-    session: Session,
-    mut draft: VersionRecord,
-    choice: TokenChoice,
-) -> Result<Version> {
-    let stolen = match choice {
-        TokenChoice::Steal if store.token(&draft.image)?.is_some() => {
-            Some(store.steal_token(&draft.image, &default_holder(), unix_ms())?)
-        }
-        _ => None,
-    };
-    draft.token = match choice {
-        TokenChoice::Number(number) => Some(number),
-        _ => stolen.as_ref().map(|token| token.number),
-    };
-    let published = session.publish(draft);
-    given_back(published, stolen.map_or(Ok(()), |token| store.release_token(&token)))
-}
-
-/// The same on an origin, for what a session has sent.
-pub(crate) fn publish_afar(
-    store: &RemoteStore,
-    session: &RemoteSession,
-    draft: VersionRecord,
-    choice: TokenChoice,
-) -> Result<Version> {
-    let image = draft.image.clone();
-    with_token_afar(store, &image, choice, |token| session.publish(&VersionRecord { token, ..draft }))
-}
-
-/// Does what needs an origin's edit token under the token of choice.
-pub(crate) fn with_token_afar(
-    store: &RemoteStore,
+/// Publishes under the edit token of choice. One that was taken over for this is given back.
+pub(crate) fn with_token(
+    store: &OpenStore,
     image: &ImageName,
     choice: TokenChoice,
     publish: impl FnOnce(Option<u64>) -> Result<Version>,

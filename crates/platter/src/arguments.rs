@@ -117,10 +117,11 @@ pub(crate) enum Command {
     ///
     /// Without --write a disk is read only, and any number of machines may use it. With --write this takes the edit
     /// token of the image: what is written goes to an overlay in the store, survives the death of this process, and
-    /// becomes a version when it is published.
+    /// becomes a version when it is published. With --server the overlay lies on this machine; while the origin is away, what was
+    /// written or is in memory goes on, and nothing is published.
     Attach(Attach),
     /// List the disks that are attached, and those that were written and wait
-    Disks,
+    Disks(Disks),
     /// Stop serving a disk
     Detach(Detach),
     /// Make what was written to an image's disk its next version, or the first one of a new image
@@ -453,6 +454,23 @@ pub(crate) struct Attach {
     /// A sentence for versions that are published
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
+    #[command(flatten)]
+    pub(crate) far: Far,
+}
+
+/// Where what is written to the disks of an origin lies.
+#[derive(Args, Debug)]
+pub(crate) struct Far {
+    /// With --server: the directory of this machine where what is written lies, for one origin's store alone [default:
+    /// platter/far/ID in $XDG_STATE_HOME, else /var/lib/platter/far/ID as root, else ~/.local/state/platter/far/ID]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) overlays: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Disks {
+    #[command(flatten)]
+    pub(crate) far: Far,
 }
 
 #[derive(Args, Debug)]
@@ -516,6 +534,8 @@ pub(crate) struct Detach {
     /// A sentence for the version, if it is published
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
+    #[command(flatten)]
+    pub(crate) far: Far,
 }
 
 #[derive(Args, Debug)]
@@ -533,6 +553,8 @@ pub(crate) struct Publish {
     /// A sentence about this version
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
+    #[command(flatten)]
+    pub(crate) far: Far,
 }
 
 #[derive(Args, Debug)]
@@ -542,6 +564,8 @@ pub(crate) struct Discard {
     /// The disk that was written under the edit token of that number, when more than one lies there
     #[arg(long, value_name = "NUMBER")]
     pub(crate) token: Option<u64>,
+    #[command(flatten)]
+    pub(crate) far: Far,
 }
 
 #[derive(Args, Debug)]

@@ -1,5 +1,6 @@
 //! What there is: the store, its images and versions, and the origin itself.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -18,10 +19,10 @@ use super::body::json;
 use super::gate::Asker;
 use super::problem::Problem;
 
-/// What the origin is asked about.
+/// What the origin is asked about: one image, or all.
 #[derive(Deserialize)]
 pub(super) struct OfImage {
-    image: String,
+    image: Option<String>,
 }
 
 /// `NAME`, `NAME@7` or a score.
@@ -99,15 +100,26 @@ pub(super) async fn versions(
     query: Result<Query<OfImage>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(OfImage { image }) = query.map_err(|_| lacks("image"))?;
-    let image: ImageName = image.parse().map_err(|error| Problem::bad_request(&error))?;
-    asker.check(&image)?;
+    let image: Option<ImageName> =
+        image.map(|image| image.parse()).transpose().map_err(|error: Error| Problem::bad_request(&error))?;
+    image.as_ref().map_or(Ok(()), |image| asker.check(image))?;
     let shared = Arc::clone(&origin);
     let found = origin.pool.run(move || {
-        let versions = shared.store.history(&image).map_err(|error| without_place(error, &image))?;
-        Ok((versions, shared.store.token(&image)?))
+        let versions = match &image {
+            Some(image) => shared.store.history(image).map_err(|error| without_place(error, image))?,
+            None => {
+                let mut versions = shared.store.versions()?;
+                versions.retain(|version| asker.who.may_read(&version.name.image));
+                versions
+            }
+        };
+        Ok((versions, shared.store.tokens()?))
     });
-    let (versions, held) = found.await?;
-    let facts = versions.iter().map(|Version { record, .. }| Facts { record, edit_token: held.as_ref() });
+    let (versions, tokens) = found.await?;
+    let held: HashMap<&ImageName, &Token> = tokens.iter().map(|token| (&token.image, token)).collect();
+    let facts = versions
+        .iter()
+        .map(|Version { record, .. }| Facts { record, edit_token: held.get(&record.image).copied() });
     json(&facts.collect::<Vec<_>>())
 }
 

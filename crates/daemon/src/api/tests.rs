@@ -464,6 +464,9 @@ async fn names_and_edit_tokens_change_as_on_the_command_line() {
     for bad in [json!({}), json!({ "image": "LAB" }), json!({ "image": "lab/a", "more": 1 }), json!("x")] {
         assert_eq!(ask("POST", "/api/v1/forget", bad).await.0, StatusCode::BAD_REQUEST);
     }
-    assert_eq!(ask("GET", "/api/v1/versions", json!(null)).await.0, StatusCode::BAD_REQUEST);
+    let (_, all) = ask("GET", "/api/v1/versions", json!(null)).await;
+    let names: Vec<_> = all.as_array().unwrap().iter().map(|it| (&it["image"], &it["number"])).collect();
+    assert_eq!(names, [(&json!("lab/a"), &json!(1)), (&json!("lab/d"), &json!(2))]);
+    assert_eq!(ask("GET", "/api/v1/versions?image=LAB", json!(null)).await.0, StatusCode::BAD_REQUEST);
     assert_eq!(ask("GET", "/api/v1/resolve?name=%20", json!(null)).await.0, StatusCode::BAD_REQUEST);
 }

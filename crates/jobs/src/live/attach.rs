@@ -9,22 +9,22 @@ use std::time::Duration;
 use platter_export::fuse::FuseEvent;
 use platter_export::nbd::{NbdEvent, NbdTls};
 use platter_export::ninep::NinepEvent;
-use platter_image::{Error, Result};
+use platter_image::Result;
 use platter_vdisk::{BlockCache, CacheOptions};
 use serde::Serialize;
 
 use super::control::{ControlSocket, OnDetach};
+use super::place::LivePlace;
 use super::publish::PublishReport;
 use super::record::RecordReport;
 use super::served::Served;
 use super::servers::{FuseAddress, ServeAddress, Server};
-use crate::StoreLocation;
 
 /// What to serve, and how.
 #[derive(Clone, Debug)]
 pub struct AttachRequest {
-    /// The store. Of an origin's, versions are served as disks that are read.
-    pub store: StoreLocation,
+    /// The store, and where what is written lies.
+    pub place: LivePlace,
     /// The versions: names, names with numbers, or scores. None where the tree of all images is served, and no disk
     /// to be written.
     pub versions: Vec<String>,
@@ -108,53 +108,35 @@ pub type OnEvent = Box<dyn Fn(&LiveEvent<'_>) + Send + Sync>;
 ///
 /// # Errors
 /// `Missing` when there is no such version; `Refused` when somebody else has an edit token, an address is in use, or
-/// there is nothing to serve; `Io`. The first server that fails ends all.
+/// there is nothing to serve; `Transient` when an origin is away and a disk cannot be opened without it; `Io`. The first server that
+/// fails ends all.
 pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
-    refuse_afar(&request)?;
+    request.place.make()?;
     let served = Served::open(request, on_event)?;
     let request = served.request();
     for version in &request.versions {
         served.attach(version)?;
     }
     served.start_recording()?;
-    // Whoever asks about disks asks in a store's directory.
-    let control = match &request.store {
-        StoreLocation::Local(place) => Some(ControlSocket::open(place.dir())?),
-        StoreLocation::Remote(_) => None,
-    };
+    let control = ControlSocket::open(&request.place)?;
     let servers = Server::open_all(request)?;
     served.set_servers(&servers);
-    serve(&served, control.as_ref(), servers)?;
+    serve(&served, &control, servers)?;
     let detached = served.detach_all();
     detached.and(served.finish_recording())
 }
 
-/// Refuses what cannot be done with an origin's store.
-fn refuse_afar(request: &AttachRequest) -> Result<()> {
-    let StoreLocation::Remote(options) = &request.store else { return Ok(()) };
-    let what = match () {
-        () if request.write => "its disks cannot be written from here: attach them on the origin",
-        () if request.fuse.is_some() || request.ninep.is_some() => {
-            "its tree of images cannot be served from here: attach it on the origin, or its disks with --nbd"
-        }
-        () => return Ok(()),
-    };
-    Err(Error::refused(format!("{}: {what}", options.address)))
-}
-
 /// Runs the servers, and what goes on beside them, until all have ended.
-fn serve(served: &Arc<Served>, control: Option<&ControlSocket>, servers: Vec<Server>) -> Result<()> {
+fn serve(served: &Arc<Served>, control: &ControlSocket, servers: Vec<Server>) -> Result<()> {
     for attached in served.attached()? {
         served.tell(&LiveEvent::Attached(&attached));
     }
     thread::scope(|scope| {
-        if let Some(control) = control {
-            scope.spawn(|| served.answer_questions(control));
-        }
+        scope.spawn(|| served.answer_questions(control));
         scope.spawn(|| served.publish_now_and_then());
         let ended = Server::run_all(servers, served);
         // The thread that waits for questions wakes and sees that this ends.
-        let _ = control.map(ControlSocket::wake);
+        let _ = control.wake();
         ended
     })
 }

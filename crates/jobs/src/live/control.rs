@@ -1,6 +1,6 @@
 //! The control socket of a process that serves disks: a line of JSON is asked, a line of JSON answers.
 //!
-//! Sockets lie in the store's `run` directory, one a process, for the store's owner only. One whose process is gone
+//! Sockets lie in the `run` directory of the [`LivePlace`], one a process, for its owner only. One whose process is gone
 //! answers nobody and is removed by whoever notices.
 
 use std::collections::BTreeMap;
@@ -8,17 +8,16 @@ use std::io::ErrorKind::{TimedOut, WouldBlock};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use platter_image::{Error, ErrorKind, IoContext, Result};
-use platter_store::{ImageName, Store, StorePlace};
-use platter_vdisk::{BlockDevice, CacheCounters};
+use platter_store::ImageName;
+use platter_vdisk::CacheCounters;
 use serde::{Deserialize, Serialize};
 
-use super::overlays;
-use super::publish::{PublishReport, open_left};
+use super::place::LivePlace;
+use super::publish::PublishReport;
 
 const DIRECTORY: &str = "run";
 /// Most bytes of a line.
@@ -119,17 +118,6 @@ impl From<CacheCounters> for CacheStatus {
     }
 }
 
-/// A disk as it is listed.
-#[derive(Clone, Debug, Serialize)]
-pub struct ListedDisk {
-    /// What is known of it.
-    #[serde(flatten)]
-    pub status: DiskStatus,
-    /// Its edit token was taken over or released: what was written to it can become a new image, or be discarded, but
-    /// never the image's next version.
-    pub lost: bool,
-}
-
 /// A process that serves disks.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -153,7 +141,7 @@ impl Server {
     }
 
     /// What it serves; nothing if it does not say in time.
-    fn disks(&self) -> Result<Vec<DiskStatus>> {
+    pub(super) fn disks(&self) -> Result<Vec<DiskStatus>> {
         match self.ask(&Question::Disks, DISKS_TIME) {
             Ok(Answer::Disks(disks)) => Ok(disks),
             Ok(other) => Err(unexpected(&other)),
@@ -174,87 +162,12 @@ impl Server {
     }
 }
 
-/// Every disk that some process serves from that store, and those that were written and are not served now.
-///
-/// # Errors
-/// `Missing` when this is no store; `Io`.
-pub fn disks(place: &StorePlace) -> Result<Vec<ListedDisk>> {
-    let store = Arc::new(Store::open_reader(place)?);
-    let tokens = store.tokens()?;
-    let is_held = |image: &str, number: u64| {
-        tokens.iter().any(|token| token.image.as_str() == image && token.number == number)
-    };
-    let mut found = Vec::new();
-    for server in servers(place.dir())? {
-        found.extend(server.disks()?);
-    }
-    for token in &tokens {
-        if found.iter().any(|disk| disk.token == Some(token.number)) {
-            continue;
-        }
-        let newest = store.resolve(token.image.as_str())?;
-        found.push(DiskStatus {
-            disk_bytes: newest.version.map_or(0, |version| version.record.disk_length),
-            holder: Some(token.holder.clone()),
-            ..waiting(&token.image, token.number, newest.score.to_string())
-        });
-    }
-    for (image, number) in overlays::list(place)? {
-        if is_held(image.as_str(), number) || found.iter().any(|disk| disk.token == Some(number)) {
-            continue;
-        }
-        let known = left_disk(place, &store, &image, number)?;
-        let (base, disk_bytes, written_bytes) = known.unwrap_or_default();
-        found.push(DiskStatus { disk_bytes, written_bytes, ..waiting(&image, number, base) });
-    }
-    found.sort_by(|a, b| (&a.disk, a.token).cmp(&(&b.disk, b.token)));
-    let listed = found.into_iter().map(|status| {
-        let lost = status.token.is_some_and(|number| !is_held(&status.disk, number));
-        ListedDisk { status, lost }
-    });
-    Ok(listed.collect())
-}
-
-/// A disk that no process says it serves.
-fn waiting(image: &ImageName, token: u64, base: String) -> DiskStatus {
-    DiskStatus {
-        disk: image.to_string(),
-        base,
-        disk_bytes: 0,
-        writable: true,
-        holder: None,
-        token: Some(token),
-        written_bytes: None,
-        exports: Vec::new(),
-        process: None,
-        cache: None,
-    }
-}
-
-/// Base, length and bytes written of a disk that lies there; nothing if some process has it, or it cannot be opened.
-fn left_disk(
-    place: &StorePlace,
-    store: &Arc<Store>,
-    image: &ImageName,
-    token: u64,
-) -> Result<Option<(String, u64, Option<u64>)>> {
-    match open_left(place, store, image, token) {
-        Ok(disk) => {
-            let (base, written) = disk.state()?;
-            Ok(Some((base.to_string(), disk.length(), Some(written))))
-        }
-        // Damaged, in use, or just removed: the list still names it, or will not the next time.
-        Err(error) if error.kind() != ErrorKind::Bug => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// Stops serving a disk; gives the version that became of it, if it was published.
 ///
 /// # Errors
 /// `Missing` when no process serves it; what publishing says: the disk is then still served.
 pub fn detach(
-    store: &Path,
+    place: &LivePlace,
     disk: &str,
     then: OnDetach,
     notes: &str,
@@ -262,7 +175,7 @@ pub fn detach(
 ) -> Result<Option<PublishReport>> {
     let words = Words { notes: notes.to_owned(), tool_version: tool_version.to_owned(), ..Words::default() };
     let mut serving = Vec::new();
-    for server in servers(store)? {
+    for server in servers(place)? {
         serving.extend(server.disks()?.iter().any(|it| it.disk == disk).then_some(server));
     }
     match &serving[..] {
@@ -278,8 +191,12 @@ pub fn detach(
 }
 
 /// The process that serves the disk of an image which is written under that token.
-pub(super) fn serving(store: &Path, image: &ImageName, token: u64) -> Result<Option<(Server, DiskStatus)>> {
-    for server in servers(store)? {
+pub(super) fn serving(
+    place: &LivePlace,
+    image: &ImageName,
+    token: u64,
+) -> Result<Option<(Server, DiskStatus)>> {
+    for server in servers(place)? {
         let is_it = |disk: &DiskStatus| disk.disk == image.as_str() && disk.token == Some(token);
         if let Some(disk) = server.disks()?.into_iter().find(is_it) {
             return Ok(Some((server, disk)));
@@ -289,8 +206,8 @@ pub(super) fn serving(store: &Path, image: &ImageName, token: u64) -> Result<Opt
 }
 
 /// The processes that answer; sockets of others are removed.
-fn servers(store: &Path) -> Result<Vec<Server>> {
-    let dir = store.join(DIRECTORY);
+pub(super) fn servers(place: &LivePlace) -> Result<Vec<Server>> {
+    let dir = place.dir().join(DIRECTORY);
     let listed = match std::fs::read_dir(&dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         listed => listed.context(|| format!("listing {}", dir.display()))?,
@@ -318,8 +235,8 @@ pub(super) struct ControlSocket {
 }
 
 impl ControlSocket {
-    pub(super) fn open(store: &Path) -> Result<Self> {
-        let dir = store.join(DIRECTORY);
+    pub(super) fn open(place: &LivePlace) -> Result<Self> {
+        let dir = place.dir().join(DIRECTORY);
         std::fs::create_dir_all(&dir).context(|| format!("making {}", dir.display()))?;
         let path = dir.join(format!("{}.sock", std::process::id()));
         let _ = std::fs::remove_file(&path);

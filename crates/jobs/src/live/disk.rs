@@ -3,15 +3,25 @@
 //! While a disk is being published its overlay is frozen and another lies above it; afterwards that one stands on the
 //! new version, and the frozen one is gone. A failed publish leaves two: they are one disk all the same.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use platter_image::{Error, Extent, Extents, Result, Score};
-use platter_store::{ImageName, Store, StorePlace, Token};
-use platter_vdisk::{Allocation, BlockCache, BlockDevice, Overlay, OverlayOptions, RecipeDisk, Source};
+use platter_store::{ImageName, Token};
+use platter_vdisk::{Allocation, BlockCache, BlockDevice, Overlay, OverlayOptions, RecipeDisk};
 
 use super::overlays::{Overlays, boot_id};
+use super::place::LivePlace;
+use crate::OpenStore;
+use crate::remote::SourceOptions;
+
+/// Stored frames of one recipe of an origin that are kept beside the cache of blocks, in bytes, and how long an origin that is
+/// away is tried for. A client waits that long.
+pub(super) const SOURCE_OPTIONS: SourceOptions =
+    SourceOptions { bytes_max: 64 << 20, retry_time_max: std::time::Duration::from_secs(30) };
+/// Overlays above each other: as many tries to publish can fail while the disk is written in between, and later ones take what
+/// is frozen already.
+const OVERLAYS_MAX: usize = 16;
 
 /// A disk that is served.
 pub(super) struct LiveDisk {
@@ -53,12 +63,21 @@ pub(super) struct Frozen {
     pub(super) view: Arc<dyn BlockDevice>,
     /// What was written above the base.
     pub(super) changed: Extents,
+    /// What versions say that they were made of: the same for every try to publish these overlays, and for nothing else.
+    pub(super) source: String,
+    /// Nothing was written above it yet.
+    pub(super) is_whole: bool,
 }
 
 impl Base {
-    pub(super) fn open(source: Arc<dyn Source>, cache: &Arc<BlockCache>, score: Score) -> Result<Self> {
-        Ok(Self { score, device: Arc::new(RecipeDisk::open(score, source, cache.clone())?) })
+    pub(super) fn open(store: &OpenStore, cache: &Arc<BlockCache>, score: Score) -> Result<Self> {
+        Ok(Self { score, device: Arc::new(open_recipe(store, cache, score)?) })
     }
+}
+
+/// The disk of a score, as exports serve it.
+pub(super) fn open_recipe(store: &OpenStore, cache: &Arc<BlockCache>, score: Score) -> Result<RecipeDisk> {
+    RecipeDisk::open(score, store.source(score, SOURCE_OPTIONS), cache.clone())
 }
 
 impl Layers {
@@ -70,10 +89,14 @@ impl Layers {
     }
 
     fn changed(&self) -> Extents {
-        let dirty =
-            self.overlays.iter().flat_map(|(_, overlay)| overlay.dirty().iter().copied().collect::<Vec<_>>());
-        Extents::from_unsorted(dirty.collect())
+        changed(&self.overlays)
     }
+}
+
+/// What was written to any of these overlays.
+fn changed(overlays: &[(u64, Arc<Overlay>)]) -> Extents {
+    let dirty = overlays.iter().flat_map(|(_, overlay)| overlay.dirty().iter().copied().collect::<Vec<_>>());
+    Extents::from_unsorted(dirty.collect())
 }
 
 impl LiveDisk {
@@ -92,8 +115,8 @@ impl LiveDisk {
     /// A disk that is written under that token: above `score`, or above what the overlays that are there stand on.
     pub(super) fn writable(
         name: String,
-        place: &StorePlace,
-        (store, cache): (&Arc<Store>, &Arc<BlockCache>),
+        place: &LivePlace,
+        (store, cache): (&OpenStore, &Arc<BlockCache>),
         (image, token): (ImageName, Token),
         score: Score,
     ) -> Result<Self> {
@@ -105,7 +128,7 @@ impl LiveDisk {
     pub(super) fn on_overlays(
         name: String,
         overlays: Overlays,
-        (store, cache): (&Arc<Store>, &Arc<BlockCache>),
+        (store, cache): (&OpenStore, &Arc<BlockCache>),
         (image, token): (ImageName, Token),
         score: Score,
     ) -> Result<Self> {
@@ -136,25 +159,37 @@ impl LiveDisk {
         self.publishing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a new overlay above what was written so far, which then stays as it is.
+    /// Puts a new overlay above what was written so far, which then stays as it is. What was frozen before and is no version yet
+    /// is taken as it is, if nothing was written above it, or there are overlays enough.
     pub(super) fn freeze(&self) -> Result<Frozen> {
         let writing =
             self.writing.as_ref().ok_or_else(|| Error::refused(format!("{} is read-only", self.name)))?;
         let mut layers = self.layers_mut();
         let layers = layers.as_mut().ok_or_else(detached)?;
-        let view = layers.top();
+        let base = layers.base.score;
+        let source = writing.source(layers.overlays.first().map_or(0, |(number, _)| *number))?;
+        let frozen =
+            |view: Arc<dyn BlockDevice>, changed, is_whole| Frozen { base, view, changed, source, is_whole };
+        let (view, all) = (layers.top(), layers.changed());
         view.flush()?;
-        let frozen = Frozen { base: layers.base.score, view: view.clone(), changed: layers.changed() };
-        if frozen.changed.is_empty() {
-            return Ok(frozen);
+        if all.is_empty() {
+            return Ok(frozen(view, all, true));
+        }
+        if let [below @ .., (_, top)] = &layers.overlays[..]
+            && let Some((_, newest)) = below.last()
+        {
+            let is_whole = top.dirty().is_empty();
+            if is_whole || layers.overlays.len() >= OVERLAYS_MAX {
+                return Ok(frozen(newest.clone(), changed(below), is_whole));
+            }
         }
         let number = layers.overlays.last().map_or(0, |(number, _)| *number) + 1;
-        let options = overlay_options(layers.base.score, writing.token.number)?;
+        let options = overlay_options(base, writing.token.number)?;
         let overlay = writing.with_overlays(|overlays| {
-            Overlay::create(overlays.vfs(), &overlays.path(number), &options, view)
+            Overlay::create(overlays.vfs(), &overlays.path(number), &options, view.clone())
         })?;
         layers.overlays.push((number, Arc::new(overlay)));
-        Ok(frozen)
+        Ok(frozen(view, all, true))
     }
 
     /// What was frozen is a version now: the disk stands on it, and the frozen overlays go.
@@ -204,6 +239,13 @@ impl LiveDisk {
 }
 
 impl Writing {
+    /// What versions say that they were made of, by the overlay that lies lowest.
+    fn source(&self, lowest: u64) -> Result<String> {
+        let id = self.with_overlays(|overlays| overlays.header(lowest))?.id;
+        let id = u64::from_le_bytes(std::array::from_fn(|at| id[at]));
+        Ok(format!("live disk of {}, token {}, overlay {id:016x}", self.image, self.token.number))
+    }
+
     fn with_overlays<T>(&self, act: impl FnOnce(&Overlays) -> Result<T>) -> Result<T> {
         let overlays = self.overlays.lock().unwrap_or_else(PoisonError::into_inner);
         act(overlays.as_ref().ok_or_else(detached)?)
@@ -226,19 +268,19 @@ fn overlay_options(base_score: Score, token: u64) -> Result<OverlayOptions> {
 
 fn open_layers(
     overlays: &Overlays,
-    store: &Arc<Store>,
+    store: &OpenStore,
     cache: &Arc<BlockCache>,
     token: u64,
     score: Score,
 ) -> Result<Layers> {
     let mut numbers = overlays.numbers()?;
-    let score_of = |path: &Path| Overlay::header(overlays.vfs(), path).map(|header| header.base_score);
+    let score_of = |number: u64| overlays.header(number).map(|header| header.base_score);
     let score = match numbers.last() {
-        Some(last) => score_of(&overlays.path(*last))?,
+        Some(last) => score_of(*last)?,
         None => score,
     };
     // The newest stands on a version already: those below were published, and only not removed yet.
-    let obsolete = |number: &u64| -> Result<bool> { Ok(score_of(&overlays.path(*number))? != score) };
+    let obsolete = |number: &u64| -> Result<bool> { Ok(score_of(*number)? != score) };
     while let Some(number) = numbers.first().copied().filter(|_| numbers.len() > 1) {
         if !obsolete(&number)? {
             break;
@@ -247,7 +289,7 @@ fn open_layers(
         numbers.remove(0);
     }
     let options = overlay_options(score, token)?;
-    let mut layers = Layers { base: Base::open(store.clone(), cache, score)?, overlays: Vec::new() };
+    let mut layers = Layers { base: Base::open(store, cache, score)?, overlays: Vec::new() };
     if numbers.is_empty() {
         let overlay = Overlay::create(overlays.vfs(), &overlays.path(1), &options, layers.top())?;
         layers.overlays.push((1, Arc::new(overlay)));

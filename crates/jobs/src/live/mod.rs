@@ -1,13 +1,15 @@
 //! Live disks: versions attached as virtual disks, read and written by others, and published as new versions.
 //!
 //! Owns the processes' side of it: which disks a process serves, where their overlays lie, the control socket by which
-//! other processes ask about them. Must never let two processes write one disk, nor remove an overlay whose contents
+//! other processes ask about them. Where the store is, here or behind an origin, only [`crate::OpenStore`] knows. Must never let two processes write one disk, nor remove an overlay whose contents
 //! are in no version unless the user said so.
 
 mod attach;
 mod control;
 mod disk;
+mod list;
 mod overlays;
+mod place;
 mod publish;
 mod record;
 mod served;
@@ -15,11 +17,14 @@ mod servers;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod version;
 
 pub use attach::{AttachRequest, Attached, LiveEvent, OnEvent, attach};
-pub use control::{CacheStatus, DiskStatus, ListedDisk, OnDetach, detach, disks};
-pub(crate) use publish::View;
+pub use control::{CacheStatus, DiskStatus, OnDetach, detach};
+pub use list::{DiskList, ListedDisk, disks};
+pub use place::LivePlace;
 pub use publish::{PublishReport, PublishRequest, discard, publish};
 pub use record::{ReadSize, RecordReport, TraceSummary, trace_summary};
 pub use servers::{FuseAddress, ServeAddress};
 pub use tree::ImageTree;
+pub(crate) use version::View;

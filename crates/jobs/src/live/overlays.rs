@@ -1,4 +1,4 @@
-//! Where the overlays of live disks lie in a store's directory, and the lock that keeps each with one process.
+//! Where the overlays of live disks lie in the directory of a [`LivePlace`], and the lock that keeps each with one process.
 //!
 //! `overlays/IMAGE.TOKEN.NUMBER.overlay`, with `+` for each slash of the image's name; the number counts the overlays
 //! of one disk, which lie above each other while it is being published.
@@ -7,8 +7,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use platter_image::{Error, IoContext, Result};
-use platter_store::{ImageName, StorePlace};
+use platter_store::ImageName;
+use platter_vdisk::{Overlay, OverlayHeader};
 use platter_vfs::{OsVfs, Vfs, VfsFile};
+
+use super::place::LivePlace;
 
 const DIRECTORY: &str = "overlays";
 const SUFFIX: &str = ".overlay";
@@ -17,8 +20,8 @@ const SUFFIX: &str = ".overlay";
 ///
 /// # Errors
 /// `Io`.
-pub(super) fn list(store: &StorePlace) -> Result<BTreeSet<(ImageName, u64)>> {
-    let (vfs, dir) = (OsVfs, store.dir().join(DIRECTORY));
+pub(super) fn list(place: &LivePlace) -> Result<BTreeSet<(ImageName, u64)>> {
+    let (vfs, dir) = (OsVfs, place.dir().join(DIRECTORY));
     let context = || format!("listing {}", dir.display());
     if !vfs.exists(&dir).context(context)? {
         return Ok(BTreeSet::new());
@@ -51,12 +54,12 @@ impl Overlays {
     ///
     /// # Errors
     /// `Refused` when another process has it; `Io`.
-    pub(super) fn lock(store: &StorePlace, image: &ImageName, token: u64) -> Result<Self> {
+    pub(super) fn lock(place: &LivePlace, image: &ImageName, token: u64) -> Result<Self> {
         let vfs = OsVfs;
-        let dir = store.dir().join(DIRECTORY);
+        let dir = place.dir().join(DIRECTORY);
         if !vfs.exists(&dir).context(|| format!("looking for {}", dir.display()))? {
             vfs.create_dir(&dir).context(|| format!("making {}", dir.display()))?;
-            vfs.sync_dir(store.dir()).context(|| format!("syncing {}", store.dir().display()))?;
+            vfs.sync_dir(place.dir()).context(|| format!("syncing {}", place.dir().display()))?;
         }
         let prefix = format!("{}.{token}.", image.as_str().replace('/', "+"));
         let lock = dir.join(format!("{prefix}lock"));
@@ -86,6 +89,14 @@ impl Overlays {
         let mut numbers: Vec<u64> = entries.iter().filter_map(|entry| number(&entry.name)).collect();
         numbers.sort_unstable();
         Ok(numbers)
+    }
+
+    /// What the overlay of that number says of itself.
+    ///
+    /// # Errors
+    /// `Missing`, `Corrupt`, `Io`.
+    pub(super) fn header(&self, number: u64) -> Result<OverlayHeader> {
+        Overlay::header(&self.vfs, &self.path(number))
     }
 
     /// Removes the overlay of that number.

@@ -9,28 +9,22 @@ use std::time::{Duration, Instant};
 
 use platter_export::Exports;
 use platter_image::{Error, ErrorKind, Result};
-use platter_store::{ImageName, Store, StorePlace, Token};
+use platter_store::{ImageName, NumberChoice, Resolved, Token, VersionQuery};
 use platter_vdisk::{BlockCache, BlockDevice};
 
 use super::attach::{AttachRequest, Attached, LiveEvent, OnEvent, new_cache};
 use super::control::{self, Answer, ControlSocket, DiskStatus, OnDetach, Question, Words};
 use super::disk::{Base, LiveDisk};
-use super::publish::{PublishReport, end_editing, publish_disk};
+use super::overlays;
+use super::publish::{PublishReport, end_editing, open_left};
 use super::record::Recorder;
 use super::servers::{Server, Uri};
 use super::tree::ImageTree;
-use crate::open_store::Opened;
-use crate::remote::SourceOptions;
-use crate::token::unix_ms;
+use super::version::publish_disk;
 use crate::{OpenStore, Silent};
 
 /// How often it is looked whether a disk is to be published.
 const PUBLISH_LOOK: Duration = Duration::from_millis(500);
-
-/// Stored frames of one disk of an origin that are kept beside the cache of blocks, in bytes, and how long an origin that is
-/// away is tried for. A client waits that long.
-const SOURCE_OPTIONS: SourceOptions =
-    SourceOptions { bytes_max: 64 << 20, retry_time_max: Duration::from_secs(30) };
 
 /// What all servers of the process share.
 pub(super) struct Served {
@@ -63,7 +57,7 @@ impl Served {
     /// Opens the store, to serve no disk yet.
     pub(super) fn open(request: AttachRequest, on_event: OnEvent) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
-            store: OpenStore::open_reader(&request.store)?,
+            store: OpenStore::open_reader(request.place.store())?,
             cache: new_cache(request.cache_bytes)?,
             disks: Mutex::default(),
             recorder: OnceLock::new(),
@@ -81,15 +75,6 @@ impl Served {
         self.has_tree.store(servers.iter().any(|server| server.has_tree), Ordering::Relaxed);
     }
 
-    /// The store in a directory: only such a one is written.
-    fn local(&self) -> Result<(&StorePlace, &Arc<Store>)> {
-        let place = self.request.store.local("writing a disk")?;
-        match &self.store.0 {
-            Opened::Local(store) => Ok((place, store)),
-            Opened::Remote(_) => Err(Error::bug("a directory's store that is an origin's")),
-        }
-    }
-
     pub(super) fn request(&self) -> &AttachRequest {
         &self.request
     }
@@ -100,8 +85,9 @@ impl Served {
         if let Some(tree) = kept.upgrade() {
             return Ok(tree);
         }
-        let (store, cache) = (self.local()?.1.clone(), self.cache.clone());
-        let tree = ImageTree::open(store, cache, self.clone(), self.request.tool_version.clone())?;
+        let (place, tool_version) = (&self.request.place, self.request.tool_version.clone());
+        let tree =
+            ImageTree::open(place, self.store.clone(), self.cache.clone(), self.clone(), tool_version)?;
         let tree = Arc::new(tree);
         *kept = Arc::downgrade(&tree);
         Ok(tree)
@@ -122,33 +108,65 @@ impl Served {
     }
 
     pub(super) fn attach(&self, version: &str) -> Result<()> {
-        let resolved = self.store.resolve(version)?;
-        let name = match &resolved.version {
-            Some(version) => version.record.image.to_string(),
-            None => resolved.score.to_string(),
-        };
-        let disk = if self.request.write {
-            let version = resolved.version.ok_or_else(|| {
-                Error::refused(format!("{version} is a bare score: clone it to a name to write to it"))
-            })?;
-            let (image, number) = (version.record.image, version.record.number);
-            let newest = self.store.resolve(image.as_str())?;
-            if newest.score != resolved.score {
-                return Err(Error::refused(format!(
-                    "{image}@{number} is not the newest version, and publishing it would undo those after it: clone it to another name, or with --next"
-                )));
+        let disk = match self.store.resolve(version) {
+            Err(error) if error.kind() == ErrorKind::Transient && self.request.write => {
+                self.go_on(version, error)?
             }
-            let (place, store) = self.local()?;
-            let token = self.take_token(store, &image)?;
-            LiveDisk::writable(name.clone(), place, (store, &self.cache), (image, token), resolved.score)?
-        } else {
-            let source = self.store.source(resolved.score, SOURCE_OPTIONS);
-            LiveDisk::read_only(name.clone(), Base::open(source, &self.cache, resolved.score)?)
+            resolved => self.open_disk(version, resolved?)?,
         };
+        let name = disk.name.clone();
         match self.disks().insert(name.clone(), Arc::new(disk)) {
             None => Ok(()),
             Some(_) => Err(Error::refused(format!("{name} is named twice"))),
         }
+    }
+
+    fn open_disk(&self, version: &str, resolved: Resolved) -> Result<LiveDisk> {
+        let name = match &resolved.version {
+            Some(version) => version.record.image.to_string(),
+            None => resolved.score.to_string(),
+        };
+        if !self.request.write {
+            return Ok(LiveDisk::read_only(name, Base::open(&self.store, &self.cache, resolved.score)?));
+        }
+        let version = resolved.version.ok_or_else(|| {
+            Error::refused(format!("{version} is a bare score: clone it to a name to write to it"))
+        })?;
+        let (image, number) = (version.record.image, version.record.number);
+        let newest = self.store.resolve(image.as_str())?;
+        if newest.score != resolved.score {
+            return Err(Error::refused(format!(
+                "{image}@{number} is not the newest version, and publishing it would undo those after it: clone it to another name, or with --next"
+            )));
+        }
+        let token = self.take_token(&image)?;
+        // Somebody may have published until the token was ours; nobody does from now on.
+        let score = self.store.resolve(image.as_str())?.score;
+        LiveDisk::writable(name, &self.request.place, (&self.store, &self.cache), (image, token), score)
+    }
+
+    /// Opens a disk that was written here before, while the origin is away, as `error` says. Whether its token is still ours is
+    /// known when it is published.
+    fn go_on(&self, version: &str, error: Error) -> Result<LiveDisk> {
+        let place = &self.request.place;
+        let newest = match version.parse()? {
+            VersionQuery::Named(image, NumberChoice::Latest) if !self.request.steal => {
+                // Token numbers ascend: what lies there under lower ones is lost.
+                overlays::list(place)?.into_iter().filter(|(name, _)| *name == image).next_back()
+            }
+            _ => None,
+        };
+        let Some((image, number)) = newest else { return Err(error) };
+        self.tell(&LiveEvent::Note(format!(
+            "{error}: {image} goes on with what was written to it here under edit token {number}"
+        )));
+        open_left(place, &self.store, &image, number, &self.request.holder).map_err(|error| {
+            let dir = place.dir().display();
+            error.within(format!(
+                "{image} cannot be opened without its origin, which has the pages of its recipe; what was written to it \
+                 is kept in {dir}"
+            ))
+        })
     }
 
     pub(super) fn start_recording(&self) -> Result<()> {
@@ -168,15 +186,10 @@ impl Served {
     }
 
     /// The image's token: this holder's, if an earlier process left it, or a new one.
-    fn take_token(&self, store: &Store, image: &ImageName) -> Result<Token> {
-        let held = store.token(image)?.filter(|token| token.holder == self.request.holder);
-        if let Some(token) = held.filter(|_| !self.request.steal) {
-            return Ok(token);
-        }
-        match self.request.steal {
-            true => store.steal_token(image, &self.request.holder, unix_ms()),
-            false => store.take_token(image, &self.request.holder, unix_ms()),
-        }
+    fn take_token(&self, image: &ImageName) -> Result<Token> {
+        let (holder, steal) = (&self.request.holder, self.request.steal);
+        let held = self.store.token(image)?.filter(|token| token.holder == *holder && !steal);
+        held.map_or_else(|| self.store.take_token(image, holder, steal), Ok)
     }
 
     pub(super) fn attached(&self) -> Result<Vec<Attached>> {
@@ -242,8 +255,7 @@ impl Served {
     }
 
     fn publish(&self, disk: &LiveDisk, words: &Words) -> Result<PublishReport> {
-        let (place, store) = self.local()?;
-        let report = publish_disk(disk, place, (store, &self.cache), words, &Silent)?;
+        let report = publish_disk(disk, (&self.store, &self.cache), words, &Silent)?;
         self.tell(&LiveEvent::Published(&report));
         Ok(report)
     }
@@ -257,7 +269,7 @@ impl Served {
         disk.detach()?;
         let kept = disk.is_writable() && then == OnDetach::Keep;
         if disk.is_writable() && !kept {
-            end_editing(disk, self.local()?.1)?;
+            end_editing(disk, &self.store)?;
         }
         self.tell(&LiveEvent::Detached { disk: &disk.name, kept });
         Ok(report)

@@ -223,7 +223,7 @@ mod tests {
         let (_folder, request) = crate::live::tests::request();
         let error = Server::open_all(&request).map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("--nbd"), "{error}");
-        let dir = request.store.local("this").unwrap().dir();
+        let dir = request.place.dir();
         let nbd = Some(ServeAddress::Unix(dir.join("nbd.sock")));
         let error = Server::open_all(&AttachRequest { nbd, ..request }).map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("name a version"), "{error}");

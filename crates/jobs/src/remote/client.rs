@@ -94,6 +94,15 @@ impl Client {
         self.parsed(self.send(Method::GET, path, Contents::Nothing, None)?)
     }
 
+    /// Asks for something without an end, to be read while it comes. Each read waits for a limited time only.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(super) fn get_for_stream(&self, path: &str) -> Result<impl Read + use<>> {
+        let answer = self.send(Method::GET, path, Contents::Nothing, None)?;
+        Ok(answer.into_body().into_with_config().limit(u64::MAX).reader())
+    }
+
     /// Sends an object, and gives the answer.
     ///
     /// # Errors

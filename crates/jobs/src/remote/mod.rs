@@ -4,6 +4,7 @@
 //! install, export, diff, attach ─ids▶ fetch (queue ▸ window ▸ requests) ─frames▶ verified, kept in memory
 //! capture ─ids, many at once▶ need ─▶ new frames ─▶ upload, several requests under way ─▶ publish
 //! images, show, history, forget, rename ─▶ one request
+//! the tree of images ─▶ the catalog as it was a moment ago ◀─ watch ◀─ events
 //! ```
 //!
 //! Owns the way there (a unix socket, or TLS with a certificate that was pinned or is of a known authority), what is
@@ -18,11 +19,13 @@ mod fetch;
 mod problem;
 mod store;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tls;
 mod upload;
+mod watch;
 
 pub use address::{ServerAddress, ServerOptions, Trust};
 pub(crate) use fetch::SourceOptions;
 pub(crate) use store::RemoteStore;
 pub(crate) use upload::RemoteSession;
+pub(crate) use watch::Watch;

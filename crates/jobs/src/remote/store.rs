@@ -1,23 +1,36 @@
 //! An origin as a store of versions: what is asked and changed by one request each.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::io::Read;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 use platter_store::{
-    ImageName, NumberChoice, Resolved, Token, Version, VersionName, VersionQuery, VersionRecord,
+    ImageName, NumberChoice, Resolved, StoreId, Token, Version, VersionName, VersionQuery, VersionRecord,
 };
 use serde::Deserialize;
 use serde_json::json;
 
 use super::address::ServerOptions;
-use super::client::Client;
+use super::client::{Client, retried};
 use super::fetch::{RemoteSource, SourceOptions};
 use super::upload::RemoteSession;
+
+/// So long an origin that is away is asked what became of something whose answer was lost.
+const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// An origin.
 #[derive(Clone)]
 pub(crate) struct RemoteStore {
     client: Arc<Client>,
+    /// By score, those that somebody reads from: all who read one recipe fetch for each other.
+    sources: Arc<Mutex<HashMap<Score, Weak<RemoteSource>>>>,
+}
+
+#[derive(Deserialize)]
+struct Facts {
+    id: String,
 }
 
 #[derive(Deserialize)]
@@ -52,7 +65,33 @@ impl RemoteStore {
     }
 
     pub(super) fn of(client: Arc<Client>) -> Self {
-        Self { client }
+        Self { client, sources: Arc::default() }
+    }
+
+    /// As [`platter_store::Store::id`].
+    pub(crate) fn id(&self) -> Result<StoreId> {
+        let facts: Facts = self.client.get("/api/v1/store")?;
+        StoreId::from_hex(&facts.id).ok_or_else(|| self.odd("has a store without an id"))
+    }
+
+    /// As [`platter_store::Store::versions`], of what may be read.
+    pub(crate) fn versions(&self) -> Result<Vec<Version>> {
+        let records: Vec<VersionRecord> = self.client.get("/api/v1/versions")?;
+        records.iter().map(version_of).collect()
+    }
+
+    /// What happens to the catalog, as server-sent events without an end.
+    pub(super) fn events(&self) -> Result<impl Read + use<>> {
+        self.client.get_for_stream("/api/v1/events")
+    }
+
+    /// The newest version of an image, if it has one; asked for again while the origin is away.
+    pub(super) fn newest(&self, image: &ImageName) -> Result<Option<Version>> {
+        match retried(RETRY_TIME_MAX, || self.resolve(image.as_str())) {
+            Ok(resolved) => Ok(resolved.version),
+            Err(error) if error.kind() == ErrorKind::Missing => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// As [`platter_store::Store::images`].
@@ -125,7 +164,18 @@ impl RemoteStore {
         let request = json!({
             "from": from.to_string(), "to": to, "next": next, "token": token, "tool_version": tool_version,
         });
-        let record: VersionRecord = self.client.post("/api/v1/clone", &request)?;
+        let before = self.newest(to)?.map_or(0, |version| version.name.number);
+        let record: VersionRecord = match self.client.post("/api/v1/clone", &request) {
+            // The answer may be what was lost.
+            Err(error) if error.kind() == ErrorKind::Transient => {
+                let newest = self.newest(to).ok().flatten();
+                let is_it = |version: &Version| {
+                    version.name.number > before && version.record.cloned_from.as_ref() == Some(from)
+                };
+                return newest.filter(is_it).ok_or(error);
+            }
+            answer => answer?,
+        };
         let version = version_of(&record)?;
         if version.name.image == *to { Ok(version) } else { Err(self.odd("cloned to another image")) }
     }
@@ -143,9 +193,16 @@ impl RemoteStore {
         Ok(answer.renamed.into_iter().map(|one| (one.from, one.to)).collect())
     }
 
-    /// The frames and pages of a recipe.
-    pub(crate) fn source(&self, score: Score, options: SourceOptions) -> RemoteSource {
-        RemoteSource::new(self.client.clone(), score, options)
+    /// The frames and pages of a recipe. While one source of a recipe is in use, whoever asks for it gets the same.
+    pub(crate) fn source(&self, score: Score, options: SourceOptions) -> Arc<RemoteSource> {
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(source) = sources.get(&score).and_then(Weak::upgrade) {
+            return source;
+        }
+        sources.retain(|_, source| source.strong_count() > 0);
+        let source = Arc::new(RemoteSource::new(self.client.clone(), score, options));
+        sources.insert(score, Arc::downgrade(&source));
+        source
     }
 
     /// Begins to add to the origin's store.

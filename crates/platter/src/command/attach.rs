@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use platter_jobs::{
-    AttachRequest, Attached, Error, FuseAddress, FuseEvent, LiveEvent, NbdEvent, NbdTls, NinepEvent,
-    RecordReport, StoreLocation, attach, default_holder,
+    AttachRequest, Attached, Error, FuseAddress, FuseEvent, LiveEvent, LivePlace, NbdEvent, NbdTls,
+    NinepEvent, RecordReport, StoreLocation, attach, default_holder,
 };
 use serde_json::json;
 
@@ -25,7 +25,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
     let folder = options.tls_certificates.as_ref();
     let tls = folder.map(|folder| NbdTls::open(folder, options.tls_verify_peer)).transpose()?;
     let request = AttachRequest {
-        store: store.clone(),
+        place: LivePlace::open(store, options.far.overlays.as_deref())?,
         versions: options.versions.clone(),
         write: options.write,
         steal: options.steal,

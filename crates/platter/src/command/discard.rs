@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{StoreLocation, discard};
+use platter_jobs::{LivePlace, StoreLocation, discard};
 use serde_json::json;
 
 use super::Outcome;
@@ -11,7 +11,8 @@ use crate::output::Output;
 use crate::sizes::bytes;
 
 pub(crate) fn run(store: &StoreLocation, options: &Discard, output: &Output) -> Outcome {
-    let written = discard(store.local("discarding what was written")?, &options.disk, options.token)?;
+    let place = LivePlace::open(store, options.far.overlays.as_deref())?;
+    let written = discard(&place, &options.disk, options.token)?;
     output.fact(&json!({ "discarded": options.disk, "written_bytes": written }), || {
         format!("{} written to {} thrown away", bytes(written), options.disk)
     });

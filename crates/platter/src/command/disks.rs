@@ -2,15 +2,19 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{ListedDisk, StoreLocation, disks};
+use platter_jobs::{DiskList, ListedDisk, LivePlace, StoreLocation, disks};
 use serde_json::json;
 
 use super::Outcome;
+use crate::arguments::Disks;
 use crate::output::{Output, table};
 use crate::sizes::bytes;
 
-pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
-    let disks = disks(store.local("listing disks")?)?;
+pub(crate) fn run(store: &StoreLocation, options: &Disks, output: &Output) -> Outcome {
+    let DiskList { disks, away } = disks(&LivePlace::open(store, options.far.overlays.as_deref())?)?;
+    if let Some(why) = away {
+        output.note(&format!("{why}: who holds which edit token is not known now"));
+    }
     if output.is_json() {
         disks.iter().for_each(|disk| output.fact(disk, String::new));
         return Ok(ExitCode::SUCCESS);

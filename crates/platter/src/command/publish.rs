@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{PublishReport, PublishRequest, StoreLocation, publish};
+use platter_jobs::{LivePlace, PublishReport, PublishRequest, StoreLocation, publish};
 
 use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Publish;
@@ -12,7 +12,7 @@ use crate::terminal::Terminal;
 
 pub(crate) fn run(store: &StoreLocation, options: &Publish, output: &Output) -> Outcome {
     let request = PublishRequest {
-        store: store.local("publishing a disk")?.clone(),
+        place: LivePlace::open(store, options.far.overlays.as_deref())?,
         disk: options.disk.clone(),
         token: options.token,
         branch: options.name.clone(),

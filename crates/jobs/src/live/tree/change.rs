@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use platter_export::tree::{Access, Node, NodeId, OpenFile};
 use platter_image::{Error, Result};
-use platter_store::{ImageName, Store};
+use platter_store::ImageName;
 
 use super::image_tree::{ImageTree, State};
 use super::place::{Form, Place, above, hidden, join, moved_path, upwards};
-use super::spool::{Spool, SpoolFile};
+use super::spool::Spool;
+use super::spool_file::SpoolFile;
+use crate::TokenChoice;
 
 /// Most directories that this process keeps in memory.
 const MADE_MAX: usize = 1 << 16;
@@ -141,6 +143,7 @@ impl ImageTree {
         state.keep_directories(&image);
         drop(state);
         self.keep.store.forget(&image.parse()?, Some(number))?;
+        self.keep.catalog.changed();
         let mut state = self.state()?;
         state.add_gone(join(&image, &format!("{number}.score")));
         if state.view.directory(&image).is_none_or(|directory| directory.versions.is_empty()) {
@@ -170,8 +173,10 @@ impl ImageTree {
         let has_images = state.view.has_images(&old);
         state.renames += 1;
         drop(state);
-        let rename = || Store::open_writer(&self.keep.place)?.rename(&from, &to);
-        let renamed = if has_images { self.keep.when_unlocked(rename).map(drop) } else { Ok(()) };
+        let store = &self.keep.store;
+        let rename = || store.rename(&from, &to);
+        let renamed = if has_images { store.when_unlocked(rename).map(drop) } else { Ok(()) };
+        self.keep.catalog.changed();
         // Not the catalog as it is now: first the numbers move.
         let mut state = self.state_as_it_was();
         state.renames -= 1;
@@ -210,7 +215,7 @@ impl ImageTree {
             return Err(Error::refused(format!("{SPOOLS_MAX} files are being imported already")));
         }
         // Said before a disk is copied in vain; what counts is asked again when it is published.
-        self.keep.store.check_token(&image, None)?;
+        self.keep.store.check_token(&image, TokenChoice::Free)?;
         let spool = Arc::new(Spool::create(self.keep.clone(), image, format!("import/{path}"))?);
         state.spools.insert(path.clone(), Arc::downgrade(&spool));
         let node = self.node_of(&mut state, &Place::Spool(path))?;

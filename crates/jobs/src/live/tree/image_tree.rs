@@ -1,7 +1,7 @@
 //! The tree: what has which name now, and what is behind it.
 //!
 //! Names come from a [`View`] of the catalog, which is looked at again at every question about names: asking whether
-//! it has changed is cheap, and only when it has, a view is made. Files that are being imported, and directories
+//! it has changed is cheap, also where the store is far away, and only when it has, a view is made. Files that are being imported, and directories
 //! nothing is in yet, are known to this process alone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,14 +11,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use platter_export::Exports;
 use platter_export::tree::{Access, Node, NodeId, NodeKind, OpenFile, Room, Tree};
 use platter_image::{Error, Result};
-use platter_store::{ImageName, Store};
+use platter_store::ImageName;
 use platter_vdisk::BlockCache;
 
 use super::files::{LiveFile, SCORE_FILE_LENGTH, ScoreFile, VersionFile};
+use super::keep::Keep;
 use super::nodes::Nodes;
 use super::place::{Form, Place, hidden, join};
-use super::spool::{Keep, Spool, SpoolFile};
+use super::spool::Spool;
+use super::spool_file::SpoolFile;
 use super::view::{Contents, Listed, View};
+use crate::OpenStore;
+use crate::live::place::LivePlace;
 
 /// The tree of a store, and of the disks that this process serves.
 pub struct ImageTree {
@@ -125,14 +129,15 @@ impl ImageTree {
     /// # Errors
     /// When the catalog cannot be read.
     pub fn open(
-        store: Arc<Store>,
+        place: &LivePlace,
+        store: OpenStore,
         cache: Arc<BlockCache>,
         disks: Arc<dyn Exports>,
         tool_version: String,
     ) -> Result<Self> {
-        let place = store.place().clone();
-        Spool::clean(&place);
-        let keep = Arc::new(Keep { place, store, cache, tool_version });
+        Spool::clean(place);
+        let catalog = store.catalog()?;
+        let keep = Arc::new(Keep { place: place.clone(), store, catalog, cache, tool_version });
         let tree = Self { keep, disks, opened_unix_ms: unix_ms(SystemTime::now()), state: Mutex::default() };
         drop(tree.state()?);
         Ok(tree)
@@ -149,10 +154,10 @@ impl ImageTree {
         live.retain(|disk| disk.parse::<ImageName>().is_ok() && hidden(disk).is_none());
         let mut guard = self.state_as_it_was();
         let state = &mut *guard;
-        let generation = self.keep.store.generation()?;
+        let generation = self.keep.catalog.generation()?;
         let is_old = |seen: &Seen| seen.generation != generation;
         if state.seen.as_ref().is_none_or(is_old) {
-            state.versions = self.keep.store.versions()?.iter().filter_map(Listed::of).collect();
+            state.versions = self.keep.catalog.versions()?.iter().filter_map(Listed::of).collect();
         } else if state.seen.as_ref().is_some_and(|seen| seen.live == live && seen.made == state.made) {
             return Ok(guard);
         }

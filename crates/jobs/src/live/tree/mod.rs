@@ -26,10 +26,13 @@
 mod change;
 mod dates;
 mod files;
+mod holes;
 mod image_tree;
+mod keep;
 mod nodes;
 mod place;
 mod spool;
+mod spool_file;
 #[cfg(test)]
 mod tests;
 

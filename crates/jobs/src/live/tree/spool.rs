@@ -1,6 +1,6 @@
 //! A file that is being written and becomes the next version of an image when it is closed.
 //!
-//! Its bytes lie in a plain file without a name in the store's directory, which is gone with the last that has it open, or
+//! Its bytes lie in a plain file without a name in the directory of the [`LivePlace`], which is gone with the last that has it open, or
 //! with the process. What is copied from a version (`take_over`) is only remembered, as long as it can be: when it
 //! turns out to be all of that version, a clone is published and nothing was copied. Anything else first writes down
 //! what was remembered.
@@ -11,20 +11,19 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
-use std::time::{Duration, Instant};
 
-use platter_export::tree::{Access, OpenFile};
-use platter_image::{Error, ErrorKind, Extent, Extents, IoContext, Result, Score};
-use platter_store::{ImageName, Store, StorePlace};
-use platter_vdisk::{Allocation, BlockCache, BlockDevice, RecipeDisk};
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
-use rustix::io::Errno;
+use platter_image::{Error, Extent, Extents, IoContext, Result, Score};
+use platter_store::ImageName;
+use platter_vdisk::{Allocation, BlockDevice, RecipeDisk};
 
+use super::holes::data;
+use super::keep::Keep;
 use crate::capture::capture_as;
+use crate::live::place::LivePlace;
 use crate::{CaptureRequest, CloneRequest, Silent, TokenChoice, clone};
 
 const DIRECTORY: &str = "spool";
@@ -32,63 +31,32 @@ const DIRECTORY: &str = "spool";
 const TAKEN_MAX: usize = 1 << 20;
 /// What is copied at once.
 const COPY_LENGTH: u64 = 1 << 20;
-/// How long the store's lock is waited for: another capture may have it.
-const LOCK_TIME: Duration = Duration::from_secs(60);
-const LOCK_INTERVAL: Duration = Duration::from_millis(50);
-
-/// What every file of the tree is made with.
-pub(super) struct Keep {
-    pub(super) place: StorePlace,
-    pub(super) store: Arc<Store>,
-    pub(super) cache: Arc<BlockCache>,
-    pub(super) tool_version: String,
-}
-
-impl Keep {
-    pub(super) fn disk(&self, score: Score) -> Result<RecipeDisk> {
-        RecipeDisk::open(score, self.store.clone(), self.cache.clone())
-    }
-
-    /// Does it once nobody else writes the store.
-    pub(super) fn when_unlocked<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
-        let until = Instant::now() + LOCK_TIME;
-        loop {
-            match act() {
-                Err(error) if error.kind() == ErrorKind::Transient && Instant::now() < until => {
-                    std::thread::sleep(LOCK_INTERVAL);
-                }
-                done => return done,
-            }
-        }
-    }
-}
-
 /// The file, whoever has it open.
 pub(super) struct Spool {
     keep: Arc<Keep>,
     image: ImageName,
     /// What is said of it: `import/lab/debian12.raw`.
-    path: String,
-    file: File,
+    pub(super) path: String,
+    pub(super) file: File,
     /// The kernel may write to the file by itself.
-    is_backing: AtomicBool,
+    pub(super) is_backing: AtomicBool,
     /// Changes that were made here.
     changes: AtomicU64,
     /// Changed with nobody writing: whoever writes has it read-locked and has seen that nothing is remembered.
-    taken: RwLock<Option<Taken>>,
+    pub(super) taken: RwLock<Option<Taken>>,
     /// What the file was when it last became a version. Locked while it does.
     published: Mutex<Option<Stamp>>,
 }
 
 /// What is remembered of one version.
-struct Taken {
+pub(super) struct Taken {
     score: Score,
     disk: RecipeDisk,
-    ranges: Vec<Extent>,
+    pub(super) ranges: Vec<Extent>,
 }
 
 impl Taken {
-    fn extents(&self) -> Extents {
+    pub(super) fn extents(&self) -> Extents {
         Extents::from_unsorted(self.ranges.clone())
     }
 }
@@ -128,7 +96,7 @@ impl Spool {
     }
 
     /// Removes what processes left that ended between making a file and taking its name away.
-    pub(super) fn clean(place: &StorePlace) {
+    pub(super) fn clean(place: &LivePlace) {
         let Ok(left) = std::fs::read_dir(place.dir().join(DIRECTORY)) else { return };
         for entry in left.flatten() {
             // Its process may be at it, too.
@@ -154,12 +122,12 @@ impl Spool {
         Ok(Stamp { length: metadata.len(), modified, changes: self.changes.load(Ordering::Relaxed) })
     }
 
-    fn taken_mut(&self) -> RwLockWriteGuard<'_, Option<Taken>> {
+    pub(super) fn taken_mut(&self) -> RwLockWriteGuard<'_, Option<Taken>> {
         self.taken.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does what reads or changes bytes, with nothing remembered any more.
-    fn on_file<T>(
+    pub(super) fn on_file<T>(
         &self,
         act: impl FnOnce(&File) -> io::Result<T>,
         what: impl FnOnce() -> String,
@@ -241,7 +209,7 @@ impl Spool {
         let tool_version = keep.tool_version.clone();
         if let Some(score) = self.cloned(&taken)? {
             let request = CloneRequest {
-                store: keep.place.clone().into(),
+                store: keep.place.store().clone(),
                 version: score.to_string(),
                 name: self.image.clone(),
                 next: true,
@@ -249,14 +217,15 @@ impl Spool {
                 tool_version,
             };
             let stamp = self.stamp()?;
-            keep.when_unlocked(|| clone(&request))?;
+            keep.store.when_unlocked(|| clone(&request))?;
+            keep.catalog.changed();
             return Ok(stamp);
         }
         self.write_down(&mut taken)?;
         drop(taken);
         let stamp = self.stamp()?;
         let request = CaptureRequest {
-            store: keep.place.clone().into(),
+            store: keep.place.store().clone(),
             source: format!("/proc/self/fd/{}", self.file.as_raw_fd()).into(),
             name: self.image.clone(),
             survey: Default::default(),
@@ -268,11 +237,12 @@ impl Spool {
             token: TokenChoice::Free,
             tool_version,
         };
-        keep.when_unlocked(|| capture_as(&request, &self.path, &Silent))?;
+        keep.store.when_unlocked(|| capture_as(&request, &self.path, &Silent))?;
+        keep.catalog.changed();
         Ok(stamp)
     }
 
-    fn close(&self) -> Result<()> {
+    pub(super) fn close(&self) -> Result<()> {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = self.stamp()?;
         if stamp.length > 0 && *published != Some(stamp) {
@@ -282,16 +252,16 @@ impl Spool {
         Ok(())
     }
 
-    fn length(&self) -> u64 {
+    pub(super) fn length(&self) -> u64 {
         self.file.metadata().map_or(0, |metadata| metadata.len())
     }
 
-    fn changed(&self) {
+    pub(super) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Remembers a range of a version; says whether it does.
-    fn take_over(&self, score: Score, range: Extent) -> Result<bool> {
+    pub(super) fn take_over(&self, score: Score, range: Extent) -> Result<bool> {
         let mut taken = self.taken_mut();
         if taken.as_ref().is_some_and(|taken| taken.score != score || taken.ranges.len() >= TAKEN_MAX) {
             return Ok(false);
@@ -316,174 +286,5 @@ impl Spool {
         }
         self.changed();
         Ok(is_taken)
-    }
-}
-
-/// Where the file has data inside `range`. Where nobody can tell, everywhere.
-fn data(file: &File, range: Extent) -> Result<Extents> {
-    let mut found = Extents::new();
-    let mut offset = range.offset;
-    let failed = |error: Errno| Error::io("looking for the data of a file that is imported", error.into());
-    while offset < range.end() {
-        let start = match seek(file, SeekFrom::Data(offset)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => break,
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Extents::from_unsorted(vec![range])),
-            Err(error) => return Err(failed(error)),
-        };
-        if start >= range.end() {
-            break;
-        }
-        // A file that shrinks meanwhile has no hole after its data any more.
-        let end = seek(file, SeekFrom::Hole(start)).map_or(range.end(), |end| end.max(start + 1));
-        found.push(Extent::between(start, end.min(range.end())));
-        offset = end;
-    }
-    Ok(found)
-}
-
-/// One opening of a spool.
-pub(super) struct SpoolFile {
-    spool: Arc<Spool>,
-    access: Access,
-}
-
-impl SpoolFile {
-    /// Opens it once more. Who reads it finds the bytes in the file.
-    pub(super) fn open(spool: Arc<Spool>, access: Access) -> Result<Self> {
-        if access != Access::Write {
-            spool.on_file(|_| Ok(()), String::new)?;
-        }
-        Ok(Self { spool, access })
-    }
-
-    fn check_writable(&self) -> Result<()> {
-        match self.access {
-            Access::Read => Err(Error::refused(format!("{} was opened to be read", self.spool.path))),
-            Access::Write | Access::ReadWrite => Ok(()),
-        }
-    }
-}
-
-impl OpenFile for SpoolFile {
-    fn length(&self) -> u64 {
-        self.spool.length()
-    }
-
-    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        let what = || format!("reading {} bytes at {offset} of {}", buffer.len(), self.spool.path);
-        let what = what();
-        self.spool.on_file(|file| file.read_exact_at(buffer, offset), || what)
-    }
-
-    fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.check_writable()?;
-        let what = || format!("writing {} bytes at {offset} of {}", bytes.len(), self.spool.path);
-        self.spool.on_file(|file| file.write_all_at(bytes, offset), what)?;
-        self.spool.changed();
-        Ok(())
-    }
-
-    fn write_zeroes(&self, range: Extent) -> Result<()> {
-        self.check_writable()?;
-        let spool = &self.spool;
-        let taken = spool.taken.read().unwrap_or_else(PoisonError::into_inner);
-        let is_apart = taken.as_ref().is_some_and(|taken| taken.extents().clip(range).next().is_none());
-        drop(taken);
-        let what = || format!("zeroing {} bytes at {} of {}", range.length, range.offset, spool.path);
-        let act = |file: &File| punch(file, range);
-        if is_apart {
-            act(&spool.file).context(what)?;
-        } else {
-            spool.on_file(act, what)?;
-        }
-        spool.changed();
-        Ok(())
-    }
-
-    fn set_length(&self, length: u64) -> Result<()> {
-        self.check_writable()?;
-        let spool = &self.spool;
-        if spool.length() == length {
-            return Ok(());
-        }
-        let what = || format!("setting the length of {} to {length}", spool.path);
-        let taken = spool.taken_mut();
-        let is_apart =
-            taken.as_ref().is_some_and(|taken| taken.ranges.iter().all(|range| range.end() <= length));
-        if is_apart {
-            spool.file.set_len(length).context(what)?;
-        } else {
-            drop(taken);
-            spool.on_file(|file| file.set_len(length), what)?;
-        }
-        spool.changed();
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.spool.file.sync_all().context(|| format!("syncing {}", self.spool.path))
-    }
-
-    fn close(&self) -> Result<()> {
-        match self.access {
-            Access::Read => Ok(()),
-            Access::Write | Access::ReadWrite => self.spool.close(),
-        }
-    }
-
-    fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
-        self.spool.on_file(|_| Ok(()), String::new)?;
-        let mut offset = range.offset;
-        for run in &data(&self.spool.file, range)? {
-            let hole = Extent::between(offset, run.offset);
-            offset = run.end();
-            if hole.length > 0 && !visit(hole, Allocation::Zero) || !visit(*run, Allocation::Data) {
-                return Ok(());
-            }
-        }
-        if offset < range.end() {
-            visit(Extent::between(offset, range.end()), Allocation::Zero);
-        }
-        Ok(())
-    }
-
-    fn take_over(&self, source: &dyn OpenFile, range: Extent, offset: u64) -> Result<bool> {
-        self.check_writable()?;
-        match source.score() {
-            Some(score) if range.offset == offset && range.length > 0 => self.spool.take_over(score, range),
-            _ => Ok(false),
-        }
-    }
-
-    fn backing(&self) -> Option<BorrowedFd<'_>> {
-        let taken = self.spool.taken.read().unwrap_or_else(PoisonError::into_inner);
-        if taken.is_some() {
-            return None;
-        }
-        self.spool.is_backing.store(true, Ordering::Relaxed);
-        Some(self.spool.file.as_fd())
-    }
-}
-
-/// Makes a range of the file read as zeros.
-fn punch(file: &File, range: Extent) -> io::Result<()> {
-    let range = Extent::between(range.offset, range.end().min(file.metadata()?.len()));
-    if range.length == 0 {
-        return Ok(());
-    }
-    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    match fallocate(file, flags, range.offset, range.length) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-            let zeros = [0; 64 << 10];
-            let mut offset = range.offset;
-            while offset < range.end() {
-                let piece = (range.end() - offset).min(zeros.len() as u64);
-                file.write_all_at(&zeros[..piece as usize], offset)?;
-                offset += piece;
-            }
-            Ok(())
-        }
-        punched => Ok(punched?),
     }
 }

@@ -14,7 +14,7 @@ use platter_vdisk::{Allocation, BlockDevice};
 use super::ImageTree;
 use crate::live::attach::new_cache;
 use crate::live::tests::capture_bytes;
-use crate::{CloneRequest, TokenChoice, clone};
+use crate::{CloneRequest, LivePlace, OpenStore, TokenChoice, clone};
 
 /// Disks that a process serves, in memory.
 #[derive(Default)]
@@ -158,8 +158,9 @@ impl Lab {
 }
 
 fn open_tree(place: &StorePlace, disks: &Arc<Disks>) -> ImageTree {
-    let store = Arc::new(Store::open_reader(place).unwrap());
-    ImageTree::open(store, new_cache(1 << 20).unwrap(), disks.clone(), "test".into()).unwrap()
+    let here = LivePlace::open(&place.clone().into(), None).unwrap();
+    let store = OpenStore::open_reader(here.store()).unwrap();
+    ImageTree::open(&here, store, new_cache(1 << 20).unwrap(), disks.clone(), "test".into()).unwrap()
 }
 
 fn contents(file: &dyn OpenFile) -> Vec<u8> {

@@ -1,7 +1,8 @@
 //! What is wanted and not here: which ids go into the next request.
 //!
 //! What somebody waits for goes before what was only hinted at, and each id is in one request at a time, whoever wants
-//! it. Pure.
+//! it. Of what was hinted at before somebody waited for it, not so much is asked for that more comes than the way holds:
+//! readers in order wait for their turn, and only who reads here and there is let through at once. Pure.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -25,8 +26,22 @@ pub(super) struct Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Hinted,
+    /// Somebody waits for what was hinted at.
+    Awaited,
+    /// Somebody waits for what nobody knew of, or for a page.
     Demanded,
     UnderWay,
+}
+
+/// What there is room for, beside what is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Room {
+    /// Only what must be had at once.
+    None,
+    /// Also what was hinted at, if somebody waits for it by now.
+    ForHinted,
+    /// Also what is only hinted at.
+    ForHints,
 }
 
 /// What is wanted.
@@ -41,19 +56,21 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Lane {
     demanded: VecDeque<BlockId>,
+    awaited: VecDeque<BlockId>,
     hinted: VecDeque<BlockId>,
 }
 
 impl Queue {
     /// Somebody waits for it.
     pub(super) fn demand(&mut self, key: Key) {
-        match self.stages.get(&key) {
-            Some(Stage::Demanded | Stage::UnderWay) => {}
-            Some(Stage::Hinted) | None => {
-                self.stages.insert(key, Stage::Demanded);
-                self.lane(key.kind).demanded.push_back(key.id);
-            }
-        }
+        // Without pages nobody knows what else there is.
+        let stage = match self.stages.get(&key) {
+            Some(Stage::Awaited | Stage::Demanded | Stage::UnderWay) => return,
+            Some(Stage::Hinted) if key.kind != Kind::Page => Stage::Awaited,
+            Some(Stage::Hinted) | None => Stage::Demanded,
+        };
+        self.stages.insert(key, stage);
+        self.lane(key.kind).of(stage).push_back(key.id);
     }
 
     /// Somebody will want it.
@@ -65,22 +82,28 @@ impl Queue {
         }
     }
 
-    /// Takes out what the next request asks for: all that somebody waits for, and, if hints may go, as many of them as
-    /// make `ids` together. Pages first: without them nobody knows what else there is.
-    pub(super) fn next(&mut self, ids: usize, hints: bool) -> Option<(Kind, Vec<BlockId>)> {
+    /// Takes out what the next request asks for: what somebody waits for, and, as there is room, as much of what was hinted at
+    /// as makes `ids` together. Pages first.
+    pub(super) fn next(&mut self, ids: usize, room: Room) -> Option<(Kind, Vec<BlockId>)> {
         let kinds = [Kind::Page, Kind::Data];
+        let ids = ids.clamp(1, REQUEST_IDS_MAX);
         for kind in kinds {
             let mut taken = self.take(kind, Stage::Demanded, REQUEST_IDS_MAX, Vec::new());
+            if room >= Room::ForHinted {
+                // Each comes with its neighbours.
+                let awaited = (ids / (NEIGHBOURS + 1)).max(1);
+                taken = self.take(kind, Stage::Awaited, taken.len() + awaited, taken);
+            }
             if !taken.is_empty() {
                 self.take_neighbours(kind, &mut taken);
-                if hints {
-                    taken = self.take(kind, Stage::Hinted, ids.min(REQUEST_IDS_MAX), taken);
+                if room == Room::ForHints {
+                    taken = self.take(kind, Stage::Hinted, ids, taken);
                 }
                 return Some((kind, taken));
             }
         }
-        for kind in kinds.into_iter().filter(|_| hints) {
-            let taken = self.take(kind, Stage::Hinted, ids.clamp(1, REQUEST_IDS_MAX), Vec::new());
+        for kind in kinds.into_iter().filter(|_| room == Room::ForHints) {
+            let taken = self.take(kind, Stage::Hinted, ids, Vec::new());
             if !taken.is_empty() {
                 return Some((kind, taken));
             }
@@ -99,9 +122,8 @@ impl Queue {
             return;
         };
         *stage = if demanded { Stage::Demanded } else { Stage::Hinted };
-        let lane = self.lane(key.kind);
-        let ids = if demanded { &mut lane.demanded } else { &mut lane.hinted };
-        ids.push_front(key.id);
+        let stage = *stage;
+        self.lane(key.kind).of(stage).push_front(key.id);
     }
 
     /// Forgets all that is in no request.
@@ -137,7 +159,7 @@ impl Queue {
     /// Adds ids of that kind and stage to `taken` until it has `length`.
     fn take(&mut self, kind: Kind, stage: Stage, length: usize, mut taken: Vec<BlockId>) -> Vec<BlockId> {
         let lane = if kind == Kind::Page { &mut self.pages } else { &mut self.data };
-        let ids = if stage == Stage::Demanded { &mut lane.demanded } else { &mut lane.hinted };
+        let ids = lane.of(stage);
         while taken.len() < length {
             let Some(id) = ids.pop_front() else { break };
             if let Some(found) = self.stages.get_mut(&Key { kind, id }).filter(|found| **found == stage) {
@@ -146,6 +168,17 @@ impl Queue {
             }
         }
         taken
+    }
+}
+
+impl Lane {
+    /// What waits in that stage. What is under way, waits in none: it goes back as what is demanded.
+    fn of(&mut self, stage: Stage) -> &mut VecDeque<BlockId> {
+        match stage {
+            Stage::Hinted => &mut self.hinted,
+            Stage::Awaited => &mut self.awaited,
+            Stage::Demanded | Stage::UnderWay => &mut self.demanded,
+        }
     }
 }
 
@@ -172,10 +205,10 @@ mod tests {
         (0..10).for_each(|n| queue.hint(data(n)));
         queue.demand(data(20));
         queue.demand(data(7));
-        assert_eq!(numbers(queue.next(5, true)), (Kind::Data, vec![20, 7, 8, 9, 0]));
-        assert_eq!(queue.next(5, false), None);
-        assert_eq!(numbers(queue.next(100, true)), (Kind::Data, vec![1, 2, 3, 4, 5, 6]));
-        assert_eq!(queue.next(5, true), None);
+        assert_eq!(numbers(queue.next(5, Room::ForHints)), (Kind::Data, vec![20, 7, 8, 9, 0]));
+        assert_eq!(queue.next(5, Room::ForHinted), None);
+        assert_eq!(numbers(queue.next(100, Room::ForHints)), (Kind::Data, vec![1, 2, 3, 4, 5, 6]));
+        assert_eq!(queue.next(5, Room::ForHints), None);
     }
 
     #[test]
@@ -183,8 +216,23 @@ mod tests {
         let mut queue = Queue::default();
         (0..100).for_each(|n| queue.hint(data(n)));
         queue.demand(data(50));
-        assert_eq!(numbers(queue.next(1, false)), (Kind::Data, (50..66).collect()));
-        assert_eq!(numbers(queue.next(60, true)).1[48..52], [48, 49, 66, 67]);
+        assert_eq!(numbers(queue.next(1, Room::ForHinted)), (Kind::Data, (50..66).collect()));
+        assert_eq!(numbers(queue.next(60, Room::ForHints)).1[48..52], [48, 49, 66, 67]);
+    }
+
+    #[test]
+    fn who_reads_in_order_waits_for_room_and_who_does_not_is_let_through() {
+        let mut queue = Queue::default();
+        (0..4).for_each(|n| queue.hint(data(n)));
+        queue.hint(page(8));
+        queue.demand(data(1));
+        assert_eq!(queue.next(9, Room::None), None);
+        queue.demand(data(9));
+        assert_eq!(numbers(queue.next(9, Room::None)), (Kind::Data, vec![9]));
+        queue.demand(page(8));
+        assert_eq!(numbers(queue.next(9, Room::None)), (Kind::Page, vec![8]));
+        assert_eq!(numbers(queue.next(9, Room::ForHinted)), (Kind::Data, vec![1, 2, 3]));
+        assert_eq!(queue.next(9, Room::ForHinted), None);
     }
 
     #[test]
@@ -193,10 +241,10 @@ mod tests {
         queue.hint(data(1));
         queue.hint(page(2));
         queue.demand(data(3));
-        assert_eq!(numbers(queue.next(9, true)), (Kind::Data, vec![3, 1]));
+        assert_eq!(numbers(queue.next(9, Room::ForHints)), (Kind::Data, vec![3, 1]));
         queue.hint(data(4));
-        assert_eq!(numbers(queue.next(9, true)), (Kind::Page, vec![2]));
-        assert_eq!(numbers(queue.next(9, true)), (Kind::Data, vec![4]));
+        assert_eq!(numbers(queue.next(9, Room::ForHints)), (Kind::Page, vec![2]));
+        assert_eq!(numbers(queue.next(9, Room::ForHints)), (Kind::Data, vec![4]));
     }
 
     #[test]
@@ -204,25 +252,25 @@ mod tests {
         let mut queue = Queue::default();
         queue.demand(data(1));
         queue.demand(data(1));
-        assert_eq!(numbers(queue.next(9, true)), (Kind::Data, vec![1]));
+        assert_eq!(numbers(queue.next(9, Room::ForHints)), (Kind::Data, vec![1]));
         queue.demand(data(1));
         queue.hint(data(1));
-        assert_eq!(queue.next(9, true), None);
+        assert_eq!(queue.next(9, Room::ForHints), None);
         queue.remove(data(1));
         queue.hint(data(1));
-        assert_eq!(numbers(queue.next(9, true)), (Kind::Data, vec![1]));
+        assert_eq!(numbers(queue.next(9, Room::ForHints)), (Kind::Data, vec![1]));
     }
 
     #[test]
     fn what_did_not_come_is_asked_for_again_and_first() {
         let mut queue = Queue::default();
         (1..4).for_each(|n| queue.demand(data(n)));
-        assert!(queue.next(9, true).is_some());
+        assert!(queue.next(9, Room::ForHints).is_some());
         queue.demand(data(9));
         queue.give_back(data(2), true);
         queue.give_back(data(8), true);
         queue.give_back(data(3), false);
-        assert_eq!(numbers(queue.next(9, true)), (Kind::Data, vec![2, 9, 3]));
+        assert_eq!(numbers(queue.next(9, Room::ForHints)), (Kind::Data, vec![2, 9, 3]));
     }
 
     #[test]
@@ -232,7 +280,7 @@ mod tests {
         queue.demand(data(2));
         queue.remove(data(1));
         queue.remove(data(2));
-        assert_eq!(queue.next(9, true), None);
+        assert_eq!(queue.next(9, Room::ForHints), None);
     }
 
     #[test]
@@ -244,8 +292,8 @@ mod tests {
             queue.hint(Key { kind: Kind::Data, id });
         }
         assert_eq!(queue.stages.len(), HINTS_MAX);
-        assert_eq!(queue.next(usize::MAX, true).unwrap().1.len(), REQUEST_IDS_MAX);
+        assert_eq!(queue.next(usize::MAX, Room::ForHints).unwrap().1.len(), REQUEST_IDS_MAX);
         queue.clear();
-        assert_eq!((queue.stages.len(), queue.next(1, true)), (REQUEST_IDS_MAX, None));
+        assert_eq!((queue.stages.len(), queue.next(1, Room::ForHints)), (REQUEST_IDS_MAX, None));
     }
 }

@@ -103,7 +103,7 @@ impl FrameSource for RemoteSource {
     }
 
     fn hint_length(&self) -> u64 {
-        self.shared.lock().window_length() * DISK_BYTES_PER_STORED
+        self.shared.lock().ahead_length() * DISK_BYTES_PER_STORED
     }
 }
 

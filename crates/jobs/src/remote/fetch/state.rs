@@ -9,7 +9,7 @@ use platter_image::frame::FrameHeader;
 use platter_image::{BlockId, BlockPlace, Error, ErrorKind, Kind, Result};
 
 use super::flight::{Flight, Outcome};
-use super::queue::{Key, Queue};
+use super::queue::{Key, Queue, Room};
 use super::shelf::Shelf;
 use super::window::{Sent, Window};
 use crate::remote::client::next_pause;
@@ -111,9 +111,9 @@ impl State {
         }
     }
 
-    /// Bytes that may be under way.
-    pub(super) fn window_length(&self) -> u64 {
-        self.window.length()
+    /// Bytes that can be under way, and so must be wanted for that.
+    pub(super) fn ahead_length(&self) -> u64 {
+        self.window.length() + self.window.request_length()
     }
 
     /// The next request, if there is one to be sent now.
@@ -126,10 +126,13 @@ impl State {
         }
         let length = self.window.request_length();
         let ids = (length / self.block_length.max(1)).max(1) as usize;
-        let hints = self.ahead_requests < AHEAD_REQUESTS_MAX
-            && self.under_way < self.window.length()
-            && self.under_way + self.shelf.unread_bytes() < self.unread_max;
-        let Some((kind, ids)) = self.queue.next(ids, hints) else { return Next::Wait(None) };
+        let has_room = self.under_way < self.window.length();
+        let room = match has_room && self.ahead_requests < AHEAD_REQUESTS_MAX {
+            true if self.under_way + self.shelf.unread_bytes() < self.unread_max => Room::ForHints,
+            _ if has_room => Room::ForHinted,
+            _ => Room::None,
+        };
+        let Some((kind, ids)) = self.queue.next(ids, room) else { return Next::Wait(None) };
         let ahead = !ids.iter().any(|id| self.flights.contains_key(&Key { kind, id: *id }));
         let expected = self.block_length * ids.len() as u64;
         self.under_way += expected;

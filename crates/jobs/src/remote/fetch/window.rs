@@ -1,22 +1,30 @@
-//! How much to have under way: as much as fills the way to the origin and back, and some.
+//! How much to have under way: as much as fills the way to the origin and back, and little more.
 //!
-//! A link of rate R and delay D holds R times D bytes. Both are measured: the delay as the least time of late from a
-//! request to its first byte, the rate as the best of late. Twice their product is under way, so as long as the window is
-//! what limits the rate, the window doubles; once the link does, it stays. Pure: time is an argument, since a start.
+//! A link of rate R and delay D holds R times D bytes. Both are measured: the delay as the least time from a request to its
+//! first byte, the rate as the best of late. The next request is sent when about as much is still to come as the link holds:
+//! it is answered when that has come. So the link is full, yet most of the time only one connection takes bytes: a link
+//! that is shared gives each connection its part, and one reader must not take many. Requests are long for the same
+//! reason; where the origin is near, they are short, and several are verified at once. Pure: time is an argument,
+//! since a start.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Least and most bytes that may be under way.
-pub(super) const LENGTH_MIN: u64 = 4 << 20;
+/// Bytes that may be under way before anything was measured.
+const LENGTH_START: u64 = 4 << 20;
+/// Least and most of them.
+const LENGTH_MIN: u64 = 256 << 10;
 pub(super) const LENGTH_MAX: u64 = 32 << 20;
-/// Least and most bytes that one request asks for, about.
+/// What comes in that time may be under way on top, for what the other side does before it answers; but only so many bytes.
+const RESERVE_TIME: Duration = Duration::from_millis(20);
+const RESERVE_MAX: u64 = 4 << 20;
+/// Least and most bytes that one request asks for, about; between them, so many times what the link holds.
 const REQUEST_MIN: u64 = 1 << 20;
-const REQUEST_MAX: u64 = 4 << 20;
-/// Into so many requests the window is cut: fewer are larger, and a frame at the border of two may come twice.
-const REQUESTS: u64 = 4;
-/// Measurements that count.
-const SAMPLES: usize = 16;
+const REQUEST_MAX: u64 = 12 << 20;
+const REQUEST_PARTS: u64 = 3;
+/// Rates that count, and delays: those that were measured while something else was under way say too much.
+const RATES: usize = 16;
+const DELAYS: usize = 256;
 
 /// What was measured.
 #[derive(Debug, Default)]
@@ -43,7 +51,7 @@ impl Window {
 
     /// Its first byte came.
     pub(super) fn answered(&mut self, sent: Sent, now: Duration) {
-        push(&mut self.delays, now.saturating_sub(sent.at));
+        push(&mut self.delays, now.saturating_sub(sent.at), DELAYS);
     }
 
     /// Some bytes came.
@@ -55,26 +63,33 @@ impl Window {
     pub(super) fn ended(&mut self, sent: Sent, now: Duration) {
         let time = now.saturating_sub(sent.at).as_secs_f64();
         if time > 0.0 {
-            push(&mut self.rates, ((self.delivered - sent.delivered) as f64 / time) as u64);
+            push(&mut self.rates, ((self.delivered - sent.delivered) as f64 / time) as u64, RATES);
         }
     }
 
-    /// Bytes that may be under way.
+    /// Bytes that may be under way when another request is sent.
     pub(super) fn length(&self) -> u64 {
-        let delay = self.delays.iter().min().copied().unwrap_or_default();
-        let rate = self.rates.iter().max().copied().unwrap_or_default();
-        let held = (rate as f64 * delay.as_secs_f64()) as u64;
-        held.saturating_mul(2).clamp(LENGTH_MIN, LENGTH_MAX)
+        let Some(rate) = self.rates.iter().max() else { return LENGTH_START };
+        let reserve = (*rate as f64 * RESERVE_TIME.as_secs_f64()) as u64;
+        let held = self.held();
+        (held + held / 4 + reserve.min(RESERVE_MAX)).clamp(LENGTH_MIN, LENGTH_MAX)
     }
 
     /// Bytes that one request should ask for.
     pub(super) fn request_length(&self) -> u64 {
-        (self.length() / REQUESTS).clamp(REQUEST_MIN, REQUEST_MAX)
+        self.held().saturating_mul(REQUEST_PARTS).clamp(REQUEST_MIN, REQUEST_MAX)
+    }
+
+    /// Bytes that the link holds.
+    fn held(&self) -> u64 {
+        let delay = self.delays.iter().min().copied().unwrap_or_default();
+        let rate = self.rates.iter().max().copied().unwrap_or_default();
+        (rate as f64 * delay.as_secs_f64()) as u64
     }
 }
 
-fn push<T>(samples: &mut VecDeque<T>, sample: T) {
-    if samples.len() == SAMPLES {
+fn push<T>(samples: &mut VecDeque<T>, sample: T, count_max: usize) {
+    if samples.len() == count_max {
         samples.pop_front();
     }
     samples.push_back(sample);
@@ -84,31 +99,46 @@ fn push<T>(samples: &mut VecDeque<T>, sample: T) {
 mod tests {
     use super::*;
 
-    /// A link as a queue: a request reaches the other side after half the delay, its bytes leave one after another at the
-    /// rate, and arrive half the delay later. Gives the part of the rate that was used in the last half of the time.
+    const FRAME: u64 = 128 << 10;
+
+    /// A link as a queue: a request reaches the other side after half the delay, its frames leave one after another at the
+    /// rate, and arrive half the delay later. Gives the part of the rate that was used in the last half of the time, and the
+    /// most bytes under way.
     fn use_of_link(rate: u64, delay: Duration, total: u64) -> (f64, u64) {
+        struct Frame {
+            arrives: Duration,
+            sent: Sent,
+            is_first: bool,
+            is_last: bool,
+        }
         let mut window = Window::default();
-        let mut under_way: VecDeque<(Sent, u64, Duration, Duration)> = VecDeque::new();
+        let mut under_way: VecDeque<Frame> = VecDeque::new();
         let (mut now, mut free_at, mut asked, mut got) = (Duration::ZERO, Duration::ZERO, 0, 0);
-        let mut half = None;
-        let mut most = 0;
+        let (mut half, mut most) = (None, 0);
         while got < total {
-            let bytes: u64 = under_way.iter().map(|(_, length, ..)| length).sum();
+            let bytes = under_way.len() as u64 * FRAME;
             if asked < total && bytes < window.length() {
-                let length = window.request_length();
-                let begin = free_at.max(now + delay / 2);
-                free_at = begin + Duration::from_secs_f64(length as f64 / rate as f64);
-                under_way.push_back((window.sent(now), length, begin + delay / 2, free_at + delay / 2));
-                asked += length;
-                most = most.max(bytes + length);
+                let (frames, sent) = (window.request_length() / FRAME, window.sent(now));
+                free_at = free_at.max(now + delay / 2);
+                for n in 0..frames {
+                    free_at += Duration::from_secs_f64(FRAME as f64 / rate as f64);
+                    let arrives = free_at + delay / 2;
+                    under_way.push_back(Frame { arrives, sent, is_first: n == 0, is_last: n + 1 == frames });
+                }
+                asked += frames * FRAME;
+                most = most.max(bytes + frames * FRAME);
                 continue;
             }
-            let (sent, length, first, last) = under_way.pop_front().unwrap();
-            window.answered(sent, first);
-            window.received(length);
-            window.ended(sent, last);
-            now = now.max(last);
-            got += length;
+            let frame = under_way.pop_front().unwrap();
+            now = now.max(frame.arrives);
+            if frame.is_first {
+                window.answered(frame.sent, now);
+            }
+            window.received(FRAME);
+            got += FRAME;
+            if frame.is_last {
+                window.ended(frame.sent, now);
+            }
             if got > total / 2 && half.is_none() {
                 half = Some((now, got));
             }
@@ -119,40 +149,51 @@ mod tests {
 
     #[test]
     fn long_links_are_filled_and_bytes_under_way_are_bounded() {
-        for (megabits, delay_ms) in [(100, 0), (1000, 1), (100, 50), (200, 200), (500, 200), (1000, 100)] {
+        for (megabits, delay_ms) in
+            [(10, 200), (100, 0), (1000, 1), (100, 50), (100, 200), (200, 200), (500, 200), (1000, 100)]
+        {
             let delay = Duration::from_millis(delay_ms);
             let (used, most) = use_of_link(megabits * 125_000, delay, 1 << 30);
-            assert!(used > 0.95, "{megabits} Mbit/s, {delay_ms} ms: {used}");
+            assert!(used > 0.97, "{megabits} Mbit/s, {delay_ms} ms: {used}");
             assert!(most <= LENGTH_MAX + REQUEST_MAX, "{most}");
+            // Little more than one answer at a time.
+            let held = megabits * 125 * delay_ms;
+            assert!(
+                delay_ms == 0 || most < 5 * held + LENGTH_START + REQUEST_MIN,
+                "{most} where {held} are held"
+            );
+        }
+    }
+
+    /// Requests of 512 KiB that are answered after `delay_us`.
+    fn measure(window: &mut Window, count: u64, delay_us: u64) {
+        for n in 0..count {
+            let at = Duration::from_millis(n * 5);
+            let sent = window.sent(at);
+            window.answered(sent, at + Duration::from_micros(delay_us));
+            window.received(512 << 10);
+            window.ended(sent, at + Duration::from_millis(4));
         }
     }
 
     #[test]
-    fn a_near_origin_has_little_under_way() {
+    fn a_near_origin_has_several_short_requests() {
         let mut window = Window::default();
-        for n in 0..100_u64 {
-            let at = Duration::from_millis(n * 5);
-            let sent = window.sent(at);
-            window.answered(sent, at + Duration::from_micros(200));
-            window.received(512 << 10);
-            window.ended(sent, at + Duration::from_millis(4));
-        }
-        assert_eq!((window.length(), window.request_length()), (LENGTH_MIN, REQUEST_MIN));
+        assert_eq!((window.length(), window.request_length()), (LENGTH_START, REQUEST_MIN));
+        measure(&mut window, 100, 200);
+        let length = window.length();
+        assert!((2 * REQUEST_MIN..=RESERVE_MAX).contains(&length), "{length}");
+        assert_eq!(window.request_length(), REQUEST_MIN);
     }
 
     #[test]
     fn what_was_measured_long_ago_does_not_count() {
         let mut window = Window::default();
-        let sample = |window: &mut Window, n: u64, delay_ms| {
-            let at = Duration::from_secs(n);
-            let sent = window.sent(at);
-            window.answered(sent, at + Duration::from_millis(delay_ms));
-            window.received(8 << 20);
-            window.ended(sent, at + Duration::from_millis(400));
-        };
-        (0..16).for_each(|n| sample(&mut window, n, 200));
-        let far = window.length();
-        (16..32).for_each(|n| sample(&mut window, n, 1));
-        assert!(far > LENGTH_MIN && window.length() == LENGTH_MIN, "{far}");
+        measure(&mut window, 16, 100);
+        let near = window.length();
+        measure(&mut window, DELAYS as u64 - 1, 3900);
+        assert_eq!(window.length(), near);
+        measure(&mut window, 1, 3900);
+        assert!(window.length() > near + near / 10, "{} after {near}", window.length());
     }
 }

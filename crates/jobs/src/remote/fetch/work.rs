@@ -137,7 +137,7 @@ impl Shared {
     }
 
     /// Sends a request and takes its frames; gives what was not found.
-    fn ask(&self, request: &mut Request) -> Result<Vec<BlockId>> {
+    fn ask(self: &Arc<Self>, request: &mut Request) -> Result<Vec<BlockId>> {
         let asked = FramesRequest { score: self.score, kind: request.kind, ids: request.ids.clone() };
         let stream = self.client.post_for_stream("/api/v1/frames", &asked.to_bytes())?;
         let until = Rc::new(Cell::new(Instant::now() + FRAME_TIME_MAX));
@@ -155,6 +155,8 @@ impl Shared {
             }
             state.take(request, &header, Arc::from(&stored[..]), self.now()).map_err(within)?;
             drop(state);
+            // There may be room for another request now.
+            let _ = self.wake();
             until.set(Instant::now() + FRAME_TIME_MAX);
         }
         Ok(reader.not_found().unwrap_or_default().to_vec())

@@ -1,7 +1,7 @@
 //! Jobs over an origin of a few lines, on a real store, that can be told to misbehave.
 
 mod hostile;
-mod origin;
+pub(crate) mod origin;
 mod reading;
 mod uploading;
 
@@ -17,39 +17,39 @@ use crate::{
 };
 
 /// A folder with a store in it, and the origin's socket.
-struct Lab {
+pub(crate) struct Lab {
     folder: TempDir,
-    place: StorePlace,
+    pub(crate) place: StorePlace,
 }
 
 impl Lab {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let place = StorePlace::on_system(folder.path().join("store"));
         Store::init(&place).unwrap();
         Self { folder, place }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.path("socket")
     }
 
-    fn here(&self) -> StoreLocation {
+    pub(crate) fn here(&self) -> StoreLocation {
         self.place.clone().into()
     }
 
-    fn afar(&self) -> StoreLocation {
+    pub(crate) fn afar(&self) -> StoreLocation {
         let address = ServerAddress::Unix(self.socket());
         StoreLocation::Remote(ServerOptions { address, token: None, trust: Trust::System })
     }
 
     /// A disk of that many KiB: pieces of 64 KiB that are random, text, or zeros. `change` of a thousand pieces are others
     /// than without.
-    fn disk(&self, name: &str, kib: usize, change: u64) -> PathBuf {
+    pub(crate) fn disk(&self, name: &str, kib: usize, change: u64) -> PathBuf {
         let mut bytes = Vec::with_capacity(kib << 10);
         for piece in 0..(kib / 64) as u64 {
             let own = if mix(piece) % 1000 < change { 1 << 40 } else { 0 };
@@ -68,14 +68,14 @@ impl Lab {
     }
 }
 
-fn mix(n: u64) -> u64 {
+pub(crate) fn mix(n: u64) -> u64 {
     let mut x = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ x >> 31
 }
 
-fn capture_to(store: StoreLocation, source: &Path, name: &str) -> Result<CaptureReport> {
+pub(crate) fn capture_to(store: StoreLocation, source: &Path, name: &str) -> Result<CaptureReport> {
     let request = CaptureRequest {
         store,
         source: source.to_owned(),
@@ -108,7 +108,7 @@ fn same(a: &Path, b: &Path) -> bool {
     std::fs::read(a).unwrap() == std::fs::read(b).unwrap()
 }
 
-fn kind<T>(result: Result<T>) -> ErrorKind {
+pub(crate) fn kind<T>(result: Result<T>) -> ErrorKind {
     match result {
         Ok(_) => panic!("it worked"),
         Err(error) => error.kind(),

@@ -10,42 +10,44 @@ use std::time::Duration;
 
 use platter_image::frame::stream::{self, FrameStreamReader, FramesRequest};
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
-use platter_image::{BlockId, FrameSource, FrameStore};
-use platter_store::{Session, Store, VersionRecord};
+use platter_image::{BlockId, ErrorKind, FrameSource, FrameStore, Result};
+use platter_store::{NumberChoice, Session, Store, Token, VersionRecord};
 use serde_json::{Value, json};
 
 use super::Lab;
 
 /// What an answer is made into, before it is sent: all bytes of it, head included. What comes out is sent.
-pub(super) type Spoil = dyn Fn(&str, Vec<u8>) -> Vec<u8> + Send + Sync;
+pub(crate) type Spoil = dyn Fn(&str, Vec<u8>) -> Vec<u8> + Send + Sync;
 
 /// What was asked.
 #[derive(Default)]
-pub(super) struct Seen {
-    pub(super) frames: AtomicUsize,
-    pub(super) frame_bytes: AtomicUsize,
-    pub(super) needs: AtomicUsize,
-    pub(super) uploads: AtomicUsize,
-    pub(super) upload_bytes: AtomicUsize,
+pub(crate) struct Seen {
+    pub(crate) frames: AtomicUsize,
+    pub(crate) frame_bytes: AtomicUsize,
+    pub(crate) needs: AtomicUsize,
+    pub(crate) uploads: AtomicUsize,
+    pub(crate) upload_bytes: AtomicUsize,
     /// Requests for frames at once, now and at most.
     now: AtomicUsize,
-    pub(super) most: AtomicUsize,
+    pub(crate) most: AtomicUsize,
 }
 
-pub(super) struct Origin {
-    pub(super) store: Store,
-    pub(super) sessions: Mutex<HashMap<String, Arc<Session>>>,
-    pub(super) seen: Seen,
-    pub(super) spoil: Box<Spoil>,
+pub(crate) struct Origin {
+    pub(crate) store: Store,
+    pub(crate) sessions: Mutex<HashMap<String, Arc<Session>>>,
+    pub(crate) seen: Seen,
+    pub(crate) spoil: Box<Spoil>,
     /// Before an answer to a request for frames.
-    pub(super) delay: Duration,
+    pub(crate) delay: Duration,
     /// Loses all uploads when it is asked for the so-many-th time to take frames.
-    pub(super) lose_at: Option<usize>,
-    pub(super) ended: AtomicBool,
+    pub(crate) lose_at: Option<usize>,
+    /// Called before a publication, with its record.
+    pub(crate) before_publish: Box<dyn Fn(&Store, &VersionRecord) + Send + Sync>,
+    pub(crate) ended: AtomicBool,
 }
 
 /// Ends with it.
-pub(super) struct Running(pub(super) Arc<Origin>, std::path::PathBuf);
+pub(crate) struct Running(pub(crate) Arc<Origin>, std::path::PathBuf);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -55,7 +57,7 @@ impl Drop for Running {
 }
 
 impl Origin {
-    pub(super) fn new(lab: &Lab) -> Self {
+    pub(crate) fn new(lab: &Lab) -> Self {
         Self {
             store: Store::open_writer(&lab.place).unwrap(),
             sessions: Mutex::default(),
@@ -63,11 +65,12 @@ impl Origin {
             spoil: Box::new(|_, answer| answer),
             delay: Duration::ZERO,
             lose_at: None,
+            before_publish: Box::new(|_, _| {}),
             ended: AtomicBool::new(false),
         }
     }
 
-    pub(super) fn run(self, lab: &Lab) -> Running {
+    pub(crate) fn run(self, lab: &Lab) -> Running {
         let socket = lab.socket();
         let listener = UnixListener::bind(&socket).unwrap();
         let origin = Arc::new(self);
@@ -122,6 +125,45 @@ impl Origin {
         }
         match (method, path) {
             ("GET", "/api/v1/edit-tokens") => yes(&json!(self.store.tokens().unwrap())),
+            ("GET", "/api/v1/store") => yes(&json!({ "id": self.store.id().to_string() })),
+            ("GET", "/api/v1/versions") => {
+                let versions = self.store.versions().unwrap().into_iter().map(|version| version.record);
+                yes(&json!(versions.collect::<Vec<_>>()))
+            }
+            ("POST", "/api/v1/edit-tokens") => {
+                let wish: Value = serde_json::from_slice(body).unwrap();
+                let image = wish["image"].as_str().unwrap().parse().unwrap();
+                let holder = wish["holder"].as_str().unwrap();
+                let taken = match wish["steal"] == json!(true) {
+                    true => self.store.steal_token(&image, holder, 1),
+                    false => self.store.take_token(&image, holder, 1),
+                };
+                answer(taken)
+            }
+            ("DELETE", _) if path.starts_with("/api/v1/edit-tokens/") => {
+                let (image, number) = path["/api/v1/edit-tokens/".len()..].split_once('/').unwrap();
+                let image = image.replace("%2F", "/").parse().unwrap();
+                match self.store.token(&image).unwrap() {
+                    Some(held) => {
+                        let token = Token { number: number.parse().unwrap(), ..held };
+                        answer(self.store.release_token(&token))
+                    }
+                    None => no(404, "missing", "nobody holds it"),
+                }
+            }
+            ("POST", "/api/v1/forget") => {
+                let wish: Value = serde_json::from_slice(body).unwrap();
+                let image = wish["image"].as_str().unwrap().parse().unwrap();
+                let forgotten = self.store.forget(&image, wish["number"].as_u64());
+                answer(forgotten.map(
+                    |names| json!({ "forgotten": names.iter().map(ToString::to_string).collect::<Vec<_>>() }),
+                ))
+            }
+            ("POST", "/api/v1/rename") => {
+                let wish: Value = serde_json::from_slice(body).unwrap();
+                let name = |key: &str| wish[key].as_str().unwrap().parse().unwrap();
+                answer(self.store.rename(&name("from"), &name("to")).map(|_| json!({ "renamed": [] })))
+            }
             ("GET", "/api/v1/images") => {
                 let images = self.store.images().unwrap().into_iter().map(|version| version.record);
                 yes(&json!(images.collect::<Vec<_>>()))
@@ -194,14 +236,17 @@ impl Origin {
                 yes(&json!({ "accepted": take(&session, body) }))
             }
             (_, "publish") => {
-                self.sessions.lock().unwrap().remove(id);
                 let mut request: Value = serde_json::from_slice(body).unwrap();
                 let mut draft: VersionRecord = serde_json::from_value(request["record"].take()).unwrap();
                 draft.time_unix_ms = 1;
-                match Arc::into_inner(session).unwrap().publish(draft) {
-                    Ok(version) => yes(&json!(version.record)),
-                    Err(error) => no(409, "refused", &error.to_string()),
+                (self.before_publish)(&self.store, &draft);
+                let newest =
+                    self.store.version(&draft.image, NumberChoice::Latest).map_or(0, |it| it.name.number);
+                if request["expect"].as_u64().is_some_and(|expect| expect != newest) {
+                    return no(409, "refused", &format!("the newest version has number {newest}"));
                 }
+                self.sessions.lock().unwrap().remove(id);
+                answer(Arc::into_inner(session).unwrap().publish(draft).map(|version| version.record))
             }
             _ => no(404, "missing", "no such endpoint"),
         }
@@ -220,6 +265,14 @@ fn take(session: &Session, body: &[u8]) -> usize {
             .unwrap();
     }
     accepted
+}
+
+fn answer<T: serde::Serialize>(result: Result<T>) -> (u16, Vec<u8>) {
+    match result {
+        Ok(answer) => yes(&json!(answer)),
+        Err(error) if error.kind() == ErrorKind::Missing => no(404, "missing", &error.to_string()),
+        Err(error) => no(409, "refused", &error.to_string()),
+    }
 }
 
 fn yes(answer: &Value) -> (u16, Vec<u8>) {

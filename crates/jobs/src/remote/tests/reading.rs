@@ -51,12 +51,12 @@ fn a_little_memory_is_enough() {
     let score = remote.resolve("lab/disk").unwrap().score;
     let bytes_max = 1 << 20;
     let source = remote.source(score, SourceOptions { bytes_max, ..Default::default() });
-    let recipe = Recipe::open(score, &source).unwrap();
+    let recipe = Recipe::open(score, &*source).unwrap();
     let target = lab.path("target");
     std::fs::File::create(&target).unwrap().set_len((KIB as u64) << 10).unwrap();
     let file =
         platter_disk::Target::open(&target, &platter_disk::TargetOptions::new((KIB as u64) << 10)).unwrap();
-    platter_disk::install::install(&recipe, &source, &file, Default::default(), &|_| {}).unwrap();
+    platter_disk::install::install(&recipe, &*source, &file, Default::default(), &|_| {}).unwrap();
     assert!(same(&lab.path("disk"), &target));
 }
 
@@ -68,9 +68,9 @@ fn a_late_reader_of_an_address_gets_the_frame_again() {
     let remote = RemoteStore::open(&options).unwrap();
     let score = remote.resolve("lab/disk").unwrap().score;
     let source = remote.source(score, SourceOptions { bytes_max: 300 << 10, ..Default::default() });
-    let recipe = Recipe::open(score, &source).unwrap();
+    let recipe = Recipe::open(score, &*source).unwrap();
     let whole = platter_image::Extent::new(0, recipe.root().disk_length);
-    let blocks = platter_image::plan::blocks(&recipe, whole, &source).unwrap();
+    let blocks = platter_image::plan::blocks(&recipe, whole, &*source).unwrap();
     let (mut first, mut again) = (Vec::new(), Vec::new());
     for place in &blocks {
         source.read_frame(place.frame, &mut first).unwrap();

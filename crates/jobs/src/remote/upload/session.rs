@@ -81,14 +81,19 @@ impl RemoteSession {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits until all was taken, and publishes a version. When this returns, it is durable and everybody sees it.
+    /// Waits until all was taken, and publishes a version. When this returns, it is durable and everybody sees it. `expect` is
+    /// the number that the newest version must have (0: there must be none), if it is given: then trying again, in this
+    /// session or in another, never makes two.
     ///
     /// # Errors
     /// What the origin says. `Transient` when it went away and has no such version.
-    pub(crate) fn publish(&self, record: &VersionRecord) -> Result<Version> {
+    pub(crate) fn publish(&self, record: &VersionRecord, expect: Option<u64>) -> Result<Version> {
         self.finish()?;
-        let before = self.newest(record)?.map_or(0, |version| version.name.number);
-        let request = Publish { record, expect: None };
+        let before = match expect {
+            Some(number) => number,
+            None => self.newest(record)?.map_or(0, |version| version.name.number),
+        };
+        let request = Publish { record, expect };
         let published = self.client.post_patiently(&format!("{}/publish", self.path), &request);
         let published: Result<VersionRecord> = self.noted(published);
         match published {
@@ -97,9 +102,15 @@ impl RemoteSession {
                 self.lost.store(true, Ordering::Relaxed);
                 self.check(version_of(&published)?, record)
             }
-            // The answer may be what was lost.
-            Err(error) if error.kind() == ErrorKind::Transient || self.is_lost() => {
-                self.lost.store(true, Ordering::Relaxed);
+            // The answer may be what was lost; where a number is expected, it may be that of a try before that comes late.
+            Err(error)
+                if error.kind() == ErrorKind::Transient
+                    || self.is_lost()
+                    || expect.is_some() && error.kind() == ErrorKind::Refused =>
+            {
+                if error.kind() != ErrorKind::Refused {
+                    self.lost.store(true, Ordering::Relaxed);
+                }
                 let newest = self.newest(record).ok().flatten();
                 newest.filter(|version| is_of(version, record, before)).ok_or(error)
             }
@@ -119,12 +130,7 @@ impl RemoteSession {
 
     /// The newest version of the record's image.
     fn newest(&self, record: &VersionRecord) -> Result<Option<Version>> {
-        let store = RemoteStore::of(self.client.clone());
-        match retried(RETRY_TIME_MAX, || store.resolve(record.image.as_str())) {
-            Ok(resolved) => Ok(resolved.version),
-            Err(error) if error.kind() == ErrorKind::Missing => Ok(None),
-            Err(error) => Err(error),
-        }
+        RemoteStore::of(self.client.clone()).newest(&record.image)
     }
 
     /// What an origin says that it published must be what it was asked to.

@@ -1,4 +1,7 @@
-//! Disks and servers over a real store.
+//! Disks and servers over a real store, here and behind an origin.
+
+mod far;
+mod far_tree;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,19 +10,26 @@ use platter_export::tree::{Access, ROOT, Tree as _};
 use platter_store::{Store, StorePlace};
 use tempfile::TempDir;
 
-use super::attach::AttachRequest;
-use super::control::{OnDetach, Question, Words};
-use super::served::Served;
-use super::servers::Server;
+use crate::live::attach::AttachRequest;
+use crate::live::control::{OnDetach, Question, Words};
+use crate::live::place::LivePlace;
+use crate::live::served::Served;
+use crate::live::servers::Server;
 use crate::{CaptureRequest, Silent, TokenChoice, capture};
 
 /// A new store, and a request to serve nothing of it.
-pub(super) fn request() -> (TempDir, AttachRequest) {
+pub(in crate::live) fn request() -> (TempDir, AttachRequest) {
     let folder = tempfile::tempdir().unwrap();
     let store = StorePlace::on_system(folder.path());
     Store::init(&store).unwrap();
-    let request = AttachRequest {
-        store: store.into(),
+    let place = LivePlace::open(&store.into(), None).unwrap();
+    (folder, request_at(place))
+}
+
+/// A request to serve nothing of a store.
+fn request_at(place: LivePlace) -> AttachRequest {
+    AttachRequest {
+        place,
         versions: Vec::new(),
         write: false,
         steal: false,
@@ -35,12 +45,11 @@ pub(super) fn request() -> (TempDir, AttachRequest) {
         notes: String::new(),
         tool_version: "test".into(),
         stop: Arc::default(),
-    };
-    (folder, request)
+    }
 }
 
 /// Captures a disk of `bytes` as the next version of `image`.
-pub(super) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
+pub(in crate::live) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
     let request = CaptureRequest {
@@ -63,7 +72,7 @@ pub(super) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
 #[test]
 fn detaching_the_last_disk_ends_what_serves_no_tree() {
     let (_folder, request) = request();
-    capture_bytes(request.store.local("this").unwrap(), "lab/disk", &[7; 4096]);
+    capture_bytes(request.place.store().local("this").unwrap(), "lab/disk", &[7; 4096]);
     for has_tree in [false, true] {
         let request = AttachRequest { stop: Arc::default(), ..request.clone() };
         let served = Served::open(request, Box::new(|_| {})).unwrap();
@@ -82,7 +91,7 @@ fn detaching_the_last_disk_ends_what_serves_no_tree() {
 #[test]
 fn a_served_disk_is_in_the_tree() {
     let (_folder, request) = request();
-    capture_bytes(request.store.local("this").unwrap(), "lab/disk", &[7; 4096]);
+    capture_bytes(request.place.store().local("this").unwrap(), "lab/disk", &[7; 4096]);
     let served = Served::open(AttachRequest { write: true, ..request }, Box::new(|_| {})).unwrap();
     served.attach("lab/disk").unwrap();
     let tree = served.tree().unwrap();

@@ -1,0 +1,126 @@
+//! Which live disks there are: those that processes serve, and those that were written and wait.
+
+use platter_image::{ErrorKind, Result};
+use platter_store::{ImageName, Token};
+use platter_vdisk::BlockDevice;
+use serde::Serialize;
+
+use super::control::{self, DiskStatus};
+use super::overlays::{self, Overlays};
+use super::place::LivePlace;
+use super::publish::open_left;
+use crate::OpenStore;
+
+/// A disk as it is listed.
+#[derive(Clone, Debug, Serialize)]
+pub struct ListedDisk {
+    /// What is known of it.
+    #[serde(flatten)]
+    pub status: DiskStatus,
+    /// Its edit token was taken over or released: what was written to it can become a new image, or be discarded, but
+    /// never the image's next version.
+    pub lost: bool,
+}
+
+/// All live disks of a store that have to do with this machine, or whose edit token somebody holds.
+#[derive(Clone, Debug)]
+pub struct DiskList {
+    /// By name and token.
+    pub disks: Vec<ListedDisk>,
+    /// Why nothing was asked of the store: then nobody knows who holds a token, nor which are lost.
+    pub away: Option<String>,
+}
+
+/// Every disk that some process serves from that store, and those that were written and are not served now.
+///
+/// # Errors
+/// `Missing` when this is no store; what an origin says, but not that it is away; `Io`.
+pub fn disks(place: &LivePlace) -> Result<DiskList> {
+    let store = OpenStore::open_reader(place.store())?;
+    let (tokens, away) = match store.tokens() {
+        Err(error) if error.kind() == ErrorKind::Transient => (Vec::new(), Some(error.to_string())),
+        tokens => (tokens?, None),
+    };
+    let mut found = Vec::new();
+    for server in control::servers(place)? {
+        found.extend(server.disks()?);
+    }
+    for token in &tokens {
+        if found.iter().any(|disk| disk.token == Some(token.number)) {
+            continue;
+        }
+        let newest = store.resolve(token.image.as_str())?;
+        found.push(DiskStatus {
+            disk_bytes: newest.version.map_or(0, |version| version.record.disk_length),
+            holder: Some(token.holder.clone()),
+            ..waiting(&token.image, token.number, newest.score.to_string())
+        });
+    }
+    for (image, number) in overlays::list(place)? {
+        if is_held(&tokens, image.as_str(), number) || found.iter().any(|disk| disk.token == Some(number)) {
+            continue;
+        }
+        let known = match away {
+            Some(_) => lying_there(place, &image, number)?,
+            None => left_disk(place, &store, &image, number)?,
+        };
+        let (base, disk_bytes, written_bytes) = known.unwrap_or_default();
+        found.push(DiskStatus { disk_bytes, written_bytes, ..waiting(&image, number, base) });
+    }
+    found.sort_by(|a, b| (&a.disk, a.token).cmp(&(&b.disk, b.token)));
+    let listed = found.into_iter().map(|status| {
+        let is_lost = |number| away.is_none() && !is_held(&tokens, &status.disk, number);
+        ListedDisk { lost: status.token.is_some_and(is_lost), status }
+    });
+    Ok(DiskList { disks: listed.collect(), away })
+}
+
+fn is_held(tokens: &[Token], image: &str, number: u64) -> bool {
+    tokens.iter().any(|token| token.image.as_str() == image && token.number == number)
+}
+
+/// A disk that no process says it serves.
+fn waiting(image: &ImageName, token: u64, base: String) -> DiskStatus {
+    DiskStatus {
+        disk: image.to_string(),
+        base,
+        disk_bytes: 0,
+        writable: true,
+        holder: None,
+        token: Some(token),
+        written_bytes: None,
+        exports: Vec::new(),
+        process: None,
+        cache: None,
+    }
+}
+
+/// Base, length and bytes written of a disk.
+type Known = (String, u64, Option<u64>);
+
+/// What is known of a disk that lies there; nothing if some process has it, or it cannot be opened.
+fn left_disk(place: &LivePlace, store: &OpenStore, image: &ImageName, token: u64) -> Result<Option<Known>> {
+    match open_left(place, store, image, token, "") {
+        Ok(disk) => {
+            let (base, written) = disk.state()?;
+            Ok(Some((base.to_string(), disk.length(), Some(written))))
+        }
+        // Damaged, in use, or just removed: the list still names it, or will not the next time.
+        Err(error) if error.kind() != ErrorKind::Bug => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same without the version below it, which is out of reach.
+fn lying_there(place: &LivePlace, image: &ImageName, token: u64) -> Result<Option<Known>> {
+    let lying = || -> Result<Option<Known>> {
+        let overlays = Overlays::lock(place, image, token)?;
+        let Some(newest) = overlays.numbers()?.last().copied() else { return Ok(None) };
+        let header = overlays.header(newest)?;
+        Ok(Some((header.base_score.to_string(), header.disk_length, None)))
+    };
+    match lying() {
+        Err(error) if error.kind() != ErrorKind::Bug => Ok(None),
+        lying => lying,
+    }
+}

@@ -1,0 +1,274 @@
+//! Turns what was written to a live disk into the next version of its image, by work that follows what changed.
+//!
+//! The filesystems of the frozen disk are asked as in a capture: of a clean one, files are cut along themselves and
+//! freed blocks are dropped; one that needs recovery counts whole, and the version says that it is as after a power
+//! cut (DESIGN D15). What was not written is taken over from the version below without being read.
+//!
+//! However often it is cut and tried again, it makes one version: what is published must follow the version that the disk
+//! stands on, whose number the commit compares, as it compares the edit token's. Where a later one is there already,
+//! it is this very disk's, which its record tells, or the disk is not published.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use platter_disk::capture::{Base as CaptureBase, CaptureOptions};
+use platter_disk::{SurveyOptions, survey};
+use platter_image::page::State;
+use platter_image::recipe::Recipe;
+use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result, Score};
+use platter_store::{Consistency, ImageName, Version, VersionName, VersionRecord};
+use platter_vdisk::{BlockCache, BlockDevice};
+
+use super::control::Words;
+use super::disk::{Base, Frozen, LiveDisk, SOURCE_OPTIONS, Writing};
+use super::publish::{PublishReport, kept, lost_token, nothing_written};
+use crate::capture::filesystems;
+use crate::token::unix_ms;
+use crate::{OpenStore, Progress};
+
+/// Publishes what was written to a disk so far, while it goes on.
+pub(super) fn publish_disk(
+    disk: &LiveDisk,
+    (store, cache): (&OpenStore, &Arc<BlockCache>),
+    words: &Words,
+    progress: &dyn Progress,
+) -> Result<PublishReport> {
+    let started = Instant::now();
+    let writing = disk
+        .writing()
+        .ok_or_else(|| Error::refused(format!("{} is read-only: attach it with --write", disk.name)))?;
+    let _one = disk.publishing();
+    if words.branch.is_none() {
+        check_token(store, writing).map_err(kept)?;
+    }
+    loop {
+        let frozen = disk.freeze()?;
+        if frozen.changed.is_empty() {
+            return Err(nothing_written(&disk.name, &frozen.base.to_string()));
+        }
+        progress.begin("publishing", frozen.changed.total());
+        let mut report = match capture_frozen(store, &frozen, writing, words, progress) {
+            // It was taken over while the disk was read.
+            Err(error) if error.kind() == ErrorKind::Refused && words.branch.is_none() => {
+                check_token(store, writing)?;
+                return Err(error);
+            }
+            report => report.map_err(kept)?,
+        };
+        if words.branch.is_none() {
+            stand_on(disk, (store, cache), &report).map_err(|error| {
+                error
+                    .within(format!("{} is published, but the disk does not stand on it yet", report.version))
+            })?;
+        }
+        let is_whole = frozen.is_whole;
+        // The last that has the frozen overlay's file open: a filesystem that discards takes seconds to give its space back.
+        std::thread::spawn(move || drop(frozen));
+        if is_whole || words.branch.is_some() {
+            report.seconds = started.elapsed().as_secs_f64();
+            return Ok(report);
+        }
+    }
+}
+
+/// Puts a disk above the version that was published of it.
+fn stand_on(
+    disk: &LiveDisk,
+    (store, cache): (&OpenStore, &Arc<BlockCache>),
+    report: &PublishReport,
+) -> Result<()> {
+    store.refresh()?;
+    let score = store.resolve(&report.version)?.score;
+    disk.rebase(Base::open(store, cache, score)?)
+}
+
+/// Refuses a disk whose token is another's by now, saying what can be done.
+fn check_token(store: &OpenStore, writing: &Writing) -> Result<()> {
+    match store.check_token(&writing.image, crate::TokenChoice::Number(writing.token.number)) {
+        Err(error) if error.kind() == ErrorKind::Refused => {
+            Err(lost_token(&writing.image, writing.token.number))
+        }
+        checked => checked,
+    }
+}
+
+/// The version that a disk stands on: of its own image, if that has it.
+fn base_version(store: &OpenStore, image: &ImageName, base: Score) -> Result<Option<VersionName>> {
+    let own = match store.history(image) {
+        Err(error) if error.kind() == ErrorKind::Missing => Vec::new(),
+        versions => versions?,
+    };
+    match own.into_iter().find(|version| version.record.score == base) {
+        Some(version) => Ok(Some(version.name)),
+        None => Ok(store.resolve(&base.to_string())?.version.map(|version| version.name)),
+    }
+}
+
+/// What is there already of the image that gets a version.
+struct Standing {
+    /// The number of its newest version; 0 when it has none.
+    newest: u64,
+    /// That version, if it was made of this very disk, by a try whose end nobody saw.
+    ours: Option<Version>,
+}
+
+impl Standing {
+    /// Looks at an image. `base` is what its newest version must be, unless it is ours; without it, there must be none.
+    ///
+    /// # Errors
+    /// `Refused` when another version is there.
+    fn of(store: &OpenStore, image: &ImageName, base: Option<Score>, source: &str) -> Result<Self> {
+        let newest = match store.resolve(image.as_str()) {
+            Err(error) if error.kind() == ErrorKind::Missing => return Ok(Self { newest: 0, ours: None }),
+            resolved => resolved?.version,
+        };
+        let newest = newest.ok_or_else(|| Error::bug(format!("{image} resolves to no version")))?;
+        let number = newest.name.number;
+        if base == Some(newest.record.score) {
+            return Ok(Self { newest: number, ours: None });
+        }
+        if newest.record.source == source {
+            return Ok(Self { newest: number, ours: Some(newest) });
+        }
+        Err(Error::refused(match base {
+            Some(base) => format!(
+                "{} came after the version that this disk stands on ({base}), and publishing would undo it: nothing was \
+                 published, and what was written is kept; publish to a new name",
+                newest.name
+            ),
+            None => {
+                format!("{image} exists, its newest version is {}: publish to a new name", newest.name)
+            }
+        }))
+    }
+}
+
+/// What a frozen disk looks like.
+struct Surveyed {
+    consistency: Consistency,
+    notes: Vec<String>,
+    filesystems: Vec<platter_store::FilesystemRecord>,
+    regions: Vec<platter_image::chunking::Region>,
+}
+
+fn survey_frozen(disk: &View<'_>, data: &Extents) -> Result<Surveyed> {
+    let (surveyed, consistency) = match survey(disk, Some(data), &SurveyOptions::default()) {
+        Err(error) if error.kind() == ErrorKind::Refused => {
+            let options = SurveyOptions { force: true, ..SurveyOptions::default() };
+            (survey(disk, Some(data), &options)?, Consistency::Crash)
+        }
+        surveyed => (surveyed?, Consistency::Clean),
+    };
+    Ok(Surveyed {
+        consistency,
+        notes: surveyed.all_notes().collect(),
+        filesystems: filesystems(&surveyed),
+        regions: surveyed.parts.into_iter().map(|part| part.region).collect(),
+    })
+}
+
+fn capture_frozen(
+    store: &OpenStore,
+    frozen: &Frozen,
+    writing: &Writing,
+    words: &Words,
+    progress: &dyn Progress,
+) -> Result<PublishReport> {
+    let image = words.branch.as_ref().unwrap_or(&writing.image);
+    let base = words.branch.is_none().then_some(frozen.base);
+    // Said before anything is read; it is looked at again when there is something to publish.
+    Standing::of(store, image, base, &frozen.source)?;
+    let origin =
+        words.branch.as_ref().map(|_| base_version(store, &writing.image, frozen.base)).transpose()?;
+    let source = store.source(frozen.base, SOURCE_OPTIONS);
+    let recipe = Recipe::open(frozen.base, &*source)?;
+    let root = *recipe.root();
+    let disk = View { device: &*frozen.view, sector_size: root.sector_size };
+    let mut data = Vec::new();
+    for entry in recipe.entries(Extent::new(0, root.disk_length)) {
+        let entry = entry?;
+        data.extend(matches!(entry.state, State::Data { .. }).then_some(entry.extent));
+    }
+    data.extend(frozen.changed.iter());
+    let mut surveyed = survey_frozen(&disk, &Extents::from_unsorted(data))?;
+    let options =
+        CaptureOptions { cut_policy: root.cut_policy, domain: root.domain, ..CaptureOptions::default() };
+    let draft = VersionRecord {
+        token: words.branch.is_none().then_some(writing.token.number),
+        cloned_from: origin.flatten(),
+        source: frozen.source.clone(),
+        cut_policy: options.cut_policy.0,
+        disk_length: root.disk_length,
+        sector_size: root.sector_size,
+        filesystems: std::mem::take(&mut surveyed.filesystems),
+        labels: words.labels.clone(),
+        consistency: surveyed.consistency,
+        notes: words.notes.clone(),
+        tool_version: words.tool_version.clone(),
+        ..VersionRecord::draft(image.clone(), frozen.base, unix_ms())
+    };
+    let entries = |range| recipe.entries(range).collect();
+    let below = CaptureBase { entries: &entries, changed: &frozen.changed };
+    let (version, captured) = store.add(&|why| progress.note(why), |session| {
+        let captured = platter_disk::capture::capture(
+            &disk,
+            &surveyed.regions,
+            Some(&below),
+            &*session,
+            options,
+            &mut |_| {},
+        )?;
+        session.finish()?;
+        let standing = Standing::of(store, image, base, &frozen.source)?;
+        let version = match standing.ours {
+            Some(version) if version.record.score == captured.score => version,
+            Some(version) if base.is_none() => {
+                return Err(Error::refused(format!(
+                    "{} was published of this disk before more was written to it: publish to a new name",
+                    version.name
+                )));
+            }
+            _ => {
+                let (score, allocated_bytes) = (captured.score, captured.counts.allocated);
+                session.publish(
+                    VersionRecord { score, allocated_bytes, ..draft.clone() },
+                    Some(standing.newest),
+                )?
+            }
+        };
+        Ok((version, captured))
+    })?;
+    Ok(PublishReport {
+        version: version.name.to_string(),
+        score: captured.score.to_string(),
+        base: frozen.base.to_string(),
+        consistency: surveyed.consistency,
+        written_bytes: frozen.changed.total(),
+        new_blocks: captured.counts.new_blocks,
+        new_raw_bytes: captured.counts.new_raw,
+        new_stored_bytes: captured.counts.new_stored,
+        attached: words.branch.is_none(),
+        seconds: 0.0,
+        notes: surveyed.notes,
+    })
+}
+
+/// A virtual disk as surveys and captures see disks.
+pub(crate) struct View<'a> {
+    pub(crate) device: &'a dyn BlockDevice,
+    pub(crate) sector_size: u32,
+}
+
+impl DiskRead for View<'_> {
+    fn length(&self) -> u64 {
+        self.device.length()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.sector_size
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
+        self.device.read(buffer, offset).map_err(std::io::Error::other)
+    }
+}

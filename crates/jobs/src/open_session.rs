@@ -1,0 +1,118 @@
+//! Adding to a store, wherever it is: frames, and at the end a version.
+
+use std::sync::Arc;
+
+use platter_image::frame::EncodedFrame;
+use platter_image::{
+    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameSource, FrameStore, Pin, Result,
+};
+use platter_store::{NumberChoice, Session, Store, Version, VersionRecord};
+
+use crate::remote::RemoteSession;
+
+/// A session of a store. Dropped without being published, it leaves its frames to the store, where the next one finds them.
+pub(crate) enum OpenSession {
+    /// Of a directory's, whose lock it keeps. Without a session it has ended.
+    Local { store: Arc<Store>, session: Option<Session> },
+    /// Of an origin's.
+    Remote(RemoteSession),
+}
+
+impl OpenSession {
+    /// Whether it went away by itself, and another one would find what it has done.
+    pub(crate) fn is_lost(&self) -> bool {
+        match self {
+            Self::Local { .. } => false,
+            Self::Remote(session) => session.is_lost(),
+        }
+    }
+
+    /// Waits until the store has taken all that was added.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(crate) fn finish(&self) -> Result<()> {
+        match self {
+            Self::Local { .. } => Ok(()),
+            Self::Remote(session) => session.finish(),
+        }
+    }
+
+    /// Publishes a version and ends. `expect` is the number that the image's newest version must have (0: there must be
+    /// none), if it is given.
+    ///
+    /// # Errors
+    /// `Refused` when the newest version has another number; as [`Session::publish`].
+    pub(crate) fn publish(&mut self, draft: VersionRecord, expect: Option<u64>) -> Result<Version> {
+        let (store, session) = match self {
+            Self::Remote(session) => return session.publish(&draft, expect),
+            Self::Local { store, session } => (store, session.take().ok_or_else(ended)?),
+        };
+        // Nobody else publishes: the store's lock is ours.
+        let newest = match store.version(&draft.image, NumberChoice::Latest) {
+            Err(error) if error.kind() == ErrorKind::Missing => 0,
+            newest => newest?.name.number,
+        };
+        match expect {
+            Some(expect) if expect != newest => Err(Error::refused(format!(
+                "the newest version of {} is number {newest}, not {expect}",
+                draft.image
+            ))),
+            _ => session.publish(draft),
+        }
+    }
+
+    fn local(session: &Option<Session>) -> Result<&Session> {
+        session.as_ref().ok_or_else(ended)
+    }
+}
+
+fn ended() -> Error {
+    Error::bug("a session that has ended is added to")
+}
+
+impl FrameSource for OpenSession {
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+        match self {
+            Self::Local { session, .. } => Self::local(session)?.locate(id),
+            Self::Remote(session) => session.locate(id),
+        }
+    }
+
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Self::Local { session, .. } => Self::local(session)?.read_frame(address, stored),
+            Self::Remote(session) => session.read_frame(address, stored),
+        }
+    }
+}
+
+impl FrameStore for OpenSession {
+    fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<Pin>> {
+        match self {
+            Self::Local { session, .. } => Self::local(session)?.lookup_and_pin(id),
+            Self::Remote(session) => session.lookup_and_pin(id),
+        }
+    }
+
+    fn lookup_and_pin_all(&self, ids: &[BlockId]) -> Result<Vec<Option<Pin>>> {
+        match self {
+            Self::Local { session, .. } => Self::local(session)?.lookup_and_pin_all(ids),
+            Self::Remote(session) => session.lookup_and_pin_all(ids),
+        }
+    }
+
+    fn lookups_under_way(&self) -> usize {
+        match self {
+            Self::Local { .. } => 1,
+            Self::Remote(session) => session.lookups_under_way(),
+        }
+    }
+
+    fn append(&self, frame: &EncodedFrame) -> Result<Pin> {
+        match self {
+            Self::Local { session, .. } => Self::local(session)?.append(frame),
+            Self::Remote(session) => session.append(frame),
+        }
+    }
+}
