@@ -13,10 +13,10 @@ pub(crate) trait Upstream: Send + Sync {
     ///
     /// # Errors
     /// `Transient` when nobody could be asked for as long as the source tries; what else it says.
-    fn frame(&self, kind: Kind, id: &BlockId) -> Result<Option<Arc<[u8]>>>;
+    fn fetch(&self, kind: Kind, id: &BlockId) -> Result<Option<Arc<[u8]>>>;
 
-    /// These will be asked for soon, and likely in this order. Only a hint: does not wait.
-    fn will_need(&self, kind: Kind, ids: &[BlockId]);
+    /// These will be fetched soon, and likely in this order. Only a hint: does not wait.
+    fn will_fetch(&self, kind: Kind, ids: &[BlockId]);
 
     /// As [`platter_image::FrameSource::hint_length`].
     fn hint_length(&self) -> u64;
