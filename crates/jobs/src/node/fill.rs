@@ -49,6 +49,8 @@ pub(crate) struct Fill {
     score: Score,
     status: Mutex<FillStatus>,
     stop: AtomicBool,
+    /// Held while pins are made: none are after it was stopped.
+    pinning: Mutex<()>,
 }
 
 /// Told when a disk is filled.
@@ -60,7 +62,12 @@ impl Fill {
     /// # Errors
     /// `Io` when no thread can be started.
     pub(crate) fn start(source: Arc<CachedSource>, score: Score, on_filled: OnFilled) -> Result<Arc<Self>> {
-        let fill = Arc::new(Self { score, status: Mutex::default(), stop: AtomicBool::new(false) });
+        let fill = Arc::new(Self {
+            score,
+            status: Mutex::default(),
+            stop: AtomicBool::new(false),
+            pinning: Mutex::default(),
+        });
         let running = fill.clone();
         thread::Builder::new()
             .name("fill".to_owned())
@@ -79,6 +86,7 @@ impl Fill {
 
     /// Ends it soon. What is held stays, and the pins too.
     pub(crate) fn stop(&self) {
+        let _pinning = self.pinning.lock().unwrap_or_else(PoisonError::into_inner);
         self.stop.store(true, Ordering::Relaxed);
     }
 
@@ -91,11 +99,14 @@ impl Fill {
     }
 
     fn run(&self, source: &CachedSource, on_filled: &dyn Fn()) {
+        let mut told = false;
         while !self.is_stopped() {
             match self.fill(source) {
                 Ok(()) if self.is_stopped() => {}
                 Ok(()) => {
-                    on_filled();
+                    if !std::mem::replace(&mut told, true) {
+                        on_filled();
+                    }
                     self.watch(source.node().cache());
                 }
                 Err(error) => {
@@ -111,7 +122,18 @@ impl Fill {
         let cache = source.node().cache();
         let wanted = contents(source, self.score)?;
         let ids: Vec<BlockId> = wanted.iter().map(|(_, id)| *id).collect();
-        cache.pin(&pin_name(self.score)?, &ids)?;
+        let set = pin_name(self.score)?;
+        let mut sorted = ids.clone();
+        sorted.sort_unstable();
+        {
+            let _pinning = self.pinning.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.is_stopped() {
+                return Ok(());
+            }
+            if cache.pinned(&set).ok().flatten() != Some(sorted) {
+                cache.pin(&set, &ids)?;
+            }
+        }
         for _ in 0..ROUNDS_MAX {
             let missing: Vec<_> = wanted.iter().filter(|(_, id)| !cache.holds(id)).copied().collect();
             *self.lock() = FillStatus {
