@@ -74,6 +74,7 @@ check "what was read once is not fetched again" afar install lab/disk "$WORK/ins
 check "it is the disk again" cmp "$WORK/installed" "$WORK/shown"
 check "no byte of a frame came for it" sent_nothing_since "$before"
 "$PLATTER" --server "unix:$SOCKET" attach lab/disk --nbd "$CACHE/nbd.sock" --cache-dir "$CACHE" >"$WORK/attach.log" 2>&1 &
+# shellcheck disable=SC2034  # `end` takes its name
 ATTACHED=$!
 check "a disk is attached over it" until_true 10 is_served lab/disk
 check "and reads as the disk" same lab/disk "$WORK/shown"
