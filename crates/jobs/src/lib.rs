@@ -15,6 +15,7 @@ mod install;
 mod live;
 mod location;
 mod names;
+mod node;
 mod open_session;
 mod open_store;
 mod progress;
@@ -31,11 +32,13 @@ pub use export::export;
 pub use install::{InstallRequest, install};
 pub use live::{
     AttachRequest, Attached, CacheStatus, DiskList, DiskStatus, FuseAddress, ImageTree, ListedDisk,
-    LiveEvent, LivePlace, OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize, RecordReport,
-    ServeAddress, TraceSummary, attach, detach, discard, disks, publish, trace_summary,
+    LiveEvent, LivePlace, NodeRequest, OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize,
+    RecordReport, ServeAddress, TraceSummary, attach, attach_at_node, detach, detach_at_node, discard, disks,
+    disks_of_node, publish, trace_summary,
 };
 pub use location::{StoreLocation, default_store_dir};
 pub use names::{ForgetReport, RenameReport, RenamedVersion, forget, rename};
+pub use node::{CacheLocation, FillStatus, NodeCounters};
 pub use open_store::OpenStore;
 pub use platter_cast::CHUNK_BYTES_MAX;
 pub use platter_disk::SurveyOptions;

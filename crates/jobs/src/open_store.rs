@@ -9,6 +9,7 @@ use platter_vdisk::Source;
 
 use crate::StoreLocation;
 use crate::catalog::Catalog;
+use crate::node::{CachedSource, NodeCache};
 use crate::open_session::OpenSession;
 use crate::remote::{RemoteStore, SourceOptions, Watch};
 use crate::token::{TokenChoice, unix_ms};
@@ -183,7 +184,34 @@ impl OpenStore {
     pub(crate) fn source(&self, score: Score, options: SourceOptions) -> Arc<dyn Source> {
         match &self.0 {
             Opened::Local(store) => store.clone(),
-            Opened::Remote(store) => store.source(score, options),
+            Opened::Remote(store) => match store.cached_source(score, options) {
+                Some(source) => source,
+                None => store.source(score, options),
+            },
+        }
+    }
+
+    /// The same, of an origin that is read through a cache.
+    pub(crate) fn cached_source(&self, score: Score, options: SourceOptions) -> Option<Arc<CachedSource>> {
+        match &self.0 {
+            Opened::Local(_) => None,
+            Opened::Remote(store) => store.cached_source(score, options),
+        }
+    }
+
+    /// The origin, if it is one.
+    pub(crate) fn remote(&self) -> Option<&RemoteStore> {
+        match &self.0 {
+            Opened::Local(_) => None,
+            Opened::Remote(store) => Some(store),
+        }
+    }
+
+    /// The cache that an origin is read through.
+    pub(crate) fn cache(&self) -> Option<&Arc<NodeCache>> {
+        match &self.0 {
+            Opened::Local(_) => None,
+            Opened::Remote(store) => store.cache(),
         }
     }
 

@@ -8,7 +8,7 @@ use std::io::ErrorKind::{TimedOut, WouldBlock};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use platter_image::{Error, ErrorKind, IoContext, Result};
@@ -16,8 +16,10 @@ use platter_store::ImageName;
 use platter_vdisk::CacheCounters;
 use serde::{Deserialize, Serialize};
 
+use super::attach::Attached;
 use super::place::LivePlace;
 use super::publish::PublishReport;
+use crate::node::{FillStatus, NodeCounters};
 
 const DIRECTORY: &str = "run";
 /// Most bytes of a line.
@@ -35,6 +37,8 @@ const DISKS_TIME: Duration = Duration::from_secs(5);
 pub(super) enum Question {
     /// Which disks there are.
     Disks,
+    /// Serve another disk, read-only; with `fill`, fetch all of it.
+    Attach { version: String, fill: bool },
     /// Publish a disk.
     Publish { disk: String, words: Words },
     /// Stop serving a disk.
@@ -57,6 +61,7 @@ pub(super) struct Words {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
     Disks(Vec<DiskStatus>),
+    Attached(Attached),
     Published(PublishReport),
     Detached(Option<PublishReport>),
     Failed { kind: String, message: String },
@@ -99,6 +104,12 @@ pub struct DiskStatus {
     /// What the memory cache of that process did, for all of its disks together.
     #[serde(default)]
     pub cache: Option<CacheStatus>,
+    /// How far its filling is, if all of it is to be held.
+    #[serde(default)]
+    pub fill: Option<FillStatus>,
+    /// What the cache that the origin is read through did, for all disks of that process together.
+    #[serde(default)]
+    pub node: Option<NodeCounters>,
 }
 
 /// What a memory cache did since its process began.
@@ -162,6 +173,53 @@ impl Server {
     }
 }
 
+/// Every disk that is served over the cache in that directory, by a node or by others.
+///
+/// # Errors
+/// `Missing` when no process answers there; `Io`.
+pub fn disks_of_node(cache: &Path) -> Result<Vec<DiskStatus>> {
+    let mut found = Vec::new();
+    for server in servers_at(cache)? {
+        found.extend(server.disks()?);
+    }
+    found.sort_by(|a, b| a.disk.cmp(&b.disk));
+    Ok(found)
+}
+
+/// Has the node whose cache lies there serve a version, read-only; with `fill`, all of it is fetched.
+///
+/// # Errors
+/// `Missing` when no process answers there; what the node says.
+pub fn attach_at_node(cache: &Path, version: &str, fill: bool) -> Result<Attached> {
+    let question = Question::Attach { version: version.to_owned(), fill };
+    let servers = servers_at(cache)?;
+    let server = servers.first().ok_or_else(|| Error::bug("nobody among those who answer"))?;
+    match server.ask(&question, ANSWER_TIME)? {
+        Answer::Attached(attached) => Ok(attached),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Has the node whose cache lies there stop serving a disk.
+///
+/// # Errors
+/// `Missing` when it does not serve it.
+pub fn detach_at_node(cache: &Path, disk: &str) -> Result<()> {
+    detach_from(servers_at(cache)?, disk, OnDetach::Keep, &Words::default()).map(drop)
+}
+
+/// The processes that answer in that directory: one at least.
+fn servers_at(cache: &Path) -> Result<Vec<Server>> {
+    let servers = servers(cache)?;
+    if servers.is_empty() {
+        return Err(Error::missing(format!(
+            "no node answers in {0}: `platter node --cache {0}` starts one",
+            cache.display()
+        )));
+    }
+    Ok(servers)
+}
+
 /// Stops serving a disk; gives the version that became of it, if it was published.
 ///
 /// # Errors
@@ -174,12 +232,21 @@ pub fn detach(
     tool_version: &str,
 ) -> Result<Option<PublishReport>> {
     let words = Words { notes: notes.to_owned(), tool_version: tool_version.to_owned(), ..Words::default() };
+    detach_from(servers(place.dir())?, disk, then, &words)
+}
+
+fn detach_from(
+    servers: Vec<Server>,
+    disk: &str,
+    then: OnDetach,
+    words: &Words,
+) -> Result<Option<PublishReport>> {
     let mut serving = Vec::new();
-    for server in servers(place)? {
+    for server in servers {
         serving.extend(server.disks()?.iter().any(|it| it.disk == disk).then_some(server));
     }
     match &serving[..] {
-        [server] => server.detach(disk, then, &words),
+        [server] => server.detach(disk, then, words),
         [] => {
             Err(Error::missing(format!("no process serves {disk}: `platter disks` tells what is attached")))
         }
@@ -196,7 +263,7 @@ pub(super) fn serving(
     image: &ImageName,
     token: u64,
 ) -> Result<Option<(Server, DiskStatus)>> {
-    for server in servers(place)? {
+    for server in servers(place.dir())? {
         let is_it = |disk: &DiskStatus| disk.disk == image.as_str() && disk.token == Some(token);
         if let Some(disk) = server.disks()?.into_iter().find(is_it) {
             return Ok(Some((server, disk)));
@@ -206,8 +273,8 @@ pub(super) fn serving(
 }
 
 /// The processes that answer; sockets of others are removed.
-pub(super) fn servers(place: &LivePlace) -> Result<Vec<Server>> {
-    let dir = place.dir().join(DIRECTORY);
+pub(super) fn servers(dir: &Path) -> Result<Vec<Server>> {
+    let dir = dir.join(DIRECTORY);
     let listed = match std::fs::read_dir(&dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         listed => listed.context(|| format!("listing {}", dir.display()))?,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use platter_image::{Error, Extent, Extents, Result, Score};
 use platter_store::{ImageName, Token};
-use platter_vdisk::{Allocation, BlockCache, BlockDevice, Overlay, OverlayOptions, RecipeDisk};
+use platter_vdisk::{Allocation, BlockCache, BlockDevice, Overlay, OverlayOptions, RecipeDisk, Source};
 
 use super::overlays::{Overlays, boot_id};
 use super::place::LivePlace;
@@ -71,7 +71,12 @@ pub(super) struct Frozen {
 
 impl Base {
     pub(super) fn open(store: &OpenStore, cache: &Arc<BlockCache>, score: Score) -> Result<Self> {
-        Ok(Self { score, device: Arc::new(open_recipe(store, cache, score)?) })
+        Self::over(store.source(score, SOURCE_OPTIONS), cache, score)
+    }
+
+    /// The same from a source that is at hand.
+    pub(super) fn over(source: Arc<dyn Source>, cache: &Arc<BlockCache>, score: Score) -> Result<Self> {
+        Ok(Self { score, device: Arc::new(RecipeDisk::open(score, source, cache.clone())?) })
     }
 }
 

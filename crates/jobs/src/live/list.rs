@@ -42,7 +42,7 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
         tokens => (tokens?, None),
     };
     let mut found = Vec::new();
-    for server in control::servers(place)? {
+    for server in control::servers(place.dir())? {
         found.extend(server.disks()?);
     }
     for token in &tokens {
@@ -92,6 +92,8 @@ fn waiting(image: &ImageName, token: u64, base: String) -> DiskStatus {
         exports: Vec::new(),
         process: None,
         cache: None,
+        fill: None,
+        node: None,
     }
 }
 

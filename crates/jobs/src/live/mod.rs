@@ -4,6 +4,7 @@
 //! other processes ask about them. Where the store is, here or behind an origin, only [`crate::OpenStore`] knows. Must never let two processes write one disk, nor remove an overlay whose contents
 //! are in no version unless the user said so.
 
+mod agent;
 mod attach;
 mod control;
 mod disk;
@@ -19,8 +20,10 @@ mod tests;
 mod tree;
 mod version;
 
-pub use attach::{AttachRequest, Attached, LiveEvent, OnEvent, attach};
-pub use control::{CacheStatus, DiskStatus, OnDetach, detach};
+pub use attach::{AttachRequest, Attached, LiveEvent, NodeRequest, OnEvent, attach};
+pub use control::{
+    CacheStatus, DiskStatus, OnDetach, attach_at_node, detach, detach_at_node, disks_of_node,
+};
 pub use list::{DiskList, ListedDisk, disks};
 pub use place::LivePlace;
 pub use publish::{PublishReport, PublishRequest, discard, publish};

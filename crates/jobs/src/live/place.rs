@@ -31,7 +31,7 @@ const NAME_DIGITS: usize = 16;
 pub struct LivePlace {
     store: StoreLocation,
     dir: PathBuf,
-    /// Of an origin's store.
+    /// Of an origin's store, where more than a cache is kept.
     note: Option<Note>,
 }
 
@@ -61,7 +61,8 @@ impl LivePlace {
             ))),
             StoreLocation::Remote(options) => {
                 let address = address(options);
-                let (dir, note) = match RemoteStore::open(options)?.id() {
+                let uncached = ServerOptions { cache: None, ..options.clone() };
+                let (dir, note) = match RemoteStore::open(&uncached)?.id() {
                     Ok(id) => of_store(id, &address, overlays)?,
                     Err(error) if error.kind() == ErrorKind::Transient => {
                         remembered(&address, overlays, error)?
@@ -73,6 +74,11 @@ impl LivePlace {
         }
     }
 
+    /// The place for disks that are only read, through a cache: the cache's directory.
+    pub fn of_cache(store: &StoreLocation, cache: &Path) -> Self {
+        Self { store: store.clone(), dir: cache.to_owned(), note: None }
+    }
+
     /// The store.
     pub fn store(&self) -> &StoreLocation {
         &self.store
@@ -80,7 +86,7 @@ impl LivePlace {
 
     /// Whether the store is behind an origin: others than this machine's processes edit its images.
     pub(super) fn is_far(&self) -> bool {
-        self.note.is_some()
+        matches!(self.store, StoreLocation::Remote(_))
     }
 
     /// The directory on this machine.
@@ -190,7 +196,7 @@ mod tests {
     fn kept(dir: &Path, id: u8, address: &str) -> Result<()> {
         let (dir, note) = of_store(StoreId([id; 16]), address, Some(dir))?;
         let options =
-            ServerOptions { address: address.parse().unwrap(), token: None, trust: crate::Trust::System };
+            ServerOptions { address: address.parse().unwrap(), token: None, trust: crate::Trust::System, cache: None };
         LivePlace { store: StoreLocation::Remote(options), dir, note: Some(note) }.make()
     }
 

@@ -2,19 +2,21 @@
 //! those who ask by the control socket.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use platter_export::Exports;
-use platter_image::{Error, ErrorKind, Result};
+use platter_image::{Error, ErrorKind, Result, Score};
 use platter_store::{ImageName, NumberChoice, Resolved, Token, VersionQuery};
-use platter_vdisk::{BlockCache, BlockDevice};
+use platter_vdisk::{BlockCache, BlockDevice, Source};
 
+use super::agent::Agent;
 use super::attach::{AttachRequest, Attached, LiveEvent, OnEvent, new_cache};
 use super::control::{self, Answer, ControlSocket, DiskStatus, OnDetach, Question, Words};
-use super::disk::{Base, LiveDisk};
+use super::disk::{Base, LiveDisk, SOURCE_OPTIONS};
 use super::overlays;
 use super::publish::{PublishReport, end_editing, open_left};
 use super::record::Recorder;
@@ -38,8 +40,10 @@ pub(super) struct Served {
     uris: OnceLock<Vec<Uri>>,
     /// What FUSE and 9P serve: one tree, as long as one of them does.
     tree: Mutex<Weak<ImageTree>>,
-    /// A tree is served, so this goes on without disks.
+    /// A tree is served, or this is a node, so this goes on without disks.
     has_tree: AtomicBool,
+    /// What a node has beside.
+    pub(super) agent: Agent,
 }
 
 impl Exports for Served {
@@ -56,8 +60,10 @@ impl Exports for Served {
 impl Served {
     /// Opens the store, to serve no disk yet.
     pub(super) fn open(request: AttachRequest, on_event: OnEvent) -> Result<Arc<Self>> {
+        let store = OpenStore::open_reader(request.place.store())?;
         Ok(Arc::new(Self {
-            store: OpenStore::open_reader(request.place.store())?,
+            agent: Agent::open(&store, &request)?,
+            store,
             cache: new_cache(request.cache_bytes)?,
             disks: Mutex::default(),
             recorder: OnceLock::new(),
@@ -72,7 +78,8 @@ impl Served {
     /// Notes which servers there are.
     pub(super) fn set_servers(&self, servers: &[Server]) {
         self.uris.get_or_init(|| servers.iter().map(|server| server.uri.clone()).collect());
-        self.has_tree.store(servers.iter().any(|server| server.has_tree), Ordering::Relaxed);
+        let goes_on = self.request.node.is_some() || servers.iter().any(|server| server.has_tree);
+        self.has_tree.store(goes_on, Ordering::Relaxed);
     }
 
     pub(super) fn request(&self) -> &AttachRequest {
@@ -107,28 +114,53 @@ impl Served {
         disk.ok_or_else(|| Error::missing(format!("no disk {name} is attached here")))
     }
 
-    pub(super) fn attach(&self, version: &str) -> Result<()> {
+    /// Serves a version; gives the name of its disk.
+    pub(super) fn attach(self: &Arc<Self>, version: &str, fill: bool) -> Result<String> {
         let disk = match self.store.resolve(version) {
             Err(error) if error.kind() == ErrorKind::Transient && self.request.write => {
                 self.go_on(version, error)?
             }
-            resolved => self.open_disk(version, resolved?)?,
+            resolved => {
+                let resolved = resolved?;
+                let name = match &resolved.version {
+                    Some(version) => version.record.image.to_string(),
+                    None => resolved.score.to_string(),
+                };
+                if !self.request.write {
+                    self.attach_read_only(name.clone(), resolved.score, fill)?;
+                    return Ok(name);
+                }
+                self.open_writable(name, version, resolved)?
+            }
         };
         let name = disk.name.clone();
-        match self.disks().insert(name.clone(), Arc::new(disk)) {
-            None => Ok(()),
-            Some(_) => Err(Error::refused(format!("{name} is named twice"))),
+        self.insert(name.clone(), disk)?;
+        Ok(name)
+    }
+
+    fn insert(&self, name: String, disk: LiveDisk) -> Result<()> {
+        match self.disks().entry(name) {
+            Entry::Vacant(entry) => {
+                entry.insert(Arc::new(disk));
+                Ok(())
+            }
+            Entry::Occupied(entry) => Err(Error::refused(format!("{} is attached already", entry.key()))),
         }
     }
 
-    fn open_disk(&self, version: &str, resolved: Resolved) -> Result<LiveDisk> {
-        let name = match &resolved.version {
-            Some(version) => version.record.image.to_string(),
-            None => resolved.score.to_string(),
+    /// Serves a score under that name; with `fill`, all of it is fetched.
+    pub(super) fn attach_read_only(self: &Arc<Self>, name: String, score: Score, fill: bool) -> Result<()> {
+        let cached = self.store.cached_source(score, SOURCE_OPTIONS);
+        let source: Arc<dyn Source> = match &cached {
+            Some(source) => source.clone(),
+            None => self.store.source(score, SOURCE_OPTIONS),
         };
-        if !self.request.write {
-            return Ok(LiveDisk::read_only(name, Base::open(&self.store, &self.cache, resolved.score)?));
-        }
+        let disk = LiveDisk::read_only(name.clone(), Base::over(source, &self.cache, score)?);
+        self.insert(name.clone(), disk)?;
+        self.begin_filling(&name, score, cached, fill)
+    }
+
+    fn open_writable(&self, name: String, version: &str, resolved: Resolved) -> Result<LiveDisk> {
         let version = resolved.version.ok_or_else(|| {
             Error::refused(format!("{version} is a bare score: clone it to a name to write to it"))
         })?;
@@ -192,6 +224,10 @@ impl Served {
         held.map_or_else(|| self.store.take_token(image, holder, steal), Ok)
     }
 
+    pub(super) fn store(&self) -> &OpenStore {
+        &self.store
+    }
+
     pub(super) fn attached(&self) -> Result<Vec<Attached>> {
         let status = |disk: &LiveDisk| -> Result<Attached> {
             let (base, written_bytes) = disk.state()?;
@@ -207,7 +243,7 @@ impl Served {
         self.disks().values().map(|disk| status(disk)).collect()
     }
 
-    pub(super) fn answer_questions(&self, control: &ControlSocket) {
+    pub(super) fn answer_questions(self: &Arc<Self>, control: &ControlSocket) {
         thread::scope(|scope| {
             while let Ok((stream, _)) = control.listener.accept() {
                 if self.request.stop.load(Ordering::Relaxed) {
@@ -218,17 +254,19 @@ impl Served {
         });
     }
 
-    pub(super) fn answer(&self, question: Question) -> Result<Answer> {
+    pub(super) fn answer(self: &Arc<Self>, question: Question) -> Result<Answer> {
         match question {
             Question::Disks => {
                 let disks = self.attached()?.into_iter().map(|attached| self.status(attached));
                 Ok(Answer::Disks(disks.collect()))
             }
+            Question::Attach { version, fill } => Ok(Answer::Attached(self.attach_asked(&version, fill)?)),
             Question::Publish { disk, words } => {
                 Ok(Answer::Published(self.publish(&*self.disk(&disk)?, &words)?))
             }
             Question::Detach { disk, then, words } => {
                 let report = self.detach(&*self.disk(&disk)?, then, &words)?;
+                self.forget_disk(&disk)?;
                 if self.disks().is_empty() && !self.has_tree.load(Ordering::Relaxed) {
                     self.request.stop.store(true, Ordering::Relaxed);
                 }
@@ -237,7 +275,8 @@ impl Served {
         }
     }
 
-    fn status(&self, attached: Attached) -> DiskStatus {
+    pub(super) fn status(&self, attached: Attached) -> DiskStatus {
+        let attached_disk = attached.disk.clone();
         let disk = self.disk(&attached.disk).ok();
         let token = disk.as_ref().and_then(|disk| Some(&disk.writing()?.token));
         DiskStatus {
@@ -251,6 +290,8 @@ impl Served {
             exports: attached.exports,
             process: Some(std::process::id()),
             cache: Some(self.cache.counters().into()),
+            fill: self.agent.fill_status(&attached_disk),
+            node: self.store.cache().map(|cache| cache.counters()),
         }
     }
 

@@ -10,12 +10,14 @@ use platter_store::{
     ImageName, NumberChoice, Resolved, StoreId, Token, Version, VersionName, VersionQuery, VersionRecord,
 };
 use serde::Deserialize;
-use serde_json::json;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use super::address::ServerOptions;
 use super::client::{Client, retried};
 use super::fetch::{RemoteSource, SourceOptions};
 use super::upload::RemoteSession;
+use crate::node::{CachedSource, NodeCache, NodeReport};
 
 /// So long an origin that is away is asked what became of something whose answer was lost.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
@@ -24,6 +26,7 @@ const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(crate) struct RemoteStore {
     client: Arc<Client>,
+    cache: Option<Arc<NodeCache>>,
     /// By score, those that somebody reads from: all who read one recipe fetch for each other.
     sources: Arc<Mutex<HashMap<Score, Weak<RemoteSource>>>>,
 }
@@ -59,13 +62,50 @@ impl RemoteStore {
     /// Asks for nothing yet.
     ///
     /// # Errors
-    /// `Refused` or `Missing` when the options cannot be used.
+    /// `Refused` or `Missing` when the options cannot be used; as [`NodeCache::open`].
     pub(crate) fn open(options: &ServerOptions) -> Result<Self> {
-        Ok(Self::of(Client::open(options)?))
+        let client = Client::open(options)?;
+        let origin = options.address.to_string();
+        let cache = options.cache.as_ref().map(|location| NodeCache::open(location, &origin)).transpose()?;
+        Ok(Self { client, cache, sources: Arc::default() })
     }
 
+    /// Without a cache.
     pub(super) fn of(client: Arc<Client>) -> Self {
-        Self { client, sources: Arc::default() }
+        Self { client, cache: None, sources: Arc::default() }
+    }
+
+    /// The cache of what was read, if there is one.
+    pub(crate) fn cache(&self) -> Option<&Arc<NodeCache>> {
+        self.cache.as_ref()
+    }
+
+    /// Asks; while the origin is away, what it said to the same question before counts.
+    fn get_or_remember<T: DeserializeOwned>(&self, path: &str) -> Result<(T, Value)> {
+        let Some(cache) = &self.cache else {
+            return Ok((self.client.get(path)?, Value::Null));
+        };
+        match self.client.get::<Value>(path) {
+            Ok(answer) => {
+                let parsed = self.parse(answer.clone())?;
+                cache.answers().keep(&[path.to_owned()], &answer);
+                Ok((parsed, answer))
+            }
+            Err(error) if error.kind() == ErrorKind::Transient => {
+                let Some(answer) = cache.answers().get(path) else { return Err(error) };
+                cache.answers().note(format!(
+                    "{} is away: what it said before counts",
+                    self.client.name()
+                ));
+                Ok((self.parse(answer.clone())?, answer))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn parse<T: DeserializeOwned>(&self, answer: Value) -> Result<T> {
+        serde_json::from_value(answer)
+            .map_err(|error| self.odd("gave an answer that is none").with_source(error))
     }
 
     /// As [`platter_store::Store::id`].
@@ -96,13 +136,14 @@ impl RemoteStore {
 
     /// As [`platter_store::Store::images`].
     pub(crate) fn images(&self) -> Result<Vec<Version>> {
-        let records: Vec<VersionRecord> = self.client.get("/api/v1/images")?;
+        let (records, _): (Vec<VersionRecord>, _) = self.get_or_remember("/api/v1/images")?;
         records.iter().map(version_of).collect()
     }
 
     /// As [`platter_store::Store::history`].
     pub(crate) fn history(&self, image: &ImageName) -> Result<Vec<Version>> {
-        let records: Vec<VersionRecord> = self.client.get(&format!("/api/v1/versions?image={image}"))?;
+        let (records, _): (Vec<VersionRecord>, _) =
+            self.get_or_remember(&format!("/api/v1/versions?image={image}"))?;
         records.iter().map(version_of).collect()
     }
 
@@ -110,7 +151,8 @@ impl RemoteStore {
     pub(crate) fn resolve(&self, text: &str) -> Result<Resolved> {
         // What is refused needs no origin, and what is left has no characters that mean something in a URL.
         let query: VersionQuery = text.parse()?;
-        let raw: RawResolved = self.client.get(&format!("/api/v1/resolve?name={text}"))?;
+        let question = |name: &str| format!("/api/v1/resolve?name={name}");
+        let (raw, answer): (RawResolved, _) = self.get_or_remember(&question(text))?;
         let corrupt =
             || Error::corrupt(format!("{}: it resolves {text} to something else", self.client.name()));
         let score = Score::from_hex(&raw.score).ok_or_else(corrupt)?;
@@ -122,11 +164,14 @@ impl RemoteStore {
             }),
             VersionQuery::Score(wanted) => *wanted == score,
         };
-        if agrees && version.as_ref().is_none_or(|version| version.record.score == score) {
-            Ok(Resolved { score, version })
-        } else {
-            Err(corrupt())
+        if !agrees || version.as_ref().is_some_and(|version| version.record.score != score) {
+            return Err(corrupt());
         }
+        if let (Some(cache), Some(version)) = (&self.cache, &version) {
+            // By its full name it is known from now on, too.
+            cache.answers().keep(&[question(&version.name.to_string())], &answer);
+        }
+        Ok(Resolved { score, version })
     }
 
     /// As [`platter_store::Store::tokens`].
@@ -203,6 +248,20 @@ impl RemoteStore {
         let source = Arc::new(RemoteSource::new(self.client.clone(), score, options));
         sources.insert(score, Arc::downgrade(&source));
         source
+    }
+
+    /// The same over the cache; `None` without one.
+    pub(crate) fn cached_source(&self, score: Score, options: SourceOptions) -> Option<Arc<CachedSource>> {
+        let cache = self.cache.as_ref()?;
+        Some(CachedSource::new(cache.clone(), self.source(score, options)))
+    }
+
+    /// Tells the origin of this node; gives what it says of others.
+    ///
+    /// # Errors
+    /// `Missing` from an origin that knows nothing of nodes; as [`Client::post`].
+    pub(crate) fn report(&self, report: &NodeReport) -> Result<Value> {
+        self.client.post("/api/v1/nodes", report)
     }
 
     /// Begins to add to the origin's store.

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{LivePlace, StoreLocation, detach};
+use platter_jobs::{LivePlace, StoreLocation, detach, detach_at_node};
 use serde_json::json;
 
 use super::publish::text;
@@ -11,8 +11,13 @@ use crate::arguments::Detach;
 use crate::output::Output;
 
 pub(crate) fn run(store: &StoreLocation, options: &Detach, output: &Output) -> Outcome {
-    let place = LivePlace::open(store, options.far.overlays.as_deref())?;
-    let report = detach(&place, &options.disk, options.then.into(), &options.note, TOOL_VERSION)?;
+    let report = match &options.node {
+        Some(cache) => detach_at_node(cache, &options.disk).map(|()| None)?,
+        None => {
+            let place = LivePlace::open(store, options.far.overlays.as_deref())?;
+            detach(&place, &options.disk, options.then.into(), &options.note, TOOL_VERSION)?
+        }
+    };
     output.fact(&json!({ "detached": options.disk, "published": report }), || {
         let published = report.as_ref().map(|report| format!("\n{}", text(report)));
         format!("{} detached{}", options.disk, published.unwrap_or_default())

@@ -67,7 +67,7 @@ impl Far {
             }
         };
         let served = Served::open(request, Box::new(note))?;
-        served.attach(IMAGE)?;
+        served.attach(IMAGE, false)?;
         Ok(served)
     }
 
