@@ -15,6 +15,7 @@ mod live;
 mod location;
 mod names;
 mod open_store;
+mod peers;
 mod progress;
 mod receive;
 mod remote;
@@ -35,6 +36,7 @@ pub use live::{
 pub use location::{StoreLocation, default_store_dir};
 pub use names::{ForgetReport, RenameReport, RenamedVersion, forget, rename};
 pub use open_store::OpenStore;
+pub use peers::PeerCounts;
 pub use platter_cast::CHUNK_BYTES_MAX;
 pub use platter_disk::SurveyOptions;
 pub use platter_disk::capture::CaptureOptions;

@@ -12,6 +12,7 @@ use platter_image::{BlockId, Error, IoContext, Kind, Result};
 
 use super::groups::Groups;
 use super::machine::{Event, VerifiedFrame};
+use crate::remote::RemoteStore;
 
 /// Questions under way at the origin: so many fill a long way to it.
 const THREADS: usize = 16;
@@ -121,5 +122,11 @@ impl Asker {
                 return;
             }
         }
+    }
+}
+
+impl OriginFrames for RemoteStore {
+    fn fetch(&self, request: &FramesRequest, take: &mut TakeFrame<'_>) -> Result<Vec<BlockId>> {
+        RemoteStore::fetch(self, request, take)
     }
 }

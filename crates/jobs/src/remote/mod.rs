@@ -25,4 +25,5 @@ mod upload;
 pub use address::{ServerAddress, ServerOptions, Trust};
 pub(crate) use fetch::SourceOptions;
 pub(crate) use store::RemoteStore;
+pub(crate) use tls::Pinned;
 pub(crate) use upload::RemoteSession;

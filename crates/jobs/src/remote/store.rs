@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
+use platter_image::frame::FrameHeader;
+use platter_image::frame::stream::FramesRequest;
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 use platter_store::{
-    ImageName, NumberChoice, Resolved, Token, Version, VersionName, VersionQuery, VersionRecord,
+    ImageName, NumberChoice, Resolved, StoreId, Token, Version, VersionName, VersionQuery, VersionRecord,
 };
 use serde::Deserialize;
 use serde_json::json;
 
 use super::address::ServerOptions;
 use super::client::Client;
-use super::fetch::{RemoteSource, SourceOptions};
+use super::fetch::{self, RemoteSource, SourceOptions};
 use super::upload::RemoteSession;
 
 /// An origin.
@@ -24,6 +26,11 @@ pub(crate) struct RemoteStore {
 struct RawResolved {
     score: String,
     version: Option<VersionRecord>,
+}
+
+#[derive(Deserialize)]
+struct StoreFacts {
+    id: String,
 }
 
 #[derive(Deserialize)]
@@ -146,6 +153,30 @@ impl RemoteStore {
     /// The frames and pages of a recipe.
     pub(crate) fn source(&self, score: Score, options: SourceOptions) -> RemoteSource {
         RemoteSource::new(self.client.clone(), score, options)
+    }
+
+    /// Frames by one request, each decoded and hashed before it is given; gives what is not there. For whoever decides himself
+    /// what is asked when, and how often.
+    ///
+    /// # Errors
+    /// What the origin says; `Transient` when it is away; `Corrupt` when it lies; what `take` says.
+    pub(crate) fn fetch(
+        &self,
+        request: &FramesRequest,
+        take: &mut dyn FnMut(&FrameHeader, &[u8]) -> Result<()>,
+    ) -> Result<Vec<BlockId>> {
+        fetch::fetch(&self.client, request, take)
+    }
+
+    /// The id of the origin's store, as it writes it.
+    pub(crate) fn store_id(&self) -> Result<StoreId> {
+        let facts: StoreFacts = self.client.get("/api/v1/store")?;
+        StoreId::from_hex(&facts.id).ok_or_else(|| self.odd("tells a store's id that is none"))
+    }
+
+    /// Tells the origin of this node, and gives what it tells of others.
+    pub(crate) fn report_node(&self, report: &serde_json::Value) -> Result<serde_json::Value> {
+        self.client.post("/api/v1/nodes", report)
     }
 
     /// Begins to add to the origin's store.
