@@ -52,10 +52,9 @@ fn run(holdings: &dyn Holdings, frames: &Receiver<VerifiedFrame>, events: &Sende
         }
         let changes = holdings.changes(mark);
         mark = changes.mark;
-        if changes.whole || !changes.added.is_empty() || !changes.dropped.is_empty() {
-            if events.send(Event::Held(changes)).is_err() {
-                return;
-            }
+        let is_news = changes.whole || !changes.added.is_empty() || !changes.dropped.is_empty();
+        if is_news && events.send(Event::Held(changes)).is_err() {
+            return;
         }
     }
 }

@@ -49,7 +49,7 @@ impl Reads {
     pub(super) fn came<'a>(&mut self, number: u64, ids: impl Iterator<Item = &'a BlockId>) -> Progress {
         let Some(read) = self.0.get_mut(&number) else { return Progress::Nothing };
         let before = read.left.len();
-        ids.for_each(|id| drop(read.left.remove(id)));
+        ids.for_each(|id| _ = read.left.remove(id));
         if read.left.len() == before { Progress::Nothing } else { self.look(number) }
     }
 

@@ -11,7 +11,7 @@ use platter_image::{BlockId, Error, Result};
 
 use super::event::{ExchangeEvent, ExchangeOptions, ExchangeStatistics};
 use super::sending::frame_bytes;
-use super::serving::{ASKS_PER_PEER_MAX, Share};
+use super::serving::{ASKS_PER_PEER_MAX, SERVING_PER_PEER_MAX, Share};
 use super::stream::{FilterReader, Stream};
 use crate::peer::choice::Ask;
 use crate::peer::filter::{FilterVersion, Holdings};
@@ -396,7 +396,7 @@ impl Exchange {
         if self.serving >= SERVING_MAX || self.out_bytes >= OUT_BYTES_MAX {
             return None;
         }
-        let at = self.asking.iter().position(|node| !self.is_full(node))?;
+        let at = self.asking.iter().position(|node| self.may_serve(node))?;
         let node = self.asking.remove(at)?;
         let asker = &mut self.streams.get_mut(&node)?.asker;
         // `asking` has exactly the streams where questions wait.
@@ -411,6 +411,13 @@ impl Exchange {
             self.serving += 1;
         }
         Some(ExchangeEvent::Asked(node, ask))
+    }
+
+    /// Whether a question of that peer may be begun.
+    fn may_serve(&self, node: &NodeId) -> bool {
+        let serving = self.streams.get(node).map_or(0, |stream| stream.asker.serving.len());
+        let fetching = self.fetching.range((*node, 0)..=(*node, u32::MAX)).count();
+        !self.is_full(node) && serving - fetching < SERVING_PER_PEER_MAX
     }
 
     /// Whether its connection takes no more for now.

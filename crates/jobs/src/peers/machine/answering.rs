@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 use platter_cast::peer::{Failure, NodeId, PieceId};
 use platter_image::frame::FrameHeader;
-use platter_image::{BlockId, Error, ErrorKind, Result};
+use platter_image::{BlockId, Error, ErrorKind, Kind, Result};
 
 use super::event::VerifiedFrame;
 use super::state::Machine;
@@ -70,8 +70,8 @@ impl Machine {
         match result {
             Ok(missing) => {
                 // Ids of blocks and of pages cannot be equal.
-                self.wants.absent(platter_image::Kind::Data, &missing);
-                self.wants.absent(platter_image::Kind::Page, &missing);
+                self.wants.absent(Kind::Data, &missing);
+                self.wants.absent(Kind::Page, &missing);
                 self.parts.choice.handle_answered(now, number, &missing, None);
             }
             Err(error) => {

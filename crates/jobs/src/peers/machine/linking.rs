@@ -98,7 +98,7 @@ impl Machine {
         if self.subscribed.contains(&node) {
             self.parts.exchange.subscribe(node, true);
         }
-        let asked = self.asked.range_mut((node, 0)..=(node, u32::MAX));
+        let asked = self.asked.range((node, 0)..=(node, u32::MAX));
         let asks: Vec<Ask> = asked.map(|(_, (_, ask))| ask.clone()).collect();
         asks.iter().for_each(|ask| self.parts.exchange.ask(node, ask));
     }
@@ -118,7 +118,7 @@ impl Machine {
         self.header = header;
         match self.parts.exchange.handle_message(node, message) {
             // What it says about a frame is about this one.
-            Ok(()) => drop(self.poll_exchange(now)),
+            Ok(()) => _ = self.poll_exchange(now),
             Err(error) if error.kind() == ErrorKind::Corrupt => self.drop_liar(now, node),
             Err(_) => self.unlink(now, node),
         }

@@ -213,7 +213,7 @@ impl Machine {
             }
             Command::Forget(source) => self.wants.forget(&mut self.parts.choice, source),
             Command::Nodes(learned) => self.handle_nodes(now, learned),
-            Command::Counts(sender) => drop(sender.send(self.counts())),
+            Command::Counts(sender) => _ = sender.send(self.counts()),
             Command::End => {}
         }
     }

@@ -8,7 +8,7 @@ use std::thread;
 use platter_cast::peer::{AskMessage, Hello, NodeId, PeerMessage, PeerStream};
 use platter_image::Domain;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, Connection, ServerConnection, StreamOwned};
+use rustls::{ClientConnection, ServerConnection, StreamOwned};
 
 use super::*;
 use crate::peers::tls;
@@ -69,10 +69,10 @@ fn talk(mut stream: StreamOwned<ServerConnection, TcpStream>, id: NodeId, answer
 pub(super) fn connect(
     identity: &Identity,
     to: &KnownNode,
-) -> std::io::Result<StreamOwned<Connection, TcpStream>> {
+) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
     let config = tls::client(identity, to.fingerprint).unwrap();
     let name = ServerName::try_from(tls::NAME).unwrap();
-    let connection = Connection::Client(ClientConnection::new(config, name).unwrap());
+    let connection = ClientConnection::new(config, name).unwrap();
     let mut stream = StreamOwned::new(connection, TcpStream::connect(to.address.unwrap())?);
     stream.sock.set_read_timeout(Some(PATIENCE))?;
     while stream.conn.is_handshaking() {
