@@ -14,6 +14,7 @@ mod install;
 mod live;
 mod location;
 mod names;
+mod node;
 mod open_store;
 mod peers;
 mod progress;
@@ -30,11 +31,12 @@ pub use export::export;
 pub use install::{InstallRequest, install};
 pub use live::{
     AttachRequest, Attached, CacheStatus, DiskStatus, FuseAddress, ImageTree, ListedDisk, LiveEvent,
-    OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize, RecordReport, ServeAddress, TraceSummary,
-    attach, detach, discard, disks, publish, trace_summary,
+    NodeRequest, OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize, RecordReport, ServeAddress, TraceSummary,
+    attach, attach_at_node, detach, discard, disks, disks_of_node, publish, trace_summary,
 };
 pub use location::{StoreLocation, default_store_dir};
 pub use names::{ForgetReport, RenameReport, RenamedVersion, forget, rename};
+pub use node::{CacheLocation, FillStatus, NodeCounters, SharingRequest};
 pub use open_store::OpenStore;
 pub use peers::PeerCounts;
 pub use platter_cast::CHUNK_BYTES_MAX;

@@ -7,6 +7,7 @@ use platter_store::{ImageName, Resolved, Store, Token, Version, token_refusal};
 use platter_vdisk::Source;
 
 use crate::StoreLocation;
+use crate::node::{CachedSource, NodeCache};
 use crate::remote::{RemoteStore, SourceOptions};
 use crate::token::TokenChoice;
 
@@ -92,7 +93,34 @@ impl OpenStore {
     pub(crate) fn source(&self, score: Score, options: SourceOptions) -> Arc<dyn Source> {
         match &self.0 {
             Opened::Local(store) => store.clone(),
-            Opened::Remote(store) => Arc::new(store.source(score, options)),
+            Opened::Remote(store) => match store.cached_source(score, options) {
+                Some(source) => source,
+                None => Arc::new(store.source(score, options)),
+            },
+        }
+    }
+
+    /// The same, of an origin that is read through a cache.
+    pub(crate) fn cached_source(&self, score: Score, options: SourceOptions) -> Option<Arc<CachedSource>> {
+        match &self.0 {
+            Opened::Local(_) => None,
+            Opened::Remote(store) => store.cached_source(score, options),
+        }
+    }
+
+    /// The origin, if it is one.
+    pub(crate) fn remote(&self) -> Option<&RemoteStore> {
+        match &self.0 {
+            Opened::Local(_) => None,
+            Opened::Remote(store) => Some(store),
+        }
+    }
+
+    /// The cache that an origin is read through.
+    pub(crate) fn cache(&self) -> Option<&Arc<NodeCache>> {
+        match &self.0 {
+            Opened::Local(_) => None,
+            Opened::Remote(store) => store.cache(),
         }
     }
 

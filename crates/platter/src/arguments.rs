@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use platter_daemon::{ListenAddress, NamePattern, Role};
 use platter_jobs::{ImageName, Reason, ServeAddress, TokenChoice};
 
-use crate::sizes::{bits_per_second, duration, label, on_or_off, serve_address};
+use crate::sizes::{bits_per_second, byte_size, duration, label, on_or_off, serve_address};
 
 /// Keeps disk images, deduplicated and compressed, and installs them on one machine or on a whole room at once.
 #[derive(Debug, Parser)]
@@ -50,6 +50,17 @@ pub(crate) struct ServerArguments {
     /// Believe an origin's certificate that an authority of this file made (PEM) [default: those of this machine]
     #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
     pub(crate) ca: Option<PathBuf>,
+}
+
+/// A cache of what an origin's store holds.
+#[derive(Args, Debug)]
+pub(crate) struct CacheArguments {
+    /// Keep what is read from the origin in that directory, and read it from there the next time; one process at a time
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cache_dir: Option<PathBuf>,
+    /// Most bytes of the cache, such as 500M, 20G or 1T
+    #[arg(long, value_name = "SIZE", default_value = "20G", requires = "cache_dir", value_parser = byte_size)]
+    pub(crate) cache_size: u64,
 }
 
 #[derive(Debug, Subcommand)]
@@ -120,7 +131,14 @@ pub(crate) enum Command {
     /// becomes a version when it is published.
     Attach(Attach),
     /// List the disks that are attached, and those that were written and wait
-    Disks,
+    Disks(Disks),
+    /// Serve versions of an origin on this machine, through a cache, until SIGTERM or Ctrl-C
+    ///
+    /// What was read stays in the cache, under a limit; what was not used for long goes. When the origin is away, everything
+    /// held goes on. `platter attach IMAGE --node DIR` has the node serve another disk, with --fill one that needs nobody in
+    /// the end; `platter disks --node DIR` tells what it serves. Killed and started again it serves the same disks, each of the
+    /// version that it was.
+    Node(Node),
     /// Stop serving a disk
     Detach(Detach),
     /// Make what was written to an image's disk its next version, or the first one of a new image
@@ -295,6 +313,8 @@ pub(crate) struct Install {
     pub(crate) verify: bool,
     #[command(flatten)]
     pub(crate) target_options: TargetOptions,
+    #[command(flatten)]
+    pub(crate) cache: CacheArguments,
 }
 
 #[derive(Args, Debug)]
@@ -303,6 +323,8 @@ pub(crate) struct Export {
     pub(crate) version: String,
     /// The raw file to make
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) cache: CacheArguments,
 }
 
 #[derive(Args, Debug)]
@@ -453,6 +475,61 @@ pub(crate) struct Attach {
     /// A sentence for versions that are published
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
+    #[command(flatten)]
+    pub(crate) cache_of_origin: CacheArguments,
+    /// Fetch every block in the background, until the disk needs nobody; what was filled stays until it is detached
+    #[arg(long)]
+    pub(crate) fill: bool,
+    /// Have the node serve it whose cache is in that directory, and return
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["write", "nbd", "fuse", "ninep", "record", "cache_dir"])]
+    pub(crate) node: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Node {
+    /// What to serve from the start: NAME (its latest version), NAME@NUMBER, or a score; as many as wanted
+    pub(crate) versions: Vec<String>,
+    /// The origin: unix:PATH or https://HOST:PORT [default: --server, else $PLATTER_SERVER]
+    #[arg(long, value_name = "URL")]
+    pub(crate) origin: Option<String>,
+    /// The directory of its cache, which is made when missing
+    #[arg(long = "cache", visible_alias = "cache-dir", value_name = "DIR")]
+    pub(crate) cache_dir: PathBuf,
+    /// Most bytes of the cache, such as 500M, 20G or 1T
+    #[arg(long, value_name = "SIZE", default_value = "20G", value_parser = byte_size)]
+    pub(crate) cache_size: u64,
+    /// Serve the disks over NBD there: a path for a unix socket, or ADDRESS:PORT [default: nbd.sock in the cache's directory]
+    #[arg(long, value_name = "SOCKET", value_parser = serve_address)]
+    pub(crate) nbd: Option<ServeAddress>,
+    /// Speak TLS, and only TLS, as `platter attach` does
+    #[arg(long, value_name = "DIR")]
+    pub(crate) tls_certificates: Option<PathBuf>,
+    /// With off, clients need no certificate: whoever reaches the address has the disks
+    #[arg(long, value_name = "on|off", default_value = "on", requires = "tls_certificates", value_parser = on_or_off,
+          action = clap::ArgAction::Set)]
+    pub(crate) tls_verify_peer: bool,
+    /// MiB of memory for decoded blocks, shared by all disks
+    #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub(crate) memory: u32,
+    /// Fetch every block of the disks that are named here, until they need nobody
+    #[arg(long)]
+    pub(crate) fill: bool,
+    /// What people call this node [default: its host name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Share with other nodes, which reach this one at that ADDRESS:PORT; needs an access token for all images
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) peers: Option<std::net::SocketAddr>,
+    /// Send at most so much to other nodes, such as 100M or 1G bits per second
+    #[arg(long, value_name = "RATE", default_value = "1G", requires = "peers", value_parser = bits_per_second)]
+    pub(crate) share_rate: u64,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Disks {
+    /// List those of the node whose cache is in that directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) node: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -510,6 +587,9 @@ pub(crate) struct Trace {
 pub(crate) struct Detach {
     /// The disk, as `platter disks` calls it
     pub(crate) disk: String,
+    /// It is one of the node whose cache is in that directory; what was filled for it may then go
+    #[arg(long, value_name = "DIR", conflicts_with = "then")]
+    pub(crate) node: Option<PathBuf>,
     /// What to do with what was written
     #[arg(long, value_enum, default_value_t = Then::Keep)]
     pub(crate) then: Then,

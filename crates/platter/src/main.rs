@@ -18,7 +18,7 @@ use output::Output;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let output = Output::new(arguments.json, arguments.quiet);
-    match server::location(arguments.store.as_deref(), &arguments.server) {
+    match server::location(&arguments) {
         Ok(store) => run(&store, &arguments.command, &output),
         Err(error) => output.fail(&error),
     }
@@ -43,7 +43,8 @@ fn run(store: &StoreLocation, command: &Command, output: &Output) -> ExitCode {
         Command::Cast(options) => command::cast::run(store, options, output),
         Command::Receive(options) => command::receive::run(options, output),
         Command::Attach(options) => command::attach::run(store, options, output),
-        Command::Disks => command::disks::run(store, output),
+        Command::Disks(options) => command::disks::run(store, options, output),
+        Command::Node(options) => command::node::run(store, options, output),
         Command::Detach(options) => command::detach::run(store, options, output),
         Command::Publish(options) => command::publish::run(store, options, output),
         Command::Discard(options) => command::discard::run(store, options, output),

@@ -3,9 +3,11 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use platter_jobs::{Error, Result, ServerOptions, StoreLocation, StorePlace, Trust, default_store_dir};
+use platter_jobs::{
+    CacheLocation, Error, Result, ServerOptions, StoreLocation, StorePlace, Trust, default_store_dir,
+};
 
-use crate::arguments::ServerArguments;
+use crate::arguments::{Arguments, CacheArguments, Command, ServerArguments};
 
 /// Most bytes of a file with an access token.
 const TOKEN_LENGTH_MAX: usize = 4096;
@@ -15,9 +17,14 @@ const TOKEN_LENGTH_MAX: usize = 4096;
 ///
 /// # Errors
 /// `Refused` for an address, a token or a fingerprint that is none; `Missing` for a file that is not there.
-pub(crate) fn location(store: Option<&Path>, server: &ServerArguments) -> Result<StoreLocation> {
+pub(crate) fn location(arguments: &Arguments) -> Result<StoreLocation> {
+    let (store, server) = (arguments.store.as_deref(), &arguments.server);
     let from_environment = || variable("PLATTER_SERVER").filter(|_| store.is_none());
-    let Some(address) = server.server.clone().or_else(from_environment) else {
+    let of_node = match &arguments.command {
+        Command::Node(options) => options.origin.clone(),
+        _ => None,
+    };
+    let Some(address) = of_node.or_else(|| server.server.clone()).or_else(from_environment) else {
         let dir = store.map_or_else(default_store_dir, Path::to_path_buf);
         return Ok(StorePlace::on_system(dir).into());
     };
@@ -25,7 +32,35 @@ pub(crate) fn location(store: Option<&Path>, server: &ServerArguments) -> Result
         address: address.parse()?,
         token: token(server.token_file.as_deref())?,
         trust: trust(server)?,
+        cache: None,
     }))
+}
+
+/// The same store, read through the cache that the arguments name, if they do.
+///
+/// # Errors
+/// `Refused` when it is in a directory of this machine.
+pub(crate) fn with_cache(store: &StoreLocation, cache: &CacheArguments) -> Result<StoreLocation> {
+    match &cache.cache_dir {
+        Some(dir) => cached(store, dir, cache.cache_size),
+        None => Ok(store.clone()),
+    }
+}
+
+/// The same, with that cache.
+///
+/// # Errors
+/// As [`with_cache`].
+pub(crate) fn cached(store: &StoreLocation, dir: &Path, limit_bytes: u64) -> Result<StoreLocation> {
+    match store {
+        StoreLocation::Remote(options) => {
+            let cache = Some(CacheLocation { dir: dir.to_owned(), limit_bytes });
+            Ok(StoreLocation::Remote(ServerOptions { cache, ..options.clone() }))
+        }
+        StoreLocation::Local(_) => Err(Error::refused(
+            "a cache is of an origin's store: name one with --server, such as --server https://HOST:PORT",
+        )),
+    }
 }
 
 fn token(file: Option<&Path>) -> Result<Option<String>> {

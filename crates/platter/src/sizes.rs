@@ -24,6 +24,27 @@ pub(crate) fn bits_per_second(text: &str) -> Result<u64, String> {
     Ok(rate)
 }
 
+/// `500M`, `20G`, `1T` bytes by thousands, or `20GiB` by 1024.
+pub(crate) fn byte_size(text: &str) -> Result<u64, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit = unit.to_ascii_lowercase();
+    let (unit, base) = match unit.strip_suffix("ib") {
+        Some(unit) => (unit, 1024_u64),
+        None => (unit.strip_suffix('b').unwrap_or(&unit), 1000),
+    };
+    let power = match unit {
+        "" => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        _ => return Err(format!("unit {unit:?}: use K, M, G or T, such as 20G, or GiB and its like")),
+    };
+    let number: u64 = number.parse().map_err(|_| format!("{text:?} is no size: write it like 500M or 20G"))?;
+    number.checked_mul(base.pow(power)).ok_or_else(|| format!("{text:?}: not that much"))
+}
+
 /// `30s`, `10m`, `1h`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -104,6 +125,15 @@ mod tests {
     fn sizes() {
         let shown: Vec<String> = [0, 999, 1000, 9_994, 99_940, 999_499, 999_500, 1 << 40].map(bytes).into();
         assert_eq!(shown, ["0 B", "999 B", "1.00 kB", "9.99 kB", "99.9 kB", "999 kB", "1.00 MB", "1.10 TB"]);
+    }
+
+    #[test]
+    fn byte_sizes() {
+        let read = ["7", "500M", "20g", "1TB", "2GiB", "3kib"].map(|text| byte_size(text).unwrap());
+        assert_eq!(read, [7, 500_000_000, 20_000_000_000, 1_000_000_000_000, 2 << 30, 3072]);
+        for bad in ["", "G", "2.5G", "1X", "99999999999T", "-1"] {
+            assert!(byte_size(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ struct Run {
 /// Blocks and where they stand.
 #[derive(Debug)]
 pub struct Index {
-    salt: [u64; 2],
+    hash: IdHash,
     ids: Vec<BlockId>,
     table: HashTable<u32>,
     frames: Vec<IndexedFrame>,
@@ -49,9 +49,8 @@ impl Default for Index {
 impl Index {
     /// An empty index.
     pub fn new() -> Self {
-        let random = RandomState::new();
         Self {
-            salt: [random.hash_one(0_u8), random.hash_one(1_u8) | 1],
+            hash: IdHash::new(),
             ids: Vec::new(),
             table: HashTable::new(),
             frames: Vec::new(),
@@ -61,8 +60,8 @@ impl Index {
 
     /// Makes room for that many more blocks, in that many frames.
     pub fn reserve(&mut self, blocks: usize, frames: usize) {
-        let (salt, ids) = (self.salt, &self.ids);
-        self.table.reserve(blocks, |ordinal| hash(salt, &ids[*ordinal as usize]));
+        let (hash, ids) = (self.hash, &self.ids);
+        self.table.reserve(blocks, |ordinal| hash.of(&ids[*ordinal as usize]));
         self.ids.reserve(blocks);
         self.frames.reserve(frames);
     }
@@ -83,11 +82,11 @@ impl Index {
             }
             let ordinal = self.ids.len() as u32;
             self.ids.push(id);
-            let (salt, ids) = (self.salt, &self.ids);
+            let (hash, ids) = (self.hash, &self.ids);
             let entry = self.table.entry(
-                hash(salt, &id),
+                hash.of(&id),
                 |other| ids[*other as usize] == id,
-                |other| hash(salt, &ids[*other as usize]),
+                |other| hash.of(&ids[*other as usize]),
             );
             entry.or_insert(ordinal);
         }
@@ -110,7 +109,7 @@ impl Index {
 
     /// Where that block stands.
     pub fn locate(&self, id: &BlockId) -> Option<BlockPlace> {
-        let ordinal = *self.table.find(hash(self.salt, id), |other| self.ids[*other as usize] == *id)?;
+        let ordinal = *self.table.find(self.hash.of(id), |other| self.ids[*other as usize] == *id)?;
         let number = self.frames.partition_point(|frame| frame.first_block <= ordinal) - 1;
         Some(BlockPlace { frame: self.address(number), slot: ordinal - self.frames[number].first_block })
     }
@@ -137,11 +136,23 @@ pub(crate) fn ids(blocks: &[ListedBlock]) -> impl Iterator<Item = BlockId> + '_ 
     blocks.iter().map(|block| block.id)
 }
 
-/// Folded multiplication of salted halves: ids are uniform already, the salt keeps them from being chosen to collide.
-fn hash(salt: [u64; 2], id: &BlockId) -> u64 {
-    let half = |at: usize| (0..8).fold(0_u64, |value, n| value | u64::from(id.0[at + n]) << (8 * n));
-    let product = u128::from(half(0) ^ salt[0]) * u128::from(half(8) ^ salt[1]);
-    (product as u64) ^ (product >> 64) as u64
+/// Hashes ids for one table: salted, so that they cannot be chosen to collide.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IdHash([u64; 2]);
+
+impl IdHash {
+    /// With a salt of its own.
+    pub(crate) fn new() -> Self {
+        let random = RandomState::new();
+        Self([random.hash_one(0_u8), random.hash_one(1_u8) | 1])
+    }
+
+    /// Folded multiplication of salted halves: ids are uniform already.
+    pub(crate) fn of(self, id: &BlockId) -> u64 {
+        let half = |at: usize| (0..8).fold(0_u64, |value, n| value | u64::from(id.0[at + n]) << (8 * n));
+        let product = u128::from(half(0) ^ self.0[0]) * u128::from(half(8) ^ self.0[1]);
+        (product as u64) ^ (product >> 64) as u64
+    }
 }
 
 #[cfg(test)]

@@ -10,12 +10,14 @@
 
 mod os;
 pub mod simulated;
+mod whole;
 
 use std::fmt::Debug;
 use std::io;
 use std::path::Path;
 
 pub use os::OsVfs;
+pub use whole::{read_whole, replace};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

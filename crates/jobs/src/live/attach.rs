@@ -11,7 +11,7 @@ use platter_export::nbd::{NbdEvent, NbdTls};
 use platter_export::ninep::NinepEvent;
 use platter_image::{Error, Result};
 use platter_vdisk::{BlockCache, CacheOptions};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::control::{ControlSocket, OnDetach};
 use super::publish::PublishReport;
@@ -19,6 +19,7 @@ use super::record::RecordReport;
 use super::served::Served;
 use super::servers::{FuseAddress, ServeAddress, Server};
 use crate::StoreLocation;
+use crate::node::SharingRequest;
 
 /// What to serve, and how.
 #[derive(Clone, Debug)]
@@ -54,12 +55,25 @@ pub struct AttachRequest {
     pub notes: String,
     /// What is doing this, such as `platter 0.1.0`.
     pub tool_version: String,
+    /// Fetch every block of the disks, so that they need nobody; for an origin's store with a cache.
+    pub fill: bool,
+    /// Go on without disks, attach what others ask for, and tell the origin: what a node does.
+    pub node: Option<NodeRequest>,
     /// Set to true by whoever wants this to end.
     pub stop: Arc<AtomicBool>,
 }
 
+/// What a node is beside its disks.
+#[derive(Clone, Debug)]
+pub struct NodeRequest {
+    /// What people call it.
+    pub name: String,
+    /// How it shares with other nodes, if it does.
+    pub sharing: Option<SharingRequest>,
+}
+
 /// A disk that is served now.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Attached {
     /// What exports call it.
     pub disk: String,
@@ -89,6 +103,11 @@ pub enum LiveEvent<'a> {
         /// Whether what was written waits in its overlay.
         kept: bool,
     },
+    /// All of a disk is held here, durably: it needs nobody.
+    Filled {
+        /// What exports call it.
+        disk: &'a str,
+    },
     /// A disk's trace has ended.
     Recorded(&'a RecordReport),
     /// Something of a client of NBD.
@@ -113,14 +132,14 @@ pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
     refuse_afar(&request)?;
     let served = Served::open(request, on_event)?;
     let request = served.request();
-    for version in &request.versions {
-        served.attach(version)?;
-    }
+    served.attach_at_start()?;
     served.start_recording()?;
     // Whoever asks about disks asks in a store's directory.
     let control = match &request.store {
         StoreLocation::Local(place) => Some(ControlSocket::open(place.dir())?),
-        StoreLocation::Remote(_) => None,
+        StoreLocation::Remote(options) => {
+            options.cache.as_ref().map(|cache| ControlSocket::open(&cache.dir)).transpose()?
+        }
     };
     let servers = Server::open_all(request)?;
     served.set_servers(&servers);
@@ -152,6 +171,7 @@ fn serve(served: &Arc<Served>, control: Option<&ControlSocket>, servers: Vec<Ser
             scope.spawn(|| served.answer_questions(control));
         }
         scope.spawn(|| served.publish_now_and_then());
+        scope.spawn(|| served.run_node());
         let ended = Server::run_all(servers, served);
         // The thread that waits for questions wakes and sees that this ends.
         let _ = control.map(ControlSocket::wake);

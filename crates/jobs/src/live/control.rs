@@ -17,8 +17,10 @@ use platter_store::{ImageName, Store, StorePlace};
 use platter_vdisk::{BlockDevice, CacheCounters};
 use serde::{Deserialize, Serialize};
 
+use super::attach::Attached;
 use super::overlays;
 use super::publish::{PublishReport, open_left};
+use crate::node::{FillStatus, NodeCounters};
 
 const DIRECTORY: &str = "run";
 /// Most bytes of a line.
@@ -36,6 +38,8 @@ const DISKS_TIME: Duration = Duration::from_secs(5);
 pub(super) enum Question {
     /// Which disks there are.
     Disks,
+    /// Serve another disk, read-only; with `fill`, fetch all of it.
+    Attach { version: String, fill: bool },
     /// Publish a disk.
     Publish { disk: String, words: Words },
     /// Stop serving a disk.
@@ -58,6 +62,7 @@ pub(super) struct Words {
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
     Disks(Vec<DiskStatus>),
+    Attached(Attached),
     Published(PublishReport),
     Detached(Option<PublishReport>),
     Failed { kind: String, message: String },
@@ -100,6 +105,12 @@ pub struct DiskStatus {
     /// What the memory cache of that process did, for all of its disks together.
     #[serde(default)]
     pub cache: Option<CacheStatus>,
+    /// How far its filling is, if all of it is to be held.
+    #[serde(default)]
+    pub fill: Option<FillStatus>,
+    /// What the cache that the origin is read through did, for all disks of that process together.
+    #[serde(default)]
+    pub node: Option<NodeCounters>,
 }
 
 /// What a memory cache did since its process began.
@@ -215,6 +226,45 @@ pub fn disks(place: &StorePlace) -> Result<Vec<ListedDisk>> {
     Ok(listed.collect())
 }
 
+/// Every disk that is served over the cache in that directory, by a node or by others.
+///
+/// # Errors
+/// `Missing` when no process answers there; `Io`.
+pub fn disks_of_node(cache: &Path) -> Result<Vec<DiskStatus>> {
+    let mut found = Vec::new();
+    for server in servers_at(cache)? {
+        found.extend(server.disks()?);
+    }
+    found.sort_by(|a, b| a.disk.cmp(&b.disk));
+    Ok(found)
+}
+
+/// Has the node whose cache lies there serve a version, read-only; with `fill`, all of it is fetched.
+///
+/// # Errors
+/// `Missing` when no process answers there; what the node says.
+pub fn attach_at_node(cache: &Path, version: &str, fill: bool) -> Result<Attached> {
+    let question = Question::Attach { version: version.to_owned(), fill };
+    let servers = servers_at(cache)?;
+    let server = servers.first().ok_or_else(|| Error::bug("nobody among those who answer"))?;
+    match server.ask(&question, ANSWER_TIME)? {
+        Answer::Attached(attached) => Ok(attached),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The processes that answer in that directory: one at least.
+fn servers_at(cache: &Path) -> Result<Vec<Server>> {
+    let servers = servers(cache)?;
+    if servers.is_empty() {
+        return Err(Error::missing(format!(
+            "no node answers in {0}: `platter node --cache {0}` starts one",
+            cache.display()
+        )));
+    }
+    Ok(servers)
+}
+
 /// A disk that no process says it serves.
 fn waiting(image: &ImageName, token: u64, base: String) -> DiskStatus {
     DiskStatus {
@@ -228,6 +278,8 @@ fn waiting(image: &ImageName, token: u64, base: String) -> DiskStatus {
         exports: Vec::new(),
         process: None,
         cache: None,
+        fill: None,
+        node: None,
     }
 }
 

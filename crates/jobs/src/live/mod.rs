@@ -4,6 +4,7 @@
 //! other processes ask about them. Must never let two processes write one disk, nor remove an overlay whose contents
 //! are in no version unless the user said so.
 
+mod agent;
 mod attach;
 mod control;
 mod disk;
@@ -16,8 +17,10 @@ mod servers;
 mod tests;
 mod tree;
 
-pub use attach::{AttachRequest, Attached, LiveEvent, OnEvent, attach};
-pub use control::{CacheStatus, DiskStatus, ListedDisk, OnDetach, detach, disks};
+pub use attach::{AttachRequest, Attached, LiveEvent, NodeRequest, OnEvent, attach};
+pub use control::{
+    CacheStatus, DiskStatus, ListedDisk, OnDetach, attach_at_node, detach, disks, disks_of_node,
+};
 pub(crate) use publish::View;
 pub use publish::{PublishReport, PublishRequest, discard, publish};
 pub use record::{ReadSize, RecordReport, TraceSummary, trace_summary};

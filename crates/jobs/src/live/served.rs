@@ -2,16 +2,18 @@
 //! those who ask by the control socket.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use platter_export::Exports;
-use platter_image::{Error, ErrorKind, Result};
+use platter_image::{Error, ErrorKind, Result, Score};
 use platter_store::{ImageName, Store, StorePlace, Token};
-use platter_vdisk::{BlockCache, BlockDevice};
+use platter_vdisk::{BlockCache, BlockDevice, Source};
 
+use super::agent::Agent;
 use super::attach::{AttachRequest, Attached, LiveEvent, OnEvent, new_cache};
 use super::control::{self, Answer, ControlSocket, DiskStatus, OnDetach, Question, Words};
 use super::disk::{Base, LiveDisk};
@@ -29,7 +31,7 @@ const PUBLISH_LOOK: Duration = Duration::from_millis(500);
 
 /// Stored frames of one disk of an origin that are kept beside the cache of blocks, in bytes, and how long an origin that is
 /// away is tried for. A client waits that long.
-const SOURCE_OPTIONS: SourceOptions =
+pub(super) const SOURCE_OPTIONS: SourceOptions =
     SourceOptions { bytes_max: 64 << 20, retry_time_max: Duration::from_secs(30) };
 
 /// What all servers of the process share.
@@ -44,8 +46,10 @@ pub(super) struct Served {
     uris: OnceLock<Vec<Uri>>,
     /// What FUSE and 9P serve: one tree, as long as one of them does.
     tree: Mutex<Weak<ImageTree>>,
-    /// A tree is served, so this goes on without disks.
+    /// A tree is served, or this is a node, so this goes on without disks.
     has_tree: AtomicBool,
+    /// What a node has beside.
+    pub(super) agent: Agent,
 }
 
 impl Exports for Served {
@@ -62,8 +66,10 @@ impl Exports for Served {
 impl Served {
     /// Opens the store, to serve no disk yet.
     pub(super) fn open(request: AttachRequest, on_event: OnEvent) -> Result<Arc<Self>> {
+        let store = OpenStore::open_reader(&request.store)?;
         Ok(Arc::new(Self {
-            store: OpenStore::open_reader(&request.store)?,
+            agent: Agent::open(&store, &request)?,
+            store,
             cache: new_cache(request.cache_bytes)?,
             disks: Mutex::default(),
             recorder: OnceLock::new(),
@@ -78,7 +84,8 @@ impl Served {
     /// Notes which servers there are.
     pub(super) fn set_servers(&self, servers: &[Server]) {
         self.uris.get_or_init(|| servers.iter().map(|server| server.uri.clone()).collect());
-        self.has_tree.store(servers.iter().any(|server| server.has_tree), Ordering::Relaxed);
+        let goes_on = self.request.node.is_some() || servers.iter().any(|server| server.has_tree);
+        self.has_tree.store(goes_on, Ordering::Relaxed);
     }
 
     /// The store in a directory: only such a one is written.
@@ -121,7 +128,8 @@ impl Served {
         disk.ok_or_else(|| Error::missing(format!("no disk {name} is attached here")))
     }
 
-    pub(super) fn attach(&self, version: &str) -> Result<()> {
+    /// Serves a version; gives the name of its disk.
+    pub(super) fn attach(self: &Arc<Self>, version: &str, fill: bool) -> Result<String> {
         let resolved = self.store.resolve(version)?;
         let name = match &resolved.version {
             Some(version) => version.record.image.to_string(),
@@ -142,13 +150,33 @@ impl Served {
             let token = self.take_token(store, &image)?;
             LiveDisk::writable(name.clone(), place, (store, &self.cache), (image, token), resolved.score)?
         } else {
-            let source = self.store.source(resolved.score, SOURCE_OPTIONS);
-            LiveDisk::read_only(name.clone(), Base::open(source, &self.cache, resolved.score)?)
+            self.attach_read_only(name.clone(), resolved.score, fill)?;
+            return Ok(name);
         };
-        match self.disks().insert(name.clone(), Arc::new(disk)) {
-            None => Ok(()),
-            Some(_) => Err(Error::refused(format!("{name} is named twice"))),
+        self.insert(name.clone(), disk)?;
+        Ok(name)
+    }
+
+    fn insert(&self, name: String, disk: LiveDisk) -> Result<()> {
+        match self.disks().entry(name) {
+            Entry::Vacant(entry) => {
+                entry.insert(Arc::new(disk));
+                Ok(())
+            }
+            Entry::Occupied(entry) => Err(Error::refused(format!("{} is attached already", entry.key()))),
         }
+    }
+
+    /// Serves a score under that name; with `fill`, all of it is fetched.
+    pub(super) fn attach_read_only(self: &Arc<Self>, name: String, score: Score, fill: bool) -> Result<()> {
+        let cached = self.store.cached_source(score, SOURCE_OPTIONS);
+        let source: Arc<dyn Source> = match &cached {
+            Some(source) => source.clone(),
+            None => self.store.source(score, SOURCE_OPTIONS),
+        };
+        let disk = LiveDisk::read_only(name.clone(), Base::open(source, &self.cache, score)?);
+        self.insert(name.clone(), disk)?;
+        self.begin_filling(&name, score, cached, fill)
     }
 
     pub(super) fn start_recording(&self) -> Result<()> {
@@ -179,6 +207,10 @@ impl Served {
         }
     }
 
+    pub(super) fn store(&self) -> &OpenStore {
+        &self.store
+    }
+
     pub(super) fn attached(&self) -> Result<Vec<Attached>> {
         let status = |disk: &LiveDisk| -> Result<Attached> {
             let (base, written_bytes) = disk.state()?;
@@ -194,7 +226,7 @@ impl Served {
         self.disks().values().map(|disk| status(disk)).collect()
     }
 
-    pub(super) fn answer_questions(&self, control: &ControlSocket) {
+    pub(super) fn answer_questions(self: &Arc<Self>, control: &ControlSocket) {
         thread::scope(|scope| {
             while let Ok((stream, _)) = control.listener.accept() {
                 if self.request.stop.load(Ordering::Relaxed) {
@@ -205,17 +237,19 @@ impl Served {
         });
     }
 
-    pub(super) fn answer(&self, question: Question) -> Result<Answer> {
+    pub(super) fn answer(self: &Arc<Self>, question: Question) -> Result<Answer> {
         match question {
             Question::Disks => {
                 let disks = self.attached()?.into_iter().map(|attached| self.status(attached));
                 Ok(Answer::Disks(disks.collect()))
             }
+            Question::Attach { version, fill } => Ok(Answer::Attached(self.attach_asked(&version, fill)?)),
             Question::Publish { disk, words } => {
                 Ok(Answer::Published(self.publish(&*self.disk(&disk)?, &words)?))
             }
             Question::Detach { disk, then, words } => {
                 let report = self.detach(&*self.disk(&disk)?, then, &words)?;
+                self.forget_disk(&disk)?;
                 if self.disks().is_empty() && !self.has_tree.load(Ordering::Relaxed) {
                     self.request.stop.store(true, Ordering::Relaxed);
                 }
@@ -224,7 +258,8 @@ impl Served {
         }
     }
 
-    fn status(&self, attached: Attached) -> DiskStatus {
+    pub(super) fn status(&self, attached: Attached) -> DiskStatus {
+        let attached_disk = attached.disk.clone();
         let disk = self.disk(&attached.disk).ok();
         let token = disk.as_ref().and_then(|disk| Some(&disk.writing()?.token));
         DiskStatus {
@@ -238,6 +273,8 @@ impl Served {
             exports: attached.exports,
             process: Some(std::process::id()),
             cache: Some(self.cache.counters().into()),
+            fill: self.agent.fill_status(&attached_disk),
+            node: self.store.cache().map(|cache| cache.counters()),
         }
     }
 

@@ -98,7 +98,8 @@ impl Server {
                 "nobody could reach it: name a place to serve at: --nbd, --fuse or --9p",
             ));
         }
-        if request.versions.is_empty() && !servers.iter().any(|server| server.has_tree) {
+        let goes_on = request.node.is_some() || servers.iter().any(|server| server.has_tree);
+        if request.versions.is_empty() && !goes_on {
             return Err(Error::refused("there is nothing to serve: name a version, such as lab/debian12"));
         }
         Ok(servers)

@@ -34,6 +34,8 @@ pub(super) fn request() -> (TempDir, AttachRequest) {
         publish_every: None,
         notes: String::new(),
         tool_version: "test".into(),
+        fill: false,
+        node: None,
         stop: Arc::default(),
     };
     (folder, request)
@@ -69,7 +71,7 @@ fn detaching_the_last_disk_ends_what_serves_no_tree() {
         let served = Served::open(request, Box::new(|_| {})).unwrap();
         let uri = Arc::new(|disk: &str| format!("test:{disk}"));
         served.set_servers(&[Server { uri, has_tree, run: Box::new(|_| Ok(())) }]);
-        served.attach("lab/disk").unwrap();
+        served.attach("lab/disk", false).unwrap();
         assert_eq!(served.attached().unwrap()[0].exports, ["test:lab/disk"]);
         let question =
             Question::Detach { disk: "lab/disk".into(), then: OnDetach::Keep, words: Words::default() };
@@ -84,7 +86,7 @@ fn a_served_disk_is_in_the_tree() {
     let (_folder, request) = request();
     capture_bytes(request.store.local("this").unwrap(), "lab/disk", &[7; 4096]);
     let served = Served::open(AttachRequest { write: true, ..request }, Box::new(|_| {})).unwrap();
-    served.attach("lab/disk").unwrap();
+    served.attach("lab/disk", false).unwrap();
     let tree = served.tree().unwrap();
     let find = |path: &str| path.split('/').try_fold(ROOT, |at, name| Ok(tree.lookup(at, name)?.id));
     let read = |path: &str| -> platter_image::Result<Vec<u8>> {

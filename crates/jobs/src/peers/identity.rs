@@ -1,4 +1,5 @@
-//! Who this node is for its peers: an id, and a certificate of its own, made at the first start and kept beside its cache.
+//! Who this node is for its peers: its cache's id, and a certificate of its own, made at the first start and kept beside the
+//! cache.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -13,7 +14,6 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-const ID: &str = "node-id";
 const CERTIFICATE: &str = "peer-certificate.pem";
 const KEY: &str = "peer-key.pem";
 
@@ -29,13 +29,12 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Reads what is in that folder; what is missing is made.
+    /// The node of that id, with the certificate in that folder, which is made when it is missing.
     ///
     /// # Errors
     /// `Refused` when what is there cannot be used; `Io`.
-    pub(crate) fn open(dir: &Path) -> Result<Self> {
+    pub(crate) fn open(dir: &Path, id: NodeId) -> Result<Self> {
         let (certificate, key) = (dir.join(CERTIFICATE), dir.join(KEY));
-        let id = open_id(&dir.join(ID))?;
         if !certificate.exists() {
             make(&certificate, &key)?;
         }
@@ -91,19 +90,6 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn open_id(path: &Path) -> Result<NodeId> {
-    match fs::read_to_string(path) {
-        Ok(text) => node_from_hex(text.trim())
-            .ok_or_else(|| Error::refused(format!("{}: it holds no node's id", path.display()))),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let id = random()?;
-            replace(path, format!("{}\n", hex(&id)).as_bytes())?;
-            Ok(NodeId(id))
-        }
-        Err(error) => Err(Error::io(format!("{}: reading it", path.display()), error)),
-    }
-}
-
 /// Makes a certificate. The key is written first: a crash in between makes both anew.
 fn make(certificate: &Path, key: &Path) -> Result<()> {
     let failed = |error: rcgen::Error| Error::bug("making a certificate").with_source(error);
@@ -131,15 +117,14 @@ mod tests {
     #[test]
     fn an_identity_is_made_once_and_its_key_is_private() {
         let folder = tempfile::tempdir().unwrap();
-        let first = Identity::open(folder.path()).unwrap();
-        let again = Identity::open(folder.path()).unwrap();
+        let open = |folder: &tempfile::TempDir| Identity::open(folder.path(), NodeId([1; 16]));
+        let (first, again) = (open(&folder).unwrap(), open(&folder).unwrap());
         assert_eq!((first.id, first.fingerprint), (again.id, again.fingerprint));
         let mode = fs::metadata(folder.path().join(KEY)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let other = tempfile::tempdir().unwrap();
-        let other = Identity::open(other.path()).unwrap();
-        assert!(other.id != first.id && other.fingerprint != first.fingerprint);
-        fs::write(folder.path().join(ID), "nobody").unwrap();
-        assert!(Identity::open(folder.path()).is_err());
+        assert_ne!(open(&other).unwrap().fingerprint, first.fingerprint);
+        fs::write(folder.path().join(KEY), "nothing").unwrap();
+        assert!(open(&folder).is_err());
     }
 }

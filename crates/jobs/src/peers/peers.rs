@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::counts::PeerCounts;
 use super::directory::{Directory, KnownNode};
 use super::groups::Groups;
 use super::holdings::Holdings;
-use super::identity::{Identity, random};
+use super::identity::{Identity, hex, random};
 use super::keeper::Keeper;
 use super::link::LinkContext;
 use super::links::{Door, Links};
@@ -35,7 +35,6 @@ pub(super) struct Shared {
     pub(super) commands: Sender<Command>,
     pub(super) groups: Arc<Groups>,
     pub(super) holdings: Arc<dyn Holdings>,
-    pub(super) own_traffic: Arc<AtomicBool>,
     pub(super) retry_time_max: Duration,
     directory: Arc<Directory>,
     next_source: AtomicU64,
@@ -45,6 +44,7 @@ pub(super) struct Shared {
 pub(crate) struct Peers {
     shared: Arc<Shared>,
     door: Option<Door>,
+    fingerprint: String,
 }
 
 impl Peers {
@@ -62,7 +62,6 @@ impl Peers {
         let (commands, commanded) = bounded(COMMANDS_MAX);
         let (events, happened) = bounded(EVENTS_MAX);
         let (directory, groups) = (Arc::new(directory), Arc::new(Groups::default()));
-        let own_traffic = Arc::new(AtomicBool::new(false));
         let hello = Hello { store: options.store, domain: Domain::SHARED, node: identity.id };
         let choice = ChoiceOptions {
             seed: u64::from_le_bytes(random()?),
@@ -75,6 +74,7 @@ impl Peers {
             salt: u64::from_le_bytes(random()?),
             share_bits_per_second: options.share_bits_per_second,
         };
+        let fingerprint = hex(&identity.fingerprint);
         let context =
             LinkContext { events: events.clone(), groups: groups.clone(), silence_max: options.silence_max };
         let links = Links {
@@ -97,7 +97,6 @@ impl Peers {
             silence_max: options.silence_max,
             commands: commanded,
             events: happened,
-            own_traffic: own_traffic.clone(),
         };
         let door = options.listen.map(|address| Door::open(address, &links)).transpose()?;
         thread::Builder::new()
@@ -108,17 +107,21 @@ impl Peers {
             commands,
             groups,
             holdings,
-            own_traffic,
             retry_time_max: options.retry_time_max,
             directory,
             next_source: AtomicU64::new(0),
         };
-        Ok(Self { shared: Arc::new(shared), door })
+        Ok(Self { shared: Arc::new(shared), door, fingerprint })
     }
 
     /// Where peers come in; if port 0 was asked for, with the port it got.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.door.as_ref().map(Door::address)
+    }
+
+    /// What this node shows its peers, 64 hexadecimal digits.
+    pub(crate) fn fingerprint(&self) -> &str {
+        &self.fingerprint
     }
 
     /// The registry told these nodes.
@@ -138,11 +141,6 @@ impl Peers {
     pub(crate) fn source(&self, score: Score) -> PeerSource {
         let number = self.shared.next_source.fetch_add(1, Ordering::Relaxed);
         PeerSource::new(self.shared.clone(), score, number)
-    }
-
-    /// The node's own disks use the disk or the network: peers yield.
-    pub(crate) fn note_own_traffic(&self) {
-        self.shared.own_traffic.store(true, Ordering::Relaxed);
     }
 
     /// What was done so far.

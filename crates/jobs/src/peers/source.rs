@@ -11,6 +11,7 @@ use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 use super::machine::Command;
 use super::peers::Shared;
 use super::wants::Place;
+use crate::node::Upstream;
 
 /// Bytes of a disk that a sequential reader should tell of ahead.
 const HINT_LENGTH: u64 = 64 << 20;
@@ -58,11 +59,6 @@ impl PeerSource {
         let _ = self.shared.commands.try_send(Command::Hint { source: self.number, places });
     }
 
-    /// As [`platter_image::FrameSource::hint_length`].
-    pub(crate) fn hint_length(&self) -> u64 {
-        HINT_LENGTH
-    }
-
     fn ask(&self, kind: Kind, id: &BlockId) -> Result<Option<Arc<[u8]>>> {
         let (waiter, found) = bounded(1);
         let command = Command::Want { place: self.place(kind, id), id: *id, waiter };
@@ -82,6 +78,20 @@ impl PeerSource {
             self.shared.groups.learn_held(self.score, &*self.shared.holdings);
         }
         Place { score: self.score, kind, group: self.shared.groups.of(kind, id) }
+    }
+}
+
+impl Upstream for PeerSource {
+    fn fetch(&self, kind: Kind, id: &BlockId) -> Result<Option<Arc<[u8]>>> {
+        self.frame(kind, id)
+    }
+
+    fn will_fetch(&self, kind: Kind, ids: &[BlockId]) {
+        self.will_need(kind, ids);
+    }
+
+    fn hint_length(&self) -> u64 {
+        HINT_LENGTH
     }
 }
 

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use platter_image::{Error, Result};
 
+use crate::node::CacheLocation;
+
 /// Bytes of a certificate's fingerprint.
 const FINGERPRINT_LENGTH: usize = 32;
 
@@ -32,6 +34,8 @@ pub struct ServerOptions {
     pub token: Option<String>,
     /// Whose certificate is believed.
     pub trust: Trust,
+    /// A cache of what was read before, which readers ask first.
+    pub cache: Option<CacheLocation>,
 }
 
 /// By what the certificate of an origin is believed.
@@ -113,6 +117,7 @@ impl fmt::Debug for ServerOptions {
             .field("address", &self.address)
             .field("token", &token)
             .field("trust", &self.trust)
+            .field("cache", &self.cache)
             .finish()
     }
 }
@@ -170,7 +175,7 @@ mod tests {
     #[test]
     fn a_token_is_never_shown() {
         let address = ServerAddress::Unix("/x".into());
-        let options = ServerOptions { address, token: Some("geheim".into()), trust: Trust::System };
+        let options = ServerOptions { address, token: Some("geheim".into()), trust: Trust::System, cache: None };
         assert!(!format!("{options:?}").contains("geheim"));
     }
 }

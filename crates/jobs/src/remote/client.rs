@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn nobody_there_is_told_at_once_with_where() {
         let address = ServerAddress::Unix("/nonexistent/platter.sock".into());
-        let options = ServerOptions { address, token: None, trust: crate::Trust::System };
+        let options = ServerOptions { address, token: None, trust: crate::Trust::System, cache: None };
         let error = Client::open(&options).unwrap().get::<u32>("/api/v1/store").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Transient);
         assert!(error.to_string().contains("unix:/nonexistent/platter.sock"), "{error}");

@@ -9,17 +9,20 @@ use platter_store::{
     ImageName, NumberChoice, Resolved, StoreId, Token, Version, VersionName, VersionQuery, VersionRecord,
 };
 use serde::Deserialize;
-use serde_json::json;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use super::address::ServerOptions;
 use super::client::Client;
 use super::fetch::{self, RemoteSource, SourceOptions};
 use super::upload::RemoteSession;
+use crate::node::{CachedSource, NodeCache, NodeReport, Upstream};
 
 /// An origin.
 #[derive(Clone)]
 pub(crate) struct RemoteStore {
     client: Arc<Client>,
+    cache: Option<Arc<NodeCache>>,
 }
 
 #[derive(Deserialize)]
@@ -53,24 +56,62 @@ impl RemoteStore {
     /// Asks for nothing yet.
     ///
     /// # Errors
-    /// `Refused` or `Missing` when the options cannot be used.
+    /// `Refused` or `Missing` when the options cannot be used; as [`NodeCache::open`].
     pub(crate) fn open(options: &ServerOptions) -> Result<Self> {
-        Ok(Self::of(Client::open(options)?))
+        let client = Client::open(options)?;
+        let origin = options.address.to_string();
+        let cache = options.cache.as_ref().map(|location| NodeCache::open(location, &origin)).transpose()?;
+        Ok(Self { client, cache })
     }
 
+    /// Without a cache.
     pub(super) fn of(client: Arc<Client>) -> Self {
-        Self { client }
+        Self { client, cache: None }
+    }
+
+    /// The cache of what was read, if there is one.
+    pub(crate) fn cache(&self) -> Option<&Arc<NodeCache>> {
+        self.cache.as_ref()
+    }
+
+    /// Asks; while the origin is away, what it said to the same question before counts.
+    fn get_or_remember<T: DeserializeOwned>(&self, path: &str) -> Result<(T, Value)> {
+        let Some(cache) = &self.cache else {
+            return Ok((self.client.get(path)?, Value::Null));
+        };
+        match self.client.get::<Value>(path) {
+            Ok(answer) => {
+                let parsed = self.parse(answer.clone())?;
+                cache.answers().keep(&[path.to_owned()], &answer);
+                Ok((parsed, answer))
+            }
+            Err(error) if error.kind() == ErrorKind::Transient => {
+                let Some(answer) = cache.answers().get(path) else { return Err(error) };
+                cache.answers().note(format!(
+                    "{} is away: what it said before counts",
+                    self.client.name()
+                ));
+                Ok((self.parse(answer.clone())?, answer))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn parse<T: DeserializeOwned>(&self, answer: Value) -> Result<T> {
+        serde_json::from_value(answer)
+            .map_err(|error| self.odd("gave an answer that is none").with_source(error))
     }
 
     /// As [`platter_store::Store::images`].
     pub(crate) fn images(&self) -> Result<Vec<Version>> {
-        let records: Vec<VersionRecord> = self.client.get("/api/v1/images")?;
+        let (records, _): (Vec<VersionRecord>, _) = self.get_or_remember("/api/v1/images")?;
         records.iter().map(version_of).collect()
     }
 
     /// As [`platter_store::Store::history`].
     pub(crate) fn history(&self, image: &ImageName) -> Result<Vec<Version>> {
-        let records: Vec<VersionRecord> = self.client.get(&format!("/api/v1/versions?image={image}"))?;
+        let (records, _): (Vec<VersionRecord>, _) =
+            self.get_or_remember(&format!("/api/v1/versions?image={image}"))?;
         records.iter().map(version_of).collect()
     }
 
@@ -78,7 +119,14 @@ impl RemoteStore {
     pub(crate) fn resolve(&self, text: &str) -> Result<Resolved> {
         // What is refused needs no origin, and what is left has no characters that mean something in a URL.
         let query: VersionQuery = text.parse()?;
-        let raw: RawResolved = self.client.get(&format!("/api/v1/resolve?name={text}"))?;
+        let question = |name: &str| format!("/api/v1/resolve?name={name}");
+        let (raw, answer): (RawResolved, _) = match (self.get_or_remember(&question(text)), &query) {
+            // A score says all there is to say, and what it names may be had from others than the origin.
+            (Err(error), VersionQuery::Score(score)) if error.kind() == ErrorKind::Transient && self.has_peers() => {
+                return Ok(Resolved { score: *score, version: None });
+            }
+            (found, _) => found?,
+        };
         let corrupt =
             || Error::corrupt(format!("{}: it resolves {text} to something else", self.client.name()));
         let score = Score::from_hex(&raw.score).ok_or_else(corrupt)?;
@@ -90,11 +138,14 @@ impl RemoteStore {
             }),
             VersionQuery::Score(wanted) => *wanted == score,
         };
-        if agrees && version.as_ref().is_none_or(|version| version.record.score == score) {
-            Ok(Resolved { score, version })
-        } else {
-            Err(corrupt())
+        if !agrees || version.as_ref().is_some_and(|version| version.record.score != score) {
+            return Err(corrupt());
         }
+        if let (Some(cache), Some(version)) = (&self.cache, &version) {
+            // By its full name it is known from now on, too.
+            cache.answers().keep(&[question(&version.name.to_string())], &answer);
+        }
+        Ok(Resolved { score, version })
     }
 
     /// As [`platter_store::Store::tokens`].
@@ -168,14 +219,39 @@ impl RemoteStore {
         fetch::fetch(&self.client, request, take)
     }
 
-    /// The id of the origin's store, as it writes it.
+    /// The id of the origin's store.
+    ///
+    /// # Errors
+    /// As [`RemoteStore::images`].
     pub(crate) fn store_id(&self) -> Result<StoreId> {
-        let facts: StoreFacts = self.client.get("/api/v1/store")?;
+        let (facts, _): (StoreFacts, _) = self.get_or_remember("/api/v1/store")?;
         StoreId::from_hex(&facts.id).ok_or_else(|| self.odd("tells a store's id that is none"))
     }
 
-    /// Tells the origin of this node, and gives what it tells of others.
-    pub(crate) fn report_node(&self, report: &serde_json::Value) -> Result<serde_json::Value> {
+    fn has_peers(&self) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.peers().is_some())
+    }
+
+    /// The same origin, without the cache.
+    pub(crate) fn without_cache(&self) -> Self {
+        Self::of(self.client.clone())
+    }
+
+    /// The same over the cache; `None` without one.
+    pub(crate) fn cached_source(&self, score: Score, options: SourceOptions) -> Option<Arc<CachedSource>> {
+        let cache = self.cache.as_ref()?;
+        let below: Arc<dyn Upstream> = match cache.peers() {
+            Some(peers) => Arc::new(peers.source(score)),
+            None => Arc::new(self.source(score, options)),
+        };
+        Some(CachedSource::new(cache.clone(), below))
+    }
+
+    /// Tells the origin of this node; gives what it says of others.
+    ///
+    /// # Errors
+    /// `Missing` from an origin that knows nothing of nodes; as [`Client::post`].
+    pub(crate) fn report(&self, report: &NodeReport) -> Result<Value> {
         self.client.post("/api/v1/nodes", report)
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use platter_jobs::{
     AttachRequest, Attached, Error, FuseAddress, FuseEvent, LiveEvent, NbdEvent, NbdTls, NinepEvent,
-    RecordReport, StoreLocation, attach, default_holder,
+    RecordReport, StoreLocation, attach, attach_at_node, default_holder,
 };
 use serde_json::json;
 
@@ -14,18 +14,22 @@ use super::publish::text as published;
 use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Attach;
 use crate::output::{Output, with_causes};
+use crate::server::with_cache;
 use crate::sizes::{bytes, count};
 
 pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> Outcome {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())
-            .map_err(|error| Error::io("listening for signals", error))?;
+    if let Some(dir) = &options.node {
+        for version in &options.versions {
+            let disk = attach_at_node(dir, version, options.fill)?;
+            output.fact(&json!({ "attached": disk }), || attached(&disk));
+        }
+        return Ok(ExitCode::SUCCESS);
     }
+    let stop = stop_at_signals()?;
     let folder = options.tls_certificates.as_ref();
     let tls = folder.map(|folder| NbdTls::open(folder, options.tls_verify_peer)).transpose()?;
     let request = AttachRequest {
-        store: store.clone(),
+        store: with_cache(store, &options.cache_of_origin)?,
         versions: options.versions.clone(),
         write: options.write,
         steal: options.steal,
@@ -43,6 +47,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
         publish_every: options.publish_every,
         notes: options.note.clone(),
         tool_version: TOOL_VERSION.into(),
+        fill: options.fill,
+        node: None,
         stop,
     };
     let output = *output;
@@ -50,7 +56,17 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(event: &LiveEvent<'_>, output: Output) {
+/// What SIGINT and SIGTERM set.
+pub(super) fn stop_at_signals() -> platter_jobs::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|error| Error::io("listening for signals", error))?;
+    }
+    Ok(stop)
+}
+
+pub(super) fn tell(event: &LiveEvent<'_>, output: Output) {
     match event {
         LiveEvent::Attached(disk) => output.fact(&json!({ "attached": disk }), || attached(disk)),
         LiveEvent::Published(report) => {
@@ -63,6 +79,9 @@ fn tell(event: &LiveEvent<'_>, output: Output) {
                 ),
                 false => format!("{disk} detached"),
             });
+        }
+        LiveEvent::Filled { disk } => {
+            output.fact(&json!({ "filled": disk }), || format!("{disk} is here as a whole: it needs nobody"));
         }
         LiveEvent::Recorded(report) => {
             output.fact(&json!({ "recorded": report }), || recorded(report));

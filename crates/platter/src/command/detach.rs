@@ -11,8 +11,12 @@ use crate::arguments::Detach;
 use crate::output::Output;
 
 pub(crate) fn run(store: &StoreLocation, options: &Detach, output: &Output) -> Outcome {
+    let dir = match &options.node {
+        Some(dir) => dir,
+        None => store.local("detaching a disk")?.dir(),
+    };
     let report = detach(
-        store.local("detaching a disk")?.dir(),
+        dir,
         &options.disk,
         options.then.into(),
         &options.note,

@@ -2,14 +2,20 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{ListedDisk, StoreLocation, disks};
+use std::path::Path;
+
+use platter_jobs::{DiskStatus, FillStatus, ListedDisk, StoreLocation, disks, disks_of_node};
 use serde_json::json;
 
 use super::Outcome;
+use crate::arguments::Disks;
 use crate::output::{Output, table};
 use crate::sizes::bytes;
 
-pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
+pub(crate) fn run(store: &StoreLocation, options: &Disks, output: &Output) -> Outcome {
+    if let Some(dir) = &options.node {
+        return of_node(dir, output);
+    }
     let disks = disks(store.local("listing disks")?)?;
     if output.is_json() {
         disks.iter().for_each(|disk| output.fact(disk, String::new));
@@ -21,6 +27,31 @@ pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
     rows.extend(disks.iter().map(row));
     output.fact(&json!(null), || table(&rows));
     Ok(ExitCode::SUCCESS)
+}
+
+fn of_node(dir: &Path, output: &Output) -> Outcome {
+    let disks = disks_of_node(dir)?;
+    if output.is_json() {
+        disks.iter().for_each(|disk| output.fact(disk, String::new));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let row = |disk: &DiskStatus| {
+        let filled = disk.fill.as_ref().map_or_else(|| "as it is read".to_owned(), filled);
+        vec![disk.disk.clone(), bytes(disk.disk_bytes), filled, disk.exports.join(" ")]
+    };
+    let mut rows = vec![["DISK", "SIZE", "HELD", "SERVED AT"].map(String::from).to_vec()];
+    rows.extend(disks.iter().map(row));
+    output.fact(&json!(null), || table(&rows));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How far a disk is filled, in words.
+fn filled(fill: &FillStatus) -> String {
+    match &fill.trouble {
+        _ if fill.filled => "whole: needs nobody".into(),
+        Some(trouble) => format!("waits: {trouble}"),
+        None => format!("{} %", fill.held * 100 / fill.blocks.max(1)),
+    }
 }
 
 fn row(listed: &ListedDisk) -> Vec<String> {

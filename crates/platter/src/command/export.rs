@@ -7,12 +7,13 @@ use platter_jobs::{StoreLocation, export};
 use super::Outcome;
 use crate::arguments::Export;
 use crate::output::Output;
+use crate::server::with_cache;
 use crate::sizes::bytes;
 use crate::terminal::Terminal;
 
 pub(crate) fn run(store: &StoreLocation, options: &Export, output: &Output) -> Outcome {
     let terminal = Terminal::new(*output);
-    let report = export(store, &options.version, &options.file, &terminal)?;
+    let report = export(&with_cache(store, &options.cache)?, &options.version, &options.file, &terminal)?;
     drop(terminal);
     output.fact(&report, || {
         let (length, written) = (bytes(report.disk_bytes), bytes(report.written_bytes));

@@ -7,12 +7,13 @@ use platter_jobs::{InstallRequest, StoreLocation, install};
 use super::Outcome;
 use crate::arguments::Install;
 use crate::output::Output;
+use crate::server::with_cache;
 use crate::sizes::{bytes, rate};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(store: &StoreLocation, options: &Install, output: &Output) -> Outcome {
     let request = InstallRequest {
-        store: store.clone(),
+        store: with_cache(store, &options.cache)?,
         version: options.version.clone(),
         target: options.target.clone(),
         free: options.target_options.free.into(),

@@ -22,6 +22,7 @@ pub(crate) mod history;
 pub(crate) mod images;
 pub(crate) mod init;
 pub(crate) mod install;
+pub(crate) mod node;
 pub(crate) mod publish;
 pub(crate) mod rebuild;
 pub(crate) mod receive;

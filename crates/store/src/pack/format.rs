@@ -75,7 +75,7 @@ impl PackDirectory {
 }
 
 /// The first bytes of a pack.
-pub(super) fn encode_header(pack: PackId, store: StoreId) -> Vec<u8> {
+pub(crate) fn encode_header(pack: PackId, store: StoreId) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_LENGTH as usize);
     out.extend_from_slice(&HEADER_MAGIC);
     out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -94,7 +94,7 @@ pub(super) fn decode_header(bytes: &[u8; HEADER_LENGTH as usize]) -> Result<(Pac
 }
 
 /// Footer and trailer of a pack whose frames end at `footer_offset`.
-pub(super) fn encode_end(pack: PackId, footer_offset: u64, directory: &PackDirectory) -> Vec<u8> {
+pub(crate) fn encode_end(pack: PackId, footer_offset: u64, directory: &PackDirectory) -> Vec<u8> {
     let (frames, blocks) = (directory.frames.len() as u32, directory.blocks.len() as u32);
     let footer_length = footer_length(frames, blocks);
     let mut out = Vec::with_capacity((footer_length + TRAILER_LENGTH) as usize);
@@ -217,6 +217,11 @@ fn decode_row(row: &[u8]) -> Option<FrameRow> {
         && row.raw_length as usize <= RAW_LENGTH_MAX
         && (1..=BLOCKS_MAX).contains(&(row.blocks as usize));
     within.then_some(row)
+}
+
+/// Bytes of footer and trailer together.
+pub(crate) fn end_length(frames: usize, blocks: usize) -> u64 {
+    footer_length(frames as u32, blocks as u32) + TRAILER_LENGTH
 }
 
 fn footer_length(frames: u32, blocks: u32) -> u64 {

@@ -14,7 +14,9 @@ mod scan;
 mod writer;
 
 pub use format::PackDirectory;
-pub(crate) use format::{FrameRow, HEADER_LENGTH};
+pub(crate) use format::{
+    FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, encode_end, encode_header, end_length,
+};
 pub use reader::read_directory;
 pub(crate) use reader::{read_header, read_row};
 pub(crate) use scan::{Scanned, scan};

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, select};
@@ -42,8 +41,6 @@ pub(in crate::peers) struct Parts {
     pub(in crate::peers) silence_max: Duration,
     pub(in crate::peers) commands: Receiver<Command>,
     pub(in crate::peers) events: Receiver<Event>,
-    /// Set when the node's own disks use the network or the disk.
-    pub(in crate::peers) own_traffic: Arc<AtomicBool>,
 }
 
 /// A connection that is in use.
@@ -193,7 +190,7 @@ impl Machine {
         let own_reads = self.parts.holdings.own_reads();
         let reads = own_reads != self.own_reads;
         self.own_reads = own_reads;
-        if self.parts.own_traffic.swap(false, Ordering::Relaxed) || reads {
+        if reads {
             let now = self.now();
             self.parts.exchange.own_traffic(now);
         }

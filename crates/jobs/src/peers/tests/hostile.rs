@@ -44,7 +44,7 @@ fn with_liar(
 ) -> crate::PeerCounts {
     let origin = Origin::of(universe);
     let honest = [Node::new(&origin), Node::new(&origin)];
-    let folder = tempfile::tempdir().unwrap();
+    let folder = new_folder();
     let liar = Liar { claimed: universe.ids.clone(), gives: Box::new(gives) };
     let (liar, known) = start(&folder, origin.clone(), Arc::new(liar));
     let all = [honest[0].known.clone(), honest[1].known.clone(), known];
@@ -155,8 +155,8 @@ fn a_stranger_gets_not_even_a_greeting() {
     let universe = Universe::new(20, 8);
     let origin = Origin::of(&universe);
     let node = Node::new(&origin);
-    let folder = tempfile::tempdir().unwrap();
-    let stranger = Identity::open(folder.path()).unwrap();
+    let folder = new_folder();
+    let stranger = identity_in(&folder);
     let heard = |identity: &Identity, to: &KnownNode| {
         let mut stream = connect(identity, to)?;
         stream.read(&mut [0; 64])
@@ -179,7 +179,7 @@ fn who_does_not_read_its_answers_holds_up_nobody() {
     full.held.fill(&universe.frames);
     full.held.fill(&universe.page_frames);
     let peer = RawPeer::start(&[], Arc::new(|_| (Vec::new(), true)));
-    let identity = Identity::open(peer.folder.path()).unwrap();
+    let identity = identity_in(&peer.folder);
     let all = [full.known.clone(), reader.known.clone(), KnownNode { address: None, ..peer.known.clone() }];
     full.peers.learn(&all).unwrap();
     reader.peers.learn(&all).unwrap();

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use platter_cast::peer::NodeId;
 use platter_image::frame::stream::FramesRequest;
 use platter_image::frame::{FrameDecoder, FrameHeader};
 use platter_image::page::State;
@@ -135,7 +136,7 @@ impl Node {
     }
 
     fn that_holds(origin: &Arc<Origin>, held: Arc<Memory>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = new_folder();
         let (peers, known) = start(&folder, origin.clone(), held.clone());
         Self { folder, peers, known, held }
     }
@@ -177,12 +178,25 @@ fn start(
     origin: Arc<dyn OriginFrames>,
     held: Arc<dyn Holdings>,
 ) -> (Peers, KnownNode) {
-    let identity = Identity::open(folder.path()).unwrap();
+    let identity = identity_in(folder);
     let (id, fingerprint) = (identity.id, identity.fingerprint);
     let directory = Directory::open(folder.path().join("peers.json"), STORE, id);
     let peers = Peers::start(&options(), identity, directory, held, origin).unwrap();
     let address = peers.address();
     (peers, KnownNode { id, address, fingerprint })
+}
+
+/// A folder of a new node.
+fn new_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let id: [u8; 16] = super::identity::random().unwrap();
+    std::fs::write(folder.path().join("id"), id).unwrap();
+    folder
+}
+
+fn identity_in(folder: &tempfile::TempDir) -> Identity {
+    let id = std::fs::read(folder.path().join("id")).unwrap();
+    Identity::open(folder.path(), NodeId(id.try_into().unwrap())).unwrap()
 }
 
 /// The registry tells all of all.

@@ -28,8 +28,8 @@ pub(super) fn hello(node: NodeId) -> Vec<u8> {
 impl RawPeer {
     /// Takes all in who are in `friends`, and answers each question.
     pub(super) fn start(friends: &[KnownNode], answer: Arc<Answer>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let identity = Identity::open(folder.path()).unwrap();
+        let folder = new_folder();
+        let identity = identity_in(&folder);
         let directory = Directory::open(folder.path().join("peers.json"), STORE, identity.id);
         directory.learn(friends).1.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

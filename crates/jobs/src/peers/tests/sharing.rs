@@ -114,8 +114,8 @@ fn what_nobody_has_is_missing_and_what_nobody_can_be_asked_for_fails_within_its_
     assert!(source.frame(Kind::Page, &universe.ids[0]).unwrap().is_none(), "a block is no page");
     drop(source);
     origin.is_dead.store(true, Ordering::SeqCst);
-    let folder = tempfile::tempdir().unwrap();
-    let identity = Identity::open(folder.path()).unwrap();
+    let folder = new_folder();
+    let identity = identity_in(&folder);
     let directory = Directory::open(folder.path().join("peers.json"), STORE, identity.id);
     let options = PeerOptions { retry_time_max: Duration::from_millis(300), listen: None, ..options() };
     let held: Arc<Memory> = Arc::default();

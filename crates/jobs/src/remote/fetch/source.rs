@@ -10,6 +10,7 @@ use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, Kind,
 use super::queue::Key;
 use super::state::{Look, State};
 use super::work::Shared;
+use crate::node::Upstream;
 use crate::remote::client::Client;
 
 /// Bytes of a disk that its stored bytes are taken to stand for, so that what is hinted at fills the window.
@@ -116,6 +117,21 @@ impl PageSource for RemoteSource {
 
     fn will_need_pages(&self, ids: &[BlockId]) {
         self.shared.hint(Kind::Page, ids);
+    }
+}
+
+impl Upstream for RemoteSource {
+    fn fetch(&self, kind: Kind, id: &BlockId) -> Result<Option<Arc<[u8]>>> {
+        let place = self.find(Key { kind, id: *id })?;
+        place.map(|place| self.frame(place.frame)).transpose()
+    }
+
+    fn will_fetch(&self, kind: Kind, ids: &[BlockId]) {
+        self.shared.hint(kind, ids);
+    }
+
+    fn hint_length(&self) -> u64 {
+        FrameSource::hint_length(self)
     }
 }
 

@@ -44,7 +44,7 @@ impl Lab {
 
     fn afar(&self) -> StoreLocation {
         let address = ServerAddress::Unix(self.socket());
-        StoreLocation::Remote(ServerOptions { address, token: None, trust: Trust::System })
+        StoreLocation::Remote(ServerOptions { address, token: None, trust: Trust::System, cache: None })
     }
 
     /// A disk of that many KiB: pieces of 64 KiB that are random, text, or zeros. `change` of a thousand pieces are others

@@ -1,0 +1,116 @@
+//! What an origin said of its versions, kept for when it is away: a small file in the cache's directory.
+//!
+//! Only what names say is kept here, never whose bytes are believed: whatever is read under a score is verified by it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use platter_vfs::{Vfs, read_whole, replace};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+const FILE: &str = "answers.json";
+/// Most bytes of the file.
+const FILE_LENGTH_MAX: u64 = 16 << 20;
+/// Most answers, and most bytes of one.
+const ANSWERS_MAX: usize = 4096;
+const ANSWER_LENGTH_MAX: usize = 1 << 20;
+/// Most bytes of all of them.
+const LENGTH_MAX: usize = 8 << 20;
+
+/// The file.
+#[derive(Default, Serialize, Deserialize)]
+struct Kept {
+    /// Whose they are.
+    origin: String,
+    /// By path of the question.
+    answers: BTreeMap<String, Value>,
+}
+
+/// Answers of one origin.
+pub(crate) struct Answers {
+    vfs: Arc<dyn Vfs>,
+    path: PathBuf,
+    kept: Mutex<Kept>,
+    notes: Mutex<Vec<String>>,
+}
+
+impl Answers {
+    /// What was kept of that origin. Another origin's answers are forgotten, and a file that is none too.
+    pub(crate) fn open(vfs: Arc<dyn Vfs>, dir: &Path, origin: &str) -> Self {
+        let path = dir.join(FILE);
+        let read = read_whole(&*vfs, &path, FILE_LENGTH_MAX).ok().flatten();
+        let kept = read.and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
+        let kept = kept.filter(|kept| kept.origin == origin);
+        let kept = kept.unwrap_or_else(|| Kept { origin: origin.to_owned(), answers: BTreeMap::new() });
+        Self { vfs, path, kept: Mutex::new(kept), notes: Mutex::default() }
+    }
+
+    /// What was said last.
+    pub(crate) fn get(&self, question: &str) -> Option<Value> {
+        self.kept().answers.get(question).cloned()
+    }
+
+    /// Keeps what was said to these questions, as far as that is new.
+    pub(crate) fn keep(&self, questions: &[String], answer: &Value) {
+        let length = answer.to_string().len();
+        let mut kept = self.kept();
+        if length > ANSWER_LENGTH_MAX || questions.iter().all(|it| kept.answers.get(it) == Some(answer)) {
+            return;
+        }
+        let held: usize = kept.answers.values().map(|answer| answer.to_string().len()).sum();
+        if kept.answers.len() + questions.len() > ANSWERS_MAX || held + length > LENGTH_MAX {
+            // They are had again as they are asked for.
+            kept.answers.clear();
+        }
+        kept.answers.extend(questions.iter().map(|question| (question.clone(), answer.clone())));
+        let written = serde_json::to_vec(&*kept)
+            .map_err(std::io::Error::other)
+            .and_then(|bytes| replace(&*self.vfs, &self.path, &bytes));
+        if let Err(error) = written {
+            self.note(format!("{}: {error}", self.path.display()));
+        }
+    }
+
+    /// Something that a person should know.
+    pub(crate) fn note(&self, what: String) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if notes.len() < 16 && !notes.contains(&what) {
+            notes.push(what);
+        }
+    }
+
+    pub(super) fn notes(&self) -> Vec<String> {
+        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_vfs::simulated::SimulatedDisk;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn answers_are_kept_for_one_origin_and_bounded() {
+        let disk: Arc<dyn Vfs> = Arc::new(SimulatedDisk::new(1));
+        let open = |origin| Answers::open(disk.clone(), Path::new("/"), origin);
+        let answers = open("a");
+        answers.keep(&["x".into(), "y".into()], &json!({"n": 1}));
+        assert_eq!(open("a").get("y"), Some(json!({"n": 1})));
+        assert_eq!(open("b").get("y"), None);
+        answers.keep(&["large".into()], &json!("x".repeat(ANSWER_LENGTH_MAX)));
+        assert_eq!(answers.get("large"), None);
+        for n in 0..20 {
+            answers.keep(&[n.to_string()], &json!("x".repeat(ANSWER_LENGTH_MAX - 10)));
+            assert!(answers.kept().answers.len() <= 9);
+        }
+        assert!(open("a").get("19").is_some() && answers.notes().is_empty());
+    }
+}

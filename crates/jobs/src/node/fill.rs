@@ -1,0 +1,253 @@
+//! Fills the cache with a whole disk: every page and block is fetched, behind readers, pinned, and made durable. Only then is the
+//! disk said to need nobody.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use platter_image::page::State;
+use platter_image::recipe::Recipe;
+use platter_image::{BlockId, Error, Extent, IoContext, Kind, Result, Score};
+use platter_store::cache::{Cache, PinName};
+use serde::{Deserialize, Serialize};
+
+use super::source::{CachedSource, Want};
+
+/// Blocks fetched at a time when no reader waits, and when one did a moment ago.
+const BATCH_ALONE: usize = 512;
+const BATCH_BESIDE: usize = 16;
+/// What is a moment.
+const MOMENT: Duration = Duration::from_secs(1);
+/// How long a reader that waits is given way to, before each batch.
+const WAY_TIME_MAX: Duration = Duration::from_millis(500);
+/// From one look whether a reader waits, or whether to end, to the next.
+const LOOK: Duration = Duration::from_millis(5);
+/// From one try to the next when something failed.
+const PAUSE: Duration = Duration::from_secs(3);
+/// Every so often it is looked whether a filled disk still is.
+const WATCH: Duration = Duration::from_secs(5);
+/// Times that what went missing meanwhile is fetched.
+const ROUNDS_MAX: usize = 8;
+
+/// How far a fill is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FillStatus {
+    /// Blocks and pages of the disk; 0 until its recipe was read.
+    pub blocks: u64,
+    /// Those of them that are held.
+    pub held: u64,
+    /// All of them are, and durable: the disk needs nobody.
+    pub filled: bool,
+    /// Why it does not go on for now.
+    pub trouble: Option<String>,
+}
+
+/// The filling of a disk.
+pub(crate) struct Fill {
+    score: Score,
+    status: Mutex<FillStatus>,
+    stop: AtomicBool,
+    /// Held while pins are made: none are after it was stopped.
+    pinning: Mutex<()>,
+}
+
+/// Told when a disk is filled.
+pub(crate) type OnFilled = Box<dyn Fn() + Send>;
+
+impl Fill {
+    /// Starts filling in a thread of its own, which ends after [`Fill::stop`].
+    ///
+    /// # Errors
+    /// `Io` when no thread can be started.
+    pub(crate) fn start(source: Arc<CachedSource>, score: Score, on_filled: OnFilled) -> Result<Arc<Self>> {
+        let fill = Arc::new(Self {
+            score,
+            status: Mutex::default(),
+            stop: AtomicBool::new(false),
+            pinning: Mutex::default(),
+        });
+        let running = fill.clone();
+        thread::Builder::new()
+            .name("fill".to_owned())
+            .spawn(move || running.run(&source, &*on_filled))
+            .context(|| "starting a thread that fills".to_owned())?;
+        Ok(fill)
+    }
+
+    pub(crate) fn score(&self) -> Score {
+        self.score
+    }
+
+    pub(crate) fn status(&self) -> FillStatus {
+        self.lock().clone()
+    }
+
+    /// Ends it soon. What is held stays, and the pins too.
+    pub(crate) fn stop(&self) {
+        let _pinning = self.pinning.lock().unwrap_or_else(PoisonError::into_inner);
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FillStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn run(&self, source: &CachedSource, on_filled: &dyn Fn()) {
+        let mut told = false;
+        while !self.is_stopped() {
+            match self.fill(source) {
+                Ok(()) if self.is_stopped() => {}
+                Ok(()) => {
+                    if !std::mem::replace(&mut told, true) {
+                        on_filled();
+                    }
+                    self.watch(source.node().cache());
+                }
+                Err(error) => {
+                    self.lock().trouble = Some(with_causes(&error));
+                    self.sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Fills once; returns when all of it is durable, or when it was stopped.
+    fn fill(&self, source: &CachedSource) -> Result<()> {
+        let cache = source.node().cache();
+        let wanted = contents(source, self.score)?;
+        let ids: Vec<BlockId> = wanted.iter().map(|(_, id)| *id).collect();
+        let set = pin_name(self.score)?;
+        let mut sorted = ids.clone();
+        sorted.sort_unstable();
+        {
+            let _pinning = self.pinning.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.is_stopped() {
+                return Ok(());
+            }
+            if cache.pinned(&set).ok().flatten() != Some(sorted) {
+                cache.pin(&set, &ids)?;
+            }
+        }
+        for _ in 0..ROUNDS_MAX {
+            let missing: Vec<_> = wanted.iter().filter(|(_, id)| !cache.holds(id)).copied().collect();
+            *self.lock() = FillStatus {
+                blocks: wanted.len() as u64,
+                held: (wanted.len() - missing.len()) as u64,
+                ..FillStatus::default()
+            };
+            if missing.is_empty() {
+                cache.sync()?;
+                // A failed sync drops what is in doubt, and so does damage.
+                if ids.iter().all(|id| cache.holds(id)) {
+                    self.lock().filled = true;
+                    return Ok(());
+                }
+            }
+            self.fetch_all(source, &missing)?;
+            if self.is_stopped() {
+                return Ok(());
+            }
+        }
+        Err(Error::transient("some of the disk goes as often as it comes"))
+    }
+
+    fn fetch_all(&self, source: &CachedSource, missing: &[(Kind, BlockId)]) -> Result<()> {
+        let cache = source.node().cache();
+        let mut rest = missing;
+        while !rest.is_empty() && !self.is_stopped() {
+            self.give_way(source);
+            let alone = !source.node().has_readers(MOMENT);
+            let batch = rest.len().min(if alone { BATCH_ALONE } else { BATCH_BESIDE });
+            // With nobody beside, what comes next is on its way before this has come.
+            let told = rest.len().min(if alone { 2 * batch } else { batch });
+            source.will_fill(&rest[..told]);
+            let (now, after) = rest.split_at(batch);
+            for (kind, id) in now {
+                if self.is_stopped() {
+                    return Ok(());
+                }
+                let found = source.find(*kind, id, Want::Fill)?;
+                found.ok_or_else(|| Error::missing(format!("nobody has {kind:?} {id}")))?;
+                if !cache.holds(id) {
+                    return Err(Error::refused(
+                        "the cache does not take all of the disk: its limit is too small, or writing failed",
+                    ));
+                }
+            }
+            self.lock().held += now.len() as u64;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Lets a reader that waits go first, for some time.
+    fn give_way(&self, source: &CachedSource) {
+        let mut waited = Duration::ZERO;
+        while source.node().is_waited_for() && waited < WAY_TIME_MAX && !self.is_stopped() {
+            thread::sleep(LOOK);
+            waited += LOOK;
+        }
+    }
+
+    /// Returns when something of the cache was dropped, which may be the disk's.
+    fn watch(&self, cache: &Cache) {
+        let losses = |cache: &Cache| (cache.counts().damaged, cache.counts().write_failures);
+        let before = losses(cache);
+        while !self.is_stopped() && losses(cache) == before {
+            self.sleep(WATCH);
+        }
+    }
+
+    fn sleep(&self, time: Duration) {
+        let mut slept = Duration::ZERO;
+        while slept < time && !self.is_stopped() {
+            thread::sleep(LOOK * 10);
+            slept += LOOK * 10;
+        }
+    }
+}
+
+/// The set that keeps a filled disk in the cache.
+///
+/// # Errors
+/// None: a score's digits are always a name.
+pub(crate) fn pin_name(score: Score) -> Result<PinName> {
+    format!("disk-{score}").parse()
+}
+
+/// All pages and blocks of a disk, each once, pages first, blocks in the order in which they stand.
+fn contents(source: &CachedSource, score: Score) -> Result<Vec<(Kind, BlockId)>> {
+    let recipe = Recipe::open(score, source)?;
+    let whole = Extent::new(0, recipe.root().disk_length);
+    let (mut seen, mut wanted) = (HashSet::new(), Vec::new());
+    recipe.visit_pages(whole, &mut |id| {
+        if seen.insert(*id) {
+            wanted.push((Kind::Page, *id));
+        }
+        Ok(())
+    })?;
+    for entry in recipe.entries(whole) {
+        if let State::Data { block, .. } = entry?.state
+            && seen.insert(block)
+        {
+            wanted.push((Kind::Data, block));
+        }
+    }
+    Ok(wanted)
+}
+
+fn with_causes(error: &Error) -> String {
+    let mut what = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        what = format!("{what}: {cause}");
+        source = cause.source();
+    }
+    what
+}

@@ -1,0 +1,54 @@
+//! `platter node`.
+
+use std::process::ExitCode;
+
+use platter_jobs::{
+    AttachRequest, NbdTls, NodeRequest, OnDetach, ServeAddress, SharingRequest, StoreLocation, attach,
+    default_holder,
+};
+
+use super::attach::{stop_at_signals, tell};
+use super::{Outcome, TOOL_VERSION};
+use crate::arguments::Node;
+use crate::output::Output;
+use crate::server::cached;
+
+pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Outcome {
+    let folder = options.tls_certificates.as_ref();
+    let tls = folder.map(|folder| NbdTls::open(folder, options.tls_verify_peer)).transpose()?;
+    let nbd = options.nbd.clone();
+    let nbd = nbd.unwrap_or_else(|| ServeAddress::Unix(options.cache_dir.join("nbd.sock")));
+    let sharing = options
+        .peers
+        .map(|address| SharingRequest { address, bits_per_second_max: options.share_rate });
+    let name = options.name.clone().unwrap_or_else(host_name);
+    let request = AttachRequest {
+        store: cached(store, &options.cache_dir, options.cache_size)?,
+        versions: options.versions.clone(),
+        write: false,
+        steal: false,
+        holder: default_holder(),
+        nbd: Some(nbd),
+        tls,
+        fuse: None,
+        ninep: None,
+        cache_bytes: (options.memory as usize) << 20,
+        record: None,
+        on_detach: OnDetach::Keep,
+        publish_every: None,
+        notes: String::new(),
+        tool_version: TOOL_VERSION.into(),
+        fill: options.fill,
+        node: Some(NodeRequest { name, sharing }),
+        stop: stop_at_signals()?,
+    };
+    let output = *output;
+    attach(request, Box::new(move |event| tell(event, output)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What this machine calls itself.
+fn host_name() -> String {
+    let holder = default_holder();
+    holder.rsplit_once('@').map_or_else(|| holder.clone(), |(_, host)| host.to_owned())
+}

@@ -1,0 +1,487 @@
+//! The frames of a cache in memory: which block is in which, what is used, pinned, durable, and what goes next. All decisions,
+//! without files.
+//!
+//! About 50 bytes a block, as in the store's index. Where several frames hold a block, the first counts that came; a frame
+//! none of whose blocks counts is dead, and goes with its segment.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use platter_image::{BlockId, BlockPlace, FrameAddress, Kind};
+use platter_vfs::VfsFile;
+
+use super::changes::{CacheChanges, Changes};
+use super::options::CacheCounts;
+use super::pins::{PinName, Pins};
+use crate::index::IdHash;
+
+/// Frames remembered after they went.
+const GONE_MAX: usize = 1 << 14;
+/// A segment is worth evicting when it has at least this part of its bytes not pinned.
+const GAIN_PART: u64 = 4;
+/// Of these, at most this part is kept because it was used: each eviction then gives an eighth of a segment at least.
+const KEPT_PART: u64 = 2;
+
+/// A frame.
+#[derive(Clone, Debug)]
+struct Held {
+    offset: u32,
+    length: u32,
+    first_block: u32,
+    kind: Kind,
+    /// Blocks that count here.
+    live: u16,
+    used: bool,
+    hashed: bool,
+    pinned: bool,
+    dropped: bool,
+}
+
+/// A segment.
+#[derive(Debug)]
+struct Segment {
+    file: Arc<dyn VfsFile>,
+    frames: Vec<Held>,
+    ids: Vec<BlockId>,
+    length: u64,
+    /// Bytes of it that are known to be durable, and whether its name is.
+    synced_length: u64,
+    name_synced: bool,
+    pinned_bytes: u64,
+}
+
+/// A block of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Spot {
+    segment: u32,
+    block: u32,
+}
+
+/// A frame that is to stay when its segment goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Survivor {
+    pub(super) address: FrameAddress,
+    pub(super) pinned: bool,
+}
+
+/// A frame to be read.
+pub(super) struct ToRead {
+    pub(super) file: Arc<dyn VfsFile>,
+    /// It was hashed on this machine since the cache was opened.
+    pub(super) hashed: bool,
+}
+
+/// A segment to be synced.
+pub(super) struct Unsynced {
+    pub(super) number: u32,
+    pub(super) file: Arc<dyn VfsFile>,
+    pub(super) length: u64,
+}
+
+/// All frames.
+#[derive(Debug)]
+pub(super) struct Frames {
+    hash: IdHash,
+    table: HashTable<Spot>,
+    segments: BTreeMap<u32, Segment>,
+    /// The one that grows.
+    open: Option<u32>,
+    pub(super) pins: Pins,
+    changes: Changes,
+    gone: HashMap<FrameAddress, BlockId>,
+    gone_order: VecDeque<FrameAddress>,
+    /// What is counted while it happens.
+    pub(super) counts: CacheCounts,
+}
+
+impl Frames {
+    pub(super) fn new(limit_bytes: u64) -> Self {
+        Self {
+            hash: IdHash::new(),
+            table: HashTable::new(),
+            segments: BTreeMap::new(),
+            open: None,
+            pins: Pins::default(),
+            changes: Changes::default(),
+            gone: HashMap::new(),
+            gone_order: VecDeque::new(),
+            counts: CacheCounts { limit_bytes, ..CacheCounts::default() },
+        }
+    }
+
+    fn spot(&self, id: &BlockId) -> Option<Spot> {
+        let is_it = |spot: &Spot| block_at(&self.segments, *spot) == Some(id);
+        self.table.find(self.hash.of(id), is_it).copied()
+    }
+
+    pub(super) fn holds(&self, id: &BlockId) -> bool {
+        self.spot(id).is_some()
+    }
+
+    /// Where a block stands.
+    pub(super) fn place(&self, kind: Kind, id: &BlockId) -> Option<BlockPlace> {
+        let spot = self.spot(id)?;
+        let segment = self.segments.get(&spot.segment)?;
+        let held = &segment.frames[segment.frame_of(spot.block)];
+        (held.kind == kind).then(|| BlockPlace {
+            frame: held.address(spot.segment),
+            slot: spot.block - held.first_block,
+        })
+    }
+
+    /// Counts a question, and notes the frame that answers it as used. What came lately is asked for many times by the one
+    /// reader that it came for: that says nothing of later readers, so the newest segment's frames are not noted.
+    pub(super) fn note_asked(&mut self, place: Option<BlockPlace>) {
+        let Some(place) = place else {
+            self.counts.misses += 1;
+            return;
+        };
+        self.counts.hits += 1;
+        if self.open != Some(place.frame.pack)
+            && let Some((_, held)) = self.held_mut(place.frame)
+        {
+            held.used = true;
+        }
+    }
+
+    /// The frame at an address.
+    pub(super) fn to_read(&self, address: FrameAddress) -> Option<ToRead> {
+        let segment = self.segments.get(&address.pack)?;
+        let held = &segment.frames[segment.find(address)?];
+        Some(ToRead { file: segment.file.clone(), hashed: held.hashed })
+    }
+
+    /// The blocks of the frame at an address, and their kind.
+    pub(super) fn contents(&self, address: FrameAddress) -> Option<(Kind, &[BlockId])> {
+        let segment = self.segments.get(&address.pack)?;
+        let number = segment.find(address)?;
+        Some((segment.frames[number].kind, segment.blocks_of(number)))
+    }
+
+    /// Every block of it was hashed.
+    pub(super) fn set_hashed(&mut self, address: FrameAddress) {
+        if let Some((_, held)) = self.held_mut(address) {
+            held.hashed = true;
+        }
+    }
+
+    fn held_mut(&mut self, address: FrameAddress) -> Option<(&mut u64, &mut Held)> {
+        let segment = self.segments.get_mut(&address.pack)?;
+        let number = segment.find(address)?;
+        Some((&mut segment.pinned_bytes, &mut segment.frames[number]))
+    }
+
+    /// Adds a segment without frames; with `is_open`, the one that grows.
+    pub(super) fn add_segment(&mut self, number: u32, file: Arc<dyn VfsFile>, length: u64, is_open: bool) {
+        let segment = Segment {
+            file,
+            frames: Vec::new(),
+            ids: Vec::new(),
+            length,
+            synced_length: 0,
+            name_synced: false,
+            pinned_bytes: 0,
+        };
+        self.segments.insert(number, segment);
+        if is_open {
+            self.open = Some(number);
+        }
+    }
+
+    /// That segment is the one that grows.
+    pub(super) fn set_open(&mut self, number: u32) {
+        self.open = Some(number);
+    }
+
+    /// The segment's file has that length now; if it no longer grows, `is_open` is false.
+    pub(super) fn set_length(&mut self, number: u32, length: u64, is_open: bool) {
+        if let Some(segment) = self.segments.get_mut(&number) {
+            segment.length = length;
+        }
+        if !is_open && self.open == Some(number) {
+            self.open = None;
+        }
+    }
+
+    /// Adds a frame behind the others of its segment. Blocks that are held already stay where they are.
+    pub(super) fn push(&mut self, address: FrameAddress, kind: Kind, ids: &[BlockId], hashed: bool) {
+        let Some(segment) = self.segments.get_mut(&address.pack) else { return };
+        let first_block = segment.ids.len() as u32;
+        segment.ids.extend_from_slice(ids);
+        segment.frames.push(Held {
+            offset: address.offset as u32,
+            length: address.length,
+            first_block,
+            kind,
+            live: 0,
+            used: false,
+            hashed,
+            pinned: false,
+            dropped: false,
+        });
+        self.revive(address);
+    }
+
+    /// Lets the blocks of a frame count there that are held nowhere else.
+    pub(super) fn revive(&mut self, address: FrameAddress) {
+        let Some(segment) = self.segments.get(&address.pack) else { return };
+        let Some(number) = segment.find(address) else { return };
+        let blocks = segment.frames[number].first_block..segment.blocks_end(number);
+        let ids = segment.blocks_of(number).to_vec();
+        let mut live = 0;
+        for (block, id) in blocks.zip(&ids) {
+            let (hash, segments) = (self.hash, &self.segments);
+            let entry = self.table.entry(
+                hash.of(id),
+                |other| block_at(segments, *other) == Some(id),
+                |other| block_at(segments, *other).map_or(0, |id| hash.of(id)),
+            );
+            if let Entry::Vacant(entry) = entry {
+                entry.insert(Spot { segment: address.pack, block });
+                self.changes.push(*id, true);
+                live += 1;
+            }
+        }
+        let pinned = ids.iter().any(|id| self.pins.has(id));
+        if let Some(segment) = self.segments.get_mut(&address.pack) {
+            segment.frames[number].live += live;
+            segment.set_pinned(number, pinned && segment.frames[number].live > 0);
+        }
+    }
+
+    /// The frame at an address cannot be had any more: what counted there is not held. Whether it was there.
+    pub(super) fn drop_frame(&mut self, address: FrameAddress) -> bool {
+        let Some(segment) = self.segments.get_mut(&address.pack) else { return false };
+        let Some(number) = segment.find(address) else { return false };
+        let held = &mut segment.frames[number];
+        (held.live, held.dropped) = (0, true);
+        if std::mem::take(&mut held.pinned) {
+            segment.pinned_bytes -= u64::from(held.length);
+        }
+        let blocks = held.first_block..segment.blocks_end(number);
+        let ids = segment.blocks_of(number).to_vec();
+        for (block, id) in blocks.zip(&ids) {
+            let own = Spot { segment: address.pack, block };
+            if let Ok(entry) = self.table.find_entry(self.hash.of(id), |spot| *spot == own) {
+                entry.remove();
+                self.changes.push(*id, false);
+            }
+        }
+        if let Some(first) = ids.first() {
+            self.remember(address, *first);
+        }
+        true
+    }
+
+    /// All frames of a segment go; gives how many of them counted.
+    pub(super) fn remove_segment(&mut self, number: u32) -> u64 {
+        let addresses = self.segments.get(&number).map(|segment| segment.addresses(number));
+        let mut counted = 0;
+        for (address, live) in addresses.unwrap_or_default() {
+            counted += u64::from(self.drop_frame(address) && live);
+        }
+        self.segments.remove(&number);
+        if self.open == Some(number) {
+            self.open = None;
+        }
+        counted
+    }
+
+    fn remember(&mut self, address: FrameAddress, first: BlockId) {
+        if self.gone.insert(address, first).is_none() {
+            self.gone_order.push_back(address);
+        }
+        if self.gone_order.len() > GONE_MAX
+            && let Some(oldest) = self.gone_order.pop_front()
+        {
+            self.gone.remove(&oldest);
+        }
+    }
+
+    /// The first block of a frame that was at that address not long ago.
+    pub(super) fn gone(&self, address: FrameAddress) -> Option<BlockId> {
+        self.gone.get(&address).copied()
+    }
+
+    /// Bytes of all files but the segment that grows.
+    pub(super) fn sealed_bytes(&self) -> u64 {
+        let others = self.segments.iter().filter(|(number, _)| self.open != Some(**number));
+        others.map(|(_, segment)| segment.length).sum::<u64>() + self.pins.file_bytes()
+    }
+
+    /// The segment that goes next: the oldest of which enough is not pinned.
+    pub(super) fn victim(&self) -> Option<u32> {
+        let is_worth_it = |segment: &Segment| {
+            segment.length.saturating_sub(segment.pinned_bytes) * GAIN_PART >= segment.length
+        };
+        let others = self.segments.iter().filter(|(number, _)| self.open != Some(**number));
+        others.filter(|(_, segment)| is_worth_it(segment)).map(|(number, _)| *number).next()
+    }
+
+    /// What is to stay of a segment that goes: all that is pinned, and some of what was used, the newest first.
+    pub(super) fn survivors(&self, number: u32) -> Vec<Survivor> {
+        let Some(segment) = self.segments.get(&number) else { return Vec::new() };
+        let mut room = segment.length.saturating_sub(segment.pinned_bytes) / KEPT_PART;
+        let mut stay = Vec::new();
+        for held in segment.frames.iter().rev().filter(|held| held.live > 0) {
+            let length = u64::from(held.length);
+            let kept = held.used && length <= room;
+            if !held.pinned && !kept {
+                continue;
+            }
+            room -= if held.pinned { 0 } else { length };
+            stay.push(Survivor { address: held.address(number), pinned: held.pinned });
+        }
+        stay.reverse();
+        stay
+    }
+
+    /// Makes a set of pins be exactly `ids`, or removes it; `old` is what it was, if that is known.
+    pub(super) fn set_pins(
+        &mut self,
+        set: &PinName,
+        ids: Option<(&[BlockId], u64)>,
+        old: Option<&[BlockId]>,
+    ) {
+        let was_there = match ids {
+            Some((ids, length)) => self.pins.insert(set.clone(), ids, length),
+            None => self.pins.remove(set),
+        };
+        for id in ids.map_or(&[][..], |(ids, _)| ids) {
+            self.judge(id);
+        }
+        match old {
+            Some(old) => old.iter().for_each(|id| self.judge(id)),
+            None if was_there => self.judge_all(),
+            None => {}
+        }
+    }
+
+    /// Sees anew whether the frame with that block is pinned.
+    fn judge(&mut self, id: &BlockId) {
+        let Some(spot) = self.spot(id) else { return };
+        let Some(segment) = self.segments.get_mut(&spot.segment) else { return };
+        let number = segment.frame_of(spot.block);
+        let pinned = segment.blocks_of(number).iter().any(|id| self.pins.has(id));
+        segment.set_pinned(number, pinned);
+    }
+
+    /// The same for all frames.
+    pub(super) fn judge_all(&mut self) {
+        for segment in self.segments.values_mut() {
+            for number in 0..segment.frames.len() {
+                let pinned = segment.frames[number].live > 0
+                    && segment.blocks_of(number).iter().any(|id| self.pins.has(id));
+                segment.set_pinned(number, pinned);
+            }
+        }
+    }
+
+    /// Segments with bytes or a name that may not be durable.
+    pub(super) fn unsynced(&self) -> Vec<Unsynced> {
+        let is_unsynced = |segment: &Segment| !segment.name_synced || segment.synced_length < segment.length;
+        let unsynced = self.segments.iter().filter(|(_, segment)| is_unsynced(segment));
+        unsynced
+            .map(|(number, segment)| Unsynced {
+                number: *number,
+                file: segment.file.clone(),
+                length: segment.length,
+            })
+            .collect()
+    }
+
+    /// So many bytes of a segment are durable.
+    pub(super) fn set_synced(&mut self, number: u32, length: u64) {
+        if let Some(segment) = self.segments.get_mut(&number) {
+            segment.synced_length = segment.synced_length.max(length);
+        }
+    }
+
+    /// The names of these segments are durable.
+    pub(super) fn set_names_synced(&mut self, numbers: &[u32]) {
+        for number in numbers {
+            if let Some(segment) = self.segments.get_mut(number) {
+                segment.name_synced = true;
+            }
+        }
+    }
+
+    /// A sync of that segment, or of its name, failed: what was not durable before never surely is.
+    pub(super) fn drop_unsynced(&mut self, number: u32) {
+        let Some(segment) = self.segments.get(&number) else { return };
+        let durable = if segment.name_synced { segment.synced_length } else { 0 };
+        for (address, _) in segment.addresses(number) {
+            if address.offset + u64::from(address.length) > durable {
+                self.drop_frame(address);
+            }
+        }
+    }
+
+    pub(super) fn changes(&self, since: u64) -> CacheChanges {
+        self.changes.since(since).unwrap_or_else(|| CacheChanges {
+            added: self.table.iter().filter_map(|spot| block_at(&self.segments, *spot).copied()).collect(),
+            dropped: Vec::new(),
+            whole: true,
+            mark: self.changes.mark(),
+        })
+    }
+
+    pub(super) fn counts(&self) -> CacheCounts {
+        let lengths = self.segments.values().map(|segment| segment.length);
+        CacheCounts {
+            blocks: self.table.len() as u64,
+            bytes: lengths.sum::<u64>() + self.pins.file_bytes(),
+            pinned_bytes: self.segments.values().map(|segment| segment.pinned_bytes).sum(),
+            ..self.counts
+        }
+    }
+}
+
+impl Segment {
+    /// The number of the frame that has that block.
+    fn frame_of(&self, block: u32) -> usize {
+        self.frames.partition_point(|held| held.first_block <= block) - 1
+    }
+
+    fn find(&self, address: FrameAddress) -> Option<usize> {
+        let number = self.frames.binary_search_by_key(&address.offset, |held| u64::from(held.offset)).ok()?;
+        let held = &self.frames[number];
+        (held.length == address.length && !held.dropped).then_some(number)
+    }
+
+    fn blocks_end(&self, number: usize) -> u32 {
+        self.frames.get(number + 1).map_or(self.ids.len() as u32, |next| next.first_block)
+    }
+
+    fn blocks_of(&self, number: usize) -> &[BlockId] {
+        &self.ids[self.frames[number].first_block as usize..self.blocks_end(number) as usize]
+    }
+
+    fn set_pinned(&mut self, number: usize, pinned: bool) {
+        let held = &mut self.frames[number];
+        if held.pinned != pinned {
+            held.pinned = pinned;
+            let length = u64::from(held.length);
+            self.pinned_bytes =
+                if pinned { self.pinned_bytes + length } else { self.pinned_bytes - length };
+        }
+    }
+
+    /// Its frames that were not dropped, and whether they count.
+    fn addresses(&self, number: u32) -> Vec<(FrameAddress, bool)> {
+        let there = self.frames.iter().filter(|held| !held.dropped);
+        there.map(|held| (held.address(number), held.live > 0)).collect()
+    }
+}
+
+impl Held {
+    fn address(&self, segment: u32) -> FrameAddress {
+        FrameAddress { pack: segment, offset: u64::from(self.offset), length: self.length }
+    }
+}
+
+fn block_at(segments: &BTreeMap<u32, Segment>, spot: Spot) -> Option<&BlockId> {
+    segments.get(&spot.segment)?.ids.get(spot.block as usize)
+}

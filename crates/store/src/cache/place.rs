@@ -1,0 +1,165 @@
+//! Where a cache lies and what stands where in its directory (`docs/formats/cache.md`).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use platter_image::{Error, IoContext, Result};
+use platter_vfs::{OpenMode, Vfs, VfsFile, read_whole, replace};
+use serde::{Deserialize, Serialize};
+
+use super::pins::{FILE_LENGTH_MAX, PinName};
+use crate::identity::{PackId, StoreId};
+use crate::place::StorePlace;
+
+/// Version of the layout of directory and files together.
+const FORMAT_VERSION: u32 = 1;
+const FORMAT_FILE: &str = "cache.json";
+/// Most bytes of `cache.json` that are read.
+const FORMAT_FILE_LENGTH_MAX: u64 = 4 << 10;
+const SEGMENT_SUFFIX: &str = ".segment";
+const PINS_SUFFIX: &str = ".pins";
+
+/// What `cache.json` says.
+#[derive(Serialize, Deserialize)]
+struct FormatFile {
+    platter_cache: u32,
+    id: String,
+}
+
+/// A directory of a cache.
+#[derive(Clone, Debug)]
+pub(super) struct CachePlace {
+    vfs: Arc<dyn Vfs>,
+    /// For the names and syncs of directories.
+    files: StorePlace,
+}
+
+impl CachePlace {
+    pub(super) fn new(vfs: Arc<dyn Vfs>, dir: impl Into<PathBuf>) -> Self {
+        Self { files: StorePlace::new(vfs.clone(), dir), vfs }
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        self.files.dir()
+    }
+
+    fn segments_dir(&self) -> PathBuf {
+        self.dir().join("segments")
+    }
+
+    fn pins_dir(&self) -> PathBuf {
+        self.dir().join("pins")
+    }
+
+    pub(super) fn segment(&self, number: u32) -> PathBuf {
+        self.segments_dir().join(format!("{number:08x}{SEGMENT_SUFFIX}"))
+    }
+
+    fn pins(&self, set: &PinName) -> PathBuf {
+        self.pins_dir().join(format!("{set}{PINS_SUFFIX}"))
+    }
+
+    /// Makes the directories, takes the lock, and gives it with the cache's id, which is made the first time.
+    pub(super) fn open(&self) -> Result<(Box<dyn VfsFile>, StoreId)> {
+        self.files.create_dirs(self.dir())?;
+        let path = self.dir().join("lock");
+        let lock = self.vfs.lock(&path).context(|| format!("locking {}", path.display()))?;
+        let lock = lock.ok_or_else(|| {
+            Error::refused(format!("the cache in {} is another process's", self.dir().display()))
+        })?;
+        self.files.create_dirs(&self.segments_dir())?;
+        self.files.create_dirs(&self.pins_dir())?;
+        let path = self.dir().join(FORMAT_FILE);
+        let read = read_whole(&*self.vfs, &path, FORMAT_FILE_LENGTH_MAX);
+        let id = match read.context(|| format!("reading {}", path.display()))? {
+            Some(bytes) => self.parse(&bytes)?,
+            None => self.make(&path)?,
+        };
+        Ok((lock, id))
+    }
+
+    fn make(&self, path: &Path) -> Result<StoreId> {
+        if !self.list_segments()?.is_empty() {
+            return Err(Error::refused(format!(
+                "{} has segments of a cache, but no {FORMAT_FILE}: remove the directory, or name another",
+                self.dir().display()
+            )));
+        }
+        let id = StoreId(self.vfs.random_id().context(|| "choosing the cache's id".into())?);
+        let text = serde_json::to_string(&FormatFile { platter_cache: FORMAT_VERSION, id: id.to_string() })
+            .map_err(|error| Error::bug("cache.json without a text").with_source(error))?;
+        let written = replace(&*self.vfs, path, format!("{text}\n").as_bytes());
+        written.context(|| format!("writing {}", path.display()))?;
+        Ok(id)
+    }
+
+    fn parse(&self, bytes: &[u8]) -> Result<StoreId> {
+        let dir = self.dir().display();
+        let corrupt =
+            || Error::corrupt(format!("{dir}/{FORMAT_FILE} says nothing known: remove the directory"));
+        let format: FormatFile =
+            serde_json::from_slice(bytes).map_err(|error| corrupt().with_source(error))?;
+        if format.platter_cache != FORMAT_VERSION {
+            return Err(Error::refused(format!(
+                "the cache in {dir} has format {}, this Platter knows {FORMAT_VERSION}: use a newer one, or remove it",
+                format.platter_cache
+            )));
+        }
+        StoreId::from_hex(&format.id).ok_or_else(corrupt)
+    }
+
+    /// The numbers of the segments that are there, ascending.
+    pub(super) fn list_segments(&self) -> Result<Vec<u32>> {
+        let dir = self.segments_dir();
+        let listed = self.vfs.list(&dir).context(|| format!("listing {}", dir.display()))?;
+        let number = |name: &str| u32::from_str_radix(name.strip_suffix(SEGMENT_SUFFIX)?, 16).ok();
+        let mut numbers: Vec<u32> = listed.iter().filter_map(|entry| number(&entry.name)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        Ok(numbers)
+    }
+
+    pub(super) fn open_segment(&self, number: u32, mode: OpenMode) -> Result<Arc<dyn VfsFile>> {
+        let path = self.segment(number);
+        let opened = self.vfs.open(&path, mode).context(|| format!("opening {}", path.display()))?;
+        Ok(Arc::from(opened))
+    }
+
+    pub(super) fn remove_segment(&self, number: u32) -> Result<()> {
+        self.files.remove_if_there(&self.segment(number))
+    }
+
+    /// Makes the names of segments durable.
+    pub(super) fn sync_segment_names(&self) -> Result<()> {
+        self.files.sync_dir(&self.segments_dir())
+    }
+
+    /// The sets of pins that are there.
+    pub(super) fn list_pins(&self) -> Result<Vec<PinName>> {
+        let dir = self.pins_dir();
+        let listed = self.vfs.list(&dir).context(|| format!("listing {}", dir.display()))?;
+        Ok(listed.iter().filter_map(|entry| entry.name.strip_suffix(PINS_SUFFIX)?.parse().ok()).collect())
+    }
+
+    pub(super) fn read_pins(&self, set: &PinName) -> Result<Option<Vec<u8>>> {
+        let path = self.pins(set);
+        read_whole(&*self.vfs, &path, FILE_LENGTH_MAX).context(|| format!("reading {}", path.display()))
+    }
+
+    pub(super) fn write_pins(&self, set: &PinName, bytes: &[u8]) -> Result<()> {
+        let path = self.pins(set);
+        replace(&*self.vfs, &path, bytes).context(|| format!("writing {}", path.display()))
+    }
+
+    pub(super) fn remove_pins(&self, set: &PinName) -> Result<()> {
+        self.files.remove_if_there(&self.pins(set))?;
+        self.files.sync_dir(&self.pins_dir())
+    }
+}
+
+/// What the header of a segment calls it: a pack of the cache whose id is its number.
+pub(super) fn pack_id(number: u32) -> PackId {
+    let mut id = [0; 16];
+    id[12..].copy_from_slice(&number.to_be_bytes());
+    PackId(id)
+}

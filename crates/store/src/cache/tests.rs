@@ -1,0 +1,331 @@
+//! A cache on a simulated disk: limit, eviction, pins, damage, power loss.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use platter_image::frame::{Compressor, FrameBuilder, FrameHeader};
+use platter_image::{BlockId, Domain, Kind};
+use platter_vfs::Vfs;
+use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, Operation, SimulatedDisk};
+
+use super::{Cache, CacheOptions, PinName};
+
+const SEGMENT: u64 = 1 << 20;
+const LIMIT: u64 = 8 * SEGMENT;
+/// Frames that fit under the limit: seven in a segment.
+const HELD: u32 = 56;
+
+/// A frame of two blocks that do not compress, 128 KiB together.
+struct Frame {
+    stored: Vec<u8>,
+    header: FrameHeader,
+}
+
+impl Frame {
+    fn new(n: u32) -> Self {
+        Self::of(n, |_, contents| BlockId::of(Kind::Data, contents))
+    }
+
+    fn of(n: u32, name: impl Fn(u64, &[u8]) -> BlockId) -> Self {
+        let mut builder = FrameBuilder::new(Kind::Data, Domain::SHARED, 256 << 10);
+        for block in 0..2 {
+            let mut word = 2 * (u64::from(n) * 2 + block) + 1;
+            let contents: Vec<u8> = (0..8192)
+                .flat_map(|_| {
+                    word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                    (word ^ word >> 33).to_le_bytes()
+                })
+                .collect();
+            builder.push(name(block, &contents), &contents);
+        }
+        let stored = builder.encode(&mut Compressor::new(1).unwrap()).unwrap().stored;
+        Self { header: FrameHeader::parse(&stored).unwrap(), stored }
+    }
+
+    fn id(&self) -> BlockId {
+        self.header.blocks[1].id
+    }
+
+    fn is_right_in(&self, cache: &Cache) -> bool {
+        let found = cache.get(Kind::Data, &self.id());
+        found.is_some_and(|found| found.slot == 1 && found.stored == self.stored)
+    }
+
+    fn put(&self, cache: &Cache) -> bool {
+        cache.put(&self.stored, &self.header)
+    }
+}
+
+fn frames(count: u32) -> Vec<Frame> {
+    (0..count).map(Frame::new).collect()
+}
+
+fn options() -> CacheOptions {
+    CacheOptions { limit_bytes: LIMIT, segment_bytes: SEGMENT, pause: Duration::ZERO }
+}
+
+fn open(disk: &SimulatedDisk) -> Cache {
+    Cache::open(Arc::new(disk.clone()), "/cache", options()).unwrap()
+}
+
+fn set(name: &str) -> PinName {
+    name.parse().unwrap()
+}
+
+fn file_bytes(disk: &SimulatedDisk, dir: &str) -> u64 {
+    let dir = Path::new(dir);
+    let entries = disk.list(dir).unwrap();
+    entries.iter().map(|entry| disk.contents(&dir.join(&entry.name)).unwrap().len() as u64).sum()
+}
+
+#[test]
+fn what_was_put_is_there_also_after_opening_again() {
+    let (disk, frames) = (SimulatedDisk::new(1), frames(17));
+    let cache = open(&disk);
+    let id = cache.id();
+    assert!(frames.iter().all(|frame| frame.put(&cache)));
+    assert!(frames.iter().all(|frame| frame.put(&cache)), "again costs nothing");
+    assert_eq!((cache.counts().taken, cache.counts().blocks), (17, 34));
+    assert!(frames.iter().all(|frame| frame.is_right_in(&cache)));
+    assert!(cache.get(Kind::Page, &frames[0].id()).is_none(), "a block is no page");
+    assert!(Cache::open(Arc::new(disk.clone()), "/cache", options()).is_err(), "one process");
+    drop(cache);
+    // Two segments with a footer, one without, which goes on growing.
+    let cache = open(&disk);
+    assert_eq!((cache.id(), cache.counts().blocks), (id, 34));
+    assert!(frames.iter().all(|frame| frame.is_right_in(&cache)));
+    let more = Frame::new(100);
+    assert!(more.put(&cache));
+    drop(cache);
+    let cache = open(&disk);
+    assert!(more.is_right_in(&cache) && frames.iter().all(|frame| frame.is_right_in(&cache)));
+    assert_eq!(disk.list(Path::new("/cache/segments")).unwrap().len(), 3);
+    assert!(cache.notes().is_empty());
+}
+
+#[test]
+fn the_limit_is_kept_and_the_oldest_go_first() {
+    let disk = SimulatedDisk::new(1);
+    let cache = open(&disk);
+    for n in 0..3 * HELD {
+        assert!(Frame::new(n).put(&cache));
+        let bytes = file_bytes(&disk, "/cache/segments");
+        assert!(bytes <= LIMIT + SEGMENT && bytes == cache.counts().bytes, "{bytes}");
+        // One is read all the time.
+        assert!(n < 10 || Frame::new(2).is_right_in(&cache), "{n}");
+    }
+    assert!(file_bytes(&disk, "/cache/segments") <= LIMIT);
+    assert!(cache.counts().evicted > u64::from(HELD));
+    assert!((3 * HELD - 30..3 * HELD).all(|n| Frame::new(n).is_right_in(&cache)));
+    assert!((3..HELD).all(|n| !cache.holds(&Frame::new(n).id())));
+    drop(cache);
+    let smaller = CacheOptions { limit_bytes: LIMIT / 2, ..options() };
+    let cache = Cache::open(Arc::new(disk.clone()), "/cache", smaller).unwrap();
+    assert!(file_bytes(&disk, "/cache/segments") <= LIMIT / 2);
+    assert!(cache.holds(&Frame::new(3 * HELD - 1).id()));
+}
+
+/// One long read of more than fits, read as it comes, leaves nothing that is kept for having been used.
+#[test]
+fn a_long_scan_copies_nothing() {
+    let disk = SimulatedDisk::new(1);
+    let cache = open(&disk);
+    for n in 0..2 * HELD {
+        let frame = Frame::new(n);
+        assert!(frame.put(&cache) && frame.is_right_in(&cache));
+    }
+    assert!(cache.counts().evicted >= u64::from(HELD), "{:?}", cache.counts());
+}
+
+#[test]
+fn what_is_pinned_stays_and_when_all_is_pinned_nothing_is_taken() {
+    let (disk, frames) = (SimulatedDisk::new(1), frames(4 * HELD));
+    let ids: Vec<BlockId> = frames.iter().map(Frame::id).collect();
+    let cache = open(&disk);
+    cache.pin(&set("hoard"), &ids[..10]).unwrap();
+    assert!(frames[..HELD as usize].iter().all(|frame| frame.put(&cache)));
+    cache.pin(&set("disk-1"), &ids[10..15]).unwrap();
+    assert!(frames[HELD as usize..].iter().all(|frame| frame.put(&cache)));
+    assert!(frames[..15].iter().all(|frame| frame.is_right_in(&cache)));
+    assert_eq!(cache.pinned(&set("disk-1")).unwrap().unwrap().len(), 5);
+    drop(cache);
+    let cache = open(&disk);
+    assert_eq!(cache.pin_sets(), [set("disk-1"), set("hoard")]);
+    frames.iter().rev().for_each(|frame| assert!(frame.put(&cache)));
+    assert!(frames[..15].iter().all(|frame| frame.is_right_in(&cache)), "after opening again too");
+    let pinned = cache.counts().pinned_bytes;
+    cache.unpin(&set("disk-1")).unwrap();
+    assert!(cache.counts().pinned_bytes < pinned && cache.pinned(&set("disk-1")).unwrap().is_none());
+    cache.pin(&set("hoard"), &ids).unwrap();
+    let taken = frames.iter().filter(|frame| frame.put(&cache)).count();
+    assert!((30..=HELD as usize + 4).contains(&taken), "{taken}");
+    assert!(cache.counts().bytes <= LIMIT && cache.counts().refused > 0);
+    assert_eq!(cache.notes().iter().filter(|note| note.contains("full of what is pinned")).count(), 1);
+    assert!(frames.iter().filter(|frame| cache.holds(&frame.id())).all(|frame| frame.is_right_in(&cache)));
+    cache.pin(&set("hoard"), &ids[..3]).unwrap();
+    assert!(frames.iter().all(|frame| frame.put(&cache)), "room again");
+    assert!(frames[..3].iter().all(|frame| cache.holds(&frame.id())));
+}
+
+#[test]
+fn a_damaged_frame_is_dropped_and_taken_again() {
+    let (disk, frames) = (SimulatedDisk::new(1), frames(8));
+    let cache = open(&disk);
+    assert!(frames.iter().all(|frame| frame.put(&cache)));
+    let address = cache.locate(Kind::Data, &frames[1].id()).unwrap().frame;
+    let path = Path::new("/cache/segments/00000001.segment");
+    let damage = |at: u64| {
+        let mut bytes = disk.contents(path).unwrap();
+        bytes[at as usize] ^= 4;
+        disk.overwrite(path, &bytes);
+    };
+    damage(address.offset + 100_000);
+    assert!(!frames[1].is_right_in(&cache) && !cache.holds(&frames[1].id()));
+    assert_eq!((cache.gone(address), cache.counts().damaged), (Some(frames[1].header.blocks[0].id), 1));
+    assert_eq!(cache.notes().len(), 1);
+    assert!(frames[1].put(&cache) && frames[1].is_right_in(&cache), "it goes to the end");
+    assert!(frames.iter().all(|frame| frame.is_right_in(&cache)));
+    drop(cache);
+    // The footer is damaged too: frames prove themselves, and the first of both copies is dropped at once.
+    damage(disk.contents(path).unwrap().len() as u64 - 80);
+    let cache = open(&disk);
+    assert!(frames.iter().all(|frame| frame.is_right_in(&cache)));
+}
+
+/// Checksums tell damage, hashes tell lies: what lay on a disk is hashed once.
+#[test]
+fn a_frame_that_lies_is_not_given_out_after_opening() {
+    let disk = SimulatedDisk::new(1);
+    let wanted = BlockId::of(Kind::Data, b"something else");
+    let liar = Frame::of(1, |block, contents| match block {
+        0 => BlockId::of(Kind::Data, contents),
+        _ => wanted,
+    });
+    let cache = open(&disk);
+    assert!(liar.put(&cache));
+    drop(cache);
+    let cache = open(&disk);
+    assert!(cache.holds(&wanted));
+    assert!(cache.get(Kind::Data, &wanted).is_none() && !cache.holds(&wanted));
+}
+
+/// Frames, some of them pinned, pass through the cache with a sync now and then. Says what must be there if it ends now.
+fn work(cache: &Cache, frames: &[Frame], durable: &mut Vec<usize>) -> platter_image::Result<()> {
+    let mut pinned: Vec<usize> = Vec::new();
+    for (n, frame) in frames.iter().enumerate() {
+        if n % 9 == 4 {
+            pinned.push(n);
+            let ids: Vec<BlockId> = pinned.iter().map(|n| frames[*n].id()).collect();
+            cache.pin(&set("disk"), &ids)?;
+        }
+        frame.put(cache);
+        if n % 20 == 19 {
+            cache.sync()?;
+            *durable = pinned.iter().copied().filter(|n| cache.holds(&frames[*n].id())).collect();
+        }
+    }
+    Ok(())
+}
+
+/// Stopped at many calls, eviction among them, and crashed in every way: what was synced and pinned is there, and nothing
+/// that is there is wrong.
+#[test]
+fn a_power_loss_takes_nothing_that_was_synced_and_pinned() {
+    let frames = frames(2 * HELD + 10);
+    let mut seen = 0;
+    for call in (20..).step_by(11) {
+        let disk = SimulatedDisk::new(call);
+        let cache = open(&disk);
+        disk.set_fault(Some(Fault { call, kind: FaultKind::Halt, persistent: true, only: None }));
+        let mut durable = Vec::new();
+        let done = work(&cache, &frames, &mut durable).is_ok() && disk.fault_hits() == 0;
+        for (seed, profile) in (call..).zip(CrashProfile::EVERY) {
+            let crashed = disk.fork();
+            crashed.crash(profile, seed);
+            let cache = open(&crashed);
+            let ids = cache.pinned(&set("disk")).unwrap().unwrap_or_default();
+            for n in &durable {
+                assert!(ids.contains(&frames[*n].id()), "{call} {profile:?}: pin {n}");
+                assert!(frames[*n].is_right_in(&cache), "{call} {profile:?}: frame {n} of {durable:?}");
+            }
+            seen += durable.len();
+            for frame in &frames {
+                let found = cache.get(Kind::Data, &frame.id());
+                assert!(found.is_none_or(|found| found.stored == frame.stored), "{call} {profile:?}");
+            }
+            assert!(Frame::new(1000).put(&cache) && cache.counts().bytes <= LIMIT);
+        }
+        if done {
+            break;
+        }
+    }
+    assert!(seen > 500, "{seen}");
+}
+
+#[test]
+fn a_full_disk_turns_the_cache_off_and_reads_go_on() {
+    let (disk, frames) = (SimulatedDisk::new(1), frames(30));
+    let cache = open(&disk);
+    disk.set_capacity(2 << 20);
+    let taken = frames.iter().filter(|frame| frame.put(&cache)).count();
+    assert!((12..17).contains(&taken), "{taken}");
+    assert!(frames[..12].iter().all(|frame| frame.is_right_in(&cache)));
+    assert!(cache.counts().write_failures > 0 && cache.notes()[0].contains("nothing is kept"));
+    disk.set_capacity(u64::MAX);
+    assert!(frames.iter().all(|frame| frame.put(&cache) && frame.is_right_in(&cache)));
+    drop(cache);
+    let cache = open(&disk);
+    assert!(frames.iter().all(|frame| frame.is_right_in(&cache)));
+    // With a pause, not even a try is made.
+    drop(cache);
+    let options = CacheOptions { pause: Duration::from_secs(1000), ..options() };
+    let cache = Cache::open(Arc::new(disk.clone()), "/cache", options).unwrap();
+    let only = Some(Operation::Write);
+    disk.set_fault(Some(Fault { call: 1, kind: FaultKind::NoSpace, persistent: false, only }));
+    assert!(!Frame::new(50).put(&cache) && !Frame::new(51).put(&cache));
+    assert_eq!(cache.counts().write_failures, 1);
+}
+
+#[test]
+fn what_a_failed_sync_leaves_in_doubt_is_not_held() {
+    let (disk, frames) = (SimulatedDisk::new(1), frames(4));
+    let cache = open(&disk);
+    assert!(frames[0].put(&cache) && cache.sync().is_ok());
+    assert!(frames[1].put(&cache));
+    let only = Some(Operation::Sync);
+    disk.set_fault(Some(Fault { call: 1, kind: FaultKind::Io, persistent: false, only }));
+    assert!(cache.sync().is_err());
+    assert!(frames[0].is_right_in(&cache) && !cache.holds(&frames[1].id()));
+    assert!(frames[1].put(&cache) && cache.sync().is_ok());
+    disk.crash(CrashProfile::Nothing, 1);
+    let cache = open(&disk);
+    assert!(frames[0].is_right_in(&cache) && frames[1].is_right_in(&cache));
+    assert!(frames[2].put(&cache));
+    let only = Some(Operation::SyncDir);
+    disk.set_fault(Some(Fault { call: 1, kind: FaultKind::Io, persistent: false, only }));
+    assert!(cache.sync().is_err() && !cache.holds(&frames[2].id()));
+}
+
+#[test]
+fn changes_tell_what_came_and_went() {
+    let disk = SimulatedDisk::new(1);
+    let cache = open(&disk);
+    let whole = cache.changes(0);
+    assert!(whole.whole && whole.added.is_empty());
+    let mut held: std::collections::BTreeSet<BlockId> = Default::default();
+    let mut mark = whole.mark;
+    for n in 0..2 * HELD {
+        assert!(Frame::new(n).put(&cache));
+        if n % 7 == 0 {
+            let changes = cache.changes(mark);
+            assert!(!changes.whole);
+            changes.added.iter().for_each(|id| assert!(held.insert(*id)));
+            changes.dropped.iter().for_each(|id| assert!(held.remove(id)));
+            let mut all = cache.changes(0).added;
+            all.sort_unstable();
+            assert!(held.iter().eq(&all));
+            mark = changes.mark;
+        }
+    }
+}
