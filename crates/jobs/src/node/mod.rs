@@ -23,7 +23,6 @@ mod source;
 mod tests;
 mod upstream;
 
-pub(crate) use answers::Answers;
 pub(crate) use fill::{Fill, pin_name};
 pub use fill::FillStatus;
 pub use node_cache::{CacheLocation, NodeCounters};

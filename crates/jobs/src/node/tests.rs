@@ -149,7 +149,7 @@ fn what_was_read_once_needs_nobody_the_next_time_pages_included() {
     assert!(fetches > 50, "{fetches}");
     let counters = source.node().counters();
     assert_eq!(counters.fetched_frames, fetches as u64);
-    assert!((LENGTH as u64..LENGTH as u64 * 11 / 10).contains(&counters.fetched_bytes));
+    assert!(counters.fetched_bytes >= LENGTH as u64);
     drop(source);
     lab.leave(true);
     let source = lab.open(64 << 20);

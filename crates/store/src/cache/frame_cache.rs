@@ -156,11 +156,11 @@ impl Cache {
             self.0.note(format!("nothing is kept in the cache for {seconds} s: {}", with_causes(&error)));
             false
         });
-        let counts = &mut self.0.frames().counts;
+        let mut frames = self.0.frames();
         if taken {
-            counts.taken += 1;
+            frames.counts.taken += 1;
         } else {
-            counts.refused += 1;
+            frames.counts.refused += 1;
         }
         taken
     }

@@ -140,7 +140,7 @@ impl Frames {
         };
         self.counts.hits += 1;
         if self.open != Some(place.frame.pack)
-            && let Some((_, held)) = self.held_mut(place.frame)
+            && let Some(held) = self.held_mut(place.frame)
         {
             held.used = true;
         }
@@ -162,15 +162,15 @@ impl Frames {
 
     /// Every block of it was hashed.
     pub(super) fn set_hashed(&mut self, address: FrameAddress) {
-        if let Some((_, held)) = self.held_mut(address) {
+        if let Some(held) = self.held_mut(address) {
             held.hashed = true;
         }
     }
 
-    fn held_mut(&mut self, address: FrameAddress) -> Option<(&mut u64, &mut Held)> {
+    fn held_mut(&mut self, address: FrameAddress) -> Option<&mut Held> {
         let segment = self.segments.get_mut(&address.pack)?;
         let number = segment.find(address)?;
-        Some((&mut segment.pinned_bytes, &mut segment.frames[number]))
+        Some(&mut segment.frames[number])
     }
 
     /// Adds a segment without frames; with `is_open`, the one that grows.

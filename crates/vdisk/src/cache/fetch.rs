@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use platter_image::frame::FrameDecoder;
-use platter_image::{BlockId, BlockPlace, Error, Kind, Result, plan};
+use platter_image::{BlockId, BlockPlace, Error, ErrorKind, Kind, Result, plan};
 
 use super::blocks::{Block, Blocks, Pattern};
 use super::counters::{CacheCounters, Counts};
@@ -82,6 +82,24 @@ impl Shared {
         }
         self.counts.misses.add(1);
         let place = retried(|| plan::locate(&**source, id))?;
+        match self.read_block(source, id, place, pattern) {
+            // The frame may have gone between the look and the read, and another one hold the block now.
+            Err(error) if error.kind() == ErrorKind::Transient => match retried(|| plan::locate(&**source, id))? {
+                again if again != place => self.read_block(source, id, again, pattern),
+                _ => Err(error),
+            },
+            read => read,
+        }
+    }
+
+    /// Reads the frame of a block, unless another thread does.
+    fn read_block(
+        &self,
+        source: &Arc<dyn Source>,
+        id: &BlockId,
+        place: BlockPlace,
+        pattern: Pattern,
+    ) -> Result<Arc<Block>> {
         let frame = place.frame;
         let within = |error: Error| {
             error.within(format!("block {id} in the frame at {} of pack number {}", frame.offset, frame.pack))

@@ -1,0 +1,198 @@
+#!/usr/bin/env bash
+# tests/node.sh: versions of an origin read through a cache, and a node that serves them. What was read once comes from the cache;
+# a node that is killed under I/O, an origin that is away, a cache smaller than the disk and damage in it cost nobody a
+# byte; a filled disk needs nobody. PLATTER_SEED chooses the moments.
+. "$(dirname "$0")/lib.sh"
+
+case ${PLATTER_SIZE:-quick} in full) kills=20 ;; *) kills=4 ;; esac
+ORIGIN=
+NODE=
+SOCKET=$WORK/origin.sock
+CACHE=$WORK/cache
+suite_cleanup() {
+	local process
+	for process in $ORIGIN $NODE $(jobs -p); do kill -KILL "$process" 2>/dev/null; done
+}
+
+# until_true SECONDS COMMAND...
+until_true() {
+	local tries=$(($1 * 20))
+	shift
+	until "$@" >/dev/null 2>&1; do
+		tries=$((tries - 1))
+		[ "$tries" -gt 0 ] || return 1
+		sleep 0.05
+	done
+}
+afar() { "$PLATTER" --server "unix:$SOCKET" --quiet "$@"; }
+start_origin() {
+	"$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" >>"$WORK/origin.log" 2>&1 &
+	ORIGIN=$!
+	until_true 10 afar images || { cat "$WORK/origin.log"; return 1; }
+}
+# end NAME SIGNAL: ends the process in the variable of that name, and waits for it
+end() {
+	local -n process=$1
+	kill "-$2" "$process"
+	wait "$process" 2>/dev/null || true
+	process=
+}
+# sent: bytes of frames that this origin has sent
+sent() { curl -s --unix-socket "$SOCKET" http://platter/metrics | awk '$1 == "platter_frame_stream_bytes_sent_total" { print $2 }'; }
+sent_nothing_since() { [ "$(sent)" = "$1" ]; }
+
+# node ARGUMENT...: in the background, until it answers
+node() {
+	"$PLATTER" node --origin "unix:$SOCKET" --cache "$CACHE" "$@" >>"$WORK/node.log" 2>&1 &
+	NODE=$!
+	until_true 10 "$PLATTER" disks --node "$CACHE" || { cat "$WORK/node.log"; return 1; }
+}
+of_node() { "$PLATTER" --json disks --node "$CACHE" | jq -es "$1"; }
+uri() { echo "nbd+unix:///$1?socket=$CACHE/nbd.sock"; }
+# same DISK FILE: the disk as NBD clients read it
+same() {
+	rm -f "$WORK/copied"
+	nbdcopy "$(uri "$1")" "$WORK/copied" && cmp "$WORK/copied" "$2"
+}
+is_served() { nbdinfo --size "$(uri "$1")"; }
+
+file_tree "$WORK/tree" 24 node
+ext4_image "$WORK/disk" 64 "$WORK/tree"
+random 25165824 other >"$WORK/other"
+platter init
+platter capture "$WORK/disk" lab/disk >/dev/null
+platter capture --raw "$WORK/other" lab/other >/dev/null
+platter export lab/disk "$WORK/shown" >/dev/null
+start_origin
+
+check_exit "$EXIT_REFUSED" "a cache without an origin is refused" platter export lab/disk "$WORK/x" --cache-dir "$CACHE"
+check_exit "$EXIT_REFUSED" "and one that is too small" afar export lab/disk "$WORK/x" --cache-dir "$WORK/small" --cache-size 4M
+check "a version is read through a cache" afar export lab/disk "$WORK/exported" --cache-dir "$CACHE"
+check "it is the disk" cmp "$WORK/exported" "$WORK/shown"
+before=$(sent)
+check "what was read once is not fetched again" afar install lab/disk "$WORK/installed" --free zero --cache-dir "$CACHE"
+check "it is the disk again" cmp "$WORK/installed" "$WORK/shown"
+check "no byte of a frame came for it" sent_nothing_since "$before"
+"$PLATTER" --server "unix:$SOCKET" attach lab/disk --nbd "$CACHE/nbd.sock" --cache-dir "$CACHE" >"$WORK/attach.log" 2>&1 &
+# shellcheck disable=SC2034  # `end` takes its name
+ATTACHED=$!
+check "a disk is attached over it" until_true 10 is_served lab/disk
+check "and reads as the disk" same lab/disk "$WORK/shown"
+check_exit "$EXIT_REFUSED" "nobody else uses the cache meanwhile" afar export lab/disk "$WORK/x" --cache-dir "$CACHE"
+end ATTACHED TERM
+check "still nothing came" sent_nothing_since "$before"
+
+check "a node is started" node
+check "it serves what it is asked for" "$PLATTER" attach lab/other --node "$CACHE"
+check "which is the disk" same lab/other "$WORK/other"
+before=$(sent)
+check "and once more, out of the cache" same lab/other "$WORK/other"
+check "which cost the origin nothing" sent_nothing_since "$before"
+check_exit "$EXIT_REFUSED" "twice the same disk is refused" "$PLATTER" attach lab/other --node "$CACHE"
+check_exit "$EXIT_MISSING" "a version that nobody has is missing" "$PLATTER" attach lab/none --node "$CACHE"
+check "the node tells its disks" of_node '.[0] | .disk == "lab/other" and .node.fetched_bytes > 20000000 and .node.hits > 0'
+check "and for people" sh -c "'$PLATTER' disks --node '$CACHE' | grep -q 'as it is read'"
+
+# Killed while clients read, with an empty cache at first: each time it begins where it was.
+end NODE TERM
+rm -rf "$CACHE"
+node
+"$PLATTER" attach lab/other --node "$CACHE" >/dev/null
+bad=0
+for n in $(seq "$kills"); do
+	{ nbdcopy "$(uri lab/other)" "$WORK/torn" >/dev/null 2>&1 || true; } &
+	reader=$!
+	sleep "0.$(printf %03d "$(number "kill $n" 300)")"
+	end NODE KILL
+	wait "$reader" || true
+	node && until_true 10 is_served lab/other || bad=1
+done
+check "a node that was killed $kills times serves its disk again" [ "$bad" = 0 ]
+check "and every byte of it is right" same lab/other "$WORK/other"
+
+# The origin goes: what is held goes on, the rest comes when it is back.
+end ORIGIN TERM
+check "without the origin, what is held is read on" same lab/other "$WORK/other"
+check_exit "$EXIT_FAILED" "a version that is not known here cannot be had" "$PLATTER" attach lab/disk --node "$CACHE"
+start_origin
+check "the origin is found again" until_true 20 "$PLATTER" attach lab/disk --node "$CACHE"
+check "and its disk is right" same lab/disk "$WORK/shown"
+check "a disk is detached" "$PLATTER" detach lab/disk --node "$CACHE"
+check "and served no longer" of_node 'map(.disk) == ["lab/other"]'
+
+# Filled, a disk needs nobody.
+end NODE TERM
+rm -rf "$CACHE"
+node
+check "a disk is attached to be filled" "$PLATTER" attach lab/disk --fill --node "$CACHE"
+check "it is filled" until_true 60 of_node '.[0].fill.filled'
+before=$(sent)
+check "then it reads without the origin's help" same lab/disk "$WORK/shown"
+check "not a byte" sent_nothing_since "$before"
+end ORIGIN KILL
+end NODE KILL
+check "with the origin dead, the node is started again" node
+check "it serves the disk" until_true 10 is_served lab/disk
+check "all of it" same lab/disk "$WORK/shown"
+check "and says that it needs nobody" until_true 10 of_node '.[0].fill.filled'
+check "which people read, too" sh -c "'$PLATTER' disks --node '$CACHE' | grep -q 'needs nobody'"
+"$PLATTER" detach lab/disk --node "$CACHE" >/dev/null
+check "a version seen before is attached without the origin" "$PLATTER" attach lab/disk --node "$CACHE"
+check "and read" same lab/disk "$WORK/shown"
+end NODE TERM
+start_origin
+
+# Less room than the disk needs: all of it is right, twice, and the directory stays under its limit.
+rm -rf "$CACHE"
+limit=16000000
+node --cache-size 16M
+"$PLATTER" attach lab/other --node "$CACHE" >/dev/null
+: >"$WORK/sizes"
+while :; do
+	find "$CACHE" -type f -printf '%s\n' 2>/dev/null | awk '{ sum += $1 } END { print sum }' >>"$WORK/sizes"
+	sleep 0.02
+done &
+watcher=$!
+check "a disk larger than the cache is right" same lab/other "$WORK/other"
+check "and once more" same lab/other "$WORK/other"
+kill "$watcher"
+wait "$watcher" 2>/dev/null || true
+most=$(sort -n "$WORK/sizes" | tail -n 1)
+check "the cache held $most bytes at most, its limit is $limit and a segment" [ "$most" -le $((limit + limit / 8 + 100000)) ]
+check "something went to make room" of_node '.[0].node.evicted > 0 and .[0].node.cache_bytes <= 16000000'
+
+# One byte of each segment is changed while the node is away, and one while it runs.
+end NODE TERM
+spoil() {
+	local segment
+	for segment in "$CACHE"/segments/*; do
+		printf '\125' | dd of="$segment" bs=1 seek=$(($(stat -c %s "$segment") * 2 / 3 + $1)) conv=notrunc status=none
+	done
+}
+rm -rf "$CACHE"
+node
+"$PLATTER" attach lab/other --node "$CACHE" >/dev/null
+same lab/other "$WORK/other" >/dev/null
+end NODE KILL
+spoil 0
+check "with damage in its cache, a node is started" node
+check "and the disk is right" same lab/other "$WORK/other"
+check "the damage was seen" of_node '.[0].node.damaged > 0'
+end NODE TERM
+node --memory 1
+spoil 40000
+check "with damage while it runs, too" same lab/other "$WORK/other"
+end NODE TERM
+
+if [ "${PLATTER_SIZE:-quick}" = full ]; then
+	rm -rf "$CACHE"
+	node lab/other
+	end ORIGIN KILL
+	started=$SECONDS
+	check_exit 1 "what is not held is not waited for without end" timeout 120 nbdcopy "$(uri lab/other)" "$WORK/torn"
+	check "but for half a minute" [ $((SECONDS - started)) -le 60 ]
+	start_origin
+	check "and had when the origin is back" same lab/other "$WORK/other"
+	end NODE TERM
+fi
+finish
