@@ -52,7 +52,7 @@ fn with_liar(
     // Its filter, to both of them.
     wait_until(|| liar.counts().filter_bytes_sent > 2 * 1536);
     thread::scope(|scope| {
-        honest.iter().for_each(|node| drop(scope.spawn(|| node.read(universe))));
+        honest.iter().for_each(|node| drop(scope.spawn(move || node.read(universe))));
     });
     let held = |id: &BlockId| honest[0].held.frame(Kind::Data, id);
     let genuine = |stored: Arc<[u8]>| universe.frames.contains(&stored);

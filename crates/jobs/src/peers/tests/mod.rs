@@ -65,8 +65,8 @@ impl Holdings for Memory {
 
     fn changes(&self, since: u64) -> HeldChanges {
         let added = self.added.lock().unwrap();
-        let mark = added.len() as u64;
-        let added = added[since as usize..].to_vec();
+        let mark = added.len() as u64 + 1;
+        let added = added[since.saturating_sub(1) as usize..].to_vec();
         HeldChanges { added, dropped: Vec::new(), whole: since == 0, mark }
     }
 
@@ -224,7 +224,7 @@ impl Disk<'_> {
     }
 }
 
-impl PageSource for &Disk<'_> {
+impl PageSource for Disk<'_> {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
         self.block(Kind::Page, id)
     }

@@ -10,13 +10,13 @@ use super::*;
 
 #[test]
 fn nodes_that_read_the_same_take_about_one_copy_from_the_origin() {
-    let universe = Universe::new(1, 1000);
-    let origin = Origin::of(&universe);
+    let universe = &Universe::new(1, 1000);
+    let origin = Origin::of(universe);
     let nodes: Vec<Node> = (0..4).map(|_| Node::new(&origin)).collect();
     introduce(&nodes.iter().collect::<Vec<_>>());
     thread::scope(|scope| {
         for node in &nodes {
-            scope.spawn(|| node.read(&universe));
+            scope.spawn(move || node.read(universe));
         }
     });
     let copies = origin.bytes.load(Ordering::SeqCst) as f64 / universe.bytes() as f64;
@@ -29,7 +29,7 @@ fn nodes_that_read_the_same_take_about_one_copy_from_the_origin() {
     let late = Node::new(&origin);
     let before = origin.bytes.load(Ordering::SeqCst);
     introduce(&nodes.iter().chain([&late]).collect::<Vec<_>>());
-    late.read(&universe);
+    late.read(universe);
     let more = (origin.bytes.load(Ordering::SeqCst) - before) as f64 / universe.bytes() as f64;
     assert!(more < 0.5, "{more} copies more for who came late");
 }
