@@ -35,7 +35,7 @@ impl Identity {
     /// `Refused` when what is there cannot be used; `Io`.
     pub(crate) fn open(dir: &Path, id: NodeId) -> Result<Self> {
         let (certificate, key) = (dir.join(CERTIFICATE), dir.join(KEY));
-        if !certificate.exists() {
+        if !certificate.exists() || !key.exists() {
             make(&certificate, &key)?;
         }
         let shown = CertificateDer::from_pem_file(&certificate).map_err(|error| unreadable(&certificate, error))?;
@@ -70,13 +70,15 @@ pub(super) fn random<const BYTES: usize>() -> Result<[u8; BYTES]> {
 /// # Errors
 /// `Io`.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let new = path.with_extension("new");
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = Path::new(&new);
     let doing = |what: &'static str| move || format!("{}: {what}", path.display());
     let mut options = OpenOptions::new();
     let mut file =
-        options.write(true).create(true).truncate(true).mode(0o600).open(&new).context(doing("opening it"))?;
+        options.write(true).create(true).truncate(true).mode(0o600).open(new).context(doing("opening it"))?;
     file.write_all(bytes).and_then(|()| file.sync_all()).context(doing("writing it anew"))?;
-    fs::rename(&new, path).context(doing("giving it its name"))?;
+    fs::rename(new, path).context(doing("giving it its name"))?;
     let dir = path.parent().unwrap_or(Path::new("."));
     File::open(dir).and_then(|dir| dir.sync_all()).context(doing("syncing its directory"))
 }
