@@ -488,7 +488,9 @@ async fn nodes_tell_of_themselves_and_hear_of_others() {
     assert_eq!(report(&lab, node("3")).await, (StatusCode::OK, none));
     assert_eq!(report(&all, node("1")).await.1["nodes"].as_array().unwrap().len(), 1);
     assert_eq!(report(&lab, node("1")).await.0, StatusCode::CONFLICT);
-    for bad in [json!({}), json!({ "id": "x", "name": "n" }), json!({ "id": "0".repeat(32), "name": 1 }), json!([])] {
+    for bad in
+        [json!({}), json!({ "id": "x", "name": "n" }), json!({ "id": "0".repeat(32), "name": 1 }), json!([])]
+    {
         assert_eq!(report(&all, bad).await.0, StatusCode::BAD_REQUEST);
     }
     let long = json!({ "id": "4".repeat(32), "name": "n", "x": "y".repeat(64 << 10) });

@@ -23,10 +23,10 @@ mod source;
 mod tests;
 mod upstream;
 
-pub(crate) use fill::{Fill, pin_name};
 pub use fill::FillStatus;
-pub use node_cache::{CacheLocation, NodeCounters};
+pub(crate) use fill::{Fill, pin_name};
 pub(crate) use node_cache::NodeCache;
+pub use node_cache::{CacheLocation, NodeCounters};
 pub(crate) use remembered::{RememberedDisk, RememberedDisks};
 pub(crate) use report::{NodeReport, ReportedDisk, counters_of};
 pub use sharing::SharingRequest;

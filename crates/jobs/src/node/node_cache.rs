@@ -1,8 +1,8 @@
 //! The cache of a node with what belongs to it: what is on its way, what the origin said, what is counted.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use platter_image::Result;

@@ -45,7 +45,8 @@ pub(crate) fn counters_of(node: &NodeCounters, peers: Option<&PeerCounts>) -> BT
     let mut counters = BTreeMap::new();
     let mut add = |before: &str, value: serde_json::Result<Value>| {
         let Ok(Value::Object(values)) = value else { return };
-        let numbers = values.iter().filter_map(|(name, value)| Some((format!("{before}{name}"), value.as_u64()?)));
+        let numbers =
+            values.iter().filter_map(|(name, value)| Some((format!("{before}{name}"), value.as_u64()?)));
         counters.extend(numbers);
     };
     add("", serde_json::to_value(node));

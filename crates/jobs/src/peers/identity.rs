@@ -38,7 +38,8 @@ impl Identity {
         if !certificate.exists() || !key.exists() {
             make(&certificate, &key)?;
         }
-        let shown = CertificateDer::from_pem_file(&certificate).map_err(|error| unreadable(&certificate, error))?;
+        let shown =
+            CertificateDer::from_pem_file(&certificate).map_err(|error| unreadable(&certificate, error))?;
         let secret = PrivateKeyDer::from_pem_file(&key).map_err(|error| unreadable(&key, error))?;
         Ok(Self { id, fingerprint: fingerprint_of(&shown), certificate: shown, key: secret })
     }

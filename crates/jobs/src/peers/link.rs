@@ -105,7 +105,11 @@ impl Drop for Link {
 ///
 /// # Errors
 /// `Transient` when the other side is gone or too slow; `Refused` when it is not the one that is meant, or not known.
-pub(super) fn shake_hands(connection: &mut Connection, socket: &mut TcpStream, limit: Duration) -> Result<()> {
+pub(super) fn shake_hands(
+    connection: &mut Connection,
+    socket: &mut TcpStream,
+    limit: Duration,
+) -> Result<()> {
     let deadline = Instant::now() + limit;
     socket.set_nodelay(true).context(|| "setting up a connection".to_owned())?;
     while connection.is_handshaking() {
@@ -116,7 +120,9 @@ pub(super) fn shake_hands(connection: &mut Connection, socket: &mut TcpStream, l
         let limits = socket.set_read_timeout(Some(left)).and_then(|()| socket.set_write_timeout(Some(left)));
         limits.context(|| "setting up a connection".to_owned())?;
         connection.complete_io(socket).map_err(|error| match error.kind() {
-            ErrorKind::InvalidData => Error::refused("a peer is not the one that is meant").with_source(error),
+            ErrorKind::InvalidData => {
+                Error::refused("a peer is not the one that is meant").with_source(error)
+            }
             _ => Error::transient("a peer went while shaking hands").with_source(error),
         })?;
     }
@@ -163,8 +169,13 @@ fn begin(number: u64, greeted: Greeted, context: &LinkContext) -> Result<(Link, 
         load: load.clone(),
         events: context.events.clone(),
     };
-    let reader =
-        Reader { number, node, connection, socket: socket.try_clone().context(doing)?, outgoing: outgoing.clone() };
+    let reader = Reader {
+        number,
+        node,
+        connection,
+        socket: socket.try_clone().context(doing)?,
+        outgoing: outgoing.clone(),
+    };
     thread::Builder::new()
         .name("peer-writer".to_owned())
         .spawn(move || writer.run())

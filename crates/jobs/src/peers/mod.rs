@@ -44,6 +44,4 @@ pub(crate) use directory::{Directory, KnownNode};
 pub(crate) use holdings::{HeldChanges, Holdings};
 pub(crate) use identity::Identity;
 pub(crate) use options::PeerOptions;
-pub(crate) use origin::OriginFrames;
 pub(crate) use peers::Peers;
-pub(crate) use source::PeerSource;

@@ -1,13 +1,13 @@
 //! The origin as the last source: asked by threads of their own, each for one question at a time.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::frame::stream::FramesRequest;
+use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::{BlockId, Error, IoContext, Kind, Result};
 
 use super::groups::Groups;

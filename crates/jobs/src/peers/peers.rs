@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ use super::source::PeerSource;
 /// What may wait for the machine: messages with a frame each, and what own readers ask.
 const EVENTS_MAX: usize = 64;
 const COMMANDS_MAX: usize = 1024;
+/// Who asks for counts waits no longer.
+const COUNTS_TIME_MAX: Duration = Duration::from_secs(5);
 /// Bytes of answers that may be under way, counting 64 KiB a block.
 const BYTES_IN_FLIGHT_MAX: u64 = 64 << 20;
 
@@ -36,8 +38,19 @@ pub(super) struct Shared {
     pub(super) groups: Arc<Groups>,
     pub(super) holdings: Arc<dyn Holdings>,
     pub(super) retry_time_max: Duration,
+    /// The machine takes nothing more.
+    pub(super) has_ended: Arc<AtomicBool>,
     directory: Arc<Directory>,
     next_source: AtomicU64,
+}
+
+/// Tells that the machine ended, however it did.
+struct Ending(Arc<AtomicBool>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// A node that shares. It ends with this.
@@ -99,15 +112,21 @@ impl Peers {
             events: happened,
         };
         let door = options.listen.map(|address| Door::open(address, &links)).transpose()?;
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let ending = Ending(has_ended.clone());
         thread::Builder::new()
             .name("peers".to_owned())
-            .spawn(move || Machine::new(parts).run())
+            .spawn(move || {
+                let _ending = ending;
+                Machine::new(parts).run();
+            })
             .context(|| "starting the thread of peers".to_owned())?;
         let shared = Shared {
             commands,
             groups,
             holdings,
             retry_time_max: options.retry_time_max,
+            has_ended,
             directory,
             next_source: AtomicU64::new(0),
         };
@@ -147,7 +166,7 @@ impl Peers {
     pub(crate) fn counts(&self) -> PeerCounts {
         let (sender, counts) = bounded(1);
         let sent = self.shared.commands.send(Command::Counts(sender));
-        sent.ok().and_then(|()| counts.recv().ok()).unwrap_or_default()
+        sent.ok().and_then(|()| counts.recv_timeout(COUNTS_TIME_MAX).ok()).unwrap_or_default()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::bounded;
+use crossbeam_channel::{RecvTimeoutError, bounded};
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 
 use super::machine::Command;
@@ -17,6 +17,8 @@ use crate::node::Upstream;
 const HINT_LENGTH: u64 = 64 << 20;
 /// Between two tries, when nobody gave it.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How often who waits looks whether the machine is still there.
+const ENDED_LOOK: Duration = Duration::from_millis(500);
 
 /// One recipe. Asked by many threads at once; what several want is fetched once.
 pub(crate) struct PeerSource {
@@ -64,9 +66,16 @@ impl PeerSource {
         let command = Command::Want { place: self.place(kind, id), id: *id, waiter };
         let ended = || Error::transient("this node does not share any more, or has too much to fetch");
         self.shared.commands.send(command).map_err(|_| ended())?;
-        match found.recv() {
-            Ok(found) => found.map_err(|(kind, what)| Error::new(kind, what)),
-            Err(_) => Err(ended()),
+        loop {
+            match found.recv_timeout(ENDED_LOOK) {
+                Ok(found) => return found.map_err(|(kind, what)| Error::new(kind, what)),
+                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
+                // What the machine had not taken when it ended stays in its queue.
+                Err(RecvTimeoutError::Timeout) if self.shared.has_ended.load(Ordering::SeqCst) => {
+                    return Err(ended());
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
         }
     }
 

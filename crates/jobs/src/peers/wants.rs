@@ -138,7 +138,9 @@ impl Wants {
             }
             self.wanted.insert(key, Wanted::default());
             match self.pending.back_mut() {
-                Some(last) if last.place == place && last.source == source && last.ids.len() < ASK_IDS_MAX => {
+                Some(last)
+                    if last.place == place && last.source == source && last.ids.len() < ASK_IDS_MAX =>
+                {
                     last.ids.push(id);
                 }
                 _ => self.pending.push_back(Pending { place, ids: vec![id], source, since: now }),

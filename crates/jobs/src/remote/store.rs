@@ -87,10 +87,7 @@ impl RemoteStore {
             }
             Err(error) if error.kind() == ErrorKind::Transient => {
                 let Some(answer) = cache.answers().get(path) else { return Err(error) };
-                cache.answers().note(format!(
-                    "{} is away: what it said before counts",
-                    self.client.name()
-                ));
+                cache.answers().note(format!("{} is away: what it said before counts", self.client.name()));
                 Ok((self.parse(answer.clone())?, answer))
             }
             Err(error) => Err(error),
@@ -122,7 +119,9 @@ impl RemoteStore {
         let question = |name: &str| format!("/api/v1/resolve?name={name}");
         let (raw, answer): (RawResolved, _) = match (self.get_or_remember(&question(text)), &query) {
             // A score says all there is to say, and what it names may be had from others than the origin.
-            (Err(error), VersionQuery::Score(score)) if error.kind() == ErrorKind::Transient && self.has_peers() => {
+            (Err(error), VersionQuery::Score(score))
+                if error.kind() == ErrorKind::Transient && self.has_peers() =>
+            {
                 return Ok(Resolved { score: *score, version: None });
             }
             (found, _) => found?,

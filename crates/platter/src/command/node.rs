@@ -18,9 +18,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
     let tls = folder.map(|folder| NbdTls::open(folder, options.tls_verify_peer)).transpose()?;
     let nbd = options.nbd.clone();
     let nbd = nbd.unwrap_or_else(|| ServeAddress::Unix(options.cache_dir.join("nbd.sock")));
-    let sharing = options
-        .peers
-        .map(|address| SharingRequest { address, bits_per_second_max: options.share_rate });
+    let sharing =
+        options.peers.map(|address| SharingRequest { address, bits_per_second_max: options.share_rate });
     let name = options.name.clone().unwrap_or_else(host_name);
     let request = AttachRequest {
         store: cached(store, &options.cache_dir, options.cache_size)?,

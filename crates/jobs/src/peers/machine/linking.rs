@@ -166,8 +166,12 @@ impl Machine {
     /// Looks after neighbours and silence.
     pub(super) fn tick(&mut self, now: Duration) {
         self.superseded.retain(|(until, _)| now < *until);
-        let silent: Vec<NodeId> =
-            self.linked.iter().filter(|(node, it)| self.is_silent(now, node, it)).map(|(node, _)| *node).collect();
+        let silent: Vec<NodeId> = self
+            .linked
+            .iter()
+            .filter(|(node, it)| self.is_silent(now, node, it))
+            .map(|(node, _)| *node)
+            .collect();
         for node in silent {
             self.counts.silent += 1;
             self.unlink(now, node);

@@ -99,8 +99,10 @@ fn who_claims_everything_and_has_nothing_is_found_out_by_its_filter() {
 #[test]
 fn who_takes_questions_and_never_answers_is_not_waited_for() {
     let universe = Universe::new(16, 400);
-    let counts = with_liar(&universe, |_, _| loop {
-        thread::park();
+    let counts = with_liar(&universe, |_, _| {
+        loop {
+            thread::park();
+        }
     });
     assert!(counts.hedges + counts.failures > 0, "{counts:?}");
 }

@@ -17,10 +17,9 @@ use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{BlockId, Error, Extent, Kind, Result};
 
-use super::origin::TakeFrame;
-use super::{
-    Directory, HeldChanges, Holdings, Identity, KnownNode, OriginFrames, PeerOptions, PeerSource, Peers,
-};
+use super::origin::{OriginFrames, TakeFrame};
+use super::source::PeerSource;
+use super::{Directory, HeldChanges, Holdings, Identity, KnownNode, PeerOptions, Peers};
 use universe::Universe;
 
 const STORE: [u8; 16] = [9; 16];
