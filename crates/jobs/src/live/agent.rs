@@ -26,6 +26,8 @@ const SYNC_EVERY: Duration = Duration::from_secs(10);
 /// How often the origin is told of this node, and how often one is that knows nothing of nodes.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 const REPORT_SELDOM: Duration = Duration::from_secs(60);
+/// Not so often, though nodes come that are not known.
+const STRANGER_PAUSE: Duration = Duration::from_secs(1);
 /// How often disks are tried that could not be attached, because nobody had what they begin with.
 const ATTACH_EVERY: Duration = Duration::from_secs(5);
 /// From one look whether something is due to the next.
@@ -255,11 +257,17 @@ impl Served {
         let weak = Arc::downgrade(self);
         let report = move || {
             let (mut report_due, mut attach_due) = (Instant::now(), Instant::now() + ATTACH_EVERY);
+            let (mut strange, mut reported) = (0, Instant::now());
             while let Some(served) = weak.upgrade() {
                 if served.request().stop.load(Ordering::Relaxed) {
                     return;
                 }
-                if Instant::now() >= report_due {
+                let now_strange =
+                    served.store().cache().and_then(|cache| cache.peers()).map_or(0, Peers::strangers);
+                // Who is not known here may have told the origin a moment ago.
+                let is_asked_for = now_strange != strange && Instant::now() >= reported + STRANGER_PAUSE;
+                if Instant::now() >= report_due || is_asked_for {
+                    (strange, reported) = (now_strange, Instant::now());
                     report_due = Instant::now() + served.report();
                 }
                 if Instant::now() >= attach_due {

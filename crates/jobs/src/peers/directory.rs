@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use platter_cast::peer::NodeId;
@@ -67,6 +68,8 @@ pub(crate) struct Directory {
     store: [u8; 16],
     own: NodeId,
     nodes: Mutex<BTreeMap<NodeId, Remembered>>,
+    /// Times that somebody came who is not known.
+    strangers: AtomicU64,
 }
 
 impl KnownNode {
@@ -98,7 +101,7 @@ impl Directory {
         let nodes = read(&path, store).unwrap_or_default();
         let nodes = nodes.into_iter().filter(|node| node.id != own);
         let nodes = nodes.map(|node| (node.id, Remembered { node, missed: 0 })).collect();
-        Self { path, store, own, nodes: Mutex::new(nodes) }
+        Self { path, store, own, nodes: Mutex::new(nodes), strangers: AtomicU64::new(0) }
     }
 
     /// The registry told these.
@@ -131,6 +134,15 @@ impl Directory {
         let nodes = self.lock();
         let found = nodes.values().find(|known| known.node.fingerprint == *fingerprint);
         found.map(|known| known.node.id)
+    }
+
+    /// Somebody came who is not known: a new node, perhaps, of which the registry has not told yet.
+    pub(super) fn note_stranger(&self) {
+        self.strangers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn strangers(&self) -> u64 {
+        self.strangers.load(Ordering::Relaxed)
     }
 
     pub(super) fn get(&self, node: &NodeId) -> Option<KnownNode> {

@@ -143,6 +143,11 @@ impl Peers {
         &self.fingerprint
     }
 
+    /// Times that somebody came who is not known: the registry should be asked soon.
+    pub(crate) fn strangers(&self) -> u64 {
+        self.shared.directory.strangers()
+    }
+
     /// The registry told these nodes.
     ///
     /// # Errors

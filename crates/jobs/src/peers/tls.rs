@@ -88,7 +88,10 @@ impl ClientCertVerifier for KnownNodes {
     ) -> Result<ClientCertVerified, rustls::Error> {
         match self.directory.node_of(&fingerprint_of(certificate)) {
             Some(_) => Ok(ClientCertVerified::assertion()),
-            None => Err(CertificateError::ApplicationVerificationFailure.into()),
+            None => {
+                self.directory.note_stranger();
+                Err(CertificateError::ApplicationVerificationFailure.into())
+            }
         }
     }
 

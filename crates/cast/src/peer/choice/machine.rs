@@ -305,6 +305,14 @@ impl Choice {
         }
     }
 
+    /// A peer opened a stream by itself: it is there, whatever failed before.
+    pub fn peer_came(&mut self, node: NodeId) {
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.came();
+            self.is_stuck = false;
+        }
+    }
+
     /// A peer lied: it is never asked again.
     pub fn ban(&mut self, now: Duration, node: NodeId) {
         self.telling.remove(&node);

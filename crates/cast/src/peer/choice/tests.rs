@@ -292,3 +292,16 @@ fn what_came_otherwise_is_not_asked_for() {
     assert_eq!(choice.poll_event(MS), Some(ChoiceEvent::Done(piece)));
     assert_eq!((choice.poll_event(MS), choice.poll_timeout()), (None, None));
 }
+
+#[test]
+fn a_peer_that_comes_by_itself_is_there_again() {
+    let mut choice = choice(true);
+    choice.add_peer(node(1));
+    choice.peer_gone(MS, node(1));
+    assert_eq!(choice.neighbours_wanted(2 * MS, 16), []);
+    choice.peer_came(node(1));
+    assert_eq!(choice.neighbours_wanted(2 * MS, 16), [node(1)]);
+    choice.ban(3 * MS, node(1));
+    choice.peer_came(node(1));
+    assert_eq!(choice.neighbours_wanted(4 * MS, 16), []);
+}

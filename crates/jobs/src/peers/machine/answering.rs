@@ -32,7 +32,7 @@ impl Machine {
         let asked = self.asked.get(&(node, request));
         let header = header.ok().filter(|header| {
             let named = |ids: &[BlockId]| header.blocks.iter().any(|block| ids.contains(&block.id));
-            asked.is_some_and(|(_, ask)| ask.kind == header.kind && named(&ask.ids))
+            asked.is_some_and(|ask| ask.kind == header.kind && named(&ask.ids))
         });
         let Some(header) = header else {
             self.drop_liar(now, node);

@@ -67,6 +67,7 @@ impl Machine {
         let Some(before) = self.linked.get(&node) else {
             if self.linked.len() < LINKS_MAX && self.parts.exchange.handle_connected(node) {
                 self.linked.insert(node, Linked { link, since: now, heard: now, has_greeted: false });
+                self.parts.choice.peer_came(node);
             } else {
                 self.handle_closed_link(now, node);
             }
@@ -79,6 +80,7 @@ impl Machine {
             self.superseded.push((now + RACE_TIME_MAX, link));
             return;
         }
+        self.parts.choice.peer_came(node);
         let linked = Linked { link, since: now, heard: now, has_greeted: false };
         if let Some(before) = self.linked.insert(node, linked).filter(|_| together) {
             self.superseded.push((now + RACE_TIME_MAX, before.link));
@@ -98,8 +100,10 @@ impl Machine {
         if self.subscribed.contains(&node) {
             self.parts.exchange.subscribe(node, true);
         }
+        // What was cancelled is owed no more.
+        self.owed.retain(|question, _| question.0 != node || self.asked.contains_key(question));
         let asked = self.asked.range((node, 0)..=(node, u32::MAX));
-        let asks: Vec<Ask> = asked.map(|(_, (_, ask))| ask.clone()).collect();
+        let asks: Vec<Ask> = asked.map(|(_, ask)| ask.clone()).collect();
         asks.iter().for_each(|ask| self.parts.exchange.ask(node, ask));
     }
 
@@ -115,6 +119,9 @@ impl Machine {
             return;
         };
         linked.heard = now;
+        if let PeerMessage::End { request, .. } | PeerMessage::Busy { request, .. } = &message {
+            self.owed.remove(&(node, *request));
+        }
         self.header = header;
         match self.parts.exchange.handle_message(node, message) {
             // What it says about a frame is about this one.
@@ -161,6 +168,7 @@ impl Machine {
         self.parts.choice.peer_gone(now, node);
         self.subscribed.remove(&node);
         self.asked.retain(|(asked, _), _| *asked != node);
+        self.owed.retain(|(owing, _), _| *owing != node);
     }
 
     /// Looks after neighbours and silence.
@@ -187,7 +195,7 @@ impl Machine {
 
     /// Whether a peer owes us something, and nothing came for too long.
     fn is_silent(&self, now: Duration, node: &NodeId, linked: &Linked) -> bool {
-        let asked = self.asked.range((*node, 0)..=(*node, u32::MAX)).map(|(_, (at, _))| *at).min();
+        let asked = self.owed.range((*node, 0)..=(*node, u32::MAX)).map(|(_, at)| *at).min();
         let owes_since = if linked.has_greeted { asked } else { Some(linked.since) };
         owes_since.is_some_and(|since| now > since.max(linked.heard) + self.parts.silence_max)
     }

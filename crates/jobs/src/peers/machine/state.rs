@@ -66,8 +66,10 @@ pub(in crate::peers) struct Machine {
     pub(super) superseded: Vec<(Duration, Link)>,
     /// Peers that are asked to tell what they hold.
     pub(super) subscribed: BTreeSet<NodeId>,
-    /// Our questions to peers, and when each was asked.
-    pub(super) asked: BTreeMap<(NodeId, u32), (Duration, Ask)>,
+    /// Our questions to peers.
+    pub(super) asked: BTreeMap<(NodeId, u32), Ask>,
+    /// Since when peers owe the end of an answer, of cancelled questions too.
+    pub(super) owed: BTreeMap<(NodeId, u32), Duration>,
     /// Questions of peers that are served here, by the number that tells them apart.
     pub(super) serving: HashMap<(NodeId, u32), u64>,
     pub(super) next_serving: u64,
@@ -92,6 +94,7 @@ impl Machine {
             superseded: Vec::new(),
             subscribed: BTreeSet::new(),
             asked: BTreeMap::new(),
+            owed: BTreeMap::new(),
             serving: HashMap::new(),
             next_serving: 0,
             header: None,
@@ -269,7 +272,8 @@ impl Machine {
             ChoiceEvent::Ask(ask) => match ask.source {
                 Source::Peer(node) => {
                     self.parts.exchange.ask(node, &ask);
-                    self.asked.insert((node, ask.request), (now, ask));
+                    self.owed.insert((node, ask.request), now);
+                    self.asked.insert((node, ask.request), ask);
                 }
                 Source::Origin => {
                     let Ask { request, score, kind, ids, .. } = ask;

@@ -49,6 +49,7 @@ fn with_liar(
     let (liar, known) = start(&folder, origin.clone(), Arc::new(liar));
     let all = [honest[0].known.clone(), honest[1].known.clone(), known];
     [&honest[0].peers, &honest[1].peers, &liar].iter().for_each(|peers| peers.learn(&all).unwrap());
+    wait_until(|| honest.iter().all(|node| node.peers.counts().connected == 2));
     // Its filter, to both of them.
     wait_until(|| liar.counts().filter_bytes_sent > 2 * 1536);
     thread::scope(|scope| {

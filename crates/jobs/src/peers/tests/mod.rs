@@ -198,10 +198,12 @@ fn identity_in(folder: &tempfile::TempDir) -> Identity {
     Identity::open(folder.path(), NodeId(id.try_into().unwrap())).unwrap()
 }
 
-/// The registry tells all of all.
+/// The registry tells all of all, until they are connected.
 fn introduce(nodes: &[&Node]) {
     let all: Vec<KnownNode> = nodes.iter().map(|node| node.known.clone()).collect();
     nodes.iter().for_each(|node| node.peers.learn(&all).unwrap());
+    let others = nodes.len() as u64 - 1;
+    sharing::wait_until(|| nodes.iter().all(|node| node.peers.counts().connected >= others));
 }
 
 /// A disk as a cache above a source reads it.
