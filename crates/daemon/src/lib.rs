@@ -18,6 +18,7 @@ mod frames;
 mod id_sets;
 mod listen;
 mod metrics;
+mod nodes;
 mod notify;
 mod origin;
 mod pool;

@@ -14,6 +14,7 @@ use crate::config::{
 use crate::events::{Events, What};
 use crate::id_sets::{IdSet, IdSets};
 use crate::metrics::Metrics;
+use crate::nodes::Nodes;
 use crate::pool::Pool;
 use crate::uploads::Uploads;
 use crate::writer::SharedWriter;
@@ -28,6 +29,7 @@ pub(crate) struct Origin {
     pub(crate) metrics: Metrics,
     pub(crate) events: Events,
     pub(crate) uploads: Uploads,
+    pub(crate) nodes: Nodes,
     pub(crate) id_sets: IdSets,
     /// A permit for each KiB of a body that is held.
     pub(crate) bodies: Arc<Semaphore>,
@@ -53,6 +55,7 @@ impl Origin {
             metrics: Metrics::default(),
             events: Events::new(EVENTS_KEPT)?,
             uploads: Uploads::default(),
+            nodes: Nodes::default(),
             id_sets: IdSets::new(ID_SETS_BYTES_MAX),
             bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX)),
             changed: Notify::new(),

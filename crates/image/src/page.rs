@@ -194,6 +194,24 @@ pub fn decode(child: &Child, bytes: &[u8]) -> Result<(u8, Contents)> {
     Ok((level, contents.map_err(corrupt)?))
 }
 
+/// The blocks that a page names, in order, each run of one once; none for a page that only names pages. For whoever has
+/// verified it and does not know where it stands.
+///
+/// # Errors
+/// `Corrupt` when it is no page.
+pub fn named_blocks(bytes: &[u8]) -> Result<Vec<BlockId>> {
+    let head = bytes.get(..HEADER_LENGTH).ok_or_else(|| Error::corrupt("that is no recipe page"))?;
+    let child = Child { start: u64_at(head, 8), span_log2: head[6], id: BlockId([0; BlockId::LEN]) };
+    let Contents::Leaf(entries) = decode(&child, bytes)?.1 else { return Ok(Vec::new()) };
+    let blocks = entries.iter().filter_map(|entry| match entry.state {
+        State::Data { block, .. } => Some(block),
+        _ => None,
+    });
+    let mut blocks: Vec<BlockId> = blocks.collect();
+    blocks.dedup();
+    Ok(blocks)
+}
+
 fn decode_leaf(range: Extent, count: u32, mut body: &[u8]) -> Result<Vec<Entry>, &'static str> {
     let mut entries: Vec<Entry> = Vec::with_capacity((count as usize).min(PAGE_LENGTH_MAX));
     let (mut position, mut current_block) = (range.offset, None);

@@ -18,6 +18,7 @@ mod names;
 mod node;
 mod open_session;
 mod open_store;
+mod peers;
 mod progress;
 mod receive;
 mod remote;
@@ -38,8 +39,9 @@ pub use live::{
 };
 pub use location::{StoreLocation, default_store_dir};
 pub use names::{ForgetReport, RenameReport, RenamedVersion, forget, rename};
-pub use node::{CacheLocation, FillStatus, NodeCounters};
+pub use node::{CacheLocation, FillStatus, NodeCounters, SharingRequest};
 pub use open_store::OpenStore;
+pub use peers::PeerCounts;
 pub use platter_cast::CHUNK_BYTES_MAX;
 pub use platter_disk::SurveyOptions;
 pub use platter_disk::capture::CaptureOptions;

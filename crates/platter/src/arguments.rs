@@ -529,6 +529,12 @@ pub(crate) struct Node {
     /// What people call this node [default: its host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    /// Share with other nodes, which reach this one at that ADDRESS:PORT; needs an access token for all images
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) peers: Option<std::net::SocketAddr>,
+    /// Send at most so much to other nodes, such as 100M or 1G bits per second
+    #[arg(long, value_name = "RATE", default_value = "1G", requires = "peers", value_parser = bits_per_second)]
+    pub(crate) share_rate: u64,
 }
 
 #[derive(Args, Debug)]

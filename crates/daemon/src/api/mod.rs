@@ -10,6 +10,7 @@ mod events;
 mod frames;
 mod gate;
 mod names;
+mod nodes;
 mod problem;
 mod reading;
 mod uploads;
@@ -60,6 +61,8 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::Versions => get(reading::versions),
         Endpoint::Resolve => get(reading::resolve),
         Endpoint::Frames => post(frames::frames),
+        Endpoint::Nodes => get(nodes::list),
+        Endpoint::ReportNode => post(nodes::report),
         Endpoint::Events => get(events::events),
         Endpoint::BeginUpload => post(uploads::begin),
         Endpoint::Need => post(uploads::need),

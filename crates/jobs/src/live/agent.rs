@@ -14,8 +14,10 @@ use super::attach::{AttachRequest, Attached, LiveEvent};
 use super::served::Served;
 use crate::OpenStore;
 use crate::node::{
-    CachedSource, Fill, FillStatus, NodeReport, RememberedDisk, RememberedDisks, ReportedDisk, pin_name,
+    CachedSource, Fill, FillStatus, NodeReport, RememberedDisk, RememberedDisks, ReportedDisk, counters_of,
+    pin_name,
 };
+use crate::peers::{KnownNode, Peers};
 
 /// How often notes are told.
 const NOTES_LOOK: Duration = Duration::from_millis(500);
@@ -24,6 +26,8 @@ const SYNC_EVERY: Duration = Duration::from_secs(10);
 /// How often the origin is told of this node, and how often one is that knows nothing of nodes.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 const REPORT_SELDOM: Duration = Duration::from_secs(60);
+/// Not so often, though nodes come that are not known.
+const STRANGER_PAUSE: Duration = Duration::from_secs(1);
 /// How often disks are tried that could not be attached, because nobody had what they begin with.
 const ATTACH_EVERY: Duration = Duration::from_secs(5);
 /// From one look whether something is due to the next.
@@ -87,13 +91,22 @@ fn needs_a_cache() -> Error {
 impl Served {
     /// Serves at the start what the request names, and what the node served before. What cannot be had for now is tried again.
     pub(super) fn attach_at_start(self: &Arc<Self>) -> Result<()> {
+        match self.share() {
+            Err(error) if error.kind() == ErrorKind::Transient => {
+                self.tell(&LiveEvent::Note(format!("shares nothing until the origin is there: {error}")));
+            }
+            shared => shared?,
+        }
         let remembered = self.agent.remembered.as_ref().map(RememberedDisks::all).unwrap_or_default();
         let mut wanted: Vec<Pending> = remembered.into_iter().map(Pending::Remembered).collect();
         wanted.extend(self.request().versions.iter().cloned().map(Pending::Named));
         for pending in wanted {
             match self.attach_pending(&pending) {
                 Err(error) if self.request().node.is_some() && error.kind() == ErrorKind::Transient => {
-                    self.tell(&LiveEvent::Note(format!("{}: tried again until it can be had: {error}", pending.name())));
+                    self.tell(&LiveEvent::Note(format!(
+                        "{}: tried again until it can be had: {error}",
+                        pending.name()
+                    )));
                     self.agent.pending().push(pending);
                 }
                 attached => attached?,
@@ -102,13 +115,21 @@ impl Served {
         Ok(())
     }
 
+    /// Begins to share with other nodes, if that is wanted and not done. Disks that are served already go on without peers.
+    fn share(&self) -> Result<()> {
+        let wanted = self.request().node.as_ref().and_then(|node| node.sharing.as_ref());
+        match (wanted, self.store().remote(), self.store().cache()) {
+            (Some(request), Some(store), Some(cache)) => cache.share(store, request),
+            _ => Ok(()),
+        }
+    }
+
     fn attach_pending(self: &Arc<Self>, pending: &Pending) -> Result<()> {
         match pending {
             Pending::Remembered(disk) => {
                 let score = Score::from_hex(&disk.score);
-                let score = score.ok_or_else(|| {
-                    Error::corrupt(format!("{}: {} is no score", disk.name, disk.score))
-                })?;
+                let score = score
+                    .ok_or_else(|| Error::corrupt(format!("{}: {} is no score", disk.name, disk.score)))?;
                 self.attach_read_only(disk.name.clone(), score, disk.fill)
             }
             // A node that is started again goes on with the version that it served.
@@ -236,11 +257,17 @@ impl Served {
         let weak = Arc::downgrade(self);
         let report = move || {
             let (mut report_due, mut attach_due) = (Instant::now(), Instant::now() + ATTACH_EVERY);
+            let (mut strange, mut reported) = (0, Instant::now());
             while let Some(served) = weak.upgrade() {
                 if served.request().stop.load(Ordering::Relaxed) {
                     return;
                 }
-                if Instant::now() >= report_due {
+                let now_strange =
+                    served.store().cache().and_then(|cache| cache.peers()).map_or(0, Peers::strangers);
+                // Who is not known here may have told the origin a moment ago.
+                let is_asked_for = now_strange != strange && Instant::now() >= reported + STRANGER_PAUSE;
+                if Instant::now() >= report_due || is_asked_for {
+                    (strange, reported) = (now_strange, Instant::now());
                     report_due = Instant::now() + served.report();
                 }
                 if Instant::now() >= attach_due {
@@ -268,19 +295,30 @@ impl Served {
             image: disk.base,
             writable: disk.writable,
         });
+        // The origin may have been away when this node was started.
+        let _ = self.share();
+        let peers = cache.peers();
+        let counts = peers.map(Peers::counts);
         let report = NodeReport {
             id: cache.cache().id().to_string(),
             name: node.name.clone(),
-            peer_address: None,
-            fingerprint: None,
+            peer_address: peers.and_then(Peers::address).map(|address| address.to_string()),
+            fingerprint: peers.map(|peers| peers.fingerprint().to_string()),
             hoard_revision: 0,
-            counters: cache.counters(),
+            counters: counters_of(&cache.counters(), counts.as_ref()),
             disks: disks.collect(),
         };
         match store.report(&report) {
             Err(error) if error.kind() == ErrorKind::Missing => REPORT_SELDOM,
-            // One that is away is told later; what it answers is of use to those who speak with peers.
-            _ => REPORT_EVERY,
+            // One that is away is told later.
+            Err(_) => REPORT_EVERY,
+            Ok(answer) => {
+                let learned = peers.map_or(Ok(()), |peers| peers.learn(&KnownNode::all_of(&answer["nodes"])));
+                if let Err(error) = learned {
+                    self.tell(&LiveEvent::Note(format!("nodes are not remembered: {error}")));
+                }
+                REPORT_EVERY
+            }
         }
     }
 
@@ -295,7 +333,9 @@ impl Served {
                     let disks = self.attached().unwrap_or_default();
                     let disk = disks.iter().find(|disk| pending.name() == disk.disk);
                     match (attached, disk) {
-                        (Err(error), _) => self.tell(&LiveEvent::Note(format!("{}: {error}", pending.name()))),
+                        (Err(error), _) => {
+                            self.tell(&LiveEvent::Note(format!("{}: {error}", pending.name())))
+                        }
                         (Ok(()), Some(disk)) => self.tell(&LiveEvent::Attached(disk)),
                         (Ok(()), None) => {}
                     }

@@ -19,6 +19,7 @@ use super::publish::PublishReport;
 use super::record::RecordReport;
 use super::served::Served;
 use super::servers::{FuseAddress, ServeAddress, Server};
+use crate::node::SharingRequest;
 
 /// What to serve, and how.
 #[derive(Clone, Debug)]
@@ -67,6 +68,8 @@ pub struct AttachRequest {
 pub struct NodeRequest {
     /// What people call it.
     pub name: String,
+    /// How it shares with other nodes, if it does.
+    pub sharing: Option<SharingRequest>,
 }
 
 /// A disk that is served now.

@@ -17,16 +17,18 @@ mod loose;
 mod node_cache;
 mod remembered;
 mod report;
+mod sharing;
 mod source;
 #[cfg(test)]
 mod tests;
 mod upstream;
 
-pub(crate) use fill::{Fill, pin_name};
 pub use fill::FillStatus;
-pub use node_cache::{CacheLocation, NodeCounters};
+pub(crate) use fill::{Fill, pin_name};
 pub(crate) use node_cache::NodeCache;
+pub use node_cache::{CacheLocation, NodeCounters};
 pub(crate) use remembered::{RememberedDisk, RememberedDisks};
-pub(crate) use report::{NodeReport, ReportedDisk};
+pub(crate) use report::{NodeReport, ReportedDisk, counters_of};
+pub use sharing::SharingRequest;
 pub(crate) use source::CachedSource;
 pub(crate) use upstream::Upstream;

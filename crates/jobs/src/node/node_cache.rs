@@ -1,8 +1,8 @@
 //! The cache of a node with what belongs to it: what is on its way, what the origin said, what is counted.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use platter_image::Result;
@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::answers::Answers;
 use super::flights::Flights;
+use super::sharing::{self, SharingRequest};
+use crate::peers::Peers;
+use crate::remote::RemoteStore;
 
 /// Where a cache lies, and how large it may grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +63,8 @@ pub(crate) struct NodeCache {
     /// Fetches that a reader waits for: now, and when the last one ended, in milliseconds since the start.
     waited_for: AtomicUsize,
     last_wait: AtomicU64,
+    /// Set once this node shares.
+    peers: OnceLock<Peers>,
 }
 
 impl NodeCache {
@@ -89,11 +94,30 @@ impl NodeCache {
             fetched_bytes: AtomicU64::new(0),
             waited_for: AtomicUsize::new(0),
             last_wait: AtomicU64::new(0),
+            peers: OnceLock::new(),
         }))
     }
 
     pub(crate) fn cache(&self) -> &Cache {
         &self.cache
+    }
+
+    /// The peers of this node, if it shares.
+    pub(crate) fn peers(&self) -> Option<&Peers> {
+        self.peers.get()
+    }
+
+    /// Begins to share, if it does not.
+    ///
+    /// # Errors
+    /// `Transient` when the origin is away and never said which store it has; `Io` when the address cannot be had.
+    pub(crate) fn share(&self, store: &RemoteStore, request: &SharingRequest) -> Result<()> {
+        if self.peers.get().is_none() {
+            let begun = sharing::begin(self, store, request)?;
+            // Of two, one is enough.
+            let _ = self.peers.set(begun);
+        }
+        Ok(())
     }
 
     /// What the origin said before.

@@ -27,5 +27,6 @@ mod watch;
 pub use address::{ServerAddress, ServerOptions, Trust};
 pub(crate) use fetch::SourceOptions;
 pub(crate) use store::RemoteStore;
+pub(crate) use tls::Pinned;
 pub(crate) use upload::RemoteSession;
 pub(crate) use watch::Watch;

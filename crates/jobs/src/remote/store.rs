@@ -5,6 +5,8 @@ use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use platter_image::frame::FrameHeader;
+use platter_image::frame::stream::FramesRequest;
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 use platter_store::{
     ImageName, NumberChoice, Resolved, StoreId, Token, Version, VersionName, VersionQuery, VersionRecord,
@@ -15,9 +17,9 @@ use serde_json::{Value, json};
 
 use super::address::ServerOptions;
 use super::client::{Client, retried};
-use super::fetch::{RemoteSource, SourceOptions};
+use super::fetch::{self, RemoteSource, SourceOptions};
 use super::upload::RemoteSession;
-use crate::node::{CachedSource, NodeCache, NodeReport};
+use crate::node::{CachedSource, NodeCache, NodeReport, Upstream};
 
 /// So long an origin that is away is asked what became of something whose answer was lost.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
@@ -93,10 +95,7 @@ impl RemoteStore {
             }
             Err(error) if error.kind() == ErrorKind::Transient => {
                 let Some(answer) = cache.answers().get(path) else { return Err(error) };
-                cache.answers().note(format!(
-                    "{} is away: what it said before counts",
-                    self.client.name()
-                ));
+                cache.answers().note(format!("{} is away: what it said before counts", self.client.name()));
                 Ok((self.parse(answer.clone())?, answer))
             }
             Err(error) => Err(error),
@@ -110,7 +109,7 @@ impl RemoteStore {
 
     /// As [`platter_store::Store::id`].
     pub(crate) fn id(&self) -> Result<StoreId> {
-        let facts: Facts = self.client.get("/api/v1/store")?;
+        let (facts, _): (Facts, _) = self.get_or_remember("/api/v1/store")?;
         StoreId::from_hex(&facts.id).ok_or_else(|| self.odd("has a store without an id"))
     }
 
@@ -152,7 +151,15 @@ impl RemoteStore {
         // What is refused needs no origin, and what is left has no characters that mean something in a URL.
         let query: VersionQuery = text.parse()?;
         let question = |name: &str| format!("/api/v1/resolve?name={name}");
-        let (raw, answer): (RawResolved, _) = self.get_or_remember(&question(text))?;
+        let (raw, answer): (RawResolved, _) = match (self.get_or_remember(&question(text)), &query) {
+            // A score says all there is to say, and what it names may be had from others than the origin.
+            (Err(error), VersionQuery::Score(score))
+                if error.kind() == ErrorKind::Transient && self.has_peers() =>
+            {
+                return Ok(Resolved { score: *score, version: None });
+            }
+            (found, _) => found?,
+        };
         let corrupt =
             || Error::corrupt(format!("{}: it resolves {text} to something else", self.client.name()));
         let score = Score::from_hex(&raw.score).ok_or_else(corrupt)?;
@@ -250,10 +257,36 @@ impl RemoteStore {
         source
     }
 
+    /// Frames by one request, each decoded and hashed before it is given; gives what is not there. For whoever decides himself
+    /// what is asked when, and how often.
+    ///
+    /// # Errors
+    /// What the origin says; `Transient` when it is away; `Corrupt` when it lies; what `take` says.
+    pub(crate) fn fetch(
+        &self,
+        request: &FramesRequest,
+        take: &mut dyn FnMut(&FrameHeader, &[u8]) -> Result<()>,
+    ) -> Result<Vec<BlockId>> {
+        fetch::fetch(&self.client, request, take)
+    }
+
+    fn has_peers(&self) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.peers().is_some())
+    }
+
+    /// The same origin, without the cache.
+    pub(crate) fn without_cache(&self) -> Self {
+        Self::of(self.client.clone())
+    }
+
     /// The same over the cache; `None` without one.
     pub(crate) fn cached_source(&self, score: Score, options: SourceOptions) -> Option<Arc<CachedSource>> {
         let cache = self.cache.as_ref()?;
-        Some(CachedSource::new(cache.clone(), self.source(score, options)))
+        let below: Arc<dyn Upstream> = match cache.peers() {
+            Some(peers) => Arc::new(peers.source(score)),
+            None => self.source(score, options),
+        };
+        Some(CachedSource::new(cache.clone(), below))
     }
 
     /// Tells the origin of this node; gives what it says of others.

@@ -72,9 +72,9 @@ fn roots_in(file: &Path) -> Result<RootCertStore> {
 
 /// Believes one certificate, by its fingerprint. That the other side has its key is verified as ever.
 #[derive(Debug)]
-struct Pinned {
-    fingerprint: [u8; 32],
-    provider: Arc<CryptoProvider>,
+pub(crate) struct Pinned {
+    pub(crate) fingerprint: [u8; 32],
+    pub(crate) provider: Arc<CryptoProvider>,
 }
 
 impl ServerCertVerifier for Pinned {

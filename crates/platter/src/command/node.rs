@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use platter_jobs::{
-    AttachRequest, LivePlace, NbdTls, NodeRequest, OnDetach, ServeAddress, StoreLocation, attach, default_holder,
+    AttachRequest, LivePlace, NbdTls, NodeRequest, OnDetach, ServeAddress, SharingRequest, StoreLocation,
+    attach, default_holder,
 };
 
 use super::attach::{stop_at_signals, tell};
@@ -18,6 +19,9 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
     let nbd = options.nbd.clone();
     let nbd = nbd.unwrap_or_else(|| ServeAddress::Unix(options.cache_dir.join("nbd.sock")));
     let store = cached(store, &options.cache_dir, options.cache_size)?;
+    let sharing =
+        options.peers.map(|address| SharingRequest { address, bits_per_second_max: options.share_rate });
+    let name = options.name.clone().unwrap_or_else(host_name);
     let request = AttachRequest {
         place: LivePlace::of_cache(&store, &options.cache_dir),
         versions: options.versions.clone(),
@@ -35,7 +39,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
         notes: String::new(),
         tool_version: TOOL_VERSION.into(),
         fill: options.fill,
-        node: Some(NodeRequest { name: options.name.clone().unwrap_or_else(host_name) }),
+        node: Some(NodeRequest { name, sharing }),
         stop: stop_at_signals()?,
     };
     let output = *output;

@@ -218,6 +218,17 @@ impl Choice {
         }
     }
 
+    /// These blocks of a piece came with another one, or nobody wants them any more: they are not asked for. With the last of
+    /// them the piece is done.
+    pub fn strike(&mut self, id: PieceId, ids: &[BlockId]) {
+        let Some(piece) = self.pieces.get_mut(&id) else { return };
+        piece.want.ids.retain(|wanted| !ids.contains(wanted));
+        if piece.want.ids.is_empty() {
+            self.end_piece(id);
+            self.events.push_back(ChoiceEvent::Done(id));
+        }
+    }
+
     /// Verified blocks came as an answer to that question.
     pub fn handle_arrived(&mut self, now: Duration, request: u32, ids: &[BlockId]) {
         let Some(ask) = self.under_way.get_mut(&request) else { return };
@@ -291,6 +302,14 @@ impl Choice {
         if let Some(peer) = self.peers.get_mut(&node) {
             peer.failed(now);
             peer.filter = crate::peer::filter::RemoteFilter::default();
+        }
+    }
+
+    /// A peer opened a stream by itself: it is there, whatever failed before.
+    pub fn peer_came(&mut self, node: NodeId) {
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.came();
+            self.is_stuck = false;
         }
     }
 

@@ -121,6 +121,11 @@ impl Peer {
         }
     }
 
+    /// It is there; what failed before counts only when it fails again.
+    pub(super) fn came(&mut self) {
+        self.retry_at = Duration::ZERO;
+    }
+
     /// It has too much to do.
     pub(super) fn is_busy_until(&mut self, until: Duration, now: Duration) {
         self.retry_at = self.retry_at.max(until.min(now + BACKOFF_MAX));

@@ -278,3 +278,30 @@ fn what_can_wait_waits_for_a_peer_that_has_it() {
     assert_eq!(third.len(), 1);
     assert_eq!(third[0].ids, want(72..80).ids);
 }
+
+#[test]
+fn what_came_otherwise_is_not_asked_for() {
+    let mut choice = choice(false);
+    let piece = choice.want(MS, want(0..8)).unwrap();
+    choice.strike(piece, &[id(0), id(1)]);
+    let ask = next_ask(&mut choice, MS);
+    assert_eq!(ask.ids.len(), 6);
+    choice.strike(piece, &ask.ids);
+    let cancelled = ChoiceEvent::Cancel { source: Source::Origin, request: ask.request };
+    assert_eq!(choice.poll_event(MS), Some(cancelled));
+    assert_eq!(choice.poll_event(MS), Some(ChoiceEvent::Done(piece)));
+    assert_eq!((choice.poll_event(MS), choice.poll_timeout()), (None, None));
+}
+
+#[test]
+fn a_peer_that_comes_by_itself_is_there_again() {
+    let mut choice = choice(true);
+    choice.add_peer(node(1));
+    choice.peer_gone(MS, node(1));
+    assert_eq!(choice.neighbours_wanted(2 * MS, 16), []);
+    choice.peer_came(node(1));
+    assert_eq!(choice.neighbours_wanted(2 * MS, 16), [node(1)]);
+    choice.ban(3 * MS, node(1));
+    choice.peer_came(node(1));
+    assert_eq!(choice.neighbours_wanted(4 * MS, 16), []);
+}

@@ -11,7 +11,7 @@ use platter_image::{BlockId, Error, Result};
 
 use super::event::{ExchangeEvent, ExchangeOptions, ExchangeStatistics};
 use super::sending::frame_bytes;
-use super::serving::{ASKS_PER_PEER_MAX, Share};
+use super::serving::{ASKS_PER_PEER_MAX, SERVING_PER_PEER_MAX, Share};
 use super::stream::{FilterReader, Stream};
 use crate::peer::choice::Ask;
 use crate::peer::filter::{FilterVersion, Holdings};
@@ -88,6 +88,11 @@ impl Exchange {
         self.holdings.insert(id);
     }
 
+    /// This node holds these blocks and no others: what is held is told anew.
+    pub fn hold_only(&mut self, ids: &[BlockId]) {
+        self.holdings.replace(ids);
+    }
+
     /// This node holds a block no more.
     pub fn drop_held(&mut self, id: &BlockId) {
         self.holdings.remove(id);
@@ -133,6 +138,24 @@ impl Exchange {
         self.subscribers.remove(&node);
         for turns in [&mut self.sending, &mut self.asking, &mut self.telling] {
             turns.retain(|other| *other != node);
+        }
+    }
+
+    /// The connection to that node takes no more for now, or takes it again: until then nothing is given for it, and none of
+    /// its questions is begun.
+    pub fn handle_full(&mut self, node: NodeId, is_full: bool) {
+        let Some(stream) = self.streams.get_mut(&node) else { return };
+        stream.is_full = is_full;
+        if is_full {
+            return;
+        }
+        // What was passed over meanwhile.
+        let (sends, is_told) = (!stream.asker.out.is_empty(), stream.reader.is_some());
+        if sends {
+            self.will_send(node);
+        }
+        if is_told && !self.telling.contains(&node) {
+            self.telling.push_back(node);
         }
     }
 
@@ -373,7 +396,8 @@ impl Exchange {
         if self.serving >= SERVING_MAX || self.out_bytes >= OUT_BYTES_MAX {
             return None;
         }
-        let node = self.asking.pop_front()?;
+        let at = self.asking.iter().position(|node| self.may_serve(node))?;
+        let node = self.asking.remove(at)?;
         let asker = &mut self.streams.get_mut(&node)?.asker;
         // `asking` has exactly the streams where questions wait.
         let ask = asker.waiting.pop_front()?;
@@ -387,6 +411,18 @@ impl Exchange {
             self.serving += 1;
         }
         Some(ExchangeEvent::Asked(node, ask))
+    }
+
+    /// Whether a question of that peer may be begun.
+    fn may_serve(&self, node: &NodeId) -> bool {
+        let serving = self.streams.get(node).map_or(0, |stream| stream.asker.serving.len());
+        let fetching = self.fetching.range((*node, 0)..=(*node, u32::MAX)).count();
+        !self.is_full(node) && serving - fetching < SERVING_PER_PEER_MAX
+    }
+
+    /// Whether its connection takes no more for now.
+    pub(super) fn is_full(&self, node: &NodeId) -> bool {
+        self.streams.get(node).is_some_and(|stream| stream.is_full)
     }
 
     /// The stream to that node; the driver is told to connect when there is none.

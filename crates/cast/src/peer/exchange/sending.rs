@@ -14,7 +14,7 @@ const UPDATE_BLOCKS: u32 = 512;
 
 impl Exchange {
     pub(super) fn poll_control(&mut self) -> Option<(NodeId, PeerMessage)> {
-        while let Some(node) = self.talking.first().copied() {
+        while let Some(node) = self.talking.iter().find(|node| !self.is_full(node)).copied() {
             let message = self.streams.get_mut(&node).and_then(|stream| stream.control.pop_front());
             match message {
                 Some(message) => return Some((node, message)),
@@ -48,6 +48,10 @@ impl Exchange {
     /// What the next subscriber lacks.
     pub(super) fn poll_filter(&mut self) -> Option<(NodeId, PeerMessage)> {
         while let Some(node) = self.telling.pop_front() {
+            // Who is full has his turn when he is not.
+            if self.is_full(&node) {
+                continue;
+            }
             let reader = self.streams.get_mut(&node).and_then(|stream| stream.reader.as_mut());
             if let Some(message) = reader.and_then(|reader| reader.next_message(&self.holdings)) {
                 // There may be more, after others had their turn.
@@ -61,6 +65,9 @@ impl Exchange {
     /// The next frame or end: one message of each asker by turns.
     pub(super) fn poll_frame(&mut self) -> Option<(NodeId, PeerMessage)> {
         while let Some(node) = self.sending.pop_front() {
+            if self.is_full(&node) {
+                continue;
+            }
             let Some(stream) = self.streams.get_mut(&node) else { continue };
             // A cancelled question takes its frames back.
             let Some(message) = stream.asker.out.pop_front() else { continue };

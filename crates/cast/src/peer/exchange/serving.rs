@@ -12,6 +12,8 @@ use crate::peer::wire::{AskMessage, PeerMessage};
 
 /// Questions of one peer that are not answered; the next one is told to come back.
 pub const ASKS_PER_PEER_MAX: usize = 32;
+/// Of them with the driver at a time, without those that it fetches for: one who does not read has so much made ready for him.
+pub(super) const SERVING_PER_PEER_MAX: usize = 8;
 /// After the node's own traffic, peers' frames yield for that long.
 const YIELD: Duration = Duration::from_millis(50);
 /// To that part of their rate.

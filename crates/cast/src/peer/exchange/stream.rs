@@ -17,6 +17,8 @@ pub(super) struct Stream {
     pub(super) is_connected: bool,
     /// The peer said HELLO.
     pub(super) is_joined: bool,
+    /// Its connection takes no more for now.
+    pub(super) is_full: bool,
     /// Its filter is wanted here.
     pub(super) is_heard: bool,
     /// Small messages, which go before frames.

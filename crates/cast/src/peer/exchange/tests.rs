@@ -254,3 +254,42 @@ fn a_stream_that_ends_takes_everything_with_it() {
     assert_eq!(exchange.poll_message(Duration::from_secs(9)), None);
     assert!(exchange.is_idle());
 }
+
+/// A connection that takes no more holds up nobody else, and is given everything once it takes it.
+#[test]
+fn who_is_full_waits_and_others_do_not() {
+    let mut exchange = joined(1_000_000_000);
+    assert!(exchange.handle_connected(node(3)));
+    exchange.handle_message(node(3), hello(3)).unwrap();
+    exchange.handle_message(node(2), PeerMessage::Subscribe(true)).unwrap();
+    for asker in [2, 3] {
+        exchange.handle_message(node(asker), question(1, 0..1)).unwrap();
+        assert!(matches!(exchange.poll_event(), Some(ExchangeEvent::Joined(_) | ExchangeEvent::Asked(..))));
+    }
+    while exchange.poll_event().is_some() {}
+    exchange.handle_full(node(2), true);
+    for asker in [2, 3] {
+        assert!(exchange.give(node(asker), 1, vec![0; 1000].into()));
+        exchange.finish(node(asker), 1, vec![]);
+    }
+    exchange.handle_message(node(2), question(2, 0..1)).unwrap();
+    assert_eq!(exchange.poll_event(), None, "no question of his is begun");
+    let said = |exchange: &mut Exchange, to: u8, now: Duration| {
+        let mut count = 0;
+        while let Some((receiver, _)) = exchange.poll_message(now) {
+            assert_eq!(receiver, node(to));
+            count += 1;
+        }
+        count
+    };
+    assert_eq!(said(&mut exchange, 3, MS), 3, "a greeting, a frame, an end");
+    assert_eq!(said(&mut exchange, 3, 2 * MS), 0);
+    exchange.handle_full(node(2), false);
+    assert!(matches!(exchange.poll_event(), Some(ExchangeEvent::Asked(_, ask)) if ask.request == 2));
+    assert_eq!(said(&mut exchange, 2, 3 * MS), 3, "a frame, an end, and the filter");
+    exchange.hold(&id(1));
+    exchange.hold_only(&[id(2), id(3)]);
+    let held = [1, 2, 3].map(|number| exchange.holdings().holds(&id(number)));
+    assert_eq!(held, [false, true, true]);
+    assert!(said(&mut exchange, 2, Duration::from_secs(3)) > 0, "and is told anew");
+}

@@ -99,6 +99,12 @@ impl Holdings {
         }
     }
 
+    /// These are held, and nothing else.
+    pub fn replace(&mut self, ids: &[BlockId]) {
+        self.held = ids.iter().map(|id| key_of(self.salt, id)).collect();
+        self.renew();
+    }
+
     /// Whether there was room for one more layer.
     fn open_layer(&mut self) -> bool {
         let capacity = self.layers.iter().map(|layer| layer.size.capacity).sum::<u32>().saturating_mul(2);

@@ -19,3 +19,4 @@ mod window;
 mod work;
 
 pub(crate) use source::{RemoteSource, SourceOptions};
+pub(super) use work::fetch;

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use platter_image::frame::stream::{FrameStreamReader, FramesRequest};
-use platter_image::frame::{FrameDecoder, Verify};
+use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::{BlockId, Error, IoContext, Kind, Result, Score};
 
 use super::queue::Key;
@@ -139,28 +139,43 @@ impl Shared {
     /// Sends a request and takes its frames; gives what was not found.
     fn ask(self: &Arc<Self>, request: &mut Request) -> Result<Vec<BlockId>> {
         let asked = FramesRequest { score: self.score, kind: request.kind, ids: request.ids.clone() };
-        let stream = self.client.post_for_stream("/api/v1/frames", &asked.to_bytes())?;
-        let until = Rc::new(Cell::new(Instant::now() + FRAME_TIME_MAX));
-        let limited = Limited { stream, until: until.clone() };
-        let mut reader = FrameStreamReader::new(limited, asked.ids.len());
-        let mut decoder = FrameDecoder::new()?;
-        let mut stored = Vec::new();
-        let within = |error: Error| error.within(format!("{}: fetching frames", self.client.name()));
-        while reader.next_frame(&mut stored).map_err(within)?.is_some() {
-            // Before anything of it is given out, whoever sent it (DESIGN D7).
-            let (header, _) = decoder.decode(&stored, Verify::Hashes).map_err(within)?;
+        fetch(&self.client, &asked, &mut |header, stored| {
             let mut state = self.lock();
             if state.closed {
                 return Err(Error::refused("nobody wants it any more"));
             }
-            state.take(request, &header, Arc::from(&stored[..]), self.now()).map_err(within)?;
+            state.take(request, header, Arc::from(stored), self.now())?;
             drop(state);
             // There may be room for another request now.
             let _ = self.wake();
-            until.set(Instant::now() + FRAME_TIME_MAX);
-        }
-        Ok(reader.not_found().unwrap_or_default().to_vec())
+            Ok(())
+        })
     }
+}
+
+/// Sends one request and takes its frames as they come, decoded and hashed; gives what was not found.
+///
+/// # Errors
+/// What the origin says; `Transient` when it is away; `Corrupt` when it lies; what `take` says.
+pub(in crate::remote) fn fetch(
+    client: &Client,
+    asked: &FramesRequest,
+    take: &mut dyn FnMut(&FrameHeader, &[u8]) -> Result<()>,
+) -> Result<Vec<BlockId>> {
+    let stream = client.post_for_stream("/api/v1/frames", &asked.to_bytes())?;
+    let until = Rc::new(Cell::new(Instant::now() + FRAME_TIME_MAX));
+    let limited = Limited { stream, until: until.clone() };
+    let mut reader = FrameStreamReader::new(limited, asked.ids.len());
+    let mut decoder = FrameDecoder::new()?;
+    let mut stored = Vec::new();
+    let within = |error: Error| error.within(format!("{}: fetching frames", client.name()));
+    while reader.next_frame(&mut stored).map_err(within)?.is_some() {
+        // Before anything of it is given out, whoever sent it (DESIGN D7).
+        let (header, _) = decoder.decode(&stored, Verify::Hashes).map_err(within)?;
+        take(&header, &stored).map_err(within)?;
+        until.set(Instant::now() + FRAME_TIME_MAX);
+    }
+    Ok(reader.not_found().unwrap_or_default().to_vec())
 }
 
 /// A stream whose reads fail after some time: one that comes a byte now and then is as good as silent.

@@ -1,0 +1,82 @@
+//! A peer of a few lines that shakes hands and greets as it must, and then does what it is told to.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+
+use platter_cast::peer::{AskMessage, Hello, NodeId, PeerMessage, PeerStream};
+use platter_image::Domain;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, ServerConnection, StreamOwned};
+
+use super::*;
+use crate::peers::tls;
+
+/// What it does with a question: bytes to send, and whether it goes on.
+pub(super) type Answer = dyn Fn(&AskMessage) -> (Vec<u8>, bool) + Send + Sync;
+
+pub(super) struct RawPeer {
+    pub(super) known: KnownNode,
+    pub(super) folder: tempfile::TempDir,
+}
+
+pub(super) fn hello(node: NodeId) -> Vec<u8> {
+    PeerMessage::Hello(Hello { store: STORE, domain: Domain::SHARED, node }).to_bytes()
+}
+
+impl RawPeer {
+    /// Takes all in who are in `friends`, and answers each question.
+    pub(super) fn start(friends: &[KnownNode], answer: Arc<Answer>) -> Self {
+        let folder = new_folder();
+        let identity = identity_in(&folder);
+        let directory = Directory::open(folder.path().join("peers.json"), STORE, identity.id);
+        directory.learn(friends).1.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().ok();
+        let (id, fingerprint) = (identity.id, identity.fingerprint);
+        let config = tls::server(&identity, Arc::new(directory)).unwrap();
+        thread::spawn(move || {
+            for socket in listener.incoming() {
+                let connection = ServerConnection::new(config.clone()).unwrap();
+                let (answer, socket) = (answer.clone(), socket.unwrap());
+                thread::spawn(move || talk(StreamOwned::new(connection, socket), id, &*answer));
+            }
+        });
+        Self { known: KnownNode { id, address, fingerprint }, folder }
+    }
+}
+
+/// Greets, and answers until either side has enough.
+fn talk(mut stream: StreamOwned<ServerConnection, TcpStream>, id: NodeId, answer: &Answer) -> Option<()> {
+    stream.write_all(&hello(id)).ok()?;
+    let (mut messages, mut bytes) = (PeerStream::default(), [0; 4096]);
+    loop {
+        let length = stream.read(&mut bytes).ok().filter(|length| *length > 0)?;
+        messages.push(&bytes[..length]);
+        while let Some(message) = messages.next_message().ok()? {
+            let PeerMessage::Ask(ask) = message else { continue };
+            let (said, goes_on) = answer(&ask);
+            stream.write_all(&said).and_then(|()| stream.flush()).ok()?;
+            if !goes_on {
+                return None;
+            }
+        }
+    }
+}
+
+/// Opens a connection to a node with that identity, without a word.
+pub(super) fn connect(
+    identity: &Identity,
+    to: &KnownNode,
+) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let config = tls::client(identity, to.fingerprint).unwrap();
+    let name = ServerName::try_from(tls::NAME).unwrap();
+    let connection = ClientConnection::new(config, name).unwrap();
+    let mut stream = StreamOwned::new(connection, TcpStream::connect(to.address.unwrap())?);
+    stream.sock.set_read_timeout(Some(PATIENCE))?;
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    Ok(stream)
+}

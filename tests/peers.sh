@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# tests/peers.sh: nodes that share, each in a network namespace of its own: four read a disk at once and the origin sends about one
+# copy; one is killed meanwhile; then the origin is, and a fifth with an empty cache reads the disk from the others. Bytes
+# are counted on the wire.
+. "$(dirname "$0")/lib.sh"
+
+ROOM=$ROOT/lab/room
+export PLATTER_ROOM=$WORK/room
+if [ "$(id -u)" != 0 ] && ! unshare --user --map-root-user --net true 2>/dev/null; then
+	skip "a room needs root or user namespaces"
+	finish
+	exit 0
+elif [ "$(id -u)" != 0 ] && [ -z "${PEERS_NAMESPACE:-}" ]; then
+	rm -rf "$WORK"
+	exec env PEERS_NAMESPACE=1 unshare --user --map-root-user --net --mount "$BASH" "$0" "$@"
+fi
+case ${PLATTER_SIZE:-quick} in full) mib=200 ;; *) mib=32 ;; esac
+SOCKET=$WORK/origin.sock
+ORIGIN_ADDRESS=10.78.0.200:7440
+declare -A NODES=()
+ORIGIN=
+suite_cleanup() {
+	local process
+	for process in $ORIGIN "${NODES[@]}" $(jobs -p); do kill -KILL "$process" 2>/dev/null; done
+	"$ROOM" down
+}
+
+# until_true SECONDS COMMAND...
+until_true() {
+	local tries=$(($1 * 20))
+	shift
+	until "$@" >/dev/null 2>&1; do
+		tries=$((tries - 1))
+		[ "$tries" -gt 0 ] || return 1
+		sleep 0.05
+	done
+}
+here() { "$PLATTER" --server "unix:$SOCKET" --quiet "$@"; }
+ask() { curl -s --unix-socket "$SOCKET" "http://platter$1"; }
+# sent: bytes of frames that the origin has sent; wire: bytes that its link has
+sent() { ask /metrics | awk '$1 == "platter_frame_stream_bytes_sent_total" { print $2 }'; }
+wire() { "$ROOM" in sender ip -s -j link show eth0 | jq '.[0].stats64.tx.bytes'; }
+start_origin() {
+	"$ROOM" in sender "$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" --listen "$ORIGIN_ADDRESS" >>"$WORK/origin.log" 2>&1 &
+	ORIGIN=$!
+	until_true 10 here images || { cat "$WORK/origin.log"; return 1; }
+}
+# node I: in the background, in its namespace, until it answers
+node() {
+	"$ROOM" in "$1" "$PLATTER" --server "https://$ORIGIN_ADDRESS" --fingerprint "$FINGERPRINT" --token-file "${2:-$WORK/token}" \
+		node --cache "$WORK/cache-$1" --peers "10.78.0.$1:7442" --share-rate 400M --name "node-$1" >>"$WORK/node-$1.log" 2>&1 &
+	NODES[$1]=$!
+	until_true 10 "$PLATTER" disks --node "$WORK/cache-$1" || { cat "$WORK/node-$1.log"; return 1; }
+}
+# counter I NAME: as the origin was last told
+counter() { ask /api/v1/nodes | jq --arg name "node-$1" --arg counter "$2" '.nodes[] | select(.name == $name) | .counters[$counter]'; }
+knows() { [ "$(counter "$1" peers_known)" -ge "$2" ]; }
+uri() { echo "nbd+unix:///$2?socket=$WORK/cache-$1/nbd.sock"; }
+# copy I DISK: the disk as a client of that node reads it
+copy() { rm -f "$WORK/copied-$1" && nbdcopy "$(uri "$1" "$2")" "$WORK/copied-$1"; }
+# copies DISK FILE I...: all at once; right, if each is
+copies() {
+	local disk=$1 file=$2 i processes=() bad=0
+	shift 2
+	for i in "$@"; do
+		copy "$i" "$disk" &
+		processes+=($!)
+	done
+	for i in "${processes[@]}"; do wait "$i" || bad=1; done
+	for i in "$@"; do cmp "$WORK/copied-$i" "$file" || bad=1; done
+	return $bad
+}
+at_most() { awk -v got="$1" -v most="$2" 'BEGIN { print got, "at most", most; exit !(got <= most) }'; }
+
+file_tree "$WORK/tree" "$mib" peers
+ext4_image "$WORK/disk" $((mib * 2)) "$WORK/tree"
+random $((mib << 20)) other >"$WORK/other"
+platter init
+platter capture "$WORK/disk" lab/disk >/dev/null
+platter capture --raw "$WORK/other" lab/other >/dev/null
+platter export lab/disk "$WORK/shown" >/dev/null
+score=$(platter_json show lab/disk | jq -r .score)
+platter_json serve token add nodes --role read --images '*' | jq -r .secret >"$WORK/token"
+platter_json serve token add few --role read --images 'lab/*' | jq -r .secret >"$WORK/few"
+"$ROOM" up 6 1gbit
+start_origin
+FINGERPRINT=$(openssl x509 -in "$STORE/serve-certificate.pem" -outform DER | sha256sum | cut -d' ' -f1)
+before=$(sent)
+here export lab/disk "$WORK/exported" >/dev/null
+one=$(($(sent) - before))
+
+for i in 1 2 3 4; do node "$i"; done
+check "four nodes know each other" until_true 40 sh -c "$(declare -f ask); SOCKET=$SOCKET; "'[ "$(ask /api/v1/nodes | jq "[.nodes[] | select(.counters.peers_known >= 3)] | length")" = 4 ]'
+for i in 1 2 3 4; do "$PLATTER" attach lab/disk --node "$WORK/cache-$i" >/dev/null; done
+before=$(sent)
+wire_before=$(wire)
+check "all read the disk at once, and every byte is right" copies lab/disk "$WORK/shown" 1 2 3 4
+copies=$(awk -v bytes=$(($(sent) - before)) -v one="$one" 'BEGIN { printf "%.2f", bytes / one }')
+check "the origin sent $copies copies" at_most "$copies" 1.5
+wire_copies=$(awk -v bytes=$(($(wire) - wire_before)) -v one="$one" 'BEGIN { printf "%.2f", bytes / one }')
+check "and $wire_copies on the wire" at_most "$wire_copies" 1.7
+
+# One vanishes while the others read another disk.
+for i in 1 3 4; do "$PLATTER" attach lab/other --node "$WORK/cache-$i" >/dev/null; done
+{ sleep "0.$(printf %03d "$(number kill 500)")"; kill -KILL "${NODES[2]}"; } &
+check "one is killed meanwhile, and the others read on" copies lab/other "$WORK/other" 1 3 4
+
+# Who may not read everything is told of nobody, and known by nobody.
+node 6 "$WORK/few"
+check "a node whose token is for some images knows nobody" until_true 20 sh -c "$(declare -f ask); SOCKET=$SOCKET; "'[ "$(ask /api/v1/nodes | jq "[.nodes[] | select(.name == \"node-6\" and .counters.peers_known == 0 and .shares == false)] | length")" = 1 ]'
+
+# The origin goes for good.
+node 5
+check "a fifth node knows the others" until_true 40 knows 5 3
+kill -KILL "$ORIGIN"
+wait "$ORIGIN" 2>/dev/null || true
+ORIGIN=
+check "without an origin it serves the disk by its score" "$PLATTER" attach "$score" --node "$WORK/cache-5"
+check "and has every byte of it from the others" copies "$score" "$WORK/shown" 5
+kill -KILL "${NODES[5]}"
+wait "${NODES[5]}" 2>/dev/null || true
+rm -f "$WORK/cache-5/segments"/*
+node 5
+check "started again without an origin, it finds the others" until_true 30 copies "$score" "$WORK/shown" 5
+
+for i in 1 3 4 5 6; do kill -TERM "${NODES[$i]}"; done
+finish
