@@ -4,6 +4,7 @@
 //! of versions is a copy of the version records in packs; what it alone knows is which packs count, and who holds which
 //! edit token. All its statements stand in this folder.
 
+mod hoard;
 mod query;
 mod schema;
 mod token;
@@ -17,6 +18,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::identity::PackId;
 use crate::place::StorePlace;
 
+pub(crate) use hoard::HoardFacts;
 pub(crate) use write::Change;
 
 /// How long a statement waits for another process's lock.
