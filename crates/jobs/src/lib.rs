@@ -10,6 +10,7 @@ mod cast;
 mod clone;
 mod diff;
 mod export;
+mod hoard;
 mod install;
 mod live;
 mod location;
@@ -26,6 +27,12 @@ pub use cast::{CastRequest, SEGMENT_DATA_MAX, cast, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone};
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use export::export;
+pub use hoard::{
+    Accelerator, Fit, FollowSettings, HoardDailyReport, HoardDailyRequest, HoardStatus, HoardSyncReport,
+    HoardSyncRequest, ImportRequest, Machine, Marker, MemberFigures, NodeRevision, RecordRequest, RegisterReport,
+    UnregisterReport, growth_svg, hoard_daily, hoard_follow, hoard_followed, hoard_import, hoard_list, hoard_place,
+    hoard_record, hoard_status, hoard_sync, hoard_unregister,
+};
 pub use install::{InstallRequest, install};
 pub use live::{
     AttachRequest, Attached, CacheStatus, DiskStatus, FuseAddress, ImageTree, ListedDisk, LiveEvent,
@@ -47,7 +54,7 @@ pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_store::{
-    CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, ImageName, RebuildReport, Severity,
+    CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, HoardMember, HoardSnapshot, ImageName, RebuildReport, Severity,
     Store, StorePlace, Token, Verdict, Version, VersionQuery, VersionRecord, rebuild,
 };
 pub use progress::{Progress, Silent};

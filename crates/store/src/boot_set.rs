@@ -155,11 +155,20 @@ impl BootSet {
     /// # Errors
     /// `Corrupt` when they are none, or of another name; `Refused` when a newer Platter wrote them.
     pub fn decode(id: &BlockId, bytes: &[u8]) -> Result<Self> {
+        match Self::decode_unnamed(bytes)? {
+            (found, set) if found == *id => Ok(set),
+            _ => Err(corrupt("it has another name")),
+        }
+    }
+
+    /// Parses a head and its parts, one after another, whatever their name is; gives that too.
+    ///
+    /// # Errors
+    /// As [`BootSet::decode`].
+    pub fn decode_unnamed(bytes: &[u8]) -> Result<(BlockId, Self)> {
         let head = BootSetHead::decode(bytes)?;
         let (own, mut rest) = bytes.split_at(head.length);
-        if BlockId::of(Kind::BootSet, own) != *id {
-            return Err(corrupt("it has another name"));
-        }
+        let id = BlockId::of(Kind::BootSet, own);
         let mut parts = Vec::with_capacity(head.parts.len());
         for rows in part_rows(head.count()) {
             let length = PART_HEADER_LENGTH + rows * ROW_LENGTH;
@@ -175,7 +184,7 @@ impl BootSet {
                 return Err(corrupt("a part has another name"));
             }
         }
-        head.assemble(parts.into_iter())
+        Ok((id, head.assemble(parts.into_iter())?))
     }
 
     /// Bytes of its pages and blocks.

@@ -16,10 +16,13 @@ mod servers;
 mod tests;
 mod tree;
 
+pub(crate) use attach::new_cache;
 pub use attach::{AttachRequest, Attached, LiveEvent, OnEvent, attach};
 pub use control::{CacheStatus, DiskStatus, ListedDisk, OnDetach, detach, disks};
 pub(crate) use publish::View;
 pub use publish::{PublishReport, PublishRequest, discard, publish};
 pub use record::{ReadSize, RecordReport, TraceSummary, trace_summary};
 pub use servers::{FuseAddress, ServeAddress};
+#[cfg(test)]
+pub(crate) use tests::capture_bytes;
 pub use tree::ImageTree;

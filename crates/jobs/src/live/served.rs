@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 
 use platter_export::Exports;
 use platter_image::{Error, ErrorKind, Result};
-use platter_store::{ImageName, Store, StorePlace, Token};
-use platter_vdisk::{BlockCache, BlockDevice};
+use platter_store::{
+    Hoard, HoardMember, HoardSnapshot, ImageName, NumberChoice, Resolved, Store, StorePlace, Token,
+    VersionQuery,
+};
+use platter_vdisk::{BlockCache, BlockDevice, Source};
 
 use super::attach::{AttachRequest, Attached, LiveEvent, OnEvent, new_cache};
 use super::control::{self, Answer, ControlSocket, DiskStatus, OnDetach, Question, Words};
@@ -19,6 +22,7 @@ use super::publish::{PublishReport, end_editing, publish_disk};
 use super::record::Recorder;
 use super::servers::{Server, Uri};
 use super::tree::ImageTree;
+use crate::hoard::{HoardFirst, hoard_place};
 use crate::open_store::Opened;
 use crate::remote::SourceOptions;
 use crate::token::unix_ms;
@@ -36,6 +40,8 @@ const SOURCE_OPTIONS: SourceOptions =
 pub(super) struct Served {
     request: AttachRequest,
     store: OpenStore,
+    /// Boot sets that are kept on this machine.
+    hoard: Option<Arc<Hoard>>,
     cache: Arc<BlockCache>,
     disks: Mutex<BTreeMap<String, Arc<LiveDisk>>>,
     recorder: OnceLock<Recorder>,
@@ -64,6 +70,7 @@ impl Served {
     pub(super) fn open(request: AttachRequest, on_event: OnEvent) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
             store: OpenStore::open_reader(&request.store)?,
+            hoard: request.hoard.as_ref().map(|dir| Hoard::open(&hoard_place(dir))).transpose()?,
             cache: new_cache(request.cache_bytes)?,
             disks: Mutex::default(),
             recorder: OnceLock::new(),
@@ -122,11 +129,7 @@ impl Served {
     }
 
     pub(super) fn attach(&self, version: &str) -> Result<()> {
-        let resolved = self.store.resolve(version)?;
-        let name = match &resolved.version {
-            Some(version) => version.record.image.to_string(),
-            None => resolved.score.to_string(),
-        };
+        let (resolved, name) = self.resolve(version)?;
         let disk = if self.request.write {
             let version = resolved.version.ok_or_else(|| {
                 Error::refused(format!("{version} is a bare score: clone it to a name to write to it"))
@@ -142,12 +145,39 @@ impl Served {
             let token = self.take_token(store, &image)?;
             LiveDisk::writable(name.clone(), place, (store, &self.cache), (image, token), resolved.score)?
         } else {
-            let source = self.store.source(resolved.score, SOURCE_OPTIONS);
+            let source = self.hoard_first(self.store.source(resolved.score, SOURCE_OPTIONS));
             LiveDisk::read_only(name.clone(), Base::open(source, &self.cache, resolved.score)?)
         };
         match self.disks().insert(name.clone(), Arc::new(disk)) {
             None => Ok(()),
             Some(_) => Err(Error::refused(format!("{name} is named twice"))),
+        }
+    }
+
+    /// What a version is, and what its disk is called. An origin that is away need not be asked for what is in the hoard.
+    fn resolve(&self, version: &str) -> Result<(Resolved, String)> {
+        let hoarded = |error: Error| match &self.hoard {
+            Some(hoard) if error.kind() == ErrorKind::Transient => {
+                let found = hoarded_version(&hoard.snapshot(), version).ok_or(error)?;
+                let score = found.record.score;
+                Ok((Resolved { score, version: None }, found.version.image.to_string()))
+            }
+            _ => Err(error),
+        };
+        self.store.resolve(version).map_or_else(hoarded, |resolved| {
+            let name = match &resolved.version {
+                Some(version) => version.record.image.to_string(),
+                None => resolved.score.to_string(),
+            };
+            Ok((resolved, name))
+        })
+    }
+
+    /// That source behind the hoard, if there is one.
+    fn hoard_first(&self, source: Arc<dyn Source>) -> Arc<dyn Source> {
+        match &self.hoard {
+            Some(hoard) => Arc::new(HoardFirst::new(hoard.clone(), source)),
+            None => source,
         }
     }
 
@@ -307,4 +337,17 @@ impl Served {
             }
         }
     }
+}
+
+/// The member of a hoard that a name or a score stands for; of an image, the one of the highest number.
+fn hoarded_version<'a>(hoard: &'a HoardSnapshot, text: &str) -> Option<&'a HoardMember> {
+    let query: VersionQuery = text.parse().ok()?;
+    let fits = |member: &&HoardMember| match &query {
+        VersionQuery::Named(image, NumberChoice::Latest) => member.version.image == *image,
+        VersionQuery::Named(image, NumberChoice::Number(number)) => {
+            member.version.image == *image && member.version.number == *number
+        }
+        VersionQuery::Score(score) => member.record.score == *score,
+    };
+    hoard.members.iter().filter(fits).max_by_key(|member| member.version.number)
 }

@@ -27,6 +27,7 @@ pub(super) fn request() -> (TempDir, AttachRequest) {
         nbd: None,
         tls: None,
         fuse: None,
+        hoard: None,
         record: None,
         ninep: None,
         cache_bytes: 1 << 20,
@@ -40,7 +41,7 @@ pub(super) fn request() -> (TempDir, AttachRequest) {
 }
 
 /// Captures a disk of `bytes` as the next version of `image`.
-pub(super) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
+pub(crate) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
     let request = CaptureRequest {

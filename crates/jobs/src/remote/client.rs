@@ -94,6 +94,15 @@ impl Client {
         self.parsed(self.send(Method::GET, path, Contents::Nothing, None)?)
     }
 
+    /// Asks for at most so many bytes.
+    ///
+    /// # Errors
+    /// As [`Client::get`]; `Corrupt` when the answer is longer.
+    pub(super) fn get_bytes(&self, path: &str, answer_max: u64) -> Result<Vec<u8>> {
+        let answer = self.send(Method::GET, path, Contents::Nothing, None)?;
+        self.read(answer, answer_max)
+    }
+
     /// Sends an object, and gives the answer.
     ///
     /// # Errors

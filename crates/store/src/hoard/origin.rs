@@ -4,7 +4,7 @@
 //! and one run of the daily work counts one day at most, whatever the clock says. Times are shown, and decide nothing.
 
 use platter_image::{BlockId, Error, IoContext, Kind, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::member::{HoardChanges, HoardMember, HoardSnapshot};
 use crate::boot_set::{BootSet, BootSetHead};
@@ -15,7 +15,7 @@ use crate::store::Store;
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// A boot set that was registered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
     /// The revision that has it.
     pub revision: u64,
