@@ -54,7 +54,7 @@ pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_store::{
-    CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, HoardMember, HoardSnapshot, ImageName, RebuildReport, Severity,
+    BootBlock, CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, HoardMember, HoardSnapshot, ImageName, RebuildReport, Severity,
     Store, StorePlace, Token, Verdict, Version, VersionQuery, VersionRecord, rebuild,
 };
 pub use progress::{Progress, Silent};

@@ -30,6 +30,11 @@ pub(crate) enum Endpoint {
     Clone,
     Forget,
     Rename,
+    Hoard,
+    HoardChanges,
+    BootSet,
+    RecordBootSet,
+    UnregisterBootSet,
     AccessTokens,
     AddAccessToken,
     RemoveAccessToken,
@@ -51,7 +56,7 @@ pub(crate) enum Scope {
 }
 
 impl Endpoint {
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -72,6 +77,11 @@ impl Endpoint {
         Self::Clone,
         Self::Forget,
         Self::Rename,
+        Self::Hoard,
+        Self::HoardChanges,
+        Self::BootSet,
+        Self::RecordBootSet,
+        Self::UnregisterBootSet,
         Self::AccessTokens,
         Self::AddAccessToken,
         Self::RemoveAccessToken,
@@ -100,6 +110,11 @@ impl Endpoint {
             Self::Clone => ("post", "/api/v1/clone"),
             Self::Forget => ("post", "/api/v1/forget"),
             Self::Rename => ("post", "/api/v1/rename"),
+            Self::Hoard => ("get", "/api/v1/hoard"),
+            Self::HoardChanges => ("get", "/api/v1/hoard/changes"),
+            Self::BootSet => ("get", "/api/v1/hoard/boot-sets/{id}"),
+            Self::RecordBootSet => ("post", "/api/v1/hoard/record"),
+            Self::UnregisterBootSet => ("post", "/api/v1/hoard/unregister"),
             Self::AccessTokens => ("get", "/api/v1/tokens"),
             Self::AddAccessToken => ("post", "/api/v1/tokens"),
             Self::RemoveAccessToken => ("delete", "/api/v1/tokens/{id}"),
@@ -118,7 +133,10 @@ impl Endpoint {
             | Self::Resolve
             | Self::Frames
             | Self::Events
-            | Self::EditTokens => Some(Role::Read),
+            | Self::EditTokens
+            | Self::Hoard
+            | Self::HoardChanges
+            | Self::BootSet => Some(Role::Read),
             Self::BeginUpload
             | Self::Need
             | Self::UploadFrames
@@ -126,9 +144,11 @@ impl Endpoint {
             | Self::EndUpload
             | Self::TakeEditToken
             | Self::ReleaseEditToken
-            | Self::Clone => Some(Role::Write),
+            | Self::Clone
+            | Self::RecordBootSet => Some(Role::Write),
             Self::Forget
             | Self::Rename
+            | Self::UnregisterBootSet
             | Self::AccessTokens
             | Self::AddAccessToken
             | Self::RemoveAccessToken => Some(Role::Admin),
@@ -147,6 +167,9 @@ impl Endpoint {
             | Self::Images
             | Self::Events
             | Self::EditTokens
+            | Self::Hoard
+            | Self::HoardChanges
+            | Self::BootSet
             | Self::BeginUpload
             | Self::Need
             | Self::UploadFrames
@@ -158,7 +181,9 @@ impl Endpoint {
             | Self::TakeEditToken
             | Self::ReleaseEditToken
             | Self::Clone
-            | Self::Forget => Scope::Image,
+            | Self::Forget
+            | Self::RecordBootSet
+            | Self::UnregisterBootSet => Scope::Image,
             Self::Rename => Scope::Tree,
         }
     }
@@ -207,7 +232,7 @@ mod tests {
 
     /// For each endpoint what is decided about the images `lab/a` and `other/a`, and before the image is known.
     /// Columns: role read, write, admin for `lab/*`; then the same for `*`. A allow, F forbidden, N not there.
-    const TABLE: [(Endpoint, &str, &str, &str); 23] = [
+    const TABLE: [(Endpoint, &str, &str, &str); 28] = [
         (Endpoint::Health, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Metrics, "FFF AAA", "FFF AAA", "FFF AAA"),
         (Endpoint::OpenApi, "AAA AAA", "AAA AAA", "AAA AAA"),
@@ -228,6 +253,11 @@ mod tests {
         (Endpoint::Clone, "FAA FAA", "NNN FAA", "FAA FAA"),
         (Endpoint::Forget, "FFA FFA", "NNN FFA", "FFA FFA"),
         (Endpoint::Rename, "FFA FFA", "NNN FFA", "FFA FFA"),
+        (Endpoint::Hoard, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::HoardChanges, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::BootSet, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::RecordBootSet, "FAA FAA", "NNN FAA", "FAA FAA"),
+        (Endpoint::UnregisterBootSet, "FFA FFA", "NNN FFA", "FFA FFA"),
         (Endpoint::AccessTokens, "FFF FFA", "FFF FFA", "FFF FFA"),
         (Endpoint::AddAccessToken, "FFF FFA", "FFF FFA", "FFF FFA"),
         (Endpoint::RemoveAccessToken, "FFF FFA", "FFF FFA", "FFF FFA"),
