@@ -160,10 +160,10 @@ stop TERM
 check "the newest one without its number" serve_hoarded lab/disk
 check "also whole" cmp <(nbdcopy "$(uri lab/disk)" - | cat) "$WORK/two"
 stop TERM
-check "what was not read at boot" serve_hoarded secret/disk
-check "is not there" sh -c '! qemu-io -r -f raw -c "read 512k 4k" "$1"' - "$(uri secret/disk)"
-check "what was, is" cmp <(nbdcopy "$(uri secret/disk)" - 2>/dev/null | head -c 0 | cat) /dev/null
-stop KILL
+check "one of which a part was read" serve_hoarded secret/disk
+qemu-img dd -f raw -O raw bs=64k skip=16 count=17 "if=$(uri secret/disk)" "of=$WORK/piece" >/dev/null 2>&1 || true
+check "has that part" cmp <(head -c 65536 "$WORK/piece") <(dd if="$WORK/three" bs=64k skip=16 count=1 status=none)
+stop TERM
 check_exit 1 "nothing can be fetched" afar hoard sync --cache "$NODE"
 check "an origin answers again" start_origin
 pack=$(find "$NODE/hoard/packs" -name '*.pack' | head -1)
