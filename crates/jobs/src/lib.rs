@@ -28,9 +28,9 @@ pub use clone::{CloneReport, CloneRequest, clone};
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use export::export;
 pub use hoard::{
-    Accelerator, Fit, FollowSettings, HoardDailyReport, HoardDailyRequest, HoardStatus, HoardSyncReport,
+    Accelerator, Fit, FollowSettings, HoardCastRequest, HoardDailyReport, HoardReceiveRequest, HoardDailyRequest, HoardStatus, HoardSyncReport,
     HoardSyncRequest, ImportRequest, Machine, Marker, MemberFigures, NodeRevision, RecordRequest, RegisterReport,
-    UnregisterReport, growth_svg, hoard_daily, hoard_follow, hoard_followed, hoard_import, hoard_list, hoard_place,
+    UnregisterReport, growth_svg, hoard_cast, hoard_daily, hoard_follow, hoard_followed, hoard_receive, hoard_import, hoard_list, hoard_place,
     hoard_record, hoard_status, hoard_sync, hoard_unregister,
 };
 pub use install::{InstallRequest, install};

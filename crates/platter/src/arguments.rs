@@ -321,7 +321,11 @@ pub(crate) struct Check {
 #[derive(Args, Debug)]
 pub(crate) struct Cast {
     /// NAME (its latest version), NAME@NUMBER, or a score
-    pub(crate) version: String,
+    #[arg(required_unless_present = "hoard")]
+    pub(crate) version: Option<String>,
+    /// Instead of a version, cast the hoard that `platter hoard sync --cache DIR` keeps there
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["version", "segment"])]
+    pub(crate) hoard: Option<PathBuf>,
     /// Name or IPv4 address of the interface to send on [default: where the routes point]
     #[arg(long, short, value_name = "IF")]
     pub(crate) interface: Option<String>,
@@ -355,8 +359,11 @@ pub(crate) struct Cast {
 pub(crate) struct Receive {
     /// [NAME] TARGET: the cast to wait for (a name, a version, or a score; the first one heard if none is given), and
     /// the block device or file to write
-    #[arg(required = true, num_args = 1..=2, value_names = ["NAME", "TARGET"])]
+    #[arg(required_unless_present = "hoard", num_args = 1..=2, value_names = ["NAME", "TARGET"])]
     pub(crate) what: Vec<String>,
+    /// Instead of a disk, receive a hoard to this node's directory: what it lacks, and the revision
+    #[arg(long, value_name = "DIR", conflicts_with = "what")]
+    pub(crate) hoard: Option<PathBuf>,
     /// Name or IPv4 address of the interface to listen on [default: where the routes point]
     #[arg(long, short, value_name = "IF")]
     pub(crate) interface: Option<String>,

@@ -130,6 +130,14 @@ impl Index {
         None
     }
 
+    /// Every frame and its blocks, in the order in which they were pushed.
+    pub fn frames(&self) -> impl Iterator<Item = (FrameAddress, &[BlockId])> {
+        (0..self.frames.len()).map(|number| {
+            let end = self.frames.get(number + 1).map_or(self.ids.len(), |next| next.first_block as usize);
+            (self.address(number), &self.ids[self.frames[number].first_block as usize..end])
+        })
+    }
+
     /// Memory that it takes, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.ids.capacity() * BlockId::LEN

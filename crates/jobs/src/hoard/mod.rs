@@ -5,10 +5,12 @@
 //! - `recording`: both together, over a throwaway overlay
 //! - `manage`: register, unregister, follow, the daily work
 //! - `sync`: a node's replica, brought to the origin's newest revision
+//! - `casting`: one node's replica to many at once
 //! - `layered`: reads of what is hoarded come from the replica, all others from below
 //! - `status`, `growth`, `plot`: what it costs
 
 mod boots;
+mod casting;
 mod growth;
 mod layered;
 mod machine;
@@ -18,6 +20,7 @@ mod recording;
 mod status;
 mod sync;
 
+pub use casting::{HoardCastRequest, HoardReceiveRequest, hoard_cast, hoard_receive};
 pub use growth::Fit;
 pub(crate) use layered::HoardFirst;
 pub use machine::{Accelerator, Machine, Marker};

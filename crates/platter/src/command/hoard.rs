@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use platter_jobs::{
-    Error, HoardDailyReport, HoardDailyRequest, HoardMember, HoardStatus, HoardSyncRequest, ImageName,
+    Error, HoardDailyReport, HoardDailyRequest, HoardMember, HoardStatus, HoardSyncReport, HoardSyncRequest, ImageName,
     ImportRequest, Machine, OpenStore, RecordRequest, RegisterReport, Result, StoreLocation, growth_svg,
     hoard_daily, hoard_follow, hoard_followed, hoard_import, hoard_list, hoard_record, hoard_status, hoard_sync,
     hoard_unregister,
@@ -66,19 +66,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Hoard, output: &Output) -> Ou
             let terminal = Terminal::new(*output);
             let report = hoard_sync(&request, &terminal)?;
             drop(terminal);
-            output.fact(&report, || {
-                format!(
-                    "revision {} (was {}): {}, {} new, {} gone; {} fetched, {} on the disk, {} of memory",
-                    report.revision,
-                    report.revision_before,
-                    count(report.members as u64, "boot set"),
-                    report.added,
-                    report.gone,
-                    bytes(report.fetched_raw_bytes),
-                    bytes(report.disk_bytes),
-                    bytes(report.index_bytes as u64)
-                )
-            });
+            output.fact(&report, || synced(&report));
         }
         Hoard::Status { cache, svg } => {
             let status = hoard_status(store, cache.as_deref())?;
@@ -90,6 +78,21 @@ pub(crate) fn run(store: &StoreLocation, options: &Hoard, output: &Output) -> Ou
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A hoard that was brought up to date.
+pub(super) fn synced(report: &HoardSyncReport) -> String {
+    format!(
+        "revision {} (was {}): {}, {} new, {} gone; {} fetched, {} on the disk, {} of memory",
+        report.revision,
+        report.revision_before,
+        count(report.members as u64, "boot set"),
+        report.added,
+        report.gone,
+        bytes(report.fetched_raw_bytes),
+        bytes(report.disk_bytes),
+        bytes(report.index_bytes as u64)
+    )
 }
 
 /// True once this is told to end.

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use platter_image::frame::{
-    Compressor, EncodedFrame, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_DEFAULT, Verify,
+    Compressor, EncodedFrame, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_DEFAULT, RAW_LENGTH_MAX, Verify,
 };
 use platter_image::recipe::PageSource;
 use platter_image::{
@@ -164,6 +164,11 @@ impl Hoard {
         self.view().index.ids_at(address).map(<[BlockId]>::to_vec)
     }
 
+    /// Every frame that is here, in order, with its blocks.
+    pub fn frames(&self) -> Vec<(FrameAddress, Vec<BlockId>)> {
+        self.view().index.frames().map(|(address, ids)| (address, ids.to_vec())).collect()
+    }
+
     /// Reads a boot set that is kept here.
     ///
     /// # Errors
@@ -296,7 +301,7 @@ impl HoardWriter {
         let mut added = Added::default();
         let missing = |rows: &[BootBlock]| -> Vec<BlockId> {
             let ids = rows.iter().map(|row| row.id);
-            ids.filter(|id| !self.new.contains(id) && !self.hoard.holds(id)).collect()
+            ids.filter(|id| !self.holds(id)).collect()
         };
         let (pages, blocks) = (missing(&set.pages), missing(&set.blocks));
         source.will_need_pages(&pages);
@@ -320,10 +325,45 @@ impl HoardWriter {
         self.flush(frame, &mut added)?;
         // Last: where the boot set itself is, all that it names was added.
         let encoded = set.encode()?;
-        if !self.new.contains(&encoded.id) && !self.hoard.holds(&encoded.id) {
+        if !self.holds(&encoded.id) {
             for frame in encoded.frames()? {
                 self.append(&frame)?;
             }
+        }
+        Ok(added)
+    }
+
+    /// Whether that block or page is here, or was added.
+    pub fn holds(&self, id: &BlockId) -> bool {
+        self.new.contains(id) || self.hoard.holds(id)
+    }
+
+    /// Adds what is missing of a frame that came from elsewhere: nothing of it is believed before it was hashed.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is damaged, or of another domain; `Io`.
+    pub fn add_frame(&mut self, stored: &[u8]) -> Result<Added> {
+        let mut decoder = FrameDecoder::new()?;
+        let (header, contents) = decoder.decode(stored, Verify::Hashes)?;
+        if header.kind == Kind::Version || header.domain != Domain::SHARED {
+            return Err(Error::corrupt("a frame that does not belong into a hoard"));
+        }
+        let mut added = Added::default();
+        let mut frame = FrameBuilder::new(header.kind, header.domain, RAW_LENGTH_MAX);
+        let mut start = 0;
+        for block in &header.blocks {
+            let end = start + block.length as usize;
+            if !self.holds(&block.id) {
+                self.push(&mut frame, block.id, &contents[start..end], &mut added)?;
+            }
+            start = end;
+        }
+        if added.blocks < header.blocks.len() as u64 {
+            self.flush(frame, &mut added)?;
+        } else if added.blocks > 0 {
+            added.stored_bytes += stored.len() as u64;
+            let raw_length = header.raw_length;
+            self.append(&EncodedFrame { kind: header.kind, stored: stored.to_vec(), blocks: header.blocks, raw_length })?;
         }
         Ok(added)
     }
