@@ -196,9 +196,9 @@ impl Catalog {
         if (&now.epoch, now.revision) == (&then.epoch, then.revision) {
             return None;
         }
-        let changed = [(now, then), (then, now)].into_iter().flat_map(|(one, other)| {
-            one.members.iter().filter(|member| !other.members.contains(member))
-        });
+        let changed = [(now, then), (then, now)]
+            .into_iter()
+            .flat_map(|(one, other)| one.members.iter().filter(|member| !other.members.contains(member)));
         let mut images: Vec<ImageName> = changed.map(|member| member.version.image.clone()).collect();
         images.sort_unstable();
         images.dedup();
@@ -303,7 +303,10 @@ mod tests {
         assert_eq!(rename("x/a", "x/b").as_seen_by(&who), None);
         assert_eq!(What::EditToken { image: name("x/a"), token: None }.as_seen_by(&who), None);
         let hoard = |image: &str| What::Hoard { revision: 3, images: vec![name(image)] };
-        assert_eq!((hoard("lab/a").as_seen_by(&who), hoard("x/a").as_seen_by(&who)), (Some(hoard("lab/a")), None));
+        assert_eq!(
+            (hoard("lab/a").as_seen_by(&who), hoard("x/a").as_seen_by(&who)),
+            (Some(hoard("lab/a")), None)
+        );
         let upload = |owner: &str| What::Upload { id: "u".into(), state: "begun", owner: owner.into() };
         assert!(upload("me").as_seen_by(&who).is_some() && upload("you").as_seen_by(&who).is_none());
     }

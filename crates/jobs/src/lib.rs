@@ -28,9 +28,10 @@ pub use clone::{CloneReport, CloneRequest, clone};
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use export::export;
 pub use hoard::{
-    Accelerator, Fit, FollowSettings, HoardCastRequest, HoardDailyReport, HoardReceiveRequest, HoardDailyRequest, HoardStatus, HoardSyncReport,
-    HoardSyncRequest, ImportRequest, Machine, Marker, MemberFigures, NodeRevision, RecordRequest, RegisterReport,
-    UnregisterReport, growth_svg, hoard_cast, hoard_daily, hoard_follow, hoard_followed, hoard_receive, hoard_import, hoard_list, hoard_place,
+    Accelerator, Fit, FollowSettings, HoardCastRequest, HoardDailyReport, HoardDailyRequest,
+    HoardReceiveRequest, HoardStatus, HoardSyncReport, HoardSyncRequest, ImportRequest, Machine, Marker,
+    MemberFigures, NodeRevision, RecordRequest, RegisterReport, UnregisterReport, growth_svg, hoard_cast,
+    hoard_daily, hoard_follow, hoard_followed, hoard_import, hoard_list, hoard_place, hoard_receive,
     hoard_record, hoard_status, hoard_sync, hoard_unregister,
 };
 pub use install::{InstallRequest, install};
@@ -54,8 +55,9 @@ pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_store::{
-    BootBlock, CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, HoardMember, HoardSnapshot, ImageName, RebuildReport, Severity,
-    Store, StorePlace, Token, Verdict, Version, VersionQuery, VersionRecord, rebuild,
+    BootBlock, CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, HoardMember, HoardSnapshot,
+    ImageName, RebuildReport, Severity, Store, StorePlace, Token, Verdict, Version, VersionQuery,
+    VersionRecord, rebuild,
 };
 pub use progress::{Progress, Silent};
 pub use receive::{ReceiveRequest, receive};

@@ -123,7 +123,8 @@ impl Index {
             let frames = &self.frames[run.first_frame..end];
             if let Ok(found) = frames.binary_search_by_key(&address.offset, |frame| frame.offset) {
                 let number = run.first_frame + found;
-                let end = self.frames.get(number + 1).map_or(self.ids.len(), |next| next.first_block as usize);
+                let end =
+                    self.frames.get(number + 1).map_or(self.ids.len(), |next| next.first_block as usize);
                 return Some(&self.ids[self.frames[number].first_block as usize..end]);
             }
         }

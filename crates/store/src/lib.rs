@@ -34,8 +34,8 @@ pub use boot_set::{
 pub use catalog::PackState;
 pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Verdict};
 pub use hoard::{
-    Added, DailyReport, DailyWish, Hoard, HoardChanges, HoardManifest, HoardMember, HoardSnapshot, HoardWriter, Registered,
-    ReplicaFacts,
+    Added, DailyReport, DailyWish, Hoard, HoardChanges, HoardManifest, HoardMember, HoardSnapshot,
+    HoardWriter, Registered, ReplicaFacts,
 };
 pub use identity::{PackId, StoreId};
 pub use index::Index;

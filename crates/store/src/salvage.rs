@@ -18,8 +18,8 @@ use platter_image::{BlockId, ErrorKind, FrameStore, IoContext, Kind, Result};
 use platter_vfs::OpenMode;
 
 use crate::boot_set::BootSetHead;
-use crate::identity::PackId;
 use crate::catalog::Change;
+use crate::identity::PackId;
 use crate::name::VersionName;
 use crate::pack::{Scanned, read_header, scan};
 use crate::record::VersionRecord;

@@ -507,7 +507,10 @@ async fn boot_sets_are_registered_told_and_hidden_with_their_images() {
     assert_eq!(post(&all, record("lab/a"), theirs.to_bytes()).await.0, StatusCode::CONFLICT);
     let mut foreign = boot_set_of(&room.ours, "lab/a");
     foreign.blocks[0].id = room.theirs.block;
-    assert_eq!(post(&lab, record("lab/a"), foreign.encode().unwrap().to_bytes()).await.0, StatusCode::CONFLICT);
+    assert_eq!(
+        post(&lab, record("lab/a"), foreign.encode().unwrap().to_bytes()).await.0,
+        StatusCode::CONFLICT
+    );
     assert_eq!(post(&lab, record("lab/a"), vec![1; 99]).await.0, StatusCode::BAD_REQUEST);
     assert_eq!(post(&lab, record("other/b"), theirs.to_bytes()).await.0, StatusCode::NOT_FOUND);
     let images = |told: &Value, list: &str| -> Vec<String> {
@@ -524,12 +527,16 @@ async fn boot_sets_are_registered_told_and_hidden_with_their_images() {
     assert_eq!((images(&told, "added"), &told["whole"]), (vec!["lab/a".to_owned()], &json!(false)));
     let (_, told) = room.json(&lab, "GET", &since(1), &json!(null)).await;
     assert_eq!(images(&told, "added"), Vec::<String>::new());
-    assert_eq!(room.ask(&lab, "GET", "/api/v1/hoard/changes", Body::empty()).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        room.ask(&lab, "GET", "/api/v1/hoard/changes", Body::empty()).await.0,
+        StatusCode::BAD_REQUEST
+    );
     let set = |id: BlockId| format!("/api/v1/hoard/boot-sets/{id}");
     assert_eq!(room.ask(&lab, "GET", &set(ours.id), Body::empty()).await, (StatusCode::OK, ours.to_bytes()));
     let (status, hidden) = room.ask(&lab, "GET", &set(theirs.id), Body::empty()).await;
     let (_, absent) = room.ask(&lab, "GET", &set(BlockId([0; 32])), Body::empty()).await;
-    let hidden = String::from_utf8(hidden).unwrap().replace(&theirs.id.to_string(), &BlockId([0; 32]).to_string());
+    let hidden =
+        String::from_utf8(hidden).unwrap().replace(&theirs.id.to_string(), &BlockId([0; 32]).to_string());
     assert_eq!((status, hidden.into_bytes()), (StatusCode::NOT_FOUND, absent));
     // A name that is hidden stays so when the version gets another.
     let rename = json!({ "from": "other/b", "to": "lab/b" });

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use platter_image::recipe::Recipe;
 use platter_image::{Domain, Error, Kind, Result, plan};
 use platter_net::{
-    ChunkSource, ReceiverState, ReceiverStatus, Segment, SendEvent, SendOptions, SessionDescription,
+    ChunkSource, ReceiverState, ReceiverStatus, Segment, SendEvent, SendOptions, SendSummary,
+    SessionDescription,
 };
 use platter_store::{Store, StorePlace};
 

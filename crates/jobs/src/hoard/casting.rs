@@ -200,7 +200,8 @@ impl HoardSink {
 
     /// The chunks of the manifest, and the number of all.
     fn shape(&self) -> Result<(u32, u32)> {
-        let description = self.description.as_ref().ok_or_else(|| Error::bug("a chunk before its session"))?;
+        let description =
+            self.description.as_ref().ok_or_else(|| Error::bug("a chunk before its session"))?;
         match &description.segments[..] {
             [segment] => Ok((segment.recipe_chunks, segment.chunks)),
             _ => Err(Error::corrupt("a hoard in several segments")),

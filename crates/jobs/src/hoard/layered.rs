@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use platter_image::frame::{Compressor, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_MAX};
 use platter_image::recipe::PageSource;
-use platter_image::{
-    BlockId, BlockPlace, Domain, Error, FrameAddress, FrameSource, Kind, Result, plan,
-};
+use platter_image::{BlockId, BlockPlace, Domain, Error, FrameAddress, FrameSource, Kind, Result, plan};
 use platter_store::Hoard;
 use platter_vdisk::Source;
 

@@ -49,7 +49,8 @@ impl FromStr for Marker {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let refused = || Error::refused(format!("marker {text:?}: serial:TEXT, port:NUMBER or quiet:SECONDS"));
+        let refused =
+            || Error::refused(format!("marker {text:?}: serial:TEXT, port:NUMBER or quiet:SECONDS"));
         match text.split_once(':') {
             Some(("serial", text)) if !text.is_empty() => Ok(Self::Serial(text.to_owned())),
             Some(("port", port)) => {
@@ -268,7 +269,8 @@ fn console_of(machine: &mut Child) -> Receiver<String> {
             let mut line = Vec::new();
             // A prompt has no line break: what stands there is told with what was read so far.
             while let Ok(count) = read_some(&mut stream, &mut line) {
-                if count == 0 || lines_out.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_err() {
+                if count == 0 || lines_out.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_err()
+                {
                     break;
                 }
                 if line.last() == Some(&b'\n') || line.len() as u64 > LINE_LENGTH_MAX {

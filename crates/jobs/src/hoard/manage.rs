@@ -118,7 +118,11 @@ pub fn hoard_list(store: &StoreLocation) -> Result<HoardSnapshot> {
 }
 
 /// Registers a boot set.
-pub(super) fn register(store: &StoreLocation, version: &VersionName, set: &BootSet) -> Result<RegisterReport> {
+pub(super) fn register(
+    store: &StoreLocation,
+    version: &VersionName,
+    set: &BootSet,
+) -> Result<RegisterReport> {
     let encoded = set.encode()?;
     let registered = match store {
         StoreLocation::Local(place) => {
@@ -209,7 +213,11 @@ pub fn hoard_unregister(store: &StoreLocation, what: &str) -> Result<UnregisterR
 ///
 /// # Errors
 /// `Missing` when there is no such image; `Refused` for an origin's store; what the store says.
-pub fn hoard_follow(store: &StoreLocation, image: &ImageName, settings: Option<&FollowSettings>) -> Result<()> {
+pub fn hoard_follow(
+    store: &StoreLocation,
+    image: &ImageName,
+    settings: Option<&FollowSettings>,
+) -> Result<()> {
     let place = store.local("following an image")?;
     let text = settings.map(serde_json::to_string).transpose();
     let text = text.map_err(|error| Error::bug("settings without a text").with_source(error))?;

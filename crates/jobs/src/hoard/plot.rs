@@ -69,7 +69,11 @@ fn legend(out: &mut String, status: &HoardStatus) {
     let fit = status.fit.map(|fit| {
         format!("fit: images to the power of {:.2}, {:.1} % off", fit.exponent, fit.error * 100.0)
     });
-    let rows = [("sum", Some("sum of all boot sets".to_owned())), ("unique", Some("without doubles".to_owned())), ("fit", fit)];
+    let rows = [
+        ("sum", Some("sum of all boot sets".to_owned())),
+        ("unique", Some("without doubles".to_owned())),
+        ("fit", fit),
+    ];
     let mut y = TOP - 20.0;
     for (class, text) in rows.into_iter().filter_map(|(class, text)| Some((class, text?))) {
         let x = LEFT + 12.0;
@@ -132,7 +136,8 @@ impl Scale {
         }
         let _ = write!(out, "<path class=\"{class}\" d=\"");
         for (n, (images, bytes)) in points.iter().enumerate() {
-            let _ = write!(out, "{}{:.1} {:.1}", if n == 0 { 'M' } else { 'L' }, self.x(*images), self.y(*bytes));
+            let _ =
+                write!(out, "{}{:.1} {:.1}", if n == 0 { 'M' } else { 'L' }, self.x(*images), self.y(*bytes));
         }
         *out += "\"/>\n";
         // A line of one point is none.

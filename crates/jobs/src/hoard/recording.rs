@@ -12,7 +12,7 @@ use platter_export::{Exports, Listener};
 use platter_image::{Error, Extent, IoContext, Result, Score};
 use platter_store::{BootSet, VersionName};
 use platter_vdisk::{
-    Allocation, BlockDevice, Count, Overlay, OverlayOptions, Record, Recording, RecipeDisk, Source, Trace,
+    Allocation, BlockDevice, Count, Overlay, OverlayOptions, RecipeDisk, Record, Recording, Source, Trace,
     TraceHeader,
 };
 use platter_vfs::{OpenMode, OsVfs, Vfs};

@@ -159,7 +159,9 @@ fn nodes(store: &OpenStore) -> Result<Vec<NodeRevision>> {
     let Opened::Remote(origin) = &store.0 else { return Ok(Vec::new()) };
     let told = match origin.nodes() {
         Ok(told) => told,
-        Err(error) if matches!(error.kind(), ErrorKind::Missing | ErrorKind::Refused) => return Ok(Vec::new()),
+        Err(error) if matches!(error.kind(), ErrorKind::Missing | ErrorKind::Refused) => {
+            return Ok(Vec::new());
+        }
         Err(error) => return Err(error),
     };
     let list = told.get("nodes").cloned().unwrap_or(told);
@@ -182,7 +184,8 @@ pub(super) fn sample(images: u64) -> HoardStatus {
     };
     let boot_sets: Vec<MemberFigures> = (1..=images).map(figures).collect();
     let last = boot_sets.last().map_or((0, 0), |last| (last.sum_bytes, last.unique_bytes));
-    let status = HoardStatus { boot_sets, boot_set_bytes: last.0, unique_bytes: last.1, ..HoardStatus::default() };
+    let status =
+        HoardStatus { boot_sets, boot_set_bytes: last.0, unique_bytes: last.1, ..HoardStatus::default() };
     extrapolated(status)
 }
 

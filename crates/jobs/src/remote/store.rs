@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 use platter_store::{
-    BOOT_SET_LENGTH_MAX, BootSet, EncodedBootSet, HoardChanges, HoardSnapshot, ImageName, NumberChoice, Registered, Resolved, Token, Version, VersionName, VersionQuery, VersionRecord,
+    BOOT_SET_LENGTH_MAX, BootSet, EncodedBootSet, HoardChanges, HoardSnapshot, ImageName, NumberChoice,
+    Registered, Resolved, Token, Version, VersionName, VersionQuery, VersionRecord,
 };
 use serde::Deserialize;
 use serde_json::json;

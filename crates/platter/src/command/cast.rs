@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use platter_jobs::{
-    CastReport, CastRequest, DISCOVERY, HoardCastRequest, Progress, ReceiverReport, SEGMENT_DATA_MAX, SendEvent, SendOptions,
-    StoreLocation, cast, hoard_cast, receiver_report,
+    CastReport, CastRequest, DISCOVERY, HoardCastRequest, Progress, ReceiverReport, SEGMENT_DATA_MAX,
+    SendEvent, SendOptions, StoreLocation, cast, hoard_cast, receiver_report,
 };
 use serde::Serialize;
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use platter_jobs::{
-    Error, HoardDailyReport, HoardDailyRequest, HoardMember, HoardStatus, HoardSyncReport, HoardSyncRequest, ImageName,
-    ImportRequest, Machine, OpenStore, RecordRequest, RegisterReport, Result, StoreLocation, growth_svg,
-    hoard_daily, hoard_follow, hoard_followed, hoard_import, hoard_list, hoard_record, hoard_status, hoard_sync,
-    hoard_unregister,
+    Error, HoardDailyReport, HoardDailyRequest, HoardMember, HoardStatus, HoardSyncReport, HoardSyncRequest,
+    ImageName, ImportRequest, Machine, OpenStore, RecordRequest, RegisterReport, Result, StoreLocation,
+    growth_svg, hoard_daily, hoard_follow, hoard_followed, hoard_import, hoard_list, hoard_record,
+    hoard_status, hoard_sync, hoard_unregister,
 };
 use serde_json::json;
 
@@ -45,7 +45,9 @@ pub(crate) fn run(store: &StoreLocation, options: &Hoard, output: &Output) -> Ou
                 format!("{}\nrevision {}", lines.collect::<Vec<_>>().join("\n"), report.revision)
             });
         }
-        Hoard::Follow { name, stop, machine } => follow(store, name.as_ref(), *stop, &machine.into(), output)?,
+        Hoard::Follow { name, stop, machine } => {
+            follow(store, name.as_ref(), *stop, &machine.into(), output)?
+        }
         Hoard::Daily { keep_days, window_days, now } => {
             let request = HoardDailyRequest {
                 store: store.clone(),
@@ -175,7 +177,8 @@ fn show(store: &StoreLocation, version: &str, output: &Output) -> Result<()> {
     let member = hoard.members.iter().filter(wanted).max_by_key(|member| member.version.number);
     let member = member.ok_or_else(|| Error::missing(format!("the hoard has no boot set of {version}")))?;
     let set = store.boot_set(&member.boot_set)?;
-    let ids = |rows: &[platter_jobs::BootBlock]| rows.iter().map(|row| row.id.to_string()).collect::<Vec<_>>();
+    let ids =
+        |rows: &[platter_jobs::BootBlock]| rows.iter().map(|row| row.id.to_string()).collect::<Vec<_>>();
     let facts = json!({
         "version": member.version.to_string(),
         "boot_set": member.boot_set.to_string(),
@@ -274,14 +277,27 @@ fn status_text(status: &HoardStatus) -> String {
             ),
         ));
     }
-    rows.extend(status.extrapolated.iter().map(|(images, size)| row(&format!("for {images} images"), bytes(*size))));
-    rows.extend(status.nodes.iter().map(|node| row(&format!("node {}", node.name), format!("revision {}", node.hoard_revision))));
+    rows.extend(
+        status.extrapolated.iter().map(|(images, size)| row(&format!("for {images} images"), bytes(*size))),
+    );
+    rows.extend(
+        status
+            .nodes
+            .iter()
+            .map(|node| row(&format!("node {}", node.name), format!("revision {}", node.hoard_revision))),
+    );
     let mut text = table(&rows);
     if !status.boot_sets.is_empty() {
         let head = ["VERSION", "BOOT SET", "NEW", "SUM", "WITHOUT DOUBLES"];
         let mut rows = vec![head.map(String::from).to_vec()];
         rows.extend(status.boot_sets.iter().map(|it| {
-            vec![it.version.clone(), bytes(it.bytes), bytes(it.new_bytes), bytes(it.sum_bytes), bytes(it.unique_bytes)]
+            vec![
+                it.version.clone(),
+                bytes(it.bytes),
+                bytes(it.new_bytes),
+                bytes(it.sum_bytes),
+                bytes(it.unique_bytes),
+            ]
         }));
         text += &format!("\n\n{}", table(&rows));
     }

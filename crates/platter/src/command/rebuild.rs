@@ -45,7 +45,10 @@ fn text(report: &RebuildReport) -> String {
         text += "\nnote: nobody holds an edit token now; who did before is not known";
     }
     if report.boot_sets > 0 {
-        text += &format!("\nin the hoard: {}; those that were taken out may be back", count(report.boot_sets as u64, "boot set"));
+        text += &format!(
+            "\nin the hoard: {}; those that were taken out may be back",
+            count(report.boot_sets as u64, "boot set")
+        );
     }
     for note in &report.notes {
         text += &format!("\nnote: {note}");

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use platter_jobs::{
-    Error, HoardReceiveRequest, ReceiveOptions, ReceiveRequest, Score, VersionQuery, Wanted, hoard_receive, receive,
+    Error, HoardReceiveRequest, ReceiveOptions, ReceiveRequest, Score, VersionQuery, Wanted, hoard_receive,
+    receive,
 };
 
 use super::Outcome;

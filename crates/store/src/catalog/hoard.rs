@@ -132,10 +132,8 @@ fn members(connection: &Connection, condition: &str, revision: u64) -> Result<Ve
         return Ok(Vec::new());
     }
     let doing = "reading the hoard's members from the catalog";
-    let sql = format!(
-        "SELECT {} FROM hoard WHERE {condition} ORDER BY added, image, number",
-        RawMember::COLUMNS
-    );
+    let sql =
+        format!("SELECT {} FROM hoard WHERE {condition} ORDER BY added, image, number", RawMember::COLUMNS);
     let mut statement = connection.prepare_cached(&sql).map_err(|error| failed(doing, error))?;
     let rows = statement.query_map([to_row(revision)], RawMember::from_row);
     let rows: rusqlite::Result<Vec<RawMember>> = rows.and_then(Iterator::collect);
@@ -195,7 +193,9 @@ impl Change<'_> {
         let doing = |error| failed("making the hoard's tables", error);
         self.transaction.execute_batch(TABLES).map_err(doing)?;
         let epoch: String = epoch.iter().map(|byte| format!("{byte:02x}")).collect();
-        for (key, value) in [(EPOCH, epoch.as_str()), (REVISION, "0"), (OLDEST, "0"), (DAY, "0"), (DATE, "-1")] {
+        for (key, value) in
+            [(EPOCH, epoch.as_str()), (REVISION, "0"), (OLDEST, "0"), (DAY, "0"), (DATE, "-1")]
+        {
             let sql = "INSERT OR REPLACE INTO meta VALUES (?1, ?2)";
             self.transaction.execute(sql, [key, value]).map_err(doing)?;
         }
@@ -303,7 +303,9 @@ impl Change<'_> {
             self.transaction.query_row(sql, [to_row(day_max)], |row| row.get(0)).map_err(doing)?;
         let Some(last) = last else { return Ok(()) };
         self.transaction.execute("DELETE FROM hoard WHERE gone <= ?1", [last]).map_err(doing)?;
-        self.transaction.execute("DELETE FROM hoard_revisions WHERE revision <= ?1", [last]).map_err(doing)?;
+        self.transaction
+            .execute("DELETE FROM hoard_revisions WHERE revision <= ?1", [last])
+            .map_err(doing)?;
         self.set_hoard_meta(OLDEST, &last.to_string())
     }
 

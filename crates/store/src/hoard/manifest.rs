@@ -40,7 +40,10 @@ impl HoardManifest {
         let list = self.list()?;
         let pieces: Vec<&[u8]> = list.chunks(PIECE_LENGTH).collect();
         if pieces.len() > PIECES_MAX {
-            return Err(Error::refused(format!("{} bytes about a hoard: it is too large to be cast", list.len())));
+            return Err(Error::refused(format!(
+                "{} bytes about a hoard: it is too large to be cast",
+                list.len()
+            )));
         }
         let mut top = Vec::with_capacity(TOP_HEADER_LENGTH + pieces.len() * BlockId::LEN);
         top.extend_from_slice(&TOP_MAGIC);
@@ -149,7 +152,9 @@ mod tests {
     use platter_image::frame::{FrameDecoder, Verify};
 
     fn manifest(blocks: u32) -> HoardManifest {
-        let ids = |chunk: u32| (0..blocks).map(|n| BlockId::of(Kind::Data, &[chunk, n].map(u32::to_le_bytes).concat()));
+        let ids = |chunk: u32| {
+            (0..blocks).map(|n| BlockId::of(Kind::Data, &[chunk, n].map(u32::to_le_bytes).concat()))
+        };
         let snapshot = HoardSnapshot { epoch: "ab".into(), revision: 7, members: Vec::new() };
         HoardManifest { snapshot, chunks: (0..3).map(|chunk| ids(chunk).collect()).collect() }
     }

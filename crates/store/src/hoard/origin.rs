@@ -56,11 +56,7 @@ impl Store {
     pub fn hoard(&self) -> Result<HoardSnapshot> {
         let catalog = self.catalog()?;
         let facts = catalog.hoard_facts()?;
-        Ok(HoardSnapshot {
-            epoch: facts.epoch,
-            revision: facts.revision,
-            members: catalog.hoard_members()?,
-        })
+        Ok(HoardSnapshot { epoch: facts.epoch, revision: facts.revision, members: catalog.hoard_members()? })
     }
 
     /// The number of the hoard's newest revision, and the name of their run.
@@ -130,7 +126,10 @@ impl Store {
     ) -> Result<Registered> {
         let absent = set.pages.iter().chain(&set.blocks).find(|block| !self.has(&block.id));
         if let Some(absent) = absent {
-            return Err(Error::refused(format!("the boot set names {}, which is not in the store", absent.id)));
+            return Err(Error::refused(format!(
+                "the boot set names {}, which is not in the store",
+                absent.id
+            )));
         }
         let encoded = set.encode()?;
         let frames = encoded.frames()?;
@@ -143,7 +142,9 @@ impl Store {
             };
             if version.record.score != set.record.score {
                 let score = set.record.score;
-                return Ok(Err(Error::refused(format!("{name} has another score than the boot set, {score}"))));
+                return Ok(Err(Error::refused(format!(
+                    "{name} has another score than the boot set, {score}"
+                ))));
             }
             let members = change.hoard_members()?;
             let member = members.iter().find(|member| member.version == *name);

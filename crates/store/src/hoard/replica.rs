@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use platter_image::frame::{
-    Compressor, EncodedFrame, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_DEFAULT, RAW_LENGTH_MAX, Verify,
+    Compressor, EncodedFrame, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_DEFAULT, RAW_LENGTH_MAX,
+    Verify,
 };
 use platter_image::recipe::PageSource;
 use platter_image::{
@@ -363,7 +364,12 @@ impl HoardWriter {
         } else if added.blocks > 0 {
             added.stored_bytes += stored.len() as u64;
             let raw_length = header.raw_length;
-            self.append(&EncodedFrame { kind: header.kind, stored: stored.to_vec(), blocks: header.blocks, raw_length })?;
+            self.append(&EncodedFrame {
+                kind: header.kind,
+                stored: stored.to_vec(),
+                blocks: header.blocks,
+                raw_length,
+            })?;
         }
         Ok(added)
     }
@@ -378,7 +384,8 @@ impl HoardWriter {
         let needed = self.needed(snapshot)?;
         let obsolete = self.make_room(&needed)?;
         self.seal()?;
-        let mut state = ReplicaState { snapshot: snapshot.clone(), packs: self.hoard.view().state.packs.clone() };
+        let mut state =
+            ReplicaState { snapshot: snapshot.clone(), packs: self.hoard.view().state.packs.clone() };
         state.packs.retain(|name| !PackId::from_hex(name).is_some_and(|pack| obsolete.contains(&pack)));
         self.write(state)?;
         for pack in obsolete {
@@ -422,7 +429,8 @@ impl HoardWriter {
                 for block in blocks.iter().filter(|block| needed.contains(&block.id)) {
                     // Of two copies the one counts that is found.
                     let place = self.hoard.locate(&block.id)?;
-                    live += place.filter(|place| place.frame == address).map_or(0, |_| u64::from(block.length));
+                    live +=
+                        place.filter(|place| place.frame == address).map_or(0, |_| u64::from(block.length));
                 }
             }
             if live * 2 >= total && live > 0 {
@@ -470,7 +478,13 @@ impl HoardWriter {
         Ok(())
     }
 
-    fn push(&mut self, frame: &mut FrameBuilder, id: BlockId, contents: &[u8], added: &mut Added) -> Result<()> {
+    fn push(
+        &mut self,
+        frame: &mut FrameBuilder,
+        id: BlockId,
+        contents: &[u8],
+        added: &mut Added,
+    ) -> Result<()> {
         if frame.is_full_for(contents.len()) {
             let full = frame.take();
             self.flush(full, added)?;

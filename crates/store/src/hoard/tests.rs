@@ -7,7 +7,8 @@ use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder};
 use platter_image::page::{Entry, State};
 use platter_image::recipe::{CutPolicy, PageSource, RecipeBuilder};
 use platter_image::{
-    BlockId, BlockPlace, Domain, Error, ErrorKind, Extent, FrameAddress, FrameSource, FrameStore, Kind, Result, Score,
+    BlockId, BlockPlace, Domain, Error, ErrorKind, Extent, FrameAddress, FrameSource, FrameStore, Kind,
+    Result, Score,
 };
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
@@ -192,7 +193,11 @@ fn retention_keeps_the_latest_and_believes_no_clock() {
     assert_eq!(jumped.dropped.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a@1"]);
     publish(&store, "a", &[1, 2, 9]);
     register(&store, "a@3", &[1, 2, 9], &[9]);
-    assert_eq!(daily(&store, 20_001, Some(2), 9).dropped.len(), 1, "a@2 came on day 1, and is the latest no more");
+    assert_eq!(
+        daily(&store, 20_001, Some(2), 9).dropped.len(),
+        1,
+        "a@2 came on day 1, and is the latest no more"
+    );
     for day in 0..20 {
         let report = daily(&store, 20_002 + day, Some(2), 9);
         assert_eq!(report.dropped, [], "the latest stays for ever");
