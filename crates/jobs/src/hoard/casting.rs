@@ -297,3 +297,141 @@ impl ChunkSink for HoardSink {
 fn ranges(range: Range<u32>, taken: &[bool]) -> Vec<Range<u32>> {
     range.filter(|index| !taken[*index as usize]).map(|index| index..index + 1).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::path::Path;
+    use std::thread;
+    use std::time::Duration;
+
+    use platter_image::page::State;
+    use platter_image::recipe::{PageSource, Recipe};
+    use platter_image::{Extent, Result};
+    use platter_store::{BootBlock, BootSet, BootSetRecord, Store, StorePlace};
+
+    use super::*;
+    use crate::hoard::{HoardSyncRequest, hoard_sync};
+    use crate::live::capture_bytes;
+    use crate::{Silent, StoreLocation};
+
+    /// A disk of so many blocks of 32 KiB, of which the first few are its own.
+    fn disk(number: u8, blocks: usize) -> Vec<u8> {
+        let block = |at: usize| {
+            let own = if at < 4 { number } else { 0 };
+            (0..32 << 10).map(move |n: usize| (n / 97) as u8 ^ (at as u8) ^ own.wrapping_mul(37) | 1)
+        };
+        (0..blocks).flat_map(block).collect()
+    }
+
+    /// Registers a boot that reads the whole disk.
+    fn register_all(place: &StorePlace, image: &str) -> Result<()> {
+        let store = Store::open_writer(place)?;
+        let version = store.resolve(image)?.version.unwrap();
+        let recipe = Recipe::open(version.record.score, &store)?;
+        let whole = Extent::new(0, version.record.disk_length);
+        let (mut pages, mut blocks): (Vec<BootBlock>, Vec<BootBlock>) = (Vec::new(), Vec::new());
+        recipe.visit_pages(whole, &mut |id| {
+            pages.push(BootBlock::new(*id, store.page(id)?.len() as u64));
+            Ok(())
+        })?;
+        for entry in recipe.entries(whole) {
+            let entry = entry?;
+            let State::Data { block, .. } = entry.state else { continue };
+            if !blocks.iter().any(|known| known.id == block) {
+                blocks.push(BootBlock::new(block, entry.extent.length));
+            }
+        }
+        let record = BootSetRecord {
+            version: version.name.clone(),
+            score: version.record.score,
+            marker: "test".into(),
+            command: String::new(),
+            accelerator: String::new(),
+            time_unix_ms: 1,
+            duration_ms: 1,
+            requests: 1,
+            bytes_read: 1,
+            pages: pages.len() as u32,
+            blocks: blocks.len() as u32,
+            tool_version: "test".into(),
+        };
+        store.register_boot_set(&version.name, &BootSet { record, pages, blocks }, 1).map(drop)
+    }
+
+    fn cast_to(from: &Path, to: &Path) -> (CastReport, HoardSyncReport) {
+        let discovery =
+            SocketAddrV4::new(Ipv4Addr::new(239, 255, 80, 77), 20_000 + (std::process::id() % 40_000) as u16);
+        let sending = HoardCastRequest {
+            cache: from.to_owned(),
+            network: SendOptions {
+                interface: Some("127.0.0.1".into()),
+                discovery,
+                join_port: 0,
+                linger: Duration::from_millis(200),
+                give_up: Some(Duration::from_secs(30)),
+                ..SendOptions::default()
+            },
+        };
+        let receiving = HoardReceiveRequest {
+            cache: to.to_owned(),
+            network: ReceiveOptions {
+                interface: Some("127.0.0.1".into()),
+                discovery,
+                hello: "test".into(),
+                give_up: Some(Duration::from_secs(30)),
+                ..ReceiveOptions::default()
+            },
+        };
+        thread::scope(|scope| {
+            let sent = scope.spawn(|| hoard_cast(&sending, &Silent, &mut |_| {}));
+            let received = hoard_receive(&receiving, &Silent).unwrap();
+            (sent.join().unwrap().unwrap(), received)
+        })
+    }
+
+    /// A node gets a revision by cast, and of the next one what it lacks.
+    #[test]
+    fn a_revision_travels_by_cast_and_the_next_one_by_its_difference() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path().join("store"));
+        Store::init(&place).unwrap();
+        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+        assert_eq!(
+            hoard_cast(
+                &HoardCastRequest { cache: one.clone(), network: SendOptions::default() },
+                &Silent,
+                &mut |_| {}
+            )
+            .unwrap_err()
+            .kind(),
+            ErrorKind::Missing
+        );
+        let sync = || {
+            let store = StoreLocation::Local(place.clone());
+            hoard_sync(&HoardSyncRequest { store, cache: one.clone(), whole: false }, &Silent).unwrap()
+        };
+        capture_bytes(&place, "a", &disk(1, 100));
+        register_all(&place, "a").unwrap();
+        let synced = sync();
+        let (sent, received) = cast_to(&one, &two);
+        assert_eq!((received.revision, received.members, received.added), (1, 1, 1));
+        assert_eq!(received.fetched_raw_bytes, sent.receivers[0].written_bytes);
+        assert!(received.fetched_blocks >= synced.fetched_blocks, "the boot set itself comes, too");
+        capture_bytes(&place, "b", &disk(2, 100));
+        register_all(&place, "b").unwrap();
+        sync();
+        let (_, received) = cast_to(&one, &two);
+        assert_eq!((received.revision_before, received.revision, received.added), (1, 2, 1));
+        assert!(received.fetched_blocks < 15, "{received:?}");
+        let (one, two) = (Hoard::open(&hoard_place(&one)).unwrap(), Hoard::open(&hoard_place(&two)).unwrap());
+        assert_eq!(one.snapshot(), two.snapshot());
+        for (_, ids) in one.frames() {
+            assert!(ids.iter().all(|id| two.holds(id)));
+        }
+        for member in two.snapshot().members {
+            let set = two.boot_set(&member.boot_set).unwrap();
+            assert!(set.blocks.iter().all(|row| two.read_data(&row.id).is_ok()));
+        }
+    }
+}
