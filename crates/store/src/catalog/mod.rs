@@ -18,7 +18,6 @@ use rusqlite::{Connection, OpenFlags};
 use crate::identity::PackId;
 use crate::place::StorePlace;
 
-pub(crate) use hoard::HoardFacts;
 pub(crate) use write::Change;
 
 /// How long a statement waits for another process's lock.

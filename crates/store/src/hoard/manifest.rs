@@ -153,7 +153,7 @@ mod tests {
 
     fn manifest(blocks: u32) -> HoardManifest {
         let ids = |chunk: u32| {
-            (0..blocks).map(|n| BlockId::of(Kind::Data, &[chunk, n].map(u32::to_le_bytes).concat()))
+            (0..blocks).map(move |n| BlockId::of(Kind::Data, &[chunk, n].map(u32::to_le_bytes).concat()))
         };
         let snapshot = HoardSnapshot { epoch: "ab".into(), revision: 7, members: Vec::new() };
         HoardManifest { snapshot, chunks: (0..3).map(|chunk| ids(chunk).collect()).collect() }
