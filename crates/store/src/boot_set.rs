@@ -392,8 +392,6 @@ mod tests {
     fn bytes_are_frozen() {
         let set = set(2, 5);
         let encoded = set.encode().unwrap();
-        std::fs::write("golden/boot-set-v1.bin", encoded.to_bytes()).unwrap(); // TEMP
-        std::fs::write("../image/golden/id-boot-set.hex", format!("{}\n", BlockId::of(Kind::BootSet, b"platter"))).unwrap(); // TEMP
         assert_eq!(encoded.to_bytes(), include_bytes!("../golden/boot-set-v1.bin"));
         assert_eq!(BootSet::decode(&encoded.id, &encoded.to_bytes()).unwrap(), set);
         assert_eq!(set.length(), (1 + 2 + 3 + 4 + 5 + 6 + 7) * 512);
