@@ -63,6 +63,8 @@ pub struct BootSetRecord {
     pub pages: u32,
     /// Number of blocks.
     pub blocks: u32,
+    /// Bytes of both, each as long as its row says.
+    pub bytes: u64,
     /// What made it, such as `platter 0.1.0`.
     pub tool_version: String,
 }
@@ -197,6 +199,9 @@ impl BootSet {
         let counts = (self.pages.len(), self.blocks.len());
         if counts != (self.record.pages as usize, self.record.blocks as usize) {
             return Err(corrupt("its counts do not agree"));
+        }
+        if self.length() != self.record.bytes {
+            return Err(corrupt("its length does not agree"));
         }
         if self.pages.first().is_none_or(|root| root.id != self.record.score.0) {
             return Err(corrupt("its first page is not the root of its recipe"));
@@ -364,6 +369,7 @@ mod tests {
 
     fn set(pages: u32, blocks: u32) -> BootSet {
         let score = Score(row(0).id);
+        let rows: Vec<BootBlock> = (0..pages + blocks).map(row).collect();
         let record = BootSetRecord {
             version: VersionName { image: "lab/debian12".parse().unwrap(), number: 7 },
             score,
@@ -376,9 +382,9 @@ mod tests {
             bytes_read: 1 << 27,
             pages,
             blocks,
+            bytes: rows.iter().map(BootBlock::length).sum(),
             tool_version: "platter 0.1.0".into(),
         };
-        let rows: Vec<BootBlock> = (0..pages + blocks).map(row).collect();
         let (pages, blocks) = rows.split_at(pages as usize);
         BootSet { record, pages: pages.to_vec(), blocks: blocks.to_vec() }
     }
@@ -438,9 +444,10 @@ mod tests {
     #[test]
     fn what_no_boot_set_is_cannot_be_made_nor_read() {
         let good = set(2, 5);
-        let spoiled: [fn(&mut BootSet); 5] = [
+        let spoiled: [fn(&mut BootSet); 6] = [
             |set| set.blocks[1] = set.blocks[0],
             |set| set.blocks[1].id = set.pages[1].id,
+            |set| set.record.bytes += 512,
             |set| set.record.blocks = 6,
             |set| set.pages[0] = row(99),
             |set| set.blocks[0].sectors = 129,
@@ -453,7 +460,7 @@ mod tests {
         let twice = [row(0), row(1), row(1)];
         let part = encode_part(&twice.iter().collect::<Vec<_>>());
         let head = BootSetHead {
-            record: BootSetRecord { pages: 1, blocks: 2, ..good.record },
+            record: BootSetRecord { pages: 1, blocks: 2, bytes: 5 * 512, ..good.record },
             parts: vec![BlockId::of(Kind::BootSet, &part)],
             length: 0,
         };

@@ -485,6 +485,7 @@ fn boot_set_of(disk: &Disk, name: &str) -> platter_store::BootSet {
         bytes_read: BLOCK,
         pages: pages.len() as u32,
         blocks: 1,
+        bytes: pages.iter().map(BootBlock::length).sum::<u64>() + BLOCK,
         tool_version: "test".into(),
     };
     platter_store::BootSet { record, pages, blocks: vec![BootBlock::new(disk.block, BLOCK)] }

@@ -79,6 +79,7 @@ pub(super) fn boot_set_of(
         bytes_read,
         pages: pages.len() as u32,
         blocks: blocks.len() as u32,
+        bytes: pages.iter().chain(&blocks).map(BootBlock::length).sum(),
         tool_version: facts.tool_version,
     };
     Ok(BootSet { record, pages, blocks })

@@ -354,6 +354,7 @@ mod tests {
             bytes_read: 1,
             pages: pages.len() as u32,
             blocks: blocks.len() as u32,
+            bytes: pages.iter().chain(&blocks).map(BootBlock::length).sum(),
             tool_version: "test".into(),
         };
         store.register_boot_set(&version.name, &BootSet { record, pages, blocks }, 1).map(drop)

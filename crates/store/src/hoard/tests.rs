@@ -67,6 +67,7 @@ fn boot(name: &str, numbers: &[u16], read: &[u16]) -> BootSet {
         bytes_read: read.len() as u64 * 4096,
         pages: pages.len() as u32,
         blocks: blocks.len() as u32,
+        bytes: pages.iter().chain(&blocks).map(BootBlock::length).sum(),
         tool_version: "test".into(),
     };
     BootSet { record, pages, blocks }
