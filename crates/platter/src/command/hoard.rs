@@ -151,14 +151,14 @@ fn list(members: &[HoardMember], output: &Output) {
         output.fact(&json!(null), || "no boot sets yet: `platter hoard record NAME` makes one".into());
         return;
     }
-    let head = ["VERSION", "REVISION", "BLOCKS", "READS", "SECONDS", "RECORDED", "UNTIL"];
+    let head = ["VERSION", "REVISION", "SIZE", "READS", "SECONDS", "RECORDED", "UNTIL"];
     let mut rows = vec![head.map(String::from).to_vec()];
     rows.extend(members.iter().map(|member| {
         let record = &member.record;
         vec![
             member.version.to_string(),
             member.added.to_string(),
-            (record.pages + record.blocks).to_string(),
+            bytes(record.bytes),
             record.requests.to_string(),
             format!("{:.1}", record.duration_ms as f64 / 1e3),
             time(record.time_unix_ms),
