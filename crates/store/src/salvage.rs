@@ -100,22 +100,12 @@ pub(crate) fn salvage(store: &Store, adopt: Adopt) -> Result<Salvaged> {
     let epoch = random_epoch(store)?;
     let versions = session.commit(|change, state, session| {
         let mut adopted = Vec::new();
-        for Found { frame, records } in &found {
-            let before = adopted.len();
-            for (id, record) in records {
-                let held = change.token(&record.image)?;
-                // A rename that lacks its commit has not happened: the version has its old name. What stands under a
-                // number that was used was renamed, or forgotten.
-                let is_new =
-                    record.renamed_from.is_none() && record.number > change.last_number(&record.image)?;
-                let is_allowed = is_new && refusal(&record.image, record.token, held.as_ref()).is_none();
-                if (adopt == Adopt::Any || is_allowed) && change.add_version(*id, record)? {
-                    adopted.push(record.name());
-                }
+        for found in &found {
+            let names = adopt_records(change, found, adopt)?;
+            if !names.is_empty() {
+                session.append_to(state, &found.frame)?;
             }
-            if adopted.len() > before {
-                session.append_to(state, frame)?;
-            }
+            adopted.extend(names);
         }
         add_boot_sets(change, epoch, &boot_sets)?;
         Ok(adopted)
@@ -126,6 +116,22 @@ pub(crate) fn salvage(store: &Store, adopt: Adopt) -> Result<Salvaged> {
         store.place().sync_dir(&store.place().pack_dir(*pack))?;
     }
     Ok(Salvaged { packs: taken.len(), versions })
+}
+
+/// Enters the records of a frame that count; gives their versions.
+fn adopt_records(change: &mut Change<'_>, found: &Found, adopt: Adopt) -> Result<Vec<VersionName>> {
+    let mut adopted = Vec::new();
+    for (id, record) in &found.records {
+        let held = change.token(&record.image)?;
+        // A rename that lacks its commit has not happened: the version has its old name. What stands under a number
+        // that was used was renamed, or forgotten.
+        let is_new = record.renamed_from.is_none() && record.number > change.last_number(&record.image)?;
+        let is_allowed = is_new && refusal(&record.image, record.token, held.as_ref()).is_none();
+        if (adopt == Adopt::Any || is_allowed) && change.add_version(*id, record)? {
+            adopted.push(record.name());
+        }
+    }
+    Ok(adopted)
 }
 
 /// Copies a frame, unless the store has every block of it.
