@@ -436,10 +436,18 @@ impl HoardWriter {
             if live * 2 >= total && live > 0 {
                 continue;
             }
-            if live > 0 {
-                self.copy_needed(pack, ordinal, &directory, needed)?;
+            let copied = match live {
+                0 => Ok(()),
+                _ => self.copy_needed(pack, ordinal, &directory, needed),
+            };
+            match copied {
+                // What is damaged in it is read elsewhere, and what is not stays here.
+                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                copied => {
+                    copied?;
+                    obsolete.push(pack);
+                }
             }
-            obsolete.push(pack);
         }
         Ok(obsolete)
     }
