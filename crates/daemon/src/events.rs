@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use platter_image::Result;
-use platter_store::{ImageName, Store, Token, VersionRecord};
+use platter_store::{HoardSnapshot, ImageName, Store, Token, VersionRecord};
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -27,6 +27,12 @@ pub(crate) enum What {
     Rename { from: ImageName, to: ImageName, number: u64 },
     /// An image's edit token is another one, or nobody's.
     EditToken { image: ImageName, token: Option<Token> },
+    /// The hoard has another revision; boot sets of these images came or went.
+    Hoard {
+        revision: u64,
+        #[serde(skip)]
+        images: Vec<ImageName>,
+    },
     /// An upload began or ended.
     Upload {
         id: String,
@@ -44,6 +50,7 @@ impl What {
             Self::Forget { .. } => "forget",
             Self::Rename { .. } => "rename",
             Self::EditToken { .. } => "edit-token",
+            Self::Hoard { .. } => "hoard",
             Self::Upload { .. } => "upload",
         }
     }
@@ -63,6 +70,10 @@ impl What {
                 }
                 (false, false) => None,
             },
+            Self::Hoard { images, .. } => {
+                let may_know = who.reads_everything() || images.iter().any(|image| who.may_read(image));
+                may_know.then(|| self.clone())
+            }
             Self::Upload { owner, .. } => (who.reads_everything() || *owner == who.id).then(|| self.clone()),
         }
     }
@@ -152,6 +163,7 @@ impl Events {
 pub(crate) struct Catalog {
     versions: BTreeMap<(ImageName, u64), (String, i64)>,
     tokens: BTreeMap<ImageName, Token>,
+    hoard: HoardSnapshot,
 }
 
 impl Catalog {
@@ -166,6 +178,7 @@ impl Catalog {
         {
             catalog.versions.insert((image, number), (score.to_string(), time_unix_ms));
         }
+        catalog.hoard = store.hoard()?;
         catalog.tokens = store.tokens()?.into_iter().map(|token| (token.image.clone(), token)).collect();
         Ok(catalog)
     }
@@ -175,6 +188,21 @@ impl Catalog {
         let mut images: Vec<&ImageName> = self.versions.keys().map(|(image, _)| image).collect();
         images.dedup();
         (images.len(), self.versions.len())
+    }
+
+    /// The new revision of the hoard, if it has one.
+    fn hoard_change_since(&self, before: &Self) -> Option<What> {
+        let (now, then) = (&self.hoard, &before.hoard);
+        if (&now.epoch, now.revision) == (&then.epoch, then.revision) {
+            return None;
+        }
+        let changed = [(now, then), (then, now)]
+            .into_iter()
+            .flat_map(|(one, other)| one.members.iter().filter(|member| !other.members.contains(member)));
+        let mut images: Vec<ImageName> = changed.map(|member| member.version.image.clone()).collect();
+        images.sort_unstable();
+        images.dedup();
+        Some(What::Hoard { revision: now.revision, images })
     }
 
     /// What happened since it was `before`.
@@ -205,6 +233,7 @@ impl Catalog {
                 changes.push(What::EditToken { image: image.clone(), token: token.cloned() });
             }
         }
+        changes.extend(self.hoard_change_since(before));
         changes
     }
 }
@@ -273,6 +302,11 @@ mod tests {
         assert_eq!(rename("x/a", "lab/b").as_seen_by(&who).unwrap().name(), "version");
         assert_eq!(rename("x/a", "x/b").as_seen_by(&who), None);
         assert_eq!(What::EditToken { image: name("x/a"), token: None }.as_seen_by(&who), None);
+        let hoard = |image: &str| What::Hoard { revision: 3, images: vec![name(image)] };
+        assert_eq!(
+            (hoard("lab/a").as_seen_by(&who), hoard("x/a").as_seen_by(&who)),
+            (Some(hoard("lab/a")), None)
+        );
         let upload = |owner: &str| What::Upload { id: "u".into(), state: "begun", owner: owner.into() };
         assert!(upload("me").as_seen_by(&who).is_some() && upload("you").as_seen_by(&who).is_none());
     }

@@ -15,6 +15,7 @@ mod changes;
 mod config;
 mod events;
 mod frames;
+mod hoard;
 mod id_sets;
 mod listen;
 mod metrics;

@@ -215,7 +215,8 @@ impl Upload {
         let (mut decoder, mut stored, mut accepted) = (FrameDecoder::new()?, Vec::new(), 0);
         while let Some(header) = reader.next_frame(&mut stored).map_err(sender_is_wrong)? {
             // Records are made by publishing alone: one that was sent would be a version that nobody decided on.
-            if header.kind == Kind::Version || header.domain != Domain::SHARED || header.blocks.is_empty() {
+            let is_taken = matches!(header.kind, Kind::Data | Kind::Page);
+            if !is_taken || header.domain != Domain::SHARED || header.blocks.is_empty() {
                 return Err(Error::refused(
                     "only frames of blocks and pages of this store's domain are taken",
                 ));

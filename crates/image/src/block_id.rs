@@ -1,7 +1,7 @@
-//! Names of data: the BLAKE3-256 hash of a block, a recipe page or a version record.
+//! Names of data: the BLAKE3-256 hash of a block, a recipe page, a version record or a boot set.
 //!
-//! The three kinds are hashed in three different ways (plain, and under two derive-key contexts), so that the bytes
-//! of a disk can never pass as a page nor as a record, whoever made that disk. Hashes are never truncated.
+//! Each kind is hashed in a way of its own (plain, and under derive-key contexts), so that the bytes of a disk can never
+//! pass as a page nor as a record, whoever made that disk. Hashes are never truncated.
 
 use std::fmt;
 
@@ -15,12 +15,14 @@ pub enum Kind {
     Page = 2,
     /// Version records of the catalog.
     Version = 3,
+    /// Boot sets: which blocks a boot reads, in order.
+    BootSet = 4,
 }
 
 impl Kind {
     /// The kind that stands as `value` in a header.
     pub fn from_u8(value: u8) -> Option<Self> {
-        [Self::Data, Self::Page, Self::Version].into_iter().find(|kind| *kind as u8 == value)
+        [Self::Data, Self::Page, Self::Version, Self::BootSet].into_iter().find(|kind| *kind as u8 == value)
     }
 }
 
@@ -34,7 +36,7 @@ impl Domain {
     pub const SHARED: Self = Self([0; 16]);
 }
 
-/// The name of a block, page or record: 32 bytes of BLAKE3.
+/// The name of a block, page, record or boot set: 32 bytes of BLAKE3.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockId(pub [u8; 32]);
 
@@ -48,6 +50,7 @@ impl BlockId {
             Kind::Data => *blake3::hash(contents).as_bytes(),
             Kind::Page => blake3::derive_key("platter 2026-11-21 recipe page", contents),
             Kind::Version => blake3::derive_key("platter 2026-11-21 version record", contents),
+            Kind::BootSet => blake3::derive_key("platter 2026-11-21 boot set", contents),
         })
     }
 
@@ -108,6 +111,7 @@ mod tests {
         assert_eq!(name(Kind::Data), blake3::hash(b"platter").to_string());
         assert_eq!(name(Kind::Page), include_str!("../golden/id-page.hex").trim());
         assert_eq!(name(Kind::Version), include_str!("../golden/id-version.hex").trim());
+        assert_eq!(name(Kind::BootSet), include_str!("../golden/id-boot-set.hex").trim());
     }
 
     #[test]

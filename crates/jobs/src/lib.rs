@@ -11,6 +11,7 @@ mod catalog;
 mod clone;
 mod diff;
 mod export;
+mod hoard;
 mod install;
 mod live;
 mod location;
@@ -30,6 +31,13 @@ pub use cast::{CastRequest, SEGMENT_DATA_MAX, cast, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone};
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use export::export;
+pub use hoard::{
+    Accelerator, Fit, FollowSettings, HoardCastRequest, HoardDailyReport, HoardDailyRequest,
+    HoardReceiveRequest, HoardStatus, HoardSyncReport, HoardSyncRequest, ImportRequest, Machine, Marker,
+    MemberFigures, NodeRevision, RecordRequest, RegisterReport, UnregisterReport, growth_svg, hoard_cast,
+    hoard_daily, hoard_follow, hoard_followed, hoard_import, hoard_list, hoard_place, hoard_receive,
+    hoard_record, hoard_status, hoard_sync, hoard_unregister,
+};
 pub use install::{InstallRequest, install};
 pub use live::{
     AttachRequest, Attached, CacheStatus, DiskList, DiskStatus, FuseAddress, ImageTree, ListedDisk,
@@ -54,8 +62,9 @@ pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_store::{
-    CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, ImageName, RebuildReport, Severity,
-    Store, StorePlace, Token, Verdict, Version, VersionQuery, VersionRecord, rebuild,
+    BootBlock, CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, HoardMember, HoardSnapshot,
+    ImageName, RebuildReport, Severity, Store, StorePlace, Token, Verdict, Version, VersionQuery,
+    VersionRecord, rebuild,
 };
 pub use progress::{Progress, Silent};
 pub use receive::{ReceiveRequest, receive};

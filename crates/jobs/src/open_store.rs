@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use platter_image::{ErrorKind, Result, Score};
-use platter_store::{ImageName, Resolved, Store, Token, Version, token_refusal};
+use platter_image::{BlockId, ErrorKind, Result, Score};
+use platter_store::{
+    BootSet, HoardChanges, HoardSnapshot, ImageName, Resolved, Store, Token, Version, token_refusal,
+};
 use platter_vdisk::Source;
 
 use crate::StoreLocation;
@@ -106,6 +108,39 @@ impl OpenStore {
         match &self.0 {
             Opened::Local(store) => store.tokens(),
             Opened::Remote(store) => store.tokens(),
+        }
+    }
+
+    /// The boot sets that nodes hoard.
+    ///
+    /// # Errors
+    /// As [`OpenStore::images`].
+    pub fn hoard(&self) -> Result<HoardSnapshot> {
+        match &self.0 {
+            Opened::Local(store) => store.hoard(),
+            Opened::Remote(store) => store.hoard(),
+        }
+    }
+
+    /// What changed in the hoard since a revision.
+    ///
+    /// # Errors
+    /// As [`OpenStore::images`].
+    pub fn hoard_changes(&self, epoch: &str, since: u64) -> Result<HoardChanges> {
+        match &self.0 {
+            Opened::Local(store) => store.hoard_changes(epoch, since),
+            Opened::Remote(store) => store.hoard_changes(epoch, since),
+        }
+    }
+
+    /// A boot set.
+    ///
+    /// # Errors
+    /// `Missing`, `Corrupt`; as [`OpenStore::images`].
+    pub fn boot_set(&self, id: &BlockId) -> Result<BootSet> {
+        match &self.0 {
+            Opened::Local(store) => store.boot_set(id),
+            Opened::Remote(store) => store.boot_set(id),
         }
     }
 

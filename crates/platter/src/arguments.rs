@@ -8,9 +8,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use platter_daemon::{ListenAddress, NamePattern, Role};
-use platter_jobs::{ImageName, Reason, ServeAddress, TokenChoice};
+use platter_jobs::{Accelerator, ImageName, Machine, Marker, Reason, ServeAddress, TokenChoice};
 
-use crate::sizes::{bits_per_second, byte_size, duration, label, on_or_off, serve_address};
+use crate::sizes::{bits_per_second, byte_size, duration, label, mebibytes, on_or_off, serve_address};
 
 /// Keeps disk images, deduplicated and compressed, and installs them on one machine or on a whole room at once.
 #[derive(Debug, Parser)]
@@ -155,6 +155,12 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Tell what a trace holds that `attach --record` made
     Trace(Trace),
+    /// Keep what boots on every node: boot sets, recorded once, and hoarded everywhere
+    ///
+    /// A boot set is what a boot of a version reads, in order. The hoard is the boot sets of all versions, with numbered
+    /// revisions; a node keeps all of it, and boots from it without asking anybody.
+    #[command(subcommand)]
+    Hoard(Hoard),
     /// Throw away what was written to an image's disk, and give its edit token back
     Discard(Discard),
     /// Print a completion script for a shell
@@ -338,7 +344,11 @@ pub(crate) struct Check {
 #[derive(Args, Debug)]
 pub(crate) struct Cast {
     /// NAME (its latest version), NAME@NUMBER, or a score
-    pub(crate) version: String,
+    #[arg(required_unless_present = "hoard")]
+    pub(crate) version: Option<String>,
+    /// Instead of a version, cast the hoard that `platter hoard sync --cache DIR` keeps there
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["version", "segment"])]
+    pub(crate) hoard: Option<PathBuf>,
     /// Name or IPv4 address of the interface to send on [default: where the routes point]
     #[arg(long, short, value_name = "IF")]
     pub(crate) interface: Option<String>,
@@ -372,8 +382,11 @@ pub(crate) struct Cast {
 pub(crate) struct Receive {
     /// [NAME] TARGET: the cast to wait for (a name, a version, or a score; the first one heard if none is given), and
     /// the block device or file to write
-    #[arg(required = true, num_args = 1..=2, value_names = ["NAME", "TARGET"])]
+    #[arg(required_unless_present = "hoard", num_args = 1..=2, value_names = ["NAME", "TARGET"])]
     pub(crate) what: Vec<String>,
+    /// Instead of a disk, receive a hoard to this node's directory: what it lacks, and the revision
+    #[arg(long, value_name = "DIR", conflicts_with = "what")]
+    pub(crate) hoard: Option<PathBuf>,
     /// Name or IPv4 address of the interface to listen on [default: where the routes point]
     #[arg(long, short, value_name = "IF")]
     pub(crate) interface: Option<String>,
@@ -464,6 +477,10 @@ pub(crate) struct Attach {
     /// MiB of memory for decoded blocks, shared by all disks
     #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) cache: u32,
+    /// Read first from the hoard that `platter hoard sync --cache DIR` keeps there; without its store, what is hoarded is
+    /// served all the same
+    #[arg(long, value_name = "DIR", conflicts_with = "write")]
+    pub(crate) hoard: Option<PathBuf>,
     /// Record what is asked of the disk, in a new file: the source of boot sets; see `platter trace`
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
@@ -653,4 +670,139 @@ pub(crate) struct Diff {
     /// Compare blocks only, by their names, and tell every range that differs: offset, length, what stood and stands there
     #[arg(long)]
     pub(crate) blocks: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Hoard {
+    /// Boot a version in QEMU until a marker, and register what it read as its boot set
+    ///
+    /// The machine has no screen, and what it writes is thrown away. Needs qemu-system-x86_64.
+    Record {
+        /// NAME (its latest version), or NAME@NUMBER
+        version: String,
+        #[command(flatten)]
+        machine: MachineOptions,
+    },
+    /// Register the boot that a trace of `platter attach --record` has
+    Import {
+        /// The trace
+        trace: PathBuf,
+        /// NAME (the newest of its versions that the trace is of), or NAME@NUMBER
+        version: String,
+        /// What ended the recording, in words
+        #[arg(long, default_value = "imported")]
+        marker: String,
+        /// What booted, in words
+        #[arg(long, default_value = "", hide_default_value = true)]
+        command: String,
+        /// What ran it, such as kvm or tcg
+        #[arg(long, default_value = "", hide_default_value = true)]
+        accelerator: String,
+    },
+    /// List the boot sets
+    List,
+    /// Show a boot set; with --json its pages and blocks, in the order of first use
+    Show {
+        /// NAME (its latest version in the hoard), or NAME@NUMBER
+        version: String,
+    },
+    /// Take the boot set of a version out of the hoard, or those of all versions of an image
+    Unregister {
+        /// NAME@NUMBER for one version, NAME for all
+        #[arg(value_name = "NAME[@NUMBER]")]
+        what: String,
+    },
+    /// Let `platter hoard daily` record new versions of an image
+    Follow {
+        /// The image; without one, those that are followed are listed
+        name: Option<ImageName>,
+        /// No longer
+        #[arg(long, requires = "name")]
+        stop: bool,
+        #[command(flatten)]
+        machine: MachineOptions,
+    },
+    /// Record new versions of followed images, and drop boot sets that are too old; to be run once a day
+    ///
+    /// Days are counted by runs of this command, at most one a date: a clock that jumps drops nothing.
+    Daily {
+        /// Drop boot sets that came so many days ago, but the latest of each image [default: keep all]
+        #[arg(long, value_name = "DAYS")]
+        keep_days: Option<u64>,
+        /// Nodes that were away for so many days get changes; those that were away for longer, everything
+        #[arg(long, value_name = "DAYS", default_value_t = 30)]
+        window_days: u64,
+        /// What the clock says, in seconds since 1970 UTC
+        #[arg(long, value_name = "SECONDS", hide = true, allow_negative_numbers = true)]
+        now: Option<i64>,
+    },
+    /// Bring this machine's hoard to the newest revision
+    Sync {
+        /// The node's directory
+        #[arg(long, value_name = "DIR")]
+        cache: PathBuf,
+        /// Ask for everything instead of what changed: also for what this machine may read since not long ago
+        #[arg(long)]
+        whole: bool,
+    },
+    /// Tell what the hoard costs, and how it grows
+    Status {
+        /// A node's directory: tell what its hoard takes on the disk and in memory
+        #[arg(long, value_name = "DIR")]
+        cache: Option<PathBuf>,
+        /// Draw the growth in that file
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct MachineOptions {
+    /// Memory of the machine, such as 1G or 512M
+    #[arg(long, default_value = "1G", value_parser = mebibytes)]
+    pub(crate) memory: u32,
+    /// What ends the recording: serial:TEXT (it prints that on its serial console), port:NUMBER (it takes connections there),
+    /// or quiet:SECONDS (nothing is read for so long)
+    #[arg(long, value_name = "MARKER", default_value = "quiet:10")]
+    pub(crate) until: Marker,
+    /// Give up after so long, such as 10m
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
+    pub(crate) timeout: Duration,
+    /// What runs it [default: kvm where that can be had, else tcg]
+    #[arg(long, value_enum, default_value_t = Accelerate::Auto, hide_default_value = true)]
+    pub(crate) accelerator: Accelerate,
+    /// The QEMU to run
+    #[arg(long, value_name = "PROGRAM", default_value = "qemu-system-x86_64")]
+    pub(crate) qemu: String,
+    /// One more argument for it; may be repeated
+    #[arg(long = "qemu-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
+    pub(crate) qemu_arguments: Vec<String>,
+}
+
+/// What runs a machine's instructions.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Accelerate {
+    /// The processor where that can be had, else an emulation
+    Auto,
+    /// The processor
+    Kvm,
+    /// An emulation
+    Tcg,
+}
+
+impl From<&MachineOptions> for Machine {
+    fn from(options: &MachineOptions) -> Self {
+        Self {
+            memory_mib: options.memory,
+            until: options.until.clone(),
+            timeout_seconds: options.timeout.as_secs(),
+            accelerator: match options.accelerator {
+                Accelerate::Auto => Accelerator::Auto,
+                Accelerate::Kvm => Accelerator::Kvm,
+                Accelerate::Tcg => Accelerator::Tcg,
+            },
+            program: options.qemu.clone(),
+            arguments: options.qemu_arguments.clone(),
+        }
+    }
 }

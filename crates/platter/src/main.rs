@@ -47,6 +47,7 @@ fn run(store: &StoreLocation, command: &Command, output: &Output) -> ExitCode {
         Command::Node(options) => command::node::run(store, options, output),
         Command::Detach(options) => command::detach::run(store, options, output),
         Command::Publish(options) => command::publish::run(store, options, output),
+        Command::Hoard(options) => command::hoard::run(store, options, output),
         Command::Discard(options) => command::discard::run(store, options, output),
         Command::Serve(options) => command::serve::run(store, options, output),
         Command::Trace(options) => command::trace::run(options, output),

@@ -64,6 +64,22 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// `1G` or `512M` of memory, in MiB.
+pub(crate) fn mebibytes(text: &str) -> Result<u32, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor: u32 = match unit {
+        "" | "M" | "m" => 1,
+        "G" | "g" => 1024,
+        _ => return Err(format!("unit {unit:?}: use M or G, such as 512M")),
+    };
+    let number: u32 = number.parse().map_err(|_| format!("{text:?} is no size: write it like 512M or 1G"))?;
+    match number.checked_mul(factor) {
+        Some(mebibytes) if (16..=1 << 20).contains(&mebibytes) => Ok(mebibytes),
+        _ => Err(format!("{text:?}: from 16M to 1024G")),
+    }
+}
+
 /// A path, or `ADDRESS:PORT`.
 pub(crate) fn serve_address(text: &str) -> Result<ServeAddress, String> {
     match text.parse() {
@@ -144,5 +160,13 @@ mod tests {
         assert!(bits_per_second("10").is_err());
         assert!(bits_per_second("10X").is_err());
         assert!(bits_per_second("M").is_err());
+    }
+
+    #[test]
+    fn memory() {
+        assert_eq!((mebibytes("1G"), mebibytes("512M"), mebibytes("64")), (Ok(1024), Ok(512), Ok(64)));
+        for bad in ["", "G", "1T", "8M", "9999999G"] {
+            assert!(mebibytes(bad).is_err(), "{bad}");
+        }
     }
 }

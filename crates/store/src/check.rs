@@ -12,6 +12,7 @@ use platter_image::{BlockId, Error, ErrorKind, Extent, FrameSource, IoContext, K
 use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::{PackRow, PackState};
+use crate::hoard::HoardMember;
 use crate::identity::PackId;
 use crate::name::VersionName;
 use crate::pack::{FrameRow, HEADER_LENGTH, PackDirectory, read_directory, read_row};
@@ -121,9 +122,9 @@ impl Store {
             blocks: 0,
             versions: 0,
         };
-        let (rows, versions, integrity) = {
+        let (rows, versions, members, integrity) = {
             let catalog = self.catalog()?;
-            (catalog.packs()?, catalog.all_versions(), catalog.integrity()?)
+            (catalog.packs()?, catalog.all_versions(), catalog.hoard_members(), catalog.integrity()?)
         };
         let files = self.place().list_packs()?;
         let total = rows.iter().filter(|row| is_readable(row)).map(|row| row.length).sum();
@@ -140,6 +141,10 @@ impl Store {
         check.unlisted(&rows, &files);
         match versions {
             Ok(versions) => versions.iter().try_for_each(|version| check.version(version))?,
+            Err(error) => check.damage(describe(&error), |_| {}),
+        }
+        match members {
+            Ok(members) => members.iter().for_each(|member| check.boot_set(member)),
             Err(error) => check.damage(describe(&error), |_| {}),
         }
         Ok(check.report)
@@ -285,6 +290,17 @@ impl Check<'_> {
             });
         }
         Ok(())
+    }
+
+    /// A boot set is where the catalog says. What it names, its version's recipe names too.
+    fn boot_set(&mut self, member: &HoardMember) {
+        let what = match self.store.boot_set(&member.boot_set) {
+            Ok(set) if set.record == member.record => return,
+            Ok(_) => "it is not the one the catalog has".to_owned(),
+            Err(error) => describe(&error),
+        };
+        let what = format!("the boot set of {}: {what}: record it again", member.version);
+        self.damage(what, |finding| finding.block = Some(member.boot_set));
     }
 
     fn recipe(&mut self, version: &Version) -> Result<()> {

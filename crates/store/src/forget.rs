@@ -32,7 +32,11 @@ impl Store {
             for version in &versions {
                 change.remove_version(&version.name)?;
             }
-            Ok(Ok(versions.into_iter().map(|version| version.name).collect()))
+            let forgotten: Vec<VersionName> = versions.into_iter().map(|version| version.name).collect();
+            // A boot set is forgotten with its version.
+            let gone: Vec<_> = forgotten.iter().map(|name| (name.clone(), None)).collect();
+            change.move_members(&gone)?;
+            Ok(Ok(forgotten))
         })
     }
 }

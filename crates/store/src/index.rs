@@ -118,6 +118,38 @@ impl Index {
         Some(BlockPlace { frame: self.address(number), slot: ordinal - self.frames[number].first_block })
     }
 
+    /// The blocks of the frame at that address, in their order.
+    pub fn ids_at(&self, address: FrameAddress) -> Option<&[BlockId]> {
+        for (at, run) in self.runs.iter().enumerate().filter(|(_, run)| run.pack == address.pack) {
+            let end = self.runs.get(at + 1).map_or(self.frames.len(), |next| next.first_frame);
+            // The frames of a pack are pushed in their order.
+            let frames = &self.frames[run.first_frame..end];
+            if let Ok(found) = frames.binary_search_by_key(&address.offset, |frame| frame.offset) {
+                let number = run.first_frame + found;
+                let end =
+                    self.frames.get(number + 1).map_or(self.ids.len(), |next| next.first_block as usize);
+                return Some(&self.ids[self.frames[number].first_block as usize..end]);
+            }
+        }
+        None
+    }
+
+    /// Every frame and its blocks, in the order in which they were pushed.
+    pub fn frames(&self) -> impl Iterator<Item = (FrameAddress, &[BlockId])> {
+        (0..self.frames.len()).map(|number| {
+            let end = self.frames.get(number + 1).map_or(self.ids.len(), |next| next.first_block as usize);
+            (self.address(number), &self.ids[self.frames[number].first_block as usize..end])
+        })
+    }
+
+    /// Memory that it takes, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.ids.capacity() * BlockId::LEN
+            + self.table.allocation_size()
+            + self.frames.capacity() * size_of::<IndexedFrame>()
+            + self.runs.capacity() * size_of::<Run>()
+    }
+
     /// Number of different blocks.
     pub fn len(&self) -> usize {
         self.table.len()
@@ -201,6 +233,12 @@ mod tests {
                 let place = index.locate(&id(number));
                 let known = models.iter().filter_map(|model| model.get(&number)).any(|known| place == Some(*known));
                 prop_assert!(known || (place.is_none() && !all.contains(&number)));
+            }
+            for (number, (pack, blocks)) in frames.iter().enumerate() {
+                let frame = FrameAddress { pack: *pack, length: number as u32 + 1, offset: number as u64 * 1000 };
+                let ids: Vec<BlockId> = blocks.iter().map(|number| id(*number)).collect();
+                prop_assert_eq!(index.ids_at(frame), Some(&ids[..]));
+                prop_assert_eq!(index.ids_at(FrameAddress { offset: frame.offset + 1, ..frame }), None);
             }
         }
     }

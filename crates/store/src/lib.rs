@@ -8,10 +8,12 @@
 //! A crate of its own to fence in the database. Every file but SQLite's own is reached through [`platter_vfs::Vfs`];
 //! SQLite takes the name of a VFS of its own, so that a simulated disk can stand under both.
 
+mod boot_set;
 pub mod cache;
 mod catalog;
 mod check;
 mod forget;
+mod hoard;
 mod identity;
 mod index;
 mod name;
@@ -27,8 +29,15 @@ mod session;
 mod store;
 mod token;
 
+pub use boot_set::{
+    BOOT_SET_BLOCKS_MAX, BOOT_SET_LENGTH_MAX, BootBlock, BootSet, BootSetRecord, EncodedBootSet,
+};
 pub use catalog::PackState;
 pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Verdict};
+pub use hoard::{
+    Added, DailyReport, DailyWish, Hoard, HoardChanges, HoardManifest, HoardMember, HoardSnapshot,
+    HoardWriter, Registered, ReplicaFacts,
+};
 pub use identity::{PackId, StoreId};
 pub use index::Index;
 pub use name::{ImageName, NumberChoice, VersionName, VersionQuery};

@@ -20,7 +20,7 @@ use crate::name::{ImageName, VersionName};
 use crate::pack::{SealedPack, read_directory, read_header, read_row};
 use crate::place::StorePlace;
 use crate::record::VersionRecord;
-use crate::salvage::{Adopt, read_records};
+use crate::salvage::{Adopt, FoundBootSet, add_boot_sets, read_boot_sets, read_records};
 use crate::store::{Store, WRITER_LOCK_TRIES, describe, remove_catalog, take_lock};
 use crate::token::Token;
 
@@ -39,6 +39,8 @@ pub struct RebuildReport {
     pub lost: Vec<VersionName>,
     /// Edit tokens that somebody held: nobody does now. `None` when the old catalog could not be read.
     pub tokens_lost: Option<Vec<Token>>,
+    /// Versions that have a boot set: the hoard. Those that were taken out of it may be back.
+    pub boot_sets: usize,
     /// What else there is to know, in words.
     pub notes: Vec<String>,
 }
@@ -48,6 +50,7 @@ pub struct RebuildReport {
 struct Found {
     sealed: Vec<SealedPack>,
     records: Vec<(BlockId, VersionRecord)>,
+    boot_sets: Vec<FoundBootSet>,
     notes: Vec<String>,
 }
 
@@ -57,6 +60,7 @@ struct Old {
     tokens: Vec<Token>,
     last_token: u64,
     last_numbers: Vec<(ImageName, u64)>,
+    followed: Vec<(ImageName, String)>,
 }
 
 /// Makes the catalog of the store there anew.
@@ -70,6 +74,7 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let (store, has_format) = store_id(place, &packs)?;
     let old = read_old(place);
     let random = place.vfs().random_id().context(|| "choosing the next token's number".into())?;
+    let epoch = place.vfs().random_id().context(|| "choosing a name for the hoard's revisions".into())?;
     let found = read_packs(place, store, &packs)?;
     let mut notes = found.notes;
     remove_catalog(place, &place.new_catalog())?;
@@ -87,7 +92,13 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
         }
         let step = u64::from(u32::from_le_bytes([random[0], random[1], random[2], random[3]]));
         let last_token = old.as_ref().map_or(change.last_token()?.saturating_add(step), |old| old.last_token);
-        change.raise_last_token(last_token.min(i64::MAX as u64))
+        change.raise_last_token(last_token.min(i64::MAX as u64))?;
+        add_boot_sets(change, epoch, &found.boot_sets)?;
+        for (image, settings) in old.iter().flat_map(|old| &old.followed) {
+            change.make_hoard(epoch)?;
+            change.follow(image, Some(settings))?;
+        }
+        Ok(())
     })?;
     // From here to the rename there is no catalog; whoever stops in between rebuilds again.
     remove_catalog(place, &place.catalog())?;
@@ -113,7 +124,8 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let tokens_lost = old.map(|old| old.tokens);
     let packs_taken_over = opened.salvaged().map_or(0, |salvaged| salvaged.packs);
     let packs = found.sealed.len();
-    Ok(RebuildReport { packs, packs_taken_over, versions, reappeared, lost, tokens_lost, notes })
+    let boot_sets = opened.catalog()?.hoard_members()?.len();
+    Ok(RebuildReport { packs, packs_taken_over, versions, reappeared, lost, tokens_lost, boot_sets, notes })
 }
 
 /// The old catalog, if it can still be read.
@@ -124,7 +136,8 @@ fn read_old(place: &StorePlace) -> Option<Old> {
     let catalog = Catalog::open_reader(place).ok()?;
     let versions = catalog.all_versions().ok()?.into_iter().map(|version| version.name).collect();
     let (last_token, last_numbers) = (catalog.last_token().ok()?, catalog.last_numbers().ok()?);
-    Some(Old { versions, tokens: catalog.tokens().ok()?, last_token, last_numbers })
+    let followed = catalog.hoard_followed().unwrap_or_default();
+    Some(Old { versions, tokens: catalog.tokens().ok()?, last_token, last_numbers, followed })
 }
 
 /// Which store this is: what `store.json` says, or else what most packs say. Also whether `store.json` is good.
@@ -178,6 +191,10 @@ fn read_packs(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<Fo
                 found.notes.push(format!("pack {pack}: the version record at {} is damaged", row.offset));
             }
             found.records.extend(records);
+        }
+        for (row, _) in directory.iter().filter(|(row, _)| row.kind == Kind::BootSet) {
+            read_row(&*file, row, &mut stored)?;
+            found.boot_sets.extend(read_boot_sets(&stored)?);
         }
     }
     found.records.sort_by(|(_, a), (_, b)| {

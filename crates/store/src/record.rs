@@ -208,17 +208,17 @@ impl VersionRecord {
     }
 }
 
-mod score_text {
+pub(crate) mod score_text {
     //! A score as 64 hexadecimal digits.
 
     use platter_image::Score;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub(super) fn serialize<S: Serializer>(score: &Score, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(score: &Score, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(score)
     }
 
-    pub(super) fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Score, D::Error> {
+    pub(crate) fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Score, D::Error> {
         let text = String::deserialize(deserializer)?;
         Score::from_hex(&text).ok_or_else(|| D::Error::custom("a score has 64 hexadecimal digits"))
     }

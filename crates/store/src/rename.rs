@@ -68,6 +68,9 @@ impl Store {
                 change.raise_last_number(&record.image, change.last_number(&from.image)?)?;
                 renamed.push(Renamed { from, to: record.name() });
             }
+            let moved: Vec<_> =
+                renamed.iter().map(|version| (version.from.clone(), Some(version.to.clone()))).collect();
+            change.move_members(&moved)?;
             Ok(Ok(renamed))
         })?
     }

@@ -17,6 +17,8 @@ use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
 use platter_image::{BlockId, ErrorKind, FrameStore, IoContext, Kind, Result};
 use platter_vfs::OpenMode;
 
+use crate::boot_set::BootSetHead;
+use crate::catalog::Change;
 use crate::identity::PackId;
 use crate::name::VersionName;
 use crate::pack::{Scanned, read_header, scan};
@@ -43,6 +45,9 @@ pub struct Salvaged {
     pub versions: Vec<VersionName>,
 }
 
+/// A boot set whose head was found.
+pub(crate) type FoundBootSet = (BlockId, BootSetHead);
+
 /// A frame of kind version, and the records in it.
 struct Found {
     frame: EncodedFrame,
@@ -54,7 +59,7 @@ pub(crate) fn salvage(store: &Store, adopt: Adopt) -> Result<Salvaged> {
     let listed: BTreeSet<PackId> = store.catalog()?.packs()?.into_iter().map(|row| row.id).collect();
     let unlisted: Vec<PackId> =
         store.place().list_packs()?.into_iter().filter(|pack| !listed.contains(pack)).collect();
-    let (mut taken, mut found) = (Vec::new(), Vec::new());
+    let (mut taken, mut found, mut boot_sets) = (Vec::new(), Vec::new(), Vec::new());
     if unlisted.is_empty() {
         return Ok(Salvaged::default());
     }
@@ -73,6 +78,9 @@ pub(crate) fn salvage(store: &Store, adopt: Adopt) -> Result<Salvaged> {
             Err(error) => return Err(error),
         }
         let salvaged = scan(&*file, &mut |frame| {
+            if frame.row.kind == Kind::BootSet && (adopt == Adopt::Any || !frame.after_hole) {
+                boot_sets.extend(read_boot_sets(frame.stored)?);
+            }
             if frame.row.kind != Kind::Version {
                 return keep_frame(&session, &frame);
             }
@@ -89,25 +97,17 @@ pub(crate) fn salvage(store: &Store, adopt: Adopt) -> Result<Salvaged> {
         let first = found.records.first();
         first.map(|(_, record)| (record.image.clone(), record.number, record.time_unix_ms))
     });
+    let epoch = random_epoch(store)?;
     let versions = session.commit(|change, state, session| {
         let mut adopted = Vec::new();
-        for Found { frame, records } in &found {
-            let before = adopted.len();
-            for (id, record) in records {
-                let held = change.token(&record.image)?;
-                // A rename that lacks its commit has not happened: the version has its old name. What stands under a
-                // number that was used was renamed, or forgotten.
-                let is_new =
-                    record.renamed_from.is_none() && record.number > change.last_number(&record.image)?;
-                let is_allowed = is_new && refusal(&record.image, record.token, held.as_ref()).is_none();
-                if (adopt == Adopt::Any || is_allowed) && change.add_version(*id, record)? {
-                    adopted.push(record.name());
-                }
+        for found in &found {
+            let names = adopt_records(change, found, adopt)?;
+            if !names.is_empty() {
+                session.append_to(state, &found.frame)?;
             }
-            if adopted.len() > before {
-                session.append_to(state, frame)?;
-            }
+            adopted.extend(names);
         }
+        add_boot_sets(change, epoch, &boot_sets)?;
         Ok(adopted)
     })?;
     for (pack, path) in &taken {
@@ -116,6 +116,22 @@ pub(crate) fn salvage(store: &Store, adopt: Adopt) -> Result<Salvaged> {
         store.place().sync_dir(&store.place().pack_dir(*pack))?;
     }
     Ok(Salvaged { packs: taken.len(), versions })
+}
+
+/// Enters the records of a frame that count; gives their versions.
+fn adopt_records(change: &mut Change<'_>, found: &Found, adopt: Adopt) -> Result<Vec<VersionName>> {
+    let mut adopted = Vec::new();
+    for (id, record) in &found.records {
+        let held = change.token(&record.image)?;
+        // A rename that lacks its commit has not happened: the version has its old name. What stands under a number
+        // that was used was renamed, or forgotten.
+        let is_new = record.renamed_from.is_none() && record.number > change.last_number(&record.image)?;
+        let is_allowed = is_new && refusal(&record.image, record.token, held.as_ref()).is_none();
+        if (adopt == Adopt::Any || is_allowed) && change.add_version(*id, record)? {
+            adopted.push(record.name());
+        }
+    }
+    Ok(adopted)
 }
 
 /// Copies a frame, unless the store has every block of it.
@@ -135,6 +151,63 @@ fn copy(frame: &Scanned<'_>) -> EncodedFrame {
         blocks: frame.blocks.to_vec(),
         raw_length: frame.row.raw_length,
     }
+}
+
+/// Sixteen random bytes.
+fn random_epoch(store: &Store) -> Result<[u8; 16]> {
+    store.place().vfs().random_id().context(|| "choosing a name for the hoard's revisions".into())
+}
+
+/// Enters boot sets that were found in packs: each for all versions of its score that have none, in one revision. A
+/// newer one of the same score goes before an older one.
+pub(crate) fn add_boot_sets(
+    change: &mut Change<'_>,
+    epoch: [u8; 16],
+    found: &[FoundBootSet],
+) -> Result<usize> {
+    let mut newest_first: Vec<&FoundBootSet> = found.iter().collect();
+    newest_first.sort_by_key(|(id, head)| (std::cmp::Reverse(head.record.time_unix_ms), *id));
+    let mut known: BTreeSet<VersionName> =
+        change.hoard_members()?.into_iter().map(|member| member.version).collect();
+    let (mut revision, before) = (None, known.len());
+    for (id, head) in newest_first {
+        for version in change.versions_of(head.record.score)? {
+            if !known.insert(version.name.clone()) {
+                continue;
+            }
+            let revision = match revision {
+                Some(revision) => revision,
+                None => {
+                    change.make_hoard(epoch)?;
+                    *revision.insert(change.next_hoard_revision(head.record.time_unix_ms)?)
+                }
+            };
+            change.add_member(&version.name, *id, &head.record, revision)?;
+        }
+    }
+    Ok(known.len() - before)
+}
+
+/// The good heads in a frame of kind boot set. Parts and bad ones are none; a newer Platter's end the whole run.
+pub(crate) fn read_boot_sets(stored: &[u8]) -> Result<Vec<FoundBootSet>> {
+    let mut decoder = FrameDecoder::new()?;
+    let (header, contents) = match decoder.decode(stored, Verify::Hashes) {
+        Ok(decoded) => decoded,
+        Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let (mut found, mut rest) = (Vec::new(), contents);
+    for block in &header.blocks {
+        let (bytes, after) = rest.split_at(block.length as usize);
+        rest = after;
+        match BootSetHead::decode(bytes) {
+            _ if !BootSetHead::is_one(bytes) => {}
+            Ok(head) => found.push((block.id, head)),
+            Err(error) if error.kind() == ErrorKind::Corrupt => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
 }
 
 /// The good records in a frame of kind version. Bad ones are none; a newer Platter's end the whole run.

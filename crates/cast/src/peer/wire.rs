@@ -280,7 +280,7 @@ fn parse_changes_head(reader: &mut Reader<'_>) -> Option<(u32, u32, u32, usize)>
 fn parse_ask(reader: &mut Reader<'_>) -> Option<PeerMessage> {
     let request = reader.u32()?;
     let score = Score(BlockId(reader.array()?));
-    let kind = Kind::from_u8(reader.u8()?).filter(|kind| *kind != Kind::Version)?;
+    let kind = Kind::from_u8(reader.u8()?).filter(|kind| matches!(kind, Kind::Data | Kind::Page))?;
     let fetch = parse_flag(reader)?;
     let ids = parse_ids(reader).filter(|ids| !ids.is_empty())?;
     Some(PeerMessage::Ask(AskMessage { request, score, kind, fetch, ids }))

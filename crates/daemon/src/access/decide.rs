@@ -32,6 +32,11 @@ pub(crate) enum Endpoint {
     Clone,
     Forget,
     Rename,
+    Hoard,
+    HoardChanges,
+    BootSet,
+    RecordBootSet,
+    UnregisterBootSet,
     AccessTokens,
     AddAccessToken,
     RemoveAccessToken,
@@ -53,7 +58,7 @@ pub(crate) enum Scope {
 }
 
 impl Endpoint {
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 30] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -76,6 +81,11 @@ impl Endpoint {
         Self::Clone,
         Self::Forget,
         Self::Rename,
+        Self::Hoard,
+        Self::HoardChanges,
+        Self::BootSet,
+        Self::RecordBootSet,
+        Self::UnregisterBootSet,
         Self::AccessTokens,
         Self::AddAccessToken,
         Self::RemoveAccessToken,
@@ -106,6 +116,11 @@ impl Endpoint {
             Self::Clone => ("post", "/api/v1/clone"),
             Self::Forget => ("post", "/api/v1/forget"),
             Self::Rename => ("post", "/api/v1/rename"),
+            Self::Hoard => ("get", "/api/v1/hoard"),
+            Self::HoardChanges => ("get", "/api/v1/hoard/changes"),
+            Self::BootSet => ("get", "/api/v1/hoard/boot-sets/{id}"),
+            Self::RecordBootSet => ("post", "/api/v1/hoard/record"),
+            Self::UnregisterBootSet => ("post", "/api/v1/hoard/unregister"),
             Self::AccessTokens => ("get", "/api/v1/tokens"),
             Self::AddAccessToken => ("post", "/api/v1/tokens"),
             Self::RemoveAccessToken => ("delete", "/api/v1/tokens/{id}"),
@@ -126,7 +141,10 @@ impl Endpoint {
             | Self::Nodes
             | Self::ReportNode
             | Self::Events
-            | Self::EditTokens => Some(Role::Read),
+            | Self::EditTokens
+            | Self::Hoard
+            | Self::HoardChanges
+            | Self::BootSet => Some(Role::Read),
             Self::BeginUpload
             | Self::Need
             | Self::UploadFrames
@@ -134,9 +152,11 @@ impl Endpoint {
             | Self::EndUpload
             | Self::TakeEditToken
             | Self::ReleaseEditToken
-            | Self::Clone => Some(Role::Write),
+            | Self::Clone
+            | Self::RecordBootSet => Some(Role::Write),
             Self::Forget
             | Self::Rename
+            | Self::UnregisterBootSet
             | Self::AccessTokens
             | Self::AddAccessToken
             | Self::RemoveAccessToken => Some(Role::Admin),
@@ -158,6 +178,9 @@ impl Endpoint {
             | Self::ReportNode
             | Self::Events
             | Self::EditTokens
+            | Self::Hoard
+            | Self::HoardChanges
+            | Self::BootSet
             | Self::BeginUpload
             | Self::Need
             | Self::UploadFrames
@@ -169,7 +192,9 @@ impl Endpoint {
             | Self::TakeEditToken
             | Self::ReleaseEditToken
             | Self::Clone
-            | Self::Forget => Scope::Image,
+            | Self::Forget
+            | Self::RecordBootSet
+            | Self::UnregisterBootSet => Scope::Image,
             Self::Rename => Scope::Tree,
         }
     }
@@ -218,7 +243,7 @@ mod tests {
 
     /// For each endpoint what is decided about the images `lab/a` and `other/a`, and before the image is known.
     /// Columns: role read, write, admin for `lab/*`; then the same for `*`. A allow, F forbidden, N not there.
-    const TABLE: [(Endpoint, &str, &str, &str); 25] = [
+    const TABLE: [(Endpoint, &str, &str, &str); 30] = [
         (Endpoint::Health, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Metrics, "FFF AAA", "FFF AAA", "FFF AAA"),
         (Endpoint::OpenApi, "AAA AAA", "AAA AAA", "AAA AAA"),
@@ -241,6 +266,11 @@ mod tests {
         (Endpoint::Clone, "FAA FAA", "NNN FAA", "FAA FAA"),
         (Endpoint::Forget, "FFA FFA", "NNN FFA", "FFA FFA"),
         (Endpoint::Rename, "FFA FFA", "NNN FFA", "FFA FFA"),
+        (Endpoint::Hoard, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::HoardChanges, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::BootSet, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::RecordBootSet, "FAA FAA", "NNN FAA", "FAA FAA"),
+        (Endpoint::UnregisterBootSet, "FFA FFA", "NNN FFA", "FFA FFA"),
         (Endpoint::AccessTokens, "FFF FFA", "FFF FFA", "FFF FFA"),
         (Endpoint::AddAccessToken, "FFF FFA", "FFF FFA", "FFF FFA"),
         (Endpoint::RemoveAccessToken, "FFF FFA", "FFF FFA", "FFF FFA"),

@@ -9,6 +9,7 @@ mod edit_tokens;
 mod events;
 mod frames;
 mod gate;
+mod hoard;
 mod names;
 mod nodes;
 mod problem;
@@ -75,6 +76,11 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::Clone => post(names::clone),
         Endpoint::Forget => post(names::forget),
         Endpoint::Rename => post(names::rename),
+        Endpoint::Hoard => get(hoard::snapshot),
+        Endpoint::HoardChanges => get(hoard::changes),
+        Endpoint::BootSet => get(hoard::boot_set),
+        Endpoint::RecordBootSet => post(hoard::record),
+        Endpoint::UnregisterBootSet => post(hoard::unregister),
         Endpoint::AccessTokens => get(access_tokens::list),
         Endpoint::AddAccessToken => post(access_tokens::add),
         Endpoint::RemoveAccessToken => delete(access_tokens::remove),

@@ -16,7 +16,7 @@ use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, FrameDecoder,
 use platter_image::page::{Entry, State};
 use platter_image::recipe::{CutPolicy, RecipeBuilder};
 use platter_image::{BlockId, Domain, Extent, FrameStore, Kind, Score};
-use platter_store::{Store, StorePlace, VersionRecord};
+use platter_store::{BootBlock, BootSetRecord, Store, StorePlace, VersionName, VersionRecord};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -505,4 +505,87 @@ async fn nodes_tell_of_themselves_and_hear_of_others() {
     assert_eq!((shares(0), shares(2)), ((&json!(true), &json!(true)), (&json!(true), &json!(false))));
     let (status, _) = room.json(&lab, "GET", "/api/v1/nodes", &Value::Null).await;
     assert_eq!(status, StatusCode::FORBIDDEN);
+}
+
+/// A boot set of that disk, recorded as the version of that name.
+fn boot_set_of(disk: &Disk, name: &str) -> platter_store::BootSet {
+    let mut pages: Vec<BootBlock> =
+        disk.pages.iter().map(|(id, bytes)| BootBlock::new(*id, bytes.len() as u64)).collect();
+    pages.sort_by_key(|page| page.id != disk.score.0);
+    let record = BootSetRecord {
+        version: VersionName { image: name.parse().unwrap(), number: 1 },
+        score: disk.score,
+        marker: "test".into(),
+        command: String::new(),
+        accelerator: String::new(),
+        time_unix_ms: 1,
+        duration_ms: 1,
+        requests: 1,
+        bytes_read: BLOCK,
+        pages: pages.len() as u32,
+        blocks: 1,
+        bytes: pages.iter().map(BootBlock::length).sum::<u64>() + BLOCK,
+        tool_version: "test".into(),
+    };
+    platter_store::BootSet { record, pages, blocks: vec![BootBlock::new(disk.block, BLOCK)] }
+}
+
+#[tokio::test]
+async fn boot_sets_are_registered_told_and_hidden_with_their_images() {
+    let room = Room::new();
+    let (all, lab) = (room.token(Role::Admin, "*"), room.token(Role::Admin, "lab/*"));
+    let ours = boot_set_of(&room.ours, "lab/a").encode().unwrap();
+    let theirs = boot_set_of(&room.theirs, "other/b").encode().unwrap();
+    let record = |image: &str| format!("/api/v1/hoard/record?image={image}&number=1");
+    let post = |token: &str, path: String, bytes: Vec<u8>| {
+        let (room, token) = (&room, token.to_owned());
+        async move { room.ask(&token, "POST", &path, bytes).await }
+    };
+    assert_eq!(post(&lab, record("lab/a"), ours.to_bytes()).await.0, StatusCode::OK);
+    assert_eq!(post(&all, record("other/b"), theirs.to_bytes()).await.0, StatusCode::OK);
+    // Of another disk, of blocks that are not its own, of nothing.
+    assert_eq!(post(&all, record("lab/a"), theirs.to_bytes()).await.0, StatusCode::CONFLICT);
+    let mut foreign = boot_set_of(&room.ours, "lab/a");
+    foreign.blocks[0].id = room.theirs.block;
+    assert_eq!(
+        post(&lab, record("lab/a"), foreign.encode().unwrap().to_bytes()).await.0,
+        StatusCode::CONFLICT
+    );
+    assert_eq!(post(&lab, record("lab/a"), vec![1; 99]).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(post(&lab, record("other/b"), theirs.to_bytes()).await.0, StatusCode::NOT_FOUND);
+    let images = |told: &Value, list: &str| -> Vec<String> {
+        let list = told[list].as_array().unwrap().iter();
+        list.map(|member| member["image"].as_str().unwrap().to_owned()).collect()
+    };
+    let (_, hoard) = room.json(&all, "GET", "/api/v1/hoard", &json!(null)).await;
+    assert_eq!((&hoard["revision"], images(&hoard, "members").len()), (&json!(2), 2));
+    let (_, hoard) = room.json(&lab, "GET", "/api/v1/hoard", &json!(null)).await;
+    assert_eq!(images(&hoard, "members"), ["lab/a"]);
+    let epoch = hoard["epoch"].as_str().unwrap();
+    let since = |since: u64| format!("/api/v1/hoard/changes?epoch={epoch}&since={since}");
+    let (_, told) = room.json(&lab, "GET", &since(0), &json!(null)).await;
+    assert_eq!((images(&told, "added"), &told["whole"]), (vec!["lab/a".to_owned()], &json!(false)));
+    let (_, told) = room.json(&lab, "GET", &since(1), &json!(null)).await;
+    assert_eq!(images(&told, "added"), Vec::<String>::new());
+    assert_eq!(
+        room.ask(&lab, "GET", "/api/v1/hoard/changes", Body::empty()).await.0,
+        StatusCode::BAD_REQUEST
+    );
+    let set = |id: BlockId| format!("/api/v1/hoard/boot-sets/{id}");
+    assert_eq!(room.ask(&lab, "GET", &set(ours.id), Body::empty()).await, (StatusCode::OK, ours.to_bytes()));
+    let (status, hidden) = room.ask(&lab, "GET", &set(theirs.id), Body::empty()).await;
+    let (_, absent) = room.ask(&lab, "GET", &set(BlockId([0; 32])), Body::empty()).await;
+    let hidden =
+        String::from_utf8(hidden).unwrap().replace(&theirs.id.to_string(), &BlockId([0; 32]).to_string());
+    assert_eq!((status, hidden.into_bytes()), (StatusCode::NOT_FOUND, absent));
+    // A name that is hidden stays so when the version gets another.
+    let rename = json!({ "from": "other/b", "to": "lab/b" });
+    assert_eq!(room.json(&all, "POST", "/api/v1/rename", &rename).await.0, StatusCode::OK);
+    let (_, hoard) = room.json(&lab, "GET", "/api/v1/hoard", &json!(null)).await;
+    assert_eq!(images(&hoard, "members"), ["lab/a"]);
+    let unregister = json!({ "image": "lab/a" });
+    let (status, gone) = room.json(&lab, "POST", "/api/v1/hoard/unregister", &unregister).await;
+    assert_eq!((status, &gone["unregistered"]), (StatusCode::OK, &json!(["lab/a@1"])));
+    let (_, told) = room.json(&lab, "GET", &since(3), &json!(null)).await;
+    assert_eq!(images(&told, "gone"), ["lab/a"]);
 }

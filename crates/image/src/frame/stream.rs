@@ -262,7 +262,7 @@ impl FramesRequest {
         if rest.len() > REQUEST_IDS_MAX * BlockId::LEN {
             return Err(corrupt(format!("more than {REQUEST_IDS_MAX} ids")));
         }
-        let kind = Kind::from_u8(head[BlockId::LEN]).filter(|kind| *kind != Kind::Version);
+        let kind = Kind::from_u8(head[BlockId::LEN]).filter(|kind| matches!(kind, Kind::Data | Kind::Page));
         let kind = kind.ok_or_else(|| corrupt(format!("kind {}", head[BlockId::LEN])))?;
         Ok(Self { score: Score(id(&head[..BlockId::LEN])), kind, ids: ids(rest)? })
     }

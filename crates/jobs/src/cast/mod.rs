@@ -8,7 +8,8 @@ use std::sync::Arc;
 use platter_image::recipe::Recipe;
 use platter_image::{Domain, Error, Kind, Result, plan};
 use platter_net::{
-    ChunkSource, ReceiverState, ReceiverStatus, Segment, SendEvent, SendOptions, SessionDescription,
+    ChunkSource, ReceiverState, ReceiverStatus, Segment, SendEvent, SendOptions, SendSummary,
+    SessionDescription,
 };
 use platter_store::{Store, StorePlace};
 
@@ -75,21 +76,28 @@ pub fn cast(
             source.parts.push((first, kind, chunks));
         }
     }
-    let symbols =
-        description.chunk_lengths.iter().map(|length| u64::from(*length).div_ceil(SYMBOL_BYTES)).sum();
-    let cast_bytes = description.total_bytes();
     let summary = platter_net::send(&request.network, &description, &source, |event| on_event(&event))?;
-    Ok(CastReport {
-        version: title(&resolved),
-        score: resolved.score.to_string(),
-        cast_bytes,
-        symbols,
+    Ok(cast_report(title(&resolved), &description, &summary))
+}
+
+/// What is told of a cast that has ended.
+pub(crate) fn cast_report(
+    version: String,
+    description: &SessionDescription,
+    summary: &SendSummary,
+) -> CastReport {
+    let lengths = description.chunk_lengths.iter();
+    CastReport {
+        version,
+        score: description.score.to_string(),
+        cast_bytes: description.total_bytes(),
+        symbols: lengths.map(|length| u64::from(*length).div_ceil(SYMBOL_BYTES)).sum(),
         symbols_sent: summary.progress.source_symbols + summary.progress.repair_symbols,
         symbols_repair: summary.progress.repair_symbols,
         wire_bytes: summary.progress.bytes + summary.progress.datagrams * DATAGRAM_OVERHEAD,
         seconds: summary.duration.as_secs_f64(),
         receivers: summary.receivers.iter().map(receiver_report).collect(),
-    })
+    }
 }
 
 /// The chunks of a version, read from its store.

@@ -45,6 +45,8 @@ pub struct AttachRequest {
     pub ninep: Option<ServeAddress>,
     /// Memory for decoded blocks, shared by all disks, in bytes.
     pub cache_bytes: usize,
+    /// A node's directory: what is in the hoard there is read there, and the store is asked for the rest only.
+    pub hoard: Option<PathBuf>,
     /// Record what is asked of the disk, in a new file; one disk only.
     pub record: Option<PathBuf>,
     /// What becomes of what was written when a disk is detached or the process is asked to end.
@@ -160,6 +162,6 @@ fn serve(served: &Arc<Served>, control: &ControlSocket, servers: Vec<Server>) ->
 }
 
 /// A memory cache of that many bytes.
-pub(super) fn new_cache(bytes: usize) -> Result<Arc<BlockCache>> {
+pub(crate) fn new_cache(bytes: usize) -> Result<Arc<BlockCache>> {
     BlockCache::new(CacheOptions { block_bytes_max: bytes as u64, ..CacheOptions::default() })
 }

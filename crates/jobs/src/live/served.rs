@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use platter_export::Exports;
 use platter_image::{Error, ErrorKind, Result, Score};
-use platter_store::{ImageName, NumberChoice, Resolved, Token, VersionQuery};
+use platter_store::{
+    Hoard, HoardMember, HoardSnapshot, ImageName, NumberChoice, Resolved, Token, VersionQuery,
+};
 use platter_vdisk::{BlockCache, BlockDevice, Source};
 
 use super::agent::Agent;
@@ -23,6 +25,7 @@ use super::record::Recorder;
 use super::servers::{Server, Uri};
 use super::tree::ImageTree;
 use super::version::publish_disk;
+use crate::hoard::{HoardFirst, hoard_place};
 use crate::{OpenStore, Silent};
 
 /// How often it is looked whether a disk is to be published.
@@ -32,6 +35,8 @@ const PUBLISH_LOOK: Duration = Duration::from_millis(500);
 pub(super) struct Served {
     request: AttachRequest,
     store: OpenStore,
+    /// Boot sets that are kept on this machine.
+    hoard: Option<Arc<Hoard>>,
     cache: Arc<BlockCache>,
     disks: Mutex<BTreeMap<String, Arc<LiveDisk>>>,
     recorder: OnceLock<Recorder>,
@@ -63,6 +68,7 @@ impl Served {
         let store = OpenStore::open_reader(request.place.store())?;
         Ok(Arc::new(Self {
             agent: Agent::open(&store, &request)?,
+            hoard: request.hoard.as_ref().map(|dir| Hoard::open(&hoard_place(dir))).transpose()?,
             store,
             cache: new_cache(request.cache_bytes)?,
             disks: Mutex::default(),
@@ -121,11 +127,7 @@ impl Served {
                 self.go_on(version, error)?
             }
             resolved => {
-                let resolved = resolved?;
-                let name = match &resolved.version {
-                    Some(version) => version.record.image.to_string(),
-                    None => resolved.score.to_string(),
-                };
+                let (resolved, name) = self.named(version, resolved)?;
                 if !self.request.write {
                     self.attach_read_only(name.clone(), resolved.score, fill)?;
                     return Ok(name);
@@ -155,7 +157,7 @@ impl Served {
             Some(source) => source.clone(),
             None => self.store.source(score, SOURCE_OPTIONS),
         };
-        let disk = LiveDisk::read_only(name.clone(), Base::over(source, &self.cache, score)?);
+        let disk = LiveDisk::read_only(name.clone(), Base::over(self.hoard_first(source), &self.cache, score)?);
         self.insert(name.clone(), disk)?;
         self.begin_filling(&name, score, cached, fill)
     }
@@ -199,6 +201,33 @@ impl Served {
                  is kept in {dir}"
             ))
         })
+    }
+
+    /// What a version is, and what its disk is called. An origin that is away need not be asked for what is in the hoard.
+    fn named(&self, version: &str, resolved: Result<Resolved>) -> Result<(Resolved, String)> {
+        let hoarded = |error: Error| match &self.hoard {
+            Some(hoard) if error.kind() == ErrorKind::Transient => {
+                let found = hoarded_version(&hoard.snapshot(), version).ok_or(error)?;
+                let score = found.record.score;
+                Ok((Resolved { score, version: None }, found.version.image.to_string()))
+            }
+            _ => Err(error),
+        };
+        resolved.map_or_else(hoarded, |resolved| {
+            let name = match &resolved.version {
+                Some(version) => version.record.image.to_string(),
+                None => resolved.score.to_string(),
+            };
+            Ok((resolved, name))
+        })
+    }
+
+    /// That source behind the hoard, if there is one.
+    fn hoard_first(&self, source: Arc<dyn Source>) -> Arc<dyn Source> {
+        match &self.hoard {
+            Some(hoard) => Arc::new(HoardFirst::new(hoard.clone(), source)),
+            None => source,
+        }
     }
 
     pub(super) fn start_recording(&self) -> Result<()> {
@@ -360,4 +389,17 @@ impl Served {
             }
         }
     }
+}
+
+/// The member of a hoard that a name or a score stands for; of an image, the one of the highest number.
+fn hoarded_version<'a>(hoard: &'a HoardSnapshot, text: &str) -> Option<&'a HoardMember> {
+    let query: VersionQuery = text.parse().ok()?;
+    let fits = |member: &&HoardMember| match &query {
+        VersionQuery::Named(image, NumberChoice::Latest) => member.version.image == *image,
+        VersionQuery::Named(image, NumberChoice::Number(number)) => {
+            member.version.image == *image && member.version.number == *number
+        }
+        VersionQuery::Score(score) => member.record.score == *score,
+    };
+    hoard.members.iter().filter(fits).max_by_key(|member| member.version.number)
 }

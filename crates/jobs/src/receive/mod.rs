@@ -17,6 +17,7 @@ use platter_net::{ReceiveEvent, ReceiveOptions};
 use crate::install::{move_backup_gpt, open_target};
 use crate::{Progress, ReceiveReport};
 use sink::DiskSink;
+pub(crate) use sink::Frames;
 
 /// What to receive, where to, and how.
 #[derive(Clone, Debug)]

@@ -325,7 +325,7 @@ fn one_range(range: Range<u32>) -> Vec<Range<u32>> {
 }
 
 /// The frames of a chunk, one after another; what is no frame ends it with an error.
-struct Frames<'a>(&'a [u8]);
+pub(crate) struct Frames<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Iterator for Frames<'a> {
     type Item = Result<&'a [u8]>;

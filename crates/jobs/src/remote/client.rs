@@ -103,6 +103,15 @@ impl Client {
         Ok(answer.into_body().into_with_config().limit(u64::MAX).reader())
     }
 
+    /// Asks for at most so many bytes.
+    ///
+    /// # Errors
+    /// As [`Client::get`]; `Corrupt` when the answer is longer.
+    pub(super) fn get_bytes(&self, path: &str, answer_max: u64) -> Result<Vec<u8>> {
+        let answer = self.send(Method::GET, path, Contents::Nothing, None)?;
+        self.read(answer, answer_max)
+    }
+
     /// Sends an object, and gives the answer.
     ///
     /// # Errors

@@ -9,7 +9,8 @@ use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 use platter_store::{
-    ImageName, NumberChoice, Resolved, StoreId, Token, Version, VersionName, VersionQuery, VersionRecord,
+    BOOT_SET_LENGTH_MAX, BootSet, EncodedBootSet, HoardChanges, HoardSnapshot, ImageName, NumberChoice,
+    Registered, Resolved, StoreId, Token, Version, VersionName, VersionQuery, VersionRecord,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -23,6 +24,9 @@ use crate::node::{CachedSource, NodeCache, NodeReport, Upstream};
 
 /// So long an origin that is away is asked what became of something whose answer was lost.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Most bytes of the answer to a boot set.
+const ANSWER_LENGTH_MAX: u64 = 64 << 10;
 
 /// An origin.
 #[derive(Clone)]
@@ -47,6 +51,12 @@ struct RawResolved {
 #[derive(Deserialize)]
 struct Forgotten {
     forgotten: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Unregistered {
+    revision: u64,
+    unregistered: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -243,6 +253,46 @@ impl RemoteStore {
     pub(crate) fn rename(&self, from: &ImageName, to: &ImageName) -> Result<Vec<(String, String)>> {
         let answer: Renamed = self.client.post("/api/v1/rename", &json!({ "from": from, "to": to }))?;
         Ok(answer.renamed.into_iter().map(|one| (one.from, one.to)).collect())
+    }
+
+    /// As [`platter_store::Store::hoard`].
+    pub(crate) fn hoard(&self) -> Result<HoardSnapshot> {
+        self.client.get("/api/v1/hoard")
+    }
+
+    /// As [`platter_store::Store::hoard_changes`].
+    pub(crate) fn hoard_changes(&self, epoch: &str, since: u64) -> Result<HoardChanges> {
+        self.client.get(&format!("/api/v1/hoard/changes?epoch={epoch}&since={since}"))
+    }
+
+    /// As [`platter_store::Store::boot_set`].
+    pub(crate) fn boot_set(&self, id: &BlockId) -> Result<BootSet> {
+        let path = format!("/api/v1/hoard/boot-sets/{id}");
+        BootSet::decode(id, &self.client.get_bytes(&path, BOOT_SET_LENGTH_MAX as u64)?)
+    }
+
+    /// As [`platter_store::Store::register_boot_set`].
+    pub(crate) fn register_boot_set(&self, name: &VersionName, set: &EncodedBootSet) -> Result<Registered> {
+        let path = format!("/api/v1/hoard/record?image={}&number={}", name.image, name.number);
+        let answer = self.client.post_bytes(&path, &set.to_bytes(), ANSWER_LENGTH_MAX)?;
+        serde_json::from_slice(&answer)
+            .map_err(|error| self.odd("says nothing known about a boot set").with_source(error))
+    }
+
+    /// As [`platter_store::Store::unregister_boot_set`]: the revision, and the names of versions.
+    pub(crate) fn unregister_boot_set(
+        &self,
+        image: &ImageName,
+        number: Option<u64>,
+    ) -> Result<(u64, Vec<String>)> {
+        let request = json!({ "image": image, "number": number });
+        let answer: Unregistered = self.client.post("/api/v1/hoard/unregister", &request)?;
+        Ok((answer.revision, answer.unregistered))
+    }
+
+    /// The nodes that the origin knows of, as it tells them.
+    pub(crate) fn nodes(&self) -> Result<serde_json::Value> {
+        self.client.get("/api/v1/nodes")
     }
 
     /// The frames and pages of a recipe. While one source of a recipe is in use, whoever asks for it gets the same.

@@ -47,6 +47,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
         }),
         ninep: options.ninep.clone(),
         cache_bytes: (options.cache as usize) << 20,
+        hoard: options.hoard.clone(),
         record: options.record.clone(),
         on_detach: options.on_detach.into(),
         publish_every: options.publish_every,

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use platter_jobs::{
-    CastReport, CastRequest, DISCOVERY, Progress, ReceiverReport, SEGMENT_DATA_MAX, SendEvent, SendOptions,
-    StoreLocation, cast, receiver_report,
+    CastReport, CastRequest, DISCOVERY, HoardCastRequest, Progress, ReceiverReport, SEGMENT_DATA_MAX,
+    SendEvent, SendOptions, StoreLocation, cast, hoard_cast, receiver_report,
 };
 use serde::Serialize;
 
@@ -26,27 +26,22 @@ enum Line<'a> {
 }
 
 pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Outcome {
-    let request = CastRequest {
-        store: store.local("casting")?.clone(),
-        version: options.version.clone(),
-        segment_data_max: options.segment.map_or(SEGMENT_DATA_MAX, |mib| mib << 20),
-        network: SendOptions {
-            interface: options.interface.clone(),
-            group: options.group.map(|group| SocketAddrV4::new(group, options.port)),
-            discovery: SocketAddrV4::new(*DISCOVERY.ip(), options.port),
-            join_port: options.port,
-            rate_bits_per_second: options.rate,
-            wait_receivers: options.receivers,
-            wait: Duration::from_secs_f64(options.wait),
-            linger: Duration::from_secs_f64(options.linger),
-            give_up: options.give_up.map(Duration::from_secs_f64),
-            ..SendOptions::default()
-        },
+    let network = SendOptions {
+        interface: options.interface.clone(),
+        group: options.group.map(|group| SocketAddrV4::new(group, options.port)),
+        discovery: SocketAddrV4::new(*DISCOVERY.ip(), options.port),
+        join_port: options.port,
+        rate_bits_per_second: options.rate,
+        wait_receivers: options.receivers,
+        wait: Duration::from_secs_f64(options.wait),
+        linger: Duration::from_secs_f64(options.linger),
+        give_up: options.give_up.map(Duration::from_secs_f64),
+        ..SendOptions::default()
     };
     let terminal = Terminal::new(*output);
     let mut told = HashSet::new();
     let mut sent = 0;
-    let report = cast(&request, &terminal, &mut |event| match event {
+    let mut on_event = |event: &SendEvent| match event {
         SendEvent::Ready { join, group } => {
             terminal.note(&format!("casting to {group}; receivers join at {join}"));
             terminal.begin("casting", 0);
@@ -65,7 +60,22 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
                 }
             }
         }
-    })?;
+    };
+    let report = match (&options.hoard, &options.version) {
+        (Some(cache), _) => {
+            let request = HoardCastRequest { cache: cache.clone(), network };
+            hoard_cast(&request, &terminal, &mut on_event)?
+        }
+        (None, version) => {
+            let request = CastRequest {
+                store: store.local("casting")?.clone(),
+                version: version.clone().unwrap_or_default(),
+                segment_data_max: options.segment.map_or(SEGMENT_DATA_MAX, |mib| mib << 20),
+                network,
+            };
+            cast(&request, &terminal, &mut on_event)?
+        }
+    };
     drop(terminal);
     output.fact(&Line::Cast(&report), || text(&report));
     let all_done =

@@ -19,6 +19,7 @@ pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
         "reappeared": report.reappeared.as_deref().map(names),
         "lost": names(&report.lost),
         "tokens_lost": report.tokens_lost,
+        "boot_sets": report.boot_sets,
         "notes": report.notes,
     });
     output.fact(&facts, || text(&report));
@@ -42,6 +43,12 @@ fn text(report: &RebuildReport) -> String {
     }
     if report.tokens_lost.is_none() {
         text += "\nnote: nobody holds an edit token now; who did before is not known";
+    }
+    if report.boot_sets > 0 {
+        text += &format!(
+            "\nin the hoard: {}; those that were taken out may be back",
+            count(report.boot_sets as u64, "boot set")
+        );
     }
     for note in &report.notes {
         text += &format!("\nnote: {note}");

@@ -4,37 +4,50 @@ use std::net::SocketAddrV4;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use platter_jobs::{Error, ReceiveOptions, ReceiveRequest, Score, VersionQuery, Wanted, receive};
+use platter_jobs::{
+    Error, HoardReceiveRequest, ReceiveOptions, ReceiveRequest, Score, VersionQuery, Wanted, hoard_receive,
+    receive,
+};
 
 use super::Outcome;
+use super::hoard::synced;
 use crate::arguments::Receive;
 use crate::output::Output;
 use crate::sizes::{bytes, rate};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
-    let [.., target] = &options.what[..] else {
-        return Err(Error::bug("a receive without a target"));
-    };
     let wanted = match &options.what[..] {
         [name, _] => wanted(name)?,
         _ => Wanted::Any,
     };
     let defaults = ReceiveOptions::default();
+    let network = ReceiveOptions {
+        interface: options.interface.clone(),
+        wanted,
+        discovery: SocketAddrV4::new(*defaults.discovery.ip(), options.port),
+        sender: options.sender,
+        hello: options.hello.clone().unwrap_or_else(host_name),
+        buffer_chunks: usize::from(options.buffer) * (1 << 20) / platter_jobs::CHUNK_BYTES_MAX,
+        give_up: options.give_up.map(Duration::from_secs_f64),
+        ..defaults
+    };
+    if let Some(cache) = &options.hoard {
+        let request = HoardReceiveRequest { cache: cache.clone(), network };
+        let terminal = Terminal::new(*output);
+        let report = hoard_receive(&request, &terminal)?;
+        drop(terminal);
+        output.fact(&report, || synced(&report));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let [.., target] = &options.what[..] else {
+        return Err(Error::bug("a receive without a target"));
+    };
     let request = ReceiveRequest {
         target: target.into(),
         free: options.target_options.free.into(),
         force: options.target_options.force.clone(),
-        network: ReceiveOptions {
-            interface: options.interface.clone(),
-            wanted,
-            discovery: SocketAddrV4::new(*defaults.discovery.ip(), options.port),
-            sender: options.sender,
-            hello: options.hello.clone().unwrap_or_else(host_name),
-            buffer_chunks: usize::from(options.buffer) * (1 << 20) / platter_jobs::CHUNK_BYTES_MAX,
-            give_up: options.give_up.map(Duration::from_secs_f64),
-            ..defaults
-        },
+        network,
     };
     let terminal = Terminal::new(*output);
     let report = receive(&request, &terminal)?;

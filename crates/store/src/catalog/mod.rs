@@ -4,6 +4,7 @@
 //! of versions is a copy of the version records in packs; what it alone knows is which packs count, and who holds which
 //! edit token. All its statements stand in this folder.
 
+mod hoard;
 mod query;
 mod schema;
 mod token;

@@ -105,9 +105,7 @@ impl Catalog {
 
     /// The versions of that score, the oldest first.
     pub(crate) fn versions_of(&self, score: Score) -> Result<Vec<Version>> {
-        let sql =
-            format!("SELECT {VERSION} FROM versions WHERE score = ?1 ORDER BY time_unix_ms, image, number");
-        self.versions(&sql, &[&score.to_string()])
+        versions_of(&self.connection, score)
     }
 
     /// The highest number that each image ever had.
@@ -174,6 +172,12 @@ impl Change<'_> {
         let number = numbers.first().copied().unwrap_or(0);
         u64::try_from(number).map_err(|_| Error::corrupt(format!("image {image}: a last number of {number}")))
     }
+}
+
+/// As [`Catalog::versions_of`].
+pub(super) fn versions_of(connection: &Connection, score: Score) -> Result<Vec<Version>> {
+    let sql = format!("SELECT {VERSION} FROM versions WHERE score = ?1 ORDER BY time_unix_ms, image, number");
+    versions(connection, &sql, &[&score.to_string()])
 }
 
 fn versions(connection: &Connection, sql: &str, parameters: &[&dyn ToSql]) -> Result<Vec<Version>> {

@@ -37,6 +37,7 @@ fn request_at(place: LivePlace) -> AttachRequest {
         nbd: None,
         tls: None,
         fuse: None,
+        hoard: None,
         record: None,
         ninep: None,
         cache_bytes: 1 << 20,
@@ -51,7 +52,7 @@ fn request_at(place: LivePlace) -> AttachRequest {
 }
 
 /// Captures a disk of `bytes` as the next version of `image`.
-pub(in crate::live) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
+pub(crate) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
     let request = CaptureRequest {

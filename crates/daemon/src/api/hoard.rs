@@ -1,0 +1,102 @@
+//! The hoard: boot sets, their revisions, and what changed since one.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use platter_image::{BlockId, Error};
+use platter_store::{BOOT_SET_LENGTH_MAX, BootSet, VersionName};
+use serde::Deserialize;
+
+use super::Shared;
+use super::body::{self, json, read_json};
+use super::gate::Asker;
+use super::problem::Problem;
+use crate::hoard::UnregisterWish;
+
+/// Since when.
+#[derive(Deserialize)]
+pub(super) struct Since {
+    since: u64,
+    #[serde(default)]
+    epoch: String,
+}
+
+/// Of which version.
+#[derive(Deserialize)]
+pub(super) struct OfVersion {
+    image: String,
+    number: u64,
+}
+
+pub(super) async fn snapshot(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+) -> Result<Response, Problem> {
+    let shared = Arc::clone(&origin);
+    json(&origin.pool.run(move || shared.hoard(&asker.who)).await?)
+}
+
+pub(super) async fn changes(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    query: Result<Query<Since>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(Since { since, epoch }) = query.map_err(|_| lacks("a number since="))?;
+    let shared = Arc::clone(&origin);
+    json(&origin.pool.run(move || shared.hoard_changes(&asker.who, &epoch, since)).await?)
+}
+
+pub(super) async fn boot_set(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let id = BlockId::from_hex(&id)
+        .ok_or_else(|| Problem::bad_request(&Error::refused(format!("{id:?} is no name of a boot set"))))?;
+    let shared = Arc::clone(&origin);
+    let bytes = origin.pool.run(move || shared.boot_set(&asker.who, &id)).await?;
+    let mut response = bytes.into_response();
+    let kind = HeaderValue::from_static("application/x-platter-boot-set");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+pub(super) async fn record(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    query: Result<Query<OfVersion>, QueryRejection>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    let Query(OfVersion { image, number }) = query.map_err(|_| lacks("image= and number="))?;
+    let image = image.parse().map_err(|error| Problem::bad_request(&error))?;
+    asker.check(&image)?;
+    let held = body::read(&origin, &headers, sent, BOOT_SET_LENGTH_MAX).await?;
+    let (_, set) = BootSet::decode_unnamed(&held.bytes).map_err(|error| Problem::bad_request(&error))?;
+    drop(held);
+    let name = VersionName { image, number };
+    let shared = Arc::clone(&origin);
+    json(&origin.pool.run(move || shared.record_boot_set(&name, &set)).await?)
+}
+
+pub(super) async fn unregister(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    let wish: UnregisterWish = read_json(&origin, &headers, sent).await?;
+    asker.check(&wish.image)?;
+    let shared = Arc::clone(&origin);
+    json(&origin.pool.run(move || shared.unregister_boot_set(&wish)).await?)
+}
+
+fn lacks(what: &str) -> Problem {
+    Problem::bad_request(&Error::refused(format!("the query lacks {what}")))
+}

@@ -1,0 +1,106 @@
+//! The hoard as an origin tells of it and changes it: cut down to what a principal may read.
+//!
+//! A boot set says how the version was called when it was recorded. Where that name is hidden, the boot set is, even if
+//! the version has another name since.
+
+use platter_image::{BlockId, Error, Kind, Result};
+use platter_store::{
+    BootSet, HoardChanges, HoardMember, HoardSnapshot, ImageName, NumberChoice, Registered, VersionName,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::access::Principal;
+use crate::changes::unix_ms;
+use crate::origin::{Origin, no_image};
+
+/// What to take out of the hoard.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UnregisterWish {
+    pub(crate) image: ImageName,
+    #[serde(default)]
+    pub(crate) number: Option<u64>,
+}
+
+/// What was taken out.
+#[derive(Debug, Serialize)]
+pub(crate) struct Unregistered {
+    revision: u64,
+    unregistered: Vec<String>,
+}
+
+fn may_read(who: &Principal, member: &HoardMember) -> bool {
+    who.may_read(&member.version.image) && who.may_read(&member.record.version.image)
+}
+
+impl Origin {
+    /// The hoard, as far as the principal may know it.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub(crate) fn hoard(&self, who: &Principal) -> Result<HoardSnapshot> {
+        let mut hoard = self.store.hoard()?;
+        hoard.members.retain(|member| may_read(who, member));
+        Ok(hoard)
+    }
+
+    /// What changed in it since a revision.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub(crate) fn hoard_changes(&self, who: &Principal, epoch: &str, since: u64) -> Result<HoardChanges> {
+        let mut changes = self.store.hoard_changes(epoch, since)?;
+        changes.added.retain(|member| may_read(who, member));
+        changes.gone.retain(|name| who.may_read(&name.image));
+        Ok(changes)
+    }
+
+    /// The bytes of a boot set.
+    ///
+    /// # Errors
+    /// `Missing`, the same whether there is none or a hidden one; `Corrupt`, `Io`.
+    pub(crate) fn boot_set(&self, who: &Principal, id: &BlockId) -> Result<Vec<u8>> {
+        let hoard = self.hoard(who)?;
+        match hoard.members.iter().any(|member| member.boot_set == *id) {
+            true => self.store.boot_set_bytes(id),
+            false => Err(Error::missing(format!("there is no boot set {id}"))),
+        }
+    }
+
+    /// Registers a boot set that was recorded elsewhere.
+    ///
+    /// # Errors
+    /// `Missing` when there is no such version; `Refused` when it is of another disk, or names what the version's recipe does
+    /// not; as `Store::register_boot_set`.
+    pub(crate) fn record_boot_set(&self, name: &VersionName, set: &BootSet) -> Result<Registered> {
+        let version = self.store.version(&name.image, NumberChoice::Number(name.number));
+        let version = version.map_err(|error| match error.to_string().contains('@') {
+            true => error,
+            false => no_image(&name.image),
+        })?;
+        if version.record.score != set.record.score {
+            return Err(Error::refused(format!("{name} has another score than the boot set")));
+        }
+        let ids = self.id_sets.get(version.record.score, &self.store)?;
+        let pages = set.pages.iter().map(|row| (Kind::Page, row.id));
+        let mut all = pages.chain(set.blocks.iter().map(|row| (Kind::Data, row.id)));
+        // Before it is asked whether the store has it: that may be nobody's business.
+        if let Some((_, stranger)) = all.find(|(kind, id)| !ids.contains(*kind, id)) {
+            return Err(Error::refused(format!("the boot set names {stranger}, which {name} does not have")));
+        }
+        let registered = self.writer.lease()?.register_boot_set(name, set, unix_ms())?;
+        self.note_change();
+        Ok(registered)
+    }
+
+    /// Takes boot sets out of the hoard.
+    ///
+    /// # Errors
+    /// As `Store::unregister_boot_set`.
+    pub(crate) fn unregister_boot_set(&self, wish: &UnregisterWish) -> Result<Unregistered> {
+        let (revision, names) =
+            self.writer.change(|store| store.unregister_boot_set(&wish.image, wish.number, unix_ms()))?;
+        self.note_change();
+        Ok(Unregistered { revision, unregistered: names.iter().map(ToString::to_string).collect() })
+    }
+}

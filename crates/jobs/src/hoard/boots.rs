@@ -1,0 +1,311 @@
+//! Makes a boot set of a trace: what was read of the version, in the order of first use, mapped to pages and blocks by its
+//! recipe. What the guest had written before is its own, and is left out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use platter_image::page::State;
+use platter_image::recipe::{PageSource, Recipe};
+use platter_image::{BlockId, Error, Extent, Result};
+use platter_store::{BootBlock, BootSet, BootSetRecord, VersionName};
+use platter_vdisk::{RequestKind, Source, Trace, TracedRequest};
+
+/// A block lies at most so far before and behind a piece of it.
+const REACH: u64 = 64 << 10;
+
+/// What is said of a boot, beside what its trace says.
+#[derive(Clone, Debug)]
+pub(super) struct BootFacts {
+    pub(super) marker: String,
+    pub(super) command: String,
+    pub(super) accelerator: String,
+    pub(super) time_unix_ms: i64,
+    /// Until the marker; that of the trace, if `None`.
+    pub(super) duration_ms: Option<u64>,
+    pub(super) tool_version: String,
+}
+
+/// Makes the boot set of a version from a trace of its disk.
+///
+/// # Errors
+/// `Refused` when the trace is of another disk, or reads nothing of it; `Missing` or `Corrupt` when a page cannot be had.
+pub(super) fn boot_set_of(
+    trace: &Trace,
+    version: &VersionName,
+    facts: BootFacts,
+    source: &dyn Source,
+) -> Result<BootSet> {
+    let pages = SeenPages::new(source);
+    let score = trace.header.base_score;
+    let recipe = Recipe::open(score, &pages)?;
+    let whole = Extent::new(0, recipe.root().disk_length);
+    if whole.length != trace.header.disk_length {
+        return Err(Error::refused(format!(
+            "the trace is of a disk of {} bytes, {version} has {}",
+            trace.header.disk_length, whole.length
+        )));
+    }
+    let (mut blocks, mut written) = (FirstUse::default(), Written::default());
+    let (mut requests, mut bytes_read) = (0, 0);
+    for request in trace.requests.iter().filter(|request| !request.failed) {
+        match request.kind {
+            RequestKind::Read => {
+                requests += 1;
+                bytes_read += request.range.length;
+                for part in written.rest_of(request.range) {
+                    blocks.read(&recipe, &pages, part)?;
+                }
+            }
+            RequestKind::Write | RequestKind::WriteZeroes => written.add(request.range),
+            RequestKind::Flush => {}
+        }
+    }
+    let blocks = blocks.finish();
+    if blocks.is_empty() {
+        return Err(Error::refused(format!("the trace reads nothing of {version}: it is no boot")));
+    }
+    let begin = trace.requests.first().map_or(0, |request| request.start_ns);
+    let end = trace.requests.iter().map(TracedRequest::end_ns).max().unwrap_or(begin);
+    let pages = pages.finish();
+    let record = BootSetRecord {
+        version: version.clone(),
+        score,
+        marker: facts.marker,
+        command: facts.command,
+        accelerator: facts.accelerator,
+        time_unix_ms: facts.time_unix_ms,
+        duration_ms: facts.duration_ms.unwrap_or((end - begin) / 1_000_000),
+        requests,
+        bytes_read,
+        pages: pages.len() as u32,
+        blocks: blocks.len() as u32,
+        bytes: pages.iter().chain(&blocks).map(BootBlock::length).sum(),
+        tool_version: facts.tool_version,
+    };
+    Ok(BootSet { record, pages, blocks })
+}
+
+/// Blocks in the order in which they were first read.
+#[derive(Default)]
+struct FirstUse {
+    order: Vec<BootBlock>,
+    /// Their positions in it.
+    known: HashMap<BlockId, usize>,
+}
+
+impl FirstUse {
+    /// A part of the disk is read.
+    fn read(&mut self, recipe: &Recipe<&SeenPages<'_>>, pages: &SeenPages<'_>, part: Extent) -> Result<()> {
+        let before = self.order.len();
+        for entry in recipe.entries(part) {
+            if let State::Data { block, .. } = entry?.state {
+                self.known.entry(block).or_insert_with(|| {
+                    self.order.push(BootBlock::new(block, 1));
+                    self.order.len() - 1
+                });
+            }
+        }
+        if self.order.len() == before {
+            return Ok(());
+        }
+        // How long they are, what lies around says. The pages for that, no boot needs.
+        let start = part.offset.saturating_sub(REACH);
+        let end = (part.end() + REACH).min(recipe.root().disk_length);
+        pages.set_noting(false);
+        for entry in recipe.entries(Extent::between(start, end)) {
+            let entry = entry?;
+            let State::Data { block, offset } = entry.state else { continue };
+            let Some(at) = self.known.get(&block).copied() else { continue };
+            let length = u64::from(offset) + entry.extent.length;
+            if length > self.order[at].length() {
+                self.order[at] = BootBlock::new(block, length);
+            }
+        }
+        pages.set_noting(true);
+        Ok(())
+    }
+
+    fn finish(self) -> Vec<BootBlock> {
+        self.order
+    }
+}
+
+/// Ranges that were written, merged.
+#[derive(Default)]
+struct Written(BTreeMap<u64, u64>);
+
+impl Written {
+    fn add(&mut self, range: Extent) {
+        if range.length == 0 {
+            return;
+        }
+        let (mut start, mut end) = (range.offset, range.end());
+        // What touches it, from its end down.
+        while let Some((from, to)) = self.0.range(..=end).next_back().map(|(from, to)| (*from, *to)) {
+            if to < start {
+                break;
+            }
+            self.0.remove(&from);
+            (start, end) = (start.min(from), end.max(to));
+        }
+        self.0.insert(start, end);
+    }
+
+    /// The parts of a range that were not written.
+    fn rest_of(&self, range: Extent) -> Vec<Extent> {
+        let (mut parts, mut at) = (Vec::new(), range.offset);
+        let first = self.0.range(..=at).next_back().map_or(at, |(from, _)| *from);
+        for (from, to) in self.0.range(first..range.end()) {
+            if *from > at {
+                parts.push(Extent::between(at, *from));
+            }
+            at = at.max(*to);
+        }
+        if at < range.end() {
+            parts.push(Extent::between(at, range.end()));
+        }
+        parts
+    }
+}
+
+/// Pages of a source, each read once, and noted in the order of first use.
+struct SeenPages<'a> {
+    source: &'a dyn Source,
+    state: Mutex<PagesState>,
+}
+
+#[derive(Default)]
+struct PagesState {
+    contents: HashMap<BlockId, Vec<u8>>,
+    noted: HashMap<BlockId, ()>,
+    order: Vec<BootBlock>,
+    is_off: bool,
+}
+
+impl<'a> SeenPages<'a> {
+    fn new(source: &'a dyn Source) -> Self {
+        Self { source, state: Mutex::default() }
+    }
+
+    fn set_noting(&self, on: bool) {
+        self.state().is_off = !on;
+    }
+
+    fn finish(&self) -> Vec<BootBlock> {
+        std::mem::take(&mut self.state().order)
+    }
+
+    fn state(&self) -> MutexGuard<'_, PagesState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PageSource for SeenPages<'_> {
+    fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
+        let known = self.state().contents.get(id).cloned();
+        let bytes = match known {
+            Some(bytes) => bytes,
+            None => self.source.page(id)?,
+        };
+        let mut state = self.state();
+        if !state.is_off && state.noted.insert(*id, ()).is_none() {
+            state.order.push(BootBlock::new(*id, bytes.len() as u64));
+        }
+        state.contents.entry(*id).or_insert_with(|| bytes.clone());
+        Ok(bytes)
+    }
+
+    fn will_need_pages(&self, ids: &[BlockId]) {
+        self.source.will_need_pages(ids);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_store::{Store, StorePlace};
+    use platter_vdisk::TraceHeader;
+
+    use super::*;
+    use crate::live::capture_bytes;
+
+    fn request(kind: RequestKind, offset: u64, length: u64) -> TracedRequest {
+        let range = Extent::new(offset, length);
+        TracedRequest { kind, failed: false, range, start_ns: 0, service_ns: 1 }
+    }
+
+    fn facts() -> BootFacts {
+        BootFacts {
+            marker: "test".into(),
+            command: String::new(),
+            accelerator: String::new(),
+            time_unix_ms: 1,
+            duration_ms: None,
+            tool_version: "test".into(),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_not_read_of_the_version() {
+        let mut written = Written::default();
+        for (offset, length) in [(10, 10), (30, 10), (20, 5), (5, 5), (100, 0)] {
+            written.add(Extent::new(offset, length));
+        }
+        assert_eq!(written.0.iter().map(|(a, b)| (*a, *b)).collect::<Vec<_>>(), [(5, 25), (30, 40)]);
+        let rest = |offset, length| {
+            let parts = written.rest_of(Extent::new(offset, length));
+            parts.iter().map(|part| (part.offset, part.end())).collect::<Vec<_>>()
+        };
+        assert_eq!(rest(0, 50), [(0, 5), (25, 30), (40, 50)]);
+        assert_eq!((rest(6, 3), rest(24, 2), rest(50, 1)), (vec![], vec![(25, 26)], vec![(50, 51)]));
+    }
+
+    /// A disk of eight blocks of 32 KiB, all different, read in this order and that.
+    #[test]
+    fn blocks_come_once_in_the_order_of_first_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path());
+        Store::init(&place).unwrap();
+        let grid = 32 << 10;
+        let bytes: Vec<u8> =
+            (0..8 * grid).map(|at| (at / grid * 31 + at % grid % 251 + 1) as u8 | 1).collect();
+        capture_bytes(&place, "a", &bytes);
+        let store = Store::open_reader(&place).unwrap();
+        let version = store.resolve("a").unwrap().version.unwrap();
+        let all: Vec<BlockId> = {
+            let recipe = Recipe::open(version.record.score, &store).unwrap();
+            let entries: Vec<_> = recipe.entries(Extent::new(0, bytes.len() as u64)).collect();
+            let data = entries.into_iter().filter_map(|entry| match entry.unwrap().state {
+                State::Data { block, .. } => Some(block),
+                _ => None,
+            });
+            data.collect()
+        };
+        assert_eq!(all.len(), 8);
+        let grid = grid as u64;
+        let header = TraceHeader {
+            base_score: version.record.score,
+            disk_length: bytes.len() as u64,
+            began_unix_ms: 1,
+        };
+        let requests = vec![
+            request(RequestKind::Read, 5 * grid + 100, 1),
+            request(RequestKind::Write, 7 * grid, grid),
+            request(RequestKind::Read, 2 * grid - 512, 1024),
+            request(RequestKind::Read, 7 * grid, grid),
+            request(RequestKind::Flush, 0, 0),
+            request(RequestKind::Read, 5 * grid, 2 * grid),
+            TracedRequest { failed: true, ..request(RequestKind::Read, 0, 512) },
+        ];
+        let trace = Trace { header, requests, lost: 0, is_whole: true };
+        let set = boot_set_of(&trace, &version.name, facts(), &store).unwrap();
+        assert_eq!(set.blocks.iter().map(|it| it.id).collect::<Vec<_>>(), [5, 1, 2, 6].map(|at| all[at]));
+        assert!(set.blocks.iter().all(|it| it.length() == grid), "as long as they are");
+        assert_eq!((set.record.requests, set.record.bytes_read), (4, 1 + 1024 + grid * 3));
+        assert_eq!(set.pages[0].id, version.record.score.0);
+        set.encode().unwrap();
+        let nothing = Trace { requests: vec![request(RequestKind::Write, 0, grid)], ..trace.clone() };
+        assert!(boot_set_of(&nothing, &version.name, facts(), &store).is_err());
+        let header = TraceHeader { disk_length: 512, ..trace.header };
+        assert!(boot_set_of(&Trace { header, ..trace }, &version.name, facts(), &store).is_err());
+    }
+}

@@ -1,0 +1,438 @@
+//! A revision of the hoard by cast: the frames of one node's hoard, as they lie, to every node that listens; each asks for
+//! what it lacks.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
+use platter_image::{BlockId, Error, ErrorKind, FrameAddress, FrameSource, Kind, Result, Score};
+use platter_net::{
+    ChunkSink, ChunkSource, ChunkVerdict, ReceiveEvent, ReceiveOptions, Segment, SendEvent, SendOptions,
+    SessionDescription, SinkOutcome, Wanted,
+};
+use platter_store::{Added, Hoard, HoardManifest, HoardWriter, ReplicaFacts};
+
+use super::sync::{HoardSyncReport, hoard_place};
+use crate::cast::cast_report;
+use crate::receive::Frames;
+use crate::{CastReport, Progress};
+
+/// Bytes of frames in a chunk, about.
+const CHUNK_LENGTH: usize = 1 << 20;
+/// What the session is called, before the revision. No image has such a name.
+const NAME: &str = "hoard:";
+/// A manifest may have so many times the bytes of the chunks that carry it, and some more.
+const EXPANSION_MAX: u64 = 32;
+const MANIFEST_LENGTH_FREE: u64 = 4 << 20;
+
+/// What to cast, and how.
+#[derive(Clone, Debug)]
+pub struct HoardCastRequest {
+    /// The node's directory whose hoard is cast.
+    pub cache: PathBuf,
+    /// Where to, how fast, whom to wait for.
+    pub network: SendOptions,
+}
+
+/// Where to receive to, and how.
+#[derive(Clone, Debug)]
+pub struct HoardReceiveRequest {
+    /// The node's directory.
+    pub cache: PathBuf,
+    /// Where to listen. Which cast is wanted is known.
+    pub network: ReceiveOptions,
+}
+
+/// Casts the hoard of a node.
+///
+/// # Errors
+/// `Missing` when there is none; `Corrupt` when it is damaged; `Io` when the network cannot be used.
+pub fn hoard_cast(
+    request: &HoardCastRequest,
+    progress: &dyn Progress,
+    on_event: &mut dyn FnMut(&SendEvent),
+) -> Result<CastReport> {
+    let hoard = Hoard::open(&hoard_place(&request.cache))?;
+    let snapshot = hoard.snapshot();
+    if snapshot.epoch.is_empty() {
+        return Err(Error::missing(format!(
+            "there is no hoard in {}: `platter hoard sync` makes one",
+            request.cache.display()
+        )));
+    }
+    progress.begin("planning", 0);
+    let mut chunks: Vec<Vec<FrameAddress>> = Vec::new();
+    let (mut lengths, mut ids): (Vec<u32>, Vec<Vec<BlockId>>) = (Vec::new(), Vec::new());
+    for (address, blocks) in hoard.frames() {
+        match (chunks.last_mut(), lengths.last_mut(), ids.last_mut()) {
+            (Some(chunk), Some(length), Some(ids)) if (*length + address.length) as usize <= CHUNK_LENGTH => {
+                chunk.push(address);
+                *length += address.length;
+                ids.extend(blocks);
+            }
+            _ => {
+                chunks.push(vec![address]);
+                lengths.push(address.length);
+                ids.push(blocks);
+            }
+        }
+    }
+    let name = format!("{NAME}@{}", snapshot.revision);
+    let (score, frames) = HoardManifest { snapshot, chunks: ids }.frames()?;
+    let mut manifest: Vec<Vec<u8>> = Vec::new();
+    for frame in frames {
+        match manifest.last_mut().filter(|chunk| chunk.len() + frame.stored.len() <= CHUNK_LENGTH) {
+            Some(chunk) => chunk.extend_from_slice(&frame.stored),
+            None => manifest.push(frame.stored),
+        }
+    }
+    let chunk_lengths: Vec<u32> =
+        manifest.iter().map(|chunk| chunk.len() as u32).chain(lengths.iter().copied()).collect();
+    let segment = Segment { chunks: chunk_lengths.len() as u32, recipe_chunks: manifest.len() as u32 };
+    let description = SessionDescription {
+        score,
+        name: name.clone(),
+        segment_length: u64::from(u32::MAX),
+        segments: vec![segment],
+        chunk_lengths,
+    };
+    let source = HoardChunks { hoard: &hoard, manifest, chunks };
+    let summary = platter_net::send(&request.network, &description, &source, |event| on_event(&event))?;
+    Ok(cast_report(name, &description, &summary))
+}
+
+struct HoardChunks<'a> {
+    hoard: &'a Hoard,
+    manifest: Vec<Vec<u8>>,
+    chunks: Vec<Vec<FrameAddress>>,
+}
+
+impl ChunkSource for HoardChunks<'_> {
+    fn read(&self, index: u32) -> Result<Arc<[u8]>> {
+        let index = index as usize;
+        if let Some(chunk) = self.manifest.get(index) {
+            return Ok(Arc::from(&chunk[..]));
+        }
+        let frames = self.chunks.get(index - self.manifest.len());
+        let frames = frames.ok_or_else(|| Error::bug(format!("there is no chunk {index}")))?;
+        let (mut bytes, mut stored) = (Vec::new(), Vec::new());
+        for address in frames {
+            self.hoard.read_frame(*address, &mut stored)?;
+            FrameHeader::parse(&stored)?.payload(&stored)?;
+            bytes.extend_from_slice(&stored);
+        }
+        Ok(bytes.into())
+    }
+}
+
+/// Receives the hoard of another node.
+///
+/// # Errors
+/// `Missing` when no sender is heard; `Transient` when another process updates the hoard; `Corrupt`, `Io`.
+pub fn hoard_receive(request: &HoardReceiveRequest, progress: &dyn Progress) -> Result<HoardSyncReport> {
+    let started = Instant::now();
+    let writer = HoardWriter::open(&hoard_place(&request.cache))?;
+    let before = writer.hoard().snapshot();
+    let mut sink = HoardSink::new(writer)?;
+    // What is here already is not asked for: it waits for the manifest.
+    let network =
+        ReceiveOptions { wanted: Wanted::Name(NAME.into()), everything: false, ..request.network.clone() };
+    progress.begin("waiting for a sender", 0);
+    let mut done = 0;
+    platter_net::receive(&network, &mut sink, |event| match event {
+        ReceiveEvent::Joined { name, .. } => progress.note(&format!("joined the cast of {name}")),
+        ReceiveEvent::SenderLost => progress.note("the sender is gone; waiting for it to come back"),
+        ReceiveEvent::Progress { bytes, .. } => {
+            progress.advance(bytes.saturating_sub(done));
+            done = bytes;
+        }
+    })?;
+    let facts = sink.facts.ok_or_else(|| Error::bug("received a hoard without an end"))?;
+    let members = sink.manifest.map_or_else(Vec::new, |manifest| manifest.snapshot.members);
+    let differ = |from: &[_], other: &[_]| from.iter().filter(|member| !other.contains(member)).count();
+    Ok(HoardSyncReport {
+        revision_before: before.revision,
+        revision: facts.revision,
+        whole: true,
+        members: facts.members,
+        added: differ(&members, &before.members),
+        gone: differ(&before.members, &members),
+        fetched_blocks: sink.added.blocks,
+        fetched_raw_bytes: sink.added.raw_bytes,
+        stored_bytes: sink.added.stored_bytes,
+        disk_bytes: facts.disk_bytes,
+        index_bytes: facts.index_bytes,
+        seconds: started.elapsed().as_secs_f64(),
+    })
+}
+
+/// A hoard on its way to a node.
+struct HoardSink {
+    writer: Option<HoardWriter>,
+    decoder: FrameDecoder,
+    description: Option<SessionDescription>,
+    taken: Vec<bool>,
+    /// Blocks of the manifest, until it is whole.
+    blocks: HashMap<BlockId, Vec<u8>>,
+    blocks_length: u64,
+    manifest: Option<HoardManifest>,
+    added: Added,
+    facts: Option<ReplicaFacts>,
+}
+
+impl HoardSink {
+    fn new(writer: HoardWriter) -> Result<Self> {
+        Ok(Self {
+            writer: Some(writer),
+            decoder: FrameDecoder::new()?,
+            description: None,
+            taken: Vec::new(),
+            blocks: HashMap::new(),
+            blocks_length: 0,
+            manifest: None,
+            added: Added::default(),
+            facts: None,
+        })
+    }
+
+    /// The chunks of the manifest, and the number of all.
+    fn shape(&self) -> Result<(u32, u32)> {
+        let description =
+            self.description.as_ref().ok_or_else(|| Error::bug("a chunk before its session"))?;
+        match &description.segments[..] {
+            [segment] => Ok((segment.recipe_chunks, segment.chunks)),
+            _ => Err(Error::corrupt("a hoard in several segments")),
+        }
+    }
+
+    /// Chunks that hold something which is not here.
+    fn wanted(&self) -> Result<Vec<Range<u32>>> {
+        let (first, count) = self.shape()?;
+        let Some(manifest) = &self.manifest else { return Ok(ranges(0..first, &self.taken)) };
+        if manifest.chunks.len() != (count - first) as usize {
+            return Err(Error::corrupt("the manifest of the hoard is not that of this cast"));
+        }
+        let Some(writer) = &self.writer else { return Ok(Vec::new()) };
+        let lacks = |ids: &[BlockId]| ids.iter().any(|id| !writer.holds(id));
+        let chunks = (first..).zip(&manifest.chunks).filter(|(_, ids)| lacks(ids));
+        Ok(chunks.map(|(index, _)| index..index + 1).filter(|it| !self.taken[it.start as usize]).collect())
+    }
+
+    fn take(&mut self, index: u32, bytes: &[u8]) -> Result<Vec<Range<u32>>> {
+        let (first, _) = self.shape()?;
+        let is_manifest = index < first;
+        for stored in Frames(bytes) {
+            match is_manifest {
+                true => self.take_manifest(stored?)?,
+                false => {
+                    let writer = self.writer.as_mut().ok_or_else(|| Error::bug("a chunk after the end"))?;
+                    self.added += writer.add_frame(stored?)?;
+                }
+            }
+        }
+        self.taken[index as usize] = true;
+        let is_whole = (0..first).all(|chunk| self.taken[chunk as usize]);
+        if !is_manifest || !is_whole || self.manifest.is_some() {
+            return Ok(Vec::new());
+        }
+        let score = self.description.as_ref().map(|description| description.score);
+        let score = score.ok_or_else(|| Error::bug("a chunk before its session"))?;
+        self.manifest = Some(HoardManifest::assemble(score, &std::mem::take(&mut self.blocks))?);
+        self.wanted()
+    }
+
+    fn take_manifest(&mut self, stored: &[u8]) -> Result<()> {
+        let limit = self.description.as_ref().map_or(0, SessionDescription::total_bytes);
+        let (header, mut rest) = self.decoder.decode(stored, Verify::Hashes)?;
+        if header.kind != Kind::BootSet {
+            return Err(Error::corrupt(format!("a frame of {:?} where the manifest must be", header.kind)));
+        }
+        for block in &header.blocks {
+            let (bytes, after) = rest.split_at(block.length as usize);
+            rest = after;
+            self.blocks_length += u64::from(block.length);
+            if self.blocks_length > limit.saturating_mul(EXPANSION_MAX) + MANIFEST_LENGTH_FREE {
+                return Err(Error::refused("the manifest of the hoard is too long"));
+            }
+            self.blocks.insert(block.id, bytes.to_vec());
+        }
+        Ok(())
+    }
+}
+
+impl ChunkSink for HoardSink {
+    fn session(&mut self, description: &SessionDescription) -> Result<Vec<Range<u32>>> {
+        if self.description.as_ref().is_none_or(|known| known.score != description.score) {
+            (self.manifest, self.blocks, self.blocks_length) = (None, HashMap::new(), 0);
+        }
+        self.taken = vec![false; description.chunk_lengths.len()];
+        self.description = Some(description.clone());
+        self.wanted()
+    }
+
+    fn chunk(&mut self, index: u32, bytes: &[u8]) -> Result<ChunkVerdict> {
+        match self.take(index, bytes) {
+            Ok(more) if more.is_empty() => Ok(ChunkVerdict::Accepted),
+            Ok(more) => Ok(ChunkVerdict::AcceptedWant(more)),
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(ChunkVerdict::Bad(error.to_string())),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn finish(&mut self) -> Result<SinkOutcome> {
+        let (Some(manifest), Some(description)) = (&self.manifest, &self.description) else {
+            return Err(Error::bug("finished before the manifest was whole"));
+        };
+        let score: Score = description.score;
+        let writer = self.writer.take().ok_or_else(|| Error::bug("finished twice"))?;
+        self.facts = Some(writer.finish(&manifest.snapshot)?);
+        Ok(SinkOutcome { score, bytes_written: self.added.raw_bytes })
+    }
+}
+
+/// The chunks of a range that were not taken.
+fn ranges(range: Range<u32>, taken: &[bool]) -> Vec<Range<u32>> {
+    range.filter(|index| !taken[*index as usize]).map(|index| index..index + 1).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::path::Path;
+    use std::thread;
+    use std::time::Duration;
+
+    use platter_image::page::State;
+    use platter_image::recipe::{PageSource, Recipe};
+    use platter_image::{Extent, Result};
+    use platter_store::{BootBlock, BootSet, BootSetRecord, Store, StorePlace};
+
+    use super::*;
+    use crate::hoard::{HoardSyncRequest, hoard_sync};
+    use crate::live::capture_bytes;
+    use crate::{Silent, StoreLocation};
+
+    /// A disk of so many blocks of 32 KiB, of which the first few are its own.
+    fn disk(number: u8, blocks: usize) -> Vec<u8> {
+        let block = |at: usize| {
+            let own = if at < 4 { number } else { 0 };
+            (0..32 << 10).map(move |n: usize| (n / 97) as u8 ^ (at as u8) ^ own.wrapping_mul(37) | 1)
+        };
+        (0..blocks).flat_map(block).collect()
+    }
+
+    /// Registers a boot that reads the whole disk.
+    fn register_all(place: &StorePlace, image: &str) -> Result<()> {
+        let store = Store::open_writer(place)?;
+        let version = store.resolve(image)?.version.unwrap();
+        let recipe = Recipe::open(version.record.score, &store)?;
+        let whole = Extent::new(0, version.record.disk_length);
+        let (mut pages, mut blocks): (Vec<BootBlock>, Vec<BootBlock>) = (Vec::new(), Vec::new());
+        recipe.visit_pages(whole, &mut |id| {
+            pages.push(BootBlock::new(*id, store.page(id)?.len() as u64));
+            Ok(())
+        })?;
+        for entry in recipe.entries(whole) {
+            let entry = entry?;
+            let State::Data { block, .. } = entry.state else { continue };
+            if !blocks.iter().any(|known| known.id == block) {
+                blocks.push(BootBlock::new(block, entry.extent.length));
+            }
+        }
+        let record = BootSetRecord {
+            version: version.name.clone(),
+            score: version.record.score,
+            marker: "test".into(),
+            command: String::new(),
+            accelerator: String::new(),
+            time_unix_ms: 1,
+            duration_ms: 1,
+            requests: 1,
+            bytes_read: 1,
+            pages: pages.len() as u32,
+            blocks: blocks.len() as u32,
+            bytes: pages.iter().chain(&blocks).map(BootBlock::length).sum(),
+            tool_version: "test".into(),
+        };
+        store.register_boot_set(&version.name, &BootSet { record, pages, blocks }, 1).map(drop)
+    }
+
+    fn cast_to(from: &Path, to: &Path) -> (CastReport, HoardSyncReport) {
+        let discovery =
+            SocketAddrV4::new(Ipv4Addr::new(239, 255, 80, 77), 20_000 + (std::process::id() % 40_000) as u16);
+        let sending = HoardCastRequest {
+            cache: from.to_owned(),
+            network: SendOptions {
+                interface: Some("127.0.0.1".into()),
+                discovery,
+                join_port: 0,
+                linger: Duration::from_millis(200),
+                give_up: Some(Duration::from_secs(30)),
+                ..SendOptions::default()
+            },
+        };
+        let receiving = HoardReceiveRequest {
+            cache: to.to_owned(),
+            network: ReceiveOptions {
+                interface: Some("127.0.0.1".into()),
+                discovery,
+                hello: "test".into(),
+                give_up: Some(Duration::from_secs(30)),
+                ..ReceiveOptions::default()
+            },
+        };
+        thread::scope(|scope| {
+            let sent = scope.spawn(|| hoard_cast(&sending, &Silent, &mut |_| {}));
+            let received = hoard_receive(&receiving, &Silent).unwrap();
+            (sent.join().unwrap().unwrap(), received)
+        })
+    }
+
+    /// A node gets a revision by cast, and of the next one what it lacks.
+    #[test]
+    fn a_revision_travels_by_cast_and_the_next_one_by_its_difference() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path().join("store"));
+        Store::init(&place).unwrap();
+        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+        assert_eq!(
+            hoard_cast(
+                &HoardCastRequest { cache: one.clone(), network: SendOptions::default() },
+                &Silent,
+                &mut |_| {}
+            )
+            .unwrap_err()
+            .kind(),
+            ErrorKind::Missing
+        );
+        let sync = || {
+            let store = StoreLocation::Local(place.clone());
+            hoard_sync(&HoardSyncRequest { store, cache: one.clone(), whole: false }, &Silent).unwrap()
+        };
+        capture_bytes(&place, "a", &disk(1, 100));
+        register_all(&place, "a").unwrap();
+        let synced = sync();
+        let (sent, received) = cast_to(&one, &two);
+        assert_eq!((received.revision, received.members, received.added), (1, 1, 1));
+        assert_eq!(received.fetched_raw_bytes, sent.receivers[0].written_bytes);
+        assert!(received.fetched_blocks >= synced.fetched_blocks, "the boot set itself comes, too");
+        capture_bytes(&place, "b", &disk(2, 100));
+        register_all(&place, "b").unwrap();
+        sync();
+        let (_, received) = cast_to(&one, &two);
+        assert_eq!((received.revision_before, received.revision, received.added), (1, 2, 1));
+        assert!(received.fetched_blocks < 15, "{received:?}");
+        let (one, two) = (Hoard::open(&hoard_place(&one)).unwrap(), Hoard::open(&hoard_place(&two)).unwrap());
+        assert_eq!(one.snapshot(), two.snapshot());
+        for (_, ids) in one.frames() {
+            assert!(ids.iter().all(|id| two.holds(id)));
+        }
+        for member in two.snapshot().members {
+            let set = two.boot_set(&member.boot_set).unwrap();
+            assert!(set.blocks.iter().all(|row| two.read_data(&row.id).is_ok()));
+        }
+    }
+}

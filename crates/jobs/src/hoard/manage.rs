@@ -1,0 +1,283 @@
+//! What is in the hoard: registered from traces, taken out, followed, and kept small day by day.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use platter_image::{Error, Result};
+use platter_store::{
+    BootSet, DailyWish, HoardSnapshot, ImageName, NumberChoice, Store, Version, VersionName, VersionQuery,
+};
+use serde::Serialize;
+
+use super::boots::{BootFacts, boot_set_of};
+use super::machine::Machine;
+use super::recording::{RecordRequest, hoard_record, read_trace};
+use crate::remote::{RemoteStore, SourceOptions};
+use crate::token::unix_ms;
+use crate::{OpenStore, Progress, StoreLocation};
+
+/// How new versions of an image are recorded.
+pub type FollowSettings = Machine;
+
+/// A boot set that was registered.
+#[derive(Clone, Debug, Serialize)]
+pub struct RegisterReport {
+    /// `lab/debian12@3`.
+    pub version: String,
+    /// The revision that has it.
+    pub revision: u64,
+    /// It was not there before.
+    pub is_new: bool,
+    /// Its name, 64 hexadecimal digits.
+    pub boot_set: String,
+    /// Pages of the recipe.
+    pub pages: u32,
+    /// Blocks.
+    pub blocks: u32,
+    /// Bytes of both.
+    pub bytes: u64,
+    /// Requests to read.
+    pub requests: u64,
+    /// What ended the recording.
+    pub marker: String,
+    /// What ran it; empty when nobody said.
+    pub accelerator: String,
+    /// Until the marker.
+    pub seconds: f64,
+}
+
+/// What was taken out.
+#[derive(Clone, Debug, Serialize)]
+pub struct UnregisterReport {
+    /// The revision without it.
+    pub revision: u64,
+    /// The versions whose boot sets went.
+    pub unregistered: Vec<String>,
+}
+
+/// A trace that is the boot of a version.
+#[derive(Clone, Debug)]
+pub struct ImportRequest {
+    /// The store that has the version, and gets the boot set.
+    pub store: StoreLocation,
+    /// The trace, as `attach --record` makes it.
+    pub trace: PathBuf,
+    /// `NAME`: the version that the trace is of; `NAME@7`: that one, and no other.
+    pub version: String,
+    /// What ended the recording, in words.
+    pub marker: String,
+    /// What booted, in words.
+    pub command: String,
+    /// What ran it; may be empty.
+    pub accelerator: String,
+    /// What is doing this, such as `platter 0.1.0`.
+    pub tool_version: String,
+}
+
+/// The daily work.
+#[derive(Clone, Debug)]
+pub struct HoardDailyRequest {
+    /// The store.
+    pub store: StoreLocation,
+    /// Boot sets that came so many days ago go, but the latest of each image; `None` keeps all.
+    pub keep_days: Option<u64>,
+    /// Changes of so many days can be told.
+    pub window_days: u64,
+    /// What the clock says, in milliseconds since 1970 UTC; `None` asks it.
+    pub now_unix_ms: Option<i64>,
+    /// What is doing this, such as `platter 0.1.0`.
+    pub tool_version: String,
+    /// Set to true by whoever wants this to end.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What the daily work did.
+#[derive(Clone, Debug, Serialize)]
+pub struct HoardDailyReport {
+    /// Days counted so far.
+    pub day: u64,
+    /// The newest revision.
+    pub revision: u64,
+    /// Changes since this revision, or a later one, can be told.
+    pub oldest: u64,
+    /// Versions whose boot sets went.
+    pub dropped: Vec<String>,
+    /// New versions of followed images that were recorded.
+    pub recorded: Vec<RegisterReport>,
+    /// What could not be recorded, and why.
+    pub failed: Vec<String>,
+}
+
+/// What is in the hoard.
+///
+/// # Errors
+/// What the store says.
+pub fn hoard_list(store: &StoreLocation) -> Result<HoardSnapshot> {
+    OpenStore::open_reader(store)?.hoard()
+}
+
+/// Registers a boot set.
+pub(super) fn register(
+    store: &StoreLocation,
+    version: &VersionName,
+    set: &BootSet,
+) -> Result<RegisterReport> {
+    let encoded = set.encode()?;
+    let registered = match store {
+        StoreLocation::Local(place) => {
+            Store::open_writer(place)?.register_boot_set(version, set, unix_ms())?
+        }
+        StoreLocation::Remote(options) => RemoteStore::open(options)?.register_boot_set(version, &encoded)?,
+    };
+    let record = &set.record;
+    Ok(RegisterReport {
+        version: version.to_string(),
+        revision: registered.revision,
+        is_new: registered.is_new,
+        boot_set: encoded.id.to_string(),
+        pages: record.pages,
+        blocks: record.blocks,
+        bytes: set.length(),
+        requests: record.requests,
+        marker: record.marker.clone(),
+        accelerator: record.accelerator.clone(),
+        seconds: record.duration_ms as f64 / 1e3,
+    })
+}
+
+/// Registers the boot that a trace has as the boot set of the version it is of.
+///
+/// # Errors
+/// `Missing` when there is no such version; `Refused` when the trace is of another one; `Corrupt` when it is none; what the
+/// store says.
+pub fn hoard_import(request: &ImportRequest, progress: &dyn Progress) -> Result<RegisterReport> {
+    let trace = read_trace(&request.trace)?;
+    for (is_so, what) in [
+        (!trace.is_whole, "the trace has no end: what came last is missing".to_owned()),
+        (trace.lost > 0, format!("{} requests were not recorded", trace.lost)),
+    ] {
+        if is_so {
+            progress.note(&what);
+        }
+    }
+    let store = OpenStore::open_reader(&request.store)?;
+    let version = version_of(&store, &request.version, trace.header.base_score)?;
+    let source = store.source(version.record.score, SourceOptions::default());
+    let facts = BootFacts {
+        marker: request.marker.clone(),
+        command: request.command.clone(),
+        accelerator: request.accelerator.clone(),
+        time_unix_ms: trace.header.began_unix_ms,
+        duration_ms: None,
+        tool_version: request.tool_version.clone(),
+    };
+    let set = boot_set_of(&trace, &version.name, facts, &*source)?;
+    register(&request.store, &version.name, &set)
+}
+
+/// The newest version of that name that has that score.
+fn version_of(store: &OpenStore, name: &str, score: platter_image::Score) -> Result<Version> {
+    let VersionQuery::Named(image, choice) = name.parse()? else {
+        return Err(Error::refused("a boot set is registered for a version: name one that has this score"));
+    };
+    let candidates = match choice {
+        NumberChoice::Latest if !name.contains('@') => store.history(&image)?,
+        _ => store.resolve(name)?.version.into_iter().collect(),
+    };
+    let found = candidates.into_iter().find(|version| version.record.score == score);
+    found.ok_or_else(|| Error::refused(format!("the trace is of {score}, which {name} is not and was not")))
+}
+
+/// Takes boot sets out of the hoard: `NAME@7`, or all of `NAME`.
+///
+/// # Errors
+/// `Missing` when there is none; `Refused` for a score or `NAME@latest`; what the store says.
+pub fn hoard_unregister(store: &StoreLocation, what: &str) -> Result<UnregisterReport> {
+    let (image, number) = match what.parse()? {
+        VersionQuery::Named(image, NumberChoice::Number(number)) => (image, Some(number)),
+        VersionQuery::Named(image, NumberChoice::Latest) if !what.contains('@') => (image, None),
+        _ => return Err(Error::refused("name an image, or a version by its number")),
+    };
+    let (revision, unregistered) = match OpenStore::open_reader(store)?.0 {
+        crate::open_store::Opened::Local(store) => {
+            let (revision, names) = store.unregister_boot_set(&image, number, unix_ms())?;
+            (revision, names.iter().map(ToString::to_string).collect())
+        }
+        crate::open_store::Opened::Remote(store) => store.unregister_boot_set(&image, number)?,
+    };
+    Ok(UnregisterReport { revision, unregistered })
+}
+
+/// New versions of an image are recorded so by the daily work; `None`: no longer.
+///
+/// # Errors
+/// `Missing` when there is no such image; `Refused` for an origin's store; what the store says.
+pub fn hoard_follow(
+    store: &StoreLocation,
+    image: &ImageName,
+    settings: Option<&FollowSettings>,
+) -> Result<()> {
+    let place = store.local("following an image")?;
+    let text = settings.map(serde_json::to_string).transpose();
+    let text = text.map_err(|error| Error::bug("settings without a text").with_source(error))?;
+    Store::open_reader(place)?.hoard_follow(image, text.as_deref())
+}
+
+/// The images that are followed, with how.
+///
+/// # Errors
+/// `Refused` for an origin's store; `Corrupt` when settings are none; what the store says.
+pub fn hoard_followed(store: &StoreLocation) -> Result<Vec<(ImageName, FollowSettings)>> {
+    let followed = Store::open_reader(store.local("following images")?)?.hoard_followed()?;
+    let parse = |(image, text): (ImageName, String)| {
+        let settings = serde_json::from_str(&text).map_err(|error| {
+            Error::corrupt(format!("how {image} is to be recorded says nothing known")).with_source(error)
+        })?;
+        Ok((image, settings))
+    };
+    followed.into_iter().map(parse).collect()
+}
+
+/// Counts a day, drops what is too old, and records the newest versions of followed images that have no boot set.
+///
+/// # Errors
+/// `Refused` for an origin's store; what the store says. A boot that fails is in the report.
+pub fn hoard_daily(request: &HoardDailyRequest, progress: &dyn Progress) -> Result<HoardDailyReport> {
+    let place = request.store.local("the hoard's daily work")?;
+    let (mut recorded, mut failed) = (Vec::new(), Vec::new());
+    for (image, machine) in hoard_followed(&request.store)? {
+        let store = Store::open_reader(place)?;
+        // All its versions were forgotten: there is nothing to record, until there is one again.
+        let Ok(version) = store.version(&image, NumberChoice::Latest) else { continue };
+        if store.hoard()?.members.iter().any(|member| member.version == version.name) {
+            continue;
+        }
+        let record = RecordRequest {
+            store: request.store.clone(),
+            version: version.name.to_string(),
+            machine,
+            tool_version: request.tool_version.clone(),
+            stop: request.stop.clone(),
+        };
+        match hoard_record(&record, progress) {
+            Ok(report) => recorded.push(report),
+            Err(error) => failed.push(format!("{}: {error}", version.name)),
+        }
+    }
+    // Last: what was just recorded may be the latest of its image.
+    let wish = DailyWish {
+        now_unix_ms: request.now_unix_ms.unwrap_or_else(unix_ms),
+        keep_days: request.keep_days,
+        window_days: request.window_days,
+    };
+    let report = Store::open_reader(place)?.hoard_daily(wish)?;
+    Ok(HoardDailyReport {
+        day: report.day,
+        revision: report.revision,
+        oldest: report.oldest,
+        dropped: report.dropped.iter().map(ToString::to_string).collect(),
+        recorded,
+        failed,
+    })
+}

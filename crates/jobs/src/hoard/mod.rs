@@ -1,0 +1,34 @@
+//! The hoard as a person asks for it: boot sets recorded or imported and registered at the origin, and kept whole on a node.
+//!
+//! - `boots`: a trace of a boot, and the recipe of what was booted, make a boot set
+//! - `machine`: a virtual machine that boots headless until a marker
+//! - `recording`: both together, over a throwaway overlay
+//! - `manage`: register, unregister, follow, the daily work
+//! - `sync`: a node's replica, brought to the origin's newest revision
+//! - `casting`: one node's replica to many at once
+//! - `layered`: reads of what is hoarded come from the replica, all others from below
+//! - `status`, `growth`, `plot`: what it costs
+
+mod boots;
+mod casting;
+mod growth;
+mod layered;
+mod machine;
+mod manage;
+mod plot;
+mod recording;
+mod status;
+mod sync;
+
+pub use casting::{HoardCastRequest, HoardReceiveRequest, hoard_cast, hoard_receive};
+pub use growth::Fit;
+pub(crate) use layered::HoardFirst;
+pub use machine::{Accelerator, Machine, Marker};
+pub use manage::{
+    FollowSettings, HoardDailyReport, HoardDailyRequest, ImportRequest, RegisterReport, UnregisterReport,
+    hoard_daily, hoard_follow, hoard_followed, hoard_import, hoard_list, hoard_unregister,
+};
+pub use plot::growth_svg;
+pub use recording::{RecordRequest, hoard_record};
+pub use status::{HoardStatus, MemberFigures, NodeRevision, hoard_status};
+pub use sync::{HoardSyncReport, HoardSyncRequest, hoard_place, hoard_sync};

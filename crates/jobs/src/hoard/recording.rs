@@ -1,0 +1,202 @@
+//! Records the boot of a version: a machine boots it over NBD, above an overlay that is thrown away, and what it reads of
+//! the version becomes its boot set.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use platter_export::nbd::{NbdOptions, NbdServer};
+use platter_export::{Exports, Listener};
+use platter_image::{Error, Extent, IoContext, Result, Score};
+use platter_store::{BootSet, VersionName};
+use platter_vdisk::{
+    Allocation, BlockDevice, Count, Overlay, OverlayOptions, RecipeDisk, Record, Recording, Source, Trace,
+    TraceHeader,
+};
+use platter_vfs::{OpenMode, OsVfs, Vfs};
+
+use super::boots::{BootFacts, boot_set_of};
+use super::machine::{Booted, Machine};
+use super::manage::{RegisterReport, register};
+use crate::live::new_cache;
+use crate::remote::SourceOptions;
+use crate::token::unix_ms;
+use crate::{OpenStore, Progress, StoreLocation};
+
+/// Memory for decoded blocks while a machine boots, in bytes.
+const CACHE_BYTES: usize = 256 << 20;
+/// What the disk is called to the machine.
+const DISK: &str = "boot";
+
+/// What to boot, and how.
+#[derive(Clone, Debug)]
+pub struct RecordRequest {
+    /// The store that has the version, and gets the boot set.
+    pub store: StoreLocation,
+    /// `NAME` or `NAME@7`.
+    pub version: String,
+    /// The machine.
+    pub machine: Machine,
+    /// What is doing this, such as `platter 0.1.0`.
+    pub tool_version: String,
+    /// Set to true by whoever wants this to end.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Boots a version until the marker, and registers what it read as its boot set.
+///
+/// # Errors
+/// `Missing` when there is no such version, or no QEMU; `Refused` for a score, or when the marker does not come; what the
+/// store says.
+pub fn hoard_record(request: &RecordRequest, progress: &dyn Progress) -> Result<RegisterReport> {
+    let store = OpenStore::open_reader(&request.store)?;
+    let resolved = store.resolve(&request.version)?;
+    let version = resolved.version.ok_or_else(|| {
+        Error::refused("a boot set is registered for a version: name one that has this score")
+    })?;
+    let source = store.source(resolved.score, SourceOptions::default());
+    progress.begin(&format!("booting {}", version.name), 0);
+    let (trace, booted) = record(source.clone(), resolved.score, request)?;
+    if trace.lost > 0 {
+        progress.note(&format!("{} requests came too fast to be recorded: record it again", trace.lost));
+    }
+    let set = set_of(&trace, &booted, &version.name, request, &*source)?;
+    register(&request.store, &version.name, &set)
+}
+
+fn set_of(
+    trace: &Trace,
+    booted: &Booted,
+    version: &VersionName,
+    request: &RecordRequest,
+    source: &dyn Source,
+) -> Result<BootSet> {
+    let facts = BootFacts {
+        marker: request.machine.until.to_string(),
+        command: booted.command.clone(),
+        accelerator: booted.accelerator.into(),
+        time_unix_ms: unix_ms(),
+        duration_ms: Some(booted.duration.as_millis() as u64),
+        tool_version: request.tool_version.clone(),
+    };
+    boot_set_of(trace, version, facts, source)
+}
+
+/// A folder of this process, removed with what is in it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn make() -> Result<Self> {
+        let id = OsVfs.random_id().context(|| "choosing a name".to_owned())?;
+        let name: String = id.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let path = std::env::temp_dir().join(format!("platter-record-{name}"));
+        let mut builder = fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&path).context(|| format!("making {}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is only in the way.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The one disk that is served.
+struct OneDisk(Arc<Counted>);
+
+/// A disk whose reads are counted.
+type Counted = Count<Shared>;
+
+/// A disk that others have too.
+struct Shared(Arc<dyn BlockDevice>);
+
+impl Exports for OneDisk {
+    fn list(&self) -> Vec<String> {
+        vec![DISK.to_owned()]
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>> {
+        match name {
+            DISK => Ok(self.0.clone()),
+            _ => Err(Error::missing(format!("there is no disk {name}"))),
+        }
+    }
+}
+
+impl BlockDevice for Shared {
+    fn length(&self) -> u64 {
+        self.0.length()
+    }
+
+    fn is_writable(&self) -> bool {
+        self.0.is_writable()
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.0.read(buffer, offset)
+    }
+
+    fn is_near(&self, range: Extent) -> Option<bool> {
+        self.0.is_near(range)
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.0.write(bytes, offset)
+    }
+
+    fn write_zeroes(&self, range: Extent) -> Result<()> {
+        self.0.write_zeroes(range)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.0.flush()
+    }
+
+    fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
+        self.0.extents(range, visit)
+    }
+}
+
+/// Boots the disk of that score; gives what was asked of it.
+fn record(source: Arc<dyn Source>, score: Score, request: &RecordRequest) -> Result<(Trace, Booted)> {
+    let scratch = Scratch::make()?;
+    let base: Arc<dyn BlockDevice> = Arc::new(RecipeDisk::open(score, source, new_cache(CACHE_BYTES)?)?);
+    let header = TraceHeader { base_score: score, disk_length: base.length(), began_unix_ms: unix_ms() };
+    // Nobody opens it again, whatever boots.
+    let options = OverlayOptions { base_score: score, token: 1, boot_id: [1; 16] };
+    let overlay = Overlay::create(&OsVfs, &scratch.path("overlay"), &options, base)?;
+    let trace_path = scratch.path("trace");
+    let file = OsVfs.open(&trace_path, OpenMode::CreateNew).context(|| "making a trace".to_owned())?;
+    let recording = Recording::start(file, &header)?;
+    let recorded: Arc<dyn BlockDevice> = Arc::new(Record::new(Arc::new(overlay), recording.clone()));
+    let disk = Arc::new(Count::new(Shared(recorded)));
+    let socket = scratch.path("nbd.sock");
+    let listener = Listener::unix(&socket)?;
+    let uri = format!("nbd+unix:///{DISK}?socket={}", socket.display());
+    let served = AtomicBool::new(false);
+    let booted = thread::scope(|scope| {
+        let exports = Arc::new(OneDisk(disk.clone()));
+        let server = scope.spawn(|| NbdServer::serve(listener, exports, NbdOptions::default(), &served));
+        let booted = request.machine.boot(&uri, &|| disk.counts().reads, &request.stop);
+        served.store(true, Ordering::Relaxed);
+        let ended = server.join().unwrap_or_else(|_| Err(Error::bug("the server of a disk broke")));
+        booted.and_then(|booted| ended.map(|()| booted))
+    })?;
+    recording.finish()?;
+    Ok((read_trace(&trace_path)?, booted))
+}
+
+/// Reads a trace from its file.
+pub(super) fn read_trace(path: &Path) -> Result<Trace> {
+    let opened = fs::File::open(path).context(|| format!("opening {}", path.display()))?;
+    Trace::read(opened).map_err(|error| error.within(path.display().to_string()))
+}

@@ -1,0 +1,206 @@
+//! What the hoard costs: bytes of images, of boot sets together and without doubles, on a node's disk and in its memory; and
+//! how that grows with the images (Squirrel, section 4.2).
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use platter_image::{BlockId, ErrorKind, Result};
+use platter_store::{BootSet, Hoard, HoardMember, ReplicaFacts};
+use serde::{Deserialize, Serialize};
+
+use super::growth::Fit;
+use super::sync::hoard_place;
+use crate::open_store::Opened;
+use crate::{OpenStore, StoreLocation};
+
+/// Images that the fitted curve is told for.
+const EXTRAPOLATED: [usize; 4] = [100, 200, 607, 1000];
+
+/// The hoard in figures. Bytes are before compression, unless they are on a disk.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct HoardStatus {
+    /// The newest revision.
+    pub revision: u64,
+    /// The run of revisions.
+    pub epoch: String,
+    /// Bytes of the disks of all versions in the hoard.
+    pub virtual_bytes: u64,
+    /// Bytes of them that somebody can read.
+    pub allocated_bytes: u64,
+    /// Bytes of all boot sets.
+    pub boot_set_bytes: u64,
+    /// The same, with every block counted once.
+    pub unique_bytes: u64,
+    /// Boot sets in the order in which they came.
+    pub boot_sets: Vec<MemberFigures>,
+    /// The growth of `unique_bytes`, as a power law.
+    pub fit: Option<Fit>,
+    /// What one more image costs by it; without a fit, what the last one did.
+    pub next_bytes: u64,
+    /// The fit's bytes for so many images.
+    pub extrapolated: Vec<(usize, u64)>,
+    /// The hoard of this node, if one was named.
+    pub replica: Option<ReplicaFacts>,
+    /// What the origin knows of nodes, if it tells.
+    pub nodes: Vec<NodeRevision>,
+}
+
+/// A boot set in figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemberFigures {
+    /// `lab/debian12@3`.
+    pub version: String,
+    /// Pages and blocks.
+    pub blocks: usize,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Bytes of those that no boot set before it has.
+    pub new_bytes: u64,
+    /// Bytes of this and all before it.
+    pub sum_bytes: u64,
+    /// The same, with every block counted once.
+    pub unique_bytes: u64,
+    /// Requests of its boot to read.
+    pub requests: u64,
+    /// Seconds until its marker.
+    pub seconds: f64,
+    /// What ran it; empty when nobody said.
+    pub accelerator: String,
+}
+
+/// A node, and which revision it has.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeRevision {
+    /// What it calls itself.
+    #[serde(default)]
+    pub name: String,
+    /// Its revision.
+    #[serde(default)]
+    pub hoard_revision: u64,
+}
+
+/// Tells what the hoard of a store costs, and, with a node's directory, the one there.
+///
+/// # Errors
+/// What the store says; `Corrupt`, `Io` for the node's.
+pub fn hoard_status(location: &StoreLocation, cache: Option<&Path>) -> Result<HoardStatus> {
+    let store = OpenStore::open_reader(location)?;
+    let hoard = store.hoard()?;
+    let replica = cache.map(|cache| Hoard::open(&hoard_place(cache))).transpose()?;
+    let mut status = HoardStatus { revision: hoard.revision, epoch: hoard.epoch, ..HoardStatus::default() };
+    let mut counted = Counted::default();
+    for member in &hoard.members {
+        let here = replica.as_ref().and_then(|replica| replica.boot_set(&member.boot_set).ok());
+        let set = match here {
+            Some(set) => set,
+            None => store.boot_set(&member.boot_set)?,
+        };
+        status.boot_sets.push(counted.add(member, &set));
+        if let Some(version) = store.resolve(&member.version.to_string())?.version {
+            status.virtual_bytes += version.record.disk_length;
+            status.allocated_bytes += version.record.allocated_bytes;
+        }
+    }
+    (status.boot_set_bytes, status.unique_bytes) = (counted.sum, counted.unique);
+    status.replica = replica.map(|replica| replica.facts());
+    status.nodes = nodes(&store)?;
+    Ok(extrapolated(status))
+}
+
+fn extrapolated(mut status: HoardStatus) -> HoardStatus {
+    let growth: Vec<u64> = status.boot_sets.iter().map(|it| it.unique_bytes).collect();
+    status.fit = Fit::of(&growth);
+    let count = growth.len();
+    status.next_bytes = match status.fit {
+        Some(fit) => fit.bytes(count + 1).saturating_sub(fit.bytes(count)),
+        None => status.boot_sets.last().map_or(0, |last| last.new_bytes),
+    };
+    if let Some(fit) = status.fit {
+        let more = EXTRAPOLATED.into_iter().filter(|images| *images > count);
+        status.extrapolated = more.map(|images| (images, fit.bytes(images))).collect();
+    }
+    status
+}
+
+/// What was counted so far.
+#[derive(Default)]
+struct Counted {
+    known: HashMap<BlockId, u64>,
+    sum: u64,
+    unique: u64,
+}
+
+impl Counted {
+    fn add(&mut self, member: &HoardMember, set: &BootSet) -> MemberFigures {
+        let before = self.unique;
+        for row in set.pages.iter().chain(&set.blocks) {
+            self.sum += row.length();
+            // Two versions may use one block differently far.
+            let known = self.known.entry(row.id).or_default();
+            self.unique += row.length().saturating_sub(*known);
+            *known = row.length().max(*known);
+        }
+        MemberFigures {
+            version: member.version.to_string(),
+            blocks: set.pages.len() + set.blocks.len(),
+            bytes: set.length(),
+            new_bytes: self.unique - before,
+            sum_bytes: self.sum,
+            unique_bytes: self.unique,
+            requests: member.record.requests,
+            seconds: member.record.duration_ms as f64 / 1e3,
+            accelerator: member.record.accelerator.clone(),
+        }
+    }
+}
+
+/// The nodes that an origin tells of; none, where it knows of none or may not tell.
+fn nodes(store: &OpenStore) -> Result<Vec<NodeRevision>> {
+    let Opened::Remote(origin) = &store.0 else { return Ok(Vec::new()) };
+    let told = match origin.nodes() {
+        Ok(told) => told,
+        Err(error) if matches!(error.kind(), ErrorKind::Missing | ErrorKind::Refused) => {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(error),
+    };
+    let list = told.get("nodes").cloned().unwrap_or(told);
+    Ok(serde_json::from_value(list).unwrap_or_default())
+}
+
+/// A status of so many images that share most.
+#[cfg(test)]
+pub(super) fn sample(images: u64) -> HoardStatus {
+    let figures = |n: u64| MemberFigures {
+        version: format!("lab/{n}@1"),
+        blocks: 100,
+        bytes: 50_000_000,
+        new_bytes: 1,
+        sum_bytes: n * 50_000_000,
+        unique_bytes: (5e7 * (n as f64).powf(0.5)) as u64,
+        requests: 1,
+        seconds: 1.0,
+        accelerator: String::new(),
+    };
+    let boot_sets: Vec<MemberFigures> = (1..=images).map(figures).collect();
+    let last = boot_sets.last().map_or((0, 0), |last| (last.sum_bytes, last.unique_bytes));
+    let status =
+        HoardStatus { boot_sets, boot_set_bytes: last.0, unique_bytes: last.1, ..HoardStatus::default() };
+    extrapolated(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_more_image_costs_follows_the_curve() {
+        let status = sample(40);
+        let fit = status.fit.unwrap();
+        assert!((fit.exponent - 0.5).abs() < 0.001);
+        let expected = 5e7 * (41_f64.sqrt() - 40_f64.sqrt());
+        assert!((status.next_bytes as f64 / expected - 1.0).abs() < 0.01, "{}", status.next_bytes);
+        assert_eq!(status.extrapolated.iter().map(|it| it.0).collect::<Vec<_>>(), EXTRAPOLATED);
+        assert_eq!((sample(0).next_bytes, sample(2).next_bytes), (0, 1));
+    }
+}

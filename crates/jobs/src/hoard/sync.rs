@@ -1,0 +1,129 @@
+//! Brings a node's replica of the hoard to the newest revision of the origin: changes are asked for, what is missing is
+//! fetched in the order of boots, and the revision is remembered when all of it is durable.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use platter_image::{Error, Result};
+use platter_store::{Added, HoardMember, HoardSnapshot, HoardWriter, StorePlace};
+use serde::Serialize;
+
+use crate::remote::SourceOptions;
+use crate::{OpenStore, Progress, StoreLocation};
+
+/// Stored frames of the origin in memory while a boot set is fetched, in bytes: most of them are needed again soon.
+const SOURCE_BYTES: u64 = 256 << 20;
+
+/// What to bring where.
+#[derive(Clone, Debug)]
+pub struct HoardSyncRequest {
+    /// The store that has the hoard.
+    pub store: StoreLocation,
+    /// The node's directory; the hoard lies in a folder of it.
+    pub cache: PathBuf,
+    /// Ask for everything, not for changes: also for what this machine may read since not long ago.
+    pub whole: bool,
+}
+
+/// How that went.
+#[derive(Clone, Debug, Serialize)]
+pub struct HoardSyncReport {
+    /// The revision that was whole here before; 0 if none was.
+    pub revision_before: u64,
+    /// The revision that is whole here.
+    pub revision: u64,
+    /// Everything was asked for, not only changes.
+    pub whole: bool,
+    /// Boot sets.
+    pub members: usize,
+    /// Those that came.
+    pub added: usize,
+    /// Those that went.
+    pub gone: usize,
+    /// Pages and blocks that were fetched.
+    pub fetched_blocks: u64,
+    /// Bytes of them.
+    pub fetched_raw_bytes: u64,
+    /// Bytes of their frames as they are kept here.
+    pub stored_bytes: u64,
+    /// Bytes of the hoard on the disk.
+    pub disk_bytes: u64,
+    /// Memory of its index.
+    pub index_bytes: usize,
+    /// Wall time.
+    pub seconds: f64,
+}
+
+/// Where the hoard lies in a node's directory.
+pub fn hoard_place(cache: &Path) -> StorePlace {
+    StorePlace::on_system(cache.join("hoard"))
+}
+
+/// Brings the replica to the newest revision.
+///
+/// # Errors
+/// `Transient` when another process does it, or the origin is away; `Missing` when something of a boot set was forgotten
+/// meanwhile; what the origin and the disk say. What was fetched stays for the next time.
+pub fn hoard_sync(request: &HoardSyncRequest, progress: &dyn Progress) -> Result<HoardSyncReport> {
+    let started = Instant::now();
+    let store = OpenStore::open_reader(&request.store)?;
+    let mut writer = HoardWriter::open(&hoard_place(&request.cache))?;
+    let before = writer.hoard().snapshot();
+    let (epoch, since) = match request.whole {
+        true => ("", 0),
+        false => (before.epoch.as_str(), before.revision),
+    };
+    let changes = store.hoard_changes(epoch, since)?;
+    let members = changes.applied_to(before.members.clone());
+    let left = |from: &[HoardMember], other: &[HoardMember]| {
+        let is_there = |member: &&HoardMember| {
+            other.iter().any(|it| (&it.version, it.boot_set) == (&member.version, member.boot_set))
+        };
+        from.iter().filter(|member| !is_there(member)).count()
+    };
+    let (came, went) = (left(&members, &before.members), left(&before.members, &members));
+    let mut added = Added::default();
+    for member in &members {
+        added += add(&store, &mut writer, member, progress)?;
+    }
+    let snapshot = HoardSnapshot { epoch: changes.epoch, revision: changes.revision, members };
+    let facts = match snapshot == before && added == Added::default() {
+        true => writer.hoard().facts(),
+        false => writer.finish(&snapshot)?,
+    };
+    Ok(HoardSyncReport {
+        revision_before: before.revision,
+        revision: facts.revision,
+        whole: changes.whole,
+        members: facts.members,
+        added: came,
+        gone: went,
+        fetched_blocks: added.blocks,
+        fetched_raw_bytes: added.raw_bytes,
+        stored_bytes: added.stored_bytes,
+        disk_bytes: facts.disk_bytes,
+        index_bytes: facts.index_bytes,
+        seconds: started.elapsed().as_secs_f64(),
+    })
+}
+
+/// Adds one boot set; what is here already costs a look.
+fn add(
+    store: &OpenStore,
+    writer: &mut HoardWriter,
+    member: &HoardMember,
+    progress: &dyn Progress,
+) -> Result<Added> {
+    let within = |error: Error| error.within(format!("the boot set of {}", member.version));
+    // One that is damaged here is fetched like one that is missing.
+    let set = match writer.hoard().boot_set(&member.boot_set) {
+        Ok(set) => set,
+        Err(_) => store.boot_set(&member.boot_set).map_err(within)?,
+    };
+    let options = SourceOptions { bytes_max: SOURCE_BYTES, ..SourceOptions::default() };
+    let source = store.source(set.record.score, options);
+    progress.begin(&member.version.to_string(), 0);
+    let added = writer.add(&set, &*source).map_err(within)?;
+    progress.advance(added.raw_bytes);
+    Ok(added)
+}
