@@ -13,6 +13,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::access::Principal;
+use crate::casts::may_see;
 use crate::random::random_hex;
 
 /// What happened.
@@ -34,6 +35,15 @@ pub(crate) enum What {
         #[serde(skip)]
         owner: String,
     },
+    /// A cast began, or stands elsewhere.
+    Cast {
+        id: String,
+        version: String,
+        state: &'static str,
+        /// `None` for a disk without a name.
+        #[serde(skip)]
+        image: Option<ImageName>,
+    },
 }
 
 impl What {
@@ -45,6 +55,7 @@ impl What {
             Self::Rename { .. } => "rename",
             Self::EditToken { .. } => "edit-token",
             Self::Upload { .. } => "upload",
+            Self::Cast { .. } => "cast",
         }
     }
 
@@ -64,6 +75,7 @@ impl What {
                 (false, false) => None,
             },
             Self::Upload { owner, .. } => (who.reads_everything() || *owner == who.id).then(|| self.clone()),
+            Self::Cast { image, .. } => may_see(who, image.as_ref()).then(|| self.clone()),
         }
     }
 }
@@ -274,6 +286,14 @@ mod tests {
         assert_eq!(rename("x/a", "x/b").as_seen_by(&who), None);
         assert_eq!(What::EditToken { image: name("x/a"), token: None }.as_seen_by(&who), None);
         let upload = |owner: &str| What::Upload { id: "u".into(), state: "begun", owner: owner.into() };
+        let cast = |image: Option<&str>| What::Cast {
+            id: "c".into(),
+            version: "v".into(),
+            state: "done",
+            image: image.map(name),
+        };
+        assert!(cast(Some("lab/a")).as_seen_by(&who).is_some());
+        assert!(cast(Some("x/a")).as_seen_by(&who).is_none() && cast(None).as_seen_by(&who).is_none());
         assert!(upload("me").as_seen_by(&who).is_some() && upload("you").as_seen_by(&who).is_none());
     }
 }

@@ -22,7 +22,9 @@ mod report;
 mod token;
 
 pub use capture::{CaptureRequest, capture};
-pub use cast::{CastRequest, SEGMENT_DATA_MAX, cast, receiver_report};
+pub use cast::{
+    CastReceiver, CastRequest, CastState, CastStatus, SEGMENT_DATA_MAX, cast, receiver_report,
+};
 pub use clone::{CloneReport, CloneRequest, clone};
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use export::export;
@@ -30,9 +32,9 @@ pub use install::{InstallRequest, install};
 pub use live::{
     AttachRequest, Attached, CacheStatus, DiskStatus, FuseAddress, ImageTree, ListedDisk, LiveEvent,
     OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize, RecordReport, ServeAddress, TraceSummary,
-    attach, detach, discard, disks, publish, trace_summary,
+    attach, detach, discard, disks, publish, served_disks, trace_summary,
 };
-pub use location::{StoreLocation, default_store_dir};
+pub use location::{SERVE_SOCKET, StoreLocation, default_store_dir, origin_of};
 pub use names::{ForgetReport, RenameReport, RenamedVersion, forget, rename};
 pub use open_store::OpenStore;
 pub use platter_cast::CHUNK_BYTES_MAX;

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use platter_image::{Error, Result};
 use platter_store::StorePlace;
 
-use crate::remote::ServerOptions;
+use crate::remote::{ServerAddress, ServerOptions, Trust};
+
+/// Where an origin listens in the directory of its store, unless it was told otherwise.
+pub const SERVE_SOCKET: &str = "serve.sock";
 
 /// Where a store is.
 #[derive(Clone, Debug)]
@@ -37,6 +40,12 @@ impl From<StorePlace> for StoreLocation {
     fn from(place: StorePlace) -> Self {
         Self::Local(place)
     }
+}
+
+/// The origin that serves that store on this machine, if one does.
+pub fn origin_of(store: &StorePlace) -> ServerOptions {
+    let address = ServerAddress::Unix(store.dir().join(SERVE_SOCKET));
+    ServerOptions { address, token: None, trust: Trust::System }
 }
 
 /// `PLATTER_STORE` if it is set; else `/var/lib/platter` for root, and `~/.local/share/platter` for others.

@@ -33,6 +33,10 @@ pub(crate) enum Endpoint {
     AccessTokens,
     AddAccessToken,
     RemoveAccessToken,
+    Growth,
+    Disks,
+    Casts,
+    TellOfCast,
 }
 
 /// What an endpoint is about.
@@ -51,7 +55,7 @@ pub(crate) enum Scope {
 }
 
 impl Endpoint {
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -75,6 +79,10 @@ impl Endpoint {
         Self::AccessTokens,
         Self::AddAccessToken,
         Self::RemoveAccessToken,
+        Self::Growth,
+        Self::Disks,
+        Self::Casts,
+        Self::TellOfCast,
     ];
 
     /// Method and path.
@@ -103,6 +111,10 @@ impl Endpoint {
             Self::AccessTokens => ("get", "/api/v1/tokens"),
             Self::AddAccessToken => ("post", "/api/v1/tokens"),
             Self::RemoveAccessToken => ("delete", "/api/v1/tokens/{id}"),
+            Self::Growth => ("get", "/api/v1/growth"),
+            Self::Disks => ("get", "/api/v1/disks"),
+            Self::Casts => ("get", "/api/v1/casts"),
+            Self::TellOfCast => ("post", "/api/v1/casts/{id}"),
         }
     }
 
@@ -118,7 +130,10 @@ impl Endpoint {
             | Self::Resolve
             | Self::Frames
             | Self::Events
-            | Self::EditTokens => Some(Role::Read),
+            | Self::EditTokens
+            | Self::Growth
+            | Self::Disks
+            | Self::Casts => Some(Role::Read),
             Self::BeginUpload
             | Self::Need
             | Self::UploadFrames
@@ -131,7 +146,8 @@ impl Endpoint {
             | Self::Rename
             | Self::AccessTokens
             | Self::AddAccessToken
-            | Self::RemoveAccessToken => Some(Role::Admin),
+            | Self::RemoveAccessToken
+            | Self::TellOfCast => Some(Role::Admin),
         }
     }
 
@@ -147,6 +163,9 @@ impl Endpoint {
             | Self::Images
             | Self::Events
             | Self::EditTokens
+            | Self::Growth
+            | Self::Disks
+            | Self::Casts
             | Self::BeginUpload
             | Self::Need
             | Self::UploadFrames
@@ -158,7 +177,8 @@ impl Endpoint {
             | Self::TakeEditToken
             | Self::ReleaseEditToken
             | Self::Clone
-            | Self::Forget => Scope::Image,
+            | Self::Forget
+            | Self::TellOfCast => Scope::Image,
             Self::Rename => Scope::Tree,
         }
     }
@@ -207,7 +227,7 @@ mod tests {
 
     /// For each endpoint what is decided about the images `lab/a` and `other/a`, and before the image is known.
     /// Columns: role read, write, admin for `lab/*`; then the same for `*`. A allow, F forbidden, N not there.
-    const TABLE: [(Endpoint, &str, &str, &str); 23] = [
+    const TABLE: [(Endpoint, &str, &str, &str); 27] = [
         (Endpoint::Health, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Metrics, "FFF AAA", "FFF AAA", "FFF AAA"),
         (Endpoint::OpenApi, "AAA AAA", "AAA AAA", "AAA AAA"),
@@ -231,6 +251,10 @@ mod tests {
         (Endpoint::AccessTokens, "FFF FFA", "FFF FFA", "FFF FFA"),
         (Endpoint::AddAccessToken, "FFF FFA", "FFF FFA", "FFF FFA"),
         (Endpoint::RemoveAccessToken, "FFF FFA", "FFF FFA", "FFF FFA"),
+        (Endpoint::Growth, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::Disks, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::Casts, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::TellOfCast, "FFA FFA", "NNN FFA", "FFA FFA"),
     ];
 
     #[test]

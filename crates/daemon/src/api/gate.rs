@@ -10,7 +10,8 @@ use axum::response::{IntoResponse, Response};
 use platter_store::ImageName;
 
 use super::Shared;
-use super::problem::{Problem, forbidden, unknown};
+use super::foreign::is_foreign;
+use super::problem::{Problem, forbidden, foreign, unknown};
 use crate::access::{Endpoint, Principal, Verdict, decide};
 use crate::origin::no_image;
 
@@ -56,7 +57,12 @@ impl Asker {
 /// Lets a request through to its handler.
 pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
-    let response = match gate.ask(secret(&request)).await {
+    let asked = match gate.entrance {
+        // There nothing else tells a person from a page that misuses the person's browser.
+        Entrance::Trusted if is_foreign(request.headers()) => Err(foreign()),
+        _ => gate.ask(secret(&request)).await,
+    };
+    let response = match asked {
         Ok(who) => {
             if let Some(who) = who {
                 request.extensions_mut().insert(Asker { who, endpoint: gate.endpoint });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -17,6 +17,7 @@ use serde_json::json;
 use super::Shared;
 use super::body::{json, read, read_json};
 use super::gate::Asker;
+use super::path::Named;
 use super::problem::Problem;
 use crate::access::Principal;
 use crate::changes::{check_draft, unix_ms};
@@ -52,7 +53,7 @@ pub(super) async fn begin(
 pub(super) async fn need(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
@@ -72,7 +73,7 @@ pub(super) async fn need(
 pub(super) async fn frames(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
@@ -98,7 +99,7 @@ pub(super) async fn frames(
 pub(super) async fn publish(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
@@ -129,7 +130,7 @@ pub(super) async fn publish(
 pub(super) async fn end(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
 ) -> Result<Response, Problem> {
     let shared = Arc::clone(&origin);
     let ended = origin.pool.run(move || {

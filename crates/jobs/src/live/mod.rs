@@ -17,7 +17,7 @@ mod tests;
 mod tree;
 
 pub use attach::{AttachRequest, Attached, LiveEvent, OnEvent, attach};
-pub use control::{CacheStatus, DiskStatus, ListedDisk, OnDetach, detach, disks};
+pub use control::{CacheStatus, DiskStatus, ListedDisk, OnDetach, detach, disks, served_disks};
 pub(crate) use publish::View;
 pub use publish::{PublishReport, PublishRequest, discard, publish};
 pub use record::{ReadSize, RecordReport, TraceSummary, trace_summary};

@@ -13,6 +13,7 @@ use super::address::ServerOptions;
 use super::client::Client;
 use super::fetch::{RemoteSource, SourceOptions};
 use super::upload::RemoteSession;
+use crate::CastStatus;
 
 /// An origin.
 #[derive(Clone)]
@@ -141,6 +142,11 @@ impl RemoteStore {
     pub(crate) fn rename(&self, from: &ImageName, to: &ImageName) -> Result<Vec<(String, String)>> {
         let answer: Renamed = self.client.post("/api/v1/rename", &json!({ "from": from, "to": to }))?;
         Ok(answer.renamed.into_iter().map(|one| (one.from, one.to)).collect())
+    }
+
+    /// Tells how a cast stands.
+    pub(crate) fn tell_of_cast(&self, id: &str, status: &CastStatus) -> Result<()> {
+        self.client.tell(&format!("/api/v1/casts/{id}"), status)
     }
 
     /// The frames and pages of a recipe.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use platter_jobs::{
     CastReport, CastRequest, DISCOVERY, Progress, ReceiverReport, SEGMENT_DATA_MAX, SendEvent, SendOptions,
-    StoreLocation, cast, receiver_report,
+    StoreLocation, cast, origin_of, receiver_report,
 };
 use serde::Serialize;
 
@@ -26,8 +26,10 @@ enum Line<'a> {
 }
 
 pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Outcome {
+    let place = store.local("casting")?;
     let request = CastRequest {
-        store: store.local("casting")?.clone(),
+        store: place.clone(),
+        report_to: Some(origin_of(place)),
         version: options.version.clone(),
         segment_data_max: options.segment.map_or(SEGMENT_DATA_MAX, |mib| mib << 20),
         network: SendOptions {
