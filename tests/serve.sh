@@ -141,6 +141,11 @@ POST    /api/v1/rename                        {"from":"lab/ours","to":"lab/ours/
 GET     /api/v1/tokens                        -                                       403 403 403 403 403 200
 POST    /api/v1/tokens                        {}                                      403 403 403 403 403 400
 DELETE  /api/v1/tokens/no                     -                                       403 403 403 403 403 404
+GET     /api/v1/growth                        -                                       200 200 200 200 200 200
+GET     /api/v1/disks                         -                                       200 200 200 200 200 200
+GET     /api/v1/casts                         -                                       200 200 200 200 200 200
+POST    /api/v1/casts/no                      {}                                      403 403 400 403 403 400
+GET     /                                     -                                       200 200 200 200 200 200
 '
 asked=0
 wrong=()

@@ -113,6 +113,10 @@ pub(crate) fn check_report(id: &str, status: &CastStatus) -> Result<Option<Image
     if Score::from_hex(&status.score).is_none() {
         return Err(Error::refused(format!("score {:?}: it is 64 hexadecimal digits", status.score)));
     }
+    let times = status.receivers.iter().map(|receiver| receiver.seconds).chain([status.seconds]);
+    if times.into_iter().any(|seconds| !(seconds >= 0.0)) {
+        return Err(Error::refused("a time is below 0"));
+    }
     if status.receivers.len() > CAST_RECEIVERS_MAX {
         return Err(Error::refused(format!("more than {CAST_RECEIVERS_MAX} receivers told one by one")));
     }
@@ -212,6 +216,8 @@ mod tests {
             CastStatus { version: "../x".into(), ..good.clone() },
             CastStatus { score: "xy".into(), ..good.clone() },
             CastStatus { sender: long.clone(), ..good.clone() },
+            CastStatus { seconds: -1.0, ..good.clone() },
+            CastStatus { seconds: f64::NAN, ..good.clone() },
             CastStatus { reason: Some(long), ..good.clone() },
             CastStatus { receivers: vec![receiver], ..good.clone() },
             CastStatus { receivers: vec![CastReceiver::default(); CAST_RECEIVERS_MAX + 1], ..good.clone() },

@@ -36,7 +36,7 @@ const CHANGES = {
 	hoard: ["hoard", "nodes"],
 	upload: [],
 };
-/** What each section is made of. */
+/** What each section is made of; without the first it cannot be shown. */
 const MADE_OF = {
 	catalog: ["images", "growth"],
 	growth: ["growth"],
@@ -52,6 +52,8 @@ const known = new Map();
 const stale = new Set();
 /** Paths that this origin has. */
 let paths = new Set();
+/** Whether the token is for all images. */
+let seesAll = false;
 let lastId = "";
 let gathering = 0;
 let reading = false;
@@ -130,7 +132,7 @@ function contentsOf(id) {
 
 /** Shows a section anew. */
 function show(id) {
-	const why = MADE_OF[id].map((part) => known.get(part)?.trouble).find(Boolean);
+	const why = known.get(MADE_OF[id][0])?.trouble;
 	const lacks = MADE_OF[id].some((part) => !known.has(part));
 	if (why !== undefined) {
 		replace(bodyOf(id), [sections.trouble(why)]);
@@ -139,11 +141,20 @@ function show(id) {
 	}
 }
 
+/** What the origin says of a part; null where it has none. */
+async function meaningOf(part) {
+	if (!paths.has(PARTS[part])) {
+		return null;
+	}
+	// Asking for what is refused would look like a mistake.
+	return part === "nodes" && !seesAll ? { isHidden: true } : read(PARTS[part]);
+}
+
 /** Reads a part; whether it is another than before. */
 async function readPart(part, asked) {
 	let now;
 	try {
-		now = { means: paths.has(PARTS[part]) ? await read(PARTS[part]) : null };
+		now = { means: await meaningOf(part) };
 	} catch (error) {
 		// The token, or the way to the origin, is no matter of this part.
 		if (!(error instanceof ProblemError)) {
@@ -277,10 +288,11 @@ async function followOrigin() {
 	while (following === mine) {
 		try {
 			const description = await read("/api/v1/openapi.json");
+			paths = new Set(Object.keys(description.paths));
+			seesAll = (await read(PARTS.store)).blocks !== null;
 			if (following !== mine) {
 				return;
 			}
-			paths = new Set(Object.keys(description.paths));
 			showData();
 			await follow(lastId, mine.signal, (event) => {
 				again = AGAIN_MS_MIN;

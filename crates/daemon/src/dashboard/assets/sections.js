@@ -118,31 +118,39 @@ function sizeIfKnown(value) {
 	return typeof value === "number" ? size(value) : "";
 }
 
+/** Counters as words: those that the table shows by themselves are left out. */
+function otherCounters(counters) {
+	const shown = Object.entries(counters ?? {}).filter(([name]) => name !== "hits" && name !== "misses");
+	const value = (name, count) => (name.endsWith("bytes") ? bytes(count) : count.toLocaleString("en"));
+	return shown.map(([name, count]) => `${name.replaceAll("_", " ")} ${value(name, count)}`).join(", ");
+}
+
 /** Nodes, and how far behind the hoard they are. */
 export function nodes(facts) {
+	if (facts?.isHidden) {
+		return [say("Nodes are shown to tokens for all images.")];
+	}
 	const known = facts?.nodes ?? [];
-	const newest = facts?.hoard_revision ?? null;
-	const behind = (it) => {
+	const newest = facts?.hoard_revision ?? 0;
+	const revision = (it) => {
 		if (typeof it.hoard_revision !== "number") {
 			return "";
 		}
-		const late = typeof newest === "number" ? newest - it.hoard_revision : 0;
+		const late = newest - it.hoard_revision;
 		return number(it.hoard_revision, late > 0 ? `${it.hoard_revision} (${late} behind)` : String(it.hoard_revision));
 	};
 	const columns = [
 		{ title: "Node", cell: (it) => it.name },
-		{ title: "Address for peers", cell: (it) => it.peer_address ?? "" },
-		{ title: "Hoard revision", kind: "number", cell: behind },
-		{ title: "Hit rate", kind: "short", cell: (it) => hitRate(it.counters) },
-		{ title: "Peers", kind: "number", cell: (it) => (typeof it.counters?.peers === "number" ? number(it.counters.peers) : "") },
-		{ title: "From peers", kind: "number", cell: (it) => sizeIfKnown(it.counters?.peer_bytes) },
-		{ title: "From the origin", kind: "number", cell: (it) => sizeIfKnown(it.counters?.origin_bytes) },
-		{ title: "Cache", kind: "number", cell: (it) => sizeIfKnown(it.counters?.cache_bytes) },
-		{ title: "Disks", kind: "number", cell: (it) => number((it.disks ?? []).length) },
+		{ title: "State", cell: (it) => (it.is_there === false ? element("span", { class: "bad" }, "away") : element("span", { class: "good" }, "there")) },
 		{ title: "Heard of", cell: (it) => moment(it.seen_unix_ms) },
+		{ title: "Address for peers", cell: (it) => it.peer_address ?? "gives nothing to others" },
+		{ title: "Hoard revision", kind: "number", cell: revision },
+		{ title: "Hit rate", kind: "short", cell: (it) => hitRate(it.counters) },
+		{ title: "Disks", kind: "number", cell: (it) => number((it.disks ?? []).length) },
+		{ title: "Counters", cell: (it) => otherCounters(it.counters) },
 	];
-	const note = known.length === 0 ? [say("No node has reported to this origin in the last minute.")] : [];
-	return [...note, table("nodes-table", "Nodes heard of in the last minute", columns, known)];
+	const note = known.length === 0 ? [say("No node has told this origin of itself.")] : [];
+	return [...note, table("nodes-table", "Nodes, and what they say of themselves", columns, known)];
 }
 
 /** Live disks, of this machine and of nodes. */
