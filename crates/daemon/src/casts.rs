@@ -113,8 +113,8 @@ pub(crate) fn check_report(id: &str, status: &CastStatus) -> Result<Option<Image
     if Score::from_hex(&status.score).is_none() {
         return Err(Error::refused(format!("score {:?}: it is 64 hexadecimal digits", status.score)));
     }
-    let times = status.receivers.iter().map(|receiver| receiver.seconds).chain([status.seconds]);
-    if times.into_iter().any(|seconds| !(seconds >= 0.0)) {
+    let mut times = status.receivers.iter().map(|receiver| receiver.seconds).chain([status.seconds]);
+    if times.any(|seconds| seconds.is_nan() || seconds < 0.0) {
         return Err(Error::refused("a time is below 0"));
     }
     if status.receivers.len() > CAST_RECEIVERS_MAX {
@@ -170,7 +170,7 @@ mod tests {
     fn a_cast_is_kept_for_a_while_after_its_last_word() {
         let (casts, me, start) = (Casts::default(), who("me", "*"), Instant::now());
         let image = check_report(&id(1), &report(CastState::Waiting)).unwrap();
-        let mut tell = |state, at| casts.tell(&id(1), &me, image.clone(), report(state), start + at).unwrap();
+        let tell = |state, at| casts.tell(&id(1), &me, image.clone(), report(state), start + at).unwrap();
         assert!(tell(CastState::Waiting, Duration::ZERO));
         assert!(!tell(CastState::Waiting, Duration::from_secs(1)));
         assert!(tell(CastState::Casting, Duration::from_secs(400)));
@@ -197,7 +197,7 @@ mod tests {
     fn an_ended_one_makes_room() {
         let (casts, me, now) = (Casts::default(), who("me", "*"), Instant::now());
         let tell = |number, state| casts.tell(&id(number), &me, None, report(state), now);
-        (0..CASTS_MAX).for_each(|number| drop(tell(number, CastState::Casting).unwrap()));
+        (0..CASTS_MAX).for_each(|number| assert!(tell(number, CastState::Casting).unwrap()));
         assert_eq!(tell(CASTS_MAX, CastState::Casting).unwrap_err().kind(), ErrorKind::Transient);
         tell(7, CastState::Failed).unwrap();
         tell(CASTS_MAX, CastState::Casting).unwrap();

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# tests/api-fuzz.sh: an origin is asked by schemathesis whatever its description (/api/v1/openapi.json) allows, and what it does not:
+# with a token of each role over TLS, and through the unix socket. Whatever it answers must be described: status, media type,
+# schema; nothing may be an error of its own, and no token may be passed by. PLATTER_SEED chooses, PLATTER_EXAMPLES is how much.
+. "$(dirname "$0")/lib.sh"
+
+VENV=$("$TESTS/prerequisites" --venv)
+EXAMPLES=${PLATTER_EXAMPLES:-40}
+SCHEMATHESIS=$VENV/bin/schemathesis
+if [ ! -x "$SCHEMATHESIS" ]; then
+	skip "schemathesis is not here: \`tests/prerequisites full\` installs it"
+	finish
+	exit 0
+fi
+PORT=$((20000 + $$ % 20000))
+ORIGIN=
+RELAY=
+suite_cleanup() {
+	local process
+	for process in $ORIGIN $RELAY; do kill "$process" 2>/dev/null; done
+}
+
+random $((1 << 20)) fuzz >"$WORK/disk"
+platter init
+platter capture --raw "$WORK/disk" lab/a >/dev/null
+platter clone lab/a other/b >/dev/null
+declare -A TOKEN
+for role in read write admin; do
+	TOKEN[$role]=$(platter_json serve token add "$role" --role "$role" --images '*' | jq -r .secret)
+	TOKEN[$role-lab]=$(platter_json serve token add "$role-lab" --role "$role" --images 'lab/*' | jq -r .secret)
+done
+"$PLATTER" --store "$STORE" serve --listen "unix:$STORE/serve.sock" --listen "127.0.0.1:$PORT" >"$WORK/origin.log" 2>&1 &
+ORIGIN=$!
+for _ in $(seq 100); do [ ! -S "$STORE/serve.sock" ] || break; sleep 0.05; done
+socat "TCP-LISTEN:$((PORT + 1)),bind=127.0.0.1,fork,reuseaddr" "UNIX-CONNECT:$STORE/serve.sock" 2>/dev/null &
+RELAY=$!
