@@ -123,6 +123,8 @@ GET     /api/v1/resolve?name=other/theirs     -                                 
 GET     /api/v1/resolve?name=OURS             -                                       200 200 200 200 200 200
 GET     /api/v1/resolve?name=THEIRS           -                                       404 404 404 200 200 200
 POST    /api/v1/frames                        x                                       400 400 400 400 400 400
+GET     /api/v1/nodes                         -                                       403 403 403 200 200 200
+POST    /api/v1/nodes                         {}                                      400 400 400 400 400 400
 GET     /api/v1/edit-tokens                   -                                       200 200 200 200 200 200
 POST    /api/v1/edit-tokens                   {"image":"lab/no","holder":"me"}        403 404 404 403 404 404
 POST    /api/v1/edit-tokens                   {"image":"other/theirs","holder":""}    403 404 404 403 409 409

@@ -22,6 +22,7 @@ mod growth;
 mod id_sets;
 mod listen;
 mod metrics;
+mod nodes;
 mod notify;
 mod origin;
 mod pool;

@@ -55,6 +55,9 @@ pub(crate) struct Metrics {
     pub(crate) upload_blocks: Counter,
     pub(crate) versions_published: Counter,
     pub(crate) uploads: Counter,
+    pub(crate) nodes: Counter,
+    pub(crate) node_reports: Counter,
+    pub(crate) node_reports_refused: Counter,
     pub(crate) calls_waiting: Counter,
     pub(crate) id_set_bytes: Counter,
     pub(crate) blocks: Counter,
@@ -96,7 +99,7 @@ impl Metrics {
         series("platter_http_request_seconds_total", &|answered| format!("{:.6}", answered.seconds));
     }
 
-    fn plain(&self) -> [(&'static str, &Counter); 18] {
+    fn plain(&self) -> [(&'static str, &Counter); 21] {
         [
             ("platter_http_authentication_failures_total", &self.authentication_failures),
             ("platter_http_connections", &self.connections),
@@ -111,6 +114,9 @@ impl Metrics {
             ("platter_upload_blocks_total", &self.upload_blocks),
             ("platter_versions_published_total", &self.versions_published),
             ("platter_uploads", &self.uploads),
+            ("platter_nodes", &self.nodes),
+            ("platter_node_reports_total", &self.node_reports),
+            ("platter_node_reports_refused_total", &self.node_reports_refused),
             ("platter_store_calls_waiting", &self.calls_waiting),
             ("platter_id_set_bytes", &self.id_set_bytes),
             ("platter_store_blocks", &self.blocks),

@@ -17,6 +17,7 @@ use crate::disks::Disks;
 use crate::events::{Events, What};
 use crate::id_sets::{IdSet, IdSets};
 use crate::metrics::Metrics;
+use crate::nodes::Nodes;
 use crate::pool::Pool;
 use crate::uploads::Uploads;
 use crate::writer::SharedWriter;
@@ -31,6 +32,7 @@ pub(crate) struct Origin {
     pub(crate) metrics: Metrics,
     pub(crate) events: Events,
     pub(crate) uploads: Uploads,
+    pub(crate) nodes: Nodes,
     pub(crate) id_sets: IdSets,
     pub(crate) casts: Casts,
     pub(crate) disks: Disks,
@@ -58,6 +60,7 @@ impl Origin {
             metrics: Metrics::default(),
             events: Events::new(EVENTS_KEPT)?,
             uploads: Uploads::default(),
+            nodes: Nodes::default(),
             id_sets: IdSets::new(ID_SETS_BYTES_MAX),
             casts: Casts::default(),
             disks: Disks::default(),

@@ -18,6 +18,8 @@ pub(crate) enum Endpoint {
     Versions,
     Resolve,
     Frames,
+    Nodes,
+    ReportNode,
     Events,
     BeginUpload,
     Need,
@@ -55,7 +57,7 @@ pub(crate) enum Scope {
 }
 
 impl Endpoint {
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -64,6 +66,8 @@ impl Endpoint {
         Self::Versions,
         Self::Resolve,
         Self::Frames,
+        Self::Nodes,
+        Self::ReportNode,
         Self::Events,
         Self::BeginUpload,
         Self::Need,
@@ -96,6 +100,8 @@ impl Endpoint {
             Self::Versions => ("get", "/api/v1/versions"),
             Self::Resolve => ("get", "/api/v1/resolve"),
             Self::Frames => ("post", "/api/v1/frames"),
+            Self::Nodes => ("get", "/api/v1/nodes"),
+            Self::ReportNode => ("post", "/api/v1/nodes"),
             Self::Events => ("get", "/api/v1/events"),
             Self::BeginUpload => ("post", "/api/v1/uploads"),
             Self::Need => ("post", "/api/v1/uploads/{id}/need"),
@@ -129,6 +135,8 @@ impl Endpoint {
             | Self::Versions
             | Self::Resolve
             | Self::Frames
+            | Self::Nodes
+            | Self::ReportNode
             | Self::Events
             | Self::EditTokens
             | Self::Growth
@@ -155,12 +163,15 @@ impl Endpoint {
     pub(crate) fn scope(self) -> Scope {
         match self {
             Self::Health | Self::OpenApi => Scope::Nothing,
-            Self::Metrics | Self::AccessTokens | Self::AddAccessToken | Self::RemoveAccessToken => {
-                Scope::Everything
-            }
+            Self::Metrics
+            | Self::Nodes
+            | Self::AccessTokens
+            | Self::AddAccessToken
+            | Self::RemoveAccessToken => Scope::Everything,
             // An upload has no name before it is published; whose it is, its id tells.
             Self::Store
             | Self::Images
+            | Self::ReportNode
             | Self::Events
             | Self::EditTokens
             | Self::Growth
@@ -227,7 +238,7 @@ mod tests {
 
     /// For each endpoint what is decided about the images `lab/a` and `other/a`, and before the image is known.
     /// Columns: role read, write, admin for `lab/*`; then the same for `*`. A allow, F forbidden, N not there.
-    const TABLE: [(Endpoint, &str, &str, &str); 27] = [
+    const TABLE: [(Endpoint, &str, &str, &str); 29] = [
         (Endpoint::Health, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Metrics, "FFF AAA", "FFF AAA", "FFF AAA"),
         (Endpoint::OpenApi, "AAA AAA", "AAA AAA", "AAA AAA"),
@@ -236,6 +247,8 @@ mod tests {
         (Endpoint::Versions, "AAA AAA", "NNN AAA", "AAA AAA"),
         (Endpoint::Resolve, "AAA AAA", "NNN AAA", "AAA AAA"),
         (Endpoint::Frames, "AAA AAA", "NNN AAA", "AAA AAA"),
+        (Endpoint::Nodes, "FFF AAA", "FFF AAA", "FFF AAA"),
+        (Endpoint::ReportNode, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Events, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::BeginUpload, "FAA FAA", "FAA FAA", "FAA FAA"),
         (Endpoint::Need, "FAA FAA", "FAA FAA", "FAA FAA"),

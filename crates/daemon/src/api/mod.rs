@@ -13,6 +13,7 @@ mod foreign;
 mod frames;
 mod gate;
 mod names;
+mod nodes;
 mod path;
 mod problem;
 mod reading;
@@ -78,6 +79,8 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::Versions => get(reading::versions),
         Endpoint::Resolve => get(reading::resolve),
         Endpoint::Frames => post(frames::frames),
+        Endpoint::Nodes => get(nodes::list),
+        Endpoint::ReportNode => post(nodes::report),
         Endpoint::Events => get(events::events),
         Endpoint::BeginUpload => post(uploads::begin),
         Endpoint::Need => post(uploads::need),

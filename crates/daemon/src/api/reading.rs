@@ -1,6 +1,7 @@
 //! What there is: the store, its images and versions, and the origin itself.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Extension;
 use axum::extract::rejection::QueryRejection;
@@ -50,6 +51,7 @@ pub(super) async fn metrics(State(origin): State<Shared>) -> Response {
     metrics.calls_waiting.set(origin.pool.waiting() as u64);
     metrics.id_set_bytes.set(origin.id_sets.bytes() as u64);
     metrics.uploads.set(origin.uploads.count() as u64);
+    metrics.nodes.set(origin.nodes.count(Instant::now()) as u64);
     let mut response = metrics.text().into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"));
     response

@@ -516,3 +516,37 @@ async fn names_and_edit_tokens_change_as_on_the_command_line() {
     assert_eq!(ask("GET", "/api/v1/versions", json!(null)).await.0, StatusCode::BAD_REQUEST);
     assert_eq!(ask("GET", "/api/v1/resolve?name=%20", json!(null)).await.0, StatusCode::BAD_REQUEST);
 }
+
+#[tokio::test]
+async fn nodes_tell_of_themselves_and_hear_of_others() {
+    let room = Room::new();
+    let (all, lab) = (room.token(Role::Read, "*"), room.token(Role::Read, "lab/*"));
+    let node = |digit: &str| {
+        json!({
+            "id": digit.repeat(32), "name": "host", "peer_address": "[2001:db8::1]:7442",
+            "fingerprint": "0".repeat(64), "hoard_revision": 3, "counters": { "hits": 7 },
+            "disks": [{ "name": "d", "image": "lab/a@1", "writable": true, "token_holder": "me" }], "new": [],
+        })
+    };
+    let report = async |token: &str, node: Value| room.json(token, "POST", "/api/v1/nodes", &node).await;
+    let none = json!({ "nodes": [], "hoard_revision": 0 });
+    assert_eq!(report(&all, node("1")).await, (StatusCode::OK, none.clone()));
+    let (_, heard) = report(&all, node("2")).await;
+    assert_eq!(heard["nodes"][0]["peer_address"], json!("[2001:db8::1]:7442"), "{heard}");
+    assert_eq!(heard["nodes"][0]["disks"], Value::Null, "nobody needs to know its disks");
+    assert_eq!(report(&lab, node("3")).await, (StatusCode::OK, none));
+    assert_eq!(report(&all, node("1")).await.1["nodes"].as_array().unwrap().len(), 1);
+    assert_eq!(report(&lab, node("1")).await.0, StatusCode::CONFLICT);
+    for bad in [json!({}), json!({ "id": "x", "name": "n" }), json!({ "id": "0".repeat(32), "name": 1 }), json!([])] {
+        assert_eq!(report(&all, bad).await.0, StatusCode::BAD_REQUEST);
+    }
+    let long = json!({ "id": "4".repeat(32), "name": "n", "x": "y".repeat(64 << 10) });
+    assert_eq!(report(&all, long).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    let (status, list) = room.json(&all, "GET", "/api/v1/nodes", &Value::Null).await;
+    assert_eq!((status, list["nodes"].as_array().unwrap().len()), (StatusCode::OK, 3));
+    assert_eq!(list["nodes"][0]["disks"][0]["image"], json!("lab/a@1"));
+    let shares = |at: usize| (&list["nodes"][at]["is_there"], &list["nodes"][at]["shares"]);
+    assert_eq!((shares(0), shares(2)), ((&json!(true), &json!(true)), (&json!(true), &json!(false))));
+    let (status, _) = room.json(&lab, "GET", "/api/v1/nodes", &Value::Null).await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+}

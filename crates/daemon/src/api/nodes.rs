@@ -1,0 +1,46 @@
+//! Nodes: one tells of itself, and hears of the others; and all of them, for whoever may see everything.
+
+use std::time::Instant;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use platter_image::Error;
+use serde_json::json;
+
+use super::Shared;
+use super::body::{self, json};
+use super::gate::Asker;
+use super::problem::Problem;
+use crate::nodes::{NodeReport, REPORT_LENGTH_MAX};
+
+/// The hoard's revision of an origin that has none.
+const NO_HOARD: u64 = 0;
+
+pub(super) async fn report(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+    headers: HeaderMap,
+    sent: Body,
+) -> Result<Response, Problem> {
+    let held = body::read(&origin, &headers, sent, REPORT_LENGTH_MAX).await?;
+    let counted = |problem: Problem| {
+        origin.metrics.node_reports_refused.add(1);
+        problem
+    };
+    let report: NodeReport = serde_json::from_slice(&held.bytes)
+        .map_err(|error| Error::refused(format!("the body: {error}")))
+        .and_then(NodeReport::checked)
+        .map_err(|error| counted(Problem::bad_request(&error)))?;
+    let nodes = origin.nodes.report(&asker.who, report, Instant::now());
+    let nodes = nodes.map_err(|error| counted(error.into()))?;
+    origin.metrics.node_reports.add(1);
+    json(&json!({ "nodes": nodes, "hoard_revision": NO_HOARD }))
+}
+
+pub(super) async fn list(State(origin): State<Shared>) -> Result<Response, Problem> {
+    let nodes = origin.nodes.list(Instant::now());
+    json(&json!({ "nodes": nodes, "hoard_revision": NO_HOARD }))
+}
