@@ -226,6 +226,23 @@ def check_casts(page):
     check("and ends", page.wait("document.querySelector('#casts article').dataset.state === 'done'"))
 
 
+def check_nodes(page):
+    check("without nodes there is a sentence", page.wait("document.getElementById('nodes').innerText.includes('No node has told')"))
+    node = {
+        "id": "a" * 32, "name": HOSTILE, "peer_address": "192.0.2.7:7441", "fingerprint": "b" * 64, "hoard_revision": None,
+        "counters": {"hits": 90, "misses": 10, "origin_bytes": 1234567}, "disks": [
+            {"name": "lab/debian", "image": "lab/debian@1", "writable": True, "token_holder": HOSTILE}],
+    }
+    status, said = ask("POST", "/api/v1/nodes", node)
+    check("a node tells the origin of itself", status == 200, said)
+    check("and appears by itself", page.wait(f"({LOOK}).rows('nodes-table').length === 1"))
+    row = look(page, "rows('nodes-table')")[0]
+    shown = (row["Node"], row["State"], row["Address for peers"], row["Hit rate"], row["Disks"], row["Counters"])
+    check("with what it says", shown == (HOSTILE, "there", "192.0.2.7:7441", 0.9, 1, "origin bytes 1.23 MB"), shown)
+    disks = f"({LOOK}).rows('disks-table').some((it) => it.Disk === 'lab/debian' && it['Edit token held by'].startsWith('<img'))"
+    check("its disks stand with the others", page.wait(disks))
+
+
 def check_news(page):
     page.evaluate("window.sameDocument = true")
     before = len(look(page, "rows('catalog-table')"))
@@ -315,8 +332,8 @@ def check_phone(page):
     shot(page, "phone")
 
 
-def check_nodes_and_hoard(browser, token):
-    """As the origin tells of them, with the worst that a node may say."""
+def check_hoard(browser, token):
+    """A hoard, and nodes that are behind it or away, as an origin tells of them."""
     page = browser.page()
     description = json.loads(ask("GET", "/api/v1/openapi.json")[1])
     for path in ("/api/v1/nodes", "/api/v1/hoard"):
@@ -412,17 +429,19 @@ def main():
         check_disks(page)
         check_casts(page)
         check_news(page)
+        check_nodes(page)
         check("nothing to complain of", page.complaints == [], *page.complaints)
         check_hostile(page)
         origin = check_outage(page, origin)
         # What an origin keeps in memory only.
         check_casts(page)
+        check_nodes(page)
         check_reading(page)
         check_phone(page)
         check("still nothing to complain of", page.complaints == [], *page.complaints)
         elsewhere = [url for url in page.requests if not url.startswith(f"{SITE}/")]
         check("and nobody else was asked for anything", elsewhere == [] and len(page.requests) > 20, *elsewhere)
-        check_nodes_and_hoard(browser, token)
+        check_hoard(browser, token)
         check_private(browser, pathlib.Path(f"{WORK}/token-lab").read_text(encoding="ascii").strip())
         check_relay(browser)
     finally:
