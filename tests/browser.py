@@ -242,7 +242,7 @@ class Page:
         while time.monotonic() < deadline:
             self.tend()
             try:
-                if self.evaluate(script):
+                if self.evaluate(f"Boolean({script})"):
                     return True
             except RuntimeError:
                 # The page is between two documents, or lacks what it is asked for.

@@ -68,8 +68,8 @@ impl Casts {
         }
         if kept.len() >= CASTS_MAX {
             let ended = kept.iter().position(|known| known.status.state.has_ended());
-            let ended =
-                ended.ok_or_else(|| Error::transient(format!("{CASTS_MAX} casts are under way: try later")))?;
+            let ended = ended
+                .ok_or_else(|| Error::transient(format!("{CASTS_MAX} casts are under way: try later")))?;
             kept.remove(ended);
         }
         kept.push(Kept { id: id.to_owned(), owner: who.id.clone(), image, status, heard: now });
@@ -120,9 +120,10 @@ pub(crate) fn check_report(id: &str, status: &CastStatus) -> Result<Option<Image
     if status.receivers.len() > CAST_RECEIVERS_MAX {
         return Err(Error::refused(format!("more than {CAST_RECEIVERS_MAX} receivers told one by one")));
     }
-    let receivers = status.receivers.iter().flat_map(|CastReceiver { name, state, reason, .. }| {
-        [Some(name), Some(state), reason.as_ref()]
-    });
+    let receivers = status
+        .receivers
+        .iter()
+        .flat_map(|CastReceiver { name, state, reason, .. }| [Some(name), Some(state), reason.as_ref()]);
     let texts = [Some(&status.sender), Some(&status.group), status.reason.as_ref()];
     if texts.into_iter().chain(receivers).flatten().any(|text| text.len() > CAST_TEXT_LENGTH_MAX) {
         return Err(Error::refused(format!("a text is longer than {CAST_TEXT_LENGTH_MAX} bytes")));

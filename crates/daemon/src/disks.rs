@@ -85,6 +85,9 @@ mod tests {
             let seen = as_seen_by(&some, &disk(own)).unwrap().status;
             assert_eq!((seen.exports.len(), seen.process, seen.holder.as_deref()), (0, None, Some("me")));
         }
-        assert_eq!(as_seen_by(&Principal::of_unix_socket(), &disk("other/a")).unwrap().status.exports.len(), 1);
+        assert_eq!(
+            as_seen_by(&Principal::of_unix_socket(), &disk("other/a")).unwrap().status.exports.len(),
+            1
+        );
     }
 }

@@ -22,9 +22,7 @@ mod report;
 mod token;
 
 pub use capture::{CaptureRequest, capture};
-pub use cast::{
-    CastReceiver, CastRequest, CastState, CastStatus, SEGMENT_DATA_MAX, cast, receiver_report,
-};
+pub use cast::{CastReceiver, CastRequest, CastState, CastStatus, SEGMENT_DATA_MAX, cast, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone};
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use export::export;

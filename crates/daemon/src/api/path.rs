@@ -20,7 +20,8 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let found = Path::<T>::from_request_parts(parts, state).await;
-        let refused = |error: PathRejection| Problem::bad_request(&Error::refused(format!("the path: {error}")));
+        let refused =
+            |error: PathRejection| Problem::bad_request(&Error::refused(format!("the path: {error}")));
         found.map(|Path(names)| Self(names)).map_err(refused)
     }
 }

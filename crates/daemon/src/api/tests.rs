@@ -458,7 +458,11 @@ async fn what_is_to_look_at_tells_only_of_what_a_token_may_read() {
     };
     assert_eq!(tell(&lab, "1", "lab/a@1").await, StatusCode::NO_CONTENT);
     assert_eq!(tell(&lab, "2", "other/b@1").await, StatusCode::NOT_FOUND);
-    assert_eq!(tell(&lab, "2", &room.ours.score.to_string()).await, StatusCode::NOT_FOUND, "a disk without a name");
+    assert_eq!(
+        tell(&lab, "2", &room.ours.score.to_string()).await,
+        StatusCode::NOT_FOUND,
+        "a disk without a name"
+    );
     assert_eq!(tell(&all, "2", "other/b@1").await, StatusCode::NO_CONTENT);
     assert_eq!(tell(&all, "1", "lab/a@1").await, StatusCode::NOT_FOUND, "another's cast");
     assert_eq!(tell(&all, "x", "lab/a@1").await, StatusCode::BAD_REQUEST);
@@ -537,7 +541,9 @@ async fn nodes_tell_of_themselves_and_hear_of_others() {
     assert_eq!(report(&lab, node("3")).await, (StatusCode::OK, none));
     assert_eq!(report(&all, node("1")).await.1["nodes"].as_array().unwrap().len(), 1);
     assert_eq!(report(&lab, node("1")).await.0, StatusCode::CONFLICT);
-    for bad in [json!({}), json!({ "id": "x", "name": "n" }), json!({ "id": "0".repeat(32), "name": 1 }), json!([])] {
+    for bad in
+        [json!({}), json!({ "id": "x", "name": "n" }), json!({ "id": "0".repeat(32), "name": 1 }), json!([])]
+    {
         assert_eq!(report(&all, bad).await.0, StatusCode::BAD_REQUEST);
     }
     let long = json!({ "id": "4".repeat(32), "name": "n", "x": "y".repeat(64 << 10) });

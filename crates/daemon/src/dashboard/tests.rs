@@ -55,7 +55,8 @@ fn nothing_comes_from_elsewhere_and_no_text_becomes_markup() {
         for bad in ["http:", "https:", "//cdn", "@import", "url(", "style=", "onclick", "javascript:"] {
             assert!(!contents.contains(bad), "{path} has {bad}");
         }
-        for bad in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "localStorage"] {
+        for bad in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "localStorage"]
+        {
             assert!(!contents.contains(bad), "{path} has {bad}");
         }
     }

@@ -240,7 +240,8 @@ pub fn served_disks(store: &Store) -> Result<Vec<ListedDisk>> {
     }
     found.sort_by(|a, b| (&a.disk, a.token).cmp(&(&b.disk, b.token)));
     let listed = found.into_iter().map(|status| {
-        let is_held = |number| tokens.iter().any(|it| it.image.as_str() == status.disk && it.number == number);
+        let is_held =
+            |number| tokens.iter().any(|it| it.image.as_str() == status.disk && it.number == number);
         ListedDisk { lost: status.token.is_some_and(|number| !is_held(number)), status }
     });
     Ok(listed.collect())
