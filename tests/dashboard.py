@@ -312,12 +312,12 @@ def check_reading(page):
     page.wait("document.querySelector('#events-list li').textContent.includes('holds the edit token')")
     check("nothing moves for whoever wants that", page.evaluate("document.getAnimations().length") == 0)
     page.media(prefers_color_scheme="light")
-    page.evaluate("window.scrollTo(0, 0); document.activeElement.blur()")
+    page.evaluate("document.querySelector('.skip').focus()")
     unseen = []
     for _ in range(12):
         page.press("Tab", 9)
         if not look(page, "focused()"):
-            unseen.append(page.evaluate("document.activeElement.outerHTML"))
+            unseen.append(page.evaluate("document.activeElement.outerHTML.slice(0, 200)"))
     check("whatever has the focus shows it", unseen == [], *unseen)
 
 

@@ -4,7 +4,7 @@
 # PLATTER_SCREENSHOTS names a folder that gets pictures of it.
 . "$(dirname "$0")/lib.sh"
 
-if ! type -P chromium chromium-browser google-chrome >/dev/null; then
+if ! { type -P chromium || type -P chromium-browser || type -P google-chrome; } >/dev/null; then
 	skip "there is no Chromium"
 	finish
 	exit 0
