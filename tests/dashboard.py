@@ -342,7 +342,8 @@ def check_hoard(browser, token):
             "counters": {"hits": 90, "misses": 10, "origin_bytes": 1234567, "evicted": 3}, "seen_unix_ms": 1790000000000, "is_there": True,
             "disks": [{"name": "lab/debian", "image": "lab/debian@1", "writable": True, "token_holder": HOSTILE}]}
     away = {**node, "id": "b" * 32, "name": "node-2", "is_there": False, "peer_address": None, "counters": {}, "disks": [], "hoard_revision": 7}
-    members = [{"version": "lab/debian@1", "blocks": 1200, "bytes": 34567890, "recorded_unix_ms": 1790000000000}]
+    record = {"blocks": 1200, "bytes": 34567890, "duration_ms": 12500, "marker": HOSTILE, "time_unix_ms": 1790000000000}
+    members = [{"image": "lab/debian", "number": 1, "boot_set": "d" * 64, "added": 7, "record": record}]
     page.reply({
         "/api/v1/openapi.json": description,
         "/api/v1/nodes": {"nodes": [node, away], "hoard_revision": 7},

@@ -40,7 +40,7 @@ const CHANGES = {
 const MADE_OF = {
 	catalog: ["images", "growth"],
 	growth: ["growth"],
-	nodes: ["nodes"],
+	nodes: ["nodes", "hoard"],
 	disks: ["disks", "nodes"],
 	casts: ["casts"],
 	hoard: ["hoard"],
@@ -120,7 +120,7 @@ function contentsOf(id) {
 		case "growth":
 			return sections.growth(said("growth"), bodyOf("growth").clientWidth);
 		case "nodes":
-			return sections.nodes(said("nodes"));
+			return sections.nodes(said("nodes"), said("hoard"));
 		case "disks":
 			return sections.disks(said("disks") ?? [], said("nodes"));
 		case "casts":

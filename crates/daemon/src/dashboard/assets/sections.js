@@ -126,12 +126,12 @@ function otherCounters(counters) {
 }
 
 /** Nodes, and how far behind the hoard they are. */
-export function nodes(facts) {
+export function nodes(facts, hoardFacts) {
 	if (facts?.isHidden) {
 		return [say("Nodes are shown to tokens for all images.")];
 	}
 	const known = facts?.nodes ?? [];
-	const newest = facts?.hoard_revision ?? 0;
+	const newest = Math.max(facts?.hoard_revision ?? 0, hoardFacts?.revision ?? 0);
 	const revision = (it) => {
 		if (typeof it.hoard_revision !== "number") {
 			return "";
@@ -235,12 +235,15 @@ export function hoard(facts) {
 	}
 	const members = facts.members ?? [];
 	const columns = [
-		{ title: "Version", cell: (it) => it.version ?? `${it.image}@${it.number}` },
-		{ title: "Blocks", kind: "number", cell: (it) => (typeof it.blocks === "number" ? number(it.blocks) : "") },
-		{ title: "Bytes", kind: "number", cell: (it) => sizeIfKnown(it.bytes) },
-		{ title: "Recorded", cell: (it) => (typeof it.recorded_unix_ms === "number" ? moment(it.recorded_unix_ms) : "") },
+		{ title: "Version", cell: (it) => `${it.image}@${it.number}` },
+		{ title: "Came with revision", kind: "number", cell: (it) => number(it.added) },
+		{ title: "Blocks", kind: "number", cell: (it) => number(it.record.blocks) },
+		{ title: "Bytes", kind: "number", cell: (it) => size(it.record.bytes) },
+		{ title: "Boot took", kind: "number", cell: (it) => number(it.record.duration_ms, seconds(it.record.duration_ms / 1000)) },
+		{ title: "Until", cell: (it) => it.record.marker },
+		{ title: "Recorded", cell: (it) => moment(it.record.time_unix_ms) },
 	];
-	const sum = members.reduce((sum, it) => sum + (it.bytes ?? 0), 0);
+	const sum = members.reduce((sum, it) => sum + it.record.bytes, 0);
 	return [
 		element("p", {}, `Revision ${facts.revision}: ${count(members.length, "boot set")}, ${bytes(sum)} in sum.`),
 		table("hoard-table", "Boot sets in the hoard", columns, members),
