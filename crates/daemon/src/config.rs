@@ -62,6 +62,18 @@ pub(crate) const WATCH_PAUSE: Duration = Duration::from_secs(1);
 /// A stream of events says something at least so often.
 pub(crate) const EVENTS_PAUSE: Duration = Duration::from_secs(15);
 
+/// Most casts that are remembered at once.
+pub(crate) const CASTS_MAX: usize = 64;
+/// A cast is remembered for so long after its sender was heard.
+pub(crate) const CAST_KEPT: Duration = Duration::from_secs(600);
+/// Most receivers of a cast that are told one by one, and most bytes of a text.
+pub(crate) const CAST_RECEIVERS_MAX: usize = 128;
+pub(crate) const CAST_TEXT_LENGTH_MAX: usize = 255;
+/// Most points in which the growth of a store is told.
+pub(crate) const GROWTH_POINTS_MAX: usize = 1000;
+/// What is known of live disks is not asked for again so soon.
+pub(crate) const DISKS_AGE_MAX: Duration = Duration::from_secs(2);
+
 /// How long requests under way may take after the origin was told to end.
 pub(crate) const END_TIME_MAX: Duration = Duration::from_secs(20);
 

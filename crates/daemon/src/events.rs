@@ -13,6 +13,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::access::Principal;
+use crate::casts::may_see;
 use crate::random::random_hex;
 
 /// What happened.
@@ -40,6 +41,15 @@ pub(crate) enum What {
         #[serde(skip)]
         owner: String,
     },
+    /// A cast began, or stands elsewhere.
+    Cast {
+        id: String,
+        version: String,
+        state: &'static str,
+        /// `None` for a disk without a name.
+        #[serde(skip)]
+        image: Option<ImageName>,
+    },
 }
 
 impl What {
@@ -52,6 +62,7 @@ impl What {
             Self::EditToken { .. } => "edit-token",
             Self::Hoard { .. } => "hoard",
             Self::Upload { .. } => "upload",
+            Self::Cast { .. } => "cast",
         }
     }
 
@@ -75,6 +86,7 @@ impl What {
                 may_know.then(|| self.clone())
             }
             Self::Upload { owner, .. } => (who.reads_everything() || *owner == who.id).then(|| self.clone()),
+            Self::Cast { image, .. } => may_see(who, image.as_ref()).then(|| self.clone()),
         }
     }
 }
@@ -308,6 +320,14 @@ mod tests {
             (Some(hoard("lab/a")), None)
         );
         let upload = |owner: &str| What::Upload { id: "u".into(), state: "begun", owner: owner.into() };
+        let cast = |image: Option<&str>| What::Cast {
+            id: "c".into(),
+            version: "v".into(),
+            state: "done",
+            image: image.map(name),
+        };
+        assert!(cast(Some("lab/a")).as_seen_by(&who).is_some());
+        assert!(cast(Some("x/a")).as_seen_by(&who).is_none() && cast(None).as_seen_by(&who).is_none());
         assert!(upload("me").as_seen_by(&who).is_some() && upload("you").as_seen_by(&who).is_none());
     }
 }

@@ -10,11 +10,15 @@
 mod access;
 mod api;
 mod background;
+mod casts;
 mod certificate;
 mod changes;
 mod config;
+mod dashboard;
+mod disks;
 mod events;
 mod frames;
+mod growth;
 mod hoard;
 mod id_sets;
 mod listen;

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use platter_image::{Error, Result, Score};
+use platter_jobs::CastStatus;
 use platter_store::{ImageName, Store, Version};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::access::{AccessTokens, Principal};
+use crate::casts::{Casts, state_word};
 use crate::config::{
     BODIES_KIB_MAX, EVENTS_KEPT, ID_SETS_BYTES_MAX, KNOWN_VERSIONS_MAX, STORE_THREADS, ServeOptions,
     WAITING_MAX,
 };
+use crate::disks::Disks;
 use crate::events::{Events, What};
 use crate::id_sets::{IdSet, IdSets};
 use crate::metrics::Metrics;
@@ -31,6 +34,8 @@ pub(crate) struct Origin {
     pub(crate) uploads: Uploads,
     pub(crate) nodes: Nodes,
     pub(crate) id_sets: IdSets,
+    pub(crate) casts: Casts,
+    pub(crate) disks: Disks,
     /// A permit for each KiB of a body that is held.
     pub(crate) bodies: Arc<Semaphore>,
     /// The catalog was changed: whoever tells of it should look.
@@ -57,6 +62,8 @@ impl Origin {
             uploads: Uploads::default(),
             nodes: Nodes::default(),
             id_sets: IdSets::new(ID_SETS_BYTES_MAX),
+            casts: Casts::default(),
+            disks: Disks::default(),
             bodies: Arc::new(Semaphore::new(BODIES_KIB_MAX)),
             changed: Notify::new(),
             ending,
@@ -110,6 +117,12 @@ impl Origin {
     pub(crate) fn tell_of_upload(&self, id: &str, owner: &str, state: &'static str) {
         self.metrics.uploads.set(self.uploads.count() as u64);
         self.events.add(What::Upload { id: id.into(), state, owner: owner.into() });
+    }
+
+    /// A cast began, or stands elsewhere.
+    pub(crate) fn tell_of_cast(&self, id: &str, image: Option<ImageName>, status: &CastStatus) {
+        let (version, state) = (status.version.clone(), state_word(status.state));
+        self.events.add(What::Cast { id: id.into(), version, state, image });
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_image::{Error, IoContext, Result};
+use platter_jobs::SERVE_SOCKET;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -16,7 +17,6 @@ use crate::listen::{Connections, Door, Listener, accept_until};
 use crate::notify::notify;
 use crate::origin::Origin;
 
-const SOCKET: &str = "serve.sock";
 /// Files that are open besides connections.
 const OTHER_FILES: u64 = 4096;
 /// How long calls of the store may take after the last connection has gone.
@@ -107,7 +107,7 @@ async fn run(
 
 fn listeners(options: &ServeOptions, on_event: &OnEvent) -> Result<Vec<(Listener, Door)>> {
     let dir = options.store.dir();
-    let default = [ListenAddress::Unix(dir.join(SOCKET))];
+    let default = [ListenAddress::Unix(dir.join(SERVE_SOCKET))];
     let addresses = if options.listen.is_empty() { &default[..] } else { &options.listen[..] };
     let is_tcp = |address: &ListenAddress| matches!(address, ListenAddress::Tcp(_));
     let tls = addresses.iter().any(is_tcp).then(|| Tls::open(options.tls.as_ref(), dir)).transpose()?;

@@ -27,7 +27,7 @@ mod report;
 mod token;
 
 pub use capture::{CaptureRequest, capture};
-pub use cast::{CastRequest, SEGMENT_DATA_MAX, cast, receiver_report};
+pub use cast::{CastReceiver, CastRequest, CastState, CastStatus, SEGMENT_DATA_MAX, cast, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone};
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use export::export;
@@ -43,9 +43,9 @@ pub use live::{
     AttachRequest, Attached, CacheStatus, DiskList, DiskStatus, FuseAddress, ImageTree, ListedDisk,
     LiveEvent, LivePlace, NodeRequest, OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize,
     RecordReport, ServeAddress, TraceSummary, attach, attach_at_node, detach, detach_at_node, discard, disks,
-    disks_of_node, publish, trace_summary,
+    disks_of_node, publish, served_disks, trace_summary,
 };
-pub use location::{StoreLocation, default_store_dir};
+pub use location::{SERVE_SOCKET, StoreLocation, default_store_dir, origin_of};
 pub use names::{ForgetReport, RenameReport, RenamedVersion, forget, rename};
 pub use node::{CacheLocation, FillStatus, NodeCounters, SharingRequest};
 pub use open_store::OpenStore;

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use platter_image::{Error, Result};
 use platter_store::StorePlace;
 
-use crate::remote::ServerOptions;
+use crate::remote::{ServerAddress, ServerOptions, Trust};
+
+/// Where an origin listens in the directory of its store, unless it was told otherwise.
+pub const SERVE_SOCKET: &str = "serve.sock";
 
 /// Where a store is.
 #[derive(Clone, Debug)]
@@ -55,6 +58,12 @@ pub(crate) fn default_far_dir() -> PathBuf {
 /// A variable of the environment that is set, and not to nothing.
 fn set(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// The origin that serves that store on this machine, if one does.
+pub fn origin_of(store: &StorePlace) -> ServerOptions {
+    let address = ServerAddress::Unix(store.dir().join(SERVE_SOCKET));
+    ServerOptions { address, token: None, trust: Trust::System, cache: None }
 }
 
 /// `PLATTER_STORE` if it is set; else `/var/lib/platter` for root, and `~/.local/share/platter` for others.

@@ -40,6 +40,10 @@ pub(crate) enum Endpoint {
     AccessTokens,
     AddAccessToken,
     RemoveAccessToken,
+    Growth,
+    Disks,
+    Casts,
+    TellOfCast,
 }
 
 /// What an endpoint is about.
@@ -58,7 +62,7 @@ pub(crate) enum Scope {
 }
 
 impl Endpoint {
-    pub(crate) const ALL: [Self; 30] = [
+    pub(crate) const ALL: [Self; 34] = [
         Self::Health,
         Self::Metrics,
         Self::OpenApi,
@@ -89,6 +93,10 @@ impl Endpoint {
         Self::AccessTokens,
         Self::AddAccessToken,
         Self::RemoveAccessToken,
+        Self::Growth,
+        Self::Disks,
+        Self::Casts,
+        Self::TellOfCast,
     ];
 
     /// Method and path.
@@ -124,6 +132,10 @@ impl Endpoint {
             Self::AccessTokens => ("get", "/api/v1/tokens"),
             Self::AddAccessToken => ("post", "/api/v1/tokens"),
             Self::RemoveAccessToken => ("delete", "/api/v1/tokens/{id}"),
+            Self::Growth => ("get", "/api/v1/growth"),
+            Self::Disks => ("get", "/api/v1/disks"),
+            Self::Casts => ("get", "/api/v1/casts"),
+            Self::TellOfCast => ("post", "/api/v1/casts/{id}"),
         }
     }
 
@@ -144,7 +156,10 @@ impl Endpoint {
             | Self::EditTokens
             | Self::Hoard
             | Self::HoardChanges
-            | Self::BootSet => Some(Role::Read),
+            | Self::BootSet
+            | Self::Growth
+            | Self::Disks
+            | Self::Casts => Some(Role::Read),
             Self::BeginUpload
             | Self::Need
             | Self::UploadFrames
@@ -159,7 +174,8 @@ impl Endpoint {
             | Self::UnregisterBootSet
             | Self::AccessTokens
             | Self::AddAccessToken
-            | Self::RemoveAccessToken => Some(Role::Admin),
+            | Self::RemoveAccessToken
+            | Self::TellOfCast => Some(Role::Admin),
         }
     }
 
@@ -181,6 +197,9 @@ impl Endpoint {
             | Self::Hoard
             | Self::HoardChanges
             | Self::BootSet
+            | Self::Growth
+            | Self::Disks
+            | Self::Casts
             | Self::BeginUpload
             | Self::Need
             | Self::UploadFrames
@@ -194,7 +213,8 @@ impl Endpoint {
             | Self::Clone
             | Self::Forget
             | Self::RecordBootSet
-            | Self::UnregisterBootSet => Scope::Image,
+            | Self::UnregisterBootSet
+            | Self::TellOfCast => Scope::Image,
             Self::Rename => Scope::Tree,
         }
     }
@@ -243,7 +263,7 @@ mod tests {
 
     /// For each endpoint what is decided about the images `lab/a` and `other/a`, and before the image is known.
     /// Columns: role read, write, admin for `lab/*`; then the same for `*`. A allow, F forbidden, N not there.
-    const TABLE: [(Endpoint, &str, &str, &str); 30] = [
+    const TABLE: [(Endpoint, &str, &str, &str); 34] = [
         (Endpoint::Health, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Metrics, "FFF AAA", "FFF AAA", "FFF AAA"),
         (Endpoint::OpenApi, "AAA AAA", "AAA AAA", "AAA AAA"),
@@ -274,6 +294,10 @@ mod tests {
         (Endpoint::AccessTokens, "FFF FFA", "FFF FFA", "FFF FFA"),
         (Endpoint::AddAccessToken, "FFF FFA", "FFF FFA", "FFF FFA"),
         (Endpoint::RemoveAccessToken, "FFF FFA", "FFF FFA", "FFF FFA"),
+        (Endpoint::Growth, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::Disks, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::Casts, "AAA AAA", "AAA AAA", "AAA AAA"),
+        (Endpoint::TellOfCast, "FFA FFA", "NNN FFA", "FFA FFA"),
     ];
 
     #[test]

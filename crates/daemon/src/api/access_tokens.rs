@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Deserialize;
 
 use super::Shared;
 use super::body::{json, read_json};
+use super::path::Named;
 use super::problem::Problem;
 use crate::access::{NamePattern, Role};
 
@@ -42,7 +43,7 @@ pub(super) async fn add(
 
 pub(super) async fn remove(
     State(origin): State<Shared>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
 ) -> Result<Response, Problem> {
     let shared = Arc::clone(&origin);
     json(&origin.pool.run(move || shared.access.remove(&id)).await?)

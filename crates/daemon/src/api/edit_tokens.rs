@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use platter_image::Error;
@@ -13,6 +13,7 @@ use platter_store::ImageName;
 use super::Shared;
 use super::body::{json, read_json};
 use super::gate::Asker;
+use super::path::Named;
 use super::problem::Problem;
 use crate::changes::TokenWish;
 
@@ -41,7 +42,7 @@ pub(super) async fn take(
 pub(super) async fn release(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
-    Path((image, number)): Path<(String, String)>,
+    Named((image, number)): Named<(String, String)>,
 ) -> Result<Response, Problem> {
     let image: ImageName = image.parse().map_err(|error| Problem::bad_request(&error))?;
     asker.check(&image)?;

@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, EXPECT};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use platter_store::ImageName;
 
 use super::Shared;
-use super::problem::{Problem, forbidden, unknown};
+use super::body::discard;
+use super::foreign::is_foreign;
+use super::problem::{Problem, forbidden, foreign, unknown};
 use crate::access::{Endpoint, Principal, Verdict, decide};
+use crate::config::JSON_LENGTH_MAX;
 use crate::origin::no_image;
 
 /// Where a request came in.
@@ -56,14 +59,25 @@ impl Asker {
 /// Lets a request through to its handler.
 pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
-    let response = match gate.ask(secret(&request)).await {
+    let asked = match gate.entrance {
+        // There nothing else tells a person from a page that misuses the person's browser.
+        Entrance::Trusted if is_foreign(request.headers()) => Err(foreign()),
+        _ => gate.ask(secret(&request)).await,
+    };
+    let response = match asked {
         Ok(who) => {
             if let Some(who) = who {
                 request.extensions_mut().insert(Asker { who, endpoint: gate.endpoint });
             }
             next.run(request).await
         }
-        Err(problem) => problem.into_response(),
+        Err(problem) => {
+            // Who waits to be asked for his body does not send it; what is longer than JSON is not taken from strangers.
+            if !request.headers().contains_key(EXPECT) {
+                discard(request.into_body(), JSON_LENGTH_MAX).await;
+            }
+            problem.into_response()
+        }
     };
     gate.origin.metrics.answered(gate.endpoint.route(), response.status().as_u16(), began.elapsed());
     response

@@ -5,13 +5,17 @@
 
 mod access_tokens;
 mod body;
+mod casts;
+mod disks;
 mod edit_tokens;
 mod events;
+mod foreign;
 mod frames;
 mod gate;
 mod hoard;
 mod names;
 mod nodes;
+mod path;
 mod problem;
 mod reading;
 mod uploads;
@@ -21,12 +25,16 @@ mod tests;
 
 use std::sync::Arc;
 
+use axum::http::HeaderValue;
+use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use axum::response::Response;
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Router, middleware};
 
 pub(crate) use gate::Entrance;
 
 use crate::access::Endpoint;
+use crate::dashboard;
 use crate::origin::Origin;
 use gate::{Gate, pass};
 
@@ -42,9 +50,19 @@ pub(crate) fn router(origin: &Shared, entrance: Entrance) -> Router {
         router = router.route(endpoint.route().1, handler);
     }
     router
+        .merge(dashboard::routes(entrance))
         .fallback(|| async { problem::no_endpoint() })
         .method_not_allowed_fallback(|| async { problem::no_method() })
+        .layer(middleware::map_response(careful))
         .with_state(Arc::clone(origin))
+}
+
+/// Browsers keep no answer, nor take it for something else than it says it is.
+async fn careful(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
 }
 
 /// What those are told for whom there is no connection left.
@@ -84,5 +102,9 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::AccessTokens => get(access_tokens::list),
         Endpoint::AddAccessToken => post(access_tokens::add),
         Endpoint::RemoveAccessToken => delete(access_tokens::remove),
+        Endpoint::Growth => get(reading::growth),
+        Endpoint::Disks => get(disks::list),
+        Endpoint::Casts => get(casts::list),
+        Endpoint::TellOfCast => post(casts::tell),
     }
 }

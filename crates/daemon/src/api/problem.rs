@@ -83,6 +83,18 @@ pub(super) fn forbidden(endpoint: Endpoint) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, ErrorKind::Refused, detail)
 }
 
+/// Disks without a name are for those who read everything.
+pub(super) fn no_nameless() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, ErrorKind::Missing, "there is no such version")
+}
+
+/// A page of another site made a browser ask.
+pub(super) fn foreign() -> Problem {
+    let detail = "this comes from a page of another site: whoever may open the socket asks it by a name without dots, \
+                  such as localhost, or by its address";
+    Problem::new(StatusCode::FORBIDDEN, ErrorKind::Refused, detail)
+}
+
 pub(super) fn no_endpoint() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, ErrorKind::Missing, "there is no such path: see /api/v1/openapi.json")
 }

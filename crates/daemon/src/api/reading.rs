@@ -19,6 +19,8 @@ use super::Shared;
 use super::body::json;
 use super::gate::Asker;
 use super::problem::Problem;
+use crate::config::GROWTH_POINTS_MAX;
+use crate::growth::Growth;
 
 /// What the origin is asked about: one image, or all.
 #[derive(Deserialize)]
@@ -94,6 +96,19 @@ pub(super) async fn images(
     let mut images = origin.pool.run(move || shared.store.images()).await?;
     images.retain(|version| asker.who.may_read(&version.name.image));
     json(&images.iter().map(|version| &version.record).collect::<Vec<_>>())
+}
+
+pub(super) async fn growth(
+    State(origin): State<Shared>,
+    Extension(asker): Extension<Asker>,
+) -> Result<Response, Problem> {
+    let shared = Arc::clone(&origin);
+    let growth = origin.pool.run(move || {
+        let versions = shared.store.versions()?.into_iter().map(|version| version.record);
+        let seen: Vec<VersionRecord> = versions.filter(|record| asker.who.may_read(&record.image)).collect();
+        Ok(Growth::of(&seen, GROWTH_POINTS_MAX))
+    });
+    json(&growth.await?)
 }
 
 pub(super) async fn versions(

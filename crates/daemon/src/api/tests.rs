@@ -432,6 +432,59 @@ async fn what_is_sent_is_verified() {
 }
 
 #[tokio::test]
+async fn what_is_to_look_at_tells_only_of_what_a_token_may_read() {
+    let room = Room::new();
+    let (all, lab) = (room.token(Role::Admin, "*"), room.token(Role::Admin, "lab/*"));
+    let get = async |token: &str, path: &str| room.json(token, "GET", path, &Value::Null).await.1;
+    let growth = get(&all, "/api/v1/growth").await;
+    assert_eq!((&growth["versions"], &growth["images"][1]["image"]), (&json!(2), &json!("other/b")));
+    let growth = get(&lab, "/api/v1/growth").await;
+    assert_eq!((&growth["versions"], growth["images"].as_array().unwrap().len()), (&json!(1), 1));
+    assert_eq!(growth["points"][0]["version"], json!("lab/a@1"));
+    let taken = json!({ "image": "other/b", "holder": "me" });
+    assert_eq!(room.json(&all, "POST", "/api/v1/edit-tokens", &taken).await.0, StatusCode::OK);
+    assert_eq!(get(&all, "/api/v1/disks").await[0]["holder"], json!("me"));
+    assert_eq!(get(&lab, "/api/v1/disks").await, json!([]));
+    let cast = |version: &str| {
+        json!({
+            "version": version, "score": room.ours.score.to_string(), "sender": "me", "group": "", "state": "casting",
+            "cast_bytes": 1, "sent_bytes": 0, "rate_bits_per_second": 1, "seconds": 0.5, "receivers_total": 0,
+            "receivers_done": 0, "receivers": [],
+        })
+    };
+    let path = |digit: &str| format!("/api/v1/casts/{}", digit.repeat(32));
+    let tell = async |token: &str, digit: &str, version: &str| {
+        room.json(token, "POST", &path(digit), &cast(version)).await.0
+    };
+    assert_eq!(tell(&lab, "1", "lab/a@1").await, StatusCode::NO_CONTENT);
+    assert_eq!(tell(&lab, "2", "other/b@1").await, StatusCode::NOT_FOUND);
+    assert_eq!(
+        tell(&lab, "2", &room.ours.score.to_string()).await,
+        StatusCode::NOT_FOUND,
+        "a disk without a name"
+    );
+    assert_eq!(tell(&all, "2", "other/b@1").await, StatusCode::NO_CONTENT);
+    assert_eq!(tell(&all, "1", "lab/a@1").await, StatusCode::NOT_FOUND, "another's cast");
+    assert_eq!(tell(&all, "x", "lab/a@1").await, StatusCode::BAD_REQUEST);
+    assert_eq!(get(&lab, "/api/v1/casts").await.as_array().unwrap().len(), 1);
+    let casts = get(&all, "/api/v1/casts").await;
+    assert_eq!((&casts[0]["version"], &casts[1]["state"]), (&json!("other/b@1"), &json!("casting")));
+    let events = room.origin.events.after(0, 100).unwrap();
+    let told = events.iter().filter(|event| event.what.name() == "cast").count();
+    assert_eq!(told, 2);
+}
+
+#[tokio::test]
+async fn a_path_that_is_no_text_is_a_problem_as_any_other() {
+    let room = Room::new();
+    let token = room.token(Role::Admin, "*");
+    for path in ["/api/v1/tokens/%FF", "/api/v1/uploads/%FF", "/api/v1/edit-tokens/%FF/1"] {
+        let (status, problem) = room.json(&token, "DELETE", path, &Value::Null).await;
+        assert_eq!((status, &problem["kind"]), (StatusCode::BAD_REQUEST, &json!("refused")), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn names_and_edit_tokens_change_as_on_the_command_line() {
     let room = Room::new();
     let token = room.token(Role::Admin, "*");

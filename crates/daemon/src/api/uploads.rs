@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::{Path, State};
-use axum::http::header::CONTENT_TYPE;
+use axum::extract::State;
+use axum::http::header::{CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use platter_image::frame::stream::{NEED_IDS_MAX, UPLOAD_LENGTH_MAX, ids, need_to_bytes};
@@ -15,8 +15,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::Shared;
-use super::body::{json, read, read_json};
+use super::body::{discard, json, read, read_json};
 use super::gate::Asker;
+use super::path::Named;
 use super::problem::Problem;
 use crate::access::Principal;
 use crate::changes::{check_draft, unix_ms};
@@ -52,7 +53,7 @@ pub(super) async fn begin(
 pub(super) async fn need(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
@@ -72,13 +73,18 @@ pub(super) async fn need(
 pub(super) async fn frames(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
     // Before the body: who is not allowed to send it need not.
     let (shared, who, upload) = (Arc::clone(&origin), Arc::clone(&asker.who), id.clone());
-    origin.pool.run(move || shared.uploads.get(&upload, &who).map(drop)).await?;
+    if let Err(error) = origin.pool.run(move || shared.uploads.get(&upload, &who).map(drop)).await {
+        if !headers.contains_key(EXPECT) {
+            discard(sent, UPLOAD_LENGTH_MAX).await;
+        }
+        return Err(error.into());
+    }
     let held = read(&origin, &headers, sent, UPLOAD_LENGTH_MAX).await?;
     let shared = Arc::clone(&origin);
     let received = origin.pool.run(move || {
@@ -98,7 +104,7 @@ pub(super) async fn frames(
 pub(super) async fn publish(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
@@ -129,7 +135,7 @@ pub(super) async fn publish(
 pub(super) async fn end(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
 ) -> Result<Response, Problem> {
     let shared = Arc::clone(&origin);
     let ended = origin.pool.run(move || {

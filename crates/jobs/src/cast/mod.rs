@@ -1,9 +1,12 @@
 //! Casts a version to every receiver that wants it.
 
 mod chunks;
+mod reporter;
 mod segments;
+mod status;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use platter_image::recipe::Recipe;
 use platter_image::{Domain, Error, Kind, Result, plan};
@@ -11,14 +14,16 @@ use platter_net::{
     ChunkSource, ReceiverState, ReceiverStatus, Segment, SendEvent, SendOptions, SendSummary,
     SessionDescription,
 };
-use platter_store::{Store, StorePlace};
+use platter_store::{Resolved, Store, StorePlace};
 
 use crate::install::title;
-use crate::{CastReport, Progress, ReceiverReport};
+use crate::{CastReport, Progress, ReceiverReport, ServerOptions, default_holder};
 use chunks::Chunks;
+use reporter::Reporter;
 use segments::segments;
 
 pub use segments::SEGMENT_DATA_MAX;
+pub use status::{CastReceiver, CastState, CastStatus};
 
 /// Bytes of a symbol.
 const SYMBOL_BYTES: u64 = platter_cast::SYMBOL_BYTES as u64;
@@ -37,6 +42,8 @@ pub struct CastRequest {
     pub segment_data_max: u64,
     /// Where to, how fast, whom to wait for.
     pub network: SendOptions,
+    /// The origin that is told how it goes, if it listens.
+    pub report_to: Option<ServerOptions>,
 }
 
 /// Casts; `on_event` is told of receivers as they come, go on and end.
@@ -76,8 +83,13 @@ pub fn cast(
             source.parts.push((first, kind, chunks));
         }
     }
-    let summary = platter_net::send(&request.network, &description, &source, |event| on_event(&event))?;
-    Ok(cast_report(title(&resolved), &description, &summary))
+    let mut told = Told::begin(request, &resolved, description.total_bytes());
+    let sent = platter_net::send(&request.network, &description, &source, |event| {
+        told.hear(&event);
+        on_event(&event);
+    });
+    told.end(sent.as_ref().map(|summary| &summary.receivers[..]));
+    Ok(cast_report(title(&resolved), &description, &sent?))
 }
 
 /// What is told of a cast that has ended.
@@ -97,6 +109,55 @@ pub(crate) fn cast_report(
         wire_bytes: summary.progress.bytes + summary.progress.datagrams * DATAGRAM_OVERHEAD,
         seconds: summary.duration.as_secs_f64(),
         receivers: summary.receivers.iter().map(receiver_report).collect(),
+    }
+}
+
+/// What an origin is told of a cast; nothing if there is none to tell.
+struct Told {
+    reporter: Option<Reporter>,
+    status: CastStatus,
+    began: Instant,
+}
+
+impl Told {
+    fn begin(request: &CastRequest, resolved: &Resolved, cast_bytes: u64) -> Self {
+        // Whoever cannot be told is not told: that is no reason not to cast.
+        let reporter = request.report_to.as_ref().and_then(|origin| Reporter::start(origin).ok());
+        let status = CastStatus {
+            version: title(resolved),
+            score: resolved.score.to_string(),
+            sender: default_holder(),
+            cast_bytes,
+            ..CastStatus::default()
+        };
+        Self { reporter, status, began: Instant::now() }
+    }
+
+    fn hear(&mut self, event: &SendEvent) {
+        let Some(reporter) = &mut self.reporter else { return };
+        match event {
+            SendEvent::Ready { group, .. } => self.status.group = group.to_string(),
+            SendEvent::Status { .. } if reporter.is_fresh() => return,
+            SendEvent::Status { receivers, progress } => {
+                self.status.set_receivers(receivers);
+                self.status.sent_bytes = progress.bytes;
+                self.status.rate_bits_per_second = progress.rate_bits_per_second;
+                if progress.started {
+                    self.status.state = CastState::Casting;
+                }
+            }
+        }
+        self.status.seconds = self.began.elapsed().as_secs_f64();
+        reporter.tell(self.status.clone());
+    }
+
+    fn end(mut self, receivers: Result<&[ReceiverStatus], &Error>) {
+        let Some(mut reporter) = self.reporter.take() else { return };
+        if let Ok(receivers) = receivers {
+            self.status.set_receivers(receivers);
+        }
+        self.status.end(receivers.err().map(ToString::to_string), self.began.elapsed());
+        reporter.tell(self.status);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which live disks there are: those that processes serve, and those that were written and wait.
 
 use platter_image::{ErrorKind, Result};
-use platter_store::{ImageName, Token};
+use platter_store::{ImageName, Store, Token};
 use platter_vdisk::BlockDevice;
 use serde::Serialize;
 
@@ -56,7 +56,7 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
             ..waiting(&token.image, token.number, newest.score.to_string())
         });
     }
-    for (image, number) in overlays::list(place)? {
+    for (image, number) in overlays::list(place.dir())? {
         if is_held(&tokens, image.as_str(), number) || found.iter().any(|disk| disk.token == Some(number)) {
             continue;
         }
@@ -73,6 +73,38 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
         ListedDisk { lost: status.token.is_some_and(is_lost), status }
     });
     Ok(DiskList { disks: listed.collect(), away })
+}
+
+/// What [`disks`] tells as far as it can be known without opening any disk, for who looks often: of those that nobody
+/// serves, not how much was written.
+///
+/// # Errors
+/// As [`disks`].
+pub fn served_disks(store: &Store) -> Result<Vec<ListedDisk>> {
+    let tokens = store.tokens()?;
+    let mut found = Vec::new();
+    for server in control::servers(store.place().dir())? {
+        found.extend(server.disks()?);
+    }
+    let is_found = |found: &[DiskStatus], number| found.iter().any(|disk| disk.token == Some(number));
+    for token in &tokens {
+        if !is_found(&found, token.number) {
+            let holder = Some(token.holder.clone());
+            found.push(DiskStatus { holder, ..waiting(&token.image, token.number, String::new()) });
+        }
+    }
+    for (image, number) in overlays::list(store.place().dir())? {
+        if !is_found(&found, number) {
+            found.push(waiting(&image, number, String::new()));
+        }
+    }
+    found.sort_by(|a, b| (&a.disk, a.token).cmp(&(&b.disk, b.token)));
+    let listed = found.into_iter().map(|status| {
+        let is_held =
+            |number| tokens.iter().any(|it| it.image.as_str() == status.disk && it.number == number);
+        ListedDisk { lost: status.token.is_some_and(|number| !is_held(number)), status }
+    });
+    Ok(listed.collect())
 }
 
 fn is_held(tokens: &[Token], image: &str, number: u64) -> bool {

@@ -25,7 +25,7 @@ pub use attach::{AttachRequest, Attached, LiveEvent, NodeRequest, OnEvent, attac
 pub use control::{
     CacheStatus, DiskStatus, OnDetach, attach_at_node, detach, detach_at_node, disks_of_node,
 };
-pub use list::{DiskList, ListedDisk, disks};
+pub use list::{DiskList, ListedDisk, disks, served_disks};
 pub use place::LivePlace;
 pub use publish::{PublishReport, PublishRequest, discard, publish};
 pub use record::{ReadSize, RecordReport, TraceSummary, trace_summary};

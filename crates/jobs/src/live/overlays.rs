@@ -20,8 +20,8 @@ const SUFFIX: &str = ".overlay";
 ///
 /// # Errors
 /// `Io`.
-pub(super) fn list(place: &LivePlace) -> Result<BTreeSet<(ImageName, u64)>> {
-    let (vfs, dir) = (OsVfs, place.dir().join(DIRECTORY));
+pub(super) fn list(dir: &Path) -> Result<BTreeSet<(ImageName, u64)>> {
+    let (vfs, dir) = (OsVfs, dir.join(DIRECTORY));
     let context = || format!("listing {}", dir.display());
     if !vfs.exists(&dir).context(context)? {
         return Ok(BTreeSet::new());

@@ -123,7 +123,7 @@ enum Wanted {
 impl Wanted {
     fn find(place: &LivePlace, store: &OpenStore, image: &ImageName, number: Option<u64>) -> Result<Self> {
         let held = store.token(image)?;
-        let of_image = overlays::list(place)?.into_iter().filter(|(name, _)| name == image);
+        let of_image = overlays::list(place.dir())?.into_iter().filter(|(name, _)| name == image);
         let lost: Vec<u64> = of_image.map(|(_, number)| number).collect();
         if let Some(token) = held.filter(|held| number.is_none_or(|number| held.number == number)) {
             // What others write to an origin's images lies elsewhere, and is not ours to end.

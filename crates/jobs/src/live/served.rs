@@ -186,7 +186,7 @@ impl Served {
         let newest = match version.parse()? {
             VersionQuery::Named(image, NumberChoice::Latest) if !self.request.steal => {
                 // Token numbers ascend: what lies there under lower ones is lost.
-                overlays::list(place)?.into_iter().filter(|(name, _)| *name == image).next_back()
+                overlays::list(place.dir())?.into_iter().filter(|(name, _)| *name == image).next_back()
             }
             _ => None,
         };
@@ -207,7 +207,8 @@ impl Served {
     fn named(&self, version: &str, resolved: Result<Resolved>) -> Result<(Resolved, String)> {
         let hoarded = |error: Error| match &self.hoard {
             Some(hoard) if error.kind() == ErrorKind::Transient => {
-                let found = hoarded_version(&hoard.snapshot(), version).ok_or(error)?;
+                let snapshot = hoard.snapshot();
+                let found = hoarded_version(&snapshot, version).ok_or(error)?;
                 let score = found.record.score;
                 Ok((Resolved { score, version: None }, found.version.image.to_string()))
             }

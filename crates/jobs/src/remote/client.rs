@@ -152,6 +152,14 @@ impl Client {
         Ok(answer.into_body().into_with_config().limit(u64::MAX).reader())
     }
 
+    /// Sends an object that needs no answer.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(super) fn tell(&self, path: &str, object: &impl Serialize) -> Result<()> {
+        self.send(Method::POST, path, Contents::Json(&to_json(object)?), None).map(drop)
+    }
+
     /// Asks for something to be removed.
     ///
     /// # Errors

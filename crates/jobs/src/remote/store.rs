@@ -20,6 +20,7 @@ use super::address::ServerOptions;
 use super::client::{Client, retried};
 use super::fetch::{self, RemoteSource, SourceOptions};
 use super::upload::RemoteSession;
+use crate::CastStatus;
 use crate::node::{CachedSource, NodeCache, NodeReport, Upstream};
 
 /// So long an origin that is away is asked what became of something whose answer was lost.
@@ -253,6 +254,11 @@ impl RemoteStore {
     pub(crate) fn rename(&self, from: &ImageName, to: &ImageName) -> Result<Vec<(String, String)>> {
         let answer: Renamed = self.client.post("/api/v1/rename", &json!({ "from": from, "to": to }))?;
         Ok(answer.renamed.into_iter().map(|one| (one.from, one.to)).collect())
+    }
+
+    /// Tells how a cast stands.
+    pub(crate) fn tell_of_cast(&self, id: &str, status: &CastStatus) -> Result<()> {
+        self.client.tell(&format!("/api/v1/casts/{id}"), status)
     }
 
     /// As [`platter_store::Store::hoard`].

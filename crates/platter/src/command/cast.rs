@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use platter_jobs::{
     CastReport, CastRequest, DISCOVERY, HoardCastRequest, Progress, ReceiverReport, SEGMENT_DATA_MAX,
-    SendEvent, SendOptions, StoreLocation, cast, hoard_cast, receiver_report,
+    SendEvent, SendOptions, StoreLocation, cast, hoard_cast, origin_of, receiver_report,
 };
 use serde::Serialize;
 
@@ -67,8 +67,10 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
             hoard_cast(&request, &terminal, &mut on_event)?
         }
         (None, version) => {
+            let place = store.local("casting")?;
             let request = CastRequest {
-                store: store.local("casting")?.clone(),
+                store: place.clone(),
+                report_to: Some(origin_of(place)),
                 version: version.clone().unwrap_or_default(),
                 segment_data_max: options.segment.map_or(SEGMENT_DATA_MAX, |mib| mib << 20),
                 network,

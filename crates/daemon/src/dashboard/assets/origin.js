@@ -1,0 +1,96 @@
+// Asks the origin: one answer at a time, and the stream of events.
+
+/** So long an answer may take. */
+const ANSWER_MS_MAX = 30000;
+/** The origin says something at least every 15 seconds; one that is silent for so long is gone. */
+const SILENCE_MS_MAX = 40000;
+/** Most characters of one event: more is no event. */
+const EVENT_LENGTH_MAX = 1 << 20;
+const STORED = "platter-access-token";
+
+/** The origin wants another access token. */
+export class AccessError extends Error {}
+
+/** The origin says what is wrong. */
+export class ProblemError extends Error {}
+
+/** The access token, kept for this tab only. */
+export const token = {
+	get() {
+		return sessionStorage.getItem(STORED) ?? "";
+	},
+	set(text) {
+		sessionStorage.setItem(STORED, text);
+	},
+	forget() {
+		sessionStorage.removeItem(STORED);
+	},
+};
+
+function ask(path, headers, signal) {
+	const secret = token.get();
+	const shown = secret === "" ? headers : { ...headers, authorization: `Bearer ${secret}` };
+	// No cookie, no cache, and nothing that leads elsewhere.
+	return fetch(path, { headers: shown, signal, cache: "no-store", credentials: "omit", redirect: "error" });
+}
+
+async function checked(response) {
+	if (response.ok) {
+		return response;
+	}
+	const problem = await response.json().catch(() => ({}));
+	const detail = typeof problem.detail === "string" ? problem.detail : `status ${response.status}`;
+	if (response.status === 401) {
+		throw new AccessError(detail);
+	}
+	throw new ProblemError(detail);
+}
+
+/** What the origin says there. */
+export async function read(path) {
+	const response = await ask(path, {}, AbortSignal.timeout(ANSWER_MS_MAX));
+	return (await checked(response)).json();
+}
+
+/** Tells `heard` of every event after the one of that id, until the stream ends, is silent for too long, or `end` says so. */
+export async function follow(lastId, end, heard) {
+	const silence = new AbortController();
+	let timer = setTimeout(() => silence.abort(), SILENCE_MS_MAX);
+	try {
+		const headers = lastId === "" ? {} : { "last-event-id": lastId };
+		const response = await checked(await ask("/api/v1/events", headers, AbortSignal.any([silence.signal, end])));
+		const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+		let rest = "";
+		for (;;) {
+			const { value, done } = await reader.read();
+			if (done || rest.length > EVENT_LENGTH_MAX) {
+				return;
+			}
+			clearTimeout(timer);
+			timer = setTimeout(() => silence.abort(), SILENCE_MS_MAX);
+			const parts = (rest + value).split("\n\n");
+			rest = parts.pop();
+			parts.map(eventOf).filter(Boolean).forEach(heard);
+		}
+	} finally {
+		clearTimeout(timer);
+		silence.abort();
+	}
+}
+
+/** An event from its lines; nothing for a comment. */
+function eventOf(text) {
+	const event = { id: "", name: "", data: {} };
+	for (const line of text.split("\n")) {
+		const [field, ...value] = line.split(": ");
+		const contents = value.join(": ");
+		if (field === "id") {
+			event.id = contents;
+		} else if (field === "event") {
+			event.name = contents;
+		} else if (field === "data") {
+			event.data = JSON.parse(contents);
+		}
+	}
+	return event.name === "" ? null : event;
+}

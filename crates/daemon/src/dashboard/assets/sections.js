@@ -1,0 +1,268 @@
+// One function a section: what the origin said in, the section's contents out.
+
+import { element, moment, number, progress, share, size, table } from "./elements.js";
+import { bytes, count, rate, seconds } from "./numbers.js";
+import { growth as plot, legend } from "./plot.js";
+
+function say(text) {
+	return element("p", { class: "quiet" }, text);
+}
+
+/** Something that cannot be shown, and why. */
+export function trouble(why) {
+	return element("p", { class: "bad" }, `This cannot be shown now: ${why}`);
+}
+
+/** The line below the title. */
+export function store(facts) {
+	const blocks = facts.blocks === null ? "" : `, ${count(facts.blocks, "block")}`;
+	const sums = `${count(facts.images, "image")}, ${count(facts.versions, "version")}, ${bytes(facts.stored_bytes)} stored${blocks}`;
+	return `${sums}. Store ${facts.id}, Platter ${facts.version}.`;
+}
+
+/** What of a version was in the store before, or is zeros. */
+function shared(version) {
+	return version.allocated_bytes > 0 ? Math.max(1 - version.new_raw_bytes / version.allocated_bytes, 0) : 1;
+}
+
+const SIZES = [
+	{ title: "Disk", kind: "number", cell: (it) => size(it.disk_length) },
+	{ title: "In use", kind: "number", cell: (it) => size(it.allocated_bytes) },
+	{ title: "Added", kind: "number", cell: (it) => size(it.new_stored_bytes) },
+	{ title: "Shared", kind: "short", cell: (it) => share(shared(it)) },
+	{ title: "Published", cell: (it) => moment(it.time_unix_ms) },
+];
+
+/** The newest version of every image; `open` is called with the name of one whose versions are wanted. */
+export function catalog(images, growth, wanted, open) {
+	const sums = new Map((growth?.images ?? []).map((it) => [it.image, it]));
+	const shown = images.filter((it) => it.image.includes(wanted));
+	if (images.length === 0) {
+		return [say("There are no images yet, or none for this token. A capture makes one.")];
+	}
+	if (shown.length === 0) {
+		return [say("No image has a name like that.")];
+	}
+	const columns = [
+		{ title: "Image", cell: (it) => opener(it.image, open) },
+		{ title: "Version", kind: "number", cell: (it) => number(it.number) },
+		{ title: "Versions", kind: "number", cell: (it) => number(sums.get(it.image)?.versions ?? "") },
+		...SIZES,
+		{ title: "Note", cell: (it) => it.notes },
+	];
+	return [table("catalog-table", "Images, each by its newest version", columns, shown)];
+}
+
+function opener(image, open) {
+	const button = element("button", { type: "button", class: "name", "data-focus": `open ${image}` }, image);
+	button.addEventListener("click", () => open(image));
+	return button;
+}
+
+/** All versions of an image; `close` is called when they are no longer wanted. */
+export function versions(image, all, close) {
+	const button = element("button", { type: "button", "data-focus": "close versions" }, "Close");
+	button.addEventListener("click", close);
+	const columns = [
+		{ title: "Version", cell: (it) => `${it.image}@${it.number}` },
+		...SIZES,
+		{ title: "State", cell: (it) => it.consistency },
+		{ title: "Source", cell: (it) => it.source },
+		{ title: "Note", cell: (it) => it.notes },
+	];
+	const held = all[0]?.edit_token;
+	return [
+		element("h3", { id: "versions-title", tabindex: "-1" }, `Versions of ${image}`),
+		say(held ? `${held.holder} holds its edit token, number ${held.number}.` : "Nobody holds its edit token."),
+		table("versions-table", `Versions of ${image}, the newest first`, columns, all),
+		button,
+	];
+}
+
+/** How the store grew, in a place of that width. */
+export function growth(facts, width) {
+	if (facts.points.length === 0) {
+		return [say("There are no versions yet.")];
+	}
+	const times = facts.stored_bytes > 0 ? `, ${(facts.allocated_bytes / facts.stored_bytes).toFixed(1)} times as much` : "";
+	const columns = [
+		{ title: "Up to version", cell: (it) => it.version },
+		{ title: "Versions", kind: "number", cell: (it) => number(it.versions) },
+		{ title: "Published", cell: (it) => moment(it.time_unix_ms) },
+		{ title: "Added", kind: "number", cell: (it) => size(it.new_stored_bytes) },
+		{ title: "Stored until then", kind: "number", cell: (it) => size(it.stored_bytes) },
+		{ title: "In use until then", kind: "number", cell: (it) => size(it.allocated_bytes) },
+	];
+	const said =
+		`${count(facts.versions, "version")} of ${count(facts.images.length, "image")} added ${bytes(facts.stored_bytes)} to the store. ` +
+		`Their disks have ${bytes(facts.allocated_bytes)} in use${times}.`;
+	return [
+		element("p", { id: "growth-said" }, said),
+		element("figure", {}, plot(facts.points, width), legend()),
+		element(
+			"details",
+			{ id: "growth-details" },
+			element("summary", { "data-focus": "growth details" }, "The same as a table"),
+			table("growth-table", "What the versions added, in the order in which they came", columns, facts.points),
+		),
+	];
+}
+
+/** A share of two counters; nothing when neither has counted. */
+function hitRate(counters) {
+	const [hits, misses] = [counters?.hits ?? 0, counters?.misses ?? 0];
+	return hits + misses > 0 ? share(hits / (hits + misses)) : "";
+}
+
+function sizeIfKnown(value) {
+	return typeof value === "number" ? size(value) : "";
+}
+
+/** Counters as words: those that the table shows by themselves are left out. */
+function otherCounters(counters) {
+	const shown = Object.entries(counters ?? {}).filter(([name]) => name !== "hits" && name !== "misses");
+	const value = (name, count) => (name.endsWith("bytes") ? bytes(count) : count.toLocaleString("en"));
+	return shown.map(([name, count]) => `${name.replaceAll("_", " ")} ${value(name, count)}`).join(", ");
+}
+
+/** Nodes, and how far behind the hoard they are. */
+export function nodes(facts, hoardFacts) {
+	if (facts?.isHidden) {
+		return [say("Nodes are shown to tokens for all images.")];
+	}
+	const known = facts?.nodes ?? [];
+	const newest = Math.max(facts?.hoard_revision ?? 0, hoardFacts?.revision ?? 0);
+	const revision = (it) => {
+		if (typeof it.hoard_revision !== "number") {
+			return "";
+		}
+		const late = newest - it.hoard_revision;
+		return number(it.hoard_revision, late > 0 ? `${it.hoard_revision} (${late} behind)` : String(it.hoard_revision));
+	};
+	const columns = [
+		{ title: "Node", cell: (it) => it.name },
+		{ title: "State", cell: (it) => (it.is_there === false ? element("span", { class: "bad" }, "away") : element("span", { class: "good" }, "there")) },
+		{ title: "Heard of", cell: (it) => moment(it.seen_unix_ms) },
+		{ title: "Address for peers", cell: (it) => it.peer_address ?? "gives nothing to others" },
+		{ title: "Hoard revision", kind: "number", cell: revision },
+		{ title: "Hit rate", kind: "short", cell: (it) => hitRate(it.counters) },
+		{ title: "Disks", kind: "number", cell: (it) => number((it.disks ?? []).length) },
+		{ title: "Counters", cell: (it) => otherCounters(it.counters) },
+	];
+	const note = known.length === 0 ? [say("No node has told this origin of itself.")] : [];
+	return [...note, table("nodes-table", "Nodes, and what they say of themselves", columns, known)];
+}
+
+/** Live disks, of this machine and of nodes. */
+export function disks(local, nodeFacts) {
+	const ofNodes = (nodeFacts?.nodes ?? []).flatMap((node) =>
+		(node.disks ?? []).map((it) => ({
+			disk: it.name,
+			place: node.name,
+			base: it.image,
+			writable: it.writable,
+			holder: it.token_holder ?? null,
+			served: "",
+		})),
+	);
+	const here = local.map((it) => ({
+		...it,
+		place: it.process === null && it.exports.length === 0 ? "nobody serves it" : "this machine",
+		served: it.exports.join(" "),
+	}));
+	const all = [...here, ...ofNodes];
+	const token = (it) => `${it.token}${it.lost ? " (lost)" : ""}`;
+	const columns = [
+		{ title: "Disk", cell: (it) => it.disk },
+		{ title: "Served by", cell: (it) => it.place },
+		{ title: "Access", cell: (it) => (it.writable ? "read and write" : "read only") },
+		{ title: "Edit token held by", cell: (it) => it.holder ?? "" },
+		{ title: "Token", kind: "number", cell: (it) => (typeof it.token === "number" ? number(it.token, token(it)) : "") },
+		{ title: "Size", kind: "number", cell: (it) => (it.disk_bytes ? size(it.disk_bytes) : "") },
+		{ title: "Written", kind: "number", cell: (it) => sizeIfKnown(it.writable ? it.written_bytes : undefined) },
+		{ title: "Memory hits", kind: "short", cell: (it) => hitRate(it.cache) },
+		{ title: "Served at", cell: (it) => it.served },
+	];
+	const note = all.length === 0 ? [say("No disk is attached, and nobody holds an edit token.")] : [];
+	return [...note, table("disks-table", "Live disks, and disks that somebody edits", columns, all)];
+}
+
+const CAST_WORDS = { waiting: "waits for receivers", casting: "is sending", done: "is done", failed: "has failed" };
+
+/** What a receiver has of what it wants. */
+function received(it) {
+	return it.state === "done" ? 1 : it.wanted_chunks > 0 ? it.done_chunks / it.wanted_chunks : 0;
+}
+
+/** Casts with their receivers. */
+export function casts(all) {
+	return all.length === 0 ? [say("Nobody has cast in the last ten minutes.")] : all.map(cast);
+}
+
+function cast(it) {
+	const id = `cast-${it.id}`;
+	const ended = it.state === "done" || it.state === "failed";
+	const mean = it.receivers.length > 0 ? it.receivers.reduce((sum, one) => sum + received(one), 0) / it.receivers.length : 0;
+	const silent = !ended && it.silent_seconds > 10 ? ` Its sender has said nothing for ${seconds(it.silent_seconds)}.` : "";
+	const words = CAST_WORDS[it.state] ?? it.state;
+	const said =
+		`${it.sender} ${words}: ${it.receivers_done} of ${count(it.receivers_total, "receiver")} done, ` +
+		`${bytes(it.sent_bytes)} sent of ${bytes(it.cast_bytes)}, ${rate(it.rate_bits_per_second)} allowed, ${seconds(it.seconds)}.${silent}`;
+	const columns = [
+		{ title: "Receiver", cell: (one) => one.name },
+		{ title: "State", cell: (one) => element("span", { class: one.state === "done" ? "good" : one.state === "failed" || one.state === "lost" ? "bad" : "" }, one.state) },
+		{ title: "Received", kind: "short", cell: (one) => share(received(one)) },
+		{ title: "Written", kind: "number", cell: (one) => (one.state === "done" ? size(one.written_bytes) : "") },
+		{ title: "Repaired symbols", kind: "number", cell: (one) => number(one.repaired_symbols) },
+		{ title: "Time", kind: "number", cell: (one) => number(one.seconds, seconds(one.seconds)) },
+		{ title: "Why", cell: (one) => one.reason ?? "" },
+	];
+	return element(
+		"article",
+		{ "aria-labelledby": id, "data-state": it.state },
+		element("h3", { id }, `${it.version}: ${it.state}`),
+		element("p", {}, said),
+		...(it.reason ? [element("p", { class: "bad" }, it.reason)] : []),
+		ended ? "" : progress(mean),
+		table(`${id}-table`, `Receivers of ${it.version}`, columns, it.receivers),
+	);
+}
+
+/** The hoard; nothing for an origin that has none. */
+export function hoard(facts) {
+	if (facts === null) {
+		return [say("This origin keeps no hoard.")];
+	}
+	const members = facts.members ?? [];
+	const columns = [
+		{ title: "Version", cell: (it) => `${it.image}@${it.number}` },
+		{ title: "Came with revision", kind: "number", cell: (it) => number(it.added) },
+		{ title: "Blocks", kind: "number", cell: (it) => number(it.record.blocks) },
+		{ title: "Bytes", kind: "number", cell: (it) => size(it.record.bytes) },
+		{ title: "Boot took", kind: "number", cell: (it) => number(it.record.duration_ms, seconds(it.record.duration_ms / 1000)) },
+		{ title: "Until", cell: (it) => it.record.marker },
+		{ title: "Recorded", cell: (it) => moment(it.record.time_unix_ms) },
+	];
+	const sum = members.reduce((sum, it) => sum + it.record.bytes, 0);
+	return [
+		element("p", {}, `Revision ${facts.revision}: ${count(members.length, "boot set")}, ${bytes(sum)} in sum.`),
+		table("hoard-table", "Boot sets in the hoard", columns, members),
+	];
+}
+
+const EVENT_WORDS = {
+	version: (it) => `${it.image}@${it.number} is there.`,
+	forget: (it) => `${it.image}@${it.number} is gone.`,
+	rename: (it) => `${it.from}@${it.number} is ${it.to}@${it.number} now.`,
+	"edit-token": (it) => (it.token ? `${it.token.holder} holds the edit token of ${it.image}, number ${it.token.number}.` : `Nobody holds the edit token of ${it.image}.`),
+	upload: (it) => `An upload: ${it.state}.`,
+	cast: (it) => `Cast of ${it.version}: ${it.state}.`,
+	hoard: (it) => `The hoard has revision ${it.revision}.`,
+	reset: () => "Some events were missed; everything was looked at anew.",
+};
+
+/** An event in a sentence, now. */
+export function event(name, data) {
+	const words = EVENT_WORDS[name]?.(data) ?? `${name}.`;
+	return element("li", { class: "fresh", "data-event": name }, moment(Date.now()), ` ${words}`);
+}

@@ -1,0 +1,103 @@
+//! The page that a person looks at (`docs/dashboard.md`): files that a browser gets, with no data in them. What they show,
+//! they ask the API for, with the access token that the person gives.
+//!
+//! Owns these files and the headers that keep a browser from doing with them what it should not: nothing is loaded from
+//! elsewhere, no text becomes markup or code. Must never put anything into a file that a token is needed for.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
+};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use crate::api::Entrance;
+use crate::origin::Origin;
+use crate::random::hex;
+
+/// What a browser may do with the page: run and show what comes from here, ask here, and never take a text for markup.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
+     form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+);
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+const SAME_ORIGIN: HeaderValue = HeaderValue::from_static("same-origin");
+/// Bytes of a file's hash that stand in its tag.
+const TAG_LENGTH: usize = 16;
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// The files: path, media type, contents.
+const FILES: [(&str, &str, &str); 9] = [
+    ("/", HTML, include_str!("assets/index.html")),
+    ("/dashboard/style.css", "text/css; charset=utf-8", include_str!("assets/style.css")),
+    ("/dashboard/icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
+    ("/dashboard/main.js", SCRIPT, include_str!("assets/main.js")),
+    ("/dashboard/origin.js", SCRIPT, include_str!("assets/origin.js")),
+    ("/dashboard/elements.js", SCRIPT, include_str!("assets/elements.js")),
+    ("/dashboard/numbers.js", SCRIPT, include_str!("assets/numbers.js")),
+    ("/dashboard/plot.js", SCRIPT, include_str!("assets/plot.js")),
+    ("/dashboard/sections.js", SCRIPT, include_str!("assets/sections.js")),
+];
+/// Tells the page whether it has to ask for an access token.
+const ACCESS: &str = "/dashboard/access.json";
+
+/// A file as it is sent.
+struct File {
+    media: &'static str,
+    contents: &'static str,
+    tag: String,
+}
+
+/// The files for whoever comes in there.
+pub(crate) fn routes(entrance: Entrance) -> Router<Arc<Origin>> {
+    let access = match entrance {
+        Entrance::Trusted => "{\"token\":false}\n",
+        Entrance::Token => "{\"token\":true}\n",
+    };
+    let mut router = Router::new();
+    for (path, media, contents) in FILES.into_iter().chain([(ACCESS, "application/json", access)]) {
+        let hash = blake3::hash(contents.as_bytes());
+        let tag = format!("\"{}\"", hex(&hash.as_bytes()[..TAG_LENGTH]));
+        let file = Arc::new(File { media, contents, tag });
+        router = router.route(path, get(move |headers: HeaderMap| async move { file.answer(&headers) }));
+    }
+    router
+}
+
+impl File {
+    fn answer(&self, asked: &HeaderMap) -> Response {
+        let mut response = match self.is_known(asked) {
+            true => StatusCode::NOT_MODIFIED.into_response(),
+            false => Bytes::from_static(self.contents.as_bytes()).into_response(),
+        };
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.media));
+        // Kept, but never shown before it was asked whether it is still the same.
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        headers.insert(CONTENT_SECURITY_POLICY, POLICY);
+        headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        headers.insert(OPENER_POLICY, SAME_ORIGIN);
+        headers.insert(RESOURCE_POLICY, SAME_ORIGIN);
+        if let Ok(tag) = HeaderValue::from_str(&self.tag) {
+            headers.insert(ETAG, tag);
+        }
+        response
+    }
+
+    /// Whether the browser has it.
+    fn is_known(&self, asked: &HeaderMap) -> bool {
+        let tags = asked.get_all(IF_NONE_MATCH).into_iter().filter_map(|tags| tags.to_str().ok());
+        let mut tags = tags.flat_map(|tags| tags.split(','));
+        tags.any(|tag| matches!(tag.trim(), "*") || tag.trim().trim_start_matches("W/") == self.tag)
+    }
+}

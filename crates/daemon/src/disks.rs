@@ -1,0 +1,93 @@
+//! Live disks of this machine: what the processes that serve disks of the store say, asked for at most once in a while,
+//! however many look.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use platter_image::Result;
+use platter_jobs::{ListedDisk, served_disks};
+use platter_store::VersionQuery;
+use tokio::sync::Mutex;
+
+use crate::access::Principal;
+use crate::config::DISKS_AGE_MAX;
+use crate::origin::Origin;
+
+/// What was known last, and since when.
+#[derive(Debug, Default)]
+pub(crate) struct Disks {
+    known: Mutex<Option<(Instant, Arc<Vec<ListedDisk>>)>>,
+}
+
+impl Disks {
+    /// All of them.
+    ///
+    /// # Errors
+    /// When the catalog or the processes cannot be asked.
+    pub(crate) async fn all(&self, origin: &Arc<Origin>) -> Result<Arc<Vec<ListedDisk>>> {
+        // Held while one asks, so that nobody else does.
+        let mut known = self.known.lock().await;
+        if let Some((since, disks)) = &*known
+            && since.elapsed() < DISKS_AGE_MAX
+        {
+            return Ok(Arc::clone(disks));
+        }
+        let shared = Arc::clone(origin);
+        let disks = Arc::new(origin.pool.run(move || served_disks(&shared.store)).await?);
+        *known = Some((Instant::now(), Arc::clone(&disks)));
+        Ok(disks)
+    }
+}
+
+/// What of a disk that principal may know: nothing if he may not read its image; and of this machine nothing unless he
+/// reads everything.
+pub(crate) fn as_seen_by(who: &Principal, disk: &ListedDisk) -> Option<ListedDisk> {
+    if who.reads_everything() {
+        return Some(disk.clone());
+    }
+    let Ok(VersionQuery::Named(image, _)) = disk.status.disk.parse() else { return None };
+    let mut seen = who.may_read(&image).then(|| disk.clone())?;
+    (seen.status.process, seen.status.cache) = (None, None);
+    seen.status.exports.clear();
+    Some(seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_jobs::DiskStatus;
+
+    use super::*;
+    use crate::access::{Patterns, Role};
+
+    #[test]
+    fn who_reads_some_images_learns_nothing_of_other_disks_nor_of_the_machine() {
+        let patterns = Patterns(vec!["lab/*".parse().unwrap()]);
+        let some = Principal { id: "t".into(), role: Role::Admin, patterns };
+        let disk = |name: &str| ListedDisk {
+            lost: false,
+            status: DiskStatus {
+                disk: name.into(),
+                base: String::new(),
+                disk_bytes: 1,
+                writable: true,
+                holder: Some("me".into()),
+                token: Some(1),
+                written_bytes: None,
+                exports: vec!["nbd+unix:///x?socket=/secret".into()],
+                process: Some(7),
+                cache: None,
+            },
+        };
+        for hidden in ["other/a", "other/a@1", "lab", "", "../lab/a", &"0".repeat(64)] {
+            assert!(as_seen_by(&some, &disk(hidden)).is_none(), "{hidden}");
+        }
+        for own in ["lab/a", "lab/a@3"] {
+            let seen = as_seen_by(&some, &disk(own)).unwrap().status;
+            assert_eq!((seen.exports.len(), seen.process, seen.holder.as_deref()), (0, None, Some("me")));
+        }
+        assert_eq!(
+            as_seen_by(&Principal::of_unix_socket(), &disk("other/a")).unwrap().status.exports.len(),
+            1
+        );
+    }
+}

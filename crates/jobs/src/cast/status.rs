@@ -1,0 +1,183 @@
+//! How a cast stands, as its sender tells an origin. Shown to people, believed by nobody.
+
+use std::time::Duration;
+
+use platter_net::{ReceiverState, ReceiverStatus};
+use serde::{Deserialize, Serialize};
+
+use super::receiver_report;
+
+/// Most receivers that are told of one by one; the others are counted.
+const RECEIVERS_MAX: usize = 128;
+/// Most bytes of a name, and of a reason.
+const NAME_LENGTH_MAX: usize = 64;
+const REASON_LENGTH_MAX: usize = 160;
+
+/// Where a cast stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CastState {
+    /// Receivers join.
+    #[default]
+    Waiting,
+    /// Data flows.
+    Casting,
+    /// It ended, and every receiver has the disk.
+    Done,
+    /// It ended otherwise.
+    Failed,
+}
+
+impl CastState {
+    /// Whether nothing more is to be expected of it.
+    pub fn has_ended(self) -> bool {
+        matches!(self, Self::Done | Self::Failed)
+    }
+}
+
+/// A cast, at some moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CastStatus {
+    /// `lab/debian12@3`, or the score if that was asked for.
+    pub version: String,
+    /// The score: 64 hexadecimal digits.
+    pub score: String,
+    /// Who casts: user and host.
+    pub sender: String,
+    /// Where data goes; empty before that is known.
+    pub group: String,
+    /// Where it stands.
+    pub state: CastState,
+    /// Why it failed.
+    pub reason: Option<String>,
+    /// Bytes of all chunks: what must be sent once.
+    pub cast_bytes: u64,
+    /// Payload bytes sent, repeated and repairing ones included.
+    pub sent_bytes: u64,
+    /// The rate that the receivers allow.
+    pub rate_bits_per_second: u64,
+    /// Since the sender began to listen.
+    pub seconds: f64,
+    /// Receivers that ever joined.
+    pub receivers_total: u64,
+    /// Of these, those that have the disk.
+    pub receivers_done: u64,
+    /// The receivers, those that are not done first, as far as there is room.
+    pub receivers: Vec<CastReceiver>,
+}
+
+/// A receiver of a cast, at some moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CastReceiver {
+    /// What it calls itself.
+    pub name: String,
+    /// `receiving`, `silent`, `done`, `failed` or `lost`.
+    pub state: String,
+    /// Why it failed.
+    pub reason: Option<String>,
+    /// Chunks that it has.
+    pub done_chunks: u64,
+    /// Chunks that it wants; 0 before it knows.
+    pub wanted_chunks: u64,
+    /// Bytes that it wrote, known at its end.
+    pub written_bytes: u64,
+    /// From its joining to its result, or to when it was heard last.
+    pub seconds: f64,
+    /// Symbols that it made from repair symbols.
+    pub repaired_symbols: u64,
+}
+
+impl CastStatus {
+    /// Takes over what is known of the receivers.
+    pub(super) fn set_receivers(&mut self, known: &[ReceiverStatus]) {
+        let is_done = |status: &ReceiverStatus| matches!(status.state, ReceiverState::Done(_));
+        self.receivers_total = known.len() as u64;
+        self.receivers_done = known.iter().filter(|status| is_done(status)).count() as u64;
+        let open = known.iter().filter(|status| !is_done(status));
+        let told = open.chain(known.iter().filter(|status| is_done(status))).take(RECEIVERS_MAX);
+        self.receivers = told.map(receiver).collect();
+    }
+
+    /// It ended: well if every receiver has the disk, and there was one.
+    pub(super) fn end(&mut self, failure: Option<String>, since: Duration) {
+        self.seconds = since.as_secs_f64();
+        let all_done = self.receivers_total > 0 && self.receivers_done == self.receivers_total;
+        self.state = if failure.is_none() && all_done { CastState::Done } else { CastState::Failed };
+        self.reason = failure.map(|reason| plain(&reason, REASON_LENGTH_MAX));
+    }
+}
+
+fn receiver(status: &ReceiverStatus) -> CastReceiver {
+    let report = receiver_report(status);
+    CastReceiver {
+        name: plain(&report.name, NAME_LENGTH_MAX),
+        state: report.state,
+        reason: report.reason.map(|reason| plain(&reason, REASON_LENGTH_MAX)),
+        done_chunks: u64::from(status.done_chunks),
+        wanted_chunks: u64::from(status.wanted_chunks),
+        written_bytes: report.written_bytes,
+        seconds: report.seconds,
+        repaired_symbols: report.repaired_symbols,
+    }
+}
+
+/// The beginning of a text that somebody else wrote, without control characters.
+fn plain(text: &str, length_max: usize) -> String {
+    let mut plain = String::new();
+    for c in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
+        if plain.len() + c.len_utf8() > length_max {
+            break;
+        }
+        plain.push(c);
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(id: u32, state: ReceiverState) -> ReceiverStatus {
+        ReceiverStatus {
+            id,
+            name: format!("r{id}"),
+            state,
+            done_chunks: 1,
+            wanted_chunks: 2,
+            free_chunks: 0,
+            repaired: 0,
+            joined_at: Duration::ZERO,
+            heard_at: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn many_receivers_are_counted_and_those_in_trouble_are_told() {
+        let failed = |id| status(id, ReceiverState::Failed("disk\u{1b}[2J full".into()));
+        let mut known: Vec<_> = (0..1000).map(|id| status(id, ReceiverState::Active)).collect();
+        let mut cast = CastStatus::default();
+        cast.set_receivers(&known);
+        assert_eq!((cast.receivers_total, cast.receivers.len()), (1000, RECEIVERS_MAX));
+        known.truncate(1);
+        known.push(failed(1));
+        known[0].name = "x".repeat(300);
+        cast.set_receivers(&known);
+        assert_eq!(cast.receivers[0].name.len(), NAME_LENGTH_MAX);
+        assert_eq!(cast.receivers[1].reason.as_deref(), Some("disk [2J full"));
+        cast.end(None, Duration::from_secs(1));
+        assert_eq!(cast.state, CastState::Failed);
+        // What an origin reads as JSON has a limit.
+        known = (0..1000).map(failed).collect();
+        known.iter_mut().for_each(|status| status.name = "\u{1f41b}".repeat(100));
+        cast.set_receivers(&known);
+        assert!(serde_json::to_vec(&cast).unwrap().len() < 100 << 10);
+    }
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        assert_eq!(plain("a\u{e9}\u{e9}", 4), "a\u{e9}");
+        assert_eq!(plain("", 4), "");
+    }
+}

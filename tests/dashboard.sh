@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# tests/dashboard.sh: the page of an origin in headless Chromium (tests/dashboard.py, over tests/browser.py): what it shows is what
+# the command line says, it follows what happens, survives the origin, fits on a phone, and can be read by a screen reader.
+# PLATTER_SCREENSHOTS names a folder that gets pictures of it.
+. "$(dirname "$0")/lib.sh"
+
+if ! { type -P chromium || type -P chromium-browser || type -P google-chrome; } >/dev/null; then
+	skip "there is no Chromium"
+	finish
+	exit 0
+fi
+PORT=$((20000 + $$ % 20000))
+WATCHED=
+ROOM=$ROOT/lab/room
+export PLATTER_ROOM=$WORK/room
+suite_cleanup() {
+	[ -z "$WATCHED" ] || kill "$WATCHED" 2>/dev/null
+	[ ! -e "$PLATTER_ROOM" ] || "$ROOM" down
+}
+
+file_tree "$WORK/tree" 8 dashboard
+ext4_image "$WORK/disk" 32 "$WORK/tree"
+cp --sparse=always "$WORK/disk" "$WORK/changed"
+random 1500000 new >"$WORK/new-file"
+debugfs -w -R "write $WORK/new-file new-file" "$WORK/changed" >/dev/null 2>&1
+e2fsck -fy "$WORK/changed" >/dev/null 2>&1 || true
+random $((2 << 20)) other >"$WORK/raw"
+platter init
+platter capture "$WORK/disk" lab/debian --label os=debian --note 'as it came' >/dev/null
+platter capture "$WORK/changed" lab/debian --note 'a file more' >/dev/null
+platter clone lab/debian@1 lab/copy >/dev/null
+platter capture --raw "$WORK/raw" other/raw \
+	--note '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>' >/dev/null
+platter_json serve token add all --role read --images '*' | jq -r .secret >"$WORK/token"
+platter_json serve token add lab --role read --images 'lab/*' | jq -r .secret >"$WORK/token-lab"
+# The certificate is made at the first start.
+"$PLATTER" --store "$STORE" serve --listen "127.0.0.1:$PORT" >"$WORK/first.log" 2>&1 &
+WATCHED=$!
+for _ in $(seq 100); do ! grep -q fingerprint "$WORK/first.log" || break; sleep 0.05; done
+kill "$WATCHED"
+wait "$WATCHED" 2>/dev/null || true
+WATCHED=
+
+python3 "$TESTS/dashboard.py" "$PLATTER" "$STORE" "$WORK" "$PORT" >"$WORK/said" 2>"$LOG" && code=0 || code=$?
+cat "$WORK/said"
+PASSED=$((PASSED + $(grep -c '^ok ' "$WORK/said" || true)))
+FAILED=$((FAILED + $(grep -c '^not ok ' "$WORK/said" || true)))
+if [ "$code" = 0 ]; then ok "the browser's part ends well"; else not_ok "the browser's part ends well"; fi
+
+# A real cast tells the origin of the store how it goes.
+if [ "$(id -u)" = 0 ]; then
+	"$PLATTER" --store "$STORE" serve >"$WORK/origin.log" 2>&1 &
+	WATCHED=$!
+	for _ in $(seq 100); do [ ! -S "$STORE/serve.sock" ] || break; sleep 0.05; done
+	"$ROOM" up 2 1gbit 0
+	for n in 1 2; do
+		"$ROOM" in "$n" timeout 60 "$PLATTER" --quiet receive lab/debian "$WORK/target-$n" --interface eth0 --hello "seat-$n" \
+			>"$WORK/receive-$n.log" 2>&1 &
+	done
+	casts() { curl -s -m 5 --unix-socket "$STORE/serve.sock" http://origin/api/v1/casts; }
+	"$ROOM" in sender timeout 60 "$PLATTER" --store "$STORE" --quiet cast lab/debian --interface eth0 --receivers 2 --rate 40M \
+		>"$WORK/cast.log" 2>&1 &
+	cast=$!
+	for _ in $(seq 200); do
+		casts >"$WORK/casts"
+		! jq -e '.[0].state == "casting" and .[0].sent_bytes > 0' "$WORK/casts" >/dev/null 2>&1 || break
+		sleep 0.05
+	done
+	cp "$WORK/casts" "$LOG"
+	check "the origin hears of a cast while it runs" jq -e '.[0] | .state == "casting" and .version == "lab/debian@2" and .receivers_total == 2' "$WORK/casts"
+	check "the cast ends well" wait "$cast"
+	casts >"$WORK/casts"
+	check "and of its end, with every receiver" jq -e '.[0] | .state == "done" and .receivers_done == 2 and
+		([.receivers[].name] | sort) == ["seat-1", "seat-2"] and all(.receivers[]; .state == "done" and .written_bytes > 0)' "$WORK/casts"
+	"$ROOM" down
+	kill "$WATCHED"
+	wait "$WATCHED" 2>/dev/null || true
+	WATCHED=
+else
+	skip "a room needs root"
+fi
+finish
