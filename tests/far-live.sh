@@ -19,8 +19,8 @@ suite_cleanup() {
 	umount -l "$TREE" 2>/dev/null
 }
 
-# serve NAME ARGUMENT...: `attach` over the origin in the background, until it says that it is attached; its process is SERVER. NBD
-# is at NAME.sock.
+# serve NAME ARGUMENT...: `attach` over the origin in the background, until it says that it is attached, or the tree is there; its
+# process is SERVER. NBD is at NAME.sock.
 serve() {
 	local name=$1 tries=0
 	shift
@@ -34,7 +34,7 @@ serve() {
 	fi
 	SERVER=$!
 	SERVED+=("$SERVER")
-	until grep -q '^score ' "$WORK/$name.log"; do
+	until grep -q '^score ' "$WORK/$name.log" || [ -d "$TREE/import" ]; do
 		tries=$((tries + 1))
 		if [ "$tries" -gt 400 ] || ! kill -0 "$SERVER" 2>/dev/null; then
 			cat "$WORK/$name.log"
@@ -172,7 +172,7 @@ start_origin
 for _ in $(seq 100); do [ "$(versions lab/away)" -lt 3 ] || break; sleep 0.1; done
 check "and does it when the origin is there" is_version lab/away "$WORK/copy"
 origin_under_publishing() {
-	both "write -P $((0x50 + $1)) $((10 + $1))m 3m" lab/away >/dev/null || return 1
+	both "write -P $((0x50 + $1)) $((7 + $1))m 1m" lab/away >/dev/null || return 1
 	(afar publish lab/away >/dev/null 2>&1 || true) &
 	local publisher=$!
 	sleep "0.$(printf %03d "$(number "origin $1" 400)")"
@@ -222,7 +222,9 @@ check_exit "$EXIT_REFUSED" "overlays of one store are not taken for another's" "
 need_root "mounting the tree" || { finish; exit; }
 WAY=afar_tls
 score=$(platter_json show lab/afar | jq -r .score)
-check "the tree is served" serve one --fuse "$TREE" --9p "$WORK/9p.sock" --write lab/disk
+afar clone lab/disk@1 lab/mounted >/dev/null
+check "the tree is served" serve one --fuse "$TREE" --9p "$WORK/9p.sock" --write lab/mounted
+for _ in $(seq 100); do [ ! -d "$TREE/import" ] || break; sleep 0.05; done
 check "it lists what there is" sh -c "ls '$TREE' | grep -qx lab"
 is_version lab/afar "$WORK/none" >/dev/null 2>&1 || true
 check "a whole image has its hash" [ "$(sha256sum <"$TREE/lab/afar/latest.raw")" = "$(sha256sum <"$WORK/exported")" ]
@@ -243,15 +245,15 @@ check "mkdir and mv rename" sh -c "mkdir '$TREE/attic' && mv '$TREE/lab/copy' '$
 check "at the origin" platter show attic/copy
 check "rm -r forgets" rm -r "$TREE/attic/copy"
 check_exit "$EXIT_MISSING" "at the origin" platter show attic/copy
-live=$TREE/lab/disk/live.raw
+live=$TREE/lab/mounted/live.raw
 attach "$live"
 write_files() { mount "$DEVICE" "$MNT" && cp -r "$WORK/files" "$MNT/again" && umount "$MNT"; }
 check "a live disk is mounted and written" write_files
 detach_loop "$DEVICE"
-check "published" afar publish lab/disk
+check "published" afar publish lab/mounted
 sleep 1.1 # a name is believed for a second
-check "its version is in the tree" cmp "$live" "$TREE/lab/disk/latest.raw"
-check "its file system is sound" e2fsck -fn "$TREE/lab/disk/latest.raw"
+check "its version is in the tree" cmp "$live" "$TREE/lab/mounted/latest.raw"
+check "its file system is sound" e2fsck -fn "$TREE/lab/mounted/latest.raw"
 if [ -n "$(type -P diodls)" ]; then
 	check "diodls lists it over 9P" sh -c "diodls -s '$WORK/9p.sock' -a / lab/afar | grep -q latest.raw"
 	diodcat -s "$WORK/9p.sock" -a / lab/afar/latest.raw >"$WORK/by-9p" 2>"$LOG" || true
@@ -265,7 +267,7 @@ start_origin
 check "and files are read when it comes again" cmp "$TREE/lab/second/latest.raw" "$WORK/second-shown"
 end TERM || true
 check "nothing stays mounted" sh -c "! mountpoint -q '$TREE'"
-afar discard lab/disk >/dev/null 2>&1 || true
+afar discard lab/mounted >/dev/null 2>&1 || true
 for role in read write; do
 	TOKEN=$(origin_secret "$role" 'lab/*')
 	check "$role: the tree is served" serve one --fuse "$TREE"

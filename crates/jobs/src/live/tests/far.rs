@@ -196,13 +196,13 @@ fn a_publishing_that_fails_loses_nothing_and_is_tried_again() {
     refuse.store(false, Ordering::SeqCst);
     let report = ask_to_publish(&served).unwrap();
     assert_eq!((far.overlays(), report.attached), (1, true));
-    drop(origin);
     far.bytes[..4096].fill(1);
     far.bytes[8192..12288].fill(2);
     for n in 0..20 {
         far.bytes[16384 + n * 512..][..512].fill(n as u8);
     }
     assert!(far.version(far.newest().number) == far.bytes && contents(&live) == far.bytes);
+    drop(origin);
 }
 
 #[test]
