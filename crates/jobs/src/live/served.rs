@@ -158,7 +158,8 @@ impl Served {
     fn resolve(&self, version: &str) -> Result<(Resolved, String)> {
         let hoarded = |error: Error| match &self.hoard {
             Some(hoard) if error.kind() == ErrorKind::Transient => {
-                let found = hoarded_version(&hoard.snapshot(), version).ok_or(error)?;
+                let snapshot = hoard.snapshot();
+                let found = hoarded_version(&snapshot, version).ok_or(error)?;
                 let score = found.record.score;
                 Ok((Resolved { score, version: None }, found.version.image.to_string()))
             }
