@@ -13,7 +13,7 @@ use platter_net::{
     ChunkSink, ChunkSource, ChunkVerdict, ReceiveEvent, ReceiveOptions, Segment, SendEvent, SendOptions,
     SessionDescription, SinkOutcome, Wanted,
 };
-use platter_store::{Added, Hoard, HoardManifest, HoardWriter, ReplicaFacts};
+use platter_store::{Added, Hoard, HoardManifest, HoardMember, HoardWriter, ReplicaFacts};
 
 use super::sync::{HoardSyncReport, hoard_place};
 use crate::cast::cast_report;
@@ -152,7 +152,9 @@ pub fn hoard_receive(request: &HoardReceiveRequest, progress: &dyn Progress) -> 
     })?;
     let facts = sink.facts.ok_or_else(|| Error::bug("received a hoard without an end"))?;
     let members = sink.manifest.map_or_else(Vec::new, |manifest| manifest.snapshot.members);
-    let differ = |from: &[_], other: &[_]| from.iter().filter(|member| !other.contains(member)).count();
+    let differ = |from: &[HoardMember], other: &[HoardMember]| {
+        from.iter().filter(|member| !other.contains(*member)).count()
+    };
     Ok(HoardSyncReport {
         revision_before: before.revision,
         revision: facts.revision,
