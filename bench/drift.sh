@@ -32,11 +32,11 @@ grow() {
 		echo second >"$MNT/etc/hostname"
 		cp -a /usr/share/common-licenses/. "$MNT/opt/"
 	fi
-	cp "$WORK"/debs/*.deb "$MNT/root/"
-	chroot "$MNT" sh -c 'dpkg --force-depends --no-triggers --install /root/*.deb' >"$WORK/dpkg.log" 2>&1 || true
+	cp "$WORK"/debs/*.deb "$MNT/opt/"
+	chroot "$MNT" sh -c 'dpkg --force-depends --no-triggers --install /opt/*.deb' >"$WORK/dpkg.log" 2>&1 || true
 	installed=$(chroot "$MNT" dpkg-query -W -f '${Status}\n' "${PACKAGES[@]}" 2>/dev/null | grep -cE 'ok (installed|unpacked|half-configured|triggers)') || true
 	[ "$installed" -ge "${#PACKAGES[@]}" ] || { echo "drift: only $installed of ${#PACKAGES[@]} packages were unpacked" >&2; tail -n 5 "$WORK/dpkg.log" >&2; exit 1; }
-	rm "$MNT"/root/*.deb
+	rm "$MNT"/opt/*.deb
 	umount "$MNT"
 	detach "$DEVICE"
 }

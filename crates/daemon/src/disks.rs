@@ -76,6 +76,8 @@ mod tests {
                 exports: vec!["nbd+unix:///x?socket=/secret".into()],
                 process: Some(7),
                 cache: None,
+                fill: None,
+                node: None,
             },
         };
         for hidden in ["other/a", "other/a@1", "lab", "", "../lab/a", &"0".repeat(64)] {

@@ -16,9 +16,6 @@ use super::gate::Asker;
 use super::problem::Problem;
 use crate::nodes::{NodeReport, REPORT_LENGTH_MAX};
 
-/// The hoard's revision of an origin that has none.
-const NO_HOARD: u64 = 0;
-
 pub(super) async fn report(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
@@ -37,10 +34,15 @@ pub(super) async fn report(
     let nodes = origin.nodes.report(&asker.who, report, Instant::now());
     let nodes = nodes.map_err(|error| counted(error.into()))?;
     origin.metrics.node_reports.add(1);
-    json(&json!({ "nodes": nodes, "hoard_revision": NO_HOARD }))
+    json(&json!({ "nodes": nodes, "hoard_revision": hoard_revision(origin).await? }))
+}
+
+async fn hoard_revision(origin: Shared) -> Result<u64, Problem> {
+    let shared = origin.clone();
+    Ok(origin.pool.run(move || shared.store.hoard()).await?.revision)
 }
 
 pub(super) async fn list(State(origin): State<Shared>) -> Result<Response, Problem> {
     let nodes = origin.nodes.list(Instant::now());
-    json(&json!({ "nodes": nodes, "hoard_revision": NO_HOARD }))
+    json(&json!({ "nodes": nodes, "hoard_revision": hoard_revision(origin).await? }))
 }

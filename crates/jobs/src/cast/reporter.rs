@@ -140,7 +140,7 @@ mod tests {
         let socket = folder.path().join("s");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         let address = ServerAddress::Unix(socket);
-        let options = ServerOptions { address, token: None, trust: crate::Trust::System };
+        let options = ServerOptions { address, token: None, trust: crate::Trust::System, cache: None };
         let mut reporter = Reporter::start(&options).unwrap();
         reporter.tell(CastStatus::default());
         let shared = Arc::clone(&reporter.shared);

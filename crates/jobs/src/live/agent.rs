@@ -283,7 +283,7 @@ impl Served {
     }
 
     /// Tells the origin of this node; gives after how long to do so again.
-    fn report(&self) -> Duration {
+    fn report(self: &Arc<Self>) -> Duration {
         let (Some(node), Some(store), Some(cache)) =
             (&self.request().node, self.store().remote(), self.store().cache())
         else {
@@ -304,7 +304,7 @@ impl Served {
             name: node.name.clone(),
             peer_address: peers.and_then(Peers::address).map(|address| address.to_string()),
             fingerprint: peers.map(|peers| peers.fingerprint().to_string()),
-            hoard_revision: 0,
+            hoard_revision: self.hoarding.revision(),
             counters: counters_of(&cache.counters(), counts.as_ref()),
             disks: disks.collect(),
         };
@@ -313,6 +313,7 @@ impl Served {
             // One that is away is told later.
             Err(_) => REPORT_EVERY,
             Ok(answer) => {
+                self.follow_hoard(answer["hoard_revision"].as_u64().unwrap_or_default());
                 let learned = peers.map_or(Ok(()), |peers| peers.learn(&KnownNode::all_of(&answer["nodes"])));
                 if let Err(error) = learned {
                     self.tell(&LiveEvent::Note(format!("nodes are not remembered: {error}")));

@@ -195,8 +195,12 @@ mod tests {
 
     fn kept(dir: &Path, id: u8, address: &str) -> Result<()> {
         let (dir, note) = of_store(StoreId([id; 16]), address, Some(dir))?;
-        let options =
-            ServerOptions { address: address.parse().unwrap(), token: None, trust: crate::Trust::System, cache: None };
+        let options = ServerOptions {
+            address: address.parse().unwrap(),
+            token: None,
+            trust: crate::Trust::System,
+            cache: None,
+        };
         LivePlace { store: StoreLocation::Remote(options), dir, note: Some(note) }.make()
     }
 

@@ -10,22 +10,20 @@ use std::time::{Duration, Instant};
 
 use platter_export::Exports;
 use platter_image::{Error, ErrorKind, Result, Score};
-use platter_store::{
-    Hoard, HoardMember, HoardSnapshot, ImageName, NumberChoice, Resolved, Token, VersionQuery,
-};
+use platter_store::{HoardMember, HoardSnapshot, ImageName, NumberChoice, Resolved, Token, VersionQuery};
 use platter_vdisk::{BlockCache, BlockDevice, Source};
 
 use super::agent::Agent;
 use super::attach::{AttachRequest, Attached, LiveEvent, OnEvent, new_cache};
 use super::control::{self, Answer, ControlSocket, DiskStatus, OnDetach, Question, Words};
 use super::disk::{Base, LiveDisk, SOURCE_OPTIONS};
+use super::hoarding::Hoarding;
 use super::overlays;
 use super::publish::{PublishReport, end_editing, open_left};
 use super::record::Recorder;
 use super::servers::{Server, Uri};
 use super::tree::ImageTree;
 use super::version::publish_disk;
-use crate::hoard::{HoardFirst, hoard_place};
 use crate::{OpenStore, Silent};
 
 /// How often it is looked whether a disk is to be published.
@@ -36,7 +34,7 @@ pub(super) struct Served {
     request: AttachRequest,
     store: OpenStore,
     /// Boot sets that are kept on this machine.
-    hoard: Option<Arc<Hoard>>,
+    pub(super) hoarding: Hoarding,
     cache: Arc<BlockCache>,
     disks: Mutex<BTreeMap<String, Arc<LiveDisk>>>,
     recorder: OnceLock<Recorder>,
@@ -68,7 +66,7 @@ impl Served {
         let store = OpenStore::open_reader(request.place.store())?;
         Ok(Arc::new(Self {
             agent: Agent::open(&store, &request)?,
-            hoard: request.hoard.as_ref().map(|dir| Hoard::open(&hoard_place(dir))).transpose()?,
+            hoarding: Hoarding::open(&request)?,
             store,
             cache: new_cache(request.cache_bytes)?,
             disks: Mutex::default(),
@@ -157,7 +155,8 @@ impl Served {
             Some(source) => source.clone(),
             None => self.store.source(score, SOURCE_OPTIONS),
         };
-        let disk = LiveDisk::read_only(name.clone(), Base::over(self.hoard_first(source), &self.cache, score)?);
+        let disk =
+            LiveDisk::read_only(name.clone(), Base::over(self.hoarding.before(source), &self.cache, score)?);
         self.insert(name.clone(), disk)?;
         self.begin_filling(&name, score, cached, fill)
     }
@@ -205,7 +204,7 @@ impl Served {
 
     /// What a version is, and what its disk is called. An origin that is away need not be asked for what is in the hoard.
     fn named(&self, version: &str, resolved: Result<Resolved>) -> Result<(Resolved, String)> {
-        let hoarded = |error: Error| match &self.hoard {
+        let hoarded = |error: Error| match self.hoarding.hoard() {
             Some(hoard) if error.kind() == ErrorKind::Transient => {
                 let snapshot = hoard.snapshot();
                 let found = hoarded_version(&snapshot, version).ok_or(error)?;
@@ -221,14 +220,6 @@ impl Served {
             };
             Ok((resolved, name))
         })
-    }
-
-    /// That source behind the hoard, if there is one.
-    fn hoard_first(&self, source: Arc<dyn Source>) -> Arc<dyn Source> {
-        match &self.hoard {
-            Some(hoard) => Arc::new(HoardFirst::new(hoard.clone(), source)),
-            None => source,
-        }
     }
 
     pub(super) fn start_recording(&self) -> Result<()> {

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use std::path::Path;
 
-use platter_jobs::{DiskList, DiskStatus, FillStatus, ListedDisk, LivePlace, StoreLocation, disks, disks_of_node};
+use platter_jobs::{
+    DiskList, DiskStatus, FillStatus, ListedDisk, LivePlace, StoreLocation, disks, disks_of_node,
+};
 use serde_json::json;
 
 use super::Outcome;

@@ -194,8 +194,7 @@ impl Writer {
         encode_end(pack_id(newest.number), newest.length, &newest.directory, |piece| {
             let written = newest.file.write_all_at(piece, length);
             length += piece.len() as u64;
-            written
-                .context(|| format!("writing the end of {}", cache.place.segment(newest.number).display()))
+            written.context(|| format!("writing the end of {}", cache.place.segment(newest.number).display()))
         })?;
         cache.frames().set_length(newest.number, length, false);
         self.newest = None;
