@@ -7,7 +7,7 @@
 . "$(dirname "$0")/lib.sh"
 MBIT=${FAR_MBIT:-100}
 RTT=${FAR_RTT:-200}
-readonly MIB=192 LIMIT=180
+readonly MIB=384 LIMIT=180
 readonly ORIGIN_PORT=25660 FAR_PORT=25661 FLOW_PORT=25662 FAR_FLOW_PORT=25663
 PIDS=()
 bench_cleanup() { for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null; done; }

@@ -519,7 +519,13 @@ async fn names_and_edit_tokens_change_as_on_the_command_line() {
     }
     let (_, all) = ask("GET", "/api/v1/versions", json!(null)).await;
     let names: Vec<_> = all.as_array().unwrap().iter().map(|it| (&it["image"], &it["number"])).collect();
-    assert_eq!(names, [(&json!("lab/a"), &json!(1)), (&json!("lab/d"), &json!(2))]);
+    let wanted =
+        [("lab/a", 1), ("lab/d", 2), ("other/b", 1)].map(|(image, number)| (json!(image), json!(number)));
+    assert_eq!(names, wanted.each_ref().map(|(image, number)| (image, number)));
+    let few = room.token(Role::Read, "lab/*");
+    let (_, some) = room.json(&few, "GET", "/api/v1/versions", &json!(null)).await;
+    let seen: Vec<_> = some.as_array().unwrap().iter().map(|it| it["image"].as_str().unwrap()).collect();
+    assert_eq!(seen, ["lab/a", "lab/d"]);
     assert_eq!(ask("GET", "/api/v1/versions?image=LAB", json!(null)).await.0, StatusCode::BAD_REQUEST);
     assert_eq!(ask("GET", "/api/v1/resolve?name=%20", json!(null)).await.0, StatusCode::BAD_REQUEST);
 }

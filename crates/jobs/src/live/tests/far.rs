@@ -233,14 +233,15 @@ fn a_holder_that_slept_publishes_nothing_and_keeps_what_it_wrote() {
     assert_eq!(far.newest().number, 1);
 }
 
-/// The token is taken over when all was asked and said, and the version is about to be made.
+/// The token is taken over, and given back, when all was asked and said and the version is about to be made.
 #[test]
 fn the_commit_itself_compares_the_token() {
     let far = Far::new();
     let stolen = AtomicBool::new(false);
     let before_publish = move |store: &Store, draft: &VersionRecord| {
         if !stolen.swap(true, Ordering::SeqCst) {
-            store.steal_token(&draft.image, "other", 1).unwrap();
+            let other = store.steal_token(&draft.image, "other", 1).unwrap();
+            store.release_token(&other).unwrap();
         }
     };
     let _origin = Origin { before_publish: Box::new(before_publish), ..Origin::new(&far.lab) }.run(&far.lab);

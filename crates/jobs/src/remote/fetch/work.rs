@@ -164,8 +164,8 @@ pub(in crate::remote) fn fetch(
 ) -> Result<Vec<BlockId>> {
     let stream = client.post_for_stream("/api/v1/frames", &asked.to_bytes())?;
     let until = Rc::new(Cell::new(Instant::now() + FRAME_TIME_MAX));
-    let limited = Limited { stream, until: until.clone() };
-    let mut reader = FrameStreamReader::new(limited, asked.ids.len());
+    let mut limited = Limited { stream, until: until.clone() };
+    let mut reader = FrameStreamReader::new(&mut limited, asked.ids.len());
     let mut decoder = FrameDecoder::new()?;
     let mut stored = Vec::new();
     let within = |error: Error| error.within(format!("{}: fetching frames", client.name()));
@@ -175,7 +175,11 @@ pub(in crate::remote) fn fetch(
         take(&header, &stored).map_err(within)?;
         until.set(Instant::now() + FRAME_TIME_MAX);
     }
-    Ok(reader.not_found().unwrap_or_default().to_vec())
+    let not_found = reader.not_found().unwrap_or_default().to_vec();
+    // Only a connection whose answer was read to its end is used again, and to open one takes several times as long as the
+    // way is. What comes of it does not matter.
+    let _ = limited.read(&mut [0]);
+    Ok(not_found)
 }
 
 /// A stream whose reads fail after some time: one that comes a byte now and then is as good as silent.
