@@ -30,8 +30,8 @@ pub use export::export;
 pub use install::{InstallRequest, install};
 pub use live::{
     AttachRequest, Attached, CacheStatus, DiskStatus, FuseAddress, ImageTree, ListedDisk, LiveEvent,
-    NodeRequest, OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize, RecordReport, ServeAddress, TraceSummary,
-    attach, attach_at_node, detach, discard, disks, disks_of_node, publish, trace_summary,
+    NodeRequest, OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize, RecordReport, ServeAddress,
+    TraceSummary, attach, attach_at_node, detach, discard, disks, disks_of_node, publish, trace_summary,
 };
 pub use location::{StoreLocation, default_store_dir};
 pub use names::{ForgetReport, RenameReport, RenamedVersion, forget, rename};

@@ -41,7 +41,8 @@ pub(crate) fn byte_size(text: &str) -> Result<u64, String> {
         "t" => 4,
         _ => return Err(format!("unit {unit:?}: use K, M, G or T, such as 20G, or GiB and its like")),
     };
-    let number: u64 = number.parse().map_err(|_| format!("{text:?} is no size: write it like 500M or 20G"))?;
+    let number: u64 =
+        number.parse().map_err(|_| format!("{text:?} is no size: write it like 500M or 20G"))?;
     number.checked_mul(base.pow(power)).ok_or_else(|| format!("{text:?}: not that much"))
 }
 

@@ -93,7 +93,10 @@ impl Served {
         for pending in wanted {
             match self.attach_pending(&pending) {
                 Err(error) if self.request().node.is_some() && error.kind() == ErrorKind::Transient => {
-                    self.tell(&LiveEvent::Note(format!("{}: tried again until it can be had: {error}", pending.name())));
+                    self.tell(&LiveEvent::Note(format!(
+                        "{}: tried again until it can be had: {error}",
+                        pending.name()
+                    )));
                     self.agent.pending().push(pending);
                 }
                 attached => attached?,
@@ -106,9 +109,8 @@ impl Served {
         match pending {
             Pending::Remembered(disk) => {
                 let score = Score::from_hex(&disk.score);
-                let score = score.ok_or_else(|| {
-                    Error::corrupt(format!("{}: {} is no score", disk.name, disk.score))
-                })?;
+                let score = score
+                    .ok_or_else(|| Error::corrupt(format!("{}: {} is no score", disk.name, disk.score)))?;
                 self.attach_read_only(disk.name.clone(), score, disk.fill)
             }
             // A node that is started again goes on with the version that it served.
@@ -295,7 +297,9 @@ impl Served {
                     let disks = self.attached().unwrap_or_default();
                     let disk = disks.iter().find(|disk| pending.name() == disk.disk);
                     match (attached, disk) {
-                        (Err(error), _) => self.tell(&LiveEvent::Note(format!("{}: {error}", pending.name()))),
+                        (Err(error), _) => {
+                            self.tell(&LiveEvent::Note(format!("{}: {error}", pending.name())))
+                        }
                         (Ok(()), Some(disk)) => self.tell(&LiveEvent::Attached(disk)),
                         (Ok(()), None) => {}
                     }

@@ -22,10 +22,10 @@ mod source;
 mod tests;
 mod upstream;
 
-pub(crate) use fill::{Fill, pin_name};
 pub use fill::FillStatus;
-pub use node_cache::{CacheLocation, NodeCounters};
+pub(crate) use fill::{Fill, pin_name};
 pub(crate) use node_cache::NodeCache;
+pub use node_cache::{CacheLocation, NodeCounters};
 pub(crate) use remembered::{RememberedDisk, RememberedDisks};
 pub(crate) use report::{NodeReport, ReportedDisk};
 pub(crate) use source::CachedSource;

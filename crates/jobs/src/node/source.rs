@@ -145,8 +145,7 @@ impl CachedSource {
     }
 
     fn hint(&self, kind: Kind, ids: &[BlockId]) {
-        let missing: Vec<BlockId> =
-            ids.iter().filter(|id| !self.node.cache().holds(id)).copied().collect();
+        let missing: Vec<BlockId> = ids.iter().filter(|id| !self.node.cache().holds(id)).copied().collect();
         if !missing.is_empty() {
             self.below.will_fetch(kind, &missing);
         }

@@ -110,10 +110,8 @@ impl Lab {
 
     /// Reads the whole disk as clients do.
     fn read(&self, source: &Arc<CachedSource>) -> Result<Vec<u8>> {
-        let cache = BlockCache::new(platter_vdisk::CacheOptions {
-            block_bytes_max: 1 << 20,
-            ..Default::default()
-        })?;
+        let cache =
+            BlockCache::new(platter_vdisk::CacheOptions { block_bytes_max: 1 << 20, ..Default::default() })?;
         let disk = RecipeDisk::open(self.score, source.clone(), cache)?;
         let mut bytes = vec![0; LENGTH];
         for (n, piece) in bytes.chunks_mut(1 << 20).enumerate() {

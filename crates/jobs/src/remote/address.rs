@@ -175,7 +175,8 @@ mod tests {
     #[test]
     fn a_token_is_never_shown() {
         let address = ServerAddress::Unix("/x".into());
-        let options = ServerOptions { address, token: Some("geheim".into()), trust: Trust::System, cache: None };
+        let options =
+            ServerOptions { address, token: Some("geheim".into()), trust: Trust::System, cache: None };
         assert!(!format!("{options:?}").contains("geheim"));
     }
 }

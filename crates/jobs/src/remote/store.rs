@@ -80,10 +80,7 @@ impl RemoteStore {
             }
             Err(error) if error.kind() == ErrorKind::Transient => {
                 let Some(answer) = cache.answers().get(path) else { return Err(error) };
-                cache.answers().note(format!(
-                    "{} is away: what it said before counts",
-                    self.client.name()
-                ));
+                cache.answers().note(format!("{} is away: what it said before counts", self.client.name()));
                 Ok((self.parse(answer.clone())?, answer))
             }
             Err(error) => Err(error),

@@ -15,13 +15,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Detach, output: &Output) -> O
         Some(dir) => dir,
         None => store.local("detaching a disk")?.dir(),
     };
-    let report = detach(
-        dir,
-        &options.disk,
-        options.then.into(),
-        &options.note,
-        TOOL_VERSION,
-    )?;
+    let report = detach(dir, &options.disk, options.then.into(), &options.note, TOOL_VERSION)?;
     output.fact(&json!({ "detached": options.disk, "published": report }), || {
         let published = report.as_ref().map(|report| format!("\n{}", text(report)));
         format!("{} detached{}", options.disk, published.unwrap_or_default())

@@ -125,10 +125,8 @@ impl Frames {
         let spot = self.spot(id)?;
         let segment = self.segments.get(&spot.segment)?;
         let held = &segment.frames[segment.frame_of(spot.block)];
-        (held.kind == kind).then(|| BlockPlace {
-            frame: held.address(spot.segment),
-            slot: spot.block - held.first_block,
-        })
+        (held.kind == kind)
+            .then(|| BlockPlace { frame: held.address(spot.segment), slot: spot.block - held.first_block })
     }
 
     /// Counts a question, and notes the frame that answers it as used. What came lately is asked for many times by the one
@@ -464,8 +462,7 @@ impl Segment {
         if held.pinned != pinned {
             held.pinned = pinned;
             let length = u64::from(held.length);
-            self.pinned_bytes =
-                if pinned { self.pinned_bytes + length } else { self.pinned_bytes - length };
+            self.pinned_bytes = if pinned { self.pinned_bytes + length } else { self.pinned_bytes - length };
         }
     }
 

@@ -84,10 +84,12 @@ impl Shared {
         let place = retried(|| plan::locate(&**source, id))?;
         match self.read_block(source, id, place, pattern) {
             // The frame may have gone between the look and the read, and another one hold the block now.
-            Err(error) if error.kind() == ErrorKind::Transient => match retried(|| plan::locate(&**source, id))? {
-                again if again != place => self.read_block(source, id, again, pattern),
-                _ => Err(error),
-            },
+            Err(error) if error.kind() == ErrorKind::Transient => {
+                match retried(|| plan::locate(&**source, id))? {
+                    again if again != place => self.read_block(source, id, again, pattern),
+                    _ => Err(error),
+                }
+            }
             read => read,
         }
     }
