@@ -127,7 +127,7 @@ impl Served {
             resolved => {
                 let (resolved, name) = self.named(version, resolved)?;
                 if !self.request.write {
-                    self.attach_read_only(name.clone(), resolved.score, fill)?;
+                    self.attach_read_only(&name, resolved.score, fill)?;
                     return Ok(name);
                 }
                 self.open_writable(name, version, resolved)?
@@ -149,16 +149,16 @@ impl Served {
     }
 
     /// Serves a score under that name; with `fill`, all of it is fetched.
-    pub(super) fn attach_read_only(self: &Arc<Self>, name: String, score: Score, fill: bool) -> Result<()> {
+    pub(super) fn attach_read_only(self: &Arc<Self>, name: &str, score: Score, fill: bool) -> Result<()> {
         let cached = self.store.cached_source(score, SOURCE_OPTIONS);
         let source: Arc<dyn Source> = match &cached {
             Some(source) => source.clone(),
             None => self.store.source(score, SOURCE_OPTIONS),
         };
-        let disk =
-            LiveDisk::read_only(name.clone(), Base::over(self.hoarding.before(source), &self.cache, score)?);
-        self.insert(name.clone(), disk)?;
-        self.begin_filling(&name, score, cached, fill)
+        let source = self.hoarding.before(source);
+        let disk = LiveDisk::read_only(name.to_owned(), Base::over(source, &self.cache, score)?);
+        self.insert(name.to_owned(), disk)?;
+        self.begin_filling(name, score, cached, fill)
     }
 
     fn open_writable(&self, name: String, version: &str, resolved: Resolved) -> Result<LiveDisk> {
