@@ -130,7 +130,7 @@ impl Served {
                 let score = Score::from_hex(&disk.score);
                 let score = score
                     .ok_or_else(|| Error::corrupt(format!("{}: {} is no score", disk.name, disk.score)))?;
-                self.attach_read_only(disk.name.clone(), score, disk.fill)
+                self.attach_read_only(&disk.name, score, disk.fill)
             }
             // A node that is started again goes on with the version that it served.
             Pending::Named(version) if self.request().node.is_some() && self.is_attached(version) => Ok(()),
@@ -334,7 +334,7 @@ impl Served {
                     let disk = disks.iter().find(|disk| pending.name() == disk.disk);
                     match (attached, disk) {
                         (Err(error), _) => {
-                            self.tell(&LiveEvent::Note(format!("{}: {error}", pending.name())))
+                            self.tell(&LiveEvent::Note(format!("{}: {error}", pending.name())));
                         }
                         (Ok(()), Some(disk)) => self.tell(&LiveEvent::Attached(disk)),
                         (Ok(()), None) => {}

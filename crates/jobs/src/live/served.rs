@@ -150,7 +150,7 @@ impl Served {
             let token = self.take_token(store, &image)?;
             LiveDisk::writable(name.clone(), place, (store, &self.cache), (image, token), resolved.score)?
         } else {
-            self.attach_read_only(name.clone(), resolved.score, fill)?;
+            self.attach_read_only(&name, resolved.score, fill)?;
             return Ok(name);
         };
         self.insert(name.clone(), disk)?;
@@ -168,15 +168,15 @@ impl Served {
     }
 
     /// Serves a score under that name; with `fill`, all of it is fetched.
-    pub(super) fn attach_read_only(self: &Arc<Self>, name: String, score: Score, fill: bool) -> Result<()> {
+    pub(super) fn attach_read_only(self: &Arc<Self>, name: &str, score: Score, fill: bool) -> Result<()> {
         let cached = self.store.cached_source(score, SOURCE_OPTIONS);
         let source: Arc<dyn Source> = match &cached {
             Some(source) => source.clone(),
             None => self.store.source(score, SOURCE_OPTIONS),
         };
-        let disk = LiveDisk::read_only(name.clone(), Base::open(source, &self.cache, score)?);
-        self.insert(name.clone(), disk)?;
-        self.begin_filling(&name, score, cached, fill)
+        let disk = LiveDisk::read_only(name.to_owned(), Base::open(source, &self.cache, score)?);
+        self.insert(name.to_owned(), disk)?;
+        self.begin_filling(name, score, cached, fill)
     }
 
     pub(super) fn start_recording(&self) -> Result<()> {

@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(answers.get("large"), None);
         for n in 0..20 {
             answers.keep(&[n.to_string()], &json!("x".repeat(ANSWER_LENGTH_MAX - 10)));
-            assert!(answers.kept().answers.len() <= 9);
+            assert!(answers.kept().answers.len() <= 10);
         }
         assert!(open("a").get("19").is_some() && answers.notes().is_empty());
     }

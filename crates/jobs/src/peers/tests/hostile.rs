@@ -13,10 +13,13 @@ use super::sharing::wait_until;
 use super::universe::frame;
 use super::*;
 
+/// What is given for a block.
+type Gives = dyn Fn(Kind, &BlockId) -> Option<Arc<[u8]>> + Send + Sync;
+
 /// What a liar claims to hold, and gives instead.
 struct Liar {
     claimed: Vec<BlockId>,
-    gives: Box<dyn Fn(Kind, &BlockId) -> Option<Arc<[u8]>> + Send + Sync>,
+    gives: Box<Gives>,
 }
 
 impl Holdings for Liar {
