@@ -9,7 +9,7 @@ use platter_image::{BlockId, Error, Kind, Result};
 use platter_store::cache::Cache;
 
 use super::node_cache::NodeCache;
-use crate::peers::{Directory, HeldChanges, Holdings, Identity, PeerOptions, Peers};
+use crate::peers::{Directory, HeldChanges, Holdings, Identity, OriginFrames, PeerOptions, Peers};
 use crate::remote::RemoteStore;
 
 /// Where nodes are remembered, in the cache's directory.
@@ -76,5 +76,6 @@ pub(super) fn begin(cache: &NodeCache, store: &RemoteStore, request: &SharingReq
         ..PeerOptions::new(store_id.0, Some(request.address))
     };
     let holdings = Arc::new(HeldByCache(cache.cache().clone()));
-    Peers::start(&options, identity, directory, holdings, Arc::new(store.without_cache()))
+    let origin: Arc<dyn OriginFrames> = Arc::new(store.without_cache());
+    Peers::start(&options, identity, directory, holdings, &origin)
 }

@@ -124,7 +124,7 @@ impl Directory {
         }
         let gone = nodes.values().filter(|node| node.missed > MISSED_MAX).map(|node| node.node.id);
         learned.gone = gone.collect();
-        learned.gone.iter().for_each(|node| drop(nodes.remove(node)));
+        learned.gone.iter().for_each(|node| _ = nodes.remove(node));
         let written = if learned == Learned::default() { Ok(()) } else { self.write(&nodes) };
         (learned, written)
     }

@@ -21,6 +21,7 @@
 mod counts;
 mod directory;
 mod groups;
+mod handle;
 mod holdings;
 mod identity;
 mod keeper;
@@ -29,7 +30,6 @@ mod links;
 mod machine;
 mod options;
 mod origin;
-mod peers;
 mod reads;
 mod serving;
 mod shelf;
@@ -41,7 +41,8 @@ mod wants;
 
 pub use counts::PeerCounts;
 pub(crate) use directory::{Directory, KnownNode};
+pub(crate) use handle::Peers;
 pub(crate) use holdings::{HeldChanges, Holdings};
 pub(crate) use identity::Identity;
 pub(crate) use options::PeerOptions;
-pub(crate) use peers::Peers;
+pub(crate) use origin::OriginFrames;

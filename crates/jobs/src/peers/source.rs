@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 
+use super::handle::Shared;
 use super::machine::Command;
-use super::peers::Shared;
 use super::wants::Place;
 use crate::node::Upstream;
 

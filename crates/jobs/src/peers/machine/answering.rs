@@ -40,12 +40,12 @@ impl Machine {
         };
         self.counts.frames_received += 1;
         self.counts.frame_bytes_received += stored.len() as u64;
-        self.take(now, request, VerifiedFrame { header, stored });
+        self.take(now, request, &VerifiedFrame { header, stored });
     }
 
     /// A verified frame came as an answer: it is kept, and given to whoever waits.
-    pub(super) fn take(&mut self, now: Duration, request: u32, frame: VerifiedFrame) {
-        if self.shelf.insert(&frame) {
+    pub(super) fn take(&mut self, now: Duration, request: u32, frame: &VerifiedFrame) {
+        if self.shelf.insert(frame) {
             // What cannot be kept now is still given to whoever wants it.
             self.parts.keeper.keep(frame.clone());
         }
@@ -61,7 +61,7 @@ impl Machine {
         }
         reads.sort_unstable();
         reads.dedup();
-        reads.into_iter().for_each(|read| self.give_to_read(read, &frame));
+        reads.into_iter().for_each(|read| self.give_to_read(read, frame));
     }
 
     /// The origin's answer to a question ended.

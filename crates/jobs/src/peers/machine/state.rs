@@ -250,7 +250,7 @@ impl Machine {
             Event::OriginFrame { number, frame } => {
                 self.counts.origin_frames += 1;
                 self.counts.origin_frame_bytes += frame.stored.len() as u64;
-                self.take(now, number, frame);
+                self.take(now, number, &frame);
             }
             Event::OriginEnded { number, result } => self.handle_origin_ended(now, number, result),
             Event::Held(changes) => self.handle_held(&changes),

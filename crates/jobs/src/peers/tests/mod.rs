@@ -28,10 +28,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// So long a peer may be silent here.
 const SILENCE: Duration = Duration::from_millis(1500);
 
+/// Stored frames by their blocks.
+type Frames = HashMap<(Kind, BlockId), Arc<[u8]>>;
+
 /// What a node holds, in memory.
 #[derive(Default)]
 struct Memory {
-    frames: Mutex<HashMap<(Kind, BlockId), Arc<[u8]>>>,
+    frames: Mutex<Frames>,
     added: Mutex<Vec<BlockId>>,
 }
 
@@ -76,7 +79,7 @@ impl Holdings for Memory {
 
 /// Everybody's origin.
 struct Origin {
-    frames: HashMap<(Kind, BlockId), Arc<[u8]>>,
+    frames: Frames,
     is_dead: AtomicBool,
     bytes: AtomicU64,
     sent: AtomicU64,
@@ -180,7 +183,7 @@ fn start(
     let identity = identity_in(folder);
     let (id, fingerprint) = (identity.id, identity.fingerprint);
     let directory = Directory::open(folder.path().join("peers.json"), STORE, id);
-    let peers = Peers::start(&options(), identity, directory, held, origin).unwrap();
+    let peers = Peers::start(&options(), identity, directory, held, &origin).unwrap();
     let address = peers.address();
     (peers, KnownNode { id, address, fingerprint })
 }

@@ -119,7 +119,8 @@ fn what_nobody_has_is_missing_and_what_nobody_can_be_asked_for_fails_within_its_
     let directory = Directory::open(folder.path().join("peers.json"), STORE, identity.id);
     let options = PeerOptions { retry_time_max: Duration::from_millis(300), listen: None, ..options() };
     let held: Arc<Memory> = Arc::default();
-    let peers = Peers::start(&options, identity, directory, held, origin.clone()).unwrap();
+    let away: Arc<dyn OriginFrames> = origin.clone();
+    let peers = Peers::start(&options, identity, directory, held, &away).unwrap();
     let error = peers.source(universe.score).frame(Kind::Data, &universe.ids[0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Transient);
     assert!(error.to_string().contains("the origin is away"), "{error}");

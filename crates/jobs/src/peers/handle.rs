@@ -70,7 +70,7 @@ impl Peers {
         identity: Identity,
         directory: Directory,
         holdings: Arc<dyn Holdings>,
-        origin: Arc<dyn OriginFrames>,
+        origin: &Arc<dyn OriginFrames>,
     ) -> Result<Self> {
         let (commands, commanded) = bounded(COMMANDS_MAX);
         let (events, happened) = bounded(EVENTS_MAX);
@@ -103,7 +103,7 @@ impl Peers {
             directory: directory.clone(),
             holdings: holdings.clone(),
             links: links.clone(),
-            origin: Origin::start(&origin, &groups, &events)?,
+            origin: Origin::start(origin, &groups, &events)?,
             keeper: Keeper::start(holdings.clone(), events.clone())?,
             serving: Serving::start(&holdings, &events)?,
             memory_bytes_max: options.memory_bytes_max,
