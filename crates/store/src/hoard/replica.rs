@@ -255,7 +255,6 @@ pub struct HoardWriter {
     /// What was added and is in no index yet.
     new: HashSet<BlockId>,
     compressor: Compressor,
-    decoded: DecodedFrames,
     _lock: Box<dyn VfsFile>,
 }
 
@@ -284,7 +283,6 @@ impl HoardWriter {
             open_length: 0,
             new: HashSet::new(),
             compressor: Compressor::new(LEVEL)?,
-            decoded: DecodedFrames::new()?,
             _lock: lock,
         })
     }
@@ -317,12 +315,12 @@ impl HoardWriter {
         }
         self.flush(frame, &mut added)?;
         let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_DEFAULT);
-        let mut decoded = std::mem::replace(&mut self.decoded, DecodedFrames::new()?);
+        // Addresses mean something to one source only.
+        let mut decoded = DecodedFrames::new()?;
         for id in &blocks {
             let contents = decoded.block(source, id)?;
             self.push(&mut frame, *id, contents, &mut added)?;
         }
-        self.decoded = decoded;
         self.flush(frame, &mut added)?;
         // Last: where the boot set itself is, all that it names was added.
         let encoded = set.encode()?;

@@ -322,6 +322,8 @@ fn a_replica_lies_in_the_order_of_boots_and_has_every_block_once() {
     let mut writer = HoardWriter::open(&place).unwrap();
     let first = writer.add(one, &memory).unwrap();
     assert_eq!(first.blocks, (one.pages.len() + 4) as u64);
+    // Another source, with frames at the same addresses.
+    let memory = Memory::of(&[TWO, ONE]);
     let second = writer.add(two, &memory).unwrap();
     assert_eq!(second.blocks, (two.pages.len() + 2) as u64, "5 and 6 are there");
     assert_eq!(writer.add(two, &memory).unwrap(), Added::default());
