@@ -106,6 +106,8 @@ done
 check "no secret is kept" sh -c '! grep -rF "${2#platter-}" "$1"' - "$STORE/access-tokens.json" "${TOKEN[read-all]}"
 check_status 401 "no token, no answer" far '' /api/v1/images
 check_status 401 "a wrong token, no answer" far "${TOKEN[read-all]%?}" /api/v1/images
+random 100000 body >"$WORK/body"
+check_status 401 "also behind a body, which is taken so that its sender reads this" far '' /api/v1/frames --data-binary "@$WORK/body"
 check_status 401 "a password is no token" curl -sS --cacert "$STORE/serve-certificate.pem" -u me:secret "https://localhost:$PORT/api/v1/images"
 check_status 200 "health needs none" far '' /healthz
 

@@ -38,7 +38,7 @@ pub(super) async fn read(
     if length > length_max as u64 {
         // Who waits to be asked for his body does not send it.
         if !headers.contains_key(EXPECT) {
-            discard(body.into_data_stream()).await;
+            discard(body, DISCARDED_LENGTH_MAX).await;
         }
         return Err(too_long(length_max));
     }
@@ -63,7 +63,7 @@ pub(super) async fn read(
             }
             Ok(Some(Ok(chunk))) if bytes.len() + chunk.len() > length as usize => {
                 drop(bytes);
-                discard(stream).await;
+                discard_stream(stream, DISCARDED_LENGTH_MAX).await;
                 return Err(too_long(length_max));
             }
             Ok(Some(Ok(chunk))) => bytes.extend_from_slice(&chunk),
@@ -94,13 +94,17 @@ pub(super) fn json(what: &impl Serialize) -> Result<Response, Problem> {
     Ok(response)
 }
 
-/// Takes what still comes, up to a limit: a client that is cut off while it sends does not read why.
-async fn discard(mut stream: BodyDataStream) {
+/// Takes a body that nobody will read, up to a limit: a client that is cut off while it sends does not read why.
+pub(super) async fn discard(body: Body, length_max: usize) {
+    discard_stream(body.into_data_stream(), length_max).await;
+}
+
+async fn discard_stream(mut stream: BodyDataStream, length_max: usize) {
     let all = async {
         let mut length = 0;
         while let Some(Ok(chunk)) = stream.next().await {
             length += chunk.len();
-            if length > DISCARDED_LENGTH_MAX {
+            if length > length_max {
                 break;
             }
         }

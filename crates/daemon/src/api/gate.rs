@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, EXPECT};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use platter_store::ImageName;
 
 use super::Shared;
+use super::body::discard;
 use super::foreign::is_foreign;
 use super::problem::{Problem, forbidden, foreign, unknown};
 use crate::access::{Endpoint, Principal, Verdict, decide};
+use crate::config::JSON_LENGTH_MAX;
 use crate::origin::no_image;
 
 /// Where a request came in.
@@ -69,7 +71,13 @@ pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: N
             }
             next.run(request).await
         }
-        Err(problem) => problem.into_response(),
+        Err(problem) => {
+            // Who waits to be asked for his body does not send it; what is longer than JSON is not taken from strangers.
+            if !request.headers().contains_key(EXPECT) {
+                discard(request.into_body(), JSON_LENGTH_MAX).await;
+            }
+            problem.into_response()
+        }
     };
     gate.origin.metrics.answered(gate.endpoint.route(), response.status().as_u16(), began.elapsed());
     response

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use platter_image::frame::stream::{NEED_IDS_MAX, UPLOAD_LENGTH_MAX, ids, need_to_bytes};
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::Shared;
-use super::body::{json, read, read_json};
+use super::body::{discard, json, read, read_json};
 use super::gate::Asker;
 use super::path::Named;
 use super::problem::Problem;
@@ -79,7 +79,12 @@ pub(super) async fn frames(
 ) -> Result<Response, Problem> {
     // Before the body: who is not allowed to send it need not.
     let (shared, who, upload) = (Arc::clone(&origin), Arc::clone(&asker.who), id.clone());
-    origin.pool.run(move || shared.uploads.get(&upload, &who).map(drop)).await?;
+    if let Err(error) = origin.pool.run(move || shared.uploads.get(&upload, &who).map(drop)).await {
+        if !headers.contains_key(EXPECT) {
+            discard(sent, UPLOAD_LENGTH_MAX).await;
+        }
+        return Err(error.into());
+    }
     let held = read(&origin, &headers, sent, UPLOAD_LENGTH_MAX).await?;
     let shared = Arc::clone(&origin);
     let received = origin.pool.run(move || {
