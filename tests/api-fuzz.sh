@@ -46,9 +46,9 @@ jq 'del(.security, .components.securitySchemes)' "$WORK/token.json" >"$WORK/sock
 attack() {
 	local name=$1 url=$2 headers=()
 	[ -z "$4" ] || headers=(--header "Authorization: Bearer $4")
-	timeout 900 "$SCHEMATHESIS" --no-color run "$WORK/$3.json" --url "$url" --tls-verify "$STORE/serve-certificate.pem" "${headers[@]}" \
+	(cd "$WORK" && timeout 900 "$SCHEMATHESIS" --no-color run "$WORK/$3.json" --url "$url" --tls-verify "$STORE/serve-certificate.pem" "${headers[@]}" \
 		--exclude-path /api/v1/events --exclude-checks positive_data_acceptance --phases examples,coverage,fuzzing \
-		--max-examples "$EXAMPLES" --seed "$SEED" --request-timeout 20 --suppress-health-check filter_too_much >"$WORK/said" 2>&1 && code=0 || code=$?
+		--max-examples "$EXAMPLES" --seed "$SEED" --request-timeout 20 --suppress-health-check filter_too_much) >"$WORK/said" 2>&1 && code=0 || code=$?
 	cp "$WORK/said" "$LOG"
 	[ -z "${PLATTER_KEEP:-}" ] || cp "$WORK/said" "$PLATTER_KEEP/api-fuzz-${name// /-}.log"
 	if [ "$code" = 0 ]; then ok "$name: every answer is described"; else not_ok "$name: every answer is described"; fi

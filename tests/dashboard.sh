@@ -37,7 +37,7 @@ platter_json serve token add lab --role read --images 'lab/*' | jq -r .secret >"
 "$PLATTER" --store "$STORE" serve --listen "127.0.0.1:$PORT" >"$WORK/first.log" 2>&1 &
 WATCHED=$!
 for _ in $(seq 100); do ! grep -q fingerprint "$WORK/first.log" || break; sleep 0.05; done
-kill "$WATCHED"
+kill "$WATCHED" || true
 wait "$WATCHED" 2>/dev/null || true
 WATCHED=
 

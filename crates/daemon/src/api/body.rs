@@ -1,6 +1,7 @@
 //! Bodies of requests, bounded: in length, in time, and in what all of them take together. And JSON out.
 
 use axum::body::{Body, BodyDataStream};
+use axum::extract::Request;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -92,6 +93,14 @@ pub(super) fn json(what: &impl Serialize) -> Result<Response, Problem> {
     let mut response = text.into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
+}
+
+/// Takes the body of a request that is refused whatever it says, if it is no longer than JSON may be.
+pub(super) async fn discard_refused(request: Request) {
+    // Who waits to be asked for his body does not send it.
+    if !request.headers().contains_key(EXPECT) {
+        discard(request.into_body(), JSON_LENGTH_MAX).await;
+    }
 }
 
 /// Takes a body that nobody will read, up to a limit: a client that is cut off while it sends does not read why.

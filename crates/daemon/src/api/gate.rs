@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, EXPECT};
+use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use platter_store::ImageName;
 
 use super::Shared;
-use super::body::discard;
+use super::body::discard_refused;
 use super::foreign::is_foreign;
 use super::problem::{Problem, forbidden, foreign, unknown};
 use crate::access::{Endpoint, Principal, Verdict, decide};
-use crate::config::JSON_LENGTH_MAX;
 use crate::origin::no_image;
 
 /// Where a request came in.
@@ -72,10 +71,7 @@ pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: N
             next.run(request).await
         }
         Err(problem) => {
-            // Who waits to be asked for his body does not send it; what is longer than JSON is not taken from strangers.
-            if !request.headers().contains_key(EXPECT) {
-                discard(request.into_body(), JSON_LENGTH_MAX).await;
-            }
+            discard_refused(request).await;
             problem.into_response()
         }
     };

@@ -25,6 +25,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
 use axum::response::Response;
@@ -36,7 +37,9 @@ pub(crate) use gate::Entrance;
 use crate::access::Endpoint;
 use crate::dashboard;
 use crate::origin::Origin;
+use body::discard_refused;
 use gate::{Gate, pass};
+use problem::Problem;
 
 /// What handlers share.
 type Shared = Arc<Origin>;
@@ -51,10 +54,20 @@ pub(crate) fn router(origin: &Shared, entrance: Entrance) -> Router {
     }
     router
         .merge(dashboard::routes(entrance))
-        .fallback(|| async { problem::no_endpoint() })
-        .method_not_allowed_fallback(|| async { problem::no_method() })
+        .fallback(no_endpoint)
+        .method_not_allowed_fallback(no_method)
         .layer(middleware::map_response(careful))
         .with_state(Arc::clone(origin))
+}
+
+async fn no_endpoint(request: Request) -> Problem {
+    discard_refused(request).await;
+    problem::no_endpoint()
+}
+
+async fn no_method(request: Request) -> Problem {
+    discard_refused(request).await;
+    problem::no_method()
 }
 
 /// Browsers keep no answer, nor take it for something else than it says it is.
