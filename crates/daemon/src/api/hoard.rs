@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
@@ -16,6 +16,7 @@ use serde::Deserialize;
 use super::Shared;
 use super::body::{self, json, read_json};
 use super::gate::Asker;
+use super::path::Named;
 use super::problem::Problem;
 use crate::hoard::UnregisterWish;
 
@@ -55,7 +56,7 @@ pub(super) async fn changes(
 pub(super) async fn boot_set(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
 ) -> Result<Response, Problem> {
     let id = BlockId::from_hex(&id)
         .ok_or_else(|| Problem::bad_request(&Error::refused(format!("{id:?} is no name of a boot set"))))?;

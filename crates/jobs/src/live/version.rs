@@ -14,7 +14,7 @@ use std::time::Instant;
 use platter_disk::capture::{Base as CaptureBase, CaptureOptions};
 use platter_disk::{SurveyOptions, survey};
 use platter_image::page::State;
-use platter_image::recipe::Recipe;
+use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result, Score};
 use platter_store::{Consistency, ImageName, Version, VersionName, VersionRecord};
 use platter_vdisk::{BlockCache, BlockDevice};
@@ -141,6 +141,21 @@ impl Standing {
             }
         }))
     }
+
+    /// The version that an earlier try made of the disk, if there is one.
+    ///
+    /// # Errors
+    /// `Refused` when a new image was made of it, and more was written since.
+    fn published(&self, score: Score, base: Option<Score>) -> Result<Option<Version>> {
+        match &self.ours {
+            Some(version) if version.record.score == score => Ok(Some(version.clone())),
+            Some(version) if base.is_none() => Err(Error::refused(format!(
+                "{} was published of this disk before more was written to it: publish to a new name",
+                version.name
+            ))),
+            _ => Ok(None),
+        }
+    }
 }
 
 /// What a frozen disk looks like.
@@ -184,13 +199,7 @@ fn capture_frozen(
     let recipe = Recipe::open(frozen.base, &*source)?;
     let root = *recipe.root();
     let disk = View { device: &*frozen.view, sector_size: root.sector_size };
-    let mut data = Vec::new();
-    for entry in recipe.entries(Extent::new(0, root.disk_length)) {
-        let entry = entry?;
-        data.extend(matches!(entry.state, State::Data { .. }).then_some(entry.extent));
-    }
-    data.extend(frozen.changed.iter());
-    let mut surveyed = survey_frozen(&disk, &Extents::from_unsorted(data))?;
+    let mut surveyed = survey_frozen(&disk, &data_of(&recipe, &frozen.changed)?)?;
     let options =
         CaptureOptions { cut_policy: root.cut_policy, domain: root.domain, ..CaptureOptions::default() };
     let draft = VersionRecord {
@@ -220,23 +229,12 @@ fn capture_frozen(
         )?;
         session.finish()?;
         let standing = Standing::of(store, image, base, &frozen.source)?;
-        let version = match standing.ours {
-            Some(version) if version.record.score == captured.score => version,
-            Some(version) if base.is_none() => {
-                return Err(Error::refused(format!(
-                    "{} was published of this disk before more was written to it: publish to a new name",
-                    version.name
-                )));
-            }
-            _ => {
-                let (score, allocated_bytes) = (captured.score, captured.counts.allocated);
-                session.publish(
-                    VersionRecord { score, allocated_bytes, ..draft.clone() },
-                    Some(standing.newest),
-                )?
-            }
-        };
-        Ok((version, captured))
+        if let Some(version) = standing.published(captured.score, base)? {
+            return Ok((version, captured));
+        }
+        let (score, allocated_bytes) = (captured.score, captured.counts.allocated);
+        let record = VersionRecord { score, allocated_bytes, ..draft.clone() };
+        Ok((session.publish(record, Some(standing.newest))?, captured))
     })?;
     Ok(PublishReport {
         version: version.name.to_string(),
@@ -251,6 +249,17 @@ fn capture_frozen(
         seconds: 0.0,
         notes: surveyed.notes,
     })
+}
+
+/// What may hold data: what did below, and what was written.
+fn data_of(recipe: &Recipe<impl PageSource>, changed: &Extents) -> Result<Extents> {
+    let mut data = Vec::new();
+    for entry in recipe.entries(Extent::new(0, recipe.root().disk_length)) {
+        let entry = entry?;
+        data.extend(matches!(entry.state, State::Data { .. }).then_some(entry.extent));
+    }
+    data.extend(changed.iter());
+    Ok(Extents::from_unsorted(data))
 }
 
 /// A virtual disk as surveys and captures see disks.
