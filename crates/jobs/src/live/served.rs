@@ -152,7 +152,7 @@ impl Served {
         let newest = match version.parse()? {
             VersionQuery::Named(image, NumberChoice::Latest) if !self.request.steal => {
                 // Token numbers ascend: what lies there under lower ones is lost.
-                overlays::list(place)?.into_iter().filter(|(name, _)| *name == image).next_back()
+                overlays::list(place)?.into_iter().rfind(|(name, _)| *name == image)
             }
             _ => None,
         };
