@@ -185,7 +185,11 @@ impl Served {
         let newest = match version.parse()? {
             VersionQuery::Named(image, NumberChoice::Latest) if !self.request.steal => {
                 // Token numbers ascend: what lies there under lower ones is lost.
+<<<<<<< HEAD
                 overlays::list(place.dir())?.into_iter().filter(|(name, _)| *name == image).next_back()
+=======
+                overlays::list(place)?.into_iter().rfind(|(name, _)| *name == image)
+>>>>>>> far-live
             }
             _ => None,
         };

@@ -19,6 +19,9 @@ use super::Lab;
 /// What an answer is made into, before it is sent: all bytes of it, head included. What comes out is sent.
 pub(crate) type Spoil = dyn Fn(&str, Vec<u8>) -> Vec<u8> + Send + Sync;
 
+/// What is done to the store before a publication.
+pub(crate) type BeforePublish = dyn Fn(&Store, &VersionRecord) + Send + Sync;
+
 /// What was asked.
 #[derive(Default)]
 pub(crate) struct Seen {
@@ -42,7 +45,7 @@ pub(crate) struct Origin {
     /// Loses all uploads when it is asked for the so-many-th time to take frames.
     pub(crate) lose_at: Option<usize>,
     /// Called before a publication, with its record.
-    pub(crate) before_publish: Box<dyn Fn(&Store, &VersionRecord) + Send + Sync>,
+    pub(crate) before_publish: Box<BeforePublish>,
     pub(crate) ended: AtomicBool,
 }
 
