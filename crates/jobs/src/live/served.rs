@@ -185,11 +185,7 @@ impl Served {
         let newest = match version.parse()? {
             VersionQuery::Named(image, NumberChoice::Latest) if !self.request.steal => {
                 // Token numbers ascend: what lies there under lower ones is lost.
-<<<<<<< HEAD
-                overlays::list(place.dir())?.into_iter().filter(|(name, _)| *name == image).next_back()
-=======
-                overlays::list(place)?.into_iter().rfind(|(name, _)| *name == image)
->>>>>>> far-live
+                overlays::list(place.dir())?.into_iter().rfind(|(name, _)| *name == image)
             }
             _ => None,
         };
