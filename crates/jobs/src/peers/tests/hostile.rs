@@ -49,7 +49,7 @@ fn with_liar(
     let honest = [Node::new(&origin), Node::new(&origin)];
     let folder = new_folder();
     let liar = Liar { claimed: universe.ids.clone(), gives: Box::new(gives) };
-    let (liar, known) = start(&folder, origin.clone(), Arc::new(liar));
+    let (liar, known) = start(&folder, &origin, Arc::new(liar));
     let all = [honest[0].known.clone(), honest[1].known.clone(), known];
     [&honest[0].peers, &honest[1].peers, &liar].iter().for_each(|peers| peers.learn(&all).unwrap());
     wait_until(|| honest.iter().all(|node| node.peers.counts().connected == 2));

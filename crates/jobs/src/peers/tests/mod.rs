@@ -139,7 +139,7 @@ impl Node {
 
     fn that_holds(origin: &Arc<Origin>, held: Arc<Memory>) -> Self {
         let folder = new_folder();
-        let (peers, known) = start(&folder, origin.clone(), held.clone());
+        let (peers, known) = start(&folder, origin, held.clone());
         Self { folder, peers, known, held }
     }
 
@@ -147,7 +147,7 @@ impl Node {
     fn restarted(self, origin: &Arc<Origin>) -> Self {
         let Self { folder, peers, held, .. } = self;
         drop(peers);
-        let (peers, known) = start(&folder, origin.clone(), held.clone());
+        let (peers, known) = start(&folder, origin, held.clone());
         Self { folder, peers, known, held }
     }
 
@@ -175,14 +175,11 @@ impl Node {
     }
 }
 
-fn start(
-    folder: &tempfile::TempDir,
-    origin: Arc<dyn OriginFrames>,
-    held: Arc<dyn Holdings>,
-) -> (Peers, KnownNode) {
+fn start(folder: &tempfile::TempDir, origin: &Arc<Origin>, held: Arc<dyn Holdings>) -> (Peers, KnownNode) {
     let identity = identity_in(folder);
     let (id, fingerprint) = (identity.id, identity.fingerprint);
     let directory = Directory::open(folder.path().join("peers.json"), STORE, id);
+    let origin: Arc<dyn OriginFrames> = origin.clone();
     let peers = Peers::start(&options(), identity, directory, held, &origin).unwrap();
     let address = peers.address();
     (peers, KnownNode { id, address, fingerprint })
