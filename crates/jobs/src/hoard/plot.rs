@@ -78,9 +78,9 @@ fn legend(out: &mut String, status: &HoardStatus) {
     for (class, text) in rows.into_iter().filter_map(|(class, text)| Some((class, text?))) {
         let x = LEFT + 12.0;
         y += 18.0;
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "<path class=\"{class}\" d=\"M{x} {:.1}h28\"/><text x=\"{}\" y=\"{y:.1}\">{text}</text>\n",
+            "<path class=\"{class}\" d=\"M{x} {:.1}h28\"/><text x=\"{}\" y=\"{y:.1}\">{text}</text>",
             y - 4.0,
             x + 36.0
         );
@@ -105,26 +105,26 @@ impl Scale {
         let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         for step in steps(self.bytes_max) {
             let y = self.y(step);
-            let _ = write!(
+            let _ = writeln!(
                 out,
-                "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{right}\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n",
+                "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{right}\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 LEFT - 8.0,
                 y + 4.0,
                 bytes_text(step)
             );
         }
         for step in steps(self.images_max).into_iter().filter(|step| step.fract() == 0.0) {
-            let _ = write!(
+            let _ = writeln!(
                 out,
-                "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{step}</text>\n",
+                "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{step}</text>",
                 self.x(step),
                 bottom + 18.0
             );
         }
-        let _ = write!(
+        let _ = writeln!(
             out,
             "<path class=\"axis\" d=\"M{LEFT} {TOP}V{bottom}H{right}\"/>\
-             <text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">images, in the order in which they came</text>\n",
+             <text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">images, in the order in which they came</text>",
             (LEFT + right) / 2.0,
             bottom + 42.0
         );
@@ -142,9 +142,9 @@ impl Scale {
         *out += "\"/>\n";
         // A line of one point is none.
         if let [(images, bytes)] = points {
-            let _ = write!(
+            let _ = writeln!(
                 out,
-                "<circle class=\"{class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"/>\n",
+                "<circle class=\"{class}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"/>",
                 self.x(*images),
                 self.y(*bytes)
             );

@@ -46,7 +46,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Hoard, output: &Output) -> Ou
             });
         }
         Hoard::Follow { name, stop, machine } => {
-            follow(store, name.as_ref(), *stop, &machine.into(), output)?
+            follow(store, name.as_ref(), *stop, &machine.into(), output)?;
         }
         Hoard::Daily { keep_days, window_days, now } => {
             let request = HoardDailyRequest {

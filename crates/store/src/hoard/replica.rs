@@ -385,7 +385,7 @@ impl HoardWriter {
         let mut state =
             ReplicaState { snapshot: snapshot.clone(), packs: self.hoard.view().state.packs.clone() };
         state.packs.retain(|name| !PackId::from_hex(name).is_some_and(|pack| obsolete.contains(&pack)));
-        self.write(state)?;
+        self.write(&state)?;
         for pack in obsolete {
             self.hoard.place.remove_if_there(&self.hoard.place.pack(pack))?;
         }
@@ -532,13 +532,13 @@ impl HoardWriter {
         let sealed = open.seal()?;
         let mut state = self.hoard.view().state.clone();
         state.packs.push(sealed.id.to_string());
-        self.write(state)?;
+        self.write(&state)?;
         self.new.clear();
         Ok(())
     }
 
-    fn write(&self, state: ReplicaState) -> Result<()> {
-        replica_file::write(&self.hoard.place, &state)?;
+    fn write(&self, state: &ReplicaState) -> Result<()> {
+        replica_file::write(&self.hoard.place, state)?;
         self.hoard.refresh()
     }
 }
