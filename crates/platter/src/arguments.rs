@@ -12,7 +12,7 @@ use clap_complete::Shell;
 use platter_daemon::{ListenAddress, NamePattern, Role};
 use platter_jobs::{ImageName, Reason, ServeAddress, TokenChoice};
 
-pub(crate) use hoard::{Hoard, MachineOptions};
+pub(crate) use hoard::Hoard;
 
 use crate::sizes::{bits_per_second, byte_size, duration, label, on_or_off, serve_address};
 
