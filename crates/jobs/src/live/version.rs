@@ -17,12 +17,13 @@ use platter_image::page::State;
 use platter_image::recipe::Recipe;
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result, Score};
 use platter_store::{Consistency, ImageName, Version, VersionName, VersionRecord};
-use platter_vdisk::{BlockCache, BlockDevice};
+use platter_vdisk::{BlockCache, BlockDevice, Source};
 
 use super::control::Words;
 use super::disk::{Base, Frozen, LiveDisk, SOURCE_OPTIONS, Writing};
 use super::publish::{PublishReport, kept, lost_token, nothing_written};
 use crate::capture::filesystems;
+use crate::open_session::OpenSession;
 use crate::token::unix_ms;
 use crate::{OpenStore, Progress};
 
@@ -141,6 +142,32 @@ impl Standing {
             }
         }))
     }
+
+    /// Publishes what follows it, or finds that this was done.
+    ///
+    /// # Errors
+    /// `Refused` for a new image that has something else by now; what the store says.
+    fn publish(self, session: &mut OpenSession, draft: VersionRecord) -> Result<Version> {
+        match self.ours {
+            Some(version) if version.record.score == draft.score => Ok(version),
+            Some(version) if draft.token.is_none() => Err(Error::refused(format!(
+                "{} was published of this disk before more was written to it: publish to a new name",
+                version.name
+            ))),
+            _ => session.publish(draft, Some(self.newest)),
+        }
+    }
+}
+
+/// What a disk holds: what its version does, and what was written to it.
+fn data(recipe: &Recipe<&dyn Source>, changed: &Extents) -> Result<Extents> {
+    let mut data = Vec::new();
+    for entry in recipe.entries(Extent::new(0, recipe.root().disk_length)) {
+        let entry = entry?;
+        data.extend(matches!(entry.state, State::Data { .. }).then_some(entry.extent));
+    }
+    data.extend(changed.iter());
+    Ok(Extents::from_unsorted(data))
 }
 
 /// What a frozen disk looks like.
@@ -184,13 +211,7 @@ fn capture_frozen(
     let recipe = Recipe::open(frozen.base, &*source)?;
     let root = *recipe.root();
     let disk = View { device: &*frozen.view, sector_size: root.sector_size };
-    let mut data = Vec::new();
-    for entry in recipe.entries(Extent::new(0, root.disk_length)) {
-        let entry = entry?;
-        data.extend(matches!(entry.state, State::Data { .. }).then_some(entry.extent));
-    }
-    data.extend(frozen.changed.iter());
-    let mut surveyed = survey_frozen(&disk, &Extents::from_unsorted(data))?;
+    let mut surveyed = survey_frozen(&disk, &data(&recipe, &frozen.changed)?)?;
     let options =
         CaptureOptions { cut_policy: root.cut_policy, domain: root.domain, ..CaptureOptions::default() };
     let draft = VersionRecord {
@@ -219,23 +240,9 @@ fn capture_frozen(
             &mut |_| {},
         )?;
         session.finish()?;
-        let standing = Standing::of(store, image, base, &frozen.source)?;
-        let version = match standing.ours {
-            Some(version) if version.record.score == captured.score => version,
-            Some(version) if base.is_none() => {
-                return Err(Error::refused(format!(
-                    "{} was published of this disk before more was written to it: publish to a new name",
-                    version.name
-                )));
-            }
-            _ => {
-                let (score, allocated_bytes) = (captured.score, captured.counts.allocated);
-                session.publish(
-                    VersionRecord { score, allocated_bytes, ..draft.clone() },
-                    Some(standing.newest),
-                )?
-            }
-        };
+        let (score, allocated_bytes) = (captured.score, captured.counts.allocated);
+        let draft = VersionRecord { score, allocated_bytes, ..draft.clone() };
+        let version = Standing::of(store, image, base, &frozen.source)?.publish(session, draft)?;
         Ok((version, captured))
     })?;
     Ok(PublishReport {
