@@ -29,8 +29,11 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
     let folder = options.tls_certificates.as_ref();
     let tls = folder.map(|folder| NbdTls::open(folder, options.tls_verify_peer)).transpose()?;
     let store = with_cache(store, &options.cache_of_origin)?;
-    let place = match &options.cache_of_origin.cache_dir {
-        Some(cache) if !options.write => LivePlace::of_cache(&store, cache),
+    // What this machine has of the origin's store may be read without asking it.
+    let place = match options.cache_of_origin.cache_dir.as_ref().or(options.hoard.as_ref()) {
+        Some(dir) if !options.write && matches!(store, StoreLocation::Remote(_)) => {
+            LivePlace::of_cache(&store, dir)
+        }
         _ => LivePlace::open(&store, options.far.overlays.as_deref())?,
     };
     let request = AttachRequest {
