@@ -225,6 +225,13 @@ mod tests {
                 prop_assert_eq!(part.len(), model.len());
                 prop_assert!((0..256).all(|number| part.locate(&id(number)) == model.get(&number).copied()));
             }
+            for (number, (pack, blocks)) in frames.iter().enumerate() {
+                let frame = FrameAddress { pack: *pack, length: number as u32 + 1, offset: number as u64 * 1000 };
+                let part = &parts[usize::from(number >= split)];
+                let ids: Vec<BlockId> = blocks.iter().map(|number| id(*number)).collect();
+                prop_assert_eq!(part.ids_at(frame), Some(&ids[..]));
+                prop_assert_eq!(part.ids_at(FrameAddress { offset: frame.offset + 1, ..frame }), None);
+            }
             let [mut index, rest] = parts;
             index.absorb(rest).unwrap();
             let all: BTreeSet<u16> = models.iter().flat_map(BTreeMap::keys).copied().collect();
@@ -233,12 +240,6 @@ mod tests {
                 let place = index.locate(&id(number));
                 let known = models.iter().filter_map(|model| model.get(&number)).any(|known| place == Some(*known));
                 prop_assert!(known || (place.is_none() && !all.contains(&number)));
-            }
-            for (number, (pack, blocks)) in frames.iter().enumerate() {
-                let frame = FrameAddress { pack: *pack, length: number as u32 + 1, offset: number as u64 * 1000 };
-                let ids: Vec<BlockId> = blocks.iter().map(|number| id(*number)).collect();
-                prop_assert_eq!(index.ids_at(frame), Some(&ids[..]));
-                prop_assert_eq!(index.ids_at(FrameAddress { offset: frame.offset + 1, ..frame }), None);
             }
         }
     }
