@@ -556,6 +556,9 @@ pub(crate) struct Node {
     /// Send at most so much to other nodes, such as 100M or 1G bits per second
     #[arg(long, value_name = "RATE", default_value = "1G", requires = "peers", value_parser = bits_per_second)]
     pub(crate) share_rate: u64,
+    /// Do not keep the origin's hoard, the boot sets of all images, in the cache's directory
+    #[arg(long)]
+    pub(crate) no_hoard: bool,
 }
 
 #[derive(Args, Debug)]

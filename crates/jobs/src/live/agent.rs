@@ -24,7 +24,7 @@ const NOTES_LOOK: Duration = Duration::from_millis(500);
 /// How often what was read is made durable, so that a power loss costs little.
 const SYNC_EVERY: Duration = Duration::from_secs(10);
 /// How often the origin is told of this node, and how often one is that knows nothing of nodes.
-const REPORT_EVERY: Duration = Duration::from_secs(10);
+const REPORT_EVERY: Duration = Duration::from_secs(5);
 const REPORT_SELDOM: Duration = Duration::from_secs(60);
 /// Not so often, though nodes come that are not known.
 const STRANGER_PAUSE: Duration = Duration::from_secs(1);

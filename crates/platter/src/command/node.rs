@@ -36,7 +36,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
         record: None,
         on_detach: OnDetach::Keep,
         publish_every: None,
-        hoard: Some(options.cache_dir.clone()),
+        hoard: (!options.no_hoard).then(|| options.cache_dir.clone()),
         notes: String::new(),
         tool_version: TOOL_VERSION.into(),
         fill: options.fill,

@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# bench/nodes.sh TRACES-DIR CATALOG-DIR
+#
+# Boots of an origin's disks (Liquid, figure 10; Squirrel, section 4.2.3), replayed from traces that bench/boots.sh recorded, over a link
+# of NODES_MBIT (200) Mbit/s and NODES_RTT (1) ms that lab/relay makes, TLS included:
+#   download   the whole disk is exported first, then booted from that file
+#   demand     through a node whose cache is empty: what a boot does not read does not travel
+#   again      the same node killed and started again, beside a disk attached at the origin's own store
+#   hoard      from a hoard with the origin dead, beside qemu-nbd on the raw file; both cold for this machine
+# Bytes are those of frame streams, as the origin counts them. What a replay reads must be the same from all.
+. "$(dirname "$0")/lib.sh"
+TRACES=${1:?usage: bench/nodes.sh TRACES-DIR CATALOG-DIR}
+CATALOG=${2:?usage: bench/nodes.sh TRACES-DIR CATALOG-DIR}
+MBIT=${NODES_MBIT:-200}
+RTT=${NODES_RTT:-1}
+read -ra DISKS <<<"${BOOT_DISKS:-bookworm-base bookworm-desktop bookworm-xfs trixie-web}"
+readonly LIMIT=120 ORIGIN_PORT=25670 LINK_PORT=25671
+declare -A RUNNING=()
+bench_cleanup() { for pid in "${!RUNNING[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null; done; }
+begin() { # LOG COMMAND...: its process id is in SERVER
+	local log=$1
+	shift
+	"$@" >"$log" 2>&1 &
+	SERVER=$!
+	RUNNING[$SERVER]=1
+}
+end() { # PID [SIGNAL]
+	kill "${2:--TERM}" "$1"
+	wait "$1" 2>/dev/null || true
+	unset "RUNNING[$1]"
+}
+wait_for() { # COMMAND...
+	local tries=0
+	until "$@" >/dev/null 2>&1; do
+		tries=$((tries + 1))
+		[ "$tries" -lt 400 ] || { echo "nodes: waited in vain: $*" >&2; exit 1; }
+		sleep 0.05
+	done
+}
+cold() { sync && echo 3 >/proc/sys/vm/drop_caches; }
+
+new_store
+for name in "${DISKS[@]}"; do
+	platter capture "$CATALOG/$name.raw" "bench/$name" >/dev/null
+	platter hoard import "$TRACES/$name.trace" "bench/$name" >/dev/null
+done
+example platter-export replay
+begin "$WORK/relay.log" "$ROOT/lab/relay" link --seconds $((LIMIT * 20 * RUNS)) --delay-ms "$(calculate "$RTT / 2")" --mbit "$MBIT" "$LINK_PORT=$ORIGIN_PORT"
+serve() {
+	begin "$WORK/origin.log" "$PLATTER" --store "$STORE" --quiet serve --listen "127.0.0.1:$ORIGIN_PORT" --listen "unix:$WORK/origin.sock"
+	ORIGIN=$SERVER
+	wait_for sh -c "openssl s_client -connect 127.0.0.1:$LINK_PORT </dev/null 2>/dev/null >'$WORK/certificate'"
+}
+serve
+FINGERPRINT=$(openssl x509 -in "$WORK/certificate" -outform DER | sha256sum | cut -d' ' -f1)
+PLATTER_TOKEN=$(platter_json serve token add bench --role read --images '*' | jq -r .secret)
+export PLATTER_TOKEN
+afar() { "$PLATTER" --server "https://127.0.0.1:$LINK_PORT" --fingerprint "$FINGERPRINT" --quiet "$@"; }
+sent() { curl -s --unix-socket "$WORK/origin.sock" http://origin/metrics | awk '$1 == "platter_frame_stream_bytes_sent_total" { printf "%d", $2 }'; }
+
+# replay SERIES SOCKET EXPORT
+replay() {
+	"$EXAMPLE" "$TRACES/$name.trace" --nbd "nbd+unix:///$3?socket=$2" --think 0 --score "$score" >"$WORK/replayed"
+	jq .service_seconds "$WORK/replayed" >>"$WORK/times/$1"
+	jq .p99_us "$WORK/replayed" >>"$WORK/times/$1-p99"
+	jq -r .digest "$WORK/replayed" >>"$WORK/digests"
+}
+node() {
+	rm -f "$WORK/cache/nbd.sock"
+	begin "$WORK/node.log" "$PLATTER" --server "https://127.0.0.1:$LINK_PORT" --fingerprint "$FINGERPRINT" --quiet node --no-hoard --cache "$WORK/cache" "bench/$name"
+	NODE=$SERVER
+	wait_for nbdinfo "nbd+unix:///bench/$name?socket=$WORK/cache/nbd.sock"
+}
+download() { afar export "bench/$name" "$WORK/raw"; }
+raw() { # SERIES
+	begin "$WORK/qemu.log" qemu-nbd --persistent --shared=16 --socket="$WORK/raw.sock" --cache=writeback --read-only --format=raw --export-name=disk "$WORK/raw"
+	wait_for nbdinfo "nbd+unix:///disk?socket=$WORK/raw.sock"
+	replay "$1" "$WORK/raw.sock" disk
+	end "$SERVER"
+}
+ours() { # SERIES OPTION...
+	local series=$1
+	shift
+	rm -f "$WORK/ours.sock"
+	begin "$WORK/ours.log" "$PLATTER" --quiet attach "bench/$name" --nbd "$WORK/ours.sock" "$@"
+	wait_for nbdinfo "nbd+unix:///bench/$name?socket=$WORK/ours.sock"
+	replay "$series" "$WORK/ours.sock" "bench/$name"
+	end "$SERVER"
+}
+
+for name in "${DISKS[@]}"; do
+	heading "$name booting over $MBIT Mbit/s and $RTT ms"
+	rm -f "$WORK/times"/* "$WORK/digests"
+	score=$(platter_json show "bench/$name" | jq -r .score)
+	rm -rf "$WORK/hoard"
+	for _ in $(seq "$RUNS"); do
+		rm -rf "$WORK/cache" "$WORK/raw"
+		before=$(sent)
+		timed download download
+		whole=$(($(sent) - before))
+		before=$(sent)
+		node
+		replay demand "$WORK/cache/nbd.sock" "bench/$name"
+		demand=$(($(sent) - before))
+		end "$NODE" -KILL
+		cold
+		before=$(sent)
+		node
+		replay again "$WORK/cache/nbd.sock" "bench/$name"
+		again=$(($(sent) - before))
+		end "$NODE"
+		cold
+		ours local --store "$STORE"
+		rm -rf "$WORK/hoard"
+		"$PLATTER" --server "unix:$WORK/origin.sock" --quiet --json hoard sync --cache "$WORK/hoard" >"$WORK/synced"
+		cold
+		raw raw
+		end "$ORIGIN"
+		cold
+		ours hoard --server "https://127.0.0.1:$LINK_PORT" --fingerprint "$FINGERPRINT" --hoard "$WORK/hoard"
+		serve
+	done
+	[ "$(sort -u "$WORK/digests" | wc -l)" = 1 ] || { echo "nodes: $name does not read the same from all" >&2; exit 1; }
+	platter_json hoard show "bench/$name" >"$WORK/set"
+	result "bytes: whole disk, on demand, from the cache again" "$whole, $demand, $again"
+	result "bytes of the hoard of all, as kept" "$(jq -r .disk_bytes "$WORK/synced")"
+	result "boot set, bytes before compression" "$(jq -r '.bytes // .record.bytes' "$WORK/set")"
+	result "downloaded, then booted; booted on demand" "$(calculate "$(median download) + $(median raw)"), $(median demand) s" "p99 $(median demand-p99) us"
+	result "from the cache again, as a ratio to the local store" "$(calculate "$(median again) / $(median local)")" "at most 1.02"
+	result "from the hoard, no origin, as a ratio to the raw file" "$(calculate "$(median hoard) / $(median raw)")" "at most 0.9"
+done
