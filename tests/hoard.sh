@@ -8,37 +8,15 @@
 case ${PLATTER_SIZE:-quick} in full) kills=25 ;; *) kills=4 ;; esac
 readonly BLOCK=32768
 SERVER=
-ORIGIN=
-SOCKET=$WORK/origin.sock
-PORT=$((20000 + $$ % 20000))
 NODE=$WORK/node
 suite_cleanup() {
 	local process
 	for process in $SERVER $ORIGIN; do kill -KILL "$process" 2>/dev/null; done
 }
-afar() { "$PLATTER" --server "unix:$SOCKET" --quiet "$@"; }
 afar_json() { "$PLATTER" --server "unix:$SOCKET" --quiet --json "$@"; }
 # lab_only ARGUMENT...: as somebody who may read lab/* only
 lab_only() {
 	PLATTER_TOKEN=$LAB "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$FINGERPRINT" --quiet --json "$@"
-}
-start_origin() {
-	local tries=0
-	"$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" --listen "127.0.0.1:$PORT" >>"$WORK/origin.log" 2>&1 &
-	ORIGIN=$!
-	until afar images >/dev/null 2>&1; do
-		tries=$((tries + 1))
-		if [ "$tries" -gt 200 ] || ! kill -0 "$ORIGIN" 2>/dev/null; then
-			cat "$WORK/origin.log"
-			return 1
-		fi
-		sleep 0.05
-	done
-}
-stop_origin() {
-	kill "-$1" "$ORIGIN"
-	wait "$ORIGIN" 2>/dev/null || true
-	ORIGIN=
 }
 uri() { echo "nbd+unix:///$1?socket=$WORK/nbd.sock"; }
 # trace_of VERSION FILE COMMAND...: what QEMU's client asks of the version's disk
@@ -116,7 +94,7 @@ check "a pause in its reads is a marker, too" platter hoard record secret/disk -
 # The origin and what it hides.
 check "an origin answers" start_origin
 LAB=$(platter_json serve token add lab --role admin --images 'lab/*' | jq -r .secret)
-FINGERPRINT=$(openssl s_client -connect "127.0.0.1:$PORT" </dev/null 2>/dev/null | openssl x509 -outform DER | sha256sum | cut -d' ' -f1)
+FINGERPRINT=$(origin_fingerprint)
 check "the same list from afar" is "$(afar_json hoard list)" "$(platter_json hoard list)"
 check "who may not read an image does not see its boot set" is "$(lab_only hoard list | jq -rs 'map("\(.image)@\(.number)") | join(" ")')" \
 	'lab/disk@1 lab/disk@2'
@@ -137,6 +115,21 @@ check "a node gets it" sync_json
 check "all of it" jq -e --argjson revision "$(revision)" '.revision == $revision and .members == 3 and .fetched_blocks == 0 and .added == 0' <(sync_json)
 check "with everything once" jq -e '.replica.blocks < 100 and .replica.disk_bytes < 85 * 32768' <(platter_json hoard status --cache "$NODE")
 check "who sees less hoards less" jq -e '.members == 2' <(lab_only hoard sync --cache "$WORK/other-node")
+# follows: a node that was told nothing of it keeps the newest revision
+follows() {
+	local tries=0 node
+	"$PLATTER" node --origin "unix:$SOCKET" --cache "$WORK/follower" >"$WORK/follower.log" 2>&1 &
+	node=$!
+	until [ "$(platter_json hoard status --cache "$WORK/follower" 2>/dev/null | jq .replica.revision)" = "$(revision)" ]; do
+		tries=$((tries + 1))
+		[ "$tries" -lt 300 ] || break
+		sleep 0.1
+	done
+	kill "$node"
+	wait "$node" || true
+	[ "$tries" -lt 300 ]
+}
+check "a node follows it by itself" follows
 # serve_hoarded VERSION: from the hoard, with an origin that may be dead
 serve_hoarded() {
 	local tries=0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/peers.sh: nodes that share, each in a network namespace of its own: four read a disk at once and the origin sends about one
+# tests/peers.sh: nodes that share, each in a network namespace of its own: four read a disk at once and the origin sends little more than one
 # copy; one is killed meanwhile; then the origin is, and a fifth with an empty cache reads the disk from the others. Bytes
 # are counted on the wire.
 . "$(dirname "$0")/lib.sh"
