@@ -136,8 +136,12 @@ for n in $(seq "$KILLS"); do
 done
 check "killed under writes and started again, $KILLS times" test "$killed" = "$KILLS"
 touch "$WORK/enough"
-# A client that is told of no reply at all would wait for ever.
-(sleep $((2 * RECONNECT)) && kill "${clients[@]}" 2>/dev/null) &
+# A client that is told of no reply at all would wait for ever. The sleep ends with the watch: whoever reads our output waits for both.
+(
+	trap 'kill $!' TERM
+	sleep $((2 * RECONNECT)) &
+	wait $! && kill "${clients[@]}"
+) 2>/dev/null &
 watch=$!
 ended=0
 for client in "${clients[@]}"; do wait "$client" && ended=$((ended + 1)); done
