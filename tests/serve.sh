@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 
 SERVER=
-IDLE=2000
+case ${PLATTER_SIZE:-quick} in full) IDLE=10000 ;; *) IDLE=2000 ;; esac
 PORT=$((20000 + $$ % 20000))
 SOCKET=$STORE/serve.sock
 LOAD=()
