@@ -145,7 +145,8 @@ start_origin
 killed_under() { # CYCLE COMMAND...: the origin dies at some moment of it and comes back
 	local cycle=$1 delay_us
 	shift
-	delay_us=$(number "moment $cycle $2" 700000)
+	# Not before it has asked for the first time: a job that finds nobody there ends at once.
+	delay_us=$((200000 + $(number "moment $cycle $2" 600000)))
 	"$@" >"$WORK/out" 2>&1 &
 	local job=$!
 	sleep "0.$(printf '%06d' "$delay_us")"
