@@ -6,16 +6,22 @@ use std::sync::atomic::AtomicBool;
 
 use platter_jobs::{
     AttachRequest, Attached, Error, FuseAddress, FuseEvent, LiveEvent, LivePlace, NbdEvent, NbdTls,
-    NinepEvent, RecordReport, StoreLocation, attach, attach_at_node, default_holder,
+    NinepEvent, RecordReport, Result, StoreLocation, attach, attach_at_node, default_holder,
 };
 use serde_json::json;
 
 use super::publish::text as published;
 use super::{Outcome, TOOL_VERSION};
-use crate::arguments::Attach;
+use crate::arguments::{Attach, NbdArguments};
 use crate::output::{Output, with_causes};
 use crate::server::with_cache;
 use crate::sizes::{bytes, count};
+
+/// What connections over NBD are guarded with.
+pub(super) fn tls(options: &NbdArguments) -> Result<Option<NbdTls>> {
+    let folder = options.tls_certificates.as_ref();
+    folder.map(|folder| NbdTls::open(folder, options.tls_verify_peer)).transpose()
+}
 
 pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> Outcome {
     if let Some(dir) = &options.node {
@@ -26,8 +32,6 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
         return Ok(ExitCode::SUCCESS);
     }
     let stop = stop_at_signals()?;
-    let folder = options.tls_certificates.as_ref();
-    let tls = folder.map(|folder| NbdTls::open(folder, options.tls_verify_peer)).transpose()?;
     let store = with_cache(store, &options.cache_of_origin)?;
     // What this machine has of the origin's store may be read without asking it.
     let place = match options.cache_of_origin.cache_dir.as_ref().or(options.hoard.as_ref()) {
@@ -42,8 +46,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
         write: options.write,
         steal: options.steal,
         holder: options.holder.clone().unwrap_or_else(default_holder),
-        nbd: options.nbd.clone(),
-        tls,
+        nbd: options.nbd.nbd.clone(),
+        tls: tls(&options.nbd)?,
         fuse: options.fuse.as_ref().map(|mount_point| FuseAddress {
             mount_point: mount_point.clone(),
             allow_other: options.allow_other,

@@ -3,20 +3,18 @@
 use std::process::ExitCode;
 
 use platter_jobs::{
-    AttachRequest, LivePlace, NbdTls, NodeRequest, OnDetach, ServeAddress, SharingRequest, StoreLocation,
-    attach, default_holder,
+    AttachRequest, LivePlace, NodeRequest, OnDetach, ServeAddress, SharingRequest, StoreLocation, attach,
+    default_holder,
 };
 
-use super::attach::{stop_at_signals, tell};
+use super::attach::{stop_at_signals, tell, tls};
 use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Node;
 use crate::output::Output;
 use crate::server::cached;
 
 pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Outcome {
-    let folder = options.tls_certificates.as_ref();
-    let tls = folder.map(|folder| NbdTls::open(folder, options.tls_verify_peer)).transpose()?;
-    let nbd = options.nbd.clone();
+    let nbd = options.nbd.nbd.clone();
     let nbd = nbd.unwrap_or_else(|| ServeAddress::Unix(options.cache_dir.join("nbd.sock")));
     let store = cached(store, &options.cache_dir, options.cache_size)?;
     let sharing =
@@ -29,7 +27,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
         steal: false,
         holder: default_holder(),
         nbd: Some(nbd),
-        tls,
+        tls: tls(&options.nbd)?,
         fuse: None,
         ninep: None,
         cache_bytes: (options.memory as usize) << 20,

@@ -1,0 +1,107 @@
+//! Arguments of commands over images and versions in the store.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use platter_jobs::ImageName;
+
+use super::token::TokenOptions;
+use crate::sizes::label;
+
+#[derive(Args, Debug)]
+pub(crate) struct Image {
+    /// The image, such as lab/debian12
+    pub(crate) name: ImageName,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Which {
+    /// NAME (its latest version), NAME@NUMBER, or a score
+    pub(crate) version: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Rename {
+    /// The image, or what the names of images begin with, such as lab/debian12 or lab
+    pub(crate) from: ImageName,
+    /// What it is called from now on
+    pub(crate) to: ImageName,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Forget {
+    /// NAME@NUMBER for one version, NAME for all versions of the image
+    #[arg(value_name = "NAME[@NUMBER]")]
+    pub(crate) what: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Capture {
+    /// A block device, or a raw file
+    pub(crate) source: PathBuf,
+    /// The image: parts of a-z 0-9 . _ - separated by /, such as lab/debian12
+    pub(crate) name: ImageName,
+    /// Capture a disk that is mounted for writing, and take a filesystem that needs recovery whole
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Look for neither partitions nor filesystems: take every byte that is not zero
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Also take what lies in large gaps between partitions
+    #[arg(long)]
+    pub(crate) keep_gaps: bool,
+    /// The raw file is the image of a disk with sectors of so many bytes
+    #[arg(long, value_name = "BYTES", value_parser = ["512", "4096"])]
+    pub(crate) sector_size: Option<String>,
+    /// A word about this version; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// A sentence about this version
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub(crate) note: String,
+    #[command(flatten)]
+    pub(crate) token: TokenOptions,
+    /// zstd level: 1 is fast, 19 small
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub(crate) level: i32,
+    /// KiB of blocks compressed together
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(4..=256), hide = true)]
+    pub(crate) frame_size: u16,
+    /// KiB at whose multiples files are cut
+    #[arg(long, default_value = "64", value_parser = ["32", "64"], hide = true)]
+    pub(crate) block_size: String,
+    /// Threads that hash, and as many that compress [default: the number of cores]
+    #[arg(long)]
+    pub(crate) threads: Option<usize>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Clone {
+    /// NAME (its latest version), NAME@NUMBER, or a score
+    pub(crate) version: String,
+    /// The new image
+    pub(crate) name: ImageName,
+    /// The image may exist: make its next version
+    #[arg(long)]
+    pub(crate) next: bool,
+    #[command(flatten)]
+    pub(crate) token: TokenOptions,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Diff {
+    /// NAME (its latest version), NAME@NUMBER, or a score
+    pub(crate) first: String,
+    /// What to compare it with, named in the same way
+    pub(crate) second: String,
+    /// Compare blocks only, by their names, and tell every range that differs: offset, length, what stood and stands there
+    #[arg(long)]
+    pub(crate) blocks: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Check {
+    /// Also read every frame and compare every block with its hash
+    #[arg(long)]
+    pub(crate) read_data: bool,
+}

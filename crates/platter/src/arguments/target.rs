@@ -1,0 +1,79 @@
+//! Arguments of commands that write a version to a device or file.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use platter_jobs::Reason;
+
+use crate::sizes::byte_size;
+
+#[derive(Args, Debug)]
+pub(crate) struct Install {
+    /// NAME (its latest version), NAME@NUMBER, or a score
+    pub(crate) version: String,
+    /// A block device, or a file that is made if it is missing
+    pub(crate) target: PathBuf,
+    /// Read everything back from the target and compare
+    #[arg(long)]
+    pub(crate) verify: bool,
+    #[command(flatten)]
+    pub(crate) target_options: TargetOptions,
+    #[command(flatten)]
+    pub(crate) cache: CacheArguments,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Export {
+    /// NAME (its latest version), NAME@NUMBER, or a score
+    pub(crate) version: String,
+    /// The raw file to make
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) cache: CacheArguments,
+}
+
+/// What happens to space that nobody can read.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Free {
+    /// Leave it: it keeps what the target held
+    Skip,
+    /// Make it zeros
+    Zero,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TargetOptions {
+    /// What to do with the disk's free space. `skip` leaves it: skipped space keeps what the target held before, old
+    /// secrets included; `zero` makes it zeros
+    #[arg(long, value_enum, default_value_t = Free::Skip)]
+    pub(crate) free: Free,
+    /// Write to the target although it is refused for that reason: mounted, swap, held, loop-backing, busy, or
+    /// sector-size; may be repeated
+    #[arg(long = "force", value_name = "REASON", value_parser = reason)]
+    pub(crate) force: Vec<Reason>,
+}
+
+fn reason(name: &str) -> Result<Reason, String> {
+    match Reason::from_name(name) {
+        Some(reason) if reason.can_be_forced() => Ok(reason),
+        Some(_) => Err(format!("{name} cannot be forced")),
+        None => {
+            let forcible = Reason::ALL.into_iter().filter(|reason| reason.can_be_forced());
+            Err(format!(
+                "no such reason; there are {}",
+                forcible.map(Reason::name).collect::<Vec<_>>().join(", ")
+            ))
+        }
+    }
+}
+
+/// A cache of what an origin's store holds.
+#[derive(Args, Debug)]
+pub(crate) struct CacheArguments {
+    /// Keep what is read from the origin in that directory, and read it from there the next time; one process at a time
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cache_dir: Option<PathBuf>,
+    /// Most bytes of the cache, such as 500M, 20G or 1T
+    #[arg(long, value_name = "SIZE", default_value = "20G", requires = "cache_dir", value_parser = byte_size)]
+    pub(crate) cache_size: u64,
+}
