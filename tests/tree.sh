@@ -38,7 +38,16 @@ platter capture "$WORK/disk" lab/disk >/dev/null
 platter export lab/disk "$WORK/shown" >/dev/null
 score=$(platter_json show lab/disk | jq -r '[.. | .score? // empty] | first')
 
+# The folder above is the test's own; the way to the tree must not be what keeps others out.
+chmod 711 "$WORK"
+others_read() { setpriv --reuid=65534 --regid=65534 --clear-groups cmp "$TREE/lab/disk/1.raw" - <"$WORK/shown"; }
+check "the tree is served to all users" serve --allow-other
+check "another user reads it" others_read
+check_exit 1 "but writes nothing" setpriv --reuid=65534 --regid=65534 --clear-groups mkdir "$TREE/import/theirs"
+kill "$SERVER"
+check "it ends" wait "$SERVER"
 check "the tree is served" serve
+check_exit 2 "another user is kept out" others_read
 check "it lists what there is" sh -c "[ \"\$(ls '$TREE' | tr '\n' ' ')\" = 'by-date import lab ' ]"
 check "an image's versions" sh -c "[ \"\$(ls '$TREE/lab/disk' | tr '\n' ' ')\" = '1.raw 1.score latest.raw latest.score ' ]"
 check "a version reads as the disk" cmp "$TREE/lab/disk/1.raw" "$WORK/shown"
