@@ -23,7 +23,7 @@ struct IndexedFrame {
     first_block: u32,
 }
 
-/// Consecutive frames of one pack.
+/// Consecutive frames of one pack, in their order.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     pack: u32,
@@ -81,7 +81,10 @@ impl Index {
     /// # Errors
     /// `Refused` when the index is full.
     pub fn push_frame(&mut self, frame: FrameAddress, blocks: impl Iterator<Item = BlockId>) -> Result<()> {
-        if self.runs.last().is_none_or(|run| run.pack != frame.pack) {
+        let follows = |last: &IndexedFrame| last.offset < frame.offset;
+        if self.runs.last().is_none_or(|run| run.pack != frame.pack)
+            || !self.frames.last().is_some_and(follows)
+        {
             // Packs mostly come in the order of their numbers.
             let at = self.by_pack.partition_point(|run| run.pack <= frame.pack);
             self.by_pack.insert(at, RunOfPack { pack: frame.pack, run: self.runs.len() as u32 });
@@ -136,7 +139,6 @@ impl Index {
         runs.map(|run| run.run as usize).find_map(|run| {
             let start = self.runs[run].first_frame;
             let end = self.runs.get(run + 1).map_or(self.frames.len(), |next| next.first_frame);
-            // The frames of a pack are pushed in their order.
             let frames = &self.frames[start..end];
             let found = frames.binary_search_by_key(&address.offset, |frame| frame.offset).ok()?;
             (frames[found].length == address.length).then(|| self.ids_of(start + found))
@@ -247,6 +249,12 @@ mod tests {
             }
             let [mut index, rest] = parts;
             index.absorb(rest).unwrap();
+            for (number, (pack, blocks)) in frames.iter().enumerate() {
+                let frame = FrameAddress { pack: *pack, length: number as u32 + 1, offset: number as u64 * 1000 };
+                let ids: Vec<BlockId> = blocks.iter().map(|number| id(*number)).collect();
+                prop_assert_eq!(index.ids_at(frame), Some(&ids[..]));
+                prop_assert_eq!(index.ids_at(FrameAddress { length: frame.length + 1, ..frame }), None);
+            }
             let all: BTreeSet<u16> = models.iter().flat_map(BTreeMap::keys).copied().collect();
             prop_assert_eq!(index.len(), all.len());
             for number in 0..256 {

@@ -54,7 +54,7 @@ pub fn peek_packed(fixed: &[u8]) -> Result<(usize, usize)> {
 /// # Errors
 /// `Corrupt` when it is no frame of a pack, or has another number of blocks; `stored` is then as it was.
 pub fn make_whole(stored: &mut [u8], blocks: usize) -> Result<usize> {
-    let names = blocks * BlockId::LEN;
+    let names = blocks.saturating_mul(BlockId::LEN);
     let (found, payload_length) = peek(stored.get(names..).unwrap_or_default(), PACKED_MAGIC)?;
     if found != blocks {
         return Err(Error::corrupt(format!("frame header: {found} blocks where there are {blocks}")));
