@@ -77,7 +77,7 @@ block_ids() {
 		my ($footer, $frames) = unpack("x8 Q< x8 V", substr($_, -64)); my $id = $footer + 16 + 24 * $frames;
 		for my $frame (0 .. $frames - 1) {
 		my ($blocks, $kind) = unpack("x16 V C", substr($_, $footer + 16 + 24 * $frame, 24));
-		for (1 .. $blocks) { print unpack("H*", substr($_, $id, 32)), "\n" if $kind == 1; $id += 32 } } }' {} + | sort -u
+		for my $n (1 .. $blocks) { print unpack("H*", substr($_, $id, 32)), "\n" if $kind == 1; $id += 32 } } }' {} + | sort -u
 }
 platter capture --raw "$WORK/ours" lab/ours >/dev/null
 block_ids >"$WORK/our-ids"
