@@ -70,13 +70,14 @@ memory() { awk '/^VmRSS/ { print $2 }' "/proc/$SERVER/status"; }
 random $((4 << 20)) ours >"$WORK/ours"
 random $((4 << 20)) theirs >"$WORK/theirs"
 platter init
-# block_ids: the names of all blocks that the headers of frames list (docs/formats/frame.md)
+# block_ids: the names of all blocks of data that the footers of packs list (docs/formats/pack.md)
 block_ids() {
 	find "$STORE/packs" -name '*.pack' -exec perl -e '
-		local $/; for my $file (@ARGV) { open F, "<", $file; $_ = <F>; while (/PLfr\x01\x01/g) { my $at = $-[0];
-		my $n = unpack("V", substr($_, $at + 16, 4)); next if $n > 512;
-		for my $i (0 .. $n - 1) {
-		print unpack("H*", substr($_, $at + 56 + 36 * $i, 32)), "\n" } } }' {} + | sort -u
+		local $/; for my $file (@ARGV) { open F, "<:raw", $file; $_ = <F>;
+		my ($footer, $frames) = unpack("x8 Q< x8 V", substr($_, -64)); my $id = $footer + 16 + 24 * $frames;
+		for my $frame (0 .. $frames - 1) {
+		my ($blocks, $kind) = unpack("x16 V C", substr($_, $footer + 16 + 24 * $frame, 24));
+		for my $n (1 .. $blocks) { print unpack("H*", substr($_, $id, 32)), "\n" if $kind == 1; $id += 32 } } }' {} + | sort -u
 }
 platter capture --raw "$WORK/ours" lab/ours >/dev/null
 block_ids >"$WORK/our-ids"

@@ -1,12 +1,16 @@
 //! Frames: header, payload, blocks. The input is a stored frame, tried as it is, and again with checksums and ids made
-//! right, so that what stands behind them is reached.
+//! right, so that what stands behind them is reached. One as it stands in a pack is made whole first; and what is good as a
+//! whole must be so again after it stood in a pack.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use platter_fuzz::{bug_free, xxh3};
 use platter_image::BlockId;
-use platter_image::frame::{FrameDecoder, FrameHeader, HEADER_LENGTH, STORED_LENGTH_MAX, Verify};
+use platter_image::frame::{
+    FrameDecoder, FrameHeader, HEADER_LENGTH, PACKED_MAGIC, STORED_LENGTH_MAX, Verify, make_whole,
+    peek_packed, to_packed, whole_header_length,
+};
 
 const LISTED_LENGTH: usize = 36;
 const BLOCKS_TRIED: usize = 4;
@@ -14,7 +18,10 @@ const BLOCKS_TRIED: usize = 4;
 fuzz_target!(|input: &[u8]| {
     let mut decoder = FrameDecoder::new().expect("a decoder");
     check(&mut decoder, input);
-    let mut stored = input.to_vec();
+    let mut stored = match input.starts_with(&PACKED_MAGIC) {
+        true => check_packed(&mut decoder, input),
+        false => input.to_vec(),
+    };
     if make_checksums_right(&mut stored) {
         check(&mut decoder, &stored);
         if make_ids_right(&mut decoder, &mut stored) {
@@ -35,6 +42,7 @@ fn check(decoder: &mut FrameDecoder, stored: &[u8]) {
     assert_eq!(total, header.raw_length as usize);
     let unverified = bug_free(decoder.decode(stored, Verify::Checksum)).map(|(_, raw)| raw.to_vec());
     let verified = bug_free(decoder.decode(stored, Verify::Hashes)).map(|(_, raw)| raw.to_vec());
+    check_packing(decoder, &stored[..header.stored_length().min(stored.len())], &header, verified.is_some());
     if let Some(raw) = &unverified {
         assert_eq!(raw.len(), total);
     }
@@ -57,6 +65,47 @@ fn check(decoder: &mut FrameDecoder, stored: &[u8]) {
         start = end;
     }
     assert!(decoder.decode_block(stored, header.kind, u32::MAX, &BlockId([0; 32])).is_err());
+}
+
+/// A frame whose header was parsed is made whole again from what stands in a pack: with its ids, and, if it is all right,
+/// without.
+fn check_packing(decoder: &mut FrameDecoder, stored: &[u8], header: &FrameHeader, is_right: bool) {
+    let blocks = header.blocks.len();
+    let Some((packed, payload)) = bug_free(to_packed(stored)) else {
+        assert!(stored.len() < header.stored_length(), "not packed");
+        return;
+    };
+    assert_eq!(peek_packed(&packed).expect("packed by us"), (blocks, header.packed_length()));
+    let lay = |ids: Vec<u8>| [&ids[..], &packed, payload].concat();
+    let mut whole = lay(header.blocks.iter().flat_map(|block| block.id.0).collect());
+    assert_eq!(make_whole(&mut whole, blocks).expect("packed by us"), stored.len());
+    assert!(whole == stored, "another frame came out of the pack");
+    let mut nameless = lay(vec![0; blocks * BlockId::LEN]);
+    make_whole(&mut nameless, blocks).expect("packed by us");
+    let named = bug_free(decoder.name_blocks(&mut nameless));
+    assert_eq!(named.is_some(), is_right, "names from the contents");
+    assert!(named.is_none_or(|named| named == *header && nameless == stored));
+}
+
+/// A frame as it stands in a pack, hostile; gives it whole, without names, or whatever it was.
+fn check_packed(decoder: &mut FrameDecoder, input: &[u8]) -> Vec<u8> {
+    let Some((blocks, packed_length)) = bug_free(peek_packed(input)) else { return input.to_vec() };
+    let ids = blocks * BlockId::LEN;
+    assert!(ids + packed_length <= STORED_LENGTH_MAX);
+    let mut stored = [&vec![0; ids][..], &input[..packed_length.min(input.len())]].concat();
+    for wrong in [blocks + 1, blocks.wrapping_sub(1)] {
+        bug_free(make_whole(&mut stored.clone(), wrong));
+    }
+    let Some(length) = bug_free(make_whole(&mut stored, blocks)) else {
+        assert!(stored.len() < whole_header_length(blocks), "not made whole");
+        return input.to_vec();
+    };
+    assert_eq!(length, ids + packed_length);
+    let mut named = stored.clone();
+    if bug_free(decoder.name_blocks(&mut named)).is_some() {
+        assert!(decoder.decode(&named, Verify::Hashes).is_ok(), "named, and wrong");
+    }
+    stored
 }
 
 /// Sets both checksums to what the bytes have.

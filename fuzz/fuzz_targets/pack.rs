@@ -14,7 +14,7 @@ use platter_vfs::VfsFile;
 const FIXED_LENGTH: usize = 64;
 /// Fewest bytes that a frame and a block take in a footer.
 const ROW_LENGTH: usize = 24;
-const LISTED_LENGTH: usize = 36;
+const ID_LENGTH: usize = 32;
 
 /// A file that can only be read, as `read_directory` must only read.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ fn check_pack(bytes: &[u8]) {
     let (pack, store) = (PackId(id(16)), StoreId(id(32)));
     let file = Pack(bytes.to_vec());
     let Some(directory) = bug_free(read_directory(&file, pack, store)) else { return };
-    let accounted = directory.frames() * ROW_LENGTH + directory.blocks() * LISTED_LENGTH;
+    let accounted = directory.frames() * ROW_LENGTH + directory.blocks() * ID_LENGTH;
     assert!(accounted + 2 * FIXED_LENGTH <= bytes.len(), "more rows than bytes");
     assert!(directory.frames() <= directory.blocks(), "a frame without blocks");
     let mut other = store;

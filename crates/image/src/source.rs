@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use crate::{BlockId, Result};
 
-/// Where a frame's stored bytes lie in a source. Sorting by it gives the order in which they are read fastest.
+/// Where a frame lies in a source. Sorting by it gives the order in which they are read fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrameAddress {
     /// The pack, as the source numbers its packs while it is open.
     pub pack: u32,
     /// First byte of the frame's header in the pack.
     pub offset: u64,
-    /// Stored length of header and payload in bytes; at most [`crate::frame::STORED_LENGTH_MAX`].
+    /// Length of the whole frame, header and payload, in bytes; at most [`crate::frame::STORED_LENGTH_MAX`]. Where it lies
+    /// it may be shorter.
     pub length: u32,
 }
 
@@ -36,11 +37,11 @@ pub trait FrameSource: Send + Sync {
     /// When the index cannot be read.
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>>;
 
-    /// Replaces `stored` by the frame's stored bytes, header and payload, as they lie: nothing is checked. Whoever
-    /// decodes them verifies them ([`crate::frame`]).
+    /// Replaces `stored` by the whole frame, header and payload: nothing is proved. Whoever decodes it verifies it
+    /// ([`crate::frame`]).
     ///
     /// # Errors
-    /// `Io`, or `Corrupt` when the pack is too short.
+    /// `Io`, or `Corrupt` when no such frame is there.
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()>;
 
     /// Replaces `stored` by the first `length` bytes of the frame, or all of it if it is shorter: enough for whoever

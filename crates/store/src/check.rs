@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use platter_image::frame::{FrameDecoder, FrameHeader, ListedBlock, Verify};
+use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::page::State;
 use platter_image::recipe::Recipe;
 use platter_image::{BlockId, Error, ErrorKind, Extent, FrameSource, IoContext, Kind, Result};
@@ -15,7 +15,7 @@ use crate::catalog::{PackRow, PackState};
 use crate::hoard::HoardMember;
 use crate::identity::PackId;
 use crate::name::VersionName;
-use crate::pack::{FrameRow, HEADER_LENGTH, PackDirectory, read_directory, read_row};
+use crate::pack::{FrameRow, HEADER_LENGTH, PackDirectory, read_directory, read_row, read_row_header};
 use crate::record::VersionRecord;
 use crate::resolve::Version;
 use crate::store::{Store, describe};
@@ -205,40 +205,36 @@ impl Check<'_> {
     fn frames(&mut self, pack: PackId, file: &dyn VfsFile, directory: &PackDirectory) {
         self.advance(HEADER_LENGTH);
         let mut stored = Vec::new();
-        for (row, blocks) in directory.iter() {
+        for (row, ids) in directory.iter() {
             self.report.frames += 1;
-            self.report.blocks += blocks.len();
-            self.advance(u64::from(row.stored_length));
-            if let Err(error) = self.frame(file, row, blocks, &mut stored) {
-                self.damaged.extend(blocks.iter().map(|block| block.id));
+            self.report.blocks += ids.len();
+            self.advance(u64::from(row.packed_length));
+            if let Err(error) = self.frame(file, row, ids, &mut stored) {
+                self.damaged.extend(ids);
                 self.damage(describe(&error), |finding| {
                     (finding.pack, finding.offset) = (Some(pack), Some(row.offset));
-                    finding.block = blocks.first().map(|block| block.id);
+                    finding.block = ids.first().copied();
                 });
             }
         }
     }
 
+    /// A frame, whose header's checksum covers the ids that the footer has.
     fn frame(
         &mut self,
         file: &dyn VfsFile,
         row: &FrameRow,
-        blocks: &[ListedBlock],
+        ids: &[BlockId],
         stored: &mut Vec<u8>,
     ) -> Result<()> {
         let header = if self.options.read_data {
-            read_row(file, row, stored)?;
+            read_row(file, row, ids, stored)?;
             self.decoder.decode(stored, Verify::Hashes)?.0
         } else {
-            let length = platter_image::frame::HEADER_LENGTH + blocks.len() * (BlockId::LEN + 4);
-            let head = FrameRow { stored_length: (length as u32).min(row.stored_length), ..*row };
-            read_row(file, &head, stored)?;
+            read_row_header(file, row, ids, stored)?;
             FrameHeader::parse(stored)?
         };
-        let agrees = header.kind == row.kind
-            && header.raw_length == row.raw_length
-            && header.stored_length() == row.stored_length as usize
-            && header.blocks == blocks;
+        let agrees = header.kind == row.kind && header.raw_length == row.raw_length;
         if agrees { Ok(()) } else { Err(Error::corrupt("the frame is not the one its pack's footer lists")) }
     }
 

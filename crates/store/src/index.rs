@@ -23,11 +23,18 @@ struct IndexedFrame {
     first_block: u32,
 }
 
-/// Consecutive frames of one pack.
+/// Consecutive frames of one pack, in their order.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     pack: u32,
     first_frame: usize,
+}
+
+/// Where the frames of a pack begin in the list of runs.
+#[derive(Clone, Copy, Debug)]
+struct RunOfPack {
+    pack: u32,
+    run: u32,
 }
 
 /// Blocks and where they stand.
@@ -38,6 +45,8 @@ pub struct Index {
     table: HashTable<u32>,
     frames: Vec<IndexedFrame>,
     runs: Vec<Run>,
+    /// All runs, ordered by pack.
+    by_pack: Vec<RunOfPack>,
 }
 
 impl Default for Index {
@@ -55,6 +64,7 @@ impl Index {
             table: HashTable::new(),
             frames: Vec::new(),
             runs: Vec::new(),
+            by_pack: Vec::new(),
         }
     }
 
@@ -71,7 +81,13 @@ impl Index {
     /// # Errors
     /// `Refused` when the index is full.
     pub fn push_frame(&mut self, frame: FrameAddress, blocks: impl Iterator<Item = BlockId>) -> Result<()> {
-        if self.runs.last().is_none_or(|run| run.pack != frame.pack) {
+        let follows = |last: &IndexedFrame| last.offset < frame.offset;
+        if self.runs.last().is_none_or(|run| run.pack != frame.pack)
+            || !self.frames.last().is_some_and(follows)
+        {
+            // Packs mostly come in the order of their numbers.
+            let at = self.by_pack.partition_point(|run| run.pack <= frame.pack);
+            self.by_pack.insert(at, RunOfPack { pack: frame.pack, run: self.runs.len() as u32 });
             self.runs.push(Run { pack: frame.pack, first_frame: self.frames.len() });
         }
         let first_block = self.ids.len() as u32;
@@ -103,10 +119,8 @@ impl Index {
             std::mem::swap(self, &mut other);
         }
         self.reserve(other.ids.len(), other.frames.len());
-        for (number, frame) in other.frames.iter().enumerate() {
-            let end = other.frames.get(number + 1).map_or(other.ids.len(), |next| next.first_block as usize);
-            let ids = &other.ids[frame.first_block as usize..end];
-            self.push_frame(other.address(number), ids.iter().copied())?;
+        for (address, ids) in other.frames() {
+            self.push_frame(address, ids.iter().copied())?;
         }
         Ok(())
     }
@@ -120,26 +134,26 @@ impl Index {
 
     /// The blocks of the frame at that address, in their order.
     pub fn ids_at(&self, address: FrameAddress) -> Option<&[BlockId]> {
-        for (at, run) in self.runs.iter().enumerate().filter(|(_, run)| run.pack == address.pack) {
-            let end = self.runs.get(at + 1).map_or(self.frames.len(), |next| next.first_frame);
-            // The frames of a pack are pushed in their order.
-            let frames = &self.frames[run.first_frame..end];
-            if let Ok(found) = frames.binary_search_by_key(&address.offset, |frame| frame.offset) {
-                let number = run.first_frame + found;
-                let end =
-                    self.frames.get(number + 1).map_or(self.ids.len(), |next| next.first_block as usize);
-                return Some(&self.ids[self.frames[number].first_block as usize..end]);
-            }
-        }
-        None
+        let first = self.by_pack.partition_point(|run| run.pack < address.pack);
+        let runs = self.by_pack[first..].iter().take_while(|run| run.pack == address.pack);
+        runs.map(|run| run.run as usize).find_map(|run| {
+            let start = self.runs[run].first_frame;
+            let end = self.runs.get(run + 1).map_or(self.frames.len(), |next| next.first_frame);
+            let frames = &self.frames[start..end];
+            let found = frames.binary_search_by_key(&address.offset, |frame| frame.offset).ok()?;
+            (frames[found].length == address.length).then(|| self.ids_of(start + found))
+        })
+    }
+
+    /// The ids of the frame of that number.
+    fn ids_of(&self, number: usize) -> &[BlockId] {
+        let end = self.frames.get(number + 1).map_or(self.ids.len(), |next| next.first_block as usize);
+        &self.ids[self.frames[number].first_block as usize..end]
     }
 
     /// Every frame and its blocks, in the order in which they were pushed.
     pub fn frames(&self) -> impl Iterator<Item = (FrameAddress, &[BlockId])> {
-        (0..self.frames.len()).map(|number| {
-            let end = self.frames.get(number + 1).map_or(self.ids.len(), |next| next.first_block as usize);
-            (self.address(number), &self.ids[self.frames[number].first_block as usize..end])
-        })
+        (0..self.frames.len()).map(|number| (self.address(number), self.ids_of(number)))
     }
 
     /// Memory that it takes, in bytes.
@@ -148,6 +162,7 @@ impl Index {
             + self.table.allocation_size()
             + self.frames.capacity() * size_of::<IndexedFrame>()
             + self.runs.capacity() * size_of::<Run>()
+            + self.by_pack.capacity() * size_of::<RunOfPack>()
     }
 
     /// Number of different blocks.
@@ -234,6 +249,12 @@ mod tests {
             }
             let [mut index, rest] = parts;
             index.absorb(rest).unwrap();
+            for (number, (pack, blocks)) in frames.iter().enumerate() {
+                let frame = FrameAddress { pack: *pack, length: number as u32 + 1, offset: number as u64 * 1000 };
+                let ids: Vec<BlockId> = blocks.iter().map(|number| id(*number)).collect();
+                prop_assert_eq!(index.ids_at(frame), Some(&ids[..]));
+                prop_assert_eq!(index.ids_at(FrameAddress { length: frame.length + 1, ..frame }), None);
+            }
             let all: BTreeSet<u16> = models.iter().flat_map(BTreeMap::keys).copied().collect();
             prop_assert_eq!(index.len(), all.len());
             for number in 0..256 {

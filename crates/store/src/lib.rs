@@ -49,5 +49,5 @@ pub use rename::Renamed;
 pub use resolve::{Resolved, Version};
 pub use salvage::Salvaged;
 pub use session::Session;
-pub use store::{SPAN_LENGTH_MAX, Store};
+pub use store::Store;
 pub use token::{Token, refusal as token_refusal};

@@ -9,6 +9,7 @@ use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::PackState;
 use crate::identity::PackId;
+use crate::pack::read_frame;
 use crate::place::StorePlace;
 
 /// Most pack files open for reading at once.
@@ -99,22 +100,12 @@ impl PackSet {
         Ok(file)
     }
 
-    /// Reads exactly `length` bytes of a pack into `out`.
-    pub(crate) fn read(&self, address: FrameAddress, length: usize, out: &mut Vec<u8>) -> Result<()> {
-        out.resize(length, 0);
+    /// Reads the frame at an address, or the start of it, behind the ids of its blocks, and makes it whole ([`read_frame`]).
+    pub(crate) fn read_frame(&self, address: FrameAddress, blocks: usize, stored: &mut [u8]) -> Result<()> {
         let file = self.file(address.pack)?;
-        match file.read_exact_at(out, address.offset) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                let pack = self.get(address.pack)?.id;
-                let what = format!("reading {length} bytes at {} of pack {pack}", address.offset);
-                Err(match error.kind() {
-                    std::io::ErrorKind::UnexpectedEof => {
-                        Error::corrupt(format!("{what}: the pack ends before")).with_source(error)
-                    }
-                    _ => Error::io(what, error),
-                })
-            }
-        }
+        read_frame(&*file, address.offset, address.length as usize, blocks, stored).map_err(|error| {
+            let pack = self.get(address.pack).map(|pack| pack.id.to_string()).unwrap_or_default();
+            error.within(format!("reading pack {pack}"))
+        })
     }
 }

@@ -184,17 +184,21 @@ fn read_packs(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<Fo
         let (frames, blocks) = (directory.frames() as u64, directory.blocks() as u64);
         found.sealed.push(SealedPack { id: *pack, length, frames, blocks });
         let mut stored = Vec::new();
-        for (row, _) in directory.iter().filter(|(row, _)| row.kind == Kind::Version) {
-            read_row(&*file, row, &mut stored)?;
-            let records = read_records(&stored)?;
+        for (row, ids) in directory.iter().filter(|(row, _)| row.kind == Kind::Version) {
+            let records = match read_row(&*file, row, ids, &mut stored) {
+                Err(error) if error.kind() == ErrorKind::Corrupt => Vec::new(),
+                read => read.and_then(|()| read_records(&stored))?,
+            };
             if records.is_empty() {
                 found.notes.push(format!("pack {pack}: the version record at {} is damaged", row.offset));
             }
             found.records.extend(records);
         }
-        for (row, _) in directory.iter().filter(|(row, _)| row.kind == Kind::BootSet) {
-            read_row(&*file, row, &mut stored)?;
-            found.boot_sets.extend(read_boot_sets(&stored)?);
+        for (row, ids) in directory.iter().filter(|(row, _)| row.kind == Kind::BootSet) {
+            match read_row(&*file, row, ids, &mut stored) {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                read => found.boot_sets.extend(read.and_then(|()| read_boot_sets(&stored))?),
+            }
         }
     }
     found.records.sort_by(|(_, a), (_, b)| {

@@ -14,7 +14,7 @@ use platter_image::{BlockId, BlockPlace, Domain, FrameAddress, FrameSource, Fram
 use crate::catalog::{Change, PackState};
 use crate::identity::PackId;
 use crate::index::{Index, ids};
-use crate::pack::{PackWriter, SealedPack};
+use crate::pack::{PackWriter, SealedPack, lay_ids};
 use crate::record::{Parent, VersionRecord};
 use crate::resolve::Version;
 use crate::store::Shared;
@@ -180,7 +180,11 @@ impl FrameSource for Session {
     }
 
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        self.shared.read_frame(address, stored)
+        let own = self.state().index.ids_at(address).map(|ids| lay_ids(ids, address.length as usize, stored));
+        match own {
+            Some(blocks) => self.shared.packs.read_frame(address, blocks, stored),
+            None => self.shared.read_frame(address, stored),
+        }
     }
 }
 
@@ -204,7 +208,7 @@ impl FrameStore for Session {
 
 impl PageSource for Session {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-        self.shared.read_block(Kind::Page, id, self.locate(id)?)
+        self.shared.read_block(self, Kind::Page, id)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
-use platter_image::frame::{FrameDecoder, STORED_LENGTH_MAX};
+use platter_image::frame::FrameDecoder;
 use platter_image::recipe::PageSource;
 use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, IoContext, Kind, Pin, Result};
 use platter_vfs::VfsFile;
@@ -16,14 +16,12 @@ use platter_vfs::VfsFile;
 use crate::catalog::{Catalog, PackRow, PackState};
 use crate::identity::{PackId, StoreId};
 use crate::index::{Index, ids};
-use crate::pack::{PackDirectory, read_directory, scan};
+use crate::pack::{PackDirectory, lay_ids, read_directory, scan};
 use crate::pack_set::PackSet;
 use crate::place::StorePlace;
 use crate::salvage::{Adopt, Salvaged, salvage};
 use crate::session::Session;
 
-/// Most bytes that [`Store::read_span`] reads at once.
-pub const SPAN_LENGTH_MAX: usize = 64 << 20;
 /// How often a held lock is tried: by writers for half a second, since a token changes hands in less; by those who
 /// change a token for ten.
 pub(crate) const WRITER_LOCK_TRIES: u32 = 50;
@@ -199,19 +197,7 @@ impl Store {
     /// # Errors
     /// `Missing` when it is not here; `Corrupt` when it is damaged; `Io`.
     pub fn read_block(&self, kind: Kind, id: &BlockId) -> Result<Vec<u8>> {
-        self.0.read_block(kind, id, self.0.locate(id))
-    }
-
-    /// Reads `length` bytes of a pack from `start.offset` on, whatever frames they are: for those who read many
-    /// adjacent frames at once. Nothing is checked, as with [`FrameSource::read_frame`].
-    ///
-    /// # Errors
-    /// `Refused` for more than [`SPAN_LENGTH_MAX`]; `Io`, or `Corrupt` when the pack is too short.
-    pub fn read_span(&self, start: FrameAddress, length: usize, out: &mut Vec<u8>) -> Result<()> {
-        if length > SPAN_LENGTH_MAX {
-            return Err(Error::refused(format!("{length} bytes at once, {SPAN_LENGTH_MAX} are allowed")));
-        }
-        self.0.packs.read(start, length, out)
+        self.0.read_block(self, kind, id)
     }
 
     /// The name of a pack that a frame's address has by number.
@@ -265,6 +251,10 @@ impl FrameSource for Store {
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
         self.0.read_frame(address, stored)
     }
+
+    fn read_frame_start(&self, address: FrameAddress, length: usize, stored: &mut Vec<u8>) -> Result<()> {
+        self.0.read_frame_start(address, length, stored)
+    }
 }
 
 impl PageSource for Store {
@@ -290,20 +280,39 @@ impl Shared {
         Ok(pack.may_be_referred_to().then(|| pack.pin()))
     }
 
+    /// As [`FrameSource::read_frame`].
     pub(crate) fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        if address.length as usize > STORED_LENGTH_MAX {
-            return Err(Error::corrupt(format!(
-                "a frame of {} bytes: {STORED_LENGTH_MAX} at most",
-                address.length
-            )));
-        }
-        self.packs.read(address, address.length as usize, stored)
+        self.read_frame_start(address, address.length as usize, stored)
     }
 
-    pub(crate) fn read_block(&self, kind: Kind, id: &BlockId, place: Option<BlockPlace>) -> Result<Vec<u8>> {
+    /// As [`FrameSource::read_frame_start`].
+    pub(crate) fn read_frame_start(
+        &self,
+        address: FrameAddress,
+        length: usize,
+        stored: &mut Vec<u8>,
+    ) -> Result<()> {
+        let laid = self.lay_ids(address, length, stored);
+        let blocks = laid.ok_or_else(|| {
+            Error::bug(format!("no frame is known at {} of pack number {}", address.offset, address.pack))
+        })?;
+        self.packs.read_frame(address, blocks, stored)?;
+        stored.truncate(length);
+        Ok(())
+    }
+
+    /// As [`lay_ids`], if the frame at that address is known. Nobody waits for a file here.
+    fn lay_ids(&self, address: FrameAddress, length: usize, stored: &mut Vec<u8>) -> Option<usize> {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        index.ids_at(address).map(|ids| lay_ids(ids, length.min(address.length as usize), stored))
+    }
+
+    /// Reads a block from `source`, which is this store or a session of it, and verifies it by its name.
+    pub(crate) fn read_block(&self, source: &dyn FrameSource, kind: Kind, id: &BlockId) -> Result<Vec<u8>> {
+        let place = source.locate(id)?;
         let place = place.ok_or_else(|| Error::missing(format!("{kind:?} {id} is not in the store")))?;
         let mut stored = Vec::new();
-        self.read_frame(place.frame, &mut stored)?;
+        source.read_frame(place.frame, &mut stored)?;
         let pooled = self.decoders.lock().unwrap_or_else(PoisonError::into_inner).0.pop();
         let mut decoder = pooled.map_or_else(FrameDecoder::new, Ok)?;
         let contents =
@@ -372,10 +381,7 @@ impl Shared {
 }
 
 fn index_pack(ordinal: u32, directory: &PackDirectory, index: &mut Index) -> Result<()> {
-    directory.iter().try_for_each(|(frame, blocks)| {
-        let address = FrameAddress { pack: ordinal, length: frame.stored_length, offset: frame.offset };
-        index.push_frame(address, ids(blocks))
-    })
+    directory.iter().try_for_each(|(row, ids)| index.push_frame(row.address(ordinal), ids.iter().copied()))
 }
 
 /// Directories of packs that were read and wait to be indexed.
@@ -387,8 +393,7 @@ const RESERVE_MAX: u64 = 1 << 26;
 fn scanned_directory(file: &dyn VfsFile) -> Result<PackDirectory> {
     let mut directory = PackDirectory::default();
     scan(file, &mut |frame| {
-        directory.frames.push(frame.row);
-        directory.blocks.extend_from_slice(frame.blocks);
+        directory.push(frame.row, ids(frame.blocks));
         Ok(())
     })?;
     Ok(directory)

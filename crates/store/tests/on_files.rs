@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::page::{Entry, State};
 use platter_image::recipe::{CutPolicy, RecipeBuilder};
-use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameSource, FrameStore, Kind, Score};
+use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameAddress, FrameSource, FrameStore, Kind, Score};
 use platter_store::{
     CheckOptions, NumberChoice, Session, Store, StorePlace, Verdict, VersionRecord, rebuild,
 };
@@ -87,6 +87,42 @@ fn a_reader_sees_what_is_published_while_it_is_open() {
         assert_eq!(store.resolve(&disk.0.to_string()).unwrap().version.unwrap(), version);
         assert_eq!(store.read_block(Kind::Data, &block).unwrap(), contents(2));
         assert_eq!(verdict(store), Verdict::Clean);
+    }
+}
+
+/// In packs frames stand without their blocks' names. Nobody sees that: not the session that has just added them, nor readers
+/// of a part, and who asks for what is not there gets nothing.
+#[test]
+fn frames_come_out_whole() {
+    let (_folder, place) = new_store();
+    let store = Store::open_writer(&place).unwrap();
+    let session = store.session().unwrap();
+    let blocks: Vec<Vec<u8>> = (1..=9).map(contents).collect();
+    let id = |contents: &[u8]| BlockId::of(Kind::Data, contents);
+    let mut builder = FrameBuilder::new(Kind::Data, Domain::SHARED, 1 << 17);
+    blocks.iter().for_each(|contents| builder.push(id(contents), contents));
+    let frame = builder.encode(&mut Compressor::new(3).unwrap()).unwrap();
+    session.append(&frame).unwrap();
+    let wanted = session.locate(&id(&blocks[3])).unwrap().unwrap();
+    assert_eq!((wanted.slot, wanted.frame.length as usize), (3, frame.stored.len()));
+    let mut stored = vec![7; 3];
+    session.read_frame(wanted.frame, &mut stored).unwrap();
+    assert!(stored == frame.stored);
+    let disk = add_disk(&session, &[1, 2, 3]);
+    session.publish(draft("a", disk)).unwrap();
+    drop(store);
+    let store = Store::open_reader(&place).unwrap();
+    let wanted = store.locate(&id(&blocks[3])).unwrap().unwrap();
+    for length in [0, 10, 56, 92, 56 + 36 * 9, frame.stored.len() - 1, frame.stored.len(), 1 << 20] {
+        store.read_frame_start(wanted.frame, length, &mut stored).unwrap();
+        assert!(stored == frame.stored[..length.min(frame.stored.len())], "{length} bytes of it");
+    }
+    for wrong in [
+        FrameAddress { offset: wanted.frame.offset + 1, ..wanted.frame },
+        FrameAddress { length: wanted.frame.length - 1, ..wanted.frame },
+        FrameAddress { pack: wanted.frame.pack + 1, ..wanted.frame },
+    ] {
+        assert_eq!(store.read_frame(wrong, &mut stored).unwrap_err().kind(), ErrorKind::Bug);
     }
 }
 

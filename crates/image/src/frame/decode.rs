@@ -2,7 +2,7 @@
 
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-use super::format::{Codec, FrameHeader, RAW_LENGTH_MAX};
+use super::format::{Codec, FrameHeader, RAW_LENGTH_MAX, ids_mut};
 use crate::{BlockId, Error, Kind, Result, SECTOR};
 
 /// How far a frame is trusted (DESIGN D7).
@@ -84,6 +84,28 @@ impl FrameDecoder {
             header.blocks.iter().take(last.saturating_add(1)).map(|block| block.length as usize).sum();
         self.decode_upto(&header, stored, wanted)?;
         Ok(UnverifiedBlocks { header, raw: &self.raw })
+    }
+
+    /// Puts the names of its blocks into a frame whose list has others: hashes say what they are, and the header's
+    /// checksum, which covers the names, whether it is all right. The frame is then as good as one that was decoded with
+    /// [`Verify::Hashes`].
+    ///
+    /// # Errors
+    /// `Corrupt`, saying which check failed; `stored` may then be anything.
+    pub fn name_blocks(&mut self, stored: &mut [u8]) -> Result<FrameHeader> {
+        let (length, _) = FrameHeader::peek_lengths(stored)?;
+        let header = stored.get(..length).ok_or_else(|| Error::corrupt("frame: its list is cut short"))?;
+        let header = FrameHeader::parse_fields(header)?;
+        self.decode_upto(&header, stored, header.raw_length as usize)?;
+        let mut rest = &self.raw[..];
+        for (block, id) in header.blocks.iter().zip(ids_mut(stored, header.blocks.len())) {
+            let (contents, after) = rest.split_at(block.length as usize);
+            rest = after;
+            let name = BlockId::of(header.kind, contents);
+            check_end(header.kind, name, contents)?;
+            id.copy_from_slice(&name.0);
+        }
+        FrameHeader::parse(stored)
     }
 
     /// Takes the decoded contents out, leaving an empty buffer.
@@ -181,6 +203,11 @@ fn check(kind: Kind, id: BlockId, contents: &[u8]) -> Result<()> {
     if BlockId::of(kind, contents) != id {
         return Err(Error::corrupt(format!("{kind:?} {id}: contents do not have that hash")));
     }
+    check_end(kind, id, contents)
+}
+
+/// Blocks of data have no zero sector at their end.
+fn check_end(kind: Kind, id: BlockId, contents: &[u8]) -> Result<()> {
     let sector = SECTOR as usize;
     if kind == Kind::Data && contents[contents.len() - sector..].iter().all(|byte| *byte == 0) {
         return Err(Error::corrupt(format!("block {id} ends in a zero sector")));

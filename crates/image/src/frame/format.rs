@@ -4,14 +4,15 @@ use std::hash::Hasher;
 
 use twox_hash::XxHash3_64;
 
+use super::packed::packed_length;
 use crate::chunking::BLOCK_LENGTH_MAX;
 use crate::{BlockId, Domain, Error, Kind, Result, SECTOR};
 
-/// The first bytes of every frame: what a search for frames in damaged bytes looks for.
-pub const MAGIC: [u8; 4] = *b"PLfr";
+/// The first bytes of every frame.
+pub(super) const MAGIC: [u8; 4] = *b"PLfr";
 const FORMAT_VERSION: u8 = 1;
 /// Bytes of a listed block: id, length.
-const LISTED_LENGTH: usize = BlockId::LEN + 4;
+pub(super) const LISTED_LENGTH: usize = BlockId::LEN + 4;
 
 /// Bytes of the fixed part of the header, before the list of blocks.
 pub const HEADER_LENGTH: usize = 56;
@@ -90,6 +91,11 @@ impl FrameHeader {
         self.length() + self.payload_length as usize
     }
 
+    /// Bytes of it in a pack.
+    pub fn packed_length(&self) -> usize {
+        packed_length(self.stored_length(), self.blocks.len())
+    }
+
     /// Appends the header's bytes to `out`.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let start = out.len();
@@ -117,25 +123,9 @@ impl FrameHeader {
     /// # Errors
     /// `Corrupt` when this is no frame, or a length is over its cap.
     pub fn peek_lengths(fixed: &[u8]) -> Result<(usize, usize)> {
-        let corrupt = |what: String| Error::corrupt(format!("frame header: {what}"));
-        if fixed.len() < HEADER_LENGTH {
-            return Err(corrupt(format!("{} bytes where {HEADER_LENGTH} are needed", fixed.len())));
-        }
-        if fixed[..4] != MAGIC {
-            return Err(corrupt(format!("no magic: {:02x?}", &fixed[..4])));
-        }
-        if fixed[4] != FORMAT_VERSION {
-            return Err(corrupt(format!("format version {}, known is {FORMAT_VERSION}", fixed[4])));
-        }
-        let (raw_length, payload_length, blocks) = (u32_at(fixed, 8), u32_at(fixed, 12), u32_at(fixed, 16));
-        if raw_length as usize > RAW_LENGTH_MAX || payload_length > raw_length || blocks as usize > BLOCKS_MAX
-        {
-            return Err(corrupt(format!(
-                "lengths out of bounds: {raw_length} raw, {payload_length} stored, {blocks} blocks"
-            )));
-        }
-        let length = HEADER_LENGTH + blocks as usize * LISTED_LENGTH;
-        Ok((length, length + payload_length as usize))
+        let (blocks, payload_length) = peek(fixed, MAGIC)?;
+        let length = HEADER_LENGTH + blocks * LISTED_LENGTH;
+        Ok((length, length + payload_length))
     }
 
     /// Parses the header at the start of `stored`, which may go on with the payload.
@@ -150,6 +140,12 @@ impl FrameHeader {
         if sum != u64_at(header, 48) {
             return Err(corrupt("checksum mismatch".into()));
         }
+        Self::parse_fields(header)
+    }
+
+    /// Parses a header that may not have its checksum yet: as long as [`FrameHeader::peek_lengths`] says.
+    pub(super) fn parse_fields(header: &[u8]) -> Result<Self> {
+        let corrupt = |what: String| Error::corrupt(format!("frame header: {what}"));
         let kind = Kind::from_u8(header[5]).ok_or_else(|| corrupt(format!("kind {}", header[5])))?;
         let codec = match header[6] {
             0 => Codec::Raw,
@@ -194,6 +190,33 @@ impl FrameHeader {
         }
         Ok(payload)
     }
+}
+
+/// Number of blocks and length of the payload, from the fixed part of the header: both within their caps.
+pub(super) fn peek(fixed: &[u8], magic: [u8; 4]) -> Result<(usize, usize)> {
+    let corrupt = |what: String| Error::corrupt(format!("frame header: {what}"));
+    if fixed.len() < HEADER_LENGTH {
+        return Err(corrupt(format!("{} bytes where {HEADER_LENGTH} are needed", fixed.len())));
+    }
+    if fixed[..4] != magic {
+        return Err(corrupt(format!("no magic: {:02x?}", &fixed[..4])));
+    }
+    if fixed[4] != FORMAT_VERSION {
+        return Err(corrupt(format!("format version {}, known is {FORMAT_VERSION}", fixed[4])));
+    }
+    let (raw_length, payload_length, blocks) = (u32_at(fixed, 8), u32_at(fixed, 12), u32_at(fixed, 16));
+    if raw_length as usize > RAW_LENGTH_MAX || payload_length > raw_length || blocks as usize > BLOCKS_MAX {
+        return Err(corrupt(format!(
+            "lengths out of bounds: {raw_length} raw, {payload_length} stored, {blocks} blocks"
+        )));
+    }
+    Ok((blocks as usize, payload_length as usize))
+}
+
+/// The ids of the list in a whole frame, to be set.
+pub(super) fn ids_mut(stored: &mut [u8], blocks: usize) -> impl Iterator<Item = &mut [u8]> {
+    let list = stored[HEADER_LENGTH..].chunks_exact_mut(LISTED_LENGTH).take(blocks);
+    list.map(|listed| &mut listed[..BlockId::LEN])
 }
 
 fn listed(bytes: &[u8]) -> ListedBlock {

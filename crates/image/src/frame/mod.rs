@@ -7,13 +7,15 @@
 mod builder;
 mod decode;
 mod format;
+mod packed;
 pub mod stream;
 
 pub use builder::{Compressor, EncodedFrame, FrameBuilder};
 pub use decode::{FrameDecoder, UnverifiedBlock, UnverifiedBlocks, Verify};
 pub use format::{
-    BLOCKS_MAX, Codec, FrameHeader, HEADER_LENGTH, ListedBlock, MAGIC, RAW_LENGTH_MAX, STORED_LENGTH_MAX,
+    BLOCKS_MAX, Codec, FrameHeader, HEADER_LENGTH, ListedBlock, RAW_LENGTH_MAX, STORED_LENGTH_MAX,
 };
+pub use packed::{PACKED_MAGIC, make_whole, packed_length, peek_packed, to_packed, whole_header_length};
 
 /// Default bytes of blocks in a frame before compression: `docs/benchmarks.md` has the sweep behind it.
 pub const RAW_LENGTH_DEFAULT: usize = 128 << 10;

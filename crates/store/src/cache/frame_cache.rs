@@ -20,6 +20,7 @@ use super::place::CachePlace;
 use super::segment;
 use super::writer::{Newest, Writer};
 use crate::identity::StoreId;
+use crate::pack::{lay_ids, read_frame};
 
 /// Most notes that wait to be told.
 const NOTES_MAX: usize = 64;
@@ -306,10 +307,8 @@ impl Shared {
         let found = segment::read(&*file, number, self.id)?;
         let mut frames = self.frames();
         frames.add_segment(number, file.clone(), found.length, false);
-        for (row, blocks) in found.directory.iter() {
-            let address = FrameAddress { pack: number, offset: row.offset, length: row.stored_length };
-            let ids: Vec<BlockId> = blocks.iter().map(|block| block.id).collect();
-            frames.push(address, row.kind, &ids, false);
+        for (row, ids) in found.directory.iter() {
+            frames.push(row.address(number), row.kind, ids, found.hashed);
         }
         let Some(end) = found.end else { return Ok(None) };
         // What stands behind its last frame was cut by a crash.
@@ -323,21 +322,13 @@ impl Shared {
     /// Reads the frame at an address and checks it; what fails is dropped.
     pub(super) fn read_checked(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Option<FrameHeader> {
         let found = self.frames().to_read(address)?;
-        stored.resize(address.length as usize, 0);
-        let read = found.file.read_exact_at(stored, address.offset).context(|| "reading a frame".to_owned());
-        let checked = read.and_then(|()| self.check(stored, found.hashed));
-        let mut frames = self.frames();
-        let checked = checked.and_then(|header| {
-            let is_listed = |(kind, ids): (Kind, &[BlockId])| {
-                kind == header.kind && ids.iter().eq(header.blocks.iter().map(|block| &block.id))
-            };
-            match frames.contents(address) {
-                Some(contents) if !is_listed(contents) => {
-                    Err(Error::corrupt("it holds other blocks than its segment lists"))
-                }
-                _ => Ok(header),
-            }
+        let blocks = lay_ids(&found.ids, address.length as usize, stored);
+        let read = read_frame(&*found.file, address.offset, address.length as usize, blocks, stored);
+        let checked = read.and_then(|()| self.check(stored, found.hashed)).and_then(|header| {
+            let is_listed = header.kind == found.kind;
+            is_listed.then_some(header).ok_or_else(|| Error::corrupt("it is of another kind than is listed"))
         });
+        let mut frames = self.frames();
         match checked {
             Ok(header) => {
                 frames.set_hashed(address);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use platter_image::frame::packed_length;
 use platter_image::{BlockId, BlockPlace, FrameAddress, Kind};
 use platter_vfs::VfsFile;
 
@@ -28,6 +29,7 @@ const KEPT_PART: u64 = 2;
 #[derive(Clone, Debug)]
 struct Held {
     offset: u32,
+    /// Bytes in the segment: the ids of its blocks are not among them.
     length: u32,
     first_block: u32,
     kind: Kind,
@@ -69,6 +71,8 @@ pub(super) struct Survivor {
 /// A frame to be read.
 pub(super) struct ToRead {
     pub(super) file: Arc<dyn VfsFile>,
+    pub(super) kind: Kind,
+    pub(super) ids: Vec<BlockId>,
     /// It was hashed on this machine since the cache was opened.
     pub(super) hashed: bool,
 }
@@ -124,9 +128,12 @@ impl Frames {
     pub(super) fn place(&self, kind: Kind, id: &BlockId) -> Option<BlockPlace> {
         let spot = self.spot(id)?;
         let segment = self.segments.get(&spot.segment)?;
-        let held = &segment.frames[segment.frame_of(spot.block)];
-        (held.kind == kind)
-            .then(|| BlockPlace { frame: held.address(spot.segment), slot: spot.block - held.first_block })
+        let number = segment.frame_of(spot.block);
+        let held = &segment.frames[number];
+        (held.kind == kind).then(|| BlockPlace {
+            frame: segment.address(spot.segment, number),
+            slot: spot.block - held.first_block,
+        })
     }
 
     /// Counts a question, and notes the frame that answers it as used. What came lately is asked for many times by the one
@@ -147,15 +154,10 @@ impl Frames {
     /// The frame at an address.
     pub(super) fn to_read(&self, address: FrameAddress) -> Option<ToRead> {
         let segment = self.segments.get(&address.pack)?;
-        let held = &segment.frames[segment.find(address)?];
-        Some(ToRead { file: segment.file.clone(), hashed: held.hashed })
-    }
-
-    /// The blocks of the frame at an address, and their kind.
-    pub(super) fn contents(&self, address: FrameAddress) -> Option<(Kind, &[BlockId])> {
-        let segment = self.segments.get(&address.pack)?;
         let number = segment.find(address)?;
-        Some((segment.frames[number].kind, segment.blocks_of(number)))
+        let held = &segment.frames[number];
+        let ids = segment.blocks_of(number).to_vec();
+        Some(ToRead { file: segment.file.clone(), kind: held.kind, ids, hashed: held.hashed })
     }
 
     /// Every block of it was hashed.
@@ -210,7 +212,7 @@ impl Frames {
         segment.ids.extend_from_slice(ids);
         segment.frames.push(Held {
             offset: address.offset as u32,
-            length: address.length,
+            length: packed_length(address.length as usize, ids.len()) as u32,
             first_block,
             kind,
             live: 0,
@@ -323,14 +325,14 @@ impl Frames {
         let Some(segment) = self.segments.get(&number) else { return Vec::new() };
         let mut room = segment.length.saturating_sub(segment.pinned_bytes) / KEPT_PART;
         let mut stay = Vec::new();
-        for held in segment.frames.iter().rev().filter(|held| held.live > 0) {
+        for (at, held) in segment.frames.iter().enumerate().rev().filter(|(_, held)| held.live > 0) {
             let length = u64::from(held.length);
             let kept = held.used && length <= room;
             if !held.pinned && !kept {
                 continue;
             }
             room -= if held.pinned { 0 } else { length };
-            stay.push(Survivor { address: held.address(number), pinned: held.pinned });
+            stay.push(Survivor { address: segment.address(number, at), pinned: held.pinned });
         }
         stay.reverse();
         stay
@@ -410,10 +412,12 @@ impl Frames {
     pub(super) fn drop_unsynced(&mut self, number: u32) {
         let Some(segment) = self.segments.get(&number) else { return };
         let durable = if segment.name_synced { segment.synced_length } else { 0 };
-        for (address, _) in segment.addresses(number) {
-            if address.offset + u64::from(address.length) > durable {
-                self.drop_frame(address);
-            }
+        let is_durable = |held: &Held| u64::from(held.offset) + u64::from(held.length) <= durable;
+        let first = segment.frames.partition_point(is_durable);
+        let in_doubt: Vec<FrameAddress> =
+            (first..segment.frames.len()).map(|at| segment.address(number, at)).collect();
+        for address in in_doubt {
+            self.drop_frame(address);
         }
     }
 
@@ -445,8 +449,8 @@ impl Segment {
 
     fn find(&self, address: FrameAddress) -> Option<usize> {
         let number = self.frames.binary_search_by_key(&address.offset, |held| u64::from(held.offset)).ok()?;
-        let held = &self.frames[number];
-        (held.length == address.length && !held.dropped).then_some(number)
+        let is_it = self.address(address.pack, number) == address && !self.frames[number].dropped;
+        is_it.then_some(number)
     }
 
     fn blocks_end(&self, number: usize) -> u32 {
@@ -468,14 +472,15 @@ impl Segment {
 
     /// Its frames that were not dropped, and whether they count.
     fn addresses(&self, number: u32) -> Vec<(FrameAddress, bool)> {
-        let there = self.frames.iter().filter(|held| !held.dropped);
-        there.map(|held| (held.address(number), held.live > 0)).collect()
+        let there = self.frames.iter().enumerate().filter(|(_, held)| !held.dropped);
+        there.map(|(at, held)| (self.address(number, at), held.live > 0)).collect()
     }
-}
 
-impl Held {
-    fn address(&self, segment: u32) -> FrameAddress {
-        FrameAddress { pack: segment, offset: u64::from(self.offset), length: self.length }
+    /// The address of a frame of this segment, which is `segment`.
+    fn address(&self, segment: u32, number: usize) -> FrameAddress {
+        let held = &self.frames[number];
+        let ids = (self.blocks_end(number) - held.first_block) * BlockId::LEN as u32;
+        FrameAddress { pack: segment, offset: u64::from(held.offset), length: held.length + ids }
     }
 }
 

@@ -5,12 +5,15 @@ use platter_vfs::VfsFile;
 
 use super::place::pack_id;
 use crate::identity::StoreId;
+use crate::index::ids;
 use crate::pack::{HEADER_LENGTH, PackDirectory, read_directory, read_header, scan};
 
 /// What was found.
 pub(super) struct Found {
-    /// Its frames. They were not hashed; those of a footer were not even read.
+    /// Its frames.
     pub(super) directory: PackDirectory,
+    /// Their blocks were hashed: there was no footer. Those of a footer were not even read.
+    pub(super) hashed: bool,
     /// Bytes of the file.
     pub(super) length: u64,
     /// Where more frames may follow: it has no footer, and no hole.
@@ -24,7 +27,7 @@ pub(super) struct Found {
 pub(super) fn read(file: &dyn VfsFile, number: u32, cache: StoreId) -> Result<Found> {
     let length = file.length().context(|| "asking a segment's length".into())?;
     match read_directory(file, pack_id(number), cache) {
-        Ok(directory) => return Ok(Found { directory, length, end: None }),
+        Ok(directory) => return Ok(Found { directory, hashed: false, length, end: None }),
         Err(error) if error.kind() == ErrorKind::Corrupt => {}
         Err(error) => return Err(error),
     }
@@ -33,10 +36,9 @@ pub(super) fn read(file: &dyn VfsFile, number: u32, cache: StoreId) -> Result<Fo
     let (mut directory, mut end, mut has_hole) = (PackDirectory::default(), HEADER_LENGTH, false);
     scan(file, &mut |frame| {
         has_hole |= frame.after_hole;
-        end = frame.row.offset + u64::from(frame.row.stored_length);
-        directory.frames.push(frame.row);
-        directory.blocks.extend_from_slice(frame.blocks);
+        end = frame.row.end();
+        directory.push(frame.row, ids(frame.blocks));
         Ok(())
     })?;
-    Ok(Found { directory, length, end: (is_ours && !has_hole).then_some(end) })
+    Ok(Found { directory, hashed: true, length, end: (is_ours && !has_hole).then_some(end) })
 }

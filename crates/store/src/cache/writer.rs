@@ -13,9 +13,10 @@ use platter_vfs::{OpenMode, VfsFile};
 
 use super::frame_cache::Shared;
 use super::place::pack_id;
+use crate::index::ids;
 use crate::pack::{
     FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, PackDirectory, encode_end, encode_header,
-    end_length,
+    end_length, write_frame,
 };
 
 /// What only one thread at a time changes.
@@ -43,8 +44,8 @@ pub(super) struct Newest {
 impl Newest {
     fn is_full_for(&self, header: &FrameHeader, segment_bytes: u64) -> bool {
         let (frames, blocks) =
-            (self.directory.frames.len() + 1, self.directory.blocks.len() + header.blocks.len());
-        let length = self.length + header.stored_length() as u64 + end_length(frames, blocks);
+            (self.directory.frames.len() + 1, self.directory.ids.len() + header.blocks.len());
+        let length = self.length + header.packed_length() as u64 + end_length(frames, blocks);
         length > segment_bytes || frames > PACK_FRAMES_MAX || blocks > PACK_BLOCKS_MAX
     }
 }
@@ -150,20 +151,19 @@ impl Writer {
             return Err(Error::bug("a cache without the segment it has just begun"));
         };
         let offset = newest.length;
-        newest.file.write_all_at(stored, offset).context(|| {
-            format!("appending {} bytes to {}", stored.len(), cache.place.segment(newest.number).display())
+        let packed_length = write_frame(&*newest.file, offset, stored).map_err(|error| {
+            error.within(format!("appending to {}", cache.place.segment(newest.number).display()))
         })?;
-        newest.length += stored.len() as u64;
-        newest.directory.frames.push(FrameRow {
+        newest.length += u64::from(packed_length);
+        let row = FrameRow {
             offset,
-            stored_length: stored.len() as u32,
+            packed_length,
             raw_length: header.raw_length,
             kind: header.kind,
             blocks: header.blocks.len() as u32,
-        });
-        newest.directory.blocks.extend_from_slice(&header.blocks);
-        let address = FrameAddress { pack: newest.number, offset, length: stored.len() as u32 };
-        let ids: Vec<_> = header.blocks.iter().map(|block| block.id).collect();
+        };
+        let (address, ids) = (row.address(newest.number), ids(&header.blocks).collect::<Vec<_>>());
+        newest.directory.push(row, ids.iter().copied());
         let mut frames = cache.frames();
         frames.set_length(newest.number, newest.length, true);
         frames.push(address, header.kind, &ids, true);

@@ -29,7 +29,7 @@ use crate::boot_set::{BootBlock, BootSet, BootSetHead};
 use crate::catalog::PackState;
 use crate::identity::{PackId, StoreId};
 use crate::index::{Index, ids};
-use crate::pack::{FrameRow, PackDirectory, PackWriter, read_directory, read_row};
+use crate::pack::{PackDirectory, PackWriter, lay_ids, read_directory, read_row};
 use crate::pack_set::PackSet;
 use crate::place::StorePlace;
 
@@ -59,6 +59,8 @@ struct View {
     /// The bytes of `hoard.json`.
     file: Vec<u8>,
     index: Index,
+    /// What stood in packs that went with the last update: who located it before is still told what it was.
+    gone: Index,
     ordinals: BTreeMap<PackId, u32>,
     disk_bytes: u64,
     raw_bytes: u64,
@@ -125,13 +127,17 @@ impl Hoard {
             view.ordinals.insert(pack, ordinal);
             view.disk_bytes += length;
             view.index.reserve(directory.blocks(), directory.frames());
-            for (row, blocks) in directory.iter() {
-                let address = FrameAddress { pack: ordinal, length: row.stored_length, offset: row.offset };
+            for (row, ids) in directory.iter() {
                 view.raw_bytes += u64::from(row.raw_length);
-                view.index.push_frame(address, ids(blocks))?;
+                view.index.push_frame(row.address(ordinal), ids.iter().copied())?;
             }
         }
-        *self.view.write().unwrap_or_else(PoisonError::into_inner) = view;
+        let mut current = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let here: HashSet<u32> = view.ordinals.values().copied().collect();
+        for (address, ids) in current.index.frames().filter(|(address, _)| !here.contains(&address.pack)) {
+            view.gone.push_frame(address, ids.iter().copied())?;
+        }
+        *current = view;
         Ok(())
     }
 
@@ -150,7 +156,7 @@ impl Hoard {
             blocks: view.index.len(),
             disk_bytes: view.disk_bytes,
             raw_bytes: view.raw_bytes,
-            index_bytes: view.index.memory_bytes(),
+            index_bytes: view.index.memory_bytes() + view.gone.memory_bytes(),
         }
     }
 
@@ -162,7 +168,7 @@ impl Hoard {
     /// The blocks of the frame at an address that [`FrameSource::locate`] gave, in their order, as far as that is still
     /// known.
     pub fn blocks_at(&self, address: FrameAddress) -> Option<Vec<BlockId>> {
-        self.view().index.ids_at(address).map(<[BlockId]>::to_vec)
+        self.view().ids_at(address).map(<[BlockId]>::to_vec)
     }
 
     /// Every frame that is here, in order, with its blocks.
@@ -210,13 +216,22 @@ impl Hoard {
     }
 }
 
+impl View {
+    fn ids_at(&self, address: FrameAddress) -> Option<&[BlockId]> {
+        self.index.ids_at(address).or_else(|| self.gone.ids_at(address))
+    }
+}
+
 impl FrameSource for Hoard {
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
         Ok(self.view().index.locate(id))
     }
 
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        self.packs.read(address, address.length as usize, stored)
+        let laid = self.view().ids_at(address).map(|ids| lay_ids(ids, address.length as usize, stored));
+        let blocks =
+            laid.ok_or_else(|| Error::missing("a frame that the hoard had before it was updated"))?;
+        self.packs.read_frame(address, blocks, stored)
     }
 }
 
@@ -421,14 +436,14 @@ impl HoardWriter {
         for (pack, ordinal) in packs {
             let Some((directory, _)) = open_directory(&self.hoard.place, pack)? else { continue };
             let (mut live, mut total) = (0, 0);
-            for (row, blocks) in directory.iter() {
-                let address = FrameAddress { pack: ordinal, length: row.stored_length, offset: row.offset };
+            for (row, ids) in directory.iter() {
+                let address = row.address(ordinal);
                 total += u64::from(row.raw_length);
-                for block in blocks.iter().filter(|block| needed.contains(&block.id)) {
-                    // Of two copies the one counts that is found.
-                    let place = self.hoard.locate(&block.id)?;
-                    live +=
-                        place.filter(|place| place.frame == address).map_or(0, |_| u64::from(block.length));
+                for id in ids.iter().filter(|id| needed.contains(id)) {
+                    // Of two copies the one counts that is found. Blocks of a frame are taken to be alike: none is empty.
+                    let place = self.hoard.locate(id)?;
+                    let is_here = place.is_some_and(|place| place.frame == address);
+                    live += if is_here { u64::from(row.raw_length / row.blocks) } else { 0 };
                 }
             }
             if live * 2 >= total && live > 0 {
@@ -463,14 +478,15 @@ impl HoardWriter {
         let (mut decoder, mut stored, mut added) = (FrameDecoder::new()?, Vec::new(), Added::default());
         for kind in [Kind::Page, Kind::Data, Kind::BootSet] {
             let mut frame = FrameBuilder::new(kind, Domain::SHARED, RAW_LENGTH_DEFAULT);
-            for (row, blocks) in directory.iter().filter(|(row, _)| row.kind == kind) {
-                let address = FrameAddress { pack: ordinal, length: row.stored_length, offset: row.offset };
-                if !blocks.iter().any(|block| needed.contains(&block.id)) {
+            for (row, ids) in directory.iter().filter(|(row, _)| row.kind == kind) {
+                let address = row.address(ordinal);
+                if !ids.iter().any(|id| needed.contains(id)) {
                     continue;
                 }
-                let contents = read_decoded(&*file, row, &mut decoder, &mut stored)?;
+                read_row(&*file, row, ids, &mut stored)?;
+                let (header, contents) = decoder.decode(&stored, Verify::Hashes)?;
                 let mut start = 0;
-                for block in blocks {
+                for block in &header.blocks {
                     let end = start + block.length as usize;
                     let is_here = self.hoard.locate(&block.id)?.is_some_and(|place| place.frame == address);
                     if is_here && needed.contains(&block.id) {
@@ -541,17 +557,6 @@ impl HoardWriter {
         replica_file::write(&self.hoard.place, state)?;
         self.hoard.refresh()
     }
-}
-
-/// Decodes and hashes a frame of a pack.
-fn read_decoded<'a>(
-    file: &dyn VfsFile,
-    row: &FrameRow,
-    decoder: &'a mut FrameDecoder,
-    stored: &mut Vec<u8>,
-) -> Result<&'a [u8]> {
-    read_row(file, row, stored)?;
-    Ok(decoder.decode(stored, Verify::Hashes)?.1)
 }
 
 /// What a pack holds, and its length; `None` for one that is damaged at its end, or gone.

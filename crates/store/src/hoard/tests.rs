@@ -363,9 +363,12 @@ fn what_no_member_needs_is_given_back() {
     let [one, two, three] = &sets();
     let all = update(&place, 1, &[one, two, three]).unwrap();
     let reader = Hoard::open(&place).unwrap();
+    let located = reader.locate(&block(1)).unwrap().unwrap();
     let less = update(&place, 2, &[two]).unwrap();
     assert!(less.disk_bytes < all.disk_bytes / 2 + 1000, "{less:?} {all:?}");
     reader.refresh().unwrap();
+    // Who located it before the update has it made anew of these.
+    assert!(reader.blocks_at(located.frame).unwrap().contains(&block(1)));
     assert!(is_whole(&reader, two) && !reader.holds(&block(1)) && reader.holds(&block(5)));
     let none = update(&place, 3, &[]).unwrap();
     assert_eq!((none.disk_bytes, none.blocks, none.revision), (0, 0, 3));

@@ -5,9 +5,10 @@
 
 use std::hash::Hasher;
 
-use platter_image::chunking::BLOCK_LENGTH_MAX;
-use platter_image::frame::{BLOCKS_MAX, ListedBlock, RAW_LENGTH_MAX, STORED_LENGTH_MAX};
-use platter_image::{BlockId, Error, Kind, Result};
+use platter_image::frame::{
+    BLOCKS_MAX, RAW_LENGTH_MAX, STORED_LENGTH_MAX, packed_length, whole_header_length,
+};
+use platter_image::{BlockId, Error, FrameAddress, Kind, Result};
 use twox_hash::XxHash3_64;
 
 use crate::identity::{PackId, StoreId};
@@ -23,14 +24,14 @@ pub(crate) const HEADER_LENGTH: u64 = 64;
 pub(crate) const TRAILER_LENGTH: u64 = 64;
 const FOOTER_HEAD_LENGTH: u64 = 16;
 const FRAME_ROW_LENGTH: u64 = 24;
-const BLOCK_ROW_LENGTH: u64 = BlockId::LEN as u64 + 4;
+const BLOCK_ROW_LENGTH: u64 = BlockId::LEN as u64;
 
 /// Rows of a footer that are written together.
 const END_PIECE_ROWS: usize = 16 << 10;
 
 /// Most frames in a pack.
 pub(crate) const PACK_FRAMES_MAX: usize = 1 << 18;
-/// Most blocks in a pack. A writer holds 36 bytes for each.
+/// Most blocks in a pack. A writer holds 32 bytes for each.
 pub(crate) const PACK_BLOCKS_MAX: usize = 1 << 19;
 
 /// One frame of a pack.
@@ -38,8 +39,8 @@ pub(crate) const PACK_BLOCKS_MAX: usize = 1 << 19;
 pub(crate) struct FrameRow {
     /// First byte of the frame in the pack.
     pub(crate) offset: u64,
-    /// Bytes of it.
-    pub(crate) stored_length: u32,
+    /// Bytes of it in the pack.
+    pub(crate) packed_length: u32,
     /// Bytes of its blocks before compression.
     pub(crate) raw_length: u32,
     /// What its blocks are.
@@ -48,11 +49,28 @@ pub(crate) struct FrameRow {
     pub(crate) blocks: u32,
 }
 
-/// What stands where in one pack: its frames, and the blocks of all of them, in order.
+impl FrameRow {
+    /// Bytes of it when it is whole.
+    pub(crate) fn whole_length(&self) -> usize {
+        self.packed_length as usize + self.blocks as usize * BlockId::LEN
+    }
+
+    /// Where it is, in the pack of that number.
+    pub(crate) fn address(&self, pack: u32) -> FrameAddress {
+        FrameAddress { pack, offset: self.offset, length: self.whole_length() as u32 }
+    }
+
+    /// The first byte behind it.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + u64::from(self.packed_length)
+    }
+}
+
+/// What stands where in one pack: its frames, and the ids of the blocks of all of them, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PackDirectory {
     pub(crate) frames: Vec<FrameRow>,
-    pub(crate) blocks: Vec<ListedBlock>,
+    pub(crate) ids: Vec<BlockId>,
 }
 
 impl PackDirectory {
@@ -63,16 +81,22 @@ impl PackDirectory {
 
     /// Number of blocks.
     pub fn blocks(&self) -> usize {
-        self.blocks.len()
+        self.ids.len()
     }
 
-    /// The frames, each with its blocks.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&FrameRow, &[ListedBlock])> {
+    /// Adds a frame behind the others, with the ids of its blocks.
+    pub(crate) fn push(&mut self, row: FrameRow, ids: impl Iterator<Item = BlockId>) {
+        self.frames.push(row);
+        self.ids.extend(ids);
+    }
+
+    /// The frames, each with the ids of its blocks.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&FrameRow, &[BlockId])> {
         let mut start = 0;
         self.frames.iter().map(move |row| {
-            let blocks = &self.blocks[start..start + row.blocks as usize];
+            let ids = &self.ids[start..start + row.blocks as usize];
             start += row.blocks as usize;
-            (row, blocks)
+            (row, ids)
         })
     }
 }
@@ -104,7 +128,7 @@ pub(crate) fn encode_end(
     directory: &PackDirectory,
     mut write: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
-    let (frames, blocks) = (directory.frames.len() as u32, directory.blocks.len() as u32);
+    let (frames, blocks) = (directory.frames.len() as u32, directory.ids.len() as u32);
     let mut hasher = XxHash3_64::new();
     let mut write_hashed = |piece: &mut Vec<u8>| {
         hasher.write(piece);
@@ -122,18 +146,15 @@ pub(crate) fn encode_end(
     for rows in directory.frames.chunks(END_PIECE_ROWS) {
         for row in rows {
             piece.extend_from_slice(&row.offset.to_le_bytes());
-            piece.extend_from_slice(&row.stored_length.to_le_bytes());
+            piece.extend_from_slice(&row.packed_length.to_le_bytes());
             piece.extend_from_slice(&row.raw_length.to_le_bytes());
             piece.extend_from_slice(&row.blocks.to_le_bytes());
             piece.extend_from_slice(&[row.kind as u8, 0, 0, 0]);
         }
         write_hashed(&mut piece)?;
     }
-    for rows in directory.blocks.chunks(END_PIECE_ROWS) {
-        for block in rows {
-            piece.extend_from_slice(&block.id.0);
-            piece.extend_from_slice(&block.length.to_le_bytes());
-        }
+    for rows in directory.ids.chunks(END_PIECE_ROWS) {
+        rows.iter().for_each(|id| piece.extend_from_slice(&id.0));
         write_hashed(&mut piece)?;
     }
     let mut trailer = piece;
@@ -207,35 +228,32 @@ pub(super) fn decode_footer(bytes: &[u8], trailer: &Trailer) -> Result<PackDirec
     for row in rows.chunks_exact(FRAME_ROW_LENGTH as usize) {
         let row = decode_row(row).filter(|row| row.offset == offset);
         let row = row.ok_or_else(|| corrupt(format!("frame {} says what cannot be", frames.len())))?;
-        offset += u64::from(row.stored_length);
+        offset += u64::from(row.packed_length);
         blocks_total += u64::from(row.blocks);
         frames.push(row);
     }
     if offset != trailer.footer_offset || blocks_total != u64::from(trailer.blocks) {
         return Err(corrupt(format!("{} frames do not add up", frames.len())));
     }
-    let blocks: Vec<ListedBlock> = listed
-        .chunks_exact(BLOCK_ROW_LENGTH as usize)
-        .map(|row| ListedBlock { id: BlockId(array_at(row, 0)), length: u32_at(row, 32) })
-        .collect();
-    if blocks.iter().any(|block| block.length == 0 || u64::from(block.length) > BLOCK_LENGTH_MAX) {
-        return Err(corrupt("a block of a length that cannot be".into()));
-    }
-    Ok(PackDirectory { frames, blocks })
+    let ids = listed.chunks_exact(BLOCK_ROW_LENGTH as usize).map(|row| BlockId(array_at(row, 0))).collect();
+    Ok(PackDirectory { frames, ids })
 }
 
 fn decode_row(row: &[u8]) -> Option<FrameRow> {
     let kind = Kind::from_u8(row[20])?;
     let row = FrameRow {
         offset: u64_at(row, 0),
-        stored_length: u32_at(row, 8),
+        packed_length: u32_at(row, 8),
         raw_length: u32_at(row, 12),
         blocks: u32_at(row, 16),
         kind,
     };
-    let within = row.stored_length as usize <= STORED_LENGTH_MAX
-        && row.raw_length as usize <= RAW_LENGTH_MAX
-        && (1..=BLOCKS_MAX).contains(&(row.blocks as usize));
+    let blocks = row.blocks as usize;
+    // No block is empty, and each has a place in the header.
+    let within = (1..=BLOCKS_MAX).contains(&blocks)
+        && (blocks..=RAW_LENGTH_MAX).contains(&(row.raw_length as usize))
+        && row.packed_length as usize >= packed_length(whole_header_length(blocks), blocks)
+        && row.packed_length as usize <= packed_length(STORED_LENGTH_MAX, blocks);
     within.then_some(row)
 }
 

@@ -1,11 +1,13 @@
-//! Packs: append-only files of frames, with a footer that lists their blocks (`docs/formats/pack.md`).
+//! Packs: append-only files of frames, with a footer that has the ids of their blocks (`docs/formats/pack.md`).
+//!
+//! A frame stands in a pack without these ids. All that goes out of here is whole again, so nobody else knows of it.
 //!
 //! A pack is written once, from start to end, and never changed after it was sealed. One that a crash left without a
 //! footer, or with a hole where a write did not reach the disk, is read by [`scan`]: every frame proves itself.
 //!
 //! - `format`: the bytes of header, footer and trailer
 //! - `writer`: appends frames, seals
-//! - `reader`: reads the directory of a sealed pack
+//! - `reader`: reads the directory of a sealed pack, and frames
 //! - `scan`: finds the frames of any pack, footer or not
 
 mod format;
@@ -18,9 +20,9 @@ pub(crate) use format::{
     FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, encode_end, encode_header, end_length,
 };
 pub use reader::read_directory;
-pub(crate) use reader::{read_header, read_row};
+pub(crate) use reader::{lay_ids, read_frame, read_header, read_row, read_row_header};
 pub(crate) use scan::{Scanned, scan};
-pub(crate) use writer::{PackWriter, SealedPack};
+pub(crate) use writer::{PackWriter, SealedPack, write_frame};
 
 /// A pack that has grown to this many bytes is sealed, and another one begun.
 pub const PACK_LENGTH_TARGET: u64 = 256 << 20;

@@ -1,6 +1,8 @@
-//! Reads the directory of a sealed pack, believing nothing.
+//! Reads the directory of a sealed pack, believing nothing, and frames, which it makes whole: in a pack their blocks' ids
+//! stand in the directory only.
 
-use platter_image::{Error, IoContext, Result};
+use platter_image::frame::{make_whole, whole_header_length};
+use platter_image::{BlockId, Error, IoContext, Result};
 use platter_vfs::VfsFile;
 
 use super::format::{
@@ -36,10 +38,55 @@ pub(crate) fn read_header(file: &dyn VfsFile) -> Result<(PackId, StoreId)> {
     decode_header(&header)
 }
 
-/// Reads a frame's stored bytes.
-pub(crate) fn read_row(file: &dyn VfsFile, row: &FrameRow, stored: &mut Vec<u8>) -> Result<()> {
-    stored.resize(row.stored_length as usize, 0);
-    read(file, stored, row.offset, "frame")
+/// Makes `stored` ready for [`read_frame`]: it begins with the ids of the frame's blocks, and is as long as what is wanted of
+/// the whole frame, or as its header. Gives the number of blocks.
+pub(crate) fn lay_ids(ids: &[BlockId], length: usize, stored: &mut Vec<u8>) -> usize {
+    stored.resize(length.max(whole_header_length(ids.len())), 0);
+    for (place, id) in stored.chunks_exact_mut(BlockId::LEN).zip(ids) {
+        place.copy_from_slice(&id.0);
+    }
+    ids.len()
+}
+
+/// Reads the frame at `offset`, or the start of it, behind the ids that [`lay_ids`] left in `stored`, and makes it whole where
+/// it is: nothing else is proved. `length` is that of the whole frame.
+pub(crate) fn read_frame(
+    file: &dyn VfsFile,
+    offset: u64,
+    length: usize,
+    blocks: usize,
+    stored: &mut [u8],
+) -> Result<()> {
+    read(file, &mut stored[blocks * BlockId::LEN..], offset, "frame")?;
+    let within = |error: Error| error.within(format!("frame at {offset}"));
+    let found = make_whole(stored, blocks).map_err(within)?;
+    if found != length {
+        return Err(within(Error::corrupt(format!("it has {found} bytes where {length} are listed"))));
+    }
+    Ok(())
+}
+
+/// Reads the frame of a directory's row, whole.
+pub(crate) fn read_row(
+    file: &dyn VfsFile,
+    row: &FrameRow,
+    ids: &[BlockId],
+    stored: &mut Vec<u8>,
+) -> Result<()> {
+    let length = row.whole_length();
+    let blocks = lay_ids(ids, length, stored);
+    read_frame(file, row.offset, length, blocks, stored)
+}
+
+/// The same, its header only.
+pub(crate) fn read_row_header(
+    file: &dyn VfsFile,
+    row: &FrameRow,
+    ids: &[BlockId],
+    stored: &mut Vec<u8>,
+) -> Result<()> {
+    let blocks = lay_ids(ids, 0, stored);
+    read_frame(file, row.offset, row.whole_length(), blocks, stored)
 }
 
 /// Reads exactly; a file that ends before is damage, not a failure of the system.

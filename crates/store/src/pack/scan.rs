@@ -1,21 +1,24 @@
-//! Finds the frames of a pack without its footer: from the start, one after another, each proving itself by its
-//! checksums. Where one does not, the search goes on for the next that does.
+//! Finds the frames of a pack without its footer: from the start, one after another. The footer has the ids of the blocks,
+//! so each frame is decoded and its blocks hashed; the checksum of its header, which covers the ids, then proves it. Where one
+//! does not prove itself, the search goes on for the next that does.
 
-use platter_image::frame::{FrameHeader, HEADER_LENGTH as FRAME_HEADER_LENGTH, ListedBlock, MAGIC};
-use platter_image::{Error, ErrorKind, IoContext, Result};
+use platter_image::frame::{
+    FrameDecoder, FrameHeader, HEADER_LENGTH as FRAME_HEADER_LENGTH, ListedBlock, PACKED_MAGIC, peek_packed,
+};
+use platter_image::{BlockId, Error, ErrorKind, IoContext, Result};
 use platter_vfs::VfsFile;
 
 use super::format::{FrameRow, HEADER_LENGTH};
-use super::reader::{read, read_row};
+use super::reader::{read, read_frame};
 
 /// Bytes read at once in the search for the next frame.
 const SEARCH_LENGTH: usize = 1 << 20;
 
-/// A frame that proved itself.
+/// A frame that proved itself: every block of it was hashed.
 pub(crate) struct Scanned<'a> {
     pub(crate) row: FrameRow,
     pub(crate) blocks: &'a [ListedBlock],
-    /// Header and payload as they lie.
+    /// The whole frame.
     pub(crate) stored: &'a [u8],
     /// Whether bytes before it, in this pack, were no frame: something was lost there.
     pub(crate) after_hole: bool,
@@ -25,12 +28,12 @@ pub(crate) struct Scanned<'a> {
 pub(crate) fn scan(file: &dyn VfsFile, visit: &mut dyn FnMut(Scanned<'_>) -> Result<()>) -> Result<()> {
     let length = file.length().context(|| "asking a pack's length".into())?;
     let (mut offset, mut after_hole) = (HEADER_LENGTH, false);
-    let mut stored = Vec::new();
+    let (mut decoder, mut stored) = (FrameDecoder::new()?, Vec::new());
     while offset < length {
-        match read_frame(file, offset, &mut stored) {
+        match prove_frame(file, offset, &mut decoder, &mut stored) {
             Ok((row, header)) => {
                 visit(Scanned { row, blocks: &header.blocks, stored: &stored, after_hole })?;
-                offset += u64::from(row.stored_length);
+                offset = row.end();
             }
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 after_hole = true;
@@ -43,39 +46,44 @@ pub(crate) fn scan(file: &dyn VfsFile, visit: &mut dyn FnMut(Scanned<'_>) -> Res
     Ok(())
 }
 
-fn read_frame(file: &dyn VfsFile, offset: u64, stored: &mut Vec<u8>) -> Result<(FrameRow, FrameHeader)> {
+fn prove_frame(
+    file: &dyn VfsFile,
+    offset: u64,
+    decoder: &mut FrameDecoder,
+    stored: &mut Vec<u8>,
+) -> Result<(FrameRow, FrameHeader)> {
     let mut fixed = [0; FRAME_HEADER_LENGTH];
     read(file, &mut fixed, offset, "frame header")?;
-    let (_, stored_length) = FrameHeader::peek_lengths(&fixed)?;
-    let mut row = FrameRow {
-        offset,
-        stored_length: stored_length as u32,
-        raw_length: 0,
-        kind: platter_image::Kind::Data,
-        blocks: 0,
-    };
-    read_row(file, &row, stored)?;
-    let header = FrameHeader::parse(stored)?;
-    header.payload(stored)?;
-    if header.blocks.is_empty() {
+    let (blocks, packed_length) = peek_packed(&fixed)?;
+    if blocks == 0 {
         return Err(Error::corrupt("a frame without blocks"));
     }
-    row.raw_length = header.raw_length;
-    row.kind = header.kind;
-    row.blocks = header.blocks.len() as u32;
+    let length = packed_length + blocks * BlockId::LEN;
+    stored.resize(length, 0);
+    // Whatever stands in the place of the ids: they follow from the contents.
+    read_frame(file, offset, length, blocks, stored)?;
+    let header = decoder.name_blocks(stored)?;
+    let row = FrameRow {
+        offset,
+        packed_length: packed_length as u32,
+        raw_length: header.raw_length,
+        kind: header.kind,
+        blocks: blocks as u32,
+    };
     Ok((row, header))
 }
 
 /// Where the next frame may start, at or after `start`.
 fn find_magic(file: &dyn VfsFile, mut start: u64, length: u64) -> Result<Option<u64>> {
     let mut window = vec![0; SEARCH_LENGTH];
-    while start + MAGIC.len() as u64 <= length {
+    while start + PACKED_MAGIC.len() as u64 <= length {
         let count = (length - start).min(SEARCH_LENGTH as u64) as usize;
         read(file, &mut window[..count], start, "stretch of a damaged pack")?;
-        if let Some(at) = window[..count].windows(MAGIC.len()).position(|bytes| bytes == MAGIC) {
+        if let Some(at) = window[..count].windows(PACKED_MAGIC.len()).position(|bytes| bytes == PACKED_MAGIC)
+        {
             return Ok(Some(start + at as u64));
         }
-        start += (count + 1 - MAGIC.len()) as u64;
+        start += (count + 1 - PACKED_MAGIC.len()) as u64;
     }
     Ok(None)
 }

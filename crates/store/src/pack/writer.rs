@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use platter_image::frame::EncodedFrame;
+use platter_image::frame::{EncodedFrame, packed_length, to_packed};
 use platter_image::{IoContext, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
@@ -11,6 +11,7 @@ use super::format::{
     FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, PackDirectory, encode_end, encode_header,
 };
 use crate::identity::{PackId, StoreId};
+use crate::index::ids;
 use crate::place::StorePlace;
 
 /// A pack that is being written.
@@ -55,26 +56,26 @@ impl PackWriter {
     /// Whether that frame should rather go into the next pack.
     pub(crate) fn is_full_for(&self, frame: &EncodedFrame) -> bool {
         !self.directory.frames.is_empty()
-            && (self.length + frame.stored.len() as u64 > self.place.pack_length_target()
+            && (self.length + packed_length(frame.stored.len(), frame.blocks.len()) as u64
+                > self.place.pack_length_target()
                 || self.directory.frames.len() == PACK_FRAMES_MAX
-                || self.directory.blocks.len() + frame.blocks.len() > PACK_BLOCKS_MAX)
+                || self.directory.ids.len() + frame.blocks.len() > PACK_BLOCKS_MAX)
     }
 
     /// Appends a frame; gives its offset.
     pub(crate) fn append(&mut self, frame: &EncodedFrame) -> Result<u64> {
         let offset = self.length;
-        self.file
-            .write_all_at(&frame.stored, offset)
-            .context(|| format!("appending {} bytes to {}", frame.stored.len(), self.path.display()))?;
-        self.length += frame.stored.len() as u64;
-        self.directory.frames.push(FrameRow {
+        let length = write_frame(&*self.file, offset, &frame.stored)
+            .map_err(|error| error.within(format!("appending to {}", self.path.display())))?;
+        self.length += u64::from(length);
+        let row = FrameRow {
             offset,
-            stored_length: frame.stored.len() as u32,
+            packed_length: length,
             raw_length: frame.raw_length,
             kind: frame.kind,
             blocks: frame.blocks.len() as u32,
-        });
-        self.directory.blocks.extend_from_slice(&frame.blocks);
+        };
+        self.directory.push(row, ids(&frame.blocks));
         Ok(offset)
     }
 
@@ -101,7 +102,17 @@ impl PackWriter {
             id: self.id,
             length,
             frames: self.directory.frames.len() as u64,
-            blocks: self.directory.blocks.len() as u64,
+            blocks: self.directory.ids.len() as u64,
         })
     }
+}
+
+/// Writes a whole frame as it stands in a pack; gives the bytes that it takes there. Two writes, so that no payload is copied.
+pub(crate) fn write_frame(file: &dyn VfsFile, offset: u64, stored: &[u8]) -> Result<u32> {
+    let (header, payload) = to_packed(stored)?;
+    let length = header.len() + payload.len();
+    file.write_all_at(&header, offset)
+        .and_then(|()| file.write_all_at(payload, offset + header.len() as u64))
+        .context(|| format!("writing {length} bytes at {offset}"))?;
+    Ok(length as u32)
 }

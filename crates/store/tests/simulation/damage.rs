@@ -7,6 +7,7 @@ use platter_image::{BlockId, ErrorKind, Kind};
 use platter_store::{CheckOptions, PackId, Severity, Store, Verdict, rebuild};
 use platter_vfs::simulated::{Fault, FaultKind, Operation, SimulatedDisk};
 use platter_vfs::{OpenMode, Vfs};
+use twox_hash::XxHash3_64;
 
 use super::work::{Machine, block, publish};
 
@@ -18,10 +19,17 @@ fn small_store() -> (Machine, PathBuf, SimulatedDisk) {
     Store::init(&machine.place).unwrap();
     publish(&Store::open_writer(&machine.place).unwrap(), "a", &NUMBERS).unwrap();
     let disk = machine.disk();
-    let packs = machine.place.dir().join("packs");
-    let folder = packs.join(&disk.list(&packs).unwrap()[0].name);
-    let file = folder.join(&disk.list(&folder).unwrap()[0].name);
+    let file = only_pack(&machine, &disk);
     (machine, file, disk)
+}
+
+fn only_pack(machine: &Machine, disk: &SimulatedDisk) -> PathBuf {
+    let list = |dir: &PathBuf| {
+        disk.list(dir).unwrap().into_iter().map(|entry| dir.join(entry.name)).collect::<Vec<_>>()
+    };
+    let packs: Vec<PathBuf> = list(&machine.place.dir().join("packs")).iter().flat_map(list).collect();
+    assert_eq!(packs.len(), 1);
+    packs[0].clone()
 }
 
 /// Reads every block of the damaged store and checks it.
@@ -91,6 +99,34 @@ fn a_quick_check_compares_headers() {
     assert_eq!(hit.versions[0].to_string(), "a@1");
 }
 
+/// A footer that is whole and names a block that its frame does not hold: the header's checksum covers the names, so even a
+/// quick check sees it, and nobody is given the block's neighbours under wrong names.
+#[test]
+fn a_footer_with_other_names_is_damage() {
+    let (machine, file, disk) = small_store();
+    let good = disk.contents(&file).unwrap();
+    let number = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    let trailer = good.len() - 64;
+    let (footer, frames) = (number(&good, trailer + 8), number(&good, trailer + 24) as u32 as usize);
+    let ids = footer + 16 + 24 * frames..trailer;
+    assert_eq!(ids.len() % 32, 0);
+    for at in ids.step_by(32) {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        let sum = XxHash3_64::oneshot(&bad[footer..trailer]);
+        bad[trailer + 32..trailer + 40].copy_from_slice(&sum.to_le_bytes());
+        let sum = XxHash3_64::oneshot(&bad[trailer..trailer + 56]);
+        bad[trailer + 56..].copy_from_slice(&sum.to_le_bytes());
+        disk.overwrite(&file, &bad);
+        examine(&machine, pack_id(&file), &format!("the name at {at}"));
+        let store = Store::open_reader(&machine.place).unwrap();
+        assert!(store.damage().is_empty(), "its footer is whole");
+        let report = store.check(CheckOptions::default(), &mut |_| {}).unwrap();
+        let named = report.findings.iter().find(|finding| finding.pack == Some(pack_id(&file))).unwrap();
+        assert!(named.offset.is_some() && named.what.contains("checksum"), "{named:?}");
+    }
+}
+
 /// A lost pack is damage, with the versions that it takes along.
 #[test]
 fn a_missing_pack_is_named() {
@@ -155,16 +191,57 @@ fn a_wrong_bit_on_any_read() {
     }
 }
 
-/// A footer that is damaged costs nothing: the frames are found by scanning, and rebuild writes them anew.
+/// A footer that is damaged, or gone, costs nothing: frames prove themselves, their contents say the names, and rebuild
+/// writes both anew. Readers find all of it before that too.
 #[test]
 fn rebuild_mends_a_lost_footer() {
+    for lost in ["a byte", "the trailer", "all"] {
+        let (machine, file, disk) = small_store();
+        let bytes = disk.contents(&file).unwrap();
+        let trailer = bytes.len() - 64;
+        let footer = u64::from_le_bytes(bytes[trailer + 8..trailer + 16].try_into().unwrap()) as usize;
+        let left = match lost {
+            "a byte" => bytes.len() - 1,
+            "the trailer" => trailer,
+            _ => footer,
+        };
+        disk.overwrite(&file, &bytes[..left]);
+        let read_all = || {
+            let store = Store::open_reader(&machine.place).unwrap();
+            let read = |contents: &[u8]| store.read_block(Kind::Data, &BlockId::of(Kind::Data, contents));
+            NUMBERS.iter().for_each(|number| assert!(read(&block(*number)).unwrap() == block(*number)));
+            store
+        };
+        assert_eq!(read_all().damage().len(), 1);
+        let report = rebuild(&machine.place).unwrap();
+        assert_eq!((report.packs, report.packs_taken_over, report.versions.len()), (0, 1, 1), "{lost}");
+        let store = read_all();
+        assert_eq!(
+            store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap().verdict,
+            Verdict::Clean
+        );
+        let new = disk.contents(&only_pack(&machine, &disk)).unwrap();
+        assert!(new[64..trailer] == bytes[64..trailer], "{lost}: frames and footer are what they were");
+    }
+}
+
+/// Whatever is damaged in a pack, rebuild comes to its end, and says so when a record is lost by it.
+#[test]
+fn rebuild_survives_any_damage_of_a_pack() {
     let (machine, file, disk) = small_store();
-    let bytes = disk.contents(&file).unwrap();
-    disk.overwrite(&file, &bytes[..bytes.len() - 1]);
-    let report = rebuild(&machine.place).unwrap();
-    assert_eq!((report.packs, report.packs_taken_over, report.versions.len()), (0, 1, 1));
-    let store = Store::open_reader(&machine.place).unwrap();
-    assert_eq!(store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap().verdict, Verdict::Clean);
+    let good = disk.contents(&file).unwrap();
+    let mut lost = 0;
+    for at in (64..good.len()).step_by(7) {
+        let disk = disk.fork();
+        machine.insert(&disk);
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        disk.overwrite(&file, &bad);
+        let report = rebuild(&machine.place).unwrap_or_else(|error| panic!("byte {at}: {error:?}"));
+        lost += usize::from(report.versions.is_empty());
+        assert!(!report.versions.is_empty() || !report.notes.is_empty(), "byte {at}");
+    }
+    assert!(lost > 0);
 }
 
 /// The catalog is gone, or is garbage, or store.json is: rebuild brings every version back.
