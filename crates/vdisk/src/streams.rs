@@ -20,15 +20,28 @@ const MEMORY: u64 = 8 << 20;
 const RUN_MIN: u64 = 32 << 10;
 /// The least that is read ahead, in bytes: about a frame.
 const AHEAD_MIN: u64 = 128 << 10;
+/// What a source far away is told of ahead of a reader, whoever reads that: its bytes have travelled. So a reader must have read so
+/// many bytes first, and is believed to read on for as many as this part of those.
+const FAR_RUN_MIN: u64 = 256 << 10;
+const FAR_PART: u64 = 2;
+/// A reader of so many bytes goes through the disk, not through a file: it is not expected to end where a file does.
+const FAR_RUN_LONG: u64 = 32 << 20;
+/// When more than this part of what a disk's readers read was told in vain, no more is told.
+const FAR_VAIN_PART: u64 = 16;
 
 /// How far a reader has come: work ahead of it that it has passed is not done any more.
 #[derive(Debug, Default)]
-pub(crate) struct Progress(AtomicU64);
+pub(crate) struct Progress {
+    front: AtomicU64,
+    /// End of what a source far away was told of, and where a file ended there; 0 for none.
+    told_end: AtomicU64,
+    file_end: AtomicU64,
+}
 
 impl Progress {
     /// The reader has come to `offset`.
     pub(crate) fn set(&self, offset: u64) {
-        self.0.store(offset, Ordering::Relaxed);
+        self.front.store(offset, Ordering::Relaxed);
     }
 
     /// Nobody reads on.
@@ -38,7 +51,18 @@ impl Progress {
 
     /// Whether what ends at `end` is of no use any more.
     pub(crate) fn has_passed(&self, end: u64) -> bool {
-        self.0.load(Ordering::Relaxed) >= end
+        self.front.load(Ordering::Relaxed) >= end
+    }
+
+    /// A source was told of what comes up to `end`; nothing beyond, if a file seems to end there.
+    pub(crate) fn told(&self, end: u64, is_file_end: bool) {
+        self.told_end.store(end, Ordering::Relaxed);
+        self.file_end.store(if is_file_end { end } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// Bytes that were told of and lie beyond `front`.
+    fn told_beyond(&self, front: u64) -> u64 {
+        self.told_end.load(Ordering::Relaxed).saturating_sub(front)
     }
 }
 
@@ -46,8 +70,18 @@ impl Progress {
 pub(crate) struct Access {
     /// It follows others, or is long.
     pub(crate) sequential: bool,
-    /// What to read ahead of it.
+    /// What to read ahead of it, where that costs little.
     pub(crate) ahead: Option<(Extent, Arc<Progress>)>,
+    /// What to tell a source far away of, up to the end of the file, if it says so.
+    pub(crate) far: Option<Far>,
+}
+
+/// What a reader is believed to come to.
+pub(crate) struct Far {
+    pub(crate) range: Extent,
+    /// No further than a file goes.
+    pub(crate) within_file: bool,
+    pub(crate) progress: Arc<Progress>,
 }
 
 #[derive(Default)]
@@ -59,8 +93,12 @@ struct Stream {
     /// Bytes read since `start`.
     covered: u64,
     reads: u32,
+    /// Bytes read in order since it began.
+    run: u64,
     /// End of what was read ahead.
     ahead_end: u64,
+    /// End of what a source far away is told of.
+    far_end: u64,
     last_used: u64,
     progress: Arc<Progress>,
 }
@@ -77,6 +115,7 @@ impl Stream {
     }
 
     fn add(&mut self, read: Extent) {
+        self.run += read.end().saturating_sub(self.front.max(read.offset));
         self.front = self.front.max(read.end());
         self.covered += read.length;
         self.reads = self.reads.saturating_add(1);
@@ -102,6 +141,38 @@ impl Stream {
         self.ahead_end = end;
         Some(Extent::between(begin, end))
     }
+
+    /// What to tell a source far away of now.
+    fn far(&mut self, far_max: &dyn Fn() -> u64) -> Option<Far> {
+        if self.run < FAR_RUN_MIN {
+            return None;
+        }
+        let file_end = self.progress.file_end.load(Ordering::Relaxed);
+        if file_end > self.front {
+            return None;
+        }
+        if file_end > 0 {
+            // It read on behind the end.
+            self.progress.told(0, false);
+            self.far_end = 0;
+        }
+        let window = self.run / FAR_PART;
+        let begin = self.far_end.max(self.front);
+        if begin > self.front.saturating_add(window / 2) {
+            return None;
+        }
+        let window = window.min(far_max());
+        let end = self.front.saturating_add(window);
+        if begin > self.front.saturating_add(window / 2) || begin >= end {
+            return None;
+        }
+        self.far_end = end;
+        Some(Far {
+            range: Extent::between(begin, end),
+            within_file: self.run < FAR_RUN_LONG,
+            progress: self.progress.clone(),
+        })
+    }
 }
 
 /// The sequential readers of one disk.
@@ -109,17 +180,23 @@ impl Stream {
 pub(crate) struct Streams {
     streams: [Stream; STREAMS_MAX],
     clock: u64,
+    /// Bytes that were read, and those that a source far away was told of in vain.
+    read: u64,
+    vain: u64,
 }
 
 impl Streams {
-    /// Takes note of a read, and says what to make of it; `ahead_max` is the most bytes to read ahead of it.
-    pub(crate) fn note(&mut self, read: Extent, ahead_max: u64) -> Access {
+    /// Takes note of a read, and says what to make of it; `ahead_max` is the most bytes to read ahead of it, `far_max` tells the
+    /// most that a source far away is told of.
+    pub(crate) fn note(&mut self, read: Extent, ahead_max: u64, far_max: &dyn Fn() -> u64) -> Access {
         self.clock += 1;
+        self.read += read.length;
         let known = self.streams.iter().position(|stream| stream.takes(read));
         let oldest = || (0..STREAMS_MAX).min_by_key(|at| self.streams[*at].last_used);
         let at = known.or_else(oldest).unwrap_or(0);
         let stream = &mut self.streams[at];
         if known.is_none() {
+            self.vain += stream.progress.told_beyond(stream.front);
             stream.progress.end();
             *stream = Stream { start: read.offset, front: read.offset, ..Stream::default() };
         }
@@ -128,12 +205,15 @@ impl Streams {
         let follows = stream.is_sequential();
         if !follows {
             // What was planned ahead of it is not wanted: it turned random.
+            self.vain += stream.progress.told_beyond(stream.front);
             std::mem::take(&mut stream.progress).end();
-            stream.ahead_end = 0;
+            (stream.ahead_end, stream.far_end, stream.run) = (0, 0, 0);
         }
         let ahead = if follows { stream.ahead(ahead_max) } else { None };
         let ahead = ahead.map(|range| (range, stream.progress.clone()));
-        Access { sequential: follows || read.length >= LONG_READ, ahead }
+        let is_worth_it = follows && ahead_max > 0 && self.vain * FAR_VAIN_PART <= self.read;
+        let far = if is_worth_it { stream.far(far_max) } else { None };
+        Access { sequential: follows || read.length >= LONG_READ, ahead, far }
     }
 }
 
@@ -154,7 +234,7 @@ mod tests {
         let mut streams = Streams::default();
         let mut planned = 0;
         for i in 0..10_000 {
-            let access = streams.note(Extent::new(i * 4096, 4096), MAX);
+            let access = streams.note(Extent::new(i * 4096, 4096), MAX, &|| 0);
             assert_eq!(access.sequential, i > 0, "read {i}");
             if let Some((range, _)) = access.ahead {
                 assert!(range.offset >= planned && range.offset >= (i + 1) * 4096);
@@ -173,7 +253,7 @@ mod tests {
             for reader in 0..5 {
                 let place = i ^ 1;
                 let read = Extent::new((reader << 32) + place * 65536, 65536);
-                let access = streams.note(read, MAX);
+                let access = streams.note(read, MAX, &|| 0);
                 assert!(access.sequential || i < 2, "read {i} of {reader}");
             }
         }
@@ -186,7 +266,7 @@ mod tests {
         let mut sequential = 0;
         for _ in 0..10_000 {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let access = streams.note(Extent::new((state >> 30) / 4096 % (1 << 22) * 4096, 4096), MAX);
+            let access = streams.note(Extent::new((state >> 30) / 4096 % (1 << 22) * 4096, 4096), MAX, &|| 0);
             sequential += u32::from(access.sequential);
             assert!(access.ahead.is_none());
         }
@@ -198,13 +278,13 @@ mod tests {
         let mut streams = Streams::default();
         let mut token = None;
         for i in 0..100 {
-            let access = streams.note(Extent::new(i * 65536, 65536), MAX);
+            let access = streams.note(Extent::new(i * 65536, 65536), MAX, &|| 0);
             token = access.ahead.map(|(_, token)| token).or(token);
         }
         let token = token.unwrap();
         assert!(!token.has_passed(101 * 65536) && token.has_passed(100 * 65536));
         for i in 0..STREAMS_MAX as u64 {
-            streams.note(Extent::new((i + 1) << 40, 512), MAX);
+            streams.note(Extent::new((i + 1) << 40, 512), MAX, &|| 0);
         }
         assert!(token.has_passed(101 * 65536));
     }

@@ -155,7 +155,7 @@ impl Room {
         kind: Kind,
         ids: &[BlockId],
     ) -> (Vec<BlockId>, Vec<BlockId>) {
-        let request = FramesRequest { score, kind, ids: ids.to_vec() };
+        let request = FramesRequest { score, kind, exact: false, ids: ids.to_vec() };
         let (status, bytes) = self.ask(token, "POST", "/api/v1/frames", request.to_bytes()).await;
         assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&bytes));
         let mut reader = FrameStreamReader::new(&bytes[..], ids.len());
@@ -247,8 +247,9 @@ async fn what_is_hidden_is_answered_as_what_is_not_there() {
     let wish = |from: &str, to: &str| json!({ "from": from, "to": to }).to_string();
     let image = |name: &str| json!({ "image": name, "holder": "me" }).to_string();
     let forget = |name: &str| json!({ "image": name }).to_string();
-    let request =
-        |score: Score| FramesRequest { score, kind: Kind::Data, ids: vec![room.theirs.block] }.to_bytes();
+    let request = |score: Score| {
+        FramesRequest { score, kind: Kind::Data, exact: false, ids: vec![room.theirs.block] }.to_bytes()
+    };
     let none = Score(BlockId([0; 32]));
     type Ask = (&'static str, String, Vec<u8>);
     let table: [(Ask, Ask, &str, &str); 9] = [
