@@ -183,3 +183,128 @@ impl Sent {
         self.rebuilt += frames;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use platter_image::frame::stream::FrameStreamReader;
+    use platter_image::frame::{Compressor, FrameBuilder, FrameDecoder, RAW_LENGTH_DEFAULT, Verify};
+    use platter_image::{Domain, FrameAddress, Score};
+
+    use super::*;
+
+    /// Bytes of a block.
+    const LENGTH: usize = 16 << 10;
+
+    /// Frames of eight blocks.
+    #[derive(Default)]
+    struct Frames {
+        stored: Vec<Vec<u8>>,
+        places: HashMap<BlockId, BlockPlace>,
+        ids: Vec<BlockId>,
+    }
+
+    impl Frames {
+        fn new(count: u32) -> Self {
+            let mut frames = Self::default();
+            for frame in 0..count {
+                let mut builder = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_DEFAULT);
+                for slot in 0..8 {
+                    let mut contents = vec![1; LENGTH];
+                    let number = u64::from(frame * 8 + slot) << 32 | 0x9e37_79b9;
+                    for (n, word) in contents.chunks_exact_mut(8).enumerate() {
+                        let word: &mut [u8; 8] = word.try_into().unwrap();
+                        *word = (number * (n as u64 | 1)).wrapping_mul(0x5851_f42d_4c95_7f2d).to_le_bytes();
+                        word[0] |= 1;
+                    }
+                    let id = BlockId::of(Kind::Data, &contents);
+                    builder.push(id, &contents);
+                    frames.ids.push(id);
+                }
+                let stored = builder.encode(&mut Compressor::new(1).unwrap()).unwrap().stored;
+                let address = FrameAddress { pack: 0, offset: u64::from(frame), length: stored.len() as u32 };
+                for (slot, id) in frames.ids[frame as usize * 8..].iter().enumerate() {
+                    frames.places.insert(*id, BlockPlace { frame: address, slot: slot as u32 });
+                }
+                frames.stored.push(stored);
+            }
+            frames
+        }
+
+        /// Asks for blocks by number: the blocks of each frame that comes, by number, and what is counted.
+        fn ask(&self, numbers: &[usize], exact: bool) -> (Vec<Vec<usize>>, Sent) {
+            let ids: Vec<BlockId> = numbers.iter().map(|number| self.ids[*number]).collect();
+            let score = Score(BlockId([0; 32]));
+            let request = FramesRequest { score, kind: Kind::Data, exact, ids };
+            let mut answer = FramesAnswer::plan(self, &request, None).unwrap();
+            let (tools, mut bytes, mut all) = (RemakingTools::default(), Vec::new(), Sent::default());
+            while let Some((part, sent)) = answer.next_part(self, &tools) {
+                bytes.extend_from_slice(&part);
+                all.frames += sent.frames;
+                all.rebuilt += sent.rebuilt;
+                all.failed += sent.failed;
+            }
+            let mut reader = FrameStreamReader::new(&bytes[..], numbers.len());
+            let (mut stored, mut came) = (Vec::new(), Vec::new());
+            while let Some(header) = reader.next_frame(&mut stored).unwrap() {
+                FrameDecoder::new().unwrap().decode(&stored, Verify::Hashes).unwrap();
+                let number = |id: &BlockId| self.ids.iter().position(|other| other == id).unwrap();
+                came.push(header.blocks.iter().map(|block| number(&block.id)).collect());
+            }
+            (came, all)
+        }
+    }
+
+    impl FrameSource for Frames {
+        fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+            Ok(self.places.get(id).copied())
+        }
+
+        fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+            stored.clone_from(&self.stored[address.offset as usize]);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn blocks_of_frames_little_of_which_is_wanted_share_new_ones() {
+        let frames = Frames::new(40);
+        let sparse: Vec<usize> = (0..20).map(|n| n * 16 + 3).collect();
+        let (came, sent) = frames.ask(&sparse, true);
+        assert_eq!(came.iter().map(Vec::len).collect::<Vec<_>>(), [8, 8, 4]);
+        assert_eq!(came.concat(), sparse);
+        assert_eq!(sent, Sent { frames: 3, rebuilt: 3, failed: 0 });
+        let (came, sent) = frames.ask(&sparse, false);
+        assert_eq!((came.len(), came.concat().len()), (20, 160));
+        assert_eq!(sent, Sent { frames: 20, rebuilt: 0, failed: 0 });
+    }
+
+    #[test]
+    fn a_frame_most_of_which_is_wanted_goes_as_it_lies() {
+        let frames = Frames::new(3);
+        for (wanted, comes) in [(8, 8), (7, 8), (6, 8), (5, 5), (1, 1)] {
+            let numbers: Vec<usize> = (8..8 + wanted).collect();
+            let (came, sent) = frames.ask(&numbers, true);
+            assert_eq!(came, [(8..8 + comes).collect::<Vec<_>>()], "{wanted}");
+            assert_eq!(sent.rebuilt, u64::from(comes == wanted && wanted < 8));
+        }
+        // What is made anew waits for more of it.
+        let (came, _) = frames.ask(&[0, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0], true);
+        assert_eq!(came, [(8..16).collect::<Vec<_>>(), vec![0, 16]]);
+    }
+
+    #[test]
+    fn a_frame_that_does_not_prove_itself_ends_the_answer() {
+        let mut frames = Frames::new(2);
+        frames.stored[1].pop();
+        let score = Score(BlockId([0; 32]));
+        let request =
+            FramesRequest { score, kind: Kind::Data, exact: true, ids: vec![frames.ids[0], frames.ids[9]] };
+        let mut answer = FramesAnswer::plan(&frames, &request, None).unwrap();
+        let (part, sent) = answer.next_part(&frames, &RemakingTools::default()).unwrap();
+        assert_eq!(sent.failed, 1);
+        assert!(FrameStreamReader::new(&part[..], 2).next_frame(&mut Vec::new()).is_err());
+        assert!(answer.next_part(&frames, &RemakingTools::default()).is_none());
+    }
+}

@@ -12,7 +12,7 @@ use platter_image::{BlockId, Error, Extent, Result, Score, plan};
 use crate::block_device::{Allocation, BlockDevice};
 use crate::cache::{Block, BlockCache, Pattern, Shared};
 use crate::source::Source;
-use crate::streams::{Access, Far, Progress, Streams};
+use crate::streams::{Access, Progress, Streams};
 use crate::tree::Tree;
 
 /// A read this long is fetched by several threads, in bytes.
@@ -112,14 +112,11 @@ impl RecipeDisk {
                 }
             }));
         }
-        if let Some(far) = access.far.take()
-            && let Some(range) = far.range.intersect(&whole)
-        {
-            let tree = self.tree.clone();
+        if let Some(far) = access.far.take() {
+            let (tree, end) = (self.tree.clone(), far.end.min(whole.end()));
             self.cache.shared().push(Box::new(move |shared| {
-                if !far.progress.has_passed(range.end()) {
-                    tell_far(shared, &tree, &Far { range, ..far });
-                }
+                let tell = |range| tell_far(shared, &tree, range, far.within_file);
+                far.progress.tell_up_to(end, tell);
             }));
         }
     }
@@ -231,20 +228,21 @@ fn tell(shared: &Shared, tree: &Tree, range: Extent) {
 }
 
 /// The same of what a sequential reader is believed to come to; up to where a file seems to end, if it is to stay within one.
-fn tell_far(shared: &Shared, tree: &Tree, far: &Far) {
-    let (mut ids, mut end, mut is_file_end) = (Vec::new(), far.range.offset, false);
-    let _ = tree.walk(shared.pages(), far.range, &mut |entry| {
+/// Gives how far that was, and whether a file ends there.
+fn tell_far(shared: &Shared, tree: &Tree, range: Extent, within_file: bool) -> (u64, bool) {
+    let (mut ids, mut end, mut is_file_end) = (Vec::new(), range.offset, false);
+    let _ = tree.walk(shared.pages(), range, &mut |entry| {
         // Free space, or a block that is shorter than those within a file.
-        is_file_end = far.within_file && entry.extent.offset > end;
+        is_file_end = within_file && entry.extent.offset > end;
         if is_file_end {
             return Ok(false);
         }
         end = entry.extent.end();
-        is_file_end = far.within_file && is_short(&entry) && end < far.range.end();
+        is_file_end = within_file && is_short(&entry) && end < range.end();
         Ok(note_absent(shared, &entry, &mut ids) && !is_file_end)
     });
     tree.source().will_need(&ids);
-    far.progress.told(end, is_file_end);
+    (end, is_file_end)
 }
 
 /// Adds the block of an entry, if it has one that is not in memory; false when there are enough.

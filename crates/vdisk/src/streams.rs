@@ -3,8 +3,8 @@
 //! Pure: it is told of reads and knows nothing else. Requests of one reader may come a little out of order, as they do
 //! when a kernel has several under way, and several readers may go through one disk at once.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use platter_image::Extent;
 
@@ -20,22 +20,27 @@ const MEMORY: u64 = 8 << 20;
 const RUN_MIN: u64 = 32 << 10;
 /// The least that is read ahead, in bytes: about a frame.
 const AHEAD_MIN: u64 = 128 << 10;
-/// What a source far away is told of ahead of a reader, whoever reads that: its bytes have travelled. So a reader must have read so
-/// many bytes first, and is believed to read on for as many as this part of those.
-const FAR_RUN_MIN: u64 = 256 << 10;
-const FAR_PART: u64 = 2;
+/// What a source far away is told of travels, whether it is read or not: a reader must have read so many bytes in order first, and
+/// is believed to read on for as many as he has read.
+const FAR_RUN_MIN: u64 = 64 << 10;
 /// A reader of so many bytes goes through the disk, not through a file: it is not expected to end where a file does.
 const FAR_RUN_LONG: u64 = 32 << 20;
 /// When more than this part of what a disk's readers read was told in vain, no more is told.
-const FAR_VAIN_PART: u64 = 16;
+const FAR_VAIN_PART: u64 = 8;
 
 /// How far a reader has come: work ahead of it that it has passed is not done any more.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     front: AtomicU64,
-    /// End of what a source far away was told of, and where a file ended there; 0 for none.
-    told_end: AtomicU64,
-    file_end: AtomicU64,
+    told: Mutex<Told>,
+}
+
+/// What a source far away was told of.
+#[derive(Debug, Default)]
+struct Told {
+    end: u64,
+    /// Where a file seems to end: nothing behind it was told of. 0 if it goes on.
+    file_end: u64,
 }
 
 impl Progress {
@@ -54,15 +59,25 @@ impl Progress {
         self.front.load(Ordering::Relaxed) >= end
     }
 
-    /// A source was told of what comes up to `end`; nothing beyond, if a file seems to end there.
-    pub(crate) fn told(&self, end: u64, is_file_end: bool) {
-        self.told_end.store(end, Ordering::Relaxed);
-        self.file_end.store(if is_file_end { end } else { 0 }, Ordering::Relaxed);
+    /// Tells a source of what comes up to `end`, unless that was done or a file ends before. `tell` gives how far it told of, and
+    /// whether a file ends there. One at a time: none may begin behind the end that another finds.
+    pub(crate) fn tell_up_to(&self, end: u64, tell: impl FnOnce(Extent) -> (u64, bool)) {
+        let mut told = self.told();
+        let front = self.front.load(Ordering::Relaxed);
+        let begin = told.end.max(front);
+        if (told.file_end == 0 || told.file_end < front) && begin < end {
+            let (end, is_file_end) = tell(Extent::between(begin, end));
+            *told = Told { end, file_end: if is_file_end { end } else { 0 } };
+        }
     }
 
     /// Bytes that were told of and lie beyond `front`.
     fn told_beyond(&self, front: u64) -> u64 {
-        self.told_end.load(Ordering::Relaxed).saturating_sub(front)
+        self.told().end.saturating_sub(front)
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -78,7 +93,8 @@ pub(crate) struct Access {
 
 /// What a reader is believed to come to.
 pub(crate) struct Far {
-    pub(crate) range: Extent,
+    /// How far.
+    pub(crate) end: u64,
     /// No further than a file goes.
     pub(crate) within_file: bool,
     pub(crate) progress: Arc<Progress>,
@@ -147,16 +163,13 @@ impl Stream {
         if self.run < FAR_RUN_MIN {
             return None;
         }
-        let file_end = self.progress.file_end.load(Ordering::Relaxed);
-        if file_end > self.front {
-            return None;
-        }
-        if file_end > 0 {
+        match self.progress.told().file_end {
+            0 => {}
+            file_end if file_end >= self.front => return None,
             // It read on behind the end.
-            self.progress.told(0, false);
-            self.far_end = 0;
+            _ => self.far_end = 0,
         }
-        let window = self.run / FAR_PART;
+        let window = self.run;
         let begin = self.far_end.max(self.front);
         if begin > self.front.saturating_add(window / 2) {
             return None;
@@ -167,11 +180,7 @@ impl Stream {
             return None;
         }
         self.far_end = end;
-        Some(Far {
-            range: Extent::between(begin, end),
-            within_file: self.run < FAR_RUN_LONG,
-            progress: self.progress.clone(),
-        })
+        Some(Far { end, within_file: self.run < FAR_RUN_LONG, progress: self.progress.clone() })
     }
 }
 
@@ -287,5 +296,86 @@ mod tests {
             streams.note(Extent::new((i + 1) << 40, 512), MAX, &|| 0);
         }
         assert!(token.has_passed(101 * 65536));
+    }
+
+    /// A disk of one stream: reads of 64 KiB from `from` to `to`. Gives what was told of, and the most ahead of the reader.
+    fn read_through(streams: &mut Streams, from: u64, to: u64, far_max: u64) -> (Vec<Extent>, u64) {
+        let (mut told, mut most) = (Vec::new(), 0);
+        for offset in (from..to).step_by(65536) {
+            let far = streams.note(Extent::new(offset, 65536), MAX, &|| far_max).far;
+            if let Some(far) = far {
+                most = most.max(far.end - (offset + 65536));
+                far.progress.tell_up_to(far.end, |range| {
+                    told.push(range);
+                    (range.end(), false)
+                });
+            }
+        }
+        (told, most)
+    }
+
+    #[test]
+    fn a_far_source_is_told_of_more_the_longer_a_reader_reads_on() {
+        for far_max in [1 << 20, 16 << 20] {
+            let mut streams = Streams::default();
+            let (told, most) = read_through(&mut streams, 0, 100 << 20, far_max);
+            assert_eq!(most, far_max);
+            assert!(told[0].offset >= FAR_RUN_MIN, "{:?}", told[0]);
+            for range in &told {
+                // It had read what lies before, but for what it was told of itself.
+                assert!(range.length <= range.offset, "{range:?}");
+            }
+            assert!(told.windows(2).all(|pair| pair[0].end() <= pair[1].offset), "each byte once");
+            let all: u64 = told.iter().map(|range| range.length).sum();
+            assert!(all > 98 << 20, "{all}");
+        }
+        let (told, _) = read_through(&mut Streams::default(), 0, 100 << 20, 0);
+        assert!(told.is_empty(), "a near one is not bothered");
+    }
+
+    #[test]
+    fn who_ends_where_a_file_does_costs_nothing_and_who_reads_on_goes_on() {
+        let mut streams = Streams::default();
+        let mut note = |read: u64| streams.note(Extent::new(read * 65536, 65536), MAX, &|| 16 << 20).far;
+        let file_end = 100 * 65536;
+        let mut last = 0;
+        for read in 0..100 {
+            if let Some(far) = note(read) {
+                far.progress.tell_up_to(far.end, |range| {
+                    assert!(range.offset < file_end);
+                    last = range.end().min(file_end);
+                    (last, last == file_end)
+                });
+                // One that was planned before the end was found.
+                far.progress.tell_up_to(u64::MAX, |range| {
+                    assert_ne!(range.offset, file_end);
+                    (range.offset, false)
+                });
+            }
+        }
+        assert_eq!(last, file_end);
+        let on = (100..110).find_map(&mut note).unwrap();
+        let mut begin = 0;
+        on.progress.tell_up_to(on.end, |range| {
+            begin = range.offset;
+            (range.end(), false)
+        });
+        assert!(begin > file_end);
+    }
+
+    #[test]
+    fn what_is_told_of_in_vain_is_bounded() {
+        let mut streams = Streams::default();
+        let (mut told, mut read, mut runs) = (0, 0, 0);
+        for place in 1..2000_u64 {
+            let start = place << 32;
+            let (ranges, _) = read_through(&mut streams, start, start + 2 * FAR_RUN_MIN, 16 << 20);
+            let ahead = ranges.last().map_or(0, |range| range.end().saturating_sub(start + 2 * FAR_RUN_MIN));
+            (told, read, runs) = (told + ahead, read + 2 * FAR_RUN_MIN, runs + u64::from(ahead > 0));
+        }
+        assert!(runs > 10, "some are believed: {runs}");
+        // Those that are not given up yet are counted when they are.
+        let not_seen = (STREAMS_MAX as u64 + 1) * 2 * FAR_RUN_MIN;
+        assert!(told <= read / FAR_VAIN_PART + not_seen, "{told} of {read}");
     }
 }

@@ -24,6 +24,7 @@ use platter_vfs::{OpenMode, VfsFile};
 use serde::Serialize;
 
 use super::member::HoardSnapshot;
+use super::read_ahead::ReadAhead;
 use super::replica_file::{self, ReplicaState};
 use crate::boot_set::{BootBlock, BootSet, BootSetHead};
 use crate::catalog::PackState;
@@ -49,6 +50,7 @@ pub struct Hoard {
     place: StorePlace,
     packs: PackSet,
     view: RwLock<View>,
+    ahead: Mutex<ReadAhead>,
     decoders: Mutex<Vec<FrameDecoder>>,
 }
 
@@ -96,7 +98,8 @@ impl Hoard {
 
     fn closed(place: &StorePlace) -> Self {
         let packs = PackSet::new(place.clone());
-        Self { place: place.clone(), packs, view: RwLock::default(), decoders: Mutex::default() }
+        let (view, ahead, decoders) = (RwLock::default(), Mutex::default(), Mutex::default());
+        Self { place: place.clone(), packs, view, ahead, decoders }
     }
 
     /// Sees what another process has made of it since.
@@ -216,6 +219,10 @@ impl FrameSource for Hoard {
     }
 
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).note(address);
+        if let Some((offset, length)) = ahead {
+            self.packs.file(address.pack)?.will_read(offset, length);
+        }
         self.packs.read(address, address.length as usize, stored)
     }
 }
