@@ -1,9 +1,9 @@
 //! The answer to who asks for blocks by id: which frames, in which order, and what is left out of them.
 //!
-//! Owns the promise that a token gets nothing it may not read: only ids of the recipe it named are looked up, and of a frame that
-//! holds anything else, only what was asked for is sent, in a frame made anew. So is a frame little of which was asked for, if
-//! the request wants nothing else. A frame is sent as it lies after its checksums were compared; whoever takes it verifies
-//! its blocks.
+//! Owns the promise that a token gets nothing it may not read: only ids of the recipe it named are looked up, and a frame that
+//! holds anything else is made anew of what belongs there. For a request that wants nothing but what it names, a frame little of
+//! which that is, is made anew of that. A frame is sent as it lies after its checksums were compared; whoever takes it
+//! verifies its blocks.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl FramesAnswer {
             next: 0,
             asked,
             not_found,
-            remaking: Remaking::new(request.kind),
+            remaking: Remaking::new(request.kind, request.exact),
             state: State::Head,
         })
     }
@@ -156,8 +156,14 @@ impl FramesAnswer {
             write_frame(stored, out);
             return Ok(());
         }
-        let made = self.remaking.add(tools, &header, stored, &wanted, out)?;
-        sent.count_made(made);
+        if !self.exact {
+            wanted = header.blocks.iter().map(|block| may_be_sent(&block.id)).collect();
+        }
+        sent.count_made(self.remaking.add(tools, &header, stored, &wanted, out)?);
+        if !self.exact {
+            // One frame for one, so that each holds something that was asked for.
+            sent.count_made(self.remaking.finish(tools, out)?);
+        }
         Ok(())
     }
 

@@ -1,12 +1,14 @@
 //! Frames made anew of some of the blocks of others: what was not asked for, or must not be sent, stands beside them.
 //!
-//! Blocks of several frames share a new one, in the order in which they are given. Each is hashed on its way: what is
+//! Blocks of several frames may share a new one, in the order in which they are given. Each is hashed on its way: what is
 //! compressed again here has no checksum from before.
 
 use std::sync::{Mutex, PoisonError};
 
 use platter_image::frame::stream::write_frame;
-use platter_image::frame::{Compressor, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_DEFAULT};
+use platter_image::frame::{
+    Compressor, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_DEFAULT, RAW_LENGTH_MAX,
+};
 use platter_image::{Domain, Error, Kind, Result};
 
 /// zstd level of frames that are made anew.
@@ -49,14 +51,18 @@ impl RemakingTools {
 /// The frame that is being made for one answer.
 pub(crate) struct Remaking {
     kind: Kind,
+    /// When a frame is full, in bytes before compression.
+    target: usize,
     /// Nothing is allocated before it is needed.
     open: Option<(Domain, FrameBuilder)>,
 }
 
 impl Remaking {
-    /// Of blocks of that kind.
-    pub(crate) fn new(kind: Kind) -> Self {
-        Self { kind, open: None }
+    /// Of blocks of that kind. Those of one stored frame always fit one; with `shared`, frames become as large as stored ones
+    /// usually are.
+    pub(crate) fn new(kind: Kind, shared: bool) -> Self {
+        let target = if shared { RAW_LENGTH_DEFAULT } else { RAW_LENGTH_MAX };
+        Self { kind, target, open: None }
     }
 
     /// Adds the wanted blocks of a stored frame of the kind; frames that are full by that go to `out` as records of a stream. Gives
@@ -85,8 +91,7 @@ impl Remaking {
                 if is_full {
                     made += self.flush(&mut tools.compressor, out)?;
                 }
-                let empty =
-                    || (header.domain, FrameBuilder::new(self.kind, header.domain, RAW_LENGTH_DEFAULT));
+                let empty = || (header.domain, FrameBuilder::new(self.kind, header.domain, self.target));
                 self.open.get_or_insert_with(empty).1.push(id, contents);
             }
             Ok(made)
