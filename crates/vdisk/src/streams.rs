@@ -62,7 +62,7 @@ impl Progress {
     /// Tells a source of what comes up to `end`, unless that was done or a file ends before. `tell` gives how far it told of, and
     /// whether a file ends there. One at a time: none may begin behind the end that another finds.
     pub(crate) fn tell_up_to(&self, end: u64, tell: impl FnOnce(Extent) -> (u64, bool)) {
-        let mut told = self.told();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let front = self.front.load(Ordering::Relaxed);
         let begin = told.end.max(front);
         if (told.file_end == 0 || told.file_end < front) && begin < end {
@@ -71,13 +71,15 @@ impl Progress {
         }
     }
 
-    /// Bytes that were told of and lie beyond `front`.
+    /// Bytes that were told of and lie beyond `front`, as far as that is known.
     fn told_beyond(&self, front: u64) -> u64 {
-        self.told().end.saturating_sub(front)
+        self.told().map_or(0, |told| told.end.saturating_sub(front))
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    /// `None` while a source is being told: that may take as long as a page of a recipe takes to come, and no reader waits for
+    /// it.
+    fn told(&self) -> Option<MutexGuard<'_, Told>> {
+        self.told.try_lock().ok()
     }
 }
 
@@ -163,7 +165,7 @@ impl Stream {
         if self.run < FAR_RUN_MIN {
             return None;
         }
-        match self.progress.told().file_end {
+        match self.progress.told()?.file_end {
             0 => {}
             file_end if file_end >= self.front => return None,
             // It read on behind the end.
