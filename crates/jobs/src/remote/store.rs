@@ -34,10 +34,12 @@ const ANSWER_LENGTH_MAX: u64 = 64 << 10;
 pub(crate) struct RemoteStore {
     client: Arc<Client>,
     cache: Option<Arc<NodeCache>>,
-    /// By score, and by whether only what is asked for is to come, those that somebody reads from: all who read one recipe in
-    /// one way fetch for each other.
-    sources: Arc<Mutex<HashMap<(Score, bool), Weak<RemoteSource>>>>,
+    sources: Arc<Mutex<Sources>>,
 }
+
+/// By score, and by whether only what is asked for is to come, those that somebody reads from: all who read one recipe in one way
+/// fetch for each other.
+type Sources = HashMap<(Score, bool), Weak<RemoteSource>>;
 
 #[derive(Deserialize)]
 struct Facts {
