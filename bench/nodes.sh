@@ -7,7 +7,12 @@
 #   demand     through a node whose cache is empty: what a boot does not read does not travel
 #   again      the same node killed and started again, beside a disk attached at the origin's own store
 #   hoard      from a hoard with the origin dead, beside qemu-nbd on the raw file; both cold for this machine
-# Bytes are those of frame streams, as the origin counts them. What a replay reads must be the same from all.
+#   recorded   from the local store, with and without recording; warm for this machine
+# Before that, each boot set is brought to a hoard by itself, which says what it takes, and then one after the other to the hoard of a
+# node that was away while it was registered. Bytes are those of frame streams, as the origin counts them; those of a catch-up
+# include the list that is a boot set. What a replay reads must be the same from all.
+#
+#   BOOT_DISKS   other disks of the catalog that have a trace
 . "$(dirname "$0")/lib.sh"
 TRACES=${1:?usage: bench/nodes.sh TRACES-DIR CATALOG-DIR}
 CATALOG=${2:?usage: bench/nodes.sh TRACES-DIR CATALOG-DIR}
@@ -42,7 +47,6 @@ cold() { sync && echo 3 >/proc/sys/vm/drop_caches; }
 new_store
 for name in "${DISKS[@]}"; do
 	platter capture "$CATALOG/$name.raw" "bench/$name" >/dev/null
-	platter hoard import "$TRACES/$name.trace" "bench/$name" >/dev/null
 done
 example platter-export replay
 begin "$WORK/relay.log" "$ROOT/lab/relay" link --seconds $((LIMIT * 20 * RUNS)) --delay-ms "$(calculate "$RTT / 2")" --mbit "$MBIT" "$LINK_PORT=$ORIGIN_PORT"
@@ -56,7 +60,10 @@ FINGERPRINT=$(openssl x509 -in "$WORK/certificate" -outform DER | sha256sum | cu
 PLATTER_TOKEN=$(platter_json serve token add bench --role read --images '*' | jq -r .secret)
 export PLATTER_TOKEN
 afar() { "$PLATTER" --server "https://127.0.0.1:$LINK_PORT" --fingerprint "$FINGERPRINT" --quiet "$@"; }
-sent() { curl -s --unix-socket "$WORK/origin.sock" http://origin/metrics | awk '$1 == "platter_frame_stream_bytes_sent_total" { printf "%d", $2 }'; }
+at_home() { "$PLATTER" --server "unix:$WORK/origin.sock" --quiet --json "$@"; }
+from_home() { curl -s --unix-socket "$WORK/origin.sock" "http://origin$1"; }
+sent() { from_home /metrics | awk '$1 == "platter_frame_stream_bytes_sent_total" { printf "%d", $2 }'; }
+requests() { from_home /metrics | awk '/^platter_http_requests_total.*"\/api\/v1\/frames"/ { sum += $2 } END { printf "%d", sum }'; }
 
 # replay SERIES SOCKET EXPORT
 replay() {
@@ -88,6 +95,32 @@ ours() { # SERIES OPTION...
 	end "$SERVER"
 }
 
+# register NAME: its boot set; sync DIR: the hoard there, $SYNCED is the report
+register() { at_home hoard import "$TRACES/$1.trace" "bench/$1" >/dev/null; }
+sync_hoard() { SYNCED=$(at_home hoard sync --cache "$1"); }
+
+declare -A ALONE=()
+for name in "${DISKS[@]}"; do
+	rm -rf "$WORK/hoard"
+	register "$name"
+	sync_hoard "$WORK/hoard"
+	ALONE[$name]=$(jq .stored_bytes <<<"$SYNCED")
+	at_home hoard unregister "bench/$name" >/dev/null
+done
+heading "boot sets, one after the other, to a node that was away"
+for name in "${DISKS[@]}"; do
+	register "$name"
+	before=$(sent)
+	sync_hoard "$WORK/away"
+	bytes=$(($(sent) - before))
+	list=$(at_home hoard list | jq -rs --arg image "bench/$name" 'map(select(.image == $image))[0].boot_set')
+	bytes=$((bytes + $(from_home "/api/v1/hoard/boot-sets/$list" | wc -c)))
+	new=$(jq .stored_bytes <<<"$SYNCED")
+	result "$name: bytes that travelled, new frames as kept" "$bytes, $new"
+	result "$name: ratio" "$(calculate "$bytes / $new")" "at most 1.05"
+done
+rm -rf "$WORK/away"
+
 for name in "${DISKS[@]}"; do
 	heading "$name booting over $MBIT Mbit/s and $RTT ms"
 	rm -f "$WORK/times"/* "$WORK/digests"
@@ -99,9 +132,11 @@ for name in "${DISKS[@]}"; do
 		timed download download
 		whole=$(($(sent) - before))
 		before=$(sent)
+		asked=$(requests)
 		node
 		replay demand "$WORK/cache/nbd.sock" "bench/$name"
 		demand=$(($(sent) - before))
+		asked=$(($(requests) - asked))
 		end "$NODE" -KILL
 		cold
 		before=$(sent)
@@ -112,20 +147,26 @@ for name in "${DISKS[@]}"; do
 		cold
 		ours local --store "$STORE"
 		rm -rf "$WORK/hoard"
-		"$PLATTER" --server "unix:$WORK/origin.sock" --quiet --json hoard sync --cache "$WORK/hoard" >"$WORK/synced"
+		sync_hoard "$WORK/hoard"
 		cold
 		raw raw
 		end "$ORIGIN"
 		cold
 		ours hoard --server "https://127.0.0.1:$LINK_PORT" --fingerprint "$FINGERPRINT" --hoard "$WORK/hoard"
 		serve
+		ours plain --store "$STORE"
+		ours recorded --store "$STORE" --record "$WORK/trace"
+		rm "$WORK/trace"
 	done
 	[ "$(sort -u "$WORK/digests" | wc -l)" = 1 ] || { echo "nodes: $name does not read the same from all" >&2; exit 1; }
 	platter_json hoard show "bench/$name" >"$WORK/set"
 	result "bytes: whole disk, on demand, from the cache again" "$whole, $demand, $again"
-	result "bytes of the hoard of all, as kept" "$(jq -r .disk_bytes "$WORK/synced")"
-	result "boot set, bytes before compression" "$(jq -r '.bytes // .record.bytes' "$WORK/set")"
+	result "bytes of the hoard of all, as kept" "$(jq -r .disk_bytes <<<"$SYNCED")"
+	result "boot set, bytes: before compression, as kept by itself" "$(jq -r '.bytes // .record.bytes' "$WORK/set"), ${ALONE[$name]}"
+	result "bytes on demand, as a ratio to the boot set as kept" "$(calculate "$demand / ${ALONE[$name]}")" "at most 1.3"
+	result "requests on demand, of the boot and of the node" "$(jq .requests "$WORK/replayed"), $asked"
 	result "downloaded, then booted; booted on demand" "$(calculate "$(median download) + $(median raw)"), $(median demand) s" "p99 $(median demand-p99) us"
 	result "from the cache again, as a ratio to the local store" "$(calculate "$(median again) / $(median local)")" "at most 1.02"
 	result "from the hoard, no origin, as a ratio to the raw file" "$(calculate "$(median hoard) / $(median raw)")" "at most 0.9"
+	result "recorded, as a ratio to not recorded" "$(calculate "$(median recorded) / $(median plain)")" "at most 1.05"
 done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/node.sh: versions of an origin read through a cache, and a node that serves them. What was read once comes from the cache;
-# a node that is killed under I/O, an origin that is away, a cache smaller than the disk and damage in it cost nobody a
+# tests/node.sh: versions of an origin read through a cache, and a node that serves them. What was read once comes from the cache,
+# and what was not read does not travel; a node that is killed under I/O, an origin that is away, a cache smaller than the disk and damage in it cost nobody a
 # byte; a filled disk needs nobody. PLATTER_SEED chooses the moments.
 . "$(dirname "$0")/lib.sh"
 
@@ -92,6 +92,44 @@ check_exit "$EXIT_REFUSED" "twice the same disk is refused" "$PLATTER" attach la
 check_exit "$EXIT_MISSING" "a version that nobody has is missing" "$PLATTER" attach lab/none --node "$CACHE"
 check "the node tells its disks" of_node '.[0] | .disk == "lab/other" and .node.fetched_bytes > 20000000 and .node.hits > 0'
 check "and for people" sh -c "'$PLATTER' disks --node '$CACHE' | grep -q 'as it is read'"
+
+# What is read here and there: blocks of 32 KiB, of which a frame has four. Nothing travels but they and pages of the recipe.
+end NODE TERM
+rm -rf "$CACHE"
+node
+"$PLATTER" attach lab/other --node "$CACHE" >/dev/null
+places=()
+for n in $(seq 0 35); do places+=(-c "read $((n * 655360 + 40960)) 4k"); done
+here_and_there() { qemu-io -r -f raw "${places[@]}" "$1"; }
+# travelled SINCE LEAST MOST: bytes that came are those of so many blocks, with a twentieth for what is about them
+travelled() {
+	local bytes=$(($(sent) - $1)) least=$(($2 * 32768)) most=$(($3 * 32768 * 105 / 100))
+	echo "$bytes bytes, $least to $most are right"
+	[ "$bytes" -ge "$least" ] && [ "$bytes" -le "$most" ]
+}
+before=$(sent)
+check "a disk is read here and there" here_and_there "$(uri lab/other)"
+check "no more than that came" travelled "$before" 36 36
+end NODE KILL
+node
+check "its node killed, the disk is served again" until_true 10 is_served lab/other
+before=$(sent)
+check "and read there again" here_and_there "$(uri lab/other)"
+check "nothing came a second time" sent_nothing_since "$before"
+check "then read from end to end" same lab/other "$WORK/other"
+check "the rest came, and of what is held only what stands in a frame with it" travelled "$before" $((768 - 36)) 768
+
+# Who keeps the hoard fetches a new boot set, and nothing else.
+afar hoard sync --cache "$WORK/hoarding" >/dev/null
+rm -f "$WORK/nbd.sock"
+start_server lab/other --nbd "$WORK/nbd.sock" --record "$WORK/trace"
+here_and_there "nbd+unix:///lab/other?socket=$WORK/nbd.sock" >/dev/null
+stop TERM
+afar hoard import "$WORK/trace" lab/other >/dev/null
+before=$(sent)
+check "a hoard catches up" afar hoard sync --cache "$WORK/hoarding"
+check "by the blocks of the new boot set" travelled "$before" 36 36
+afar hoard unregister lab/other >/dev/null
 
 # Killed while clients read, with an empty cache at first: each time it begins where it was.
 end NODE TERM

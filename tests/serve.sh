@@ -179,7 +179,7 @@ TOKEN[read-lab]=$(secret "read of lab" read 'lab/*')
 frames_of() {
 	local token=$1 score=$2 kind=$3
 	shift 3
-	bytes_of "$score" "0$kind" "$@" | far "$token" /api/v1/frames --data-binary @- -o "$WORK/frames" -w '%{http_code}'
+	bytes_of "$score" "0$kind" 00 "$@" | far "$token" /api/v1/frames --data-binary @- -o "$WORK/frames" -w '%{http_code}'
 }
 # holds ID: whether the stream names it in a frame's list; what was not found stands behind the last frame
 holds() { perl -e 'local $/; open F, "<", $ARGV[0]; $_ = <F>; exit(index($_, pack("H*", $ARGV[1])) < 0)' "$WORK/frames" "$1"; }
@@ -211,21 +211,21 @@ check_status 431 "so is a head that is too long" here /healthz -H "@$WORK/header
 # cut BYTES: a request that ends in its middle
 cut_request() { perl -MIO::Socket::UNIX -e '
 	my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die; $s->autoflush(1);
-	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 65\r\n\r\n" . ("x" x $ARGV[1]); close $s' "$SOCKET" "$1"; }
-for n in 0 1 33 64; do cut_request "$n"; done
+	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 66\r\n\r\n" . ("x" x $ARGV[1]); close $s' "$SOCKET" "$1"; }
+for n in 0 1 34 65; do cut_request "$n"; done
 check_status 200 "requests that are cut harm nobody" here /api/v1/images
 # Clients that send nothing more, or take nothing, while others are served.
 perl -MIO::Socket::UNIX -e '
 	my @s; for my $n (1 .. 64) { my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die; $s->autoflush(1);
-	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 65\r\n\r\nx" if $n % 2;
-	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 65\r\n\r\n" . pack("H*", $ARGV[1]) . "\1" . pack("H*", $ARGV[2]) unless $n % 2;
+	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 66\r\n\r\nx" if $n % 2;
+	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 66\r\n\r\n" . pack("H*", $ARGV[1]) . "\1\0" . pack("H*", $ARGV[2]) unless $n % 2;
 	push @s, $s } sleep 300' "$SOCKET" "$OURS" "${our_blocks[0]}" &
 LOAD+=($!)
 sleep 0.5
 check_status 200 "slow clients keep nobody waiting" here /api/v1/images
 check_status 408 "and are told so" perl -MIO::Socket::UNIX -e '
 	my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die; $s->autoflush(1);
-	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 65\r\n\r\nx"; my $l = <$s>; print((split " ", $l)[1])' "$SOCKET"
+	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 66\r\n\r\nx"; my $l = <$s>; print((split " ", $l)[1])' "$SOCKET"
 
 # Idle connections.
 before=$(memory)
@@ -282,7 +282,7 @@ LOAD=()
 check "it removes its socket" test ! -e "$WORK/second.sock"
 
 # Restarts under load: whoever gets an answer gets a whole one, and the end is in good order.
-bytes_of "$OURS" 01 "${our_blocks[@]}" >"$WORK/request"
+bytes_of "$OURS" 01 00 "${our_blocks[@]}" >"$WORK/request"
 here /api/v1/frames --data-binary "@$WORK/request" -o "$WORK/wanted"
 : >"$WORK/answers"
 for n in 1 2 3 4; do

@@ -1,32 +1,36 @@
 //! The answer to who asks for blocks by id: which frames, in which order, and what is left out of them.
 //!
 //! Owns the promise that a token gets nothing it may not read: only ids of the recipe it named are looked up, and a frame that
-//! holds anything else is made anew of what belongs there. A frame is sent as it lies after its checksums were
-//! compared; whoever takes it verifies its blocks.
+//! holds anything else is made anew of what belongs there. For a request that wants nothing but what it names, a frame little of
+//! which that is, is made anew of that. A frame is sent as it lies after its checksums were compared; whoever takes it
+//! verifies its blocks.
 
 use std::sync::Arc;
 
+use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::{FramesRequest, write_end, write_failure, write_frame, write_head};
-use platter_image::frame::{Compressor, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_MAX, Verify};
-use platter_image::{BlockId, Error, FrameAddress, FrameSource, Kind, Result};
+use platter_image::{BlockId, BlockPlace, Error, FrameSource, Kind, Result};
 
 use crate::config::ANSWER_BATCH;
 use crate::id_sets::IdSet;
+use crate::remake::{Remaking, RemakingTools};
 
-/// zstd level of frames that are made anew.
-const REBUILT_LEVEL: i32 = 3;
+/// Of who wants nothing but what he names, a frame is sent as it lies when so many parts of it are wanted, of so many.
+const WANTED_PART: (u64, u64) = (3, 4);
 
 /// An answer on its way.
 pub(crate) struct FramesAnswer {
     kind: Kind,
+    exact: bool,
     /// What may be sent; everything when it is `None`.
     allowed: Option<Arc<IdSet>>,
-    /// In the order of the packs, each once; those before `next` are sent.
-    frames: Vec<FrameAddress>,
+    /// What was asked for, in the order of the packs, each once; what stands before `next` is sent, or waits in `remaking`.
+    places: Vec<BlockPlace>,
     next: usize,
     /// Sorted.
     asked: Vec<BlockId>,
     not_found: Vec<BlockId>,
+    remaking: Remaking,
     state: State,
 }
 
@@ -55,19 +59,29 @@ impl FramesAnswer {
         request: &FramesRequest,
         allowed: Option<Arc<IdSet>>,
     ) -> Result<Self> {
-        let (mut frames, mut not_found) = (Vec::new(), Vec::new());
+        let (mut places, mut not_found) = (Vec::new(), Vec::new());
         for id in &request.ids {
             let may_read = allowed.as_ref().is_none_or(|set| set.contains(request.kind, id));
             match if may_read { source.locate(id)? } else { None } {
-                Some(place) => frames.push(place.frame),
+                Some(place) => places.push(place),
                 None => not_found.push(*id),
             }
         }
-        frames.sort_unstable();
-        frames.dedup();
+        places.sort_unstable();
+        places.dedup();
         let mut asked = request.ids.clone();
         asked.sort_unstable();
-        Ok(Self { kind: request.kind, allowed, frames, next: 0, asked, not_found, state: State::Head })
+        Ok(Self {
+            kind: request.kind,
+            exact: request.exact,
+            allowed,
+            places,
+            next: 0,
+            asked,
+            not_found,
+            remaking: Remaking::new(request.kind, request.exact),
+            state: State::Head,
+        })
     }
 
     /// How many of the ids are not here.
@@ -77,7 +91,11 @@ impl FramesAnswer {
 
     /// The next part of the stream, about [`ANSWER_BATCH`] bytes; `None` after the last. What goes wrong is said in the
     /// stream.
-    pub(crate) fn next_part(&mut self, source: &impl FrameSource) -> Option<(Vec<u8>, Sent)> {
+    pub(crate) fn next_part(
+        &mut self,
+        source: &impl FrameSource,
+        tools: &RemakingTools,
+    ) -> Option<(Vec<u8>, Sent)> {
         if self.state == State::Ended {
             return None;
         }
@@ -87,31 +105,33 @@ impl FramesAnswer {
             self.state = State::Frames;
         }
         let mut stored = Vec::new();
-        while out.len() < ANSWER_BATCH {
-            let Some(address) = self.frames.get(self.next).copied() else {
-                write_end(&self.not_found, &mut out);
-                self.state = State::Ended;
-                break;
+        while out.len() < ANSWER_BATCH && self.state == State::Frames {
+            let added = match self.next < self.places.len() {
+                true => self.add(source, tools, &mut stored, &mut out, &mut sent),
+                false => self.end(tools, &mut out, &mut sent),
             };
-            self.next += 1;
-            if let Err(error) = self.add(source, address, &mut stored, &mut out, &mut sent) {
+            if let Err(error) = added {
                 write_failure(&error, &mut out);
                 sent.failed += 1;
                 self.state = State::Ended;
-                break;
             }
         }
         Some((out, sent))
     }
 
+    /// Adds what was asked for of the next frame: all of it, or those blocks to the frame that is being made.
     fn add(
         &mut self,
         source: &impl FrameSource,
-        address: FrameAddress,
+        tools: &RemakingTools,
         stored: &mut Vec<u8>,
         out: &mut Vec<u8>,
         sent: &mut Sent,
     ) -> Result<()> {
+        let rest = &self.places[self.next..];
+        let address = rest[0].frame;
+        let rest = &rest[..rest.partition_point(|place| place.frame == address)];
+        self.next += rest.len();
         source.read_frame(address, stored)?;
         let header = FrameHeader::parse(stored)?;
         header.payload(stored)?;
@@ -121,33 +141,176 @@ impl FramesAnswer {
             self.not_found.extend(ids.filter(|id| self.asked.binary_search(id).is_ok()));
             return Ok(());
         }
-        sent.frames += 1;
-        match &self.allowed {
-            Some(set) if !header.blocks.iter().all(|block| set.contains(self.kind, &block.id)) => {
-                sent.rebuilt += 1;
-                write_frame(&rebuild(stored, set)?, out);
+        let may_be_sent = |id: &BlockId| self.allowed.as_ref().is_none_or(|set| set.contains(self.kind, id));
+        let mut wanted = vec![false; header.blocks.len()];
+        for place in rest {
+            let block = header.blocks.get(place.slot as usize).map(|block| &block.id);
+            if !block.is_some_and(|id| self.asked.binary_search(id).is_ok() && may_be_sent(id)) {
+                return Err(Error::corrupt("a frame has none of the blocks that the index says"));
             }
-            _ => write_frame(stored, out),
+            wanted[place.slot as usize] = true;
         }
+        if self.goes_as_it_lies(&header, &wanted) && header.blocks.iter().all(|block| may_be_sent(&block.id))
+        {
+            sent.frames += 1;
+            write_frame(stored, out);
+            return Ok(());
+        }
+        if !self.exact {
+            wanted = header.blocks.iter().map(|block| may_be_sent(&block.id)).collect();
+        }
+        sent.count_made(self.remaking.add(tools, &header, stored, &wanted, out)?);
+        if !self.exact {
+            // One frame for one, so that each holds something that was asked for.
+            sent.count_made(self.remaking.finish(tools, out)?);
+        }
+        Ok(())
+    }
+
+    /// Whether enough of a frame is wanted, if that matters.
+    fn goes_as_it_lies(&self, header: &FrameHeader, wanted: &[bool]) -> bool {
+        let (parts, of) = WANTED_PART;
+        let lengths = header.blocks.iter().zip(wanted).filter(|(_, wanted)| **wanted);
+        let wanted: u64 = lengths.map(|(block, _)| u64::from(block.length)).sum();
+        !self.exact || wanted * of >= u64::from(header.raw_length) * parts
+    }
+
+    fn end(&mut self, tools: &RemakingTools, out: &mut Vec<u8>, sent: &mut Sent) -> Result<()> {
+        sent.count_made(self.remaking.finish(tools, out)?);
+        write_end(&self.not_found, out);
+        self.state = State::Ended;
         Ok(())
     }
 }
 
-/// The frame without the blocks that do not belong to the set.
-fn rebuild(stored: &[u8], set: &IdSet) -> Result<Vec<u8>> {
-    let mut decoder = FrameDecoder::new()?;
-    let (header, raw) = decoder.decode(stored, Verify::Hashes)?;
-    let mut builder = FrameBuilder::new(header.kind, header.domain, RAW_LENGTH_MAX);
-    let mut start = 0;
-    for block in &header.blocks {
-        let end = start + block.length as usize;
-        if set.contains(header.kind, &block.id) {
-            builder.push(block.id, &raw[start..end]);
+impl Sent {
+    fn count_made(&mut self, frames: u64) {
+        self.frames += frames;
+        self.rebuilt += frames;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use platter_image::frame::stream::FrameStreamReader;
+    use platter_image::frame::{Compressor, FrameBuilder, FrameDecoder, RAW_LENGTH_DEFAULT, Verify};
+    use platter_image::{Domain, FrameAddress, Score};
+
+    use super::*;
+
+    /// Bytes of a block.
+    const LENGTH: usize = 16 << 10;
+
+    /// Frames of eight blocks.
+    #[derive(Default)]
+    struct Frames {
+        stored: Vec<Vec<u8>>,
+        places: HashMap<BlockId, BlockPlace>,
+        ids: Vec<BlockId>,
+    }
+
+    impl Frames {
+        fn new(count: u32) -> Self {
+            let mut frames = Self::default();
+            for frame in 0..count {
+                let mut builder = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_DEFAULT);
+                for slot in 0..8 {
+                    let mut contents = vec![1; LENGTH];
+                    let number = u64::from(frame * 8 + slot) << 32 | 0x9e37_79b9;
+                    for (n, word) in contents.chunks_exact_mut(8).enumerate() {
+                        let word: &mut [u8; 8] = word.try_into().unwrap();
+                        *word = (number * (n as u64 | 1)).wrapping_mul(0x5851_f42d_4c95_7f2d).to_le_bytes();
+                        word[0] |= 1;
+                    }
+                    let id = BlockId::of(Kind::Data, &contents);
+                    builder.push(id, &contents);
+                    frames.ids.push(id);
+                }
+                let stored = builder.encode(&mut Compressor::new(1).unwrap()).unwrap().stored;
+                let address = FrameAddress { pack: 0, offset: u64::from(frame), length: stored.len() as u32 };
+                for (slot, id) in frames.ids[frame as usize * 8..].iter().enumerate() {
+                    frames.places.insert(*id, BlockPlace { frame: address, slot: slot as u32 });
+                }
+                frames.stored.push(stored);
+            }
+            frames
         }
-        start = end;
+
+        /// Asks for blocks by number: the blocks of each frame that comes, by number, and what is counted.
+        fn ask(&self, numbers: &[usize], exact: bool) -> (Vec<Vec<usize>>, Sent) {
+            let ids: Vec<BlockId> = numbers.iter().map(|number| self.ids[*number]).collect();
+            let score = Score(BlockId([0; 32]));
+            let request = FramesRequest { score, kind: Kind::Data, exact, ids };
+            let mut answer = FramesAnswer::plan(self, &request, None).unwrap();
+            let (tools, mut bytes, mut all) = (RemakingTools::default(), Vec::new(), Sent::default());
+            while let Some((part, sent)) = answer.next_part(self, &tools) {
+                bytes.extend_from_slice(&part);
+                all.frames += sent.frames;
+                all.rebuilt += sent.rebuilt;
+                all.failed += sent.failed;
+            }
+            let mut reader = FrameStreamReader::new(&bytes[..], numbers.len());
+            let (mut stored, mut came) = (Vec::new(), Vec::new());
+            while let Some(header) = reader.next_frame(&mut stored).unwrap() {
+                FrameDecoder::new().unwrap().decode(&stored, Verify::Hashes).unwrap();
+                let number = |id: &BlockId| self.ids.iter().position(|other| other == id).unwrap();
+                came.push(header.blocks.iter().map(|block| number(&block.id)).collect());
+            }
+            (came, all)
+        }
     }
-    if builder.is_empty() {
-        return Err(Error::corrupt("a frame has none of the blocks that the index says"));
+
+    impl FrameSource for Frames {
+        fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+            Ok(self.places.get(id).copied())
+        }
+
+        fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+            stored.clone_from(&self.stored[address.offset as usize]);
+            Ok(())
+        }
     }
-    Ok(builder.encode(&mut Compressor::new(REBUILT_LEVEL)?)?.stored)
+
+    #[test]
+    fn blocks_of_frames_little_of_which_is_wanted_share_new_ones() {
+        let frames = Frames::new(40);
+        let sparse: Vec<usize> = (0..20).map(|n| n * 16 + 3).collect();
+        let (came, sent) = frames.ask(&sparse, true);
+        assert_eq!(came.iter().map(Vec::len).collect::<Vec<_>>(), [8, 8, 4]);
+        assert_eq!(came.concat(), sparse);
+        assert_eq!(sent, Sent { frames: 3, rebuilt: 3, failed: 0 });
+        let (came, sent) = frames.ask(&sparse, false);
+        assert_eq!((came.len(), came.concat().len()), (20, 160));
+        assert_eq!(sent, Sent { frames: 20, rebuilt: 0, failed: 0 });
+    }
+
+    #[test]
+    fn a_frame_most_of_which_is_wanted_goes_as_it_lies() {
+        let frames = Frames::new(3);
+        for (wanted, comes) in [(8, 8), (7, 8), (6, 8), (5, 5), (1, 1)] {
+            let numbers: Vec<usize> = (8..8 + wanted).collect();
+            let (came, sent) = frames.ask(&numbers, true);
+            assert_eq!(came, [(8..8 + comes).collect::<Vec<_>>()], "{wanted}");
+            assert_eq!(sent.rebuilt, u64::from(comes == wanted && wanted < 8));
+        }
+        // What is made anew waits for more of it.
+        let (came, _) = frames.ask(&[0, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0], true);
+        assert_eq!(came, [(8..16).collect::<Vec<_>>(), vec![0, 16]]);
+    }
+
+    #[test]
+    fn a_frame_that_does_not_prove_itself_ends_the_answer() {
+        let mut frames = Frames::new(2);
+        frames.stored[1].pop();
+        let score = Score(BlockId([0; 32]));
+        let request =
+            FramesRequest { score, kind: Kind::Data, exact: true, ids: vec![frames.ids[0], frames.ids[9]] };
+        let mut answer = FramesAnswer::plan(&frames, &request, None).unwrap();
+        let (part, sent) = answer.next_part(&frames, &RemakingTools::default()).unwrap();
+        assert_eq!(sent.failed, 1);
+        assert!(FrameStreamReader::new(&part[..], 2).next_frame(&mut Vec::new()).is_err());
+        assert!(answer.next_part(&frames, &RemakingTools::default()).is_none());
+    }
 }

@@ -29,6 +29,7 @@ mod origin;
 mod pool;
 mod private_file;
 mod random;
+mod remake;
 mod serve;
 mod uploads;
 mod writer;

@@ -19,6 +19,7 @@ use crate::id_sets::{IdSet, IdSets};
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
 use crate::pool::Pool;
+use crate::remake::RemakingTools;
 use crate::uploads::Uploads;
 use crate::writer::SharedWriter;
 
@@ -29,6 +30,7 @@ pub(crate) struct Origin {
     pub(crate) writer: SharedWriter,
     pub(crate) access: AccessTokens,
     pub(crate) pool: Pool,
+    pub(crate) remaking: RemakingTools,
     pub(crate) metrics: Metrics,
     pub(crate) events: Events,
     pub(crate) uploads: Uploads,
@@ -57,6 +59,7 @@ impl Origin {
             store,
             access: AccessTokens::of(&options.store),
             pool: Pool::new(STORE_THREADS, WAITING_MAX),
+            remaking: RemakingTools::default(),
             metrics: Metrics::default(),
             events: Events::new(EVENTS_KEPT)?,
             uploads: Uploads::default(),

@@ -59,10 +59,16 @@ pub trait FrameSource: Send + Sync {
     /// told when the blocks are asked for. A source that is far away fetches them meanwhile.
     fn will_need(&self, _ids: &[BlockId]) {}
 
-    /// Bytes of a disk of which a sequential reader should tell [`FrameSource::will_need`] ahead of where it is; 0 for a
+    /// Most bytes of a disk of which a sequential reader should tell [`FrameSource::will_need`] ahead of where it is; 0 for a
     /// source that need not be told, because it is near.
     fn hint_length(&self) -> u64 {
         0
+    }
+
+    /// Whether that block can be had without asking a machine far away: reading it ahead in vain then costs little. Asking is no
+    /// use of it.
+    fn is_near(&self, _id: &BlockId) -> bool {
+        true
     }
 }
 

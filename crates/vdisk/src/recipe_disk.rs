@@ -20,6 +20,8 @@ const PARALLEL_READ: u64 = 256 << 10;
 /// Most frames of one range that are handed to threads.
 const FRAMES_MAX: usize = 64;
 
+/// Blocks within a region end at multiples of that.
+const GRID: u64 = 32 << 10;
 /// Most blocks that a source is told of at once.
 const HINT_BLOCKS_MAX: usize = 4096;
 
@@ -54,7 +56,7 @@ impl RecipeDisk {
 
     fn note(&self, range: Extent) -> Access {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        streams.note(range, self.cache.ahead_bytes_max())
+        streams.note(range, self.cache.ahead_bytes_max(), &|| self.tree.source().hint_length())
     }
 
     /// Fills `buffer` from `offset`, with the help of threads if that is long.
@@ -63,8 +65,10 @@ impl RecipeDisk {
         let range = Extent::new(offset, buffer.len() as u64);
         let own = (range.length >= PARALLEL_READ && self.cache.ahead_bytes_max() > 0).then(Arc::default);
         if let Some(progress) = &own {
+            tell(shared, &self.tree, range);
             hand_out(shared, &self.tree, range, progress, Purpose::Now);
         }
+        let mut is_told = own.is_some();
         let (mut rest, mut position) = (buffer, offset);
         let result = self.tree.walk(shared.pages(), range, &mut |entry| {
             let bytes = advance(&mut rest, &mut position, &entry);
@@ -73,7 +77,13 @@ impl RecipeDisk {
             }
             match entry.state {
                 State::Data { block, offset } => {
-                    let found = shared.block(self.tree.source(), &block, pattern);
+                    let is_last = entry.extent.end() == range.end();
+                    let on_miss = || {
+                        if !std::mem::replace(&mut is_told, true) && !is_last {
+                            tell(shared, &self.tree, Extent::between(entry.extent.offset, range.end()));
+                        }
+                    };
+                    let found = shared.block(self.tree.source(), &block, pattern, on_miss);
                     found.and_then(|found| copy(&found, &block, offset, bytes)).map_err(|error| {
                         error.within(format!("reading {} bytes at {}", bytes.len(), entry.extent.offset))
                     })?;
@@ -90,15 +100,25 @@ impl RecipeDisk {
     }
 
     /// Lets threads fetch what is ahead of a reader.
-    fn read_ahead(&self, range: Extent, progress: Arc<Progress>) {
-        let tree = self.tree.clone();
-        let range = range.intersect(&Extent::new(0, tree.length()));
-        let Some(range) = range else { return };
-        self.cache.shared().push(Box::new(move |shared| {
-            if !progress.has_passed(range.end()) {
-                hand_out(shared, &tree, range, &progress, Purpose::Ahead);
-            }
-        }));
+    fn read_ahead(&self, access: &mut Access) {
+        let whole = Extent::new(0, self.tree.length());
+        if let Some((range, progress)) = access.ahead.take()
+            && let Some(range) = range.intersect(&whole)
+        {
+            let tree = self.tree.clone();
+            self.cache.shared().push(Box::new(move |shared| {
+                if !progress.has_passed(range.end()) {
+                    hand_out(shared, &tree, range, &progress, Purpose::Ahead);
+                }
+            }));
+        }
+        if let Some(far) = access.far.take() {
+            let (tree, end) = (self.tree.clone(), far.end.min(whole.end()));
+            self.cache.shared().push(Box::new(move |shared| {
+                let tell = |range| tell_far(shared, &tree, range, far.within_file);
+                far.progress.tell_up_to(end, tell);
+            }));
+        }
     }
 }
 
@@ -113,10 +133,8 @@ impl BlockDevice for RecipeDisk {
         if buffer.is_empty() {
             return Ok(());
         }
-        let access = self.note(range);
-        if let Some((ahead, progress)) = access.ahead {
-            self.read_ahead(ahead, progress);
-        }
+        let mut access = self.note(range);
+        self.read_ahead(&mut access);
         let pattern = if access.sequential { Pattern::Sequential } else { Pattern::Random };
         // What threads fetch for a long read must still be in memory when the read comes there.
         let part = self.cache.ahead_bytes_max().max(PARALLEL_READ);
@@ -198,35 +216,61 @@ enum Purpose {
     Ahead,
 }
 
-/// Tells a source that is far away which blocks of `range`, and beyond it of what a sequential reader comes to, are not
-/// in memory, all together.
-fn tell_ahead(shared: &Shared, tree: &Tree, range: Extent, purpose: Purpose) {
-    let hint_length = tree.source().hint_length();
-    if hint_length == 0 {
+/// Tells a source that is far away which blocks of `range` are not in memory, all together, before they are asked for one by
+/// one.
+fn tell(shared: &Shared, tree: &Tree, range: Extent) {
+    if tree.source().hint_length() == 0 {
         return;
     }
-    let beyond = if purpose == Purpose::Ahead { hint_length } else { 0 };
-    let end = range.end().saturating_add(beyond).min(tree.length());
     let mut ids = Vec::new();
-    let _ = tree.walk(shared.pages(), Extent::between(range.offset, end), &mut |entry| {
-        if let State::Data { block, .. } = entry.state
-            && ids.last() != Some(&block)
-            && !shared.contains(&block)
-        {
-            ids.push(block);
+    let _ = tree.walk(shared.pages(), range, &mut |entry| Ok(note_absent(shared, &entry, &mut ids)));
+    tree.source().will_need(&ids);
+}
+
+/// The same of what a sequential reader is believed to come to; up to where a file seems to end, if it is to stay within one.
+/// Gives how far that was, and whether a file ends there.
+fn tell_far(shared: &Shared, tree: &Tree, range: Extent, within_file: bool) -> (u64, bool) {
+    let (mut ids, mut end, mut is_file_end) = (Vec::new(), range.offset, false);
+    let _ = tree.walk(shared.pages(), range, &mut |entry| {
+        // Free space, or a block that is shorter than those within a file.
+        is_file_end = within_file && entry.extent.offset > end;
+        if is_file_end {
+            return Ok(false);
         }
-        Ok(ids.len() < HINT_BLOCKS_MAX)
+        end = entry.extent.end();
+        is_file_end = within_file && is_short(&entry) && end < range.end();
+        Ok(note_absent(shared, &entry, &mut ids) && !is_file_end)
     });
     tree.source().will_need(&ids);
+    (end, is_file_end)
+}
+
+/// Adds the block of an entry, if it has one that is not in memory; false when there are enough.
+fn note_absent(shared: &Shared, entry: &Entry, ids: &mut Vec<BlockId>) -> bool {
+    if let State::Data { block, .. } = entry.state
+        && ids.last() != Some(&block)
+        && !shared.contains(&block)
+    {
+        ids.push(block);
+    }
+    ids.len() < HINT_BLOCKS_MAX
+}
+
+/// Whether a block ends where it would not if its file went on: files are cut at multiples of 64 KiB, what belongs to none at
+/// those of 32 KiB.
+fn is_short(entry: &Entry) -> bool {
+    match entry.state {
+        State::Data { offset, .. } => !(u64::from(offset) + entry.extent.length).is_multiple_of(GRID),
+        State::Zero | State::Free => false,
+    }
 }
 
 /// Hands the frames of `range` that are not in memory to the threads. What fails here is told to whoever reads there.
 fn hand_out(shared: &Shared, tree: &Arc<Tree>, range: Extent, progress: &Arc<Progress>, purpose: Purpose) {
-    tell_ahead(shared, tree, range, purpose);
     let mut frames = Vec::new();
     let _ = tree.walk(shared.pages(), range, &mut |entry| {
         let State::Data { block, .. } = entry.state else { return Ok(true) };
-        if shared.contains(&block) {
+        if shared.contains(&block) || purpose == Purpose::Ahead && !tree.source().is_near(&block) {
             return Ok(true);
         }
         let place = plan::locate(&**tree.source(), &block)?;

@@ -10,7 +10,7 @@ use std::thread;
 
 use platter_image::Extent;
 use platter_vdisk::{BlockCache, BlockDevice, CacheOptions};
-use reader_memory::{Image, MemorySource, Piece, check, comes_to, open, options, plain};
+use reader_memory::{Image, MemorySource, Piece, block_id, check, comes_to, open, options, plain};
 
 #[test]
 fn equal_contents_are_held_once() {
@@ -120,7 +120,7 @@ fn what_is_ahead_of_a_reader_is_fetched_and_then_used() {
     assert!(cache.counters().ahead_frames_used > 0);
 }
 
-/// A source that is far away is told of what comes long before it is read; a near one is not bothered.
+/// A source that is far away is told of what comes before it is read, when enough was read in order; a near one is not bothered.
 #[test]
 fn a_far_source_is_told_what_is_ahead() {
     for hint_length in [0, 8 << 20] {
@@ -130,15 +130,61 @@ fn a_far_source_is_told_what_is_ahead() {
         let cache = BlockCache::new(options(64 << 20, 2)).unwrap();
         let disk = open(&image, &source, &cache);
         let mut buffer = vec![0; 65536];
-        for read in 0..8 {
+        disk.read(&mut buffer, 0).unwrap();
+        let told = || source.hinted.lock().unwrap().len();
+        assert_eq!(told(), 0);
+        for read in 1..100 {
             disk.read(&mut buffer, read * 65536).unwrap();
         }
-        let told = || source.hinted.lock().unwrap().len();
         match hint_length {
             0 => assert_eq!(told(), 0),
-            _ => assert!(comes_to(|| told() > 100), "{}", told()),
+            _ => assert!(comes_to(|| told() > 90), "{}", told()),
         }
+        // What is not told of does not travel for a thread that reads ahead either.
+        assert_eq!(hint_length == 0, cache.counters().ahead_frames > 0, "{:?}", cache.counters());
     }
+}
+
+/// A file that is read in order and ends: nothing behind it is told of.
+#[test]
+fn a_far_source_is_told_of_no_other_file() {
+    let source = Arc::new(MemorySource::default());
+    source.hint_length.store(64 << 20, Ordering::SeqCst);
+    let mut pieces: Vec<Piece> = (0..39).map(|seed| Piece::block(seed, 128)).collect();
+    pieces.push(Piece::block(39, 40));
+    pieces.extend((40..200).map(|seed| Piece::block(seed, 128)));
+    let image = source.image(&pieces);
+    let cache = BlockCache::new(options(64 << 20, 1)).unwrap();
+    let disk = open(&image, &source, &cache);
+    for read in 0..30 {
+        check(&disk, &image, read * 65536, 65536);
+    }
+    let is_told = |seed, sectors| source.hinted.lock().unwrap().contains(&block_id(seed, sectors));
+    assert!(comes_to(|| is_told(39, 40)), "the end of the file");
+    for read in 30..39 {
+        check(&disk, &image, read * 65536, 65536);
+    }
+    thread::sleep(std::time::Duration::from_millis(20));
+    assert_eq!((40..200).find(|seed| is_told(*seed, 128)), None);
+}
+
+/// The blocks of one read are asked for together, not one after the other.
+#[test]
+fn a_far_source_is_told_of_all_that_one_read_wants() {
+    let source = Arc::new(MemorySource::default());
+    source.hint_length.store(8 << 20, Ordering::SeqCst);
+    let image = plain(&source, 0, 100);
+    let cache = BlockCache::new(options(64 << 20, 2)).unwrap();
+    let disk = open(&image, &source, &cache);
+    check(&disk, &image, 70 * 65536, 4096);
+    assert!(source.hinted.lock().unwrap().is_empty(), "one block is asked for anyhow");
+    check(&disk, &image, 10 * 65536 + 512, 3 * 65536);
+    let wanted: Vec<_> = (10..14).map(|seed| block_id(seed, 128)).collect();
+    let hinted = || source.hinted.lock().unwrap().len();
+    assert!(wanted.iter().all(|id| source.hinted.lock().unwrap().contains(id)) && hinted() == 4);
+    source.hinted.lock().unwrap().clear();
+    check(&disk, &image, 10 * 65536 + 512, 3 * 65536);
+    assert_eq!(hinted(), 0, "what is in memory is asked for by nobody");
 }
 
 #[test]

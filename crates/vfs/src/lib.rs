@@ -142,6 +142,9 @@ pub trait VfsFile: Debug + Send + Sync {
     /// What the system says.
     fn length(&self) -> io::Result<u64>;
 
+    /// This range will be read soon: a system that can do so reads it meanwhile. Only a hint, which nobody waits for.
+    fn will_read(&self, _offset: u64, _length: u64) {}
+
     /// Fills `buffer` from `offset`.
     ///
     /// # Errors

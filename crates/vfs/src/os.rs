@@ -2,10 +2,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
 use rustix::io::Errno;
 
 use crate::{Entry, OpenMode, Vfs, VfsFile, write_zeros};
@@ -106,6 +107,18 @@ impl VfsFile for OsFile {
 
     fn length(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
+    }
+
+    fn will_read(&self, offset: u64, length: u64) {
+        // Of one call Linux does no more than it would read ahead by itself.
+        const PIECE: u64 = 128 << 10;
+        let end = offset.saturating_add(length);
+        let mut at = offset;
+        while at < end {
+            let piece = PIECE.min(end - at);
+            let _ = fadvise(&self.0, at, NonZeroU64::new(piece), Advice::WillNeed);
+            at += piece;
+        }
     }
 }
 

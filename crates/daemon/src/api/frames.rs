@@ -54,7 +54,7 @@ pub(super) async fn frames(
 async fn next_part(origin: Shared, mut answer: FramesAnswer) -> Result<Option<(Bytes, FramesAnswer)>> {
     let shared = Arc::clone(&origin);
     let read = origin.pool.run(move || {
-        let part = answer.next_part(&shared.store);
+        let part = answer.next_part(&shared.store, &shared.remaking);
         Ok(part.map(|part| (part, answer)))
     });
     let Some(((part, sent), answer)) = read.await? else { return Ok(None) };

@@ -155,10 +155,13 @@ impl Room {
         kind: Kind,
         ids: &[BlockId],
     ) -> (Vec<BlockId>, Vec<BlockId>) {
-        let request = FramesRequest { score, kind, ids: ids.to_vec() };
+        self.frames_of(token, FramesRequest { score, kind, exact: false, ids: ids.to_vec() }).await
+    }
+
+    async fn frames_of(&self, token: &str, request: FramesRequest) -> (Vec<BlockId>, Vec<BlockId>) {
         let (status, bytes) = self.ask(token, "POST", "/api/v1/frames", request.to_bytes()).await;
         assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&bytes));
-        let mut reader = FrameStreamReader::new(&bytes[..], ids.len());
+        let mut reader = FrameStreamReader::new(&bytes[..], request.ids.len());
         let (mut stored, mut came) = (Vec::new(), Vec::new());
         while let Some(header) = reader.next_frame(&mut stored).unwrap() {
             FrameDecoder::new().unwrap().decode(&stored, Verify::Hashes).unwrap();
@@ -247,8 +250,9 @@ async fn what_is_hidden_is_answered_as_what_is_not_there() {
     let wish = |from: &str, to: &str| json!({ "from": from, "to": to }).to_string();
     let image = |name: &str| json!({ "image": name, "holder": "me" }).to_string();
     let forget = |name: &str| json!({ "image": name }).to_string();
-    let request =
-        |score: Score| FramesRequest { score, kind: Kind::Data, ids: vec![room.theirs.block] }.to_bytes();
+    let request = |score: Score| {
+        FramesRequest { score, kind: Kind::Data, exact: false, ids: vec![room.theirs.block] }.to_bytes()
+    };
     let none = Score(BlockId([0; 32]));
     type Ask = (&'static str, String, Vec<u8>);
     let table: [(Ask, Ask, &str, &str); 9] = [
@@ -339,6 +343,34 @@ async fn a_frame_holds_nothing_that_a_token_may_not_read() {
     assert_eq!(room.frames(&lab, room.ours.score, Kind::Data, &pages).await, (vec![], pages.to_vec()));
     let (came, lacks) = room.frames(&all, room.ours.score, Kind::Data, &pages).await;
     assert_eq!((came.len(), lacks.len()), (0, 2));
+}
+
+#[tokio::test]
+async fn who_wants_nothing_else_gets_nothing_else() {
+    let room = Room::new();
+    let (all, lab) = (room.token(Role::Read, "*"), room.token(Role::Read, "lab/*"));
+    let (ours, theirs) = (room.ours.block, room.theirs.block);
+    let ask = async |token: &str, kind: Kind, exact: bool, ids: &[BlockId]| {
+        let request = FramesRequest { score: room.ours.score, kind, exact, ids: ids.to_vec() };
+        room.frames_of(token, request).await
+    };
+    assert_eq!(ask(&all, Kind::Data, false, &[ours]).await, (vec![ours, theirs], vec![]));
+    assert_eq!(ask(&all, Kind::Data, true, &[ours]).await, (vec![ours], vec![]));
+    assert_eq!(ask(&all, Kind::Data, true, &[theirs, ours]).await, (vec![ours, theirs], vec![]));
+    for exact in [false, true] {
+        assert_eq!(ask(&lab, Kind::Data, exact, &[ours]).await, (vec![ours], vec![]));
+        assert_eq!(ask(&lab, Kind::Data, exact, &[ours, theirs]).await, (vec![ours], vec![theirs]));
+        assert_eq!(ask(&lab, Kind::Data, exact, &[theirs]).await, (vec![], vec![theirs]));
+        let root = room.ours.score.0;
+        let (came, lacks) = ask(&lab, Kind::Page, exact, &[root]).await;
+        assert!(came.contains(&root) && lacks.is_empty());
+        assert_eq!(came.len(), if exact { 1 } else { room.ours.pages.len() });
+    }
+    let request = FramesRequest { score: room.ours.score, kind: Kind::Data, exact: true, ids: vec![ours] };
+    let mut bytes = request.to_bytes();
+    bytes[BlockId::LEN + 1] = 2;
+    let (status, _) = room.ask(&all, "POST", "/api/v1/frames", bytes).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "a flag that nobody knows");
 }
 
 #[tokio::test]

@@ -16,8 +16,10 @@ const FORMAT_VERSION: u8 = 1;
 const HEAD_LENGTH: usize = 8;
 /// Bytes before the body of every record: type, zeros, length.
 const RECORD_HEADER_LENGTH: usize = 8;
-/// Bytes of a request before its ids: score, kind.
-const REQUEST_HEADER_LENGTH: usize = BlockId::LEN + 1;
+/// Bytes of a request before its ids: score, kind, flags.
+const REQUEST_HEADER_LENGTH: usize = BlockId::LEN + 2;
+/// The flag of a request that wants nothing but the blocks that it names.
+const EXACT: u8 = 1;
 
 const FRAME: u8 = 1;
 const END: u8 = 2;
@@ -236,6 +238,8 @@ pub struct FramesRequest {
     pub score: Score,
     /// What the ids name: data or pages.
     pub kind: Kind,
+    /// Nothing but that is wanted: a frame that holds much else is not sent as it lies.
+    pub exact: bool,
     /// What is wanted, at most [`REQUEST_IDS_MAX`].
     pub ids: Vec<BlockId>,
 }
@@ -245,7 +249,7 @@ impl FramesRequest {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(REQUEST_HEADER_LENGTH + self.ids.len() * BlockId::LEN);
         out.extend_from_slice(&self.score.0.0);
-        out.push(self.kind as u8);
+        out.extend_from_slice(&[self.kind as u8, if self.exact { EXACT } else { 0 }]);
         self.ids.iter().for_each(|id| out.extend_from_slice(&id.0));
         out
     }
@@ -264,7 +268,12 @@ impl FramesRequest {
         }
         let kind = Kind::from_u8(head[BlockId::LEN]).filter(|kind| matches!(kind, Kind::Data | Kind::Page));
         let kind = kind.ok_or_else(|| corrupt(format!("kind {}", head[BlockId::LEN])))?;
-        Ok(Self { score: Score(id(&head[..BlockId::LEN])), kind, ids: ids(rest)? })
+        let exact = match head[BlockId::LEN + 1] {
+            0 => false,
+            EXACT => true,
+            flags => return Err(corrupt(format!("unknown flags {flags:#04x}"))),
+        };
+        Ok(Self { score: Score(id(&head[..BlockId::LEN])), kind, exact, ids: ids(rest)? })
     }
 }
 
@@ -353,8 +362,12 @@ mod tests {
         let (frames, missing) = read(GOLDEN, 2).unwrap();
         assert_eq!((frames.len(), missing), (2, not_found().to_vec()));
         FrameDecoder::new().unwrap().decode(&frames[0], Verify::Hashes).unwrap();
-        let request =
-            FramesRequest { score: Score(BlockId([7; 32])), kind: Kind::Page, ids: not_found().to_vec() };
+        let request = FramesRequest {
+            score: Score(BlockId([7; 32])),
+            kind: Kind::Page,
+            exact: true,
+            ids: not_found().to_vec(),
+        };
         assert_eq!(request.to_bytes(), GOLDEN_REQUEST);
         assert_eq!(FramesRequest::parse(GOLDEN_REQUEST).unwrap(), request);
     }
@@ -438,6 +451,7 @@ mod tests {
         let request = |count| FramesRequest {
             score: Score(BlockId([0; 32])),
             kind: Kind::Data,
+            exact: false,
             ids: vec![BlockId([1; 32]); count],
         };
         let most = request(REQUEST_IDS_MAX).to_bytes();
@@ -450,6 +464,14 @@ mod tests {
             let mut bad = most.clone();
             bad[BlockId::LEN] = kind;
             assert!(FramesRequest::parse(&bad).is_err(), "kind {kind}");
+        }
+        for flags in 0..=255 {
+            let mut other = most.clone();
+            other[BlockId::LEN + 1] = flags;
+            match FramesRequest::parse(&other) {
+                Ok(request) => assert!(flags <= EXACT && request.exact == (flags == EXACT)),
+                Err(error) => assert!(flags > EXACT && error.kind() == ErrorKind::Corrupt, "flags {flags}"),
+            }
         }
     }
 

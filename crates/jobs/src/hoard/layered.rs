@@ -91,6 +91,10 @@ impl FrameSource for HoardFirst {
     fn hint_length(&self) -> u64 {
         self.below.hint_length()
     }
+
+    fn is_near(&self, id: &BlockId) -> bool {
+        self.hoard.holds(id) || self.below.is_near(id)
+    }
 }
 
 impl PageSource for HoardFirst {

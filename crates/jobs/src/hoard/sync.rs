@@ -120,7 +120,7 @@ fn add(
         Ok(set) => set,
         Err(_) => store.boot_set(&member.boot_set).map_err(within)?,
     };
-    let options = SourceOptions { bytes_max: SOURCE_BYTES, ..SourceOptions::default() };
+    let options = SourceOptions { bytes_max: SOURCE_BYTES, exact: true, ..SourceOptions::default() };
     let source = store.source(set.record.score, options);
     progress.begin(&member.version.to_string(), 0);
     let added = writer.add(&set, &*source).map_err(within)?;

@@ -11,11 +11,11 @@ use platter_image::{Error, ErrorKind, IoContext, Result, Score};
 use platter_store::VersionQuery;
 
 use super::attach::{AttachRequest, Attached, LiveEvent};
+use super::disk::FILL_OPTIONS;
 use super::served::Served;
 use crate::OpenStore;
 use crate::node::{
-    CachedSource, Fill, FillStatus, NodeReport, RememberedDisk, RememberedDisks, ReportedDisk, counters_of,
-    pin_name,
+    Fill, FillStatus, NodeReport, RememberedDisk, RememberedDisks, ReportedDisk, counters_of, pin_name,
 };
 use crate::peers::{KnownNode, Peers};
 
@@ -169,8 +169,7 @@ impl Served {
         let name = match self.score_of(&name) {
             None => self.attach(version, fill)?,
             Some(score) if fill && self.agent.fill_status(&name).is_none() => {
-                let source = self.store().cached_source(score, super::disk::SOURCE_OPTIONS);
-                self.begin_filling(&name, score, source, true)?;
+                self.begin_filling(&name, score, true)?;
                 name
             }
             Some(_) => return Err(Error::refused(format!("{name} is attached already"))),
@@ -190,16 +189,11 @@ impl Served {
     }
 
     /// Has all of a disk fetched, if `fill` says so.
-    pub(super) fn begin_filling(
-        self: &Arc<Self>,
-        name: &str,
-        score: Score,
-        source: Option<Arc<CachedSource>>,
-        fill: bool,
-    ) -> Result<()> {
+    pub(super) fn begin_filling(self: &Arc<Self>, name: &str, score: Score, fill: bool) -> Result<()> {
         if !fill {
             return Ok(());
         }
+        let source = self.store().cached_source(score, FILL_OPTIONS);
         let (served, disk) = (Arc::downgrade(self), name.to_owned());
         let on_filled = move || {
             if let Some(served) = served.upgrade() {

@@ -16,9 +16,11 @@ use crate::OpenStore;
 use crate::remote::SourceOptions;
 
 /// Stored frames of one recipe of an origin that are kept beside the cache of blocks, in bytes, and how long an origin that is
-/// away is tried for. A client waits that long.
+/// away is tried for. A client waits that long. What is read here and there is asked for without what stands beside it.
 pub(super) const SOURCE_OPTIONS: SourceOptions =
-    SourceOptions { bytes_max: 64 << 20, retry_time_max: std::time::Duration::from_secs(30) };
+    SourceOptions { bytes_max: 64 << 20, retry_time_max: std::time::Duration::from_secs(30), exact: true };
+/// The same for a whole disk.
+pub(super) const FILL_OPTIONS: SourceOptions = SourceOptions { exact: false, ..SOURCE_OPTIONS };
 /// Overlays above each other: as many tries to publish can fail while the disk is written in between, and later ones take what
 /// is frozen already.
 const OVERLAYS_MAX: usize = 16;

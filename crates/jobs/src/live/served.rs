@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use platter_export::Exports;
 use platter_image::{Error, ErrorKind, Result, Score};
 use platter_store::{HoardMember, HoardSnapshot, ImageName, NumberChoice, Resolved, Token, VersionQuery};
-use platter_vdisk::{BlockCache, BlockDevice, Source};
+use platter_vdisk::{BlockCache, BlockDevice};
 
 use super::agent::Agent;
 use super::attach::{AttachRequest, Attached, LiveEvent, OnEvent, new_cache};
@@ -150,15 +150,10 @@ impl Served {
 
     /// Serves a score under that name; with `fill`, all of it is fetched.
     pub(super) fn attach_read_only(self: &Arc<Self>, name: &str, score: Score, fill: bool) -> Result<()> {
-        let cached = self.store.cached_source(score, SOURCE_OPTIONS);
-        let source: Arc<dyn Source> = match &cached {
-            Some(source) => source.clone(),
-            None => self.store.source(score, SOURCE_OPTIONS),
-        };
-        let source = self.hoarding.before(source);
+        let source = self.hoarding.before(self.store.source(score, SOURCE_OPTIONS));
         let disk = LiveDisk::read_only(name.to_owned(), Base::over(source, &self.cache, score)?);
         self.insert(name.to_owned(), disk)?;
-        self.begin_filling(name, score, cached, fill)
+        self.begin_filling(name, score, fill)
     }
 
     fn open_writable(&self, name: String, version: &str, resolved: Resolved) -> Result<LiveDisk> {

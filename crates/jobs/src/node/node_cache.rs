@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use platter_image::Result;
+use platter_image::frame::FrameHeader;
 use platter_store::cache::{Cache, CacheOptions};
 use platter_vfs::{OsVfs, Vfs};
 use serde::{Deserialize, Serialize};
@@ -132,9 +133,11 @@ impl NodeCache {
         notes
     }
 
-    pub(super) fn count_fetched(&self, bytes: usize) {
+    /// Counts a verified frame that came, and puts it into the cache; false if that does not take it.
+    pub(crate) fn keep(&self, stored: &[u8], header: &FrameHeader) -> bool {
         self.fetched_frames.fetch_add(1, Ordering::Relaxed);
-        self.fetched_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.fetched_bytes.fetch_add(stored.len() as u64, Ordering::Relaxed);
+        self.cache.put(stored, header)
     }
 
     /// A reader waits for a fetch as long as that lives.

@@ -89,8 +89,13 @@ impl CachedSource {
         if header.kind != kind || !header.blocks.iter().any(|block| block.id == *id) {
             return Err(Error::bug(format!("a frame without {kind:?} {id}, which it was fetched for")));
         }
-        self.node.count_fetched(stored.len());
-        if !self.node.cache().put(&stored, &header) {
+        let cache = self.node.cache();
+        let is_kept = match self.below.keeps_what_comes() {
+            // It may have come long ago, and gone.
+            true => cache.holds(id) || cache.put(&stored, &header),
+            false => self.node.keep(&stored, &header),
+        };
+        if !is_kept {
             self.loose().insert(stored, &header);
         }
         Ok(true)
@@ -175,6 +180,10 @@ impl FrameSource for CachedSource {
 
     fn hint_length(&self) -> u64 {
         self.below.hint_length()
+    }
+
+    fn is_near(&self, id: &BlockId) -> bool {
+        self.node.cache().holds(id)
     }
 }
 

@@ -20,4 +20,9 @@ pub(crate) trait Upstream: Send + Sync {
 
     /// As [`platter_image::FrameSource::hint_length`].
     fn hint_length(&self) -> u64;
+
+    /// Whether all that comes goes to the cache, and is counted, as it comes.
+    fn keeps_what_comes(&self) -> bool {
+        false
+    }
 }

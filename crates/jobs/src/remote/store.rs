@@ -34,9 +34,12 @@ const ANSWER_LENGTH_MAX: u64 = 64 << 10;
 pub(crate) struct RemoteStore {
     client: Arc<Client>,
     cache: Option<Arc<NodeCache>>,
-    /// By score, those that somebody reads from: all who read one recipe fetch for each other.
-    sources: Arc<Mutex<HashMap<Score, Weak<RemoteSource>>>>,
+    sources: Arc<Mutex<Sources>>,
 }
+
+/// By score, and by whether only what is asked for is to come, those that somebody reads from: all who read one recipe in one way
+/// fetch for each other.
+type Sources = HashMap<(Score, bool), Weak<RemoteSource>>;
 
 #[derive(Deserialize)]
 struct Facts {
@@ -301,15 +304,18 @@ impl RemoteStore {
         self.client.get("/api/v1/nodes")
     }
 
-    /// The frames and pages of a recipe. While one source of a recipe is in use, whoever asks for it gets the same.
+    /// The frames and pages of a recipe. While one source of a recipe is in use, whoever asks for it in the same way gets the
+    /// same.
     pub(crate) fn source(&self, score: Score, options: SourceOptions) -> Arc<RemoteSource> {
         let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(source) = sources.get(&score).and_then(Weak::upgrade) {
+        let key = (score, options.exact);
+        if let Some(source) = sources.get(&key).and_then(Weak::upgrade) {
             return source;
         }
         sources.retain(|_, source| source.strong_count() > 0);
-        let source = Arc::new(RemoteSource::new(self.client.clone(), score, options));
-        sources.insert(score, Arc::downgrade(&source));
+        let source = RemoteSource::new(self.client.clone(), score, options, self.cache.clone());
+        let source = Arc::new(source);
+        sources.insert(key, Arc::downgrade(&source));
         source
     }
 

@@ -8,6 +8,7 @@
 //! - `origin`: registering, unregistering, retention, changes, over a store
 //! - `manifest`: what a cast of the hoard brings first
 //! - `replica`: what a node keeps: frames of its own in boot order, and the revision that they make whole
+//! - `read_ahead`: what of it is read before it is asked for
 //! - `replica_file`: the bytes of what a replica says of itself
 //!
 //! A revision is a number, never a time. Times are shown to people; what is old is counted in days on which the daily work
@@ -16,6 +17,7 @@
 mod manifest;
 mod member;
 mod origin;
+mod read_ahead;
 mod replica;
 mod replica_file;
 #[cfg(test)]

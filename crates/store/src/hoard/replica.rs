@@ -24,6 +24,7 @@ use platter_vfs::{OpenMode, VfsFile};
 use serde::Serialize;
 
 use super::member::HoardSnapshot;
+use super::read_ahead::ReadAhead;
 use super::replica_file::{self, ReplicaState};
 use crate::boot_set::{BootBlock, BootSet, BootSetHead};
 use crate::catalog::PackState;
@@ -49,6 +50,7 @@ pub struct Hoard {
     place: StorePlace,
     packs: PackSet,
     view: RwLock<View>,
+    ahead: Mutex<ReadAhead>,
     decoders: Mutex<Vec<FrameDecoder>>,
 }
 
@@ -98,7 +100,8 @@ impl Hoard {
 
     fn closed(place: &StorePlace) -> Self {
         let packs = PackSet::new(place.clone());
-        Self { place: place.clone(), packs, view: RwLock::default(), decoders: Mutex::default() }
+        let (view, ahead, decoders) = (RwLock::default(), Mutex::default(), Mutex::default());
+        Self { place: place.clone(), packs, view, ahead, decoders }
     }
 
     /// Sees what another process has made of it since.
@@ -228,6 +231,10 @@ impl FrameSource for Hoard {
     }
 
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).note(address);
+        if let Some((offset, length)) = ahead {
+            self.packs.file(address.pack)?.will_read(offset, length);
+        }
         let laid = self.view().ids_at(address).map(|ids| lay_ids(ids, address.length as usize, stored));
         let blocks =
             laid.ok_or_else(|| Error::missing("a frame that the hoard had before it was updated"))?;

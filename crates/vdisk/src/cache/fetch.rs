@@ -66,7 +66,8 @@ impl Shared {
         self.queue.push(job)
     }
 
-    /// The block of that name. A sequential reader's frames are decoded wholly, others up to the block.
+    /// The block of that name. A sequential reader's frames are decoded wholly, others up to the block. `on_miss` is called
+    /// before it is looked for in the source.
     ///
     /// # Errors
     /// `Missing` or `Corrupt`, naming block and frame; `Io`, `Transient` when the source failed each time it was tried.
@@ -75,12 +76,14 @@ impl Shared {
         source: &Arc<dyn Source>,
         id: &BlockId,
         pattern: Pattern,
+        on_miss: impl FnOnce(),
     ) -> Result<Arc<Block>> {
         if let Some(block) = self.find(id, pattern) {
             self.counts.hits.add(1);
             return Ok(block);
         }
         self.counts.misses.add(1);
+        on_miss();
         let place = retried(|| plan::locate(&**source, id))?;
         match self.read_block(source, id, place, pattern) {
             // The frame may have gone between the look and the read, and another one hold the block now.

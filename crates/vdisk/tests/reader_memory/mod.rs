@@ -88,6 +88,10 @@ impl FrameSource for MemorySource {
     fn hint_length(&self) -> u64 {
         self.hint_length.load(Ordering::SeqCst)
     }
+
+    fn is_near(&self, _: &BlockId) -> bool {
+        self.hint_length.load(Ordering::SeqCst) == 0
+    }
 }
 
 impl PageSource for MemorySource {
@@ -126,6 +130,11 @@ pub(crate) fn contents(seed: u64, sectors: u64) -> Vec<u8> {
         (state >> 40 | 1).to_le_bytes()
     });
     words.collect()
+}
+
+/// The name of that block.
+pub(crate) fn block_id(seed: u64, sectors: u64) -> BlockId {
+    BlockId::of(Kind::Data, &contents(seed, sectors))
 }
 
 /// A disk and what it must read as.

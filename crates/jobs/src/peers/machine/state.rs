@@ -277,7 +277,7 @@ impl Machine {
                 }
                 Source::Origin => {
                     let Ask { request, score, kind, ids, .. } = ask;
-                    self.parts.origin.ask(request, FramesRequest { score, kind, ids });
+                    self.parts.origin.ask(request, FramesRequest { score, kind, exact: false, ids });
                 }
             },
             ChoiceEvent::Cancel { source: Source::Peer(node), request } => {

@@ -9,8 +9,8 @@ use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, Kind,
 
 use super::queue::Key;
 use super::state::{Look, State};
-use super::work::Shared;
-use crate::node::Upstream;
+use super::work::{Shared, Wish};
+use crate::node::{NodeCache, Upstream};
 use crate::remote::client::Client;
 
 /// Bytes of a disk that its stored bytes are taken to stand for, so that what is hinted at fills the window.
@@ -27,11 +27,14 @@ pub(crate) struct SourceOptions {
     pub(crate) bytes_max: u64,
     /// So long an origin that is away is tried for.
     pub(crate) retry_time_max: Duration,
+    /// Only what is asked for is to come. Else whole frames are welcome, because the rest of them is asked for soon, and the
+    /// origin has less work.
+    pub(crate) exact: bool,
 }
 
 impl Default for SourceOptions {
     fn default() -> Self {
-        Self { bytes_max: 128 << 20, retry_time_max: Duration::from_secs(60) }
+        Self { bytes_max: 128 << 20, retry_time_max: Duration::from_secs(60), exact: false }
     }
 }
 
@@ -43,10 +46,16 @@ pub(crate) struct RemoteSource {
 }
 
 impl RemoteSource {
-    /// Asks for nothing yet.
-    pub(in crate::remote) fn new(client: Arc<Client>, score: Score, options: SourceOptions) -> Self {
+    /// Asks for nothing yet. Whatever comes goes to that cache, too.
+    pub(in crate::remote) fn new(
+        client: Arc<Client>,
+        score: Score,
+        options: SourceOptions,
+        cache: Option<Arc<NodeCache>>,
+    ) -> Self {
         let state = State::new(options.bytes_max, options.retry_time_max);
-        Self { shared: Shared::new(client, score, state), decoders: Mutex::default() }
+        let wish = Wish { score, exact: options.exact };
+        Self { shared: Shared::new(client, wish, state, cache), decoders: Mutex::default() }
     }
 
     fn find(&self, key: Key) -> Result<Option<BlockPlace>> {
@@ -106,6 +115,10 @@ impl FrameSource for RemoteSource {
     fn hint_length(&self) -> u64 {
         self.shared.lock().ahead_length() * DISK_BYTES_PER_STORED
     }
+
+    fn is_near(&self, id: &BlockId) -> bool {
+        self.shared.lock().shelf.find(Key { kind: Kind::Data, id: *id }).is_some()
+    }
 }
 
 impl PageSource for RemoteSource {
@@ -132,6 +145,10 @@ impl Upstream for RemoteSource {
 
     fn hint_length(&self) -> u64 {
         FrameSource::hint_length(self)
+    }
+
+    fn keeps_what_comes(&self) -> bool {
+        self.shared.has_cache()
     }
 }
 

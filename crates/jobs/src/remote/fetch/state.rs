@@ -61,6 +61,13 @@ pub(super) struct Request {
     ahead: bool,
 }
 
+impl Request {
+    /// Whether a frame has something of what was asked for and has not come.
+    pub(super) fn wants(&self, header: &FrameHeader) -> bool {
+        header.kind == self.kind && header.blocks.iter().any(|block| self.left.contains(&block.id))
+    }
+}
+
 /// What a thread does next.
 pub(super) enum Next {
     Ask(Request),
@@ -152,12 +159,11 @@ impl State {
         stored: Arc<[u8]>,
         now: Duration,
     ) -> Result<()> {
-        let mut wanted = false;
-        for block in &header.blocks {
-            wanted |= request.left.remove(&block.id);
-        }
-        if !wanted || header.kind != request.kind {
+        if !request.wants(header) {
             return Err(Error::corrupt("the origin sent a frame that was not asked for"));
+        }
+        for block in &header.blocks {
+            request.left.remove(&block.id);
         }
         if request.came == 0 {
             self.window.answered(request.sent, now);

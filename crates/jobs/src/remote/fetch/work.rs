@@ -14,6 +14,7 @@ use platter_image::{BlockId, Error, IoContext, Kind, Result, Score};
 
 use super::queue::Key;
 use super::state::{Look, Next, Request, State};
+use crate::node::NodeCache;
 use crate::remote::client::Client;
 
 /// Threads of one source: for requests ahead, and some for those that somebody waits for.
@@ -24,11 +25,21 @@ const FRAME_TIME_MAX: Duration = Duration::from_secs(60);
 /// What a source and its threads share.
 pub(super) struct Shared {
     client: Arc<Client>,
-    score: Score,
+    wish: Wish,
+    /// Where everything goes that comes.
+    cache: Option<Arc<NodeCache>>,
     started: Instant,
     state: Mutex<State>,
     changed: Condvar,
     threads: Mutex<Threads>,
+}
+
+/// What all requests of a source say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    pub(super) score: Score,
+    /// Only what is asked for is to come.
+    pub(super) exact: bool,
 }
 
 #[derive(Default)]
@@ -38,15 +49,26 @@ struct Threads {
 }
 
 impl Shared {
-    pub(super) fn new(client: Arc<Client>, score: Score, state: State) -> Arc<Self> {
+    pub(super) fn new(
+        client: Arc<Client>,
+        wish: Wish,
+        state: State,
+        cache: Option<Arc<NodeCache>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             client,
-            score,
+            wish,
+            cache,
             started: Instant::now(),
             state: Mutex::new(state),
             changed: Condvar::new(),
             threads: Mutex::default(),
         })
+    }
+
+    /// Whether everything that comes goes to a cache.
+    pub(super) fn has_cache(&self) -> bool {
+        self.cache.is_some()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -138,8 +160,13 @@ impl Shared {
 
     /// Sends a request and takes its frames; gives what was not found.
     fn ask(self: &Arc<Self>, request: &mut Request) -> Result<Vec<BlockId>> {
-        let asked = FramesRequest { score: self.score, kind: request.kind, ids: request.ids.clone() };
+        let Wish { score, exact } = self.wish;
+        let asked = FramesRequest { score, kind: request.kind, exact, ids: request.ids.clone() };
         fetch(&self.client, &asked, &mut |header, stored| {
+            // Before anybody is told: also what was only hinted at and nobody waits for stays.
+            if let Some(cache) = self.cache.as_ref().filter(|_| request.wants(header)) {
+                cache.keep(stored, header);
+            }
             let mut state = self.lock();
             if state.closed {
                 return Err(Error::refused("nobody wants it any more"));

@@ -27,6 +27,8 @@ pub(crate) type BeforePublish = dyn Fn(&Store, &VersionRecord) + Send + Sync;
 pub(crate) struct Seen {
     pub(crate) frames: AtomicUsize,
     pub(crate) frame_bytes: AtomicUsize,
+    /// Requests for frames that want nothing but what they name. This origin sends whole frames all the same.
+    pub(crate) exact: AtomicUsize,
     pub(crate) needs: AtomicUsize,
     pub(crate) uploads: AtomicUsize,
     pub(crate) upload_bytes: AtomicUsize,
@@ -192,6 +194,7 @@ impl Origin {
     fn frames(&self, body: &[u8]) -> Vec<u8> {
         self.seen.frames.fetch_add(1, Ordering::SeqCst);
         let request = FramesRequest::parse(body).unwrap();
+        self.seen.exact.fetch_add(usize::from(request.exact), Ordering::SeqCst);
         let (mut out, mut sent, mut missing, mut stored) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         stream::write_head(&mut out);
         for id in &request.ids {

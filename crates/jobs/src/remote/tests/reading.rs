@@ -8,8 +8,9 @@ use platter_image::{ErrorKind, FrameSource};
 
 use super::origin::Origin;
 use super::{Lab, capture_to, install_from, kind, mix, same};
+use crate::node::CacheLocation;
 use crate::remote::{RemoteStore, SourceOptions};
-use crate::{DiffRequest, OpenStore, ServerAddress, Silent, StoreLocation, diff, export};
+use crate::{DiffRequest, OpenStore, ServerAddress, ServerOptions, Silent, StoreLocation, diff, export};
 
 const KIB: usize = 48 << 10;
 
@@ -38,6 +39,7 @@ fn install_and_export_give_the_disk_and_fetch_it_about_once() {
     let (requests, most) = (seen.frames.load(Ordering::SeqCst), seen.most.load(Ordering::SeqCst));
     assert!(requests < 150, "{requests} requests");
     assert!(most >= 2, "{most} under way at once");
+    assert_eq!(seen.exact.load(Ordering::SeqCst), 0, "whole frames are as good");
     export(&lab.afar(), "lab/disk@1", &lab.path("exported"), &Silent).unwrap();
     assert!(same(&disk, &lab.path("exported")));
 }
@@ -80,6 +82,36 @@ fn a_late_reader_of_an_address_gets_the_frame_again() {
         store.read_frame(here.frame, &mut again).unwrap();
         assert_eq!(first, again);
     }
+}
+
+/// What was hinted at and came stays, whether anybody reads it or not: it has travelled.
+#[test]
+fn who_reads_here_and_there_says_so_and_keeps_all_that_comes() {
+    let (lab, _) = lab();
+    let origin = Origin::new(&lab).run(&lab);
+    let StoreLocation::Remote(options) = lab.afar() else { panic!() };
+    let cache = CacheLocation { dir: lab.path("cache"), limit_bytes: 64 << 20 };
+    let remote = RemoteStore::open(&ServerOptions { cache: Some(cache), ..options }).unwrap();
+    let score = remote.resolve("lab/disk").unwrap().score;
+    let source = remote.cached_source(score, SourceOptions { exact: true, ..Default::default() }).unwrap();
+    let recipe = Recipe::open(score, &*source).unwrap();
+    let mut ids = Vec::new();
+    for entry in recipe.entries(platter_image::Extent::new(0, recipe.root().disk_length)).take(100) {
+        if let platter_image::page::State::Data { block, .. } = entry.unwrap().state {
+            ids.push(block);
+        }
+    }
+    source.will_need(&ids);
+    while !ids.iter().all(|id| source.is_near(id)) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let seen = &origin.0.seen;
+    let asked = seen.frames.load(Ordering::SeqCst);
+    assert_eq!(seen.exact.load(Ordering::SeqCst), asked);
+    assert!(ids.iter().all(|id| source.locate(id).unwrap().is_some()));
+    assert_eq!(seen.frames.load(Ordering::SeqCst), asked, "nothing is asked for twice");
+    let counters = remote.cache().unwrap().counters();
+    assert!(counters.fetched_frames >= 10 && counters.misses <= 50, "{counters:?}");
 }
 
 /// Every answer is cut somewhere, most in the middle of a frame.
