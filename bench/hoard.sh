@@ -139,7 +139,7 @@ memory() {
 	without=$SERVER
 	node fetching
 	fetching=$SERVER
-	for pair in with without; do wait_for nbdinfo "nbd+unix:///bench/$name?socket=$WORK/nodes/$pair/nbd.sock"; done
+	for pair in with without; do wait_for nbdinfo --size "nbd+unix:///bench/$name?socket=$WORK/nodes/$pair/nbd.sock"; done
 	sleep 2
 	result "memory at rest: a node with the hoard, without" "$(resident "$with" VmRSS), $(resident "$without" VmRSS) MiB" "60 MB more at most"
 	for pair in with without; do
@@ -215,7 +215,7 @@ derive() { # NUMBER PARENT
 	end "$server"
 	begin "$WORK/live.log" "$PLATTER" --store "$STORE" --quiet attach "$name" --nbd "$WORK/derived.sock" --record "$WORK/derived.trace"
 	server=$SERVER
-	wait_for nbdinfo "nbd+unix:///$name?socket=$WORK/derived.sock"
+	wait_for nbdinfo --size "nbd+unix:///$name?socket=$WORK/derived.sock"
 	"$REPLAY" "$TRACES/$parent.trace" --nbd "nbd+unix:///$name?socket=$WORK/derived.sock" --also "$WORK/changed" >/dev/null
 	end "$server"
 	platter hoard import "$WORK/derived.trace" "$name" --marker "replay of $parent" >/dev/null

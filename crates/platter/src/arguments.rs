@@ -541,7 +541,7 @@ pub(crate) struct Node {
     #[arg(long, value_name = "on|off", default_value = "on", requires = "tls_certificates", value_parser = on_or_off,
           action = clap::ArgAction::Set)]
     pub(crate) tls_verify_peer: bool,
-    /// MiB of memory for decoded blocks, shared by all disks
+    /// MiB of memory for decoded blocks, shared by all disks; and as many, at most 128, for frames between nodes
     #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) memory: u32,
     /// Fetch every block of the disks that are named here, until they need nobody

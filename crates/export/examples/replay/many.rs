@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use platter_image::{Error, IoContext, Result};
 use platter_vdisk::Trace;
+use twox_hash::XxHash3_64;
 
 use super::client::Client;
 use super::replaying::{Options, Report, replay};
@@ -55,13 +56,15 @@ pub(crate) fn replay_all(list: &str, options: &Options) -> Result<String> {
     });
     let wall = begin.elapsed();
     let mut digests: HashMap<&str, u64> = HashMap::new();
-    let mut all =
-        Report { requests: 0, bytes: 0, failed: 0, latencies_us: Vec::new(), wall, digest: 0 };
+    let mut all = Report { requests: 0, bytes: 0, failed: 0, latencies_us: Vec::new(), wall, digest: 0 };
     let mut walls = Vec::new();
     for (boot, report) in boots.iter().zip(reports) {
         let report = report?;
         if *digests.entry(boot.trace).or_insert(report.digest) != report.digest {
-            return Err(Error::refused(format!("{} does not read what another replay of {} reads", boot.uri, boot.trace)));
+            return Err(Error::refused(format!(
+                "{} does not read what another replay of {} reads",
+                boot.uri, boot.trace
+            )));
         }
         walls.push(report.wall);
         all.requests += report.requests;
@@ -69,15 +72,21 @@ pub(crate) fn replay_all(list: &str, options: &Options) -> Result<String> {
         all.failed += report.failed;
         all.latencies_us.extend(report.latencies_us);
     }
+    let mut of_traces: Vec<_> = digests.into_iter().collect();
+    of_traces.sort_unstable();
+    for (_, digest) in of_traces {
+        all.digest = XxHash3_64::oneshot_with_seed(all.digest, &digest.to_le_bytes());
+    }
     all.latencies_us.sort_by(f64::total_cmp);
     walls.sort_unstable();
     let middle = walls.get(walls.len() / 2).copied().unwrap_or(Duration::ZERO);
     Ok(format!(
-        "{{\"boots\":{},\"traces\":{},{},\"median_boot_seconds\":{:.6}}}",
+        "{{\"boots\":{},\"traces\":{},{},\"median_boot_seconds\":{:.6},\"digest\":\"{:016x}\"}}",
         boots.len(),
         traces.len(),
         figures(&all),
-        middle.as_secs_f64()
+        middle.as_secs_f64(),
+        all.digest
     ))
 }
 

@@ -69,7 +69,9 @@ impl Served {
     /// Listens to what the origin says of its hoard. Without that, a new revision is heard of at the next report.
     pub(super) fn listen_for_revisions(&self) -> Result<()> {
         match self.store().remote() {
-            Some(store) if self.hoarding.hoard.is_some() => listen(store.without_cache(), &self.hoarding.news),
+            Some(store) if self.hoarding.hoard.is_some() => {
+                listen(store.without_cache(), &self.hoarding.news)
+            }
             _ => Ok(()),
         }
     }

@@ -130,7 +130,8 @@ mod tests {
 
     #[test]
     fn each_event_that_matters_is_heard_and_those_that_come_at_once_together() {
-        let text = b"event: listening\ndata: {}\n\nevent: upload\n\nevent: hoard\ndata: {}\n\n:\n\nevent: hoard\n";
+        let text =
+            b"event: listening\ndata: {}\n\nevent: upload\n\nevent: hoard\ndata: {}\n\n:\n\nevent: hoard\n";
         let counting = Arc::new(Counting(AtomicUsize::new(0)));
         assert!(hear(&Arc::downgrade(&counting), Lines(text)).unwrap());
         assert_eq!(counting.0.swap(0, Ordering::Relaxed), 3);
