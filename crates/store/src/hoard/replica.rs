@@ -39,8 +39,8 @@ const OWNER: StoreId = StoreId(*b"platter-hoard-v1");
 const PACK_LENGTH: u64 = 64 << 20;
 /// zstd level of its frames.
 const LEVEL: i32 = 3;
-/// Decoded frames of the source that an update keeps: boots come back to them.
-const DECODED_FRAMES_MAX: usize = 512;
+/// Decoded frames of the source that an update keeps, 128 KiB each, mostly: boots come back to them.
+const DECODED_FRAMES_MAX: usize = 64;
 /// Most decoders kept between pages.
 const DECODERS_KEPT_MAX: usize = 4;
 
