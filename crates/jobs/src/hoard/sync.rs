@@ -13,8 +13,8 @@ use serde::Serialize;
 use crate::remote::SourceOptions;
 use crate::{OpenStore, Progress, StoreLocation};
 
-/// Stored frames of the origin in memory while a boot set is fetched, in bytes: most of them are needed again soon.
-const SOURCE_BYTES: u64 = 256 << 20;
+/// Stored frames of the origin in memory while a boot set is fetched, in bytes: they come in the order in which they are read.
+const SOURCE_BYTES: u64 = 48 << 20;
 
 /// What to bring where.
 #[derive(Clone, Debug)]
