@@ -247,7 +247,7 @@ platter hoard import "$WORK/all-1" lab/disk >/dev/null
 check "an origin of another store answers" start_origin
 start_followers
 check "nodes follow it by themselves" all_followers ".hoard_revision == $(revision)"
-check "and know each other" all_followers '.counters.peers_known >= 3'
+check "and are connected with each other" all_followers '.counters.peers_connected >= 3'
 random $((192 * BLOCK)) four >"$WORK/four"
 platter capture --raw "$WORK/four" lab/four >/dev/null
 trace_of lab/four "$WORK/all-four" 'read 0 6M' >/dev/null

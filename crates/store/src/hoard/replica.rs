@@ -304,7 +304,6 @@ impl HoardWriter {
         };
         let (pages, blocks) = (missing(&set.pages), missing(&set.blocks));
         source.will_need_pages(&pages);
-        source.will_need(&blocks);
         let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, RAW_LENGTH_DEFAULT);
         for id in &pages {
             let contents = source.page(id)?;
@@ -314,6 +313,8 @@ impl HoardWriter {
             self.push(&mut frame, *id, &contents, &mut added)?;
         }
         self.flush(frame, &mut added)?;
+        // Not before: who shares blocks with others goes by the pages that name them.
+        source.will_need(&blocks);
         let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_DEFAULT);
         // Addresses mean something to one source only.
         let mut decoded = DecodedFrames::new()?;
