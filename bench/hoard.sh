@@ -107,9 +107,10 @@ new_version() {
 	STORE=$all
 	result "$2 after $1 adds" "$(part "${added% *}" "${added#* }")" "$3"
 }
-new_version bookworm-base bookworm-base-v2 "at most 10 %"
-new_version snap1 snap2 "at most 10 %"
 new_version snap3 snap4 "at most 10 %"
+new_version bookworm-base-v2 bookworm-sdk "at most 10 %"
+new_version bookworm-base bookworm-base-v2 "a new kernel, and its initial file system: both are compressed, and all new"
+new_version snap1 snap2 "the same"
 
 # --- nodes
 serve() {
@@ -168,7 +169,9 @@ registering() {
 	serve
 	# all_have REVISION: the origin was told so by every node
 	all_have() { [ "$(ask /api/v1/nodes | jq "[.nodes[] | select(.hoard_revision >= $1)] | length")" = "$NODES" ]; }
-	for number in $(seq "$NODES"); do node "r$number" "${@}" $([ "$#" = 0 ] || echo "127.0.0.1:$((25700 + number))"); done
+	for number in $(seq "$NODES"); do
+		if [ "$#" = 0 ]; then node "r$number"; else node "r$number" "$1" "127.0.0.1:$((25700 + number))"; fi
+	done
 	wait_for all_have 1
 	[ "$#" = 0 ] || wait_for sh -c "curl -s --unix-socket '$WORK/origin.sock' http://origin/api/v1/nodes | jq -e '[.nodes[] | select(.counters.peers_known >= $((NODES - 1)))] | length == $NODES'"
 	before=$(sent)
@@ -183,8 +186,10 @@ registering() {
 	rm -rf "$WORK/nodes" "$STORE"
 	STORE=$all
 }
-registering
-registering --peers
+if [ "$NODES" -gt 0 ]; then
+	registering
+	registering --peers
+fi
 
 # --- derived images
 # may_be_derived NAME: an ext4 system of which others of its release are there

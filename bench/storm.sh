@@ -117,7 +117,7 @@ heading "$NODES nodes boot ${#DISKS[@]} disks each, all at once"
 one=$(platter_json hoard status | jq .boot_set_bytes)
 result "boot sets of a node's disks" "$(megabytes "$one")" "of all nodes: $(megabytes $((one * NODES)))"
 storm direct "$DIRECT"
-direct=$((SENT / DIRECT * NODES))
+direct=$((SENT * NODES / DIRECT))
 result "  the origin sent" "$(megabytes "$SENT")" "$NODES nodes would have: $(megabytes "$direct")"
 storm peers "$NODES"
 result "  the origin sent; nodes to each other" "$(megabytes "$SENT"), $(megabytes "$SHARED")"

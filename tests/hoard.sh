@@ -257,7 +257,10 @@ check "every node has it" all_followers ".hoard_revision == $(revision)"
 check "whole" all_hold "$(revision)"
 copies=$(awk -v bytes=$(($(sent) - before)) -v one=$((192 * BLOCK)) 'BEGIN { printf "%.2f", bytes / one }')
 check "the origin sent $copies copies to ${#FOLLOWERS[@]} nodes" awk -v copies="$copies" 'BEGIN { exit !(copies >= 0.9 && copies < 2.5) }'
-for n in "${FOLLOWERS[@]}"; do kill "${followers[$n]}" && wait "${followers[$n]}" || true; done
+for n in "${FOLLOWERS[@]}"; do
+	kill "${followers[$n]}"
+	wait "${followers[$n]}" || true
+done
 
 # By cast, to a node that has nothing, one that has an older revision, and one that has it all.
 cast_to_three() {
