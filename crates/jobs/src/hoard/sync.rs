@@ -16,6 +16,9 @@ use crate::{OpenStore, Progress, StoreLocation};
 /// Stored frames of the origin in memory while a boot set is fetched, in bytes: they come in the order in which they are read.
 const SOURCE_BYTES: u64 = 48 << 20;
 
+/// Gives another source of a recipe than the store, where there is one.
+type Elsewhere<'a> = dyn Fn(Score) -> Option<Arc<dyn Source>> + 'a;
+
 /// What to bring where.
 #[derive(Clone, Debug)]
 pub struct HoardSyncRequest {
@@ -76,7 +79,7 @@ pub fn hoard_sync(request: &HoardSyncRequest, progress: &dyn Progress) -> Result
 /// As [`hoard_sync`].
 pub(crate) fn hoard_sync_from(
     request: &HoardSyncRequest,
-    elsewhere: &dyn Fn(Score) -> Option<Arc<dyn Source>>,
+    elsewhere: &Elsewhere<'_>,
     progress: &dyn Progress,
 ) -> Result<HoardSyncReport> {
     let started = Instant::now();
@@ -123,7 +126,7 @@ pub(crate) fn hoard_sync_from(
 
 /// Adds one boot set; what is here already costs a look.
 fn add(
-    (store, elsewhere): (&OpenStore, &dyn Fn(Score) -> Option<Arc<dyn Source>>),
+    (store, elsewhere): (&OpenStore, &Elsewhere<'_>),
     writer: &mut HoardWriter,
     member: &HoardMember,
     progress: &dyn Progress,
