@@ -102,3 +102,11 @@ fn a_request_waits_for_what_had_been_answered_and_for_nothing_else() {
     let thinks: Vec<_> = steps.iter().map(|step| step.think.as_nanos()).collect();
     assert_eq!(thinks, [0, 5, 10, 50, 55, 60, 465]);
 }
+
+#[test]
+fn what_is_read_beside_a_trace_comes_after_all_of_it() {
+    let options = Options { writes: true, also: vec![Extent::new(0, 512); 2], ..READS };
+    let (steps, places) = steps(&sample(), &options).unwrap();
+    assert_eq!(steps.iter().map(|step| step.after).collect::<Vec<_>>()[6..], [6, 7, 7]);
+    assert_eq!(places[7..], [7, 8]);
+}
