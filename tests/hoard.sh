@@ -9,9 +9,11 @@ case ${PLATTER_SIZE:-quick} in full) kills=25 ;; *) kills=4 ;; esac
 readonly BLOCK=32768
 SERVER=
 NODE=$WORK/node
+export PLATTER_ROOM=$WORK/room
 suite_cleanup() {
 	local process
-	for process in $SERVER $ORIGIN; do kill -KILL "$process" 2>/dev/null; done
+	for process in $SERVER $ORIGIN $(jobs -p); do kill -KILL "$process" 2>/dev/null; done
+	"$ROOT/lab/room" down
 }
 afar_json() { "$PLATTER" --server "unix:$SOCKET" --quiet --json "$@"; }
 # lab_only ARGUMENT...: as somebody who may read lab/* only
@@ -115,21 +117,6 @@ check "a node gets it" sync_json
 check "all of it" jq -e --argjson revision "$(revision)" '.revision == $revision and .members == 3 and .fetched_blocks == 0 and .added == 0' <(sync_json)
 check "with everything once" jq -e '.replica.blocks < 100 and .replica.disk_bytes < 85 * 32768' <(platter_json hoard status --cache "$NODE")
 check "who sees less hoards less" jq -e '.members == 2' <(lab_only hoard sync --cache "$WORK/other-node")
-# follows: a node that was told nothing of it keeps the newest revision
-follows() {
-	local tries=0 node
-	"$PLATTER" node --origin "unix:$SOCKET" --cache "$WORK/follower" >"$WORK/follower.log" 2>&1 &
-	node=$!
-	until [ "$(platter_json hoard status --cache "$WORK/follower" 2>/dev/null | jq .replica.revision)" = "$(revision)" ]; do
-		tries=$((tries + 1))
-		[ "$tries" -lt 300 ] || break
-		sleep 0.1
-	done
-	kill "$node"
-	wait "$node" || true
-	[ "$tries" -lt 300 ]
-}
-check "a node follows it by itself" follows
 # serve_hoarded VERSION: from the hoard, with an origin that may be dead
 serve_hoarded() {
 	local tries=0
@@ -221,6 +208,95 @@ check "no pack is left that does not count" is "$(find "$NODE/hoard/packs" -name
 check "status as a table" platter hoard status --cache "$NODE" --svg "$WORK/growth.svg"
 check_said "with the cost of one more" 'one more image'
 check "and as a picture" python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$WORK/growth.svg"
+
+# Nodes that were told nothing of it keep the newest revision, and hear of the next one.
+FOLLOWERS=(1 2 3 4)
+declare -A followers=()
+start_followers() {
+	local n
+	for n in "${FOLLOWERS[@]}"; do
+		"$PLATTER" --server "unix:$SOCKET" --quiet node --cache "$WORK/follower-$n" --name "follower-$n" --peers "127.0.0.1:$((PORT + n))" \
+			>"$WORK/follower-$n.log" 2>&1 &
+		followers[$n]=$!
+	done
+}
+follower_nodes() { curl -s --unix-socket "$SOCKET" http://origin/api/v1/nodes | jq "[.nodes[] | select((.name | startswith(\"follower\")) and $1)] | length"; }
+# all_followers CONDITION: it is true of each, as the origin is told, within half a minute
+all_followers() {
+	local tries=0
+	until [ "$(follower_nodes "$1")" = ${#FOLLOWERS[@]} ]; do
+		tries=$((tries + 1))
+		if [ "$tries" -ge 300 ]; then
+			curl -s --unix-socket "$SOCKET" http://origin/api/v1/nodes
+			tail -n 3 "$WORK"/follower-*.log
+			return 1
+		fi
+		sleep 0.1
+	done
+}
+all_hold() {
+	local n
+	for n in "${FOLLOWERS[@]}"; do is "$(platter_json hoard status --cache "$WORK/follower-$n" | jq .replica.revision)" "$1" || return 1; done
+}
+sent() { curl -s --unix-socket "$SOCKET" http://origin/metrics | awk '$1 == "platter_frame_stream_bytes_sent_total" { print $2 }'; }
+STORE=$WORK/few
+NODE=$WORK/few-node
+platter init >/dev/null
+platter capture --raw "$WORK/one" lab/disk >/dev/null
+platter hoard import "$WORK/all-1" lab/disk >/dev/null
+check "an origin of another store answers" start_origin
+start_followers
+check "nodes follow it by themselves" all_followers ".hoard_revision == $(revision)"
+check "and are connected with each other" all_followers '.counters.peers_connected >= 3'
+random $((192 * BLOCK)) four >"$WORK/four"
+platter capture --raw "$WORK/four" lab/four >/dev/null
+trace_of lab/four "$WORK/all-four" 'read 0 6M' >/dev/null
+before=$(sent)
+check "another boot set is registered" afar hoard import "$WORK/all-four" lab/four
+check "every node has it" all_followers ".hoard_revision == $(revision)"
+check "whole" all_hold "$(revision)"
+copies=$(awk -v bytes=$(($(sent) - before)) -v one=$((192 * BLOCK)) 'BEGIN { printf "%.2f", bytes / one }')
+check "the origin sent $copies copies to ${#FOLLOWERS[@]} nodes" awk -v copies="$copies" 'BEGIN { exit !(copies >= 0.9 && copies < 2.5) }'
+for n in "${FOLLOWERS[@]}"; do
+	kill "${followers[$n]}"
+	wait "${followers[$n]}" || true
+done
+
+# By cast, to a node that has nothing, one that has an older revision, and one that has it all.
+cast_to_three() {
+	local n pids=() bad=0
+	for n in 1 2 3; do
+		"$ROOT/lab/room" in "$n" timeout 60 "$PLATTER" --quiet --json receive --hoard "$WORK/cast-$n" --interface eth0 --hello "receiver-$n" >"$WORK/cast-$n.json" 2>"$WORK/cast-$n.log" &
+		pids+=($!)
+	done
+	"$ROOT/lab/room" in sender timeout 60 "$PLATTER" --quiet --json cast --hoard "$NODE" --interface eth0 --receivers 3 --wait 30 --give-up 30 >"$WORK/cast.json"
+	for n in 1 2 3; do wait "${pids[$((n - 1))]}" || { cat "$WORK/cast-$n.log" && bad=1; }; done
+	return $bad
+}
+cast_fact() { jq -s "[.[] | select(.fetched_blocks? != null)] | last | $2" "$WORK/cast-$1.json"; }
+if need_root "a room to cast in"; then
+	sync_json >/dev/null
+	cp -a "$NODE" "$WORK/cast-2"
+	before=$(revision)
+	random $((32 * BLOCK)) five >"$WORK/five"
+	platter capture --raw "$WORK/five" lab/five >/dev/null
+	trace_of lab/five "$WORK/all-five" 'read 0 1M' >/dev/null
+	afar hoard import "$WORK/all-five" lab/five >/dev/null
+	sync_json >/dev/null
+	cp -a "$NODE" "$WORK/cast-3"
+	"$ROOT/lab/room" up 3 1gbit
+	check "the hoard is cast to three nodes" cast_to_three
+	for n in 1 2 3; do check "node $n has the revision" is "$(platter_json hoard status --cache "$WORK/cast-$n" | jq .replica.revision)" "$(revision)"; done
+	all=$(platter_json hoard status --cache "$NODE" | jq .replica.blocks)
+	check "the one that had nothing got everything" is "$(cast_fact 1 .revision_before) $(cast_fact 1 .fetched_blocks)" "0 $all"
+	check "the one that was behind got what it lacked" test "$(cast_fact 2 .revision_before)" = "$before" -a "$(cast_fact 2 .fetched_blocks)" -ge 33 -a "$(cast_fact 2 .fetched_blocks)" -lt 40
+	check "the one that had it all got nothing" is "$(cast_fact 3 .fetched_blocks)" 0
+	"$ROOT/lab/room" down
+fi
+
+stop_origin TERM
+STORE=$WORK/store
+NODE=$WORK/node
 
 # A real boot.
 if [ "${PLATTER_SIZE:-quick}" = full ] && need_root "building a bootable disk"; then

@@ -17,6 +17,7 @@ const IN_FLIGHT_MAX: usize = 64;
 const LENGTH_MAX: u64 = 32 << 20;
 
 /// How to replay.
+#[derive(Clone, Default)]
 pub(crate) struct Options {
     /// Part of the recorded time between requests to keep.
     pub(crate) think: f64,
@@ -24,6 +25,8 @@ pub(crate) struct Options {
     pub(crate) writes: bool,
     /// The score that the trace must have, in hexadecimal.
     pub(crate) score: Option<String>,
+    /// What to read after all of the trace was answered.
+    pub(crate) also: Vec<Extent>,
 }
 
 /// What came of it. Times are in microseconds, from before a request was sent until all of its reply was there.
@@ -81,9 +84,17 @@ pub(crate) fn steps(trace: &Trace, options: &Options) -> Result<(Vec<Step>, Vec<
         };
         Ok(Step { command, range: request.range, after, think })
     };
-    let steps = requests.iter().map(step).collect::<Result<Vec<_>>>()?;
+    let mut steps = requests.iter().map(step).collect::<Result<Vec<_>>>()?;
     let mut places = vec![0; answered.len()];
     answered.iter().enumerate().for_each(|(place, at)| places[*at] = place);
+    places.extend(steps.len()..steps.len() + options.also.len());
+    let also = |range: &Extent| Step {
+        command: Command::Read,
+        range: *range,
+        after: answered.len(),
+        think: Duration::ZERO,
+    };
+    steps.extend(options.also.iter().map(also));
     Ok((steps, places))
 }
 

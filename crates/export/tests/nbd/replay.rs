@@ -13,7 +13,7 @@ use crate::replaying::{Options, replay, steps};
 use crate::running_server::RunningServer;
 
 const LENGTH: usize = 4 << 20;
-const READS: Options = Options { think: 0.0, writes: false, score: None };
+const READS: Options = Options { think: 0.0, writes: false, score: None, also: Vec::new() };
 
 fn request(kind: RequestKind, offset: u64, length: u64, start_ns: u64, service_ns: u64) -> TracedRequest {
     TracedRequest { kind, failed: false, range: Extent::new(offset, length), start_ns, service_ns }
@@ -95,9 +95,18 @@ fn a_trace_of_another_disk_is_not_replayed() {
 
 #[test]
 fn a_request_waits_for_what_had_been_answered_and_for_nothing_else() {
-    let (steps, places) = steps(&sample(), &Options { think: 0.5, writes: true, score: None }).unwrap();
+    let (steps, places) =
+        steps(&sample(), &Options { think: 0.5, writes: true, score: None, also: Vec::new() }).unwrap();
     assert_eq!(steps.iter().map(|step| step.after).collect::<Vec<_>>(), [0, 0, 0, 3, 3, 3, 6]);
     assert_eq!(places, [2, 1, 0, 3, 4, 5, 6]);
     let thinks: Vec<_> = steps.iter().map(|step| step.think.as_nanos()).collect();
     assert_eq!(thinks, [0, 5, 10, 50, 55, 60, 465]);
+}
+
+#[test]
+fn what_is_read_beside_a_trace_comes_after_all_of_it() {
+    let options = Options { writes: true, also: vec![Extent::new(0, 512); 2], ..READS };
+    let (steps, places) = steps(&sample(), &options).unwrap();
+    assert_eq!(steps.iter().map(|step| step.after).collect::<Vec<_>>()[6..], [6, 7, 7]);
+    assert_eq!(places[7..], [7, 8]);
 }

@@ -1,8 +1,11 @@
 //! A source with a hoard before it: what is hoarded is read there, everything else below.
 //!
+//! Hints go below only while reads do: a boot from the hoard fetches nothing, though every reader looks ahead.
+//!
 //! A frame of the hoard that is damaged, or went while it was being updated, is made anew from what is below, with the same
 //! blocks at the same slots, so no reader notices.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,12 +25,14 @@ pub(crate) struct HoardFirst {
     hoard: Arc<Hoard>,
     below: Arc<dyn Source>,
     looked: Mutex<Instant>,
+    /// The last block or page that was read is not hoarded.
+    reads_below: AtomicBool,
 }
 
 impl HoardFirst {
     /// Puts the hoard before that source.
     pub(crate) fn new(hoard: Arc<Hoard>, below: Arc<dyn Source>) -> Self {
-        Self { hoard, below, looked: Mutex::new(Instant::now()) }
+        Self { hoard, below, looked: Mutex::new(Instant::now()), reads_below: AtomicBool::new(false) }
     }
 
     fn look_now_and_then(&self) {
@@ -36,6 +41,20 @@ impl HoardFirst {
             *looked = Instant::now();
             // What it showed before is as good as it was.
             let _ = self.hoard.refresh();
+        }
+    }
+
+    /// Notes whether what is read is hoarded; gives that.
+    fn note_read<T>(&self, hoarded: Option<T>) -> Option<T> {
+        self.reads_below.store(hoarded.is_none(), Ordering::Relaxed);
+        hoarded
+    }
+
+    /// These of what is hinted at that are worth fetching.
+    fn absent(&self, ids: &[BlockId]) -> Vec<BlockId> {
+        match self.reads_below.load(Ordering::Relaxed) {
+            true => ids.iter().copied().filter(|id| !self.hoard.holds(id)).collect(),
+            false => Vec::new(),
         }
     }
 
@@ -68,7 +87,8 @@ impl HoardFirst {
 impl FrameSource for HoardFirst {
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
         self.look_now_and_then();
-        let Some(mut place) = self.hoard.locate(id)? else { return self.below.locate(id) };
+        let hoarded = self.note_read(self.hoard.locate(id)?);
+        let Some(mut place) = hoarded else { return self.below.locate(id) };
         place.frame.pack |= OF_HOARD;
         Ok(Some(place))
     }
@@ -82,7 +102,7 @@ impl FrameSource for HoardFirst {
     }
 
     fn will_need(&self, ids: &[BlockId]) {
-        let absent: Vec<BlockId> = ids.iter().copied().filter(|id| !self.hoard.holds(id)).collect();
+        let absent = self.absent(ids);
         if !absent.is_empty() {
             self.below.will_need(&absent);
         }
@@ -99,16 +119,125 @@ impl FrameSource for HoardFirst {
 
 impl PageSource for HoardFirst {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-        match self.hoard.holds(id) {
-            true => self.hoard.page(id).or_else(|_| self.below.page(id)),
-            false => self.below.page(id),
+        match self.note_read(self.hoard.locate(id)?) {
+            Some(_) => self.hoard.page(id).or_else(|_| self.below.page(id)),
+            None => self.below.page(id),
         }
     }
 
     fn will_need_pages(&self, ids: &[BlockId]) {
-        let absent: Vec<BlockId> = ids.iter().copied().filter(|id| !self.hoard.holds(id)).collect();
+        let absent = self.absent(ids);
         if !absent.is_empty() {
             self.below.will_need_pages(&absent);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_image::Score;
+    use platter_image::frame::RAW_LENGTH_DEFAULT;
+    use platter_store::{
+        BootBlock, BootSet, BootSetRecord, HoardMember, HoardSnapshot, HoardWriter, StorePlace,
+    };
+
+    use super::*;
+
+    fn block(number: u8) -> (BlockId, Vec<u8>) {
+        let contents = vec![number; 4096];
+        (BlockId::of(Kind::Data, &contents), contents)
+    }
+
+    /// Gives any of its blocks in a frame of its own, and counts what is hinted at.
+    #[derive(Default)]
+    struct Below {
+        hinted: Mutex<Vec<BlockId>>,
+    }
+
+    impl FrameSource for Below {
+        fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+            let number = (0..=255).find(|number| block(*number).0 == *id);
+            let place = |number| {
+                let frame = FrameAddress { pack: 0, offset: u64::from(number), length: 1 };
+                BlockPlace { frame, slot: 0 }
+            };
+            Ok(number.map(place))
+        }
+
+        fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+            let (id, contents) = block(address.offset as u8);
+            let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_DEFAULT);
+            frame.push(id, &contents);
+            *stored = frame.encode(&mut Compressor::new(1)?)?.stored;
+            Ok(())
+        }
+
+        fn will_need(&self, ids: &[BlockId]) {
+            self.hinted.lock().unwrap().extend_from_slice(ids);
+        }
+    }
+
+    impl PageSource for Below {
+        fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
+            if *id == page().0 { Ok(page().1) } else { Err(Error::missing("page")) }
+        }
+    }
+
+    fn page() -> (BlockId, Vec<u8>) {
+        (BlockId::of(Kind::Page, b"a page"), b"a page".to_vec())
+    }
+
+    /// A hoard of blocks 1 and 2.
+    fn hoard(place: &StorePlace, below: &Below) -> Arc<Hoard> {
+        let version: platter_store::VersionName =
+            serde_json::from_str(r#"{"image":"a","number":1}"#).unwrap();
+        let record = BootSetRecord {
+            version: version.clone(),
+            score: Score(page().0),
+            marker: String::new(),
+            command: String::new(),
+            accelerator: String::new(),
+            time_unix_ms: 1,
+            duration_ms: 1,
+            requests: 1,
+            bytes_read: 1,
+            pages: 1,
+            blocks: 2,
+            bytes: 512 + 8192,
+            tool_version: String::new(),
+        };
+        let blocks = [1, 2].map(|number| BootBlock::new(block(number).0, 4096)).to_vec();
+        let set = BootSet { record: record.clone(), pages: vec![BootBlock::new(page().0, 6)], blocks };
+        let mut writer = HoardWriter::open(place).unwrap();
+        writer.add(&set, below).unwrap();
+        let member = HoardMember { version, boot_set: set.encode().unwrap().id, added: 1, record };
+        let snapshot = HoardSnapshot { epoch: "e".into(), revision: 1, members: vec![member] };
+        writer.finish(&snapshot).unwrap();
+        Hoard::open(place).unwrap()
+    }
+
+    #[test]
+    fn hints_go_below_only_while_reads_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let below = Arc::new(Below::default());
+        let hoard = hoard(&StorePlace::on_system(folder.path()), &below);
+        below.hinted.lock().unwrap().clear();
+        let source = HoardFirst::new(hoard, below.clone());
+        let hint = || {
+            source.will_need(&[2, 3, 4].map(|number| block(number).0));
+            std::mem::take(&mut *below.hinted.lock().unwrap())
+        };
+        assert_eq!(hint(), [], "nothing was read below");
+        source.page(&page().0).unwrap();
+        source.locate(&block(1).0).unwrap().unwrap();
+        assert_eq!(hint(), [], "what was read is hoarded");
+        source.locate(&block(3).0).unwrap().unwrap();
+        assert_eq!(
+            hint(),
+            [3, 4].map(|number| block(number).0),
+            "and of that, what is hoarded is not wanted"
+        );
+        source.locate(&block(2).0).unwrap().unwrap();
+        assert_eq!(hint(), []);
     }
 }

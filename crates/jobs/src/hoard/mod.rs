@@ -31,4 +31,5 @@ pub use manage::{
 pub use plot::growth_svg;
 pub use recording::{RecordRequest, hoard_record};
 pub use status::{HoardStatus, MemberFigures, NodeRevision, hoard_status};
+pub(crate) use sync::hoard_sync_from;
 pub use sync::{HoardSyncReport, HoardSyncRequest, hoard_place, hoard_sync};

@@ -2,17 +2,22 @@
 //! fetched in the order of boots, and the revision is remembered when all of it is durable.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
-use platter_image::{Error, Result};
+use platter_image::{Error, Result, Score};
 use platter_store::{Added, HoardMember, HoardSnapshot, HoardWriter, StorePlace};
+use platter_vdisk::Source;
 use serde::Serialize;
 
 use crate::remote::SourceOptions;
 use crate::{OpenStore, Progress, StoreLocation};
 
-/// Stored frames of the origin in memory while a boot set is fetched, in bytes: most of them are needed again soon.
-const SOURCE_BYTES: u64 = 256 << 20;
+/// Stored frames of the origin in memory while a boot set is fetched, in bytes: they come in the order in which they are read.
+const SOURCE_BYTES: u64 = 48 << 20;
+
+/// Gives another source of a recipe than the store, where there is one.
+type Elsewhere<'a> = dyn Fn(Score) -> Option<Arc<dyn Source>> + 'a;
 
 /// What to bring where.
 #[derive(Clone, Debug)]
@@ -65,6 +70,18 @@ pub fn hoard_place(cache: &Path) -> StorePlace {
 /// `Transient` when another process does it, or the origin is away; `Missing` when something of a boot set was forgotten
 /// meanwhile; what the origin and the disk say. What was fetched stays for the next time.
 pub fn hoard_sync(request: &HoardSyncRequest, progress: &dyn Progress) -> Result<HoardSyncReport> {
+    hoard_sync_from(request, &|_| None, progress)
+}
+
+/// The same, with what is missing of a recipe from `elsewhere`, where that gives a source.
+///
+/// # Errors
+/// As [`hoard_sync`].
+pub(crate) fn hoard_sync_from(
+    request: &HoardSyncRequest,
+    elsewhere: &Elsewhere<'_>,
+    progress: &dyn Progress,
+) -> Result<HoardSyncReport> {
     let started = Instant::now();
     let store = OpenStore::open_reader(&request.store)?;
     let mut writer = HoardWriter::open(&hoard_place(&request.cache))?;
@@ -84,7 +101,7 @@ pub fn hoard_sync(request: &HoardSyncRequest, progress: &dyn Progress) -> Result
     let (came, went) = (left(&members, &before.members), left(&before.members, &members));
     let mut added = Added::default();
     for member in &members {
-        added += add(&store, &mut writer, member, progress)?;
+        added += add((&store, elsewhere), &mut writer, member, progress)?;
     }
     let snapshot = HoardSnapshot { epoch: changes.epoch, revision: changes.revision, members };
     let facts = match snapshot == before && added == Added::default() {
@@ -109,7 +126,7 @@ pub fn hoard_sync(request: &HoardSyncRequest, progress: &dyn Progress) -> Result
 
 /// Adds one boot set; what is here already costs a look.
 fn add(
-    store: &OpenStore,
+    (store, elsewhere): (&OpenStore, &Elsewhere<'_>),
     writer: &mut HoardWriter,
     member: &HoardMember,
     progress: &dyn Progress,
@@ -121,7 +138,8 @@ fn add(
         Err(_) => store.boot_set(&member.boot_set).map_err(within)?,
     };
     let options = SourceOptions { bytes_max: SOURCE_BYTES, exact: true, ..SourceOptions::default() };
-    let source = store.source(set.record.score, options);
+    let score = set.record.score;
+    let source = elsewhere(score).unwrap_or_else(|| store.source(score, options));
     progress.begin(&member.version.to_string(), 0);
     let added = writer.add(&set, &*source).map_err(within)?;
     progress.advance(added.raw_bytes);

@@ -248,6 +248,7 @@ impl Served {
         if self.request().node.is_none() {
             return Ok(());
         }
+        self.listen_for_revisions()?;
         let weak = Arc::downgrade(self);
         let report = move || {
             let (mut report_due, mut attach_due) = (Instant::now(), Instant::now() + ATTACH_EVERY);
@@ -260,7 +261,7 @@ impl Served {
                     served.store().cache().and_then(|cache| cache.peers()).map_or(0, Peers::strangers);
                 // Who is not known here may have told the origin a moment ago.
                 let is_asked_for = now_strange != strange && Instant::now() >= reported + STRANGER_PAUSE;
-                if Instant::now() >= report_due || is_asked_for {
+                if Instant::now() >= report_due || is_asked_for || served.hoarding.has_news() {
                     (strange, reported) = (now_strange, Instant::now());
                     report_due = Instant::now() + served.report();
                 }

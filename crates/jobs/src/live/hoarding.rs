@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use platter_image::Result;
+use platter_image::{Result, Score};
 use platter_store::Hoard;
 use platter_vdisk::Source;
 
 use super::attach::{AttachRequest, LiveEvent};
 use super::served::Served;
-use crate::hoard::{HoardFirst, HoardSyncRequest, hoard_place, hoard_sync};
-use crate::remote::ServerOptions;
+use crate::hoard::{HoardFirst, HoardSyncRequest, hoard_place, hoard_sync_from};
+use crate::remote::{Listener, ServerOptions, listen};
 use crate::{Silent, StoreLocation};
 
 /// A hoard on this machine.
@@ -19,13 +19,32 @@ pub(super) struct Hoarding {
     hoard: Option<Arc<Hoard>>,
     /// It is being brought to a newer revision.
     under_way: AtomicBool,
+    news: Arc<News>,
+}
+
+/// Whether the origin is to be asked now: it may have a newer revision, or this node has and says so.
+#[derive(Default)]
+struct News(AtomicBool);
+
+impl Listener for News {
+    const EVENTS: &'static [&'static [u8]] = &[b"hoard"];
+
+    fn heard(&self) -> Result<()> {
+        self.0.store(true, Ordering::Release);
+        Ok(())
+    }
 }
 
 impl Hoarding {
     /// Opens the hoard that the request names.
     pub(super) fn open(request: &AttachRequest) -> Result<Self> {
         let hoard = request.hoard.as_ref().map(|dir| Hoard::open(&hoard_place(dir))).transpose()?;
-        Ok(Self { hoard, under_way: AtomicBool::new(false) })
+        Ok(Self { hoard, under_way: AtomicBool::new(false), news: Arc::default() })
+    }
+
+    /// Whether there was news since the last call.
+    pub(super) fn has_news(&self) -> bool {
+        self.news.0.swap(false, Ordering::AcqRel)
     }
 
     pub(super) fn hoard(&self) -> Option<&Arc<Hoard>> {
@@ -47,6 +66,16 @@ impl Hoarding {
 }
 
 impl Served {
+    /// Listens to what the origin says of its hoard. Without that, a new revision is heard of at the next report.
+    pub(super) fn listen_for_revisions(&self) -> Result<()> {
+        match self.store().remote() {
+            Some(store) if self.hoarding.hoard.is_some() => {
+                listen(store.without_cache(), &self.hoarding.news)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Brings the hoard to the origin's revision, if that is another one: in a thread of its own, one at a time. What fails is
     /// tried again when the origin is heard of the next time.
     pub(super) fn follow_hoard(self: &Arc<Self>, revision: u64) {
@@ -61,9 +90,10 @@ impl Served {
         // The cache is this process's already; what is hoarded needs none.
         let store = StoreLocation::Remote(ServerOptions { cache: None, ..origin.clone() });
         let request = HoardSyncRequest { store, cache: cache.clone(), whole: false };
-        let served = self.clone();
+        let (served, before) = (self.clone(), self.hoarding.revision());
         let sync = move || {
-            match hoard_sync(&request, &Silent) {
+            let of_peers = |score: Score| served.store().remote()?.peer_source(score);
+            match hoard_sync_from(&request, &of_peers, &Silent) {
                 Ok(report) => {
                     let refreshed = served.hoarding.hoard.as_ref().map_or(Ok(()), |hoard| hoard.refresh());
                     served.tell(&LiveEvent::Note(match refreshed {
@@ -77,6 +107,9 @@ impl Served {
                 Err(error) => served.tell(&LiveEvent::Note(format!("hoard: {error}"))),
             }
             served.hoarding.under_way.store(false, Ordering::Release);
+            // The origin is told, and may have another one by now.
+            let is_newer = served.hoarding.revision() != before;
+            served.hoarding.news.0.fetch_or(is_newer, Ordering::AcqRel);
         };
         if thread::Builder::new().name("hoard".to_owned()).spawn(sync).is_err() {
             self.hoarding.under_way.store(false, Ordering::Release);

@@ -15,6 +15,9 @@ use crate::remote::RemoteStore;
 /// Where nodes are remembered, in the cache's directory.
 const DIRECTORY: &str = "peers.json";
 
+/// What came ahead of its reader must not go before he comes to it.
+const MEMORY_BYTES_MIN: u64 = 16 << 20;
+
 /// How a node shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharingRequest {
@@ -22,6 +25,8 @@ pub struct SharingRequest {
     pub address: SocketAddr,
     /// Ceiling of what is sent to all of them, bits per second.
     pub bits_per_second_max: u64,
+    /// Most bytes of memory for frames that came from other nodes, or go to them; at most 128 MiB are used.
+    pub memory_bytes_max: u64,
 }
 
 /// What a cache holds, as peers may have it.
@@ -71,9 +76,11 @@ pub(super) fn begin(cache: &NodeCache, store: &RemoteStore, request: &SharingReq
     let store_id = store.id()?;
     let identity = Identity::open(dir, id)?;
     let directory = Directory::open(dir.join(DIRECTORY), store_id.0, id);
+    let usual = PeerOptions::new(store_id.0, Some(request.address));
     let options = PeerOptions {
         share_bits_per_second: request.bits_per_second_max,
-        ..PeerOptions::new(store_id.0, Some(request.address))
+        memory_bytes_max: usual.memory_bytes_max.min(request.memory_bytes_max.max(MEMORY_BYTES_MIN)),
+        ..usual
     };
     let holdings = Arc::new(HeldByCache(cache.cache().clone()));
     let origin: Arc<dyn OriginFrames> = Arc::new(store.without_cache());

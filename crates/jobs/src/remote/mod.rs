@@ -4,7 +4,7 @@
 //! install, export, diff, attach ─ids▶ fetch (queue ▸ window ▸ requests) ─frames▶ verified, kept in memory
 //! capture ─ids, many at once▶ need ─▶ new frames ─▶ upload, several requests under way ─▶ publish
 //! images, show, history, forget, rename ─▶ one request
-//! the tree of images ─▶ the catalog as it was a moment ago ◀─ watch ◀─ events
+//! the tree of images ─▶ the catalog as it was a moment ago ◀─ watch ◀─ listen ◀─ events
 //! ```
 //!
 //! Owns the way there (a unix socket, or TLS with a certificate that was pinned or is of a known authority), what is
@@ -16,6 +16,7 @@ mod address;
 mod client;
 mod connection;
 mod fetch;
+mod listen;
 mod problem;
 mod store;
 #[cfg(test)]
@@ -26,6 +27,7 @@ mod watch;
 
 pub use address::{ServerAddress, ServerOptions, Trust};
 pub(crate) use fetch::SourceOptions;
+pub(crate) use listen::{Listener, listen};
 pub(crate) use store::RemoteStore;
 pub(crate) use tls::Pinned;
 pub(crate) use upload::RemoteSession;

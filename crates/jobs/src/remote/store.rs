@@ -12,6 +12,7 @@ use platter_store::{
     BOOT_SET_LENGTH_MAX, BootSet, EncodedBootSet, HoardChanges, HoardSnapshot, ImageName, NumberChoice,
     Registered, Resolved, StoreId, Token, Version, VersionName, VersionQuery, VersionRecord,
 };
+use platter_vdisk::Source;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ use super::client::{Client, retried};
 use super::fetch::{self, RemoteSource, SourceOptions};
 use super::upload::RemoteSession;
 use crate::CastStatus;
-use crate::node::{CachedSource, NodeCache, NodeReport, Upstream};
+use crate::node::{CachedSource, NodeCache, NodeReport, PassingSource, Upstream};
 
 /// So long an origin that is away is asked what became of something whose answer was lost.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
@@ -349,6 +350,12 @@ impl RemoteStore {
             None => self.source(score, options),
         };
         Some(CachedSource::new(cache.clone(), below))
+    }
+
+    /// The frames and pages of a recipe from other nodes, past the cache; `None` while no other node is known.
+    pub(crate) fn peer_source(&self, score: Score) -> Option<Arc<dyn Source>> {
+        let peers = self.cache.as_ref()?.peers().filter(|peers| peers.counts().known > 0)?;
+        Some(PassingSource::new(Arc::new(peers.source(score))))
     }
 
     /// Tells the origin of this node; gives what it says of others.

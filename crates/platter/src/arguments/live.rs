@@ -80,7 +80,7 @@ pub(crate) struct Node {
     pub(crate) cache_size: u64,
     #[command(flatten)]
     pub(crate) nbd: NbdArguments,
-    /// MiB of memory for decoded blocks, shared by all disks
+    /// MiB of memory for decoded blocks, shared by all disks; and as many, at most 128, for frames between nodes
     #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) memory: u32,
     /// Fetch every block of the disks that are named here, until they need nobody

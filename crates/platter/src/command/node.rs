@@ -17,8 +17,12 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
     let nbd = options.nbd.nbd.clone();
     let nbd = nbd.unwrap_or_else(|| ServeAddress::Unix(options.cache_dir.join("nbd.sock")));
     let store = cached(store, &options.cache_dir, options.cache_size)?;
-    let sharing =
-        options.peers.map(|address| SharingRequest { address, bits_per_second_max: options.share_rate });
+    let memory_bytes = u64::from(options.memory) << 20;
+    let sharing = options.peers.map(|address| SharingRequest {
+        address,
+        bits_per_second_max: options.share_rate,
+        memory_bytes_max: memory_bytes,
+    });
     let name = options.name.clone().unwrap_or_else(host_name);
     let request = AttachRequest {
         place: LivePlace::of_cache(&store, &options.cache_dir),
@@ -30,7 +34,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
         tls: tls(&options.nbd)?,
         fuse: None,
         ninep: None,
-        cache_bytes: (options.memory as usize) << 20,
+        cache_bytes: memory_bytes as usize,
         record: None,
         on_detach: OnDetach::Keep,
         publish_every: None,

@@ -40,8 +40,8 @@ const OWNER: StoreId = StoreId(*b"platter-hoard-v1");
 const PACK_LENGTH: u64 = 64 << 20;
 /// zstd level of its frames.
 const LEVEL: i32 = 3;
-/// Decoded frames of the source that an update keeps: boots come back to them.
-const DECODED_FRAMES_MAX: usize = 512;
+/// Decoded frames of the source that an update keeps, 128 KiB each, mostly: boots come back to them.
+const DECODED_FRAMES_MAX: usize = 64;
 /// Most decoders kept between pages.
 const DECODERS_KEPT_MAX: usize = 4;
 
@@ -326,7 +326,6 @@ impl HoardWriter {
         };
         let (pages, blocks) = (missing(&set.pages), missing(&set.blocks));
         source.will_need_pages(&pages);
-        source.will_need(&blocks);
         let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, RAW_LENGTH_DEFAULT);
         for id in &pages {
             let contents = source.page(id)?;
@@ -336,6 +335,8 @@ impl HoardWriter {
             self.push(&mut frame, *id, &contents, &mut added)?;
         }
         self.flush(frame, &mut added)?;
+        // Not before: who shares blocks with others goes by the pages that name them.
+        source.will_need(&blocks);
         let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_DEFAULT);
         // Addresses mean something to one source only.
         let mut decoded = DecodedFrames::new()?;
