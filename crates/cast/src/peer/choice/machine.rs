@@ -67,6 +67,8 @@ pub struct Choice {
     pub(super) under_way: BTreeMap<u32, UnderWay>,
     pub(super) bytes_in_flight: u64,
     pub(super) origin_in_flight: u32,
+    /// Groups that the origin is being asked for. A frame lies in one group mostly: two questions for parts of one would bring it twice.
+    pub(super) origin_groups: BTreeSet<u64>,
     pub(super) peer_patience: Patience,
     pub(super) home_patience: Patience,
     pub(super) hedge_credit: u32,
@@ -94,6 +96,7 @@ impl Choice {
             under_way: BTreeMap::new(),
             bytes_in_flight: 0,
             origin_in_flight: 0,
+            origin_groups: BTreeSet::new(),
             peer_patience: Patience::default(),
             home_patience: Patience::default(),
             hedge_credit: HEDGE_CREDIT_MAX,
@@ -438,6 +441,7 @@ impl Choice {
         match source {
             Source::Origin => {
                 self.origin_in_flight += 1;
+                self.origin_groups.insert(piece.want.group);
                 self.statistics.origin_asks += 1;
             }
             Source::Peer(node) => {
@@ -451,7 +455,7 @@ impl Choice {
                 }
             }
         }
-        let (score, kind) = (piece.want.score, piece.want.kind);
+        let Want { score, kind, group, .. } = piece.want;
         self.events.push_back(ChoiceEvent::Ask(Ask {
             request,
             source,
@@ -460,7 +464,8 @@ impl Choice {
             fetch,
             ids: ids.clone(),
         }));
-        let ask = UnderWay { piece: id, source, fetch, is_first_hand, asked_at: now, progress_at: now, ids };
+        let ask =
+            UnderWay { piece: id, group, source, fetch, is_first_hand, asked_at: now, progress_at: now, ids };
         self.under_way.insert(request, ask);
         let limit = self.patience(request);
         self.set_deadline(id, now + limit);
@@ -473,7 +478,10 @@ impl Choice {
         self.bytes_in_flight -= ask.ids.len() as u64 * ID_BYTES;
         self.first_hand -= usize::from(ask.is_first_hand);
         match ask.source {
-            Source::Origin => self.origin_in_flight -= 1,
+            Source::Origin => {
+                self.origin_in_flight -= 1;
+                self.origin_groups.remove(&ask.group);
+            }
             Source::Peer(node) => {
                 if let Some(peer) = self.peers.get_mut(&node) {
                     peer.in_flight = peer.in_flight.saturating_sub(1);

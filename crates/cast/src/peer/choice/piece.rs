@@ -91,6 +91,7 @@ pub(super) struct Piece {
 #[derive(Debug)]
 pub(super) struct UnderWay {
     pub(super) piece: PieceId,
+    pub(super) group: u64,
     pub(super) source: Source,
     pub(super) fetch: bool,
     /// Of a piece that can wait, and not to a peer that says to have it.

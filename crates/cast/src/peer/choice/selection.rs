@@ -29,7 +29,9 @@ impl Choice {
                 return peer.has_room().then_some((Source::Peer(node), true));
             }
         }
-        (self.origin_in_flight < ORIGIN_ASKS_MAX).then_some((Source::Origin, false))
+        let is_being_asked_for = self.origin_groups.contains(&self.pieces.get(&id)?.want.group);
+        let may_ask = self.origin_in_flight < ORIGIN_ASKS_MAX && !is_being_asked_for;
+        may_ask.then_some((Source::Origin, false))
     }
 
     /// A peer whose filter has all of it, or most; `Some(None)` when those have enough to do.
