@@ -30,6 +30,8 @@ const ORIGIN_RETRY: Duration = Duration::from_secs(1);
 /// Pieces looked at when those in front have to wait.
 const LOOK_AHEAD: usize = 16;
 const IDLE_LOOK_AHEAD: usize = 512;
+/// At home, where those of a group that is being asked for wait: several groups are.
+const HOME_LOOK_AHEAD: usize = 64;
 /// Pieces that can wait, and are asked for at homes and the origin all the same.
 const FIRST_HAND_MAX: usize = 6;
 
@@ -189,7 +191,7 @@ impl Choice {
             want,
             asks: Vec::new(),
             tried: Vec::new(),
-            homes_tried: 0,
+            homes_tried: Vec::new(),
             origin_failures: 0,
             not_before: now,
             ends_at,
@@ -373,15 +375,15 @@ impl Choice {
 
     /// Pieces that can wait: a few of those that this node is the home of, and all that peers have.
     fn start_idle(&mut self, now: Duration) {
+        let mut place = 0;
         while self.first_hand < FIRST_HAND_MAX
-            && let Some(id) = self.idle_at_home.pop_front()
+            && place < HOME_LOOK_AHEAD
+            && let Some(id) = self.idle_at_home.get(place).copied()
         {
-            if !self.is_idle(id) {
-                continue;
-            }
-            if !self.start_one(now, id, true) {
-                self.idle_at_home.push_front(id);
-                break;
+            if self.is_idle(id) && !self.start_one(now, id, true) {
+                place += 1;
+            } else {
+                self.idle_at_home.remove(place);
             }
         }
         for _ in 0..self.idle.len().min(IDLE_LOOK_AHEAD) {
@@ -445,8 +447,9 @@ impl Choice {
                 self.statistics.origin_asks += 1;
             }
             Source::Peer(node) => {
+                // Who was asked to fetch it is not asked for it again.
                 piece.tried.push(node);
-                piece.homes_tried += usize::from(fetch);
+                piece.homes_tried.extend(fetch.then_some(node));
                 let counter =
                     if fetch { &mut self.statistics.home_asks } else { &mut self.statistics.peer_asks };
                 *counter += 1;
@@ -519,7 +522,7 @@ impl Choice {
         piece.origin_failures += 1;
         // Peers that were tried may have it by now, or be back.
         piece.tried.clear();
-        piece.homes_tried = 0;
+        piece.homes_tried.clear();
         piece.not_before = now + ORIGIN_RETRY;
         if piece.origin_failures >= ORIGIN_FAILURES_MAX && piece.asks.is_empty() {
             self.fail_piece(id);

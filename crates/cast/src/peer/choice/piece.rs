@@ -76,9 +76,10 @@ pub(super) struct Piece {
     pub(super) want: Want,
     /// Asks under way: at most [`super::deadline::ASKS_MAX`], all but the first hedges.
     pub(super) asks: Vec<u32>,
-    /// Peers that were asked.
+    /// Peers that were asked for what their filters say, and those that were asked as homes: a home that holds a part is asked for
+    /// that part, and then to fetch the rest. Another would fetch it beside it.
     pub(super) tried: Vec<NodeId>,
-    pub(super) homes_tried: usize,
+    pub(super) homes_tried: Vec<NodeId>,
     pub(super) origin_failures: u32,
     /// Not to be asked for before.
     pub(super) not_before: Duration,
