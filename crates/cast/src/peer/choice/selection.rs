@@ -24,7 +24,8 @@ impl Choice {
                 return holder.map(|node| (Source::Peer(node), false));
             }
             let piece = self.pieces.get(&id)?;
-            let tries_homes = self.options.homes && piece.homes_tried.len() < HOMES_MAX && piece.asks.is_empty();
+            let tries_homes =
+                self.options.homes && piece.homes_tried.len() < HOMES_MAX && piece.asks.is_empty();
             if let Some((node, peer)) = self.home(now, piece).filter(|_| tries_homes) {
                 return peer.has_room().then_some((Source::Peer(node), true));
             }
