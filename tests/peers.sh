@@ -70,7 +70,7 @@ copies() {
 	for i in "$@"; do cmp "$WORK/copied-$i" "$file" || bad=1; done
 	return $bad
 }
-is_filled() { "$PLATTER" --json disks --node "$WORK/cache-$1" | jq -e --arg disk "$2" 'select(.disk == $disk and .fill.filled)'; }
+is_filled() { "$PLATTER" --json disks --node "$WORK/cache-$1" | jq -e -s --arg disk "$2" 'any(.[]; .disk == $disk and .fill.filled)'; }
 # fill DISK I...: all at once, until none needs anybody
 fill() {
 	local disk=$1 i attaching=()
@@ -110,7 +110,7 @@ platter capture "$WORK/disk" lab/disk >/dev/null
 platter capture --raw "$WORK/other" lab/other >/dev/null
 # What frames of many blocks do: most lie on the border of two of something.
 file_tree "$WORK/small" 2 small
-for n in $(seq 4000); do random $((n * 37 % 9000 + 100)) "small $n" >"$WORK/small/many/$n.bin"; done
+random $((16 << 20)) small | split -a 3 -b 5123 - "$WORK/small/many/"
 ext4_image "$WORK/filled" 96 "$WORK/small"
 filled_bytes=$(platter_json capture "$WORK/filled" lab/filled | jq .new_stored_bytes)
 platter export lab/disk "$WORK/shown" >/dev/null
