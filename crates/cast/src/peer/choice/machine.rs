@@ -30,8 +30,6 @@ const ORIGIN_RETRY: Duration = Duration::from_secs(1);
 /// Pieces looked at when those in front have to wait.
 const LOOK_AHEAD: usize = 16;
 const IDLE_LOOK_AHEAD: usize = 512;
-/// At home, where those of a group that is being asked for wait: several groups are.
-const HOME_LOOK_AHEAD: usize = 64;
 /// Pieces that can wait, and are asked for at homes and the origin all the same.
 const FIRST_HAND_MAX: usize = 6;
 
@@ -377,7 +375,7 @@ impl Choice {
     fn start_idle(&mut self, now: Duration) {
         let mut place = 0;
         while self.first_hand < FIRST_HAND_MAX
-            && place < HOME_LOOK_AHEAD
+            && place < LOOK_AHEAD
             && let Some(id) = self.idle_at_home.get(place).copied()
         {
             if self.is_idle(id) && !self.start_one(now, id, true) {

@@ -131,6 +131,27 @@ fn the_slow_is_hedged_and_the_loser_cancelled() {
     assert_eq!(choice.statistics().hedges, 1);
 }
 
+/// One hedge of a whole group made the origin send half of a small disk twice.
+#[test]
+fn a_large_piece_is_hedged_at_the_origin_only_when_its_home_is_silent() {
+    for (length, least) in [(8, Duration::ZERO), (200, Duration::from_secs(2))] {
+        let mut choice = choice(false);
+        tell(&mut choice, 1, 0..200);
+        choice.want(MS, want(0..length)).unwrap();
+        let ask = next_ask(&mut choice, MS);
+        assert_ne!(ask.source, Source::Origin);
+        let mut now = MS;
+        let hedge = loop {
+            now = choice.poll_timeout().unwrap().max(now);
+            if let Some(ChoiceEvent::Ask(ask)) = choice.poll_event(now) {
+                break ask;
+            }
+        };
+        assert_eq!(hedge.source, Source::Origin);
+        assert!(now >= MS + least && now < 3000 * MS, "{length} ids after {now:?}");
+    }
+}
+
 #[test]
 fn a_liar_is_never_asked_again_and_the_failing_later() {
     let mut choice = choice(false);

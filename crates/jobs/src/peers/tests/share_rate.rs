@@ -34,7 +34,7 @@ impl Holdings for Reading {
 
 /// Has a node with that share send so many bytes, and sees that it never was ahead of `most` bytes each second.
 fn sends_no_faster(
-    held: Arc<dyn Holdings>,
+    held: &Arc<dyn Holdings>,
     universe: &Universe,
     bits_per_second: u64,
     most: u64,
@@ -70,12 +70,14 @@ fn filled(universe: &Universe) -> Arc<Memory> {
 #[test]
 fn a_node_sends_no_more_than_its_share() {
     let universe = Universe::new(11, 400);
-    sends_no_faster(filled(&universe), &universe, 4_000_000, 500_000, 1_200_000);
+    let held: Arc<dyn Holdings> = filled(&universe);
+    sends_no_faster(&held, &universe, 4_000_000, 500_000, 1_200_000);
 }
 
 #[test]
 fn a_node_whose_own_disks_read_sends_an_eighth_of_it() {
     let universe = Universe::new(12, 400);
     let held = Reading { held: filled(&universe), reads: AtomicU64::new(0) };
-    sends_no_faster(Arc::new(held), &universe, 4_000_000, 62_500, 250_000);
+    let held: Arc<dyn Holdings> = Arc::new(held);
+    sends_no_faster(&held, &universe, 4_000_000, 62_500, 250_000);
 }
