@@ -152,7 +152,6 @@ for n in "${SIZES[@]}"; do
 			measure "the second version" fill "$n" bench/second
 			keep second-
 		fi
-		[ -z "${KEEPLOG:-}" ] || cp "$WORK/origin.log" "$KEEPLOG"
 		end_all
 		"$ROOM" down
 		rm -rf "$WORK"/cache-*
@@ -226,7 +225,7 @@ web_server() {
 	else
 		begin sender httpd python3 -m http.server --directory "$WORK/served" 8080
 	fi
-	until_true 10 "$ROOM" in 1 curl -sfI "http://$ORIGIN:8080/disk.raw.zst"
+	until_true 10 "$ROOM" in 1 curl -sf -r 0-0 -o /dev/null "http://$ORIGIN:8080/disk.raw.zst"
 }
 # aria2_of DIRECTORY OPTION...
 aria2_of() {
