@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/peers.sh: nodes that share, each in a network namespace of its own: four read a disk at once and the origin sends little more than one
-# copy; one is killed meanwhile; then the origin is, and a fifth with an empty cache reads the disk from the others. Bytes
-# are counted on the wire.
+# copy; one is killed meanwhile; they are filled at once, for about one copy again; then the origin is killed, and a fifth with an
+# empty cache reads the disk from the others, and boots a real one in QEMU when the size is full. Bytes are counted on the wire.
 . "$(dirname "$0")/lib.sh"
 
 ROOM=$ROOT/lab/room
@@ -70,6 +70,36 @@ copies() {
 	for i in "$@"; do cmp "$WORK/copied-$i" "$file" || bad=1; done
 	return $bad
 }
+is_filled() { "$PLATTER" --json disks --node "$WORK/cache-$1" | jq -e -s --arg disk "$2" 'any(.[]; .disk == $disk and .fill.filled)'; }
+# fill DISK I...: all at once, until none needs anybody
+fill() {
+	local disk=$1 i attaching=()
+	shift
+	for i in "$@"; do
+		"$PLATTER" attach "$disk" --node "$WORK/cache-$i" --fill &
+		attaching+=($!)
+	done
+	for i in "${attaching[@]}"; do wait "$i" || return 1; done
+	for i in "$@"; do until_true 60 is_filled "$i" "$disk" || return 1; done
+}
+# boots URI: until the marker of the catalog's disks
+boots() {
+	local tries=0 machine
+	qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 1024 -nodefaults -no-reboot -nographic -serial stdio -net none \
+		-snapshot -drive "file=$1,format=raw,if=virtio" >"$WORK/console" 2>&1 </dev/null &
+	machine=$!
+	until grep -q PLATTER-BOOT-OK "$WORK/console"; do
+		tries=$((tries + 1))
+		if [ "$tries" -gt 600 ] || ! kill -0 "$machine" 2>/dev/null; then
+			tail -n 5 "$WORK/console"
+			kill -KILL "$machine" 2>/dev/null || true
+			return 1
+		fi
+		sleep 1
+	done
+	kill "$machine"
+	wait "$machine" || true
+}
 at_most() { awk -v got="$1" -v most="$2" 'BEGIN { print got, "at most", most; exit !(got <= most) }'; }
 
 file_tree "$WORK/tree" "$mib" peers
@@ -78,7 +108,20 @@ random $((mib << 20)) other >"$WORK/other"
 platter init
 platter capture "$WORK/disk" lab/disk >/dev/null
 platter capture --raw "$WORK/other" lab/other >/dev/null
+# What frames of many blocks do: most lie on the border of two of something.
+file_tree "$WORK/small" 2 small
+random $((16 << 20)) small | split -a 3 -b 5123 - "$WORK/small/many/"
+ext4_image "$WORK/filled" 96 "$WORK/small"
+filled_bytes=$(platter_json capture "$WORK/filled" lab/filled | jq .new_stored_bytes)
 platter export lab/disk "$WORK/shown" >/dev/null
+platter export lab/filled "$WORK/shown-filled" >/dev/null
+boot_score=
+if [ "${PLATTER_SIZE:-quick}" = full ] && need_root "building a bootable disk"; then
+	CATALOG=${PLATTER_CATALOG:-$WORK/catalog}
+	[ -f "$CATALOG/base.raw" ] || check "a bootable disk is built" "$ROOT/catalog/make-catalog" "$CATALOG" small base
+	platter capture "$CATALOG/base.raw" lab/boot >/dev/null
+	boot_score=$(platter_json show lab/boot | jq -r .score)
+fi
 score=$(platter_json show lab/disk | jq -r .score)
 platter_json serve token add nodes --role read --images '*' | jq -r .secret >"$WORK/token"
 platter_json serve token add few --role read --images 'lab/*' | jq -r .secret >"$WORK/few"
@@ -105,6 +148,13 @@ for i in 1 3 4; do "$PLATTER" attach lab/other --node "$WORK/cache-$i" >/dev/nul
 { sleep "0.$(printf %03d "$(number kill 500)")"; kill -KILL "${NODES[2]}"; } &
 check "one is killed meanwhile, and the others read on" copies lab/other "$WORK/other" 1 3 4
 
+# Nobody begins in front: each takes another part from the origin.
+before=$(sent)
+check "three are filled at once" fill lab/filled 1 3 4
+check "the origin sent little more than one copy" at_most "$(awk -v bytes=$(($(sent) - before)) -v one="$filled_bytes" 'BEGIN { printf "%.2f", bytes / one }')" 1.2
+check "and they read what was captured" copies lab/filled "$WORK/shown-filled" 1 3 4
+[ -z "$boot_score" ] || check "one holds a disk that boots" fill lab/boot 3
+
 # Who may not read everything is told of nobody, and known by nobody.
 node 6 "$WORK/few"
 check "a node whose token is for some images knows nobody" until_true 20 sh -c "$(declare -f ask); SOCKET=$SOCKET; "'[ "$(ask /api/v1/nodes | jq "[.nodes[] | select(.name == \"node-6\" and .counters.peers_known == 0 and .shares == false)] | length")" = 1 ]'
@@ -117,6 +167,10 @@ wait "$ORIGIN" 2>/dev/null || true
 ORIGIN=
 check "without an origin it serves the disk by its score" "$PLATTER" attach "$score" --node "$WORK/cache-5"
 check "and has every byte of it from the others" copies "$score" "$WORK/shown" 5
+if [ -n "$boot_score" ]; then
+	check "it serves a disk that boots" "$PLATTER" attach "$boot_score" --node "$WORK/cache-5"
+	check "which boots from the others alone" boots "$(uri 5 "$boot_score")"
+fi
 kill -KILL "${NODES[5]}"
 wait "${NODES[5]}" 2>/dev/null || true
 rm -f "$WORK/cache-5/segments"/*

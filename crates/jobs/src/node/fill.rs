@@ -1,5 +1,8 @@
 //! Fills the cache with a whole disk: every page and block is fetched, behind readers, pinned, and made durable. Only then is the
 //! disk said to need nobody.
+//!
+//! Among peers nobody waits for a block in particular: nodes that are filled at the same time each take other parts from the
+//! origin, and then each other's. In the order of the disk all would wait for the same node.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use platter_image::page::State;
-use platter_image::recipe::Recipe;
+use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{BlockId, Error, Extent, IoContext, Kind, Result, Score};
 use platter_store::cache::{Cache, PinName};
 use serde::{Deserialize, Serialize};
@@ -18,6 +21,11 @@ use super::source::{CachedSource, Want};
 /// Blocks fetched at a time when no reader waits, and when one did a moment ago.
 const BATCH_ALONE: usize = 512;
 const BATCH_BESIDE: usize = 16;
+/// Blocks told of at a time where they come by themselves: enough that each of many peers is the home of some.
+const WINDOW: usize = 8192;
+/// How often it is looked what came of them; and when nothing did for so long, one is asked for.
+const GATHER_LOOK: Duration = Duration::from_millis(200);
+const GATHER_PATIENCE: Duration = Duration::from_secs(2);
 /// What is a moment.
 const MOMENT: Duration = Duration::from_secs(1);
 /// How long a reader that waits is given way to, before each batch.
@@ -163,27 +171,60 @@ impl Fill {
         while !rest.is_empty() && !self.is_stopped() {
             self.give_way(source);
             let alone = !source.node().has_readers(MOMENT);
+            if alone && source.keeps_hints() {
+                rest = &rest[self.gather(source, rest)?..];
+                continue;
+            }
             let batch = rest.len().min(if alone { BATCH_ALONE } else { BATCH_BESIDE });
             // With nobody beside, what comes next is on its way before this has come.
             let told = rest.len().min(if alone { 2 * batch } else { batch });
             source.will_fill(&rest[..told]);
             let (now, after) = rest.split_at(batch);
+            let lacking = now.iter().filter(|(_, id)| !cache.holds(id)).count();
             for (kind, id) in now {
                 if self.is_stopped() {
                     return Ok(());
                 }
-                let found = source.find(*kind, id, Want::Fill)?;
-                found.ok_or_else(|| Error::missing(format!("nobody has {kind:?} {id}")))?;
-                if !cache.holds(id) {
-                    return Err(Error::refused(
-                        "the cache does not take all of the disk: its limit is too small, or writing failed",
-                    ));
-                }
+                find_for_good(source, *kind, id)?;
             }
-            self.lock().held += now.len() as u64;
+            self.lock().held += lacking as u64;
             rest = after;
         }
         Ok(())
+    }
+
+    /// Tells of blocks, up to a window ahead of what came, until all are held or a reader waits. Gives how many from the
+    /// first on are.
+    fn gather(&self, source: &CachedSource, rest: &[(Kind, BlockId)]) -> Result<usize> {
+        let cache = source.node().cache();
+        let (mut told, mut waited) = (0, Duration::ZERO);
+        // Places in `rest`, in order.
+        let mut coming: Vec<usize> = Vec::new();
+        loop {
+            let before = coming.len();
+            coming.retain(|at| !cache.holds(&rest[*at].1));
+            let came = before - coming.len();
+            self.lock().held += came as u64;
+            let first = coming.first().copied().unwrap_or(told);
+            let is_over = coming.is_empty() && told == rest.len();
+            if is_over || self.is_stopped() || source.node().has_readers(MOMENT) {
+                return Ok(first);
+            }
+            let more = told..rest.len().min(told + WINDOW - coming.len());
+            source.will_fill(&rest[more.clone()]);
+            coming.extend(more.clone());
+            told = more.end;
+            waited = if came > 0 { Duration::ZERO } else { waited + GATHER_LOOK };
+            if waited >= GATHER_PATIENCE {
+                // It may have been passed over, or failed: then the error is told.
+                waited = Duration::ZERO;
+                let (kind, id) = rest[first];
+                find_for_good(source, kind, &id)?;
+                let again: Vec<_> = coming.iter().map(|at| rest[*at]).collect();
+                source.will_fill(&again);
+            }
+            self.sleep(GATHER_LOOK);
+        }
     }
 
     /// Lets a reader that waits go first, for some time.
@@ -213,6 +254,19 @@ impl Fill {
     }
 }
 
+/// Has the cache hold a block or page.
+///
+/// # Errors
+/// `Missing` when nobody has it; `Refused` when the cache does not take it; what fetching says.
+fn find_for_good(source: &CachedSource, kind: Kind, id: &BlockId) -> Result<()> {
+    let found = source.find(kind, id, Want::Fill)?;
+    found.ok_or_else(|| Error::missing(format!("nobody has {kind:?} {id}")))?;
+    if source.node().cache().holds(id) {
+        return Ok(());
+    }
+    Err(Error::refused("the cache does not take all of the disk: its limit is too small, or writing failed"))
+}
+
 /// The set that keeps a filled disk in the cache.
 ///
 /// # Errors
@@ -221,9 +275,23 @@ pub(crate) fn pin_name(score: Score) -> Result<PinName> {
     format!("disk-{score}").parse()
 }
 
+/// A recipe's pages as a fill reads them: it gives way to readers, and is none.
+struct Pages<'a>(&'a CachedSource);
+
+impl PageSource for Pages<'_> {
+    fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
+        self.0.page_for(id, Want::Fill)
+    }
+
+    fn will_need_pages(&self, ids: &[BlockId]) {
+        self.0.will_need_pages(ids);
+    }
+}
+
 /// All pages and blocks of a disk, each once, pages first, blocks in the order in which they stand.
 fn contents(source: &CachedSource, score: Score) -> Result<Vec<(Kind, BlockId)>> {
-    let recipe = Recipe::open(score, source)?;
+    let pages = Pages(source);
+    let recipe = Recipe::open(score, &pages)?;
     let whole = Extent::new(0, recipe.root().disk_length);
     let (mut seen, mut wanted) = (HashSet::new(), Vec::new());
     recipe.visit_pages(whole, &mut |id| {

@@ -149,11 +149,29 @@ impl CachedSource {
         page
     }
 
+    /// A page of the recipe.
+    pub(super) fn page_for(&self, id: &BlockId, want: Want) -> Result<Vec<u8>> {
+        let mut stored = Vec::new();
+        for _ in 0..FETCHES_MAX {
+            let place = self.find(Kind::Page, id, want)?;
+            let place = place.ok_or_else(|| Error::missing(format!("nobody has recipe page {id}")))?;
+            if self.read(place.frame, &mut stored) {
+                return self.decode(id, place.slot, &stored);
+            }
+        }
+        Err(Error::transient(format!("recipe page {id} went as often as it came")))
+    }
+
     fn hint(&self, kind: Kind, ids: &[BlockId]) {
         let missing: Vec<BlockId> = ids.iter().filter(|id| !self.node.cache().holds(id)).copied().collect();
         if !missing.is_empty() {
             self.below.will_fetch(kind, &missing);
         }
+    }
+
+    /// Whether what a fill tells of comes by itself.
+    pub(super) fn keeps_hints(&self) -> bool {
+        self.below.keeps_hints()
     }
 
     /// Tells below what a fill comes to.
@@ -189,15 +207,7 @@ impl FrameSource for CachedSource {
 
 impl PageSource for CachedSource {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-        let mut stored = Vec::new();
-        for _ in 0..FETCHES_MAX {
-            let place = self.find(Kind::Page, id, Want::Read)?;
-            let place = place.ok_or_else(|| Error::missing(format!("nobody has recipe page {id}")))?;
-            if self.read(place.frame, &mut stored) {
-                return self.decode(id, place.slot, &stored);
-            }
-        }
-        Err(Error::transient(format!("recipe page {id} went as often as it came")))
+        self.page_for(id, Want::Read)
     }
 
     fn will_need_pages(&self, ids: &[BlockId]) {

@@ -18,6 +18,11 @@ pub(crate) trait Upstream: Send + Sync {
     /// These will be fetched soon, and likely in this order. Only a hint: does not wait.
     fn will_fetch(&self, kind: Kind, ids: &[BlockId]);
 
+    /// Whether what was hinted at comes into the node's cache by itself, in any order. Else only [`Upstream::fetch`] brings it.
+    fn keeps_hints(&self) -> bool {
+        false
+    }
+
     /// As [`platter_image::FrameSource::hint_length`].
     fn hint_length(&self) -> u64;
 

@@ -53,7 +53,10 @@ impl Groups {
         if known.len() + blocks.len() > BLOCKS_MAX {
             known.clear();
         }
-        known.extend(blocks.iter().map(|id| word(id, 0)).zip(groups(&blocks)));
+        for (id, group) in blocks.iter().zip(groups(&blocks)) {
+            // One that stands in several places is in the same group on all nodes, whichever page they saw first.
+            known.entry(word(id, 0)).and_modify(|other| *other = group.min(*other)).or_insert(group);
+        }
     }
 
     /// Looks at those pages of a recipe that are held.

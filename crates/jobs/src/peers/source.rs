@@ -99,6 +99,10 @@ impl Upstream for PeerSource {
         self.will_need(kind, ids);
     }
 
+    fn keeps_hints(&self) -> bool {
+        true
+    }
+
     fn hint_length(&self) -> u64 {
         HINT_LENGTH
     }

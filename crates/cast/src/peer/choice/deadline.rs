@@ -18,6 +18,9 @@ pub(super) const ASKS_MAX: usize = 3;
 const HEDGE_COST: u32 = 16;
 pub(super) const HEDGE_CREDIT_MAX: u32 = 16 * HEDGE_COST;
 const HEDGE_ALWAYS: Duration = Duration::from_secs(2);
+/// A piece of more ids is hedged at the origin only when all are silent for that long: the origin would send it all twice, for its home
+/// is being sent it.
+const ORIGIN_HEDGE_IDS_MAX: usize = 16;
 
 impl Choice {
     /// How long that question may go on without progress before somebody else is asked.
@@ -72,7 +75,7 @@ impl Choice {
         // The slowest of the kinds that were asked decides.
         let limit = piece.asks.iter().map(|request| self.patience(*request)).max().unwrap_or_default();
         let always_at = last + HEDGE_ALWAYS;
-        let can_wait = piece.want.can_wait;
+        let (can_wait, piece_length) = (piece.want.can_wait, piece.want.ids.len());
         let may_hedge = self.hedge_credit >= HEDGE_COST && !can_wait;
         if now < last + limit || (!may_hedge && now < always_at) {
             return if may_hedge { last + limit } else { always_at };
@@ -84,6 +87,9 @@ impl Choice {
             _ => self.pick(now, id),
         };
         let Some((source, fetch)) = source else { return (now + HEDGE_ALWAYS).min(first + SILENCE_MAX) };
+        if source == Source::Origin && piece_length > ORIGIN_HEDGE_IDS_MAX && now < always_at {
+            return always_at;
+        }
         self.hedge_credit = self.hedge_credit.saturating_sub(HEDGE_COST);
         self.statistics.hedges += 1;
         self.ask(now, id, source, fetch);

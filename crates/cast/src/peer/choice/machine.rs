@@ -67,6 +67,8 @@ pub struct Choice {
     pub(super) under_way: BTreeMap<u32, UnderWay>,
     pub(super) bytes_in_flight: u64,
     pub(super) origin_in_flight: u32,
+    /// Groups that the origin is being asked for. A frame lies in one group mostly: two questions for parts of one would bring it twice.
+    pub(super) origin_groups: BTreeSet<u64>,
     pub(super) peer_patience: Patience,
     pub(super) home_patience: Patience,
     pub(super) hedge_credit: u32,
@@ -94,6 +96,7 @@ impl Choice {
             under_way: BTreeMap::new(),
             bytes_in_flight: 0,
             origin_in_flight: 0,
+            origin_groups: BTreeSet::new(),
             peer_patience: Patience::default(),
             home_patience: Patience::default(),
             hedge_credit: HEDGE_CREDIT_MAX,
@@ -186,7 +189,7 @@ impl Choice {
             want,
             asks: Vec::new(),
             tried: Vec::new(),
-            homes_tried: 0,
+            homes_tried: Vec::new(),
             origin_failures: 0,
             not_before: now,
             ends_at,
@@ -370,15 +373,15 @@ impl Choice {
 
     /// Pieces that can wait: a few of those that this node is the home of, and all that peers have.
     fn start_idle(&mut self, now: Duration) {
+        let mut place = 0;
         while self.first_hand < FIRST_HAND_MAX
-            && let Some(id) = self.idle_at_home.pop_front()
+            && place < LOOK_AHEAD
+            && let Some(id) = self.idle_at_home.get(place).copied()
         {
-            if !self.is_idle(id) {
-                continue;
-            }
-            if !self.start_one(now, id, true) {
-                self.idle_at_home.push_front(id);
-                break;
+            if self.is_idle(id) && !self.start_one(now, id, true) {
+                place += 1;
+            } else {
+                self.idle_at_home.remove(place);
             }
         }
         for _ in 0..self.idle.len().min(IDLE_LOOK_AHEAD) {
@@ -438,11 +441,13 @@ impl Choice {
         match source {
             Source::Origin => {
                 self.origin_in_flight += 1;
+                self.origin_groups.insert(piece.want.group);
                 self.statistics.origin_asks += 1;
             }
             Source::Peer(node) => {
+                // Who was asked to fetch it is not asked for it again.
                 piece.tried.push(node);
-                piece.homes_tried += usize::from(fetch);
+                piece.homes_tried.extend(fetch.then_some(node));
                 let counter =
                     if fetch { &mut self.statistics.home_asks } else { &mut self.statistics.peer_asks };
                 *counter += 1;
@@ -451,7 +456,7 @@ impl Choice {
                 }
             }
         }
-        let (score, kind) = (piece.want.score, piece.want.kind);
+        let Want { score, kind, group, .. } = piece.want;
         self.events.push_back(ChoiceEvent::Ask(Ask {
             request,
             source,
@@ -460,7 +465,8 @@ impl Choice {
             fetch,
             ids: ids.clone(),
         }));
-        let ask = UnderWay { piece: id, source, fetch, is_first_hand, asked_at: now, progress_at: now, ids };
+        let ask =
+            UnderWay { piece: id, group, source, fetch, is_first_hand, asked_at: now, progress_at: now, ids };
         self.under_way.insert(request, ask);
         let limit = self.patience(request);
         self.set_deadline(id, now + limit);
@@ -473,7 +479,10 @@ impl Choice {
         self.bytes_in_flight -= ask.ids.len() as u64 * ID_BYTES;
         self.first_hand -= usize::from(ask.is_first_hand);
         match ask.source {
-            Source::Origin => self.origin_in_flight -= 1,
+            Source::Origin => {
+                self.origin_in_flight -= 1;
+                self.origin_groups.remove(&ask.group);
+            }
             Source::Peer(node) => {
                 if let Some(peer) = self.peers.get_mut(&node) {
                     peer.in_flight = peer.in_flight.saturating_sub(1);
@@ -511,7 +520,7 @@ impl Choice {
         piece.origin_failures += 1;
         // Peers that were tried may have it by now, or be back.
         piece.tried.clear();
-        piece.homes_tried = 0;
+        piece.homes_tried.clear();
         piece.not_before = now + ORIGIN_RETRY;
         if piece.origin_failures >= ORIGIN_FAILURES_MAX && piece.asks.is_empty() {
             self.fail_piece(id);

@@ -76,9 +76,10 @@ pub(super) struct Piece {
     pub(super) want: Want,
     /// Asks under way: at most [`super::deadline::ASKS_MAX`], all but the first hedges.
     pub(super) asks: Vec<u32>,
-    /// Peers that were asked.
+    /// Peers that were asked for what their filters say, and those that were asked as homes: a home that holds a part is asked for
+    /// that part, and then to fetch the rest. Another would fetch it beside it.
     pub(super) tried: Vec<NodeId>,
-    pub(super) homes_tried: usize,
+    pub(super) homes_tried: Vec<NodeId>,
     pub(super) origin_failures: u32,
     /// Not to be asked for before.
     pub(super) not_before: Duration,
@@ -91,6 +92,7 @@ pub(super) struct Piece {
 #[derive(Debug)]
 pub(super) struct UnderWay {
     pub(super) piece: PieceId,
+    pub(super) group: u64,
     pub(super) source: Source,
     pub(super) fetch: bool,
     /// Of a piece that can wait, and not to a peer that says to have it.

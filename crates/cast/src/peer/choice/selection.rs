@@ -1,6 +1,6 @@
 //! Whom the machine asks: who says to have it, the group's home, or the origin.
 //!
-//! Owns the order of these, and chance. Must never choose who was tried for the same piece, nor the origin while those
+//! Owns the order of these, and chance. Must never choose who was tried for the same piece in the same way, nor the origin while those
 //! who have it are only busy.
 
 use std::time::Duration;
@@ -24,12 +24,15 @@ impl Choice {
                 return holder.map(|node| (Source::Peer(node), false));
             }
             let piece = self.pieces.get(&id)?;
-            let tries_homes = self.options.homes && piece.homes_tried < HOMES_MAX && piece.asks.is_empty();
+            let tries_homes =
+                self.options.homes && piece.homes_tried.len() < HOMES_MAX && piece.asks.is_empty();
             if let Some((node, peer)) = self.home(now, piece).filter(|_| tries_homes) {
                 return peer.has_room().then_some((Source::Peer(node), true));
             }
         }
-        (self.origin_in_flight < ORIGIN_ASKS_MAX).then_some((Source::Origin, false))
+        let is_being_asked_for = self.origin_groups.contains(&self.pieces.get(&id)?.want.group);
+        let may_ask = self.origin_in_flight < ORIGIN_ASKS_MAX && !is_being_asked_for;
+        may_ask.then_some((Source::Origin, false))
     }
 
     /// A peer whose filter has all of it, or most; `Some(None)` when those have enough to do.
@@ -66,10 +69,10 @@ impl Choice {
         waits.then_some(None)
     }
 
-    /// The group's home, if it is another node that was not tried.
+    /// The group's home, if it is another node that was not asked as such.
     pub(super) fn home(&self, now: Duration, piece: &Piece) -> Option<(NodeId, &Peer)> {
         let alive =
-            self.peers.iter().filter(|(node, peer)| peer.is_alive(now) && !piece.tried.contains(node));
+            self.peers.iter().filter(|(node, peer)| peer.is_alive(now) && !piece.homes_tried.contains(node));
         let group = piece.want.group;
         let (node, home) = alive.max_by_key(|(_, peer)| affinity(peer.hash, group))?;
         let is_own = affinity(self.own_hash, group) > affinity(home.hash, group);

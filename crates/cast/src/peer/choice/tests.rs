@@ -18,9 +18,11 @@ fn id(number: u32) -> BlockId {
     BlockId(*blake3::hash(&number.to_le_bytes()).as_bytes())
 }
 
+/// In a group of their own.
 fn want(ids: std::ops::Range<u32>) -> Want {
+    let group = u64::from(ids.start);
     let ids: Vec<BlockId> = ids.map(id).collect();
-    Want { score: Score(id(0)), kind: Kind::Data, group: 7, ids, origin_only: false, can_wait: false }
+    Want { score: Score(id(0)), kind: Kind::Data, group, ids, origin_only: false, can_wait: false }
 }
 
 fn choice(homes: bool) -> Choice {
@@ -127,6 +129,27 @@ fn the_slow_is_hedged_and_the_loser_cancelled() {
     assert_eq!(choice.poll_event(later + MS), Some(cancel));
     assert_eq!(choice.poll_event(later + MS), Some(ChoiceEvent::Done(piece)));
     assert_eq!(choice.statistics().hedges, 1);
+}
+
+/// One hedge of a whole group made the origin send half of a small disk twice.
+#[test]
+fn a_large_piece_is_hedged_at_the_origin_only_when_its_home_is_silent() {
+    for (length, least) in [(8, Duration::ZERO), (200, Duration::from_secs(2))] {
+        let mut choice = choice(false);
+        tell(&mut choice, 1, 0..200);
+        choice.want(MS, want(0..length)).unwrap();
+        let ask = next_ask(&mut choice, MS);
+        assert_ne!(ask.source, Source::Origin);
+        let mut now = MS;
+        let hedge = loop {
+            now = choice.poll_timeout().unwrap().max(now);
+            if let Some(ChoiceEvent::Ask(ask)) = choice.poll_event(now) {
+                break ask;
+            }
+        };
+        assert_eq!(hedge.source, Source::Origin);
+        assert!(now >= MS + least && now < 3000 * MS, "{length} ids after {now:?}");
+    }
 }
 
 #[test]
@@ -249,6 +272,52 @@ fn a_run_has_the_same_groups_wherever_it_stands() {
     let part = groups(&ids[5000..9000]);
     let same = part.iter().zip(&all[5000..]).filter(|(a, b)| a == b).count();
     assert!(same > 3700, "{same} of 4000");
+}
+
+/// A frame lies in one group: two questions for parts of it would bring it twice.
+#[test]
+fn the_origin_is_asked_for_one_part_of_a_group_at_a_time() {
+    let mut choice = choice(false);
+    for part in 0..3 {
+        choice.want(MS, Want { group: 7, ..want(part * 8..part * 8 + 8) }).unwrap();
+    }
+    choice.want(MS, Want { group: 8, ..want(100..108) }).unwrap();
+    let asks: Vec<Ask> = [next_ask(&mut choice, MS), next_ask(&mut choice, MS)].into();
+    assert_eq!((&asks[0].ids, &asks[1].ids), (&want(0..8).ids, &want(100..108).ids));
+    assert_eq!(choice.poll_event(MS), None);
+    // A frame on the border between two parts.
+    choice.handle_arrived(2 * MS, asks[0].request, &want(0..10).ids);
+    choice.strike(PieceId(1), &want(8..10).ids);
+    assert!(matches!(choice.poll_event(2 * MS), Some(ChoiceEvent::Done(_))));
+    assert_eq!(next_ask(&mut choice, 2 * MS).ids, want(10..16).ids);
+    assert_eq!(choice.poll_event(2 * MS), None);
+}
+
+/// Else another would fetch the rest from the origin beside the home, which is about to have it.
+#[test]
+fn a_home_that_holds_a_part_is_asked_to_fetch_the_rest() {
+    let mut choice = choice(true);
+    (2..=5).for_each(|peer| choice.add_peer(node(peer)));
+    // Its home, where nobody holds anything; a group of which this node is the home has none.
+    let home_of = |choice: &mut Choice, group| {
+        let piece = choice.want(MS, Want { group, ..want(0..4) }).unwrap();
+        let ask = next_ask(choice, MS);
+        choice.strike(piece, &want(0..4).ids);
+        while choice.poll_event(MS).is_some() {}
+        ask.source
+    };
+    let homes: Vec<(u64, Source)> = (0..20).map(|group| (group, home_of(&mut choice, group))).collect();
+    let (group, home) = homes.into_iter().find(|(_, home)| *home != Source::Origin).unwrap();
+    let Source::Peer(NodeId([number, ..])) = home else { panic!("{home:?}") };
+    let version = tell(&mut choice, number, 0..5);
+    choice.want(MS, Want { group, ..want(0..8) }).unwrap();
+    let ask = next_ask(&mut choice, MS);
+    assert_eq!((ask.source, ask.fetch), (home, false));
+    choice.handle_arrived(2 * MS, ask.request, &ask.ids[..5]);
+    choice.handle_answered(2 * MS, ask.request, &ask.ids[5..], Some(version));
+    let ask = next_ask(&mut choice, 2 * MS);
+    assert_eq!((ask.source, ask.fetch), (home, true));
+    assert_eq!(ask.ids, want(5..8).ids);
 }
 
 #[test]

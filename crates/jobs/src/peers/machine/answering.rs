@@ -126,7 +126,8 @@ impl Machine {
         }
         self.counts.fetches_for_peers += 1;
         self.reads.begin(number, node, request, &missing);
-        let group = 0;
+        // The question is of one group.
+        let group = ask.ids.first().map_or(0, |first| self.parts.links.context.groups.of(ask.kind, first));
         let place = Place { score: ask.score, kind: ask.kind, group };
         if !self.wants.demand_for_peer(&mut self.parts.choice, now, place, &missing, number) {
             self.reads.cancel(number);

@@ -205,9 +205,13 @@ impl Machine {
             Command::Want { place, id, waiter } => self.want(now, place, id, waiter),
             Command::Hint { source, places } => {
                 for (place, id) in places {
-                    if self.shelf.find(place.kind, &id).is_none() {
-                        let ids = std::iter::once(id);
-                        self.wants.hint(&mut self.parts.choice, now, source, place, ids);
+                    match self.shelf.find(place.kind, &id) {
+                        // It came while there was too much to keep.
+                        Some(frame) => _ = self.parts.keeper.keep(frame.clone()),
+                        None => {
+                            let ids = std::iter::once(id);
+                            self.wants.hint(&mut self.parts.choice, now, source, place, ids);
+                        }
                     }
                 }
             }

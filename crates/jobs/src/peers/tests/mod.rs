@@ -2,6 +2,7 @@
 
 mod hostile;
 mod raw;
+mod share_rate;
 mod sharing;
 mod universe;
 
@@ -176,11 +177,20 @@ impl Node {
 }
 
 fn start(folder: &tempfile::TempDir, origin: &Arc<Origin>, held: Arc<dyn Holdings>) -> (Peers, KnownNode) {
+    start_with(&options(), folder, origin, held)
+}
+
+fn start_with(
+    options: &PeerOptions,
+    folder: &tempfile::TempDir,
+    origin: &Arc<Origin>,
+    held: Arc<dyn Holdings>,
+) -> (Peers, KnownNode) {
     let identity = identity_in(folder);
     let (id, fingerprint) = (identity.id, identity.fingerprint);
     let directory = Directory::open(folder.path().join("peers.json"), STORE, id);
     let origin: Arc<dyn OriginFrames> = origin.clone();
-    let peers = Peers::start(&options(), identity, directory, held, &origin).unwrap();
+    let peers = Peers::start(options, identity, directory, held, &origin).unwrap();
     let address = peers.address();
     (peers, KnownNode { id, address, fingerprint })
 }
