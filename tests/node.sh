@@ -43,7 +43,7 @@ sent_nothing_since() { [ "$(sent)" = "$1" ]; }
 
 # node ARGUMENT...: in the background, until it answers
 node() {
-	"$PLATTER" node --origin "unix:$SOCKET" --cache "$CACHE" "$@" >>"$WORK/node.log" 2>&1 &
+	"$PLATTER" node --no-hoard --origin "unix:$SOCKET" --cache "$CACHE" "$@" >>"$WORK/node.log" 2>&1 &
 	NODE=$!
 	until_true 10 "$PLATTER" disks --node "$CACHE" || { cat "$WORK/node.log"; return 1; }
 }
