@@ -279,7 +279,7 @@ if need_root "a room to cast in"; then
 	cp -a "$NODE" "$WORK/cast-2"
 	before=$(revision)
 	random $((32 * BLOCK)) five >"$WORK/five"
-	platter capture --raw "$WORK/five" lab/five >/dev/null
+	afar capture --raw "$WORK/five" lab/five >/dev/null
 	trace_of lab/five "$WORK/all-five" 'read 0 1M' >/dev/null
 	afar hoard import "$WORK/all-five" lab/five >/dev/null
 	sync_json >/dev/null
