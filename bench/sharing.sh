@@ -29,10 +29,10 @@ readonly ORIGIN=10.78.0.200 SECONDS_MAX=3600
 PIDS=()
 end_all() {
 	local pid
-	for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null; done
-	for pid in "${PIDS[@]}"; do wait "$pid" 2>/dev/null; done
+	for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null || true; done
+	# Who dies of the signal says so.
+	for pid in "${PIDS[@]}"; do wait "$pid" 2>/dev/null || true; done
 	PIDS=()
-	return 0
 }
 bench_cleanup() {
 	end_all
