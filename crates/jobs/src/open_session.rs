@@ -13,7 +13,7 @@ use crate::remote::RemoteSession;
 /// A session of a store. Dropped without being published, it leaves its frames to the store, where the next one finds them.
 pub(crate) enum OpenSession {
     /// Of a directory's, whose lock it keeps. Without a session it has ended.
-    Local { store: Arc<Store>, session: Option<Session> },
+    Local { store: Arc<Store>, session: Option<Box<Session>> },
     /// Of an origin's.
     Remote(RemoteSession),
 }
@@ -62,8 +62,8 @@ impl OpenSession {
         }
     }
 
-    fn local(session: &Option<Session>) -> Result<&Session> {
-        session.as_ref().ok_or_else(ended)
+    fn local(session: &Option<Box<Session>>) -> Result<&Session> {
+        session.as_deref().ok_or_else(ended)
     }
 }
 

@@ -292,7 +292,7 @@ impl OpenStore {
             Opened::Local(store) => Arc::new(self.when_unlocked(|| Store::open_writer(store.place()))?),
         };
         let session = store.session()?;
-        Ok(OpenSession::Local { store, session: Some(session) })
+        Ok(OpenSession::Local { store, session: Some(Box::new(session)) })
     }
 
     /// Does it once nobody else writes the store, if that comes soon. An origin waits by itself.
