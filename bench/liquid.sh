@@ -6,6 +6,9 @@
 # qcow2 above it, and the raw file itself. All loop devices use direct I/O, Bonnie++ too: its file is smaller than memory.
 # Then a captured tree of this machine's libraries, by block and frame size: its files read once by a new process, 4 KiB at
 # random places of it, and the source tree unpacked into it. And hashing by threads.
+#   BENCH_FIGURES  some of 6 7 8 sizes hashing
+#   BENCH_MIB      size of Bonnie++'s file (2048)
+# shellcheck disable=SC2317  # figures are called by their names
 . "$(dirname "$0")/lib.sh"
 readonly KINDS="native raw qcow2 ours"
 MIB=${BENCH_MIB:-2048}
@@ -132,70 +135,84 @@ postmark_timed() { timed "postmark-$1" postmark_run; }
 build_timed() { timed "build-$1" build_run; }
 unpack_timed() { timed "unpack-$1" unpack_run; }
 
-heading "Liquid, figure 6: Bonnie++ with a file of $MIB MiB"
-for _ in $(seq "$RUNS"); do for kind in $KINDS; do on "$kind" bonnie; done; done
-rate_ratio() { result "$1" "$(calculate "$(median "$2-ours") / $(median "$2-$3")")" "${4:-}"; }
-for what in write rewrite read seeks; do # seeks: 4 KiB at random places, depth 4
-	case $what in read | seeks) limits=("" "at least 0.9" "") ;; *) limits=("" "" "at least 1.0") ;; esac
-	rate_ratio "$what: speed as a ratio to the raw file itself" "$what" native "${limits[0]}"
-	rate_ratio "$what: as a ratio to qemu-storage-daemon's raw" "$what" raw "${limits[1]}"
-	rate_ratio "$what: as a ratio to qemu-storage-daemon's qcow2" "$what" qcow2 "${limits[2]}"
-done
-
 time_ratios() { # SERIES
 	local peer
 	for peer in native raw qcow2; do
 		result "speed as a ratio to $peer" "$(calculate "$(median "$1-$peer") / $(median "$1-ours")")" "$([ "$peer" != qcow2 ] || echo 'at least 1.0')"
 	done
 }
-heading "Liquid, figure 7: PostMark, 5,000 files of 0.5 to 16 KiB, 20,000 transactions"
-for _ in $(seq "$RUNS"); do for kind in $KINDS; do on "$kind" postmark_timed; done; done
-time_ratios postmark
-heading "Liquid, figure 8: a source tree is unpacked twenty times"
-for _ in $(seq "$RUNS"); do for kind in $KINDS; do on "$kind" unpack_timed; done; done
-time_ratios unpack
-heading "Liquid, figure 8: a source tree is unpacked and built"
-for _ in $(seq "$RUNS"); do for kind in $KINDS; do on "$kind" build_timed; done; done
-time_ratios build
-
-heading "By block and frame size: a tree read whole, 4 KiB at random, writing; as ratios to 64 and 128 KiB"
-libraries=/usr/lib/$(uname -m)-linux-gnu
-truncate -s "$(($(du -sm "$libraries" | cut -f 1) * 3 / 2 + 512))M" "$WORK/libraries"
-mke2fs -q -t ext4 -E lazy_itable_init=0,lazy_journal_init=0 -d "$libraries" "$WORK/libraries"
-tree_read() { tar -C "$MNT" -cf - . | cat >/dev/null; }
-sizes_run() {
-	timed "tree-$size" tree_read
-	fio --name=x --filename="$DEVICE" --readonly --rw=randread --bs=4k --direct=1 --ioengine=libaio --iodepth=4 --time_based \
-		--runtime=3 --output-format=json 2>/dev/null | jq '.jobs[0].read.iops' >>"$WORK/times/random-$size"
-	timed "unpack-sizes-$size" unpack_sizes
+figure_6() {
+	heading "Liquid, figure 6: Bonnie++ with a file of $MIB MiB"
+	for _ in $(seq "$RUNS"); do for kind in $KINDS; do on "$kind" bonnie; done; done
+	rate_ratio() { result "$1" "$(calculate "$(median "$2-ours") / $(median "$2-$3")")" "${4:-}"; }
+	for what in write rewrite read seeks; do # seeks: 4 KiB at random places, depth 4
+		case $what in read | seeks) limits=("" "at least 0.9" "") ;; *) limits=("" "" "at least 1.0") ;; esac
+		rate_ratio "$what: speed as a ratio to the raw file itself" "$what" native "${limits[0]}"
+		rate_ratio "$what: as a ratio to qemu-storage-daemon's raw" "$what" raw "${limits[1]}"
+		rate_ratio "$what: as a ratio to qemu-storage-daemon's qcow2" "$what" qcow2 "${limits[2]}"
+	done
 }
-unpack_sizes() {
-	mkdir "$MNT/unpacked"
-	tar -C "$MNT/unpacked" -xf "$WORK/files/sources.tar"
-	sync -f "$MNT"
+figure_7() {
+	# A second or two each, most of it in memory: more runs than of the others, each kind at each place in turn.
+	heading "Liquid, figure 7: PostMark, 5,000 files of 0.5 to 16 KiB, 20,000 transactions; $((8 * RUNS)) runs"
+	local order
+	read -ra order <<<"$KINDS"
+	for _ in $(seq $((8 * RUNS))); do
+		for kind in "${order[@]}"; do on "$kind" postmark_timed; done
+		order=("${order[@]:1}" "${order[0]}")
+	done
+	time_ratios postmark
 }
-for _ in $(seq "$RUNS"); do
+figure_8() {
+	heading "Liquid, figure 8: a source tree is unpacked twenty times"
+	for _ in $(seq "$RUNS"); do for kind in $KINDS; do on "$kind" unpack_timed; done; done
+	time_ratios unpack
+	heading "Liquid, figure 8: a source tree is unpacked and built"
+	for _ in $(seq "$RUNS"); do for kind in $KINDS; do on "$kind" build_timed; done; done
+	time_ratios build
+}
+figure_sizes() {
+	heading "By block and frame size: a tree read whole, 4 KiB at random, writing; as ratios to 64 and 128 KiB"
+	libraries=/usr/lib/$(uname -m)-linux-gnu
+	truncate -s "$(($(du -sm "$libraries" | cut -f 1) * 3 / 2 + 512))M" "$WORK/libraries"
+	mke2fs -q -t ext4 -E lazy_itable_init=0,lazy_journal_init=0 -d "$libraries" "$WORK/libraries"
+	tree_read() { tar -C "$MNT" -cf - . | cat >/dev/null; }
+	sizes_run() {
+		timed "tree-$size" tree_read
+		fio --name=x --filename="$DEVICE" --readonly --rw=randread --bs=4k --direct=1 --ioengine=libaio --iodepth=4 --time_based \
+			--runtime=3 --output-format=json 2>/dev/null | jq '.jobs[0].read.iops' >>"$WORK/times/random-$size"
+		timed "unpack-sizes-$size" unpack_sizes
+	}
+	unpack_sizes() {
+		mkdir "$MNT/unpacked"
+		tar -C "$MNT/unpacked" -xf "$WORK/files/sources.tar"
+		sync -f "$MNT"
+	}
+	for _ in $(seq "$RUNS"); do
+		for block in 32 64; do
+			for frame in 32 64 128 256; do
+				size=$block-$frame
+				new_store
+				platter capture "$WORK/libraries" bench/tree --block-size "$block" --frame-size "$frame" >/dev/null
+				echo 3 >/proc/sys/vm/drop_caches
+				on ours sizes_run
+			done
+		done
+	done
 	for block in 32 64; do
 		for frame in 32 64 128 256; do
 			size=$block-$frame
-			new_store
-			platter capture "$WORK/libraries" bench/tree --block-size "$block" --frame-size "$frame" >/dev/null
-			echo 3 >/proc/sys/vm/drop_caches
-			on ours sizes_run
+			result "blocks of $block, frames of $frame KiB" "$(calculate "$(median tree-64-128) / $(median "tree-$size")")" \
+				"$(calculate "$(median "random-$size") / $(median random-64-128)"), $(calculate "$(median unpack-sizes-64-128) / $(median "unpack-sizes-$size")")"
 		done
 	done
-done
-for block in 32 64; do
-	for frame in 32 64 128 256; do
-		size=$block-$frame
-		result "blocks of $block, frames of $frame KiB" "$(calculate "$(median tree-64-128) / $(median "tree-$size")")" \
-			"$(calculate "$(median "random-$size") / $(median random-64-128)"), $(calculate "$(median unpack-sizes-64-128) / $(median "unpack-sizes-$size")")"
+}
+figure_hashing() {
+	heading "Hashing of blocks of 64 KiB by threads"
+	example platter-jobs measure
+	for _ in $(seq "$RUNS"); do
+		for threads in 1 2; do "$EXAMPLE" hash "$threads" | awk '{ print $NF }' >>"$WORK/times/hash-$threads"; done
 	done
-done
-
-heading "Hashing of blocks of 64 KiB by threads"
-example platter-jobs measure
-for _ in $(seq "$RUNS"); do
-	for threads in 1 2; do "$EXAMPLE" hash "$threads" | awk '{ print $NF }' >>"$WORK/times/hash-$threads"; done
-done
-result "two threads, as a ratio to one" "$(calculate "$(median hash-2) / $(median hash-1)")" "2 on two cores"
+	result "two threads, as a ratio to one" "$(calculate "$(median hash-2) / $(median hash-1)")" "2 on two cores"
+}
+for figure in ${BENCH_FIGURES:-6 7 8 sizes hashing}; do "figure_$figure"; done
