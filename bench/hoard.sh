@@ -18,30 +18,9 @@ CATALOG=${2:?usage: bench/hoard.sh TRACES-DIR CATALOG-DIR}
 NODES=${HOARD_NODES:-16}
 DERIVED=${HOARD_DERIVED:-200}
 INITRD=${DERIVED_INITRD:-20}
-declare -A RUNNING=()
 bench_cleanup() {
-	for pid in "${!RUNNING[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null; done
+	end_begun
 	for mounted in "$WORK"/donors/* "$WORK/tree"; do ! mountpoint -q "$mounted" || umount -l "$mounted"; done
-}
-begin() { # LOG COMMAND...: its process id is in SERVER
-	local log=$1
-	shift
-	"$@" >"$log" 2>&1 &
-	SERVER=$!
-	RUNNING[$SERVER]=1
-}
-end() {
-	kill "$1"
-	wait "$1" 2>/dev/null || true
-	unset "RUNNING[$1]"
-}
-wait_for() { # COMMAND...
-	local tries=0
-	until "$@" >/dev/null 2>&1; do
-		tries=$((tries + 1))
-		[ "$tries" -lt 3000 ] || { echo "hoard: waited in vain: $*" >&2; exit 1; }
-		sleep 0.02
-	done
 }
 megabytes() { awk -v bytes="$1" 'BEGIN { printf "%.1f MB", bytes / 1e6 }'; }
 part() { awk -v bytes="$1" -v of="$2" 'BEGIN { printf "%.1f %%", bytes * 100 / of }'; }

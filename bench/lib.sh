@@ -27,6 +27,7 @@ cleanup() {
 	local rc=$? device
 	set +e
 	! type -t bench_cleanup >/dev/null || bench_cleanup
+	end_begun
 	while mountpoint -q "$MNT"; do umount "$MNT" || sleep 0.2; done
 	for device in "$WORK"/loops/*; do [ ! -e "$device" ] || losetup -d "/dev/${device##*/}"; done
 	rm -rf --one-file-system "$WORK"
@@ -34,6 +35,34 @@ cleanup() {
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
+
+# Servers of a benchmark.
+declare -A RUNNING=()
+begin() { # LOG COMMAND...: its process id is in SERVER
+	local log=$1
+	shift
+	"$@" >"$log" 2>&1 &
+	SERVER=$!
+	RUNNING[$SERVER]=1
+}
+end() { # PID [SIGNAL]
+	kill "${2:--TERM}" "$1"
+	wait "$1" 2>/dev/null || true
+	unset "RUNNING[$1]"
+}
+end_begun() { # whatever was begun and not ended
+	local pid
+	for pid in "${!RUNNING[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null; done
+	RUNNING=()
+}
+wait_for() { # COMMAND...: until it is true
+	local tries=0
+	until "$@" >/dev/null 2>&1; do
+		tries=$((tries + 1))
+		[ "$tries" -lt 6000 ] || { echo "$BENCH: waited in vain: $*" >&2; exit 1; }
+		sleep 0.02
+	done
+}
 
 platter() { "$PLATTER" --store "$STORE" --quiet "$@"; }
 platter_json() { "$PLATTER" --store "$STORE" --quiet --json "$@"; }

@@ -20,28 +20,6 @@ MBIT=${NODES_MBIT:-200}
 RTT=${NODES_RTT:-1}
 read -ra DISKS <<<"${BOOT_DISKS:-bookworm-base bookworm-desktop bookworm-xfs trixie-web}"
 readonly LIMIT=120 ORIGIN_PORT=25670 LINK_PORT=25671
-declare -A RUNNING=()
-bench_cleanup() { for pid in "${!RUNNING[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null; done; }
-begin() { # LOG COMMAND...: its process id is in SERVER
-	local log=$1
-	shift
-	"$@" >"$log" 2>&1 &
-	SERVER=$!
-	RUNNING[$SERVER]=1
-}
-end() { # PID [SIGNAL]
-	kill "${2:--TERM}" "$1"
-	wait "$1" 2>/dev/null || true
-	unset "RUNNING[$1]"
-}
-wait_for() { # COMMAND...
-	local tries=0
-	until "$@" >/dev/null 2>&1; do
-		tries=$((tries + 1))
-		[ "$tries" -lt 400 ] || { echo "nodes: waited in vain: $*" >&2; exit 1; }
-		sleep 0.05
-	done
-}
 cold() { sync && echo 3 >/proc/sys/vm/drop_caches; }
 
 new_store

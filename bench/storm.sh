@@ -19,29 +19,9 @@ MEMORY=${STORM_MEMORY:-16}
 read -ra DISKS <<<"${BOOT_DISKS:-bookworm-base bookworm-web bookworm-base-v2 bookworm-db bookworm-sdk snap1 trixie-base trixie-web}"
 [ "$DIRECT" -le "$NODES" ] || DIRECT=$NODES
 readonly FIRST_PORT=25800
-declare -A RUNNING=()
 bench_cleanup() {
-	for pid in "${!RUNNING[@]}"; do kill -KILL "$pid" 2>/dev/null && wait "$pid" 2>/dev/null; done
+	end_begun
 	umount -l "$WORK/memory" 2>/dev/null
-}
-begin() { # LOG COMMAND...: its process id is in SERVER
-	local log=$1
-	shift
-	"$@" >"$log" 2>&1 &
-	SERVER=$!
-	RUNNING[$SERVER]=1
-}
-wait_for() { # COMMAND...
-	local tries=0
-	until "$@" >/dev/null 2>&1; do
-		tries=$((tries + 1))
-		if [ "$tries" -ge 1200 ] || ! kill -0 "$SERVER" 2>/dev/null; then
-			echo "storm: waited in vain: $*" >&2
-			tail -n 3 "$WORK"/*.log >&2
-			exit 1
-		fi
-		sleep 0.1
-	done
 }
 megabytes() { awk -v bytes="$1" 'BEGIN { printf "%.1f MB", bytes / 1e6 }'; }
 ulimit -n "$(ulimit -Hn)"

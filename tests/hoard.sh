@@ -309,24 +309,7 @@ if [ "${PLATTER_SIZE:-quick}" = full ] && need_root "building a bootable disk"; 
 	check "a node hoards it" sync_json
 	stop_origin KILL
 	check "without an origin" serve_hoarded boot/base
-	boots_from_hoard() {
-		local tries=0 machine
-		qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 1024 -nodefaults -no-reboot -nographic -serial stdio -net none \
-			-snapshot -drive "file=$(uri boot/base),format=raw,if=virtio" >"$WORK/console" 2>&1 </dev/null &
-		machine=$!
-		until grep -q PLATTER-BOOT-OK "$WORK/console"; do
-			tries=$((tries + 1))
-			if [ "$tries" -gt 600 ] || ! kill -0 "$machine" 2>/dev/null; then
-				tail -n 5 "$WORK/console"
-				kill -KILL "$machine" 2>/dev/null || true
-				return 1
-			fi
-			sleep 1
-		done
-		kill "$machine"
-		wait "$machine" || true
-	}
-	check "it boots from the hoard alone" boots_from_hoard
+	check "it boots from the hoard alone" boots_to_marker "$(uri boot/base)"
 	stop TERM
 fi
 finish

@@ -169,6 +169,25 @@ stop() {
 	SERVER=
 }
 
+# boots_to_marker FILE-OR-URI: in QEMU, emulated, until the marker of the catalog's disks; what it writes is thrown away
+boots_to_marker() {
+	local tries=0 machine
+	qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 1024 -nodefaults -no-reboot -nographic -serial stdio -net none \
+		-snapshot -drive "file=$1,format=raw,if=virtio" >"$WORK/console" 2>&1 </dev/null &
+	machine=$!
+	until grep -q PLATTER-BOOT-OK "$WORK/console"; do
+		tries=$((tries + 1))
+		if [ "$tries" -gt 600 ] || ! kill -0 "$machine" 2>/dev/null; then
+			tail -n 5 "$WORK/console"
+			kill -KILL "$machine" 2>/dev/null || true
+			return 1
+		fi
+		sleep 1
+	done
+	kill "$machine"
+	wait "$machine" || true
+}
+
 # start_origin: `platter serve` of the store at unix:$SOCKET and at 127.0.0.1:$PORT, until it answers; its process is ORIGIN.
 # Then `afar` and `afar_tls` (with TOKEN and FINGERPRINT) are `platter` on the store behind it.
 ORIGIN=

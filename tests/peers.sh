@@ -82,24 +82,6 @@ fill() {
 	for i in "${attaching[@]}"; do wait "$i" || return 1; done
 	for i in "$@"; do until_true 60 is_filled "$i" "$disk" || return 1; done
 }
-# boots URI: until the marker of the catalog's disks
-boots() {
-	local tries=0 machine
-	qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 1024 -nodefaults -no-reboot -nographic -serial stdio -net none \
-		-snapshot -drive "file=$1,format=raw,if=virtio" >"$WORK/console" 2>&1 </dev/null &
-	machine=$!
-	until grep -q PLATTER-BOOT-OK "$WORK/console"; do
-		tries=$((tries + 1))
-		if [ "$tries" -gt 600 ] || ! kill -0 "$machine" 2>/dev/null; then
-			tail -n 5 "$WORK/console"
-			kill -KILL "$machine" 2>/dev/null || true
-			return 1
-		fi
-		sleep 1
-	done
-	kill "$machine"
-	wait "$machine" || true
-}
 at_most() { awk -v got="$1" -v most="$2" 'BEGIN { print got, "at most", most; exit !(got <= most) }'; }
 
 file_tree "$WORK/tree" "$mib" peers
@@ -169,7 +151,7 @@ check "without an origin it serves the disk by its score" "$PLATTER" attach "$sc
 check "and has every byte of it from the others" copies "$score" "$WORK/shown" 5
 if [ -n "$boot_score" ]; then
 	check "it serves a disk that boots" "$PLATTER" attach "$boot_score" --node "$WORK/cache-5"
-	check "which boots from the others alone" boots "$(uri 5 "$boot_score")"
+	check "which boots from the others alone" boots_to_marker "$(uri 5 "$boot_score")"
 fi
 kill -KILL "${NODES[5]}"
 wait "${NODES[5]}" 2>/dev/null || true
