@@ -14,7 +14,7 @@
 #   SHARING_DISK    a disk of the catalog (default: bookworm-desktop)
 #   SHARING_PAIR    two versions of another (default: bookworm-base bookworm-base-v2; empty: none)
 #   SHARING_NODES   how many nodes, in turn (default: 1 2 3 4 5 6 7)
-#   SHARING_MBIT    rate of each link (default: 200)
+#   SHARING_MBIT    rate of each link (default: 50: with seven nodes and the origin on two processors, 200 are beyond these)
 #   SHARING_BESIDE  what runs beside (default: scp scp-zstd http bittorrent nfs)
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/sharing.sh CATALOG-DIR}
@@ -22,7 +22,7 @@ DISK=${SHARING_DISK:-bookworm-desktop}
 read -ra PAIR <<<"${SHARING_PAIR-bookworm-base bookworm-base-v2}"
 read -ra SIZES <<<"${SHARING_NODES:-1 2 3 4 5 6 7}"
 read -ra BESIDE <<<"${SHARING_BESIDE-scp scp-zstd http bittorrent nfs}"
-MBIT=${SHARING_MBIT:-200}
+MBIT=${SHARING_MBIT:-50}
 ROOM=$ROOT/lab/room
 export PLATTER_ROOM=$WORK/room
 readonly ORIGIN=10.78.0.200 SECONDS_MAX=3600

@@ -22,7 +22,7 @@ use super::source::{CachedSource, Want};
 const BATCH_ALONE: usize = 512;
 const BATCH_BESIDE: usize = 16;
 /// Blocks told of at a time where they come by themselves: enough that each of many peers is the home of some.
-const WINDOW: usize = 8192;
+const WINDOW: usize = 16384;
 /// How often it is looked what came of them; and when nothing did for so long, one is asked for.
 const GATHER_LOOK: Duration = Duration::from_millis(200);
 const GATHER_PATIENCE: Duration = Duration::from_secs(2);

@@ -18,13 +18,16 @@ use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::{Error, IoContext, Result};
 use rustix::net::sockopt;
 use rustls::Connection;
+use socket2::SockRef;
 
 use super::groups::Groups;
 use super::machine::Event;
 
 /// Bytes that wait to be written, above which a link is full, and below which it is not any more.
-const FULL_BYTES: usize = 1 << 20;
-const DRAINED_BYTES: usize = 256 << 10;
+const FULL_BYTES: usize = 256 << 10;
+const DRAINED_BYTES: usize = 64 << 10;
+/// Bytes that wait in the socket without being sent. Without it a busy link has megabytes there, and questions and news behind them.
+const UNSENT_BYTES: u32 = 64 << 10;
 /// What a message takes in a queue beside its own bytes.
 const MESSAGE_OVERHEAD: usize = 64;
 /// Read from the socket at a time.
@@ -157,6 +160,7 @@ fn begin(number: u64, greeted: Greeted, context: &LinkContext) -> Result<(Link, 
     socket.set_read_timeout(None).context(doing)?;
     socket.set_write_timeout(Some(context.silence_max)).context(doing)?;
     keep_alive(&socket).map_err(io::Error::from).context(doing)?;
+    SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES).context(doing)?;
     let (outgoing, messages) = unbounded();
     let load = Arc::new(Load::default());
     let connection = Arc::new(Mutex::new(connection));

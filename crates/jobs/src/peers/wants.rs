@@ -15,7 +15,7 @@ use platter_image::{BlockId, ErrorKind, Kind, Score};
 pub(super) type Found = Result<Option<std::sync::Arc<[u8]>>, (ErrorKind, String)>;
 
 /// Pieces of hints that have not ended; further hints are passed over.
-const HINT_PIECES_MAX: usize = 1024;
+const HINT_PIECES_MAX: usize = 2048;
 /// A group that was hinted at waits so long for more of it.
 const HINT_PATIENCE: Duration = Duration::from_millis(20);
 

@@ -18,6 +18,8 @@ pub(super) const ASKS_MAX: usize = 3;
 const HEDGE_COST: u32 = 16;
 pub(super) const HEDGE_CREDIT_MAX: u32 = 16 * HEDGE_COST;
 const HEDGE_ALWAYS: Duration = Duration::from_secs(2);
+/// As that, for a piece that nobody waits for: answers of busy peers come that late, and each hedge of them takes of their time.
+const HEDGE_WAITING: Duration = Duration::from_secs(6);
 /// A piece of more ids is hedged at the origin only when all are silent for that long: the origin would send it all twice, for its home
 /// is being sent it.
 const ORIGIN_HEDGE_IDS_MAX: usize = 16;
@@ -74,8 +76,8 @@ impl Choice {
         }
         // The slowest of the kinds that were asked decides.
         let limit = piece.asks.iter().map(|request| self.patience(*request)).max().unwrap_or_default();
-        let always_at = last + HEDGE_ALWAYS;
         let (can_wait, piece_length) = (piece.want.can_wait, piece.want.ids.len());
+        let always_at = last + if can_wait { HEDGE_WAITING } else { HEDGE_ALWAYS };
         let may_hedge = self.hedge_credit >= HEDGE_COST && !can_wait;
         if now < last + limit || (!may_hedge && now < always_at) {
             return if may_hedge { last + limit } else { always_at };

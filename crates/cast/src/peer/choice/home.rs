@@ -11,10 +11,10 @@ use platter_image::BlockId;
 use crate::peer::NodeId;
 use crate::random::mix;
 
-/// Most ids of a group. On average they have 64.
-pub const GROUP_BLOCKS_MAX: usize = 256;
-/// An id begins a group when these bits of its last byte are zero: every 64th does.
-const BORDER_BITS: u8 = 63;
+/// Most ids of a group. On average they have 16: a few frames.
+pub const GROUP_BLOCKS_MAX: usize = 64;
+/// An id begins a group when these bits of its last byte are zero: every 16th does.
+const BORDER_BITS: u8 = 15;
 
 /// The group of each id, for ids in the order of a recipe, from the start of one of its pages.
 pub fn groups(ids: &[BlockId]) -> Vec<u64> {

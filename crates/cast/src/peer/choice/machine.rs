@@ -22,16 +22,26 @@ use crate::random::Random;
 pub const PIECES_MAX: usize = 4096;
 /// Peers known at most.
 const PEERS_MAX: usize = 4096;
-/// An id counts as that many bytes under way: a block's most.
-const ID_BYTES: u64 = 64 << 10;
+/// An id counts as that many bytes under way: what blocks mostly have at most, compressed.
+const ID_BYTES: u64 = 16 << 10;
 /// A piece is given up when the origin failed so often; between tries it waits.
 const ORIGIN_FAILURES_MAX: u32 = 4;
 const ORIGIN_RETRY: Duration = Duration::from_secs(1);
 /// Pieces looked at when those in front have to wait.
 const LOOK_AHEAD: usize = 16;
 const IDLE_LOOK_AHEAD: usize = 512;
-/// Pieces that can wait, and are asked for at homes and the origin all the same.
-const FIRST_HAND_MAX: usize = 6;
+/// Pieces that can wait, and are asked for at the origin all the same: one more when an answer came soon, one less when
+/// it came late. All nodes together keep the origin busy, and no piece is on its way for long, so others can have it early.
+const FIRST_HAND_MAX: usize = 16;
+const FIRST_HAND_MIN: usize = 4;
+const FIRST_HAND_SOON: Duration = Duration::from_millis(400);
+const FIRST_HAND_LATE: Duration = Duration::from_secs(2);
+/// Who has no more at home, and hears of none who has the rest, stands in for homes after that time.
+const STAND_IN_PATIENCE: Duration = Duration::from_millis(500);
+/// Who has nothing more to ask the origin for, and hears of none who has the rest, asks its homes after that time.
+const HOMES_PATIENCE: Duration = Duration::from_secs(2);
+/// A piece that can wait is asked for again after that time, when nobody had all of it.
+const WAITING_RETRY: Duration = Duration::from_millis(200);
 
 /// How a node fetches.
 #[derive(Clone, Debug)]
@@ -60,7 +70,16 @@ pub struct Choice {
     /// Pieces that can wait, and do: those whose home is this node, and the others.
     pub(super) idle_at_home: VecDeque<PieceId>,
     pub(super) idle: VecDeque<PieceId>,
+    /// Of the others, those for whose home this node stands in, the last first: the home begins at the other end.
+    pub(super) idle_next: VecDeque<PieceId>,
     pub(super) first_hand: usize,
+    pub(super) first_hand_max: usize,
+    /// When others are asked to fetch what can wait.
+    pub(super) asks_homes_at: Duration,
+    /// When this node stands in for homes.
+    pub(super) stands_in_at: Duration,
+    /// When more may be asked for though nothing happened.
+    pub(super) idle_due: Option<Duration>,
     /// Nothing in front of `ready` can be asked for until an answer comes.
     pub(super) is_stuck: bool,
     pub(super) deadlines: BTreeSet<(Duration, PieceId)>,
@@ -90,7 +109,12 @@ impl Choice {
             ready: VecDeque::new(),
             idle_at_home: VecDeque::new(),
             idle: VecDeque::new(),
+            idle_next: VecDeque::new(),
             first_hand: 0,
+            first_hand_max: FIRST_HAND_MIN,
+            asks_homes_at: Duration::ZERO,
+            stands_in_at: Duration::ZERO,
+            idle_due: None,
             is_stuck: false,
             deadlines: BTreeSet::new(),
             under_way: BTreeMap::new(),
@@ -195,17 +219,38 @@ impl Choice {
             ends_at,
             deadline: ends_at,
         };
-        let is_at_home = self.options.homes && piece.want.can_wait && self.home(now, &piece).is_none();
-        let queue = match piece.want.can_wait {
-            true if is_at_home => &mut self.idle_at_home,
-            true => &mut self.idle,
-            false => &mut self.ready,
-        };
-        queue.push_back(id);
+        let can_wait = piece.want.can_wait;
         self.deadlines.insert((ends_at, id));
         self.pieces.insert(id, piece);
+        if can_wait {
+            self.wait(now, id);
+        } else {
+            self.ready.push_back(id);
+        }
         self.is_stuck = false;
         Ok(id)
+    }
+
+    /// Puts a piece that can wait where it does.
+    fn wait(&mut self, now: Duration, id: PieceId) {
+        let Some(piece) = self.pieces.get(&id) else { return };
+        let nodes_nearer = self.nodes_nearer(now, piece);
+        if nodes_nearer == 0 {
+            self.idle_at_home.push_back(id);
+            return;
+        }
+        if self.idle.is_empty() {
+            self.stands_in_at = self.stands_in_at.max(now + STAND_IN_PATIENCE);
+        }
+        match nodes_nearer {
+            1 if self.idle_next.contains(&id) => {}
+            1 if self.options.homes => self.idle_next.push_front(id),
+            1 => self.idle_next.push_back(id),
+            _ => {}
+        }
+        // Not in the order in which all nodes want them, or all would ask for the same at the same time.
+        let place = self.random.below(self.idle.len() as u64 + 1) as usize;
+        self.idle.insert(place, id);
     }
 
     /// Somebody waits for a piece that could wait: it can no more.
@@ -265,7 +310,7 @@ impl Choice {
                     self.statistics.false_positives += at_fault as u64;
                     self.statistics.stale += (claimed - at_fault) as u64;
                 }
-                self.try_again(ask.piece);
+                self.try_again(now, ask.piece);
             }
             Source::Origin => {
                 let nobody_has = self.pieces.get(&ask.piece).is_some_and(|piece| {
@@ -293,7 +338,7 @@ impl Choice {
                     (Failure::Lied, _) => self.ban(now, node),
                     (_, None) => {}
                 }
-                self.try_again(ask.piece);
+                self.try_again(now, ask.piece);
             }
         }
     }
@@ -342,6 +387,9 @@ impl Choice {
         while let Some((_, id)) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
             self.handle_deadline(now, id);
         }
+        if self.idle_due.is_some_and(|at| now >= at) {
+            (self.idle_due, self.is_stuck) = (None, false);
+        }
         if self.events.is_empty() && !self.is_stuck {
             self.start_pieces(now);
             self.start_idle(now);
@@ -352,7 +400,7 @@ impl Choice {
 
     /// When to poll again, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
+        self.deadlines.first().map(|(deadline, _)| *deadline).into_iter().chain(self.idle_due).min()
     }
 
     fn start_pieces(&mut self, now: Duration) {
@@ -371,19 +419,28 @@ impl Choice {
         }
     }
 
-    /// Pieces that can wait: a few of those that this node is the home of, and all that peers have.
+    /// Pieces that can wait: all that peers have, and a few from the origin, of those that this node is the home of, and then of those that
+    /// another is, who has more of them.
     fn start_idle(&mut self, now: Duration) {
-        let mut place = 0;
-        while self.first_hand < FIRST_HAND_MAX
-            && place < LOOK_AHEAD
-            && let Some(id) = self.idle_at_home.get(place).copied()
-        {
-            if self.is_idle(id) && !self.start_one(now, id, true) {
-                place += 1;
-            } else {
-                self.idle_at_home.remove(place);
-            }
+        let mut at_home = std::mem::take(&mut self.idle_at_home);
+        if !at_home.is_empty() {
+            self.stands_in_at = now + STAND_IN_PATIENCE;
         }
+        self.start_first_hand(now, &mut at_home, self.first_hand_max);
+        if now >= self.stands_in_at || !self.options.homes {
+            let mut next = std::mem::take(&mut self.idle_next);
+            // What its home has asked for meanwhile comes twice.
+            let under_way_max = if self.options.homes { 1 } else { self.first_hand_max };
+            self.start_first_hand(now, &mut next, under_way_max);
+            self.idle_next = next;
+        }
+        self.idle_at_home = at_home;
+        // The other homes read the same mostly, and need not be asked to.
+        if !self.idle_at_home.is_empty() || !self.idle_next.is_empty() || self.first_hand > 0 {
+            self.asks_homes_at = now + HOMES_PATIENCE;
+        }
+        let later = [self.stands_in_at, self.asks_homes_at].into_iter().filter(|at| *at > now);
+        self.idle_due = later.min().filter(|_| !self.idle.is_empty());
         for _ in 0..self.idle.len().min(IDLE_LOOK_AHEAD) {
             let Some(id) = self.idle.pop_front() else { break };
             if !self.is_idle(id) {
@@ -393,10 +450,25 @@ impl Choice {
                 self.idle.push_front(id);
                 break;
             }
-            // The other homes read the same, or they would be asked for all of it at once.
-            let first_hand = self.idle_at_home.is_empty() && self.first_hand < FIRST_HAND_MAX;
-            if !self.start_one(now, id, first_hand) {
+            let other = if now >= self.asks_homes_at { self.pick_home(now, id) } else { None };
+            if !self.start_one(now, id, other) {
                 self.idle.push_back(id);
+            }
+        }
+    }
+
+    /// Asks the origin for some of these that no peer has.
+    fn start_first_hand(&mut self, now: Duration, pieces: &mut VecDeque<PieceId>, under_way_max: usize) {
+        let mut place = 0;
+        while self.first_hand < under_way_max
+            && place < LOOK_AHEAD
+            && let Some(id) = pieces.get(place).copied()
+        {
+            let origin = self.pick_origin(id);
+            if self.is_idle(id) && !self.start_one(now, id, origin) {
+                place += 1;
+            } else {
+                pieces.remove(place);
             }
         }
     }
@@ -412,13 +484,14 @@ impl Choice {
         self.bytes_in_flight == 0 || self.bytes_in_flight + bytes <= self.options.bytes_in_flight_max
     }
 
-    /// Asks a peer that says to have it, or, first hand, its home or the origin. False when it has to wait.
-    fn start_one(&mut self, now: Duration, id: PieceId, first_hand: bool) -> bool {
+    /// Asks a peer that says to have it, or, if there is none, that other. False when it has to wait.
+    fn start_one(&mut self, now: Duration, id: PieceId, other: Option<(Source, bool)>) -> bool {
+        let is_due = self.pieces.get(&id).is_some_and(|piece| now >= piece.not_before);
         let source = match self.pick_holder(now, id) {
-            _ if !self.has_room(id) => None,
+            _ if !is_due || !self.has_room(id) => None,
             Some(Some(node)) => Some((Source::Peer(node), false)),
-            None if first_hand => self.pick(now, id),
-            _ => None,
+            Some(None) => None,
+            None => other,
         };
         if let Some((source, fetch)) = source {
             self.ask(now, id, source, fetch);
@@ -434,8 +507,7 @@ impl Choice {
         self.bytes_in_flight += ids.len() as u64 * ID_BYTES;
         piece.asks.push(request);
         piece.ends_at = piece.ends_at.min(now + PIECE_TIME_MAX);
-        let claimed = matches!(source, Source::Peer(_)) && !fetch;
-        let is_first_hand = piece.want.can_wait && !claimed;
+        let is_first_hand = piece.want.can_wait && source == Source::Origin;
         self.first_hand += usize::from(is_first_hand);
         self.hedge_credit = (self.hedge_credit + 1).min(HEDGE_CREDIT_MAX);
         match source {
@@ -499,6 +571,11 @@ impl Choice {
     fn end_ask(&mut self, now: Duration, request: u32) -> Option<UnderWay> {
         let ask = self.take_ask(request)?;
         let took = now.saturating_sub(ask.asked_at);
+        if ask.is_first_hand && took < FIRST_HAND_SOON {
+            self.first_hand_max = (self.first_hand_max + 1).min(FIRST_HAND_MAX);
+        } else if ask.is_first_hand && took > FIRST_HAND_LATE {
+            self.first_hand_max = (self.first_hand_max - 1).max(FIRST_HAND_MIN);
+        }
         if let Source::Peer(node) = ask.source {
             if let Some(peer) = self.peers.get_mut(&node) {
                 peer.answered(took, ask.ids.len());
@@ -509,10 +586,20 @@ impl Choice {
     }
 
     /// A piece needs another source, unless one is under way.
-    fn try_again(&mut self, id: PieceId) {
-        if self.pieces.get(&id).is_some_and(|piece| piece.asks.is_empty()) {
+    fn try_again(&mut self, now: Duration, id: PieceId) {
+        let Some(piece) = self.pieces.get_mut(&id).filter(|piece| piece.asks.is_empty()) else { return };
+        if !piece.want.can_wait {
             self.ready.push_front(id);
+            return;
         }
+        // Who did not have all of it may have it soon.
+        piece.tried.clear();
+        piece.homes_tried.clear();
+        piece.not_before = piece.not_before.max(now + WAITING_RETRY);
+        piece.ends_at = Duration::MAX;
+        let not_before = piece.not_before;
+        self.set_deadline(id, not_before);
+        self.wait(now, id);
     }
 
     fn origin_failed(&mut self, now: Duration, id: PieceId) {
@@ -527,7 +614,7 @@ impl Choice {
             return;
         }
         let not_before = piece.not_before;
-        self.try_again(id);
+        self.try_again(now, id);
         self.set_deadline(id, not_before);
     }
 

@@ -1,6 +1,6 @@
 //! Whom to ask for what: the side of a node that fetches, without any I/O.
 //!
-//! A read is *pieces*: up to 256 ids of one *group* ([`home`]), which are asked for together and go to one source at a
+//! A read is *pieces*: up to 64 ids of one *group* ([`home`]), which are asked for together and go to one source at a
 //! time, so a large read runs at several sources at once. A piece goes to a peer whose filter says yes, at random, weighted by
 //! how fast each answered and how much it has to do ([`peer`]). If none says yes, to the group's *home*: the node that
 //! all nodes agree on by rendezvous hashing, which fetches for the others what it lacks. So the origin gives each group

@@ -12,8 +12,10 @@ use crate::peer::filter::{FilterVersion, RemoteFilter};
 
 /// Asks under way at one peer.
 pub(super) const PEER_ASKS_MAX: u32 = 16;
-/// Of them, as long as they are of large reads only.
+/// Of them, as long as they are of large reads only: fewer at who answers late. Others will have the same by then, and who has much to
+/// send is to send to each what nobody has yet.
 const PEER_WAITING_ASKS_MAX: u32 = 4;
+const LATE_US: u64 = 250_000;
 /// A first failure keeps a peer out for that long, each further one twice as long, up to the second.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
@@ -65,11 +67,8 @@ impl Peer {
 
     /// What can wait is given out a little at a time: later there are more who have it, and all uplinks are used alike.
     pub(super) fn has_room_for(&self, what_can_wait: bool) -> bool {
-        self.in_flight < if what_can_wait { PEER_WAITING_ASKS_MAX } else { PEER_ASKS_MAX }
-    }
-
-    pub(super) fn has_room(&self) -> bool {
-        self.in_flight < PEER_ASKS_MAX
+        let late = (self.time_us / LATE_US).min(u64::from(PEER_WAITING_ASKS_MAX) - 1) as u32;
+        self.in_flight < if what_can_wait { PEER_WAITING_ASKS_MAX - late } else { PEER_ASKS_MAX }
     }
 
     /// How likely it is chosen among those who have the same: the inverse of the time that one ask more would take.

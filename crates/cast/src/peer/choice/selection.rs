@@ -19,27 +19,45 @@ const HOMES_MAX: usize = 2;
 impl Choice {
     /// Whom to ask. `None`: those who have it, its home or the origin, have enough to do.
     pub(super) fn pick(&mut self, now: Duration, id: PieceId) -> Option<(Source, bool)> {
-        if !self.pieces.get(&id)?.want.origin_only {
+        let piece = self.pieces.get(&id)?;
+        if !piece.want.origin_only {
             if let Some(holder) = self.pick_holder(now, id) {
                 return holder.map(|node| (Source::Peer(node), false));
             }
-            let piece = self.pieces.get(&id)?;
-            let tries_homes =
-                self.options.homes && piece.homes_tried.len() < HOMES_MAX && piece.asks.is_empty();
-            if let Some((node, peer)) = self.home(now, piece).filter(|_| tries_homes) {
-                return peer.has_room().then_some((Source::Peer(node), true));
+            if self.tries_homes(now, id) {
+                return self.pick_home(now, id);
             }
         }
+        self.pick_origin(id)
+    }
+
+    /// Whether its home, or who is it when that is gone, may be asked.
+    fn tries_homes(&self, now: Duration, id: PieceId) -> bool {
+        let piece = self.pieces.get(&id).filter(|piece| {
+            self.options.homes && piece.homes_tried.len() < HOMES_MAX && piece.asks.is_empty()
+        });
+        piece.is_some_and(|piece| self.home(now, piece).is_some())
+    }
+
+    /// Its home. `None`: it has enough to do, or is this node.
+    pub(super) fn pick_home(&self, now: Duration, id: PieceId) -> Option<(Source, bool)> {
+        let piece = self.pieces.get(&id).filter(|_| self.tries_homes(now, id))?;
+        let (node, peer) = self.home(now, piece)?;
+        peer.has_room_for(piece.want.can_wait).then_some((Source::Peer(node), true))
+    }
+
+    /// The origin, unless it has enough to do.
+    pub(super) fn pick_origin(&self, id: PieceId) -> Option<(Source, bool)> {
         let is_being_asked_for = self.origin_groups.contains(&self.pieces.get(&id)?.want.group);
         let may_ask = self.origin_in_flight < ORIGIN_ASKS_MAX && !is_being_asked_for;
         may_ask.then_some((Source::Origin, false))
     }
 
-    /// A peer whose filter has all of it, or most; `Some(None)` when those have enough to do.
+    /// A peer whose filter has all of it, or, when somebody waits, most; `Some(None)` when those have enough to do.
     pub(super) fn pick_holder(&mut self, now: Duration, id: PieceId) -> Option<Option<NodeId>> {
         let piece = self.pieces.get(&id)?;
         let ids = &piece.want.ids;
-        let mut best = ids.len().div_ceil(2);
+        let mut best = if piece.want.can_wait { ids.len() } else { ids.len().div_ceil(2) };
         let mut holders: Vec<(NodeId, u64)> = Vec::new();
         let mut waits = false;
         for node in self.telling.iter().filter(|node| !piece.tried.contains(node)) {
@@ -77,5 +95,16 @@ impl Choice {
         let (node, home) = alive.max_by_key(|(_, peer)| affinity(peer.hash, group))?;
         let is_own = affinity(self.own_hash, group) > affinity(home.hash, group);
         (!is_own).then_some((*node, home))
+    }
+
+    /// How many nodes are more at home in its group than this one. One that nobody asks is the home of nothing, and the second
+    /// everywhere.
+    pub(super) fn nodes_nearer(&self, now: Duration, piece: &Piece) -> usize {
+        if !self.options.homes {
+            return 1;
+        }
+        let (group, alive) = (piece.want.group, self.peers.values().filter(|peer| peer.is_alive(now)));
+        let own = affinity(self.own_hash, group);
+        alive.filter(|peer| affinity(peer.hash, group) > own).count()
     }
 }

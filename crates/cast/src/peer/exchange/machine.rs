@@ -281,7 +281,7 @@ impl Exchange {
         let sends = !self.sending.is_empty() || !self.telling.is_empty();
         let tells = !self.subscribers.is_empty() && self.told != self.holdings.version();
         let sends_at = sends.then(|| self.share.ready_at());
-        let tells_at = tells.then(|| self.told_at + self.update_interval());
+        let tells_at = tells.then(|| self.tells_at());
         [sends_at, tells_at].into_iter().flatten().min()
     }
 

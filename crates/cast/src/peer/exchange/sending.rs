@@ -7,10 +7,8 @@ use std::time::Duration;
 use super::machine::Exchange;
 use crate::peer::wire::{NodeId, PeerMessage};
 
-/// Subscribers hear of new blocks so often, or when there are so many: a message of many keys is shorter.
-const UPDATE_INTERVAL: Duration = Duration::from_secs(2);
-const UPDATE_INTERVAL_MIN: Duration = Duration::from_millis(200);
-const UPDATE_BLOCKS: u32 = 512;
+/// Subscribers hear of new blocks so often. Nodes that read the same at once ask each other for what they heard of.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Exchange {
     pub(super) fn poll_control(&mut self) -> Option<(NodeId, PeerMessage)> {
@@ -24,17 +22,15 @@ impl Exchange {
         None
     }
 
-    pub(super) fn update_interval(&self) -> Duration {
-        let now = self.holdings.version();
-        let is_new = now.generation != self.told.generation;
-        let many = is_new || now.additions - self.told.additions >= UPDATE_BLOCKS;
-        if many { UPDATE_INTERVAL_MIN } else { UPDATE_INTERVAL }
+    /// When subscribers hear again.
+    pub(super) fn tells_at(&self) -> Duration {
+        self.told_at + UPDATE_INTERVAL
     }
 
     /// Subscribers are due when there is news, and the last was some time ago.
     pub(super) fn begin_telling(&mut self, now: Duration) {
         let version = self.holdings.version();
-        if self.told == version || now < self.told_at + self.update_interval() {
+        if self.told == version || now < self.tells_at() {
             return;
         }
         (self.told, self.told_at) = (version, now);

@@ -281,7 +281,9 @@ impl Machine {
                 }
                 Source::Origin => {
                     let Ask { request, score, kind, ids, .. } = ask;
-                    self.parts.origin.ask(request, FramesRequest { score, kind, exact: false, ids });
+                    // Else a frame on the border of two groups came with each of them.
+                    let exact = ids.len() > 1;
+                    self.parts.origin.ask(request, FramesRequest { score, kind, exact, ids });
                 }
             },
             ChoiceEvent::Cancel { source: Source::Peer(node), request } => {

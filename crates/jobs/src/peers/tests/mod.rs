@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use platter_cast::peer::NodeId;
 use platter_image::frame::stream::FramesRequest;
-use platter_image::frame::{FrameDecoder, FrameHeader};
+use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{BlockId, Error, Extent, Kind, Result};
@@ -109,15 +109,31 @@ impl OriginFrames for Origin {
                 None => missing.push(*id),
                 Some(stored) if sent.iter().any(|it| Arc::ptr_eq(it, stored)) => {}
                 Some(stored) => {
-                    self.bytes.fetch_add(stored.len() as u64, Ordering::SeqCst);
-                    self.sent.fetch_add(1, Ordering::SeqCst);
-                    take(&FrameHeader::parse(stored).unwrap(), stored)?;
                     sent.push(stored.clone());
+                    let made = if request.exact { exactly(stored, &request.ids) } else { stored.clone() };
+                    self.bytes.fetch_add(made.len() as u64, Ordering::SeqCst);
+                    self.sent.fetch_add(1, Ordering::SeqCst);
+                    take(&FrameHeader::parse(&made).unwrap(), &made)?;
                 }
             }
         }
         Ok(missing)
     }
+}
+
+/// A frame of those of its blocks that were asked for.
+fn exactly(stored: &[u8], asked: &[BlockId]) -> Arc<[u8]> {
+    let mut decoder = FrameDecoder::new().unwrap();
+    let (header, mut contents) = decoder.decode(stored, Verify::Hashes).unwrap();
+    let mut blocks = Vec::new();
+    for block in &header.blocks {
+        let (own, rest) = contents.split_at(block.length as usize);
+        contents = rest;
+        if asked.contains(&block.id) {
+            blocks.push((block.id, own));
+        }
+    }
+    universe::frame(header.kind, &blocks)
 }
 
 /// A node.

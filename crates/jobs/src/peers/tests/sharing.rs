@@ -20,7 +20,7 @@ fn nodes_that_read_the_same_take_about_one_copy_from_the_origin() {
         }
     });
     let copies = origin.bytes.load(Ordering::SeqCst) as f64 / universe.bytes() as f64;
-    assert!((1.0..2.0).contains(&copies), "{copies} copies came from the origin");
+    assert!((1.0..1.5).contains(&copies), "{copies} copies came from the origin");
     let counts: Vec<_> = nodes.iter().map(|node| node.peers.counts()).collect();
     assert!(counts.iter().all(|counts| counts.frames_received > 0 && counts.liars == 0), "{counts:?}");
     let sent: u64 = counts.iter().map(|counts| counts.frame_bytes_sent).sum();
@@ -46,8 +46,8 @@ fn a_node_alone_takes_everything_from_the_origin_once() {
     });
     let frames = (universe.frames.len() + universe.page_frames.len()) as u64;
     let sent = origin.sent.load(Ordering::SeqCst);
-    // A frame on the border of two groups may come for each.
-    assert!((frames..frames * 3 / 2).contains(&sent), "{sent} of {frames} frames");
+    // A frame on the border of two groups comes in parts.
+    assert!((frames..frames * 2).contains(&sent), "{sent} of {frames} frames");
     assert_eq!(node.held.len(), 300 + universe.page_frames.iter().map(|it| blocks_of(it)).sum::<usize>());
 }
 
