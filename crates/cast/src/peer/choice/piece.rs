@@ -22,9 +22,9 @@ pub struct Want {
     pub ids: Vec<BlockId>,
     /// Ask the origin only: what the home of a group does for others, or two homes could ask each other.
     pub origin_only: bool,
-    /// A part of a large read: it waits until a peer has it, while a few of those that this node is the home of come from
-    /// the origin; when there are none left, a few others from their homes. Its time begins when it is asked for. So nodes
-    /// that read the same at once fetch different parts, and then each other's.
+    /// A part of a large read: it waits until a peer has all of it, while a few of those that this node is the home of come from
+    /// the origin; when there are none left, those for whose home it stands in, and at last others from their homes. Its time
+    /// begins when it is asked for. So nodes that read the same at once fetch different parts, and then each other's.
     pub can_wait: bool,
 }
 
