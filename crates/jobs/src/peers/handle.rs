@@ -29,7 +29,7 @@ const EVENTS_MAX: usize = 64;
 const COMMANDS_MAX: usize = 1024;
 /// Who asks for counts waits no longer.
 const COUNTS_TIME_MAX: Duration = Duration::from_secs(5);
-/// Bytes of answers that may be under way, counting 64 KiB a block.
+/// Bytes of answers that may be under way, counting 16 KiB a block.
 const BYTES_IN_FLIGHT_MAX: u64 = 64 << 20;
 
 /// What sources and the handle share.

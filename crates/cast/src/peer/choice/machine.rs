@@ -50,7 +50,7 @@ pub struct ChoiceOptions {
     pub seed: u64,
     /// This node.
     pub own: NodeId,
-    /// Most bytes that answers under way may have, counting 64 KiB for each id.
+    /// Most bytes that answers under way may have, counting 16 KiB for each id.
     pub bytes_in_flight_max: u64,
     /// Whether other nodes know this one, and so come to the same homes. Without homes, what no filter has goes to the origin.
     pub homes: bool,
@@ -70,8 +70,6 @@ pub struct Choice {
     /// Pieces that can wait, and do: those whose home is this node, and the others.
     pub(super) idle_at_home: VecDeque<PieceId>,
     pub(super) idle: VecDeque<PieceId>,
-    /// Of the others, those for whose home this node stands in, the last first: the home begins at the other end.
-    pub(super) idle_next: VecDeque<PieceId>,
     pub(super) first_hand: usize,
     pub(super) first_hand_max: usize,
     /// When others are asked to fetch what can wait.
@@ -109,7 +107,6 @@ impl Choice {
             ready: VecDeque::new(),
             idle_at_home: VecDeque::new(),
             idle: VecDeque::new(),
-            idle_next: VecDeque::new(),
             first_hand: 0,
             first_hand_max: FIRST_HAND_MIN,
             asks_homes_at: Duration::ZERO,
@@ -218,6 +215,7 @@ impl Choice {
             not_before: now,
             ends_at,
             deadline: ends_at,
+            stands_in: false,
         };
         let can_wait = piece.want.can_wait;
         self.deadlines.insert((ends_at, id));
@@ -233,8 +231,9 @@ impl Choice {
 
     /// Puts a piece that can wait where it does.
     fn wait(&mut self, now: Duration, id: PieceId) {
-        let Some(piece) = self.pieces.get(&id) else { return };
-        let nodes_nearer = self.nodes_nearer(now, piece);
+        let Some(nodes_nearer) = self.pieces.get(&id).map(|piece| self.nodes_nearer(now, piece)) else {
+            return;
+        };
         if nodes_nearer == 0 {
             self.idle_at_home.push_back(id);
             return;
@@ -242,11 +241,8 @@ impl Choice {
         if self.idle.is_empty() {
             self.stands_in_at = self.stands_in_at.max(now + STAND_IN_PATIENCE);
         }
-        match nodes_nearer {
-            1 if self.idle_next.contains(&id) => {}
-            1 if self.options.homes => self.idle_next.push_front(id),
-            1 => self.idle_next.push_back(id),
-            _ => {}
+        if let Some(piece) = self.pieces.get_mut(&id) {
+            piece.stands_in = nodes_nearer == 1;
         }
         // Not in the order in which all nodes want them, or all would ask for the same at the same time.
         let place = self.random.below(self.idle.len() as u64 + 1) as usize;
@@ -427,16 +423,16 @@ impl Choice {
             self.stands_in_at = now + STAND_IN_PATIENCE;
         }
         self.start_first_hand(now, &mut at_home, self.first_hand_max);
+        let mut stood_in_for = VecDeque::new();
         if now >= self.stands_in_at || !self.options.homes {
-            let mut next = std::mem::take(&mut self.idle_next);
+            stood_in_for = self.stood_in_for();
             // What its home has asked for meanwhile comes twice.
             let under_way_max = if self.options.homes { 1 } else { self.first_hand_max };
-            self.start_first_hand(now, &mut next, under_way_max);
-            self.idle_next = next;
+            self.start_first_hand(now, &mut stood_in_for, under_way_max);
         }
         self.idle_at_home = at_home;
         // The other homes read the same mostly, and need not be asked to.
-        if !self.idle_at_home.is_empty() || !self.idle_next.is_empty() || self.first_hand > 0 {
+        if !self.idle_at_home.is_empty() || !stood_in_for.is_empty() || self.first_hand > 0 {
             self.asks_homes_at = now + HOMES_PATIENCE;
         }
         let later = [self.stands_in_at, self.asks_homes_at].into_iter().filter(|at| *at > now);
@@ -457,6 +453,19 @@ impl Choice {
         }
     }
 
+    /// Those of the others for whose home this node stands in, the last first: the home begins at the other end. Who stands in for all
+    /// begins with the first.
+    fn stood_in_for(&self) -> VecDeque<PieceId> {
+        let stands_in = |id: &PieceId| self.pieces.get(id).is_some_and(|piece| piece.stands_in);
+        let mut ids: Vec<PieceId> =
+            self.idle.iter().copied().filter(|id| stands_in(id) && self.is_idle(*id)).collect();
+        ids.sort_unstable();
+        if self.options.homes {
+            ids.reverse();
+        }
+        ids.into()
+    }
+
     /// Asks the origin for some of these that no peer has.
     fn start_first_hand(&mut self, now: Duration, pieces: &mut VecDeque<PieceId>, under_way_max: usize) {
         let mut place = 0;
@@ -469,6 +478,7 @@ impl Choice {
                 place += 1;
             } else {
                 pieces.remove(place);
+                self.idle.retain(|other| *other != id);
             }
         }
     }

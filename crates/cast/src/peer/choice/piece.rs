@@ -86,6 +86,8 @@ pub(super) struct Piece {
     pub(super) ends_at: Duration,
     /// When something is to be done about it.
     pub(super) deadline: Duration,
+    /// It can wait, and this node would be its home without the first.
+    pub(super) stands_in: bool,
 }
 
 /// A question under way.
