@@ -24,26 +24,27 @@ impl Choice {
             if let Some(holder) = self.pick_holder(now, id) {
                 return holder.map(|node| (Source::Peer(node), false));
             }
-            if self.tries_homes(now, id) {
+            if self.home_to_try(now, id).is_some() {
                 return self.pick_home(now, id);
             }
         }
         self.pick_origin(id)
     }
 
-    /// Whether its home, or who is it when that is gone, may be asked.
-    fn tries_homes(&self, now: Duration, id: PieceId) -> bool {
-        let piece = self.pieces.get(&id).filter(|piece| {
-            self.options.homes && piece.homes_tried.len() < HOMES_MAX && piece.asks.is_empty()
-        });
-        piece.is_some_and(|piece| self.home(now, piece).is_some())
+    /// Its home, or who is it when that is gone, if it may be asked.
+    fn home_to_try(&self, now: Duration, id: PieceId) -> Option<(NodeId, &Peer)> {
+        let piece = self
+            .pieces
+            .get(&id)
+            .filter(|piece| piece.homes_tried.len() < HOMES_MAX && piece.asks.is_empty())?;
+        self.home(now, piece).filter(|_| self.options.homes)
     }
 
     /// Its home. `None`: it has enough to do, or is this node.
     pub(super) fn pick_home(&self, now: Duration, id: PieceId) -> Option<(Source, bool)> {
-        let piece = self.pieces.get(&id).filter(|_| self.tries_homes(now, id))?;
-        let (node, peer) = self.home(now, piece)?;
-        peer.has_room_for(piece.want.can_wait).then_some((Source::Peer(node), true))
+        let can_wait = self.pieces.get(&id)?.want.can_wait;
+        let (node, peer) = self.home_to_try(now, id)?;
+        peer.has_room_for(can_wait).then_some((Source::Peer(node), true))
     }
 
     /// The origin, unless it has enough to do.

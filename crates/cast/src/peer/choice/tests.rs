@@ -383,6 +383,21 @@ fn who_is_done_with_its_own_stands_in_for_others() {
     assert!(from_homes.iter().all(|(at, _)| *at > 2000 * MS) && from_homes.len() > 16);
 }
 
+/// A disk that is read on demand for ever leaves nothing behind.
+#[test]
+fn what_came_is_in_no_list_any_more() {
+    let mut choice = choice(true);
+    (1..=3).for_each(|peer| choice.add_peer(node(peer)));
+    for round in 0..3000_u32 {
+        let now = MS * 10 * round;
+        let piece = choice.want(now, Want { can_wait: true, ..want(round * 2..round * 2 + 2) }).unwrap();
+        while choice.poll_event(now).is_some() {}
+        choice.strike(piece, &want(round * 2..round * 2 + 2).ids);
+        while choice.poll_event(now).is_some() {}
+    }
+    assert!(choice.idle.len() + choice.idle_at_home.len() < 20 && choice.pieces.is_empty());
+}
+
 /// Who has a part of it now has all of it soon: the rest is neither a question to the home nor to the origin.
 #[test]
 fn what_can_wait_goes_on_waiting_when_a_peer_had_a_part() {
