@@ -1,6 +1,6 @@
 //! The machine: wants, answers, filters and time go in; questions, cancellations and results come out.
 //!
-//! Owns the pieces, who is asked for each, and every bound on what is under way. Must never leave a piece without a
+//! Owns the pieces, who is asked for each, and every bound on what is under way; pieces that can wait are in [`super::waiting`]. Must never leave a piece without a
 //! deadline, nor two questions for one piece to the same source at once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,6 +14,7 @@ use super::home::node_hash;
 use super::patience::Patience;
 use super::peer::Peer;
 use super::piece::{Ask, Failure, PIECE_TIME_MAX, Piece, PieceId, Source, UnderWay, Want};
+use super::waiting::Waiting;
 use crate::peer::filter::{FilterChanges, FilterPiece, FilterVersion};
 use crate::peer::{ASK_IDS_MAX, NodeId};
 use crate::random::Random;
@@ -28,20 +29,7 @@ const ID_BYTES: u64 = 16 << 10;
 const ORIGIN_FAILURES_MAX: u32 = 4;
 const ORIGIN_RETRY: Duration = Duration::from_secs(1);
 /// Pieces looked at when those in front have to wait.
-const LOOK_AHEAD: usize = 16;
-const IDLE_LOOK_AHEAD: usize = 512;
-/// Pieces that can wait, and are asked for at the origin all the same: one more when an answer came soon, one less when
-/// it came late. All nodes together keep the origin busy, and no piece is on its way for long, so others can have it early.
-const FIRST_HAND_MAX: usize = 16;
-const FIRST_HAND_MIN: usize = 4;
-const FIRST_HAND_SOON: Duration = Duration::from_millis(400);
-const FIRST_HAND_LATE: Duration = Duration::from_secs(2);
-/// Who has no more at home, and hears of none who has the rest, stands in for homes after that time.
-const STAND_IN_PATIENCE: Duration = Duration::from_millis(500);
-/// Who has nothing more to ask the origin for, and hears of none who has the rest, asks its homes after that time.
-const HOMES_PATIENCE: Duration = Duration::from_secs(2);
-/// A piece that can wait is asked for again after that time, when nobody had all of it.
-const WAITING_RETRY: Duration = Duration::from_millis(200);
+pub(super) const LOOK_AHEAD: usize = 16;
 
 /// How a node fetches.
 #[derive(Clone, Debug)]
@@ -67,17 +55,7 @@ pub struct Choice {
     pub(super) telling: BTreeSet<NodeId>,
     pub(super) pieces: BTreeMap<PieceId, Piece>,
     pub(super) ready: VecDeque<PieceId>,
-    /// Pieces that can wait, and do: those whose home is this node, and the others.
-    pub(super) idle_at_home: VecDeque<PieceId>,
-    pub(super) idle: VecDeque<PieceId>,
-    pub(super) first_hand: usize,
-    pub(super) first_hand_max: usize,
-    /// When others are asked to fetch what can wait.
-    pub(super) asks_homes_at: Duration,
-    /// When this node stands in for homes.
-    pub(super) stands_in_at: Duration,
-    /// When more may be asked for though nothing happened.
-    pub(super) idle_due: Option<Duration>,
+    pub(super) waiting: Waiting,
     /// Nothing in front of `ready` can be asked for until an answer comes.
     pub(super) is_stuck: bool,
     pub(super) deadlines: BTreeSet<(Duration, PieceId)>,
@@ -105,13 +83,7 @@ impl Choice {
             telling: BTreeSet::new(),
             pieces: BTreeMap::new(),
             ready: VecDeque::new(),
-            idle_at_home: VecDeque::new(),
-            idle: VecDeque::new(),
-            first_hand: 0,
-            first_hand_max: FIRST_HAND_MIN,
-            asks_homes_at: Duration::ZERO,
-            stands_in_at: Duration::ZERO,
-            idle_due: None,
+            waiting: Waiting::default(),
             is_stuck: false,
             deadlines: BTreeSet::new(),
             under_way: BTreeMap::new(),
@@ -227,26 +199,6 @@ impl Choice {
         }
         self.is_stuck = false;
         Ok(id)
-    }
-
-    /// Puts a piece that can wait where it does.
-    fn wait(&mut self, now: Duration, id: PieceId) {
-        let Some(nodes_nearer) = self.pieces.get(&id).map(|piece| self.nodes_nearer(now, piece)) else {
-            return;
-        };
-        if nodes_nearer == 0 {
-            self.idle_at_home.push_back(id);
-            return;
-        }
-        if self.idle.is_empty() {
-            self.stands_in_at = self.stands_in_at.max(now + STAND_IN_PATIENCE);
-        }
-        if let Some(piece) = self.pieces.get_mut(&id) {
-            piece.stands_in = nodes_nearer == 1;
-        }
-        // Not in the order in which all nodes want them, or all would ask for the same at the same time.
-        let place = self.random.below(self.idle.len() as u64 + 1) as usize;
-        self.idle.insert(place, id);
     }
 
     /// Somebody waits for a piece that could wait: it can no more.
@@ -383,12 +335,12 @@ impl Choice {
         while let Some((_, id)) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
             self.handle_deadline(now, id);
         }
-        if self.idle_due.is_some_and(|at| now >= at) {
-            (self.idle_due, self.is_stuck) = (None, false);
+        if self.waiting.due.is_some_and(|at| now >= at) {
+            (self.waiting.due, self.is_stuck) = (None, false);
         }
         if self.events.is_empty() && !self.is_stuck {
             self.start_pieces(now);
-            self.start_idle(now);
+            self.start_waiting(now);
             self.is_stuck = self.events.is_empty();
         }
         self.events.pop_front()
@@ -396,7 +348,7 @@ impl Choice {
 
     /// When to poll again, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        self.deadlines.first().map(|(deadline, _)| *deadline).into_iter().chain(self.idle_due).min()
+        self.deadlines.first().map(|(deadline, _)| *deadline).into_iter().chain(self.waiting.due).min()
     }
 
     fn start_pieces(&mut self, now: Duration) {
@@ -415,98 +367,10 @@ impl Choice {
         }
     }
 
-    /// Pieces that can wait: all that peers have, and a few from the origin, of those that this node is the home of, and then of those that
-    /// another is, who has more of them.
-    fn start_idle(&mut self, now: Duration) {
-        let mut at_home = std::mem::take(&mut self.idle_at_home);
-        if !at_home.is_empty() {
-            self.stands_in_at = now + STAND_IN_PATIENCE;
-        }
-        self.start_first_hand(now, &mut at_home, self.first_hand_max);
-        let mut stood_in_for = VecDeque::new();
-        if now >= self.stands_in_at || !self.options.homes {
-            stood_in_for = self.stood_in_for();
-            // What its home has asked for meanwhile comes twice.
-            let under_way_max = if self.options.homes { 1 } else { self.first_hand_max };
-            self.start_first_hand(now, &mut stood_in_for, under_way_max);
-        }
-        self.idle_at_home = at_home;
-        // The other homes read the same mostly, and need not be asked to.
-        if !self.idle_at_home.is_empty() || !stood_in_for.is_empty() || self.first_hand > 0 {
-            self.asks_homes_at = now + HOMES_PATIENCE;
-        }
-        let later = [self.stands_in_at, self.asks_homes_at].into_iter().filter(|at| *at > now);
-        self.idle_due = later.min().filter(|_| !self.idle.is_empty());
-        for _ in 0..self.idle.len().min(IDLE_LOOK_AHEAD) {
-            let Some(id) = self.idle.pop_front() else { break };
-            if !self.is_idle(id) {
-                continue;
-            }
-            if !self.has_room(id) {
-                self.idle.push_front(id);
-                break;
-            }
-            let other = if now >= self.asks_homes_at { self.pick_home(now, id) } else { None };
-            if !self.start_one(now, id, other) {
-                self.idle.push_back(id);
-            }
-        }
-    }
-
-    /// Those of the others for whose home this node stands in, the last first: the home begins at the other end. Who stands in for all
-    /// begins with the first.
-    fn stood_in_for(&self) -> VecDeque<PieceId> {
-        let stands_in = |id: &PieceId| self.pieces.get(id).is_some_and(|piece| piece.stands_in);
-        let mut ids: Vec<PieceId> =
-            self.idle.iter().copied().filter(|id| stands_in(id) && self.is_idle(*id)).collect();
-        ids.sort_unstable();
-        if self.options.homes {
-            ids.reverse();
-        }
-        ids.into()
-    }
-
-    /// Asks the origin for some of these that no peer has.
-    fn start_first_hand(&mut self, now: Duration, pieces: &mut VecDeque<PieceId>, under_way_max: usize) {
-        let mut place = 0;
-        while self.first_hand < under_way_max
-            && place < LOOK_AHEAD
-            && let Some(id) = pieces.get(place).copied()
-        {
-            let origin = self.pick_origin(id);
-            if self.is_idle(id) && !self.start_one(now, id, origin) {
-                place += 1;
-            } else {
-                pieces.remove(place);
-                self.idle.retain(|other| *other != id);
-            }
-        }
-    }
-
-    /// Whether it still waits: who was hurried is in `ready`, or further.
-    fn is_idle(&self, id: PieceId) -> bool {
-        self.pieces.get(&id).is_some_and(|piece| piece.want.can_wait && piece.asks.is_empty())
-    }
-
     /// Whether so much more may be under way.
-    fn has_room(&self, id: PieceId) -> bool {
+    pub(super) fn has_room(&self, id: PieceId) -> bool {
         let bytes = self.pieces.get(&id).map_or(0, |piece| piece.want.ids.len() as u64 * ID_BYTES);
         self.bytes_in_flight == 0 || self.bytes_in_flight + bytes <= self.options.bytes_in_flight_max
-    }
-
-    /// Asks a peer that says to have it, or, if there is none, that other. False when it has to wait.
-    fn start_one(&mut self, now: Duration, id: PieceId, other: Option<(Source, bool)>) -> bool {
-        let is_due = self.pieces.get(&id).is_some_and(|piece| now >= piece.not_before);
-        let source = match self.pick_holder(now, id) {
-            _ if !is_due || !self.has_room(id) => None,
-            Some(Some(node)) => Some((Source::Peer(node), false)),
-            Some(None) => None,
-            None => other,
-        };
-        if let Some((source, fetch)) = source {
-            self.ask(now, id, source, fetch);
-        }
-        source.is_some()
     }
 
     pub(super) fn ask(&mut self, now: Duration, id: PieceId, source: Source, fetch: bool) {
@@ -518,7 +382,7 @@ impl Choice {
         piece.asks.push(request);
         piece.ends_at = piece.ends_at.min(now + PIECE_TIME_MAX);
         let is_first_hand = piece.want.can_wait && source == Source::Origin;
-        self.first_hand += usize::from(is_first_hand);
+        self.waiting.first_hand += usize::from(is_first_hand);
         self.hedge_credit = (self.hedge_credit + 1).min(HEDGE_CREDIT_MAX);
         match source {
             Source::Origin => {
@@ -559,7 +423,7 @@ impl Choice {
         let ask = self.under_way.remove(&request)?;
         self.is_stuck = false;
         self.bytes_in_flight -= ask.ids.len() as u64 * ID_BYTES;
-        self.first_hand -= usize::from(ask.is_first_hand);
+        self.waiting.first_hand -= usize::from(ask.is_first_hand);
         match ask.source {
             Source::Origin => {
                 self.origin_in_flight -= 1;
@@ -581,10 +445,8 @@ impl Choice {
     fn end_ask(&mut self, now: Duration, request: u32) -> Option<UnderWay> {
         let ask = self.take_ask(request)?;
         let took = now.saturating_sub(ask.asked_at);
-        if ask.is_first_hand && took < FIRST_HAND_SOON {
-            self.first_hand_max = (self.first_hand_max + 1).min(FIRST_HAND_MAX);
-        } else if ask.is_first_hand && took > FIRST_HAND_LATE {
-            self.first_hand_max = (self.first_hand_max - 1).max(FIRST_HAND_MIN);
+        if ask.is_first_hand {
+            self.waiting.first_hand_came(took);
         }
         if let Source::Peer(node) = ask.source {
             if let Some(peer) = self.peers.get_mut(&node) {
@@ -602,14 +464,7 @@ impl Choice {
             self.ready.push_front(id);
             return;
         }
-        // Who did not have all of it may have it soon.
-        piece.tried.clear();
-        piece.homes_tried.clear();
-        piece.not_before = piece.not_before.max(now + WAITING_RETRY);
-        piece.ends_at = Duration::MAX;
-        let not_before = piece.not_before;
-        self.set_deadline(id, not_before);
-        self.wait(now, id);
+        self.wait_again(now, id);
     }
 
     fn origin_failed(&mut self, now: Duration, id: PieceId) {

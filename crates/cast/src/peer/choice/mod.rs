@@ -18,6 +18,7 @@ mod patience;
 mod peer;
 mod piece;
 mod selection;
+mod waiting;
 
 pub use event::{ChoiceEvent, ChoiceStatistics};
 pub use home::{GROUP_BLOCKS_MAX, groups};

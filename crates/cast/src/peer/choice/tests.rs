@@ -395,7 +395,7 @@ fn what_came_is_in_no_list_any_more() {
         choice.strike(piece, &want(round * 2..round * 2 + 2).ids);
         while choice.poll_event(now).is_some() {}
     }
-    assert!(choice.idle.len() + choice.idle_at_home.len() < 20 && choice.pieces.is_empty());
+    assert!(choice.waiting.len() < 20 && choice.pieces.is_empty());
 }
 
 /// Who has a part of it now has all of it soon: the rest is neither a question to the home nor to the origin.
