@@ -6,9 +6,9 @@
 # replays without pauses. Everything runs on this machine, over a unix socket to the origin and TLS over loopback between nodes: bytes are
 # what counts, and times tell what the processors can do. Three cases:
 #   direct   no cache: each disk is attached straight to the origin. STORM_DIRECT (4) nodes only, the bytes of all by proportion
-#   peers    nodes with empty caches of STORM_CACHE (256M), in memory, that share with each other
+#   peers    nodes with empty caches of STORM_CACHE (256M) that share with each other
 #   hoard    nodes with the hoard, which they have by hard links to one, as they share this machine's disk; what they fetch is nothing
-# All replays of one trace must read the same, in all cases. Needs some 12 GB of memory for the full size.
+# All replays of one trace must read the same, in all cases. The full size needs some 14 GB of memory and 20 GB on the disk.
 . "$(dirname "$0")/lib.sh"
 TRACES=${1:?usage: bench/storm.sh TRACES-DIR CATALOG-DIR}
 CATALOG=${2:?usage: bench/storm.sh TRACES-DIR CATALOG-DIR}
@@ -19,10 +19,6 @@ MEMORY=${STORM_MEMORY:-16}
 read -ra DISKS <<<"${BOOT_DISKS:-bookworm-base bookworm-web bookworm-base-v2 bookworm-db bookworm-sdk snap1 trixie-base trixie-web}"
 [ "$DIRECT" -le "$NODES" ] || DIRECT=$NODES
 readonly FIRST_PORT=25800
-bench_cleanup() {
-	end_begun
-	umount -l "$WORK/memory" 2>/dev/null
-}
 megabytes() { awk -v bytes="$1" 'BEGIN { printf "%.1f MB", bytes / 1e6 }'; }
 ulimit -n "$(ulimit -Hn)"
 
@@ -34,24 +30,22 @@ for name in "${DISKS[@]}"; do
 	versions+=("bench/$name")
 done
 example platter-export replay
-mkdir "$WORK/memory"
-mount -t tmpfs -o size=90% tmpfs "$WORK/memory"
-platter hoard sync --cache "$WORK/memory/hoarder" >/dev/null
+platter hoard sync --cache "$WORK/hoarder" >/dev/null
 begin "$WORK/origin.log" "$PLATTER" --store "$STORE" --quiet serve --listen "unix:$WORK/origin.sock"
 wait_for curl -sf --unix-socket "$WORK/origin.sock" http://origin/metrics
 ask() { curl -s --unix-socket "$WORK/origin.sock" "http://origin$1"; }
 sent() { ask /metrics | awk '$1 == "platter_frame_stream_bytes_sent_total" { printf "%d", $2 }'; }
 
-# serve CASE NUMBER: a node of that case, its directory $WORK/memory/nodes/NUMBER
+# serve CASE NUMBER: a node of that case, its directory $WORK/nodes/NUMBER
 serve() {
-	local dir=$WORK/memory/nodes/$2 far=("$PLATTER" --server "unix:$WORK/origin.sock" --quiet)
+	local dir=$WORK/nodes/$2 far=("$PLATTER" --server "unix:$WORK/origin.sock" --quiet)
 	local sharing=(--peers "127.0.0.1:$((FIRST_PORT + $2))" --name "$1-$2" --cache "$dir" --cache-size "$CACHE" --memory "$MEMORY")
 	mkdir -p "$dir"
 	case $1 in
 	direct) begin "$WORK/node-$2.log" "${far[@]}" attach "${versions[@]}" --nbd "$dir/nbd.sock" --cache "$MEMORY" --overlays "$dir" ;;
 	peers) begin "$WORK/node-$2.log" "${far[@]}" node "${sharing[@]}" --no-hoard "${versions[@]}" ;;
 	hoard)
-		cp -al "$WORK/memory/hoarder/hoard" "$dir/hoard"
+		cp -al "$WORK/hoarder/hoard" "$dir/hoard"
 		# What processes lock, and write, is each one's own.
 		rm -f "$dir/hoard/lock"
 		begin "$WORK/node-$2.log" "${far[@]}" node "${sharing[@]}" "${versions[@]}"
@@ -71,8 +65,8 @@ storm() {
 	before=$(sent)
 	for number in $(seq "$count"); do serve "$case" "$number"; done
 	for number in $(seq "$count"); do
-		for name in "${versions[@]}"; do echo "$TRACES/${name#bench/}.trace nbd+unix:///$name?socket=$WORK/memory/nodes/$number/nbd.sock"; done
-		wait_for nbdinfo --size "nbd+unix:///${versions[-1]}?socket=$WORK/memory/nodes/$number/nbd.sock"
+		for name in "${versions[@]}"; do echo "$TRACES/${name#bench/}.trace nbd+unix:///$name?socket=$WORK/nodes/$number/nbd.sock"; done
+		wait_for nbdinfo --size "nbd+unix:///${versions[-1]}?socket=$WORK/nodes/$number/nbd.sock"
 	done >"$WORK/list"
 	[ "$case" = direct ] || wait_for know_each_other "$case" "$count"
 	"$EXAMPLE" --list "$WORK/list" >"$WORK/stormed"
@@ -84,14 +78,14 @@ storm() {
 	[ "$case" = direct ] || sleep 6
 	SHARED=$(counter "$case" peers_frame_bytes_received)
 	result "$case, $count nodes: $(jq .boots "$WORK/stormed") boots until the last one ends" "$(jq .wall_seconds "$WORK/stormed") s" "median boot $(jq .median_boot_seconds "$WORK/stormed") s; reads: p50 $(jq .p50_us "$WORK/stormed"), p99 $(jq .p99_us "$WORK/stormed") us"
-	result "  a node: memory, threads" "$(calculate "$memory / $count") MiB, $((threads / count))" "caches not counted: $(du -sm "$WORK/memory/nodes" | cut -f 1) MiB of all nodes"
+	result "  a node: memory, threads" "$(calculate "$memory / $count") MiB, $((threads / count))" "caches not counted: $(du -sm "$WORK/nodes" | cut -f 1) MiB of all nodes"
 	[ "$(jq .failed "$WORK/stormed")" = 0 ] || { echo "storm: $case: reads failed" >&2; exit 1; }
 	for pid in "${STARTED[@]}"; do kill "$pid" 2>/dev/null || true; done
 	for pid in "${STARTED[@]}"; do
 		wait "$pid" 2>/dev/null || true
 		unset "RUNNING[$pid]"
 	done
-	rm -rf "$WORK/memory/nodes"
+	rm -rf "$WORK/nodes"
 }
 heading "$NODES nodes boot ${#DISKS[@]} disks each, all at once"
 one=$(platter_json hoard status | jq .boot_set_bytes)

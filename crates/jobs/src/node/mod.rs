@@ -26,7 +26,7 @@ mod upstream;
 
 pub use fill::FillStatus;
 pub(crate) use fill::{Fill, pin_name};
-pub(crate) use node_cache::NodeCache;
+pub(crate) use node_cache::{Asking, NodeCache};
 pub use node_cache::{CacheLocation, NodeCounters};
 pub(crate) use passing::PassingSource;
 pub(crate) use remembered::{RememberedDisk, RememberedDisks};

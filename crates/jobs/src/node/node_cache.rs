@@ -1,12 +1,13 @@
 //! The cache of a node with what belongs to it: what is on its way, what the origin said, what is counted.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use platter_image::Result;
 use platter_image::frame::FrameHeader;
+use platter_image::{BlockId, Result};
 use platter_store::cache::{Cache, CacheOptions};
 use platter_vfs::{OsVfs, Vfs};
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,8 @@ pub struct NodeCounters {
 pub(crate) struct NodeCache {
     cache: Cache,
     pub(super) flights: Flights,
+    /// Ids that some source has asked the origin for.
+    asked: Mutex<HashSet<BlockId>>,
     answers: Answers,
     started: Instant,
     fetched_frames: AtomicU64,
@@ -89,6 +92,7 @@ impl NodeCache {
         Ok(Arc::new(Self {
             cache,
             flights: Flights::default(),
+            asked: Mutex::default(),
             answers,
             started: Instant::now(),
             fetched_frames: AtomicU64::new(0),
@@ -140,6 +144,22 @@ impl NodeCache {
         self.cache.put(stored, header)
     }
 
+    /// A source asks the origin, for as long as what this gives lives: for what `narrow` gives, which is told what is held or was asked
+    /// for by another source.
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        narrow: impl FnOnce(&dyn Fn(&BlockId) -> bool) -> Vec<BlockId>,
+    ) -> Asking {
+        let mut asked = self.asked();
+        let ids = narrow(&|id| asked.contains(id) || self.cache.holds(id));
+        asked.extend(&ids);
+        Asking { node: self.clone(), ids }
+    }
+
+    fn asked(&self) -> MutexGuard<'_, HashSet<BlockId>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A reader waits for a fetch as long as that lives.
     pub(super) fn waiting(&self) -> Waiting<'_> {
         self.waited_for.fetch_add(1, Ordering::Relaxed);
@@ -185,5 +205,20 @@ impl Drop for Waiting<'_> {
         self.0.waited_for.fetch_sub(1, Ordering::Relaxed);
         let now = self.0.started.elapsed().as_millis() as u64;
         self.0.last_wait.store(now.max(1), Ordering::Relaxed);
+    }
+}
+
+/// A request for some ids, under way.
+pub(crate) struct Asking {
+    node: Arc<NodeCache>,
+    ids: Vec<BlockId>,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let mut asked = self.node.asked();
+        self.ids.iter().for_each(|id| {
+            asked.remove(id);
+        });
     }
 }

@@ -34,7 +34,8 @@ pub(crate) struct Attach {
     /// Who edits, for the others [default: user@host]
     #[arg(long, value_name = "NAME")]
     pub(crate) holder: Option<String>,
-    /// MiB of memory for decoded blocks, shared by all disks
+    /// MiB of memory for decoded blocks, shared by all disks; a disk of an origin takes up to 64 more for what came, and with
+    /// `--cache-dir` 8
     #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) cache: u32,
     /// Read first from the hoard that `platter hoard sync --cache DIR` keeps there; without its store, what is hoarded is

@@ -17,13 +17,17 @@ use crate::remote::client::Client;
 const DISK_BYTES_PER_STORED: u64 = 4;
 /// Times that a frame is fetched for one reader: where memory is short it may go before the reader comes to it.
 const FETCHES_MAX: usize = 32;
+/// Most bytes of frames in memory that a cache has, too.
+const BYTES_BESIDE_CACHE: u64 = 8 << 20;
+/// Part of the bytes of a source that may be of frames which nobody has read.
+const UNREAD_PART: u64 = 2;
 /// Decoders kept between pages.
 const DECODERS_KEPT_MAX: usize = 4;
 
 /// How a source of an origin keeps and tries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SourceOptions {
-    /// Most bytes of frames in memory.
+    /// Most bytes of frames in memory; 8 MiB, where a cache has them, too.
     pub(crate) bytes_max: u64,
     /// So long an origin that is away is tried for.
     pub(crate) retry_time_max: Duration,
@@ -53,7 +57,9 @@ impl RemoteSource {
         options: SourceOptions,
         cache: Option<Arc<NodeCache>>,
     ) -> Self {
-        let state = State::new(options.bytes_max, options.retry_time_max);
+        let in_memory =
+            cache.as_ref().map_or(options.bytes_max, |_| BYTES_BESIDE_CACHE.min(options.bytes_max));
+        let state = State::new(in_memory, options.bytes_max / UNREAD_PART, options.retry_time_max);
         let wish = Wish { score, exact: options.exact };
         Self { shared: Shared::new(client, wish, state, cache), decoders: Mutex::default() }
     }

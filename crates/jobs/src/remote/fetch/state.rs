@@ -18,9 +18,6 @@ use crate::remote::client::next_pause;
 const AHEAD_REQUESTS_MAX: usize = 8;
 /// Stored bytes of a block, before any came.
 const BLOCK_LENGTH_GUESS: u64 = 16 << 10;
-/// Part of the shelf that may hold what nobody has read.
-const UNREAD_PART: u64 = 2;
-
 /// Everything that changes.
 pub(super) struct State {
     queue: Queue,
@@ -32,7 +29,7 @@ pub(super) struct State {
     ahead_requests: usize,
     /// Stored bytes that came for an id, on average.
     block_length: u64,
-    unread_max: u64,
+    ahead_max: u64,
     retry_time_max: Duration,
     trouble: Option<Trouble>,
     pub(super) closed: bool,
@@ -83,7 +80,8 @@ pub(super) enum Look {
 }
 
 impl State {
-    pub(super) fn new(bytes_max: u64, retry_time_max: Duration) -> Self {
+    /// A shelf of that many bytes. Of what nobody waits for, `ahead_max` may be under way or lie there unread.
+    pub(super) fn new(bytes_max: u64, ahead_max: u64, retry_time_max: Duration) -> Self {
         Self {
             queue: Queue::default(),
             shelf: Shelf::new(bytes_max),
@@ -92,7 +90,7 @@ impl State {
             under_way: 0,
             ahead_requests: 0,
             block_length: BLOCK_LENGTH_GUESS,
-            unread_max: bytes_max / UNREAD_PART,
+            ahead_max,
             retry_time_max,
             trouble: None,
             closed: false,
@@ -135,7 +133,7 @@ impl State {
         let ids = (length / self.block_length.max(1)).max(1) as usize;
         let has_room = self.under_way < self.window.length();
         let room = match has_room && self.ahead_requests < AHEAD_REQUESTS_MAX {
-            true if self.under_way + self.shelf.unread_bytes() < self.unread_max => Room::ForHints,
+            true if self.under_way + self.shelf.unread_bytes() < self.ahead_max => Room::ForHints,
             _ if has_room => Room::ForHinted,
             _ => Room::None,
         };
@@ -148,7 +146,26 @@ impl State {
         Next::Ask(Request { kind, ids, left, sent: self.window.sent(now), expected, came: 0, ahead })
     }
 
-    /// Takes a frame that a request brought, decoded and hashed.
+    /// Leaves out of a request that is not sent yet what comes in another way and nobody waits for here. Gives what is left.
+    pub(super) fn narrow(&mut self, request: &mut Request, comes: &dyn Fn(&BlockId) -> bool) -> Vec<BlockId> {
+        let kind = request.kind;
+        for id in std::mem::take(&mut request.ids) {
+            let key = Key { kind, id };
+            if self.flights.contains_key(&key) || !comes(&id) {
+                request.ids.push(id);
+            } else {
+                request.left.remove(&id);
+                self.queue.remove(key);
+            }
+        }
+        let expected = self.block_length * request.ids.len() as u64;
+        self.under_way -= request.expected - expected;
+        request.expected = expected;
+        request.ids.clone()
+    }
+
+    /// Takes a frame that a request brought, decoded and hashed. If it is kept elsewhere, where readers look first, it is put on the
+    /// shelf only for those who wait for it.
     ///
     /// # Errors
     /// `Corrupt` when nobody asked for any of its blocks: who sends such frames could send them for ever.
@@ -156,7 +173,8 @@ impl State {
         &mut self,
         request: &mut Request,
         header: &FrameHeader,
-        stored: Arc<[u8]>,
+        stored: &[u8],
+        is_kept: bool,
         now: Duration,
     ) -> Result<()> {
         if !request.wants(header) {
@@ -176,7 +194,12 @@ impl State {
         self.under_way -= expected;
         // One that answers at all is not the one that failed.
         self.trouble = None;
-        for (key, place) in self.shelf.insert(header, stored) {
+        let keys = header.blocks.iter().map(|block| Key { kind: header.kind, id: block.id });
+        if is_kept && !keys.clone().any(|key| self.flights.contains_key(&key)) {
+            keys.for_each(|key| self.queue.remove(key));
+            return Ok(());
+        }
+        for (key, place) in self.shelf.insert(header, Arc::from(stored)) {
             self.settle(key, &Outcome::Here(place));
         }
         Ok(())
@@ -279,7 +302,7 @@ mod tests {
     }
 
     fn state() -> State {
-        State::new(64 << 20, 10 * SECOND)
+        State::new(64 << 20, 32 << 20, 10 * SECOND)
     }
 
     fn ask(state: &mut State, now: Duration) -> Request {
@@ -309,7 +332,7 @@ mod tests {
         assert_eq!(request.ids, [key(1).id, key(2).id]);
         let late = look(&mut state, 3);
         let (header, stored) = frame(&[1, 2, 3]);
-        state.take(&mut request, &header, stored, SECOND).unwrap();
+        state.take(&mut request, &header, &stored, false, SECOND).unwrap();
         state.end(request, Ok(Vec::new()), SECOND);
         for flight in flights.iter().chain([&late]) {
             assert!(flight.wait().unwrap().is_some());
@@ -317,6 +340,40 @@ mod tests {
         assert!(is_idle(&mut state, SECOND), "what came with another is not asked for");
         assert!(matches!(state.look(key(3)), Look::Here(place) if place.slot == 2));
         assert_eq!((state.under_way, state.ahead_requests), (0, 0));
+    }
+
+    #[test]
+    fn what_is_kept_elsewhere_and_nobody_waits_for_takes_no_memory() {
+        let mut state = state();
+        state.hint(Kind::Data, &[key(1).id, key(2).id]);
+        let mut request = ask(&mut state, SECOND);
+        let flight = look(&mut state, 2);
+        for n in [1, 2] {
+            let (header, stored) = frame(&[n]);
+            state.take(&mut request, &header, &stored, true, SECOND).unwrap();
+        }
+        state.end(request, Ok(Vec::new()), SECOND);
+        assert!(flight.wait().unwrap().is_some());
+        assert_eq!((state.shelf.find(key(1)), state.shelf.find(key(2)).is_some()), (None, true));
+        look(&mut state, 1);
+        assert_eq!(ask(&mut state, SECOND).ids, [key(1).id], "who lost it elsewhere asks again");
+    }
+
+    #[test]
+    fn what_comes_in_another_way_is_asked_for_only_if_somebody_waits() {
+        let mut state = state();
+        state.hint(Kind::Data, &[1, 2, 3].map(|n| key(n).id));
+        let mut request = ask(&mut state, SECOND);
+        let flight = look(&mut state, 3);
+        let comes = [key(1).id, key(3).id];
+        assert_eq!(state.narrow(&mut request, &|id| comes.contains(id)), [key(2).id, key(3).id]);
+        let (header, stored) = frame(&[2, 3]);
+        state.take(&mut request, &header, &stored, false, SECOND).unwrap();
+        state.end(request, Ok(Vec::new()), SECOND);
+        assert!(flight.wait().unwrap().is_some());
+        assert_eq!((state.under_way, state.ahead_requests), (0, 0));
+        look(&mut state, 1);
+        assert_eq!(ask(&mut state, SECOND).ids, [key(1).id], "when it did not come");
     }
 
     #[test]
@@ -337,14 +394,14 @@ mod tests {
         let flight = look(&mut state, 1);
         let mut request = ask(&mut state, SECOND);
         let (header, stored) = frame(&[7]);
-        let error = state.take(&mut request, &header, stored.clone(), SECOND).unwrap_err();
+        let error = state.take(&mut request, &header, &stored, false, SECOND).unwrap_err();
         state.end(request, Err(error), SECOND);
         assert_eq!(flight.wait().unwrap_err().kind(), ErrorKind::Corrupt);
         // Nor the same one twice, or it would go on for ever.
         look(&mut state, 7);
         let mut request = ask(&mut state, SECOND);
-        state.take(&mut request, &header, stored.clone(), SECOND).unwrap();
-        assert!(state.take(&mut request, &header, stored, SECOND).is_err());
+        state.take(&mut request, &header, &stored, false, SECOND).unwrap();
+        assert!(state.take(&mut request, &header, &stored, false, SECOND).is_err());
     }
 
     #[test]
@@ -353,14 +410,14 @@ mod tests {
         let flights = [look(&mut state, 1), look(&mut state, 2)];
         let mut request = ask(&mut state, SECOND);
         let (header, stored) = frame(&[1]);
-        state.take(&mut request, &header, stored, SECOND).unwrap();
+        state.take(&mut request, &header, &stored, false, SECOND).unwrap();
         state.end(request, Err(Error::transient("cut")), SECOND);
         assert!(flights[0].wait().unwrap().is_some());
         assert!(matches!(state.next(SECOND), Next::Wait(Some(_))), "but not at once");
         let mut request = ask(&mut state, 2 * SECOND);
         assert_eq!(request.ids, [key(2).id]);
         let (header, stored) = frame(&[2]);
-        state.take(&mut request, &header, stored, 2 * SECOND).unwrap();
+        state.take(&mut request, &header, &stored, false, 2 * SECOND).unwrap();
         state.end(request, Ok(Vec::new()), 2 * SECOND);
         assert!(flights[1].wait().unwrap().is_some());
     }
@@ -390,12 +447,12 @@ mod tests {
 
     #[test]
     fn hints_wait_for_room_and_nobody_waits_for_hints() {
-        let mut state = State::new(1 << 20, SECOND);
+        let mut state = State::new(2 << 20, 1 << 20, SECOND);
         let ids: Vec<BlockId> = (0..200).map(|n| key(n).id).collect();
         state.hint(Kind::Data, &ids);
         let first = ask(&mut state, SECOND);
         assert_eq!(first.ids.len(), 64, "of 16 KiB each");
-        assert!(is_idle(&mut state, SECOND), "half of the shelf is on its way");
+        assert!(is_idle(&mut state, SECOND), "as much as may be is on its way");
         look(&mut state, 250);
         let demanded = ask(&mut state, SECOND);
         assert_eq!(demanded.ids, [key(250).id]);

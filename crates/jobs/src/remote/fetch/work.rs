@@ -14,7 +14,7 @@ use platter_image::{BlockId, Error, IoContext, Kind, Result, Score};
 
 use super::queue::Key;
 use super::state::{Look, Next, Request, State};
-use crate::node::NodeCache;
+use crate::node::{Asking, NodeCache};
 use crate::remote::client::Client;
 
 /// Threads of one source: for requests ahead, and some for those that somebody waits for.
@@ -127,23 +127,33 @@ impl Shared {
     }
 
     fn work(self: &Arc<Self>) {
-        while let Some(mut request) = self.next_request() {
+        while let Some((mut request, asking)) = self.next_request() {
             // There may be more to ask for; without a thread, whoever waits has started one.
             let _ = self.wake();
             let asked = catch_unwind(AssertUnwindSafe(|| self.ask(&mut request)));
             // Whoever waits for it must not wait for ever.
             let result = asked.unwrap_or_else(|_| Err(Error::bug("a thread that fetches panicked")));
+            drop(asking);
             self.lock().end(request, result, self.now());
             self.changed.notify_all();
         }
         self.threads().running -= 1;
     }
 
-    fn next_request(&self) -> Option<Request> {
+    /// The next request to be sent, and that it is under way, for other sources of the same cache.
+    fn next_request(&self) -> Option<(Request, Option<Asking>)> {
         let mut state = self.lock();
         loop {
             let time = match state.next(self.now()) {
-                Next::Ask(request) => return Some(request),
+                Next::Ask(mut request) => {
+                    let narrow = |comes: &dyn Fn(&BlockId) -> bool| state.narrow(&mut request, comes);
+                    let asking = self.cache.as_ref().map(|cache| cache.ask(narrow));
+                    if !request.ids.is_empty() {
+                        return Some((request, asking));
+                    }
+                    state.end(request, Ok(Vec::new()), self.now());
+                    continue;
+                }
                 Next::End => return None,
                 Next::Wait(time) => time,
             };
@@ -164,14 +174,13 @@ impl Shared {
         let asked = FramesRequest { score, kind: request.kind, exact, ids: request.ids.clone() };
         fetch(&self.client, &asked, &mut |header, stored| {
             // Before anybody is told: also what was only hinted at and nobody waits for stays.
-            if let Some(cache) = self.cache.as_ref().filter(|_| request.wants(header)) {
-                cache.keep(stored, header);
-            }
+            let cache = self.cache.as_ref().filter(|_| request.wants(header));
+            let is_kept = cache.is_some_and(|cache| cache.keep(stored, header));
             let mut state = self.lock();
             if state.closed {
                 return Err(Error::refused("nobody wants it any more"));
             }
-            state.take(request, header, Arc::from(stored), self.now())?;
+            state.take(request, header, stored, is_kept, self.now())?;
             drop(state);
             // There may be room for another request now.
             let _ = self.wake();

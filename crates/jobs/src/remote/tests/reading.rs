@@ -114,6 +114,40 @@ fn who_reads_here_and_there_says_so_and_keeps_all_that_comes() {
     assert!(counters.fetched_frames >= 10 && counters.misses <= 50, "{counters:?}");
 }
 
+/// As disks do that boot from versions which have much in common.
+#[test]
+fn what_two_disks_want_at_once_comes_once() {
+    let (lab, _) = lab();
+    capture_to(lab.here(), &lab.disk("other", KIB, 1), "lab/other").unwrap();
+    let _origin = Origin::new(&lab).run(&lab);
+    let StoreLocation::Remote(options) = lab.afar() else { panic!() };
+    let cache = CacheLocation { dir: lab.path("cache"), limit_bytes: 64 << 20 };
+    let remote = RemoteStore::open(&ServerOptions { cache: Some(cache), ..options }).unwrap();
+    let sources = ["lab/disk", "lab/other"].map(|name| {
+        let score = remote.resolve(name).unwrap().score;
+        let source =
+            remote.cached_source(score, SourceOptions { exact: true, ..Default::default() }).unwrap();
+        let recipe = Recipe::open(score, &*source).unwrap();
+        let whole = platter_image::Extent::new(0, recipe.root().disk_length);
+        let data = recipe.entries(whole).filter_map(|entry| match entry.unwrap().state {
+            platter_image::page::State::Data { block, .. } => Some(block),
+            _ => None,
+        });
+        (data.collect::<Vec<_>>(), source)
+    });
+    let before = remote.cache().unwrap().counters().fetched_bytes;
+    sources.iter().for_each(|(ids, source)| source.will_need(ids));
+    for (ids, source) in &sources {
+        while !ids.iter().all(|id| source.is_near(id)) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let counters = remote.cache().unwrap().counters();
+    let (came, held) = (counters.fetched_bytes - before, counters.cache_bytes);
+    // Requests that pass each other cut a frame of the origin in two.
+    assert!(came < held * 5 / 4, "{came} bytes came, {held} are held");
+}
+
 /// Every answer is cut somewhere, most in the middle of a frame.
 #[test]
 fn cut_streams_are_asked_again_for_the_rest() {
