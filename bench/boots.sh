@@ -18,9 +18,6 @@ TRACES=${1:?usage: bench/boots.sh TRACES-DIR [CATALOG-DIR]}
 CATALOG=${2:-}
 THINK=${BENCH_THINK:-0}
 read -ra DISKS <<<"${BOOT_DISKS:-bookworm-base bookworm-desktop bookworm-xfs trixie-web}"
-readonly MARKER=PLATTER-BOOT-OK BOOT_SECONDS_MAX=420
-PIDS=()
-bench_cleanup() { for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null && wait "$pid"; done; }
 
 mkdir -p "$TRACES"
 if [ -z "$CATALOG" ]; then
@@ -30,56 +27,29 @@ fi
 new_store
 for name in "${DISKS[@]}"; do platter capture "$CATALOG/$name.raw" "bench/$name" >/dev/null; done
 
-wait_for() {
-	local tries=0
-	until [ -S "$1" ]; do
-		tries=$((tries + 1))
-		[ "$tries" -lt 200 ] || { echo "boots: nobody serves $1" >&2; exit 1; }
-		sleep 0.05
-	done
-}
 # ours NAME OPTION... | theirs FILE: starts a server; its process id is in SERVER
 ours() {
 	local name=$1
 	shift
-	"$PLATTER" --store "$STORE" --quiet attach "bench/$name" "$@" --nbd "$WORK/ours.sock" >"$WORK/ours.log" 2>&1 &
-	SERVER=$!
-	PIDS+=("$SERVER")
-	wait_for "$WORK/ours.sock"
+	rm -f "$WORK/ours.sock"
+	begin "$WORK/ours.log" "$PLATTER" --store "$STORE" --quiet attach "bench/$name" "$@" --nbd "$WORK/ours.sock"
+	wait_for test -S "$WORK/ours.sock"
 }
 theirs() {
-	qemu-nbd --persistent --shared=16 --socket="$WORK/theirs.sock" --cache=writeback --read-only --format=raw --export-name=disk "$1" >"$WORK/theirs.log" 2>&1 &
-	SERVER=$!
-	PIDS+=("$SERVER")
-	wait_for "$WORK/theirs.sock"
+	rm -f "$WORK/theirs.sock"
+	begin "$WORK/theirs.log" qemu-nbd --persistent --shared=16 --socket="$WORK/theirs.sock" --cache=writeback --read-only --format=raw --export-name=disk "$1"
+	wait_for test -S "$WORK/theirs.sock"
 }
-end() {
-	kill "$1"
-	wait "$1" 2>/dev/null || true
-}
-
 # record NAME: boots it until its marker
 record() {
-	local name=$1 start=$SECONDS
-	rm -f "$WORK/console" "$WORK/trace"
+	local name=$1 server
+	rm -f "$WORK/trace"
 	ours "$name" --write --on-detach discard --record "$WORK/trace"
-	local server=$SERVER machine
-	qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 1024 -nodefaults -no-reboot -nographic -serial stdio -net none \
-		-drive "file=nbd+unix:///bench/$name?socket=$WORK/ours.sock,format=raw,if=virtio" >"$WORK/console" 2>&1 </dev/null &
-	machine=$!
-	PIDS+=("$machine")
-	until grep -q "$MARKER" "$WORK/console"; do
-		if [ $((SECONDS - start)) -gt $BOOT_SECONDS_MAX ] || ! kill -0 "$machine" 2>/dev/null; then
-			echo "boots: $name did not boot" >&2
-			tail -n 5 "$WORK/console" >&2
-			exit 1
-		fi
-		sleep 0.5
-	done
-	end "$machine"
+	server=$SERVER
+	boot "file=nbd+unix:///bench/$name?socket=$WORK/ours.sock,format=raw"
 	end "$server"
 	mv "$WORK/trace" "$TRACES/$name.trace"
-	result "$name: booted, recorded" "$((SECONDS - start)) s"
+	result "$name: booted, recorded" "$BOOTED s"
 }
 for name in "${DISKS[@]}"; do [ -f "$TRACES/$name.trace" ] || record "$name"; done
 

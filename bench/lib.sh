@@ -64,6 +64,25 @@ wait_for() { # COMMAND...: until it is true
 	done
 }
 
+# boot DRIVE: QEMU boots that drive, emulated, until it says the catalog's marker. $BOOTED is how many seconds it took
+boot() {
+	local start=$SECONDS machine
+	begin "$WORK/console" qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 1024 -nodefaults -no-reboot -nographic -serial stdio \
+		-net none -drive "$1,if=virtio"
+	machine=$SERVER
+	until grep -q PLATTER-BOOT-OK "$WORK/console"; do
+		if [ $((SECONDS - start)) -gt 420 ] || ! kill -0 "$machine" 2>/dev/null; then
+			echo "$BENCH: it did not boot from $1" >&2
+			tail -n 5 "$WORK/console" >&2
+			exit 1
+		fi
+		sleep 0.5
+	done
+	# shellcheck disable=SC2034  # the benchmarks use it
+	BOOTED=$((SECONDS - start))
+	end "$machine"
+}
+
 platter() { "$PLATTER" --store "$STORE" --quiet "$@"; }
 platter_json() { "$PLATTER" --store "$STORE" --quiet --json "$@"; }
 new_store() { rm -rf "$STORE" && platter init >/dev/null; }
