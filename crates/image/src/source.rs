@@ -65,7 +65,7 @@ pub trait FrameSource: Send + Sync {
         0
     }
 
-    /// Whether that block can be had without asking a machine far away: reading it ahead in vain then costs little. Asking is no
+    /// Whether that block or page can be had without asking a machine far away: reading it ahead in vain then costs little. Asking is no
     /// use of it.
     fn is_near(&self, _id: &BlockId) -> bool {
         true

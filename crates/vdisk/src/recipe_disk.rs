@@ -147,7 +147,7 @@ impl BlockDevice for RecipeDisk {
 
     fn is_near(&self, range: Extent) -> Option<bool> {
         let shared = self.cache.shared();
-        let near = self.tree.walk(shared.pages(), range, &mut |entry| match entry.state {
+        let near = self.tree.walk_near(shared.pages(), range, &mut |entry| match entry.state {
             State::Data { block, .. } => Ok(shared.contains(&block)),
             State::Zero | State::Free => Ok(true),
         });
@@ -268,7 +268,7 @@ fn is_short(entry: &Entry) -> bool {
 /// Hands the frames of `range` that are not in memory to the threads. What fails here is told to whoever reads there.
 fn hand_out(shared: &Shared, tree: &Arc<Tree>, range: Extent, progress: &Arc<Progress>, purpose: Purpose) {
     let mut frames = Vec::new();
-    let _ = tree.walk(shared.pages(), range, &mut |entry| {
+    let visit = &mut |entry: Entry| {
         let State::Data { block, .. } = entry.state else { return Ok(true) };
         if shared.contains(&block) || purpose == Purpose::Ahead && !tree.source().is_near(&block) {
             return Ok(true);
@@ -288,5 +288,9 @@ fn hand_out(shared: &Shared, tree: &Arc<Tree>, range: Extent, progress: &Arc<Pro
             }
         }));
         Ok(taken && frames.len() < FRAMES_MAX)
-    });
+    };
+    let _ = match purpose {
+        Purpose::Now => tree.walk(shared.pages(), range, visit),
+        Purpose::Ahead => tree.walk_near(shared.pages(), range, visit),
+    };
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use platter_image::page::{Child, Contents, Entry, State};
 use platter_image::recipe::Recipe;
-use platter_image::{Extent, Result, Score};
+use platter_image::{BlockId, Extent, Result, Score};
 
 use crate::cache::PageCache;
 use crate::source::{Source, retried};
@@ -48,9 +48,27 @@ impl Tree {
     /// # Errors
     /// `Missing` or `Corrupt`, naming the page; what the source and `visit` say.
     pub(crate) fn walk(&self, pages: &PageCache, range: Extent, visit: Visit<'_>) -> Result<bool> {
+        self.walk_within(pages, &|_| true, range, visit)
+    }
+
+    /// The same up to the first page that would have to be asked for at a machine far away.
+    ///
+    /// # Errors
+    /// As [`Tree::walk`].
+    pub(crate) fn walk_near(&self, pages: &PageCache, range: Extent, visit: Visit<'_>) -> Result<bool> {
+        self.walk_within(pages, &|id| pages.holds(id) || self.source.is_near(id), range, visit)
+    }
+
+    fn walk_within(
+        &self,
+        pages: &PageCache,
+        goes_to: &dyn Fn(&BlockId) -> bool,
+        range: Extent,
+        visit: Visit<'_>,
+    ) -> Result<bool> {
         match &self.top {
             Some((level, child)) if child.range().intersect(&range).is_some() => {
-                self.walk_page(pages, *level, child, range, visit)
+                self.walk_page(pages, goes_to, *level, child, range, visit)
             }
             _ => Ok(true),
         }
@@ -60,17 +78,21 @@ impl Tree {
     fn walk_page(
         &self,
         pages: &PageCache,
+        goes_to: &dyn Fn(&BlockId) -> bool,
         level: u8,
         child: &Child,
         range: Extent,
         visit: Visit<'_>,
     ) -> Result<bool> {
+        if !goes_to(&child.id) {
+            return Ok(false);
+        }
         let page = pages.page(&*self.source, level, child)?;
         match page.contents() {
             Contents::Branch(children) => {
                 let first = children.partition_point(|child| child.range().end() <= range.offset);
                 for child in children[first..].iter().take_while(|child| child.start < range.end()) {
-                    if !self.walk_page(pages, level - 1, child, range, visit)? {
+                    if !self.walk_page(pages, goes_to, level - 1, child, range, visit)? {
                         return Ok(false);
                     }
                 }

@@ -251,6 +251,25 @@ fn pages_are_decoded_once_and_shared() {
     assert!(cache.counters().pages_decoded <= pages + 3, "a clone's pages are the same but for one path");
 }
 
+/// As of a boot from the hoard, which must ask nobody for anything: threads that read ahead have no pages brought from far away.
+#[test]
+fn reading_ahead_stops_at_a_page_that_is_far_away() {
+    let source = Arc::new(MemorySource::default());
+    let piece = |i: u64| Piece::Data { seed: i % 64, sectors: 128, skip: i % 90, take: 8 + i % 30 };
+    let image = source.image(&(0..4000).map(piece).collect::<Vec<_>>());
+    *source.far.lock().unwrap() = source.pages.lock().unwrap().keys().copied().collect();
+    let caches = [0, 2].map(|threads| BlockCache::new(options(64 << 20, threads)).unwrap());
+    let disks = caches.each_ref().map(|cache| open(&image, &source, cache));
+    let pages = || caches.each_ref().map(|cache| cache.counters().pages_decoded);
+    let read = 32 << 10;
+    for number in 0..disks[0].length() / read {
+        disks.iter().for_each(|disk| check(disk, &image, number * read, read as usize));
+        let [reader, with_threads] = pages();
+        assert_eq!(reader, with_threads, "read {number}");
+    }
+    assert!(pages()[0] > 3 && caches[1].counters().ahead_frames > 0, "{:?}", pages());
+}
+
 /// What is read here and there again and again stays, though a disk much larger than the cache is read from end to end.
 #[test]
 fn a_scan_does_not_push_out_what_is_used() {

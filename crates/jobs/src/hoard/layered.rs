@@ -1,6 +1,7 @@
 //! A source with a hoard before it: what is hoarded is read there, everything else below.
 //!
-//! Hints go below only while reads do: a boot from the hoard fetches nothing, though every reader looks ahead.
+//! Only while reads go below do hints, and only then is it worth looking far ahead: a boot from the hoard fetches nothing, though
+//! every reader looks ahead.
 //!
 //! A frame of the hoard that is damaged, or went while it was being updated, is made anew from what is below, with the same
 //! blocks at the same slots, so no reader notices.
@@ -109,7 +110,7 @@ impl FrameSource for HoardFirst {
     }
 
     fn hint_length(&self) -> u64 {
-        self.below.hint_length()
+        if self.reads_below.load(Ordering::Relaxed) { self.below.hint_length() } else { 0 }
     }
 
     fn is_near(&self, id: &BlockId) -> bool {
@@ -175,6 +176,10 @@ mod tests {
         fn will_need(&self, ids: &[BlockId]) {
             self.hinted.lock().unwrap().extend_from_slice(ids);
         }
+
+        fn hint_length(&self) -> u64 {
+            1 << 20
+        }
     }
 
     impl PageSource for Below {
@@ -225,6 +230,7 @@ mod tests {
         let source = HoardFirst::new(hoard, below.clone());
         let hint = || {
             source.will_need(&[2, 3, 4].map(|number| block(number).0));
+            assert_eq!(source.hint_length() > 0, !below.hinted.lock().unwrap().is_empty());
             std::mem::take(&mut *below.hinted.lock().unwrap())
         };
         assert_eq!(hint(), [], "nothing was read below");

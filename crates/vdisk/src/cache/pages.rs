@@ -77,6 +77,11 @@ impl PageCache {
         Ok(page)
     }
 
+    /// Whether a page is in memory.
+    pub(crate) fn holds(&self, id: &BlockId) -> bool {
+        self.cache.peek(id).is_some()
+    }
+
     fn read(&self, source: &dyn Source, child: &Child) -> Result<Arc<Page>> {
         let bytes = retried(|| source.page(&child.id))?;
         let (level, mut contents) = page::decode(child, &bytes)?;

@@ -35,6 +35,8 @@ pub(crate) struct MemorySource {
     /// How much it wants to be told, as of a source far away, and what it was told.
     pub(crate) hint_length: AtomicU64,
     pub(crate) hinted: Mutex<HashSet<BlockId>>,
+    /// What is far away though the source wants not to be told.
+    pub(crate) far: Mutex<HashSet<BlockId>>,
 }
 
 impl MemorySource {
@@ -89,8 +91,8 @@ impl FrameSource for MemorySource {
         self.hint_length.load(Ordering::SeqCst)
     }
 
-    fn is_near(&self, _: &BlockId) -> bool {
-        self.hint_length.load(Ordering::SeqCst) == 0
+    fn is_near(&self, id: &BlockId) -> bool {
+        self.hint_length.load(Ordering::SeqCst) == 0 && !self.far.lock().unwrap().contains(id)
     }
 }
 
