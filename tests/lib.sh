@@ -178,7 +178,7 @@ boots_to_marker() {
 	until grep -q PLATTER-BOOT-OK "$WORK/console"; do
 		tries=$((tries + 1))
 		if [ "$tries" -gt 600 ] || ! kill -0 "$machine" 2>/dev/null; then
-			tail -n 5 "$WORK/console"
+			tail -n 30 "$WORK/console"
 			kill -KILL "$machine" 2>/dev/null || true
 			return 1
 		fi

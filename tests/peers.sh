@@ -149,9 +149,10 @@ wait "$ORIGIN" 2>/dev/null || true
 ORIGIN=
 check "without an origin it serves the disk by its score" "$PLATTER" attach "$score" --node "$WORK/cache-5"
 check "and has every byte of it from the others" copies "$score" "$WORK/shown" 5
+boots_from_others() { boots_to_marker "$(uri 5 "$boot_score")" || { tail -n 20 "$WORK"/node-[35].log; return 1; }; }
 if [ -n "$boot_score" ]; then
 	check "it serves a disk that boots" "$PLATTER" attach "$boot_score" --node "$WORK/cache-5"
-	check "which boots from the others alone" boots_to_marker "$(uri 5 "$boot_score")"
+	check "which boots from the others alone" boots_from_others
 fi
 kill -KILL "${NODES[5]}"
 wait "${NODES[5]}" 2>/dev/null || true

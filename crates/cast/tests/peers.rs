@@ -142,6 +142,7 @@ fn the_origin_sends_little_more_to_more_nodes() {
 fn boot_storm(frames: u32, part: u64) {
     println!("nodes | time s | over one copy | origin, of one image");
     let rate = 200_000_000 / part;
+    let read_frames = 16 / part as usize;
     for nodes in 1..=7 {
         let universe = Universe::of_one_disk(frames);
         let plan = Plan {
@@ -151,8 +152,9 @@ fn boot_storm(frames: u32, part: u64) {
             delay: Duration::from_millis(1),
             boots: 1,
             boot_interval: Duration::from_millis(10),
-            window: 2000,
-            read_frames: 16 / part as usize,
+            // As many blocks, of two in a frame, as a node that is filled has coming.
+            window: 8000 / read_frames,
+            read_frames,
             bytes_in_flight_max: (256 << 20) / part,
             starts_anywhere: true,
             failing: 0.0,

@@ -282,6 +282,9 @@ pub(super) fn servers(dir: &Path) -> Result<Vec<Server>> {
     let mut servers = Vec::new();
     for entry in listed {
         let socket = entry.context(|| format!("listing {}", dir.display()))?.path();
+        if socket.extension() != Some("sock".as_ref()) {
+            continue;
+        }
         match UnixStream::connect(&socket) {
             Ok(_) => servers.push(Server { socket }),
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
@@ -305,11 +308,14 @@ impl ControlSocket {
     pub(super) fn open(place: &LivePlace) -> Result<Self> {
         let dir = place.dir().join(DIRECTORY);
         std::fs::create_dir_all(&dir).context(|| format!("making {}", dir.display()))?;
-        let path = dir.join(format!("{}.sock", std::process::id()));
-        let _ = std::fs::remove_file(&path);
+        let (new, path) =
+            ["new", "sock"].map(|kind| dir.join(format!("{}.{kind}", std::process::id()))).into();
+        let _ = std::fs::remove_file(&new);
         let context = || format!("listening at {}", path.display());
-        let listener = UnixListener::bind(&path).context(context)?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).context(context)?;
+        // Nobody sees it before it is listened at: it would be taken for that of a process that is gone, and removed.
+        let listener = UnixListener::bind(&new).context(context)?;
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600)).context(context)?;
+        std::fs::rename(&new, &path).context(context)?;
         Ok(Self { path, listener })
     }
 

@@ -11,7 +11,7 @@ use platter_store::{Store, StorePlace};
 use tempfile::TempDir;
 
 use crate::live::attach::AttachRequest;
-use crate::live::control::{OnDetach, Question, Words};
+use crate::live::control::{ControlSocket, OnDetach, Question, Words, servers};
 use crate::live::place::LivePlace;
 use crate::live::served::Served;
 use crate::live::servers::Server;
@@ -114,4 +114,24 @@ fn a_served_disk_is_in_the_tree() {
     assert_eq!(read("lab/disk/2.raw").unwrap()[..513], [&[8; 512][..], &[7]].concat());
     served.answer(Question::Detach { disk: "lab/disk".into(), then: OnDetach::Discard, words }).unwrap();
     assert!(find("lab/disk/live.raw").is_err() && live.write(&[9; 512], 0).is_err());
+}
+
+/// A client that lists sockets removes those of processes that are gone, and no other.
+#[test]
+fn a_socket_that_is_just_made_is_not_taken_for_one_that_nobody_listens_at() {
+    let (_folder, request) = request();
+    let has_ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !has_ended.load(Ordering::SeqCst) {
+                servers(request.place.dir()).unwrap();
+            }
+        });
+        let opened: Vec<_> =
+            (0..2000).map(|_| ControlSocket::open(&request.place).map(|socket| socket.wake())).collect();
+        has_ended.store(true, Ordering::SeqCst);
+        for socket in opened {
+            socket.unwrap().unwrap();
+        }
+    });
 }
