@@ -156,7 +156,7 @@ fn boot_storm(frames: u32, part: u64) {
             window: 8000 / read_frames,
             read_frames,
             bytes_in_flight_max: (256 << 20) / part,
-            starts_anywhere: true,
+            fills: true,
             failing: 0.0,
             lying: 0.0,
             ..Plan::default()

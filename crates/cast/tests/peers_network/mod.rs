@@ -617,7 +617,7 @@ impl Network {
         for frames in frames.chunk_by(|a, b| universe.group_of(*a) == universe.group_of(*b)) {
             let ids = frames.iter().flat_map(|frame| universe.ids_of(*frame)).copied().collect();
             let group = universe.group_of(frames[0]);
-            let can_wait = self.plan.starts_anywhere && !origin_only;
+            let can_wait = self.plan.fills && !origin_only;
             let want = Want { score: score(), kind: Kind::Data, group, ids, origin_only, can_wait };
             let node = &mut self.nodes[number];
             let piece = node.choice.want(self.now, want).unwrap();
@@ -675,14 +675,12 @@ impl Network {
     }
 
     fn think(&self) -> Duration {
-        if self.plan.starts_anywhere { Duration::ZERO } else { THINK }
+        if self.plan.fills { Duration::ZERO } else { THINK }
     }
 
     fn begin_boot(&mut self, number: usize, image: usize) {
-        let length = self.universe.images[image].len();
         let node = &mut self.nodes[number];
-        let start = if self.plan.starts_anywhere { node.choice.starting_point(length) } else { 0 };
-        let boot = Boot { image, start, next: 0, reading: 0, began: self.now, ended: None };
+        let boot = Boot { image, next: 0, reading: 0, began: self.now, ended: None };
         node.boots.push(boot);
         if node.is_up {
             self.read_on(number, self.nodes[number].boots.len() - 1);
@@ -710,7 +708,7 @@ impl Network {
             let end = (boot.next + self.plan.read_frames).min(list.len());
             let range = boot.next..end;
             boot.next = end;
-            let frames: Vec<u32> = range.map(|place| list[(boot.start + place) % list.len()]).collect();
+            let frames: Vec<u32> = list[range].to_vec();
             if frames.iter().all(|frame| node.held.contains(frame)) {
                 continue;
             }

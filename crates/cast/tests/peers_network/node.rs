@@ -51,8 +51,6 @@ pub struct Read {
 #[derive(Debug)]
 pub struct Boot {
     pub image: usize,
-    /// Where in the image it began, for whoever does not begin in front.
-    pub start: usize,
     pub next: usize,
     /// Reads of it under way.
     pub reading: usize,

@@ -25,8 +25,8 @@ pub struct Plan {
     /// Reads of one boot at a time, and frames of a read.
     pub window: usize,
     pub read_frames: usize,
-    /// Begin a boot anywhere, and go round.
-    pub starts_anywhere: bool,
+    /// The whole image is wanted for later, as by nodes that are filled: pieces can wait.
+    pub fills: bool,
     /// Part of the nodes that fail in a minute, and that lie.
     pub failing: f64,
     pub lying: f64,
@@ -49,7 +49,7 @@ impl Default for Plan {
             boot_interval: Duration::from_secs(20),
             window: BOOT_READS,
             read_frames: READ_FRAMES,
-            starts_anywhere: false,
+            fills: false,
             failing: 0.01,
             lying: 0.01,
             through_bytes: false,

@@ -130,12 +130,6 @@ impl Choice {
         candidates
     }
 
-    /// Where to begin with something of that length which many nodes read whole at the same time: anywhere, and round
-    /// its end, so that they hold different parts early.
-    pub fn starting_point(&mut self, length: usize) -> usize {
-        self.random.below(length as u64) as usize
-    }
-
     /// A piece of a peer's filter.
     ///
     /// # Errors
