@@ -464,9 +464,12 @@ impl Choice {
     fn origin_failed(&mut self, now: Duration, id: PieceId) {
         let Some(piece) = self.pieces.get_mut(&id) else { return };
         piece.origin_failures += 1;
-        // Peers that were tried may have it by now, or be back.
-        piece.tried.clear();
-        piece.homes_tried.clear();
+        // Peers that were tried may have it by now, or be back; of those that have not answered yet, nothing is known.
+        let asked: Vec<Source> =
+            piece.asks.iter().filter_map(|request| Some(self.under_way.get(request)?.source)).collect();
+        let has_not_answered = |node: &NodeId| asked.contains(&Source::Peer(*node));
+        piece.tried.retain(has_not_answered);
+        piece.homes_tried.retain(has_not_answered);
         piece.not_before = now + ORIGIN_RETRY;
         if piece.origin_failures >= ORIGIN_FAILURES_MAX && piece.asks.is_empty() {
             self.fail_piece(id);

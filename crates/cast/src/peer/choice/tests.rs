@@ -131,6 +131,28 @@ fn the_slow_is_hedged_and_the_loser_cancelled() {
     assert_eq!(choice.statistics().hedges, 1);
 }
 
+/// Its failures make others be tried again, but not who has not answered yet.
+#[test]
+fn while_the_origin_is_away_the_slow_is_asked_once_at_a_time() {
+    let mut choice = choice(false);
+    tell(&mut choice, 1, 0..100);
+    choice.want(MS, want(0..8)).unwrap();
+    let (mut now, mut asked, mut origin) = (MS, 0, 0);
+    while now < Duration::from_secs(9) {
+        match choice.poll_event(now) {
+            Some(ChoiceEvent::Ask(Ask { source: Source::Peer(_), .. })) => asked += 1,
+            Some(ChoiceEvent::Ask(ask)) => {
+                origin += 1;
+                choice.handle_failed(now, ask.request, Failure::Gone);
+            }
+            Some(other) => panic!("{other:?}"),
+            None => now = choice.poll_timeout().unwrap().max(now + MS),
+        }
+    }
+    assert_eq!(asked, 1);
+    assert!(origin > 1, "{origin}");
+}
+
 /// One hedge of a whole group made the origin send half of a small disk twice.
 #[test]
 fn a_large_piece_is_hedged_at_the_origin_only_when_its_home_is_silent() {
