@@ -146,7 +146,11 @@ impl StorePlace {
         if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
             self.create_dirs(above)?;
         }
-        self.vfs.create_dir(dir).context(|| format!("making the directory {}", dir.display()))?;
+        match self.vfs.create_dir(dir) {
+            // Another process that begins beside this one was faster.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => made.context(|| format!("making the directory {}", dir.display()))?,
+        }
         match dir.parent() {
             Some(above) if above.as_os_str().is_empty() => self.sync_dir(Path::new(".")),
             Some(above) => self.sync_dir(above),
@@ -198,5 +202,30 @@ impl StorePlace {
             )));
         }
         StoreId::from_hex(&format.id).ok_or_else(corrupt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn directories_that_two_make_at_once_are_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(dir.path());
+        let together = Barrier::new(4);
+        let make_all = || {
+            (0..200).fold(Ok(()), |made, number| {
+                together.wait();
+                made.and(place.create_dirs(&dir.path().join(format!("{number}/packs"))))
+            })
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(make_all)).collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+        });
     }
 }
