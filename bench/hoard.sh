@@ -146,8 +146,8 @@ registering() {
 	for name in "$one" "$two"; do platter capture "$CATALOG/$name.raw" "bench/$name" >/dev/null; done
 	platter hoard import "$TRACES/$one.trace" "bench/$one" >/dev/null
 	serve
-	# all_have REVISION: the origin was told so by every node
-	all_have() { [ "$(ask /api/v1/nodes | jq "[.nodes[] | select(.hoard_revision >= $1)] | length")" = "$NODES" ]; }
+	# all_have REVISION: the origin was told so by every node. Looked at now and then: what asking takes, the nodes have less.
+	all_have() { sleep 0.2 && [ "$(ask /api/v1/nodes | jq "[.nodes[] | select(.hoard_revision >= $1)] | length")" = "$NODES" ]; }
 	for number in $(seq "$NODES"); do
 		if [ "$#" = 0 ]; then node "r$number"; else node "r$number" "$1" "127.0.0.1:$((25700 + number))"; fi
 	done

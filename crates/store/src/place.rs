@@ -217,15 +217,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = StorePlace::on_system(dir.path());
         let together = Barrier::new(4);
-        let make_all = || {
-            (0..200).fold(Ok(()), |made, number| {
+        let make_all = || -> Vec<Result<()>> {
+            let dirs = (0..200).map(|number| dir.path().join(format!("{number}/packs")));
+            let make = |dir: PathBuf| {
                 together.wait();
-                made.and(place.create_dirs(&dir.path().join(format!("{number}/packs"))))
-            })
+                place.create_dirs(&dir)
+            };
+            dirs.map(make).collect()
         };
-        thread::scope(|scope| {
+        let made: Vec<Result<()>> = thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(make_all)).collect();
-            threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
         });
+        made.into_iter().for_each(Result::unwrap);
     }
 }

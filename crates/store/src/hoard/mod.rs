@@ -8,6 +8,7 @@
 //! - `origin`: registering, unregistering, retention, changes, over a store
 //! - `manifest`: what a cast of the hoard brings first
 //! - `replica`: what a node keeps: frames of its own in boot order, and the revision that they make whole
+//! - `update`: how that comes to a newer revision
 //! - `read_ahead`: what of it is read before it is asked for
 //! - `replica_file`: the bytes of what a replica says of itself
 //!
@@ -22,8 +23,10 @@ mod replica;
 mod replica_file;
 #[cfg(test)]
 mod tests;
+mod update;
 
 pub use manifest::HoardManifest;
 pub use member::{HoardChanges, HoardMember, HoardSnapshot};
 pub use origin::{DailyReport, DailyWish, Registered};
-pub use replica::{Added, Hoard, HoardWriter, ReplicaFacts};
+pub use replica::{Hoard, ReplicaFacts};
+pub use update::{Added, HoardWriter};

@@ -224,7 +224,7 @@ fn who_was_away_for_longer_than_the_window_gets_everything() {
     assert_eq!(store.hoard_changes(&epoch, 0).unwrap().added.len(), 2);
 }
 
-/// A source in memory, with two blocks a frame.
+/// A source in memory.
 struct Memory {
     frames: Vec<EncodedFrame>,
     pages: Vec<(BlockId, Vec<u8>)>,
@@ -233,11 +233,16 @@ struct Memory {
 
 impl Memory {
     fn of(disks: &[&[u16]]) -> Self {
+        Self::in_frames_of(2, disks)
+    }
+
+    fn in_frames_of(blocks: usize, disks: &[&[u16]]) -> Self {
         let mut memory = Self { frames: Vec::new(), pages: Vec::new(), index: Index::new() };
         for numbers in disks {
             memory.pages.extend(disk(numbers).1);
-            for pair in numbers.chunks(2) {
-                let blocks: Vec<_> = pair.iter().map(|number| (block(*number), contents(*number))).collect();
+            for together in numbers.chunks(blocks) {
+                let blocks: Vec<_> =
+                    together.iter().map(|number| (block(*number), contents(*number))).collect();
                 let frame = encode(Kind::Data, &blocks);
                 let at = memory.frames.len() as u64;
                 let address = FrameAddress { pack: 0, offset: at, length: frame.stored.len() as u32 };
@@ -336,6 +341,33 @@ fn a_replica_lies_in_the_order_of_boots_and_has_every_block_once() {
     let frame = hoard.blocks_at(place_of(5).frame).unwrap();
     assert_eq!(frame, [5, 1, 6, 2].map(block));
     assert_eq!(hoard.blocks_at(place_of(9).frame).unwrap(), [9, 8].map(block));
+}
+
+#[test]
+fn large_frames_of_nothing_but_what_boots_are_kept_as_they_came() {
+    let disk = SimulatedDisk::new(1);
+    let place = replica_place(&disk);
+    let numbers: Vec<u16> = (1..=64).collect();
+    // All of the first frame, one block of the third, and all of the second, not in the order in which they lie there.
+    let read: Vec<u16> = [9].into_iter().chain(1..=8).chain(10..=16).chain([40]).chain(17..=32).collect();
+    let set = boot("large@1", &numbers, &read);
+    let memory = Memory::in_frames_of(16, &[&numbers]);
+    let mut writer = HoardWriter::open(&place).unwrap();
+    let added = writer.add(&set, &memory).unwrap();
+    assert_eq!(added.blocks, (set.pages.len() + 33) as u64);
+    writer.finish(&snapshot(1, &[&set])).unwrap();
+    let hoard = Hoard::open(&place).unwrap();
+    assert!(is_whole(&hoard, &set));
+    let frame_of = |number| {
+        let address = hoard.locate(&block(number)).unwrap().unwrap().frame;
+        let mut stored = Vec::new();
+        hoard.read_frame(address, &mut stored).unwrap();
+        (address, hoard.blocks_at(address).unwrap(), stored)
+    };
+    let (first, own, last) = (frame_of(1), frame_of(40), frame_of(17));
+    assert_eq!((&first.2, &last.2), (&memory.frames[0].stored, &memory.frames[1].stored));
+    assert_eq!(own.1, [block(40)]);
+    assert!(first.0.offset < own.0.offset && own.0.offset < last.0.offset, "in the order of the boot");
 }
 
 #[test]

@@ -185,8 +185,10 @@ impl Choice {
     /// Asks a peer that says to have it, or, if there is none, that other. False when it has to wait.
     fn start_one(&mut self, now: Duration, id: PieceId, other: Option<(Source, bool)>) -> bool {
         let is_due = self.pieces.get(&id).is_some_and(|piece| now >= piece.not_before);
+        if !is_due || !self.has_room(id) {
+            return false;
+        }
         let source = match self.pick_holder(now, id) {
-            _ if !is_due || !self.has_room(id) => None,
             Some(Some(node)) => Some((Source::Peer(node), false)),
             Some(None) => None,
             None => other,

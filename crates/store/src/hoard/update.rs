@@ -1,0 +1,450 @@
+//! Updates a replica of the hoard: what is new is added in the order of boots, and then a revision is made that of the whole.
+//!
+//! Owns the order in which that becomes durable (see [`super::replica`]), and the space of what nothing needs any more. Must
+//! never add what was not hashed here.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use platter_image::frame::{
+    Compressor, EncodedFrame, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_DEFAULT, RAW_LENGTH_MAX,
+    Verify,
+};
+use platter_image::recipe::PageSource;
+use platter_image::{
+    BlockId, Domain, Error, ErrorKind, FrameAddress, FrameSource, IoContext, Kind, Result, plan,
+};
+use platter_vfs::{OpenMode, VfsFile};
+use serde::Serialize;
+
+use super::member::HoardSnapshot;
+use super::replica::{Hoard, OWNER, ReplicaFacts, open_directory};
+use super::replica_file::{self, ReplicaState};
+use crate::boot_set::{BootBlock, BootSet, BootSetHead};
+use crate::identity::PackId;
+use crate::index::ids;
+use crate::pack::{PackDirectory, PackWriter, read_row};
+use crate::place::StorePlace;
+
+/// A pack that has grown to that many bytes is sealed: what a killed update loses at most.
+const PACK_LENGTH: u64 = 64 << 20;
+/// zstd level of its frames.
+const LEVEL: i32 = 3;
+/// Decoded frames of the source that an update keeps, 128 KiB each, mostly: boots come back to them.
+const DECODED_FRAMES_MAX: usize = 64;
+/// A frame of the source with at least that many bytes of blocks, all of them wanted, is kept as it is.
+const RAW_LENGTH_KEPT_MIN: u32 = (RAW_LENGTH_DEFAULT / 2) as u32;
+
+/// What adding a boot set did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Added {
+    /// Pages and blocks that were not here.
+    pub blocks: u64,
+    /// Bytes of them before compression.
+    pub raw_bytes: u64,
+    /// Bytes of their frames.
+    pub stored_bytes: u64,
+}
+
+impl std::ops::AddAssign for Added {
+    fn add_assign(&mut self, other: Self) {
+        self.blocks += other.blocks;
+        self.raw_bytes += other.raw_bytes;
+        self.stored_bytes += other.stored_bytes;
+    }
+}
+
+/// Updates a hoard: boot sets are added, and then a revision is made that of the whole. Dropped before that, it leaves
+/// what was added for the next one to find.
+pub struct HoardWriter {
+    hoard: Hoard,
+    open: Option<PackWriter>,
+    /// Bytes in the open pack.
+    open_length: u64,
+    /// What was added and is in no index yet.
+    new: HashSet<BlockId>,
+    compressor: Compressor,
+    _lock: Box<dyn VfsFile>,
+}
+
+impl HoardWriter {
+    /// Opens the hoard in a directory, which is made when missing. A `hoard.json` that is damaged is taken for none, and all
+    /// is fetched anew.
+    ///
+    /// # Errors
+    /// `Transient` when another process updates it; `Refused` when a newer Platter made it; `Io`.
+    pub fn open(place: &StorePlace) -> Result<Self> {
+        place.create_dirs(&place.packs_dir())?;
+        let path = place.lock_file();
+        let lock = place.vfs().lock(&path).context(|| format!("locking {}", path.display()))?;
+        let lock = lock.ok_or_else(|| {
+            Error::transient(format!("{} is being updated by another process", place.dir().display()))
+        })?;
+        let hoard = Hoard::closed(place);
+        match hoard.refresh() {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {}
+            refreshed => refreshed?,
+        }
+        remove_strangers(place, &hoard.view().state)?;
+        Ok(Self {
+            hoard,
+            open: None,
+            open_length: 0,
+            new: HashSet::new(),
+            compressor: Compressor::new(LEVEL)?,
+            _lock: lock,
+        })
+    }
+
+    /// The hoard as it was when this was opened.
+    pub fn hoard(&self) -> &Hoard {
+        &self.hoard
+    }
+
+    /// Adds a boot set: what is not here is read from `source`, in the order of the boot, and laid out in it.
+    ///
+    /// # Errors
+    /// What `source` says; `Corrupt` when it gives something else; `Io`.
+    pub fn add(&mut self, set: &BootSet, source: &(impl FrameSource + PageSource + ?Sized)) -> Result<Added> {
+        let mut added = Added::default();
+        let missing = |rows: &[BootBlock]| -> Vec<BlockId> {
+            let ids = rows.iter().map(|row| row.id);
+            ids.filter(|id| !self.holds(id)).collect()
+        };
+        let (pages, blocks) = (missing(&set.pages), missing(&set.blocks));
+        source.will_need_pages(&pages);
+        let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, RAW_LENGTH_DEFAULT);
+        for id in &pages {
+            let contents = source.page(id)?;
+            if BlockId::of(Kind::Page, &contents) != *id {
+                return Err(Error::corrupt(format!("page {id}: contents do not have that hash")));
+            }
+            self.push(&mut frame, *id, &contents, &mut added)?;
+        }
+        self.flush(frame, &mut added)?;
+        // Not before: who shares blocks with others goes by the pages that name them.
+        source.will_need(&blocks);
+        let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_DEFAULT);
+        // Addresses mean something to one source only.
+        let mut decoded = DecodedFrames::new()?;
+        let mut left: HashSet<BlockId> = blocks.iter().copied().collect();
+        for id in &blocks {
+            if !left.contains(id) {
+                continue;
+            }
+            match decoded.find(source, id, &left)? {
+                Found::Frame(whole) => {
+                    let full = frame.take();
+                    self.flush(full, &mut added)?;
+                    ids(&whole.blocks).for_each(|id| _ = left.remove(&id));
+                    added.blocks += whole.blocks.len() as u64;
+                    added.raw_bytes += u64::from(whole.raw_length);
+                    added.stored_bytes += whole.stored.len() as u64;
+                    self.append(&whole)?;
+                }
+                Found::Block(contents) => {
+                    left.remove(id);
+                    self.push(&mut frame, *id, contents, &mut added)?;
+                }
+            }
+        }
+        self.flush(frame, &mut added)?;
+        // Last: where the boot set itself is, all that it names was added.
+        let encoded = set.encode()?;
+        if !self.holds(&encoded.id) {
+            for frame in encoded.frames()? {
+                self.append(&frame)?;
+            }
+        }
+        Ok(added)
+    }
+
+    /// Whether that block or page is here, or was added.
+    pub fn holds(&self, id: &BlockId) -> bool {
+        self.new.contains(id) || self.hoard.holds(id)
+    }
+
+    /// Adds what is missing of a frame that came from elsewhere: nothing of it is believed before it was hashed.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is damaged, or of another domain; `Io`.
+    pub fn add_frame(&mut self, stored: &[u8]) -> Result<Added> {
+        let mut decoder = FrameDecoder::new()?;
+        let (header, contents) = decoder.decode(stored, Verify::Hashes)?;
+        if header.kind == Kind::Version || header.domain != Domain::SHARED {
+            return Err(Error::corrupt("a frame that does not belong into a hoard"));
+        }
+        let mut added = Added::default();
+        let mut frame = FrameBuilder::new(header.kind, header.domain, RAW_LENGTH_MAX);
+        let mut start = 0;
+        for block in &header.blocks {
+            let end = start + block.length as usize;
+            if !self.holds(&block.id) {
+                self.push(&mut frame, block.id, &contents[start..end], &mut added)?;
+            }
+            start = end;
+        }
+        if added.blocks < header.blocks.len() as u64 {
+            self.flush(frame, &mut added)?;
+        } else if added.blocks > 0 {
+            added.stored_bytes += stored.len() as u64;
+            let raw_length = header.raw_length;
+            self.append(&EncodedFrame {
+                kind: header.kind,
+                stored: stored.to_vec(),
+                blocks: header.blocks,
+                raw_length,
+            })?;
+        }
+        Ok(added)
+    }
+
+    /// Makes this the revision that is whole here, and gives back the space of what it does not need. All that was added
+    /// is durable, and so is the revision, when this returns.
+    ///
+    /// # Errors
+    /// `Missing` when a member's boot set, or something that it names, was not added; `Io`.
+    pub fn finish(mut self, snapshot: &HoardSnapshot) -> Result<ReplicaFacts> {
+        self.seal()?;
+        let needed = self.needed(snapshot)?;
+        let obsolete = self.make_room(&needed)?;
+        self.seal()?;
+        let mut state =
+            ReplicaState { snapshot: snapshot.clone(), packs: self.hoard.view().state.packs.clone() };
+        state.packs.retain(|name| !PackId::from_hex(name).is_some_and(|pack| obsolete.contains(&pack)));
+        self.write(&state)?;
+        for pack in obsolete {
+            self.hoard.place.remove_if_there(&self.hoard.place.pack(pack))?;
+        }
+        Ok(self.hoard.facts())
+    }
+
+    /// Everything that the members need; all of it is here.
+    fn needed(&self, snapshot: &HoardSnapshot) -> Result<HashSet<BlockId>> {
+        let mut needed = HashSet::new();
+        for member in &snapshot.members {
+            if !needed.insert(member.boot_set) {
+                continue;
+            }
+            let within = |error: Error| error.within(format!("the boot set of {}", member.version));
+            let head = self.hoard.read_block(Kind::BootSet, &member.boot_set).map_err(within)?;
+            needed.extend(BootSetHead::decode(&head).map_err(within)?.parts);
+            let set = self.hoard.boot_set(&member.boot_set).map_err(within)?;
+            for row in set.pages.iter().chain(&set.blocks) {
+                if !self.hoard.holds(&row.id) {
+                    return Err(within(Error::missing(format!("{} was not added", row.id))));
+                }
+                needed.insert(row.id);
+            }
+        }
+        Ok(needed)
+    }
+
+    /// Copies what is needed out of packs that hold little of it; gives the packs that nobody needs then.
+    fn make_room(&mut self, needed: &HashSet<BlockId>) -> Result<Vec<PackId>> {
+        let mut obsolete = Vec::new();
+        let packs: Vec<(PackId, u32)> =
+            self.hoard.view().ordinals.iter().map(|(pack, ordinal)| (*pack, *ordinal)).collect();
+        for (pack, ordinal) in packs {
+            let Some((directory, _)) = open_directory(&self.hoard.place, pack)? else { continue };
+            let (mut live, mut total) = (0, 0);
+            for (row, ids) in directory.iter() {
+                let address = row.address(ordinal);
+                total += u64::from(row.raw_length);
+                for id in ids.iter().filter(|id| needed.contains(id)) {
+                    // Of two copies the one counts that is found. Blocks of a frame are taken to be alike: none is empty.
+                    let place = self.hoard.locate(id)?;
+                    let is_here = place.is_some_and(|place| place.frame == address);
+                    live += if is_here { u64::from(row.raw_length / row.blocks) } else { 0 };
+                }
+            }
+            if live * 2 >= total && live > 0 {
+                continue;
+            }
+            let copied = match live {
+                0 => Ok(()),
+                _ => self.copy_needed(pack, ordinal, &directory, needed),
+            };
+            match copied {
+                // What is damaged in it is read elsewhere, and what is not stays here.
+                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                copied => {
+                    copied?;
+                    obsolete.push(pack);
+                }
+            }
+        }
+        Ok(obsolete)
+    }
+
+    fn copy_needed(
+        &mut self,
+        pack: PackId,
+        ordinal: u32,
+        directory: &PackDirectory,
+        needed: &HashSet<BlockId>,
+    ) -> Result<()> {
+        let path = self.hoard.place.pack(pack);
+        let file = self.hoard.place.vfs().open(&path, OpenMode::Read);
+        let file = file.context(|| format!("opening {}", path.display()))?;
+        let (mut decoder, mut stored, mut added) = (FrameDecoder::new()?, Vec::new(), Added::default());
+        for kind in [Kind::Page, Kind::Data, Kind::BootSet] {
+            let mut frame = FrameBuilder::new(kind, Domain::SHARED, RAW_LENGTH_DEFAULT);
+            for (row, ids) in directory.iter().filter(|(row, _)| row.kind == kind) {
+                let address = row.address(ordinal);
+                if !ids.iter().any(|id| needed.contains(id)) {
+                    continue;
+                }
+                read_row(&*file, row, ids, &mut stored)?;
+                let (header, contents) = decoder.decode(&stored, Verify::Hashes)?;
+                let mut start = 0;
+                for block in &header.blocks {
+                    let end = start + block.length as usize;
+                    let is_here = self.hoard.locate(&block.id)?.is_some_and(|place| place.frame == address);
+                    if is_here && needed.contains(&block.id) {
+                        self.push(&mut frame, block.id, &contents[start..end], &mut added)?;
+                    }
+                    start = end;
+                }
+            }
+            self.flush(frame, &mut added)?;
+        }
+        Ok(())
+    }
+
+    fn push(
+        &mut self,
+        frame: &mut FrameBuilder,
+        id: BlockId,
+        contents: &[u8],
+        added: &mut Added,
+    ) -> Result<()> {
+        if frame.is_full_for(contents.len()) {
+            let full = frame.take();
+            self.flush(full, added)?;
+        }
+        frame.push(id, contents);
+        added.blocks += 1;
+        added.raw_bytes += contents.len() as u64;
+        Ok(())
+    }
+
+    fn flush(&mut self, frame: FrameBuilder, added: &mut Added) -> Result<()> {
+        if frame.is_empty() {
+            return Ok(());
+        }
+        let frame = frame.encode(&mut self.compressor)?;
+        added.stored_bytes += frame.stored.len() as u64;
+        self.append(&frame)
+    }
+
+    fn append(&mut self, frame: &EncodedFrame) -> Result<()> {
+        let is_full = self.open.as_ref().is_some_and(|open| open.is_full_for(frame));
+        if is_full || self.open_length >= PACK_LENGTH {
+            self.seal()?;
+        }
+        if self.open.is_none() {
+            self.open = Some(PackWriter::create(&self.hoard.place, OWNER)?);
+        }
+        let Some(open) = self.open.as_mut() else { return Err(Error::bug("a pack that was just begun")) };
+        open.append(frame)?;
+        self.open_length += frame.stored.len() as u64;
+        self.new.extend(ids(&frame.blocks));
+        Ok(())
+    }
+
+    /// Makes durable what was added so far, and finds it.
+    fn seal(&mut self) -> Result<()> {
+        self.open_length = 0;
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let sealed = open.seal()?;
+        let mut state = self.hoard.view().state.clone();
+        state.packs.push(sealed.id.to_string());
+        self.write(&state)?;
+        self.new.clear();
+        Ok(())
+    }
+
+    fn write(&self, state: &ReplicaState) -> Result<()> {
+        replica_file::write(&self.hoard.place, state)?;
+        self.hoard.refresh()
+    }
+}
+
+/// Removes packs that do not count: what an interrupted update has left open, or not removed yet.
+fn remove_strangers(place: &StorePlace, state: &ReplicaState) -> Result<()> {
+    for pack in place.list_packs()?.into_iter().filter(|pack| !state.packs.contains(&pack.to_string())) {
+        place.remove_if_there(&place.pack(pack))?;
+    }
+    Ok(())
+}
+
+/// Where a block of a boot is.
+enum Found<'a> {
+    /// In a frame of nothing but what is wanted, hashed.
+    Frame(EncodedFrame),
+    /// Here are its contents.
+    Block(&'a [u8]),
+}
+
+/// Frames of a source, decoded and hashed, those kept that came last.
+struct DecodedFrames {
+    decoder: FrameDecoder,
+    stored: Vec<u8>,
+    frames: HashMap<FrameAddress, (FrameHeader, Vec<u8>)>,
+    order: VecDeque<FrameAddress>,
+}
+
+impl DecodedFrames {
+    fn new() -> Result<Self> {
+        let (frames, order) = (HashMap::new(), VecDeque::new());
+        Ok(Self { decoder: FrameDecoder::new()?, stored: Vec::new(), frames, order })
+    }
+
+    /// A block, or all of its frame if it came just now and its blocks are all in `wanted`.
+    fn find(
+        &mut self,
+        source: &(impl FrameSource + ?Sized),
+        id: &BlockId,
+        wanted: &HashSet<BlockId>,
+    ) -> Result<Found<'_>> {
+        let address = plan::locate(source, id)?.frame;
+        if !self.frames.contains_key(&address) {
+            source.read_frame(address, &mut self.stored)?;
+            let within = |error: Error| error.within(format!("block {id}"));
+            let (header, raw) = self.decoder.decode(&self.stored, Verify::Hashes).map_err(within)?;
+            if is_worth_keeping(&header, id, wanted) {
+                let (stored, raw_length) = (std::mem::take(&mut self.stored), header.raw_length);
+                let blocks = header.blocks;
+                return Ok(Found::Frame(EncodedFrame { kind: Kind::Data, stored, blocks, raw_length }));
+            }
+            let frame = (header, raw.to_vec());
+            if self.order.len() >= DECODED_FRAMES_MAX
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.frames.remove(&oldest);
+            }
+            self.order.push_back(address);
+            self.frames.insert(address, frame);
+        }
+        let absent = || Error::corrupt(format!("the frame where block {id} must be has another one"));
+        let (header, raw) = self.frames.get(&address).ok_or_else(absent)?;
+        let mut start = 0;
+        for block in &header.blocks {
+            let end = start + block.length as usize;
+            if block.id == *id && header.kind == Kind::Data {
+                return Ok(Found::Block(&raw[start..end]));
+            }
+            start = end;
+        }
+        Err(absent())
+    }
+}
+
+/// Whether a frame holds that block and only what is wanted, and is no small one.
+fn is_worth_keeping(header: &FrameHeader, id: &BlockId, wanted: &HashSet<BlockId>) -> bool {
+    header.kind == Kind::Data
+        && header.domain == Domain::SHARED
+        && header.raw_length >= RAW_LENGTH_KEPT_MIN
+        && header.blocks.iter().any(|block| block.id == *id)
+        && header.blocks.iter().all(|block| wanted.contains(&block.id))
+}
