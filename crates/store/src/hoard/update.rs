@@ -31,8 +31,10 @@ const PACK_LENGTH: u64 = 64 << 20;
 const LEVEL: i32 = 3;
 /// Decoded frames of the source that an update keeps, 128 KiB each, mostly: boots come back to them.
 const DECODED_FRAMES_MAX: usize = 64;
-/// A frame of the source with at least that many bytes of blocks, all of them wanted, is kept as it is.
+/// A frame of the source with at least that many bytes of blocks is kept as it is, if all of them are wanted, and soon:
 const RAW_LENGTH_KEPT_MIN: u32 = (RAW_LENGTH_DEFAULT / 2) as u32;
+/// within so many blocks of the boot. Sources give frames in an order of theirs, and boots read a hoard in its own.
+const NEAR: usize = 64;
 
 /// What adding a boot set did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -126,23 +128,24 @@ impl HoardWriter {
         let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_DEFAULT);
         // Addresses mean something to one source only.
         let mut decoded = DecodedFrames::new()?;
-        let mut left: HashSet<BlockId> = blocks.iter().copied().collect();
-        for id in &blocks {
-            if !left.contains(id) {
+        let mut left = Left { places: blocks.iter().copied().zip(0..).collect(), at: 0 };
+        for (at, id) in blocks.iter().enumerate() {
+            if !left.places.contains_key(id) {
                 continue;
             }
+            left.at = at;
             match decoded.find(source, id, &left)? {
                 Found::Frame(whole) => {
                     let full = frame.take();
                     self.flush(full, &mut added)?;
-                    ids(&whole.blocks).for_each(|id| _ = left.remove(&id));
+                    ids(&whole.blocks).for_each(|id| _ = left.places.remove(&id));
                     added.blocks += whole.blocks.len() as u64;
                     added.raw_bytes += u64::from(whole.raw_length);
                     added.stored_bytes += whole.stored.len() as u64;
                     self.append(&whole)?;
                 }
                 Found::Block(contents) => {
-                    left.remove(id);
+                    left.places.remove(id);
                     self.push(&mut frame, *id, contents, &mut added)?;
                 }
             }
@@ -378,6 +381,26 @@ fn remove_strangers(place: &StorePlace, state: &ReplicaState) -> Result<()> {
     Ok(())
 }
 
+/// What of a boot is still to be added.
+struct Left {
+    /// Where in the boot's order each block stands.
+    places: HashMap<BlockId, usize>,
+    /// Where the boot is.
+    at: usize,
+}
+
+impl Left {
+    /// Whether a frame holds that block and nothing but what is read soon, and is no small one.
+    fn is_worth_keeping(&self, header: &FrameHeader, id: &BlockId) -> bool {
+        let is_soon = |id: &BlockId| self.places.get(id).is_some_and(|place| *place < self.at + NEAR);
+        header.kind == Kind::Data
+            && header.domain == Domain::SHARED
+            && header.raw_length >= RAW_LENGTH_KEPT_MIN
+            && header.blocks.iter().any(|block| block.id == *id)
+            && header.blocks.iter().all(|block| is_soon(&block.id))
+    }
+}
+
 /// Where a block of a boot is.
 enum Found<'a> {
     /// In a frame of nothing but what is wanted, hashed.
@@ -400,19 +423,14 @@ impl DecodedFrames {
         Ok(Self { decoder: FrameDecoder::new()?, stored: Vec::new(), frames, order })
     }
 
-    /// A block, or all of its frame if it came just now and its blocks are all in `wanted`.
-    fn find(
-        &mut self,
-        source: &(impl FrameSource + ?Sized),
-        id: &BlockId,
-        wanted: &HashSet<BlockId>,
-    ) -> Result<Found<'_>> {
+    /// A block, or all of its frame if it came just now and holds only what is left and read soon.
+    fn find(&mut self, source: &(impl FrameSource + ?Sized), id: &BlockId, left: &Left) -> Result<Found<'_>> {
         let address = plan::locate(source, id)?.frame;
         if !self.frames.contains_key(&address) {
             source.read_frame(address, &mut self.stored)?;
             let within = |error: Error| error.within(format!("block {id}"));
             let (header, raw) = self.decoder.decode(&self.stored, Verify::Hashes).map_err(within)?;
-            if is_worth_keeping(&header, id, wanted) {
+            if left.is_worth_keeping(&header, id) {
                 let (stored, raw_length) = (std::mem::take(&mut self.stored), header.raw_length);
                 let blocks = header.blocks;
                 return Ok(Found::Frame(EncodedFrame { kind: Kind::Data, stored, blocks, raw_length }));
@@ -438,13 +456,4 @@ impl DecodedFrames {
         }
         Err(absent())
     }
-}
-
-/// Whether a frame holds that block and only what is wanted, and is no small one.
-fn is_worth_keeping(header: &FrameHeader, id: &BlockId, wanted: &HashSet<BlockId>) -> bool {
-    header.kind == Kind::Data
-        && header.domain == Domain::SHARED
-        && header.raw_length >= RAW_LENGTH_KEPT_MIN
-        && header.blocks.iter().any(|block| block.id == *id)
-        && header.blocks.iter().all(|block| wanted.contains(&block.id))
 }
