@@ -2,7 +2,7 @@
 # bench/upload.sh CATALOG-DIR
 #
 # A version that the origin mostly has is captured to it over a link of UPLOAD_MBIT (100) Mbit/s and UPLOAD_RTT (1) ms, TLS included:
-# UPLOAD_DISK (bookworm-desktop) with files of another release, a twentieth of what is in use, copied into it. Told as a ratio to
+# UPLOAD_DISK (bookworm-desktop) with files of another release, a twentieth of what is in use, copied to where they stand there. Told as a ratio to
 # what the frames of its new blocks need on that link by themselves, in bytes and in time. Then once more, and the link is cut
 # when half of it came. Each run begins with the store as it was. The link is lab/relay.
 #   UPLOAD_DONOR  where the files are from (default: trixie-web)
@@ -25,10 +25,9 @@ read -r offset length < <(root_of "$WORK/new.raw")
 attach "$WORK/new.raw" --offset "$offset" --sizelimit "$length"
 mount "$DEVICE" "$MNT"
 wanted=$(($(df --output=used -B1 "$MNT" | tail -n 1) / 20))
-find "$WORK/donor/usr" -type f -size +16k -printf '%s %p\n' | sort -k 2 |
-	awk -v wanted="$wanted" '{ sum += $1; if (sum > wanted) exit; print $2 }' >"$WORK/files"
-mkdir "$MNT/added"
-xargs -a "$WORK/files" cp --backup=numbered -t "$MNT/added"
+(cd "$WORK/donor" && find usr -type f -size +16k -printf '%s %p\n') | sort -k 2 |
+	awk -v wanted="$wanted" '{ sum += $1 } sum <= wanted { print $2 }' >"$WORK/files"
+(cd "$WORK/donor" && xargs -a "$WORK/files" cp --parents --remove-destination -t "$MNT")
 umount "$MNT"
 umount "$WORK/donor"
 detach "$DEVICE"
