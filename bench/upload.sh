@@ -2,9 +2,9 @@
 # bench/upload.sh CATALOG-DIR
 #
 # A version that the origin mostly has is captured to it over a link of UPLOAD_MBIT (100) Mbit/s and UPLOAD_RTT (1) ms, TLS included:
-# UPLOAD_DISK (bookworm-desktop) with files of another release, a twentieth of what is in use, copied to where they stand there. Told as a ratio to
-# what the frames of its new blocks need on that link by themselves, in bytes and in time. Then once more, and the link is cut
-# when half of it came. Each run begins with the store as it was. The link is lab/relay.
+# UPLOAD_DISK (bookworm-desktop) with files of another release, a twentieth of what is in use, copied to where they stand there. Told
+# as a ratio to what the frames of its new blocks need on that link by themselves, in bytes and in time. Then once more, and the link
+# is cut when half of it came. Each run begins with the store as it was, and the disk in this machine's memory. The link is lab/relay.
 #   UPLOAD_DONOR  where the files are from (default: trixie-web)
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/upload.sh CATALOG-DIR}
@@ -76,6 +76,7 @@ far_capture >"$WORK/resumed" 2>&1 &
 capture=$!
 wait_for half
 end "$LINK"
+[ "$(came)" -lt "$(figure .new_stored_bytes)" ] || { echo "upload: it was over before the cut" >&2; exit 1; }
 sleep "$CUT_SECONDS"
 link
 wait "$capture" || { echo "upload: it was not resumed" >&2; tail -n 3 "$WORK/resumed" >&2; exit 1; }

@@ -128,24 +128,20 @@ impl HoardWriter {
         let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_DEFAULT);
         // Addresses mean something to one source only.
         let mut decoded = DecodedFrames::new()?;
-        let mut left = Left { places: blocks.iter().copied().zip(0..).collect(), at: 0 };
-        for (at, id) in blocks.iter().enumerate() {
-            if !left.places.contains_key(id) {
+        let mut left = Left(blocks.iter().copied().zip(0..).collect());
+        for id in &blocks {
+            if !left.0.contains_key(id) {
                 continue;
             }
-            left.at = at;
             match decoded.find(source, id, &left)? {
                 Found::Frame(whole) => {
                     let full = frame.take();
                     self.flush(full, &mut added)?;
-                    ids(&whole.blocks).for_each(|id| _ = left.places.remove(&id));
-                    added.blocks += whole.blocks.len() as u64;
-                    added.raw_bytes += u64::from(whole.raw_length);
-                    added.stored_bytes += whole.stored.len() as u64;
-                    self.append(&whole)?;
+                    ids(&whole.blocks).for_each(|id| _ = left.0.remove(&id));
+                    self.keep(&whole, &mut added)?;
                 }
                 Found::Block(contents) => {
-                    left.places.remove(id);
+                    left.0.remove(id);
                     self.push(&mut frame, *id, contents, &mut added)?;
                 }
             }
@@ -177,6 +173,11 @@ impl HoardWriter {
             return Err(Error::corrupt("a frame that does not belong into a hoard"));
         }
         let mut added = Added::default();
+        if !header.blocks.iter().any(|block| self.holds(&block.id)) {
+            let (kind, stored, raw_length) = (header.kind, stored.to_vec(), header.raw_length);
+            self.keep(&EncodedFrame { kind, stored, blocks: header.blocks, raw_length }, &mut added)?;
+            return Ok(added);
+        }
         let mut frame = FrameBuilder::new(header.kind, header.domain, RAW_LENGTH_MAX);
         let mut start = 0;
         for block in &header.blocks {
@@ -186,18 +187,7 @@ impl HoardWriter {
             }
             start = end;
         }
-        if added.blocks < header.blocks.len() as u64 {
-            self.flush(frame, &mut added)?;
-        } else if added.blocks > 0 {
-            added.stored_bytes += stored.len() as u64;
-            let raw_length = header.raw_length;
-            self.append(&EncodedFrame {
-                kind: header.kind,
-                stored: stored.to_vec(),
-                blocks: header.blocks,
-                raw_length,
-            })?;
-        }
+        self.flush(frame, &mut added)?;
         Ok(added)
     }
 
@@ -340,6 +330,14 @@ impl HoardWriter {
         self.append(&frame)
     }
 
+    /// Appends a frame as it came, all of whose blocks are new here.
+    fn keep(&mut self, frame: &EncodedFrame, added: &mut Added) -> Result<()> {
+        added.blocks += frame.blocks.len() as u64;
+        added.raw_bytes += u64::from(frame.raw_length);
+        added.stored_bytes += frame.stored.len() as u64;
+        self.append(frame)
+    }
+
     fn append(&mut self, frame: &EncodedFrame) -> Result<()> {
         let is_full = self.open.as_ref().is_some_and(|open| open.is_full_for(frame));
         if is_full || self.open_length >= PACK_LENGTH {
@@ -381,18 +379,14 @@ fn remove_strangers(place: &StorePlace, state: &ReplicaState) -> Result<()> {
     Ok(())
 }
 
-/// What of a boot is still to be added.
-struct Left {
-    /// Where in the boot's order each block stands.
-    places: HashMap<BlockId, usize>,
-    /// Where the boot is.
-    at: usize,
-}
+/// What of a boot is still to be added, and where in its order each block stands.
+struct Left(HashMap<BlockId, usize>);
 
 impl Left {
-    /// Whether a frame holds that block and nothing but what is read soon, and is no small one.
+    /// Whether a frame holds that block and nothing but what is read soon after it, and is no small one.
     fn is_worth_keeping(&self, header: &FrameHeader, id: &BlockId) -> bool {
-        let is_soon = |id: &BlockId| self.places.get(id).is_some_and(|place| *place < self.at + NEAR);
+        let Some(at) = self.0.get(id) else { return false };
+        let is_soon = |id: &BlockId| self.0.get(id).is_some_and(|place| *place < at + NEAR);
         header.kind == Kind::Data
             && header.domain == Domain::SHARED
             && header.raw_length >= RAW_LENGTH_KEPT_MIN
