@@ -375,6 +375,21 @@ fn large_frames_of_nothing_but_what_boots_are_kept_as_they_came() {
 }
 
 #[test]
+fn of_a_frame_from_elsewhere_what_is_missing_is_added() {
+    let disk = SimulatedDisk::new(1);
+    let mut writer = HoardWriter::open(&replica_place(&disk)).unwrap();
+    let frame = |numbers: &[u16]| {
+        let blocks: Vec<_> = numbers.iter().map(|number| (block(*number), contents(*number))).collect();
+        encode(Kind::Data, &blocks).stored
+    };
+    let whole = writer.add_frame(&frame(&[1, 2])).unwrap();
+    assert_eq!((whole.blocks, whole.raw_bytes, whole.stored_bytes), (2, 8192, frame(&[1, 2]).len() as u64));
+    assert_eq!(writer.add_frame(&frame(&[1, 3, 2])).unwrap().blocks, 1, "as the first two are there");
+    assert_eq!(writer.add_frame(&frame(&[3, 1])).unwrap(), Added::default());
+    assert_eq!(writer.add_frame(&frame(&[])).unwrap(), Added::default());
+}
+
+#[test]
 fn a_revision_that_is_not_whole_is_not_claimed() {
     let disk = SimulatedDisk::new(1);
     let place = replica_place(&disk);

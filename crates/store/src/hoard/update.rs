@@ -173,7 +173,8 @@ impl HoardWriter {
             return Err(Error::corrupt("a frame that does not belong into a hoard"));
         }
         let mut added = Added::default();
-        if !header.blocks.iter().any(|block| self.holds(&block.id)) {
+        let is_new = !header.blocks.iter().any(|block| self.holds(&block.id));
+        if is_new && !header.blocks.is_empty() {
             let (kind, stored, raw_length) = (header.kind, stored.to_vec(), header.raw_length);
             self.keep(&EncodedFrame { kind, stored, blocks: header.blocks, raw_length }, &mut added)?;
             return Ok(added);
