@@ -65,6 +65,13 @@ pub trait FrameSource: Send + Sync {
         0
     }
 
+    /// Of frames that lie in the order in which they are read: blocks of those that whoever reads in this one comes to next, one of
+    /// each, in order. `None` where frames lie otherwise: who reads one block of a frame then need not want its others. To be asked
+    /// once for each frame that somebody comes to.
+    fn read_on(&self, _address: FrameAddress) -> Option<Vec<BlockId>> {
+        None
+    }
+
     /// Whether that block or page can be had without asking a machine far away: reading it ahead in vain then costs little. Asking is no
     /// use of it.
     fn is_near(&self, _id: &BlockId) -> bool {

@@ -134,6 +134,18 @@ impl Index {
 
     /// The blocks of the frame at that address, in their order.
     pub fn ids_at(&self, address: FrameAddress) -> Option<&[BlockId]> {
+        self.number_at(address).map(|number| self.ids_of(number))
+    }
+
+    /// The frames of the same pack that were added behind the one at that address, in their order, and their blocks.
+    pub fn frames_behind(&self, address: FrameAddress) -> impl Iterator<Item = (FrameAddress, &[BlockId])> {
+        let numbers = self.number_at(address).map_or(0..0, |number| number + 1..self.frames.len());
+        let frames = numbers.map(|number| (self.address(number), self.ids_of(number)));
+        frames.take_while(move |(behind, _)| behind.pack == address.pack && behind.offset > address.offset)
+    }
+
+    /// The number of the frame at that address.
+    fn number_at(&self, address: FrameAddress) -> Option<usize> {
         let first = self.by_pack.partition_point(|run| run.pack < address.pack);
         let runs = self.by_pack[first..].iter().take_while(|run| run.pack == address.pack);
         runs.map(|run| run.run as usize).find_map(|run| {
@@ -141,7 +153,7 @@ impl Index {
             let end = self.runs.get(run + 1).map_or(self.frames.len(), |next| next.first_frame);
             let frames = &self.frames[start..end];
             let found = frames.binary_search_by_key(&address.offset, |frame| frame.offset).ok()?;
-            (frames[found].length == address.length).then(|| self.ids_of(start + found))
+            (frames[found].length == address.length).then_some(start + found)
         })
     }
 
@@ -246,6 +258,10 @@ mod tests {
                 let ids: Vec<BlockId> = blocks.iter().map(|number| id(*number)).collect();
                 prop_assert_eq!(part.ids_at(frame), Some(&ids[..]));
                 prop_assert_eq!(part.ids_at(FrameAddress { offset: frame.offset + 1, ..frame }), None);
+                let behind: Vec<u64> = part.frames_behind(frame).map(|(address, _)| address.offset).collect();
+                let range = if number >= split { number + 1..frames.len() } else { number + 1..split.min(frames.len()) };
+                let expected = range.take_while(|other| frames[*other].0 == *pack).map(|other| other as u64 * 1000);
+                prop_assert!(behind == expected.collect::<Vec<_>>());
             }
             let [mut index, rest] = parts;
             index.absorb(rest).unwrap();

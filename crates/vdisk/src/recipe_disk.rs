@@ -56,14 +56,14 @@ impl RecipeDisk {
 
     fn note(&self, range: Extent) -> Access {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        streams.note(range, self.cache.ahead_bytes_max(), &|| self.tree.source().hint_length())
+        streams.note(range, self.cache.shared().ahead_bytes_max(), &|| self.tree.source().hint_length())
     }
 
     /// Fills `buffer` from `offset`, with the help of threads if that is long.
     fn fill(&self, buffer: &mut [u8], offset: u64, pattern: Pattern) -> Result<()> {
         let shared = self.cache.shared();
         let range = Extent::new(offset, buffer.len() as u64);
-        let own = (range.length >= PARALLEL_READ && self.cache.ahead_bytes_max() > 0).then(Arc::default);
+        let own = (range.length >= PARALLEL_READ && shared.ahead_bytes_max() > 0).then(Arc::default);
         if let Some(progress) = &own {
             tell(shared, &self.tree, range);
             hand_out(shared, &self.tree, range, progress, Purpose::Now);
@@ -137,7 +137,7 @@ impl BlockDevice for RecipeDisk {
         self.read_ahead(&mut access);
         let pattern = if access.sequential { Pattern::Sequential } else { Pattern::Random };
         // What threads fetch for a long read must still be in memory when the read comes there.
-        let part = self.cache.ahead_bytes_max().max(PARALLEL_READ);
+        let part = self.cache.shared().ahead_bytes_max().max(PARALLEL_READ);
         let parts = buffer.chunks_mut(part as usize).zip((offset..).step_by(part as usize));
         for (buffer, offset) in parts {
             self.fill(buffer, offset, pattern)?;

@@ -202,6 +202,44 @@ fn random_reads_decode_up_to_their_block_and_no_further() {
     assert_eq!(counters.ahead_frames, 0);
 }
 
+/// As of a hoard: where a reader is on the disk says nothing, and the order in which frames lie says all.
+#[test]
+fn frames_in_the_order_of_reading_are_decoded_whole_and_ahead_of_a_reader() {
+    let source = Arc::new(MemorySource::default());
+    *source.in_order.lock().unwrap() = Some(3);
+    // Far from each other on the disk.
+    let pieces: Vec<Piece> =
+        (0..100).flat_map(|seed| [Piece::block(seed, 128), Piece::Free(40_960)]).collect();
+    let image = source.image(&pieces);
+    let cache = BlockCache::new(options(64 << 20, 1)).unwrap();
+    let disk = open(&image, &source, &cache);
+    for block in 0..100 {
+        check(&disk, &image, block * (65536 + (20 << 20)), 4096);
+        // Three frames ahead of the one that it is in.
+        let frames = (block / 2 + 4).min(50);
+        assert!(comes_to(|| cache.counters().frames_decoded == frames), "{block}: {:?}", cache.counters());
+    }
+    let counters = cache.counters();
+    assert_eq!((counters.misses, counters.bytes_decoded), (1, 100 * 65536), "{counters:?}");
+    assert_eq!((counters.ahead_frames, counters.ahead_frames_used), (49, 49));
+}
+
+/// However small it is, and when no thread reads ahead.
+#[test]
+fn what_lies_in_order_fills_no_cache() {
+    let source = Arc::new(MemorySource::default());
+    *source.in_order.lock().unwrap() = Some(40);
+    let image = plain(&source, 0, 100);
+    for (bytes, threads, frames) in [(32 << 20, 1, 3), (8 << 20, 1, 1), (64 << 20, 0, 1)] {
+        let cache = BlockCache::new(options(bytes, threads)).unwrap();
+        let disk = open(&image, &source, &cache);
+        check(&disk, &image, 0, 4096);
+        assert!(comes_to(|| cache.counters().frames_decoded == frames), "{:?}", cache.counters());
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(cache.counters().frames_decoded, frames);
+    }
+}
+
 /// However many threads miss on one frame, it is read once.
 #[test]
 fn who_misses_on_the_same_frame_waits_for_the_first() {

@@ -102,6 +102,13 @@ impl FrameSource for HoardFirst {
         self.hoarded(address, stored).or_else(|why| self.made_anew(address, why, stored))
     }
 
+    fn read_on(&self, address: FrameAddress) -> Option<Vec<BlockId>> {
+        match address.pack & OF_HOARD {
+            0 => self.below.read_on(address),
+            _ => self.hoard.read_on(FrameAddress { pack: address.pack & !OF_HOARD, ..address }),
+        }
+    }
+
     fn will_need(&self, ids: &[BlockId]) {
         let absent = self.absent(ids);
         if !absent.is_empty() {
@@ -173,6 +180,10 @@ mod tests {
             Ok(())
         }
 
+        fn read_on(&self, _address: FrameAddress) -> Option<Vec<BlockId>> {
+            Some(vec![block(200).0])
+        }
+
         fn will_need(&self, ids: &[BlockId]) {
             self.hinted.lock().unwrap().extend_from_slice(ids);
         }
@@ -219,6 +230,16 @@ mod tests {
         let snapshot = HoardSnapshot { epoch: "e".into(), revision: 1, members: vec![member] };
         writer.finish(&snapshot).unwrap();
         Hoard::open(place).unwrap()
+    }
+
+    #[test]
+    fn who_reads_in_the_hoard_goes_on_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let below = Arc::new(Below::default());
+        let source = HoardFirst::new(hoard(&StorePlace::on_system(folder.path()), &below), below);
+        let frame_of = |number| source.locate(&block(number).0).unwrap().unwrap().frame;
+        assert_eq!(source.read_on(frame_of(1)), Some(Vec::new()), "of the hoard's one frame");
+        assert_eq!(source.read_on(frame_of(3)), Some(vec![block(200).0]), "and of what is below");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //!
 //! Pure: it is told of reads, and knows neither files nor clocks.
 
+use std::ops::Range;
+
 use platter_image::FrameAddress;
 
 /// Readers that are told apart: each disk that boots is one, and what several boot sets share lies where the first has it.
@@ -33,8 +35,8 @@ pub(super) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Takes note of a frame that is read; gives offset and length of what to read ahead in its pack.
-    pub(super) fn note(&mut self, frame: FrameAddress) -> Option<(u64, u64)> {
+    /// Takes note of a frame that a reader comes to. If it follows others: which bytes of its pack to read ahead, if any.
+    pub(super) fn note(&mut self, frame: FrameAddress) -> Option<Range<u64>> {
         self.clock += 1;
         let (offset, end) = (frame.offset, frame.offset + u64::from(frame.length));
         let takes = |run: &Run| {
@@ -55,11 +57,11 @@ impl ReadAhead {
         run.front = run.front.max(end);
         let begin = run.end.max(run.front);
         if begin - run.front > run.window / 2 {
-            return None;
+            return Some(begin..begin);
         }
         run.end = run.front + run.window;
         run.window = (run.window * 2).min(WINDOW_MAX);
-        Some((begin, run.end - begin))
+        Some(begin..run.end)
     }
 }
 
@@ -80,9 +82,10 @@ mod tests {
         let mut planned = frame(1, 1).offset;
         for number in 1..1000 {
             let front = frame(1, number + 1).offset;
-            if let Some((offset, length)) = ahead.note(frame(1, number)) {
-                assert_eq!(offset, planned.max(front));
-                planned = offset + length;
+            let range = ahead.note(frame(1, number)).unwrap();
+            if !range.is_empty() {
+                assert_eq!(range.start, planned.max(front));
+                planned = range.end;
             }
             assert!(planned > front && planned <= front + WINDOW_MAX, "{number}");
         }
@@ -96,9 +99,9 @@ mod tests {
             for reader in 0..RUNS_MAX as u64 {
                 let read = frame(reader as u32 % 2, reader * 10_000 + (number ^ 1));
                 let told = ahead.note(read);
-                assert!(told.is_none_or(|(offset, length)| {
+                assert!(told.is_none_or(|range| {
                     let front = frame(0, reader * 10_000 + number + 2).offset;
-                    offset <= front + WINDOW_MAX && offset + length <= front + WINDOW_MAX
+                    range.start <= front + WINDOW_MAX && range.end <= front + WINDOW_MAX
                 }));
             }
         }
@@ -111,7 +114,7 @@ mod tests {
         let (mut ahead, mut state, mut bytes) = (ReadAhead::default(), 1_u64, 0);
         for _ in 0..1000 {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            bytes += ahead.note(frame(1, (state >> 40) % 100_000)).map_or(0, |(_, length)| length);
+            bytes += ahead.note(frame(1, (state >> 40) % 100_000)).map_or(0, |range| range.end - range.start);
         }
         assert!(bytes < 100 * WINDOW_MIN, "{bytes}");
     }

@@ -33,6 +33,8 @@ use crate::place::StorePlace;
 
 /// What packs of a hoard name as their store: blocks are named by their contents, whichever store they were of.
 pub(super) const OWNER: StoreId = StoreId(*b"platter-hoard-v1");
+/// Frames that a reader is told of ahead of where it is.
+const FRAMES_AHEAD: usize = 8;
 /// Most decoders kept between pages.
 const DECODERS_KEPT_MAX: usize = 4;
 
@@ -222,14 +224,25 @@ impl FrameSource for Hoard {
     }
 
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).note(address);
-        if let Some((offset, length)) = ahead {
-            self.packs.file(address.pack)?.will_read(offset, length);
-        }
         let laid = self.view().ids_at(address).map(|ids| lay_ids(ids, address.length as usize, stored));
         let blocks =
             laid.ok_or_else(|| Error::missing("a frame that the hoard had before it was updated"))?;
         self.packs.read_frame(address, blocks, stored)
+    }
+
+    fn read_on(&self, address: FrameAddress) -> Option<Vec<BlockId>> {
+        let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).note(address);
+        let Some(range) = ahead else { return Some(Vec::new()) };
+        if !range.is_empty() {
+            // Without it, they are read when they are wanted.
+            let _ = self
+                .packs
+                .file(address.pack)
+                .map(|file| file.will_read(range.start, range.end - range.start));
+        }
+        let view = self.view();
+        let behind = view.index.frames_behind(address).take(FRAMES_AHEAD);
+        Some(behind.filter_map(|(_, ids)| ids.first().copied()).collect())
     }
 }
 

@@ -344,6 +344,28 @@ fn a_replica_lies_in_the_order_of_boots_and_has_every_block_once() {
 }
 
 #[test]
+fn who_reads_in_order_is_told_what_comes() {
+    let place = replica_place(&SimulatedDisk::new(1));
+    let numbers: Vec<u16> = (1..=1000).collect();
+    let set = boot("long@1", &numbers, &numbers);
+    let mut writer = HoardWriter::open(&place).unwrap();
+    writer.add(&set, &Memory::of(&[&numbers])).unwrap();
+    writer.finish(&snapshot(1, &[&set])).unwrap();
+    let hoard = Hoard::open(&place).unwrap();
+    let frames: Vec<_> =
+        hoard.frames().into_iter().filter(|(_, ids)| numbers.iter().any(|n| ids[0] == block(*n))).collect();
+    assert!(frames.len() > 20);
+    let first = |frame: usize| frames[frame].1[0];
+    assert_eq!(hoard.read_on(frames[3].0), Some(Vec::new()), "one frame is no order");
+    assert_eq!(hoard.read_on(frames[4].0), Some((5..13).map(first).collect()));
+    let last = frames.len() - 1;
+    let behind = hoard.read_on(frames[last].0).unwrap();
+    assert!(behind.iter().all(|id| !numbers.iter().any(|n| *id == block(*n))), "nothing of the boot");
+    let gone = FrameAddress { offset: frames[5].0.offset + 1, ..frames[5].0 };
+    assert_eq!(hoard.read_on(gone), Some(Vec::new()), "no such frame");
+}
+
+#[test]
 fn large_frames_of_nothing_but_what_boots_are_kept_as_they_came() {
     let disk = SimulatedDisk::new(1);
     let place = replica_place(&disk);

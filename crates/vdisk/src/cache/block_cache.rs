@@ -41,7 +41,6 @@ impl Default for CacheOptions {
 pub struct BlockCache {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    ahead_bytes_max: u64,
 }
 
 impl BlockCache {
@@ -50,12 +49,12 @@ impl BlockCache {
     /// # Errors
     /// `Io` when a thread cannot be started.
     pub fn new(options: CacheOptions) -> Result<Arc<Self>> {
-        let shared = Arc::new(Shared::new(options.block_bytes_max, options.page_bytes_max)?);
         let ahead_bytes_max = match options.threads {
             0 => 0,
             _ => options.ahead_bytes_max.min(options.block_bytes_max / AHEAD_PART),
         };
-        let mut cache = Self { shared, threads: Vec::new(), ahead_bytes_max };
+        let shared = Shared::new(options.block_bytes_max, options.page_bytes_max, ahead_bytes_max)?;
+        let mut cache = Self { shared: Arc::new(shared), threads: Vec::new() };
         for number in 0..options.threads {
             let shared = cache.shared.clone();
             let thread = thread::Builder::new().name(format!("block-cache-{number}")).spawn(move || {
@@ -75,11 +74,6 @@ impl BlockCache {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
-    }
-
-    /// Most bytes to read ahead of one reader.
-    pub(crate) fn ahead_bytes_max(&self) -> u64 {
-        self.ahead_bytes_max
     }
 }
 

@@ -11,6 +11,7 @@ use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
 
 use super::counters::Count;
+use super::flight::FrameKey;
 
 /// Bytes that a block takes beside its contents: key, counts, allocations, its place in the table.
 const OVERHEAD: u64 = 192;
@@ -26,8 +27,20 @@ const HOT_PART: f64 = 0.8;
 /// A verified block.
 pub(crate) struct Block {
     contents: Box<[u8]>,
-    /// Of a frame that was read ahead: whether somebody has used any block of it.
-    ahead_used: Option<Arc<AtomicBool>>,
+    ahead: Option<Arc<Ahead>>,
+}
+
+/// A frame that was read ahead.
+pub(super) struct Ahead {
+    frame: FrameKey,
+    /// Somebody has used a block of it.
+    is_used: AtomicBool,
+}
+
+impl Ahead {
+    pub(super) fn new(frame: FrameKey) -> Self {
+        Self { frame, is_used: AtomicBool::new(false) }
+    }
 }
 
 /// How a block is read: it decides whether being read makes the block stay.
@@ -40,8 +53,8 @@ pub(crate) enum Pattern {
 }
 
 impl Block {
-    pub(super) fn new(contents: &[u8], ahead_used: Option<Arc<AtomicBool>>) -> Self {
-        Self { contents: contents.into(), ahead_used }
+    pub(super) fn new(contents: &[u8], ahead: Option<Arc<Ahead>>) -> Self {
+        Self { contents: contents.into(), ahead }
     }
 
     /// Its bytes.
@@ -49,10 +62,11 @@ impl Block {
         &self.contents
     }
 
-    /// Whether this is the first use of a frame that was read ahead.
-    pub(super) fn is_first_use(&self) -> bool {
-        let used = self.ahead_used.as_ref();
-        used.is_some_and(|used| !used.load(Ordering::Relaxed) && !used.swap(true, Ordering::Relaxed))
+    /// The frame, if it was read ahead and this is the first use of it.
+    pub(super) fn first_use(&self) -> Option<FrameKey> {
+        let ahead = self.ahead.as_ref()?;
+        let is_first = !ahead.is_used.load(Ordering::Relaxed) && !ahead.is_used.swap(true, Ordering::Relaxed);
+        is_first.then_some(ahead.frame)
     }
 }
 

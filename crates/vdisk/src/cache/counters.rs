@@ -19,7 +19,7 @@ pub struct CacheCounters {
     pub pages_decoded: u64,
     /// Blocks dropped to make room, or never kept because they are too large for the cache.
     pub evictions: u64,
-    /// Frames read ahead of a sequential reader.
+    /// Frames read ahead of a sequential reader, or in the order in which they lie.
     pub ahead_frames: u64,
     /// Those of them of which a block was then read.
     pub ahead_frames_used: u64,

@@ -2,13 +2,12 @@
 //!
 //! Nothing leaves here that was not hashed (DESIGN D7).
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use platter_image::frame::FrameDecoder;
-use platter_image::{BlockId, BlockPlace, Error, ErrorKind, Kind, Result, plan};
+use platter_image::frame::{FrameDecoder, RAW_LENGTH_MAX};
+use platter_image::{BlockId, BlockPlace, Error, ErrorKind, FrameAddress, Kind, Result, plan};
 
-use super::blocks::{Block, Blocks, Pattern};
+use super::blocks::{Ahead, Block, Blocks, Pattern};
 use super::counters::{CacheCounters, Counts};
 use super::flight::{Flights, FrameKey, Lead, Part};
 use super::pages::PageCache;
@@ -26,6 +25,7 @@ pub(crate) struct Shared {
     pub(super) queue: Queue,
     decoders: Mutex<Vec<Decoder>>,
     counts: Counts,
+    ahead_bytes_max: u64,
 }
 
 struct Decoder {
@@ -40,7 +40,7 @@ struct Fetched {
 }
 
 impl Shared {
-    pub(super) fn new(block_bytes_max: u64, page_bytes_max: u64) -> Result<Self> {
+    pub(super) fn new(block_bytes_max: u64, page_bytes_max: u64, ahead_bytes_max: u64) -> Result<Self> {
         Ok(Self {
             blocks: Blocks::new(block_bytes_max)?,
             pages: PageCache::new(page_bytes_max)?,
@@ -48,7 +48,13 @@ impl Shared {
             queue: Queue::default(),
             decoders: Mutex::default(),
             counts: Counts::default(),
+            ahead_bytes_max,
         })
+    }
+
+    /// Most bytes to read ahead of one reader; 0 if there are no threads for it.
+    pub(crate) fn ahead_bytes_max(&self) -> u64 {
+        self.ahead_bytes_max
     }
 
     /// The decoded pages.
@@ -66,8 +72,8 @@ impl Shared {
         self.queue.push(job)
     }
 
-    /// The block of that name. A sequential reader's frames are decoded wholly, others up to the block. `on_miss` is called
-    /// before it is looked for in the source.
+    /// The block of that name. A sequential reader's frames are decoded wholly, and those that lie in the order of reading; others
+    /// up to the block. `on_miss` is called before it is looked for in the source.
     ///
     /// # Errors
     /// `Missing` or `Corrupt`, naming block and frame; `Io`, `Transient` when the source failed each time it was tried.
@@ -78,7 +84,7 @@ impl Shared {
         pattern: Pattern,
         on_miss: impl FnOnce(),
     ) -> Result<Arc<Block>> {
-        if let Some(block) = self.find(id, pattern) {
+        if let Some(block) = self.find(source, id, pattern) {
             self.counts.hits.add(1);
             return Ok(block);
         }
@@ -109,21 +115,25 @@ impl Shared {
         let within = |error: Error| {
             error.within(format!("block {id} in the frame at {} of pack number {}", frame.offset, frame.pack))
         };
-        let last = match pattern {
-            Pattern::Random => place.slot as usize,
-            Pattern::Sequential => usize::MAX,
-        };
         loop {
             match self.flights.join(FrameKey::new(source, frame)) {
                 // It may have come between the look and now.
-                Part::Lead(lead) => match self.find(id, pattern) {
+                Part::Lead(lead) => match self.find(source, id, pattern) {
                     Some(block) => return Ok(block),
-                    None => return self.fetch(lead, source, id, place, last, None).map_err(within),
+                    None => {
+                        let is_in_order = self.read_on(source, frame);
+                        let last = match pattern {
+                            Pattern::Random if !is_in_order => place.slot as usize,
+                            _ => usize::MAX,
+                        };
+                        return self.fetch(lead, source, id, place, last, None).map_err(within);
+                    }
                 },
                 Part::Follow(flight) => {
                     self.counts.waits.add(1);
-                    let block = flight.wait(id).map_err(within)?.inspect(|block| self.note_use(block));
-                    if let Some(block) = block.or_else(|| self.find(id, pattern)) {
+                    let block =
+                        flight.wait(id).map_err(within)?.inspect(|block| self.note_use(source, block));
+                    if let Some(block) = block.or_else(|| self.find(source, id, pattern)) {
                         return Ok(block);
                     }
                 }
@@ -136,22 +146,40 @@ impl Shared {
     pub(crate) fn prefetch(&self, source: &Arc<dyn Source>, id: &BlockId, place: BlockPlace, ahead: bool) {
         let Part::Lead(lead) = self.flights.join(FrameKey::new(source, place.frame)) else { return };
         if !self.contains(id) {
-            let mark = ahead.then(Arc::default);
+            let mark = ahead.then(|| Arc::new(Ahead::new(FrameKey::new(source, place.frame))));
             self.counts.ahead_frames.add(u64::from(ahead));
             // Read again, and told, by whoever wants the block.
             let _ = self.fetch(lead, source, id, place, usize::MAX, mark.as_ref());
         }
     }
 
-    fn find(&self, id: &BlockId, pattern: Pattern) -> Option<Arc<Block>> {
-        self.blocks.find(id, pattern).inspect(|block| self.note_use(block))
+    fn find(&self, source: &Arc<dyn Source>, id: &BlockId, pattern: Pattern) -> Option<Arc<Block>> {
+        self.blocks.find(id, pattern).inspect(|block| self.note_use(source, block))
     }
 
-    /// Counts frames that were not read ahead in vain.
-    fn note_use(&self, block: &Block) {
-        if block.is_first_use() {
+    /// Counts frames that were not read ahead in vain, and reads on behind them.
+    fn note_use(&self, source: &Arc<dyn Source>, block: &Block) {
+        if let Some(key) = block.first_use() {
             self.counts.ahead_frames_used.add(1);
+            if let Some(frame) = key.frame_of(source) {
+                self.read_on(source, frame);
+            }
         }
+    }
+
+    /// Where frames lie in the order in which they are read: lets threads read those that come next. Gives whether they do.
+    fn read_on(&self, source: &Arc<dyn Source>, frame: FrameAddress) -> bool {
+        let Some(next) = source.read_on(frame) else { return false };
+        let most = (self.ahead_bytes_max / RAW_LENGTH_MAX as u64) as usize;
+        for id in next.into_iter().take(most).filter(|id| !self.contains(id)) {
+            let source = source.clone();
+            self.push(Box::new(move |shared| {
+                if let Ok(place) = plan::locate(&*source, &id) {
+                    shared.prefetch(&source, &id, place, true);
+                }
+            }));
+        }
+        true
     }
 
     fn fetch(
@@ -161,7 +189,7 @@ impl Shared {
         id: &BlockId,
         place: BlockPlace,
         last: usize,
-        ahead: Option<&Arc<AtomicBool>>,
+        ahead: Option<&Arc<Ahead>>,
     ) -> Result<Arc<Block>> {
         match self.decode(source, id, place, last, ahead) {
             Ok(fetched) => {
@@ -186,7 +214,7 @@ impl Shared {
         id: &BlockId,
         place: BlockPlace,
         last: usize,
-        ahead: Option<&Arc<AtomicBool>>,
+        ahead: Option<&Arc<Ahead>>,
     ) -> Result<Fetched> {
         let mut decoder = self.decoder()?;
         retried(|| source.read_frame(place.frame, &mut decoder.stored))?;

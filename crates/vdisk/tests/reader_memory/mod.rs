@@ -37,6 +37,8 @@ pub(crate) struct MemorySource {
     pub(crate) hinted: Mutex<HashSet<BlockId>>,
     /// What is far away though the source wants not to be told.
     pub(crate) far: Mutex<HashSet<BlockId>>,
+    /// Frames that who reads one is told of next, if they lie in the order of reading.
+    pub(crate) in_order: Mutex<Option<usize>>,
 }
 
 impl MemorySource {
@@ -81,6 +83,17 @@ impl FrameSource for MemorySource {
         stored.clear();
         stored.extend_from_slice(&self.frames.lock().unwrap()[address.offset as usize]);
         Ok(())
+    }
+
+    fn read_on(&self, address: FrameAddress) -> Option<Vec<BlockId>> {
+        let frames = (*self.in_order.lock().unwrap())?;
+        let ahead = address.offset + 1..=address.offset + frames as u64;
+        let index = self.index.lock().unwrap();
+        let first_of = |frame| {
+            let mut places = index.iter().filter(|(_, place)| place.slot == 0);
+            places.find(|(_, place)| place.frame.offset == frame).map(|(id, _)| *id)
+        };
+        Some(ahead.filter_map(first_of).collect())
     }
 
     fn will_need(&self, ids: &[BlockId]) {
