@@ -1,19 +1,27 @@
 #!/usr/bin/env bash
 # bench/upload.sh CATALOG-DIR
 #
-# A version that the origin mostly has is captured to it over a link of UPLOAD_MBIT (100) Mbit/s and UPLOAD_RTT (1) ms, TLS included:
-# UPLOAD_DISK (bookworm-desktop) with files of another release, a twentieth of what is in use, copied to where they stand there. Told
-# as a ratio to what the frames of its new blocks need on that link by themselves, in bytes and in time. Then once more, and the link
-# is cut when half of it came. Each run begins with the store as it was, and the disk in this machine's memory. The link is lab/relay.
+# A version that the origin mostly has is captured to it by a machine whose link passes UPLOAD_MBIT (100) Mbit/s each way (lab/room),
+# TLS included: UPLOAD_DISK (bookworm-desktop) with files of another release, a twentieth of what is in use, copied to where they
+# stand there. Told as a ratio to the frames of its new blocks: in bytes, of the frames that were sent and of all packets with their
+# headers; and in time, beside as many bytes over the same link by one TCP connection and nothing else, in turn. Then once more, and
+# every connection is broken when half of it came, for as long as UPLOAD_CUT (3) seconds. Each run begins with the store as it was,
+# and the disk in this machine's memory.
 #   UPLOAD_DONOR  where the files are from (default: trixie-web)
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/upload.sh CATALOG-DIR}
 MBIT=${UPLOAD_MBIT:-100}
-RTT=${UPLOAD_RTT:-1}
+CUT=${UPLOAD_CUT:-3}
 DISK=$CATALOG/${UPLOAD_DISK:-bookworm-desktop}.raw
 DONOR=$CATALOG/${UPLOAD_DONOR:-trixie-web}.raw
-readonly LIMIT=180 CUT_SECONDS=3 ORIGIN_PORT=25664 FAR_PORT=25665
-bench_cleanup() { ! mountpoint -q "$WORK/donor" || umount "$WORK/donor"; }
+ROOM=$ROOT/lab/room
+export PLATTER_ROOM=$WORK/room
+readonly LIMIT=180 ORIGIN=10.78.0.200 PORT=7440 FLOW_PORT=7441
+bench_cleanup() {
+	end_begun
+	! mountpoint -q "$WORK/donor" || umount "$WORK/donor"
+	"$ROOM" down
+}
 root_of() { ext4_parts "$1" | sort -n -k 2 | tail -n 1; }
 
 # --- the new version
@@ -36,49 +44,68 @@ platter capture "$DISK" bench/disk >/dev/null
 mv "$STORE" "$WORK/known"
 
 # --- over the link
-link() {
-	begin "$WORK/link.log" "$ROOT/lab/relay" link --seconds "$LIMIT" --delay-ms "$(calculate "$RTT / 2")" --mbit "$MBIT" "$FAR_PORT=$ORIGIN_PORT"
-	LINK=$SERVER
-}
-is_reached() { openssl s_client -connect "127.0.0.1:$FAR_PORT" </dev/null >"$WORK/certificate"; }
+"$ROOM" up 1
+"$ROOM" links "${MBIT}mbit"
+on_origin() { "$ROOM" in sender "$@"; }
+afar() { "$ROOM" in 1 "$@"; }
 serve() { # with the store as it was
 	rm -rf "$STORE"
 	cp -a "$WORK/known" "$STORE"
-	begin "$WORK/origin.log" "$PLATTER" --store "$STORE" --quiet serve --listen "127.0.0.1:$ORIGIN_PORT" --listen "unix:$WORK/origin.sock"
-	ORIGIN=$SERVER
-	link
-	wait_for is_reached
-	FINGERPRINT=$(openssl x509 -in "$WORK/certificate" -outform DER | sha256sum | cut -d' ' -f1)
-	TOKEN=$(platter_json serve token add bench --role write --images '*' | jq -r .secret)
+	begin "$WORK/origin.log" "$ROOM" in sender "$PLATTER" --store "$STORE" --quiet serve --listen "$ORIGIN:$PORT" --listen "unix:$WORK/origin.sock"
+	ORIGIN_PROCESS=$SERVER
+	wait_for came
+	FINGERPRINT=$(openssl x509 -in "$STORE/serve-certificate.pem" -outform DER | sha256sum | cut -d' ' -f1)
+	PLATTER_TOKEN=$(platter_json serve token add bench --role write --images '*' | jq -r .secret)
+	export PLATTER_TOKEN
 	cat "$WORK/new.raw" >/dev/null
 }
-far_capture() { PLATTER_TOKEN=$TOKEN timeout "$LIMIT" "$PLATTER" --server "https://127.0.0.1:$FAR_PORT" --fingerprint "$FINGERPRINT" --quiet --json capture "$WORK/new.raw" bench/disk; }
+far_capture() { afar timeout "$LIMIT" "$PLATTER" --server "https://$ORIGIN:$PORT" --fingerprint "$FINGERPRINT" --quiet --json capture "$WORK/new.raw" bench/disk; }
 came() { curl -sf --unix-socket "$WORK/origin.sock" http://origin/metrics | awk '$1 == "platter_upload_bytes_total" { printf "%d", $2 }'; }
 figure() { jq "$1" "$WORK/output"; }
+one_flow() { # BYTES
+	local taker
+	begin "$WORK/flow.log" "$ROOM" in sender "$ROOT/bench/one_flow.py" take "$FLOW_PORT"
+	taker=$SERVER
+	wait_for eval '[ -n "$(on_origin ss -tlnH "sport = :$FLOW_PORT")" ]'
+	afar "$ROOT/bench/one_flow.py" give "$ORIGIN" "$FLOW_PORT" "$1" >>"$WORK/times/flow"
+	wait "$taker"
+	unset "RUNNING[$taker]"
+}
 
-heading "$(basename "$DISK" .raw) with $((wanted / 1000000)) MB of other files, captured over $MBIT Mbit/s and $RTT ms"
+heading "$(basename "$DISK" .raw) with $((wanted / 1000000)) MB of other files, captured over $MBIT Mbit/s"
 for _ in $(seq "$RUNS"); do
 	serve
+	before=$("$ROOM" sent 1)
 	timed upload far_capture
-	calculate "$(came) / $(figure .new_stored_bytes)" >>"$WORK/times/bytes"
-	calculate "$(tail -n 1 "$WORK/times/upload") * $MBIT * 1e6 / 8 / $(figure .new_stored_bytes)" >>"$WORK/times/ratio"
-	end "$LINK"
-	end "$ORIGIN"
+	sent=$(($("$ROOM" sent 1) - before))
+	needed=$(figure .new_stored_bytes)
+	calculate "$(came) / $needed" >>"$WORK/times/frames"
+	calculate "$sent / $needed" >>"$WORK/times/packets"
+	end "$ORIGIN_PROCESS"
+	one_flow "$needed"
 done
-result "its new blocks, as stored" "$(calculate "$(figure .new_stored_bytes) / 1e6") MB"
-result "bytes sent, against that" "$(median bytes)" "at most 1.15"
-result "time, against that over the link" "$(median ratio)" "at most 1.15"
+result "its new blocks, as stored" "$(calculate "$needed / 1e6") MB"
+result "frames sent, against that" "$(median frames)" "at most 1.15"
+result "all packets, against that" "$(median packets)" "at most 1.15"
+result "time, against as many bytes by one flow" "$(calculate "$(median upload) / $(median flow)")" "at most 1.15"
 score=$(figure .score)
 
 serve
-half() { [ "$(came)" -gt "$(($(figure .new_stored_bytes) / 2))" ]; }
+half() { [ "$(came)" -gt "$((needed / 2))" ]; }
 far_capture >"$WORK/resumed" 2>&1 &
 capture=$!
 wait_for half
-end "$LINK"
-[ "$(came)" -lt "$(figure .new_stored_bytes)" ] || { echo "upload: it was over before the cut" >&2; exit 1; }
-sleep "$CUT_SECONDS"
-link
+afar nft -f - <<-EOF
+	table inet cut {
+		chain output {
+			type filter hook output priority 0;
+			tcp dport $PORT reject with tcp reset
+		}
+	}
+EOF
+[ "$(came)" -lt "$needed" ] || { echo "upload: it was over before the cut" >&2; exit 1; }
+sleep "$CUT"
+afar nft delete table inet cut
 wait "$capture" || { echo "upload: it was not resumed" >&2; tail -n 3 "$WORK/resumed" >&2; exit 1; }
 [ "$(jq .score "$WORK/resumed")" = "$score" ] || { echo "upload: the resumed version is another" >&2; exit 1; }
-result "cut for $CUT_SECONDS s, bytes sent" "$(calculate "$(came) / $(figure .new_stored_bytes)")"
+result "all connections broken for $CUT s, frames sent" "$(calculate "$(came) / $needed")"
