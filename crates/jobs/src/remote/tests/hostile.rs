@@ -1,7 +1,7 @@
 //! Origins that lie: a clear error, and not one wrong byte.
 
-use platter_image::ErrorKind;
 use platter_image::frame::{Compressor, FrameBuilder, FrameHeader, RAW_LENGTH_MAX, stream};
+use platter_image::{BlockId, Domain, ErrorKind, Kind};
 
 use super::origin::Origin;
 use super::{Lab, capture_to, install_from, kind};
@@ -65,12 +65,13 @@ fn a_forged_frame_is_corrupt() {
 #[test]
 fn frames_of_something_else_are_corrupt_however_many_come() {
     let (kind, text) = install_spoiled(|answer| {
-        let body = body_of(&answer);
-        // The first frame, a thousand times.
-        let record = body + 8;
-        let length = u32::from_le_bytes(answer[record + 4..record + 8].try_into().unwrap()) as usize + 8;
-        let mut endless = answer[..record].to_vec();
-        (0..1000).for_each(|_| endless.extend_from_slice(&answer[record..record + length]));
+        // One that nobody asked for, and is right, a thousand times.
+        let contents = vec![7; 65_536];
+        let mut other = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_MAX);
+        other.push(BlockId::of(Kind::Data, &contents), &contents);
+        let other = other.encode(&mut Compressor::new(1).unwrap()).unwrap();
+        let mut endless = answer[..body_of(&answer) + 8].to_vec();
+        (0..1000).for_each(|_| stream::write_frame(&other.stored, &mut endless));
         endless
     });
     assert_eq!(kind, ErrorKind::Corrupt, "{text}");
