@@ -34,7 +34,7 @@ ORIGIN=$!
 for _ in $(seq 100); do [ ! -S "$STORE/serve.sock" ] || break; sleep 0.05; done
 socat "TCP-LISTEN:$((PORT + 1)),bind=127.0.0.1,fork,reuseaddr" "UNIX-CONNECT:$STORE/serve.sock" 2>/dev/null &
 RELAY=$!
-check "the origin listens in both ways" curl -sf "http://127.0.0.1:$((PORT + 1))/healthz"
+check "the origin listens in both ways" curl -sf --retry 20 --retry-connrefused --retry-delay 1 "http://127.0.0.1:$((PORT + 1))/healthz"
 # To schemathesis a stream of frames is bytes as any others; and the socket asks nobody who he is.
 curl -s --unix-socket "$STORE/serve.sock" http://origin/api/v1/openapi.json |
 	jq '.paths[][] |= (if .requestBody.content["application/x-platter-frames"] then .requestBody.content |= with_entries(.key = "application/octet-stream") else . end)' \
