@@ -4,6 +4,7 @@
 //! disk ─id▶ blocks ──miss──▶ flights ──first──▶ fetch: read, decode, verify ─▶ blocks
 //!                               └─others wait for the first
 //! disk ─range ahead▶ queue ─▶ threads ─▶ flights …
+//! source ─frames that come next▶ queue …  (where they lie in the order of reading: a hoard)
 //! ```
 //!
 //! Blocks are kept by their names, so equal contents are in memory once, whichever disks show them. Two bounds hold,
