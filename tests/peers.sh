@@ -54,7 +54,8 @@ node() {
 }
 # counter I NAME: as the origin was last told
 counter() { ask /api/v1/nodes | jq --arg name "node-$1" --arg counter "$2" '.nodes[] | select(.name == $name) | .counters[$counter]'; }
-knows() { [ "$(counter "$1" peers_known)" -ge "$2" ]; }
+# meets I COUNT: it is connected with so many. That it knows them is not enough: nobody lets in a node of which the origin has not told him yet.
+meets() { [ "$(counter "$1" peers_connected)" -ge "$2" ]; }
 uri() { echo "nbd+unix:///$2?socket=$WORK/cache-$1/nbd.sock"; }
 # copy I DISK: the disk as a client of that node reads it
 copy() { rm -f "$WORK/copied-$1" && nbdcopy "$(uri "$1" "$2")" "$WORK/copied-$1"; }
@@ -115,7 +116,7 @@ here export lab/disk "$WORK/exported" >/dev/null
 one=$(($(sent) - before))
 
 for i in 1 2 3 4; do node "$i"; done
-check "four nodes know each other" until_true 40 sh -c "$(declare -f ask); SOCKET=$SOCKET; "'[ "$(ask /api/v1/nodes | jq "[.nodes[] | select(.counters.peers_known >= 3)] | length")" = 4 ]'
+check "four nodes are connected with each other" until_true 40 sh -c "$(declare -f ask); SOCKET=$SOCKET; "'[ "$(ask /api/v1/nodes | jq "[.nodes[] | select(.counters.peers_connected >= 3)] | length")" = 4 ]'
 for i in 1 2 3 4; do "$PLATTER" attach lab/disk --node "$WORK/cache-$i" >/dev/null; done
 before=$(sent)
 wire_before=$(wire)
@@ -143,7 +144,7 @@ check "a node whose token is for some images knows nobody" until_true 20 sh -c "
 
 # The origin goes for good.
 node 5
-check "a fifth node knows the others" until_true 40 knows 5 3
+check "a fifth node is connected with the others" until_true 40 meets 5 3
 kill -KILL "$ORIGIN"
 wait "$ORIGIN" 2>/dev/null || true
 ORIGIN=
