@@ -222,6 +222,9 @@ impl Choice {
     /// Verified blocks came as an answer to that question.
     pub fn handle_arrived(&mut self, now: Duration, request: u32, ids: &[BlockId]) {
         let Some(ask) = self.under_way.get_mut(&request) else { return };
+        if ask.is_first_hand && ask.progress_at == ask.asked_at {
+            self.waiting.first_hand_began(now, now.saturating_sub(ask.asked_at));
+        }
         ask.progress_at = now;
         let id = ask.piece;
         let limit = self.patience(request);
@@ -439,9 +442,6 @@ impl Choice {
     fn end_ask(&mut self, now: Duration, request: u32) -> Option<UnderWay> {
         let ask = self.take_ask(request)?;
         let took = now.saturating_sub(ask.asked_at);
-        if ask.is_first_hand {
-            self.waiting.first_hand_came(took);
-        }
         if let Source::Peer(node) = ask.source {
             if let Some(peer) = self.peers.get_mut(&node) {
                 peer.answered(took, ask.ids.len());

@@ -1,5 +1,6 @@
 //! Choice by itself: who is asked, what follows an answer, and that everything ends.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use platter_image::{BlockId, Kind, Score};
@@ -358,7 +359,7 @@ fn what_can_wait_waits_for_a_peer_that_has_it() {
             .collect::<Vec<Ask>>()
     };
     let first = asked(&mut choice, MS);
-    assert_eq!(first.len(), 4);
+    assert_eq!(first.len(), 2);
     assert!(first.iter().all(|ask| ask.source == Source::Origin));
     tell(&mut choice, 1, 48..72);
     let second = asked(&mut choice, MS);
@@ -403,6 +404,34 @@ fn who_is_done_with_its_own_stands_in_for_others() {
     assert!((8..24).contains(&turn) && (8..24).contains(&(numbers.len() - turn)), "{numbers:?}");
     assert!(numbers[turn..].is_sorted_by(|a, b| a > b), "{numbers:?}");
     assert!(from_homes.iter().all(|(at, _)| *at > 2000 * MS) && from_homes.len() > 16);
+}
+
+#[test]
+fn a_long_way_is_filled_and_a_queue_is_not_made_longer() {
+    let mut choice = choice(true);
+    for group in 0..1200 {
+        choice.want(MS, Want { can_wait: true, ..want(group * 10..group * 10 + 1) }).unwrap();
+    }
+    let (mut now, mut asked) = (MS, VecDeque::new());
+    // Answers come after the way there and back, and what is before each on the link. Gives how many are under way after so many.
+    let mut under_way_after = |way: Duration, each: Duration, answers: usize| {
+        for _ in 0..answers {
+            while let Some(event) = choice.poll_event(now) {
+                if let ChoiceEvent::Ask(ask) = event {
+                    asked.push_back((now, ask));
+                }
+            }
+            let (at, ask) = asked.pop_front().unwrap();
+            now = (now + each).max(at + way);
+            choice.handle_arrived(now, ask.request, &ask.ids);
+        }
+        asked.len() + 1
+    };
+    let near = under_way_after(MS, 20 * MS, 300);
+    assert!(near <= 3, "a slow link that is near is full with two: {near}");
+    assert_eq!(under_way_after(200 * MS, 5 * MS, 600), 16, "the way became long: so many fill it");
+    let shared = under_way_after(200 * MS, 200 * MS, 200);
+    assert!((2..6).contains(&shared), "a long way that others use too: {shared}");
 }
 
 /// A disk that is read on demand for ever leaves nothing behind.

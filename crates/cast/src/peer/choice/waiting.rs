@@ -14,12 +14,16 @@ use super::piece::{PieceId, Source};
 
 /// Pieces looked at when those in front have to wait.
 const WAITING_LOOK_AHEAD: usize = 512;
-/// Pieces that can wait, and are asked for at the origin all the same: one more when an answer came soon, one less when
-/// it came late. All nodes together keep the origin busy, and no piece is on its way for long, so others can have it early.
+/// Pieces that can wait, and are asked for at the origin all the same: one more when the first frame came in less than twice the least time
+/// that one took, one less when that was over four times as long, which is a queue (TCP Vegas, Brakmo and Peterson 1995, looks at the same).
+/// So a long way is filled, and on a near one there are few: each is a connection, and many would take the link from the one on which
+/// a peer gives.
 const FIRST_HAND_MAX: usize = 16;
-const FIRST_HAND_MIN: usize = 4;
-const FIRST_HAND_SOON: Duration = Duration::from_millis(400);
-const FIRST_HAND_LATE: Duration = Duration::from_secs(2);
+const FIRST_HAND_MIN: usize = 2;
+/// Less than that is no sign of a queue.
+const LEAST_TIME_MIN: Duration = Duration::from_millis(2);
+/// The least time is of the last answers only: a way can become longer.
+const LEAST_TIME_KEPT: Duration = Duration::from_secs(60);
 /// Who has no more at home, and hears of none who has the rest, stands in for homes after that time.
 const STAND_IN_PATIENCE: Duration = Duration::from_millis(500);
 /// Who has nothing more to ask the origin for, and hears of none who has the rest, asks its homes after that time.
@@ -36,6 +40,8 @@ pub(super) struct Waiting {
     /// Questions to the origin for pieces that can wait, and how many may be.
     pub(super) first_hand: usize,
     first_hand_max: usize,
+    /// The least time to a first frame, and when that came.
+    least_time: (Duration, Duration),
     /// When this node stands in for homes.
     stands_in_at: Duration,
     /// When others are asked to fetch what can wait.
@@ -51,6 +57,7 @@ impl Default for Waiting {
             others: VecDeque::new(),
             first_hand: 0,
             first_hand_max: FIRST_HAND_MIN,
+            least_time: (Duration::MAX, Duration::ZERO),
             stands_in_at: Duration::ZERO,
             asks_homes_at: Duration::ZERO,
             due: None,
@@ -59,11 +66,16 @@ impl Default for Waiting {
 }
 
 impl Waiting {
-    /// An answer of the origin came after that time.
-    pub(super) fn first_hand_came(&mut self, took: Duration) {
-        if took < FIRST_HAND_SOON {
+    /// An answer of the origin began after that time.
+    pub(super) fn first_hand_began(&mut self, now: Duration, took: Duration) {
+        let took = took.max(LEAST_TIME_MIN);
+        if took <= self.least_time.0 || now > self.least_time.1 + LEAST_TIME_KEPT {
+            self.least_time = (took, now);
+        }
+        let (least, _) = self.least_time;
+        if took < least * 2 {
             self.first_hand_max = (self.first_hand_max + 1).min(FIRST_HAND_MAX);
-        } else if took > FIRST_HAND_LATE {
+        } else if took > least * 4 {
             self.first_hand_max = (self.first_hand_max - 1).max(FIRST_HAND_MIN);
         }
     }
