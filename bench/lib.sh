@@ -55,11 +55,14 @@ end_begun() { # whatever was begun and not ended
 	for pid in "${!RUNNING[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" 2>/dev/null; done
 	RUNNING=()
 }
-wait_for() { # COMMAND...: until it is true
-	local tries=0
+wait_for() { # COMMAND...: until it is true, for five minutes
+	local end=$((SECONDS + 300))
 	until "$@" >/dev/null 2>&1; do
-		tries=$((tries + 1))
-		[ "$tries" -lt 6000 ] || { echo "$BENCH: waited in vain: $*" >&2; exit 1; }
+		if [ "$SECONDS" -ge "$end" ]; then
+			echo "$BENCH: waited in vain: $*" >&2
+			tail -n 3 "$WORK"/*.log >&2
+			exit 1
+		fi
 		sleep 0.02
 	done
 }

@@ -141,7 +141,7 @@ export function nodes(facts, hoardFacts) {
 	};
 	const columns = [
 		{ title: "Node", cell: (it) => it.name },
-		{ title: "State", cell: (it) => (it.is_there === false ? element("span", { class: "bad" }, "away") : element("span", { class: "good" }, "there")) },
+		{ title: "State", kind: "short", cell: (it) => (it.is_there === false ? element("span", { class: "bad" }, "away") : element("span", { class: "good" }, "there")) },
 		{ title: "Heard of", cell: (it) => moment(it.seen_unix_ms) },
 		{ title: "Address for peers", cell: (it) => it.peer_address ?? "gives nothing to others" },
 		{ title: "Hoard revision", kind: "number", cell: revision },
@@ -210,7 +210,7 @@ function cast(it) {
 		`${bytes(it.sent_bytes)} sent of ${bytes(it.cast_bytes)}, ${rate(it.rate_bits_per_second)} allowed, ${seconds(it.seconds)}.${silent}`;
 	const columns = [
 		{ title: "Receiver", cell: (one) => one.name },
-		{ title: "State", cell: (one) => element("span", { class: one.state === "done" ? "good" : one.state === "failed" || one.state === "lost" ? "bad" : "" }, one.state) },
+		{ title: "State", kind: "short", cell: (one) => element("span", { class: one.state === "done" ? "good" : one.state === "failed" || one.state === "lost" ? "bad" : "" }, one.state) },
 		{ title: "Received", kind: "short", cell: (one) => share(received(one)) },
 		{ title: "Written", kind: "number", cell: (one) => (one.state === "done" ? size(one.written_bytes) : "") },
 		{ title: "Repaired symbols", kind: "number", cell: (one) => number(one.repaired_symbols) },
