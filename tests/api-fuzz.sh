@@ -31,7 +31,7 @@ for role in read write admin; do
 done
 "$PLATTER" --store "$STORE" serve --listen "unix:$STORE/serve.sock" --listen "127.0.0.1:$PORT" >"$WORK/origin.log" 2>&1 &
 ORIGIN=$!
-for _ in $(seq 100); do [ ! -S "$STORE/serve.sock" ] || break; sleep 0.05; done
+for _ in $(seq 600); do [ ! -S "$STORE/serve.sock" ] || break; sleep 0.05; done
 socat "TCP-LISTEN:$((PORT + 1)),bind=127.0.0.1,fork,reuseaddr" "UNIX-CONNECT:$STORE/serve.sock" 2>/dev/null &
 RELAY=$!
 check "the origin listens in both ways" curl -sf --retry 20 --retry-connrefused --retry-delay 1 "http://127.0.0.1:$((PORT + 1))/healthz"

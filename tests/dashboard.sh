@@ -36,7 +36,7 @@ platter_json serve token add lab --role read --images 'lab/*' | jq -r .secret >"
 # The certificate is made at the first start.
 "$PLATTER" --store "$STORE" serve --listen "127.0.0.1:$PORT" >"$WORK/first.log" 2>&1 &
 WATCHED=$!
-for _ in $(seq 100); do ! grep -q fingerprint "$WORK/first.log" || break; sleep 0.05; done
+for _ in $(seq 600); do ! grep -q fingerprint "$WORK/first.log" || break; sleep 0.05; done
 kill "$WATCHED" || true
 wait "$WATCHED" 2>/dev/null || true
 WATCHED=
@@ -51,7 +51,7 @@ if [ "$code" = 0 ]; then ok "the browser's part ends well"; else not_ok "the bro
 if [ "$(id -u)" = 0 ]; then
 	"$PLATTER" --store "$STORE" serve >"$WORK/origin.log" 2>&1 &
 	WATCHED=$!
-	for _ in $(seq 100); do [ ! -S "$STORE/serve.sock" ] || break; sleep 0.05; done
+	for _ in $(seq 600); do [ ! -S "$STORE/serve.sock" ] || break; sleep 0.05; done
 	"$ROOM" up 2 1gbit 0
 	for n in 1 2; do
 		"$ROOM" in "$n" timeout 60 "$PLATTER" --quiet receive lab/debian "$WORK/target-$n" --interface eth0 --hello "seat-$n" \

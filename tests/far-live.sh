@@ -169,7 +169,7 @@ both 'write -P 0x43 6m 100k' lab/away >/dev/null
 sleep 1.5
 check "which says that it cannot" grep -q 'is kept' "$WORK/one.log"
 start_origin
-for _ in $(seq 100); do [ "$(versions lab/away)" -lt 3 ] || break; sleep 0.1; done
+for _ in $(seq 600); do [ "$(versions lab/away)" -lt 3 ] || break; sleep 0.1; done
 check "and does it when the origin is there" is_version lab/away "$WORK/copy"
 origin_under_publishing() {
 	both "write -P $((0x50 + $1)) $((7 + $1))m 1m" lab/away >/dev/null || return 1
@@ -215,7 +215,7 @@ check "the branch is what the sleeper wrote" is_version lab/branch "$WORK/copy"
 "$PLATTER" --store "$WORK/store2" capture "$WORK/disk" lab/disk --quiet >/dev/null
 "$PLATTER" --store "$WORK/store2" serve --listen "unix:$WORK/second.sock" >/dev/null 2>&1 &
 SERVED+=($!)
-for _ in $(seq 100); do [ ! -S "$WORK/second.sock" ] || break; sleep 0.05; done
+for _ in $(seq 600); do [ ! -S "$WORK/second.sock" ] || break; sleep 0.05; done
 check_exit "$EXIT_REFUSED" "overlays of one store are not taken for another's" "$PLATTER" --server "unix:$WORK/second.sock" disks --overlays "$WORK/elsewhere"
 
 # The tree.
@@ -224,7 +224,7 @@ WAY=afar_tls
 score=$(platter_json show lab/afar | jq -r .score)
 afar clone lab/disk@1 lab/mounted >/dev/null
 check "the tree is served" serve one --fuse "$TREE" --9p "$WORK/9p.sock" --write lab/mounted
-for _ in $(seq 100); do [ ! -d "$TREE/import" ] || break; sleep 0.05; done
+for _ in $(seq 600); do [ ! -d "$TREE/import" ] || break; sleep 0.05; done
 check "it lists what there is" sh -c "ls '$TREE' | grep -qx lab"
 is_version lab/afar "$WORK/none" >/dev/null 2>&1 || true
 check "a whole image has its hash" [ "$(sha256sum <"$TREE/lab/afar/latest.raw")" = "$(sha256sum <"$WORK/exported")" ]

@@ -125,7 +125,7 @@ serve_hoarded() {
 	SERVER=$!
 	until grep -q '^score ' "$WORK/server.log"; do
 		tries=$((tries + 1))
-		if [ "$tries" -gt 200 ] || ! kill -0 "$SERVER" 2>/dev/null; then
+		if [ "$tries" -gt 600 ] || ! kill -0 "$SERVER" 2>/dev/null; then
 			cat "$WORK/server.log"
 			return 1
 		fi

@@ -154,7 +154,7 @@ start_server() {
 	SERVER=$!
 	until grep -q '^score ' "$WORK/server.log"; do
 		tries=$((tries + 1))
-		if [ "$tries" -gt 200 ] || ! kill -0 "$SERVER" 2>/dev/null; then
+		if [ "$tries" -gt 600 ] || ! kill -0 "$SERVER" 2>/dev/null; then
 			cat "$WORK/server.log"
 			SERVER=
 			return 1
@@ -199,7 +199,7 @@ start_origin() {
 	ORIGIN=$!
 	until afar images >/dev/null 2>&1; do
 		tries=$((tries + 1))
-		if [ "$tries" -gt 200 ] || ! kill -0 "$ORIGIN" 2>/dev/null; then
+		if [ "$tries" -gt 600 ] || ! kill -0 "$ORIGIN" 2>/dev/null; then
 			cat "$WORK/origin.log"
 			return 1
 		fi

@@ -28,7 +28,7 @@ afar() { "$PLATTER" --server "unix:$SOCKET" --quiet "$@"; }
 start_origin() {
 	"$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" >>"$WORK/origin.log" 2>&1 &
 	ORIGIN=$!
-	until_true 10 afar images || { cat "$WORK/origin.log"; return 1; }
+	until_true 30 afar images || { cat "$WORK/origin.log"; return 1; }
 }
 # end NAME SIGNAL: ends the process in the variable of that name, and waits for it
 end() {
@@ -45,7 +45,7 @@ sent_nothing_since() { [ "$(sent)" = "$1" ]; }
 node() {
 	"$PLATTER" node --no-hoard --origin "unix:$SOCKET" --cache "$CACHE" "$@" >>"$WORK/node.log" 2>&1 &
 	NODE=$!
-	until_true 10 "$PLATTER" disks --node "$CACHE" || { cat "$WORK/node.log"; return 1; }
+	until_true 30 "$PLATTER" disks --node "$CACHE" || { cat "$WORK/node.log"; return 1; }
 }
 of_node() { "$PLATTER" --json disks --node "$CACHE" | jq -es "$1"; }
 uri() { echo "nbd+unix:///$1?socket=$CACHE/nbd.sock"; }
@@ -76,7 +76,7 @@ check "no byte of a frame came for it" sent_nothing_since "$before"
 "$PLATTER" --server "unix:$SOCKET" attach lab/disk --nbd "$CACHE/nbd.sock" --cache-dir "$CACHE" >"$WORK/attach.log" 2>&1 &
 # shellcheck disable=SC2034  # `end` takes its name
 ATTACHED=$!
-check "a disk is attached over it" until_true 10 is_served lab/disk
+check "a disk is attached over it" until_true 30 is_served lab/disk
 check "and reads as the disk" same lab/disk "$WORK/shown"
 check_exit "$EXIT_REFUSED" "nobody else uses the cache meanwhile" afar export lab/disk "$WORK/x" --cache-dir "$CACHE"
 end ATTACHED TERM
@@ -112,7 +112,7 @@ check "a disk is read here and there" here_and_there "$(uri lab/other)"
 check "no more than that came" travelled "$before" 36 36
 end NODE KILL
 node
-check "its node killed, the disk is served again" until_true 10 is_served lab/other
+check "its node killed, the disk is served again" until_true 30 is_served lab/other
 before=$(sent)
 check "and read there again" here_and_there "$(uri lab/other)"
 check "nothing came a second time" sent_nothing_since "$before"
@@ -143,7 +143,7 @@ for n in $(seq "$kills"); do
 	sleep "0.$(printf %03d "$(number "kill $n" 300)")"
 	end NODE KILL
 	wait "$reader" || true
-	node && until_true 10 is_served lab/other || bad=1
+	node && until_true 30 is_served lab/other || bad=1
 done
 check "a node that was killed $kills times serves its disk again" [ "$bad" = 0 ]
 check "and every byte of it is right" same lab/other "$WORK/other"
@@ -170,9 +170,9 @@ check "not a byte" sent_nothing_since "$before"
 end ORIGIN KILL
 end NODE KILL
 check "with the origin dead, the node is started again" node
-check "it serves the disk" until_true 10 is_served lab/disk
+check "it serves the disk" until_true 30 is_served lab/disk
 check "all of it" same lab/disk "$WORK/shown"
-check "and says that it needs nobody" until_true 10 of_node '.[0].fill.filled'
+check "and says that it needs nobody" until_true 30 of_node '.[0].fill.filled'
 check "which people read, too" sh -c "'$PLATTER' disks --node '$CACHE' | grep -q 'needs nobody'"
 "$PLATTER" detach lab/disk --node "$CACHE" >/dev/null
 check "a version seen before is attached without the origin" "$PLATTER" attach lab/disk --node "$CACHE"

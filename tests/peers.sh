@@ -43,14 +43,14 @@ wire() { "$ROOM" in sender ip -s -j link show eth0 | jq '.[0].stats64.tx.bytes';
 start_origin() {
 	"$ROOM" in sender "$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" --listen "$ORIGIN_ADDRESS" >>"$WORK/origin.log" 2>&1 &
 	ORIGIN=$!
-	until_true 10 here images || { cat "$WORK/origin.log"; return 1; }
+	until_true 30 here images || { cat "$WORK/origin.log"; return 1; }
 }
 # node I: in the background, in its namespace, until it answers
 node() {
 	"$ROOM" in "$1" "$PLATTER" --server "https://$ORIGIN_ADDRESS" --fingerprint "$FINGERPRINT" --token-file "${2:-$WORK/token}" \
 		node --cache "$WORK/cache-$1" --peers "10.78.0.$1:7442" --share-rate 400M --name "node-$1" >>"$WORK/node-$1.log" 2>&1 &
 	NODES[$1]=$!
-	until_true 10 "$PLATTER" disks --node "$WORK/cache-$1" || { cat "$WORK/node-$1.log"; return 1; }
+	until_true 30 "$PLATTER" disks --node "$WORK/cache-$1" || { cat "$WORK/node-$1.log"; return 1; }
 }
 # counter I NAME: as the origin was last told
 counter() { ask /api/v1/nodes | jq --arg name "node-$1" --arg counter "$2" '.nodes[] | select(.name == $name) | .counters[$counter]'; }

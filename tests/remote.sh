@@ -71,7 +71,7 @@ attach_afar() {
 	ATTACHED=$!
 	until grep -q '^score ' "$WORK/attach.log"; do
 		tries=$((tries + 1))
-		if [ "$tries" -gt 200 ] || ! kill -0 "$ATTACHED" 2>/dev/null; then
+		if [ "$tries" -gt 600 ] || ! kill -0 "$ATTACHED" 2>/dev/null; then
 			cat "$WORK/attach.log"
 			return 1
 		fi

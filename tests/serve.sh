@@ -22,7 +22,7 @@ origin() {
 	SERVER=$!
 	until curl -sf --unix-socket "$SOCKET" http://origin/healthz >/dev/null; do
 		tries=$((tries + 1))
-		if [ "$tries" -gt 200 ] || ! kill -0 "$SERVER" 2>/dev/null; then
+		if [ "$tries" -gt 600 ] || ! kill -0 "$SERVER" 2>/dev/null; then
 			cat "$WORK/server.log"
 			return 1
 		fi
@@ -233,7 +233,7 @@ before=$(memory)
 	my @s; for (1 .. $ARGV[1]) { my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die "$_: $!"; push @s, $s }
 	open F, ">", $ARGV[2]; close F; sleep 300' "$SOCKET" "$IDLE" "$WORK/idle") &
 LOAD+=($!)
-for _ in $(seq 200); do [ ! -e "$WORK/idle" ] || break; sleep 0.05; done
+for _ in $(seq 600); do [ ! -e "$WORK/idle" ] || break; sleep 0.05; done
 sleep 0.5
 check "$IDLE idle connections are held" test "$(here /metrics | awk '$1 == "platter_http_connections" { print $2 }')" -ge "$IDLE"
 check_status 200 "beside them others are served" far "${TOKEN[read-lab]}" /api/v1/images
@@ -245,11 +245,11 @@ LOAD=()
 # Events.
 here /api/v1/events -N -m 300 >"$WORK/events" 2>/dev/null &
 LOAD+=($!)
-for _ in $(seq 100); do ! grep -q listening "$WORK/events" || break; sleep 0.05; done
+for _ in $(seq 600); do ! grep -q listening "$WORK/events" || break; sleep 0.05; done
 here /api/v1/clone -d '{"from":"lab/ours","to":"lab/copy"}' >/dev/null
 # The origin gives the store's lock back when nothing was changed for a moment.
-for _ in $(seq 100); do ! platter clone other/theirs other/copy >/dev/null 2>&1 || break; sleep 0.1; done
-for _ in $(seq 100); do ! grep -q other/copy "$WORK/events" || break; sleep 0.05; done
+for _ in $(seq 600); do ! platter clone other/theirs other/copy >/dev/null 2>&1 || break; sleep 0.1; done
+for _ in $(seq 600); do ! grep -q other/copy "$WORK/events" || break; sleep 0.05; done
 check "what is published here and by others is told" sh -c 'grep -q "\"lab/copy\"" "$1" && grep -q "\"other/copy\"" "$1"' - "$WORK/events"
 last=$(grep -B2 '"lab/copy"' "$WORK/events" | sed -n 's/^id: //p')
 timeout 2 curl -sN --unix-socket "$SOCKET" http://origin/api/v1/events -H "Last-Event-ID: $last" >"$WORK/resumed" || true
@@ -267,7 +267,7 @@ sleep 5
 check "a moment after it ended, others do" platter clone lab/ours lab/other
 "$PLATTER" --store "$STORE" serve --listen "unix:$WORK/second.sock" >/dev/null 2>&1 &
 LOAD+=($!)
-for _ in $(seq 100); do [ ! -S "$WORK/second.sock" ] || break; sleep 0.05; done
+for _ in $(seq 600); do [ ! -S "$WORK/second.sock" ] || break; sleep 0.05; done
 here /api/v1/uploads -X POST -o "$WORK/upload"
 second() {
 	local path=$1
