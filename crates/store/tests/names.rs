@@ -3,6 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is test code")]
 #![allow(clippy::disallowed_methods, reason = "it looks at the store's files from outside")]
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
 use platter_image::{BlockId, ErrorKind, Score};
 use platter_store::{ImageName, NumberChoice, Store, StorePlace, Version, VersionRecord, rebuild};
 
@@ -148,20 +152,21 @@ fn names_come_back_and_numbers_do_not() {
 #[test]
 fn numbers_go_on_after_a_rebuild() {
     let (_folder, place, store) = new_store();
-    for score in 1..4 {
-        publish(&store, "a", score);
-    }
+    let packs = || -> BTreeSet<PathBuf> {
+        let folders = fs::read_dir(place.dir().join("packs")).unwrap();
+        let files = folders.flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
+        files.map(|file| file.unwrap().path()).collect()
+    };
+    publish(&store, "a", 1);
+    publish(&store, "a", 2);
+    let before = packs();
+    publish(&store, "a", 3);
+    let third: Vec<PathBuf> = packs().difference(&before).cloned().collect();
     store.forget(&name("a"), Some(3)).unwrap();
     drop(store);
     // As if the record had been collected.
-    let packs = place.dir().join("packs");
-    let mut files: Vec<_> = std::fs::read_dir(packs)
-        .unwrap()
-        .flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap())
-        .map(|file| file.unwrap().path())
-        .collect();
-    files.sort_by_key(|file| std::fs::metadata(file).unwrap().modified().unwrap());
-    std::fs::remove_file(files.pop().unwrap()).unwrap();
+    assert_eq!(third.len(), 1);
+    fs::remove_file(&third[0]).unwrap();
     rebuild(&place).unwrap();
     let store = Store::open_writer(&place).unwrap();
     assert_eq!(names(&store), ["a@1", "a@2"]);
