@@ -17,9 +17,9 @@ const WAITING_LOOK_AHEAD: usize = 512;
 /// Pieces that can wait, and are asked for at the origin all the same: one more when the first frame came in less than twice the least time
 /// that one took, one less when that was over four times as long, which is a queue (TCP Vegas, Brakmo and Peterson 1995, looks at the same).
 /// So a long way is filled, and on a near one there are few: each is a connection, and many would take the link from the one on which
-/// a peer gives.
+/// a peer gives. With fewer than four, where answers of peers are before theirs in one queue, the origin has nothing to do at times.
 const FIRST_HAND_MAX: usize = 16;
-const FIRST_HAND_MIN: usize = 2;
+const FIRST_HAND_MIN: usize = 4;
 /// Less than that is no sign of a queue.
 const LEAST_TIME_MIN: Duration = Duration::from_millis(2);
 /// The least time is of the last answers only: a way can become longer.
