@@ -409,7 +409,7 @@ fn who_is_done_with_its_own_stands_in_for_others() {
 #[test]
 fn a_long_way_is_filled_and_a_queue_is_not_made_longer() {
     let mut choice = choice(true);
-    for group in 0..1200 {
+    for group in 0..3000 {
         choice.want(MS, Want { can_wait: true, ..want(group * 10..group * 10 + 1) }).unwrap();
     }
     let (mut now, mut asked) = (MS, VecDeque::new());
@@ -429,7 +429,7 @@ fn a_long_way_is_filled_and_a_queue_is_not_made_longer() {
     };
     let near = under_way_after(MS, 20 * MS, 300);
     assert_eq!(near, 4, "a slow link that is near is full with few");
-    assert_eq!(under_way_after(200 * MS, 5 * MS, 600), 16, "the way became long: so many fill it");
+    assert_eq!(under_way_after(200 * MS, 5 * MS, 2000), 16, "the way became long: so many fill it");
     let shared = under_way_after(200 * MS, 200 * MS, 200);
     assert!((4..6).contains(&shared), "a long way that others use too: {shared}");
 }
