@@ -9,8 +9,9 @@ export PLATTER ?= $(TARGET_DIR)/release/platter
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
-build: ## the binary, in target/release
+build: ## the binary, in target/release, stripped; its symbols are in platter.debug beside it
 	$(CARGO) build --release --package platter
+	packaging/split-symbols $(TARGET_DIR)/release/platter
 
 demo: ## capture, change, capture again, install, cast to a room: on real files, in a few minutes
 	@tests/prerequisites demo
