@@ -19,7 +19,7 @@ capture_all() {
 		platter capture "$disk" "catalog/$(basename "$disk" .raw)" --frame-size "$frame" --block-size "$block"
 	done
 }
-install_first() { platter install "catalog/$first" "$WORK/target"; }
+install_first() { platter install "catalog/$first" "$WORK/target" --yes; }
 cold() { sync && echo 3 >/proc/sys/vm/drop_caches; }
 random_reads() { "$EXAMPLE" random "$STORE" "catalog/$first" "$READS"; }
 

@@ -24,9 +24,9 @@ decode_alone() {
 plain_dd() {
 	dd if="$WORK/allocated" of="$target" bs=4M oflag=direct conv=notrunc,fdatasync status=none
 }
-install_json() { platter_json install "catalog/$name" "$target"; }
+install_json() { platter_json install "catalog/$name" "$target" --yes --force not-a-disk; }
 install_image() {
-	/usr/bin/time -f '%U %S' -o "$WORK/cpu" "$PLATTER" --store "$STORE" --quiet install "catalog/$name" "$target"
+	/usr/bin/time -f '%U %S' -o "$WORK/cpu" "$PLATTER" --store "$STORE" --quiet install "catalog/$name" "$target" --yes --force not-a-disk
 	awk '{ print $1 + $2 }' "$WORK/cpu" >>"$WORK/times/install-cpu"
 }
 qemu_convert() { qemu-img convert -n -t none -f qcow2 -O raw "$WORK/disk.qcow2" "$target"; }

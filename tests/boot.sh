@@ -58,7 +58,7 @@ AT_MARKER=true
 exec 3>&1
 check "init" platter init
 check "capture" platter capture "$image" boot/disk
-check "install" platter install boot/disk "$WORK/target" --verify
+check "install" platter install boot/disk "$WORK/target" --verify --yes
 check "the installed disk boots to its marker" boots "$WORK/target" writeback -snapshot
 
 # serve PLACE ARGUMENT...: the disk for writing, until the place is there
@@ -93,6 +93,6 @@ check "it boots over FUSE to its marker" boots "$TREE/boot/disk/live.raw" none
 check_published 3
 check "what was written afterwards is discarded" stop
 AT_MARKER=true
-check "the version published last is installed" platter install boot/disk "$WORK/target"
+check "the version published last is installed" platter install boot/disk "$WORK/target" --yes
 check "and boots" boots "$WORK/target" writeback -snapshot
 finish

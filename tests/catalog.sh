@@ -43,7 +43,7 @@ check "init" platter init
 for image in "$CATALOG"/*.raw; do
 	name=$(basename "$image" .raw)
 	check "$name: capture" platter capture "$image" "catalog/$name"
-	check "$name: install" platter install "catalog/$name" "$WORK/target" --verify
+	check "$name: install" platter install "catalog/$name" "$WORK/target" --verify --yes
 	check "$name: partition table" same_tables "$image" "$WORK/target"
 	while read -r number offset length; do
 		check "$name: partition $number: e2fsck" sound "$WORK/target" "$offset" "$length"

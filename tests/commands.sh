@@ -35,7 +35,7 @@ check "history lists three versions" bash -c '[ "$("$0" --store "$1" --json hist
 check "install of the newest" platter install lab/debian "$WORK/target"
 check "its file system is sound" e2fsck -fn "$WORK/target"
 check "the change is in it" bash -c 'cmp <(debugfs -R "cat new-file" "$0" 2>/dev/null) "$1"' "$WORK/target" "$WORK/new-file"
-check "install of an older version" platter install lab/debian@1 "$WORK/target" --free zero --verify
+check "install of an older version" platter install lab/debian@1 "$WORK/target" --free zero --yes --verify
 check "export of it" platter export lab/debian@1 "$WORK/exported"
 check "they are the same" cmp "$WORK/target" "$WORK/exported"
 score=$(platter_json show lab/debian@1 | jq -r '[.. | .score? // empty] | first')
@@ -135,13 +135,15 @@ check_exit "$EXIT_REFUSED" "no rename to a name that is taken" platter rename ce
 check_said "and it is named" 'lab/debian already'
 check_exit "$EXIT_REFUSED" "nor of an image that is edited" platter rename lab below
 check_said "and its holder is named" 'held by'
-check_exit "$EXIT_REFUSED" "nor is that forgotten" platter forget lab/copy
+check_exit "$EXIT_REFUSED" "nor is that forgotten" platter forget lab/copy --all
 check_exit "$EXIT_REFUSED" "nothing is forgotten by a name that moves" platter forget cellar/one@latest
 check_exit "$EXIT_MISSING" "nor what is not there" platter forget cellar/one@3
 check "forget of one version" jq -e '.forgotten == ["cellar/one@2"]' <(platter_json forget cellar/one@2)
 check_exit "$EXIT_MISSING" "it is gone" platter show cellar/one@2
 check "its number is not used again" [ "$(platter_json clone lab/debian@1 cellar/one --next | jq -r .version)" = cellar/one@3 ]
-check "forget of an image" jq -e '.forgotten | length == 2' <(platter_json forget cellar/one)
+check_exit "$EXIT_REFUSED" "a name without a number forgets nothing by itself" platter forget cellar/one
+check_said "and it is told what would" 'cellar/one@NUMBER.*--all'
+check "forget of an image" jq -e '.forgotten | length == 2' <(platter_json forget cellar/one --all)
 check "it is listed no more" jq -es 'all(.name != "cellar/one")' <(platter_json images)
 check_exit "$EXIT_MISSING" "nor edited" platter token take cellar/one
 
@@ -153,7 +155,7 @@ check_said "and that forgotten versions and old names are back" 'attic/one@1'
 check_exit "$EXIT_REFUSED" "its number is worth nothing then" platter capture "$WORK/disk" lab/copy --token "$highest"
 check "nor given again" [ "$(platter_json token take lab/copy | jq .number)" -gt "$highest" ]
 check "a token given back" platter token release lab/copy
-check "after it nothing is missing" platter install lab/debian@1 "$WORK/target" --free zero
+check "after it nothing is missing" platter install lab/debian@1 "$WORK/target" --free zero --yes
 check "nor changed" cmp "$WORK/target" "$WORK/exported"
 
 # Two writers: the second waits or is told why not, and nothing breaks.

@@ -23,7 +23,7 @@ check "a small capture fits" platter capture "$WORK/small" small
 check_exit "$EXIT_FAILED" "a large one does not" platter capture "$WORK/large" large
 check_said "and the error says so" 'no space|full|ENOSPC'
 check "the store checks clean" platter check --read-data
-check "what was stored before installs" platter install small "$WORK/target" --free zero --verify
+check "what was stored before installs" platter install small "$WORK/target" --free zero --verify --yes
 check_exit "$EXIT_MISSING" "what failed is not there" platter show large
 check "what it had written is given back" bash -c '[ "$(du -sm "$0" | cut -f 1)" -lt 20 ]' "$STORE"
 
@@ -31,7 +31,7 @@ rm "$MNT/ballast"
 file_tree "$WORK/tree" 2 next
 ext4_image "$WORK/next" 32 "$WORK/tree"
 check "with space freed the next capture succeeds" platter capture "$WORK/next" next
-check "and installs" platter install next "$WORK/target" --free zero --verify
+check "and installs" platter install next "$WORK/target" --free zero --verify --yes
 check "the store checks clean again" platter check --read-data
 umount "$MNT"
 

@@ -21,7 +21,7 @@ platter capture "$WORK/disk" image >/dev/null
 refused() {
 	local name=$1 reason=$2 target=$3 before='' after=''
 	if [ -b "$target" ] || [ -f "$target" ]; then before=$(sha256sum <"$target"); fi
-	check_exit "$EXIT_REFUSED" "$name is refused" timeout 60 "$PLATTER" --store "$STORE" --quiet install image "$target"
+	check_exit "$EXIT_REFUSED" "$name is refused" timeout 60 "$PLATTER" --store "$STORE" --quiet install image "$target" --yes
 	check_said "$name: the reason is told" "$reason"
 	if [ -b "$target" ] || [ -f "$target" ]; then after=$(sha256sum <"$target"); fi
 	if [ "$before" = "$after" ]; then ok "$name is untouched"; else not_ok "$name was written to"; fi
@@ -42,9 +42,9 @@ attach "$WORK/mounted"
 mounted=$DEVICE
 mount "$mounted" "$MNT"
 sync -f "$MNT"
-check_exit "$EXIT_REFUSED" "a mounted device is refused" platter install image "$mounted"
+check_exit "$EXIT_REFUSED" "a mounted device is refused" platter install image "$mounted" --yes
 check_said "a mounted device: the reason is told" 'mounted'
-check_exit "$EXIT_REFUSED" "the file behind a mounted device is refused" platter install image "$WORK/mounted"
+check_exit "$EXIT_REFUSED" "the file behind a mounted device is refused" platter install image "$WORK/mounted" --yes
 check_said "the file behind a mounted device: the reason is told" 'mounted|in use|loop'
 check_exit "$EXIT_REFUSED" "capture of a file system mounted for writing is refused" platter capture "$mounted" x
 check_said "capture of a mounted one: the reason is told" 'mounted'
@@ -60,7 +60,7 @@ table=$DEVICE
 if [ -b "${table}p1" ]; then
 	mke2fs -q -t ext4 "${table}p1"
 	mount "${table}p1" "$MNT"
-	check_exit "$EXIT_REFUSED" "a disk with a mounted partition is refused" platter install image "$table"
+	check_exit "$EXIT_REFUSED" "a disk with a mounted partition is refused" platter install image "$table" --yes
 	check_said "a disk with a mounted partition: the reason is told" 'mounted'
 	umount "$MNT"
 else
@@ -74,7 +74,7 @@ mkswap -q "$WORK/swap" >/dev/null
 attach "$WORK/swap"
 swap=$DEVICE
 if swapon "$swap" 2>/dev/null; then
-	check_exit "$EXIT_REFUSED" "a device used as swap is refused" platter install image "$swap"
+	check_exit "$EXIT_REFUSED" "a device used as swap is refused" platter install image "$swap" --yes
 	check_said "a device used as swap: the reason is told" 'swap|in use'
 	swapoff "$swap"
 else
@@ -89,16 +89,16 @@ held=$DEVICE
 perl -e 'use Fcntl; sysopen my $h, $ARGV[0], O_RDWR | O_EXCL or die "$!"; $| = 1; print "held\n"; sleep 600' "$held" >"$WORK/holding" &
 holder=$!
 until grep -q held "$WORK/holding"; do sleep 0.05; done
-check_exit "$EXIT_REFUSED" "a device opened exclusively is refused" platter install image "$held"
+check_exit "$EXIT_REFUSED" "a device opened exclusively is refused" platter install image "$held" --yes
 check_said "a device opened exclusively: the reason is told" 'in use|busy'
 kill "$holder"
 wait "$holder" 2>/dev/null || true
 holder=''
-check "released, it is written to" platter install image "$held"
+check "released, it is written to" platter install image "$held" --yes
 detach_loop "$held"
 
 # The store's own ground.
-check_exit "$EXIT_REFUSED" "a file inside the store is refused" platter install image "$STORE/target"
+check_exit "$EXIT_REFUSED" "a file inside the store is refused" platter install image "$STORE/target" --yes
 check_said "a file inside the store: the reason is told" 'store'
 truncate -s 256M "$WORK/ground"
 mke2fs -q -t ext4 "$WORK/ground"
@@ -106,13 +106,13 @@ attach "$WORK/ground"
 ground=$DEVICE
 mount "$ground" "$MNT"
 cp -a "$STORE" "$MNT/store"
-check_exit "$EXIT_REFUSED" "the device that holds the store is refused" "$PLATTER" --store "$MNT/store" --quiet install image "$ground"
+check_exit "$EXIT_REFUSED" "the device that holds the store is refused" "$PLATTER" --store "$MNT/store" --quiet install image "$ground" --yes
 check_said "the device that holds the store: the reason is told" 'store|mounted'
 umount "$MNT"
 
 # A file that is too small is made larger; a device cannot be.
 truncate -s 1M "$WORK/small-file"
-check "a short file grows" platter install image "$WORK/small-file"
+check "a short file grows" platter install image "$WORK/small-file" --yes
 check "a new file is made" platter install image "$WORK/new-file"
 check "and is a sound file system" e2fsck -fn "$WORK/new-file"
 check "the store is sound" platter check --read-data

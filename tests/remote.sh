@@ -113,6 +113,8 @@ check "clone" afar clone lab/debian@1 lab/cloned
 check_exit "$EXIT_REFUSED" "clone to a name that exists" afar clone lab/debian lab/cloned
 check "clone to its next version" afar_tls clone lab/debian lab/cloned --next
 check "rename" afar rename lab/cloned attic/cloned
+check_exit "$EXIT_REFUSED" "forget of a whole image" afar forget attic/cloned
+check_said "needs --all" '--all'
 check "forget" afar forget attic/cloned@1
 check_exit "$EXIT_MISSING" "it is gone" platter show attic/cloned@1
 check "take a token" afar token take lab/copy --holder me

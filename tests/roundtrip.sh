@@ -133,7 +133,7 @@ round_trip() { # IMAGE
 		not_ok "$name: captured bytes"
 	fi
 	other_bytes "$WORK/target" "$length"
-	check "$name: install" platter install "samples/$name" "$WORK/target"
+	check "$name: install" platter install "samples/$name" "$WORK/target" --yes --force not-a-disk
 	table=$(rows "$name" | awk -F '\t' '$2 != 0' | wc -l)
 	if [ "$table" != 0 ]; then
 		check "$name: partition table" same_partition_table "$image" "$WORK/target"
@@ -151,7 +151,7 @@ round_trip() { # IMAGE
 same_as_export() { # IMAGE
 	check "$1: export" platter export "samples/$1" "$WORK/exported"
 	other_bytes "$WORK/target" "$(stat -c %s "$SAMPLES/$1.img")"
-	check "$1: install --free zero --verify" platter install "samples/$1" "$WORK/target" --free zero --verify
+	check "$1: install --free zero --verify" platter install "samples/$1" "$WORK/target" --free zero --verify --yes --force not-a-disk
 	check "$1: export and install --free zero agree" cmp "$WORK/exported" "$WORK/target"
 	rm -f "$WORK/exported" "$WORK/target"
 }
@@ -168,7 +168,7 @@ larger_target() { # IMAGE
 block_device() { # IMAGE
 	truncate -s "$(stat -c %s "$SAMPLES/$1.img")" "$WORK/disk"
 	attach "$WORK/disk"
-	check "$1: install on a block device" platter install "samples/$1" "$DEVICE" --free zero --verify
+	check "$1: install on a block device" platter install "samples/$1" "$DEVICE" --free zero --verify --yes
 	sync "$DEVICE"
 	detach_loop "$DEVICE"
 	check "$1: export" platter export "samples/$1" "$WORK/exported"
@@ -182,7 +182,7 @@ unclean() { # IMAGE
 	check_said "$name: the reason is told" 'recover|journal|unmount|e2fsck'
 	check "$name: capture --force" platter capture "$SAMPLES/$name.img" "samples/$name" --force
 	other_bytes "$WORK/target" "$(stat -c %s "$SAMPLES/$name.img")"
-	check "$name: install" platter install "samples/$name" "$WORK/target"
+	check "$name: install" platter install "samples/$name" "$WORK/target" --yes --force not-a-disk
 	check "$name: every byte is there" cmp "$SAMPLES/$name.img" "$WORK/target"
 	rm -f "$WORK/target"
 }

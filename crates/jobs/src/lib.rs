@@ -46,7 +46,7 @@ pub use live::{
     disks_of_node, publish, served_disks, trace_summary,
 };
 pub use location::{SERVE_SOCKET, StoreLocation, default_store_dir, origin_of};
-pub use names::{ForgetReport, RenameReport, RenamedVersion, forget, rename};
+pub use names::{ForgetReport, ForgetRequest, RenameReport, RenamedVersion, forget, rename};
 pub use node::{CacheLocation, FillStatus, NodeCounters, SharingRequest};
 pub use open_store::OpenStore;
 pub use peers::PeerCounts;

@@ -29,24 +29,44 @@ pub struct RenamedVersion {
     pub to: String,
 }
 
-/// Forgets `NAME@7`, or all versions of `NAME`. Their space is given back by a collection, not by this.
+/// What is to be forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ForgetRequest {
+    /// One version.
+    Version(ImageName, u64),
+    /// All versions of an image.
+    Image(ImageName),
+}
+
+impl ForgetRequest {
+    /// `NAME@7` for one version, `NAME` for all versions of an image.
+    ///
+    /// # Errors
+    /// `Refused` for a score or `NAME@latest`.
+    pub fn parse(what: &str) -> Result<Self> {
+        match what.parse()? {
+            VersionQuery::Named(image, NumberChoice::Number(number)) => Ok(Self::Version(image, number)),
+            VersionQuery::Named(image, NumberChoice::Latest) if !what.contains('@') => Ok(Self::Image(image)),
+            VersionQuery::Named(..) => {
+                Err(Error::refused(format!("{what} is another version tomorrow: name the number to forget")))
+            }
+            VersionQuery::Score(_) => {
+                Err(Error::refused("a score is not forgotten: name a version that has it"))
+            }
+        }
+    }
+}
+
+/// Forgets a version, or all versions of an image. Their space is given back by a collection, not by this.
 ///
 /// # Errors
-/// `Refused` for a score or `NAME@latest`; as [`platter_store::Store::forget`].
-pub fn forget(store: &StoreLocation, what: &str) -> Result<ForgetReport> {
-    let (image, number) = match what.parse()? {
-        VersionQuery::Named(image, NumberChoice::Number(number)) => (image, Some(number)),
-        VersionQuery::Named(image, NumberChoice::Latest) if !what.contains('@') => (image, None),
-        VersionQuery::Named(..) => {
-            return Err(Error::refused(format!(
-                "{what} is another version tomorrow: name the number to forget"
-            )));
-        }
-        VersionQuery::Score(_) => {
-            return Err(Error::refused("a score is not forgotten: name a version that has it"));
-        }
+/// As [`platter_store::Store::forget`].
+pub fn forget(store: &StoreLocation, what: &ForgetRequest) -> Result<ForgetReport> {
+    let (image, number) = match what {
+        ForgetRequest::Version(image, number) => (image, Some(*number)),
+        ForgetRequest::Image(image) => (image, None),
     };
-    Ok(ForgetReport { forgotten: OpenStore::open_reader(store)?.forget(&image, number)? })
+    Ok(ForgetReport { forgotten: OpenStore::open_reader(store)?.forget(image, number)? })
 }
 
 /// Renames an image, and all images below it.

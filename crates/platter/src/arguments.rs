@@ -94,6 +94,7 @@ pub(crate) enum Command {
     Rename(Rename),
     /// Forget a version, or all versions of an image
     ///
+    /// A name without a number means all versions of the image: then this asks on a terminal, and needs --all elsewhere.
     /// The number is never used again. Whoever reads the version goes on, and its blocks stay in the store until they are
     /// collected: until then a `rebuild` brings it back, and says so. Refused while somebody edits the image.
     Forget(Forget),

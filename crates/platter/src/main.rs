@@ -3,6 +3,7 @@
 mod arguments;
 mod command;
 mod output;
+mod question;
 mod server;
 mod sizes;
 mod terminal;

@@ -20,12 +20,14 @@ pub enum Reason {
     /// The store is on it.
     HoldsStore,
     /// It is neither a block device nor a regular file.
+    WrongKind,
+    /// It is a regular file with data, and no disk is in it.
     NotADisk,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Mounted,
         Self::Swap,
         Self::Held,
@@ -34,6 +36,7 @@ impl Reason {
         Self::SectorSize,
         Self::TooSmall,
         Self::HoldsStore,
+        Self::WrongKind,
         Self::NotADisk,
     ];
 
@@ -48,6 +51,7 @@ impl Reason {
             Self::SectorSize => "sector-size",
             Self::TooSmall => "too-small",
             Self::HoldsStore => "holds-store",
+            Self::WrongKind => "wrong-kind",
             Self::NotADisk => "not-a-disk",
         }
     }
@@ -59,7 +63,7 @@ impl Reason {
 
     /// Whether a user who insists may have it anyway.
     pub fn can_be_forced(self) -> bool {
-        !matches!(self, Self::TooSmall | Self::HoldsStore | Self::NotADisk)
+        !matches!(self, Self::TooSmall | Self::HoldsStore | Self::WrongKind)
     }
 }
 
@@ -107,7 +111,7 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
     let mut refusals = Vec::new();
     let mut add = |reason, text| refusals.push(Refusal { reason, text });
     if let Some(kind) = evidence.wrong_kind {
-        add(Reason::NotADisk, format!("it is {kind}, and a disk is a block device or a regular file"));
+        add(Reason::WrongKind, format!("it is {kind}, and a disk is a block device or a regular file"));
     }
     if let Some((store, how)) = &evidence.store {
         add(Reason::HoldsStore, format!("the store {store} {how}: choose another target"));
@@ -149,7 +153,7 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
 /// Why it cannot be captured: it changes while it is read.
 pub(super) fn source(evidence: &Evidence) -> Vec<Refusal> {
     let kind = evidence.wrong_kind.map(|kind| Refusal {
-        reason: Reason::NotADisk,
+        reason: Reason::WrongKind,
         text: format!("it is {kind}, and a disk is a block device or a regular file"),
     });
     let mounts = evidence.mounted.iter().filter(|mount| mount.is_writable).map(|mount| Refusal {
@@ -197,8 +201,9 @@ mod tests {
             store: Some(("/store".into(), "is on it")),
         };
         let found = reasons(&target(&everything));
-        let all_but_busy = Reason::ALL.into_iter().filter(|reason| *reason != Reason::Busy);
-        assert!(all_but_busy.into_iter().all(|reason| found.contains(&reason)), "{found:?}");
+        let unlikely = [Reason::Busy, Reason::NotADisk];
+        let all_others = Reason::ALL.into_iter().filter(|reason| !unlikely.contains(reason));
+        assert!(all_others.into_iter().all(|reason| found.contains(&reason)), "{found:?}");
         assert!(!found.contains(&Reason::Busy), "being mounted says why it is busy");
         let busy = Evidence { is_busy: true, ..Evidence::default() };
         assert_eq!(reasons(&target(&busy)), [Reason::Busy]);

@@ -33,6 +33,9 @@ pub(crate) struct Forget {
     /// NAME@NUMBER for one version, NAME for all versions of the image
     #[arg(value_name = "NAME[@NUMBER]")]
     pub(crate) what: String,
+    /// With NAME alone: forget all versions of the image without asking
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 #[derive(Args, Debug)]

@@ -47,8 +47,11 @@ pub(crate) struct TargetOptions {
     /// secrets included; `zero` makes it zeros
     #[arg(long, value_enum, default_value_t = Free::Skip)]
     pub(crate) free: Free,
-    /// Write to the target although it is refused for that reason: mounted, swap, held, loop-backing, busy, or
-    /// sector-size; may be repeated
+    /// Overwrite what the target holds without asking; needed where nobody can be asked
+    #[arg(long, short = 'y')]
+    pub(crate) yes: bool,
+    /// Write to the target although it is refused for that reason: mounted, swap, held, loop-backing, busy,
+    /// sector-size, or not-a-disk; may be repeated
     #[arg(long = "force", value_name = "REASON", value_parser = reason)]
     pub(crate) force: Vec<Reason>,
 }
