@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tests/cast.sh: one disk cast to a room of network namespaces, without loss and with 1 %, with a late and a killed
-# receiver. Every receiver's target is the disk, byte by byte, and the sender tells so of each.
+# receiver. Every receiver's target is the disk, byte by byte, and the sender tells so of each. Targets are files and, as
+# root, block devices with sectors of both sizes; targets that must not be written are refused.
 . "$(dirname "$0")/lib.sh"
 
 ROOM=$ROOT/lab/room
@@ -29,22 +30,29 @@ platter capture "$WORK/disk" lab/disk >/dev/null
 platter export lab/disk "$WORK/right" >/dev/null
 score=$(platter_json show lab/disk | jq -r '[.. | .score? // empty] | first')
 
-# receive I: in the background, on receiver I
-receive() {
-	rm -f "$WORK/target-$1"
-	"$ROOM" in "$1" timeout 120 "$PLATTER" --quiet --json receive lab/disk "$WORK/target-$1" --interface eth0 --hello "receiver-$1" --free zero \
+# receive_to I TARGET NAME: in the background, on receiver I
+receive_to() {
+	"$ROOM" in "$1" timeout 120 "$PLATTER" --quiet --json receive "$3" "$2" --interface eth0 --hello "receiver-$1" --free zero --yes \
 		>"$WORK/receive-$1.log" 2>&1 &
 	pids[$1]=$!
 }
-# cast N OPTION...: to N receivers; what it says goes to cast.json
-cast() {
-	local count=$1
-	shift
-	"$ROOM" in sender timeout 120 "$PLATTER" --store "$STORE" --quiet --json cast lab/disk --interface eth0 --receivers "$count" \
+# receive I: the same, to a file of its own
+receive() {
+	rm -f "$WORK/target-$1"
+	receive_to "$1" "$WORK/target-$1" lab/disk
+}
+# cast_of NAME N OPTION...: to N receivers; what it says goes to cast.json
+cast_of() {
+	local name=$1 count=$2
+	shift 2
+	"$ROOM" in sender timeout 120 "$PLATTER" --store "$STORE" --quiet --json cast "$name" --interface eth0 --receivers "$count" \
 		--wait 60 --give-up 60 "$@" >"$WORK/cast.json" 2>"$LOG"
 }
-targets_right() { # I...
-	local receiver code
+cast() { cast_of lab/disk "$@"; }
+targets_right() { targets_right_of "$WORK/right" "$@"; } # I...
+targets_right_of() { # FILE I...
+	local receiver code right=$1
+	shift
 	for receiver in "$@"; do
 		code=0
 		wait "${pids[$receiver]}" || code=$?
@@ -52,7 +60,7 @@ targets_right() { # I...
 		cp "$WORK/receive-$receiver.log" "$LOG"
 		if [ "$code" != 0 ]; then
 			not_ok "$room: receiver $receiver ends with $code"
-		elif ! cmp "$WORK/target-$receiver" "$WORK/right" >"$LOG" 2>&1; then
+		elif ! cmp "$WORK/target-$receiver" "$right" >"$LOG" 2>&1; then
 			not_ok "$room: receiver $receiver has wrong bytes"
 		else
 			ok "$room: receiver $receiver has the disk"
@@ -120,4 +128,120 @@ if wait "$sender"; then ok "$room: cast"; else not_ok "$room: cast"; fi
 targets_right 1 2
 results_right 2
 "$ROOM" down
+
+# Block devices.
+# filled MIB NAME LOSETUP-OPTION...: a loop device full of 0xAA
+filled() {
+	head -c "${1}M" /dev/zero | tr '\0' '\252' >"$WORK/$2"
+	attach "$WORK/$2" "${@:3}"
+}
+# disk_right NAME DEVICE SOURCE: the device has the bytes of the source, and after them what it had before
+disk_right() {
+	local length
+	length=$(stat -c %s "$3")
+	blockdev --flushbufs "$2"
+	check "$room: $1 has the disk" cmp -n "$length" "$2" "$3"
+	check "$room: $1 keeps what comes after it" cmp <(tail -c "+$((length + 1))" "$2") \
+		<(head -c "$(($(blockdev --getsize64 "$2") - length))" /dev/zero | tr '\0' '\252')
+}
+untouched() { # NAME DEVICE
+	blockdev --flushbufs "$2"
+	check "$room: $1 is untouched" cmp "$2" <(head -c "$(blockdev --getsize64 "$2")" /dev/zero | tr '\0' '\252')
+}
+# ended CODE I WHAT: receiver I has ended with that code
+ended() {
+	local code=0
+	wait "${pids[$2]}" || code=$?
+	unset "pids[$2]"
+	cp "$WORK/receive-$2.log" "$LOG"
+	if [ "$code" = "$1" ]; then ok "$room: $3 ends with $1"; else not_ok "$room: $3 ends with $code, not $1"; fi
+}
+# sender_says I WHAT WORDS: the sender's table says that receiver I failed, and why
+sender_says() {
+	cp "$WORK/cast.json" "$LOG"
+	check "$room: the sender says why $2 got nothing" jq -se --arg name "receiver-$1" --arg words "$3" \
+		'[.[].cast.receivers[]? | select(.name == $name and .state == "failed" and (.reason | test($words)))] | length == 1' "$WORK/cast.json"
+}
+# refused_early NAME TARGET WORDS: refused before any cast is heard of, and unchanged
+refused_early() {
+	check_exit "$EXIT_REFUSED" "$room: $1 is refused" timeout 20 "$PLATTER" --quiet receive lab/small "$2" --interface lo --give-up 10
+	check_said "$room: $1: the reason is told" "$3"
+}
+# partition DEVICE NUMBER: its node in $PART; one is made where the machine makes none
+partition() {
+	local name=${1##*/}p$2 numbers
+	PART=/dev/$name
+	[ -e "/sys/class/block/$name" ] || partx -a "$1" 2>/dev/null || true
+	[ -e "/sys/class/block/$name" ] || return 1
+	if [ ! -b "$PART" ]; then
+		IFS=: read -r -a numbers <"/sys/class/block/$name/dev"
+		PART=$WORK/$name
+		mknod "$PART" b "${numbers[0]}" "${numbers[1]}"
+	fi
+}
+
+devices() {
+	local with_512 with_4096 short part locked used
+	file_tree "$WORK/tree" 6 devices
+	ext4_image "$WORK/small" 16 "$WORK/tree"
+	rm -rf "$WORK/tree"
+	platter capture "$WORK/small" lab/small >/dev/null
+	attach "$WORK/small" --sector-size 4096
+	platter capture "$DEVICE" lab/large-sectors >/dev/null
+	detach_loop "$DEVICE"
+	platter export lab/small "$WORK/small-right" >/dev/null
+
+	room="an image of 512-byte sectors"
+	filled 24 with-512 --sector-size 512 && with_512=$DEVICE
+	filled 24 with-4096 --sector-size 4096 && with_4096=$DEVICE
+	filled 8 short && short=$DEVICE
+	head -c 32M /dev/zero | tr '\0' '\252' >"$WORK/table"
+	printf 'label: gpt\nstart=2048, size=40960\n' | sfdisk -q "$WORK/table"
+	attach "$WORK/table" --partscan && part=$DEVICE
+	local -a to=(1 "$with_512" 2 "$with_4096" 3 "$short" 4 "$WORK/target-4")
+	rm -f "$WORK/target-4"
+	if partition "$part" 1; then to+=(5 "$PART"); else skip "a partition: this kernel shows none of loop devices"; fi
+	"$ROOM" up 5 1gbit 0
+	local at
+	for at in $(seq 0 2 $((${#to[@]} - 1))); do receive_to "${to[at]}" "${to[at + 1]}" lab/small; done
+	cast_of lab/small $((${#to[@]} / 2)) --rate 400M || true
+	ended 0 1 "a device"
+	disk_right "a device" "$with_512" "$WORK/small-right"
+	ended "$EXIT_REFUSED" 2 "a device of 4,096-byte sectors"
+	untouched "a device of 4,096-byte sectors" "$with_4096"
+	sender_says 2 "a device of 4,096-byte sectors" 'sectors have 4096 bytes'
+	ended "$EXIT_REFUSED" 3 "a device that is too small"
+	untouched "a device that is too small" "$short"
+	sender_says 3 "a device that is too small" 'choose a larger one'
+	targets_right_of "$WORK/small-right" 4
+	if [ ${#to[@]} = 10 ]; then
+		ended 0 5 "a partition"
+		disk_right "a partition" "$PART" "$WORK/small-right"
+		check "$room: the table around the partition stays" sfdisk --verify "$part"
+		partx -d "$part" 2>/dev/null || true
+	fi
+
+	room="an image of 4,096-byte sectors"
+	receive_to 1 "$with_4096" lab/large-sectors
+	receive_to 2 "$short" lab/large-sectors
+	cast_of lab/large-sectors 2 --rate 400M || true
+	ended 0 1 "a device"
+	disk_right "a device" "$with_4096" "$WORK/small-right"
+	ended "$EXIT_REFUSED" 2 "a device of 512-byte sectors"
+	untouched "a device of 512-byte sectors" "$short"
+	sender_says 2 "a device of 512-byte sectors" 'sectors have 512 bytes'
+	"$ROOM" down
+
+	room="before a cast is joined"
+	filled 24 locked --read-only && locked=$DEVICE
+	refused_early "a read-only device" "$locked" 'read-only'
+	untouched "a read-only device" "$locked"
+	used=$with_512
+	mount "$used" "$MNT"
+	refused_early "a mounted device" "$used" 'mounted'
+	umount "$MNT"
+	check "$room: its file system is sound" e2fsck -fn "$used"
+	refused_early "a file behind a device" "$WORK/with-512" 'loop'
+}
+if need_root "loop devices"; then devices; fi
 finish

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use platter_disk::refusal::{Reason, TargetCheck, check_source, check_target};
+use platter_disk::refusal::{ImageGeometry, Reason, TargetCheck, check_source, check_target};
 use platter_disk::{Source, Target, TargetOptions};
 use platter_image::{DiskRead, DiskWrite, ErrorKind};
 
@@ -60,6 +60,10 @@ impl Drop for Mounted {
     }
 }
 
+fn image(length: u64, sector_size: u32) -> Option<ImageGeometry> {
+    Some(ImageGeometry { length, sector_size })
+}
+
 fn refused(path: &Path, check: &TargetCheck<'_>, words: &[&str]) {
     let error = check_target(path, check).expect_err("it must be refused");
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
@@ -80,8 +84,7 @@ fn files() {
     let store = directory.path().join("store");
     fs::create_dir(&store).unwrap();
     let forbidden = [store.clone(), directory.path().join("not there")];
-    let check =
-        TargetCheck { needed_length: 1 << 20, sector_size: 4096, forbidden: &forbidden, force: &Reason::ALL };
+    let check = TargetCheck { image: image(1 << 20, 4096), forbidden: &forbidden, force: &Reason::ALL };
     let good = file(directory.path(), "disk", 10);
     check_target(&good, &check).unwrap();
     check_target(&directory.path().join("new"), &check).unwrap();
@@ -102,18 +105,27 @@ fn files() {
 #[test]
 fn devices() {
     let directory = tempfile::tempdir().unwrap();
-    let image = file(directory.path(), "image", 32 << 20);
-    let Some(device) = Loop::attach(&image, &[]) else { return };
-    let check = TargetCheck { needed_length: 32 << 20, sector_size: 512, ..TargetCheck::default() };
+    let backing = file(directory.path(), "image", 32 << 20);
+    let Some(device) = Loop::attach(&backing, &[]) else { return };
+    let check = TargetCheck { image: image(32 << 20, 512), ..TargetCheck::default() };
     check_target(device.path(), &check).unwrap();
-    refused(device.path(), &TargetCheck { needed_length: (32 << 20) + 1, ..check.clone() }, &["33554433"]);
-    let too_small = TargetCheck { needed_length: 1 << 40, force: &Reason::ALL, ..check.clone() };
+    refused(
+        device.path(),
+        &TargetCheck { image: image((32 << 20) + 1, 512), ..check.clone() },
+        &["33554433"],
+    );
+    let too_small = TargetCheck { image: image(1 << 40, 512), force: &Reason::ALL, ..check.clone() };
     refused(device.path(), &too_small, &["choose a larger one"]);
-    refused(device.path(), &TargetCheck { sector_size: 4096, ..check.clone() }, &["insist: sector-size"]);
-    let insisting = TargetCheck { sector_size: 4096, force: &[Reason::SectorSize], ..check.clone() };
+    refused(
+        device.path(),
+        &TargetCheck { image: image(32 << 20, 4096), ..check.clone() },
+        &["insist: sector-size"],
+    );
+    let insisting =
+        TargetCheck { image: image(32 << 20, 4096), force: &[Reason::SectorSize], ..check.clone() };
     check_target(device.path(), &insisting).unwrap();
-    refused(&image, &check, &["it is behind loop", "insist: loop-backing"]);
-    check_source(&image, &[]).unwrap();
+    refused(&backing, &check, &["it is behind loop", "insist: loop-backing"]);
+    check_source(&backing, &[]).unwrap();
 
     let exclusive = Target::open(device.path(), &TargetOptions::new(32 << 20)).unwrap();
     refused(device.path(), &check, &["exclusively"]);
@@ -124,8 +136,8 @@ fn devices() {
     run("mke2fs", &["-q", "-F", "-t", "ext4", device.0.as_str()]).unwrap();
     let Some(mounted) = Mounted::mount(device.path(), &directory.path().join("mnt"), "rw") else { return };
     refused(device.path(), &check, &["is mounted on", "mnt", "insist: mounted"]);
-    refused(&image, &check, &["is mounted on", "losetup -d"]);
-    for path in [device.path(), &image] {
+    refused(&backing, &check, &["is mounted on", "losetup -d"]);
+    for path in [device.path(), &backing] {
         let error = check_source(path, &[]).unwrap_err();
         assert!(error.to_string().contains("mounted for writing"), "{error}");
         check_source(path, &[Reason::Mounted]).unwrap();
@@ -136,7 +148,7 @@ fn devices() {
     let forbidden = [store];
     let insisting = TargetCheck { forbidden: &forbidden, force: &Reason::ALL, ..check.clone() };
     refused(device.path(), &insisting, &["the store", "is on it"]);
-    refused(&image, &insisting, &["the store", "loop device"]);
+    refused(&backing, &insisting, &["the store", "loop device"]);
     drop(mounted);
     let Some(_mounted) = Mounted::mount(device.path(), &directory.path().join("mnt"), "ro") else { return };
     refused(device.path(), &check, &["is mounted on"]);
@@ -146,8 +158,8 @@ fn devices() {
 #[test]
 fn partitions() {
     let directory = tempfile::tempdir().unwrap();
-    let image = file(directory.path(), "image", 64 << 20);
-    let Some(device) = Loop::attach(&image, &["--partscan"]) else { return };
+    let backing = file(directory.path(), "image", 64 << 20);
+    let Some(device) = Loop::attach(&backing, &["--partscan"]) else { return };
     // Told to the kernel by number: not every kernel reads tables.
     for (number, start) in [("1", "2048"), ("2", "43008")] {
         if run("addpart", &[&device.0, number, start, "40960"]).is_none() {
@@ -165,7 +177,7 @@ fn partitions() {
     }
     run("mke2fs", &["-q", "-F", "-t", "ext4", part(1).to_str().unwrap()]).unwrap();
     let Some(mounted) = Mounted::mount(&part(1), &directory.path().join("mnt"), "rw") else { return };
-    let check = TargetCheck { needed_length: 1 << 20, sector_size: 512, ..TargetCheck::default() };
+    let check = TargetCheck { image: image(1 << 20, 512), ..TargetCheck::default() };
     refused(device.path(), &check, &["p1 is mounted on"]);
     refused(&part(1), &check, &["p1 is mounted on"]);
     check_target(&part(2), &check).unwrap();
@@ -175,6 +187,24 @@ fn partitions() {
     check_target(&part(2), &insisting).unwrap();
     assert!(check_source(device.path(), &[]).is_err());
     check_source(&part(2), &[]).unwrap();
+}
+
+/// Before the image is known, a device is refused for what it is, and not for what the image may need.
+#[test]
+fn without_an_image_sectors_and_size_are_not_judged() {
+    let directory = tempfile::tempdir().unwrap();
+    let backing = file(directory.path(), "image", 32 << 20);
+    let unknown = TargetCheck::default();
+    for options in [["--sector-size", "512"], ["--sector-size", "4096"]] {
+        let Some(device) = Loop::attach(&backing, &options) else { return };
+        check_target(device.path(), &unknown).unwrap();
+        let _exclusive = Target::open(device.path(), &TargetOptions::new(32 << 20)).unwrap();
+        refused(device.path(), &unknown, &["exclusively"]);
+    }
+    let Some(device) = Loop::attach(&backing, &["--read-only"]) else { return };
+    refused(device.path(), &TargetCheck { force: &Reason::ALL, ..unknown.clone() }, &["read-only"]);
+    let gone = directory.path().join("gone/disk");
+    assert_eq!(check_target(&gone, &unknown).unwrap_err().kind(), ErrorKind::Io);
 }
 
 /// Direct I/O on a block device, with writes of every alignment; sectors of both sizes.

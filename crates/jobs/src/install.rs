@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use platter_disk::install::{FreeSpace, InstallOptions, compare};
 use platter_disk::partition::gpt;
-use platter_disk::refusal::{self, Reason, TargetCheck};
+use platter_disk::refusal::{self, ImageGeometry, Reason, TargetCheck};
 use platter_disk::{Target, TargetOptions};
 use platter_image::recipe::{Recipe, Root};
 use platter_image::{DiskRead, DiskWrite, IoContext, Result};
@@ -85,8 +85,8 @@ pub(crate) fn open_target(
     force: &[Reason],
     direct: Option<bool>,
 ) -> Result<Target> {
-    let check =
-        TargetCheck { needed_length: root.disk_length, sector_size: root.sector_size, forbidden, force };
+    let image = ImageGeometry { length: root.disk_length, sector_size: root.sector_size };
+    let check = TargetCheck { image: Some(image), forbidden, force };
     refusal::check_target(path, &check)?;
     let length = match std::fs::metadata(path) {
         // A file that is longer already keeps its length, as a disk does.

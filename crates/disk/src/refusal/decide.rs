@@ -23,11 +23,13 @@ pub enum Reason {
     WrongKind,
     /// It is a regular file with data, and no disk is in it.
     NotADisk,
+    /// It cannot be written.
+    ReadOnly,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Mounted,
         Self::Swap,
         Self::Held,
@@ -38,6 +40,7 @@ impl Reason {
         Self::HoldsStore,
         Self::WrongKind,
         Self::NotADisk,
+        Self::ReadOnly,
     ];
 
     /// Its name.
@@ -53,6 +56,7 @@ impl Reason {
             Self::HoldsStore => "holds-store",
             Self::WrongKind => "wrong-kind",
             Self::NotADisk => "not-a-disk",
+            Self::ReadOnly => "read-only",
         }
     }
 
@@ -63,7 +67,7 @@ impl Reason {
 
     /// Whether a user who insists may have it anyway.
     pub fn can_be_forced(self) -> bool {
-        !matches!(self, Self::TooSmall | Self::HoldsStore | Self::WrongKind)
+        !matches!(self, Self::TooSmall | Self::HoldsStore | Self::WrongKind | Self::ReadOnly)
     }
 }
 
@@ -98,9 +102,11 @@ pub(super) struct Evidence {
     pub(super) loops: Vec<String>,
     /// It could not be opened exclusively.
     pub(super) is_busy: bool,
-    /// Its length and the one that is needed, if it cannot grow.
+    /// The device, or the file or its directory, cannot be written.
+    pub(super) is_read_only: bool,
+    /// Its length and the one that is needed, if it cannot grow and the image is known.
     pub(super) lengths: Option<(u64, u64)>,
-    /// Its sector size and the image's, if it has one of its own.
+    /// Its sector size and the image's, if it has one of its own and the image is known.
     pub(super) sector_sizes: Option<(u32, u32)>,
     /// The directory of the store, and how it comes to be on the device.
     pub(super) store: Option<(String, &'static str)>,
@@ -115,6 +121,12 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
     }
     if let Some((store, how)) = &evidence.store {
         add(Reason::HoldsStore, format!("the store {store} {how}: choose another target"));
+    }
+    if evidence.is_read_only {
+        add(
+            Reason::ReadOnly,
+            "it cannot be written: it is read-only, or write permission is missing".to_owned(),
+        );
     }
     if let Some((length, needed)) = evidence.lengths.filter(|(length, needed)| length < needed) {
         add(
@@ -196,6 +208,7 @@ mod tests {
             holders: vec![("sda3".into(), "dm-0".into())],
             loops: vec!["loop0".into()],
             is_busy: true,
+            is_read_only: true,
             lengths: Some((10, 11)),
             sector_sizes: Some((512, 4096)),
             store: Some(("/store".into(), "is on it")),

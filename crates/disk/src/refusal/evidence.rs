@@ -6,7 +6,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use platter_image::{Error, IoContext, Result};
-use rustix::fs::OFlags;
+use rustix::fs::{Access, OFlags};
+use rustix::io::Errno;
 
 use super::TargetCheck;
 use super::decide::{Evidence, MountedFrom};
@@ -26,7 +27,11 @@ pub(super) fn of_target(path: &Path, check: &TargetCheck<'_>, machine: &Machine)
         Some(metadata) if metadata.file_type().is_block_device() => {
             let number = DeviceNumber::from_stat(metadata.rdev());
             add_uses(&mut evidence, machine, number);
-            (evidence.lengths, evidence.sector_sizes, evidence.is_busy) = geometry(path, check)?;
+            let (length, sector_size, is_busy) = geometry(path)?;
+            evidence.lengths = check.image.map(|image| (length, image.length));
+            evidence.sector_sizes = check.image.map(|image| (sector_size, image.sector_size));
+            evidence.is_busy = is_busy;
+            evidence.is_read_only = machine.blocks.get(&number).is_some_and(|block| block.is_read_only);
             devices.push(number);
             // The file behind a loop device may be behind another one, too. (That it is behind two partitions of one device is fine:
             // they do not overlap.)
@@ -39,10 +44,14 @@ pub(super) fn of_target(path: &Path, check: &TargetCheck<'_>, machine: &Machine)
             evidence
                 .swaps
                 .extend(machine.swaps.iter().filter(|swap| identity(Path::new(swap)) == Some(file)).cloned());
+            evidence.is_read_only = !may_write(path)?;
             files.push(file);
         }
         Some(metadata) => evidence.wrong_kind = Some(describe(metadata.file_type())),
-        None => {}
+        None => {
+            let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+            evidence.is_read_only = !may_write(directory.unwrap_or(Path::new(".")))?;
+        }
     }
     evidence.store = check.forbidden.iter().find_map(|store| {
         let how = store_on(path, store, machine, &devices, &files)?;
@@ -100,10 +109,8 @@ fn add_loops(evidence: &mut Evidence, machine: &Machine, file: FileIdentity, wit
     }
 }
 
-type Geometry = (Option<(u64, u64)>, Option<(u32, u32)>, bool);
-
-/// Length and sector size of a block device beside the wanted ones, and whether somebody has it exclusively.
-fn geometry(path: &Path, check: &TargetCheck<'_>) -> Result<Geometry> {
+/// Length and sector size of a block device, and whether somebody has it exclusively.
+fn geometry(path: &Path) -> Result<(u64, u32, bool)> {
     let exclusively = OFlags::EXCL.bits().cast_signed();
     let (file, is_busy) = match OpenOptions::new().read(true).custom_flags(exclusively).open(path) {
         Ok(file) => (file, false),
@@ -112,8 +119,17 @@ fn geometry(path: &Path, check: &TargetCheck<'_>) -> Result<Geometry> {
         }
         Err(error) => return Err(Error::io(format!("opening {}", path.display()), error)),
     };
-    let (length, sector) = block_geometry(&file, path)?;
-    Ok((Some((length, check.needed_length)), Some((sector, check.sector_size)), is_busy))
+    let (length, sector_size) = block_geometry(&file, path)?;
+    Ok((length, sector_size, is_busy))
+}
+
+/// Whether a file may be written, or something may be made in a directory.
+fn may_write(path: &Path) -> Result<bool> {
+    match rustix::fs::access(path, Access::WRITE_OK) {
+        Ok(()) => Ok(true),
+        Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => Ok(false),
+        Err(error) => Err(Error::io(format!("looking at {}", path.display()), error.into())),
+    }
 }
 
 /// How the store comes to be on the target, if it is: `devices` is the target, `files` are what it stands upon.

@@ -91,6 +91,8 @@ pub(super) struct Block {
     pub(super) holders: Vec<String>,
     /// What it stands upon.
     pub(super) slaves: Vec<DeviceNumber>,
+    /// The kernel refuses to write to it.
+    pub(super) is_read_only: bool,
     /// The file behind it, if it is an active loop device.
     pub(super) backing_file: Option<PathBuf>,
 }
@@ -214,6 +216,7 @@ fn read_blocks(directory: &Path) -> Result<HashMap<DeviceNumber, Block>> {
             disk: path.join("partition").exists().then(|| path.parent().and_then(number)).flatten(),
             holders: names("holders").iter().filter_map(|path| file_name(path)).collect(),
             slaves: names("slaves").iter().filter_map(|path| number(path)).collect(),
+            is_read_only: fs::read_to_string(path.join("ro")).is_ok_and(|text| text.trim() == "1"),
             backing_file: backing.map(|path| PathBuf::from(path.trim_end_matches('\n'))),
         };
         blocks.insert(own, block);

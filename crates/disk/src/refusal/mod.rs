@@ -14,13 +14,20 @@ use platter_image::{Error, Result};
 
 pub use decide::{Reason, Refusal};
 
+/// What an image needs of the disk that it is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageGeometry {
+    /// Bytes that have to fit.
+    pub length: u64,
+    /// The sector size that the image was made for, 512 or 4096; files take any.
+    pub sector_size: u32,
+}
+
 /// What is asked of a target.
 #[derive(Clone, Debug, Default)]
 pub struct TargetCheck<'a> {
-    /// Bytes that have to fit.
-    pub needed_length: u64,
-    /// The sector size that the image was made for, 512 or 4096; files take any.
-    pub sector_size: u32,
+    /// The image. `None` as long as it is not known, before a cast is joined: everything else is checked then.
+    pub image: Option<ImageGeometry>,
     /// Directories that must not be overwritten: the store's.
     pub forbidden: &'a [PathBuf],
     /// What the user insists on, by name.

@@ -39,7 +39,8 @@ pub struct ReceiveRequest {
 /// lacks blocks; `Io`.
 pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<ReceiveReport> {
     let started = Instant::now();
-    // What can be said before any cast is heard of, is said at once.
+    // Before the cast is joined everything is checked but size and sectors: those need the image, and are checked
+    // when the target is opened, before the first write.
     let check = TargetCheck { force: &request.force, ..TargetCheck::default() };
     refusal::check_target(&request.target, &check)?;
     let opened = Arc::new(Mutex::new(None::<Opened>));
