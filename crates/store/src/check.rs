@@ -3,7 +3,7 @@
 //! Three verdicts: clean; leaks, where bytes are kept that nothing needs, and nothing is lost; damaged, where
 //! something that a version needs, or a pack says it has, is not there or is not right.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::page::State;
@@ -14,10 +14,11 @@ use platter_vfs::{OpenMode, VfsFile};
 use crate::catalog::{PackRow, PackState};
 use crate::hoard::HoardMember;
 use crate::identity::PackId;
-use crate::name::VersionName;
+use crate::name::{ImageName, VersionName};
 use crate::pack::{FrameRow, HEADER_LENGTH, PackDirectory, read_directory, read_row, read_row_header};
 use crate::record::VersionRecord;
 use crate::resolve::Version;
+use crate::salvage::read_records;
 use crate::store::{Store, describe};
 
 /// Most findings that are kept; the verdict counts all.
@@ -105,6 +106,13 @@ struct Check<'a> {
     decoder: FrameDecoder,
     /// Blocks in damaged frames.
     damaged: BTreeSet<BlockId>,
+    given: Given,
+}
+
+/// The highest numbers that were given, as the catalog has them.
+struct Given {
+    versions: BTreeMap<ImageName, u64>,
+    token: u64,
 }
 
 impl Store {
@@ -122,18 +130,24 @@ impl Store {
             blocks: 0,
             versions: 0,
         };
-        let (rows, versions, members, integrity) = {
+        let (rows, versions, members, integrity, given) = {
             let catalog = self.catalog()?;
-            (catalog.packs()?, catalog.all_versions(), catalog.hoard_members(), catalog.integrity()?)
+            let rows = catalog.packs()?;
+            // After the packs: of what is published meanwhile, only the numbers may be known.
+            let given = Given {
+                versions: catalog.last_numbers()?.into_iter().collect(),
+                token: catalog.last_token()?,
+            };
+            (rows, catalog.all_versions(), catalog.hoard_members(), catalog.integrity()?, given)
         };
         let files = self.place().list_packs()?;
         let total = rows.iter().filter(|row| is_readable(row)).map(|row| row.length).sum();
         let progress = CheckProgress { done: 0, total };
         let decoder = FrameDecoder::new()?;
         let mut check =
-            Check { store: self, options, report, progress, tell, decoder, damaged: BTreeSet::new() };
+            Check { store: self, options, report, progress, tell, decoder, damaged: BTreeSet::new(), given };
         for line in integrity {
-            check.damage(format!("catalog: {line}: `platter rebuild` makes it anew"), |_| {});
+            check.damage(format!("catalog: {line}"), |_| {});
         }
         for row in rows.iter().filter(|row| is_readable(row)) {
             check.pack(row)?;
@@ -209,7 +223,10 @@ impl Check<'_> {
             self.report.frames += 1;
             self.report.blocks += ids.len();
             self.advance(u64::from(row.packed_length));
-            if let Err(error) = self.frame(file, row, ids, &mut stored) {
+            let checked = self.frame(file, row, ids, &mut stored).and_then(|()| {
+                if row.kind == Kind::Version { self.numbers(file, row, ids, &mut stored) } else { Ok(()) }
+            });
+            if let Err(error) = checked {
                 self.damaged.extend(ids);
                 self.damage(describe(&error), |finding| {
                     (finding.pack, finding.offset) = (Some(pack), Some(row.offset));
@@ -217,6 +234,29 @@ impl Check<'_> {
                 });
             }
         }
+    }
+
+    /// The numbers in version records: the catalog must know that they were given, or it would give them again.
+    fn numbers(
+        &mut self,
+        file: &dyn VfsFile,
+        row: &FrameRow,
+        ids: &[BlockId],
+        stored: &mut Vec<u8>,
+    ) -> Result<()> {
+        read_row(file, row, ids, stored)?;
+        for (id, record) in read_records(stored)? {
+            let last = self.given.versions.get(&record.image).copied().unwrap_or(0);
+            if record.number > last || record.token.is_some_and(|token| token > self.given.token) {
+                let what = format!(
+                    "there is a record of {}, and the catalog does not know that its number was given: `platter \
+                     rebuild` makes it anew",
+                    record.name()
+                );
+                self.damage(what, |finding| finding.block = Some(id));
+            }
+        }
+        Ok(())
     }
 
     /// A frame, whose header's checksum covers the ids that the footer has.

@@ -11,7 +11,7 @@
 //! something of theirs may be what is missing. A record that is not entered is not kept either, or `rebuild` would
 //! find it again; blocks are kept in any case.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
 use platter_image::{BlockId, ErrorKind, FrameStore, IoContext, Kind, Result};
@@ -170,9 +170,13 @@ pub(crate) fn add_boot_sets(
     let mut known: BTreeSet<VersionName> =
         change.hoard_members()?.into_iter().map(|member| member.version).collect();
     let (mut revision, before) = (None, known.len());
+    let mut versions: BTreeMap<_, Vec<VersionName>> = BTreeMap::new();
+    for version in change.versions_by_time()? {
+        versions.entry(version.record.score).or_default().push(version.name);
+    }
     for (id, head) in newest_first {
-        for version in change.versions_of(head.record.score)? {
-            if !known.insert(version.name.clone()) {
+        for name in versions.get(&head.record.score).into_iter().flatten() {
+            if !known.insert(name.clone()) {
                 continue;
             }
             let revision = match revision {
@@ -182,7 +186,7 @@ pub(crate) fn add_boot_sets(
                     *revision.insert(change.next_hoard_revision(head.record.time_unix_ms)?)
                 }
             };
-            change.add_member(&version.name, *id, &head.record, revision)?;
+            change.add_member(name, *id, &head.record, revision)?;
         }
     }
     Ok(known.len() - before)

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, RAW_LENGTH_DEFAULT};
 use platter_image::recipe::PageSource;
-use platter_image::{BlockId, BlockPlace, Domain, FrameAddress, FrameSource, FrameStore, Kind, Pin, Result};
+use platter_image::{
+    BlockId, BlockPlace, Domain, Error, FrameAddress, FrameSource, FrameStore, Kind, Pin, Result,
+};
 
 use crate::catalog::{Change, PackState};
 use crate::identity::PackId;
@@ -81,7 +83,12 @@ impl Session {
             (record.new_raw_bytes, record.new_stored_bytes) = (state.new_raw_bytes, state.new_stored_bytes);
             let (record_id, frame) = encode_record(&record, &mut compressor)?;
             session.append_to(state, &frame)?;
-            change.add_version(record_id, &record)?;
+            if !change.add_version(record_id, &record)? {
+                return Err(Error::corrupt(format!(
+                    "{} is there already: `platter check` the store",
+                    record.name()
+                )));
+            }
             Ok(Ok(Version { name: record.name(), record_id, record }))
         })?
     }
@@ -146,7 +153,7 @@ impl Session {
             state.open = Some(OpenPack { ordinal, writer });
         }
         let Some(open) = state.open.as_mut() else {
-            return Err(platter_image::Error::bug("a session without the pack it has just begun"));
+            return Err(Error::bug("a session without the pack it has just begun"));
         };
         let offset = open.writer.append(frame)?;
         let address = FrameAddress { pack: open.ordinal, length: frame.stored.len() as u32, offset };

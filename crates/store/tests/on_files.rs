@@ -194,27 +194,6 @@ fn sessions_side_by_side_and_a_dropped_one_leaves_its_blocks() {
     assert_eq!(verdict(&store), Verdict::Clean);
 }
 
-/// Trust 3.2: a condemned pack is still readable, and nothing new may refer to it; a dead one is neither.
-#[test]
-fn a_condemned_pack_is_read_but_not_referred_to() {
-    let (_folder, place) = new_store();
-    {
-        let store = Store::open_writer(&place).unwrap();
-        let session = store.session().unwrap();
-        let disk = add_disk(&session, &[1]);
-        session.publish(draft("a", disk)).unwrap();
-    }
-    let block = BlockId::of(Kind::Data, &contents(1));
-    for (state, is_readable) in [("condemned", true), ("dead", false)] {
-        let catalog = rusqlite::Connection::open(place.dir().join("catalog.sqlite")).unwrap();
-        catalog.execute("UPDATE packs SET state = ?1", [state]).unwrap();
-        drop(catalog);
-        let store = Store::open_writer(&place).unwrap();
-        assert_eq!(store.read_block(Kind::Data, &block).is_ok(), is_readable);
-        assert!(store.session().unwrap().lookup_and_pin(&block).unwrap().is_none());
-    }
-}
-
 #[test]
 fn init_refuses_what_is_not_empty() {
     let (folder, place) = new_store();

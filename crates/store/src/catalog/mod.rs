@@ -2,11 +2,15 @@
 //!
 //! WAL with `synchronous=FULL`: a commit that returned is durable, and readers never wait for a writer. What it says
 //! of versions is a copy of the version records in packs; what it alone knows is which packs count, and who holds which
-//! edit token. All its statements stand in this folder.
+//! edit token. Every row has a checksum, and every table a seal (`table`): both are compared at every opening. All its
+//! statements stand in this folder.
 
 mod hoard;
 mod query;
 mod schema;
+mod table;
+#[cfg(test)]
+mod tests;
 mod token;
 mod write;
 
@@ -103,7 +107,7 @@ impl Catalog {
 
     fn open(place: &StorePlace, path: &std::path::Path, flags: OpenFlags) -> Result<Self> {
         let connection = connect(place, path, flags)?;
-        schema::check(&connection).map_err(|error| {
+        schema::check(&connection).and_then(|()| query::verify(&connection)).map_err(|error| {
             let what = format!(
                 "opening the catalog {} (`platter rebuild` makes it anew from the packs)",
                 path.display()
@@ -135,6 +139,14 @@ fn connect(place: &StorePlace, path: &std::path::Path, flags: OpenFlags) -> Resu
         opened.map_err(|error| failed(&format!("opening the catalog {}", path.display()), error))?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(|error| failed("setting the catalog's timeout", error))?;
     Ok(connection)
+}
+
+/// The first column of all rows that a statement gives.
+fn lines(connection: &Connection, doing: &str, sql: &str) -> Result<Vec<String>> {
+    let failed = |error| failed(doing, error);
+    let mut statement = connection.prepare(sql).map_err(failed)?;
+    let rows = statement.query_map([], |row| row.get(0)).map_err(failed)?;
+    rows.collect::<rusqlite::Result<Vec<String>>>().map_err(failed)
 }
 
 /// What SQLite's error means to a caller.

@@ -1,126 +1,83 @@
 //! What is asked of the catalog.
 
 use platter_image::{BlockId, Error, Result, Score};
-use rusqlite::{Connection, Row, ToSql};
+use rusqlite::{Connection, ToSql};
 
-use super::{Catalog, Change, PackRow, PackState, failed};
+use super::table::{self, IMAGES, META, PACKS, Row, VERSIONS};
+use super::{Catalog, Change, PackRow, PackState, failed, lines};
 use crate::identity::PackId;
 use crate::name::{ImageName, NumberChoice};
 use crate::record::VersionRecord;
 use crate::resolve::Version;
 
-/// Columns of a version, as [`RawVersion`] takes them.
-const VERSION: &str = "image, number, score, record_id, record";
-
-/// A version's row before it has been checked.
-struct RawVersion {
-    image: String,
-    number: i64,
-    score: String,
-    record_id: String,
-    record: String,
+/// A version's row as what it stands for.
+fn version(row: &Row) -> Result<Version> {
+    let (image, number) = (row.text(0), row.number(1));
+    let corrupt =
+        || Error::corrupt(format!("the catalog's row of {image}@{number} does not agree with itself"));
+    let record_id = BlockId::from_hex(row.text(4)).ok_or_else(corrupt)?;
+    let record = VersionRecord::from_json(row.text(5))
+        .map_err(|error| error.within(format!("version {image}@{number}")))?;
+    let agrees = record.image.as_str() == image
+        && i64::try_from(record.number) == Ok(number)
+        && record.score.to_string() == row.text(2);
+    if agrees { Ok(Version { name: record.name(), record_id, record }) } else { Err(corrupt()) }
 }
 
-impl RawVersion {
-    fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self {
-            image: row.get(0)?,
-            number: row.get(1)?,
-            score: row.get(2)?,
-            record_id: row.get(3)?,
-            record: row.get(4)?,
-        })
-    }
-
-    fn check(self) -> Result<Version> {
-        let name = format!("{}@{}", self.image, self.number);
-        let corrupt = || Error::corrupt(format!("the catalog's row of {name} does not agree with itself"));
-        let record_id = BlockId::from_hex(&self.record_id).ok_or_else(corrupt)?;
-        let record = VersionRecord::from_json(&self.record)
-            .map_err(|error| error.within(format!("version {name}")))?;
-        let agrees = record.image.as_str() == self.image
-            && i64::try_from(record.number) == Ok(self.number)
-            && record.score.to_string() == self.score;
-        if agrees { Ok(Version { name: record.name(), record_id, record }) } else { Err(corrupt()) }
-    }
+fn pack(row: &Row) -> Result<PackRow> {
+    let count = |at: usize| row.number(at).max(0) as u64;
+    let parsed = PackId::from_hex(row.text(0)).zip(PackState::from_word(row.text(1)));
+    let (id, state) = parsed.ok_or_else(|| {
+        Error::corrupt(format!("the catalog has a pack {:?} in state {:?}", row.text(0), row.text(1)))
+    })?;
+    Ok(PackRow { id, state, length: count(3), frames: count(4), blocks: count(5) })
 }
 
 impl Catalog {
     /// Every pack.
     pub(crate) fn packs(&self) -> Result<Vec<PackRow>> {
-        let rows = self.rows(
-            "reading the catalog's packs",
-            "SELECT id, state, length, frames, blocks FROM packs ORDER BY id",
-            &[],
-            |row| {
-                let number = |at: usize| row.get::<_, i64>(at).map(|value| value.max(0) as u64);
-                Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, number(2)?, number(3)?, number(4)?))
-            },
-        )?;
-        rows.into_iter()
-            .map(|(id, state, length, frames, blocks)| {
-                let parsed = PackId::from_hex(&id).zip(PackState::from_word(&state));
-                let (id, state) = parsed.ok_or_else(|| {
-                    Error::corrupt(format!("the catalog has a pack {id:?} in state {state:?}"))
-                })?;
-                Ok(PackRow { id, state, length, frames, blocks })
-            })
-            .collect()
+        table::read(&self.connection, &PACKS, "ORDER BY id", &[])?.iter().map(pack).collect()
     }
 
     /// Images that have versions, by name, each with its newest version.
     pub(crate) fn newest_versions(&self) -> Result<Vec<Version>> {
-        let sql = format!(
-            "SELECT {VERSION} FROM versions AS v WHERE number =
-             (SELECT max(number) FROM versions WHERE image = v.image) ORDER BY image"
-        );
-        self.versions(&sql, &[])
+        let tail =
+            "AS v WHERE number = (SELECT max(number) FROM versions WHERE image = v.image) ORDER BY image";
+        versions(&self.connection, tail, &[])
     }
 
     /// Every version.
     pub(crate) fn all_versions(&self) -> Result<Vec<Version>> {
-        self.versions(&format!("SELECT {VERSION} FROM versions ORDER BY image, number"), &[])
+        versions(&self.connection, "ORDER BY image, number", &[])
     }
 
     /// The versions of an image, the newest first.
     pub(crate) fn history(&self, image: &ImageName) -> Result<Vec<Version>> {
-        let sql = format!("SELECT {VERSION} FROM versions WHERE image = ?1 ORDER BY number DESC");
-        self.versions(&sql, &[&image.as_str()])
+        versions(&self.connection, "WHERE image = ?1 ORDER BY number DESC", &[&image.as_str()])
     }
 
     /// One version of an image.
     pub(crate) fn version(&self, image: &ImageName, choice: NumberChoice) -> Result<Option<Version>> {
         let found = match choice {
-            NumberChoice::Latest => self.versions(
-                &format!("SELECT {VERSION} FROM versions WHERE image = ?1 ORDER BY number DESC LIMIT 1"),
-                &[&image.as_str()],
-            ),
-            NumberChoice::Number(number) => self.versions(
-                &format!("SELECT {VERSION} FROM versions WHERE image = ?1 AND number = ?2"),
-                &[&image.as_str(), &i64::try_from(number).unwrap_or(i64::MAX)],
-            ),
+            NumberChoice::Latest => return newest_version(&self.connection, image),
+            NumberChoice::Number(number) => {
+                let number = i64::try_from(number).unwrap_or(i64::MAX);
+                versions(&self.connection, "WHERE image = ?1 AND number = ?2", &[&image.as_str(), &number])
+            }
         }?;
         Ok(found.into_iter().next())
     }
 
     /// The versions of that score, the oldest first.
     pub(crate) fn versions_of(&self, score: Score) -> Result<Vec<Version>> {
-        versions_of(&self.connection, score)
+        let tail = "WHERE score = ?1 ORDER BY time_unix_ms, image, number";
+        versions(&self.connection, tail, &[&score.to_string()])
     }
 
     /// The highest number that each image ever had.
     pub(crate) fn last_numbers(&self) -> Result<Vec<(ImageName, u64)>> {
-        let sql = "SELECT name, last_number FROM images";
-        let take = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?));
-        let found = self.rows("reading the catalog's images", sql, &[], take)?;
-        let check = |(name, number): (String, i64)| -> Result<(ImageName, u64)> {
-            let number = u64::try_from(number);
-            Ok((
-                name.parse()?,
-                number.map_err(|_| Error::corrupt(format!("image {name}: a last number below 0")))?,
-            ))
-        };
-        found.into_iter().map(check).collect()
+        let rows = table::read(&self.connection, &IMAGES, "ORDER BY name", &[])?;
+        rows.iter().map(|row| Ok((row.text(0).parse()?, last_number(row)?))).collect()
     }
 
     /// A number that changes when another connection has changed the catalog.
@@ -129,71 +86,76 @@ impl Catalog {
         read.map_err(|error| failed("asking whether the catalog has changed", error))
     }
 
-    /// What SQLite finds wrong with the file; nothing, if it is sound.
+    /// What SQLite finds wrong with the file, and what its rows say against each other; nothing, if it is sound.
     pub(crate) fn integrity(&self) -> Result<Vec<String>> {
         let doing = "checking the catalog's file";
-        let found: Vec<String> = self.rows(doing, "PRAGMA integrity_check(100)", &[], |row| row.get(0))?;
-        let lost = self.rows(doing, "PRAGMA foreign_key_check", &[], |row| row.get::<_, String>(0))?;
-        let lost = lost.into_iter().map(|table| format!("a row of {table} refers to nothing"));
-        Ok(found.into_iter().filter(|line| line != "ok").chain(lost).collect())
+        let mut found = lines(&self.connection, doing, "PRAGMA integrity_check(100)")?;
+        found.retain(|line| line != "ok");
+        if let Err(error) = verify(&self.connection) {
+            found.push(crate::store::describe(&error));
+        }
+        Ok(found)
     }
+}
 
-    fn versions(&self, sql: &str, parameters: &[&dyn ToSql]) -> Result<Vec<Version>> {
-        versions(&self.connection, sql, parameters)
+/// Compares all of the catalog with itself: rows with their checksums, tables with their seals, and the numbers of versions
+/// and edit tokens with the highest ones that were given.
+pub(super) fn verify(connection: &Connection) -> Result<()> {
+    // One state of it, whoever writes meanwhile.
+    let failed = |error| failed("reading the catalog", error);
+    let transaction = connection.unchecked_transaction().map_err(failed)?;
+    table::verify(&transaction)?;
+    let above =
+        "SELECT v.image || '@' || v.number FROM versions AS v LEFT JOIN images AS i ON i.name = v.image
+         WHERE coalesce(i.last_number, 0) < v.number
+         UNION ALL SELECT 'edit token ' || number FROM tokens
+         WHERE number > (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'last_token') LIMIT 1";
+    if let Some(name) = lines(&transaction, "comparing the catalog's numbers", above)?.first() {
+        return Err(Error::corrupt(format!("the catalog has {name}, and says that no number was that high")));
     }
-
-    pub(super) fn rows<T>(
-        &self,
-        doing: &str,
-        sql: &str,
-        parameters: &[&dyn ToSql],
-        take: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Result<Vec<T>> {
-        rows(&self.connection, doing, sql, parameters, take)
-    }
+    Ok(())
 }
 
 impl Change<'_> {
     /// The versions of an image and of all images below it, by image and number.
     pub(crate) fn versions_below(&self, image: &ImageName) -> Result<Vec<Version>> {
         // '0' is the character after '/': between the two is all that begins with the name and a slash.
-        let sql = format!(
-            "SELECT {VERSION} FROM versions WHERE image = ?1 OR (image > ?1 || '/' AND image < ?1 || '0')
-             ORDER BY image, number"
-        );
-        versions(self.transaction, &sql, &[&image.as_str()])
+        let tail = "WHERE image = ?1 OR (image > ?1 || '/' AND image < ?1 || '0') ORDER BY image, number";
+        versions(self.transaction, tail, &[&image.as_str()])
+    }
+
+    /// Every version, the oldest first.
+    pub(crate) fn versions_by_time(&self) -> Result<Vec<Version>> {
+        versions(self.transaction, "ORDER BY time_unix_ms, image, number", &[])
+    }
+
+    /// The newest version of an image.
+    pub(super) fn newest_version(&self, image: &ImageName) -> Result<Option<Version>> {
+        newest_version(self.transaction, image)
     }
 
     /// The highest number that a version of an image ever had; 0 if there was none.
     pub(crate) fn last_number(&self, image: &ImageName) -> Result<u64> {
-        let doing = "reading the last number of an image from the catalog";
-        let sql = "SELECT last_number FROM images WHERE name = ?1";
-        let numbers: Vec<i64> = rows(self.transaction, doing, sql, &[&image.as_str()], |row| row.get(0))?;
-        let number = numbers.first().copied().unwrap_or(0);
-        u64::try_from(number).map_err(|_| Error::corrupt(format!("image {image}: a last number of {number}")))
+        self.row(&IMAGES, &[table::text(image)])?.as_ref().map_or(Ok(0), last_number)
     }
 }
 
-/// As [`Catalog::versions_of`].
-pub(super) fn versions_of(connection: &Connection, score: Score) -> Result<Vec<Version>> {
-    let sql = format!("SELECT {VERSION} FROM versions WHERE score = ?1 ORDER BY time_unix_ms, image, number");
-    versions(connection, &sql, &[&score.to_string()])
+/// What stands under a key of `meta`.
+pub(super) fn meta(connection: &Connection, key: &str) -> Result<Option<String>> {
+    let rows = table::read(connection, &META, "WHERE key = ?1", &[&key])?;
+    Ok(rows.first().map(|row| row.text(1).to_owned()))
 }
 
-fn versions(connection: &Connection, sql: &str, parameters: &[&dyn ToSql]) -> Result<Vec<Version>> {
-    let raw = rows(connection, "reading versions from the catalog", sql, parameters, RawVersion::from_row)?;
-    raw.into_iter().map(RawVersion::check).collect()
+fn last_number(row: &Row) -> Result<u64> {
+    u64::try_from(row.number(1))
+        .map_err(|_| Error::corrupt(format!("image {}: a last number of {}", row.text(0), row.number(1))))
 }
 
-fn rows<T>(
-    connection: &Connection,
-    doing: &str,
-    sql: &str,
-    parameters: &[&dyn ToSql],
-    take: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-) -> Result<Vec<T>> {
-    let failed = |error| failed(doing, error);
-    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
-    let rows = statement.query_map(parameters, take).map_err(failed)?;
-    rows.collect::<rusqlite::Result<Vec<T>>>().map_err(failed)
+fn newest_version(connection: &Connection, image: &ImageName) -> Result<Option<Version>> {
+    let tail = "WHERE image = ?1 ORDER BY number DESC LIMIT 1";
+    Ok(versions(connection, tail, &[&image.as_str()])?.into_iter().next())
+}
+
+fn versions(connection: &Connection, tail: &str, parameters: &[&dyn ToSql]) -> Result<Vec<Version>> {
+    table::read(connection, &VERSIONS, tail, parameters)?.iter().map(version).collect()
 }

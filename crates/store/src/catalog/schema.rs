@@ -1,49 +1,18 @@
-//! The catalog's tables, and how a new catalog is made.
+//! How a new catalog is made, and what tells a catalog from other databases.
 
 use platter_image::{Error, Result};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::{Catalog, Change, connect, failed};
+use super::query::meta;
+use super::token::LAST_TOKEN;
+use super::{Catalog, Change, connect, failed, lines, table};
 use crate::identity::StoreId;
 use crate::place::StorePlace;
 
 /// In the database's header: `file` and people can tell a catalog from other databases. "PLca".
 const APPLICATION_ID: i64 = 0x504c_6361;
 /// In the database's header as `user_version`.
-const FORMAT_VERSION: i64 = 1;
-
-const TABLES: &str = "
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE packs (
-    id TEXT PRIMARY KEY,
-    state TEXT NOT NULL CHECK (state IN ('live', 'condemned', 'dead', 'deleted')),
-    epoch INTEGER NOT NULL DEFAULT 0,
-    length INTEGER NOT NULL,
-    frames INTEGER NOT NULL,
-    blocks INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE TABLE images (
-    name TEXT PRIMARY KEY,
-    last_number INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE TABLE versions (
-    image TEXT NOT NULL REFERENCES images (name),
-    number INTEGER NOT NULL CHECK (number > 0),
-    score TEXT NOT NULL,
-    time_unix_ms INTEGER NOT NULL,
-    record_id TEXT NOT NULL,
-    record TEXT NOT NULL,
-    PRIMARY KEY (image, number)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE tokens (
-    image TEXT PRIMARY KEY REFERENCES images (name),
-    number INTEGER NOT NULL UNIQUE CHECK (number > 0),
-    holder TEXT NOT NULL,
-    time_unix_ms INTEGER NOT NULL,
-    overlay TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE INDEX versions_by_score ON versions (score);
-";
+const FORMAT_VERSION: i64 = 2;
 
 impl Catalog {
     /// Makes the catalog of a store in a file that must not exist, holding `changes`, and closes it. Its bytes are
@@ -63,13 +32,14 @@ impl Catalog {
         connection.pragma_update(None, "synchronous", "EXTRA").map_err(doing)?;
         let transaction =
             connection.transaction_with_behavior(TransactionBehavior::Exclusive).map_err(doing)?;
-        transaction.execute_batch(TABLES).map_err(doing)?;
+        table::create(&transaction).map_err(doing)?;
         transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(doing)?;
         transaction.pragma_update(None, "user_version", FORMAT_VERSION).map_err(doing)?;
-        for (key, value) in [("store", store.to_string()), ("last_token", "0".into())] {
-            transaction.execute("INSERT INTO meta VALUES (?1, ?2)", [key.into(), value]).map_err(doing)?;
-        }
-        changes(&mut Change { transaction: &transaction })?;
+        let mut change = Change::new(&transaction);
+        change.set_meta("store", &store.to_string())?;
+        change.set_meta(LAST_TOKEN, "0")?;
+        changes(&mut change)?;
+        change.write_seals()?;
         transaction.commit().map_err(doing)?;
         connection.close().map_err(|(_, error)| doing(error))
     }
@@ -83,7 +53,7 @@ impl Catalog {
         let doing = |error| failed("turning on the catalog's write-ahead log", error);
         // To the end: the answer comes first, and that it could not be made so comes after.
         let what = "turning on the catalog's write-ahead log";
-        let modes: Vec<String> = self.rows(what, "PRAGMA journal_mode = WAL", &[], |row| row.get(0))?;
+        let modes: Vec<String> = lines(&self.connection, what, "PRAGMA journal_mode = WAL")?;
         let mode = modes.first().map_or("none", String::as_str);
         if mode != "wal" {
             return Err(Error::refused(format!(
@@ -96,11 +66,7 @@ impl Catalog {
 
     /// The store it belongs to.
     pub(crate) fn store(&self) -> Result<StoreId> {
-        let doing = |error| failed("reading the store's id from the catalog", error);
-        let text: String = self
-            .connection
-            .query_row("SELECT value FROM meta WHERE key = 'store'", [], |row| row.get(0))
-            .map_err(doing)?;
+        let text = meta(&self.connection, "store")?.unwrap_or_default();
         StoreId::from_hex(&text)
             .ok_or_else(|| Error::corrupt(format!("the catalog has no store id but {text:?}")))
     }
@@ -117,9 +83,7 @@ pub(super) fn check(connection: &Connection) -> Result<()> {
         return Err(Error::corrupt(format!("it is no catalog (application id {application:#x})")));
     }
     if version != FORMAT_VERSION {
-        return Err(Error::refused(format!(
-            "it has format {version}, this Platter knows {FORMAT_VERSION}: use a newer one"
-        )));
+        return Err(Error::refused(format!("it has format {version}, this Platter knows {FORMAT_VERSION}")));
     }
     Ok(())
 }

@@ -1,56 +1,33 @@
 //! Edit tokens in the catalog: one row for each that somebody has, and the highest number that one ever had.
 
 use platter_image::{Error, Result};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::Connection;
 
-use super::{Catalog, Change, failed};
+use super::query::meta;
+use super::table::{self, Row, TOKENS, number, text};
+use super::{Catalog, Change};
 use crate::name::ImageName;
 use crate::token::Token;
 
-/// Columns of a token, as [`RawToken`] takes them.
-const TOKEN: &str = "image, number, holder, time_unix_ms, overlay";
+/// Key in `meta` of the highest number that a token ever had.
+pub(super) const LAST_TOKEN: &str = "last_token";
 
-/// A token's row before it has been checked.
-struct RawToken {
-    image: String,
-    number: i64,
-    holder: String,
-    time_unix_ms: i64,
-    overlay: String,
-}
-
-impl RawToken {
-    fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self {
-            image: row.get(0)?,
-            number: row.get(1)?,
-            holder: row.get(2)?,
-            time_unix_ms: row.get(3)?,
-            overlay: row.get(4)?,
-        })
-    }
-
-    fn check(self) -> Result<Token> {
-        let parsed = self.image.parse().ok().zip(u64::try_from(self.number).ok());
-        let (image, number) = parsed.ok_or_else(|| {
-            Error::corrupt(format!("the catalog has a token {} of {:?}", self.number, self.image))
-        })?;
-        let Self { holder, time_unix_ms, overlay, .. } = self;
-        Ok(Token { image, number, holder, time_unix_ms, overlay })
-    }
+fn token(row: &Row) -> Result<Token> {
+    let parsed = row.text(0).parse().ok().zip(u64::try_from(row.number(1)).ok());
+    let (image, number) = parsed.ok_or_else(|| {
+        Error::corrupt(format!("the catalog has a token {} of {:?}", row.number(1), row.text(0)))
+    })?;
+    let (holder, overlay) = (row.text(2).to_owned(), row.text(4).to_owned());
+    Ok(Token { image, number, holder, time_unix_ms: row.number(3), overlay })
 }
 
 fn read_token(connection: &Connection, image: &ImageName) -> Result<Option<Token>> {
-    let sql = format!("SELECT {TOKEN} FROM tokens WHERE image = ?1");
-    let row = connection.query_row(&sql, [image.as_str()], RawToken::from_row).optional();
-    let row =
-        row.map_err(|error| failed(&format!("reading the token of {image} from the catalog"), error))?;
-    row.map(RawToken::check).transpose()
+    let rows = table::read(connection, &TOKENS, "WHERE image = ?1", &[&image.as_str()])?;
+    rows.first().map(token).transpose()
 }
 
 fn read_last_token(connection: &Connection) -> Result<u64> {
-    let read = connection.query_row("SELECT value FROM meta WHERE key = 'last_token'", [], |row| row.get(0));
-    let text: String = read.map_err(|error| failed("reading the last token's number", error))?;
+    let text = meta(connection, LAST_TOKEN)?.unwrap_or_default();
     text.parse().map_err(|_| Error::corrupt(format!("the catalog has no last token's number but {text:?}")))
 }
 
@@ -62,9 +39,7 @@ impl Catalog {
 
     /// Every token, by image.
     pub(crate) fn tokens(&self) -> Result<Vec<Token>> {
-        let sql = format!("SELECT {TOKEN} FROM tokens ORDER BY image");
-        let rows = self.rows("reading tokens from the catalog", &sql, &[], RawToken::from_row)?;
-        rows.into_iter().map(RawToken::check).collect()
+        table::read(&self.connection, &TOKENS, "ORDER BY image", &[])?.iter().map(token).collect()
     }
 
     /// The highest number that a token ever had.
@@ -92,41 +67,29 @@ impl Change<'_> {
         holder: &str,
         time_unix_ms: i64,
     ) -> Result<Result<Token>> {
-        let doing = |error| failed(&format!("entering a token of {image} in the catalog"), error);
         // A name all of whose versions were forgotten has a row in `images`, and nothing to edit.
-        let known = self.transaction.query_row(
-            "SELECT 1 FROM versions WHERE image = ?1 LIMIT 1",
-            [image.as_str()],
-            |_| Ok(()),
-        );
-        if known.optional().map_err(doing)?.is_none() {
+        if self.newest_version(image)?.is_none() {
             return Ok(Err(Error::missing(format!("there is no image {image}"))));
         }
         let number = self.last_token()?.saturating_add(1);
         self.raise_last_token(number)?;
         let overlay = String::new();
         let token = Token { image: image.clone(), number, holder: holder.to_owned(), time_unix_ms, overlay };
-        let values = params![image.as_str(), number as i64, holder, time_unix_ms, token.overlay];
-        self.transaction
-            .execute(&format!("INSERT OR REPLACE INTO tokens ({TOKEN}) VALUES (?1, ?2, ?3, ?4, ?5)"), values)
-            .map_err(doing)?;
+        self.put_token(&token)?;
         Ok(Ok(token))
     }
 
     /// Notes the overlay of an image's token.
     pub(crate) fn set_overlay(&mut self, image: &ImageName, overlay: &str) -> Result<()> {
-        self.transaction
-            .execute("UPDATE tokens SET overlay = ?2 WHERE image = ?1", [image.as_str(), overlay])
-            .map_err(|error| failed(&format!("changing the token of {image} in the catalog"), error))?;
-        Ok(())
+        match self.token(image)? {
+            Some(token) => self.put_token(&Token { overlay: overlay.to_owned(), ..token }),
+            None => Ok(()),
+        }
     }
 
     /// Nobody has the token of that image any more.
     pub(crate) fn remove_token(&mut self, image: &ImageName) -> Result<()> {
-        self.transaction
-            .execute("DELETE FROM tokens WHERE image = ?1", [image.as_str()])
-            .map_err(|error| failed(&format!("removing the token of {image} from the catalog"), error))?;
-        Ok(())
+        self.remove(&TOKENS, &[text(image)])
     }
 
     /// The next token's number will be larger than that.
@@ -135,9 +98,11 @@ impl Change<'_> {
         if last > i64::MAX as u64 {
             return Err(Error::corrupt(format!("token number {last}: there are no more")));
         }
-        self.transaction
-            .execute("UPDATE meta SET value = ?1 WHERE key = 'last_token'", [last.to_string()])
-            .map_err(|error| failed("entering the last token's number in the catalog", error))?;
-        Ok(())
+        self.set_meta(LAST_TOKEN, &last.to_string())
+    }
+
+    fn put_token(&mut self, token: &Token) -> Result<()> {
+        let (image, holder, overlay) = (text(&token.image), text(&token.holder), text(&token.overlay));
+        self.put(&TOKENS, vec![image, number(token.number), holder, token.time_unix_ms.into(), overlay])
     }
 }

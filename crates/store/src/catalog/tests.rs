@@ -1,0 +1,220 @@
+//! A catalog that is wrong, byte by byte and as a whole: nobody gets another answer for it. And states of packs, which
+//! nothing but collection sets.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use platter_image::frame::{Compressor, FrameBuilder};
+use platter_image::{BlockId, Domain, ErrorKind, FrameStore, Kind, Score};
+use platter_vfs::{OpenMode, OsVfs, Vfs};
+
+use super::table::{PACKS, read, text};
+use super::{Catalog, Change, PackState};
+use crate::boot_set::BootSetRecord;
+use crate::name::ImageName;
+use crate::place::StorePlace;
+use crate::record::VersionRecord;
+use crate::resolve::Version;
+use crate::store::Store;
+
+fn image(name: &str) -> ImageName {
+    name.parse().unwrap()
+}
+
+fn publish(store: &Store, name: &str, score: u8) -> platter_image::Result<Version> {
+    let mut draft = VersionRecord::draft(image(name), Score(BlockId([score; 32])), i64::from(score));
+    // So that some tables have more than one page.
+    draft.notes = format!("{score} ").repeat(100);
+    store.session()?.publish(draft)
+}
+
+fn new_store() -> (tempfile::TempDir, StorePlace, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = StorePlace::on_system(folder.path());
+    Store::init(&place).unwrap();
+    let store = Store::open_writer(&place).unwrap();
+    (folder, place, store)
+}
+
+/// All that the catalog says, by every question that is asked of it.
+fn answers(place: &StorePlace) -> platter_image::Result<String> {
+    let catalog = Catalog::open_reader(place)?;
+    let mut said = format!(
+        "{} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+        catalog.store()?,
+        catalog.packs()?,
+        catalog.last_numbers()?,
+        catalog.last_token()?,
+        catalog.tokens()?,
+        catalog.hoard_facts()?,
+        catalog.hoard_members()?,
+        catalog.hoard_revisions()?,
+        catalog.hoard_followed()?,
+    );
+    for version in catalog.all_versions()? {
+        let one = crate::name::NumberChoice::Number(version.name.number);
+        said += &format!(
+            "{:?} {:?} {:?} {:?}",
+            catalog.version(&version.name.image, one)?,
+            catalog.history(&version.name.image)?,
+            catalog.versions_of(version.record.score)?,
+            catalog.token(&version.name.image)?,
+        );
+    }
+    said += &format!("{:?}", catalog.newest_versions()?);
+    Ok(said)
+}
+
+/// A store with something in every table; its catalog's file is closed and whole.
+fn small_store() -> (tempfile::TempDir, StorePlace) {
+    let (folder, place, store) = new_store();
+    for score in 1..9 {
+        publish(&store, ["a", "lab/b"][usize::from(score % 2)], score).unwrap();
+    }
+    let token = store.take_token(&image("a"), "somebody@here", 1).unwrap();
+    store.set_overlay(&token, "a.1.overlay").unwrap();
+    store.hoard_follow(&image("a"), Some("{}")).unwrap();
+    store.forget(&image("lab/b"), Some(1)).unwrap();
+    let version = store.version(&image("a"), crate::name::NumberChoice::Latest).unwrap();
+    let record = BootSetRecord {
+        version: version.name.clone(),
+        score: version.record.score,
+        marker: "port:22".into(),
+        command: String::new(),
+        accelerator: "kvm".into(),
+        time_unix_ms: 5,
+        duration_ms: 6,
+        requests: 7,
+        bytes_read: 8,
+        pages: 1,
+        blocks: 2,
+        bytes: 3,
+        tool_version: String::new(),
+    };
+    let mut catalog = store.0.writer().unwrap().catalog();
+    catalog
+        .change(|change| {
+            let revision = change.next_hoard_revision(5)?;
+            change.add_member(&version.name, BlockId([3; 32]), &record, revision)
+        })
+        .unwrap();
+    drop(catalog);
+    drop(store);
+    (folder, place)
+}
+
+fn bytes_of(path: &Path) -> Vec<u8> {
+    platter_vfs::read_whole(&OsVfs, path, 1 << 24).unwrap().unwrap()
+}
+
+fn flip_every(step: usize) {
+    let (_folder, place) = small_store();
+    let good = bytes_of(&place.catalog());
+    let expected = answers(&place).unwrap();
+    let file = OsVfs.open(&place.catalog(), OpenMode::Write).unwrap();
+    let mut detected = 0;
+    for at in (0..good.len()).step_by(step) {
+        for flip in [1 << (at % 8), 0xff] {
+            file.write_all_at(&[good[at] ^ flip], at as u64).unwrap();
+            match answers(&place) {
+                Err(_) => detected += 1,
+                Ok(said) => assert!(said == expected, "byte {at} of {}: {flip:#x}", good.len()),
+            }
+        }
+        file.write_all_at(&good[at..=at], at as u64).unwrap();
+    }
+    assert!(detected > 0);
+    assert_eq!(answers(&place).unwrap(), expected);
+}
+
+#[test]
+fn a_flipped_byte_of_the_file_gives_an_error_or_the_same_answers() {
+    flip_every(211);
+}
+
+/// Part of `make test-full`.
+#[test]
+#[ignore = "minutes: every byte of the file"]
+fn every_flipped_byte_of_the_file_gives_an_error_or_the_same_answers() {
+    flip_every(1);
+}
+
+/// Whoever changes a row and not its checksum, removes one, or brings one back, is found out at the next opening.
+#[test]
+fn rows_that_others_changed_are_refused() {
+    for sql in [
+        "UPDATE images SET last_number = last_number - 1",
+        "UPDATE tokens SET number = 2",
+        "DELETE FROM versions WHERE number = 2",
+        "DELETE FROM images",
+        "DELETE FROM tokens",
+        "DELETE FROM seals WHERE name = 'versions'",
+        "UPDATE packs SET state = 'dead'",
+        "DELETE FROM hoard",
+        "INSERT INTO versions SELECT image, number + 100, score, time_unix_ms, record_id, record, checksum FROM versions",
+    ] {
+        let (_folder, place) = small_store();
+        let other = rusqlite::Connection::open(place.catalog()).unwrap();
+        assert!(other.execute(sql, []).unwrap() > 0, "{sql}");
+        drop(other);
+        for opened in [Store::open_reader(&place), Store::open_writer(&place)] {
+            let error = opened.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{sql}");
+            assert!(crate::store::describe(&error).contains("platter rebuild"), "{sql}: {error}");
+        }
+    }
+}
+
+/// Rows that agree with their checksums and not with each other.
+#[test]
+fn a_publish_that_would_change_nothing_is_an_error() {
+    let (_folder, place, store) = new_store();
+    publish(&store, "a", 1).unwrap();
+    publish(&store, "a", 2).unwrap();
+    let lower = |change: &mut Change<'_>| change.put(&super::table::IMAGES, vec![text("a"), 1.into()]);
+    store.0.writer().unwrap().catalog().change(lower).unwrap();
+    let error = publish(&store, "a", 3).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("a@2"), "{error}");
+    assert_eq!(store.session().unwrap_err().kind(), ErrorKind::Refused, "nothing more is taken");
+    let report = store.check(crate::check::CheckOptions::default(), &mut |_| {}).unwrap();
+    assert_eq!(report.verdict, crate::check::Verdict::Damaged);
+    drop(store);
+    let error = Store::open_writer(&place).unwrap_err();
+    assert!(crate::store::describe(&error).contains("a@2"), "{error}");
+    crate::rebuild::rebuild(&place).unwrap();
+    let store = Store::open_writer(&place).unwrap();
+    assert_eq!(publish(&store, "a", 3).unwrap().name.number, 3);
+}
+
+/// A condemned pack is still readable, and nothing new may refer to it; a dead one is neither.
+#[test]
+fn a_condemned_pack_is_read_but_not_referred_to() {
+    let (_folder, place, store) = new_store();
+    let contents = [7; 512];
+    let block = BlockId::of(Kind::Data, &contents);
+    let session = store.session().unwrap();
+    let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, 1 << 10);
+    frame.push(block, &contents);
+    session.append(&frame.encode(&mut Compressor::new(3).unwrap()).unwrap()).unwrap();
+    session.keep().unwrap();
+    drop(store);
+    for (state, is_readable) in [(PackState::Condemned, true), (PackState::Dead, false)] {
+        let store = Store::open_writer(&place).unwrap();
+        let condemn = |change: &mut Change<'_>| {
+            let rows = read(change.transaction, &PACKS, "", &[])?;
+            assert_eq!(rows.len(), 1);
+            let mut values = rows.into_iter().next().unwrap().values;
+            values[1] = text(state.as_str());
+            change.put(&PACKS, values)
+        };
+        store.0.writer().unwrap().catalog().change(condemn).unwrap();
+        drop(store);
+        let store = Store::open_writer(&place).unwrap();
+        assert_eq!(store.read_block(Kind::Data, &block).is_ok(), is_readable);
+        assert!(store.session().unwrap().lookup_and_pin(&block).unwrap().is_none());
+        let states: BTreeSet<_> =
+            store.catalog().unwrap().packs().unwrap().iter().map(|row| row.state as u8).collect();
+        assert_eq!(states, BTreeSet::from([state as u8]));
+    }
+}
