@@ -9,8 +9,12 @@ use crate::filesystem::checksum::crc32c;
 
 /// The blocks of a filesystem that are in use.
 pub(super) struct Allocation {
-    /// All of them, metadata among them.
+    /// All of them: what the bitmaps mark, and metadata.
     pub(super) used: Extents,
+    /// What the bitmaps mark.
+    pub(super) marked: Extents,
+    /// What no bitmap speaks of: groups whose bitmap was never written, and what lies before the first group.
+    pub(super) blank: Extents,
     /// Those of the groups' own metadata: copies, bitmaps, inode tables. Whole clusters.
     pub(super) metadata: Extents,
 }
@@ -24,7 +28,13 @@ pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Allocation> 
     let metadata = metadata(volume, groups);
     let mut marked = Extents::new();
     let mut bitmap = vec![0; superblock.block_size as usize];
-    for (number, group) in (0..).zip(groups).filter(|(_, group)| !group.is_blank) {
+    let mut blank = vec![volume.place(0, superblock.first_data_block)];
+    for (number, group) in (0..).zip(groups) {
+        if group.is_blank {
+            let (start, end) = superblock.group_blocks(number);
+            blank.push(volume.place(start, end - start));
+            continue;
+        }
         volume.read(group.block_bitmap, &mut bitmap)?;
         check(volume, number, group, &bitmap)?;
         let (start, end) = superblock.group_blocks(number);
@@ -45,7 +55,7 @@ pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Allocation> 
         }
     }
     let used = marked.iter().chain(&metadata).copied().collect();
-    Ok(Allocation { used, metadata })
+    Ok(Allocation { used, marked, blank: Extents::from_unsorted(blank), metadata })
 }
 
 fn check(volume: &Volume<'_>, number: u64, group: &Group, bitmap: &[u8]) -> Result<()> {

@@ -32,8 +32,13 @@ pub struct Attribute {
 impl Attribute {
     /// Whether it is the rest of contents that stand in the inode.
     pub(super) fn is_inline_data(&self) -> bool {
-        self.index == INDEX_SYSTEM && self.name == b"data"
+        is_inline_data(self.index, &self.name)
     }
+}
+
+/// Whether an attribute of that name is the rest of contents that stand in the inode.
+pub(super) fn is_inline_data(index: u8, name: &[u8]) -> bool {
+    index == INDEX_SYSTEM && name == b"data"
 }
 
 /// Where a value stands.

@@ -1,111 +1,26 @@
-//! Who claims which blocks: files, preallocation that was never written, and all others.
-//!
-//! Owns the bound on the work: a filesystem cannot claim more blocks than it has, so walking ends when it does.
+//! What all inodes claim, and which inodes there are: everything that the bitmaps must agree with.
 
 use platter_image::chunking::FileRun;
-use platter_image::{Error, Extent, Extents, Result};
+use platter_image::{Error, Extent, Result};
 
+use super::features;
 use super::groups::Group;
+use super::inode_set::InodeSet;
 use super::inodes::{self, Inode, Mapping};
 use super::volume::Volume;
-use super::{extent_tree, indirect};
+use super::walker::{Piece, Walker};
+use super::{attributes, directory};
 
-/// More file runs than this are not kept: 1 GiB of memory.
+/// A filesystem with more file runs than this is not checked: 1 GiB of memory.
 const FILE_RUNS_MAX: usize = 1 << 26;
 
 /// Runs for which memory is set aside before they are counted.
 const FILE_RUNS_RESERVED_MAX: usize = 1 << 22;
 
-/// Levels of trees below an inode.
-const LEVELS_MAX: usize = 5;
-
-/// Something that an inode claims.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
-    /// Contents from `file_block` on stand in `blocks` blocks from `block` on.
-    Run { file_block: u64, block: u64, blocks: u64, is_written: bool },
-    /// A block of the tree that names the contents.
-    Node(u64),
-}
-
-/// Walks what inodes claim, within what the filesystem has.
-pub(super) struct Walker<'v, 'd> {
-    volume: &'v Volume<'d>,
-    /// Blocks that may still be claimed.
-    budget: u64,
-    /// A block of memory for each level, while it is not in use.
-    buffers: [Vec<u8>; LEVELS_MAX + 1],
-}
-
-impl<'v, 'd> Walker<'v, 'd> {
-    pub(super) fn new(volume: &'v Volume<'d>) -> Self {
-        Self::with_budget(volume, volume.superblock.blocks)
-    }
-
-    /// For walking inode by inode: the budget is what an earlier walk has left ([`Walker::budget`]).
-    pub(super) fn with_budget(volume: &'v Volume<'d>, budget: u64) -> Self {
-        Self { volume, budget, buffers: Default::default() }
-    }
-
-    pub(super) fn budget(&self) -> u64 {
-        self.budget
-    }
-
-    pub(super) fn block_size(&self) -> u32 {
-        self.volume.superblock.block_size
-    }
-
-    fn spend(&mut self, blocks: u64) -> Result<()> {
-        self.budget = self.budget.checked_sub(blocks).ok_or_else(|| {
-            Error::corrupt("its files claim more blocks than it has; e2fsck would tell which")
-        })?;
-        Ok(())
-    }
-
-    /// Tells `visit` of a run, if it lies in the filesystem.
-    pub(super) fn claim(&mut self, piece: Piece, visit: &mut dyn FnMut(Piece)) -> Result<bool> {
-        let Piece::Run { block, blocks, .. } = piece else { return Ok(false) };
-        // What is broken costs, too: there may be any number of it.
-        self.spend(blocks.max(1))?;
-        let is_sound = blocks > 0 && self.volume.holds(block, blocks);
-        if is_sound {
-            visit(piece);
-        }
-        Ok(is_sound)
-    }
-
-    /// The contents of a tree's block on some level; give them back with [`Walker::leave`].
-    pub(super) fn enter(
-        &mut self,
-        block: u64,
-        level: usize,
-        visit: &mut dyn FnMut(Piece),
-    ) -> Result<Option<Vec<u8>>> {
-        self.spend(1)?;
-        if !self.volume.holds(block, 1) {
-            return Ok(None);
-        }
-        visit(Piece::Node(block));
-        let mut buffer = std::mem::take(&mut self.buffers[level]);
-        buffer.resize(self.block_size() as usize, 0);
-        self.volume.read(block, &mut buffer)?;
-        Ok(Some(buffer))
-    }
-
-    /// Takes the memory of a tree's block back.
-    pub(super) fn leave(&mut self, buffer: Vec<u8>, level: usize) {
-        self.buffers[level] = buffer;
-    }
-
-    /// Tells `visit` of everything that an inode claims for its contents. False if some of it is broken.
-    pub(super) fn walk(&mut self, inode: Inode<'_>, visit: &mut dyn FnMut(Piece)) -> Result<bool> {
-        match inode.mapping() {
-            Mapping::None => Ok(true),
-            Mapping::Extents => extent_tree::walk(self, inode.block_area(), visit),
-            Mapping::Indirect => indirect::walk(self, inode.block_area(), visit),
-        }
-    }
-}
+/// The inode whose contents are bad blocks.
+const BAD_BLOCKS: u32 = 1;
+/// The inode that holds blocks into which the group descriptors may grow.
+const RESIZE: u32 = 7;
 
 /// What all inodes claim.
 #[derive(Debug, Default)]
@@ -114,12 +29,18 @@ pub(super) struct Claims {
     pub(super) files: Vec<FileRun>,
     /// Preallocated and never written.
     pub(super) unwritten: Vec<Extent>,
-    /// Directories, links, trees, extended attributes. Only if there is anything unwritten to tell from them.
+    /// Directories, links, trees, the filesystem's own files: each has one owner.
     pub(super) others: Vec<Extent>,
-    /// Inodes with something broken.
-    pub(super) broken: u64,
-    /// There were more runs than are kept.
-    pub(super) is_cut: bool,
+    /// Blocks of extended attributes: inodes may share them.
+    pub(super) attributes: Vec<Extent>,
+    /// Bad blocks, and room for group descriptors: may lie in the metadata of groups.
+    pub(super) reserved: Vec<Extent>,
+    /// The blocks of directories.
+    pub(super) directories: Vec<Extent>,
+    /// The inodes in use.
+    pub(super) in_use: InodeSet,
+    /// Inodes that are named elsewhere than in blocks of directories.
+    pub(super) named: Vec<u32>,
 }
 
 /// A run that the next piece may continue.
@@ -134,30 +55,124 @@ impl Claims {
     /// Walks all inodes in use.
     ///
     /// # Errors
-    /// What reading the disk says, and `Corrupt` when the filesystem claims more blocks than it has.
+    /// What reading the disk says, and `Corrupt` when an inode names what cannot be, or the filesystem claims more
+    /// blocks than it has.
     pub(super) fn gather(volume: &Volume<'_>, groups: &[Group]) -> Result<Self> {
-        let mut claims = Self::default();
+        let superblock = &volume.superblock;
+        let mut claims = Self { in_use: InodeSet::new(superblock.inodes()), ..Self::default() };
         let hint: usize = groups.iter().map(|group| group.inodes as usize).sum();
         claims.files.reserve(hint.min(FILE_RUNS_RESERVED_MAX));
+        claims.named.extend(superblock.own_inodes.iter().filter(|number| **number != 0));
+        claims.named.push(inodes::ROOT);
+        if superblock.mmp_block != 0 {
+            claims.add_block(volume, superblock.mmp_block)?;
+        }
         let mut walker = Walker::new(volume);
         inodes::for_each(volume, groups, |number, inode| {
-            let is_own = number < volume.superblock.first_inode;
-            // The journal is dealt with by itself, and the resize inode claims what descriptors may grow into.
-            if is_own && inode.is_regular() {
-                return Ok(());
-            }
-            if let Some(block) = inode.attribute_block().filter(|block| volume.holds(*block, 1)) {
-                push(&mut claims.others, volume.place(block, 1));
-            }
-            let is_sound = if inode.is_regular() {
-                claims.add_file(volume, &mut walker, inode)?
+            let is_sound = if number == BAD_BLOCKS {
+                claims.add_reserved(volume, &mut walker, Mapping::Indirect, inode)
+            } else if inode.is_in_use() {
+                claims.in_use.insert(number);
+                claims.add_inode(volume, &mut walker, number, inode)
             } else {
-                claims.add_other(volume, &mut walker, inode)?
+                Ok(true)
             };
-            claims.broken += u64::from(!is_sound);
-            Ok(())
+            match is_sound {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(Error::corrupt(format!("inode {number} names blocks that cannot be"))),
+                Err(error) => Err(error.within(format!("inode {number}"))),
+            }
         })?;
         Ok(claims)
+    }
+
+    fn add_inode(
+        &mut self,
+        volume: &Volume<'_>,
+        walker: &mut Walker<'_, '_>,
+        number: u32,
+        inode: Inode<'_>,
+    ) -> Result<bool> {
+        self.add_attributes(volume, inode)?;
+        if inode.is_directory() {
+            return self.add_directory(volume, walker, inode);
+        }
+        let superblock = &volume.superblock;
+        let is_own = number < superblock.first_inode || number == superblock.journal_inode;
+        match (inode.is_regular(), is_own) {
+            (true, true) if number == RESIZE => self.add_reserved(volume, walker, inode.mapping(), inode),
+            (true, false) => self.add_file(volume, walker, inode),
+            _ => self.add_other(volume, walker, inode),
+        }
+    }
+
+    /// The block of an inode's attributes, and the inodes that hold values.
+    fn add_attributes(&mut self, volume: &Volume<'_>, inode: Inode<'_>) -> Result<()> {
+        let features = volume.superblock.features;
+        let block = inode.attribute_block(features.incompat(features::INCOMPAT_64BIT));
+        if let Some(block) = block {
+            if !volume.holds(block, 1) {
+                return Err(Error::corrupt(format!("its attributes are in block {block}, which cannot be")));
+            }
+            push(&mut self.attributes, volume.place(block, 1));
+        }
+        if !features.incompat(features::INCOMPAT_EA_INODE) {
+            return Ok(());
+        }
+        let named = &mut self.named;
+        let mut visit = |_: u8, _: &[u8], value: attributes::Value<'_>| {
+            if let attributes::Value::Inode(number, _) = value {
+                named.push(number);
+            }
+            Ok(())
+        };
+        attributes::in_inode(inode.bytes(), &mut visit)?;
+        if let Some(block) = block {
+            let mut bytes = vec![0; volume.superblock.block_size as usize];
+            volume.read(block, &mut bytes)?;
+            attributes::in_block(&bytes, &mut visit)?;
+        }
+        Ok(())
+    }
+
+    fn add_directory(
+        &mut self,
+        volume: &Volume<'_>,
+        walker: &mut Walker<'_, '_>,
+        inode: Inode<'_>,
+    ) -> Result<bool> {
+        if inode.has_inline_data() {
+            self.add_inline_directory(inode)?;
+            return Ok(true);
+        }
+        let is_wide = volume.superblock.features.incompat(features::INCOMPAT_LARGEDIR);
+        let blocks_used = inode.size(is_wide).div_ceil(u64::from(volume.superblock.block_size));
+        walker.walk(inode, &mut |piece| match piece {
+            Piece::Node(block) => push(&mut self.others, volume.place(block, 1)),
+            Piece::Run { file_block, block, blocks, .. } => {
+                push(&mut self.others, volume.place(block, blocks));
+                let inside = blocks_used.saturating_sub(file_block).min(blocks);
+                if inside > 0 {
+                    push(&mut self.directories, volume.place(block, inside));
+                }
+            }
+        })
+    }
+
+    /// A directory in its inode: the number of its parent, then entries; what does not fit is an attribute.
+    fn add_inline_directory(&mut self, inode: Inode<'_>) -> Result<()> {
+        let named = &mut self.named;
+        let mut add = |block: &[u8]| {
+            directory::entries(block).try_for_each(|entry| {
+                named.extend(entry.map(|(number, _)| number).map(|number| (number != 0).then_some(number))?);
+                Ok(())
+            })
+        };
+        add(&inode.block_area()[4..])?;
+        attributes::in_inode(inode.bytes(), &mut |index, name, value| match value {
+            attributes::Value::Here(value) if attributes::is_inline_data(index, name) => add(value),
+            _ => Ok(()),
+        })
     }
 
     fn add_file(
@@ -185,18 +200,20 @@ impl Claims {
             },
         })?;
         self.add_run(volume, open);
+        if self.files.len() >= FILE_RUNS_MAX {
+            return Err(Error::corrupt(format!(
+                "its files stand in more than {FILE_RUNS_MAX} pieces, which are too many to check"
+            )));
+        }
         Ok(is_sound)
     }
 
     fn add_run(&mut self, volume: &Volume<'_>, run: Option<Open>) {
-        let Some(run) = run else { return };
-        if self.files.len() >= FILE_RUNS_MAX {
-            self.is_cut = true;
-            return;
+        if let Some(run) = run.filter(|_| self.files.len() < FILE_RUNS_MAX) {
+            let place = volume.place(run.block, run.blocks);
+            let file_offset = run.file_block * u64::from(volume.superblock.block_size);
+            self.files.push(FileRun::new(place.offset, place.length, file_offset));
         }
-        let place = volume.place(run.block, run.blocks);
-        let file_offset = run.file_block * u64::from(volume.superblock.block_size);
-        self.files.push(FileRun::new(place.offset, place.length, file_offset));
     }
 
     fn add_other(
@@ -210,6 +227,27 @@ impl Claims {
             Piece::Run { block, blocks, .. } => push(&mut self.others, volume.place(block, blocks)),
         })
     }
+
+    fn add_reserved(
+        &mut self,
+        volume: &Volume<'_>,
+        walker: &mut Walker<'_, '_>,
+        mapping: Mapping,
+        inode: Inode<'_>,
+    ) -> Result<bool> {
+        walker.walk_as(mapping, inode, &mut |piece| match piece {
+            Piece::Node(block) => push(&mut self.reserved, volume.place(block, 1)),
+            Piece::Run { block, blocks, .. } => push(&mut self.reserved, volume.place(block, blocks)),
+        })
+    }
+
+    fn add_block(&mut self, volume: &Volume<'_>, block: u64) -> Result<()> {
+        if !volume.holds(block, 1) {
+            return Err(Error::corrupt(format!("its superblock names block {block}, which cannot be")));
+        }
+        push(&mut self.others, volume.place(block, 1));
+        Ok(())
+    }
 }
 
 /// Adds an extent, to the last one if it continues it.
@@ -218,41 +256,4 @@ fn push(extents: &mut Vec<Extent>, extent: Extent) {
         Some(last) if last.end() == extent.offset => last.length += extent.length,
         _ => extents.push(extent),
     }
-}
-
-/// Sorts runs, and drops those that claim what an earlier one has. Returns how many were dropped.
-pub(super) fn sort_and_part(files: &mut Vec<FileRun>) -> usize {
-    files.sort_unstable();
-    let before = files.len();
-    let mut end = 0;
-    files.retain(|run| {
-        let extent = run.extent();
-        let is_apart = extent.offset >= end;
-        if is_apart {
-            end = extent.end();
-        }
-        is_apart
-    });
-    before - files.len()
-}
-
-/// What of sorted runs, which may overlap, is not in `allocated`.
-pub(super) fn missing(files: &[FileRun], allocated: &Extents) -> Vec<Extent> {
-    let mut rest = Vec::new();
-    let mut known = allocated.as_slice();
-    for run in files.iter().map(FileRun::extent) {
-        let passed = known.iter().take_while(|extent| extent.end() <= run.offset).count();
-        known = &known[passed..];
-        let mut start = run.offset;
-        for extent in known.iter().take_while(|extent| extent.offset < run.end()) {
-            if start < extent.offset {
-                rest.push(Extent::between(start, extent.offset));
-            }
-            start = extent.end();
-        }
-        if start < run.end() {
-            rest.push(Extent::between(start, run.end()));
-        }
-    }
-    rest
 }

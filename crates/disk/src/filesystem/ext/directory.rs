@@ -61,26 +61,11 @@ impl Listing {
     /// # Errors
     /// `Corrupt` when it is no list of entries, or names an inode that cannot be.
     pub(super) fn add_block(&mut self, block: &[u8], inodes: u32) -> Result<()> {
-        let mut rest = block;
-        while !rest.is_empty() {
-            let length = entry_length(rest, block.len());
-            let (inode, name_length) = (le32(rest, 0), rest.get(6).copied().unwrap_or(0));
-            let fits = length.is_multiple_of(4) && length >= HEADER_LENGTH + usize::from(name_length);
-            let (entry, after) = rest
-                .split_at_checked(length)
-                .filter(|(entry, _)| fits && entry.len() >= HEADER_LENGTH)
-                .ok_or_else(|| {
-                    Error::corrupt(format!("a directory entry of {length} bytes, which cannot be"))
-                })?;
-            rest = after;
-            if inode == 0 {
-                continue;
+        for entry in entries(block) {
+            let (inode, name) = entry?;
+            if inode != 0 && name != b"." && name != b".." {
+                self.add(name, inode, inodes)?;
             }
-            let name = &entry[HEADER_LENGTH..HEADER_LENGTH + usize::from(name_length)];
-            if name == b"." || name == b".." {
-                continue;
-            }
-            self.add(name, inode, inodes)?;
         }
         Ok(())
     }
@@ -121,6 +106,28 @@ impl Listing {
         self.names = names;
         Ok(self)
     }
+}
+
+/// The entries of one block, or of what stands in an inode: inode and name; the inode is 0 where there is no name. Ends
+/// after an error, which says that it is no list of entries.
+pub(super) fn entries(block: &[u8]) -> impl Iterator<Item = Result<(u32, &[u8])>> {
+    let mut rest = block;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let length = entry_length(rest, block.len());
+        let name_length = usize::from(rest.get(6).copied().unwrap_or(0));
+        let fits = length.is_multiple_of(4) && length >= HEADER_LENGTH + name_length;
+        let Some((entry, after)) = rest.split_at_checked(length).filter(|_| fits) else {
+            rest = &[];
+            return Some(Err(Error::corrupt(format!(
+                "a directory entry of {length} bytes, which cannot be"
+            ))));
+        };
+        rest = after;
+        Some(Ok((le32(entry, 0), &entry[HEADER_LENGTH..HEADER_LENGTH + name_length])))
+    })
 }
 
 /// The length of the entry that `rest` begins with, in a block of `block_length` bytes.

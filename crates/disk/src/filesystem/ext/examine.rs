@@ -3,10 +3,9 @@
 
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
 
-use super::allocation::{self, Allocation};
-use super::claims::{self, Claims};
+use super::claims::Claims;
 use super::volume::Volume;
-use super::{groups, journal};
+use super::{agreement, allocation, groups, journal};
 use crate::filesystem::Contents;
 
 /// More than this behind the end of a filesystem is worth a note, in bytes.
@@ -73,67 +72,19 @@ fn refusal(filesystem: &str, volume: &Volume<'_>, reason: &Error) -> Error {
 fn read(volume: &Volume<'_>) -> Result<Contents> {
     let groups = groups::read(volume)?;
     let journal = journal::read(volume, &groups)?;
-    let Allocation { used, metadata } = allocation::read(volume, &groups)?;
-    let Claims { mut files, unwritten, others, broken, is_cut } = Claims::gather(volume, &groups)?;
+    let allocation = allocation::read(volume, &groups)?;
+    let mut claims = Claims::gather(volume, &groups)?;
+    agreement::check(volume, &groups, &allocation, &mut claims)?;
+
     let mut notes = volume.superblock.notes();
     notes.extend(journal.note);
-    if broken > 0 {
-        notes.push(format!("{broken} inodes name blocks that cannot be: e2fsck would tell which"));
-    }
-    if is_cut {
-        notes.push(format!("it has more than {} file extents: the rest is cut like metadata", files.len()));
-    }
-
-    files.sort_unstable();
-    let missing = claims::missing(&files, &used);
-    let used = if missing.is_empty() {
-        used
-    } else {
-        let lost: Extents = missing.into_iter().collect();
-        notes.push(format!(
-            "{} bytes of files are free by its bitmaps: they are taken all the same",
-            lost.total()
-        ));
-        used.iter().chain(&lost).copied().collect()
-    };
-    let dropped = claims::sort_and_part(&mut files);
-    if dropped > 0 {
-        notes.push(format!("{dropped} file extents overlap others: they are cut like metadata"));
-    }
-
     let tail = allocation::tail(volume);
     if tail.length > TAIL_NOTED {
         notes.push(format!("{} bytes behind its end are taken, too", tail.length));
     }
-    let (allocated, zeroed) =
-        without_what_is_not_read(used, &metadata, &files, others, unwritten, journal.body);
-    let allocated = allocated.iter().copied().chain([tail]).collect();
-    Ok(Contents { allocated, zeroed, files, notes, ..Contents::default() })
-}
-
-/// Takes preallocation away, and tells what of the journal is zeroed: only what nobody else claims.
-fn without_what_is_not_read(
-    used: Extents,
-    metadata: &Extents,
-    files: &[platter_image::chunking::FileRun],
-    others: Vec<Extent>,
-    unwritten: Vec<Extent>,
-    journal: Vec<Extent>,
-) -> (Extents, Extents) {
-    if unwritten.is_empty() && journal.is_empty() {
-        return (used, Extents::new());
-    }
-    let journal = Extents::from_unsorted(journal);
-    let unwritten = Extents::from_unsorted(unwritten);
-    // Of millions of claims, only those in the way are put together.
-    let is_in_the_way =
-        |claim: &Extent| journal.clip(*claim).next().is_some() || unwritten.clip(*claim).next().is_some();
-    let claims = others.into_iter().chain(files.iter().map(platter_image::chunking::FileRun::extent));
-    let claimed: Extents = claims.chain(metadata.iter().copied()).filter(is_in_the_way).collect();
-    let journal = journal.subtract(&claimed);
-    let unwritten = unwritten.subtract(&claimed).subtract(&journal);
-    let allocated = used.subtract(&unwritten);
-    // Only what is allocated can be zeroed.
-    let zeroed = journal.subtract(&journal.subtract(&allocated));
-    (allocated, zeroed)
+    // Each block has one owner, so nothing else stands in what was never written, nor in the journal.
+    let unwritten = Extents::from_unsorted(claims.unwritten);
+    let allocated = allocation.used.subtract(&unwritten).iter().copied().chain([tail]).collect();
+    let zeroed = Extents::from_unsorted(journal.body);
+    Ok(Contents { allocated, zeroed, files: claims.files, notes, ..Contents::default() })
 }

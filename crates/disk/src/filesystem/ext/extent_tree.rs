@@ -3,7 +3,7 @@
 //! A node has a header of 12 bytes (magic, entries, capacity, depth, generation) and entries of 12 bytes. The root
 //! stands in the inode; a deeper node fills a block. Depth falls by one at each step, so no tree can be a cycle.
 
-use super::claims::{Piece, Walker};
+use super::walker::{Piece, Walker};
 use crate::fields::{le16, le32};
 use platter_image::Result;
 

@@ -2,17 +2,20 @@
 
 pub(super) const COMPAT_HAS_JOURNAL: u32 = 0x4;
 pub(super) const COMPAT_SPARSE_SUPER2: u32 = 0x200;
+pub(super) const COMPAT_ORPHAN_FILE: u32 = 0x1000;
 
 pub(super) const INCOMPAT_RECOVER: u32 = 0x4;
 pub(super) const INCOMPAT_JOURNAL_DEV: u32 = 0x8;
 pub(super) const INCOMPAT_META_BG: u32 = 0x10;
 pub(super) const INCOMPAT_64BIT: u32 = 0x80;
+pub(super) const INCOMPAT_MMP: u32 = 0x100;
 pub(super) const INCOMPAT_EA_INODE: u32 = 0x400;
 pub(super) const INCOMPAT_CSUM_SEED: u32 = 0x2000;
 pub(super) const INCOMPAT_LARGEDIR: u32 = 0x4000;
 
 pub(super) const RO_COMPAT_SPARSE_SUPER: u32 = 0x1;
 pub(super) const RO_COMPAT_GDT_CSUM: u32 = 0x10;
+pub(super) const RO_COMPAT_QUOTA: u32 = 0x100;
 pub(super) const RO_COMPAT_BIGALLOC: u32 = 0x200;
 pub(super) const RO_COMPAT_METADATA_CSUM: u32 = 0x400;
 pub(super) const RO_COMPAT_ORPHAN_PRESENT: u32 = 0x1_0000;
@@ -35,22 +38,10 @@ const INCOMPAT_KNOWN: u32 = 0x2
     | 0x2_0000;
 
 /// sparse_super, large_file, btree_dir, huge_file, gdt_csum, dir_nlink, extra_isize, quota, bigalloc, metadata_csum,
-/// readonly, project, shared_blocks, verity, orphan_present. Not: snapshot, replica, whatever comes later.
-const RO_COMPAT_KNOWN: u32 = 0x1
-    | 0x2
-    | 0x4
-    | 0x8
-    | 0x10
-    | 0x20
-    | 0x40
-    | 0x100
-    | 0x200
-    | 0x400
-    | 0x1000
-    | 0x2000
-    | 0x4000
-    | 0x8000
-    | 0x1_0000;
+/// readonly, project, verity, orphan_present. Not: snapshot, replica, shared_blocks (whose blocks have many owners), whatever
+/// comes later.
+const RO_COMPAT_KNOWN: u32 =
+    0x1 | 0x2 | 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x100 | 0x200 | 0x400 | 0x1000 | 0x2000 | 0x8000 | 0x1_0000;
 
 /// Features that only ext4 has.
 const INCOMPAT_EXT4: u32 = !(0x2 | 0x4 | 0x8 | 0x10);

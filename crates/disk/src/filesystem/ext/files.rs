@@ -7,12 +7,12 @@
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Result};
 
 use super::attributes::{self, Attribute, VALUE_LENGTH_MAX, Value};
-use super::claims::{Piece, Walker};
 use super::directory::Listing;
 use super::features;
 use super::groups::{self, Group};
 use super::inodes::{self, Inode, Mapping, ROOT};
 use super::volume::Volume;
+use super::walker::{Piece, Walker};
 use crate::fields::{le16, le32};
 
 /// The first part of contents that stand in an inode.
@@ -151,8 +151,7 @@ impl<'d> Files<'d> {
     }
 
     fn inodes(&self) -> u32 {
-        // Checked when the superblock was: their number fits.
-        (self.volume.superblock.groups * u64::from(self.volume.superblock.inodes_per_group)) as u32
+        self.volume.superblock.inodes()
     }
 
     /// The inode of that number, which a name leads to.
@@ -252,7 +251,7 @@ impl<'d> Files<'d> {
     /// # Errors
     /// As [`Files::list`].
     pub fn visit_places(&mut self, inode: &FileInode, visit: &mut dyn FnMut(Extent)) -> Result<bool> {
-        if let Some(block) = Inode::new(&inode.bytes).attribute_block() {
+        if let Some(block) = self.attribute_block(inode) {
             // Values in other inodes may change where this one does not.
             if !self.volume.holds(block, 1)
                 || self.volume.superblock.features.incompat(features::INCOMPAT_EA_INODE)
@@ -325,6 +324,11 @@ impl<'d> Files<'d> {
         Ok(found)
     }
 
+    fn attribute_block(&self, inode: &FileInode) -> Option<u64> {
+        let is_64bit = self.volume.superblock.features.incompat(features::INCOMPAT_64BIT);
+        Inode::new(&inode.bytes).attribute_block(is_64bit)
+    }
+
     fn all_attributes(&mut self, inode: &FileInode) -> Result<Vec<Attribute>> {
         let mut found = Vec::new();
         let mut elsewhere = Vec::new();
@@ -340,7 +344,7 @@ impl<'d> Files<'d> {
             Ok(())
         };
         attributes::in_inode(&inode.bytes, &mut visit)?;
-        if let Some(block) = Inode::new(&inode.bytes).attribute_block() {
+        if let Some(block) = self.attribute_block(inode) {
             let mut bytes = vec![0; self.block_size() as usize];
             self.volume.read(block, &mut bytes)?;
             attributes::in_block(&bytes, &mut visit)?;

@@ -3,7 +3,7 @@
 //! The inode has twelve block numbers, then those of a block of numbers, of a block of such blocks, and of a block
 //! of those. Zero is a hole.
 
-use super::claims::{Piece, Walker};
+use super::walker::{Piece, Walker};
 use crate::fields::le32;
 use platter_image::Result;
 

@@ -55,14 +55,32 @@ impl<'b> Inode<'b> {
         self.mode() == MODE_REGULAR
     }
 
+    pub(super) fn is_directory(self) -> bool {
+        self.mode() == MODE_DIRECTORY
+    }
+
+    pub(super) fn has_inline_data(self) -> bool {
+        le32(self.0, 0x20) & FLAG_INLINE_DATA != 0
+    }
+
+    /// All of it.
+    pub(super) fn bytes(self) -> &'b [u8] {
+        self.0
+    }
+
+    /// Bytes of its contents. The upper half of a directory's counts only if `is_wide`.
+    pub(super) fn size(self, is_wide: bool) -> u64 {
+        let high = if is_wide { u64::from(le32(self.0, 0x6c)) << 32 } else { 0 };
+        u64::from(le32(self.0, 4)) | high
+    }
+
     pub(super) fn mapping(self) -> Mapping {
-        let flags = le32(self.0, 0x20);
         let is_fast_link = self.mode() == MODE_SYMBOLIC_LINK && le32(self.0, 4) < FAST_LINK_LENGTH;
-        if flags & FLAG_INLINE_DATA != 0
+        if self.has_inline_data()
             || !matches!(self.mode(), MODE_REGULAR | MODE_DIRECTORY | MODE_SYMBOLIC_LINK)
         {
             Mapping::None
-        } else if flags & FLAG_EXTENTS != 0 {
+        } else if le32(self.0, 0x20) & FLAG_EXTENTS != 0 {
             Mapping::Extents
         } else if is_fast_link {
             Mapping::None
@@ -76,14 +94,16 @@ impl<'b> Inode<'b> {
         &self.0[0x28..0x64]
     }
 
-    /// The block of its extended attributes, if they have one.
-    pub(super) fn attribute_block(self) -> Option<u64> {
-        let block = u64::from(le32(self.0, 0x68)) | u64::from(le16(self.0, 0x76)) << 32;
+    /// The block of its extended attributes, if they have one. Block numbers are longer than 32 bits only if
+    /// `is_64bit`.
+    pub(super) fn attribute_block(self, is_64bit: bool) -> Option<u64> {
+        let high = if is_64bit { u64::from(le16(self.0, 0x76)) << 32 } else { 0 };
+        let block = u64::from(le32(self.0, 0x68)) | high;
         (block != 0).then_some(block)
     }
 }
 
-/// Calls `visit` with number and inode of every inode in use.
+/// Calls `visit` with number and inode of every inode that was ever used, deleted ones among them.
 ///
 /// # Errors
 /// What `visit` and reading the disk say.
@@ -106,10 +126,7 @@ pub(super) fn for_each(
             volume.read(block, piece)?;
             let inodes = (piece.len() as u64 / inode_size).min(left);
             for bytes in piece.chunks_exact(inode_size as usize).take(inodes as usize) {
-                let inode = Inode::new(bytes);
-                if inode.is_in_use() {
-                    visit(inode_number, inode)?;
-                }
+                visit(inode_number, Inode::new(bytes))?;
                 inode_number += 1;
             }
             left -= inodes;

@@ -6,10 +6,10 @@
 
 use platter_image::{Error, Extent, Result};
 
-use super::claims::{Piece, Walker};
 use super::groups::Group;
 use super::inodes::{self, Inode};
 use super::volume::Volume;
+use super::walker::{Piece, Walker};
 use crate::fields::be32;
 
 const MAGIC: u32 = 0xc03b_3998;

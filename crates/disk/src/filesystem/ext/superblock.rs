@@ -3,7 +3,7 @@
 use platter_image::{Error, Result};
 
 use super::features::{self, Features};
-use crate::fields::{has, le16, le32, text, uuid};
+use crate::fields::{has, le16, le32, le64, text, uuid};
 use crate::filesystem::checksum::crc32c;
 
 /// Where it stands in the filesystem, and how long it is, in bytes.
@@ -38,6 +38,10 @@ pub(super) struct Superblock {
     pub(super) backup_groups: [u32; 2],
     /// The journal's inode; 0 if it has none inside.
     pub(super) journal_inode: u32,
+    /// Inodes that it names, the journal's among them: quota, deleted files that were open. 0 for what it lacks.
+    pub(super) own_inodes: [u32; 5],
+    /// The block by which machines tell each other that it is mounted; 0 if it has none.
+    pub(super) mmp_block: u64,
     pub(super) last_orphan: u32,
     pub(super) uuid_bytes: [u8; 16],
     /// What metadata checksums start from.
@@ -75,6 +79,9 @@ impl Superblock {
         let is_clustered = features.ro_compat(features::RO_COMPAT_BIGALLOC);
         let log_cluster_size = if is_clustered { le32(bytes, 0x1c) } else { log_block_size };
         possible("cluster size", log_cluster_size, log_block_size..=20)?;
+        let inode = |has: bool, offset| if has { le32(bytes, offset) } else { 0 };
+        let has_journal = features.compat(features::COMPAT_HAS_JOURNAL);
+        let has_quota = features.ro_compat(features::RO_COMPAT_QUOTA);
         let superblock = Self {
             features,
             block_size: 1024 << log_block_size,
@@ -90,7 +97,15 @@ impl Superblock {
             reserved_descriptor_blocks: u64::from(le16(bytes, 0xce)),
             first_meta_group: u64::from(le32(bytes, 0x104)),
             backup_groups: [le32(bytes, 0x24c), le32(bytes, 0x250)],
-            journal_inode: if features.compat(features::COMPAT_HAS_JOURNAL) { le32(bytes, 0xe0) } else { 0 },
+            journal_inode: inode(has_journal, 0xe0),
+            own_inodes: [
+                inode(has_journal, 0xe0),
+                inode(has_quota, 0x240),
+                inode(has_quota, 0x244),
+                inode(has_quota, 0x26c),
+                inode(features.compat(features::COMPAT_ORPHAN_FILE), 0x280),
+            ],
+            mmp_block: if features.incompat(features::INCOMPAT_MMP) { le64(bytes, 0x168) } else { 0 },
             last_orphan: le32(bytes, 0xe8),
             uuid_bytes,
             seed: if features.incompat(features::INCOMPAT_CSUM_SEED) {
@@ -141,6 +156,12 @@ impl Superblock {
             0..=u64::from(self.block_size),
         )?;
         Ok(self)
+    }
+
+    /// How many inodes it has.
+    pub(super) fn inodes(&self) -> u32 {
+        // Checked by `with_groups`: their number fits.
+        (self.groups * u64::from(self.inodes_per_group)) as u32
     }
 
     /// Bytes of the filesystem.

@@ -44,6 +44,11 @@ impl<'d> Volume<'d> {
         Extent::new(self.extent.offset + block * size, count * size)
     }
 
+    /// The block of the filesystem that stands at `offset` of the disk.
+    pub(super) fn block_at(&self, offset: u64) -> u64 {
+        (offset - self.extent.offset) / u64::from(self.superblock.block_size)
+    }
+
     /// Reads from the start of `block` on.
     ///
     /// # Errors

@@ -1,0 +1,167 @@
+//! Whether the bitmaps agree with everything else: each block that somebody claims is in use by them and has one owner,
+//! the groups' own metadata is in use, and every inode that a name leads to was looked at.
+//!
+//! Bitmaps that contradict any of this lie, so the filesystem is taken whole. Inodes that were deleted claim nothing and
+//! contradict nothing.
+
+use std::ops::ControlFlow;
+
+use platter_image::chunking::FileRun;
+use platter_image::{Error, Extent, Extents, Result};
+
+use super::allocation::Allocation;
+use super::claims::Claims;
+use super::directory;
+use super::groups::Group;
+use super::volume::Volume;
+
+/// Directories are read in pieces of at most this, in bytes.
+const READ_LENGTH: u64 = 1 << 20;
+/// Gaps between directories up to this are read through, in bytes.
+const GAP_READ_THROUGH: u64 = 64 << 10;
+
+/// Checks all of it; sorts the claims.
+///
+/// # Errors
+/// `Corrupt`, saying what contradicts what; and what reading the disk says.
+pub(super) fn check(
+    volume: &Volume<'_>,
+    groups: &[Group],
+    allocation: &Allocation,
+    claims: &mut Claims,
+) -> Result<()> {
+    check_metadata(volume, allocation)?;
+    check_claims(volume, allocation, claims)?;
+    check_inode_bitmaps(volume, groups)?;
+    check_names(volume, claims)
+}
+
+fn check_metadata(volume: &Volume<'_>, allocation: &Allocation) -> Result<()> {
+    let free = allocation.metadata.subtract(&allocation.marked).subtract(&allocation.blank);
+    match free.as_slice().first() {
+        Some(first) => Err(Error::corrupt(format!(
+            "the block bitmaps call block {} free, which is metadata of a group",
+            volume.block_at(first.offset)
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn check_claims(volume: &Volume<'_>, allocation: &Allocation, claims: &mut Claims) -> Result<()> {
+    claims.files.sort_unstable();
+    // Inodes may share a block of attributes.
+    let attributes = Extents::from_unsorted(std::mem::take(&mut claims.attributes));
+    let mut others = std::mem::take(&mut claims.others);
+    others.extend(claims.unwritten.iter().chain(&attributes));
+    others.sort_unstable();
+    let wrong = |extent: Extent, what: &str| {
+        Error::corrupt(format!("block {} {what}", volume.block_at(extent.offset)))
+    };
+    let (mut marked, mut metadata) = (allocation.marked.as_slice(), allocation.metadata.as_slice());
+    let mut end = 0;
+    for claim in ascending(&claims.files, &others) {
+        if claim.offset < end {
+            return Err(wrong(claim, "is claimed twice"));
+        }
+        end = claim.end();
+        if !covers(&mut marked, claim) {
+            return Err(wrong(claim, "is in use, or one close after it, and the block bitmaps call it free"));
+        }
+        skip_before(&mut metadata, claim);
+        if metadata.first().is_some_and(|extent| extent.offset < claim.end()) {
+            return Err(wrong(claim, "is claimed by an inode, and is metadata of a group"));
+        }
+    }
+    let reserved = Extents::from_unsorted(std::mem::take(&mut claims.reserved));
+    match reserved.subtract(&allocation.used).as_slice().first() {
+        Some(first) => Err(wrong(*first, "is reserved, and the block bitmaps call it free")),
+        None => Ok(()),
+    }
+}
+
+/// All claims by their places.
+fn ascending<'a>(files: &'a [FileRun], others: &'a [Extent]) -> impl Iterator<Item = Extent> + 'a {
+    let mut files = files.iter().map(FileRun::extent).peekable();
+    let mut others = others.iter().copied().peekable();
+    std::iter::from_fn(move || match (files.peek(), others.peek()) {
+        (Some(file), Some(other)) if file.offset <= other.offset => files.next(),
+        (Some(_), None) => files.next(),
+        _ => others.next(),
+    })
+}
+
+/// Drops what ends before `claim` begins.
+fn skip_before(extents: &mut &[Extent], claim: Extent) {
+    while extents.first().is_some_and(|extent| extent.end() <= claim.offset) {
+        *extents = &extents[1..];
+    }
+}
+
+/// Whether `claim` lies in one of the extents, none of which touch each other. Claims come in ascending order.
+fn covers(extents: &mut &[Extent], claim: Extent) -> bool {
+    skip_before(extents, claim);
+    extents.first().is_some_and(|extent| extent.offset <= claim.offset && claim.end() <= extent.end())
+}
+
+/// The end of an inode table that was never used is not read: its bitmap must agree.
+fn check_inode_bitmaps(volume: &Volume<'_>, groups: &[Group]) -> Result<()> {
+    let per_group = volume.superblock.inodes_per_group;
+    let mut bitmap = vec![0; volume.superblock.block_size as usize];
+    let has_unused = |group: &Group| group.inodes > 0 && group.inodes < per_group;
+    for (number, group) in (0_u32..).zip(groups).filter(|(_, group)| has_unused(group)) {
+        volume.read(group.inode_bitmap, &mut bitmap)?;
+        let is_set = |inode: &u32| bitmap[*inode as usize / 8] >> (inode % 8) & 1 == 1;
+        if let Some(inode) = (group.inodes..per_group).find(is_set) {
+            return Err(Error::corrupt(format!(
+                "inode {} is in use by its bitmap, and was never used by the descriptor of its group",
+                number * per_group + inode + 1
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Every name leads to an inode in use.
+fn check_names(volume: &Volume<'_>, claims: &mut Claims) -> Result<()> {
+    let in_use = &claims.in_use;
+    let check = |number: u32| match in_use.contains(number) {
+        true => Ok(()),
+        false => Err(Error::corrupt(format!("a name leads to inode {number}, which is not in use"))),
+    };
+    claims.named.iter().try_for_each(|number| check(*number))?;
+    let directories = Extents::from_unsorted(std::mem::take(&mut claims.directories));
+    let block_size = u64::from(volume.superblock.block_size);
+    let (mut window, mut buffer) = (Extent::new(0, 0), Vec::new());
+    let mut rest = directories.as_slice();
+    while let Some(first) = rest.first() {
+        for at in (first.offset..first.end()).step_by(block_size as usize) {
+            if at + block_size > window.end() {
+                window = next_window(rest, at);
+                buffer.resize(window.length as usize, 0);
+                volume.read(volume.block_at(at), &mut buffer)?;
+            }
+            let start = (at - window.offset) as usize;
+            for entry in directory::entries(&buffer[start..start + block_size as usize]) {
+                let (number, _) = entry?;
+                if number != 0 {
+                    check(number)?;
+                }
+            }
+        }
+        rest = &rest[1..];
+    }
+    Ok(())
+}
+
+/// What is read at once, from `start` on, which lies in the first extent.
+fn next_window(extents: &[Extent], start: u64) -> Extent {
+    let limit = start + READ_LENGTH;
+    let end = extents.iter().try_fold(start, |end, extent| {
+        if extent.offset.max(start) > end + GAP_READ_THROUGH || extent.offset >= limit {
+            return ControlFlow::Break(end);
+        }
+        ControlFlow::Continue(extent.end().min(limit))
+    });
+    let (ControlFlow::Break(end) | ControlFlow::Continue(end)) = end;
+    Extent::between(start, end)
+}
