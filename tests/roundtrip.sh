@@ -3,14 +3,11 @@
 #
 # Captures each sample, installs it over a file full of other bytes, and looks at the result with other people's
 # tools: partition tables by sfdisk and sgdisk, file systems by e2fsck, backup superblocks and group descriptors byte
-# by byte, every file by its SHA-256 on a mounted copy. What was captured may be at most 1.02 of what dumpe2fs calls
-# allocated. PLATTER_SIZE=quick (default) or full chooses the samples that are built when no folder is given.
+# by byte, every file by its SHA-256 on a mounted copy. What was captured of an ext file system may be at most 1.02 of what
+# dumpe2fs calls allocated. PLATTER_SIZE=quick (default) or full chooses the samples that are built when no folder is given.
 . "$(dirname "$0")/lib.sh"
 
 need_root "making and mounting file systems" || { finish; exit 0; }
-
-# Beside the partitions: the tables, and the gap of at most 1 MiB before each partition, which a boot loader may use.
-readonly TABLE_BYTES_MAX=$((256 << 10)) GAP_BYTES_MAX=$((1 << 20))
 
 # section FILE OFFSET LENGTH: those bytes, as a file of their own in $SECTION
 section() {
@@ -90,11 +87,11 @@ sums_right() {
 # rows IMAGE: its rows of the manifest
 rows() { awk -F '\t' -v image="$1" '$1 == image' "$SAMPLES/manifest.tsv"; }
 
-# allocated_max IMAGE: the most that may be captured of it
+# allocated_max IMAGE: the most that may be captured of it: all, less the free space of file systems
 allocated_max() {
-	rows "$1" | awk -F '\t' -v table="$TABLE_BYTES_MAX" -v gap="$GAP_BYTES_MAX" '
-		{ sum += $7 == "-" || ($5 !~ /^ext/ && $5 != "swap") ? $4 : $7 * 1.02; if ($2 != 0) { extra = table; sum += gap } }
-		END { printf "%.0f", sum + extra }'
+	rows "$1" | awk -F '\t' -v total="$(stat -c %s "$SAMPLES/$1.img")" '
+		$7 != "-" && $2 !~ /\./ { free += $4 - $7 * 1.02 }
+		END { printf "%.0f", total - free }'
 }
 
 check_part() { # IMAGE PART OFFSET LENGTH FS
@@ -111,7 +108,7 @@ check_part() { # IMAGE PART OFFSET LENGTH FS
 		rm -f "$source" "$SECTION"
 		;;
 	swap) check "$name $part: swap header" same_range "$SAMPLES/$name.img" "$WORK/target" "$offset" 4096 ;;
-	none | lvm) ;; # space in no partition, or an area whose rows of its own follow
+	lvm) ;; # its rows follow
 	*) check "$name $part: every byte" same_range "$SAMPLES/$name.img" "$WORK/target" "$offset" "$length" ;;
 	esac
 }

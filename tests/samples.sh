@@ -263,6 +263,7 @@ make_disk-gpt() {
 	EOF
 	# stale data in the gap between the second and the third
 	stale $((14336 * 512)) | dd of="$file" bs=1M seek=$((133120 * 512)) oflag=seek_bytes conv=notrunc status=none
+	row disk-gpt gap $((133120 * 512)) $((14336 * 512)) none ''
 	ext disk-gpt 1 $((2048 * 512)) $((98304 * 512)) live -t ext4 -b 4096
 	other disk-gpt 2 $((100352 * 512)) $((32768 * 512)) swap
 	other disk-gpt 3 $((147456 * 512)) $((32768 * 512)) unknown
@@ -307,12 +308,14 @@ make_disk-gpt-4096() { # a disk of 4096-byte sectors
 	other disk-gpt-4096 2 $((12544 * 4096)) $((8192 * 4096)) swap
 }
 
-# The primary table is overwritten: the backup at the end of the disk tells what stands where.
+# The primary table is overwritten: the backup at the end of the disk shows what stands where, and proves nothing.
 make_disk-gpt-backup() {
 	local file=$OUT/.disk-gpt-backup.part
 	truncate -s 64M "$file"
 	printf 'label: gpt\nstart=2048, size=98304\n' | sfdisk -q "$file"
 	ext disk-gpt-backup 1 $((2048 * 512)) $((98304 * 512)) live -t ext4 -b 4096
+	rm "$WORK/rows"
+	row disk-gpt-backup 1 $((2048 * 512)) $((98304 * 512)) kept 'only the backup GPT can be read'
 	stale 512 | dd of="$file" seek=1 conv=notrunc status=none
 }
 

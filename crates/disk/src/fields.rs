@@ -26,6 +26,11 @@ pub(crate) fn le64(bytes: &[u8], offset: usize) -> u64 {
     u64::from_le_bytes(array(bytes, offset))
 }
 
+/// Big-endian, 2 bytes.
+pub(crate) fn be16(bytes: &[u8], offset: usize) -> u16 {
+    u16::from_be_bytes(array(bytes, offset))
+}
+
 /// Big-endian, 4 bytes.
 pub(crate) fn be32(bytes: &[u8], offset: usize) -> u32 {
     u32::from_be_bytes(array(bytes, offset))
@@ -76,7 +81,7 @@ mod tests {
     fn fields_past_the_end_are_zero() {
         let bytes = [1, 2, 3, 4, 5];
         assert_eq!((le16(&bytes, 3), le16(&bytes, 4), le32(&bytes, usize::MAX)), (0x0504, 0, 0));
-        assert_eq!((be32(&bytes, 0), le64(&bytes, 0)), (0x0102_0304, 0));
+        assert_eq!((be16(&bytes, 1), be32(&bytes, 0), le64(&bytes, 0)), (0x0203, 0x0102_0304, 0));
     }
 
     #[test]

@@ -1,23 +1,26 @@
 //! What stands where on a disk, before any of its data is read: tables, filesystems, gaps.
 //!
 //! Owns the decision what counts. Every byte of the disk is in exactly one [`Part`]; a part says what of it is
-//! allocated. Sectors in no partition that nothing is known to read (a gap of more than [`GAP_KEPT_MAX`]) are free
-//! unless asked for; boot loaders' room before the first partition and the end of the disk, where RAID and
-//! partition tables keep backups, always count.
+//! allocated. Bytes are dropped only on proof: a filesystem may drop its free space if its place on the disk is beyond
+//! doubt and nobody else left a mark there. If the partition table contradicts itself, or the disk as a whole carries
+//! marks of somebody beside the table, all of the disk counts. So do sectors in no partition, unless the user says
+//! otherwise: RAID controllers, boot loaders and forgotten partitions live there.
 
 use platter_image::chunking::Region;
 use platter_image::{DiskRead, Error, Extent, Extents, Result, SECTOR};
 
-use crate::filesystem::{Contents, Found, examine, probe};
+use crate::filesystem::{Contents, Found, Owners, TABLES_READ, Trust, examine, probe};
 use crate::partition::{Partition, PartitionTable, TableKind};
 
-/// A gap between partitions counts whole if it is not longer, in bytes: alignment makes such gaps.
+/// A gap counts whole even if gaps are skipped, if it is not longer, in bytes: alignment makes such gaps.
 pub const GAP_KEPT_MAX: u64 = 1 << 20;
 
-/// So much before the first partition counts, in bytes: boot loaders, firmware of small computers.
+/// So much before the first partition counts even if gaps are skipped, in bytes: boot loaders, firmware of small
+/// computers.
 pub const LEADING_GAP_KEPT: u64 = 64 << 20;
 
-/// So much at the end of the disk counts, in bytes: backup tables, RAID and dynamic disk metadata.
+/// So much at the end of the disk counts even if gaps are skipped, in bytes: backup tables, RAID and dynamic disk
+/// metadata.
 pub const TRAILING_GAP_KEPT: u64 = 1 << 20;
 
 /// What to look at, and how closely.
@@ -27,8 +30,8 @@ pub struct SurveyOptions {
     pub force: bool,
     /// Look for neither partitions nor filesystems: every byte counts.
     pub raw: bool,
-    /// Gaps between partitions count, however long they are.
-    pub keep_gaps: bool,
+    /// Long gaps between and behind partitions do not count.
+    pub skip_gaps: bool,
 }
 
 /// A part of the disk, with what is known of it.
@@ -48,6 +51,8 @@ pub struct Part {
     pub block_size: u32,
     /// Bytes that count, zeros among them.
     pub used: u64,
+    /// Bytes in no partition that do not count because gaps are skipped.
+    pub skipped: u64,
     /// What is odd about it, in sentences.
     pub notes: Vec<String>,
 }
@@ -73,6 +78,11 @@ impl Survey {
         self.parts.iter().map(|part| part.used).sum()
     }
 
+    /// Bytes in no partition that do not count because gaps are skipped.
+    pub fn skipped(&self) -> u64 {
+        self.parts.iter().map(|part| part.skipped).sum()
+    }
+
     /// Every note, with the partition it is about.
     pub fn all_notes(&self) -> impl Iterator<Item = String> {
         let of_parts = self.parts.iter().flat_map(|part| {
@@ -81,7 +91,8 @@ impl Survey {
                 None => format!("at {}: {note}", part.region.extent.offset),
             })
         });
-        self.notes.iter().chain(&self.table.notes).cloned().chain(of_parts)
+        let doubts = self.table.doubts.iter().map(|doubt| format!("{doubt}: all of the disk is kept"));
+        self.notes.iter().chain(&self.table.notes).cloned().chain(doubts).chain(of_parts)
     }
 }
 
@@ -97,36 +108,24 @@ pub fn survey(disk: &dyn DiskRead, data: Option<&Extents>, options: &SurveyOptio
     if !length.is_multiple_of(SECTOR) {
         return Err(Error::refused(format!("a disk of {length} bytes: not a multiple of {SECTOR}")));
     }
-    let table = if options.raw { PartitionTable::default() } else { read_table(disk)? };
+    let all = Extent::new(0, length);
+    let mut table = if options.raw { PartitionTable::default() } else { read_table(disk)? };
+    let parts = if options.raw || length == 0 {
+        vec![part(None, all, Contents::whole("", all))]
+    } else if table.kind == TableKind::None {
+        let owners = Owners::find(disk, all)?;
+        let trust = if table.doubts.is_empty() { Trust::Sole } else { Trust::Kept };
+        vec![part(None, all, examine(disk, all, &owners, trust, options.force)?)]
+    } else {
+        partitioned(disk, &mut table, data, options)?
+    };
     let mut survey = Survey {
         length,
         sector_size: table.sector_size.unwrap_or(disk.sector_size()),
-        table: PartitionTable::default(),
-        parts: Vec::new(),
+        table,
+        parts,
         notes: Vec::new(),
     };
-    let all = Extent::new(0, length);
-    if options.raw || length == 0 {
-        survey.parts.push(part(None, all, Contents::whole("", all)));
-    } else if table.kind == TableKind::None {
-        survey.parts.push(part(None, all, examine(disk, all, options.force)?));
-    } else {
-        let mut trusted: Vec<&Partition> =
-            table.partitions.iter().filter(|partition| partition.trusted).collect();
-        trusted.sort_unstable_by_key(|partition| partition.extent);
-        let mut end = 0;
-        for partition in trusted {
-            let extent = partition.extent;
-            survey.parts.extend(gap(Extent::between(end, extent.offset), &table, (length, data), options));
-            let contents = examine(disk, extent, options.force).map_err(|error| {
-                error.within(format!("partition {} at {}", partition.number, extent.offset))
-            })?;
-            survey.parts.push(part(Some(partition.number), extent, contents));
-            end = extent.end();
-        }
-        survey.parts.extend(gap(Extent::between(end, length), &table, (length, data), options));
-    }
-    survey.table = table;
     for part in &mut survey.parts {
         if let Some(data) = data {
             mark_holes(&mut part.region, data);
@@ -136,32 +135,70 @@ pub fn survey(disk: &dyn DiskRead, data: Option<&Extents>, options: &SurveyOptio
     Ok(survey)
 }
 
-/// The partition table, in the sectors it was written for. An ext filesystem on the whole disk may carry a boot
-/// record with a table in front; it counts if no partition of that table holds anything.
+/// The parts of a disk that has a table. Doubts that come up are added to it.
+fn partitioned(
+    disk: &dyn DiskRead,
+    table: &mut PartitionTable,
+    data: Option<&Extents>,
+    options: &SurveyOptions,
+) -> Result<Vec<Part>> {
+    let length = disk.length();
+    let trusted = table.partitions.iter().filter(|partition| partition.trusted);
+    let owned = trusted.map(|partition| Ok((partition, Owners::find(disk, partition.extent)?)));
+    let mut owned = owned.collect::<Result<Vec<_>>>()?;
+    owned.sort_unstable_by_key(|(partition, _)| partition.extent);
+    let doubts = doubts_of_whole_disk(disk, &owned)?;
+    let is_doubted = !(doubts.is_empty() && table.doubts.is_empty());
+    let mut parts = Vec::new();
+    let mut end = 0;
+    for (partition, owners) in owned {
+        let extent = partition.extent;
+        parts.extend(gap(Extent::between(end, extent.offset), table, is_doubted, (length, data), options));
+        let trust = match &partition.doubt {
+            _ if is_doubted => Trust::Kept,
+            Some(doubt) => Trust::Doubted(doubt),
+            None => Trust::Sole,
+        };
+        let contents = examine(disk, extent, &owners, trust, options.force)
+            .map_err(|error| error.within(format!("partition {} at {}", partition.number, extent.offset)))?;
+        parts.push(part(Some(partition.number), extent, contents));
+        end = extent.end();
+    }
+    parts.extend(gap(Extent::between(end, length), table, is_doubted, (length, data), options));
+    table.doubts.extend(doubts);
+    Ok(parts)
+}
+
+/// What speaks against the table: marks of somebody who owns the disk as a whole. A mark that lies in a partition which
+/// carries the same one is the partition's: at the end of a disk, the places of both may be one.
+fn doubts_of_whole_disk(disk: &dyn DiskRead, owned: &[(&Partition, Owners)]) -> Result<Vec<String>> {
+    let whole = Owners::find(disk, Extent::new(0, disk.length()))?;
+    let is_explained = |name: &str, offset: u64| {
+        let holds =
+            |partition: &Partition| (partition.extent.offset..partition.extent.end()).contains(&offset);
+        owned.iter().any(|(partition, owners)| holds(partition) && owners.has(name))
+    };
+    let others = whole.list().iter().filter(|owner| !TABLES_READ.contains(&owner.name));
+    let others = others.filter(|owner| !is_explained(owner.name, owner.offset));
+    Ok(others.map(|owner| format!("the disk as a whole carries the mark of {}, too", owner.name)).collect())
+}
+
+/// The partition table, in the sectors it was written for.
 ///
 /// # Errors
 /// What reading the disk says.
 pub fn read_table(disk: &dyn DiskRead) -> Result<PartitionTable> {
     let table = PartitionTable::read(disk)?;
-    if table.kind != TableKind::Mbr {
+    if table.kind != TableKind::Mbr || disk.sector_size() != 512 || filesystems(disk, &table)? > 0 {
         return Ok(table);
     }
-    let here = filesystems(disk, &table)?;
-    if here > 0 {
-        return Ok(table);
-    }
-    if probe(disk, Extent::new(0, disk.length()))? == Found::Ext
-        && crate::filesystem::ext::fits(disk, Extent::new(0, disk.length()))?
-    {
-        return Ok(PartitionTable::default());
-    }
-    // The image of a disk with large sectors, in a file that does not say so.
-    if disk.sector_size() == 512 {
-        let large = PartitionTable::read_with_sectors(disk, 4096)?;
-        let all_trusted = large.partitions.iter().all(|partition| partition.trusted || partition.container);
-        if all_trusted && filesystems(disk, &large)? > 0 {
-            return Ok(large);
-        }
+    // It may be the image of a disk with large sectors, in a file that does not say so.
+    let mut large = PartitionTable::read_with_sectors(disk, 4096)?;
+    let all_trusted = large.partitions.iter().all(|partition| partition.trusted || partition.container);
+    if all_trusted && filesystems(disk, &large)? > 0 {
+        let doubt = "the table makes sense with sectors of 4096 bytes only, and the file does not say that it has such";
+        large.doubts.push(doubt.to_owned());
+        return Ok(large);
     }
     Ok(table)
 }
@@ -183,6 +220,7 @@ fn part(partition: Option<u32>, extent: Extent, contents: Contents) -> Part {
         uuid: contents.uuid.clone(),
         block_size: contents.block_size,
         used: contents.allocated.total(),
+        skipped: 0,
         notes: contents.notes.clone(),
         region: contents.into_region(extent),
     }
@@ -192,21 +230,29 @@ fn part(partition: Option<u32>, extent: Extent, contents: Contents) -> Part {
 fn gap(
     extent: Extent,
     table: &PartitionTable,
+    is_doubted: bool,
     (length, data): (u64, Option<&Extents>),
     options: &SurveyOptions,
 ) -> Option<Part> {
     if extent.length == 0 {
         return None;
     }
-    // What counts for sure: the table, and partitions that could not be looked into.
-    let distrusted = table.partitions.iter().filter(|partition| !partition.trusted && !partition.container);
-    let certain = table.structures.iter().copied().chain(distrusted.map(|partition| partition.extent));
-    let mut kept: Vec<Extent> = certain.filter_map(|one| one.align_outwards().intersect(&extent)).collect();
-    let ends = [Extent::new(0, first_partition(table).min(LEADING_GAP_KEPT)), trailing(length)];
+    if is_doubted || !options.skip_gaps {
+        return Some(part(None, extent, Contents::whole("unallocated", extent)));
+    }
+    // What counts for sure: the table, what else it announces, and partitions that could not be looked into.
+    let is_kept = |partition: &&Partition| match partition.container {
+        true => partition.doubt.is_some(),
+        false => !partition.trusted,
+    };
+    let kept = table.partitions.iter().filter(is_kept).map(|partition| partition.extent);
+    let kept = table.structures.iter().chain(&table.announced).copied().chain(kept);
+    let mut kept: Vec<Extent> = kept.filter_map(|one| one.align_outwards().intersect(&extent)).collect();
+    let ends = [Extent::new(0, leading(table)), trailing(length)];
     kept.extend(ends.iter().filter_map(|one| one.intersect(&extent)));
     let certain = Extents::from_unsorted(kept);
     let (small, large): (Vec<Extent>, Vec<Extent>) =
-        certain.complement(extent).iter().partition(|rest| options.keep_gaps || rest.length <= GAP_KEPT_MAX);
+        certain.complement(extent).iter().partition(|rest| rest.length <= GAP_KEPT_MAX);
     // What is a hole anyway is nothing to speak of.
     let filled =
         |rest: &Extent| data.map_or(rest.length, |data| data.clip(*rest).map(|one| one.length).sum());
@@ -215,16 +261,17 @@ fn gap(
     let contents = Contents { filesystem: "unallocated".to_owned(), allocated, ..Contents::default() };
     let contents = match large.first() {
         Some(first) if skipped > 0 => contents.with_note(format!(
-            "{skipped} bytes from {} on are in no partition and are not captured; keeping gaps would",
+            "{skipped} bytes from {} on are in no partition and are skipped, as was asked for",
             first.offset
         )),
         _ => contents,
     };
-    Some(part(None, extent, contents))
+    Some(Part { skipped, ..part(None, extent, contents) })
 }
 
-fn first_partition(table: &PartitionTable) -> u64 {
-    table.partitions.iter().map(|partition| partition.extent.offset).min().unwrap_or(0)
+fn leading(table: &PartitionTable) -> u64 {
+    let first = table.partitions.iter().map(|partition| partition.extent.offset).min().unwrap_or(0);
+    first.clamp(GAP_KEPT_MAX, LEADING_GAP_KEPT)
 }
 
 fn trailing(length: u64) -> Extent {

@@ -47,16 +47,120 @@ fn allocated(survey: &Survey) -> Vec<(u64, u64)> {
 fn gaps() {
     let partitions = [(0x83, 2 * MIB, 2 * MIB), (0x83, 5 * MIB, MIB), (0x83, 9 * MIB, MIB)];
     let disk = disk(20 * MIB, 512, &partitions);
-    let survey = look(&disk, SurveyOptions::default());
+    let kept = look(&disk, SurveyOptions::default());
+    assert_eq!((kept.used(), kept.skipped(), kept.all_notes().count()), (20 * MIB, 0, 0));
+    let skipping = SurveyOptions { skip_gaps: true, ..SurveyOptions::default() };
+    let survey = look(&disk, skipping);
     // The room in front, a gap of 1 MiB, none of 3 MiB, the end.
     assert_eq!(allocated(&survey), [(0, 6 * MIB), (9 * MIB, 10 * MIB), (19 * MIB, 20 * MIB)]);
+    assert_eq!(survey.skipped(), 12 * MIB);
     let notes: Vec<String> = survey.all_notes().collect();
     assert_eq!(notes.len(), 2);
     assert!(notes[0].contains(&format!("{} bytes from {} on", 3 * MIB, 6 * MIB)), "{notes:?}");
-    let kept = look(&disk, SurveyOptions { keep_gaps: true, ..SurveyOptions::default() });
-    assert_eq!((kept.used(), kept.all_notes().count()), (20 * MIB, 0));
     let raw = look(&disk, SurveyOptions { raw: true, ..SurveyOptions::default() });
     assert_eq!((raw.used(), raw.parts.len(), raw.table.kind), (20 * MIB, 1, TableKind::None));
+}
+
+/// What is announced and not understood is no gap, whoever wants gaps to be skipped.
+#[test]
+fn gaps_that_are_none() {
+    let skipping = SurveyOptions { skip_gaps: true, ..SurveyOptions::default() };
+    let mut disk = disk(40 * MIB, 512, &[(0x83, MIB, MIB), (0x05, 10 * MIB, 20 * MIB)]);
+    assert_eq!(look(&disk, skipping).used(), (2 + 20 + 1) * MIB, "an extended partition without a record");
+    disk[10 * MIB as usize + 446..10 * MIB as usize + 510].fill(0);
+    disk[10 * MIB as usize + 510..10 * MIB as usize + 512].copy_from_slice(&[0x55, 0xaa]);
+    assert_eq!(look(&disk, skipping).used(), 3 * MIB + 512, "an empty one");
+    disk[MIB as usize..MIB as usize + 4].copy_from_slice(b"XFSB");
+    disk[32769..32774].copy_from_slice(b"CD001");
+    assert_eq!(look(&disk, skipping).used(), 40 * MIB, "a disk that belongs to somebody else as well");
+}
+
+/// The disk was somebody's before it was partitioned, or is again: nobody can tell.
+#[test]
+fn marks_on_the_whole_disk() {
+    let marks: [(u64, &[u8]); 6] = [
+        (1080, b"\x53\xef"),
+        (0x10040, b"_BHRfS_M"),
+        (32769, b"CD001"),
+        (MIB, b"\x0d\xd0\x01\xc0"),
+        (20 * MIB - 512, b"\xde\x11\xde\x11"),
+        (20 * MIB - 1024, b"Intel Raid ISM Cfg Sig. "),
+    ];
+    let mut clean = disk(20 * MIB, 512, &[(0x82, 2 * MIB, 8 * MIB)]);
+    put_swap(&mut clean, 2 * MIB, 8 * MIB);
+    assert_eq!(look(&clean, SurveyOptions::default()).used(), 12 * MIB + 4096);
+    for (offset, mark) in marks {
+        let mut disk = clean.clone();
+        disk[offset as usize..offset as usize + mark.len()].copy_from_slice(mark);
+        let survey = look(&disk, SurveyOptions::default());
+        assert_eq!(survey.used(), 20 * MIB, "{offset}");
+        assert_eq!(survey.parts[1].filesystem, "swap", "it is shown all the same");
+        let notes: Vec<String> = survey.all_notes().collect();
+        assert!(notes.len() == 1 && notes[0].ends_with("all of the disk is kept"), "{notes:?}");
+    }
+}
+
+/// At the end of a disk, the mark of a partition stands where one of the disk would.
+#[test]
+fn marks_of_the_last_partition() {
+    let mut disk = disk(20 * MIB, 512, &[(0x82, 2 * MIB, 8 * MIB), (0xfd, 10 * MIB, 10 * MIB)]);
+    put_swap(&mut disk, 2 * MIB, 8 * MIB);
+    let at = 20 * MIB as usize - (64 << 10);
+    disk[at..at + 4].copy_from_slice(b"\xfc\x4e\x2b\xa9");
+    let survey = look(&disk, SurveyOptions::default());
+    assert_eq!(survey.parts[2].filesystem, "linux_raid_member");
+    assert_eq!(survey.used(), 12 * MIB + 4096);
+}
+
+/// A boot record on a disk that is one filesystem: entries that nobody can read, or a GPT that nobody announces.
+#[test]
+fn swap_on_the_whole_disk() {
+    let mut clean = vec![0xcc; 8 * MIB as usize];
+    put_swap(&mut clean, 0, 8 * MIB);
+    assert_eq!(look(&clean, SurveyOptions::default()).used(), 4096);
+    let record = |disk: &mut Vec<u8>, mark: u8| {
+        disk[446] = mark;
+        disk[450] = 0x83;
+        disk[455] = 1;
+        disk[459] = 1;
+        disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    };
+    let mut odd = clean.clone();
+    record(&mut odd, 0x01);
+    let mut table = clean.clone();
+    record(&mut table, 0x80);
+    let mut backup = clean.clone();
+    backup[8 * MIB as usize - 512..][..8].copy_from_slice(b"EFI PART");
+    let mut label = clean.clone();
+    label[512..516].copy_from_slice(b"\x57\x45\x56\x82");
+    for disk in [odd, table, backup, label] {
+        let survey = look(&disk, SurveyOptions::default());
+        assert_eq!(survey.used(), 8 * MIB);
+        assert!(survey.all_notes().count() > 0);
+    }
+    clean[510..512].copy_from_slice(&[0x55, 0xaa]);
+    assert_eq!(look(&clean, SurveyOptions::default()).used(), 4096, "a boot record without entries");
+}
+
+/// A file system inside of a container that is not understood.
+#[test]
+fn swap_in_containers() {
+    for (kind, at, mark) in [
+        (0xa5, 0, &b""[..]),
+        (0x8e, 0, b""),
+        (0x83, 512, b"\x57\x45\x56\x82"),
+        (0x83, 524, b"\xee\xde\x0d\x60"),
+        (0x83, 512, b"EFI PART"),
+        (0x81, 450, b"\x81\0\0\0\x01\0\0\0\x01\0\0\0"),
+    ] {
+        let mut disk = disk(20 * MIB, 512, &[(kind, 2 * MIB, 8 * MIB)]);
+        put_swap(&mut disk, 2 * MIB, 8 * MIB);
+        let at = 2 * MIB as usize + at;
+        disk[at..at + mark.len()].copy_from_slice(mark);
+        disk[2 * MIB as usize + 510..][..2].copy_from_slice(&[0x55, 0xaa]);
+        let survey = look(&disk, SurveyOptions::default());
+        assert_eq!((survey.used(), survey.all_notes().count()), (20 * MIB, 1), "{kind:#x} {mark:?}");
+    }
 }
 
 #[test]
@@ -76,7 +180,9 @@ fn what_overlaps_is_taken_whole() {
         disk(20 * MIB, 512, &[(0x83, 2 * MIB, 4 * MIB), (0x83, 5 * MIB, 4 * MIB), (0x83, 18 * MIB, 9 * MIB)]);
     put_swap(&mut disk, 2 * MIB, 4 * MIB);
     let survey = look(&disk, SurveyOptions::default());
-    assert_eq!(allocated(&survey), [(0, 9 * MIB), (18 * MIB, 20 * MIB)]);
+    assert_eq!(survey.used(), 20 * MIB);
+    let skipping = look(&disk, SurveyOptions { skip_gaps: true, ..SurveyOptions::default() });
+    assert_eq!(allocated(&skipping), [(0, 9 * MIB), (18 * MIB, 20 * MIB)]);
     assert!(survey.parts.iter().all(|part| part.filesystem == "unallocated"));
 }
 
@@ -86,6 +192,7 @@ fn sectors_of_4096_bytes_in_a_file_that_does_not_say_so() {
     put_swap(&mut disk, 8 * MIB, 4 * MIB);
     let survey = look(&disk, SurveyOptions::default());
     assert_eq!((survey.sector_size, survey.parts[1].filesystem.as_str()), (4096, "swap"));
+    assert_eq!(survey.used(), 20 * MIB, "nothing proves that its sectors have 4096 bytes");
 }
 
 #[test]

@@ -77,6 +77,7 @@ pub(crate) fn capture_as(
     let (table, sector_size, length) =
         (surveyed.table.kind.name().to_owned(), surveyed.sector_size, disk.length());
     let consistency = consistency(request, &surveyed);
+    let skipped_gap_bytes = surveyed.skipped();
     let regions: Vec<Region> = surveyed.parts.into_iter().map(|part| part.region).collect();
     let disk = Sectored { disk: &disk, sector_size };
     let check = || match Stamp::of(&request.source)? == before {
@@ -91,6 +92,7 @@ pub(crate) fn capture_as(
         disk_length: length,
         sector_size,
         allocated_bytes: captured.counts.allocated,
+        skipped_gap_bytes,
         filesystems: filesystems.clone(),
         labels: request.labels.clone(),
         consistency,
@@ -159,6 +161,7 @@ fn report(
         partition_table: table,
         disk_bytes: record.disk_length,
         allocated_bytes: counts.allocated,
+        skipped_gap_bytes: record.skipped_gap_bytes,
         data_bytes: counts.data,
         zero_bytes: counts.zero,
         new_blocks: counts.new_blocks,

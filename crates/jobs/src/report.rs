@@ -22,6 +22,8 @@ pub struct CaptureReport {
     pub disk_bytes: u64,
     /// Bytes somebody can still read.
     pub allocated_bytes: u64,
+    /// Bytes in no partition that were left out because the user said so.
+    pub skipped_gap_bytes: u64,
     /// Of these, bytes that are not zeros at the end of their blocks.
     pub data_bytes: u64,
     /// Of these, zeros.

@@ -91,6 +91,9 @@ pub struct VersionRecord {
     pub sector_size: u32,
     /// Bytes of the disk that somebody can read.
     pub allocated_bytes: u64,
+    /// Bytes in no partition that were left out because the user said so.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub skipped_gap_bytes: u64,
     /// Bytes of blocks that the store did not have, before compression.
     pub new_raw_bytes: u64,
     /// Bytes of their frames as stored.
@@ -125,6 +128,7 @@ impl VersionRecord {
             disk_length: 0,
             sector_size: 512,
             allocated_bytes: 0,
+            skipped_gap_bytes: 0,
             new_raw_bytes: 0,
             new_stored_bytes: 0,
             filesystems: Vec::new(),
@@ -206,6 +210,10 @@ impl VersionRecord {
         }
         Ok(record)
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 pub(crate) mod score_text {

@@ -3,7 +3,7 @@
 use platter_image::chunking::{FileRun, Region};
 use platter_image::{DiskRead, Extent, Extents, Result};
 
-use super::{Found, ext, probe, swap};
+use super::{Found, Owners, ext, swap};
 
 /// What of an extent counts, and whose it is. All offsets are the device's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,20 +49,53 @@ impl Contents {
     }
 }
 
-/// Looks into `extent` of a disk.
+/// Whether what surrounds an extent lets its filesystem drop anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust<'a> {
+    /// Nothing speaks against it.
+    Sole,
+    /// Something does; the reason is noted with the extent.
+    Doubted(&'a str),
+    /// Something does that is noted elsewhere.
+    Kept,
+}
+
+/// Looks into `extent` of a disk, whose owners were looked for.
 ///
 /// # Errors
 /// `Refused` if a filesystem there needs recovery, unless `force` (then all of it counts); and what reading the disk
 /// says.
-pub fn examine(disk: &dyn DiskRead, extent: Extent, force: bool) -> Result<Contents> {
-    match probe(disk, extent)? {
-        Found::Ext => ext::examine(disk, extent, force),
-        Found::Swap(header) => Ok(swap::examine(&header, extent)),
-        Found::Other(name) => Ok(Contents::whole(name, extent)),
-        Found::Ambiguous(names) => Ok(Contents::whole("", extent).with_note(format!(
-            "superblocks of {} stand side by side: all of it is taken",
-            names.join(" and ")
-        ))),
-        Found::Nothing => Ok(Contents::whole("", extent)),
+pub fn examine(
+    disk: &dyn DiskRead,
+    extent: Extent,
+    owners: &Owners,
+    trust: Trust<'_>,
+    force: bool,
+) -> Result<Contents> {
+    Ok(match (owners.found(), trust) {
+        (Found::Nothing, _) => Contents::whole("", extent),
+        (Found::Other(name), _) => Contents::whole(name, extent),
+        (Found::Ambiguous(names), _) => {
+            let contents = Contents::whole("", extent);
+            // Of others, nothing would be dropped anyway.
+            if !(owners.has("ext") || owners.has("swap")) {
+                return Ok(contents);
+            }
+            contents.with_note(format!(
+                "{} left their marks side by side: all of it is kept, since some of them may be alive",
+                names.join(" and ")
+            ))
+        }
+        (Found::Ext, Trust::Sole) => ext::examine(disk, extent, force)?,
+        (Found::Swap(header), Trust::Sole) => swap::examine(&header, extent),
+        (Found::Ext, _) => kept(Contents::whole("ext", extent), trust),
+        (Found::Swap(_), _) => kept(Contents::whole("swap", extent), trust),
+    })
+}
+
+fn kept(contents: Contents, trust: Trust<'_>) -> Contents {
+    match trust {
+        Trust::Doubted(reason) => contents.with_note(format!("all of it is kept, used or not: {reason}")),
+        Trust::Sole | Trust::Kept => contents,
     }
 }

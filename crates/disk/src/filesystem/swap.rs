@@ -16,6 +16,8 @@ pub struct Header {
     page_size: u32,
     /// The name of the magic of a hibernated system, if that is what stands there.
     hibernated: Option<&'static str>,
+    /// Pages of other sizes have a magic at their end, too.
+    is_ambiguous: bool,
     version: u32,
     last_page: u32,
     uuid: Option<String>,
@@ -28,20 +30,23 @@ impl Header {
         if has(start, 0, b"\xed\xc3\x02\xe9\x98\x56\xe5\x0c") {
             return Some(Self::parse(start, 4096, Some("TuxOnIce")));
         }
-        [4096, 8192, 16384, 32768, 65536].into_iter().find_map(|page_size| {
+        let mut headers = [4096, 8192, 16384, 32768, 65536].into_iter().filter_map(|page_size| {
             let magic = page_size - 10;
             let hibernated = ["S1SUSPEND", "S2SUSPEND", "ULSUSPEND", "LINHIB0001"]
                 .into_iter()
                 .find(|name| has(start, magic, name.as_bytes()));
             let is_swap = has(start, magic, b"SWAPSPACE2") || has(start, magic, b"SWAP-SPACE");
             (is_swap || hibernated.is_some()).then(|| Self::parse(start, page_size, hibernated))
-        })
+        });
+        let first = headers.next()?;
+        Some(Self { is_ambiguous: headers.next().is_some(), ..first })
     }
 
     fn parse(start: &[u8], page_size: usize, hibernated: Option<&'static str>) -> Self {
         Self {
             page_size: page_size as u32,
             hibernated,
+            is_ambiguous: false,
             version: le32(start, 1024),
             last_page: le32(start, 1028),
             uuid: uuid(start, 1036),
@@ -66,6 +71,10 @@ pub(super) fn examine(header: &Header, extent: Extent) -> Contents {
         let note = format!("a hibernated system sleeps in it ({magic}): all of it is taken");
         return named(Contents::whole("swap", extent).with_note(note));
     }
+    if header.is_ambiguous {
+        let note = "pages of several sizes end in its magic: all of it is taken";
+        return named(Contents::whole("swap", extent).with_note(note));
+    }
     let page = u64::from(header.page_size);
     let length = (u64::from(header.last_page) + 1) * page;
     if !header.is_current() || header.last_page == 0 || length > extent.length {
@@ -84,7 +93,7 @@ pub(super) fn examine(header: &Header, extent: Extent) -> Contents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filesystem::{Found, examine as examine_any, probe};
+    use crate::filesystem::{Found, Owners, Trust, probe};
 
     fn area(page: usize, magic: &[u8], pages: u32) -> Vec<u8> {
         let mut area = vec![0xaa; page * 20 + 512];
@@ -96,16 +105,26 @@ mod tests {
         area
     }
 
+    fn contents(disk: &Vec<u8>, trust: Trust<'_>) -> Contents {
+        let extent = Extent::new(0, disk.len() as u64);
+        let owners = Owners::find(disk, extent).unwrap();
+        crate::filesystem::examine(disk, extent, &owners, trust, false).unwrap()
+    }
+
     #[test]
     fn only_the_header_counts() {
         for page in [4096, 8192, 65536] {
             let disk = area(page, b"SWAPSPACE2", 20);
-            let extent = Extent::new(0, disk.len() as u64);
-            let contents = examine_any(&disk, extent, false).unwrap();
+            let found = contents(&disk, Trust::Sole);
             let page = page as u64;
             let expected = vec![Extent::new(0, page), Extent::new(page * 20, 512)];
-            assert_eq!(contents.allocated, Extents::from_unsorted(expected));
-            assert_eq!((contents.filesystem.as_str(), contents.label.as_deref()), ("swap", Some("swap")));
+            assert_eq!(found.allocated, Extents::from_unsorted(expected));
+            assert_eq!((found.filesystem.as_str(), found.label.as_deref()), ("swap", Some("swap")));
+            for trust in [Trust::Kept, Trust::Doubted("a reason")] {
+                let found = contents(&disk, trust);
+                assert_eq!(found.allocated.total(), disk.len() as u64);
+                assert_eq!(found.notes.len(), usize::from(trust != Trust::Kept));
+            }
         }
     }
 
@@ -113,21 +132,23 @@ mod tests {
     fn a_sleeping_system_counts_whole() {
         for magic in ["S1SUSPEND", "S2SUSPEND", "ULSUSPEND", "LINHIB0001"] {
             let disk = area(4096, magic.as_bytes(), 20);
-            let contents = examine_any(&disk, Extent::new(0, disk.len() as u64), false).unwrap();
-            assert_eq!(contents.allocated.total(), disk.len() as u64);
-            assert!(contents.notes[0].contains(magic));
+            let found = contents(&disk, Trust::Sole);
+            assert_eq!(found.allocated.total(), disk.len() as u64);
+            assert!(found.notes[0].contains(magic));
         }
         let too_long = area(4096, b"SWAPSPACE2", 1000);
-        let contents = examine_any(&too_long, Extent::new(0, too_long.len() as u64), false).unwrap();
-        assert_eq!(contents.allocated.total(), too_long.len() as u64);
+        assert_eq!(contents(&too_long, Trust::Sole).allocated.total(), too_long.len() as u64);
+        let mut two_sizes = area(65536, b"SWAPSPACE2", 10);
+        two_sizes[4086..4096].copy_from_slice(b"SWAPSPACE2");
+        assert_eq!(contents(&two_sizes, Trust::Sole).allocated.total(), two_sizes.len() as u64);
     }
 
     #[test]
-    fn two_superblocks_are_one_too_many() {
+    fn two_owners_are_one_too_many() {
         let mut disk = area(4096, b"SWAPSPACE2", 20);
         disk[..4].copy_from_slice(b"XFSB");
         let extent = Extent::new(0, disk.len() as u64);
         assert_eq!(probe(&disk, extent).unwrap(), Found::Ambiguous(vec!["xfs", "swap"]));
-        assert_eq!(examine_any(&disk, extent, false).unwrap().allocated.total(), extent.length);
+        assert_eq!(contents(&disk, Trust::Sole).allocated.total(), extent.length);
     }
 }

@@ -3,12 +3,13 @@
 //!
 //! Sector 1 has the header ("EFI PART"), which names the sectors of the table; the last sector of the disk has a
 //! backup header, which names a copy of the table that stands before it. A header or table whose CRC-32 is wrong is
-//! not used. Nothing is repaired silently: a disk whose primary header is bad is left as it is.
+//! not used. Nothing is repaired silently: a disk whose primary header is bad is left as it is. Only two copies that agree
+//! prove what a disk holds: systems differ in which one they read, and what damaged one copy may own the disk.
 
 use crc::{CRC_32_ISO_HDLC, Crc};
 use platter_image::{DiskRead, Error, Extent, Extents, Result};
 
-use super::{Partition, PartitionTable, TableKind, read_sectors};
+use super::{Partition, PartitionTable, TableKind, container_doubt, read_sectors};
 use crate::fields::{guid, has, le16, le32, le64};
 
 const CRC32: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
@@ -106,6 +107,7 @@ impl Copy {
                         last.saturating_add(1).saturating_mul(self.sector_size),
                     ),
                     type_name: type_name(&type_id),
+                    doubt: container_doubt(is_container(&type_id), type_name(&type_id)),
                     type_id,
                     name: (!name.is_empty()).then(|| String::from_utf16_lossy(&name)),
                     uuid: guid(entry, 16),
@@ -180,15 +182,18 @@ pub(super) fn read(disk: &dyn DiskRead, sector_size: u32) -> Result<Option<Parti
     let backup = Copy::read(disk, backup_sector, sector_size)?;
     let mut table = PartitionTable::default();
     let used = match (&primary, &backup) {
-        (Ok(primary), Ok(_)) => primary,
+        (Ok(primary), Ok(backup)) => {
+            if primary.table != backup.table || le32(&primary.header, 84) != le32(&backup.header, 84) {
+                table.doubts.push("the backup GPT has other partitions than the primary".to_owned());
+            }
+            primary
+        }
         (Ok(primary), Err(reason)) => {
-            table.notes.push(format!("the backup GPT header in sector {backup_sector} {reason}"));
+            table.doubts.push(format!("the backup GPT header in sector {backup_sector} {reason}"));
             primary
         }
         (Err(reason), Ok(backup)) => {
-            table
-                .notes
-                .push(format!("the primary GPT header {reason}: the backup is used, nothing is repaired"));
+            table.doubts.push(format!("the primary GPT header {reason}, and only its backup can be read"));
             backup
         }
         (Err(_), Err(_)) => return Ok(None),
@@ -197,11 +202,12 @@ pub(super) fn read(disk: &dyn DiskRead, sector_size: u32) -> Result<Option<Parti
         table
             .notes
             .push(format!("the backup GPT stands in sector {backup_sector}, not in the last one, {last}"));
+        if Copy::read(disk, last, sector_size)?.is_ok_and(|other| other.table != used.table) {
+            table.doubts.push("a GPT at the end of the disk has other partitions".to_owned());
+        }
     }
-    if let (Ok(primary), Ok(backup)) = (&primary, &backup)
-        && primary.table != backup.table
-    {
-        table.notes.push("the backup GPT has other partitions than the primary, which is used".to_owned());
+    if used.entries().next().is_none() {
+        table.doubts.push("the GPT has no partitions".to_owned());
     }
     table.kind = TableKind::Gpt;
     table.sector_size = Some(sector_size);
@@ -284,6 +290,27 @@ fn protective_mbr(disk: &dyn DiskRead, sector_size: usize, last: u64) -> Result<
     Ok(Some((0, sector)))
 }
 
+/// Types whose partitions hold volumes, or a table of their own that is not read here.
+fn is_container(type_id: &str) -> bool {
+    matches!(
+        type_id,
+        "e6d6d379-f507-44c2-a23c-238f2a3df928"
+            | "a19d880f-05fc-4d3b-a006-743f0f84911e"
+            | "ca7d7ccb-63ed-4c53-861c-1742536059cc"
+            | "7ffec5c9-2d00-49b7-8941-3ea10a5586b7"
+            | "5808c8aa-7e8f-42e0-85d2-e1e90434cfb3"
+            | "af9b60a0-1431-4f62-bc68-3311714a69ad"
+            | "e75caf8f-f680-4cee-afa3-b001e56efc2d"
+            | "516e7cb4-6ecf-11d6-8ff8-00022d09712b"
+            | "516e7cb8-6ecf-11d6-8ff8-00022d09712b"
+            | "516e7cba-6ecf-11d6-8ff8-00022d09712b"
+            | "6a898cc3-1dd2-11b2-99a6-080020736631"
+            | "aa31e02a-400f-11db-9590-000c2911d1b8"
+            | "53746f72-6167-11aa-aa11-00306543ecac"
+            | "7c3457ef-0000-11aa-aa11-00306543ecac"
+    )
+}
+
 fn type_name(type_id: &str) -> &'static str {
     match type_id {
         "c12a7328-f81f-11d2-ba4b-00a0c93ec93b" => "EFI system",
@@ -296,6 +323,17 @@ fn type_name(type_id: &str) -> &'static str {
         "0657fd6d-a4ab-43c4-84e5-0933c84b4f4f" => "Linux swap",
         "e6d6d379-f507-44c2-a23c-238f2a3df928" => "Linux LVM",
         "a19d880f-05fc-4d3b-a006-743f0f84911e" => "Linux RAID",
+        "ca7d7ccb-63ed-4c53-861c-1742536059cc" => "LUKS",
+        "7ffec5c9-2d00-49b7-8941-3ea10a5586b7" => "dm-crypt",
+        "5808c8aa-7e8f-42e0-85d2-e1e90434cfb3" | "af9b60a0-1431-4f62-bc68-3311714a69ad" => {
+            "Windows dynamic disk"
+        }
+        "e75caf8f-f680-4cee-afa3-b001e56efc2d" => "Windows storage space",
+        "516e7cb4-6ecf-11d6-8ff8-00022d09712b" => "FreeBSD",
+        "516e7cb8-6ecf-11d6-8ff8-00022d09712b" => "FreeBSD vinum",
+        "6a898cc3-1dd2-11b2-99a6-080020736631" => "ZFS",
+        "aa31e02a-400f-11db-9590-000c2911d1b8" => "VMware VMFS",
+        "53746f72-6167-11aa-aa11-00306543ecac" => "Apple Core Storage",
         "ebd0a0a2-b9e5-4433-87c0-68b6b72699c7" => "Microsoft basic data",
         "e3c9e316-0b5c-4db8-817d-f92df00215ae" => "Microsoft reserved",
         "de94bba4-06d1-4d40-a16a-bfd50179d6ac" => "Windows recovery",

@@ -91,9 +91,9 @@ fn a_bad_copy_is_not_used() {
     let good = maker.disk(&[(100, 199)]);
     let last = good.len() - 512;
     for (at, note) in [
-        (512 + 40, "primary GPT header has a wrong checksum: the backup is used"),
-        (1024 + 3, "primary GPT header has a table with a wrong checksum: the backup is used"),
-        (512, "primary GPT header is missing: the backup is used"),
+        (512 + 40, "primary GPT header has a wrong checksum, and only its backup"),
+        (1024 + 3, "primary GPT header has a table with a wrong checksum, and only its backup"),
+        (512, "primary GPT header is missing, and only its backup"),
         (last + 40, "the backup GPT header in sector 1999 has a wrong checksum"),
         (last - 32 * 512, "has a table with a wrong checksum"),
     ] {
@@ -101,7 +101,7 @@ fn a_bad_copy_is_not_used() {
         disk[at] ^= 1;
         let table = PartitionTable::read(&disk).unwrap();
         assert_eq!(table.partitions.len(), 1, "{note}");
-        assert!(table.notes.iter().any(|found| found.contains(note)), "{note}: {:?}", table.notes);
+        assert!(table.doubts.iter().any(|found| found.contains(note)), "{note}: {:?}", table.doubts);
         if note.starts_with("primary") {
             let relocation = relocate_backup(&disk).unwrap();
             assert!(relocation.writes.is_empty() && relocation.notes.len() == 1, "nothing is repaired");
@@ -112,7 +112,58 @@ fn a_bad_copy_is_not_used() {
     disk[last] = 0;
     let table = PartitionTable::read(&disk).unwrap();
     assert_eq!(table.kind, TableKind::Mbr);
-    assert!(table.notes.iter().any(|note| note.contains("neither it nor its backup")), "{:?}", table.notes);
+    assert!(table.doubts[0].contains("neither it nor its backup"), "{:?}", table.doubts);
+}
+
+/// Copies that are both sound, and do not say the same.
+#[test]
+fn copies_that_disagree() {
+    let maker = Maker::new(512);
+    let good = maker.disk(&[(100, 199)]);
+    assert_eq!(PartitionTable::read(&good).unwrap().doubts, Vec::<String>::new());
+    let other = maker.disk(&[(100, 299)]);
+    let mut disk = good.clone();
+    let backup = disk.len() - 33 * 512;
+    disk[backup..].copy_from_slice(&other[backup..]);
+    let table = PartitionTable::read(&disk).unwrap();
+    assert_eq!(table.partitions[0].extent.length, 100 * 512, "the primary is shown");
+    assert!(table.doubts[0].contains("other partitions than the primary"), "{:?}", table.doubts);
+
+    // The disk grew, its table was not moved, and an older table stands at its end.
+    let mut grown = good;
+    grown.resize(3000 * 512, 0);
+    assert_eq!(PartitionTable::read(&grown).unwrap().doubts, Vec::<String>::new());
+    let mut longer = Maker::new(512);
+    longer.sectors = 3000;
+    let older = longer.disk(&[(500, 599)]);
+    let backup = grown.len() - 33 * 512;
+    grown[backup..].copy_from_slice(&older[backup..]);
+    let table = PartitionTable::read(&grown).unwrap();
+    assert!(table.doubts[0].contains("at the end of the disk"), "{:?}", table.doubts);
+}
+
+#[test]
+fn a_gpt_without_partitions() {
+    let table = PartitionTable::read(&Maker::new(512).disk(&[])).unwrap();
+    assert_eq!((table.kind, table.partitions.len(), table.doubts.len()), (TableKind::Gpt, 0, 1));
+}
+
+/// A hybrid MBR repeats partitions of the GPT, which is fine, or announces others, which then are in the way.
+#[test]
+fn hybrid_records() {
+    let mut disk = Maker::new(512).disk(&[(100, 199), (300, 399)]);
+    let mut put = |slot: usize, start: u32, sectors: u32| {
+        let at = 446 + slot * 16;
+        disk[at + 4] = 0x83;
+        disk[at + 8..at + 12].copy_from_slice(&start.to_le_bytes());
+        disk[at + 12..at + 16].copy_from_slice(&sectors.to_le_bytes());
+        let table = PartitionTable::read(&disk).unwrap();
+        let trusted: Vec<bool> = table.partitions.iter().map(|partition| partition.trusted).collect();
+        (trusted, table.announced.total() / 512)
+    };
+    assert_eq!(put(1, 100, 100), (vec![true, true], 0));
+    assert_eq!(put(2, 350, 100), (vec![true, false], 100));
+    assert_eq!(put(3, 500, 100), (vec![true, false], 200));
 }
 
 #[test]
@@ -123,7 +174,7 @@ fn an_mbr_without_announcement_counts() {
     disk[458..462].copy_from_slice(&100_u32.to_le_bytes());
     let table = PartitionTable::read(&disk).unwrap();
     assert_eq!((table.kind, table.partitions[0].extent.offset), (TableKind::Mbr, 500 * 512));
-    assert!(table.notes[0].contains("leftover"));
+    assert!(table.doubts[0].contains("does not announce"), "{:?}", table.doubts);
     disk[446 + 16 + 4] = 0xee;
     let table = PartitionTable::read(&disk).unwrap();
     assert_eq!(table.kind, TableKind::Gpt);

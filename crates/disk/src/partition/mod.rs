@@ -2,8 +2,10 @@
 //!
 //! Tables are read from any [`DiskRead`] and never believed: whatever they say that cannot be is noted, and a
 //! partition that overlaps another or does not lie on the disk keeps its place in the list with a mark
-//! ([`Partition::trusted`]), so that nobody looks for a filesystem in it. Reading fails only if the disk does.
+//! ([`Partition::trusted`]), so that nobody looks for a filesystem in it. What makes a table or a part of it unsafe to
+//! rely on is a doubt: then the space it describes is kept whole. Reading fails only if the disk does.
 
+mod ebr;
 pub mod gpt;
 pub mod mbr;
 
@@ -41,7 +43,7 @@ pub struct Partition {
     pub extent: Extent,
     /// `0x83`, or the type GUID in lower case.
     pub type_id: String,
-    /// What that type is called, if we know; nothing is ever decided by it.
+    /// What that type is called, if we know.
     pub type_name: &'static str,
     /// Its name (GPT), if it has one.
     pub name: Option<String>,
@@ -53,6 +55,8 @@ pub struct Partition {
     pub container: bool,
     /// It lies on the disk, and overlaps neither another partition nor the table.
     pub trusted: bool,
+    /// Why all that it holds has to be kept: something in or around it is not understood.
+    pub doubt: Option<String>,
 }
 
 /// What a disk says of how it is divided.
@@ -69,7 +73,11 @@ pub struct PartitionTable {
     pub partitions: Vec<Partition>,
     /// The sectors that the table itself stands in.
     pub structures: Extents,
-    /// What is odd about it, in sentences.
+    /// Stretches that somebody else announces beside the partitions: entries of a hybrid MBR.
+    pub announced: Extents,
+    /// Why the table does not prove what the disk holds, in sentences: then all of the disk has to be kept.
+    pub doubts: Vec<String>,
+    /// What else is odd about it, in sentences.
     pub notes: Vec<String>,
 }
 
@@ -88,37 +96,47 @@ impl PartitionTable {
     /// # Errors
     /// Only what reading the disk says.
     pub fn read_with_sectors(disk: &dyn DiskRead, sector_size: u32) -> Result<Self> {
-        let Some(record) = read_sectors(disk, 0, 512)? else { return Ok(Self::default()) };
-        let Some(record) = mbr::Record::parse(&record) else { return Ok(Self::default()) };
+        let Some(sector) = read_sectors(disk, 0, 512)? else { return Ok(Self::default()) };
+        let Some(record) = mbr::Record::parse(&sector) else { return Ok(Self::default()) };
+        if !record.is_table() {
+            let doubt = "sector 0 ends like a partition table, and its entries cannot be read";
+            let doubts = record.is_used().then(|| doubt.to_owned()).into_iter().collect();
+            return Ok(Self { doubts, ..Self::default() });
+        }
         let other_size = if sector_size == 512 { 4096 } else { 512 };
-        let mut unprotected = None;
-        for size in [sector_size, other_size] {
-            match gpt::read(disk, size)? {
-                Some(mut table) if record.is_protective() => {
-                    table.notes.extend(record.hybrid_note());
-                    return Ok(table.judged(disk.length()));
+        let first = gpt::read(disk, sector_size)?;
+        let second = gpt::read(disk, other_size)?;
+        let both = first.is_some() && second.is_some();
+        let table = match first.or(second) {
+            Some(mut table) if record.is_protective() => {
+                if both {
+                    table.doubts.push("there are GPTs for sectors of 512 and of 4096 bytes".to_owned());
                 }
-                found => unprotected = unprotected.or(found),
+                record.add_hybrid(&mut table);
+                table
             }
-        }
-        let mut table = mbr::read(disk, &record, sector_size)?;
-        if unprotected.is_some() {
-            table.notes.push(
-                "there is a GPT, but the MBR does not announce one: it is taken for a leftover, and the MBR counts"
-                    .to_owned(),
-            );
-        }
-        if record.is_protective() {
-            table.notes.push("the MBR announces a GPT, and neither it nor its backup can be read".to_owned());
-        }
+            unannounced => {
+                let mut table = mbr::read(disk, &record, sector_size)?;
+                if unannounced.is_some() {
+                    table.doubts.push("there is a GPT that the MBR does not announce".to_owned());
+                }
+                if record.is_protective() {
+                    let doubt = "the MBR announces a GPT, and neither it nor its backup can be read";
+                    table.doubts.push(doubt.to_owned());
+                }
+                table
+            }
+        };
         Ok(table.judged(disk.length()))
     }
 
     /// Marks and notes the partitions that cannot be looked into.
     fn judged(mut self, disk_length: u64) -> Self {
-        // Every entry as (start, end, place in the list); the table's own sectors have no place.
-        let mut areas: Vec<(u64, u64, Option<usize>)> =
-            self.structures.iter().map(|extent| (extent.offset, extent.end(), None)).collect();
+        let fixed = |extents: &Extents, area| -> Vec<(u64, u64, Area)> {
+            extents.iter().map(|extent| (extent.offset, extent.end(), area)).collect()
+        };
+        let mut areas = fixed(&self.structures, Area::Table);
+        areas.extend(fixed(&self.announced, Area::Hybrid));
         for (place, partition) in self.partitions.iter_mut().enumerate() {
             let extent = partition.extent;
             partition.trusted = extent.length > 0 && extent.end() <= disk_length && !partition.container;
@@ -130,33 +148,61 @@ impl PartitionTable {
                 ));
             }
             if !partition.container {
-                areas.push((extent.offset, extent.end(), Some(place)));
+                areas.push((extent.offset, extent.end(), Area::Partition(place)));
             }
         }
         areas.sort_unstable();
-        let mut reaching: Option<(u64, Option<usize>)> = None;
-        for (start, end, place) in areas {
+        let mut reaching: Option<(u64, Area)> = None;
+        for (start, end, area) in areas {
             if let Some((_, other)) = reaching.filter(|(reach, _)| start < *reach) {
-                for place in [place, other].into_iter().flatten() {
+                let places = [area, other].map(Area::place);
+                for place in places.into_iter().flatten() {
                     self.partitions[place].trusted = false;
                 }
-                self.notes.push(overlap_note(&self.partitions, place, other));
+                if places != [None, None] {
+                    self.notes.push(overlap_note(&self.partitions, area, other));
+                }
             }
             if reaching.is_none_or(|(reach, _)| end > reach) {
-                reaching = Some((end, place));
+                reaching = Some((end, area));
             }
         }
         self
     }
 }
 
-fn overlap_note(partitions: &[Partition], one: Option<usize>, other: Option<usize>) -> String {
-    let name = |place: Option<usize>| {
-        place.map_or("the partition table".to_owned(), |place| {
-            format!("partition {}", partitions[place].number)
-        })
+/// What a stretch of the disk is, as far as overlaps go.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Area {
+    /// Sectors of the table itself.
+    Table,
+    /// An entry of a hybrid MBR that is no partition of the GPT.
+    Hybrid,
+    /// The partition with that place in the list.
+    Partition(usize),
+}
+
+impl Area {
+    fn place(self) -> Option<usize> {
+        match self {
+            Self::Table | Self::Hybrid => None,
+            Self::Partition(place) => Some(place),
+        }
+    }
+}
+
+fn overlap_note(partitions: &[Partition], one: Area, other: Area) -> String {
+    let name = |area: Area| match area {
+        Area::Table => "the partition table".to_owned(),
+        Area::Hybrid => "an entry of the hybrid MBR".to_owned(),
+        Area::Partition(place) => format!("partition {}", partitions[place].number),
     };
     format!("{} overlaps {}: what they cover is taken whole", name(one), name(other))
+}
+
+/// The doubt about a partition of a type that holds volumes or a table of its own.
+fn container_doubt(is_container: bool, type_name: &str) -> Option<String> {
+    is_container.then(|| format!("its type ({type_name}) announces a container"))
 }
 
 /// `length` bytes at `offset`; `None` if the disk ends before.

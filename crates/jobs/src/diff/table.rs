@@ -82,6 +82,7 @@ mod tests {
             uuid: None,
             bootable: false,
             container: false,
+            doubt: None,
             trusted: true,
         }
     }

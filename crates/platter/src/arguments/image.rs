@@ -50,9 +50,11 @@ pub(crate) struct Capture {
     /// Look for neither partitions nor filesystems: take every byte that is not zero
     #[arg(long)]
     pub(crate) raw: bool,
-    /// Also take what lies in large gaps between partitions
-    #[arg(long)]
-    pub(crate) keep_gaps: bool,
+    /// Leave out what lies in no partition, but for the partition tables, the space before the first partition, the last
+    /// MiB of the disk and gaps of at most 1 MiB. What RAID controllers, boot loaders and deleted partitions left
+    /// there is lost
+    #[arg(long, conflicts_with = "raw")]
+    pub(crate) skip_gaps: bool,
     /// The raw file is the image of a disk with sectors of so many bytes
     #[arg(long, value_name = "BYTES", value_parser = ["512", "4096"])]
     pub(crate) sector_size: Option<String>,

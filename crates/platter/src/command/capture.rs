@@ -18,7 +18,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Capture, output: &Output) -> 
         store: store.clone(),
         source: options.source.clone(),
         name: options.name.clone(),
-        survey: SurveyOptions { force: options.force, raw: options.raw, keep_gaps: options.keep_gaps },
+        survey: SurveyOptions { force: options.force, raw: options.raw, skip_gaps: options.skip_gaps },
         allow_mounted: options.force,
         sector_size: options.sector_size.as_deref().and_then(|size| size.parse().ok()),
         options: CaptureOptions {

@@ -36,6 +36,15 @@ pub(super) struct Facts<'a> {
     pub(super) edit_token: Option<&'a Token>,
 }
 
+/// What counts of the disk, and what was left out.
+fn in_use(record: &VersionRecord) -> String {
+    let used = bytes(record.allocated_bytes);
+    match record.skipped_gap_bytes {
+        0 => used,
+        skipped => format!("{used}; {} in no partition were left out", bytes(skipped)),
+    }
+}
+
 fn text(version: &Version, held: Option<&Token>) -> String {
     let record = &version.record;
     let mut rows: Vec<(&str, String)> = vec![
@@ -56,7 +65,7 @@ fn text(version: &Version, held: Option<&Token>) -> String {
                 record.sector_size
             ),
         ),
-        ("in use", bytes(record.allocated_bytes)),
+        ("in use", in_use(record)),
         (
             "added",
             format!(

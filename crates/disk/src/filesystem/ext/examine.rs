@@ -43,18 +43,6 @@ pub fn examine(disk: &dyn DiskRead, extent: Extent, force: bool) -> Result<Conte
     })
 }
 
-/// Whether `extent` begins with an ext superblock that can be, and whose filesystem fits into it.
-///
-/// # Errors
-/// What reading the disk says.
-pub fn fits(disk: &dyn DiskRead, extent: Extent) -> Result<bool> {
-    match Volume::open(disk, extent) {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 fn distrusted(filesystem: &str, extent: Extent, reason: &Error) -> Contents {
     Contents::whole(filesystem, extent).with_note(format!("all of it is taken, used or not: {reason}"))
 }

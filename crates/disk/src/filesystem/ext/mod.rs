@@ -35,5 +35,5 @@ mod walker;
 
 pub use attributes::Attribute;
 pub use directory::Listing;
-pub use examine::{examine, fits};
+pub use examine::examine;
 pub use files::{Contents, FileInode, FileKind, Files, Metadata, Run};
