@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tests/serve.sh: an origin as its clients live with it, through the unix socket and over TLS: every role and pattern at every
-# endpoint, wrong tokens, bodies that are too long, cut, or slow, many idle connections, restarts under load, and what a
+# endpoint, wrong tokens, bodies that are too long, cut, or slow, many idle connections with and without a token, restarts under load, and what a
 # token may not read. The client is curl.
 . "$(dirname "$0")/lib.sh"
 
@@ -227,19 +227,43 @@ check_status 408 "and are told so" perl -MIO::Socket::UNIX -e '
 	my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die; $s->autoflush(1);
 	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 66\r\n\r\nx"; my $l = <$s>; print((split " ", $l)[1])' "$SOCKET"
 
-# Idle connections.
+# Idle connections: with a token they are held, without one they keep nobody out.
+# idle COUNT PORT TOKEN SOURCE...: so many connections from these addresses, until the end of the section
+idle() {
+	local count=$1 port=$2
+	shift 2
+	rm -f "$WORK/idle"
+	(ulimit -n 20000 && exec "$TESTS/idle_clients.py" "127.0.0.1:$port" "$STORE/serve-certificate.pem" "$WORK/idle" "$count" "$@") &
+	LOAD+=($!)
+	for _ in $(seq 2400); do [ ! -e "$WORK/idle" ] || break; sleep 0.05; done
+	[ -e "$WORK/idle" ]
+}
+# metric SOCKET NAME
+metric() { curl -sS -m 5 --unix-socket "$1" http://origin/metrics | awk -v name="$2" '$1 == name { print $2 }'; }
 before=$(memory)
-(ulimit -n $((IDLE + 100)) && exec perl -MIO::Socket::UNIX -e '
-	my @s; for (1 .. $ARGV[1]) { my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die "$_: $!"; push @s, $s }
-	open F, ">", $ARGV[2]; close F; sleep 300' "$SOCKET" "$IDLE" "$WORK/idle") &
-LOAD+=($!)
-for _ in $(seq 600); do [ ! -e "$WORK/idle" ] || break; sleep 0.05; done
-sleep 0.5
-check "$IDLE idle connections are held" test "$(here /metrics | awk '$1 == "platter_http_connections" { print $2 }')" -ge "$IDLE"
-check_status 200 "beside them others are served" far "${TOKEN[read-lab]}" /api/v1/images
+check "$IDLE idle connections with a token are opened" idle "$IDLE" "$PORT" "${TOKEN[read-lab]}" 127.0.0.3 127.0.0.4 127.0.0.5
 each=$((($(memory) - before) / IDLE))
-check "they cost under 32 KiB each ($each)" test "$each" -lt 32
+check "they cost under 64 KiB each ($each)" test "$each" -lt 64
+# An origin with few open files, to which somebody opens three times as many connections without a word.
+(ulimit -n 1024 && exec "$PLATTER" --store "$STORE" serve --listen "unix:$WORK/small.sock" --listen "127.0.0.1:$((PORT + 1))") >"$WORK/small.log" 2>&1 &
+SMALL=$!
+LOAD+=("$SMALL")
+for _ in $(seq 600); do [ ! -S "$WORK/small.sock" ] || break; sleep 0.05; done
+check "3,000 connections without a token are opened" idle 3000 $((PORT + 1)) '' 127.0.0.1
+small_far() { curl -sS -m 5 --cacert "$STORE/serve-certificate.pem" -H "Authorization: Bearer ${TOKEN[read-lab]}" "https://localhost:$((PORT + 1))/api/v1/images" -4 "$@"; }
+small_here() { curl -sS -m 5 --unix-socket "$WORK/small.sock" http://origin/api/v1/images "$@"; }
+check_status 200 "beside them the unix socket is served" small_here
+check_status 200 "and a client with a token from another address" small_far --interface 127.0.0.2
+check_status 200 "and one from the same address" small_far --interface 127.0.0.1
+strangers() { metric "$WORK/small.sock" platter_http_connections_unauthenticated; }
+check "few of them are left" test "$(strangers)" -le 46
+check "older ones gave their places up" test "$(metric "$WORK/small.sock" platter_http_connections_displaced_total)" -gt 0
+for _ in $(seq 600); do [ "$(strangers)" != 0 ] || break; sleep 0.05; done
+check "and soon none" test "$(strangers)" = 0 -a "$(metric "$WORK/small.sock" platter_http_connections_too_slow_total)" -gt 0
+check "those with a token are still held" test "$(metric "$SOCKET" platter_http_connections)" -ge "$IDLE"
+check_status 200 "and others are served" far "${TOKEN[read-lab]}" /api/v1/images
 kill "${LOAD[@]}" 2>/dev/null || true
+wait "$SMALL" 2>/dev/null || true
 LOAD=()
 
 # Events.

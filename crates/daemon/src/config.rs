@@ -8,14 +8,26 @@ use std::time::Duration;
 use platter_image::Error;
 use platter_store::StorePlace;
 
-/// Most connections at once, of all listeners; more are told 503. An idle one costs about 20 KiB, over TLS 40 KiB.
-pub(crate) const CONNECTIONS_MAX: usize = 16_384;
-/// Connections above that which are told so; the rest are closed without a word.
+/// Most connections of all unix sockets; more are told 503. An idle one costs about 20 KiB.
+pub(crate) const UNIX_CONNECTIONS_MAX: usize = 4096;
+/// Unix connections above that which are told so; the rest are closed without a word.
 pub(crate) const TURNED_AWAY_MAX: usize = 64;
 /// Longest time in which a turned away client takes its answer.
 pub(crate) const TURNED_AWAY_TIME_MAX: Duration = Duration::from_secs(5);
-/// Longest TLS handshake.
-pub(crate) const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Most TCP connections that have shown a valid access token, and of these from one address (IPv6: one /64): a lab behind one
+/// address has hundreds of machines with several connections each. More are told 503. An idle one costs about 40 KiB.
+pub(crate) const CONNECTIONS_MAX: usize = 16_384;
+pub(crate) const CONNECTIONS_OF_ADDRESS_MAX: usize = 4096;
+/// Most TCP connections that have not, and of these from one address. Another one displaces the oldest of the address that
+/// has the most.
+pub(crate) const STRANGERS_MAX: usize = 2048;
+pub(crate) const STRANGERS_OF_ADDRESS_MAX: usize = 256;
+/// A TCP connection that has not shown a valid token by then ends; the TLS handshake is in that time.
+pub(crate) const STRANGER_TIME_MAX: Duration = Duration::from_secs(10);
+/// Files that are open besides connections.
+pub(crate) const OTHER_FILES: u64 = 4096;
+/// Threads that look access tokens up: nobody who has one waits for the store to be asked.
+pub(crate) const ACCESS_THREADS: usize = 2;
 /// Longest wait for the next request's head, the time between requests included.
 pub(crate) const HEAD_TIME_MAX: Duration = Duration::from_secs(60);
 /// Most bytes of a request's head, and of what is read ahead of a body.

@@ -45,7 +45,10 @@ pub(crate) struct Metrics {
     pub(crate) authentication_failures: Counter,
     pub(crate) connections: Counter,
     pub(crate) connections_taken: Counter,
+    pub(crate) connections_unauthenticated: Counter,
     pub(crate) connections_turned_away: Counter,
+    pub(crate) connections_displaced: Counter,
+    pub(crate) connections_too_slow: Counter,
     pub(crate) frames_sent: Counter,
     pub(crate) frames_rebuilt: Counter,
     pub(crate) frame_bytes_sent: Counter,
@@ -99,12 +102,15 @@ impl Metrics {
         series("platter_http_request_seconds_total", &|answered| format!("{:.6}", answered.seconds));
     }
 
-    fn plain(&self) -> [(&'static str, &Counter); 21] {
+    fn plain(&self) -> [(&'static str, &Counter); 24] {
         [
             ("platter_http_authentication_failures_total", &self.authentication_failures),
             ("platter_http_connections", &self.connections),
             ("platter_http_connections_total", &self.connections_taken),
+            ("platter_http_connections_unauthenticated", &self.connections_unauthenticated),
             ("platter_http_connections_turned_away_total", &self.connections_turned_away),
+            ("platter_http_connections_displaced_total", &self.connections_displaced),
+            ("platter_http_connections_too_slow_total", &self.connections_too_slow),
             ("platter_frames_sent_total", &self.frames_sent),
             ("platter_frames_rebuilt_total", &self.frames_rebuilt),
             ("platter_frames_failed_total", &self.frames_failed),

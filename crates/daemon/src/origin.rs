@@ -10,8 +10,8 @@ use tokio::sync::{Notify, Semaphore, watch};
 use crate::access::{AccessTokens, Principal};
 use crate::casts::{Casts, state_word};
 use crate::config::{
-    BODIES_KIB_MAX, EVENTS_KEPT, ID_SETS_BYTES_MAX, KNOWN_VERSIONS_MAX, STORE_THREADS, ServeOptions,
-    WAITING_MAX,
+    ACCESS_THREADS, BODIES_KIB_MAX, EVENTS_KEPT, ID_SETS_BYTES_MAX, KNOWN_VERSIONS_MAX, STORE_THREADS,
+    ServeOptions, WAITING_MAX,
 };
 use crate::disks::Disks;
 use crate::events::{Events, What};
@@ -30,6 +30,8 @@ pub(crate) struct Origin {
     pub(crate) writer: SharedWriter,
     pub(crate) access: AccessTokens,
     pub(crate) pool: Pool,
+    /// Looks access tokens up.
+    pub(crate) access_pool: Pool,
     pub(crate) remaking: RemakingTools,
     pub(crate) metrics: Metrics,
     pub(crate) events: Events,
@@ -59,6 +61,7 @@ impl Origin {
             store,
             access: AccessTokens::of(&options.store),
             pool: Pool::new(STORE_THREADS, WAITING_MAX),
+            access_pool: Pool::new(ACCESS_THREADS, WAITING_MAX),
             remaking: RemakingTools::default(),
             metrics: Metrics::default(),
             events: Events::new(EVENTS_KEPT)?,

@@ -12,13 +12,11 @@ use tokio::sync::watch;
 
 use crate::background::keep_watch;
 use crate::certificate::Tls;
-use crate::config::{CONNECTIONS_MAX, END_TIME_MAX, ListenAddress, STORE_THREADS, ServeOptions};
-use crate::listen::{Connections, Door, Listener, accept_until};
+use crate::config::{ACCESS_THREADS, END_TIME_MAX, ListenAddress, STORE_THREADS, ServeOptions};
+use crate::listen::{Connections, Door, Listener, Places, accept_until};
 use crate::notify::notify;
 use crate::origin::Origin;
 
-/// Files that are open besides connections.
-const OTHER_FILES: u64 = 4096;
 /// How long calls of the store may take after the last connection has gone.
 const STORE_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -52,14 +50,14 @@ pub fn serve(options: &ServeOptions, on_event: impl Fn(&ServeEvent) + Send + Syn
     let on_event: OnEvent = Arc::new(on_event);
     let (end, ending) = watch::channel(false);
     let origin = Arc::new(Origin::open(options, ending)?);
-    raise_files_limit(&on_event);
+    let places = Places::within(raise_files_limit(&on_event));
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .max_blocking_threads(STORE_THREADS + 4)
+        .max_blocking_threads(STORE_THREADS + ACCESS_THREADS + 4)
         .thread_name("origin")
         .enable_all()
         .build()
         .context(|| "starting threads".into())?;
-    let result = runtime.block_on(run(options, &origin, &end, &on_event));
+    let result = runtime.block_on(run(options, &origin, places, &end, &on_event));
     // Sessions that were left sync what they have: after the threads that use them.
     runtime.shutdown_timeout(STORE_TIME_MAX);
     drop(origin);
@@ -69,13 +67,14 @@ pub fn serve(options: &ServeOptions, on_event: impl Fn(&ServeEvent) + Send + Syn
 async fn run(
     options: &ServeOptions,
     origin: &Arc<Origin>,
+    places: Places,
     end: &watch::Sender<bool>,
     on_event: &OnEvent,
 ) -> Result<()> {
     let signals = |kind| signal(kind).context(|| "listening for signals".into());
     let (mut terminate, mut interrupt) =
         (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
-    let connections = Connections::new(CONNECTIONS_MAX);
+    let connections = Connections::new(places);
     let mut accepting = Vec::new();
     for (listener, door) in listeners(options, on_event)? {
         let (origin, connections, on_event) = (Arc::clone(origin), connections.clone(), on_event.clone());
@@ -131,20 +130,21 @@ fn listeners(options: &ServeOptions, on_event: &OnEvent) -> Result<Vec<(Listener
     Ok(listeners)
 }
 
-/// Every connection is an open file.
-fn raise_files_limit(on_event: &OnEvent) {
+/// Every connection is an open file. Gives how many there may be.
+fn raise_files_limit(on_event: &OnEvent) -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    let wanted = CONNECTIONS_MAX as u64 + OTHER_FILES;
+    let wanted = Places::FILES;
     let current = limit.current.unwrap_or(u64::MAX);
     if current >= wanted {
-        return;
+        return current;
     }
     let raised = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum: limit.maximum })
         .map_or(current, |()| raised);
     if raised < wanted {
         on_event(&ServeEvent::Note(format!(
-            "the system allows {raised} open files, so fewer than {CONNECTIONS_MAX} connections (ulimit -n)"
+            "the system allows {raised} open files of {wanted}: there are fewer places for connections (ulimit -n)"
         )));
     }
+    raised
 }

@@ -12,8 +12,9 @@ use platter_store::ImageName;
 use super::Shared;
 use super::body::discard_refused;
 use super::foreign::is_foreign;
-use super::problem::{Problem, forbidden, foreign, unknown};
+use super::problem::{Problem, forbidden, foreign, no_place, unknown};
 use crate::access::{Endpoint, Principal, Verdict, decide};
+use crate::listen::Standing;
 use crate::origin::no_image;
 
 /// Where a request came in.
@@ -61,7 +62,7 @@ pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: N
     let asked = match gate.entrance {
         // There nothing else tells a person from a page that misuses the person's browser.
         Entrance::Trusted if is_foreign(request.headers()) => Err(foreign()),
-        _ => gate.ask(secret(&request)).await,
+        _ => gate.ask(secret(&request), request.extensions().get()).await,
     };
     let response = match asked {
         Ok(who) => {
@@ -81,12 +82,19 @@ pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: N
 
 impl Gate {
     /// Who asks; `None` where nobody has to say.
-    async fn ask(&self, secret: Option<String>) -> Result<Option<Arc<Principal>>, Problem> {
+    async fn ask(
+        &self,
+        secret: Option<String>,
+        standing: Option<&Standing>,
+    ) -> Result<Option<Arc<Principal>>, Problem> {
         let who = match (self.endpoint.role(), self.entrance) {
             (None, _) => None,
             (_, Entrance::Trusted) => Some(Arc::new(Principal::of_unix_socket())),
             (_, Entrance::Token) => self.holder(secret).await?,
         };
+        if let Some(standing) = standing.filter(|_| who.is_some()) {
+            self.make_known(standing)?;
+        }
         match decide(who.as_deref(), self.endpoint, None) {
             Verdict::Allow => Ok(who),
             Verdict::Unknown => {
@@ -97,11 +105,23 @@ impl Gate {
         }
     }
 
+    /// Gives a connection that showed a valid token the place of one that has.
+    fn make_known(&self, standing: &Standing) -> Result<(), Problem> {
+        let is_first = standing.become_known().map_err(|refusal| {
+            self.origin.metrics.connections_turned_away.add(1);
+            no_place(refusal)
+        })?;
+        if is_first {
+            self.origin.metrics.connections_unauthenticated.subtract(1);
+        }
+        Ok(())
+    }
+
     /// Who holds the token of that secret.
     async fn holder(&self, secret: Option<String>) -> Result<Option<Arc<Principal>>, Problem> {
         let Some(secret) = secret else { return Ok(None) };
         let origin = Arc::clone(&self.origin);
-        Ok(self.origin.pool.run(move || origin.access.principal(&secret)).await?)
+        Ok(self.origin.access_pool.run(move || origin.access.principal(&secret)).await?)
     }
 }
 

@@ -4,6 +4,7 @@
 use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use platter_admission::Refusal;
 use platter_image::{Error, ErrorKind};
 use serde_json::json;
 
@@ -18,11 +19,12 @@ pub(crate) struct Problem {
     status: StatusCode,
     kind: ErrorKind,
     detail: String,
+    ends_connection: bool,
 }
 
 impl Problem {
     pub(super) fn new(status: StatusCode, kind: ErrorKind, detail: impl Into<String>) -> Self {
-        Self { status, kind, detail: detail.into() }
+        Self { status, kind, detail: detail.into(), ends_connection: false }
     }
 
     /// What was sent is not what it must be.
@@ -61,6 +63,9 @@ impl IntoResponse for Problem {
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.ends_connection {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
@@ -104,12 +109,15 @@ pub(super) fn no_method() -> Problem {
 }
 
 /// There is no place for another connection; this one ends.
-pub(super) fn too_many_connections() -> Response {
+pub(super) fn too_many_connections() -> Problem {
     let detail = "there are too many connections: try again later";
     let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Transient, detail);
-    let mut response = problem.into_response();
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    response
+    Problem { ends_connection: true, ..problem }
+}
+
+/// There is no place for a connection that has shown a token; it ends.
+pub(super) fn no_place(refusal: Refusal) -> Problem {
+    Problem { detail: format!("{refusal}: try again later"), ..too_many_connections() }
 }
 
 fn kind_name(kind: ErrorKind) -> &'static str {

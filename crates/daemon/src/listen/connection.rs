@@ -1,25 +1,28 @@
 //! Takes clients, and runs each connection: the handshake, requests one after another, and an end in good order.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::connections::{Connections, Place};
+use super::connections::{Connections, MustGo, Standing, UnixPlace};
 use super::listener::{Client, Listener};
 use super::stall::Stalling;
 use crate::api::{Entrance, router, too_many_router};
-use crate::config::{
-    HANDSHAKE_TIME_MAX, HEAD_LENGTH_MAX, HEAD_TIME_MAX, SEND_PAUSE_MAX, TURNED_AWAY_TIME_MAX,
-};
+use crate::config::{HEAD_LENGTH_MAX, HEAD_TIME_MAX, SEND_PAUSE_MAX, TURNED_AWAY_TIME_MAX};
 use crate::origin::Origin;
 use crate::serve::{OnEvent, ServeEvent};
 
@@ -35,6 +38,15 @@ pub(crate) enum Door {
     Tls(Arc<ServerConfig>),
 }
 
+/// What is needed to serve those who come in at one door.
+struct House {
+    origin: Arc<Origin>,
+    connections: Connections,
+    served: Router,
+    turned_away: Router,
+    ending: watch::Receiver<bool>,
+}
+
 /// Takes clients until the origin ends.
 pub(crate) async fn accept_until(
     listener: Listener,
@@ -47,17 +59,17 @@ pub(crate) async fn accept_until(
         Door::Unix => Entrance::Trusted,
         Door::Tls(_) => Entrance::Token,
     };
-    let (served, turned_away) = (router(&origin, entrance), too_many_router());
     let mut ending = origin.ending.clone();
+    let (served, turned_away) = (router(&origin, entrance), too_many_router());
+    let house = House { origin, connections, served, turned_away, ending: ending.clone() };
     let mut failing = false;
     loop {
         let client = tokio::select! {
             client = listener.accept() => client,
             () = ended(&mut ending) => return,
         };
-        let client = match client {
-            Ok(client) => client,
-            Err(error) => {
+        match (client, &door) {
+            (Err(error), _) => {
                 if !failing {
                     on_event(&ServeEvent::Note(format!("clients cannot be taken: {error}")));
                 }
@@ -65,30 +77,70 @@ pub(crate) async fn accept_until(
                 sleep(ACCEPT_AGAIN).await;
                 continue;
             }
-        };
+            (Ok(Client::Unix(stream)), _) => house.take_unix(stream),
+            (Ok(Client::Tcp(stream, address)), Door::Tls(config)) => {
+                house.take_tcp(stream, address, Arc::clone(config));
+            }
+            // Nothing is ever said over TCP without TLS.
+            (Ok(Client::Tcp(..)), Door::Unix) => {}
+        }
         failing = false;
-        let (origin, ending) = (Arc::clone(&origin), ending.clone());
-        match connections.take() {
-            Place::Served(place) => {
-                let converse = converse(client, door.clone(), served.clone(), ending);
+    }
+}
+
+impl House {
+    fn take_unix(&self, stream: UnixStream) {
+        let (origin, ending) = (Arc::clone(&self.origin), self.ending.clone());
+        match self.connections.take_unix() {
+            UnixPlace::Served(open, place) => {
+                let requests = requests(stream, self.served.clone(), ending, None);
                 tokio::spawn(async move {
-                    let _place = place;
-                    origin.metrics.connections_taken.add(1);
+                    let _place = (open, place);
                     let _counted = Counted::new(&origin);
-                    converse.await;
+                    requests.await;
                 });
             }
-            Place::TurnedAway(place) => {
+            UnixPlace::TurnedAway(place) => {
                 origin.metrics.connections_turned_away.add(1);
-                let converse = converse(client, door.clone(), turned_away.clone(), ending);
+                let requests = requests(stream, self.turned_away.clone(), ending, None);
                 tokio::spawn(async move {
                     let _place = place;
                     // Whoever does not take the answer in time goes without it.
-                    let _ = timeout(TURNED_AWAY_TIME_MAX, converse).await;
+                    let _ = timeout(TURNED_AWAY_TIME_MAX, requests).await;
                 });
             }
-            Place::Closed => origin.metrics.connections_turned_away.add(1),
+            UnixPlace::Closed => origin.metrics.connections_turned_away.add(1),
         }
+    }
+
+    fn take_tcp(&self, stream: TcpStream, address: IpAddr, config: Arc<ServerConfig>) {
+        let (origin, router) = (Arc::clone(&self.origin), self.served.clone());
+        let (ending, mut ending_early) = (self.ending.clone(), self.ending.clone());
+        let standing = self.connections.enter(address);
+        origin.metrics.connections_unauthenticated.add(1);
+        tokio::spawn(async move {
+            let _counted = Counted::new(&origin);
+            let converse = async {
+                let shaken = tokio::select! {
+                    shaken = TlsAcceptor::from(config).accept(stream) => shaken,
+                    () = ended(&mut ending_early) => return,
+                };
+                // What goes wrong here is between the client and the network.
+                if let Ok(stream) = shaken {
+                    requests(stream, router, ending, Some(standing.clone())).await;
+                }
+            };
+            tokio::select! {
+                () = converse => {}
+                why = standing.must_go() => match why {
+                    MustGo::Displaced => origin.metrics.connections_displaced.add(1),
+                    MustGo::TooSlow => origin.metrics.connections_too_slow.add(1),
+                },
+            }
+            if !standing.is_known() {
+                origin.metrics.connections_unauthenticated.subtract(1);
+            }
+        });
     }
 }
 
@@ -98,6 +150,7 @@ struct Counted<'a>(&'a Origin);
 impl<'a> Counted<'a> {
     fn new(origin: &'a Origin) -> Self {
         origin.metrics.connections.add(1);
+        origin.metrics.connections_taken.add(1);
         Self(origin)
     }
 }
@@ -108,29 +161,22 @@ impl Drop for Counted<'_> {
     }
 }
 
-async fn converse(client: Client, door: Door, router: Router, ending: watch::Receiver<bool>) {
-    match (client, door) {
-        (Client::Unix(stream), _) => requests(stream, router, ending).await,
-        (Client::Tcp(stream), Door::Tls(config)) => {
-            let handshake = TlsAcceptor::from(config).accept(stream);
-            // What goes wrong here is between the client and the network.
-            if let Ok(Ok(stream)) = timeout(HANDSHAKE_TIME_MAX, handshake).await {
-                requests(stream, router, ending).await;
-            }
-        }
-        // Nothing is ever said over TCP without TLS.
-        (Client::Tcp(_), Door::Unix) => {}
-    }
-}
-
-async fn requests<S>(stream: S, router: Router, mut ending: watch::Receiver<bool>)
+/// Answers requests, each of which has the connection's standing with it.
+async fn requests<S>(stream: S, router: Router, mut ending: watch::Receiver<bool>, standing: Option<Standing>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let stream = TokioIo::new(Stalling::new(stream, SEND_PAUSE_MAX));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX).max_buf_size(HEAD_LENGTH_MAX);
-    let connection = http.serve_connection(stream, TowerToHyperService::new(router));
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if let Some(standing) = &standing {
+            request.extensions_mut().insert(standing.clone());
+        }
+        router.call(request)
+    });
+    let connection = http.serve_connection(stream, service);
     tokio::pin!(connection);
     // A connection that breaks is its client's affair: it asks again. What went wrong inside, the answer said.
     tokio::select! {

@@ -5,7 +5,7 @@
 
 use std::fs::{self, Metadata};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,8 @@ pub(crate) enum Listener {
 /// A client that was taken.
 pub(crate) enum Client {
     Unix(UnixStream),
-    Tcp(TcpStream),
+    /// And the address it comes from.
+    Tcp(TcpStream, IpAddr),
 }
 
 /// The file of a unix socket.
@@ -84,10 +85,10 @@ impl Listener {
         match self {
             Self::Unix(listener, _) => Ok(Client::Unix(listener.accept().await?.0)),
             Self::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
+                let (stream, address) = listener.accept().await?;
                 // Answers are written whole: waiting to join them helps nobody.
                 stream.set_nodelay(true)?;
-                Ok(Client::Tcp(stream))
+                Ok(Client::Tcp(stream, address.ip()))
             }
         }
     }

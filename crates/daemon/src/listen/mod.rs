@@ -6,5 +6,5 @@ mod listener;
 mod stall;
 
 pub(crate) use connection::{Door, accept_until};
-pub(crate) use connections::Connections;
+pub(crate) use connections::{Connections, Places, Standing};
 pub(crate) use listener::Listener;

@@ -28,6 +28,7 @@ const BELOW_JOBS: &[&str] = &[
 const RULES: &[Rule] = &[
     Rule { name: "platter-image", own: &[], foreign: Some(&["blake3", "twox-hash", "zstd-safe"]) },
     Rule { name: "platter-vfs", own: &[], foreign: None },
+    Rule { name: "platter-admission", own: &[], foreign: Some(&[]) },
     Rule { name: "platter-disk", own: &["platter-image"], foreign: None },
     Rule { name: "platter-store", own: &["platter-image", "platter-vfs"], foreign: None },
     // The protocol is pure: nothing in its manifest can open a socket, a file or a clock.
@@ -40,7 +41,11 @@ const RULES: &[Rule] = &[
     Rule { name: "platter-vdisk", own: &["platter-image", "platter-vfs"], foreign: None },
     Rule { name: "platter-export", own: &["platter-image", "platter-vdisk"], foreign: None },
     Rule { name: "platter-jobs", own: BELOW_JOBS, foreign: None },
-    Rule { name: "platter-daemon", own: &["platter-jobs", "platter-store", "platter-image"], foreign: None },
+    Rule {
+        name: "platter-daemon",
+        own: &["platter-admission", "platter-jobs", "platter-store", "platter-image"],
+        foreign: None,
+    },
     Rule { name: "platter", own: &["platter-jobs", "platter-daemon"], foreign: None },
     Rule { name: "xtask", own: &[], foreign: Some(&["serde_json"]) },
 ];

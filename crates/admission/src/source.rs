@@ -1,0 +1,38 @@
+//! Where a connection comes from, as far as one client can be told from another.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+/// Who is counted as one client: an IPv4 address, or an IPv6 network of 64 bits, since a host may use any address in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// An IPv4 address, also when it came as an IPv6 one (`::ffff:192.0.2.1`).
+    V4(Ipv4Addr),
+    /// The first 64 bits of an IPv6 address.
+    V6([u8; 8]),
+}
+
+impl From<IpAddr> for Source {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::V4(address),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, e, f, g, h, ..] = address.octets();
+                Self::V6([a, b, c, d, e, f, g, h])
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_one_source() {
+        let source = |text: &str| Source::from(text.parse::<IpAddr>().unwrap());
+        assert_eq!(source("192.0.2.1"), source("::ffff:192.0.2.1"));
+        assert_ne!(source("192.0.2.1"), source("192.0.2.2"));
+        assert_eq!(source("2001:db8:0:1::1"), source("2001:db8:0:1:ffff::2"));
+        assert_ne!(source("2001:db8:0:1::1"), source("2001:db8:0:2::1"));
+    }
+}
