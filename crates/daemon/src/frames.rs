@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::{FramesRequest, write_end, write_failure, write_frame, write_head};
-use platter_image::{BlockId, BlockPlace, Error, FrameSource, Kind, Result};
+use platter_image::{BlockId, BlockPlace, Error, FrameSource, Kind, Result, judged};
 
 use crate::config::ANSWER_BATCH;
 use crate::id_sets::IdSet;
@@ -133,8 +133,11 @@ impl FramesAnswer {
         let rest = &rest[..rest.partition_point(|place| place.frame == address)];
         self.next += rest.len();
         source.read_frame(address, stored)?;
-        let header = FrameHeader::parse(stored)?;
-        header.payload(stored)?;
+        let checked = FrameHeader::parse(stored).and_then(|header| {
+            header.payload(stored)?;
+            Ok(header)
+        });
+        let header = judged(source, address, checked)?;
         if header.kind != self.kind {
             // The id is that of a thing of another kind: there is none of the kind that was said.
             let ids = header.blocks.iter().map(|block| block.id);
@@ -159,7 +162,8 @@ impl FramesAnswer {
         if !self.exact {
             wanted = header.blocks.iter().map(|block| may_be_sent(&block.id)).collect();
         }
-        sent.count_made(self.remaking.add(tools, &header, stored, &wanted, out)?);
+        let made = self.remaking.add(tools, &header, stored, &wanted, out);
+        sent.count_made(judged(source, address, made)?);
         if !self.exact {
             // One frame for one, so that each holds something that was asked for.
             sent.count_made(self.remaking.finish(tools, out)?);

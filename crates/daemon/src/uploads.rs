@@ -13,7 +13,7 @@ use platter_image::frame::stream::FrameStreamReader;
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
 use platter_image::recipe::Recipe;
 use platter_image::{BlockId, Domain, Error, ErrorKind, FrameSource, FrameStore, Kind, PinSet, Result};
-use platter_store::{NumberChoice, Session, Store, Version, VersionRecord};
+use platter_store::{KnownCheck, NumberChoice, Published, Session, Store, VersionRecord};
 
 use crate::access::Principal;
 use crate::config::{SENT_IDS_MAX, UPLOADS_MAX, UPLOADS_OF_ONE_MAX};
@@ -63,16 +63,21 @@ impl Known {
 }
 
 impl Uploads {
-    /// Begins one.
+    /// Begins one; of what it relies on, as much is read as `known` says.
     ///
     /// # Errors
     /// `Transient` when there are too many; what the store says.
-    pub(crate) fn begin(&self, who: &Principal, writer: Arc<Store>) -> Result<Arc<Upload>> {
+    pub(crate) fn begin(
+        &self,
+        who: &Principal,
+        writer: Arc<Store>,
+        known: KnownCheck,
+    ) -> Result<Arc<Upload>> {
         let upload = Arc::new(Upload {
             id: random_hex::<16>()?,
             owner: who.id.clone(),
             touched: Mutex::new(Instant::now()),
-            session: RwLock::new(Some(writer.session()?)),
+            session: RwLock::new(Some(writer.session()?.with_known_check(known))),
             pins: Mutex::default(),
             known: (!who.reads_everything()).then(Known::default),
             writer,
@@ -138,7 +143,7 @@ impl Uploads {
         upload: &Upload,
         draft: VersionRecord,
         expect: Option<u64>,
-    ) -> Result<Version> {
+    ) -> Result<Published> {
         upload.check(&draft)?;
         let _publishing = lock(&self.publishing);
         upload.writer.check_token(&draft.image, draft.token)?;
@@ -157,7 +162,7 @@ impl Uploads {
         }
         let session = upload.session.write().unwrap_or_else(PoisonError::into_inner).take();
         let session = session.ok_or_else(|| ended(&upload.id))?;
-        let published = session.publish(draft);
+        let published = session.publish_repairing(draft);
         // Whatever came of it, the session is over.
         lock(&self.table).remove(&upload.id);
         published
@@ -168,6 +173,11 @@ impl Upload {
     /// Its id: 32 hexadecimal digits that nobody can guess.
     pub(crate) fn id(&self) -> &str {
         &self.id
+    }
+
+    /// The store that it is added to.
+    pub(crate) fn store(&self) -> &Store {
+        &self.writer
     }
 
     /// Whether the sender's own images have to be asked for before [`Upload::need`] and [`Uploads::publish`].
@@ -195,8 +205,10 @@ impl Upload {
             if self.known.as_ref().is_some_and(|known| !known.has(id)) {
                 return Ok(true);
             }
-            let pin = session.lookup_and_pin(id)?;
-            let is_needed = pin.is_none();
+            let sound = session.lookup_and_pin(id)?;
+            let is_needed = sound.is_none();
+            // A version that is taken over may refer to a damaged block: that is pinned, and needed all the same.
+            let pin = if is_needed { session.pin_stored(id)? } else { sound };
             pin.into_iter().for_each(|pin| pins.insert(pin));
             Ok(is_needed)
         };

@@ -6,7 +6,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::{BlockId, Result};
+use crate::{BlockId, ErrorKind, Result};
 
 /// Where a frame lies in a source. Sorting by it gives the order in which they are read fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -77,6 +77,25 @@ pub trait FrameSource: Send + Sync {
     fn is_near(&self, _id: &BlockId) -> bool {
         true
     }
+
+    /// The frame that was read from that address is damaged: whoever decoded it says so. A source that keeps frames reads it
+    /// again, and if it is still bad, remembers that. What becomes of it is nothing that the reader could act on.
+    fn found_damaged(&self, _address: FrameAddress) {}
+}
+
+/// The same result of decoding the frame at an address; tells its source when the frame is damaged.
+///
+/// # Errors
+/// Those of `decoded`.
+pub fn judged<T>(
+    source: &(impl FrameSource + ?Sized),
+    address: FrameAddress,
+    decoded: Result<T>,
+) -> Result<T> {
+    if decoded.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
+        source.found_damaged(address);
+    }
+    decoded
 }
 
 /// Something frames can be added to.
@@ -100,6 +119,15 @@ pub trait FrameStore: FrameSource {
     /// answers take long to come.
     fn lookups_under_way(&self) -> usize {
         1
+    }
+
+    /// If a block of that name is here, sound or damaged, pins it: for entries that are taken over from a version without
+    /// being read. They refer to what that version refers to, and cannot be stored anew. Deduplication never asks this.
+    ///
+    /// # Errors
+    /// As for [`FrameStore::lookup_and_pin`].
+    fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
+        self.lookup_and_pin(id)
     }
 
     /// Adds an encoded frame. It is found by [`FrameStore::lookup_and_pin`] at once, and durable only when whatever

@@ -10,8 +10,9 @@ use platter_disk::refusal::{self, Reason};
 use platter_disk::{Source, Survey, SurveyOptions, survey};
 use platter_image::chunking::Region;
 use platter_image::{DiskRead, Error, FrameStore, IoContext, Result};
-use platter_store::{Consistency, FilesystemRecord, ImageName, Version, VersionRecord};
+use platter_store::{Consistency, FilesystemRecord, ImageName, KnownCheck, Version, VersionRecord};
 
+use crate::open_session::{PublishedVersion, Repairs};
 use crate::token::{self, TokenChoice};
 use crate::{CaptureReport, OpenStore, Progress, StoreLocation};
 
@@ -32,6 +33,8 @@ pub struct CaptureRequest {
     pub sector_size: Option<u32>,
     /// How to compress.
     pub options: CaptureOptions,
+    /// How much is read back of what the store has already and the version relies on.
+    pub known: KnownCheck,
     /// Words of the user's.
     pub labels: BTreeMap<String, String>,
     /// A sentence of the user's.
@@ -101,8 +104,8 @@ pub(crate) fn capture_as(
         ..VersionRecord::draft(request.name.clone(), captured.score, token::unix_ms())
     };
     let capturing = Capturing { disk: &disk, regions: &regions, check: &check, draft: &draft, progress };
-    let (version, counts) = capturing.publish(request, &store)?;
-    Ok(report(version.record, &counts, table, notes, started.elapsed().as_secs_f64()))
+    let (published, counts) = capturing.publish(request, &store)?;
+    Ok(report(published, &counts, table, notes, started.elapsed().as_secs_f64()))
 }
 
 /// A disk that was looked at and is to be captured, into whatever store.
@@ -116,16 +119,23 @@ struct Capturing<'a> {
 }
 
 impl Capturing<'_> {
-    fn publish(&self, request: &CaptureRequest, store: &OpenStore) -> Result<(Version, CaptureCounts)> {
-        store.add(&|why| self.progress.note(why), |session| {
+    fn publish(
+        &self,
+        request: &CaptureRequest,
+        store: &OpenStore,
+    ) -> Result<(PublishedVersion, CaptureCounts)> {
+        store.add(&|why| self.progress.note(why), request.known, |session| {
             // Its pins are held until the version is published.
             let captured = self.capture(request, &*session)?;
             session.finish()?;
             let draft = (self.draft)(&captured);
+            let mut repairs = Repairs::default();
             let version = token::with_token(store, &request.name, request.token, |token| {
-                session.publish(VersionRecord { token, ..draft }, None)
+                let published = session.publish(VersionRecord { token, ..draft }, None)?;
+                repairs = published.repairs;
+                Ok(published.version)
             })?;
-            Ok((version, captured.counts))
+            Ok((PublishedVersion { version, repairs }, captured.counts))
         })
     }
 
@@ -147,12 +157,13 @@ impl Capturing<'_> {
 }
 
 fn report(
-    record: VersionRecord,
+    published: PublishedVersion,
     counts: &CaptureCounts,
     table: String,
     notes: Vec<String>,
     seconds: f64,
 ) -> CaptureReport {
+    let PublishedVersion { version: Version { record, .. }, repairs } = published;
     CaptureReport {
         version: record.name().to_string(),
         name: record.image.to_string(),
@@ -168,6 +179,7 @@ fn report(
         new_raw_bytes: counts.new_raw,
         new_stored_bytes: counts.new_stored,
         filesystems: record.filesystems,
+        repairs,
         seconds,
         notes,
     }

@@ -48,6 +48,7 @@ pub use live::{
 pub use location::{SERVE_SOCKET, StoreLocation, default_store_dir, origin_of};
 pub use names::{ForgetReport, ForgetRequest, RenameReport, RenamedVersion, forget, rename};
 pub use node::{CacheLocation, FillStatus, NodeCounters, SharingRequest};
+pub use open_session::Repairs;
 pub use open_store::OpenStore;
 pub use peers::PeerCounts;
 pub use platter_cast::CHUNK_BYTES_MAX;
@@ -63,7 +64,7 @@ pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_store::{
     BootBlock, CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, HoardMember, HoardSnapshot,
-    ImageName, RebuildReport, Severity, Store, StorePlace, Token, Verdict, Version, VersionQuery,
+    ImageName, KnownCheck, RebuildReport, Severity, Store, StorePlace, Token, Verdict, Version, VersionQuery,
     VersionRecord, rebuild,
 };
 pub use progress::{Progress, Silent};

@@ -6,7 +6,8 @@ use platter_image::frame::EncodedFrame;
 use platter_image::{
     BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameSource, FrameStore, Pin, Result,
 };
-use platter_store::{NumberChoice, Session, Store, Version, VersionRecord};
+use platter_store::{NumberChoice, Session, Store, Version, VersionName, VersionRecord};
+use serde::{Deserialize, Serialize};
 
 use crate::remote::RemoteSession;
 
@@ -16,6 +17,35 @@ pub(crate) enum OpenSession {
     Local { store: Arc<Store>, session: Option<Box<Session>> },
     /// Of an origin's.
     Remote(RemoteSession),
+}
+
+/// A version that was published, and what else became of that.
+pub(crate) struct PublishedVersion {
+    pub(crate) version: Version,
+    pub(crate) repairs: Repairs,
+}
+
+/// What publishing a version did for others.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Repairs {
+    /// Versions that were damaged and are whole again, because what they lacked was stored anew.
+    pub repaired: Vec<String>,
+    /// Versions for which the same is true of a part of what they lack.
+    pub still_damaged: Vec<String>,
+    /// Frames of before that were read and verified because the new version relies on them.
+    pub known_frames_read: u64,
+}
+
+impl Repairs {
+    /// What they are worth a note, in words.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
+        let whole = (!self.repaired.is_empty()).then(|| format!("repaired: {}", self.repaired.join(", ")));
+        let damaged = (!self.still_damaged.is_empty()).then(|| {
+            format!("still damaged, for they need other blocks too: {}", self.still_damaged.join(", "))
+        });
+        whole.into_iter().chain(damaged)
+    }
 }
 
 impl OpenSession {
@@ -43,7 +73,7 @@ impl OpenSession {
     ///
     /// # Errors
     /// `Refused` when the newest version has another number; as [`Session::publish`].
-    pub(crate) fn publish(&mut self, draft: VersionRecord, expect: Option<u64>) -> Result<Version> {
+    pub(crate) fn publish(&mut self, draft: VersionRecord, expect: Option<u64>) -> Result<PublishedVersion> {
         let (store, session) = match self {
             Self::Remote(session) => return session.publish(&draft, expect),
             Self::Local { store, session } => (store, session.take().ok_or_else(ended)?),
@@ -58,7 +88,17 @@ impl OpenSession {
                 "the newest version of {} is number {newest}, not {expect}",
                 draft.image
             ))),
-            _ => session.publish(draft),
+            _ => {
+                let published = session.publish_repairing(draft)?;
+                let others = store.repaired_by(&published.repaired, &published.version.name)?;
+                let names = |names: Vec<VersionName>| names.iter().map(VersionName::to_string).collect();
+                let repairs = Repairs {
+                    repaired: names(others.whole),
+                    still_damaged: names(others.damaged),
+                    known_frames_read: published.known_frames_read,
+                };
+                Ok(PublishedVersion { version: published.version, repairs })
+            }
         }
     }
 
@@ -85,6 +125,12 @@ impl FrameSource for OpenSession {
             Self::Remote(session) => session.read_frame(address, stored),
         }
     }
+
+    fn found_damaged(&self, address: FrameAddress) {
+        if let Self::Local { session: Some(session), .. } = self {
+            session.found_damaged(address);
+        }
+    }
 }
 
 impl FrameStore for OpenSession {
@@ -99,6 +145,13 @@ impl FrameStore for OpenSession {
         match self {
             Self::Local { session, .. } => Self::local(session)?.lookup_and_pin_all(ids),
             Self::Remote(session) => session.lookup_and_pin_all(ids),
+        }
+    }
+
+    fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
+        match self {
+            Self::Local { session, .. } => Self::local(session)?.pin_stored(id),
+            Self::Remote(session) => session.pin_stored(id),
         }
     }
 

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use platter_image::{BlockId, ErrorKind, Result, Score};
 use platter_store::{
-    BootSet, HoardChanges, HoardSnapshot, ImageName, Resolved, Store, Token, Version, token_refusal,
+    BootSet, HoardChanges, HoardSnapshot, ImageName, KnownCheck, Resolved, Store, Token, Version,
+    token_refusal,
 };
 use platter_vdisk::Source;
 
@@ -262,18 +263,19 @@ impl OpenStore {
     }
 
     /// Lets `add` add to the store in a session; in another one, if an origin loses it: that finds what the origin had taken,
-    /// and `lost` is told why.
+    /// and `lost` is told why. Of what it relies on, as much is read as `known` says.
     ///
     /// # Errors
     /// What `add` says; `Transient` when another process writes the store for too long.
     pub(crate) fn add<T>(
         &self,
         lost: &dyn Fn(&str),
+        known: KnownCheck,
         mut add: impl FnMut(&mut OpenSession) -> Result<T>,
     ) -> Result<T> {
         let mut left = SESSIONS_MAX;
         loop {
-            let mut session = self.session()?;
+            let mut session = self.session(known)?;
             left -= 1;
             match add(&mut session) {
                 Err(error) if session.is_lost() && left > 0 => {
@@ -284,14 +286,14 @@ impl OpenStore {
         }
     }
 
-    fn session(&self) -> Result<OpenSession> {
+    fn session(&self, known: KnownCheck) -> Result<OpenSession> {
         let store = match &self.0 {
-            Opened::Remote(store) => return Ok(OpenSession::Remote(store.session()?)),
+            Opened::Remote(store) => return Ok(OpenSession::Remote(store.session(known)?)),
             // Only one that is written has taken over what was left.
             Opened::Local(store) if store.salvaged().is_some() => store.clone(),
             Opened::Local(store) => Arc::new(self.when_unlocked(|| Store::open_writer(store.place()))?),
         };
-        let session = store.session()?;
+        let session = store.session()?.with_known_check(known);
         Ok(OpenSession::Local { store, session: Some(Box::new(session)) })
     }
 

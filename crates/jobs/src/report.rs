@@ -3,6 +3,8 @@
 use platter_store::FilesystemRecord;
 use serde::Serialize;
 
+use crate::open_session::Repairs;
+
 /// A capture that was published.
 #[derive(Clone, Debug, Serialize)]
 pub struct CaptureReport {
@@ -34,6 +36,9 @@ pub struct CaptureReport {
     pub new_raw_bytes: u64,
     /// Bytes that the store grew by for blocks and recipe.
     pub new_stored_bytes: u64,
+    /// What it did for other versions.
+    #[serde(flatten)]
+    pub repairs: Repairs,
     /// Wall time.
     pub seconds: f64,
     /// What was odd, in sentences.

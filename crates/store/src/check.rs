@@ -1,4 +1,5 @@
-//! Reads a store and says what is wrong with it, changing nothing.
+//! Reads a store and says what is wrong with it. It changes nothing but what is known of the health of packs: bad frames go
+//! into quarantine.
 //!
 //! Three verdicts: clean; leaks, where bytes are kept that nothing needs, and nothing is lost; damaged, where
 //! something that a version needs, or a pack says it has, is not there or is not right.
@@ -12,10 +13,12 @@ use platter_image::{BlockId, Error, ErrorKind, Extent, FrameSource, IoContext, K
 use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::{PackRow, PackState};
+use crate::health::{BadPlace, Condition, Observation};
 use crate::hoard::HoardMember;
 use crate::identity::PackId;
 use crate::name::{ImageName, VersionName};
 use crate::pack::{FrameRow, HEADER_LENGTH, PackDirectory, read_directory, read_row, read_row_header};
+use crate::quarantine::{condition_of, now_unix_ms};
 use crate::record::VersionRecord;
 use crate::resolve::Version;
 use crate::salvage::read_records;
@@ -23,6 +26,8 @@ use crate::store::{Store, describe};
 
 /// Most findings that are kept; the verdict counts all.
 const FINDINGS_MAX: usize = 10_000;
+/// Bad frames that are quarantined together.
+const OBSERVATIONS_TOGETHER: usize = 64;
 
 /// What to check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +99,19 @@ pub struct CheckReport {
     pub blocks: usize,
     /// Versions looked at.
     pub versions: usize,
+    /// What no check has ever read back, this one included.
+    pub never_read_back: Unread,
+    /// When the pack was read back whose turn was longest ago, of those that ever were.
+    pub oldest_read_back_unix_ms: Option<i64>,
+}
+
+/// Packs whose contents were not read since they were written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unread {
+    /// How many.
+    pub packs: usize,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// A check under way.
@@ -104,8 +122,12 @@ struct Check<'a> {
     progress: CheckProgress,
     tell: &'a mut dyn FnMut(CheckProgress),
     decoder: FrameDecoder,
-    /// Blocks in damaged frames.
+    /// Blocks that stand in damaged frames only.
     damaged: BTreeSet<BlockId>,
+    /// Places in quarantine that were read and are good.
+    recovered: BTreeSet<BadPlace>,
+    /// What is to be noted durably.
+    seen: Vec<Observation>,
     given: Given,
 }
 
@@ -116,7 +138,8 @@ struct Given {
 }
 
 impl Store {
-    /// Checks every pack, every version and the catalog's file, as they are now.
+    /// Checks every pack, every version and the catalog's file, as they are now. What is found bad is quarantined; a place in
+    /// quarantine that is read and good leaves it.
     ///
     /// # Errors
     /// When the catalog or a directory cannot be read at all. Whatever else is wrong is a finding.
@@ -129,6 +152,8 @@ impl Store {
             frames: 0,
             blocks: 0,
             versions: 0,
+            never_read_back: Unread::default(),
+            oldest_read_back_unix_ms: None,
         };
         let (rows, versions, members, integrity, given) = {
             let catalog = self.catalog()?;
@@ -141,17 +166,31 @@ impl Store {
             (rows, catalog.all_versions(), catalog.hoard_members(), catalog.integrity()?, given)
         };
         let files = self.place().list_packs()?;
+        // What is noted from here on is not lifted: it may have been seen after a place was read.
+        let noted = self.0.health().files();
         let total = rows.iter().filter(|row| is_readable(row)).map(|row| row.length).sum();
         let progress = CheckProgress { done: 0, total };
         let decoder = FrameDecoder::new()?;
-        let mut check =
-            Check { store: self, options, report, progress, tell, decoder, damaged: BTreeSet::new(), given };
+        let mut check = Check {
+            store: self,
+            options,
+            report,
+            progress,
+            tell,
+            decoder,
+            damaged: BTreeSet::new(),
+            recovered: BTreeSet::new(),
+            seen: Vec::new(),
+            given,
+        };
         for line in integrity {
             check.damage(format!("catalog: {line}"), |_| {});
         }
         for row in rows.iter().filter(|row| is_readable(row)) {
             check.pack(row)?;
         }
+        check.quarantine(&noted);
+        check.read_back(&rows);
         check.unlisted(&rows, &files);
         match versions {
             Ok(versions) => versions.iter().try_for_each(|version| check.version(version))?,
@@ -210,6 +249,9 @@ impl Check<'_> {
                     self.damage(what, |finding| finding.pack = Some(row.id));
                 }
                 self.frames(row.id, &*file, &directory);
+                if self.options.read_data {
+                    self.see(row.id, row.length, Condition::ReadBack);
+                }
             }
             Err(error) => self.damage(describe(&error), |finding| finding.pack = Some(row.id)),
         }
@@ -223,15 +265,100 @@ impl Check<'_> {
             self.report.frames += 1;
             self.report.blocks += ids.len();
             self.advance(u64::from(row.packed_length));
+            let known = self.store.0.health().bad(pack, row.offset);
             let checked = self.frame(file, row, ids, &mut stored).and_then(|()| {
                 if row.kind == Kind::Version { self.numbers(file, row, ids, &mut stored) } else { Ok(()) }
             });
-            if let Err(error) = checked {
-                self.damaged.extend(ids);
-                self.damage(describe(&error), |finding| {
-                    (finding.pack, finding.offset) = (Some(pack), Some(row.offset));
-                    finding.block = ids.first().copied();
-                });
+            match (checked, known) {
+                (Ok(()), None) => {}
+                (Ok(()), Some(_)) if self.options.read_data => {
+                    self.recovered.insert((pack, row.offset));
+                }
+                (Ok(()), Some(bad)) => {
+                    let what = format!("{}, and is in quarantine", bad.condition.in_words());
+                    self.bad_frame(what, pack, row, ids);
+                }
+                (Err(error), known) => {
+                    // Known bad places stay; a new one is bad when reading it again fails too.
+                    let condition = known.is_none().then(|| condition_of(&error)).flatten();
+                    let again = condition.map(|_| self.frame(file, row, ids, &mut stored));
+                    if matches!(again, Some(Ok(()))) {
+                        continue;
+                    }
+                    if let Some(condition) = condition {
+                        self.see(pack, row.offset, condition);
+                        self.store.0.condemn(&[(pack, row.offset)]);
+                    }
+                    self.bad_frame(describe(&error), pack, row, ids);
+                }
+            }
+        }
+        let is_urgent = self.seen.iter().any(|seen| seen.condition != Condition::ReadBack);
+        self.note(if is_urgent { 1 } else { OBSERVATIONS_TOGETHER });
+    }
+
+    fn see(&mut self, pack: PackId, offset: u64, condition: Condition) {
+        self.seen.push(Observation { pack, offset, condition, time_unix_ms: now_unix_ms() });
+        self.note(OBSERVATIONS_TOGETHER);
+    }
+
+    /// Makes durable what was seen, once it is so much.
+    fn note(&mut self, at_least: usize) {
+        if self.seen.len() >= at_least {
+            self.store.0.quarantine(&std::mem::take(&mut self.seen));
+        }
+    }
+
+    /// A frame that is bad. Nothing is lost by it when every block of it stands in a sound frame too.
+    fn bad_frame(&mut self, what: String, pack: PackId, row: &FrameRow, ids: &[BlockId]) {
+        let is_lost = |id: &&BlockId| !self.store.0.is_sound_elsewhere(id, (pack, row.offset));
+        let lost: Vec<BlockId> = ids.iter().filter(is_lost).copied().collect();
+        let (severity, what) = match lost.is_empty() {
+            true => (Severity::Leak, format!("{what}; all of it was stored anew elsewhere")),
+            false => (Severity::Damage, what),
+        };
+        self.damaged.extend(&lost);
+        self.find(severity, what, |finding| {
+            (finding.pack, finding.offset) = (Some(pack), Some(row.offset));
+            finding.block = lost.first().or(ids.first()).copied();
+        });
+    }
+
+    /// Ends the quarantine of what was read and is good; says what else is wrong with the quarantine.
+    fn quarantine(&mut self, noted: &BTreeSet<String>) {
+        self.note(1);
+        let torn = self.store.0.health().torn();
+        if !self.recovered.is_empty() || (torn > 0 && self.options.read_data) {
+            if let Err(error) = self.store.0.lift(noted, &self.recovered) {
+                let what = format!(
+                    "{} frames in quarantine are good again; that could not be written: {}",
+                    self.recovered.len(),
+                    describe(&error)
+                );
+                self.find(Severity::Leak, what, |_| {});
+            }
+        } else if torn > 0 {
+            let what = format!(
+                "{torn} files of the quarantine are torn or damaged: `platter check --read-data` finds again what they said"
+            );
+            self.find(Severity::Leak, what, |_| {});
+        }
+    }
+
+    /// How much was never read back.
+    fn read_back(&mut self, rows: &[PackRow]) {
+        let health = self.store.0.health();
+        for row in rows.iter().filter(|row| is_readable(row)) {
+            let read = health.pack(row.id).and_then(|known| known.read_back);
+            match read.filter(|read| read.length == row.length) {
+                Some(read) => {
+                    let oldest = self.report.oldest_read_back_unix_ms.get_or_insert(read.time_unix_ms);
+                    *oldest = read.time_unix_ms.min(*oldest);
+                }
+                None => {
+                    self.report.never_read_back.packs += 1;
+                    self.report.never_read_back.bytes += row.length;
+                }
             }
         }
     }

@@ -4,11 +4,16 @@
 //! ids of a frame stand one after another in one list, so a block's frame and slot follow from its ordinal. Small
 //! enough a type that one on disk may replace it.
 //!
+//! A frame that was found bad stays in the index, so that reading it says what is damaged instead of missing; but of a block
+//! with a copy in a sound frame, that copy is the one that is found.
+//!
 //! Ids can be chosen by whoever makes the blocks, so the table's hash is salted.
 
+use std::collections::{BTreeSet, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use platter_image::frame::ListedBlock;
 use platter_image::{BlockId, BlockPlace, Error, FrameAddress, Result};
 
@@ -47,6 +52,8 @@ pub struct Index {
     runs: Vec<Run>,
     /// All runs, ordered by pack.
     by_pack: Vec<RunOfPack>,
+    /// Frames that were found bad, by number. A block stands in one only while no sound frame has it.
+    bad: BTreeSet<usize>,
 }
 
 impl Default for Index {
@@ -65,6 +72,7 @@ impl Index {
             frames: Vec::new(),
             runs: Vec::new(),
             by_pack: Vec::new(),
+            bad: BTreeSet::new(),
         }
     }
 
@@ -76,7 +84,7 @@ impl Index {
         self.frames.reserve(frames);
     }
 
-    /// Adds a frame and its blocks. A block that is already here stays where it was first.
+    /// Adds a frame and its blocks. A block that is already here stays where it was first, unless that frame is bad.
     ///
     /// # Errors
     /// `Refused` when the index is full.
@@ -104,9 +112,56 @@ impl Index {
                 |other| ids[*other as usize] == id,
                 |other| hash.of(&ids[*other as usize]),
             );
-            entry.or_insert(ordinal);
+            match entry {
+                Entry::Vacant(entry) => drop(entry.insert(ordinal)),
+                Entry::Occupied(mut entry) => {
+                    if !self.bad.is_empty() && self.bad.contains(&number_of(&self.frames, *entry.get())) {
+                        *entry.get_mut() = ordinal;
+                    }
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Marks frames as bad: their blocks stand elsewhere from now on, where a sound frame has them. Gives how many of them
+    /// are here and were not bad before.
+    pub(crate) fn condemn(&mut self, frames: &[FrameAddress]) -> usize {
+        let numbers = frames.iter().filter_map(|address| self.number_at(*address));
+        let new: Vec<usize> = numbers.filter(|number| !self.bad.contains(number)).collect();
+        self.bad.extend(&new);
+        let wanted: HashSet<BlockId> = new.iter().flat_map(|number| self.ids_of(*number)).copied().collect();
+        if wanted.is_empty() {
+            return new.len();
+        }
+        for (ordinal, id) in self.ids.iter().enumerate().filter(|(_, id)| wanted.contains(*id)) {
+            if self.bad.contains(&number_of(&self.frames, ordinal as u32)) {
+                continue;
+            }
+            let ids = &self.ids;
+            let known = self.table.find_mut(self.hash.of(id), |other| ids[*other as usize] == *id);
+            if let Some(known) = known
+                && self.bad.contains(&number_of(&self.frames, *known))
+            {
+                *known = ordinal as u32;
+            }
+        }
+        new.len()
+    }
+
+    /// Blocks that stand in bad frames only.
+    pub(crate) fn unsound(&self) -> Vec<BlockId> {
+        let listed = self.bad.iter().flat_map(|number| self.ids_of(*number));
+        let mut unsound: Vec<BlockId> =
+            listed.filter(|id| self.locate_sound(id).is_none()).copied().collect();
+        unsound.sort_unstable();
+        unsound.dedup();
+        unsound
+    }
+
+    /// Whether the frame at that address was found bad.
+    pub(crate) fn is_bad(&self, address: FrameAddress) -> bool {
+        !self.bad.is_empty() && self.number_at(address).is_some_and(|number| self.bad.contains(&number))
     }
 
     /// Adds everything of another index. The smaller of the two is copied into the larger, so a block of both stands
@@ -122,14 +177,28 @@ impl Index {
         for (address, ids) in other.frames() {
             self.push_frame(address, ids.iter().copied())?;
         }
+        let bad: Vec<FrameAddress> = other.bad.iter().map(|number| other.address(*number)).collect();
+        self.condemn(&bad);
         Ok(())
     }
 
-    /// Where that block stands.
+    /// Where that block stands: in a bad frame only when no sound one has it.
     pub fn locate(&self, id: &BlockId) -> Option<BlockPlace> {
+        self.find(id).map(|(number, slot)| BlockPlace { frame: self.address(number), slot })
+    }
+
+    /// Where that block stands in a frame that was not found bad.
+    pub fn locate_sound(&self, id: &BlockId) -> Option<BlockPlace> {
+        let (number, slot) = self.find(id)?;
+        (self.bad.is_empty() || !self.bad.contains(&number))
+            .then(|| BlockPlace { frame: self.address(number), slot })
+    }
+
+    /// The frame that a block stands in, by number, and its slot there.
+    fn find(&self, id: &BlockId) -> Option<(usize, u32)> {
         let ordinal = *self.table.find(self.hash.of(id), |other| self.ids[*other as usize] == *id)?;
-        let number = self.frames.partition_point(|frame| frame.first_block <= ordinal) - 1;
-        Some(BlockPlace { frame: self.address(number), slot: ordinal - self.frames[number].first_block })
+        let number = number_of(&self.frames, ordinal);
+        Some((number, ordinal - self.frames[number].first_block))
     }
 
     /// The blocks of the frame at that address, in their order.
@@ -146,14 +215,25 @@ impl Index {
 
     /// The number of the frame at that address.
     fn number_at(&self, address: FrameAddress) -> Option<usize> {
-        let first = self.by_pack.partition_point(|run| run.pack < address.pack);
-        let runs = self.by_pack[first..].iter().take_while(|run| run.pack == address.pack);
+        let number = self.number_from(address.pack, address.offset)?;
+        (self.frames[number].length == address.length).then_some(number)
+    }
+
+    /// The address of the frame that begins at that byte of a pack.
+    pub(crate) fn address_at(&self, pack: u32, offset: u64) -> Option<FrameAddress> {
+        self.number_from(pack, offset).map(|number| self.address(number))
+    }
+
+    /// The number of the frame that begins at that byte of a pack.
+    fn number_from(&self, pack: u32, offset: u64) -> Option<usize> {
+        let first = self.by_pack.partition_point(|run| run.pack < pack);
+        let runs = self.by_pack[first..].iter().take_while(|run| run.pack == pack);
         runs.map(|run| run.run as usize).find_map(|run| {
             let start = self.runs[run].first_frame;
             let end = self.runs.get(run + 1).map_or(self.frames.len(), |next| next.first_frame);
             let frames = &self.frames[start..end];
-            let found = frames.binary_search_by_key(&address.offset, |frame| frame.offset).ok()?;
-            (frames[found].length == address.length).then_some(start + found)
+            let found = frames.binary_search_by_key(&offset, |frame| frame.offset).ok()?;
+            Some(start + found)
         })
     }
 
@@ -192,6 +272,11 @@ impl Index {
         let frame = self.frames[number];
         FrameAddress { pack: self.runs[run].pack, length: frame.length, offset: frame.offset }
     }
+}
+
+/// The number of the frame that the block of that ordinal stands in.
+fn number_of(frames: &[IndexedFrame], ordinal: u32) -> usize {
+    frames.partition_point(|frame| frame.first_block <= ordinal) - 1
 }
 
 /// The ids of listed blocks.
@@ -277,6 +362,48 @@ mod tests {
                 let place = index.locate(&id(number));
                 let known = models.iter().filter_map(|model| model.get(&number)).any(|known| place == Some(*known));
                 prop_assert!(known || (place.is_none() && !all.contains(&number)));
+            }
+        }
+
+        /// Whenever frames are found bad, before or after others come or two indexes are put together: a block that a sound
+        /// frame has is found there, one that only bad frames have is found in one of these, and is not sound.
+        #[test]
+        fn bad_frames_are_the_last_resort(
+            frames in prop::collection::vec(
+                (0..3_u32, prop::collection::vec(0..40_u16, 1..6), any::<bool>()), 1..50),
+            split in 0..50_usize,
+            condemn_at in 0..60_usize,
+        ) {
+            let address = |number: usize| FrameAddress {
+                pack: frames[number].0, length: number as u32 + 1, offset: number as u64 * 1000
+            };
+            let bad = |upto: usize| -> Vec<FrameAddress> {
+                (0..upto.min(frames.len())).filter(|number| frames[*number].2).map(address).collect()
+            };
+            let mut parts = [Index::new(), Index::new()];
+            for (number, (_, blocks, _)) in frames.iter().enumerate() {
+                let part = usize::from(number >= split);
+                parts[part].push_frame(address(number), blocks.iter().map(|number| id(*number))).unwrap();
+                if number == condemn_at {
+                    for part in &mut parts {
+                        part.condemn(&bad(number + 1));
+                    }
+                }
+            }
+            let [mut index, rest] = parts;
+            index.absorb(rest).unwrap();
+            index.condemn(&bad(frames.len()));
+            prop_assert_eq!(index.condemn(&bad(frames.len())), 0);
+            let has = |block: u16, is_bad: bool| {
+                frames.iter().any(|(_, blocks, bad)| *bad == is_bad && blocks.contains(&block))
+            };
+            for block in 0..40 {
+                let place = index.locate(&id(block));
+                prop_assert_eq!(place.is_some(), has(block, true) || has(block, false));
+                prop_assert_eq!(index.locate_sound(&id(block)).is_some(), has(block, false));
+                let is_bad = place.is_some_and(|place| index.is_bad(place.frame));
+                prop_assert_eq!(is_bad, place.is_some() && !has(block, false));
+                prop_assert_eq!(index.unsound().contains(&id(block)), is_bad);
             }
         }
     }

@@ -13,13 +13,17 @@ pub mod cache;
 mod catalog;
 mod check;
 mod forget;
+mod health;
 mod hoard;
 mod identity;
 mod index;
+mod known;
 mod name;
 mod pack;
 mod pack_set;
 mod place;
+mod published;
+mod quarantine;
 mod rebuild;
 mod record;
 mod rename;
@@ -33,16 +37,19 @@ pub use boot_set::{
     BOOT_SET_BLOCKS_MAX, BOOT_SET_LENGTH_MAX, BootBlock, BootSet, BootSetRecord, EncodedBootSet,
 };
 pub use catalog::PackState;
-pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Verdict};
+pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Unread, Verdict};
+pub use health::{Condition, Observation, Observations, decode_health};
 pub use hoard::{
     Added, DailyReport, DailyWish, Hoard, HoardChanges, HoardManifest, HoardMember, HoardSnapshot,
     HoardWriter, Registered, ReplicaFacts,
 };
 pub use identity::{PackId, StoreId};
 pub use index::Index;
+pub use known::KnownCheck;
 pub use name::{ImageName, NumberChoice, VersionName, VersionQuery};
 pub use pack::{PACK_LENGTH_TARGET, PackDirectory, read_directory};
 pub use place::StorePlace;
+pub use published::{Published, Repaired};
 pub use rebuild::{RebuildReport, rebuild};
 pub use record::{Consistency, FilesystemRecord, Parent, VersionRecord};
 pub use rename::Renamed;

@@ -94,6 +94,10 @@ impl StorePlace {
         self.dir.join("packs")
     }
 
+    pub(crate) fn health_dir(&self) -> PathBuf {
+        self.dir.join("health")
+    }
+
     pub(crate) fn pack_dir(&self, pack: PackId) -> PathBuf {
         self.packs_dir().join(format!("{:02x}", pack.0[0]))
     }

@@ -15,10 +15,12 @@ use platter_image::{BlockId, Error, ErrorKind, IoContext, Kind, Result};
 use platter_vfs::OpenMode;
 
 use crate::catalog::Catalog;
+use crate::health::{Condition, Health, Observation};
 use crate::identity::{PackId, StoreId};
 use crate::name::{ImageName, VersionName};
 use crate::pack::{SealedPack, read_directory, read_header, read_row};
 use crate::place::StorePlace;
+use crate::quarantine::now_unix_ms;
 use crate::record::VersionRecord;
 use crate::salvage::{Adopt, FoundBootSet, add_boot_sets, read_boot_sets, read_records};
 use crate::store::{Store, WRITER_LOCK_TRIES, describe, remove_catalog, take_lock};
@@ -51,7 +53,17 @@ struct Found {
     sealed: Vec<SealedPack>,
     records: Vec<(BlockId, VersionRecord)>,
     boot_sets: Vec<FoundBootSet>,
+    /// Frames that are damaged.
+    bad: Vec<Observation>,
     notes: Vec<String>,
+}
+
+impl Found {
+    /// Notes a damaged frame.
+    fn add_bad(&mut self, pack: PackId, offset: u64) {
+        let (condition, time_unix_ms) = (Condition::Damaged, now_unix_ms());
+        self.bad.push(Observation { pack, offset, condition, time_unix_ms });
+    }
 }
 
 /// What the old catalog says.
@@ -77,6 +89,7 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let epoch = place.vfs().random_id().context(|| "choosing a name for the hoard's revisions".into())?;
     let found = read_packs(place, store, &packs)?;
     let mut notes = found.notes;
+    Health::default().add(place, store, &found.bad)?;
     remove_catalog(place, &place.new_catalog())?;
     Catalog::create(place, &place.new_catalog(), store, |change| {
         for pack in &found.sealed {
@@ -190,13 +203,14 @@ fn read_packs(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<Fo
                 read => read.and_then(|()| read_records(&stored))?,
             };
             if records.is_empty() {
+                found.add_bad(*pack, row.offset);
                 found.notes.push(format!("pack {pack}: the version record at {} is damaged", row.offset));
             }
             found.records.extend(records);
         }
         for (row, ids) in directory.iter().filter(|(row, _)| row.kind == Kind::BootSet) {
             match read_row(&*file, row, ids, &mut stored) {
-                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                Err(error) if error.kind() == ErrorKind::Corrupt => found.add_bad(*pack, row.offset),
                 read => found.boot_sets.extend(read.and_then(|()| read_boot_sets(&stored))?),
             }
         }

@@ -127,7 +127,7 @@ impl Store {
         let (mut frames, mut pins) = (Vec::new(), PinSet::default());
         let mut frame = FrameBuilder::new(Kind::Version, Domain::SHARED, RAW_LENGTH_DEFAULT);
         for Move { record_id, bytes, .. } in moves {
-            if let Some(pin) = self.0.lookup_and_pin(record_id)? {
+            if let Some((_, pin)) = self.0.lookup_and_pin(record_id)? {
                 pins.insert(pin);
                 continue;
             }

@@ -16,7 +16,9 @@ use platter_image::{
 use crate::catalog::{Change, PackState};
 use crate::identity::PackId;
 use crate::index::{Index, ids};
+use crate::known::{KnownCheck, KnownFrames};
 use crate::pack::{PackWriter, SealedPack, lay_ids};
+use crate::published::Published;
 use crate::record::{Parent, VersionRecord};
 use crate::resolve::Version;
 use crate::store::Shared;
@@ -31,6 +33,7 @@ pub(crate) const RECORD_LEVEL: i32 = 3;
 pub struct Session {
     shared: Arc<Shared>,
     state: Mutex<State>,
+    known: KnownFrames,
 }
 
 /// What a session has done so far.
@@ -45,6 +48,8 @@ pub(crate) struct State {
     index: Index,
     new_raw_bytes: u64,
     new_stored_bytes: u64,
+    /// Blocks of committed packs of this session that had no sound copy before.
+    repaired: Vec<BlockId>,
 }
 
 #[derive(Debug)]
@@ -55,7 +60,14 @@ struct OpenPack {
 
 impl Session {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, state: Mutex::default() }
+        Self { shared, state: Mutex::default(), known: KnownFrames::new(KnownCheck::Sample) }
+    }
+
+    /// Reads so much of what the session relies on, instead of a sample.
+    #[must_use]
+    pub fn with_known_check(mut self, check: KnownCheck) -> Self {
+        self.known = KnownFrames::new(check);
+        self
     }
 
     /// Publishes a version: when this returns, it is durable and everybody sees it. The version gets the next number
@@ -67,6 +79,14 @@ impl Session {
     /// session has added is then kept, and the store goes on. After any other error the store takes nothing more
     /// until it is opened again; the version then exists whole, or not at all.
     pub fn publish(self, draft: VersionRecord) -> Result<Version> {
+        self.publish_repairing(draft).map(|published| published.version)
+    }
+
+    /// The same; says also which damaged blocks the session has stored anew.
+    ///
+    /// # Errors
+    /// As [`Session::publish`].
+    pub fn publish_repairing(self, draft: VersionRecord) -> Result<Published> {
         let largest = i64::MAX as u64;
         let mut longest = draft.clone();
         (longest.number, longest.parent) = (largest, Some(Parent { number: largest, score: draft.score }));
@@ -74,7 +94,7 @@ impl Session {
         longest.encode()?;
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
         // What is refused inside is no failed write: the frames are committed, without a version.
-        self.commit(|change, state, session| {
+        let version = self.commit(|change, state, session| {
             if let Some(refusal) = refusal(&draft.image, draft.token, change.token(&draft.image)?.as_ref()) {
                 return Ok(Err(refusal));
             }
@@ -90,7 +110,9 @@ impl Session {
                 )));
             }
             Ok(Ok(Version { name: record.name(), record_id, record }))
-        })?
+        })??;
+        let repaired = std::mem::take(&mut self.state().repaired);
+        Ok(Published { version, repaired, known_frames_read: self.known.read() })
     }
 
     /// Leaves the frames to the store without a version: what an interrupted job has done is found by the next one.
@@ -124,8 +146,11 @@ impl Session {
         let mut catalog = writer.catalog();
         writer.check()?;
         let state = &mut *state;
+        let mut repaired = Vec::new();
         let done = writer.poison(catalog.change(|change| {
             let done = last(change, state, self)?;
+            let unsound = self.shared.unsound();
+            self.mend_records(change, state, &unsound)?;
             state.seal()?;
             for (_, pack) in &state.sealed {
                 change.add_live_pack(pack)?;
@@ -133,13 +158,37 @@ impl Session {
             // Before the commit, so that whoever sees the version finds its blocks. If the commit fails, nothing
             // that refers to them can be published.
             let index = std::mem::take(&mut state.index);
+            repaired.extend(unsound.into_iter().filter(|id| index.locate(id).is_some()));
             self.shared.index.write().unwrap_or_else(PoisonError::into_inner).absorb(index)?;
             Ok(done)
         }))?;
-        for (ordinal, _) in std::mem::take(state).sealed {
+        let sealed = std::mem::take(state).sealed;
+        state.repaired = repaired;
+        for (ordinal, _) in sealed {
             self.shared.packs.get(ordinal)?.set_state(PackState::Live);
         }
         Ok(done)
+    }
+
+    /// Writes version records anew whose frames are damaged: the catalog has them, and packs must have them too.
+    fn mend_records(&self, change: &Change<'_>, state: &mut State, unsound: &[BlockId]) -> Result<()> {
+        if unsound.is_empty() {
+            return Ok(());
+        }
+        let mut compressor = Compressor::new(RECORD_LEVEL)?;
+        for version in change.versions_by_time()? {
+            let is_lost = unsound.binary_search(&version.record_id).is_ok()
+                && state.index.locate(&version.record_id).is_none();
+            if !is_lost {
+                continue;
+            }
+            let (id, frame) = encode_record(&version.record, &mut compressor)?;
+            // One that another Platter wrote in other words stays what it is.
+            if id == version.record_id {
+                self.append_to(state, &frame)?;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn append_to(&self, state: &mut State, frame: &EncodedFrame) -> Result<u32> {
@@ -168,6 +217,14 @@ impl Session {
     }
 }
 
+impl Session {
+    /// A pin for a block that this session has added.
+    fn pin_own(&self, id: &BlockId) -> Result<Option<Pin>> {
+        let place = self.state().index.locate(id);
+        place.map(|place| Ok(self.shared.packs.get(place.frame.pack)?.pin())).transpose()
+    }
+}
+
 impl State {
     fn is_empty(&self) -> bool {
         self.open.is_none() && self.sealed.is_empty()
@@ -193,15 +250,30 @@ impl FrameSource for Session {
             None => self.shared.read_frame(address, stored),
         }
     }
+
+    fn found_damaged(&self, address: FrameAddress) {
+        self.shared.examine(address);
+    }
 }
 
 impl FrameStore for Session {
     fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<Pin>> {
-        if let Some(pin) = self.shared.lookup_and_pin(id)? {
-            return Ok(Some(pin));
+        while let Some((place, pin)) = self.shared.lookup_and_pin(id)? {
+            let prove = || self.shared.prove_known(place.frame);
+            if self.known.is_sound(place.frame, prove) {
+                return Ok(Some(pin));
+            }
+            if !self.shared.is_bad(place.frame) {
+                // It could not be read for a reason that says nothing of it: stored anew, it is there for certain.
+                break;
+            }
         }
-        let place = self.state().index.locate(id);
-        place.map(|place| Ok(self.shared.packs.get(place.frame.pack)?.pin())).transpose()
+        self.pin_own(id)
+    }
+
+    fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
+        let stored = self.shared.pin_stored(id)?;
+        if stored.is_some() { Ok(stored) } else { self.pin_own(id) }
     }
 
     fn append(&self, frame: &EncodedFrame) -> Result<Pin> {

@@ -10,10 +10,13 @@ use std::time::Duration;
 
 use platter_image::frame::FrameDecoder;
 use platter_image::recipe::PageSource;
-use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, IoContext, Kind, Pin, Result};
+use platter_image::{
+    BlockId, BlockPlace, Error, FrameAddress, FrameSource, IoContext, Kind, Pin, Result, judged,
+};
 use platter_vfs::VfsFile;
 
 use crate::catalog::{Catalog, PackRow, PackState};
+use crate::health::Health;
 use crate::identity::{PackId, StoreId};
 use crate::index::{Index, ids};
 use crate::pack::{PackDirectory, lay_ids, read_directory, scan};
@@ -47,6 +50,7 @@ pub(crate) struct Shared {
     decoders: Mutex<Decoders>,
     /// What was wrong with packs when they were opened.
     damage: Mutex<Vec<String>>,
+    pub(crate) health: Mutex<Health>,
     pub(crate) writer: Option<Writer>,
 }
 
@@ -126,6 +130,7 @@ impl Store {
             _lock: lock,
         };
         let store = Self::open(place, Some(writer))?;
+        store.0.merge_health()?;
         let salvaged = salvage(&store, adopt)?;
         store.0.writer()?.salvaged.get_or_init(|| salvaged);
         store.refresh()?;
@@ -144,8 +149,15 @@ impl Store {
             catalog: Mutex::new(Seen { catalog, data_version: None }),
             decoders: Mutex::default(),
             damage: Mutex::default(),
+            health: Mutex::default(),
             writer,
         }));
+        // Before the packs are opened: their bad frames are known then. A writer must know them; a reader only then stores
+        // nothing, and is told what is damaged when it reads it.
+        match store.0.learn_health() {
+            Err(error) if store.0.writer.is_none() => store.0.note_damage(describe(&error)),
+            learned => learned?,
+        }
         store.refresh()?;
         Ok(store)
     }
@@ -156,6 +168,7 @@ impl Store {
     /// `Refused` when the store was opened to be read, or a write has failed since it was opened.
     pub fn session(&self) -> Result<Session> {
         self.0.writer()?.check()?;
+        self.0.learn_health()?;
         Ok(Session::new(self.0.clone()))
     }
 
@@ -255,6 +268,10 @@ impl FrameSource for Store {
     fn read_frame_start(&self, address: FrameAddress, length: usize, stored: &mut Vec<u8>) -> Result<()> {
         self.0.read_frame_start(address, length, stored)
     }
+
+    fn found_damaged(&self, address: FrameAddress) {
+        self.0.examine(address);
+    }
 }
 
 impl PageSource for Store {
@@ -272,8 +289,16 @@ impl Shared {
         self.index.read().unwrap_or_else(PoisonError::into_inner).locate(id)
     }
 
-    /// Where a block stands, with a pin, if it may be referred to.
-    pub(crate) fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<Pin>> {
+    /// Where a block stands, with a pin, if it may be referred to and was not found bad.
+    pub(crate) fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<(BlockPlace, Pin)>> {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(place) = index.locate_sound(id) else { return Ok(None) };
+        let pack = self.packs.get(place.frame.pack)?;
+        Ok(pack.may_be_referred_to().then(|| (place, pack.pin())))
+    }
+
+    /// A pin for what may be referred to, sound or bad.
+    pub(crate) fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         let Some(place) = index.locate(id) else { return Ok(None) };
         let pack = self.packs.get(place.frame.pack)?;
@@ -296,13 +321,22 @@ impl Shared {
         let blocks = laid.ok_or_else(|| {
             Error::bug(format!("no frame is known at {} of pack number {}", address.offset, address.pack))
         })?;
-        self.packs.read_frame(address, blocks, stored)?;
+        let read = self.packs.read_frame(address, blocks, stored);
+        if read.is_err() {
+            self.examine(address);
+        }
+        read?;
         stored.truncate(length);
         Ok(())
     }
 
     /// As [`lay_ids`], if the frame at that address is known. Nobody waits for a file here.
-    fn lay_ids(&self, address: FrameAddress, length: usize, stored: &mut Vec<u8>) -> Option<usize> {
+    pub(crate) fn lay_ids(
+        &self,
+        address: FrameAddress,
+        length: usize,
+        stored: &mut Vec<u8>,
+    ) -> Option<usize> {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         index.ids_at(address).map(|ids| lay_ids(ids, length.min(address.length as usize), stored))
     }
@@ -313,19 +347,24 @@ impl Shared {
         let place = place.ok_or_else(|| Error::missing(format!("{kind:?} {id} is not in the store")))?;
         let mut stored = Vec::new();
         source.read_frame(place.frame, &mut stored)?;
+        let decoded = self
+            .with_decoder(|decoder| decoder.decode_block(&stored, kind, place.slot, id).map(<[u8]>::to_vec));
+        judged(source, place.frame, decoded).map_err(|error| {
+            let pack = self.packs.get(place.frame.pack).map(|pack| pack.id.to_string()).unwrap_or_default();
+            error.within(format!("{kind:?} {id} in pack {pack}, frame at {}", place.frame.offset))
+        })
+    }
+
+    /// Decodes with a decoder of those that are kept.
+    pub(crate) fn with_decoder<T>(&self, decode: impl FnOnce(&mut FrameDecoder) -> Result<T>) -> Result<T> {
         let pooled = self.decoders.lock().unwrap_or_else(PoisonError::into_inner).0.pop();
         let mut decoder = pooled.map_or_else(FrameDecoder::new, Ok)?;
-        let contents =
-            decoder.decode_block(&stored, kind, place.slot, id).map(<[u8]>::to_vec).map_err(|error| {
-                let pack =
-                    self.packs.get(place.frame.pack).map(|pack| pack.id.to_string()).unwrap_or_default();
-                error.within(format!("{kind:?} {id} in pack {pack}, frame at {}", place.frame.offset))
-            });
+        let decoded = decode(&mut decoder);
         let mut decoders = self.decoders.lock().unwrap_or_else(PoisonError::into_inner);
         if decoders.0.len() < DECODERS_KEPT_MAX {
             decoders.0.push(decoder);
         }
-        contents
+        decoded
     }
 
     /// Opens the packs that are new in the catalog: the live ones first, so that of two copies of a block the one
@@ -350,9 +389,10 @@ impl Shared {
                 scope.spawn(move || {
                     new.iter().try_for_each(|row| directory_out.send(self.open_pack(row)).ok())
                 });
-                directories
-                    .iter()
-                    .try_for_each(|(ordinal, directory)| index_pack(ordinal, &directory, &mut index))
+                directories.iter().try_for_each(|(ordinal, directory)| {
+                    index_pack(ordinal, &directory, &mut index)?;
+                    self.condemn_known_bad(ordinal, &directory, &mut index)
+                })
             })?;
         }
         Ok(())
@@ -375,7 +415,7 @@ impl Shared {
         (ordinal, directory)
     }
 
-    fn note_damage(&self, what: String) {
+    pub(crate) fn note_damage(&self, what: String) {
         self.damage.lock().unwrap_or_else(PoisonError::into_inner).push(what);
     }
 }

@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::http::header::{CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use platter_image::frame::stream::{NEED_IDS_MAX, UPLOAD_LENGTH_MAX, ids, need_to_bytes};
 use platter_image::{BlockId, Error, ErrorKind, Result};
-use platter_store::VersionRecord;
-use serde::Deserialize;
+use platter_jobs::Repairs;
+use platter_store::{KnownCheck, Published, VersionName, VersionRecord};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Shared;
@@ -34,13 +36,27 @@ pub(super) struct Wish {
     expect: Option<u64>,
 }
 
+/// How an upload is begun.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Begin {
+    /// Read back all that it relies on, not only a sample.
+    #[serde(default)]
+    verify_known: bool,
+}
+
 pub(super) async fn begin(
     State(origin): State<Shared>,
     Extension(asker): Extension<Asker>,
+    query: Result<Query<Begin>, QueryRejection>,
 ) -> Result<Response, Problem> {
+    let Query(Begin { verify_known }) = query.map_err(|_| {
+        Problem::bad_request(&Error::refused("verify_known is true or false, and nothing else is asked here"))
+    })?;
+    let known = if verify_known { KnownCheck::All } else { KnownCheck::Sample };
     let shared = Arc::clone(&origin);
     let begun = origin.pool.run(move || {
-        let upload = shared.uploads.begin(&asker.who, shared.writer.lease()?)?;
+        let upload = shared.uploads.begin(&asker.who, shared.writer.lease()?, known)?;
         shared.tell_of_upload(upload.id(), &asker.who.id, "begun");
         Ok(upload.id().to_owned())
     });
@@ -48,6 +64,15 @@ pub(super) async fn begin(
     let mut response = json(&json!({ "id": id }))?;
     *response.status_mut() = StatusCode::CREATED;
     Ok(response)
+}
+
+/// A version that was published.
+#[derive(Serialize)]
+struct Answer {
+    #[serde(flatten)]
+    record: VersionRecord,
+    #[serde(flatten)]
+    repairs: Repairs,
 }
 
 pub(super) async fn need(
@@ -123,13 +148,33 @@ pub(super) async fn publish(
     let shared = Arc::clone(&origin);
     let published = origin.pool.run(move || {
         let upload = find(&shared, &id, &asker.who)?;
-        let version = shared.uploads.publish(&upload, draft, expect)?;
+        let published = shared.uploads.publish(&upload, draft, expect)?;
         shared.metrics.versions_published.add(1);
         shared.tell_of_upload(&id, &asker.who.id, "published");
         shared.note_change();
-        Ok(version)
+        Ok(Answer::of(published, &upload, &asker.who)?)
     });
-    json(&published.await?.record)
+    json(&published.await?)
+}
+
+impl Answer {
+    /// What that token may know of it: other versions by their names only if it may read them.
+    fn of(published: Published, upload: &Upload, who: &Principal) -> Result<Self, Error> {
+        let version = published.version;
+        let others = upload.store().repaired_by(&published.repaired, &version.name)?;
+        let readable = |names: Vec<VersionName>| -> Vec<String> {
+            let names = names.iter().filter(|name| who.may_read(&name.image));
+            names.map(VersionName::to_string).collect()
+        };
+        Ok(Self {
+            record: version.record,
+            repairs: Repairs {
+                repaired: readable(others.whole),
+                still_damaged: readable(others.damaged),
+                known_frames_read: published.known_frames_read,
+            },
+        })
+    }
 }
 
 pub(super) async fn end(

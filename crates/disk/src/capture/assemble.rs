@@ -181,7 +181,7 @@ impl<S: FrameStore> Frames<'_, S> {
     /// Keeps the block of an entry that was taken over.
     fn pin(&mut self, entry: &Entry) -> Result<()> {
         let State::Data { block, .. } = entry.state else { return Ok(()) };
-        let pin = self.store.lookup_and_pin(&block)?;
+        let pin = self.store.pin_stored(&block)?;
         self.pins.insert(pin.ok_or_else(|| Error::missing(format!("block {block} of the version before")))?);
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use platter_image::frame::{FrameDecoder, Verify};
-use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, Kind, Result, plan};
+use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, Kind, Result, judged, plan};
 
 /// Bytes of decoded frames that wait on the shelf.
 const SHELF_LENGTH: usize = 16 << 20;
@@ -194,7 +194,8 @@ impl<F: FrameSource + ?Sized> BlockReader<'_, '_, F> {
         self.shelf.source.read_frame(address, &mut self.stored)?;
         let spare = self.shelf.lock().spare.pop();
         self.decoder.reuse(spare.unwrap_or_default());
-        let (header, _) = self.decoder.decode(&self.stored, Verify::Hashes)?;
+        let decoded = self.decoder.decode(&self.stored, Verify::Hashes).map(|(header, _)| header);
+        let header = judged(self.shelf.source, address, decoded)?;
         if header.kind != Kind::Data {
             return Err(Error::corrupt(format!("a frame of kind {:?} where data must be", header.kind)));
         }

@@ -10,7 +10,7 @@ use platter_image::frame::{
     Compressor, EncodedFrame, FrameBuilder, FrameDecoder, FrameHeader, HEADER_LENGTH, RAW_LENGTH_DEFAULT,
     Verify,
 };
-use platter_image::{BlockPlace, Domain, Error, FrameAddress, FrameSource, Kind, Result};
+use platter_image::{BlockPlace, Domain, Error, FrameAddress, FrameSource, Kind, Result, judged};
 
 /// Bytes of frames in a chunk, about.
 const CHUNK_LENGTH: usize = 1 << 20;
@@ -107,14 +107,14 @@ impl Chunks {
             match part {
                 Part::Stored(address) => {
                     source.read_frame(*address, &mut stored)?;
-                    FrameHeader::parse(&stored)
-                        .and_then(|header| header.payload(&stored).map(drop))
-                        .map_err(|error| {
-                            error.within(format!(
-                                "the frame at {} of pack number {}",
-                                address.offset, address.pack
-                            ))
-                        })?;
+                    let checked =
+                        FrameHeader::parse(&stored).and_then(|header| header.payload(&stored).map(drop));
+                    judged(source, *address, checked).map_err(|error| {
+                        error.within(format!(
+                            "the frame at {} of pack number {}",
+                            address.offset, address.pack
+                        ))
+                    })?;
                     bytes.extend_from_slice(&stored);
                 }
                 Part::Rebuilt(places) => {
@@ -136,11 +136,11 @@ impl Chunks {
 
 fn header(source: &impl FrameSource, address: FrameAddress, head: &mut Vec<u8>) -> Result<FrameHeader> {
     source.read_frame_start(address, HEADER_GUESS, head)?;
-    let (needed, _) = FrameHeader::peek_lengths(head)?;
+    let (needed, _) = judged(source, address, FrameHeader::peek_lengths(head))?;
     if needed > head.len() {
         source.read_frame_start(address, needed, head)?;
     }
-    FrameHeader::parse(head)
+    judged(source, address, FrameHeader::parse(head))
 }
 
 /// Makes frames of blocks that stand among others nobody wants.
@@ -187,7 +187,8 @@ impl<'a, F: FrameSource> Rebuilder<'a, F> {
         let mut builder = FrameBuilder::new(self.kind, self.domain, RAW_LENGTH_DEFAULT);
         for frame in places.chunk_by(|a, b| a.frame == b.frame) {
             self.source.read_frame(frame[0].frame, &mut self.stored)?;
-            let (header, raw) = self.decoder.decode(&self.stored, Verify::Hashes)?;
+            let decoded = self.decoder.decode(&self.stored, Verify::Hashes);
+            let (header, raw) = judged(self.source, frame[0].frame, decoded)?;
             let mut wanted = frame.iter().peekable();
             let mut start = 0;
             for (slot, block) in header.blocks.iter().enumerate() {

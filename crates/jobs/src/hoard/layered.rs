@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use platter_image::frame::{Compressor, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_MAX};
 use platter_image::recipe::PageSource;
-use platter_image::{BlockId, BlockPlace, Domain, Error, FrameAddress, FrameSource, Kind, Result, plan};
+use platter_image::{
+    BlockId, BlockPlace, Domain, Error, FrameAddress, FrameSource, Kind, Result, judged, plan,
+};
 use platter_store::Hoard;
 use platter_vdisk::Source;
 
@@ -74,7 +76,8 @@ impl HoardFirst {
         for id in &ids {
             let place = plan::locate(&*self.below, id)?;
             self.below.read_frame(place.frame, stored)?;
-            let contents = decoder.decode_block(stored, Kind::Data, place.slot, id)?;
+            let decoded = decoder.decode_block(stored, Kind::Data, place.slot, id);
+            let contents = judged(&*self.below, place.frame, decoded)?;
             if frame.is_full_for(contents.len()) {
                 return Err(why);
             }
@@ -113,6 +116,13 @@ impl FrameSource for HoardFirst {
         let absent = self.absent(ids);
         if !absent.is_empty() {
             self.below.will_need(&absent);
+        }
+    }
+
+    fn found_damaged(&self, address: FrameAddress) {
+        // A frame of the hoard is made anew of what is below, whenever it is read.
+        if address.pack & OF_HOARD == 0 {
+            self.below.found_damaged(address);
         }
     }
 

@@ -16,13 +16,14 @@ use platter_disk::{SurveyOptions, survey};
 use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result, Score};
-use platter_store::{Consistency, ImageName, Version, VersionName, VersionRecord};
+use platter_store::{Consistency, ImageName, KnownCheck, Version, VersionName, VersionRecord};
 use platter_vdisk::{BlockCache, BlockDevice};
 
 use super::control::Words;
 use super::disk::{Base, Frozen, LiveDisk, SOURCE_OPTIONS, Writing};
 use super::publish::{PublishReport, kept, lost_token, nothing_written};
 use crate::capture::filesystems;
+use crate::open_session::{PublishedVersion, Repairs};
 use crate::token::unix_ms;
 use crate::{OpenStore, Progress};
 
@@ -218,7 +219,7 @@ fn capture_frozen(
     };
     let entries = |range| recipe.entries(range).collect();
     let below = CaptureBase { entries: &entries, changed: &frozen.changed };
-    let (version, captured) = store.add(&|why| progress.note(why), |session| {
+    let (published, captured) = store.add(&|why| progress.note(why), KnownCheck::Sample, |session| {
         let captured = platter_disk::capture::capture(
             &disk,
             &surveyed.regions,
@@ -230,14 +231,15 @@ fn capture_frozen(
         session.finish()?;
         let standing = Standing::of(store, image, base, &frozen.source)?;
         if let Some(version) = standing.published(captured.score, base)? {
-            return Ok((version, captured));
+            return Ok((PublishedVersion { version, repairs: Repairs::default() }, captured));
         }
         let (score, allocated_bytes) = (captured.score, captured.counts.allocated);
         let record = VersionRecord { score, allocated_bytes, ..draft.clone() };
         Ok((session.publish(record, Some(standing.newest))?, captured))
     })?;
+    surveyed.notes.extend(published.repairs.notes());
     Ok(PublishReport {
-        version: version.name.to_string(),
+        version: published.version.name.to_string(),
         score: captured.score.to_string(),
         base: frozen.base.to_string(),
         consistency: surveyed.consistency,

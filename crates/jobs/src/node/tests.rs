@@ -10,7 +10,7 @@ use std::time::Duration;
 use platter_image::recipe::PageSource;
 use platter_image::{BlockId, Error, ErrorKind, FrameSource, Kind, Result, Score};
 use platter_store::cache::CacheOptions;
-use platter_store::{Store, StorePlace};
+use platter_store::{KnownCheck, Store, StorePlace};
 use platter_vdisk::{BlockCache, BlockDevice, RecipeDisk};
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, SimulatedDisk};
@@ -85,6 +85,7 @@ impl Lab {
             allow_mounted: false,
             sector_size: None,
             options: Default::default(),
+            known: KnownCheck::Sample,
             labels: Default::default(),
             notes: String::new(),
             token: TokenChoice::Free,

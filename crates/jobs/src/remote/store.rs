@@ -9,8 +9,8 @@ use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::FramesRequest;
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 use platter_store::{
-    BOOT_SET_LENGTH_MAX, BootSet, EncodedBootSet, HoardChanges, HoardSnapshot, ImageName, NumberChoice,
-    Registered, Resolved, StoreId, Token, Version, VersionName, VersionQuery, VersionRecord,
+    BOOT_SET_LENGTH_MAX, BootSet, EncodedBootSet, HoardChanges, HoardSnapshot, ImageName, KnownCheck,
+    NumberChoice, Registered, Resolved, StoreId, Token, Version, VersionName, VersionQuery, VersionRecord,
 };
 use platter_vdisk::Source;
 use serde::Deserialize;
@@ -370,8 +370,8 @@ impl RemoteStore {
     ///
     /// # Errors
     /// What the origin says.
-    pub(crate) fn session(&self) -> Result<RemoteSession> {
-        RemoteSession::begin(self.client.clone())
+    pub(crate) fn session(&self, known: KnownCheck) -> Result<RemoteSession> {
+        RemoteSession::begin(self.client.clone(), known)
     }
 
     fn odd(&self, what: &str) -> Error {

@@ -55,6 +55,9 @@ pub(crate) struct Capture {
     /// there is lost
     #[arg(long, conflicts_with = "raw")]
     pub(crate) skip_gaps: bool,
+    /// Read back all that the store has already of this disk, not only a sample; what is damaged is stored anew
+    #[arg(long)]
+    pub(crate) verify_known: bool,
     /// The raw file is the image of a disk with sectors of so many bytes
     #[arg(long, value_name = "BYTES", value_parser = ["512", "4096"])]
     pub(crate) sector_size: Option<String>,
@@ -106,7 +109,8 @@ pub(crate) struct Diff {
 
 #[derive(Args, Debug)]
 pub(crate) struct Check {
-    /// Also read every frame and compare every block with its hash
+    /// Also read every frame and compare every block with its hash: what is damaged goes into quarantine, what was repaired on
+    /// the disk leaves it
     #[arg(long)]
     pub(crate) read_data: bool,
 }

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use platter_jobs::{
-    CaptureOptions, CaptureReport, CaptureRequest, CutPolicy, StoreLocation, SurveyOptions, capture,
+    CaptureOptions, CaptureReport, CaptureRequest, CutPolicy, KnownCheck, Repairs, StoreLocation,
+    SurveyOptions, capture,
 };
 
 use super::{Outcome, TOOL_VERSION};
@@ -31,6 +32,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Capture, output: &Output) -> 
             frame_length: usize::from(options.frame_size) << 10,
             ..defaults
         },
+        known: if options.verify_known { KnownCheck::All } else { KnownCheck::Sample },
         labels: options.labels.iter().cloned().collect(),
         notes: options.note.clone(),
         token: (&options.token).into(),
@@ -45,7 +47,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Capture, output: &Output) -> 
 
 fn text(report: &CaptureReport) -> String {
     let known = report.data_bytes.saturating_sub(report.new_raw_bytes);
-    format!(
+    let mut text = format!(
         "{}  score {}\n\
          disk {}, of it in use {}: {} data ({} known already), {} zeros\n\
          new: {} in {} blocks, stored in {}\n\
@@ -62,5 +64,13 @@ fn text(report: &CaptureReport) -> String {
         bytes(report.new_stored_bytes),
         report.seconds,
         rate(report.allocated_bytes, report.seconds),
-    )
+    );
+    let Repairs { repaired, still_damaged, known_frames_read: _ } = &report.repairs;
+    if !repaired.is_empty() {
+        text += &format!("\nrepaired: {}", repaired.join(", "));
+    }
+    if !still_damaged.is_empty() {
+        text += &format!("\nstill damaged, for they need other blocks too: {}", still_damaged.join(", "));
+    }
+    text
 }

@@ -6,9 +6,10 @@ use platter_jobs::{CheckOptions, CheckReport, Finding, Progress, Severity, Store
 use serde_json::{Value, json};
 
 use super::Outcome;
+use super::images::time;
 use crate::arguments::Check;
 use crate::output::Output;
-use crate::sizes::count;
+use crate::sizes::{bytes, count};
 use crate::terminal::Terminal;
 
 /// Exit code for a damaged store: the same as for any damaged data.
@@ -45,6 +46,9 @@ fn json(report: &CheckReport) -> Value {
         "frames": report.frames,
         "blocks": report.blocks,
         "versions": report.versions,
+        "never_read_back_packs": report.never_read_back.packs,
+        "never_read_back_bytes": report.never_read_back.bytes,
+        "oldest_read_back_unix_ms": report.oldest_read_back_unix_ms,
         "findings_omitted": report.omitted,
         "findings": report.findings.iter().map(finding_json).collect::<Vec<_>>(),
     })
@@ -94,6 +98,14 @@ fn text(report: &CheckReport, read_data: bool) -> String {
     );
     if report.verdict == Verdict::Clean && !read_data {
         text += " (contents were not read: --read-data does)";
+    }
+    let never = report.never_read_back;
+    if never.packs > 0 {
+        text +=
+            &format!("\nnever read back: {} in {}", bytes(never.bytes), count(never.packs as u64, "pack"));
+    }
+    if let Some(oldest) = report.oldest_read_back_unix_ms {
+        text += &format!("\nthe pack read back longest ago: {}", time(oldest));
     }
     text
 }

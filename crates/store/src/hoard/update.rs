@@ -11,7 +11,7 @@ use platter_image::frame::{
 };
 use platter_image::recipe::PageSource;
 use platter_image::{
-    BlockId, Domain, Error, ErrorKind, FrameAddress, FrameSource, IoContext, Kind, Result, plan,
+    BlockId, Domain, Error, ErrorKind, FrameAddress, FrameSource, IoContext, Kind, Result, judged, plan,
 };
 use platter_vfs::{OpenMode, VfsFile};
 use serde::Serialize;
@@ -424,7 +424,8 @@ impl DecodedFrames {
         if !self.frames.contains_key(&address) {
             source.read_frame(address, &mut self.stored)?;
             let within = |error: Error| error.within(format!("block {id}"));
-            let (header, raw) = self.decoder.decode(&self.stored, Verify::Hashes).map_err(within)?;
+            let decoded = self.decoder.decode(&self.stored, Verify::Hashes);
+            let (header, raw) = judged(source, address, decoded).map_err(within)?;
             if left.is_worth_keeping(&header, id) {
                 let (stored, raw_length) = (std::mem::take(&mut self.stored), header.raw_length);
                 let blocks = header.blocks;

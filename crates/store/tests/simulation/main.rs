@@ -6,6 +6,7 @@
 mod crash;
 mod damage;
 mod fault;
+mod heal;
 mod sqlite;
 mod token;
 mod work;

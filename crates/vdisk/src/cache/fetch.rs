@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use platter_image::frame::{FrameDecoder, RAW_LENGTH_MAX};
-use platter_image::{BlockId, BlockPlace, Error, ErrorKind, FrameAddress, Kind, Result, plan};
+use platter_image::{BlockId, BlockPlace, Error, ErrorKind, FrameAddress, Kind, Result, judged, plan};
 
 use super::blocks::{Ahead, Block, Blocks, Pattern};
 use super::counters::{CacheCounters, Counts};
@@ -218,7 +218,8 @@ impl Shared {
     ) -> Result<Fetched> {
         let mut decoder = self.decoder()?;
         retried(|| source.read_frame(place.frame, &mut decoder.stored))?;
-        let decoded = decoder.frame.decode_start(&decoder.stored, Kind::Data, last)?;
+        let decoded = decoder.frame.decode_start(&decoder.stored, Kind::Data, last);
+        let decoded = judged(&**source, place.frame, decoded)?;
         self.counts.frames_decoded.add(1);
         self.counts.bytes_decoded.add(decoded.decoded_length() as u64);
         let mut blocks = Vec::new();
@@ -229,7 +230,8 @@ impl Shared {
             if found != *id && self.contains(&found) {
                 continue;
             }
-            let verified = unverified.verify().map(|contents| Arc::new(Block::new(contents, ahead.cloned())));
+            let verified = judged(&**source, place.frame, unverified.verify());
+            let verified = verified.map(|contents| Arc::new(Block::new(contents, ahead.cloned())));
             if let Ok(block) = &verified {
                 self.blocks.insert(found, block.clone());
                 blocks.push((found, block.clone()));

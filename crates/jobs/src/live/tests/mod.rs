@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use platter_export::tree::{Access, ROOT, Tree as _};
-use platter_store::{Store, StorePlace};
+use platter_store::{KnownCheck, Store, StorePlace};
 use tempfile::TempDir;
 
 use crate::live::attach::AttachRequest;
@@ -63,6 +63,7 @@ pub(crate) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
         allow_mounted: false,
         sector_size: None,
         options: Default::default(),
+        known: KnownCheck::Sample,
         labels: Default::default(),
         notes: String::new(),
         token: TokenChoice::Free,

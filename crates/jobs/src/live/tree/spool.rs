@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
 use platter_image::{Error, Extent, Extents, IoContext, Result, Score};
-use platter_store::ImageName;
+use platter_store::{ImageName, KnownCheck};
 use platter_vdisk::{Allocation, BlockDevice, RecipeDisk};
 
 use super::holes::data;
@@ -232,6 +232,7 @@ impl Spool {
             allow_mounted: false,
             sector_size: None,
             options: Default::default(),
+            known: KnownCheck::Sample,
             labels: Default::default(),
             notes: String::new(),
             token: TokenChoice::Free,

@@ -8,7 +8,7 @@ mod uploading;
 use std::path::{Path, PathBuf};
 
 use platter_image::ErrorKind;
-use platter_store::{Store, StorePlace};
+use platter_store::{KnownCheck, Store, StorePlace};
 use tempfile::TempDir;
 
 use crate::{
@@ -84,6 +84,7 @@ pub(crate) fn capture_to(store: StoreLocation, source: &Path, name: &str) -> Res
         allow_mounted: false,
         sector_size: None,
         options: Default::default(),
+        known: KnownCheck::Sample,
         labels: Default::default(),
         notes: String::new(),
         token: TokenChoice::Free,

@@ -9,10 +9,11 @@ use platter_image::frame::EncodedFrame;
 use platter_image::{
     BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameSource, FrameStore, Pin, Result,
 };
-use platter_store::{Version, VersionRecord};
+use platter_store::{KnownCheck, Version, VersionRecord};
 use serde::{Deserialize, Serialize};
 
 use super::sending::{Sending, need};
+use crate::open_session::{PublishedVersion, Repairs};
 use crate::remote::client::{Client, retried};
 use crate::remote::store::{RemoteStore, version_of};
 
@@ -45,6 +46,15 @@ struct Begun {
     id: String,
 }
 
+/// A version as an origin says that it was published.
+#[derive(Deserialize)]
+struct Published {
+    #[serde(flatten)]
+    record: VersionRecord,
+    #[serde(flatten)]
+    repairs: Repairs,
+}
+
 #[derive(Serialize)]
 struct Publish<'a> {
     record: &'a VersionRecord,
@@ -52,13 +62,16 @@ struct Publish<'a> {
 }
 
 impl RemoteSession {
-    /// Begins a session.
+    /// Begins a session; of what it relies on, the origin reads as much as `known` says.
     ///
     /// # Errors
     /// What the origin says.
-    pub(in crate::remote) fn begin(client: Arc<Client>) -> Result<Self> {
-        let begun: Begun =
-            retried(RETRY_TIME_MAX, || client.post("/api/v1/uploads", &serde_json::json!({})))?;
+    pub(in crate::remote) fn begin(client: Arc<Client>, known: KnownCheck) -> Result<Self> {
+        let path = match known {
+            KnownCheck::Sample => "/api/v1/uploads",
+            KnownCheck::All => "/api/v1/uploads?verify_known=true",
+        };
+        let begun: Begun = retried(RETRY_TIME_MAX, || client.post(path, &serde_json::json!({})))?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if begun.id.is_empty() || begun.id.len() > 128 || !begun.id.chars().all(is_plain) {
             return Err(Error::corrupt(format!("{}: an upload without a name", client.name())));
@@ -87,7 +100,7 @@ impl RemoteSession {
     ///
     /// # Errors
     /// What the origin says. `Transient` when it went away and has no such version.
-    pub(crate) fn publish(&self, record: &VersionRecord, expect: Option<u64>) -> Result<Version> {
+    pub(crate) fn publish(&self, record: &VersionRecord, expect: Option<u64>) -> Result<PublishedVersion> {
         self.finish()?;
         let before = match expect {
             Some(number) => number,
@@ -95,12 +108,13 @@ impl RemoteSession {
         };
         let request = Publish { record, expect };
         let published = self.client.post_patiently(&format!("{}/publish", self.path), &request);
-        let published: Result<VersionRecord> = self.noted(published);
+        let published: Result<Published> = self.noted(published);
         match published {
             Ok(published) => {
                 // It has ended with that.
                 self.lost.store(true, Ordering::Relaxed);
-                self.check(version_of(&published)?, record)
+                let version = self.check(version_of(&published.record)?, record)?;
+                Ok(PublishedVersion { version, repairs: published.repairs })
             }
             // The answer may be what was lost; where a number is expected, it may be that of a try before that comes late.
             Err(error)
@@ -112,7 +126,8 @@ impl RemoteSession {
                     self.lost.store(true, Ordering::Relaxed);
                 }
                 let newest = self.newest(record).ok().flatten();
-                newest.filter(|version| is_of(version, record, before)).ok_or(error)
+                let version = newest.filter(|version| is_of(version, record, before)).ok_or(error)?;
+                Ok(PublishedVersion { version, repairs: Repairs::default() })
             }
             Err(error) => Err(error),
         }
@@ -212,6 +227,12 @@ impl FrameStore for RemoteSession {
         }
         let pin = |id| (blocks.get(id) != Some(&State::Needed)).then(|| self.pin.clone());
         Ok(ids.iter().map(pin).collect())
+    }
+
+    fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
+        // Asking pins what the origin has, also what it needs because its copy is damaged. What it does not have at all, it
+        // misses when this is published.
+        self.lookup_and_pin(id).map(|_| Some(self.pin.clone()))
     }
 
     fn append(&self, frame: &EncodedFrame) -> Result<Pin> {

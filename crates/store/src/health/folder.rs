@@ -1,0 +1,76 @@
+//! The folder that observations lie in: `docs/formats/health.md`.
+//!
+//! A file is made under a name never used before, synced, and never changed: any number of processes add some at the same
+//! time without a lock. Merging and lifting take files away, and only the holder of the store's lock does that, after their
+//! successor is durable. Whoever lists the folder meanwhile sees one of them, or both, which say the same.
+
+use std::collections::BTreeSet;
+
+use platter_image::{IoContext, Result};
+use platter_vfs::{OpenMode, read_whole};
+
+use super::format::{FILE_LENGTH_MAX, OBSERVATIONS_MAX, Observation, Observations, decode_health, encode};
+use crate::identity::StoreId;
+use crate::place::StorePlace;
+
+const SUFFIX: &str = ".health";
+
+/// The names of all files.
+pub(super) fn list(place: &StorePlace) -> Result<BTreeSet<String>> {
+    let dir = place.health_dir();
+    let entries = match place.vfs().list(&dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        entries => entries.context(|| format!("listing {}", dir.display()))?,
+    };
+    let names = entries.into_iter().filter(|entry| !entry.is_dir).map(|entry| entry.name);
+    Ok(names.filter(|name| name.ends_with(SUFFIX)).collect())
+}
+
+/// What a file says; `None` when it has been merged into another meanwhile.
+pub(super) fn read(place: &StorePlace, store: StoreId, name: &str) -> Result<Option<Observations>> {
+    let path = place.health_dir().join(name);
+    let bytes = read_whole(place.vfs(), &path, FILE_LENGTH_MAX);
+    let bytes = bytes.context(|| format!("reading {}", path.display()))?;
+    bytes.map(|bytes| decode_health(&bytes, store)).transpose()
+}
+
+/// Writes observations as a new file, durably; gives its name.
+pub(super) fn write(place: &StorePlace, store: StoreId, observations: &[Observation]) -> Result<String> {
+    let dir = place.health_dir();
+    place.create_dirs(&dir)?;
+    let id = place.vfs().random_id().context(|| "choosing a name for findings about packs".into())?;
+    let name = id.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + SUFFIX;
+    let path = dir.join(&name);
+    let file =
+        place.vfs().open(&path, OpenMode::CreateNew).context(|| format!("making {}", path.display()))?;
+    let written = file.write_all_at(&encode(store, observations), 0).and_then(|()| file.sync());
+    written.context(|| format!("writing {}", path.display()))?;
+    place.sync_dir(&dir)?;
+    Ok(name)
+}
+
+/// Puts `observations` in the place of those files. Only for the holder of the store's lock.
+pub(super) fn replace(
+    place: &StorePlace,
+    store: StoreId,
+    files: &BTreeSet<String>,
+    observations: &[Observation],
+) -> Result<BTreeSet<String>> {
+    let mut written = BTreeSet::new();
+    for part in observations.chunks(OBSERVATIONS_MAX) {
+        written.insert(write(place, store, part)?);
+    }
+    for name in files {
+        place.remove_if_there(&place.health_dir().join(name))?;
+    }
+    // Names that come back after a crash say what was known before.
+    if !files.is_empty() {
+        place.sync_dir(&place.health_dir())?;
+    }
+    Ok(written)
+}
+
+/// Removes a file that its own process has written again as part of a longer one.
+pub(super) fn remove(place: &StorePlace, name: &str) -> Result<()> {
+    place.remove_if_there(&place.health_dir().join(name))
+}

@@ -1,0 +1,133 @@
+//! What publishing has done: the version, and which other versions it has repaired by the way.
+//!
+//! A version is damaged when a page or block of it, or its record, stands in bad frames only. A capture that stores such a
+//! block anew repairs every version that needs it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use platter_image::page::{Child, Contents, State, decode};
+use platter_image::recipe::Root;
+use platter_image::{BlockId, ErrorKind, FrameSource, Kind, Result};
+
+use crate::name::VersionName;
+use crate::resolve::Version;
+use crate::store::Store;
+
+/// A version that was published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// The version.
+    pub version: Version,
+    /// Blocks, pages and records that were stored anew because their frames are damaged; sorted.
+    pub repaired: Vec<BlockId>,
+    /// Frames of before that were read because the session relied on them.
+    pub known_frames_read: u64,
+}
+
+/// Versions that needed blocks that were repaired.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// Those that lack nothing now.
+    pub whole: Vec<VersionName>,
+    /// Those that lack something else still.
+    pub damaged: Vec<VersionName>,
+}
+
+/// What a page or block says of the versions above it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Part {
+    /// It, or something below it, was repaired.
+    was_repaired: bool,
+    /// It, or something below it, is damaged or missing.
+    is_damaged: bool,
+}
+
+impl Part {
+    fn add(&mut self, other: Self) {
+        self.was_repaired |= other.was_repaired;
+        self.is_damaged |= other.is_damaged;
+    }
+}
+
+impl Store {
+    /// Which versions needed the blocks that [`Published::repaired`] names. `but` is left out: it was published with them.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn repaired_by(&self, blocks: &[BlockId], but: &VersionName) -> Result<Repaired> {
+        let mut repaired = Repaired::default();
+        if blocks.is_empty() {
+            return Ok(repaired);
+        }
+        let versions = self.catalog()?.all_versions()?;
+        let bad: BTreeSet<BlockId> = self.quarantined().into_iter().collect();
+        let mut walk = Walk { store: self, blocks, bad: &bad, pages: HashMap::new() };
+        for version in versions.into_iter().filter(|version| version.name != *but) {
+            let part = walk.version(&version)?;
+            match (part.was_repaired, part.is_damaged) {
+                (true, false) => repaired.whole.push(version.name),
+                (true, true) => repaired.damaged.push(version.name),
+                (false, _) => {}
+            }
+        }
+        Ok(repaired)
+    }
+}
+
+/// A walk over the recipes of many versions, which reads a page that they share once.
+struct Walk<'a> {
+    store: &'a Store,
+    /// Sorted.
+    blocks: &'a [BlockId],
+    bad: &'a BTreeSet<BlockId>,
+    pages: HashMap<BlockId, Part>,
+}
+
+impl Walk<'_> {
+    fn version(&mut self, version: &Version) -> Result<Part> {
+        let mut part = self.block(&version.record_id)?;
+        let root = version.record.score.0;
+        part.add(self.block(&root)?);
+        let read = self.store.read_block(Kind::Page, &root);
+        match read.and_then(|bytes| Root::decode(version.record.score, &bytes)) {
+            Ok(root) => part.add(root.top.map_or(Ok(Part::default()), |(_, child)| self.page(&child))?),
+            Err(error) if error.kind() == ErrorKind::Bug => return Err(error),
+            Err(_) => part.is_damaged = true,
+        }
+        Ok(part)
+    }
+
+    /// A page with all that is below it. Levels descend, or decoding fails: it ends.
+    fn page(&mut self, child: &Child) -> Result<Part> {
+        if let Some(part) = self.pages.get(&child.id) {
+            return Ok(*part);
+        }
+        let mut part = self.block(&child.id)?;
+        match self.store.read_block(Kind::Page, &child.id).and_then(|bytes| decode(child, &bytes)) {
+            Ok((_, Contents::Branch(children))) => {
+                for child in &children {
+                    part.add(self.page(child)?);
+                }
+            }
+            Ok((_, Contents::Leaf(entries))) => {
+                let mut last = None;
+                for entry in entries {
+                    let State::Data { block, .. } = entry.state else { continue };
+                    if last.replace(block) != Some(block) {
+                        part.add(self.block(&block)?);
+                    }
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Bug => return Err(error),
+            Err(_) => part.is_damaged = true,
+        }
+        self.pages.insert(child.id, part);
+        Ok(part)
+    }
+
+    fn block(&self, id: &BlockId) -> Result<Part> {
+        let was_repaired = self.blocks.binary_search(id).is_ok();
+        let is_damaged = self.bad.contains(id) || self.store.locate(id)?.is_none();
+        Ok(Part { was_repaired, is_damaged })
+    }
+}

@@ -1,0 +1,251 @@
+//! Damage does not spread: every byte of a pack is flipped, and the same good disk captured again makes every version whole
+//! again, across `rebuild` too, whoever found the damage; and while nobody found it, when the capture reads all it relies on.
+
+use std::path::{Path, PathBuf};
+
+use platter_image::page::State;
+use platter_image::recipe::Recipe;
+use platter_image::{BlockId, ErrorKind, Extent, FrameSource, FrameStore, Kind, Result};
+use platter_store::{CheckOptions, KnownCheck, Severity, Store, Verdict, Version, rebuild};
+use platter_vfs::Vfs;
+use platter_vfs::simulated::{Fault, FaultKind, Operation, SimulatedDisk};
+
+use super::work::{Machine, add_disk, block, draft, publish};
+
+const NUMBERS: [u64; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+/// A disk that shares blocks with the first.
+const OTHERS: [u64; 4] = [2, 3, 20, 21];
+
+/// A store with `a@1` and `b@1`, in a pack each; the file of the first.
+fn two_versions() -> (Machine, PathBuf) {
+    let machine = Machine::new();
+    Store::init(&machine.place).unwrap();
+    publish(&Store::open_writer(&machine.place).unwrap(), "a", &NUMBERS).unwrap();
+    let files = packs(&machine);
+    publish(&Store::open_writer(&machine.place).unwrap(), "b", &OTHERS).unwrap();
+    (machine, files[0].clone())
+}
+
+fn packs(machine: &Machine) -> Vec<PathBuf> {
+    let disk = machine.disk();
+    let list = |dir: &PathBuf| {
+        disk.list(dir).unwrap().into_iter().map(|entry| dir.join(entry.name)).collect::<Vec<_>>()
+    };
+    list(&machine.place.dir().join("packs")).iter().flat_map(list).collect()
+}
+
+fn flip(disk: &SimulatedDisk, file: &Path, at: usize) {
+    let mut bytes = disk.contents(file).unwrap();
+    bytes[at] ^= 1 << (at % 8);
+    disk.overwrite(file, &bytes);
+}
+
+/// Reads every block of a version through its recipe.
+fn read_all(store: &Store, version: &Version, numbers: &[u64]) -> Result<()> {
+    let recipe = Recipe::open(version.record.score, store)?;
+    let mut blocks = Vec::new();
+    for entry in recipe.entries(Extent::new(0, recipe.root().disk_length)) {
+        let State::Data { block, .. } = entry?.state else { continue };
+        blocks.push(block);
+    }
+    let expected: Vec<Vec<u8>> = numbers.iter().map(|number| block(*number)).collect();
+    assert_eq!(blocks.len(), expected.len());
+    for (id, expected) in blocks.iter().zip(&expected) {
+        assert!(store.read_block(Kind::Data, id)? == *expected, "wrong bytes");
+    }
+    Ok(())
+}
+
+/// Captures the first disk again, reading of what it relies on what `check` says; gives the names of what it repaired.
+fn capture_again(machine: &Machine, check: KnownCheck) -> (Version, Vec<String>) {
+    let store = Store::open_writer(&machine.place).unwrap();
+    let session = store.session().unwrap().with_known_check(check);
+    let disk = add_disk(&session, &NUMBERS).unwrap();
+    let published = session.publish_repairing(draft("a", disk).unwrap()).unwrap();
+    let repaired = store.repaired_by(&published.repaired, &published.version.name).unwrap();
+    assert!(repaired.damaged.is_empty(), "{repaired:?}");
+    (published.version, repaired.whole.iter().map(ToString::to_string).collect())
+}
+
+/// Every version is whole, and nothing is in quarantine; a record may be left out of that.
+fn all_is_well(machine: &Machine, but: Option<BlockId>, context: &str) {
+    let store = Store::open_reader(&machine.place).unwrap();
+    for version in store.versions().unwrap() {
+        let numbers = if version.name.image.as_str() == "a" { &NUMBERS[..] } else { &OTHERS };
+        read_all(&store, &version, numbers)
+            .unwrap_or_else(|error| panic!("{context}: {}: {error:?}", version.name));
+        if Some(version.record_id) != but {
+            let record = store.read_block(Kind::Version, &version.record_id);
+            record.unwrap_or_else(|error| panic!("{context}: record of {}: {error:?}", version.name));
+        }
+    }
+    let quarantined: Vec<BlockId> = store.quarantined();
+    assert!(quarantined.iter().all(|id| Some(*id) == but), "{context}: {quarantined:?}");
+}
+
+/// How the damage comes to be known before the disk is captured again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Noticed {
+    ByCheck,
+    ByReading,
+    ByNobody,
+}
+
+fn notice(machine: &Machine, how: Noticed) {
+    if how == Noticed::ByNobody {
+        return;
+    }
+    let store = Store::open_reader(&machine.place).unwrap();
+    if how == Noticed::ByCheck {
+        store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap();
+        return;
+    }
+    for version in store.versions().unwrap() {
+        let numbers = if version.name.image.as_str() == "a" { &NUMBERS[..] } else { &OTHERS };
+        // Its end does not matter: whatever it came across is known then.
+        let _ = read_all(&store, &version, numbers);
+        let _ = store.read_block(Kind::Version, &version.record_id);
+    }
+}
+
+fn heals(stride: usize, how: Noticed, with_rebuild: bool) {
+    let (machine, file) = two_versions();
+    let good = machine.disk();
+    let length = good.contents(&file).unwrap().len();
+    // Nothing relies on a record, so a capture does not look at it; and a rebuild knows the versions whose records it reads.
+    let record =
+        Store::open_reader(&machine.place).unwrap().resolve("a@1").unwrap().version.unwrap().record_id;
+    let but = (how == Noticed::ByNobody || with_rebuild).then_some(record);
+    let mut repaired_ever = 0;
+    for at in (0..length).step_by(stride) {
+        let context = format!("byte {at} of {length}, noticed {how:?}, rebuild {with_rebuild}");
+        let disk = good.fork();
+        machine.insert(&disk);
+        flip(&disk, &file, at);
+        notice(&machine, how);
+        if with_rebuild {
+            let lost = rebuild(&machine.place).unwrap().lost;
+            // A record is in no other frame, and a rebuild believes packs alone.
+            assert!(lost.len() <= 1, "{context}: {lost:?}");
+        }
+        let check = if how == Noticed::ByNobody { KnownCheck::All } else { KnownCheck::Sample };
+        let (_, repaired) = capture_again(&machine, check);
+        repaired_ever += repaired.len();
+        all_is_well(&machine, but, &context);
+        rebuild(&machine.place).unwrap();
+        all_is_well(&machine, but, &context);
+    }
+    assert!(repaired_ever > 0);
+}
+
+#[test]
+fn any_byte_heals_after_a_check() {
+    heals(37, Noticed::ByCheck, false);
+}
+
+#[test]
+fn any_byte_heals_after_a_read() {
+    heals(61, Noticed::ByReading, false);
+}
+
+#[test]
+fn any_byte_heals_unnoticed_when_all_is_verified() {
+    heals(61, Noticed::ByNobody, false);
+}
+
+#[test]
+fn any_byte_heals_across_a_rebuild() {
+    heals(97, Noticed::ByCheck, true);
+}
+
+/// The first byte of a frame that holds data of the first disk only.
+const IN_FIRST_FRAME: usize = 64 + 300;
+
+/// A flipped byte of a data frame is found by one process that only reads, and known to one that has the store open for
+/// writing since before.
+#[test]
+fn what_a_reader_finds_a_writer_knows() {
+    let (machine, file) = two_versions();
+    let writer = Store::open_writer(&machine.place).unwrap();
+    flip(&machine.disk(), &file, IN_FIRST_FRAME);
+    let first = BlockId::of(Kind::Data, &block(1));
+    assert!(writer.session().unwrap().locate(&first).unwrap().is_some());
+    let reader = Store::open_reader(&machine.place).unwrap();
+    assert_eq!(reader.read_block(Kind::Data, &first).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert!(reader.quarantined().contains(&first));
+    let session = writer.session().unwrap();
+    assert!(session.lookup_and_pin(&first).unwrap().is_none());
+    assert!(session.pin_stored(&first).unwrap().is_some(), "what is taken over may refer to it");
+    assert_eq!(writer.read_block(Kind::Data, &first).unwrap_err().kind(), ErrorKind::Corrupt, "not missing");
+}
+
+/// An I/O error that comes again quarantines; one that passes does not. The first reading that goes well ends it.
+#[test]
+fn io_errors_quarantine_when_they_come_twice() {
+    let (machine, _) = two_versions();
+    let first = BlockId::of(Kind::Data, &block(1));
+    for (persistent, quarantined) in [(false, false), (true, true)] {
+        let store = Store::open_reader(&machine.place).unwrap();
+        let place = store.locate(&first).unwrap().unwrap();
+        let only = Some(Operation::Read);
+        machine.disk().set_fault(Some(Fault { call: 1, kind: FaultKind::Io, persistent, only }));
+        let error = store.read_frame(place.frame, &mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        machine.disk().set_fault(None);
+        drop(store);
+        let store = Store::open_writer(&machine.place).unwrap();
+        assert_eq!(store.quarantined().contains(&first), quarantined);
+        assert_eq!(store.session().unwrap().lookup_and_pin(&first).unwrap().is_none(), quarantined);
+        assert!(store.read_block(Kind::Data, &first).unwrap() == block(1), "reading goes on trying");
+    }
+    let store = Store::open_reader(&machine.place).unwrap();
+    let quick = store.check(CheckOptions::default(), &mut |_| {}).unwrap();
+    assert_eq!(quick.verdict, Verdict::Damaged, "it does not read what would tell");
+    let full = store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap();
+    assert_eq!((full.verdict, full.never_read_back.packs), (Verdict::Clean, 0));
+    assert_eq!(Store::open_reader(&machine.place).unwrap().quarantined(), []);
+}
+
+/// Once all of a bad frame stands elsewhere nothing is lost by it, and the check says so; the place stays bad.
+#[test]
+fn a_healed_store_is_not_damaged() {
+    let (machine, file) = two_versions();
+    let check = || {
+        let store = Store::open_reader(&machine.place).unwrap();
+        store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap()
+    };
+    let before = Store::open_reader(&machine.place).unwrap();
+    let before = before.check(CheckOptions::default(), &mut |_| {}).unwrap();
+    assert_eq!((before.never_read_back.packs, before.oldest_read_back_unix_ms), (2, None));
+    assert_eq!(check().verdict, Verdict::Clean);
+    flip(&machine.disk(), &file, IN_FIRST_FRAME);
+    let damaged = check();
+    assert_eq!(damaged.verdict, Verdict::Damaged);
+    let (_, repaired) = capture_again(&machine, KnownCheck::Sample);
+    assert!(repaired.contains(&"a@1".to_owned()), "{repaired:?}");
+    let healed = check();
+    assert_eq!(healed.verdict, Verdict::Leaks, "{:?}", healed.findings);
+    let leak = healed.findings.iter().find(|finding| finding.offset.is_some()).unwrap();
+    assert!(leak.severity == Severity::Leak && leak.what.contains("stored anew"), "{leak:?}");
+    assert_eq!((healed.never_read_back.packs, healed.oldest_read_back_unix_ms.is_some()), (0, true));
+}
+
+/// Many findings of many processes come down to a few files, and none is forgotten.
+#[test]
+fn findings_are_merged() {
+    let (machine, file) = two_versions();
+    let health = machine.place.dir().join("health");
+    for _ in 0..40 {
+        Store::open_reader(&machine.place)
+            .unwrap()
+            .check(CheckOptions { read_data: true }, &mut |_| {})
+            .unwrap();
+    }
+    flip(&machine.disk(), &file, IN_FIRST_FRAME);
+    notice(&machine, Noticed::ByCheck);
+    assert!(machine.disk().list(&health).unwrap().len() > 40);
+    drop(Store::open_writer(&machine.place).unwrap());
+    assert_eq!(machine.disk().list(&health).unwrap().len(), 1);
+    let first = BlockId::of(Kind::Data, &block(1));
+    assert!(Store::open_reader(&machine.place).unwrap().quarantined().contains(&first));
+}
