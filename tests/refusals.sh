@@ -5,7 +5,9 @@
 
 need_root "loop devices" || { finish; exit 0; }
 swap='' holder=''
+capturing=''
 suite_cleanup() {
+	[ -z "$capturing" ] || kill -KILL "$capturing" 2>/dev/null
 	[ -z "$swap" ] || swapoff "$swap" 2>/dev/null
 	[ -z "$holder" ] || kill "$holder" 2>/dev/null
 }
@@ -48,6 +50,8 @@ check_exit "$EXIT_REFUSED" "the file behind a mounted device is refused" platter
 check_said "the file behind a mounted device: the reason is told" 'mounted|in use|loop'
 check_exit "$EXIT_REFUSED" "capture of a file system mounted for writing is refused" platter capture "$mounted" x
 check_said "capture of a mounted one: the reason is told" 'mounted'
+mount -o remount,ro "$MNT"
+check "mounted read-only, it is captured" platter capture "$mounted" was/mounted
 umount "$MNT"
 check "the once mounted file system is sound" e2fsck -fn "$WORK/mounted"
 check "no longer mounted, it is captured" platter capture "$mounted" was/mounted
@@ -91,11 +95,60 @@ holder=$!
 until grep -q held "$WORK/holding"; do sleep 0.05; done
 check_exit "$EXIT_REFUSED" "a device opened exclusively is refused" platter install image "$held" --yes
 check_said "a device opened exclusively: the reason is told" 'in use|busy'
+check_exit "$EXIT_REFUSED" "capture of a device opened exclusively is refused" platter capture "$held" x
+check_said "capture of it: the reason is told" 'exclusively'
 kill "$holder"
 wait "$holder" 2>/dev/null || true
 holder=''
 check "released, it is written to" platter install image "$held" --yes
 detach_loop "$held"
+
+# Sources that are written while they are captured: the capture is stopped while it reads, and goes on after the write.
+random $((96 << 20)) changing >"$WORK/changing"
+
+# capture_stopped SOURCE ARGUMENT...: a capture that has the source open, and is stopped; its process is $capturing
+capture_stopped() {
+	local source=$1 tries=0
+	"$PLATTER" --store "$STORE" capture "$@" --threads 1 >"$WORK/capturing" 2>&1 &
+	capturing=$!
+	until find "/proc/$capturing/fd" -lname "$source" 2>/dev/null | grep -q . && grep -q "^rchar: [0-9]\{8\}" "/proc/$capturing/io"; do
+		tries=$((tries + 1))
+		if [ "$tries" -gt 3000 ] || ! kill -0 "$capturing" 2>/dev/null; then break; fi
+		sleep 0.01
+	done
+	kill -STOP "$capturing"
+}
+capture_goes_on() {
+	local code=0
+	kill -CONT "$capturing"
+	wait "$capturing" || code=$?
+	cat "$WORK/capturing"
+	return $code
+}
+check "the file at rest is captured" platter capture "$WORK/changing" at/rest --raw
+capture_stopped "$WORK/changing" changed --raw
+printf x | dd of="$WORK/changing" bs=1 seek=1000 conv=notrunc status=none
+check_exit "$EXIT_REFUSED" "capture of a file that is written meanwhile is refused" capture_goes_on
+check "it says why" grep -q 'was written while it was captured' "$WORK/capturing"
+check_exit "$EXIT_MISSING" "and publishes nothing" platter show changed
+attach "$WORK/changing"
+changing=$DEVICE
+capture_stopped "$changing" changed --raw
+check_exit 1 "a device that is captured cannot be mounted" sh -c "mkfs.ext2 -q '$changing' || exit 1"
+check_said "because it is in use" 'in use|busy'
+printf y | dd of="$changing" bs=1 seek=2000 conv=notrunc,fsync status=none
+check_exit "$EXIT_REFUSED" "capture of a device that is written meanwhile is refused" capture_goes_on
+check "it says how that shows" grep -q 'sectors were written' "$WORK/capturing"
+check_exit "$EXIT_MISSING" "and publishes nothing" platter show changed
+capture_stopped "$changing" changed --raw --force
+printf z | dd of="$changing" bs=1 seek=3000 conv=notrunc,fsync status=none
+check "with --force it is captured" capture_goes_on
+capturing=
+check "with a warning" grep -q 'torn' "$WORK/capturing"
+platter_json show changed >"$WORK/show.json"
+check "and its version is called torn" test "$(jq -r '.. | .consistency? // empty' "$WORK/show.json" | head -n 1)" = torn
+detach_loop "$changing"
+rm "$WORK/changing"
 
 # The store's own ground.
 check_exit "$EXIT_REFUSED" "a file inside the store is refused" platter install image "$STORE/target" --yes

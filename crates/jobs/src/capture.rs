@@ -1,15 +1,15 @@
 //! Captures a disk and publishes it as the next version of an image.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use platter_disk::capture::{CaptureCounts, CaptureOptions, Captured};
+use platter_disk::device::Watch;
 use platter_disk::refusal::{self, Reason};
 use platter_disk::{Source, Survey, SurveyOptions, survey};
 use platter_image::chunking::Region;
-use platter_image::{DiskRead, Error, FrameStore, IoContext, Result};
+use platter_image::{DiskRead, Error, ErrorKind, FrameStore, Result};
 use platter_store::{Consistency, FilesystemRecord, ImageName, KnownCheck, Version, VersionRecord};
 
 use crate::open_session::{PublishedVersion, Repairs};
@@ -27,8 +27,8 @@ pub struct CaptureRequest {
     pub name: ImageName,
     /// How to look at the disk.
     pub survey: SurveyOptions,
-    /// Capture a source that is mounted for writing.
-    pub allow_mounted: bool,
+    /// Capture a source that is in use, and publish it even if it was written meanwhile.
+    pub allow_in_use: bool,
     /// Sector size of a raw file that is the image of a disk with sectors of 4096 bytes.
     pub sector_size: Option<u32>,
     /// How to compress.
@@ -51,9 +51,13 @@ pub struct CaptureRequest {
 /// `Refused` when the source must not or cannot be captured as it is, or another edits the image; `Io`; what the store says. The store then holds
 /// what it held before, and may keep blocks that the next capture finds.
 pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<CaptureReport> {
-    let force = if request.allow_mounted { &Reason::ALL[..] } else { &[] };
-    refusal::check_source(&request.source, force)?;
-    capture_as(request, &request.source.display().to_string(), progress)
+    let force = if request.allow_in_use { &Reason::ALL[..] } else { &[] };
+    let is_in_use = refusal::check_source(&request.source, force)?;
+    let disk = match is_in_use {
+        true => Source::open(&request.source, request.sector_size)?,
+        false => Source::open_alone(&request.source, request.sector_size)?,
+    };
+    capture_as(request, &disk, &request.source.display().to_string(), progress)
 }
 
 /// Captures and publishes what is safe to be read, and says in the version that `words` was captured.
@@ -62,18 +66,19 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
 /// As [`capture`].
 pub(crate) fn capture_as(
     request: &CaptureRequest,
+    disk: &Source,
     words: &str,
     progress: &dyn Progress,
 ) -> Result<CaptureReport> {
     let started = Instant::now();
     let store = OpenStore::open_writer(&request.store)?;
     store.check_token(&request.name, request.token)?;
-    let before = Stamp::of(&request.source)?;
-    let disk = Source::open(&request.source, request.sector_size)?;
+    let mut watch = Watch::begin(disk)?;
     progress.begin("reading the filesystems", 0);
     let data = disk.data_extents()?;
-    let surveyed = survey(&disk, data.as_ref(), &request.survey)?;
-    let notes: Vec<String> = surveyed.all_notes().collect();
+    let surveyed = survey(disk, data.as_ref(), &request.survey)?;
+    watch.add_starts(surveyed.parts.iter().map(|part| part.region.extent.offset))?;
+    let mut notes: Vec<String> = surveyed.all_notes().collect();
     notes.iter().for_each(|note| progress.note(note));
 
     let filesystems = filesystems(&surveyed);
@@ -82,14 +87,9 @@ pub(crate) fn capture_as(
     let consistency = consistency(request, &surveyed);
     let skipped_gap_bytes = surveyed.skipped();
     let regions: Vec<Region> = surveyed.parts.into_iter().map(|part| part.region).collect();
-    let disk = Sectored { disk: &disk, sector_size };
-    let check = || match Stamp::of(&request.source)? == before {
-        true => Ok(()),
-        false => Err(Error::refused(format!(
-            "{words} changed while it was captured, so nothing was published: stop whatever writes to it, and capture again"
-        ))),
-    };
-    let draft = |captured: &Captured| VersionRecord {
+    let disk = Sectored { disk, sector_size };
+    let check = || check_unchanged(request, &watch, words);
+    let draft = |captured: &Captured, change: Option<&String>| VersionRecord {
         source: words.to_owned(),
         cut_policy: request.options.cut_policy.0,
         disk_length: length,
@@ -98,13 +98,14 @@ pub(crate) fn capture_as(
         skipped_gap_bytes,
         filesystems: filesystems.clone(),
         labels: request.labels.clone(),
-        consistency,
+        consistency: if change.is_some() { Consistency::Torn } else { consistency },
         notes: request.notes.clone(),
         tool_version: request.tool_version.clone(),
         ..VersionRecord::draft(request.name.clone(), captured.score, token::unix_ms())
     };
     let capturing = Capturing { disk: &disk, regions: &regions, check: &check, draft: &draft, progress };
-    let (published, counts) = capturing.publish(request, &store)?;
+    let (published, counts, change) = capturing.publish(request, &store)?;
+    notes.extend(change);
     Ok(report(published, &counts, table, notes, started.elapsed().as_secs_f64()))
 }
 
@@ -112,9 +113,9 @@ pub(crate) fn capture_as(
 struct Capturing<'a> {
     disk: &'a dyn DiskRead,
     regions: &'a [Region],
-    /// Refuses a source that was written meanwhile.
-    check: &'a dyn Fn() -> Result<()>,
-    draft: &'a dyn Fn(&Captured) -> VersionRecord,
+    /// Refuses a source that was written meanwhile, or says how it shows if the user insists.
+    check: &'a dyn Fn() -> Result<Option<String>>,
+    draft: &'a dyn Fn(&Captured, Option<&String>) -> VersionRecord,
     progress: &'a dyn Progress,
 }
 
@@ -123,19 +124,21 @@ impl Capturing<'_> {
         &self,
         request: &CaptureRequest,
         store: &OpenStore,
-    ) -> Result<(PublishedVersion, CaptureCounts)> {
+    ) -> Result<(PublishedVersion, CaptureCounts, Option<String>)> {
         store.add(&|why| self.progress.note(why), request.known, |session| {
             // Its pins are held until the version is published.
             let captured = self.capture(request, &*session)?;
+            let change = (self.check)()?;
+            self.progress.begin("publishing", 0);
             session.finish()?;
-            let draft = (self.draft)(&captured);
+            let draft = (self.draft)(&captured, change.as_ref());
             let mut repairs = Repairs::default();
             let version = token::with_token(store, &request.name, request.token, |token| {
                 let published = session.publish(VersionRecord { token, ..draft }, None)?;
                 repairs = published.repairs;
                 Ok(published.version)
             })?;
-            Ok((PublishedVersion { version, repairs }, captured.counts))
+            Ok((PublishedVersion { version, repairs }, captured.counts, change))
         })
     }
 
@@ -148,11 +151,7 @@ impl Capturing<'_> {
             done = now;
         };
         let options = request.options;
-        let captured =
-            platter_disk::capture::capture(self.disk, self.regions, None, store, options, &mut advance)?;
-        (self.check)()?;
-        self.progress.begin("publishing", 0);
-        Ok(captured)
+        platter_disk::capture::capture(self.disk, self.regions, None, store, options, &mut advance)
     }
 }
 
@@ -205,15 +204,23 @@ impl DiskRead for Sectored<'_> {
     }
 }
 
-/// What tells whether a regular file was written meanwhile. Devices have no such thing: for them, being unmounted
-/// counts.
-#[derive(PartialEq, Eq)]
-struct Stamp(Option<(u64, i64, i64)>);
-
-impl Stamp {
-    fn of(path: &Path) -> Result<Self> {
-        let metadata = std::fs::metadata(path).context(|| format!("looking at {}", path.display()))?;
-        Ok(Self(metadata.is_file().then(|| (metadata.len(), metadata.mtime(), metadata.mtime_nsec()))))
+/// Refuses a source that was written since `watch` began, or that somebody mounted for writing meanwhile. If the user
+/// insists, gives what shows it.
+fn check_unchanged(request: &CaptureRequest, watch: &Watch<'_>, words: &str) -> Result<Option<String>> {
+    // If somebody has it exclusively, it is this capture.
+    let change = match refusal::check_source(&request.source, &[Reason::Busy]) {
+        Err(error) if error.kind() == ErrorKind::Refused && !request.allow_in_use => return Err(error),
+        _ => watch.change()?,
+    };
+    match change {
+        Some(change) if request.allow_in_use => {
+            Ok(Some(format!("{words} was written while it was captured ({change}): what was read is torn")))
+        }
+        Some(change) => Err(Error::refused(format!(
+            "{words} was written while it was captured ({change}), so nothing was published: stop whatever writes to it, \
+             and capture again"
+        ))),
+        None => Ok(None),
     }
 }
 
@@ -236,7 +243,7 @@ pub(crate) fn filesystems(surveyed: &Survey) -> Vec<FilesystemRecord> {
 /// Only filesystems whose state was read can be called clean; a user who insists gets what may be torn.
 fn consistency(request: &CaptureRequest, surveyed: &Survey) -> Consistency {
     let unknown = surveyed.parts.iter().any(|part| part.partition.is_some() && part.filesystem.is_empty());
-    match (request.survey.force || request.allow_mounted, request.survey.raw || unknown) {
+    match (request.survey.force || request.allow_in_use, request.survey.raw || unknown) {
         (true, _) => Consistency::Crash,
         (_, true) => Consistency::Unknown,
         _ => Consistency::Clean,

@@ -27,6 +27,8 @@ pub enum Consistency {
     Crash,
     /// Nobody knows: contents that no filesystem explains.
     Unknown,
+    /// Written while it was captured: what was read first is older than what was read last.
+    Torn,
 }
 
 /// One filesystem on the disk.

@@ -6,6 +6,7 @@
 mod holes;
 mod source;
 mod target;
+mod watch;
 
 use std::fs::File;
 use std::io;
@@ -16,6 +17,7 @@ use platter_image::{Error, IoContext, Result};
 
 pub use source::Source;
 pub use target::{Target, TargetOptions};
+pub use watch::Watch;
 
 /// What a path leads to, as far as it can hold a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! A disk that is captured: a block device or a regular file, opened for reading only.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use platter_image::{DiskRead, Error, Extent, Extents, IoContext, Result, SECTOR};
+use rustix::fs::OFlags;
 
 use super::{NodeKind, block_geometry, holes};
 
@@ -30,10 +31,33 @@ impl Source {
     /// `Io` if it cannot be opened; `Refused` if it is neither a block device nor a regular file, or the sector size
     /// is wrong.
     pub fn open(path: &Path, sector_size: Option<u32>) -> Result<Self> {
+        Self::open_with(path, sector_size, OFlags::empty())
+    }
+
+    /// The same, and nobody else may mount a block device, or open it in this way, as long as this is open.
+    ///
+    /// # Errors
+    /// As [`Source::open`]; `Refused` if somebody else has the device so already.
+    pub fn open_alone(path: &Path, sector_size: Option<u32>) -> Result<Self> {
+        let metadata = std::fs::metadata(path).context(|| format!("looking at {}", path.display()))?;
+        let is_block = NodeKind::of(&metadata, path)? == NodeKind::Block;
+        // Of regular files, the flag has no meaning.
+        Self::open_with(path, sector_size, if is_block { OFlags::EXCL } else { OFlags::empty() })
+    }
+
+    fn open_with(path: &Path, sector_size: Option<u32>, flags: OFlags) -> Result<Self> {
         // Told apart before opening: opening a pipe or a tape drive has consequences.
         let metadata = std::fs::metadata(path).context(|| format!("looking at {}", path.display()))?;
         NodeKind::of(&metadata, path)?;
-        let file = File::open(path).context(|| format!("opening {} for reading", path.display()))?;
+        let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+        let file = file.map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => Error::refused(format!(
+                "{} is in use: something mounted it or has it open exclusively",
+                path.display()
+            ))
+            .with_source(error),
+            _ => Error::io(format!("opening {} for reading", path.display()), error),
+        })?;
         let metadata = file.metadata().context(|| format!("looking at {}", path.display()))?;
         let kind = NodeKind::of(&metadata, path)?;
         let (stored_length, own_sector_size) = match kind {
@@ -63,6 +87,10 @@ impl Source {
     /// Where it was opened.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
 
     /// Whether it is a block device.

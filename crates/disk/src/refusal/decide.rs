@@ -162,20 +162,36 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
     refusals
 }
 
-/// Why it cannot be captured: it changes while it is read.
+/// Why it cannot be captured: it may change while it is read. Mounted read-only, it does not, and then nobody can have it
+/// alone; what such a mount stands upon (a volume, say) is held for it.
 pub(super) fn source(evidence: &Evidence) -> Vec<Refusal> {
-    let kind = evidence.wrong_kind.map(|kind| Refusal {
-        reason: Reason::WrongKind,
-        text: format!("it is {kind}, and a disk is a block device or a regular file"),
-    });
-    let mounts = evidence.mounted.iter().filter(|mount| mount.is_writable).map(|mount| Refusal {
-        reason: Reason::Mounted,
-        text: format!(
-            "{} is mounted for writing on {}: unmount it, or mount it read-only",
-            mount.device, mount.mount_point
-        ),
-    });
-    kind.into_iter().chain(mounts).collect()
+    let mut refusals = Vec::new();
+    let mut add = |reason, text| refusals.push(Refusal { reason, text });
+    if let Some(kind) = evidence.wrong_kind {
+        add(Reason::WrongKind, format!("it is {kind}, and a disk is a block device or a regular file"));
+    }
+    for mount in evidence.mounted.iter().filter(|mount| mount.is_writable) {
+        add(
+            Reason::Mounted,
+            format!(
+                "{} is mounted for writing on {}: unmount it, or mount it read-only",
+                mount.device, mount.mount_point
+            ),
+        );
+    }
+    for swap in &evidence.swaps {
+        add(Reason::Swap, format!("{swap} is used as swap: swapoff it"));
+    }
+    if !evidence.mounted.is_empty() {
+        return refusals;
+    }
+    for (device, holder) in &evidence.holders {
+        add(Reason::Held, format!("{device} is held by {holder}: stop it"));
+    }
+    if evidence.is_busy && evidence.swaps.is_empty() && evidence.holders.is_empty() {
+        add(Reason::Busy, "something has it open exclusively: stop that".to_owned());
+    }
+    refusals
 }
 
 #[cfg(test)]
@@ -230,5 +246,14 @@ mod tests {
         assert_eq!(source(&read_only), []);
         let writable = Evidence { mounted: vec![mounted(false), mounted(true)], ..Evidence::default() };
         assert_eq!(reasons(&source(&writable)), [Reason::Mounted]);
+        let held = vec![("sda3".into(), "dm-0".into())];
+        let below_a_mount = Evidence { holders: held.clone(), ..read_only.clone() };
+        assert_eq!(source(&below_a_mount), []);
+        let held = Evidence { holders: held, is_busy: true, ..Evidence::default() };
+        assert_eq!(reasons(&source(&held)), [Reason::Held]);
+        let swap = Evidence { swaps: vec!["sda2".into()], is_busy: true, ..Evidence::default() };
+        assert_eq!(reasons(&source(&swap)), [Reason::Swap]);
+        let busy = Evidence { is_busy: true, ..Evidence::default() };
+        assert_eq!(reasons(&source(&busy)), [Reason::Busy]);
     }
 }

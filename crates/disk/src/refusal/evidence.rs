@@ -66,6 +66,7 @@ pub(super) fn of_source(path: &Path, machine: &Machine) -> Result<Evidence> {
     let mut evidence = Evidence::default();
     if metadata.file_type().is_block_device() {
         add_uses(&mut evidence, machine, DeviceNumber::from_stat(metadata.rdev()));
+        (_, _, evidence.is_busy) = geometry(path)?;
     } else if metadata.is_file() {
         add_loops(&mut evidence, machine, (metadata.dev(), metadata.ino()), false);
     } else {

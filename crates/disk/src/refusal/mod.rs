@@ -44,14 +44,16 @@ pub fn check_target(path: &Path, check: &TargetCheck<'_>) -> Result<()> {
     refuse(path, "installed to", &decide::target(&evidence), check.force)
 }
 
-/// Checks whether a path may be captured: no filesystem on it may be mounted for writing.
+/// Checks whether a path may be captured: nobody may have it to write to. Tells whether it is in use all the same, so that
+/// nobody can open it alone: mounted read-only, or in a way that the user forces.
 ///
 /// # Errors
 /// `Refused` with every reason that was not forced; `Io` if the kernel's tables cannot be read.
-pub fn check_source(path: &Path, force: &[Reason]) -> Result<()> {
+pub fn check_source(path: &Path, force: &[Reason]) -> Result<bool> {
     let machine = kernel::Machine::read()?;
     let evidence = evidence::of_source(path, &machine)?;
-    refuse(path, "captured", &decide::source(&evidence), force)
+    refuse(path, "captured", &decide::source(&evidence), force)?;
+    Ok(evidence.is_busy)
 }
 
 fn refuse(path: &Path, action: &str, refusals: &[Refusal], force: &[Reason]) -> Result<()> {

@@ -82,7 +82,7 @@ impl Lab {
             source,
             name: "lab/disk".parse().unwrap(),
             survey: Default::default(),
-            allow_mounted: false,
+            allow_in_use: false,
             sector_size: None,
             options: Default::default(),
             known: KnownCheck::Sample,

@@ -44,7 +44,8 @@ pub(crate) struct Capture {
     pub(crate) source: PathBuf,
     /// The image: parts of a-z 0-9 . _ - separated by /, such as lab/debian12
     pub(crate) name: ImageName,
-    /// Capture a disk that is mounted for writing, and take a filesystem that needs recovery whole
+    /// Capture a disk that is in use or is written meanwhile (then `show` calls it torn), and take a filesystem that needs
+    /// recovery whole
     #[arg(long)]
     pub(crate) force: bool,
     /// Look for neither partitions nor filesystems: take every byte that is not zero

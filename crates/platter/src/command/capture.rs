@@ -20,7 +20,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Capture, output: &Output) -> 
         source: options.source.clone(),
         name: options.name.clone(),
         survey: SurveyOptions { force: options.force, raw: options.raw, skip_gaps: options.skip_gaps },
-        allow_mounted: options.force,
+        allow_in_use: options.force,
         sector_size: options.sector_size.as_deref().and_then(|size| size.parse().ok()),
         options: CaptureOptions {
             threads: options.threads.unwrap_or(defaults.threads),

@@ -60,7 +60,7 @@ pub(crate) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
         source: file.path().to_owned(),
         name: image.parse().unwrap(),
         survey: Default::default(),
-        allow_mounted: false,
+        allow_in_use: false,
         sector_size: None,
         options: Default::default(),
         known: KnownCheck::Sample,

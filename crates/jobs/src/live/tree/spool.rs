@@ -16,6 +16,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
+use platter_disk::Source;
 use platter_image::{Error, Extent, Extents, IoContext, Result, Score};
 use platter_store::{ImageName, KnownCheck};
 use platter_vdisk::{Allocation, BlockDevice, RecipeDisk};
@@ -229,7 +230,7 @@ impl Spool {
             source: format!("/proc/self/fd/{}", self.file.as_raw_fd()).into(),
             name: self.image.clone(),
             survey: Default::default(),
-            allow_mounted: false,
+            allow_in_use: false,
             sector_size: None,
             options: Default::default(),
             known: KnownCheck::Sample,
@@ -238,7 +239,8 @@ impl Spool {
             token: TokenChoice::Free,
             tool_version,
         };
-        keep.store.when_unlocked(|| capture_as(&request, &self.path, &Silent))?;
+        let disk = Source::open(&request.source, None)?;
+        keep.store.when_unlocked(|| capture_as(&request, &disk, &self.path, &Silent))?;
         keep.catalog.changed();
         Ok(stamp)
     }

@@ -81,7 +81,7 @@ pub(crate) fn capture_to(store: StoreLocation, source: &Path, name: &str) -> Res
         source: source.to_owned(),
         name: name.parse().unwrap(),
         survey: SurveyOptions { raw: true, ..Default::default() },
-        allow_mounted: false,
+        allow_in_use: false,
         sector_size: None,
         options: Default::default(),
         known: KnownCheck::Sample,
