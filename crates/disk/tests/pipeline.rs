@@ -15,8 +15,8 @@ use platter_image::chunking::{FileRun, Region};
 use platter_image::frame::EncodedFrame;
 use platter_image::recipe::Recipe;
 use platter_image::{
-    BlockId, BlockPlace, DiskRead, ErrorKind, Extent, Extents, FrameAddress, FrameSource, FrameStore, Pin,
-    Result,
+    BlockId, BlockPlace, DiskRead, DiskWrite, ErrorKind, Extent, Extents, FrameAddress, FrameSource,
+    FrameStore, Pin, Result,
 };
 
 const DISK: usize = 24 << 20;
@@ -89,6 +89,73 @@ fn assert_same(found: &MemoryDevice, wanted: &[u8]) {
     if let Some(at) = found.iter().zip(wanted).position(|(found, wanted)| found != wanted) {
         panic!("byte {at} differs");
     }
+}
+
+/// A disk of 15 TiB with a little data, that counts how often it is read, written and asked for zeros.
+#[derive(Default)]
+struct Sparse {
+    calls: AtomicU64,
+    written: Mutex<Vec<(u64, usize)>>,
+    zeroed: Mutex<Vec<Extent>>,
+}
+
+const SPARSE_LENGTH: u64 = 15 << 40;
+const SPARSE_DATA: [Extent; 3] =
+    [Extent::new(0, 22_016), Extent::new(9 << 40, 4096), Extent::new(SPARSE_LENGTH - 512, 512)];
+
+impl DiskRead for Sparse {
+    fn length(&self) -> u64 {
+        SPARSE_LENGTH
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], _: u64) -> io::Result<()> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        buffer.fill(7);
+        Ok(())
+    }
+}
+
+impl DiskWrite for Sparse {
+    fn length(&self) -> u64 {
+        SPARSE_LENGTH
+    }
+
+    fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.written.lock().unwrap().push((offset, buffer.len()));
+        Ok(())
+    }
+
+    fn write_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.zeroed.lock().unwrap().push(Extent::new(offset, length));
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a sparse disk costs follows its data, not its length.
+#[test]
+fn a_sparse_disk_costs_nothing() {
+    let all = Extent::new(0, SPARSE_LENGTH);
+    let zeroed = SPARSE_DATA.into_iter().collect::<Extents>().complement(all);
+    let region = Region { zeroed, ..Region::whole(all) };
+    let (disk, store, target) = (Sparse::default(), MemoryStore::default(), Sparse::default());
+    let done = captured(&disk, &region, &store);
+    assert_eq!((done.counts.data, done.counts.zero), (26_624, SPARSE_LENGTH - 26_624));
+    assert!(disk.calls.into_inner() < 10 && store.index.lock().unwrap().len() < 200);
+    let recipe = Recipe::open(done.score, &store).unwrap();
+    install(&recipe, &store, &target, InstallOptions::default(), &|_| {}).unwrap();
+    assert!(target.calls.into_inner() < 10);
+    let zeroed: Extents = target.zeroed.into_inner().unwrap().into_iter().collect();
+    let written = target.written.into_inner().unwrap();
+    let written: Extents =
+        written.into_iter().map(|(offset, length)| Extent::new(offset, length as u64)).collect();
+    assert_eq!(zeroed.total() + written.total(), SPARSE_LENGTH);
+    assert_eq!(zeroed.subtract(&written), zeroed);
 }
 
 /// A store that counts questions, answers several at once, and wants to be told what will be needed.

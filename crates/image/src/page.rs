@@ -97,19 +97,44 @@ impl Child {
 /// What a page holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// Level 0: entries from the start of the range, without gaps; what follows the last one is free.
+    /// Level 0, or a page of any level all of which is zeros: entries from the start of the range, without gaps; what
+    /// follows the last one is free.
     Leaf(Vec<Entry>),
     /// The pages below, ascending; what none of them covers is free.
     Branch(Vec<Child>),
 }
 
-/// Most bytes that a page of that level may cover, as a power of two.
+/// Most bytes that a page of that level may cover, as a power of two, unless all of it is zeros.
 pub fn span_log2_max(level: u8) -> u8 {
     (LEAF_SPAN_LOG2 + FANOUT_LOG2 * level).min(63)
 }
 
+/// Most bytes that a page of that level may cover if all of it is zeros, as a power of two: half of what the branch above
+/// it covers.
+pub fn zeros_span_log2_max(level: u8) -> u8 {
+    span_log2_max(level + 1) - 1
+}
+
+/// Least bytes of a page of zeros of that level: what is shorter is of the level below. A leaf may be a part of one.
+fn zeros_span_log2_min(level: u8) -> u8 {
+    if level == 0 { 0 } else { span_log2_max(level) }
+}
+
+/// The lowest level of a page of zeros that covers so much.
+pub(crate) fn zeros_level(span_log2: u8) -> u8 {
+    span_log2.saturating_sub(LEAF_SPAN_LOG2) / FANOUT_LOG2
+}
+
+/// Encodes the page of that level for a range all of which is zeros: it has no items.
+pub(crate) fn encode_zeros(level: u8, range: Extent) -> Vec<u8> {
+    header(level, range)
+}
+
 /// Encodes the leaf for `range`: entries ascend, do not overlap, lie inside; gaps between them are free.
 pub fn encode_leaf(range: Extent, entries: &[Entry]) -> Vec<u8> {
+    if *entries == [Entry { extent: range, state: State::Zero }] {
+        return encode_zeros(0, range);
+    }
     let mut out = header(0, range);
     let (mut position, mut count, mut current_block) = (range.offset, 0_u32, None);
     for entry in entries.iter().filter(|entry| entry.state != State::Free) {
@@ -177,14 +202,20 @@ pub fn decode(child: &Child, bytes: &[u8]) -> Result<(u8, Contents)> {
     if head[6] != child.span_log2 || u64_at(head, 8) != child.start || child.span_log2 > 63 {
         return Err(corrupt("it is for another range"));
     }
+    let span_log2_max =
+        if count == 0 { zeros_span_log2_max(level.min(LEVEL_MAX)) } else { span_log2_max(level) };
     if level > LEVEL_MAX
-        || child.span_log2 > span_log2_max(level)
+        || child.span_log2 > span_log2_max
         || !child.start.is_multiple_of(child.range().length)
     {
         return Err(corrupt("level or range that cannot be"));
     }
     if count == 0 {
-        return Err(corrupt("empty"));
+        let zeros = Entry { extent: child.range(), state: State::Zero };
+        return match body.is_empty() && child.span_log2 >= zeros_span_log2_min(level) {
+            true => Ok((level, Contents::Leaf(vec![zeros]))),
+            false => Err(corrupt("zeros of a level or length that cannot be")),
+        };
     }
     let contents = if level == 0 {
         decode_leaf(child.range(), count, body).map(Contents::Leaf)
@@ -252,6 +283,9 @@ fn decode_leaf(range: Extent, count: u32, mut body: &[u8]) -> Result<Vec<Entry>,
     if !body.is_empty() || entries.last().is_some_and(|last| last.state == State::Free) {
         return Err("something follows the last entry");
     }
+    if entries == [Entry { extent: range, state: State::Zero }] {
+        return Err("zeros that need no entry");
+    }
     Ok(entries)
 }
 
@@ -265,7 +299,7 @@ fn decode_branch(level: u8, range: Extent, count: u32, mut body: &[u8]) -> Resul
         let start = u64::from_le_bytes(take::<8>(&mut body).ok_or("cut short")?);
         let [span_log2] = take::<1>(&mut body).ok_or("cut short")?;
         let id = BlockId(take::<32>(&mut body).ok_or("cut short")?);
-        if span_log2 > span_log2_max(level - 1) || start < position {
+        if span_log2 > zeros_span_log2_max(level - 1) || start < position {
             return Err("children out of order, or too large");
         }
         let child = Child { start, span_log2, id };

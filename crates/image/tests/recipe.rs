@@ -151,6 +151,69 @@ fn sparse_terabytes() {
     assert!(visited < 3 * 2000, "{visited} pages");
 }
 
+/// A disk of 15 TiB that is zeros but for a few places: its recipe has few pages, and few entries to walk.
+#[test]
+fn zeros_cost_few_pages() {
+    let (disk, places) = (15_u64 << 40, [0, 5 << 30, (3 << 40) + 12345 * 512, (15 << 40) - 65536]);
+    let mut entries = Vec::new();
+    let mut end = 0;
+    for (number, place) in (0..).zip(places) {
+        entries.push(Entry { extent: Extent::between(end, place), state: State::Zero });
+        entries.push(data(place, 65536, number));
+        end = place + 65536;
+    }
+    entries.retain(|entry| entry.extent.length > 0);
+    let (score, pages) = build(disk, &entries);
+    assert!(pages.0.lock().unwrap().len() < 200, "{} pages", pages.0.lock().unwrap().len());
+    let recipe = Recipe::open(score, &pages).unwrap();
+    let read: Vec<Entry> = recipe.entries(Extent::new(0, disk)).map(Result::unwrap).collect();
+    assert!(read.len() < 400, "{} entries", read.len());
+    let joined = read.into_iter().fold(Vec::<Entry>::new(), |mut all, entry| {
+        match all.last().and_then(|last| last.join(&entry)) {
+            Some(joined) => *all.last_mut().unwrap() = joined,
+            None => all.push(entry),
+        }
+        all
+    });
+    assert_eq!(joined, entries);
+
+    // In other pieces, the same.
+    let pieces = entries.iter().flat_map(|entry| {
+        let half = (entry.extent.length / 512).div_ceil(3) * 512;
+        let first = Extent::new(entry.extent.offset, half);
+        [entry.clip(first), entry.clip(Extent::between(first.end(), u64::MAX))]
+    });
+    let pieces: Vec<Entry> = pieces.flatten().collect();
+    assert_eq!(build(disk, &pieces).0, score);
+    let nothing = [Entry { extent: Extent::new(0, 1 << 45), state: State::Zero }];
+    let (score, pages) = build(1 << 45, &nothing);
+    assert_eq!(pages.0.lock().unwrap().len(), 2, "the root, and a page without items");
+    let recipe = Recipe::open(score, &pages).unwrap();
+    assert_eq!(recipe.entries(nothing[0].extent).map(Result::unwrap).collect::<Vec<_>>(), nothing);
+}
+
+/// Zeros have one encoding only.
+#[test]
+fn other_pages_of_zeros_are_refused() {
+    let page = |level: u8, span_log2: u8, count: u8, body: &[u8]| {
+        let mut bytes = b"PLpg\x01".to_vec();
+        bytes.extend_from_slice(&[level, span_log2, 0]);
+        bytes.extend_from_slice(&[0; 8]);
+        bytes.extend_from_slice(&[count, 0, 0, 0]);
+        bytes.extend_from_slice(body);
+        decode(&Child { start: 0, span_log2, id: block(0) }, &bytes).map(|(level, _)| level)
+    };
+    for (level, span_log2) in [(0, 20), (0, 24), (0, 31), (1, 32), (1, 39), (2, 40), (4, 62)] {
+        assert_eq!(page(level, span_log2, 0, &[]).unwrap(), level);
+    }
+    for (level, span_log2) in [(0, 32), (1, 31), (1, 40), (2, 39), (6, 63)] {
+        assert_eq!(page(level, span_log2, 0, &[]).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    assert!(page(0, 24, 0, &[0]).is_err(), "something follows");
+    // 32,768 sectors of zeros, as an item.
+    assert!(page(0, 24, 1, &[0x81, 0x80, 0x08]).is_err(), "an item that fills the page");
+}
+
 /// The pages that are visited for a range are those that it takes to read it, and no more than a path beside them.
 #[test]
 fn pages_of_a_range() {

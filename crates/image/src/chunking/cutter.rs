@@ -1,7 +1,8 @@
 //! Cuts regions into blocks, a batch at a time, before any data is read.
 //!
 //! A batch ends on the grid, so that no grid block lies in two batches. A file block may lead past its batch's end;
-//! the next batch then starts after it. Memory follows the batch, not the disk.
+//! the next batch then starts after it. Memory follows the batch, not the disk. Long zeros are one batch, whatever their length,
+//! that has nothing to read.
 
 use super::{FileRun, GRID, Region};
 use crate::{Extent, Extents};
@@ -83,9 +84,6 @@ impl<'a> Cutter<'a> {
     fn next_window(&mut self) -> Option<Extent> {
         let origin = self.region.extent.offset;
         let extents = self.region.allocated.as_slice();
-        while extents.get(self.allocated).is_some_and(|extent| extent.end() <= self.position) {
-            self.allocated += 1;
-        }
         let first = extents.get(self.allocated)?.offset.max(self.position);
         let start = origin + (first - origin) / GRID * GRID;
         let limit = start + BATCH_SPAN_MAX;
@@ -152,10 +150,36 @@ impl<'a> Cutter<'a> {
     }
 }
 
+impl Cutter<'_> {
+    /// The zeros that begin at the next allocated byte, if they fill more than a batch may span: whole cells of the
+    /// grid, in which no file has anything.
+    fn next_zeros(&mut self) -> Option<Extent> {
+        let origin = self.region.extent.offset;
+        let extents = self.region.allocated.as_slice();
+        self.allocated += extents[self.allocated..].partition_point(|extent| extent.end() <= self.position);
+        let allocated = extents.get(self.allocated)?;
+        let start = allocated.offset.max(self.position);
+        let all_zeroed = self.region.zeroed.as_slice();
+        self.zeroed += all_zeroed[self.zeroed..].partition_point(|extent| extent.end() <= start);
+        let zeroed = all_zeroed.get(self.zeroed).filter(|extent| extent.offset <= start)?;
+        let before = self.run.checked_sub(1).map_or(0, |last| self.region.files[last].extent().end());
+        let after = self.region.files.get(self.run).map_or(u64::MAX, |run| run.extent().offset);
+        let end = zeroed.end().min(allocated.end()).min(after);
+        let end = origin + end.saturating_sub(origin) / GRID * GRID;
+        let is_long = end.saturating_sub(start) > BATCH_SPAN_MAX;
+        (is_long && before <= start && (start - origin).is_multiple_of(GRID))
+            .then(|| Extent::between(start, end))
+    }
+}
+
 impl Iterator for Cutter<'_> {
     type Item = Batch;
 
     fn next(&mut self) -> Option<Batch> {
+        if let Some(zeros) = self.next_zeros() {
+            self.position = zeros.end();
+            return Some(Batch { zeroed: vec![zeros], ..Batch::default() });
+        }
         let window = self.next_window()?;
         let mut batch = Batch::default();
         // What is cut of files reaches into this window at its start, and may lead past its end.

@@ -3,7 +3,7 @@
 use super::{CutPolicy, Root};
 use crate::page::{
     Child, Entry, FANOUT_LOG2, LEAF_SPAN_LOG2, LEVEL_MAX, PAGE_LENGTH_MAX, State, encode_branch, encode_leaf,
-    span_log2_max,
+    encode_zeros, span_log2_max, zeros_level,
 };
 use crate::{BlockId, Domain, Error, Extent, Kind, Result, Score};
 
@@ -37,6 +37,8 @@ pub struct RecipeBuilder<S> {
     /// Entries of the leaf range in work, and that range's start.
     entries: Vec<Entry>,
     leaf_start: u64,
+    /// Whole leaf ranges before that one all of which are zeros, and which are in no page yet.
+    zeros: Extent,
     /// For each level above the leaves, the pages that wait for their parent.
     waiting: Vec<Vec<Child>>,
 }
@@ -50,6 +52,7 @@ impl<S: PageSink> RecipeBuilder<S> {
             root,
             entries: Vec::new(),
             leaf_start: 0,
+            zeros: Extent::new(0, 0),
             waiting: vec![Vec::new(); usize::from(LEVEL_MAX) + 1],
         }
     }
@@ -73,6 +76,12 @@ impl<S: PageSink> RecipeBuilder<S> {
                 self.close_leaf()?;
                 self.leaf_start = leaf.offset;
             }
+            if let Some(whole) = whole_leaves_of_zeros(&entry) {
+                self.add_zeros(whole)?;
+                self.leaf_start = whole.end();
+                rest = entry.clip(Extent::between(whole.end(), u64::MAX));
+                continue;
+            }
             if let Some(part) = entry.clip(leaf) {
                 match self.entries.last_mut() {
                     Some(last) if last.join(&part).is_some() => last.extent.length += part.extent.length,
@@ -95,6 +104,7 @@ impl<S: PageSink> RecipeBuilder<S> {
     /// What the sink says.
     pub fn finish(mut self) -> Result<(Score, S)> {
         self.close_leaf()?;
+        self.close_zeros()?;
         for level in 1..=LEVEL_MAX {
             let above_empty = self.waiting[usize::from(level) + 1..].iter().all(Vec::is_empty);
             if let ([only], true) = (&self.waiting[usize::from(level)][..], above_empty) {
@@ -110,11 +120,43 @@ impl<S: PageSink> RecipeBuilder<S> {
     }
 
     fn close_leaf(&mut self) -> Result<()> {
+        let leaf = leaf_of(self.leaf_start);
+        if self.entries == [Entry { extent: leaf, state: State::Zero }] {
+            self.entries.clear();
+            return self.add_zeros(leaf);
+        }
         let entries = std::mem::take(&mut self.entries);
-        let result = self.add_leaves(leaf_of(self.leaf_start), &entries);
+        let closed = if entries.is_empty() { Ok(()) } else { self.close_zeros() };
+        let result = closed.and_then(|()| self.add_leaves(leaf, &entries));
         self.entries = entries;
         self.entries.clear();
         result
+    }
+
+    /// Adds whole leaf ranges all of which are zeros.
+    fn add_zeros(&mut self, range: Extent) -> Result<()> {
+        if self.zeros.end() != range.offset {
+            self.close_zeros()?;
+            self.zeros = Extent::new(range.offset, 0);
+        }
+        self.zeros.length += range.length;
+        Ok(())
+    }
+
+    /// Makes pages of the zeros that came together: each is the widest that can begin where it does, so that there are few.
+    fn close_zeros(&mut self) -> Result<()> {
+        let mut rest = std::mem::replace(&mut self.zeros, Extent::new(0, 0));
+        while rest.length > 0 {
+            let span_log2 = rest.offset.trailing_zeros().min(rest.length.ilog2()) as u8;
+            let (level, range) = (zeros_level(span_log2), Extent::new(rest.offset, 1 << span_log2));
+            // What waits on lower levels lies before it.
+            for below in 1..=level {
+                self.close_branch(below)?;
+            }
+            self.add_page(level, range, &encode_zeros(level, range))?;
+            rest = Extent::between(range.end(), rest.end());
+        }
+        Ok(())
     }
 
     /// Encodes the leaf for `range`, or its halves when it would be too long.
@@ -171,6 +213,14 @@ impl<S: PageSink> RecipeBuilder<S> {
 }
 
 const _: () = assert!(LEAF_SPAN_LOG2 + FANOUT_LOG2 * (LEVEL_MAX - 1) < 64, "a page's range fits 64 bits");
+
+/// The whole leaf ranges at the start of an entry of zeros.
+fn whole_leaves_of_zeros(entry: &Entry) -> Option<Extent> {
+    let leaf = leaf_of(entry.extent.offset);
+    let length = entry.extent.length / leaf.length * leaf.length;
+    let is_whole = entry.state == State::Zero && entry.extent.offset == leaf.offset && length > 0;
+    is_whole.then(|| Extent::new(leaf.offset, length))
+}
 
 fn leaf_of(offset: u64) -> Extent {
     branch_of(0, offset)

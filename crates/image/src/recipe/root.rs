@@ -1,6 +1,6 @@
 //! The root of a recipe: what holds for the whole disk, and the page at the top. Written and parsed here only.
 
-use crate::page::{Child, LEVEL_MAX, span_log2_max};
+use crate::page::{Child, LEVEL_MAX, zeros_span_log2_max};
 use crate::{BlockId, Domain, Error, Kind, Result, SECTOR, Score};
 
 const MAGIC: [u8; 4] = *b"PLrt";
@@ -89,7 +89,7 @@ impl Root {
             domain,
             top: (bytes[5] != 0).then_some((level, child)),
         };
-        let possible = level <= LEVEL_MAX && child.span_log2 <= span_log2_max(level);
+        let possible = level <= LEVEL_MAX && child.span_log2 <= zeros_span_log2_max(level);
         if !possible || !root.disk_length.is_multiple_of(SECTOR) || ![512, 4096].contains(&root.sector_size) {
             return Err(corrupt("level, length or sector size that cannot be"));
         }
