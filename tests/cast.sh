@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tests/cast.sh: one disk cast to a room of network namespaces, without loss and with 1 %, with a late and a killed
 # receiver. Every receiver's target is the disk, byte by byte, and the sender tells so of each. Targets are files and, as
-# root, block devices with sectors of both sizes; targets that must not be written are refused.
+# root, block devices with sectors of both sizes; targets that must not be written are refused. Forged datagrams, a member
+# without room and one whose disk hangs end and stop nothing.
 . "$(dirname "$0")/lib.sh"
 
 ROOM=$ROOT/lab/room
@@ -30,9 +31,9 @@ platter capture "$WORK/disk" lab/disk >/dev/null
 platter export lab/disk "$WORK/right" >/dev/null
 score=$(platter_json show lab/disk | jq -r '[.. | .score? // empty] | first')
 
-# receive_to I TARGET NAME: in the background, on receiver I
+# receive_to I TARGET NAME OPTION...: in the background, on receiver I
 receive_to() {
-	"$ROOM" in "$1" timeout 120 "$PLATTER" --quiet --json receive "$3" "$2" --interface eth0 --hello "receiver-$1" --free zero --yes \
+	"$ROOM" in "$1" timeout 120 "$PLATTER" --quiet --json receive "$3" "$2" --interface eth0 --hello "receiver-$1" --free zero --yes "${@:4}" \
 		>"$WORK/receive-$1.log" 2>&1 &
 	pids[$1]=$!
 }
@@ -128,6 +129,98 @@ if wait "$sender"; then ok "$room: cast"; else not_ok "$room: cast"; fi
 targets_right 1 2
 results_right 2
 "$ROOM" down
+
+# disturb I HOW WORDS: tests/cast_disturber.py on machine I, until it says these words; its process is pids[I]
+disturb() {
+	local tries=0
+	"$ROOM" in "$1" "$TESTS/cast_disturber.py" "$2" "10.78.0.$1" >"$WORK/disturber.log" 2>&1 &
+	pids[$1]=$!
+	until [ -z "$3" ] || grep -q "$3" "$WORK/disturber.log"; do
+		tries=$((tries + 1))
+		[ "$tries" -lt 300 ] || { cat "$WORK/disturber.log"; return 1; }
+		sleep 0.1
+	done
+}
+end_disturber() { # I
+	kill "${pids[$1]}" 2>/dev/null || true
+	wait "${pids[$1]}" 2>/dev/null || true
+	unset "pids[$1]"
+}
+
+# Somebody sends wrong symbols of every chunk. One receiver knows the score, the other one a name only.
+room="a forger"
+"$ROOM" up 3 1gbit 0
+disturb 3 forge ''
+rm -f "$WORK/target-2"
+receive 1
+receive_to 2 "$WORK/target-2" "$score"
+if cast 2 --rate 100M; then ok "$room: cast"; else not_ok "$room: cast"; fi
+end_disturber 3
+targets_right 1 2
+results_right 2
+check "$room: chunks were fetched from the sender alone" jq -se 'map(.fetched_chunks) | add > 0' "$WORK/receive-1.log" "$WORK/receive-2.log"
+check "$room: who gives a name is told that this proves nothing" jq -e '.score_given == false and (.notes[] | test("score"))' "$WORK/receive-1.log"
+check "$room: who gives the score is not" jq -e '.score_given and .notes == []' "$WORK/receive-2.log"
+"$ROOM" down
+
+# A member that says that it has no room.
+room="a member without room"
+"$ROOM" up 3 1gbit 0
+cast 3 --rate 400M &
+sender=$!
+if disturb 3 no-room joined; then ok "$room: it is in"; else not_ok "$room: it is in"; fi
+receive 1
+receive 2
+targets_right 1 2
+end_disturber 3
+code=0
+wait "$sender" || code=$?
+if [ "$code" = "$EXIT_FAILED" ]; then ok "$room: the sender ends with $code"; else not_ok "$room: the sender ends with $code"; fi
+results_right 2
+"$ROOM" down
+
+# A disk that takes nothing: its file system is frozen until the other receiver is done, in full for 40 s.
+hanging_disk() {
+	room="a disk that hangs"
+	truncate -s $((mib * 3))M "$WORK/hanging"
+	mke2fs -q -t ext4 "$WORK/hanging"
+	mount -o loop "$WORK/hanging" "$MNT"
+	fsfreeze --freeze "$MNT"
+	"$ROOM" up 2 1gbit 0
+	receive 1
+	receive_to 2 "$MNT/target" lab/disk --buffer 8
+	cast 2 --rate 400M &
+	sender=$!
+	targets_right 1
+	[ "${PLATTER_SIZE:-quick}" = quick ] || sleep 40
+	if kill -0 "${pids[2]}"; then ok "$room: meanwhile the disk still hangs"; else not_ok "$room: the disk does not hang"; fi
+	fsfreeze --unfreeze "$MNT"
+	ended 0 2 "the receiver whose disk hung"
+	check "$room: its target is right" cmp "$MNT/target" "$WORK/right"
+	if wait "$sender"; then ok "$room: cast"; else not_ok "$room: cast"; fi
+	results_right 2
+	umount "$MNT"
+	"$ROOM" down
+}
+
+# A machine that is stopped for 40 s, which is longer than a sender waits for a word.
+stopped_machine() {
+	room="a machine that is stopped"
+	"$ROOM" up 2 1gbit 0
+	receive 1
+	receive 2
+	cast 2 --rate 60M --linger 30 &
+	sender=$!
+	sleep 2
+	kill -STOP "$(pgrep -P "${pids[2]}")"
+	targets_right 1
+	sleep 40
+	kill -CONT "$(pgrep -P "${pids[2]}")"
+	targets_right 2
+	wait "$sender" || true
+	results_right 2
+	"$ROOM" down
+}
 
 # Block devices.
 # filled MIB NAME LOSETUP-OPTION...: a loop device full of 0xAA
@@ -243,5 +336,9 @@ devices() {
 	check "$room: its file system is sound" e2fsck -fn "$used"
 	refused_early "a file behind a device" "$WORK/with-512" 'loop'
 }
-if need_root "loop devices"; then devices; fi
+if need_root "loop devices"; then
+	devices
+	hanging_disk
+fi
+[ "${PLATTER_SIZE:-quick}" = quick ] || stopped_machine
 finish

@@ -124,6 +124,11 @@ impl LossMeter {
         Self { seen: packet, ..Self::default() }
     }
 
+    /// Counts on from here: what was lost before is not judged.
+    pub(crate) fn skip_to(&mut self, seen: u64, received: u64) {
+        (self.seen, self.received) = (seen, received);
+    }
+
     /// Takes a report: the highest packet seen, and how many arrived. Cuts the rate if too many did not.
     pub(crate) fn report(&mut self, now: Duration, seen: u64, received: u64, pacer: &mut Pacer) {
         let sent = seen.saturating_sub(self.seen);

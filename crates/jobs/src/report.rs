@@ -92,7 +92,7 @@ pub struct ExportReport {
 pub struct ReceiverReport {
     /// What it calls itself.
     pub name: String,
-    /// `receiving`, `silent`, `done`, `failed` or `lost`.
+    /// `receiving`, `silent`, `stalled`, `done`, `failed` or `lost`.
     pub state: String,
     /// The score it verified.
     pub score: Option<String>,
@@ -111,7 +111,7 @@ pub struct ReceiverReport {
 impl ReceiverReport {
     /// Whether nothing more is to be expected of it.
     pub fn has_ended(&self) -> bool {
-        !matches!(self.state.as_str(), "receiving" | "silent")
+        !matches!(self.state.as_str(), "receiving" | "silent" | "stalled")
     }
 }
 
@@ -159,8 +159,12 @@ pub struct ReceiveReport {
     pub repaired_symbols: u64,
     /// Symbols received in vain.
     pub duplicate_symbols: u64,
+    /// Chunks that came wrong by multicast and were fetched from the sender alone.
+    pub fetched_chunks: u64,
     /// Whether the sender knows.
     pub acknowledged: bool,
+    /// Whether the score was given beforehand. If not, the sender was trusted by the name that it gave.
+    pub score_given: bool,
     /// What was odd, in sentences.
     pub notes: Vec<String>,
 }

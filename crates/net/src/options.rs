@@ -117,8 +117,11 @@ pub enum ChunkVerdict {
     Accepted,
     /// Verified and taken, and now these content chunks are wanted too (the recipe told).
     AcceptedWant(Vec<Range<u32>>),
-    /// Not what it must be: ask for it again. After three times the receiver fails.
+    /// Not what it must be: it is fetched from the sender alone. When that is wrong several times, the receiver fails.
     Bad(String),
+    /// Verified and taken, and it shows that some of these content chunks, which were taken before, were not the
+    /// sender's: they are fetched from the sender alone, and come again.
+    Contradicts(Vec<Range<u32>>),
 }
 
 /// What a receiver achieved, for the sender's screen and log.
@@ -217,6 +220,8 @@ pub struct ReceiveSummary {
     pub repaired: u64,
     /// Symbols received in vain.
     pub duplicates: u64,
+    /// Chunks that came wrong by multicast and were fetched from the sender alone.
+    pub fetched_chunks: u64,
     /// From joining to the end.
     pub duration: Duration,
     /// Whether the sender acknowledged the result; if not, it may list this receiver as lost.

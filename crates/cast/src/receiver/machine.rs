@@ -1,9 +1,10 @@
 //! The receiver's machine: datagrams, messages, verdicts and time go in; events, messages and requests come out.
 //!
 //! Owns the phases (searching, connecting, joined) and the session it is in. Nothing here is verified but the
-//! directory: chunks are for the driver to check. Must never take anything of another session, nor block.
+//! directory: chunks are for the driver to check, and a wrong one is fetched over the reliable channel. Must never take
+//! anything of another session, nor block.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use platter_image::{Error, Result, Score};
 
 use super::asking::{Asking, STALL};
 use super::assembly::{Assembly, Placed};
+use super::fetching::{Fetching, Question};
 use super::wants::{ChunkState, Wants};
 use crate::session::{ChunkTable, SessionDescription, SessionId};
 use crate::wire::announce::Announce;
@@ -22,8 +24,6 @@ use crate::wire::plan::Plan;
 use crate::wire::report::Report;
 use crate::wire::request::Request;
 
-/// Times that a chunk may be bad before the receiver gives up: three, as a fault that stays is not the network's.
-const BAD_MAX: u8 = 3;
 /// Without news a receiver reports that often; a sender takes two seconds of silence as a sign.
 const REPORT_INTERVAL_MAX: Duration = Duration::from_millis(200);
 /// Reports are at least that far apart, whatever the sender says.
@@ -40,7 +40,8 @@ pub struct ReceiverOptions {
     pub wanted: Wanted,
     /// What it calls itself.
     pub hello: String,
-    /// Chunks it may hold at once, with those that the driver has not given back.
+    /// Chunks it may hold at once, with those that the driver has not given back. One that came wrong and is fetched may
+    /// come on top.
     pub buffer_chunks: usize,
     /// Want every chunk of the first session's first segment from the start, and not wait for the driver to learn from
     /// the recipe what it wants: that is two answers sooner. Whatever is said here, data chunks are given to the driver
@@ -57,8 +58,8 @@ pub enum ReceiverEvent {
     Joined(Box<Announce>),
     /// The table is known: say what is wanted ([`Receiver::want`]). Comes again after a restart of the sender.
     Session(SessionDescription),
-    /// A chunk is complete: give it back by [`Receiver::chunk_accepted`] or [`Receiver::chunk_bad`], with the same
-    /// generation.
+    /// A chunk is complete: give it back by [`Receiver::chunk_accepted`], [`Receiver::chunk_bad`] or
+    /// [`Receiver::chunk_contradicts`], with the same generation.
     Chunk {
         /// Which session it belongs to, counted from 1.
         generation: u32,
@@ -67,7 +68,7 @@ pub enum ReceiverEvent {
         /// Its bytes, unverified.
         bytes: Vec<u8>,
     },
-    /// The sender does not let us in.
+    /// The sender does not let us in, or what it sends cannot be used.
     Refused(String),
     /// The sender is gone: close the reliable channel and call [`Receiver::handle_disconnected`].
     SenderLost,
@@ -84,6 +85,8 @@ pub struct ReceiverStatistics {
     pub repaired: u64,
     /// Symbols that were here already, or not wanted any more.
     pub duplicates: u64,
+    /// Chunks that came wrong and were fetched over the reliable channel.
+    pub fetched: u64,
     /// Symbols dropped for want of a buffer.
     pub no_room: u64,
     /// Content chunks wanted so far, and taken.
@@ -146,7 +149,8 @@ pub struct Receiver {
     delivered: usize,
     /// Data chunks that are complete before the recipe is: their numbers and bytes.
     held: Vec<(u32, Vec<u8>)>,
-    bad: HashMap<u32, u8>,
+    /// Chunks that came wrong.
+    fetching: Fetching,
     events: VecDeque<ReceiverEvent>,
     messages: VecDeque<Vec<u8>>,
     statistics: ReceiverStatistics,
@@ -169,7 +173,7 @@ impl Receiver {
             asking: Asking::new(options.seed),
             delivered: 0,
             held: Vec::new(),
-            bad: HashMap::new(),
+            fetching: Fetching::default(),
             events: VecDeque::new(),
             messages: VecDeque::new(),
             statistics: ReceiverStatistics::default(),
@@ -252,7 +256,7 @@ impl Receiver {
                 slot
             }
             ChunkState::Unwanted => return,
-            ChunkState::Delivered | ChunkState::Done => {
+            ChunkState::Fetching | ChunkState::Delivered | ChunkState::Done => {
                 self.statistics.duplicates += 1;
                 return;
             }
@@ -279,6 +283,12 @@ impl Receiver {
             return;
         };
         self.statistics.repaired += repaired;
+        self.deliver(now, chunk, bytes);
+    }
+
+    /// A chunk is whole: keeps it if it is of the directory, or if it must wait for the recipe; the driver gets it else.
+    fn deliver(&mut self, now: Duration, chunk: u32, bytes: Vec<u8>) {
+        let Some(session) = &mut self.session else { return };
         session.wants.set(chunk, ChunkState::Delivered);
         let directory_chunks = session.table.directory_chunks();
         if chunk < directory_chunks {
@@ -318,9 +328,34 @@ impl Receiver {
             return;
         }
         for chunk in 0..session.table.directory_chunks() {
-            session.wants.set(chunk, ChunkState::Wanted);
+            session.wants.set(chunk, ChunkState::Fetching);
+            if !self.fetching.add_wrong(chunk) {
+                let reason = "its table of chunks is not the one that it announced".to_owned();
+                self.events.push_back(ReceiverEvent::Refused(reason));
+                return;
+            }
         }
-        self.asking.ask_for_chunks(now);
+        self.fetch(now);
+    }
+
+    /// Asks for the next bytes of what is fetched.
+    fn fetch(&mut self, now: Duration) {
+        let Some(session) = self.session.as_ref().filter(|_| self.phase == Phase::Joined) else { return };
+        let question = self.fetching.next_question(now, |chunk| session.table.length(chunk));
+        if let Some(question) = question {
+            let (receiver, token) = (session.receiver, session.token);
+            let Question { chunk, offset, length } = question;
+            self.messages.push_back(JoinMessage::Fetch { receiver, token, chunk, offset, length }.to_bytes());
+        }
+    }
+
+    fn handle_piece(&mut self, now: Duration, chunk: u32, offset: u32, bytes: &[u8]) {
+        self.heard_at = now;
+        if let Some((chunk, bytes)) = self.fetching.take(chunk, offset, bytes) {
+            self.statistics.fetched += 1;
+            self.deliver(now, chunk, bytes);
+        }
+        self.fetch(now);
     }
 
     /// The reliable channel is connected.
@@ -351,6 +386,9 @@ impl Receiver {
                 self.handle_welcome(now, receiver, token, packet, announce);
             }
             Some(JoinMessage::Refused { reason }) => self.events.push_back(ReceiverEvent::Refused(reason)),
+            Some(JoinMessage::Piece { chunk, offset, bytes }) if self.phase == Phase::Joined => {
+                self.handle_piece(now, chunk, offset, &bytes);
+            }
             Some(JoinMessage::ResultOk) => self.events.push_back(ReceiverEvent::Acknowledged),
             _ => {}
         }
@@ -381,6 +419,8 @@ impl Receiver {
         for chunk in 0..directory_chunks {
             self.asking.ask_for_chunk(now, chunk);
         }
+        self.fetching.forget_question();
+        self.fetch(now);
         self.news = true;
         self.send_result();
     }
@@ -390,7 +430,7 @@ impl Receiver {
         let mut wants = Wants::new(table.total(), table.directory_chunks());
         self.generation += 1;
         self.assembly.clear();
-        self.bad.clear();
+        self.fetching.clear();
         self.delivered -= self.held.drain(..).count();
         if self.options.everything && self.generation == 1 {
             let first = table.directory_chunks();
@@ -428,40 +468,55 @@ impl Receiver {
 
     /// The driver has taken a chunk; its buffer comes back.
     pub fn chunk_accepted(&mut self, generation: u32, index: u32, buffer: Vec<u8>) {
-        if let Some(chunk) = self.take_back(generation, index, buffer)
-            && let Some(session) = &mut self.session
-        {
-            session.wants.set(chunk, ChunkState::Done);
-            if !session.wants_recipe() {
-                let generation = self.generation;
-                let held = self.held.drain(..);
-                self.events.extend(held.map(|(index, bytes)| ReceiverEvent::Chunk {
-                    generation,
-                    index,
-                    bytes,
-                }));
-            }
+        let Some(chunk) = self.take_back(generation, index, buffer) else { return };
+        let Some(session) = &mut self.session else { return };
+        session.wants.set(chunk, ChunkState::Done);
+        if !session.wants_recipe() {
+            let generation = self.generation;
+            let held = self.held.drain(..);
+            self.events.extend(held.map(|(index, bytes)| ReceiverEvent::Chunk { generation, index, bytes }));
         }
     }
 
-    /// A chunk is not what it must be: it is asked for again.
+    /// A chunk is not what it must be: it is fetched over the reliable channel.
     ///
     /// # Errors
-    /// `Corrupt` at the third time.
+    /// `Corrupt` when it was wrong there, too, several times.
     pub fn chunk_bad(&mut self, now: Duration, generation: u32, index: u32, buffer: Vec<u8>) -> Result<()> {
         let Some(chunk) = self.take_back(generation, index, buffer) else { return Ok(()) };
-        let times = self.bad.entry(chunk).or_default();
-        *times += 1;
-        if *times >= BAD_MAX {
+        if !self.fetching.add_wrong(chunk) {
             return Err(Error::corrupt(format!(
-                "chunk {index} came wrong {times} times: the sender's data is damaged, or somebody forges it"
+                "chunk {index} is wrong however it comes, also over the connection to the sender: the sender's data is damaged"
             )));
         }
         if let Some(session) = &mut self.session {
-            session.wants.set(chunk, ChunkState::Wanted);
-            self.asking.ask_for_chunk(now, chunk);
+            session.wants.set(chunk, ChunkState::Fetching);
         }
+        self.fetch(now);
         Ok(())
+    }
+
+    /// The driver took a chunk, and that shows that among these content chunks, which it took before, some were not the
+    /// sender's: they are all fetched over the reliable channel.
+    pub fn chunk_contradicts(
+        &mut self,
+        now: Duration,
+        generation: u32,
+        index: u32,
+        buffer: Vec<u8>,
+        ranges: &[Range<u32>],
+    ) {
+        let Some(chunk) = self.take_back(generation, index, buffer) else { return };
+        let Some(session) = &mut self.session else { return };
+        session.wants.set(chunk, ChunkState::Done);
+        let first = session.table.directory_chunks();
+        for chunk in ranges.iter().flat_map(Clone::clone).filter_map(|index| index.checked_add(first)) {
+            if session.wants.state(chunk) == ChunkState::Done {
+                session.wants.set(chunk, ChunkState::Fetching);
+                self.fetching.add(chunk);
+            }
+        }
+        self.fetch(now);
     }
 
     /// The chunk's wire number, if it is of this session and was delivered.
@@ -520,6 +575,7 @@ impl Receiver {
             self.events.push_back(ReceiverEvent::SenderLost);
             return None;
         }
+        self.fetch(now);
         let report_due = now >= self.report_at();
         let session = self.session.as_ref()?;
         let to = session.announce.feedback;
@@ -582,6 +638,9 @@ impl Receiver {
         if let Some(request) = self.asking.next_deadline(&self.assembly).filter(|_| self.result.is_none()) {
             deadline = deadline.min(request);
         }
+        if let Some(again) = self.fetching.next_deadline().filter(|_| self.result.is_none()) {
+            deadline = deadline.min(again);
+        }
         Some(deadline)
     }
 
@@ -598,6 +657,7 @@ impl Receiver {
 
     /// Chunks for which there is room.
     fn free(&self) -> usize {
-        self.options.buffer_chunks.saturating_sub(self.assembly.len() + self.delivered)
+        let held = self.assembly.len() + self.delivered + self.fetching.held();
+        self.options.buffer_chunks.saturating_sub(held)
     }
 }

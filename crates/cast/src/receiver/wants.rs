@@ -13,6 +13,8 @@ pub(crate) enum ChunkState {
     Wanted,
     /// Being put together in that slot.
     Filling(u32),
+    /// It came wrong, and is fetched over the reliable channel: what datagrams bring of it is not looked at.
+    Fetching,
     /// With the driver.
     Delivered,
     /// Taken.
@@ -60,7 +62,8 @@ impl Wants {
         self.unheld += u32::from(state == ChunkState::Wanted);
         if chunk >= self.directory_chunks {
             self.wanted += u32::from(before == ChunkState::Unwanted && state != ChunkState::Unwanted);
-            self.done += u32::from(state == ChunkState::Done && before != ChunkState::Done);
+            self.done += u32::from(state == ChunkState::Done);
+            self.done -= u32::from(before == ChunkState::Done);
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use platter_image::{Error, Result};
 
+use super::fetches::{FETCH_TICK, Fetch, Fetches};
 use super::herald::Herald;
 use super::repair::Repairs;
 use super::roster::{ReceiverStatus, Roster};
@@ -20,7 +21,7 @@ use crate::session::{ChunkTable, SessionDescription, SessionId, symbols_of};
 use crate::wire::announce::{Announce, FeedbackTimers};
 use crate::wire::data::{DATA_BYTES, Data};
 use crate::wire::format::{BODY_END_MAX, Header, MessageType, PACKET_NUMBER_MAX, low_microseconds};
-use crate::wire::join::{JoinMessage, Wanted};
+use crate::wire::join::{JoinMessage, PIECE_BYTES_MAX, Wanted};
 use crate::wire::plan::{LIMITING_MAX, Plan, PlanEntry};
 use crate::wire::report::Report;
 use crate::wire::request::{Request, RequestItem};
@@ -112,6 +113,8 @@ pub struct SenderProgress {
     pub source_symbols: u64,
     /// Symbols sent on request: repair symbols, and source symbols named.
     pub repair_symbols: u64,
+    /// Bytes of chunks sent over reliable channels.
+    pub fetched_bytes: u64,
     /// All datagrams sent.
     pub datagrams: u64,
     /// Payload bytes of all datagrams sent.
@@ -136,6 +139,7 @@ pub struct Sender {
     roster: Roster,
     schedule: Schedule,
     repairs: Repairs,
+    fetches: Fetches,
     shelf: Shelf,
     herald: Herald,
     messages: VecDeque<(u64, Vec<u8>)>,
@@ -173,6 +177,7 @@ impl Sender {
             roster: Roster::new(blake3::derive_key("platter 2026-11-21 cast receiver token", &options.seed)),
             schedule: Schedule::new(table.total(), first_end),
             repairs: Repairs::default(),
+            fetches: Fetches::default(),
             shelf: Shelf::new(&directory),
             herald: Herald::new(),
             messages: VecDeque::new(),
@@ -210,7 +215,9 @@ impl Sender {
             }
             MessageType::Report => {
                 let report = Report::parse(reader).filter(|it| self.roster.admits(it.receiver, it.token));
-                if let Some(report) = report.filter(|it| it.seen_packet <= self.packet) {
+                if let Some(mut report) = report {
+                    // A forged number that a receiver believed: what it says of its room counts all the same.
+                    report.seen_packet = report.seen_packet.min(self.packet);
                     self.roster.report(now, &report, &mut self.pacer);
                 }
             }
@@ -251,6 +258,15 @@ impl Sender {
             Some(JoinMessage::Result { receiver, token, result }) if self.roster.admits(receiver, token) => {
                 self.roster.result(now, receiver, result, self.announce.score);
                 Some(JoinMessage::ResultOk)
+            }
+            Some(JoinMessage::Fetch { receiver, token, chunk, offset, length })
+                if self.roster.admits(receiver, token) =>
+            {
+                if self.table.length(chunk).is_some_and(|bytes| offset < bytes) {
+                    self.roster.heard(now, receiver);
+                    self.fetches.ask(Fetch { connection, chunk, offset, length });
+                }
+                None
             }
             Some(JoinMessage::Leave) => {
                 self.roster.leave(now, connection, "it left without a result");
@@ -293,6 +309,7 @@ impl Sender {
 
     /// A connection of the reliable channel ended.
     pub fn handle_disconnect(&mut self, now: Duration, connection: u64) {
+        self.fetches.forget(connection);
         self.roster.leave(now, connection, "its connection ended");
     }
 
@@ -310,7 +327,8 @@ impl Sender {
     /// The next content chunk whose contents are wanted. Ask until `None`.
     pub fn poll_chunk_needed(&mut self) -> Option<u32> {
         let directory_chunks = self.table.directory_chunks();
-        let wanted = self.repairs.upcoming().chain(self.schedule.upcoming());
+        let asked_for = self.repairs.upcoming().chain(self.fetches.upcoming());
+        let wanted = asked_for.chain(self.schedule.upcoming());
         self.shelf.ask(wanted).map(|chunk| chunk - directory_chunks)
     }
 
@@ -322,6 +340,7 @@ impl Sender {
     /// Fills in what is to be sent now. False: nothing, until [`Sender::next_deadline`] or until something is handled.
     pub fn poll_transmit(&mut self, now: Duration, transmit: &mut Transmit) -> bool {
         self.advance(now);
+        self.answer_fetches(now);
         transmit.bytes.clear();
         transmit.to = Destination::Group;
         if self.herald.take_announcement(now) {
@@ -343,6 +362,25 @@ impl Sender {
         match self.herald.take_plan(now, true) {
             Some(entries) => self.write_plan(now, entries, transmit),
             None => false,
+        }
+    }
+
+    /// Sends what is asked for over reliable channels, as far as the rate allows. It counts for the rate.
+    fn answer_fetches(&mut self, now: Duration) {
+        while !self.fetches.is_empty() && self.pacer.may_send() {
+            let idle = self.schedule.remaining() == 0 && self.repairs.is_empty();
+            let (shelf, rate) = (&self.shelf, self.pacer.rate());
+            let Some(fetch) = self.fetches.next(now, rate, idle, |chunk| shelf.has(chunk)) else { return };
+            let Some(bytes) = self.shelf.bytes(fetch.chunk) else { return };
+            let start = (fetch.offset as usize).min(bytes.len());
+            let end = (start + fetch.length as usize).min(bytes.len());
+            for (number, piece) in bytes[start..end].chunks(PIECE_BYTES_MAX).enumerate() {
+                let offset = fetch.offset + (number * PIECE_BYTES_MAX) as u32;
+                let piece = JoinMessage::Piece { chunk: fetch.chunk, offset, bytes: piece.to_vec() };
+                self.messages.push_back((fetch.connection, piece.to_bytes()));
+            }
+            self.pacer.spend(end - start);
+            self.progress.fetched_bytes += (end - start) as u64;
         }
     }
 
@@ -445,6 +483,9 @@ impl Sender {
         self.advanced_at = now;
         self.roster.advance(now);
         let present = self.roster.present();
+        if present > 0 {
+            self.emptied_at = None;
+        }
         if self.started_at.is_none()
             && present > 0
             && now >= self.joined_at + SETTLE
@@ -467,6 +508,9 @@ impl Sender {
         }
         if self.started_at.is_some() && !self.pacer.may_send() {
             return self.pacer.ready_at();
+        }
+        if !self.fetches.is_empty() {
+            deadline = deadline.min(now + FETCH_TICK);
         }
         match self.repairs.next_due() {
             Some(due) if due > now => deadline.min(due),

@@ -1,8 +1,10 @@
 //! Who takes part: joins, votes, room, loss and results of receivers.
 //!
-//! Owns the receiver ids and tokens. A receiver votes on the pace while it reports; who is silent for two seconds
-//! loses its vote, and who is silent for half a minute counts as lost. Must never let one receiver's message change
-//! another's state: a message counts only with the token of its id.
+//! Owns the receiver ids and tokens. A receiver votes on the pace while it reports and makes progress. It loses its vote
+//! after two seconds of silence, or after five without room and without a chunk taken; the next chunk that it takes gives
+//! the vote back. It counts as lost after half a minute of silence or five minutes without progress, and takes part
+//! again if it is heard while its connection stands. Must never let one receiver's message change another's state: a
+//! message counts only with the token of its id.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -15,6 +17,10 @@ use crate::wire::report::Report;
 
 /// A receiver that is silent for that long no longer holds the others up.
 pub(crate) const VOTE_SILENCE: Duration = Duration::from_secs(2);
+/// A receiver that has no room and takes no chunk for that long no longer holds the others up.
+pub(crate) const VOTE_STALL: Duration = Duration::from_secs(5);
+/// A receiver that has lost its vote for want of progress, and makes none for that long, is lost.
+pub(crate) const LOST_STALL: Duration = Duration::from_secs(300);
 /// A receiver that is silent for that long is lost.
 pub(crate) const LOST_SILENCE: Duration = Duration::from_secs(30);
 /// Most receivers of a session, those that left included.
@@ -29,11 +35,13 @@ pub enum ReceiverState {
     Active,
     /// Receiving, but silent for two seconds: it no longer holds the others up.
     Silent,
+    /// Receiving, but without room or behind, and it has taken no chunk since: it does not hold the others up.
+    Stalled,
     /// Finished, with the right score.
     Done(ReceiverResult),
     /// It said that it failed, or finished with a wrong score.
     Failed(String),
-    /// It went without a result, or has been silent for half a minute.
+    /// It went without a result, was silent for half a minute, or made no progress for five.
     Lost(String),
 }
 
@@ -63,13 +71,28 @@ pub struct ReceiverStatus {
 struct Member {
     status: ReceiverStatus,
     token: u64,
+    /// Its connection, as long as that stands.
+    connection: Option<u64>,
     seen_packet: u64,
     loss: LossMeter,
+    /// Since when it has had no room for the next chunk and taken none.
+    full_since: Option<Duration>,
 }
 
 impl Member {
     fn is_present(&self) -> bool {
-        matches!(self.status.state, ReceiverState::Active | ReceiverState::Silent)
+        matches!(self.status.state, ReceiverState::Active | ReceiverState::Silent | ReceiverState::Stalled)
+    }
+
+    /// Whether it may be heard: it takes part, or was given up while its connection stands.
+    fn is_admitted(&self) -> bool {
+        let given_up = matches!(self.status.state, ReceiverState::Lost(_));
+        self.is_present() || (given_up && self.connection.is_some())
+    }
+
+    /// Whether it has taken all that it knows to want: its room then says nothing.
+    fn has_all(&self) -> bool {
+        self.status.wanted_chunks > 0 && self.status.done_chunks == self.status.wanted_chunks
     }
 }
 
@@ -122,7 +145,10 @@ impl Roster {
             heard_at: now,
         };
         let loss = LossMeter::starting_at(packet);
-        self.members.push(Member { status, token, seen_packet: packet, loss });
+        let connected = Some(connection);
+        let member =
+            Member { status, token, connection: connected, seen_packet: packet, loss, full_since: None };
+        self.members.push(member);
         self.by_connection.insert(connection, id);
         self.changed = true;
         Some((id, token))
@@ -130,32 +156,57 @@ impl Roster {
 
     /// Whether id and token belong together and the receiver takes part.
     pub(crate) fn admits(&self, id: u32, token: u64) -> bool {
-        self.member(id).is_some_and(|member| member.token == token && member.is_present())
+        self.member(id).is_some_and(|member| member.token == token && member.is_admitted())
     }
 
-    /// A receiver was heard.
+    /// A receiver was heard. One that was silent has its vote back when it takes a chunk: until then it is behind. One
+    /// that was given up for want of progress needs progress to come back.
     pub(crate) fn heard(&mut self, now: Duration, id: u32) {
         let Some(member) = self.members.get_mut(id as usize - 1) else { return };
         member.status.heard_at = now;
-        if member.status.state == ReceiverState::Silent {
-            member.status.state = ReceiverState::Active;
+        let is_back = match member.status.state {
+            ReceiverState::Silent => true,
+            ReceiverState::Lost(_) => {
+                member.full_since.is_none_or(|since| now.saturating_sub(since) < LOST_STALL)
+            }
+            _ => false,
+        };
+        if is_back {
+            member.status.state = ReceiverState::Stalled;
+            member.full_since = Some(now);
             self.changed = true;
         }
     }
 
-    /// Takes a report. The caller checked the token.
+    /// Takes a report. The caller checked the token, and that the packet exists.
     pub(crate) fn report(&mut self, now: Duration, report: &Report, pacer: &mut Pacer) {
         self.heard(now, report.receiver);
         let Some(member) = self.members.get_mut(report.receiver as usize - 1) else { return };
         if report.seen_packet < member.seen_packet {
             return;
         }
+        let progressed = report.done_chunks > member.status.done_chunks;
         member.seen_packet = report.seen_packet;
         member.status.free_chunks = report.free_chunks;
         member.status.done_chunks = report.done_chunks;
         member.status.wanted_chunks = report.wanted_chunks;
         member.status.repaired = u64::from(report.repaired);
-        member.loss.report(now, report.seen_packet, report.received, pacer);
+        if member.status.state == ReceiverState::Stalled {
+            // What it lost meanwhile tells nothing of the network.
+            member.loss.skip_to(report.seen_packet, report.received);
+        } else {
+            member.loss.report(now, report.seen_packet, report.received, pacer);
+        }
+        if !progressed {
+            return;
+        }
+        member.full_since = None;
+        if matches!(member.status.state, ReceiverState::Stalled | ReceiverState::Lost(_)) {
+            let has_room = room_of(&self.begun, member) > 0;
+            member.status.state = if has_room { ReceiverState::Active } else { ReceiverState::Stalled };
+            member.full_since = (!has_room).then_some(now);
+            self.changed = true;
+        }
     }
 
     /// A receiver's result. The caller checked the token.
@@ -178,6 +229,7 @@ impl Roster {
     pub(crate) fn leave(&mut self, now: Duration, connection: u64, reason: &str) {
         let Some(id) = self.by_connection.remove(&connection) else { return };
         let Some(member) = self.members.get_mut(id as usize - 1) else { return };
+        member.connection = None;
         if member.is_present() {
             member.status.heard_at = now;
             member.status.state = ReceiverState::Lost(reason.to_owned());
@@ -185,17 +237,30 @@ impl Roster {
         }
     }
 
-    /// Lets time pass: silent receivers lose their vote, then count as lost.
+    /// Lets time pass: receivers that are silent or make no progress lose their vote, and then count as lost.
     pub(crate) fn advance(&mut self, now: Duration) {
         for member in &mut self.members {
-            let silence = now.saturating_sub(member.status.heard_at);
-            if member.is_present() && silence >= LOST_SILENCE {
-                member.status.state = ReceiverState::Lost(format!("silent for {} s", silence.as_secs()));
-                self.changed = true;
-            } else if member.status.state == ReceiverState::Active && silence >= VOTE_SILENCE {
-                member.status.state = ReceiverState::Silent;
-                self.changed = true;
+            if !member.is_present() {
+                continue;
             }
+            let silence = now.saturating_sub(member.status.heard_at);
+            let is_full = member.full_since.is_some() || room_of(&self.begun, member) == 0;
+            let full = is_full && !member.has_all();
+            member.full_since = full.then(|| member.full_since.unwrap_or(now));
+            let stall = member.full_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+            let next = match member.status.state {
+                _ if silence >= LOST_SILENCE => {
+                    ReceiverState::Lost(format!("silent for {} s", silence.as_secs()))
+                }
+                ReceiverState::Stalled if stall >= LOST_STALL => {
+                    ReceiverState::Lost(format!("no progress for {} s", stall.as_secs()))
+                }
+                ReceiverState::Active if silence >= VOTE_SILENCE => ReceiverState::Silent,
+                ReceiverState::Active if stall >= VOTE_STALL => ReceiverState::Stalled,
+                _ => continue,
+            };
+            member.status.state = next;
+            self.changed = true;
         }
     }
 
@@ -209,23 +274,17 @@ impl Roster {
 
     /// Chunks that may begin before some voting receiver runs out of room.
     pub(crate) fn room(&self) -> u32 {
-        self.voting().map(|member| self.room_of(member)).min().unwrap_or(u32::MAX)
+        self.voting().map(|member| room_of(&self.begun, member)).min().unwrap_or(u32::MAX)
     }
 
     /// Receivers without room.
     pub(crate) fn limiting(&self, most: usize) -> Vec<u32> {
-        let full = self.voting().filter(|member| self.room_of(member) == 0);
+        let full = self.voting().filter(|member| room_of(&self.begun, member) == 0);
         full.map(|member| member.status.id).take(most).collect()
     }
 
-    fn room_of(&self, member: &Member) -> u32 {
-        let on_their_way =
-            self.begun.len() - self.begun.partition_point(|packet| *packet <= member.seen_packet);
-        member.status.free_chunks.saturating_sub(on_their_way as u32)
-    }
-
     fn voting(&self) -> impl Iterator<Item = &Member> {
-        self.members.iter().filter(|member| member.status.state == ReceiverState::Active)
+        self.members.iter().filter(|it| it.status.state == ReceiverState::Active && !it.has_all())
     }
 
     fn member(&self, id: u32) -> Option<&Member> {
@@ -251,6 +310,12 @@ impl Roster {
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
+}
+
+/// Chunks that may begin before a receiver runs out of room.
+fn room_of(begun: &VecDeque<u64>, member: &Member) -> u32 {
+    let on_their_way = begun.len() - begun.partition_point(|packet| *packet <= member.seen_packet);
+    member.status.free_chunks.saturating_sub(on_their_way as u32)
 }
 
 #[cfg(test)]
@@ -292,9 +357,71 @@ mod tests {
         roster.advance(seconds(2));
         assert_eq!(roster.room(), u32::MAX);
         roster.heard(seconds(3), id);
-        assert_eq!(roster.room(), 0);
+        assert_eq!(roster.room(), u32::MAX, "it may be far behind");
         roster.advance(seconds(33));
         assert_eq!(roster.present(), 0);
+        roster.leave(seconds(34), 1, "its connection ended");
+        assert!(!roster.admits(id, token));
+    }
+
+    #[test]
+    fn the_full_lose_their_vote_until_they_take_a_chunk() {
+        let mut roster = Roster::new([1; 32]);
+        let mut pacer = Pacer::new(1_000_000);
+        let (id, token) = join(&mut roster, 1, 1);
+        roster.chunk_begins(10);
+        let mut report = |roster: &mut Roster, at: u64, free_chunks, done_chunks, seen_packet| {
+            let numbers =
+                Report { free_chunks, done_chunks, seen_packet, wanted_chunks: 9, ..Report::default() };
+            roster.report(seconds(at), &Report { receiver: id, token, ..numbers }, &mut pacer);
+            roster.advance(seconds(at));
+            (roster.room(), roster.statuses()[0].state.clone())
+        };
+        for at in 0..5 {
+            assert_eq!(report(&mut roster, at, 0, 0, 10), (0, ReceiverState::Active), "second {at}");
+        }
+        assert_eq!(report(&mut roster, 5, 0, 0, 10), (u32::MAX, ReceiverState::Stalled));
+        assert_eq!(
+            report(&mut roster, 6, 1, 0, 10),
+            (u32::MAX, ReceiverState::Stalled),
+            "room is no progress"
+        );
+        roster.chunk_begins(20);
+        assert_eq!(
+            report(&mut roster, 7, 1, 1, 10),
+            (u32::MAX, ReceiverState::Stalled),
+            "it is still behind"
+        );
+        assert_eq!(report(&mut roster, 8, 2, 2, 20), (2, ReceiverState::Active));
+        // Room that comes and goes without a chunk taken is none.
+        for at in 9..14 {
+            assert_eq!(
+                report(&mut roster, at, 1 - (at % 2) as u32, 2, 20).1,
+                ReceiverState::Active,
+                "second {at}"
+            );
+        }
+        assert_eq!(report(&mut roster, 14, 1, 2, 20).1, ReceiverState::Stalled);
+        for at in 15..309 {
+            assert_eq!(report(&mut roster, at, 0, 2, 20).1, ReceiverState::Stalled, "second {at}");
+        }
+        let lost = report(&mut roster, 309, 0, 2, 20).1;
+        assert_eq!(lost, ReceiverState::Lost("no progress for 300 s".into()));
+        assert_eq!(report(&mut roster, 310, 1, 2, 20).1, lost, "it is heard, and there is still no progress");
+        assert_eq!(report(&mut roster, 311, 1, 3, 20).1, ReceiverState::Active);
+    }
+
+    #[test]
+    fn who_was_given_up_takes_part_again_while_its_connection_stands() {
+        let mut roster = Roster::new([1; 32]);
+        let (id, token) = join(&mut roster, 1, 4);
+        roster.advance(seconds(30));
+        assert_eq!(roster.present(), 0);
+        assert!(roster.admits(id, token));
+        roster.heard(seconds(40), id);
+        assert_eq!((roster.present(), roster.statuses()[0].state.clone()), (1, ReceiverState::Stalled));
+        roster.advance(seconds(70));
+        roster.leave(seconds(71), 1, "its connection ended");
         assert!(!roster.admits(id, token));
     }
 

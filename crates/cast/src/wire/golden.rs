@@ -174,6 +174,14 @@ fn samples() -> Vec<(&'static str, Sample)> {
     let score = Score(BlockId(counting(0x10)));
     let welcome =
         JoinMessage::Welcome { receiver: RECEIVER, token: TOKEN, packet: SEEN_PACKET, announce: announce() };
+    let fetch = JoinMessage::Fetch {
+        receiver: RECEIVER,
+        token: TOKEN,
+        chunk: 0x0001_1170,
+        offset: 0x0002_0304,
+        length: 0x8001,
+    };
+    let piece = JoinMessage::Piece { chunk: 0x0001_1170, offset: 0x0002_0304, bytes: b"a piece".to_vec() };
     let full_symbol = (0..SYMBOL_BYTES).map(|index| (index % 251) as u8 + 1);
     vec![
         ("announce", datagram(MessageType::Announce, Body::Announce(announce()))),
@@ -192,6 +200,8 @@ fn samples() -> Vec<(&'static str, Sample)> {
         ("result-failed", Sample::Message(result(Err("the disk is full".into())))),
         ("result-ok", Sample::Message(JoinMessage::ResultOk)),
         ("leave", Sample::Message(JoinMessage::Leave)),
+        ("fetch", Sample::Message(fetch)),
+        ("piece", Sample::Message(piece)),
     ]
 }
 

@@ -1,5 +1,5 @@
-//! The reliable channel: JOIN → WELCOME or REFUSED, RESULT → RESULT_OK, LEAVE. Each message stands behind its length
-//! (`u32`), and starts with version and type.
+//! The reliable channel: JOIN → WELCOME or REFUSED, FETCH → PIECE, RESULT → RESULT_OK, LEAVE. Each message stands behind
+//! its length (`u32`), and starts with version and type.
 //!
 //! Owns the layout and the cutting of a byte stream into messages ([`MessageBuffer`]). Must never hold more than
 //! [`MESSAGE_BYTES_MAX`] of a peer's bytes.
@@ -11,6 +11,8 @@ use super::format::{Reader, VERSION, cut_text, put_short_text, put_u48, put_valu
 
 /// Longest message of the reliable channel, without its length.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
+/// Most bytes of a chunk in one PIECE: what a message holds besides version, type, chunk and offset.
+pub(crate) const PIECE_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 2 - 4 - 4;
 /// Longest text in a message, bytes.
 const TEXT_BYTES_MAX: usize = 1000;
 
@@ -20,6 +22,8 @@ const REFUSED: u8 = 3;
 const RESULT: u8 = 4;
 const RESULT_OK: u8 = 5;
 const LEAVE: u8 = 6;
+const FETCH: u8 = 7;
+const PIECE: u8 = 8;
 
 const WANTED_SCORE: u16 = 1;
 const WANTED_NAME: u16 = 2;
@@ -86,6 +90,10 @@ pub(crate) enum JoinMessage {
     ResultOk,
     /// Receiver: I go without a result.
     Leave,
+    /// Receiver: send me these bytes of a chunk on this channel.
+    Fetch { receiver: u32, token: u64, chunk: u32, offset: u32, length: u32 },
+    /// Sender: bytes of a chunk; at most [`PIECE_BYTES_MAX`].
+    Piece { chunk: u32, offset: u32, bytes: Vec<u8> },
 }
 
 impl JoinMessage {
@@ -113,6 +121,16 @@ impl JoinMessage {
             Self::Refused { reason } => put_short_text(&mut to, reason),
             Self::Result { receiver, token, result } => put_result(&mut to, *receiver, *token, result),
             Self::ResultOk | Self::Leave => {}
+            Self::Fetch { receiver, token, chunk, offset, length } => {
+                to.extend_from_slice(&receiver.to_le_bytes());
+                to.extend_from_slice(&token.to_le_bytes());
+                [chunk, offset, length].iter().for_each(|field| to.extend_from_slice(&field.to_le_bytes()));
+            }
+            Self::Piece { chunk, offset, bytes } => {
+                to.extend_from_slice(&chunk.to_le_bytes());
+                to.extend_from_slice(&offset.to_le_bytes());
+                to.extend_from_slice(&bytes[..bytes.len().min(PIECE_BYTES_MAX)]);
+            }
         }
         let length = (to.len() - 4) as u32;
         to[..4].copy_from_slice(&length.to_le_bytes());
@@ -127,6 +145,8 @@ impl JoinMessage {
             Self::Result { .. } => RESULT,
             Self::ResultOk => RESULT_OK,
             Self::Leave => LEAVE,
+            Self::Fetch { .. } => FETCH,
+            Self::Piece { .. } => PIECE,
         }
     }
 
@@ -148,6 +168,18 @@ impl JoinMessage {
             RESULT => parse_result(reader),
             RESULT_OK => Some(Self::ResultOk),
             LEAVE => Some(Self::Leave),
+            FETCH => Some(Self::Fetch {
+                receiver: reader.u32()?,
+                token: reader.u64()?,
+                chunk: reader.u32()?,
+                offset: reader.u32()?,
+                length: reader.u32()?,
+            }),
+            PIECE => Some(Self::Piece {
+                chunk: reader.u32()?,
+                offset: reader.u32()?,
+                bytes: reader.rest().to_vec(),
+            }),
             _ => None,
         }
     }
@@ -260,6 +292,9 @@ mod tests {
             JoinMessage::Result { receiver: 1, token: 2, result: result(Err("disk full".into())) },
             JoinMessage::ResultOk,
             JoinMessage::Leave,
+            JoinMessage::Fetch { receiver: 1, token: 2, chunk: 3, offset: 4, length: 5 },
+            JoinMessage::Piece { chunk: 3, offset: 4, bytes: vec![9; PIECE_BYTES_MAX] },
+            JoinMessage::Piece { chunk: 3, offset: 4, bytes: Vec::new() },
         ]
     }
 

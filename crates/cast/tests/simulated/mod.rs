@@ -48,6 +48,12 @@ pub struct Link {
     pub wants_from: u32,
     /// The first delivery of this chunk counts as bad.
     pub bad_chunk: Option<u32>,
+    /// Its disk takes nothing from the first time to the second.
+    pub disk_hangs: Option<(Duration, Duration)>,
+    /// The whole machine is stopped from the first time to the second.
+    pub stopped: Option<(Duration, Duration)>,
+    /// It is not expected to end.
+    pub never_ends: bool,
 }
 
 impl Default for Link {
@@ -63,8 +69,24 @@ impl Default for Link {
             sink_time: Duration::ZERO,
             wants_from: 0,
             bad_chunk: None,
+            disk_hangs: None,
+            stopped: None,
+            never_ends: false,
         }
     }
+}
+
+/// Somebody in the group who sees every datagram, and sends ones of their own to everybody.
+#[derive(Clone, Copy)]
+pub struct Forger {
+    /// After each of so many of the sender's datagrams.
+    pub every: u64,
+    /// Datagrams that are still to be forged.
+    pub left: u64,
+    /// Symbols of any chunk; else of the chunk that was just seen.
+    pub anywhere: bool,
+    /// Plans and impossible packet numbers, too.
+    pub lies: bool,
 }
 
 enum Delivery {
@@ -123,6 +145,8 @@ pub struct Room {
     /// Counts restarts of the sender: messages of older connections are lost.
     epoch: u64,
     pub group_bytes: u64,
+    pub forger: Option<Forger>,
+    seen: u64,
     trace: blake3::Hasher,
 }
 
@@ -188,6 +212,8 @@ impl Room {
             order: 0,
             epoch: 1,
             group_bytes: 0,
+            forger: None,
+            seen: 0,
             trace: blake3::Hasher::new(),
         }
     }
@@ -208,7 +234,8 @@ impl Room {
 
     fn is_alive(&self, number: usize) -> bool {
         let link = &self.receivers[number].link;
-        self.now >= link.joins_at && link.crashes_at.is_none_or(|at| self.now < at)
+        let stopped = link.stopped.is_some_and(|(from, until)| (from..until).contains(&self.now));
+        self.now >= link.joins_at && link.crashes_at.is_none_or(|at| self.now < at) && !stopped
     }
 
     /// The sender comes back with another session, and knows nothing.
@@ -228,7 +255,9 @@ impl Room {
     }
 
     pub fn all_done(&self) -> bool {
-        self.receivers.iter().all(|receiver| receiver.acknowledged || receiver.link.crashes_at.is_some())
+        let is_done =
+            |it: &SimulatedReceiver| it.acknowledged || it.link.crashes_at.is_some() || it.link.never_ends;
+        self.receivers.iter().all(is_done)
     }
 
     fn step(&mut self) {
@@ -250,6 +279,9 @@ impl Room {
                 if link.joins_at > self.now {
                     next = next.min(link.joins_at);
                 }
+                if let Some((_, until)) = link.stopped.filter(|(_, until)| *until > self.now) {
+                    next = next.min(until);
+                }
             } else if let Some(deadline) = self.receivers[number].machine.next_deadline() {
                 next = next.min(deadline);
             }
@@ -270,7 +302,10 @@ impl Room {
             }
             Delivery::ToSender(datagram) => self.sender.handle_datagram(now, &datagram),
             Delivery::MessageToReceiver(number, bytes) => {
-                if self.is_alive(number) {
+                let stopped = self.receivers[number].link.stopped;
+                if let Some((_, until)) = stopped.filter(|(from, until)| (*from..*until).contains(&now)) {
+                    self.push(until - now, Delivery::MessageToReceiver(number, bytes));
+                } else if self.is_alive(number) {
                     let receiver = &mut self.receivers[number];
                     let mut buffer = MessageBuffer::default();
                     assert!(buffer.push(&bytes));
@@ -296,8 +331,9 @@ impl Room {
 
     fn sink(&mut self, number: usize, generation: u32, index: u32, bytes: Vec<u8>) {
         let now = self.now;
+        let right = blake3::hash(&bytes) == blake3::hash(&self.contents[index as usize]);
         let receiver = &mut self.receivers[number];
-        if receiver.link.bad_chunk == Some(index) && !receiver.bad_seen {
+        if !right || (receiver.link.bad_chunk == Some(index) && !receiver.bad_seen) {
             receiver.bad_seen = true;
             receiver.machine.chunk_bad(now, generation, index, bytes).unwrap();
             return;
@@ -326,6 +362,7 @@ impl Room {
             for datagram in datagrams {
                 self.trace.update(&datagram);
                 self.multicast(&datagram);
+                self.forge(&datagram);
             }
         }
         while let Some((connection, bytes)) = self.sender.poll_message() {
@@ -333,6 +370,43 @@ impl Room {
             let delay = self.receivers[number].link.delay;
             self.push(delay, Delivery::MessageToReceiver(number, bytes));
         }
+    }
+
+    /// Sends a forged datagram after this one, if its turn has come.
+    fn forge(&mut self, seen: &[u8]) {
+        let Some(forger) = &mut self.forger else { return };
+        self.seen += 1;
+        if forger.left == 0 || !self.seen.is_multiple_of(forger.every) {
+            return;
+        }
+        forger.left -= 1;
+        let Forger { anywhere, lies, .. } = *forger;
+        let mut forged = seen[..18].to_vec();
+        let kind = if lies { self.random.next() % 3 } else { 0 };
+        if kind > 0 {
+            forged[8..14].fill(0xff);
+        }
+        if kind > 1 {
+            // A plan: nothing is pending, and one chunk ended long ago, with all its repair symbols.
+            forged[1] = 3;
+            forged.extend([0; 10]);
+            forged.extend([1, 0, 0, 0]);
+            forged.extend(((self.random.next() % 20) as u32).to_le_bytes());
+            forged.extend([0xff; 10]);
+        } else {
+            let of_data = seen[1] == 2 && !anywhere;
+            let random_chunk = (self.random.next() % (self.contents.len() as u64 + 1)) as u32;
+            let chunk = if of_data {
+                u32::from_le_bytes([seen[18], seen[19], seen[20], seen[21]])
+            } else {
+                random_chunk
+            };
+            forged[1] = 2;
+            forged.extend(chunk.to_le_bytes());
+            forged.extend(((self.random.next() % 1024) as u16).to_le_bytes());
+            forged.extend((0..1408).map(|_| self.random.next() as u8));
+        }
+        self.multicast(&forged.into());
     }
 
     fn multicast(&mut self, datagram: &Arc<[u8]>) {
@@ -387,7 +461,12 @@ impl Room {
                 receiver.machine.want(self.now, &wanted);
             }
             ReceiverEvent::Chunk { generation, index, bytes } => {
-                let start = self.receivers[number].sink_free_at.max(self.now);
+                let mut start = self.receivers[number].sink_free_at.max(self.now);
+                if let Some((_, until)) =
+                    link.disk_hangs.filter(|(from, until)| (*from..*until).contains(&start))
+                {
+                    start = until;
+                }
                 self.receivers[number].sink_free_at = start + link.sink_time;
                 let delay = start + link.sink_time - self.now;
                 self.push(delay, Delivery::SinkDone(number, generation, index, bytes));
@@ -402,7 +481,7 @@ impl Room {
     /// Everyone who did not crash has exactly the sender's bytes of all it wanted.
     pub fn assert_identical(&self) {
         for (number, receiver) in self.receivers.iter().enumerate() {
-            if receiver.link.crashes_at.is_some() {
+            if receiver.link.crashes_at.is_some() || receiver.link.never_ends {
                 continue;
             }
             let statistics = receiver.machine.statistics();

@@ -58,21 +58,37 @@ pub fn cast(
 ) -> Result<CastReport> {
     let store = Store::open_reader(&request.store)?;
     let resolved = store.resolve(&request.version)?;
-    let recipe = Recipe::open(resolved.score, &store)?;
-    let domain = recipe.root().domain;
     progress.begin("planning", 0);
-    let (segment_length, ranges) = segments(&recipe, request.segment_data_max)?;
-    let mut source = StoreChunks { store: &store, domain, parts: Vec::new() };
+    let (description, source) = describe(&store, &resolved, request.segment_data_max)?;
+    let mut told = Told::begin(request, &resolved, description.total_bytes());
+    let sent = platter_net::send(&request.network, &description, &source, |event| {
+        told.hear(&event);
+        on_event(&event);
+    });
+    told.end(sent.as_ref().map(|summary| &summary.receivers[..]));
+    Ok(cast_report(title(&resolved), &description, &sent?))
+}
+
+/// What a cast of a version carries, and where its chunks come from.
+pub(crate) fn describe<'a>(
+    store: &'a Store,
+    resolved: &Resolved,
+    segment_data_max: u64,
+) -> Result<(SessionDescription, StoreChunks<'a>)> {
+    let recipe = Recipe::open(resolved.score, store)?;
+    let domain = recipe.root().domain;
+    let (segment_length, ranges) = segments(&recipe, segment_data_max)?;
+    let mut source = StoreChunks { store, domain, parts: Vec::new() };
     let mut description = SessionDescription {
         score: resolved.score,
-        name: title(&resolved),
+        name: title(resolved),
         segment_length,
         segments: Vec::new(),
         chunk_lengths: Vec::new(),
     };
     for range in ranges {
-        let pages = Chunks::plan(&store, Kind::Page, domain, &plan::pages(&recipe, range, &store)?)?;
-        let data = Chunks::plan(&store, Kind::Data, domain, &plan::blocks(&recipe, range, &store)?)?;
+        let pages = Chunks::plan(store, Kind::Page, domain, &plan::pages(&recipe, range, store)?)?;
+        let data = Chunks::plan(store, Kind::Data, domain, &plan::blocks(&recipe, range, store)?)?;
         let recipe_chunks = pages.lengths.len() as u32;
         description
             .segments
@@ -83,13 +99,7 @@ pub fn cast(
             source.parts.push((first, kind, chunks));
         }
     }
-    let mut told = Told::begin(request, &resolved, description.total_bytes());
-    let sent = platter_net::send(&request.network, &description, &source, |event| {
-        told.hear(&event);
-        on_event(&event);
-    });
-    told.end(sent.as_ref().map(|summary| &summary.receivers[..]));
-    Ok(cast_report(title(&resolved), &description, &sent?))
+    Ok((description, source))
 }
 
 /// What is told of a cast that has ended.
@@ -162,7 +172,7 @@ impl Told {
 }
 
 /// The chunks of a version, read from its store.
-struct StoreChunks<'a> {
+pub(crate) struct StoreChunks<'a> {
     store: &'a Store,
     domain: Domain,
     /// For each segment its pages and its data: the number of their first chunk, what they are, and they.
@@ -194,6 +204,7 @@ pub fn receiver_report(status: &ReceiverStatus) -> ReceiverReport {
     match &status.state {
         ReceiverState::Active => {}
         ReceiverState::Silent => report.state = "silent".into(),
+        ReceiverState::Stalled => report.state = "stalled".into(),
         ReceiverState::Lost(reason) => (report.state, report.reason) = ("lost".into(), Some(reason.clone())),
         ReceiverState::Failed(reason) => {
             (report.state, report.reason) = ("failed".into(), Some(reason.clone()));

@@ -73,7 +73,7 @@ pub struct CastStatus {
 pub struct CastReceiver {
     /// What it calls itself.
     pub name: String,
-    /// `receiving`, `silent`, `done`, `failed` or `lost`.
+    /// `receiving`, `silent`, `stalled`, `done`, `failed` or `lost`.
     pub state: String,
     /// Why it failed.
     pub reason: Option<String>,

@@ -28,6 +28,10 @@ const NAME: &str = "hoard:";
 const EXPANSION_MAX: u64 = 32;
 const MANIFEST_LENGTH_FREE: u64 = 4 << 20;
 
+/// What is said of every hoard that is received.
+const HOARD_UNPROVED: &str = "nothing proves that the sender has this origin's hoard: any machine of this network can cast one. \
+    Blocks are verified by their names; which ones belong to a boot is what the sender says. `platter hoard sync` asks the origin";
+
 /// What to cast, and how.
 #[derive(Clone, Debug)]
 pub struct HoardCastRequest {
@@ -140,6 +144,7 @@ pub fn hoard_receive(request: &HoardReceiveRequest, progress: &dyn Progress) -> 
     // What is here already is not asked for: it waits for the manifest.
     let network =
         ReceiveOptions { wanted: Wanted::Name(NAME.into()), everything: false, ..request.network.clone() };
+    progress.note(HOARD_UNPROVED);
     progress.begin("waiting for a sender", 0);
     let mut done = 0;
     platter_net::receive(&network, &mut sink, |event| match event {
@@ -181,6 +186,8 @@ struct HoardSink {
     blocks: HashMap<BlockId, Vec<u8>>,
     blocks_length: u64,
     manifest: Option<HoardManifest>,
+    /// Set when the chunks of the manifest are fetched once more from the sender alone, because they made none.
+    asked_again: bool,
     added: Added,
     facts: Option<ReplicaFacts>,
 }
@@ -195,6 +202,7 @@ impl HoardSink {
             blocks: HashMap::new(),
             blocks_length: 0,
             manifest: None,
+            asked_again: false,
             added: Added::default(),
             facts: None,
         })
@@ -223,27 +231,48 @@ impl HoardSink {
         Ok(chunks.map(|(index, _)| index..index + 1).filter(|it| !self.taken[it.start as usize]).collect())
     }
 
-    fn take(&mut self, index: u32, bytes: &[u8]) -> Result<Vec<Range<u32>>> {
+    fn take(&mut self, index: u32, bytes: &[u8]) -> Result<ChunkVerdict> {
         let (first, _) = self.shape()?;
         let is_manifest = index < first;
-        for stored in Frames(bytes) {
-            match is_manifest {
-                true => self.take_manifest(stored?)?,
-                false => {
-                    let writer = self.writer.as_mut().ok_or_else(|| Error::bug("a chunk after the end"))?;
-                    self.added += writer.add_frame(stored?)?;
-                }
-            }
+        if is_manifest {
+            Frames(bytes).try_for_each(|stored| self.take_manifest(stored?))?;
+        } else {
+            self.take_data((index - first) as usize, bytes)?;
         }
         self.taken[index as usize] = true;
         let is_whole = (0..first).all(|chunk| self.taken[chunk as usize]);
         if !is_manifest || !is_whole || self.manifest.is_some() {
-            return Ok(Vec::new());
+            return Ok(ChunkVerdict::Accepted);
         }
         let score = self.description.as_ref().map(|description| description.score);
         let score = score.ok_or_else(|| Error::bug("a chunk before its session"))?;
-        self.manifest = Some(HoardManifest::assemble(score, &std::mem::take(&mut self.blocks))?);
-        self.wanted()
+        self.blocks_length = 0;
+        match HoardManifest::assemble(score, &std::mem::take(&mut self.blocks)) {
+            Ok(manifest) => self.manifest = Some(manifest),
+            // Some of the chunks were somebody else's, made of sound frames.
+            Err(error) if is_of_contents(&error) && !self.asked_again => {
+                self.asked_again = true;
+                self.taken[..first as usize].fill(false);
+                return Ok(ChunkVerdict::Contradicts(std::iter::once(0..first).collect()));
+            }
+            Err(error) => return Err(error),
+        }
+        let wanted = self.wanted()?;
+        Ok(if wanted.is_empty() { ChunkVerdict::Accepted } else { ChunkVerdict::AcceptedWant(wanted) })
+    }
+
+    /// Takes a chunk of data. All blocks that the manifest says are in it must be.
+    fn take_data(&mut self, chunk: usize, bytes: &[u8]) -> Result<()> {
+        let ids = self.manifest.as_ref().and_then(|manifest| manifest.chunks.get(chunk));
+        let ids = ids.ok_or_else(|| Error::bug("a chunk of data before the manifest"))?;
+        let writer = self.writer.as_mut().ok_or_else(|| Error::bug("a chunk after the end"))?;
+        for stored in Frames(bytes) {
+            self.added += writer.add_frame(stored?)?;
+        }
+        match ids.iter().find(|id| !writer.holds(id)) {
+            Some(id) => Err(Error::corrupt(format!("block {id} did not come with its chunk"))),
+            None => Ok(()),
+        }
     }
 
     fn take_manifest(&mut self, stored: &[u8]) -> Result<()> {
@@ -277,8 +306,7 @@ impl ChunkSink for HoardSink {
 
     fn chunk(&mut self, index: u32, bytes: &[u8]) -> Result<ChunkVerdict> {
         match self.take(index, bytes) {
-            Ok(more) if more.is_empty() => Ok(ChunkVerdict::Accepted),
-            Ok(more) => Ok(ChunkVerdict::AcceptedWant(more)),
+            Ok(verdict) => Ok(verdict),
             Err(error) if error.kind() == ErrorKind::Corrupt => Ok(ChunkVerdict::Bad(error.to_string())),
             Err(error) => Err(error),
         }
@@ -293,6 +321,11 @@ impl ChunkSink for HoardSink {
         self.facts = Some(writer.finish(&manifest.snapshot)?);
         Ok(SinkOutcome { score, bytes_written: self.added.raw_bytes })
     }
+}
+
+/// Whether an error says that what came is wrong, or not all of it.
+fn is_of_contents(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Missing | ErrorKind::Corrupt)
 }
 
 /// The chunks of a range that were not taken.

@@ -12,7 +12,7 @@ use platter_disk::install::FreeSpace;
 use platter_disk::refusal::{self, Reason, TargetCheck};
 use platter_image::recipe::Root;
 use platter_image::{DiskWrite, Error, Result};
-use platter_net::{ReceiveEvent, ReceiveOptions};
+use platter_net::{ReceiveEvent, ReceiveOptions, Wanted};
 
 use crate::install::{move_backup_gpt, open_target};
 use crate::{Progress, ReceiveReport};
@@ -31,6 +31,10 @@ pub struct ReceiveRequest {
     /// Which cast, and where to listen.
     pub network: ReceiveOptions,
 }
+
+/// What is said where nothing but a name is known of the disk.
+const UNPROVED: &str = "nothing proves that this is the disk you mean: the sender is trusted by the name it gives, and any machine of this \
+    network can give it. `platter show NAME` at the store prints the score; `platter receive SCORE TARGET` takes no other disk";
 
 /// Receives a whole disk.
 ///
@@ -54,6 +58,10 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
         }
     };
     let mut sink = DiskSink::new(opener, request.free)?;
+    let is_proved = matches!(request.network.wanted, Wanted::Score(_));
+    if !is_proved {
+        progress.note(UNPROVED);
+    }
     progress.begin("waiting for a sender", 0);
     let (mut name, mut wanted_before, mut done) = (String::new(), 0, 0);
     let summary = platter_net::receive(&request.network, &mut sink, |event| match event {
@@ -74,7 +82,10 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
     let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Opened { target, disk_length } =
         opened.ok_or_else(|| Error::bug("received a disk without a target"))?;
-    let (moved, notes) = move_backup_gpt(&target, disk_length)?;
+    let (moved, mut notes) = move_backup_gpt(&target, disk_length)?;
+    if !is_proved {
+        notes.push(UNPROVED.to_owned());
+    }
     Ok(ReceiveReport {
         version: name,
         score: summary.outcome.score.to_string(),
@@ -85,7 +96,9 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
         symbols: summary.symbols,
         repaired_symbols: summary.repaired,
         duplicate_symbols: summary.duplicates,
+        fetched_chunks: summary.fetched_chunks,
         acknowledged: summary.acknowledged,
+        score_given: is_proved,
         notes,
     })
 }

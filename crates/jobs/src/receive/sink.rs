@@ -8,7 +8,7 @@ use platter_disk::install::FreeSpace;
 use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::plan::Places;
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{BlockId, DiskWrite, Error, Extent, Extents, IoContext, Kind, Result};
+use platter_image::{BlockId, DiskWrite, Error, ErrorKind, Extent, Extents, IoContext, Kind, Result};
 use platter_net::{ChunkSink, ChunkVerdict, SinkOutcome};
 
 use super::writer::{Writer, make_zeros};
@@ -16,7 +16,7 @@ use super::writer::{Writer, make_zeros};
 /// Pages may take so many times the bytes of the chunks that carry them: a recipe hardly compresses, and a sender who
 /// says otherwise is not believed.
 const PAGES_EXPANSION_MAX: u64 = 16;
-/// And so many bytes more.
+/// And so many bytes more, each chunk.
 const PAGES_LENGTH_FREE: u64 = 4 << 20;
 
 /// Opens the target when the disk's length is known, from the recipe.
@@ -52,7 +52,8 @@ pub(super) struct DiskSink<O> {
     part: Option<Part>,
     /// Bytes written in the segments before.
     bytes_written: u64,
-    /// Set when all chunks of the segment were asked for once more, because some blocks did not come.
+    /// Set when all chunks of the segment's recipe, or then of its data, are fetched once more from the sender alone,
+    /// because something did not come with them.
     asked_again: bool,
 }
 
@@ -66,7 +67,6 @@ struct Part {
 #[derive(Default)]
 struct Pages {
     bytes: HashMap<BlockId, Vec<u8>>,
-    length: u64,
 }
 
 impl PageSource for Pages {
@@ -97,7 +97,10 @@ impl<O: OpenTarget> DiskSink<O> {
         })
     }
 
-    fn take_page_frames(&mut self, bytes: &[u8], limit: u64) -> Result<()> {
+    fn take_page_frames(&mut self, bytes: &[u8]) -> Result<()> {
+        // A chunk is judged alone, and taken wholly or not at all: another one may be forged.
+        let limit = bytes.len() as u64 * PAGES_EXPANSION_MAX + PAGES_LENGTH_FREE;
+        let (mut pages, mut length) = (Vec::new(), 0);
         for stored in Frames(bytes) {
             let (header, raw) = self.decoder.decode(stored?, Verify::Hashes)?;
             if header.kind != Kind::Page {
@@ -106,16 +109,17 @@ impl<O: OpenTarget> DiskSink<O> {
             let mut start = 0;
             for block in &header.blocks {
                 let end = start + block.length as usize;
-                self.pages.length += u64::from(block.length);
-                if self.pages.length > limit {
+                length += u64::from(block.length);
+                if length > limit {
                     return Err(Error::corrupt(format!(
-                        "pages of more than {limit} bytes: this recipe cannot be right"
+                        "pages of more than {limit} bytes in a chunk: this recipe cannot be right"
                     )));
                 }
-                self.pages.bytes.insert(block.id, raw[start..end].to_vec());
+                pages.push((block.id, raw[start..end].to_vec()));
                 start = end;
             }
         }
+        self.pages.bytes.extend(pages);
         Ok(())
     }
 
@@ -129,6 +133,10 @@ impl<O: OpenTarget> DiskSink<O> {
             let (header, contents) = self.decoder.decode(stored?, Verify::Hashes)?;
             if header.kind != Kind::Data {
                 return Err(Error::corrupt(format!("a frame of {:?} where data must be", header.kind)));
+            }
+            // The sender sends no such frame: this one is somebody else's.
+            if !header.blocks.iter().any(|block| part.writer.names(&block.id)) {
+                return Err(Error::corrupt("a frame without a block that the recipe names"));
             }
             self.raw.extend_from_slice(contents);
             headers.push(header);
@@ -177,6 +185,7 @@ impl<O: OpenTarget> DiskSink<O> {
             }
             self.target = Some(target);
         }
+        self.asked_again = false;
         self.part = Some(Part { writer: Writer::new(places)?, free });
         Ok(())
     }
@@ -201,52 +210,61 @@ impl<O: OpenTarget> DiskSink<O> {
         self.taken[chunks.start as usize..chunks.end as usize].iter().all(|taken| *taken)
     }
 
-    fn take(
-        &mut self,
-        index: u32,
-        bytes: &[u8],
-        description: &SessionDescription,
-    ) -> Result<Vec<Range<u32>>> {
+    fn take(&mut self, index: u32, bytes: &[u8], description: &SessionDescription) -> Result<ChunkVerdict> {
         let [recipe, data] = &self.chunks;
         if data.contains(&index) {
             self.take_data_frames(bytes)?;
         } else if recipe.contains(&index) {
-            let lengths = &description.chunk_lengths[recipe.start as usize..recipe.end as usize];
-            let carried: u64 = lengths.iter().map(|length| u64::from(*length)).sum();
-            self.take_page_frames(bytes, carried * PAGES_EXPANSION_MAX + PAGES_LENGTH_FREE)?;
+            self.take_page_frames(bytes)?;
         } else {
             return Err(Error::bug(format!("chunk {index} is not of segment {}", self.segment)));
         }
         self.taken[index as usize] = true;
-        self.wanted_next(description)
+        self.after(description)
     }
 
-    /// What is wanted now that a chunk has been taken: a segment's data after its recipe, the next one's recipe then.
-    fn wanted_next(&mut self, description: &SessionDescription) -> Result<Vec<Range<u32>>> {
+    /// What follows now that a chunk has been taken: a segment's data is wanted after its recipe, the next one's recipe
+    /// then. Pages or blocks that did not come although all chunks have were in chunks that somebody else sent, made of
+    /// sound frames: those chunks are fetched once more, from the sender alone.
+    fn after(&mut self, description: &SessionDescription) -> Result<ChunkVerdict> {
         let [recipe, data] = self.chunks.clone();
         if self.part.is_none() {
             if !self.are_taken(&recipe) {
-                return Ok(Vec::new());
+                return Ok(ChunkVerdict::Accepted);
             }
-            self.begin_part(description)?;
+            match self.begin_part(description) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Missing && !self.asked_again => {
+                    return Ok(self.fetch_again(recipe));
+                }
+                Err(error) => return Err(error),
+            }
             if !data.is_empty() {
-                return Ok(vec![data]);
+                return Ok(ChunkVerdict::AcceptedWant(vec![data]));
             }
         }
         if !self.are_taken(&data) {
-            return Ok(Vec::new());
+            return Ok(ChunkVerdict::Accepted);
         }
         if let Some(mut part) = self.part.take_if(|part| part.writer.is_complete()) {
             self.end_part(&mut part)?;
             self.enter(self.segment + 1, description);
-            return Ok(one_range(self.chunks[0].clone()));
+            let next = self.chunks[0].clone();
+            return Ok(match next.is_empty() {
+                true => ChunkVerdict::Accepted,
+                false => ChunkVerdict::AcceptedWant(vec![next]),
+            });
         }
-        // All chunks have come and blocks have not: all are wanted once more, for the table was another sender's.
-        if std::mem::replace(&mut self.asked_again, true) {
-            return Ok(Vec::new());
+        if self.asked_again || data.is_empty() {
+            return Ok(ChunkVerdict::Accepted);
         }
-        self.taken[data.start as usize..data.end as usize].fill(false);
-        Ok(one_range(data))
+        Ok(self.fetch_again(data))
+    }
+
+    fn fetch_again(&mut self, chunks: Range<u32>) -> ChunkVerdict {
+        self.asked_again = true;
+        self.taken[chunks.start as usize..chunks.end as usize].fill(false);
+        ChunkVerdict::Contradicts(vec![chunks])
     }
 }
 
@@ -255,7 +273,7 @@ const RAW_TOGETHER: usize = 6 << 20;
 
 /// Marks an error as one of this machine, not of the chunk: receiving again would not help.
 fn fatal(error: Error) -> Error {
-    if error.kind() == platter_image::ErrorKind::Corrupt {
+    if error.kind() == ErrorKind::Corrupt {
         return Error::bug("the target could not take verified bytes").with_source(error);
     }
     error
@@ -292,11 +310,8 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
         let taken = self.take(index, bytes, &description);
         self.description = Some(description);
         match taken {
-            Ok(more) if more.is_empty() => Ok(ChunkVerdict::Accepted),
-            Ok(more) => Ok(ChunkVerdict::AcceptedWant(more)),
-            Err(error) if error.kind() == platter_image::ErrorKind::Corrupt => {
-                Ok(ChunkVerdict::Bad(error.to_string()))
-            }
+            Ok(verdict) => Ok(verdict),
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(ChunkVerdict::Bad(error.to_string())),
             Err(error) => Err(error),
         }
     }
@@ -317,11 +332,6 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
         target.flush().context(|| "making the target durable".to_owned())?;
         Ok(SinkOutcome { score: description.score, bytes_written: self.bytes_written })
     }
-}
-
-/// A list of that range alone, or of nothing.
-fn one_range(range: Range<u32>) -> Vec<Range<u32>> {
-    Some(range).filter(|range| !range.is_empty()).into_iter().collect()
 }
 
 /// The frames of a chunk, one after another; what is no frame ends it with an error.

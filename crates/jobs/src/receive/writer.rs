@@ -5,7 +5,7 @@
 use platter_disk::AlignedBuffer;
 use platter_image::frame::FrameHeader;
 use platter_image::plan::Places;
-use platter_image::{DiskWrite, Extent, Extents, IoContext, Result};
+use platter_image::{BlockId, DiskWrite, Extent, Extents, IoContext, Result};
 
 /// Bytes that are gathered for one write.
 const WRITE_LENGTH: usize = 4 << 20;
@@ -45,6 +45,11 @@ impl Writer {
                 .context(|| "getting memory to write from".to_owned())?,
             bytes: 0,
         })
+    }
+
+    /// Whether the recipe names a block.
+    pub(super) fn names(&self, id: &BlockId) -> bool {
+        !self.places.range_of(id).is_empty()
     }
 
     /// Whether every block has been written everywhere it goes.

@@ -286,6 +286,10 @@ impl<'a> Driver<'a> {
                         }
                         return;
                     }
+                    Ok(ChunkVerdict::Contradicts(ranges)) => {
+                        self.machine.chunk_contradicts(now, generation, index, bytes, &ranges);
+                        return;
+                    }
                     Ok(ChunkVerdict::AcceptedWant(ranges)) => self.machine.want(now, &ranges),
                     Ok(ChunkVerdict::Accepted) => {}
                     Err(error) => {
@@ -385,6 +389,7 @@ impl<'a> Driver<'a> {
             symbols: statistics.symbols,
             repaired: statistics.repaired,
             duplicates: statistics.duplicates,
+            fetched_chunks: statistics.fetched,
             duration: now.saturating_sub(self.joined_at.unwrap_or(now)),
             acknowledged: self.acknowledged,
         })

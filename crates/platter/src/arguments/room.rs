@@ -48,7 +48,7 @@ pub(crate) struct Cast {
 #[derive(Args, Debug)]
 pub(crate) struct Receive {
     /// [NAME] TARGET: the cast to wait for (a name, a version, or a score; the first one heard if none is given), and
-    /// the block device or file to write
+    /// the block device or file to write. Only a score proves what is received; by name, the sender is trusted
     #[arg(required_unless_present = "hoard", num_args = 1..=2, value_names = ["NAME", "TARGET"])]
     pub(crate) what: Vec<String>,
     /// Instead of a disk, receive a hoard to this node's directory: what it lacks, and the revision

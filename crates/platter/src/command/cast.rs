@@ -51,7 +51,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
             sent = progress.bytes;
             for status in receivers {
                 let report = receiver_report(status);
-                if report.has_ended() && told.insert(status.id) {
+                if report.has_ended() && told.insert((status.id, report.state.clone())) {
                     if output.is_json() {
                         output.fact(&Line::Receiver(&report), String::new);
                     } else {

@@ -69,6 +69,12 @@ pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
         if !report.acknowledged {
             text += "\nnote: the sender did not hear of this; it may list this machine as lost";
         }
+        if report.fetched_chunks > 0 {
+            text += &format!(
+                "\n{} chunks came wrong by multicast and were fetched from the sender alone: does somebody forge datagrams?",
+                report.fetched_chunks
+            );
+        }
         report.notes.iter().for_each(|note| text += &format!("\nnote: {note}"));
         text
     });

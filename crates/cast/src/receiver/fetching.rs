@@ -1,0 +1,159 @@
+//! Chunks that came wrong by datagrams and are fetched over the reliable channel, one at a time.
+//!
+//! Anybody on the network can send a datagram with the session's number, and a wrong symbol shows only when its chunk is
+//! whole. What the join connection brings, only the sender that was joined can have sent. Owns the chunk that is being
+//! fetched, and how often each chunk was wrong. Must never hold more than one chunk, nor ask for more than
+//! [`FETCH_BYTES_MAX`] before that much has come.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use crate::sender::FETCH_BYTES_MAX;
+
+/// Fetches of a chunk that may be wrong: what the sender itself sends wrong so often is wrong where it comes from.
+const WRONG_FETCHES_MAX: u8 = 3;
+/// Without an answer it is asked for again after that long. The channel loses nothing; the sender may have been busy.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// A chunk on its way.
+#[derive(Debug)]
+struct Fetched {
+    chunk: u32,
+    length: u32,
+    bytes: Vec<u8>,
+    /// The end of what was asked for, and when. `None`: nothing of the rest was.
+    asked: Option<(u32, Duration)>,
+}
+
+/// What to ask for: bytes of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) chunk: u32,
+    pub(crate) offset: u32,
+    pub(crate) length: u32,
+}
+
+/// The chunks to fetch, by wire number: the directory and the recipe go first.
+#[derive(Debug, Default)]
+pub(crate) struct Fetching {
+    queue: BTreeSet<u32>,
+    current: Option<Fetched>,
+    wrong: HashMap<u32, u8>,
+}
+
+impl Fetching {
+    /// A session begins.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// A chunk is to be fetched.
+    pub(crate) fn add(&mut self, chunk: u32) {
+        self.queue.insert(chunk);
+    }
+
+    /// A chunk was wrong, and is to be fetched. False: that often, that it is wrong at the sender.
+    #[must_use]
+    pub(crate) fn add_wrong(&mut self, chunk: u32) -> bool {
+        let times = self.wrong.entry(chunk).or_default();
+        *times += 1;
+        if *times > WRONG_FETCHES_MAX {
+            return false;
+        }
+        self.add(chunk);
+        true
+    }
+
+    /// Chunks held: the one that is on its way.
+    pub(crate) fn held(&self) -> usize {
+        usize::from(self.current.is_some())
+    }
+
+    /// The channel was connected anew: what was asked for does not come any more.
+    pub(crate) fn forget_question(&mut self) {
+        if let Some(current) = &mut self.current {
+            current.asked = None;
+        }
+    }
+
+    /// What to ask for now. `length` gives a chunk's bytes.
+    pub(crate) fn next_question(
+        &mut self,
+        now: Duration,
+        length: impl Fn(u32) -> Option<u32>,
+    ) -> Option<Question> {
+        while self.current.is_none() {
+            let chunk = self.queue.pop_first()?;
+            let Some(length) = length(chunk) else { continue };
+            self.current = Some(Fetched { chunk, length, bytes: Vec::new(), asked: None });
+        }
+        let current = self.current.as_mut()?;
+        let offset = current.bytes.len() as u32;
+        if current.asked.is_some_and(|(end, at)| offset < end && now < at + ASK_AGAIN) {
+            return None;
+        }
+        let length = (current.length - offset).min(FETCH_BYTES_MAX);
+        current.asked = Some((offset + length, now));
+        Some(Question { chunk: current.chunk, offset, length })
+    }
+
+    /// Takes what came; what does not continue the chunk is left. Gives the chunk when it is whole.
+    pub(crate) fn take(&mut self, chunk: u32, offset: u32, bytes: &[u8]) -> Option<(u32, Vec<u8>)> {
+        let current = self.current.as_mut().filter(|it| it.chunk == chunk)?;
+        let length = current.length as usize;
+        if offset as usize != current.bytes.len() || bytes.len() > length - current.bytes.len() {
+            return None;
+        }
+        current.bytes.extend_from_slice(bytes);
+        if current.bytes.len() < length {
+            return None;
+        }
+        self.current.take().map(|whole| (whole.chunk, whole.bytes))
+    }
+
+    /// When to ask again if nothing comes.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        self.current.as_ref()?.asked.map(|(_, at)| at + ASK_AGAIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(9);
+
+    #[test]
+    fn a_chunk_comes_in_pieces_and_the_lowest_first() {
+        let mut fetching = Fetching::default();
+        let length = |chunk| (chunk < 9).then_some(FETCH_BYTES_MAX + 10);
+        [7, 3, 20].into_iter().for_each(|chunk| fetching.add(chunk));
+        let first = Question { chunk: 3, offset: 0, length: FETCH_BYTES_MAX };
+        assert_eq!(fetching.next_question(NOW, length), Some(first));
+        assert_eq!((fetching.next_question(NOW, length), fetching.held()), (None, 1));
+        assert_eq!(fetching.next_question(NOW + ASK_AGAIN, length), Some(first), "no answer");
+        let half = vec![5; FETCH_BYTES_MAX as usize / 2];
+        assert_eq!(fetching.take(3, 0, &half), None);
+        assert_eq!(fetching.take(3, 0, &half), None, "again");
+        assert_eq!(fetching.take(7, FETCH_BYTES_MAX / 2, &half), None, "another chunk");
+        assert_eq!(fetching.take(3, FETCH_BYTES_MAX / 2, &[1; 1 << 20]), None, "too much");
+        assert_eq!(fetching.next_question(NOW, length), None);
+        assert_eq!(fetching.take(3, FETCH_BYTES_MAX / 2, &half), None);
+        let rest = Question { chunk: 3, offset: FETCH_BYTES_MAX, length: 10 };
+        assert_eq!(fetching.next_question(NOW, length), Some(rest));
+        let (chunk, bytes) = fetching.take(3, FETCH_BYTES_MAX, &[6; 10]).unwrap();
+        assert_eq!((chunk, bytes.len()), (3, FETCH_BYTES_MAX as usize + 10));
+        assert_eq!(fetching.next_question(NOW, length).map(|it| it.chunk), Some(7));
+        fetching.forget_question();
+        assert_eq!(fetching.next_question(NOW, length).map(|it| it.offset), Some(0));
+    }
+
+    #[test]
+    fn what_stays_wrong_is_wrong_at_the_sender() {
+        let mut fetching = Fetching::default();
+        for _ in 0..WRONG_FETCHES_MAX {
+            assert!(fetching.add_wrong(1) && fetching.add_wrong(2));
+        }
+        assert!(!fetching.add_wrong(1));
+    }
+}
