@@ -40,6 +40,7 @@ fn look(origin: &Origin, seen: &mut Seen) -> Result<()> {
     for (id, owner) in origin.uploads.end_idle(UPLOAD_IDLE_MAX) {
         origin.tell_of_upload(&id, &owner, "left");
     }
+    origin.uploads.discard_old(&origin.store)?;
     if let Some(now) = look_at_catalog(origin, seen)? {
         *seen = now;
     }

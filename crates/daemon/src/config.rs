@@ -59,7 +59,15 @@ pub(crate) const KNOWN_VERSIONS_MAX: usize = 64;
 
 /// Most uploads at once, and of one token.
 pub(crate) const UPLOADS_MAX: usize = 64;
-pub(crate) const UPLOADS_OF_ONE_MAX: usize = 16;
+pub(crate) const UPLOADS_OF_ONE_MAX: usize = 8;
+/// Most bytes that the unfinished uploads of one token hold, if nothing else is said: a few large disks.
+pub const UPLOAD_LIMIT_DEFAULT: u64 = 1 << 40;
+/// What an upload left is kept for so long, for the next one of the same token.
+pub(crate) const UNFINISHED_KEPT: Duration = Duration::from_secs(3 * 86_400);
+/// How often it is looked for what to discard.
+pub(crate) const DISCARD_PAUSE: Duration = Duration::from_secs(60);
+/// An upload that was not touched for so long is ended when its token begins another one: its client was cut off.
+pub(crate) const UPLOAD_STALE: Duration = Duration::from_secs(20);
 /// An upload that nobody touches for so long ends.
 pub(crate) const UPLOAD_IDLE_MAX: Duration = Duration::from_secs(600);
 /// Most ids of blocks that are remembered as sent in one upload of a token that does not read everything: 2 TiB of data.
@@ -132,6 +140,8 @@ pub struct ServeOptions {
     pub listen: Vec<ListenAddress>,
     /// What to show over TLS; a certificate of our own, made at the first start, when it is `None`.
     pub tls: Option<TlsFiles>,
+    /// Most bytes that the unfinished uploads of one access token hold.
+    pub upload_limit: u64,
     /// What version records of clones say they were made by, such as `platter 0.1.0`.
     pub tool_version: String,
 }

@@ -35,5 +35,5 @@ mod uploads;
 mod writer;
 
 pub use access::{AccessToken, AccessTokens, NamePattern, NewToken, Role};
-pub use config::{ListenAddress, ServeOptions, TlsFiles};
+pub use config::{ListenAddress, ServeOptions, TlsFiles, UPLOAD_LIMIT_DEFAULT};
 pub use serve::{ServeEvent, serve};

@@ -65,7 +65,7 @@ impl Origin {
             remaking: RemakingTools::default(),
             metrics: Metrics::default(),
             events: Events::new(EVENTS_KEPT)?,
-            uploads: Uploads::default(),
+            uploads: Uploads::new(options.upload_limit),
             nodes: Nodes::default(),
             id_sets: IdSets::new(ID_SETS_BYTES_MAX),
             casts: Casts::default(),

@@ -2,10 +2,15 @@
 //!
 //! Owns the promise that an upload makes nothing readable that its sender could not read or did not send: a token that does
 //! not read everything is told to send every block that is not in an image it may read, and what it publishes
-//! may refer to nothing else, whatever ids it knows. Every block is decoded and hashed before it is appended. What was sent
-//! and not published stays in the store; the next upload of one who reads everything finds it.
+//! may refer to nothing else, whatever ids it knows. Every block is decoded and hashed before it is appended.
+//!
+//! What was sent and not published is no part of the store. It is kept aside for its sender, whose next upload goes on with
+//! it, for some days and up to a limit of bytes; then it is discarded, and its space is free.
+
+mod leftovers;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -16,14 +21,26 @@ use platter_image::{BlockId, Domain, Error, ErrorKind, FrameSource, FrameStore, 
 use platter_store::{KnownCheck, NumberChoice, Published, Session, Store, VersionRecord};
 
 use crate::access::Principal;
-use crate::config::{SENT_IDS_MAX, UPLOADS_MAX, UPLOADS_OF_ONE_MAX};
+use crate::changes::unix_ms;
+use crate::config::{
+    DISCARD_PAUSE, SENT_IDS_MAX, UNFINISHED_KEPT, UPLOAD_STALE, UPLOADS_MAX, UPLOADS_OF_ONE_MAX,
+};
 use crate::id_sets::{IdSet, walk};
 use crate::random::random_hex;
 use crate::writer::is_usable;
+use leftovers::{Leftovers, Usage, Usages, limit_of, owner_name};
+
+/// This part of the limit more may be taken by pages of recipes.
+const PAGES_SHARE: u64 = 16;
 
 /// The uploads of an origin.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Uploads {
+    /// Most bytes that one token's unfinished uploads hold.
+    limit: u64,
+    usages: Usages,
+    /// When it was last looked for what to discard.
+    discarded: Mutex<Option<Instant>>,
     table: Mutex<HashMap<String, Arc<Upload>>>,
     /// Held from the question which version is the newest to the commit of the next.
     publishing: Mutex<()>,
@@ -38,6 +55,11 @@ pub(crate) struct Upload {
     /// `None` once it is published.
     session: RwLock<Option<Session>>,
     pins: Mutex<PinSet>,
+    leftovers: Mutex<Leftovers>,
+    /// Of all unfinished uploads of the owner; `bytes` of them are of this one.
+    usage: Usage,
+    bytes: AtomicU64,
+    bytes_max: u64,
     /// What its sender may refer to; `None` when he reads everything.
     known: Option<Known>,
     /// After the session, which gives its lock back.
@@ -63,20 +85,39 @@ impl Known {
 }
 
 impl Uploads {
-    /// Begins one; of what it relies on, as much is read as `known` says.
+    /// None yet; those of one token may hold so many bytes.
+    pub(crate) fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            usages: Usages::default(),
+            discarded: Mutex::default(),
+            table: Mutex::default(),
+            publishing: Mutex::default(),
+        }
+    }
+
+    /// Begins one, which goes on with what earlier ones of the same token left; of what it relies on, as much is read as
+    /// `known` says.
     ///
     /// # Errors
-    /// `Transient` when there are too many; what the store says.
+    /// `Refused` when the token has too many, `Transient` when there are too many of all tokens; what the store says.
     pub(crate) fn begin(
         &self,
         who: &Principal,
         writer: Arc<Store>,
         known: KnownCheck,
     ) -> Result<Arc<Upload>> {
+        // A client that was cut off does not come back to its upload: it begins another one.
+        self.end_where(|upload| upload.owner == who.id && lock(&upload.touched).elapsed() >= UPLOAD_STALE);
+        let owner = owner_name(&who.id);
         let upload = Arc::new(Upload {
             id: random_hex::<16>()?,
             owner: who.id.clone(),
             touched: Mutex::new(Instant::now()),
+            leftovers: Mutex::new(Leftovers::of(&writer, owner)?),
+            usage: self.usages.of(&writer, owner)?,
+            bytes: AtomicU64::new(0),
+            bytes_max: limit_of(who, self.limit),
             session: RwLock::new(Some(writer.session()?.with_known_check(known))),
             pins: Mutex::default(),
             known: (!who.reads_everything()).then(Known::default),
@@ -84,11 +125,13 @@ impl Uploads {
         });
         let mut table = lock(&self.table);
         let own = table.values().filter(|other| other.owner == upload.owner).count();
-        if table.len() >= UPLOADS_MAX || own >= UPLOADS_OF_ONE_MAX {
-            return Err(Error::transient(format!(
-                "there are {} uploads, {own} of them yours: end one, or wait",
-                table.len()
+        if own >= UPLOADS_OF_ONE_MAX {
+            return Err(Error::refused(format!(
+                "this access token has {own} uploads under way, and may have {UPLOADS_OF_ONE_MAX}: publish or end one"
             )));
+        }
+        if table.len() >= UPLOADS_MAX {
+            return Err(Error::transient(format!("there are {} uploads: wait for one to end", table.len())));
         }
         table.insert(upload.id.clone(), Arc::clone(&upload));
         Ok(upload)
@@ -112,7 +155,7 @@ impl Uploads {
         lock(&self.table).len()
     }
 
-    /// Ends one: its blocks stay in the store.
+    /// Ends one: its blocks are kept aside.
     pub(crate) fn end(&self, id: &str) {
         let ended = lock(&self.table).remove(id);
         // Outside the lock: the session's frames are synced by this.
@@ -121,15 +164,43 @@ impl Uploads {
 
     /// Ends those that nobody touched for so long, and those whose store takes nothing more. Gives their ids and owners.
     pub(crate) fn end_idle(&self, idle_max: Duration) -> Vec<(String, String)> {
+        self.end_where(|upload| lock(&upload.touched).elapsed() >= idle_max || !is_usable(&upload.writer))
+    }
+
+    fn end_where(&self, is_over: impl Fn(&Upload) -> bool) -> Vec<(String, String)> {
         let mut ended = Vec::new();
         lock(&self.table).retain(|_, upload| {
-            let goes_on = lock(&upload.touched).elapsed() < idle_max && is_usable(&upload.writer);
+            let goes_on = !is_over(upload);
             if !goes_on {
                 ended.push(Arc::clone(upload));
             }
             goes_on
         });
+        // Outside the lock: what they hold is synced by this.
         ended.iter().map(|upload| (upload.id.clone(), upload.owner.clone())).collect()
+    }
+
+    /// Discards what was left too long ago, if it was not looked for a moment ago.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn discard_old(&self, store: &Store) -> Result<()> {
+        {
+            let mut discarded = lock(&self.discarded);
+            if discarded.is_some_and(|time| time.elapsed() < DISCARD_PAUSE) {
+                return Ok(());
+            }
+            *discarded = Some(Instant::now());
+        }
+        self.discard_before(store, unix_ms() - UNFINISHED_KEPT.as_millis() as i64)
+    }
+
+    /// Discards what was left before that time.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn discard_before(&self, store: &Store, time_unix_ms: i64) -> Result<()> {
+        self.usages.discard_before(store, time_unix_ms)
     }
 
     /// Publishes what was uploaded as the next version of the draft's image, of which number `expect` must be the newest,
@@ -163,7 +234,8 @@ impl Uploads {
         let session = upload.session.write().unwrap_or_else(PoisonError::into_inner).take();
         let session = session.ok_or_else(|| ended(&upload.id))?;
         let published = session.publish_repairing(draft);
-        // Whatever came of it, the session is over.
+        // Whatever came of it, the session is over, and what it held is the store's.
+        upload.usage.subtract(upload.bytes.swap(0, Ordering::Relaxed));
         lock(&self.table).remove(&upload.id);
         published
     }
@@ -202,6 +274,7 @@ impl Upload {
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
         let mut pins = lock(&self.pins);
         let mut is_needed = |id: &BlockId| -> Result<bool> {
+            self.claim(session, id)?;
             if self.known.as_ref().is_some_and(|known| !known.has(id)) {
                 return Ok(true);
             }
@@ -235,12 +308,15 @@ impl Upload {
             }
             decoder.decode(&stored, Verify::Hashes)?;
             accepted += header.blocks.len() as u64;
+            header.blocks.iter().try_for_each(|block| self.claim(session, &block.id))?;
             let is_new = match &self.known {
                 // Kept again even if others have it: whether they do, the new bytes of the version would tell.
                 Some(known) => note_sent(&mut lock(&known.sent), header.blocks.iter().map(|block| block.id))?,
                 None => self.need_any(session, header.blocks.iter().map(|block| block.id))?,
             };
             if is_new {
+                self.usage.add(stored.len() as u64, self.limit_for(header.kind))?;
+                self.bytes.fetch_add(stored.len() as u64, Ordering::Relaxed);
                 let frame = EncodedFrame {
                     kind: header.kind,
                     stored: std::mem::take(&mut stored),
@@ -253,6 +329,25 @@ impl Upload {
             }
         }
         Ok(accepted)
+    }
+
+    /// Pages may take a little more than all: what was uploaded up to the limit can be published.
+    fn limit_for(&self, kind: Kind) -> u64 {
+        let extra = if kind == Kind::Page { self.bytes_max / PAGES_SHARE } else { 0 };
+        self.bytes_max.saturating_add(extra)
+    }
+
+    /// Goes on with a pack that an earlier upload left, if that block is in one.
+    fn claim(&self, session: &Session, id: &BlockId) -> Result<()> {
+        let claimed = lock(&self.leftovers).claim(session, id)?;
+        if let Some((length, ids)) = claimed {
+            // It was counted when it was sent.
+            self.bytes.fetch_add(length, Ordering::Relaxed);
+            if let Some(known) = &self.known {
+                lock(&known.sent).extend(ids);
+            }
+        }
+        Ok(())
     }
 
     fn need_any(&self, session: &Session, ids: impl Iterator<Item = BlockId>) -> Result<bool> {
@@ -293,6 +388,17 @@ impl Upload {
             true => Ok(()),
             false => Err(lacks(kind, id)),
         })
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(session) = session else { return };
+        if session.park(owner_name(&self.owner), unix_ms()).is_err() {
+            // After a failed write nothing is kept.
+            self.usage.subtract(self.bytes.load(Ordering::Relaxed));
+        }
     }
 }
 

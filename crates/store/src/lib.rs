@@ -55,6 +55,6 @@ pub use record::{Consistency, FilesystemRecord, Parent, VersionRecord};
 pub use rename::Renamed;
 pub use resolve::{Resolved, Version};
 pub use salvage::Salvaged;
-pub use session::Session;
+pub use session::{ParkedPack, Session};
 pub use store::Store;
 pub use token::{Token, refusal as token_refusal};

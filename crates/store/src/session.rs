@@ -5,6 +5,8 @@
 //! exist. A record in a pack therefore says that all it needs was durable before it: a crash between the two is
 //! finished by the next writer (see `salvage`). After the first error nothing more is taken, whatever it was.
 
+mod parked;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, RAW_LENGTH_DEFAULT};
@@ -23,6 +25,8 @@ use crate::record::{Parent, VersionRecord};
 use crate::resolve::Version;
 use crate::store::Shared;
 use crate::token::refusal;
+
+pub use parked::ParkedPack;
 
 /// zstd level of the record's frame.
 pub(crate) const RECORD_LEVEL: i32 = 3;

@@ -22,6 +22,8 @@ mod uploads;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unfinished_tests;
 
 use std::sync::Arc;
 

@@ -26,26 +26,28 @@ use crate::config::ServeOptions;
 use crate::origin::Origin;
 
 const BLOCK: u64 = 4096;
+/// Bytes of unfinished uploads of one token.
+pub(super) const UPLOAD_LIMIT: u64 = 1 << 20;
 
 /// An origin with the images `lab/a` and `other/b` of one block each, which stand in one frame.
-struct Room {
+pub(super) struct Room {
     _folder: tempfile::TempDir,
-    origin: Shared,
+    pub(super) origin: Shared,
     router: Router,
     ours: Disk,
     theirs: Disk,
 }
 
 /// A disk of one block.
-struct Disk {
-    score: Score,
-    block: BlockId,
+pub(super) struct Disk {
+    pub(super) score: Score,
+    pub(super) block: BlockId,
     contents: Vec<u8>,
     pages: Vec<(BlockId, Vec<u8>)>,
 }
 
 impl Disk {
-    fn of(byte: u8) -> Self {
+    pub(super) fn of(byte: u8) -> Self {
         let contents = vec![byte; BLOCK as usize];
         let block = BlockId::of(Kind::Data, &contents);
         Self { contents, ..Self::that_refers_to(block) }
@@ -62,7 +64,7 @@ impl Disk {
         Self { score, block, contents: Vec::new(), pages }
     }
 
-    fn draft(&self, image: &str) -> VersionRecord {
+    pub(super) fn draft(&self, image: &str) -> VersionRecord {
         VersionRecord {
             disk_length: BLOCK,
             cut_policy: CutPolicy::FILE_ALIGNED_64K_GRID_32K.0,
@@ -70,16 +72,16 @@ impl Disk {
         }
     }
 
-    fn page_frame(&self) -> EncodedFrame {
+    pub(super) fn page_frame(&self) -> EncodedFrame {
         frame(Kind::Page, self.pages.iter().map(|(id, bytes)| (*id, &bytes[..])))
     }
 
-    fn data_frame(&self) -> EncodedFrame {
+    pub(super) fn data_frame(&self) -> EncodedFrame {
         frame(Kind::Data, [(self.block, &self.contents[..])].into_iter())
     }
 }
 
-fn frame<'a>(kind: Kind, blocks: impl Iterator<Item = (BlockId, &'a [u8])>) -> EncodedFrame {
+pub(super) fn frame<'a>(kind: Kind, blocks: impl Iterator<Item = (BlockId, &'a [u8])>) -> EncodedFrame {
     let mut frame = FrameBuilder::new(kind, Domain::SHARED, 1 << 17);
     blocks.for_each(|(id, contents)| frame.push(id, contents));
     frame.encode(&mut Compressor::new(3).unwrap()).unwrap()
@@ -94,7 +96,7 @@ fn stream_of(frames: &[EncodedFrame]) -> Vec<u8> {
 }
 
 impl Room {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let place = StorePlace::on_system(folder.path().join("store"));
         Store::init(&place).unwrap();
@@ -109,18 +111,23 @@ impl Room {
             session.publish(ours.draft("lab/a")).unwrap();
             writer.session().unwrap().publish(theirs.draft("other/b")).unwrap();
         }
-        let options =
-            ServeOptions { store: place, listen: Vec::new(), tls: None, tool_version: "test".into() };
+        let options = ServeOptions {
+            store: place,
+            listen: Vec::new(),
+            tls: None,
+            upload_limit: UPLOAD_LIMIT,
+            tool_version: "test".into(),
+        };
         let origin = Arc::new(Origin::open(&options, watch::channel(false).1).unwrap());
         let router = router(&origin, Entrance::Token);
         Self { _folder: folder, origin, router, ours, theirs }
     }
 
-    fn token(&self, role: Role, pattern: &str) -> String {
+    pub(super) fn token(&self, role: Role, pattern: &str) -> String {
         self.origin.access.add("t", role, vec![pattern.parse().unwrap()]).unwrap().secret
     }
 
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         token: &str,
         method: &str,
@@ -142,13 +149,19 @@ impl Room {
         (status, bytes)
     }
 
-    async fn json(&self, token: &str, method: &str, path: &str, body: &Value) -> (StatusCode, Value) {
+    pub(super) async fn json(
+        &self,
+        token: &str,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> (StatusCode, Value) {
         let (status, bytes) = self.ask(token, method, path, body.to_string()).await;
         (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
     }
 
     /// The ids of the blocks that came, and of those that were not found.
-    async fn frames(
+    pub(super) async fn frames(
         &self,
         token: &str,
         score: Score,
@@ -170,25 +183,30 @@ impl Room {
         (came, reader.not_found().unwrap().to_vec())
     }
 
-    async fn begin(&self, token: &str) -> String {
+    pub(super) async fn begin(&self, token: &str) -> String {
         let (status, begun) = self.json(token, "POST", "/api/v1/uploads", &json!({})).await;
         assert_eq!(status, StatusCode::CREATED, "{begun}");
         format!("/api/v1/uploads/{}", begun["id"].as_str().unwrap())
     }
 
-    async fn need(&self, token: &str, upload: &str, ids: &[BlockId]) -> Vec<bool> {
+    pub(super) async fn need(&self, token: &str, upload: &str, ids: &[BlockId]) -> Vec<bool> {
         let asked: Vec<u8> = ids.iter().flat_map(|id| id.0).collect();
         let (status, answer) = self.ask(token, "POST", &format!("{upload}/need"), asked).await;
         assert_eq!(status, StatusCode::OK);
         need_from_bytes(&answer, ids.len()).unwrap()
     }
 
-    async fn send(&self, token: &str, upload: &str, frames: &[EncodedFrame]) -> (StatusCode, Value) {
+    pub(super) async fn send(
+        &self,
+        token: &str,
+        upload: &str,
+        frames: &[EncodedFrame],
+    ) -> (StatusCode, Value) {
         let (status, answer) = self.ask(token, "POST", &format!("{upload}/frames"), stream_of(frames)).await;
         (status, serde_json::from_slice(&answer).unwrap())
     }
 
-    async fn publish(
+    pub(super) async fn publish(
         &self,
         token: &str,
         upload: &str,

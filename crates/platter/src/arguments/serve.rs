@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use platter_daemon::{ListenAddress, NamePattern, Role};
+use platter_daemon::{ListenAddress, NamePattern, Role, UPLOAD_LIMIT_DEFAULT};
+
+use crate::sizes::byte_size;
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -17,6 +19,9 @@ pub(crate) struct Serve {
     /// Its key
     #[arg(long, value_name = "FILE", requires = "certificate")]
     pub(crate) key: Option<PathBuf>,
+    /// Most bytes that the unfinished uploads of one access token hold [default: 1TiB]
+    #[arg(long, value_name = "SIZE", value_parser = byte_size, default_value_t = UPLOAD_LIMIT_DEFAULT, hide_default_value = true)]
+    pub(crate) upload_limit: u64,
     #[command(subcommand)]
     pub(crate) command: Option<ServeCommand>,
 }

@@ -21,6 +21,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
         store: place,
         listen: options.listen.clone(),
         tls: files.map(|(certificate, key)| TlsFiles { certificate, key }),
+        upload_limit: options.upload_limit,
         tool_version: TOOL_VERSION.into(),
     };
     let output = *output;

@@ -1,0 +1,86 @@
+//! Uploads that end without a version: what they cost, and who goes on with them.
+
+use super::tests::{Disk, Room, UPLOAD_LIMIT, frame};
+use crate::access::Role;
+use axum::http::StatusCode;
+use platter_image::{BlockId, Kind};
+use serde_json::json;
+
+/// A frame of one block that does not shrink.
+fn noise(seed: u64) -> (BlockId, platter_image::frame::EncodedFrame) {
+    let mut state = seed + 1;
+    let contents: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8
+    })
+    .take(64 << 10)
+    .collect();
+    let id = BlockId::of(Kind::Data, &contents);
+    (id, frame(Kind::Data, [(id, &contents[..])].into_iter()))
+}
+
+/// Bytes of all files below the store's packs.
+fn stored_bytes(room: &Room) -> u64 {
+    let folders = std::fs::read_dir(room.origin.store.place().dir().join("packs")).unwrap();
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
+    files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+}
+
+#[tokio::test]
+async fn an_abandoned_upload_costs_its_bytes_once_and_its_sender_goes_on_with_it() {
+    let room = Room::new();
+    let (token, other) = (room.token(Role::Write, "lab/*"), room.token(Role::Write, "*"));
+    let (id, sent) = noise(1);
+    let before = stored_bytes(&room);
+    for _ in 0..20 {
+        let upload = room.begin(&token).await;
+        assert_eq!(room.send(&token, &upload, std::slice::from_ref(&sent)).await.0, StatusCode::OK);
+        assert_eq!(room.ask(&token, "DELETE", &upload, "").await.0, StatusCode::NO_CONTENT);
+    }
+    let grown = stored_bytes(&room) - before;
+    assert!(grown < 2 * sent.stored.len() as u64, "{grown}");
+    let upload = room.begin(&other).await;
+    assert_eq!(room.need(&other, &upload, &[id]).await, [true], "it is no part of the store");
+    room.ask(&other, "DELETE", &upload, "").await;
+    let upload = room.begin(&token).await;
+    assert_eq!(room.need(&token, &upload, &[id]).await, [false], "its sender need not send it again");
+    let disk = Disk::of(9);
+    room.send(&token, &upload, &[disk.data_frame(), disk.page_frame()]).await;
+    let (status, answer) = room.publish(&token, &upload, &disk.draft("lab/n"), Some(0)).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert_eq!(room.frames(&token, disk.score, Kind::Data, &[disk.block]).await.1, []);
+}
+
+#[tokio::test]
+async fn unfinished_uploads_of_a_token_have_limits_and_are_discarded() {
+    let room = Room::new();
+    let (token, other) = (room.token(Role::Write, "lab/*"), room.token(Role::Write, "lab/*"));
+    let (mut refused, mut number) = (None, 0);
+    while refused.is_none() && number < 100 {
+        let upload = room.begin(&token).await;
+        let (status, answer) = room.send(&token, &upload, &[noise(number).1]).await;
+        refused = (status != StatusCode::OK).then_some((status, answer));
+        room.ask(&token, "DELETE", &upload, "").await;
+        number += 1;
+    }
+    let (status, problem) = refused.unwrap();
+    assert_eq!((status, &problem["kind"]), (StatusCode::CONFLICT, &json!("refused")));
+    assert!(problem["detail"].as_str().unwrap().contains(&UPLOAD_LIMIT.to_string()), "{problem}");
+    assert!(number >= UPLOAD_LIMIT / (66 << 10), "{number}");
+    // Another token has its own share.
+    let upload = room.begin(&other).await;
+    assert_eq!(room.send(&other, &upload, &[noise(200).1]).await.0, StatusCode::OK);
+    let mut uploads = vec![upload];
+    for _ in 1..crate::config::UPLOADS_OF_ONE_MAX {
+        uploads.push(room.begin(&other).await);
+    }
+    let (status, problem) = room.json(&other, "POST", "/api/v1/uploads", &json!({})).await;
+    assert_eq!((status, &problem["kind"]), (StatusCode::CONFLICT, &json!("refused")));
+    // What was left long ago is discarded, and counts no more.
+    let before = stored_bytes(&room);
+    let later = crate::changes::unix_ms() + 1;
+    room.origin.uploads.discard_before(&room.origin.store, later).unwrap();
+    assert!(stored_bytes(&room) < before - UPLOAD_LIMIT / 2);
+    let upload = room.begin(&token).await;
+    assert_eq!(room.send(&token, &upload, &[noise(300).1]).await.0, StatusCode::OK);
+}

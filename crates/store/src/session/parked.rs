@@ -1,0 +1,229 @@
+//! Unfinished work of a session that ends without a version, kept aside for whoever began it: sealed packs under other names,
+//! which are no part of the store. Nobody refers to what is in them, so each can be discarded, and its space is free at once.
+//!
+//! Why no reader sees them and no later writer takes them over: both look at files that end in `.pack`, and these do not.
+//! A pack is sealed and synced before it gets its other name, and has its own name again, durably, before a commit can
+//! list it. A crash in between leaves either a parked pack or the pack of an interrupted session.
+
+use std::path::PathBuf;
+
+use platter_image::{BlockId, Error, ErrorKind, IoContext, Result};
+use platter_vfs::OpenMode;
+
+use super::Session;
+use crate::catalog::PackState;
+use crate::identity::PackId;
+use crate::index::Index;
+use crate::pack::{SealedPack, read_directory};
+use crate::place::StorePlace;
+use crate::store::Store;
+
+/// What the name of a parked pack ends in, behind pack, owner and time.
+const SUFFIX: &str = ".unfinished";
+
+/// A pack that is kept aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParkedPack {
+    /// Whom it is kept for.
+    pub owner: String,
+    /// Since when: milliseconds since 1970 UTC.
+    pub since_unix_ms: i64,
+    /// Bytes of the file.
+    pub length: u64,
+    id: PackId,
+    path: PathBuf,
+}
+
+impl Store {
+    /// The packs that are kept aside, for whomever.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn parked(&self) -> Result<Vec<ParkedPack>> {
+        let place = self.place();
+        let list = |dir: &PathBuf| {
+            let listed = place.vfs().list(dir);
+            listed.context(|| format!("listing {}", dir.display()))
+        };
+        let mut parked = Vec::new();
+        for folder in list(&place.packs_dir())?.iter().filter(|entry| entry.is_dir) {
+            let dir = place.packs_dir().join(&folder.name);
+            for entry in list(&dir)? {
+                let Some((id, owner, since_unix_ms)) = parse_name(&entry.name) else { continue };
+                let path = dir.join(&entry.name);
+                let file = match place.vfs().open(&path, OpenMode::Read) {
+                    // Somebody was faster.
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                    opened => opened.context(|| format!("opening {}", path.display()))?,
+                };
+                let length = file.length().context(|| format!("looking at {}", path.display()))?;
+                parked.push(ParkedPack { owner: owner.to_owned(), since_unix_ms, length, id, path });
+            }
+        }
+        Ok(parked)
+    }
+
+    /// The blocks in a parked pack; none when it is gone or damaged.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn parked_ids(&self, pack: &ParkedPack) -> Result<Vec<BlockId>> {
+        let file = match self.place().vfs().open(&pack.path, OpenMode::Read) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            opened => opened.context(|| format!("opening {}", pack.path.display()))?,
+        };
+        match read_directory(&*file, pack.id, self.id()) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(Vec::new()),
+            read => Ok(read?.ids),
+        }
+    }
+
+    /// Removes a parked pack.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn discard_parked(&self, pack: &ParkedPack) -> Result<()> {
+        self.place().remove_if_there(&pack.path)
+    }
+}
+
+impl Session {
+    /// Ends without a version and keeps what was added aside for `owner` (letters and digits).
+    ///
+    /// # Errors
+    /// `Refused` when a write had failed before, and `Io`: what was added is then not kept.
+    pub fn park(self, owner: &str, now_unix_ms: i64) -> Result<()> {
+        if owner.is_empty() || !owner.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(Error::bug(format!("packs cannot be kept aside for {owner:?}")));
+        }
+        let writer = self.shared.writer()?;
+        let mut state = self.state();
+        writer.check()?;
+        writer.poison(state.seal())?;
+        let packs = std::mem::take(&mut state.sealed);
+        state.begun.clear();
+        state.index = Index::new();
+        drop(state);
+        let place = &self.shared.place;
+        for (_, pack) in packs {
+            let (from, to) = (place.pack(pack.id), parked_path(place, pack.id, owner, now_unix_ms));
+            place.vfs().rename(&from, &to).context(|| format!("renaming {}", from.display()))?;
+            place.sync_dir(&place.pack_dir(pack.id))?;
+        }
+        Ok(())
+    }
+
+    /// Makes a parked pack part of this session. False when it is gone, or damaged: then it is removed.
+    ///
+    /// # Errors
+    /// `Refused` when a write has failed; `Io`.
+    pub fn resume(&self, parked: &ParkedPack) -> Result<bool> {
+        self.shared.writer()?.check()?;
+        let place = &self.shared.place;
+        let path = place.pack(parked.id);
+        match place.vfs().rename(&parked.path, &path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            renamed => renamed.context(|| format!("renaming {}", parked.path.display()))?,
+        }
+        place.sync_dir(&place.pack_dir(parked.id))?;
+        let file =
+            place.vfs().open(&path, OpenMode::Read).context(|| format!("opening {}", path.display()))?;
+        let directory = match read_directory(&*file, parked.id, self.shared.id) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                place.remove_if_there(&path)?;
+                return Ok(false);
+            }
+            read => read?,
+        };
+        let ordinal = self.shared.packs.add(parked.id, PackState::Open);
+        let mut state = self.state();
+        for (row, ids) in directory.iter() {
+            state.index.push_frame(row.address(ordinal), ids.iter().copied())?;
+            state.new_raw_bytes += u64::from(row.raw_length);
+            state.new_stored_bytes += row.whole_length() as u64;
+        }
+        let sealed = SealedPack {
+            id: parked.id,
+            length: parked.length,
+            frames: directory.frames() as u64,
+            blocks: directory.blocks() as u64,
+        };
+        state.begun.push(parked.id);
+        state.sealed.push((ordinal, sealed));
+        Ok(true)
+    }
+}
+
+fn parked_path(place: &StorePlace, pack: PackId, owner: &str, since_unix_ms: i64) -> PathBuf {
+    place.pack_dir(pack).join(format!("{pack}.{owner}.{since_unix_ms}{SUFFIX}"))
+}
+
+fn parse_name(name: &str) -> Option<(PackId, &str, i64)> {
+    let (id, rest) = name.strip_suffix(SUFFIX)?.split_once('.')?;
+    let (owner, since) = rest.split_once('.')?;
+    Some((PackId::from_hex(id)?, owner, since.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder};
+    use platter_image::{Domain, FrameSource, FrameStore, Kind};
+
+    use super::*;
+
+    fn frame(byte: u8) -> (BlockId, EncodedFrame) {
+        let contents = [byte; 4096];
+        let id = BlockId::of(Kind::Data, &contents);
+        let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, 1 << 17);
+        frame.push(id, &contents);
+        (id, frame.encode(&mut Compressor::new(3).unwrap()).unwrap())
+    }
+
+    #[test]
+    fn what_is_parked_is_no_part_of_the_store_until_its_owner_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path().join("store"));
+        Store::init(&place).unwrap();
+        let (id, frame) = frame(7);
+        {
+            let store = Store::open_writer(&place).unwrap();
+            let session = store.session().unwrap();
+            session.append(&frame).unwrap();
+            session.park("token1", 5).unwrap();
+        }
+        // Another writer takes nothing over.
+        let store = Store::open_writer(&place).unwrap();
+        assert_eq!((store.blocks(), place.list_packs().unwrap().len()), (0, 0));
+        let parked = store.parked().unwrap();
+        assert_eq!((parked.len(), &parked[0].owner[..], parked[0].since_unix_ms), (1, "token1", 5));
+        assert_eq!(store.parked_ids(&parked[0]).unwrap(), [id]);
+        let session = store.session().unwrap();
+        assert!(session.locate(&id).unwrap().is_none());
+        assert!(session.resume(&parked[0]).unwrap());
+        assert!(!session.resume(&parked[0]).unwrap(), "it is gone from there");
+        assert!(session.lookup_and_pin(&id).unwrap().is_some());
+        session.keep().unwrap();
+        assert!(store.read_block(Kind::Data, &id).is_ok());
+        assert_eq!(store.parked().unwrap(), []);
+        drop(store);
+        let report = Store::open_reader(&place).unwrap();
+        assert!(report.read_block(Kind::Data, &id).is_ok(), "a later opening finds the pack in the catalog");
+    }
+
+    #[test]
+    fn discarding_frees_the_space() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path().join("store"));
+        Store::init(&place).unwrap();
+        let store = Store::open_writer(&place).unwrap();
+        let session = store.session().unwrap();
+        session.append(&frame(1).1).unwrap();
+        session.park("a", 1).unwrap();
+        store.session().unwrap().park("a", 1).unwrap();
+        let parked = store.parked().unwrap();
+        assert_eq!(parked.len(), 1, "an empty session leaves nothing");
+        store.discard_parked(&parked[0]).unwrap();
+        assert_eq!(store.parked().unwrap(), []);
+        assert_eq!(store.parked_ids(&parked[0]).unwrap(), []);
+    }
+}
