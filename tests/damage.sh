@@ -183,6 +183,47 @@ check_said "it keeps what is of no use" 'stored anew'
 check "what was read back is known" platter check
 if said 'never read back'; then not_ok "after --read-data nothing is left to be read"; else ok "nothing is left to be read"; fi
 
+# What is readable of a damaged version is written, and the rest is listed: zeros stand there, and nothing else is wrong.
+# holed NAME OFFSET: a byte is flipped there
+holed() {
+	local at length
+	rm -rf "$STORE" "$WORK/target" "$WORK/expected"
+	cp -a "$WORK/sound" "$STORE"
+	flip_at "$STORE/$largest" "$2"
+	check_exit "$EXIT_CORRUPT" "$1 damaged: the rest is exported" platter_json export --holes image "$WORK/target"
+	cp "$LOG" "$WORK/holes.json"
+	cp "$WORK/right" "$WORK/expected"
+	jq -r '.lost[] | "\(.offset) \(.length)"' "$WORK/holes.json" >"$WORK/ranges"
+	while read -r at length; do
+		head -c "$length" /dev/zero | dd of="$WORK/expected" bs=1M oflag=seek_bytes seek="$at" conv=notrunc status=none
+	done <"$WORK/ranges"
+	check "$1 damaged: with zeros where it says so, and right elsewhere" cmp "$WORK/expected" "$WORK/target"
+	check "$1 damaged: not more is lost than can be" [ "$(jq .lost_bytes "$WORK/holes.json")" -le "$3" ]
+}
+# differing_files: those that are not the same in both file systems
+differing_files() {
+	rm -rf "$WORK/tree-a" "$WORK/tree-b"
+	mkdir "$WORK/tree-a" "$WORK/tree-b"
+	debugfs -R "rdump / $WORK/tree-a" "$WORK/right" >/dev/null 2>&1
+	debugfs -R "rdump / $WORK/tree-b" "$WORK/target" >/dev/null 2>&1
+	(cd "$WORK/tree-a" && find . -type f -exec sh -c 'cmp -s "$1" "../tree-b/$1" || printf "%s\n" "${1#.}"' _ {} \;) | sort
+}
+holed data "$(middle 1 60)" 262144
+differing_files >"$WORK/differing"
+jq -r '.lost_files[].path' "$WORK/holes.json" | sort >"$WORK/named"
+check "the files in what is lost are named" diff "$WORK/differing" "$WORK/named"
+check "there are some" [ -s "$WORK/named" ]
+holed page "$page" 67108864
+rm -f "$WORK/target"
+start_origin
+check_exit "$EXIT_REFUSED" "an origin's versions are not exported so" afar export --holes image "$WORK/target"
+check_said "and it says why" 'directory of this machine'
+kill "$ORIGIN" && wait "$ORIGIN" || true
+rm -rf "$STORE" "$WORK/target"
+cp -a "$WORK/sound" "$STORE"
+check "of a sound version all is exported" platter export --holes image "$WORK/target"
+check "with the right bytes" cmp "$WORK/target" "$WORK/right"
+
 # What is lost but can be rebuilt from the packs.
 rm -rf "$STORE"
 cp -a "$WORK/sound" "$STORE"

@@ -82,6 +82,11 @@ impl Error {
         Self { kind: self.kind, context: context.into(), source: Some(Box::new(self)) }
     }
 
+    /// Whether it says that what was to be read is not there or not readable, so that the rest may still be had.
+    pub fn says_that_data_are_lost(&self) -> bool {
+        matches!(self.kind, ErrorKind::Missing | ErrorKind::Corrupt | ErrorKind::Io)
+    }
+
     /// What a caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         self.kind

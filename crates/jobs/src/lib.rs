@@ -30,7 +30,7 @@ pub use capture::{CaptureRequest, capture};
 pub use cast::{CastReceiver, CastRequest, CastState, CastStatus, SEGMENT_DATA_MAX, cast, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone};
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
-pub use export::export;
+pub use export::{ExportHolesReport, LostFile, LostRange, export, export_holes};
 pub use hoard::{
     Accelerator, Fit, FollowSettings, HoardCastRequest, HoardDailyReport, HoardDailyRequest,
     HoardReceiveRequest, HoardStatus, HoardSyncReport, HoardSyncRequest, ImportRequest, Machine, Marker,

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
-use platter_image::recipe::{PageSource, Recipe};
+use platter_image::recipe::{OnLost, PageSource, Recipe};
 use platter_image::{DiskRead, DiskWrite, Error, FrameSource, IoContext, Result};
 
 pub use frames::FrameShelf;
@@ -92,7 +92,26 @@ pub fn install<P: PageSource + Sync>(
             target.length()
         )));
     }
-    let counts = run(recipe, source, options, progress, &|filled| write_segment(target, filled))?;
+    let counts = run(recipe, source, options, progress, None, &|filled| write_segment(target, filled))?;
+    target.flush().context(|| "making the target durable".to_owned())?;
+    Ok(counts)
+}
+
+/// The same of a disk that is damaged, for a target that reads as zeros: `on_lost` is told which ranges cannot be read, and
+/// they stay zeros.
+///
+/// # Errors
+/// As [`install`], but for what is told.
+pub fn install_readable<P: PageSource + Sync>(
+    recipe: &Recipe<P>,
+    source: &(impl FrameSource + ?Sized),
+    target: &dyn DiskWrite,
+    options: InstallOptions,
+    progress: &(dyn Fn(u64) + Sync),
+    on_lost: &OnLost<'_>,
+) -> Result<InstallCounts> {
+    let write: Act<'_> = &|filled| write_segment(target, filled);
+    let counts = run(recipe, source, options, progress, Some(on_lost), write)?;
     target.flush().context(|| "making the target durable".to_owned())?;
     Ok(counts)
 }
@@ -108,7 +127,7 @@ pub fn compare<P: PageSource + Sync>(
     options: InstallOptions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<InstallCounts> {
-    run(recipe, source, options, progress, &|filled| compare_segment(device, filled))
+    run(recipe, source, options, progress, None, &|filled| compare_segment(device, filled))
 }
 
 type Act<'a> = &'a (dyn Fn(&Filled) -> Result<()> + Sync);
@@ -118,6 +137,7 @@ fn run<P: PageSource + Sync>(
     source: &(impl FrameSource + ?Sized),
     options: InstallOptions,
     progress: &(dyn Fn(u64) + Sync),
+    on_lost: Option<&OnLost<'_>>,
     act: Act<'_>,
 ) -> Result<InstallCounts> {
     let shelf = FrameShelf::new(source);
@@ -129,11 +149,11 @@ fn run<P: PageSource + Sync>(
         progress(filled.data_length() + filled.zero_length());
     };
     thread::scope(|scope| {
-        let walker = scope.spawn(move || walk(recipe, source, options.free, &segment_out));
+        let walker = scope.spawn(move || walk(recipe, source, options.free, on_lost, &segment_out));
         let workers: Vec<_> = (0..options.threads.max(1) + WRITES_UNDER_WAY)
             .map(|_| {
                 let (segment_in, shelf, done) = (segment_in.clone(), &shelf, &done);
-                scope.spawn(move || work(shelf, &segment_in, act, done))
+                scope.spawn(move || work(shelf, &segment_in, on_lost, act, done))
             })
             .collect();
         drop(segment_in);
@@ -151,13 +171,14 @@ fn join(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
 fn work<F: FrameSource + ?Sized>(
     shelf: &FrameShelf<'_, F>,
     segments: &Receiver<Segment>,
+    on_lost: Option<&OnLost<'_>>,
     act: Act<'_>,
     done: &dyn Fn(&Filled),
 ) -> Result<()> {
     let mut reader = shelf.reader()?;
     let mut buffer = segment_buffer()?;
     for segment in segments {
-        let filled = segment.fill(buffer, &mut reader)?;
+        let filled = segment.fill(buffer, &mut reader, on_lost)?;
         act(&filled)?;
         done(&filled);
         buffer = filled.into_buffer();

@@ -2,7 +2,7 @@
 
 use crossbeam_channel::Sender;
 use platter_image::page::{Entry, State};
-use platter_image::recipe::{PageSource, Recipe};
+use platter_image::recipe::{OnLost, PageSource, Recipe};
 use platter_image::{BlockId, Extent, FrameSource, Result};
 
 use super::frames::BlockReader;
@@ -34,6 +34,7 @@ pub(super) fn walk<P: PageSource>(
     recipe: &Recipe<P>,
     source: &(impl FrameSource + ?Sized),
     free: FreeSpace,
+    on_lost: Option<&OnLost<'_>>,
     segments: &Sender<Segment>,
 ) -> Result<()> {
     let whole = Extent::new(0, recipe.root().disk_length);
@@ -46,7 +47,11 @@ pub(super) fn walk<P: PageSource>(
         gone: false,
     };
     let mut position = 0;
-    for entry in recipe.entries(whole) {
+    let entries = match on_lost {
+        Some(on_lost) => recipe.readable_entries(whole, on_lost),
+        None => recipe.entries(whole),
+    };
+    for entry in entries {
         let entry = entry?;
         if free == FreeSpace::Zero {
             walk.add(Entry { extent: Extent::between(position, entry.extent.offset), state: State::Zero });
@@ -143,11 +148,12 @@ impl Segment {
         blocks
     }
 
-    /// Fills `buffer` with the verified bytes of all entries.
+    /// Fills `buffer` with the verified bytes of all entries; with zeros where they cannot be read, if somebody is told.
     pub(super) fn fill<F: FrameSource + ?Sized>(
         self,
         mut buffer: AlignedBuffer,
         reader: &mut BlockReader<'_, '_, F>,
+        on_lost: Option<&OnLost<'_>>,
     ) -> Result<Filled> {
         let mut runs: Vec<Extent> = Vec::new();
         let mut written_zeros = 0;
@@ -155,7 +161,16 @@ impl Segment {
             let at = (entry.extent.offset - self.start) as usize;
             let bytes = &mut buffer[at..at + entry.extent.length as usize];
             match entry.state {
-                State::Data { block, offset } => reader.read(&block, offset as usize, bytes)?,
+                State::Data { block, offset } => {
+                    if let Err(error) = reader.read(&block, offset as usize, bytes) {
+                        let Some(on_lost) = on_lost.filter(|_| error.says_that_data_are_lost()) else {
+                            return Err(error);
+                        };
+                        on_lost(entry.extent, &error);
+                        bytes.fill(0);
+                        written_zeros += entry.extent.length;
+                    }
+                }
                 State::Zero | State::Free => {
                     bytes.fill(0);
                     written_zeros += entry.extent.length;

@@ -10,5 +10,5 @@ mod root;
 
 pub use builder::{PageSink, RecipeBuilder};
 pub use diff::{Difference, Differences, NewBlocks, diff, new_blocks};
-pub use reader::{Entries, PageSource, Recipe};
+pub use reader::{Entries, OnLost, PageSource, Recipe};
 pub use root::{CutPolicy, Root};

@@ -56,9 +56,13 @@ impl<P: PageSource> Recipe<P> {
 
     /// What stands inside `range`, ascending: entries of states data and zero, clipped to it. The gaps are free.
     pub fn entries(&self, range: Extent) -> Entries<'_, P> {
-        let mut entries = Entries { recipe: self, range, stack: Vec::new() };
-        entries.stack.extend(self.root.top.map(|(level, child)| Work::Page(level, child)));
-        entries
+        let stack = self.root.top.map(|(level, child)| Work::Page(level, child)).into_iter().collect();
+        Entries { recipe: self, range, stack, on_lost: None }
+    }
+
+    /// The same of a damaged recipe: `on_lost` is told what a page covers that cannot be read, and why, and the rest follows.
+    pub fn readable_entries<'a>(&'a self, range: Extent, on_lost: &'a OnLost<'a>) -> Entries<'a, P> {
+        Entries { on_lost: Some(on_lost), ..self.entries(range) }
     }
 
     /// Calls `visit` with the id of every page that is needed to read `range`, the root's first and parents before
@@ -127,7 +131,11 @@ pub struct Entries<'a, P> {
     range: Extent,
     /// What comes next, the next last: a path down the tree and the rest of one leaf.
     stack: Vec<Work>,
+    on_lost: Option<&'a OnLost<'a>>,
 }
+
+/// Is told of a range of the disk whose contents cannot be read, and why.
+pub type OnLost<'a> = dyn Fn(Extent, &Error) + Sync + 'a;
 
 impl<P: PageSource> Iterator for Entries<'_, P> {
     type Item = Result<Entry>;
@@ -144,10 +152,16 @@ impl<P: PageSource> Iterator for Entries<'_, P> {
                 }
                 Work::Entry(entry) => return Some(Ok(entry)),
                 Work::Page(level, child) => {
-                    if let Err(error) = self.recipe.open_page((level, &child), self.range, &mut self.stack) {
+                    let opened = self.recipe.open_page((level, &child), self.range, &mut self.stack);
+                    let Err(error) = opened else { continue };
+                    let on_lost = self.on_lost.filter(|_| error.says_that_data_are_lost());
+                    let Some(on_lost) = on_lost else {
                         self.stack.clear();
                         return Some(Err(error));
-                    }
+                    };
+                    let disk = Extent::new(0, self.recipe.root.disk_length);
+                    let lost = child.range().intersect(&self.range).and_then(|lost| lost.intersect(&disk));
+                    lost.into_iter().for_each(|lost| on_lost(lost, &error));
                 }
             }
         }

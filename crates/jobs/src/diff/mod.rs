@@ -17,3 +17,4 @@ mod walk;
 
 pub use compare::{DiffRequest, diff};
 pub use report::{DiffEvent, DiffReport, FileChange, PartitionDifference, PathDifference};
+pub(crate) use walk::displayed;

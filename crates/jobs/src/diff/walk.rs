@@ -216,7 +216,7 @@ fn told<T>(result: Result<T>) -> Result<Result<T>> {
 }
 
 /// A name in one line of text.
-fn displayed(name: &[u8], is_encrypted: bool) -> String {
+pub(crate) fn displayed(name: &[u8], is_encrypted: bool) -> String {
     let mut text = String::with_capacity(name.len());
     if is_encrypted {
         text.push_str("[encrypted:");

@@ -28,6 +28,9 @@ pub(crate) struct Export {
     pub(crate) version: String,
     /// The raw file to make
     pub(crate) file: PathBuf,
+    /// Of a damaged version, write what can be read, with zeros for the rest, and list that: ranges and files (exit code 4)
+    #[arg(long)]
+    pub(crate) holes: bool,
     #[command(flatten)]
     pub(crate) cache: CacheArguments,
 }

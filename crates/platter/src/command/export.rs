@@ -2,16 +2,19 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{StoreLocation, export};
+use platter_jobs::{ExportHolesReport, StoreLocation, export, export_holes};
 
 use super::Outcome;
 use crate::arguments::Export;
-use crate::output::Output;
+use crate::output::{EXIT_CORRUPT, Output};
 use crate::server::with_cache;
 use crate::sizes::bytes;
 use crate::terminal::Terminal;
 
 pub(crate) fn run(store: &StoreLocation, options: &Export, output: &Output) -> Outcome {
+    if options.holes {
+        return holes(store, options, output);
+    }
     let terminal = Terminal::new(*output);
     let report = export(&with_cache(store, &options.cache)?, &options.version, &options.file, &terminal)?;
     drop(terminal);
@@ -23,4 +26,39 @@ pub(crate) fn run(store: &StoreLocation, options: &Export, output: &Output) -> O
         )
     });
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes what is readable of a damaged version.
+fn holes(store: &StoreLocation, options: &Export, output: &Output) -> Outcome {
+    let terminal = Terminal::new(*output);
+    let report =
+        export_holes(&with_cache(store, &options.cache)?, &options.version, &options.file, &terminal)?;
+    drop(terminal);
+    output.fact(&report, || text(&report));
+    Ok(if report.lost_bytes == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CORRUPT) })
+}
+
+fn text(report: &ExportHolesReport) -> String {
+    let mut text = String::new();
+    for range in &report.lost {
+        text += &format!("LOST  {} bytes at {}: {}\n", range.length, range.offset, range.reason);
+    }
+    if report.lost_omitted > 0 {
+        text += &format!("and {} more ranges\n", report.lost_omitted);
+    }
+    for file in &report.lost_files {
+        let place =
+            if file.partition == 0 { String::new() } else { format!("partition {}: ", file.partition) };
+        let bytes = if file.lost_bytes == 0 { String::new() } else { format!(", {} bytes", file.lost_bytes) };
+        text += &format!("LOST  {place}{} ({}{bytes})\n", file.path, file.what);
+    }
+    for note in &report.notes {
+        text += &format!("note: {note}\n");
+    }
+    let (length, written) = (bytes(report.disk_bytes), bytes(report.written_bytes));
+    text += &format!("{} is in {}: {length}, of it {written} data\n", report.version, report.file);
+    text + &match report.lost_bytes {
+        0 => format!("nothing is lost: verified score {}", report.score),
+        lost => format!("{lost} bytes of it could not be read: zeros stand there"),
+    }
 }

@@ -26,12 +26,7 @@ pub fn export(
     let resolved = store.resolve(version)?;
     let source = store.source(resolved.score, Default::default());
     let recipe = Recipe::open(resolved.score, &*source)?;
-    if file.symlink_metadata().is_ok() {
-        return Err(Error::refused(format!(
-            "{} exists: export writes new files only; use `install` for a target that is there",
-            file.display()
-        )));
-    }
+    refuse_existing(file)?;
     let length = recipe.root().disk_length;
     let result = Target::open(file, &TargetOptions::new(length)).and_then(|target| {
         progress.begin("exporting", allocated(&resolved).unwrap_or(length));
@@ -49,4 +44,15 @@ pub fn export(
         written_bytes: counts.data,
         seconds: started.elapsed().as_secs_f64(),
     })
+}
+
+/// Refuses a file that is there.
+pub(super) fn refuse_existing(file: &Path) -> Result<()> {
+    if file.symlink_metadata().is_ok() {
+        return Err(Error::refused(format!(
+            "{} exists: export writes new files only; use `install` for a target that is there",
+            file.display()
+        )));
+    }
+    Ok(())
 }

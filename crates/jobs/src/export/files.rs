@@ -1,0 +1,142 @@
+//! Which files of ext filesystems lie in ranges of a disk that cannot be read.
+//!
+//! Owns the rule that nothing is called whole that could not be looked at: a directory or inode that cannot be read is named
+//! itself, and a note says that more may be below it.
+
+use std::collections::HashSet;
+
+use platter_disk::filesystem::ext::{FileInode, FileKind, Files};
+use platter_image::{DiskRead, Extent, Extents, Result};
+use platter_store::FilesystemRecord;
+use serde::Serialize;
+
+use crate::diff::displayed;
+
+/// Files that are told; more are only counted.
+const FILES_MAX: usize = 10_000;
+/// Directories deeper than this are not entered.
+const DEPTH_MAX: usize = 4096;
+
+/// A file that lies, in part or whole, in what cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LostFile {
+    /// The partition, from 1; 0 when the filesystem is the whole disk.
+    pub partition: u32,
+    /// Its path in the filesystem; one of them, if it has several names.
+    pub path: String,
+    /// Bytes of the disk that it has in lost ranges.
+    pub lost_bytes: u64,
+    /// What is lost of it: `contents`, `directory` (what is below it is not known) or `inode`.
+    pub what: &'static str,
+}
+
+/// The files of these filesystems that lie in `lost`, and what else there is to know.
+pub(super) fn lost_files(
+    disk: &dyn DiskRead,
+    filesystems: &[FilesystemRecord],
+    lost: &Extents,
+) -> (Vec<LostFile>, Vec<String>) {
+    let (mut found, mut notes) = (Vec::new(), Vec::new());
+    for filesystem in filesystems {
+        let extent = Extent::new(filesystem.offset, filesystem.length);
+        let inside: Extents = lost.clip(extent).collect();
+        if inside.is_empty() {
+            continue;
+        }
+        let place = match filesystem.partition {
+            0 => "the disk".to_owned(),
+            number => format!("partition {number}"),
+        };
+        if !filesystem.kind.starts_with("ext") {
+            notes.push(format!("{place}: files of {} are not told apart", filesystem.kind));
+            continue;
+        }
+        match Files::open(disk, extent) {
+            Ok(files) => {
+                let mut walk = Walk::new(files, &inside, filesystem.partition);
+                walk.run();
+                let left = FILES_MAX.saturating_sub(found.len());
+                if walk.found.len() > left {
+                    notes.push(format!("{place}: {} more files are not listed", walk.found.len() - left));
+                }
+                found.extend(walk.found.into_iter().take(left));
+            }
+            Err(error) => notes.push(format!("{place}: its files cannot be told: {error}")),
+        }
+    }
+    if found.iter().any(|file| file.what != "contents") {
+        notes.push("what is below a lost directory or inode is not known".into());
+    }
+    (found, notes)
+}
+
+/// A walk over all directories of a filesystem.
+struct Walk<'a> {
+    files: Files<'a>,
+    lost: &'a Extents,
+    partition: u32,
+    /// Inodes that were looked at, whatever their names.
+    seen: HashSet<u32>,
+    found: Vec<LostFile>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(files: Files<'a>, lost: &'a Extents, partition: u32) -> Self {
+        Self { files, lost, partition, seen: HashSet::new(), found: Vec::new() }
+    }
+
+    fn run(&mut self) {
+        let mut directories = vec![(self.files.root(), String::new())];
+        while let Some((number, path)) = directories.pop() {
+            if let Err(what) = self.directory(number, &path, &mut directories) {
+                let path = if path.is_empty() { "/".to_owned() } else { path };
+                self.tell(path, 0, what);
+            }
+        }
+    }
+
+    /// Looks at what a directory holds; says what of it is lost.
+    fn directory(
+        &mut self,
+        number: u32,
+        path: &str,
+        directories: &mut Vec<(u32, String)>,
+    ) -> Result<(), &'static str> {
+        let inode = self.files.inode(number).map_err(|_| "inode")?;
+        self.seen.insert(number);
+        let listing = self.files.list(&inode).map_err(|_| "directory")?;
+        for at in 0..listing.len() {
+            let Some((name, number)) = listing.get(at) else { continue };
+            if !self.seen.insert(number) {
+                continue;
+            }
+            let path = format!("{path}/{}", displayed(name, inode.is_encrypted()));
+            match self.files.inode(number) {
+                Err(_) => self.tell(path, 0, "inode"),
+                Ok(inode) if inode.metadata().kind == FileKind::Directory => {
+                    if path.matches('/').count() < DEPTH_MAX {
+                        directories.push((number, path));
+                    }
+                }
+                Ok(inode) => match self.lost_bytes(&inode) {
+                    Ok(0) => {}
+                    Ok(bytes) => self.tell(path, bytes, "contents"),
+                    Err(_) => self.tell(path, 0, "contents"),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn lost_bytes(&mut self, inode: &FileInode) -> Result<u64> {
+        let (mut bytes, lost) = (0, self.lost);
+        self.files.visit_places(inode, &mut |place| {
+            bytes += lost.clip(place).map(|extent| extent.length).sum::<u64>();
+        })?;
+        Ok(bytes)
+    }
+
+    fn tell(&mut self, path: String, lost_bytes: u64, what: &'static str) {
+        self.found.push(LostFile { partition: self.partition, path, lost_bytes, what });
+    }
+}
