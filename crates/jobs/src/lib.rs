@@ -20,6 +20,7 @@ mod node;
 mod open_session;
 mod open_store;
 mod peers;
+mod privacy;
 mod progress;
 mod receive;
 mod remote;
@@ -67,6 +68,7 @@ pub use platter_store::{
     ImageName, KnownCheck, RebuildReport, Severity, Store, StorePlace, Token, Verdict, Version, VersionQuery,
     VersionRecord, rebuild,
 };
+pub use privacy::make_files_private;
 pub use progress::{Progress, Silent};
 pub use receive::{ReceiveRequest, receive};
 pub use remote::{ServerAddress, ServerOptions, Trust};

@@ -17,6 +17,7 @@ use arguments::{Arguments, Command};
 use output::Output;
 
 fn main() -> ExitCode {
+    platter_jobs::make_files_private();
     let arguments = Arguments::parse();
     let output = Output::new(arguments.json, arguments.quiet);
     match server::location(&arguments) {

@@ -1,7 +1,7 @@
 //! Reads a store and says what is wrong with it. It changes nothing but what is known of the health of packs: bad frames go
 //! into quarantine.
 //!
-//! Three verdicts: clean; leaks, where bytes are kept that nothing needs, and nothing is lost; damaged, where
+//! Four verdicts: clean; exposed, where others than the owner may open files of the store; leaks, where bytes are kept that nothing needs, and nothing is lost; damaged, where
 //! something that a version needs, or a pack says it has, is not there or is not right.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +13,7 @@ use platter_image::{BlockId, Error, ErrorKind, Extent, FrameSource, IoContext, K
 use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::{PackRow, PackState};
+use crate::exposure::Exposure;
 use crate::health::{BadPlace, Condition, Observation};
 use crate::hoard::HoardMember;
 use crate::identity::PackId;
@@ -50,6 +51,8 @@ pub struct CheckProgress {
 pub enum Verdict {
     /// As it should be.
     Clean,
+    /// Nothing is lost, but others than the owner may open files of it.
+    Exposed,
     /// Nothing is lost, but something is kept that nothing needs.
     Leaks,
     /// Something is lost or wrong.
@@ -59,6 +62,8 @@ pub enum Verdict {
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
+    /// Others than the owner may open it.
+    Exposure,
     /// Kept without need.
     Leak,
     /// Lost or wrong.
@@ -200,6 +205,7 @@ impl Store {
             Ok(members) => members.iter().for_each(|member| check.boot_set(member)),
             Err(error) => check.damage(describe(&error), |_| {}),
         }
+        check.exposure()?;
         Ok(check.report)
     }
 }
@@ -213,13 +219,35 @@ impl Check<'_> {
         let mut finding =
             Finding { severity, what, pack: None, offset: None, block: None, versions: Vec::new() };
         place(&mut finding);
-        let verdict = if severity == Severity::Leak { Verdict::Leaks } else { Verdict::Damaged };
+        let verdict = match severity {
+            Severity::Exposure => Verdict::Exposed,
+            Severity::Leak => Verdict::Leaks,
+            Severity::Damage => Verdict::Damaged,
+        };
         self.report.verdict = self.report.verdict.max(verdict);
         if self.report.findings.len() < FINDINGS_MAX {
             self.report.findings.push(finding);
         } else {
             self.report.omitted += 1;
         }
+    }
+
+    /// Files that others may open, as one finding.
+    fn exposure(&mut self) -> Result<()> {
+        let place = self.store.place();
+        let Exposure { count, first } = place.exposure()?;
+        if count > 0 {
+            let named: Vec<String> =
+                first.iter().map(|(path, others)| format!("{} ({:02o})", path.display(), others)).collect();
+            let dir = place.dir().display();
+            let what = format!(
+                "others than the owner may open {count} files and directories of the store, such as {}: \
+                 `platter check --fix-modes` or `chmod -R go-rwx {dir}` ends that",
+                named.join(", ")
+            );
+            self.find(Severity::Exposure, what, |_| {});
+        }
+        Ok(())
     }
 
     fn damage(&mut self, what: String, place: impl FnOnce(&mut Finding)) {

@@ -12,6 +12,7 @@ mod boot_set;
 pub mod cache;
 mod catalog;
 mod check;
+mod exposure;
 mod forget;
 mod health;
 mod hoard;
@@ -38,6 +39,7 @@ pub use boot_set::{
 };
 pub use catalog::PackState;
 pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Unread, Verdict};
+pub use exposure::Exposure;
 pub use health::{Condition, Observation, Observations, decode_health};
 pub use hoard::{
     Added, DailyReport, DailyWish, Hoard, HoardChanges, HoardManifest, HoardMember, HoardSnapshot,

@@ -32,6 +32,9 @@ pub enum OpenMode {
     Create,
 }
 
+/// Those bits of a file's mode that let its group and everybody else in.
+pub const OTHERS: u32 = 0o077;
+
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
@@ -67,6 +70,22 @@ pub trait Vfs: Debug + Send + Sync {
     /// # Errors
     /// `AlreadyExists`, or what the system says.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Which bits of [`OTHERS`] a file or directory has; none for whatever is neither.
+    ///
+    /// # Errors
+    /// `NotFound`, or what the system says.
+    fn access_of_others(&self, _path: &Path) -> io::Result<u32> {
+        Ok(0)
+    }
+
+    /// Takes these bits away.
+    ///
+    /// # Errors
+    /// What the system says: only the owner may.
+    fn close_to_others(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Makes the names in a directory durable.
     ///

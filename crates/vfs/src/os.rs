@@ -1,15 +1,22 @@
 //! The operating system's files. Nothing is cached, retried or synced beyond what a caller asked for.
+//!
+//! Files and directories are made for their owner only, whatever the umask: they hold the contents of disks.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags, fadvise, fallocate, fchmod, flock};
 use rustix::io::Errno;
 
-use crate::{Entry, OpenMode, Vfs, VfsFile, write_zeros};
+use crate::{Entry, OTHERS, OpenMode, Vfs, VfsFile, write_zeros};
+
+/// The mode of a new file.
+const FILE_MODE: u32 = 0o600;
+/// The mode of a new directory.
+const DIRECTORY_MODE: u32 = 0o700;
 
 /// Files of the machine we run on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,7 +25,7 @@ pub struct OsVfs;
 impl Vfs for OsVfs {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn VfsFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(mode != OpenMode::Read);
+        options.read(true).write(mode != OpenMode::Read).mode(FILE_MODE);
         options.create(mode == OpenMode::Create).create_new(mode == OpenMode::CreateNew);
         Ok(Box::new(OsFile(options.open(path)?)))
     }
@@ -32,7 +39,19 @@ impl Vfs for OsVfs {
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        std::fs::create_dir(path)
+        DirBuilder::new().mode(DIRECTORY_MODE).create(path)
+    }
+
+    fn access_of_others(&self, path: &Path) -> io::Result<u32> {
+        let metadata = path.symlink_metadata()?;
+        let is_contents = metadata.is_file() || metadata.is_dir();
+        Ok(if is_contents { metadata.mode() & OTHERS } else { 0 })
+    }
+
+    fn close_to_others(&self, path: &Path) -> io::Result<()> {
+        // Neither a link nor a pipe that somebody put there meanwhile leads elsewhere, or waits.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        restrict(&OpenOptions::new().read(true).custom_flags(flags).open(path)?)
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
@@ -56,7 +75,12 @@ impl Vfs for OsVfs {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsFile>>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
+        // Whoever can open a file can lock it, and keep its owner waiting. Only the owner can change the mode.
+        if file.metadata()?.mode() & OTHERS != 0 {
+            let _ = restrict(&file);
+        }
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Box::new(OsFile(file)))),
             Err(Errno::WOULDBLOCK) => Ok(None),
@@ -72,6 +96,12 @@ impl Vfs for OsVfs {
         }
         Ok(id)
     }
+}
+
+/// Takes from a file what others than its owner may do with it.
+fn restrict(file: &File) -> io::Result<()> {
+    let mode = file.metadata()?.mode() & !OTHERS;
+    Ok(fchmod(file, Mode::from_raw_mode(mode))?)
 }
 
 /// A file of the system; its lock, if it has one, goes with it.
@@ -178,6 +208,43 @@ mod tests {
         assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 200_000, "the length stays");
         let expected = |at| if (10..150_010).contains(&at) || at >= 199_999 { 0 } else { 7 };
         assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == expected(at)));
+    }
+
+    /// A process's umask is for all its threads: it is only ever narrowed here, and what it is does not matter.
+    #[test]
+    fn what_is_made_is_its_owners_only() {
+        let before = rustix::process::umask(Mode::empty());
+        let folder = tempfile::tempdir().unwrap();
+        let (dir, file) = (folder.path().join("d"), folder.path().join("d/f"));
+        let lock = folder.path().join("d/lock");
+        OsVfs.create_dir(&dir).unwrap();
+        drop(OsVfs.open(&file, OpenMode::CreateNew).unwrap());
+        drop(OsVfs.lock(&lock).unwrap());
+        rustix::process::umask(before);
+        let mode = |path: &Path| path.symlink_metadata().unwrap().mode() & 0o7777;
+        assert_eq!([mode(&dir), mode(&file), mode(&lock)], [0o700, 0o600, 0o600]);
+    }
+
+    #[test]
+    fn what_others_may_do_is_said_and_taken_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("f"), folder.path().join("l"));
+        let widen = || {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o654);
+            std::fs::set_permissions(&file, mode).unwrap();
+        };
+        drop(OsVfs.open(&file, OpenMode::Create).unwrap());
+        assert_eq!(OsVfs.access_of_others(&file).unwrap(), 0);
+        widen();
+        assert_eq!(OsVfs.access_of_others(&file).unwrap(), 0o054);
+        OsVfs.close_to_others(&file).unwrap();
+        assert_eq!(OsVfs.access_of_others(&file).unwrap(), 0);
+        widen();
+        drop(OsVfs.lock(&file).unwrap());
+        assert_eq!(OsVfs.access_of_others(&file).unwrap(), 0, "a lock's owner tightens it");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(OsVfs.access_of_others(&link).unwrap(), 0);
+        assert!(OsVfs.close_to_others(&link).is_err());
     }
 
     #[test]

@@ -172,6 +172,9 @@ impl Target {
     }
 }
 
+/// The mode of a file that is made: it holds what the disk holds.
+const FILE_MODE: u32 = 0o600;
+
 fn open_file(path: &Path, create: bool, exclusive: bool, direct: bool) -> Result<(File, bool)> {
     let mut flags = OFlags::empty();
     flags.set(OFlags::EXCL, exclusive);
@@ -180,6 +183,7 @@ fn open_file(path: &Path, create: bool, exclusive: bool, direct: bool) -> Result
         .read(true)
         .write(true)
         .create_new(create)
+        .mode(FILE_MODE)
         .custom_flags(flags.bits().cast_signed())
         .open(path);
     match opened {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind::{TimedOut, WouldBlock};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -307,7 +307,8 @@ pub(super) struct ControlSocket {
 impl ControlSocket {
     pub(super) fn open(place: &LivePlace) -> Result<Self> {
         let dir = place.dir().join(DIRECTORY);
-        std::fs::create_dir_all(&dir).context(|| format!("making {}", dir.display()))?;
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+        made.context(|| format!("making {}", dir.display()))?;
         let (new, path) =
             ["new", "sock"].map(|kind| dir.join(format!("{}.{kind}", std::process::id()))).into();
         let _ = std::fs::remove_file(&new);

@@ -114,4 +114,7 @@ pub(crate) struct Check {
     /// the disk leaves it
     #[arg(long)]
     pub(crate) read_data: bool,
+    /// First take from other users whatever they may open of the store (chmod go-rwx)
+    #[arg(long)]
+    pub(crate) fix_modes: bool,
 }

@@ -17,6 +17,12 @@ const DAMAGED: u8 = 4;
 
 pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Outcome {
     let store = Store::open_reader(store.local("checking a store")?)?;
+    if options.fix_modes {
+        let count = store.place().close_to_others()?.count;
+        if count > 0 {
+            output.note(&format!("{count} files and directories are now their owner's only"));
+        }
+    }
     let terminal = Terminal::new(*output);
     let mut done = None;
     let report = store.check(CheckOptions { read_data: options.read_data }, &mut |now| {
@@ -34,8 +40,17 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
 fn verdict(report: &CheckReport) -> &'static str {
     match report.verdict {
         Verdict::Clean => "clean",
+        Verdict::Exposed => "exposed",
         Verdict::Leaks => "leaks",
         Verdict::Damaged => "damaged",
+    }
+}
+
+fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Exposure => "exposed",
+        Severity::Leak => "leak",
+        Severity::Damage => "damage",
     }
 }
 
@@ -56,7 +71,7 @@ fn json(report: &CheckReport) -> Value {
 
 fn finding_json(finding: &Finding) -> Value {
     json!({
-        "severity": if finding.severity == Severity::Damage { "damage" } else { "leak" },
+        "severity": severity(finding.severity),
         "what": finding.what,
         "pack": finding.pack.map(|pack| pack.to_string()),
         "offset": finding.offset,
@@ -68,7 +83,11 @@ fn finding_json(finding: &Finding) -> Value {
 fn text(report: &CheckReport, read_data: bool) -> String {
     let mut text = String::new();
     for finding in &report.findings {
-        text += if finding.severity == Severity::Damage { "DAMAGE  " } else { "leak    " };
+        text += match finding.severity {
+            Severity::Exposure => "exposed ",
+            Severity::Leak => "leak    ",
+            Severity::Damage => "DAMAGE  ",
+        };
         text += &finding.what;
         if let Some(pack) = finding.pack {
             text += &format!(", pack {pack}");

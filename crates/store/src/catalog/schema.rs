@@ -1,6 +1,7 @@
 //! How a new catalog is made, and what tells a catalog from other databases.
 
-use platter_image::{Error, Result};
+use platter_image::{Error, IoContext, Result};
+use platter_vfs::OpenMode;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::query::meta;
@@ -26,6 +27,11 @@ impl Catalog {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        if place.sqlite_vfs().is_none() {
+            // SQLite would make it as wide as the umask lets it; an empty file is a database, and its log gets its mode.
+            let made = place.vfs().open(path, OpenMode::CreateNew);
+            made.context(|| format!("making {}", path.display()))?;
+        }
         let mut connection = connect(place, path, flags)?;
         let doing = |error| failed(&format!("making the catalog {}", path.display()), error);
         // Not yet WAL: until it is closed, nothing but this one file may hold its contents.

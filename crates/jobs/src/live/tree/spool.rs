@@ -9,10 +9,10 @@
 //! the file. If it wrote to a page of which a part is remembered, nobody can tell which of its zeros were meant, and
 //! closing says so instead of guessing.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
@@ -77,10 +77,11 @@ impl Spool {
     /// `Io`.
     pub(super) fn create(keep: Arc<Keep>, image: ImageName, path: String) -> Result<Self> {
         let dir = keep.place.dir().join(DIRECTORY);
-        std::fs::create_dir_all(&dir).context(|| format!("making {}", dir.display()))?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+        made.context(|| format!("making {}", dir.display()))?;
         let number = platter_vfs::Vfs::random_id(&platter_vfs::OsVfs).context(|| "choosing a name".into())?;
         let name = dir.join(format!("{:032x}", u128::from_be_bytes(number)));
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&name);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name);
         let file = file.context(|| format!("making {}", name.display()))?;
         // Without a name it cannot outlive this process.
         std::fs::remove_file(&name).context(|| format!("removing the name of {}", name.display()))?;
