@@ -270,7 +270,7 @@ check "nothing stays mounted" sh -c "! mountpoint -q '$TREE'"
 afar discard lab/mounted >/dev/null 2>&1 || true
 for role in read write; do
 	TOKEN=$(origin_secret "$role" 'lab/*')
-	check "$role: the tree is served" serve one --fuse "$TREE"
+	check "$role: the tree is served" serve one --write --fuse "$TREE"
 	check "$role: an image is read" cmp "$TREE/lab/afar/latest.raw" "$WORK/exported"
 	check_exit 1 "$role: rm is refused" rm "$TREE/lab/second/1.raw"
 	check_said "$role: clearly" 'not permitted'

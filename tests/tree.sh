@@ -41,12 +41,40 @@ score=$(platter_json show lab/disk | jq -r '[.. | .score? // empty] | first')
 # The folder above is the test's own; the way to the tree must not be what keeps others out.
 chmod 711 "$WORK"
 others_read() { setpriv --reuid=65534 --regid=65534 --clear-groups cmp "$TREE/lab/disk/1.raw" - <"$WORK/shown"; }
-check "the tree is served to all users" serve --allow-other
+check "the tree is served to all users" serve --allow-other --write
 check "another user reads it" others_read
 check_exit 1 "but writes nothing" setpriv --reuid=65534 --regid=65534 --clear-groups mkdir "$TREE/import/theirs"
 kill "$SERVER"
 check "it ends" wait "$SERVER"
-check "the tree is served" serve
+
+# Served to be read, nothing of it can be changed, by nobody and by no way.
+check "the tree is served to be read only" serve
+check "the kernel knows that" grep -q " $TREE fuse.platter ro," /proc/mounts
+refused_as_read_only() { # NAME COMMAND...
+	local name=$1
+	shift
+	check_exit 1 "read only: $name is refused" "$@"
+	check_said "for that reason" 'read-only file system'
+}
+refused_as_read_only "rm" rm -f "$TREE/lab/disk/1.raw"
+refused_as_read_only "rm -r" rm -rf "$TREE/lab/disk"
+refused_as_read_only "mv" mv "$TREE/lab/disk" "$TREE/lab/other"
+refused_as_read_only "mkdir" mkdir "$TREE/attic"
+refused_as_read_only "mkdir in import/" mkdir "$TREE/import/attic"
+refused_as_read_only "rmdir" rmdir "$TREE/lab"
+refused_as_read_only "cp into import/" cp "$WORK/disk" "$TREE/import/copy.raw"
+refused_as_read_only "writing" dd if=/dev/zero of="$TREE/lab/disk/1.raw" bs=4k count=1 conv=notrunc
+refused_as_read_only "cutting off" truncate -s 0 "$TREE/lab/disk/1.raw"
+refused_as_read_only "touch" touch "$TREE/lab/disk/1.raw"
+refused_as_read_only "chmod" chmod 777 "$TREE/lab/disk/1.raw"
+refused_as_read_only "a link" ln -s x "$TREE/link"
+ninep_refuses() { python3 "$TESTS/ninep_changes.py" "$@"; }
+check "nor over 9P by any request" ninep_refuses "$WORK/9p.sock" lab/disk 1.raw
+check "the version is there, and its bytes" cmp "$TREE/lab/disk/1.raw" "$WORK/shown"
+check "also for the store" platter show lab/disk@1
+kill "$SERVER"
+check "it ends" wait "$SERVER"
+check "the tree is served to be changed" serve --write
 check_exit 2 "another user is kept out" others_read
 check "it lists what there is" sh -c "[ \"\$(ls '$TREE' | tr '\n' ' ')\" = 'by-date import lab ' ]"
 check "an image's versions" sh -c "[ \"\$(ls '$TREE/lab/disk' | tr '\n' ' ')\" = '1.raw 1.score latest.raw latest.score ' ]"

@@ -16,7 +16,7 @@ use platter_image::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
 
-use crate::Listener;
+use crate::{Listener, same_user};
 
 /// Longest sleep, so that a stop is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -39,6 +39,9 @@ pub(crate) enum ClientEvent<'a> {
 pub(crate) trait Protocol: Send + Sync {
     /// The name of the threads that read from clients.
     fn reader_name(&self) -> &'static str;
+
+    /// Whether a client over TCP has to be of the user of this process, or root.
+    fn lets_in_same_user_only(&self) -> bool;
 
     /// Hears what happens, from many threads; must not wait.
     fn tell(&self, event: &ClientEvent<'_>);
@@ -126,8 +129,13 @@ impl Clients {
         protocol.tell(&ClientEvent::Connected { connection, peer });
         let (clients, speaker) = (Arc::clone(self), Arc::clone(protocol));
         let run = move || {
-            let result =
-                catch_unwind(AssertUnwindSafe(|| speaker.converse(connection, &socket, peer.is_some())));
+            let converse = || {
+                if peer.is_some() && speaker.lets_in_same_user_only() {
+                    same_user::check(&socket)?;
+                }
+                speaker.converse(connection, &socket, peer.is_some())
+            };
+            let result = catch_unwind(AssertUnwindSafe(converse));
             let result = result.unwrap_or_else(|_| Err(Error::bug("a client's thread panicked")));
             // The client hears the end before the place is free again.
             let _ = socket.shutdown(Shutdown::Both);

@@ -13,6 +13,7 @@ pub(crate) fn errno_of(error: &Error) -> Errno {
     match (source_kind(error), error.kind()) {
         (Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded), _) => Errno::NOSPC,
         (Some(io::ErrorKind::FileTooLarge), _) => Errno::FBIG,
+        (Some(io::ErrorKind::ReadOnlyFilesystem), ErrorKind::Refused) => Errno::ROFS,
         (Some(io::ErrorKind::AlreadyExists), ErrorKind::Refused) => Errno::EXIST,
         (Some(io::ErrorKind::DirectoryNotEmpty), ErrorKind::Refused) => Errno::NOTEMPTY,
         (_, ErrorKind::Missing) => Errno::NOENT,
@@ -50,6 +51,10 @@ mod tests {
             (Error::transient("busy"), Errno::BUSY),
             (Error::bug("impossible"), Errno::IO),
             (full.within("writing a disk"), Errno::NOSPC),
+            (
+                Error::refused("fixed").with_source(io::Error::from(io::ErrorKind::ReadOnlyFilesystem)),
+                Errno::ROFS,
+            ),
             (Error::refused("taken").with_source(taken), Errno::EXIST),
             (Error::io("growing", io::ErrorKind::FileTooLarge.into()), Errno::FBIG),
         ];

@@ -17,7 +17,10 @@ pub mod ninep;
 mod outbox;
 mod pace;
 mod peer;
+mod read_only;
+mod same_user;
 pub mod tree;
 
 pub use exports::Exports;
 pub use listener::Listener;
+pub use read_only::ReadOnlyTree;

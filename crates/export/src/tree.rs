@@ -131,6 +131,11 @@ pub trait Tree: Send + Sync {
     /// See [`Tree`]. What has the new name already is never replaced.
     fn rename(&self, from: (NodeId, &str), to: (NodeId, &str)) -> Result<()>;
 
+    /// Whether nothing in it can be changed, by whatever name.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
     /// How much room there is.
     fn room(&self) -> Room {
         Room::default()

@@ -112,7 +112,7 @@ pub(crate) enum Command {
     Install(Install),
     /// Write a version to a new raw file
     Export(Export),
-    /// Check that the store is good; changes nothing
+    /// Check that the store is good; changes nothing unless told to
     Check(Check),
     /// Make the catalog anew from the packs alone
     ///
@@ -125,7 +125,8 @@ pub(crate) enum Command {
     Receive(Receive),
     /// Serve versions as disks that virtual machines boot and write, until they are detached or Ctrl-C
     ///
-    /// Without --write a disk is read only, and any number of machines may use it. With --write this takes the edit
+    /// Without --write a disk is read only, and any number of machines may use it; nothing in the tree of --fuse and --9p
+    /// can be changed either. With --write this takes the edit
     /// token of the image: what is written goes to an overlay in the store, survives the death of this process, and
     /// becomes a version when it is published. With --server the overlay lies on this machine; while the origin is away, what was
     /// written or is in memory goes on, and nothing is published.

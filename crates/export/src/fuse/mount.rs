@@ -52,11 +52,16 @@ impl Mount {
     ///
     /// # Errors
     /// `Missing` when there is no mount point, `Refused` when it is no empty directory, `Io`.
-    pub(super) fn new(mount_point: &Path, options: &FuseOptions) -> Result<(Self, OwnedFd)> {
+    pub(super) fn new(
+        mount_point: &Path,
+        options: &FuseOptions,
+        is_read_only: bool,
+    ) -> Result<(Self, OwnedFd)> {
         let mount_point = prepare(mount_point, options)?;
-        let descriptor = match mount_directly(&mount_point, options.allow_other) {
+        let wishes = Wishes { allow_other: options.allow_other, is_read_only };
+        let descriptor = match mount_directly(&mount_point, wishes) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                mount_by_helper(&mount_point, options.allow_other)?
+                mount_by_helper(&mount_point, wishes)?
             }
             mounted => mounted.context(|| format!("{}: mounting", mount_point.display()))?,
         };
@@ -157,31 +162,43 @@ fn look(mount_point: &Path) -> io::Result<(PathBuf, bool)> {
     Ok((path, first.is_none()))
 }
 
-fn mount_directly(mount_point: &Path, allow_other: bool) -> io::Result<OwnedFd> {
+/// What a mount is to be beside its tree.
+#[derive(Clone, Copy)]
+struct Wishes {
+    allow_other: bool,
+    /// The kernel then refuses every change by itself.
+    is_read_only: bool,
+}
+
+fn mount_directly(mount_point: &Path, wishes: Wishes) -> io::Result<OwnedFd> {
     let device = OpenOptions::new().read(true).write(true).open(DEVICE)?;
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
     let mut data = format!(
         "fd={},rootmode=40000,user_id={user},group_id={group},default_permissions",
         File::as_raw_fd(&device)
     );
-    if allow_other {
+    if wishes.allow_other {
         data.push_str(",allow_other");
     }
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+    let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+    flags.set(MountFlags::RDONLY, wishes.is_read_only);
     let data = CString::new(data)?;
     mount(NAME, mount_point, format!("fuse.{NAME}"), flags, data.as_c_str())?;
     Ok(device.into())
 }
 
 /// Lets the helper mount, which hands the descriptor back through a socket.
-fn mount_by_helper(mount_point: &Path, allow_other: bool) -> Result<OwnedFd> {
+fn mount_by_helper(mount_point: &Path, wishes: Wishes) -> Result<OwnedFd> {
     let (ours, theirs) = UnixStream::pair().context(|| "making a socket".into())?;
-    let mut wishes = format!("fsname={NAME},subtype={NAME},default_permissions,nosuid,nodev,noatime");
-    if allow_other {
-        wishes.push_str(",allow_other");
+    let mut options = format!("fsname={NAME},subtype={NAME},default_permissions,nosuid,nodev,noatime");
+    if wishes.allow_other {
+        options.push_str(",allow_other");
+    }
+    if wishes.is_read_only {
+        options.push_str(",ro");
     }
     let mut command = Command::new(HELPER);
-    command.args(["-o", &wishes, "--"]).arg(mount_point);
+    command.args(["-o", &options, "--"]).arg(mount_point);
     // Its standard input is the socket, for that is passed on without further ado.
     command
         .env("_FUSE_COMMFD", "0")

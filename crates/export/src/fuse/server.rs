@@ -74,7 +74,7 @@ impl FuseServer {
         options: FuseOptions,
         stop: &AtomicBool,
     ) -> Result<()> {
-        let (mount, descriptor) = Mount::new(mount_point, &options)?;
+        let (mount, descriptor) = Mount::new(mount_point, &options, tree.is_read_only())?;
         let mut config = Config::default();
         config.n_threads = Some(options.threads.clamp(1, THREADS_MAX));
         // Each thread has a descriptor of its own, so that they do not wait for one another's answers.

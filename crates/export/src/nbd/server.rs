@@ -35,6 +35,9 @@ pub struct NbdOptions {
     /// TLS, which every client then has to speak. Without, only addresses of this machine are listened on: whoever
     /// reaches the port has the disks.
     pub tls: Option<NbdTls>,
+    /// Without TLS, let in whoever reaches the port. Otherwise a client over TCP has to be a process of the user of this
+    /// one, or of root, on this machine.
+    pub insecure_loopback: bool,
     /// How long a client may take until its first request can come.
     pub handshake_time: Duration,
     /// A client that owes a reading, or the rest of a request, for that long is disconnected.
@@ -55,6 +58,7 @@ impl Default for NbdOptions {
             workers: 16,
             bytes_in_flight_max: 256 << 20,
             tls: None,
+            insecure_loopback: false,
             handshake_time: Duration::from_secs(10),
             stall_time: Duration::from_secs(60),
             farewell_time: Duration::from_secs(1),
@@ -147,6 +151,10 @@ impl NbdServer {
 impl Protocol for NbdServer {
     fn reader_name(&self) -> &'static str {
         "nbd-reader"
+    }
+
+    fn lets_in_same_user_only(&self) -> bool {
+        self.shared.options.tls.is_none() && !self.shared.options.insecure_loopback
     }
 
     fn tell(&self, event: &ClientEvent<'_>) {

@@ -25,7 +25,7 @@ pub(super) fn qid(node: &Node) -> Qid {
 /// What `stat` shall tell of a node.
 pub(super) fn attributes(node: &Node) -> Attributes {
     let (mode, length, allocated) = match node.kind {
-        NodeKind::Directory => (DIRECTORY | 0o755, 0, 0),
+        NodeKind::Directory => (DIRECTORY | if node.writable { 0o755 } else { 0o555 }, 0, 0),
         NodeKind::File { length, allocated } => {
             (FILE | if node.writable { 0o644 } else { 0o444 }, length, allocated)
         }

@@ -227,8 +227,9 @@ impl Connection {
         }
         self.shared.buffers.give([body]);
         if let Err(Failure { errno, error }) = done {
-            // A missing name is what programs ask for all day long.
-            if let Some(error) = error.filter(|_| errno != Errno::NOENT && errno != Errno::PERM) {
+            // A missing name is what programs ask for all day long, and what is refused is no failure.
+            let is_told = !matches!(errno, Errno::NOENT | Errno::PERM | Errno::ROFS);
+            if let Some(error) = error.filter(|_| is_told) {
                 let (connection, kind) = (self.number, header.kind);
                 self.shared.tell(&NinepEvent::RequestFailed { connection, kind, error: &error });
             }

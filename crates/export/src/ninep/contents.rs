@@ -172,6 +172,9 @@ impl Session {
 
     pub(super) fn set_attributes(&self, number: u32, wish: &Wish) -> Result<Reply<'static>, Failure> {
         let fid = self.fids.get(number)?;
+        if self.tree.is_read_only() {
+            return Err(Errno::ROFS.into());
+        }
         let now = attributes(&self.tree.node(fid.place.node)?);
         let Wish { valid, mode, user, group, length } = *wish;
         let differs = |bit: u32, differs: bool| valid & bit != 0 && differs;

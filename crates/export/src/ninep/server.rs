@@ -29,8 +29,9 @@ pub struct NinepOptions {
     pub fids_max: usize,
     /// Threads for requests that wait, for all clients together.
     pub workers: usize,
-    /// Listen on addresses that other machines reach. There is no TLS: whoever reaches the port has the files.
-    pub allow_remote: bool,
+    /// Let in whoever reaches the port. Otherwise a client over TCP has to be a process of the user of this one, or of
+    /// root, on this machine.
+    pub insecure_loopback: bool,
     /// How long a client may take until it says something.
     pub handshake_time: Duration,
     /// A client that owes a reading, or the rest of a message, for that long is disconnected.
@@ -49,7 +50,7 @@ impl Default for NinepOptions {
             connections_max: 64,
             fids_max: 32 << 10,
             workers: 16,
-            allow_remote: false,
+            insecure_loopback: false,
             handshake_time: Duration::from_secs(10),
             stall_time: Duration::from_secs(60),
             farewell_time: Duration::from_secs(1),
@@ -99,9 +100,9 @@ impl NinepServer {
         stop: &AtomicBool,
     ) -> Result<()> {
         let remote = listener.tcp_address().filter(|address| !address.ip().is_loopback());
-        if let Some(address) = remote.filter(|_| !options.allow_remote) {
+        if let Some(address) = remote {
             return Err(Error::refused(format!(
-                "{address}: other machines reach this address, and there is no TLS; use a loopback address or allow it"
+                "{address}: other machines reach this address, and there is no TLS; use a loopback address"
             )));
         }
         let workers = options.workers.max(1);
@@ -127,6 +128,10 @@ impl NinepServer {
 impl Protocol for NinepServer {
     fn reader_name(&self) -> &'static str {
         "9p-reader"
+    }
+
+    fn lets_in_same_user_only(&self) -> bool {
+        !self.shared.options.insecure_loopback
     }
 
     fn tell(&self, event: &ClientEvent<'_>) {

@@ -252,3 +252,33 @@ fn what_there_is_no_answer_for_is_not_supported() {
     assert_eq!(room, expected[7..]);
     assert_eq!(client.error(STATFS, &[Int(9)]), EBADF);
 }
+
+/// A tree that is served to be read is never asked for a change, whatever the request.
+#[test]
+fn nothing_changes_in_a_tree_that_is_read_only() {
+    const EROFS: u32 = 30;
+    let server = RunningServer::read_only();
+    let mut client = server.attach();
+    for (fid, path) in [(1, "lab"), (2, "lab/disk"), (3, "lab/disk"), (4, "lab/empty")] {
+        client.walk(0, fid, &path.split('/').collect::<Vec<_>>());
+    }
+    let set = |valid| vec![Int(2), Int(valid), Int(0), Int(0), Int(0), Long(0), Raw(&[0; 32])];
+    let changes: Vec<(u8, Vec<Field<'_>>)> = vec![
+        (LOPEN, vec![Int(2), Int(1)]),
+        (LOPEN, vec![Int(2), Int(2)]),
+        (LCREATE, vec![Int(1), Text("new"), Int(0o101), Int(0o644), Int(0)]),
+        (SETATTR, set(1)),
+        (SETATTR, set(8)),
+        (MKDIR, vec![Int(1), Text("new"), Int(0o755), Int(0)]),
+        (RENAME, vec![Int(2), Int(0), Text("moved")]),
+        (RENAMEAT, vec![Int(1), Text("disk"), Int(0), Text("moved")]),
+        (UNLINKAT, vec![Int(1), Text("disk"), Int(0)]),
+        (UNLINKAT, vec![Int(1), Text("empty"), Int(0x200)]),
+        (REMOVE, vec![Int(3)]),
+    ];
+    for (kind, fields) in changes {
+        assert_eq!(client.error(kind, &fields), EROFS, "{kind}");
+    }
+    assert!(server.tree.lookup(id(&server.tree, "lab"), "disk").is_ok());
+    assert_eq!(server.tree.logged(), [] as [String; 0], "no file was opened, written or closed");
+}

@@ -1,12 +1,14 @@
 //! The clients that people use: those of diod. A test whose program is not installed says so and passes.
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use platter_export::ninep::NinepOptions;
 use platter_export::tree::{ROOT, Tree};
 
 use crate::memory_tree::Fault;
-use crate::running_server::RunningServer;
+use crate::running_server::{RunningServer, options};
 
 fn program(name: &str) -> Option<PathBuf> {
     let found = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"]
@@ -81,4 +83,37 @@ fn diodload() {
     let said =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(output.status.success() && !said.contains("error") && !said.contains(" 0 ops/s"), "{said}");
+}
+
+/// What a client over TCP hears that runs as that user: the number of bytes of the first answer.
+fn heard_by(user: u32, server: &RunningServer) -> Option<usize> {
+    const SCRIPT: &str = "
+import socket, struct, sys
+client = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+try:
+    client.sendall(struct.pack('<IBHIH', 21, 100, 0xFFFF, 65536, 8) + b'9P2000.L')
+    print(len(client.recv(100)))
+except ConnectionError:
+    print(0)
+";
+    let python = program("python3")?;
+    let port = server.tcp_address.unwrap().port().to_string();
+    let output = Command::new(python).args(["-c", SCRIPT, &port]).uid(user).gid(user).output().unwrap();
+    Some(String::from_utf8(output.stdout).unwrap().trim().parse().unwrap())
+}
+
+#[test]
+fn another_user_of_this_machine_stays_outside() {
+    const OTHER: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: not root");
+        return;
+    }
+    let server = RunningServer::tcp();
+    let Some(own) = heard_by(0, &server) else { return };
+    assert_eq!(own, 21, "root is heard");
+    assert_eq!(heard_by(OTHER, &server), Some(0));
+    assert!(server.wait_for("Disconnected { connection: 2").contains("user 65534"));
+    let open = RunningServer::tcp_with(NinepOptions { insecure_loopback: true, ..options() });
+    assert_eq!(heard_by(OTHER, &open), Some(21), "unless everybody is let in");
 }

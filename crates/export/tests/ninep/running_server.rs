@@ -7,8 +7,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use platter_export::Listener;
 use platter_export::ninep::{NinepEvent, NinepOptions, NinepServer};
+use platter_export::tree::Tree;
+use platter_export::{Listener, ReadOnlyTree};
 use platter_image::Result;
 use tempfile::TempDir;
 
@@ -38,14 +39,35 @@ impl RunningServer {
     }
 
     pub(crate) fn tcp() -> Self {
-        let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        Self::start(tempfile::tempdir().unwrap(), listener, options())
+        Self::tcp_with(options())
     }
 
-    fn start(folder: TempDir, listener: Listener, mut options: NinepOptions) -> Self {
+    pub(crate) fn tcp_with(options: NinepOptions) -> Self {
+        let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        Self::start(tempfile::tempdir().unwrap(), listener, options)
+    }
+
+    /// The same tree, of which nothing may change.
+    pub(crate) fn read_only() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = Listener::unix(&folder.path().join("socket")).unwrap();
+        let over = |tree: Arc<MemoryTree>| Arc::new(ReadOnlyTree::over(tree)) as Arc<dyn Tree>;
+        Self::start_over(folder, listener, options(), over)
+    }
+
+    fn start(folder: TempDir, listener: Listener, options: NinepOptions) -> Self {
+        Self::start_over(folder, listener, options, |tree| tree)
+    }
+
+    fn start_over(
+        folder: TempDir,
+        listener: Listener,
+        mut options: NinepOptions,
+        over: impl FnOnce(Arc<MemoryTree>) -> Arc<dyn Tree>,
+    ) -> Self {
         let (tree, stop) = (Arc::new(MemoryTree::new()), Arc::new(AtomicBool::new(false)));
         let events = Events::default();
-        let (served, ending, told) = (Arc::clone(&tree), Arc::clone(&stop), Arc::clone(&events));
+        let (served, ending, told) = (over(Arc::clone(&tree)), Arc::clone(&stop), Arc::clone(&events));
         let on_event = move |event: &NinepEvent<'_>| {
             told.0.lock().unwrap().push(format!("{event:?}"));
             told.1.notify_all();

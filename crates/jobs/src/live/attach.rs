@@ -29,7 +29,7 @@ pub struct AttachRequest {
     /// The versions: names, names with numbers, or scores. None where the tree of all images is served, and no disk
     /// to be written.
     pub versions: Vec<String>,
-    /// Take their edit tokens and let them be written.
+    /// Take their edit tokens and let them be written, and let names in the tree be changed.
     pub write: bool,
     /// Take the tokens from whoever has them.
     pub steal: bool,
@@ -43,6 +43,8 @@ pub struct AttachRequest {
     pub fuse: Option<FuseAddress>,
     /// Where the tree of all images is served over 9P, if it is.
     pub ninep: Option<ServeAddress>,
+    /// Over TCP without TLS, let in every user of this machine, not only the one of this process and root.
+    pub insecure_loopback: bool,
     /// Memory for decoded blocks, shared by all disks, in bytes.
     pub cache_bytes: usize,
     /// A node's directory: what is in the hoard there is read there, and the store is asked for the rest only.

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use platter_export::Exports;
+use platter_export::tree::Tree;
+use platter_export::{Exports, ReadOnlyTree};
 use platter_image::{Error, ErrorKind, Result, Score};
 use platter_store::{HoardMember, HoardSnapshot, ImageName, NumberChoice, Resolved, Token, VersionQuery};
 use platter_vdisk::{BlockCache, BlockDevice};
@@ -42,7 +43,7 @@ pub(super) struct Served {
     /// How clients of each server write a disk.
     uris: OnceLock<Vec<Uri>>,
     /// What FUSE and 9P serve: one tree, as long as one of them does.
-    tree: Mutex<Weak<ImageTree>>,
+    tree: Mutex<Weak<dyn Tree>>,
     /// A tree is served, or this is a node, so this goes on without disks.
     has_tree: AtomicBool,
     /// What a node has beside.
@@ -74,7 +75,7 @@ impl Served {
             request,
             on_event,
             uris: OnceLock::new(),
-            tree: Mutex::default(),
+            tree: Mutex::new(Weak::<ImageTree>::new()),
             has_tree: AtomicBool::new(false),
         }))
     }
@@ -90,8 +91,8 @@ impl Served {
         &self.request
     }
 
-    /// The tree of all images, the same for all who serve it.
-    pub(super) fn tree(self: &Arc<Self>) -> Result<Arc<ImageTree>> {
+    /// The tree of all images, the same for all who serve it. What was not served to be written is only read.
+    pub(super) fn tree(self: &Arc<Self>) -> Result<Arc<dyn Tree>> {
         let mut kept = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tree) = kept.upgrade() {
             return Ok(tree);
@@ -99,7 +100,10 @@ impl Served {
         let (place, tool_version) = (&self.request.place, self.request.tool_version.clone());
         let tree =
             ImageTree::open(place, self.store.clone(), self.cache.clone(), self.clone(), tool_version)?;
-        let tree = Arc::new(tree);
+        let tree: Arc<dyn Tree> = match self.request.write {
+            true => Arc::new(tree),
+            false => Arc::new(ReadOnlyTree::over(Arc::new(tree))),
+        };
         *kept = Arc::downgrade(&tree);
         Ok(tree)
     }

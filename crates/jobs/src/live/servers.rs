@@ -12,7 +12,7 @@ use std::thread;
 
 use platter_export::Listener;
 use platter_export::fuse::{FuseOptions, FuseServer};
-use platter_export::nbd::{NbdOptions, NbdServer, NbdTls};
+use platter_export::nbd::{NbdOptions, NbdServer};
 use platter_export::ninep::{NinepOptions, NinepServer};
 use platter_image::{Error, Result};
 
@@ -24,7 +24,8 @@ use super::served::Served;
 pub enum ServeAddress {
     /// A unix socket, for its owner only.
     Unix(PathBuf),
-    /// A TCP port; other machines may reach one of NBD with TLS.
+    /// A TCP port; other machines may reach one of NBD with TLS. Without TLS, only processes of the same user come in, and
+    /// root's.
     Tcp(SocketAddr),
 }
 
@@ -86,9 +87,9 @@ impl Server {
     /// `Refused` when one is in use, none is asked for, or there would be nothing to serve; `Io`.
     pub(super) fn open_all(request: &AttachRequest) -> Result<Vec<Self>> {
         let servers: Vec<Self> = [
-            request.nbd.as_ref().map(|address| nbd(address, request.tls.clone())),
+            request.nbd.as_ref().map(|address| nbd(address, request)),
             request.fuse.as_ref().map(fuse),
-            request.ninep.as_ref().map(ninep),
+            request.ninep.as_ref().map(|address| ninep(address, request.insecure_loopback)),
         ]
         .into_iter()
         .flatten()
@@ -136,14 +137,16 @@ impl Drop for StopAll<'_> {
     }
 }
 
-fn nbd(address: &ServeAddress, tls: Option<NbdTls>) -> Result<Server> {
+fn nbd(address: &ServeAddress, request: &AttachRequest) -> Result<Server> {
     let listener = address.listener()?;
+    let (tls, insecure_loopback) = (request.tls.clone(), request.insecure_loopback);
     let has_tls = tls.is_some();
     let run = move |served: &Arc<Served>| {
         let told = served.clone();
         let options = NbdOptions {
             on_event: Arc::new(move |event| told.tell(&LiveEvent::Nbd(event))),
             tls,
+            insecure_loopback,
             ..NbdOptions::default()
         };
         NbdServer::serve(listener, served.clone(), options, &served.request().stop)
@@ -172,12 +175,13 @@ fn fuse(address: &FuseAddress) -> Result<Server> {
     Ok(Server { uri: Arc::new(uri), has_tree: true, run: Box::new(run) })
 }
 
-fn ninep(address: &ServeAddress) -> Result<Server> {
+fn ninep(address: &ServeAddress, insecure_loopback: bool) -> Result<Server> {
     let listener = address.listener()?;
     let run = move |served: &Arc<Served>| {
         let told = served.clone();
         let options = NinepOptions {
             on_event: Arc::new(move |event| told.tell(&LiveEvent::Ninep(event))),
+            insecure_loopback,
             ..NinepOptions::default()
         };
         NinepServer::serve(listener, served.tree()?, options, &served.request().stop)

@@ -14,7 +14,8 @@ use crate::sizes::{bits_per_second, byte_size, duration, label, on_or_off, serve
 pub(crate) struct Attach {
     /// NAME (its latest version), NAME@NUMBER, or a score; as many as wanted
     pub(crate) versions: Vec<String>,
-    /// Let them be written
+    /// Let them be written; and in the tree of --fuse and --9p let versions be removed, images be renamed, and disks be
+    /// copied into import/
     #[arg(long)]
     pub(crate) write: bool,
     #[command(flatten)]
@@ -25,7 +26,7 @@ pub(crate) struct Attach {
     /// Let users other than this one into the mounted tree
     #[arg(long, requires = "fuse")]
     pub(crate) allow_other: bool,
-    /// Serve the same tree over 9P2000.L there: a path for a unix socket, or ADDRESS:PORT
+    /// Serve the same tree over 9P2000.L there: a path for a unix socket, or ADDRESS:PORT of this machine
     #[arg(long = "9p", value_name = "SOCKET", value_parser = serve_address)]
     pub(crate) ninep: Option<ServeAddress>,
     /// Take the edit token from whoever has it; what they wrote is kept, but they cannot publish it
@@ -116,6 +117,10 @@ pub(crate) struct NbdArguments {
     #[arg(long, value_name = "on|off", default_value = "on", requires = "tls_certificates", value_parser = on_or_off,
           action = clap::ArgAction::Set)]
     pub(crate) tls_verify_peer: bool,
+    /// At a TCP port without TLS, let in every user of this machine. Otherwise a client's process has to be of the user
+    /// who serves, or root's
+    #[arg(long)]
+    pub(crate) insecure_loopback: bool,
 }
 
 #[derive(Args, Debug)]

@@ -48,6 +48,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
         holder: options.holder.clone().unwrap_or_else(default_holder),
         nbd: options.nbd.nbd.clone(),
         tls: tls(&options.nbd)?,
+        insecure_loopback: options.nbd.insecure_loopback,
         fuse: options.fuse.as_ref().map(|mount_point| FuseAddress {
             mount_point: mount_point.clone(),
             allow_other: options.allow_other,

@@ -32,6 +32,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
         holder: default_holder(),
         nbd: Some(nbd),
         tls: tls(&options.nbd)?,
+        insecure_loopback: options.nbd.insecure_loopback,
         fuse: None,
         ninep: None,
         cache_bytes: memory_bytes as usize,

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use platter_export::tree::{Access, NodeId, ROOT, Tree as _};
+use platter_export::tree::{Access, NodeId, ROOT, Tree};
 use platter_image::{ErrorKind, Result};
 use platter_store::{NumberChoice, Store};
 
 use super::request_at;
-use crate::ImageTree;
+use crate::live::attach::AttachRequest;
 use crate::live::place::LivePlace;
 use crate::live::served::Served;
 use crate::remote::tests::origin::{Origin, Running};
@@ -19,7 +19,7 @@ const KIB: usize = 1 << 10;
 struct Far {
     lab: Lab,
     bytes: Vec<u8>,
-    tree: std::sync::Arc<ImageTree>,
+    tree: std::sync::Arc<dyn Tree>,
     origin: Running,
 }
 
@@ -31,7 +31,8 @@ impl Far {
         let origin = Origin::new(&lab).run(&lab);
         let place = LivePlace::open(&lab.afar(), Some(&lab.path("overlays"))).unwrap();
         place.make().unwrap();
-        let served = Served::open(request_at(place), Box::new(|_| {})).unwrap();
+        let served =
+            Served::open(AttachRequest { write: true, ..request_at(place) }, Box::new(|_| {})).unwrap();
         Self { bytes: std::fs::read(disk).unwrap(), tree: served.tree().unwrap(), lab, origin }
     }
 

@@ -6,8 +6,14 @@ mod far_tree;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+<<<<<<< HEAD
 use platter_export::tree::{Access, ROOT, Tree as _};
 use platter_store::{KnownCheck, Store, StorePlace};
+=======
+use platter_export::tree::{Access, ROOT};
+use platter_image::ErrorKind;
+use platter_store::{Store, StorePlace};
+>>>>>>> f42cf73 (A tree that is served without --write cannot be changed)
 use tempfile::TempDir;
 
 use crate::live::attach::AttachRequest;
@@ -40,6 +46,7 @@ fn request_at(place: LivePlace) -> AttachRequest {
         hoard: None,
         record: None,
         ninep: None,
+        insecure_loopback: false,
         cache_bytes: 1 << 20,
         on_detach: OnDetach::Keep,
         publish_every: None,
@@ -115,6 +122,30 @@ fn a_served_disk_is_in_the_tree() {
     assert_eq!(read("lab/disk/2.raw").unwrap()[..513], [&[8; 512][..], &[7]].concat());
     served.answer(Question::Detach { disk: "lab/disk".into(), then: OnDetach::Discard, words }).unwrap();
     assert!(find("lab/disk/live.raw").is_err() && live.write(&[9; 512], 0).is_err());
+}
+
+/// What is served to be read can be seen, and is changed by nobody.
+#[test]
+fn a_tree_that_is_not_served_to_be_written_is_read_only() {
+    let (_folder, request) = request();
+    let store = request.place.store().local("this").unwrap().clone();
+    capture_bytes(&store, "lab/disk", &[7; 4096]);
+    let served = Served::open(request, Box::new(|_| {})).unwrap();
+    let tree = served.tree().unwrap();
+    let lab = tree.lookup(ROOT, "lab").unwrap();
+    let disk = tree.lookup(lab.id, "disk").unwrap();
+    let (version, import) = (tree.lookup(disk.id, "1.raw").unwrap(), tree.lookup(ROOT, "import").unwrap());
+    assert!(tree.is_read_only() && ![lab, disk, version, import].iter().any(|node| node.writable));
+    let errors = [
+        tree.remove_file(disk.id, "1.raw").err(),
+        tree.rename((ROOT, "lab"), (ROOT, "attic")).err(),
+        tree.make_directory(ROOT, "attic").err(),
+        tree.remove_directory(ROOT, "lab").err(),
+        tree.create(import.id, "new.raw", Access::Write).err(),
+        tree.open(version.id, Access::Write).err(),
+    ];
+    assert!(errors.iter().all(|error| error.as_ref().is_some_and(|it| it.kind() == ErrorKind::Refused)));
+    assert_eq!(Store::open_reader(&store).unwrap().versions().unwrap().len(), 1);
 }
 
 /// A client that lists sockets removes those of processes that are gone, and no other.

@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# tests/private.sh: what disks hold is their owner's only. Everything that every command makes is walked under umask 000 and
+# 022: no other user may open any of it, read a disk, hold a lock or connect. Wider modes are reported and mended.
+. "$(dirname "$0")/lib.sh"
+
+need_root "another user" || { finish; exit 0; }
+SERVER=
+NODE=
+ORIGIN=
+suite_cleanup() {
+	local process
+	for process in $SERVER $NODE $ORIGIN $(jobs -p); do kill -KILL "$process" 2>/dev/null; done
+	umount -l "$MNT" 2>/dev/null
+}
+stranger() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
+until_true() { # SECONDS COMMAND...
+	local tries=$(($1 * 20))
+	shift
+	until "$@" >/dev/null 2>&1; do
+		tries=$((tries - 1))
+		[ "$tries" -gt 0 ] || return 1
+		sleep 0.05
+	done
+}
+end() { # NAME: of a variable that has a process
+	local -n process=$1
+	kill "$process"
+	wait "$process" 2>/dev/null || true
+	process=
+}
+# nobody_else DIR...: no file, directory or socket in them may be opened by others
+nobody_else() {
+	local found
+	found=$(find "$@" -mindepth 1 ! -type l -perm /077 -printf '%m %y %p\n')
+	[ -z "$found" ] || { printf '%s\n' "$found"; return 1; }
+}
+# nothing_readable DIR: another user finds no way in, and cannot hold the writer's lock
+nothing_readable() {
+	! stranger find "$1" -type f -readable 2>/dev/null | grep . || return 1
+	! stranger flock -n "$1/store/lock" true 2>/dev/null
+}
+
+# The way there must not be what keeps others out.
+chmod 711 "$WORK"
+random 3145728 private >"$WORK/disk"
+random 1048576 other >"$WORK/other"
+
+# all_commands DIR: what each leaves there
+all_commands() {
+	local dir=$1
+	STORE=$dir/store SOCKET=$dir/origin.sock
+	export XDG_STATE_HOME=$dir/state
+	platter init
+	platter capture --raw "$WORK/disk" lab/disk
+	platter capture --raw "$WORK/other" lab/other
+	platter clone lab/disk lab/copy
+	platter rename lab/copy lab/moved
+	platter forget lab/moved@1
+	platter token take lab/other
+	platter token release lab/other
+	platter export lab/disk "$dir/exported"
+	platter install lab/disk "$dir/installed"
+	# A disk that is written, recorded, published and imported; what is not published waits in an overlay.
+	start_server lab/disk --write --nbd "$dir/nbd.sock" --fuse "$MNT"
+	qemu-io -f raw -c 'write -P 7 0 64k' "nbd+unix:///lab/disk?socket=$dir/nbd.sock"
+	platter publish lab/disk
+	qemu-io -f raw -c 'write -P 8 0 64k' "nbd+unix:///lab/disk?socket=$dir/nbd.sock"
+	exec 8>"$MNT/import/new.raw"
+	cat "$WORK/other" >&8
+	nobody_else "$dir"
+	exec 8>&-
+	end SERVER
+	start_server lab/other --nbd "$dir/nbd.sock" --record "$dir/trace"
+	qemu-io -r -f raw -c 'read 0 1M' "nbd+unix:///lab/other?socket=$dir/nbd.sock"
+	end SERVER
+	platter hoard import "$dir/trace" lab/other
+	platter check --read-data
+	platter rebuild
+	# An origin, what is kept of it here, and a node.
+	start_origin
+	origin_secret admin >/dev/null
+	afar capture --raw "$WORK/other" far/other
+	afar export lab/other "$dir/exported-from-afar" --cache-dir "$dir/cache"
+	"$PLATTER" node --origin "unix:$SOCKET" --cache "$dir/node" lab/other >"$WORK/node.log" 2>&1 &
+	NODE=$!
+	until_true 30 "$PLATTER" disks --node "$dir/node" --quiet
+	until_true 30 nbdinfo --size "nbd+unix:///lab/other?socket=$dir/node/nbd.sock"
+	"$PLATTER" --server "unix:$SOCKET" --quiet attach far/other --write --nbd "$dir/far.sock" >"$WORK/far.log" 2>&1 &
+	SERVER=$!
+	until_true 30 qemu-io -f raw -c 'write -P 9 0 64k' "nbd+unix:///far/other?socket=$dir/far.sock"
+	nobody_else "$dir"
+	nothing_readable "$dir"
+	end SERVER
+	end NODE
+	end ORIGIN
+}
+for mask in 000 022; do
+	dir=$WORK/made-$mask
+	mkdir -m 755 "$dir"
+	# Not as a condition, in which the shell would go on after a command that fails.
+	(
+		trap 'suite_cleanup; wait' EXIT
+		umask "$mask"
+		all_commands "$dir"
+	) >"$LOG" 2>&1 &
+	code=0
+	wait $! || code=$?
+	name="umask $mask: every command does its work, and nothing of it is another user's"
+	if [ "$code" = 0 ]; then ok "$name"; else not_ok "$name"; fi
+	check "umask $mask: nothing that is left is another user's" nobody_else "$dir"
+	check "umask $mask: another user reads nothing and holds no lock" nothing_readable "$dir"
+	check "umask $mask: check finds nothing" test "$("$PLATTER" --store "$dir/store" --json check | jq -r .verdict)" = clean
+done
+
+# A TCP port has no mode: who connects has to be the same user, or root.
+PORT=$((20000 + $$ % 20000))
+STORE=$WORK/made-022/store
+is_refused() { ! stranger "$@" && "$@"; }
+check "a disk at TCP ports of this machine" start_server lab/disk --nbd "127.0.0.1:$PORT" --9p "127.0.0.1:$((PORT + 1))"
+check "NBD lets in the same user and nobody else" is_refused nbdinfo --size "nbd://127.0.0.1:$PORT/lab/disk"
+check "9P lets in the same user and nobody else" is_refused python3 - "127.0.0.1:$((PORT + 1))" <"$TESTS/ninep_changes.py"
+[ -z "$(type -P diodcat)" ] || check "diodcat, too" is_refused diodcat -s "127.0.0.1:$((PORT + 1))" -a / lab/disk/1.score
+check "the server says who it was" grep -q 'user 65534' "$WORK/server.log"
+end SERVER
+check "unless everybody of this machine is wanted" start_server lab/disk --nbd "127.0.0.1:$PORT" --9p "127.0.0.1:$((PORT + 1))" --insecure-loopback
+check "then NBD lets in others" stranger nbdinfo --size "nbd://127.0.0.1:$PORT/lab/disk"
+check "and 9P" stranger python3 - "127.0.0.1:$((PORT + 1))" <"$TESTS/ninep_changes.py"
+end SERVER
+
+# What was made wide is reported, which is not damage, and mended.
+STORE=$WORK/made-022/store
+chmod 755 "$STORE" "$STORE/packs"
+chmod 644 "$STORE/lock" "$STORE/catalog.sqlite"
+check_exit 0 "wider modes are no damage" platter check
+check_said "but are reported" 'exposed .*4 files and directories'
+check_said "with what helps" 'go-rwx'
+check "also as JSON" jq -e '.verdict == "exposed" and .findings[0].severity == "exposed"' <(platter_json check)
+check "a writer takes its lock away from others" sh -c "'$PLATTER' --store '$STORE' -q clone lab/disk lab/again && [ \$(stat -c %a '$STORE/lock') = 600 ]"
+check_exit 1 "another user cannot hold it" stranger flock -n "$STORE/lock" true
+check "they are mended on request" platter check --fix-modes
+check "all of them" nobody_else "$WORK/made-022"
+check "and check finds nothing" test "$(platter_json check | jq -r .verdict)" = clean
+finish
