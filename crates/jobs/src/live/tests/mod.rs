@@ -6,14 +6,9 @@ mod far_tree;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-<<<<<<< HEAD
-use platter_export::tree::{Access, ROOT, Tree as _};
-use platter_store::{KnownCheck, Store, StorePlace};
-=======
 use platter_export::tree::{Access, ROOT};
 use platter_image::ErrorKind;
-use platter_store::{Store, StorePlace};
->>>>>>> f42cf73 (A tree that is served without --write cannot be changed)
+use platter_store::{KnownCheck, Store, StorePlace};
 use tempfile::TempDir;
 
 use crate::live::attach::AttachRequest;
@@ -135,7 +130,7 @@ fn a_tree_that_is_not_served_to_be_written_is_read_only() {
     let lab = tree.lookup(ROOT, "lab").unwrap();
     let disk = tree.lookup(lab.id, "disk").unwrap();
     let (version, import) = (tree.lookup(disk.id, "1.raw").unwrap(), tree.lookup(ROOT, "import").unwrap());
-    assert!(tree.is_read_only() && ![lab, disk, version, import].iter().any(|node| node.writable));
+    assert!(tree.is_read_only() && ![&lab, &disk, &version, &import].iter().any(|node| node.writable));
     let errors = [
         tree.remove_file(disk.id, "1.raw").err(),
         tree.rename((ROOT, "lab"), (ROOT, "attic")).err(),
