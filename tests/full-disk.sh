@@ -35,6 +35,67 @@ check "and installs" platter install next "$WORK/target" --free zero --verify --
 check "the store checks clean again" platter check --read-data
 umount "$MNT"
 
+# A capture killed when the store's file system is nearly full. Whatever space is left then, a capture of 1 MB succeeds, or
+# does after what was interrupted has been discarded, which needs no space. Nothing else changes.
+random 30000000 first >"$WORK/first"
+random 24000000 second >"$WORK/second"
+random 1000000 third >"$WORK/third"
+truncate -s 0 "$WORK/volume"
+truncate -s 60M "$WORK/volume"
+mke2fs -q -t ext4 -m 0 "$WORK/volume"
+attach "$WORK/volume"
+mount "$DEVICE" "$MNT"
+check "init" platter init
+check "30 MB are captured" platter capture "$WORK/first" first
+"$PLATTER" --store "$STORE" --quiet capture "$WORK/second" second >/dev/null 2>&1 &
+pid=$!
+for _ in $(seq 3000); do
+	[ "$(du -sk "$STORE/packs" | cut -f 1)" -lt 48000 ] || break
+	sleep 0.005
+done
+kill -9 "$pid" 2>/dev/null || true
+wait "$pid" 2>/dev/null || true
+left=$(du -sk "$STORE/packs" | cut -f 1)
+check "a second capture is killed after some 19 MB" test "$left" -ge 40000
+check_exit "$EXIT_MISSING" "and is not there" platter show second
+umount "$MNT"
+detach_loop "$DEVICE"
+case ${PLATTER_SIZE:-quick} in full) levels=$(seq 0 100 12000) ;; *) levels="0 40 200 900 1600 8000" ;; esac
+discarded=0
+for free_kib in $levels; do
+	cp --sparse=always "$WORK/volume" "$WORK/copy"
+	attach "$WORK/copy"
+	mount "$DEVICE" "$MNT"
+	available=$(df -k --output=avail "$MNT" | tail -n 1)
+	[ "$available" -le "$free_kib" ] || fallocate -l $(((available - free_kib) * 1024)) "$MNT/ballast"
+	if ! platter capture "$WORK/third" third >"$LOG" 2>&1; then
+		check "$free_kib KiB free: the error says so" grep -qiE 'no space|full|ENOSPC' "$LOG"
+		check "$free_kib KiB free: what was interrupted is discarded" platter discard-interrupted
+		check "$free_kib KiB free: then the capture succeeds" platter capture "$WORK/third" third
+		discarded=$((discarded + 1))
+	fi
+	check "$free_kib KiB free: the store is good" platter check --read-data
+	check "$free_kib KiB free: first is there" platter install first "$WORK/target" --free zero --verify
+	check "$free_kib KiB free: third is there" platter install third "$WORK/target" --free zero --verify
+	umount "$MNT"
+	detach_loop "$DEVICE"
+done
+check "some captures needed that" test "$discarded" -gt 0
+
+# With space, what was interrupted is used where it lies: neither copied nor read into new packs.
+attach "$WORK/volume"
+mount "$DEVICE" "$MNT"
+before=$(ls -i "$STORE"/packs/*/*.pack)
+check "a capture of 1 MB beside what was interrupted" platter capture "$WORK/third" third
+check "takes little more than 1 MB" test "$(du -sk "$STORE/packs" | cut -f 1)" -lt $((left + 1500))
+check "and leaves its pack in its place" bash -c 'for line in $0; do ls -i "$1"/packs/*/*.pack | grep -qF "$line" || exit 1; done' "$(echo "$before" | awk '{ print $2 }')" "$STORE"
+check "the killed capture again" platter capture "$WORK/second" second
+check "and finds what it had stored" test "$(du -sk "$STORE/packs" | cut -f 1)" -lt $((left + 10000))
+check "all of it is good" platter check --read-data
+umount "$MNT"
+detach_loop "$DEVICE"
+rm -f "$WORK/volume" "$WORK/copy" "$WORK/first" "$WORK/second"
+
 # Not even room for an empty store.
 truncate -s 1M "$WORK/tiny"
 mke2fs -q -t ext4 -m 0 -O '^has_journal' "$WORK/tiny"

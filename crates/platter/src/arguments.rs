@@ -119,6 +119,12 @@ pub(crate) enum Command {
     /// For a store whose catalog is lost or damaged. Packs are the truth: every version whose record stands in one
     /// reappears, those that were forgotten but not yet collected among them.
     Rebuild,
+    /// Remove what interrupted captures left in the store
+    ///
+    /// A capture that was killed, or whose machine lost power, leaves what it had stored. The next capture of the same disk
+    /// finds that and goes on; until then no version needs it. This removes it instead, and needs no free space: a way
+    /// out when the store's file system is full.
+    DiscardInterrupted,
     /// Cast a version to a room: to every machine that runs `platter receive`, at once, by multicast
     Cast(Cast),
     /// Receive a cast on a device or file

@@ -444,7 +444,7 @@ impl Check<'_> {
             let row = rows.iter().find(|row| row.id == *pack);
             let what = match row.map(|row| row.state) {
                 None => {
-                    "not in the catalog: being written now, or left by an interruption and taken over by the next writer"
+                    "not in the catalog: being written now, or left by an interruption; a capture that needs its blocks uses them, `platter discard-interrupted` removes it"
                 }
                 Some(PackState::Dead | PackState::Deleted) => {
                     "given up, but its file has not been deleted yet"

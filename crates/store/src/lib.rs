@@ -56,7 +56,7 @@ pub use rebuild::{RebuildReport, rebuild};
 pub use record::{Consistency, FilesystemRecord, Parent, VersionRecord};
 pub use rename::Renamed;
 pub use resolve::{Resolved, Version};
-pub use salvage::Salvaged;
+pub use salvage::{Discarded, Salvaged};
 pub use session::{ParkedPack, Session};
 pub use store::Store;
 pub use token::{Token, refusal as token_refusal};

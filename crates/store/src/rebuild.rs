@@ -68,6 +68,7 @@ impl Found {
 
 /// What the old catalog says.
 struct Old {
+    packs: BTreeSet<PackId>,
     versions: Vec<VersionName>,
     tokens: Vec<Token>,
     last_token: u64,
@@ -87,7 +88,11 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let old = read_old(place);
     let random = place.vfs().random_id().context(|| "choosing the next token's number".into())?;
     let epoch = place.vfs().random_id().context(|| "choosing a name for the hoard's revisions".into())?;
-    let found = read_packs(place, store, &packs)?;
+    // Packs that a good catalog does not know were left by interrupted sessions, and stay that.
+    let known = old.as_ref().map(|old| old.packs.clone());
+    let adopt = Adopt::Needed(known);
+    let needed: Vec<PackId> = packs.iter().copied().filter(|pack| adopt.is_needed(*pack)).collect();
+    let found = read_packs(place, store, &needed)?;
     let mut notes = found.notes;
     Health::default().add(place, store, &found.bad)?;
     remove_catalog(place, &place.new_catalog())?;
@@ -125,7 +130,7 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
         notes.push("store.json was gone and has been written anew".into());
     }
     drop(lock);
-    let opened = Store::open_writer_adopting(place, Adopt::Any)?;
+    let opened = Store::open_writer_adopting(place, &adopt)?;
     let versions: Vec<VersionName> =
         opened.catalog()?.all_versions()?.into_iter().map(|version| version.name).collect();
     let difference = |from: &[VersionName], minus: &[VersionName]| -> Vec<VersionName> {
@@ -148,9 +153,10 @@ fn read_old(place: &StorePlace) -> Option<Old> {
     }
     let catalog = Catalog::open_reader(place).ok()?;
     let versions = catalog.all_versions().ok()?.into_iter().map(|version| version.name).collect();
+    let packs = catalog.packs().ok()?.into_iter().map(|row| row.id).collect();
     let (last_token, last_numbers) = (catalog.last_token().ok()?, catalog.last_numbers().ok()?);
     let followed = catalog.hoard_followed().unwrap_or_default();
-    Some(Old { versions, tokens: catalog.tokens().ok()?, last_token, last_numbers, followed })
+    Some(Old { packs, versions, tokens: catalog.tokens().ok()?, last_token, last_numbers, followed })
 }
 
 /// Which store this is: what `store.json` says, or else what most packs say. Also whether `store.json` is good.

@@ -1,45 +1,61 @@
 //! Takes over packs that the catalog does not know: what sessions left that a crash or an error ended.
 //!
-//! Why nothing is trusted but what is read here: such a pack may lack its footer, have holes where writes did not
-//! reach the disk, or, after a failed sync, be readable now and gone after the next power cut (trust F6). So its good
-//! frames are *copied* into a new pack, which is sealed and synced like any other, and only after the commit is the
-//! old file removed. A crash anywhere in between leaves files that the next writer takes over the same way.
+//! Nothing is copied. Such a pack may lack its footer, have holes where writes did not reach the disk, or, after a failed
+//! sync, be readable from memory and not be on the disk. So it is synced, dropped from memory and read back, and what
+//! counts is the unbroken chain of frames from its start. Behind the last of them the pack is cut off and gets a
+//! footer, where it lies. A crash anywhere in between leaves a pack of which the same frames are found again.
+//!
+//! The catalog does not know such a pack before a version needs it: a session that finds a block in it makes it count
+//! with its own commit. Until then [`Store::discard_interrupted`] can remove it: on a full disk that is a way out.
 //!
 //! Why a version record found there is entered in the catalog: a record is written only after all that it needs was
-//! durable (see `session`), so a record with no hole before it is a publish that lacked nothing but the commit. It is
-//! finished, if it were allowed now: an edit token may have been taken over since. Records after a hole are not:
-//! something of theirs may be what is missing. A record that is not entered is not kept either, or `rebuild` would
-//! find it again; blocks are kept in any case.
+//! durable (see `session`), so a record at the end of an unbroken chain is a publish that lacked nothing but the commit.
+//! It is finished, if it were allowed now: an edit token may have been taken over since. A record that is not entered
+//! is cut off with all behind it, or `rebuild` would find it again.
+//!
+//! Why nothing found by searching after a hole becomes a name: what looks like a frame there may be the contents of
+//! somebody's disk. Blocks are named by their contents and may come from anywhere; names may not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
 use platter_image::{BlockId, ErrorKind, FrameStore, IoContext, Kind, Result};
-use platter_vfs::OpenMode;
+use platter_vfs::{OpenMode, VfsFile};
 
 use crate::boot_set::BootSetHead;
-use crate::catalog::Change;
+use crate::catalog::{Change, PackState};
 use crate::identity::PackId;
-use crate::name::VersionName;
-use crate::pack::{Scanned, read_header, scan};
+use crate::index::Index;
+use crate::name::{ImageName, VersionName};
+use crate::pack::{PackDirectory, Scanned, SealedPack, mend, read_directory, read_header, read_row, scan};
+use crate::place::StorePlace;
 use crate::record::VersionRecord;
 use crate::session::Session;
 use crate::store::Store;
-use crate::token::refusal;
+use crate::token::{Token, refusal};
 
-/// Which records count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the packs are that the catalog does not know.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Adopt {
-    /// Those with no hole before them.
-    Whole,
-    /// All: the user has asked for whatever is left.
-    Any,
+    /// Left by interrupted sessions: nothing refers to them.
+    Interrupted,
+    /// Versions may need any of them, for the catalog has been made anew; of those named, for it knew these.
+    Needed(Option<BTreeSet<PackId>>),
+}
+
+impl Adopt {
+    pub(crate) fn is_needed(&self, pack: PackId) -> bool {
+        match self {
+            Self::Interrupted => false,
+            Self::Needed(known) => known.as_ref().is_none_or(|known| known.contains(&pack)),
+        }
+    }
 }
 
 /// What was taken over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Salvaged {
-    /// Packs of interrupted sessions: their good frames are the store's now.
+    /// Packs of interrupted sessions: their good frames are found by the sessions that come.
     pub packs: usize,
     /// Versions whose publishing lacked nothing but its last step: they exist now.
     pub versions: Vec<VersionName>,
@@ -48,90 +64,249 @@ pub struct Salvaged {
 /// A boot set whose head was found.
 pub(crate) type FoundBootSet = (BlockId, BootSetHead);
 
-/// A frame of kind version, and the records in it.
+/// The records in a frame of kind version.
+type Records = Vec<(BlockId, VersionRecord)>;
+
+/// What an unlisted pack holds: its chain of frames from the start.
 struct Found {
-    frame: EncodedFrame,
-    records: Vec<(BlockId, VersionRecord)>,
+    pack: PackId,
+    directory: PackDirectory,
+    /// By the number of their frame.
+    records: Vec<(usize, Records)>,
+    boot_sets: Vec<(usize, FoundBootSet)>,
+    /// Whether the footer that stands in the pack is that of `directory`, written after all was proven.
+    is_whole: bool,
+    /// Whether good frames follow after a hole.
+    is_broken: bool,
 }
 
 /// Takes over every pack the catalog does not know. The store has been opened to be written, and has no sessions yet.
-pub(crate) fn salvage(store: &Store, adopt: Adopt) -> Result<Salvaged> {
-    let listed: BTreeSet<PackId> = store.catalog()?.packs()?.into_iter().map(|row| row.id).collect();
-    let unlisted: Vec<PackId> =
-        store.place().list_packs()?.into_iter().filter(|pack| !listed.contains(pack)).collect();
-    let (mut taken, mut found, mut boot_sets) = (Vec::new(), Vec::new(), Vec::new());
-    if unlisted.is_empty() {
+pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
+    let mut found = Vec::new();
+    for pack in unlisted(store.place(), store.id(), &*store.catalog()?)? {
+        let examined = examine(store, pack);
+        found.push(
+            examined.map_err(|error| error.within(format!("taking over the interrupted pack {pack}")))?,
+        );
+    }
+    if found.is_empty() {
         return Ok(Salvaged::default());
     }
-    let session = store.session()?;
-    for pack in unlisted {
-        let path = store.place().pack(pack);
-        let opened = store.place().vfs().open(&path, OpenMode::Read);
-        let file = opened.context(|| format!("opening {}", path.display()))?;
+    let packs = found.len();
+    let adopted = choose_records(store, adopt, &mut found)?;
+    let (mut broken, mut boot_sets) = (Vec::new(), Vec::new());
+    for mut found in found {
+        boot_sets.extend(found.boot_sets.drain(..).map(|(_, boot_set)| boot_set));
+        let is_needed = adopt.is_needed(found.pack);
+        if is_needed && found.is_broken {
+            broken.push(found);
+            continue;
+        }
+        let sealed = if found.is_whole {
+            Some(sealed_of(store.place(), &found)?)
+        } else {
+            let ids = (found.pack, store.id());
+            mend(store.place(), ids, &mut found.directory, !is_needed && adopted.is_empty())?
+        };
+        if let Some(sealed) = sealed {
+            store.0.add_interrupted(sealed, &found.directory)?;
+        }
+    }
+    let is_rebuilt = *adopt != Adopt::Interrupted;
+    if adopted.is_empty() && boot_sets.is_empty() && !is_rebuilt {
+        return Ok(Salvaged { packs, versions: Vec::new() });
+    }
+    let versions = enter(store, adopt, &adopted, &boot_sets, &broken)?;
+    Ok(Salvaged { packs, versions })
+}
+
+/// Packs of this store that the catalog does not know. Those of another store, or a newer Platter, are nobody's here.
+fn unlisted(
+    place: &StorePlace,
+    store: crate::identity::StoreId,
+    catalog: &crate::catalog::Catalog,
+) -> Result<Vec<PackId>> {
+    let listed: BTreeSet<PackId> = catalog.packs()?.into_iter().map(|row| row.id).collect();
+    let mut unlisted = Vec::new();
+    for pack in place.list_packs()?.into_iter().filter(|pack| !listed.contains(pack)) {
+        let path = place.pack(pack);
+        let file =
+            place.vfs().open(&path, OpenMode::Read).context(|| format!("opening {}", path.display()))?;
         match read_header(&*file) {
-            // Another store's, or a newer Platter's: not ours to touch.
-            Ok((_, owner)) if owner != store.id() => continue,
+            Ok((_, owner)) if owner != store => continue,
             Err(error) if error.kind() == ErrorKind::Refused => continue,
             // A header that did not reach the disk: the frames prove themselves.
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Corrupt => {}
             Err(error) => return Err(error),
         }
-        let salvaged = scan(&*file, &mut |frame| {
-            if frame.row.kind == Kind::BootSet && (adopt == Adopt::Any || !frame.after_hole) {
-                boot_sets.extend(read_boot_sets(frame.stored)?);
-            }
-            if frame.row.kind != Kind::Version {
-                return keep_frame(&session, &frame);
-            }
-            if adopt == Adopt::Any || !frame.after_hole {
-                found.push(Found { frame: copy(&frame), records: read_records(frame.stored)? });
-            }
-            Ok(())
-        });
-        salvaged.map_err(|error| error.within(format!("taking over the interrupted pack {pack}")))?;
-        taken.push((pack, path));
+        unlisted.push(pack);
     }
-    // In their order, so that of two records for one number the older one wins: it was there first.
-    found.sort_by_cached_key(|found| {
-        let first = found.records.first();
-        first.map(|(_, record)| (record.image.clone(), record.number, record.time_unix_ms))
-    });
-    let epoch = random_epoch(store)?;
-    let versions = session.commit(|change, state, session| {
-        let mut adopted = Vec::new();
-        for found in &found {
-            let names = adopt_records(change, found, adopt)?;
-            if !names.is_empty() {
-                session.append_to(state, &found.frame)?;
-            }
-            adopted.extend(names);
-        }
-        add_boot_sets(change, epoch, &boot_sets)?;
-        Ok(adopted)
-    })?;
-    for (pack, path) in &taken {
-        store.place().remove_if_there(path)?;
-        // Durable before anything else is published: a refused record must not come back beside a later version.
-        store.place().sync_dir(&store.place().pack_dir(*pack))?;
-    }
-    Ok(Salvaged { packs: taken.len(), versions })
+    Ok(unlisted)
 }
 
-/// Enters the records of a frame that count; gives their versions.
-fn adopt_records(change: &mut Change<'_>, found: &Found, adopt: Adopt) -> Result<Vec<VersionName>> {
-    let mut adopted = Vec::new();
-    for (id, record) in &found.records {
-        let held = change.token(&record.image)?;
-        // A rename that lacks its commit has not happened: the version has its old name. What stands under a number
-        // that was used was renamed, or forgotten.
-        let is_new = record.renamed_from.is_none() && record.number > change.last_number(&record.image)?;
-        let is_allowed = is_new && refusal(&record.image, record.token, held.as_ref()).is_none();
-        if (adopt == Adopt::Any || is_allowed) && change.add_version(*id, record)? {
-            adopted.push(record.name());
+fn sealed_of(place: &StorePlace, found: &Found) -> Result<SealedPack> {
+    let path = place.pack(found.pack);
+    let context = || format!("asking the length of {}", path.display());
+    let length = place.vfs().open(&path, OpenMode::Read).and_then(|file| file.length()).context(context)?;
+    let (frames, blocks) = (found.directory.frames() as u64, found.directory.blocks() as u64);
+    Ok(SealedPack { id: found.pack, length, frames, blocks })
+}
+
+/// Reads an unlisted pack: by its footer when that was written after all was proven, otherwise frame by frame.
+fn examine(store: &Store, pack: PackId) -> Result<Found> {
+    let path = store.place().pack(pack);
+    let file = store.place().vfs().open(&path, OpenMode::Write);
+    let file = file.context(|| format!("opening {}", path.display()))?;
+    let (records, boot_sets) = (Vec::new(), Vec::new());
+    let directory = PackDirectory::default();
+    let mut found = Found { pack, directory, records, boot_sets, is_whole: false, is_broken: false };
+    match read_directory(&*file, pack, store.id()) {
+        Ok(directory) if directory.is_proven => {
+            by_footer(&*file, &directory, &mut found)?;
+            (found.directory, found.is_whole) = (directory, true);
+            return Ok(found);
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::Corrupt => {}
+        Err(error) => return Err(error),
+    }
+    // What is proven from here on is on the disk, and not only in memory.
+    file.sync().and_then(|()| file.drop_cache()).context(|| format!("syncing {}", path.display()))?;
+    scan(&*file, &mut |frame| {
+        if frame.after_hole {
+            found.is_broken = true;
+            return Ok(());
+        }
+        let number = found.directory.frames();
+        found.take(number, frame.row.kind, frame.stored)?;
+        found.directory.push(frame.row, frame.blocks.iter().map(|block| block.id));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn by_footer(file: &dyn VfsFile, directory: &PackDirectory, found: &mut Found) -> Result<()> {
+    let mut stored = Vec::new();
+    for (number, (row, ids)) in directory.iter().enumerate() {
+        if matches!(row.kind, Kind::Version | Kind::BootSet) {
+            match read_row(file, row, ids, &mut stored) {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                read => read.and_then(|()| found.take(number, row.kind, &stored))?,
+            }
         }
     }
-    Ok(adopted)
+    Ok(())
+}
+
+impl Found {
+    fn take(&mut self, number: usize, kind: Kind, stored: &[u8]) -> Result<()> {
+        match kind {
+            Kind::Version => self.records.push((number, read_records(stored)?)),
+            Kind::BootSet => {
+                self.boot_sets.extend(read_boot_sets(stored)?.into_iter().map(|set| (number, set)))
+            }
+            Kind::Data | Kind::Page => {}
+        }
+        Ok(())
+    }
+
+    /// Only the first `frames` frames count.
+    fn cut(&mut self, frames: usize) {
+        self.directory.truncate(frames);
+        self.records.retain(|(number, _)| *number < frames);
+        self.boot_sets.retain(|(number, _)| *number < frames);
+        self.is_whole = false;
+    }
+}
+
+/// The records that count, the oldest of each image first. Packs of interrupted sessions are cut where one does not.
+fn choose_records(store: &Store, adopt: &Adopt, found: &mut [Found]) -> Result<Records> {
+    let (mut last, tokens) = {
+        let catalog = store.catalog()?;
+        (catalog.last_numbers()?.into_iter().collect::<BTreeMap<_, _>>(), catalog.tokens()?)
+    };
+    let mut in_order: Vec<(usize, usize)> = Vec::new();
+    for (pack, found) in found.iter().enumerate() {
+        in_order.extend((0..found.records.len()).map(|record| (pack, record)));
+    }
+    // In their order, so that of two records for one number the older one wins: it was there first.
+    in_order.sort_by_cached_key(|(pack, record)| {
+        let first = found[*pack].records[*record].1.first();
+        first.map(|(_, record)| (record.image.clone(), record.number, record.time_unix_ms))
+    });
+    let (mut chosen, mut cuts) = (Records::new(), BTreeMap::<usize, usize>::new());
+    for (pack, record) in in_order {
+        let (frame, records) = &found[pack].records[record];
+        if adopt.is_needed(found[pack].pack) || may_be_finished(records, &last, &tokens) {
+            for (_, record) in records {
+                let last = last.entry(record.image.clone()).or_default();
+                *last = record.number.max(*last);
+            }
+            chosen.extend(records.iter().cloned());
+        } else {
+            let cut = cuts.entry(pack).or_insert(*frame);
+            *cut = (*cut).min(*frame);
+        }
+    }
+    cuts.into_iter().for_each(|(pack, frames)| found[pack].cut(frames));
+    Ok(chosen)
+}
+
+/// Whether these records of an interrupted session lack nothing but the commit, and it may be made.
+fn may_be_finished(
+    records: &[(BlockId, VersionRecord)],
+    last: &BTreeMap<ImageName, u64>,
+    tokens: &[Token],
+) -> bool {
+    !records.is_empty()
+        && records.iter().all(|(_, record)| {
+            let held = tokens.iter().find(|token| token.image == record.image);
+            // A rename that lacks its commit has not happened: the version has its old name. What stands under a number
+            // that was used was renamed, or forgotten.
+            record.renamed_from.is_none()
+                && record.number > last.get(&record.image).copied().unwrap_or(0)
+                && refusal(&record.image, record.token, held).is_none()
+        })
+}
+
+/// Enters records and boot sets in the catalog, with all packs; what is good in broken ones is copied first.
+fn enter(
+    store: &Store,
+    adopt: &Adopt,
+    records: &[(BlockId, VersionRecord)],
+    boot_sets: &[FoundBootSet],
+    broken: &[Found],
+) -> Result<Vec<VersionName>> {
+    store
+        .0
+        .refer_to_interrupted(|pack| adopt.is_needed(pack) || !records.is_empty() || !boot_sets.is_empty())?;
+    let session = store.session()?;
+    for found in broken {
+        let path = store.place().pack(found.pack);
+        let file = store.place().vfs().open(&path, OpenMode::Read);
+        let file = file.context(|| format!("opening {}", path.display()))?;
+        scan(&*file, &mut |frame| {
+            let is_name = matches!(frame.row.kind, Kind::Version | Kind::BootSet);
+            if frame.after_hole && is_name { Ok(()) } else { keep_frame(&session, &frame) }
+        })?;
+    }
+    let epoch = random_epoch(store)?;
+    let versions = session.commit(|change, _, _| {
+        let mut adopted = Vec::new();
+        for (id, record) in records {
+            if change.add_version(*id, record)? {
+                adopted.push(record.name());
+            }
+        }
+        add_boot_sets(change, epoch, boot_sets)?;
+        Ok(adopted)
+    })?;
+    for found in broken {
+        store.place().remove_if_there(&store.place().pack(found.pack))?;
+        store.place().sync_dir(&store.place().pack_dir(found.pack))?;
+    }
+    Ok(versions)
 }
 
 /// Copies a frame, unless the store has every block of it.
@@ -150,6 +325,104 @@ fn copy(frame: &Scanned<'_>) -> EncodedFrame {
         stored: frame.stored.to_vec(),
         blocks: frame.blocks.to_vec(),
         raw_length: frame.row.raw_length,
+    }
+}
+
+/// Packs that wait for a session that needs them, and those that have found one.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupted {
+    waiting: Vec<(u32, SealedPack, Index)>,
+    /// To be listed by the next commit.
+    referred: Vec<(u32, SealedPack)>,
+}
+
+impl crate::store::Shared {
+    fn add_interrupted(&self, sealed: SealedPack, directory: &PackDirectory) -> Result<()> {
+        let ordinal = self.packs.add(sealed.id, PackState::Open);
+        let mut index = Index::new();
+        directory
+            .iter()
+            .try_for_each(|(row, ids)| index.push_frame(row.address(ordinal), ids.iter().copied()))?;
+        self.writer()?.interrupted().waiting.push((ordinal, sealed, index));
+        Ok(())
+    }
+
+    /// Makes packs of interrupted sessions part of this store: the next commit lists them.
+    fn refer_to_interrupted(&self, wanted: impl Fn(PackId) -> bool) -> Result<()> {
+        let mut interrupted = self.writer()?.interrupted();
+        let waiting = std::mem::take(&mut interrupted.waiting);
+        for (ordinal, sealed, index) in waiting {
+            if wanted(sealed.id) {
+                self.absorb(index)?;
+                interrupted.referred.push((ordinal, sealed));
+            } else {
+                interrupted.waiting.push((ordinal, sealed, index));
+            }
+        }
+        Ok(())
+    }
+
+    /// If a pack of an interrupted session has that block, it is part of this store from now on; says whether.
+    pub(crate) fn refer_to_interrupted_with(&self, id: &BlockId) -> bool {
+        let Some(writer) = &self.writer else { return false };
+        let mut interrupted = writer.interrupted();
+        let Some(at) = interrupted.waiting.iter().position(|(_, _, index)| index.locate(id).is_some()) else {
+            return false;
+        };
+        let (ordinal, sealed, index) = interrupted.waiting.swap_remove(at);
+        // Where the index cannot take it, the block counts as missing, and is stored once more.
+        let is_indexed = self.absorb(index).is_ok();
+        if is_indexed {
+            interrupted.referred.push((ordinal, sealed));
+        }
+        is_indexed
+    }
+}
+
+impl Interrupted {
+    /// The packs that the next commit lists.
+    pub(crate) fn referred(&self) -> Vec<(u32, SealedPack)> {
+        self.referred.clone()
+    }
+
+    /// These have been listed.
+    pub(crate) fn listed(&mut self, packs: &[(u32, SealedPack)]) {
+        self.referred.retain(|pack| !packs.contains(pack));
+    }
+}
+
+/// What was removed of interrupted sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Discarded {
+    /// Packs.
+    pub packs: usize,
+    /// Bytes of them.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// Removes the packs that interrupted sessions left and no version needs. Takes no space: neither does it take them
+    /// over, nor does it change the catalog.
+    ///
+    /// # Errors
+    /// `Transient` when another process writes the store; `Missing` when this is no store; `Corrupt`, `Io`.
+    pub fn discard_interrupted(place: &StorePlace) -> Result<Discarded> {
+        let id = place.read_format()?;
+        let _lock = crate::store::take_lock(place, crate::store::WRITER_LOCK_TRIES)?;
+        let catalog = crate::catalog::Catalog::open_without_space(place)?;
+        crate::store::check_store(&catalog, id)?;
+        let mut discarded = Discarded::default();
+        for pack in unlisted(place, id, &catalog)? {
+            let path = place.pack(pack);
+            let context = || format!("removing {}", path.display());
+            let file = place.vfs().open(&path, OpenMode::Read).context(context)?;
+            discarded.bytes += file.length().context(context)?;
+            drop(file);
+            place.remove_if_there(&path)?;
+            place.sync_dir(&place.pack_dir(pack))?;
+            discarded.packs += 1;
+        }
+        Ok(discarded)
     }
 }
 

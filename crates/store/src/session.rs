@@ -45,6 +45,8 @@ pub struct Session {
 pub(crate) struct State {
     open: Option<OpenPack>,
     sealed: Vec<(u32, SealedPack)>,
+    /// Packs of interrupted sessions that the commit lists.
+    referred: Vec<(u32, SealedPack)>,
     /// Every pack begun, and whether a commit was tried: until then nobody can know of them.
     begun: Vec<PackId>,
     commit_tried: bool,
@@ -156,19 +158,22 @@ impl Session {
             let unsound = self.shared.unsound();
             self.mend_records(change, state, &unsound)?;
             state.seal()?;
-            for (_, pack) in &state.sealed {
+            let referred = writer.interrupted().referred();
+            for (_, pack) in state.sealed.iter().chain(&referred) {
                 change.add_live_pack(pack)?;
             }
+            state.referred = referred;
             // Before the commit, so that whoever sees the version finds its blocks. If the commit fails, nothing
             // that refers to them can be published.
             let index = std::mem::take(&mut state.index);
             repaired.extend(unsound.into_iter().filter(|id| index.locate(id).is_some()));
-            self.shared.index.write().unwrap_or_else(PoisonError::into_inner).absorb(index)?;
+            self.shared.absorb(index)?;
             Ok(done)
         }))?;
-        let sealed = std::mem::take(state).sealed;
+        let done_with = std::mem::take(state);
         state.repaired = repaired;
-        for (ordinal, _) in sealed {
+        writer.interrupted().listed(&done_with.referred);
+        for (ordinal, _) in done_with.sealed.into_iter().chain(done_with.referred) {
             self.shared.packs.get(ordinal)?.set_state(PackState::Live);
         }
         Ok(done)

@@ -22,7 +22,7 @@ use crate::index::{Index, ids};
 use crate::pack::{PackDirectory, lay_ids, read_directory, scan};
 use crate::pack_set::PackSet;
 use crate::place::StorePlace;
-use crate::salvage::{Adopt, Salvaged, salvage};
+use crate::salvage::{Adopt, Interrupted, Salvaged, salvage};
 use crate::session::Session;
 
 /// How often a held lock is tried: by writers for half a second, since a token changes hands in less; by those who
@@ -68,6 +68,7 @@ pub(crate) struct Writer {
     /// The first failure of a write: nothing is taken after it (trust F6).
     failure: Mutex<Option<String>>,
     salvaged: OnceLock<Salvaged>,
+    interrupted: Mutex<Interrupted>,
     _lock: Box<dyn VfsFile>,
 }
 
@@ -115,10 +116,10 @@ impl Store {
     /// # Errors
     /// `Transient` when another process writes it; `Missing` when this is no store; `Corrupt`, `Io`.
     pub fn open_writer(place: &StorePlace) -> Result<Self> {
-        Self::open_writer_adopting(place, Adopt::Whole)
+        Self::open_writer_adopting(place, &Adopt::Interrupted)
     }
 
-    pub(crate) fn open_writer_adopting(place: &StorePlace, adopt: Adopt) -> Result<Self> {
+    pub(crate) fn open_writer_adopting(place: &StorePlace, adopt: &Adopt) -> Result<Self> {
         place.read_format()?;
         let lock = take_lock(place, WRITER_LOCK_TRIES)?;
         let catalog = Catalog::open_writer(place)?;
@@ -127,6 +128,7 @@ impl Store {
             catalog: Mutex::new(catalog),
             failure: Mutex::new(None),
             salvaged: OnceLock::new(),
+            interrupted: Mutex::default(),
             _lock: lock,
         };
         let store = Self::open(place, Some(writer))?;
@@ -285,12 +287,23 @@ impl Shared {
         self.writer.as_ref().ok_or_else(|| Error::refused("this store was opened to be read"))
     }
 
+    /// Where a block stands. A writer that asks for one that only a pack of an interrupted session has makes the pack part
+    /// of the store.
     pub(crate) fn locate(&self, id: &BlockId) -> Option<BlockPlace> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner).locate(id)
+        let listed = || self.index.read().unwrap_or_else(PoisonError::into_inner).locate(id);
+        listed().or_else(|| if self.refer_to_interrupted_with(id) { listed() } else { None })
+    }
+
+    /// Takes in another index.
+    pub(crate) fn absorb(&self, index: Index) -> Result<()> {
+        self.index.write().unwrap_or_else(PoisonError::into_inner).absorb(index)
     }
 
     /// Where a block stands, with a pin, if it may be referred to and was not found bad.
     pub(crate) fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<(BlockPlace, Pin)>> {
+        if self.locate(id).is_none() {
+            return Ok(None);
+        }
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         let Some(place) = index.locate_sound(id) else { return Ok(None) };
         let pack = self.packs.get(place.frame.pack)?;
@@ -459,6 +472,11 @@ impl Writer {
         result
     }
 
+    /// What interrupted sessions left.
+    pub(crate) fn interrupted(&self) -> MutexGuard<'_, Interrupted> {
+        self.interrupted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The catalog, to change it.
     pub(crate) fn catalog(&self) -> MutexGuard<'_, Catalog> {
         self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
@@ -496,9 +514,11 @@ pub(crate) fn take_lock(place: &StorePlace, tries: u32) -> Result<Box<dyn VfsFil
         )));
     };
     let text = format!("{}\n", std::process::id());
-    lock.set_length(0)
-        .and_then(|()| lock.write_all_at(text.as_bytes(), 0))
-        .context(|| format!("writing {}", path.display()))?;
+    match lock.set_length(0).and_then(|()| lock.write_all_at(text.as_bytes(), 0)) {
+        // It is for people, and a full disk is no reason to do nothing about it.
+        Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
+        written => written.context(|| format!("writing {}", path.display()))?,
+    }
     Ok(lock)
 }
 

@@ -161,6 +161,15 @@ pub trait VfsFile: Debug + Send + Sync {
     /// What the system says.
     fn length(&self) -> io::Result<u64>;
 
+    /// What is read from now on comes from the disk, as far as the system can do that, and not from memory: after a failed
+    /// sync, memory may hold what the disk does not. Of what was not synced nothing is lost by it.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn drop_cache(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// This range will be read soon: a system that can do so reads it meanwhile. Only a hint, which nobody waits for.
     fn will_read(&self, _offset: u64, _length: u64) {}
 

@@ -139,6 +139,10 @@ impl VfsFile for OsFile {
         Ok(self.0.metadata()?.len())
     }
 
+    fn drop_cache(&self) -> io::Result<()> {
+        Ok(fadvise(&self.0, 0, None, Advice::DontNeed)?)
+    }
+
     fn will_read(&self, offset: u64, length: u64) {
         // Of one call Linux does no more than it would read ahead by itself.
         const PIECE: u64 = 128 << 10;

@@ -15,6 +15,7 @@ pub(crate) mod completions;
 pub(crate) mod detach;
 pub(crate) mod diff;
 pub(crate) mod discard;
+pub(crate) mod discard_interrupted;
 pub(crate) mod disks;
 pub(crate) mod export;
 pub(crate) mod forget;

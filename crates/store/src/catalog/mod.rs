@@ -99,6 +99,21 @@ impl Catalog {
         }
     }
 
+    /// Opens the catalog to be read, by the holder of the store's lock, where there may be no space even for what
+    /// readers share with a writer.
+    pub(crate) fn open_without_space(place: &StorePlace) -> Result<Self> {
+        match Self::open_reader(place) {
+            Err(error) if error.kind() == ErrorKind::Io => {}
+            opened => return opened,
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = connect(place, &place.catalog(), flags)?;
+        // Then the log's index is kept in memory.
+        lines(&connection, "locking the catalog", "PRAGMA locking_mode = EXCLUSIVE")?;
+        schema::check(&connection).and_then(|()| query::verify(&connection))?;
+        Ok(Self { connection })
+    }
+
     /// Opens the catalog to be written.
     pub(crate) fn open_writer(place: &StorePlace) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

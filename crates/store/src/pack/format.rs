@@ -71,6 +71,8 @@ impl FrameRow {
 pub struct PackDirectory {
     pub(crate) frames: Vec<FrameRow>,
     pub(crate) ids: Vec<BlockId>,
+    /// Whether it was written after all frames had been proven and synced.
+    pub(crate) is_proven: bool,
 }
 
 impl PackDirectory {
@@ -82,6 +84,17 @@ impl PackDirectory {
     /// Number of blocks.
     pub fn blocks(&self) -> usize {
         self.ids.len()
+    }
+
+    /// Where the last frame ends.
+    pub(crate) fn end(&self) -> u64 {
+        self.frames.last().map_or(HEADER_LENGTH, FrameRow::end)
+    }
+
+    /// Leaves only the first `frames` frames.
+    pub(crate) fn truncate(&mut self, frames: usize) {
+        self.frames.truncate(frames);
+        self.ids.truncate(self.frames.iter().map(|row| row.blocks as usize).sum());
     }
 
     /// Adds a frame behind the others, with the ids of its blocks.
@@ -160,7 +173,7 @@ pub(crate) fn encode_end(
     let mut trailer = piece;
     trailer.extend_from_slice(&TRAILER_MAGIC);
     trailer.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-    trailer.extend_from_slice(&[0; 2]);
+    trailer.extend_from_slice(&[u8::from(directory.is_proven), 0]);
     trailer.extend_from_slice(&footer_offset.to_le_bytes());
     trailer.extend_from_slice(&footer_length(frames, blocks).to_le_bytes());
     trailer.extend_from_slice(&frames.to_le_bytes());
@@ -179,6 +192,7 @@ pub(super) struct Trailer {
     frames: u32,
     blocks: u32,
     footer_checksum: u64,
+    is_proven: bool,
 }
 
 /// Parses the last bytes of a pack that is `pack_length` bytes long: what it says fits into that length exactly.
@@ -194,6 +208,7 @@ pub(super) fn decode_trailer(
         frames: u32_at(bytes, 24),
         blocks: u32_at(bytes, 28),
         footer_checksum: u64_at(bytes, 32),
+        is_proven: bytes[6] == 1,
     };
     if array_at(bytes, 40) != pack.0 {
         return Err(Error::corrupt("pack trailer: it is another pack's"));
@@ -236,7 +251,7 @@ pub(super) fn decode_footer(bytes: &[u8], trailer: &Trailer) -> Result<PackDirec
         return Err(corrupt(format!("{} frames do not add up", frames.len())));
     }
     let ids = listed.chunks_exact(BLOCK_ROW_LENGTH as usize).map(|row| BlockId(array_at(row, 0))).collect();
-    Ok(PackDirectory { frames, ids })
+    Ok(PackDirectory { frames, ids, is_proven: trailer.is_proven })
 }
 
 fn decode_row(row: &[u8]) -> Option<FrameRow> {

@@ -8,9 +8,11 @@
 //! - `format`: the bytes of header, footer and trailer
 //! - `writer`: appends frames, seals
 //! - `reader`: reads the directory of a sealed pack, and frames
+//! - `mend`: gives a pack that was not sealed, or lost its footer, a footer in its place
 //! - `scan`: finds the frames of any pack, footer or not
 
 mod format;
+mod mend;
 mod reader;
 mod scan;
 mod writer;
@@ -19,6 +21,7 @@ pub use format::PackDirectory;
 pub(crate) use format::{
     FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, encode_end, encode_header, end_length,
 };
+pub(crate) use mend::mend;
 pub use reader::read_directory;
 pub(crate) use reader::{lay_ids, read_frame, read_header, read_row, read_row_header};
 pub(crate) use scan::{Scanned, scan};

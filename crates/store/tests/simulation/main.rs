@@ -6,6 +6,7 @@
 mod crash;
 mod damage;
 mod fault;
+mod forged;
 mod heal;
 mod sqlite;
 mod token;

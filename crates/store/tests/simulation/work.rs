@@ -10,7 +10,8 @@ use platter_image::page::{Entry as RecipeEntry, State};
 use platter_image::recipe::{CutPolicy, RecipeBuilder};
 use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameStore, Kind, PinSet, Result, Score};
 use platter_store::{
-    CheckOptions, NumberChoice, Session, Store, StorePlace, Verdict, Version, VersionName, VersionRecord,
+    CheckOptions, Finding, NumberChoice, Session, Store, StorePlace, Verdict, Version, VersionName,
+    VersionRecord,
 };
 use platter_vfs::simulated::SimulatedDisk;
 use platter_vfs::{Entry, OpenMode, Vfs, VfsFile};
@@ -302,7 +303,10 @@ pub(crate) fn verify(machine: &Machine, model: &Model, context: &str) {
     verify_versions(&store, in_flight.unwrap_or(&model.published), context);
     let clean = |store: &Store| {
         let report = store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap();
-        assert_eq!(report.verdict, Verdict::Clean, "{context}: {:#?}", report.findings);
+        // What interrupted sessions left is kept until somebody needs it.
+        let is_left = |finding: &Finding| finding.what.contains("left by an interruption");
+        assert_ne!(report.verdict, Verdict::Damaged, "{context}: {:#?}", report.findings);
+        assert!(report.findings.iter().all(is_left), "{context}: {:#?}", report.findings);
     };
     clean(&store);
     let numbers: Vec<u64> = (0..20).collect();

@@ -387,6 +387,12 @@ impl VfsFile for SimulatedFile {
         Ok(())
     }
 
+    fn drop_cache(&self) -> io::Result<()> {
+        let (mut state, _) = self.begin(Operation::Look)?;
+        state.files[self.file].drop_cache();
+        Ok(())
+    }
+
     fn length(&self) -> io::Result<u64> {
         let (state, _) = self.begin(Operation::Look)?;
         Ok(state.files[self.file].length())

@@ -70,6 +70,18 @@ impl FileBytes {
         self.pending.clear();
     }
 
+    /// What a failed sync has forgotten is not readable any more.
+    pub(super) fn drop_cache(&mut self) {
+        self.current.clone_from(&self.durable);
+        for pending in &self.pending {
+            match pending {
+                Pending::SetLength(length) => self.current.resize(*length as usize, 0),
+                Pending::Write { offset, bytes } => put(&mut self.current, bytes, *offset),
+                Pending::Punch { offset, length } => fill_zeros(&mut self.current, *offset, *length),
+            }
+        }
+    }
+
     /// Power is cut: of the pending operations, those that `choice` keeps become durable; programs see the durable
     /// bytes from now on.
     pub(super) fn crash(&mut self, choice: &mut Choice) {

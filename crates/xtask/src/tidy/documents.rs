@@ -94,7 +94,8 @@ fn check_commands(files: &[TextFile]) -> Vec<Violation> {
     let readme = files.iter().find(|file| file.path == "README.md").map_or("", |file| file.text.as_str());
     let commands = files.iter().filter_map(|file| file.path.strip_prefix(FOLDER)?.strip_suffix(".rs"));
     commands
-        .filter(|command| *command != "mod" && !readme.contains(&format!("platter {command}")))
+        .map(|command| command.replace('_', "-"))
+        .filter(|command| command != "mod" && !readme.contains(&format!("platter {command}")))
         .map(|command| Violation::new("README.md", 1, format!("does not show `platter {command}`")))
         .collect()
 }
