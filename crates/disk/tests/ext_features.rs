@@ -193,6 +193,33 @@ fn preallocation_is_not_data() {
     }
 }
 
+/// A file in pieces of a block is cut along the grid, for blocks of 1 KiB would cost more than they hold. Other files keep
+/// their places.
+#[test]
+fn fragments_are_cut_along_the_grid() {
+    if !oracle::is_available() {
+        return;
+    }
+    let directory = oracle::directory();
+    let (image, tree) = (directory.path().join("image"), directory.path().join("tree"));
+    fs::create_dir_all(&tree).unwrap();
+    let contents: Vec<u8> = (0..400_000).map(|at| (at / 3 % 253) as u8 + 1).collect();
+    for name in ["whole", "pieces", "few-pieces"] {
+        fs::write(tree.join(name), &contents).unwrap();
+    }
+    oracle::make(&image, 16 << 20, &["-t", "ext4", "-b", "1024"], Some(&tree)).unwrap();
+    let punch = |name: &str, every: usize, until: usize| -> String {
+        (0..until).step_by(every).map(|block| format!("punch {name} {block} {block}\n")).collect()
+    };
+    oracle::debugfs(&image, &format!("{}{}", punch("pieces", 2, 390), punch("few-pieces", 2, 10)));
+    let (_, survey) = look(&image);
+    assert_eq!(survey.parts[0].notes, Vec::<String>::new());
+    let lengths: Vec<u64> = survey.parts[0].region.files.iter().map(|run| run.extent().length).collect();
+    assert!(lengths.iter().any(|length| *length > 100 << 10), "{lengths:?}");
+    let short = lengths.iter().filter(|length| **length == 1024).count();
+    assert_eq!(short, 4, "of the file that has few");
+}
+
 /// What cannot be trusted is taken whole; what needs recovery is refused, unless one insists.
 #[test]
 fn distrust() {

@@ -17,6 +17,11 @@ const FILE_RUNS_MAX: usize = 1 << 26;
 /// Runs for which memory is set aside before they are counted.
 const FILE_RUNS_RESERVED_MAX: usize = 1 << 22;
 
+/// Runs that are shorter become blocks that cost more than they hold, in bytes.
+const SHORT_RUN_LENGTH: u64 = 8 << 10;
+/// A file with more short runs is in fragments: they are cut along the grid, together with what lies between them.
+const SHORT_RUNS_MAX: usize = 16;
+
 /// The inode whose contents are bad blocks.
 const BAD_BLOCKS: u32 = 1;
 /// The inode that holds blocks into which the group descriptors may grow.
@@ -182,6 +187,7 @@ impl Claims {
         inode: Inode<'_>,
     ) -> Result<bool> {
         let mut open: Option<Open> = None;
+        let first = self.files.len();
         let is_sound = walker.walk(inode, &mut |piece| match piece {
             Piece::Node(block) => push(&mut self.others, volume.place(block, 1)),
             Piece::Run { block, blocks, is_written: false, .. } => {
@@ -200,12 +206,28 @@ impl Claims {
             },
         })?;
         self.add_run(volume, open);
+        self.take_fragments(first);
         if self.files.len() >= FILE_RUNS_MAX {
             return Err(Error::corrupt(format!(
                 "its files stand in more than {FILE_RUNS_MAX} pieces, which are too many to check"
             )));
         }
         Ok(is_sound)
+    }
+
+    /// Takes short runs away from a file that has many: `first` is its first run.
+    fn take_fragments(&mut self, first: usize) {
+        let is_short = |run: &FileRun| run.extent().length < SHORT_RUN_LENGTH;
+        if self.files[first..].iter().filter(|run| is_short(run)).count() <= SHORT_RUNS_MAX {
+            return;
+        }
+        let runs = self.files.split_off(first);
+        for run in runs {
+            match is_short(&run) {
+                true => push(&mut self.others, run.extent()),
+                false => self.files.push(run),
+            }
+        }
     }
 
     fn add_run(&mut self, volume: &Volume<'_>, run: Option<Open>) {
