@@ -58,7 +58,7 @@ lies() {
 		return
 	fi
 	length=$(stat -c %s "$source")
-	check "$name: capture" "$PLATTER" --store "$STORE" capture "$source" bitmaps
+	check "$name: capture" "$PLATTER" --store "$STORE" capture "$source" bitmaps --audit
 	check_said "$name: the reason is told" 'all of it is taken'
 	head -c "$length" /dev/zero | tr '\0' '\252' >"$copy"
 	check "$name: install" platter install bitmaps "$copy"

@@ -94,7 +94,7 @@ check "the server's name can stand in the environment" env "PLATTER_SERVER=unix:
 check "where --store goes first" env PLATTER_SERVER=nonsense "$PLATTER" --store "$STORE" images
 
 # Writing.
-afar capture "$WORK/changed" lab/again --json >"$WORK/again.json"
+afar capture "$WORK/changed" lab/again --json --audit >"$WORK/again.json"
 check "capture of a known disk sends nothing" jq -e '.version == "lab/again@1" and .new_blocks == 0' "$WORK/again.json"
 check "and is the same version" [ "$(jq -r .score "$WORK/again.json")" = "$(platter_json show lab/debian@2 | jq -r .score)" ]
 random 3000000 newer >"$WORK/newer-file"

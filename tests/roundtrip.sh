@@ -119,7 +119,7 @@ other_bytes() { yes 'THIS STOOD ON THE TARGET BEFORE.' | head -c "$2" >"$1" || [
 round_trip() { # IMAGE
 	local name=$1 image=$SAMPLES/$1.img length captured most table
 	length=$(stat -c %s "$image")
-	check "$name: capture" platter capture "$image" "samples/$name"
+	check "$name: capture, and nothing dropped that others call used" platter capture "$image" "samples/$name" --audit
 	platter_json show "samples/$name" >"$WORK/show.json" 2>/dev/null || true
 	captured=$(jq -r '[.. | .allocated_bytes? // empty] | first // "none"' "$WORK/show.json")
 	most=$(allocated_max "$name")
@@ -177,7 +177,7 @@ unclean() { # IMAGE
 	local name=$1
 	check_exit "$EXIT_REFUSED" "$name: capture is refused" platter capture "$SAMPLES/$name.img" "samples/$name"
 	check_said "$name: the reason is told" 'recover|journal|unmount|e2fsck'
-	check "$name: capture --force" platter capture "$SAMPLES/$name.img" "samples/$name" --force
+	check "$name: capture --force" platter capture "$SAMPLES/$name.img" "samples/$name" --force --audit
 	other_bytes "$WORK/target" "$(stat -c %s "$SAMPLES/$name.img")"
 	check "$name: install" platter install "samples/$name" "$WORK/target" --yes --force not-a-disk
 	check "$name: every byte is there" cmp "$SAMPLES/$name.img" "$WORK/target"

@@ -5,15 +5,18 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use platter_disk::capture::{CaptureCounts, CaptureOptions, Captured};
-use platter_disk::device::Watch;
+use platter_disk::device::{Salvaged, Watch};
 use platter_disk::refusal::{self, Reason};
 use platter_disk::{Source, Survey, SurveyOptions, survey};
 use platter_image::chunking::Region;
-use platter_image::{DiskRead, Error, ErrorKind, FrameStore, Result};
+use platter_image::recipe::Recipe;
+use platter_image::{DiskRead, Error, ErrorKind, FrameStore, Result, Score};
 use platter_store::{Consistency, FilesystemRecord, ImageName, KnownCheck, Version, VersionRecord};
 
+use crate::audit::{Audit, AuditReport};
 use crate::open_session::{PublishedVersion, Repairs};
 use crate::token::{self, TokenChoice};
+use crate::unreadable;
 use crate::{CaptureReport, OpenStore, Progress, StoreLocation};
 
 /// What to capture, and how.
@@ -29,6 +32,10 @@ pub struct CaptureRequest {
     pub survey: SurveyOptions,
     /// Capture a source that is in use, and publish it even if it was written meanwhile.
     pub allow_in_use: bool,
+    /// Zeros stand for sectors that cannot be read, instead of ending the capture.
+    pub skip_bad: bool,
+    /// Compare what was kept with what other programs call used.
+    pub audit: bool,
     /// Sector size of a raw file that is the image of a disk with sectors of 4096 bytes.
     pub sector_size: Option<u32>,
     /// How to compress.
@@ -76,10 +83,12 @@ pub(crate) fn capture_as(
     let mut watch = Watch::begin(disk)?;
     progress.begin("reading the filesystems", 0);
     let data = disk.data_extents()?;
-    let surveyed = survey(disk, data.as_ref(), &request.survey)?;
-    watch.add_starts(surveyed.parts.iter().map(|part| part.region.extent.offset))?;
+    let salvaged = Salvaged::new(disk, request.skip_bad);
+    let surveyed = survey(&salvaged, data.as_ref(), &request.survey)?;
+    watch.add_starts(surveyed.parts.iter().map(|part| part.region.extent.offset));
     let mut notes: Vec<String> = surveyed.all_notes().collect();
     notes.iter().for_each(|note| progress.note(note));
+    let told = notes.len();
 
     let filesystems = filesystems(&surveyed);
     let (table, sector_size, length) =
@@ -87,8 +96,12 @@ pub(crate) fn capture_as(
     let consistency = consistency(request, &surveyed);
     let skipped_gap_bytes = surveyed.skipped();
     let regions: Vec<Region> = surveyed.parts.into_iter().map(|part| part.region).collect();
-    let disk = Sectored { disk, sector_size };
+    let disk = Sectored { disk: &salvaged, sector_size };
     let check = || check_unchanged(request, &watch, words);
+    let unreadable = || match salvaged.bad() {
+        bad if bad.is_empty() => Vec::new(),
+        bad => unreadable::list(&salvaged, &filesystems, &bad),
+    };
     let draft = |captured: &Captured, change: Option<&String>| VersionRecord {
         source: words.to_owned(),
         cut_policy: request.options.cut_policy.0,
@@ -99,6 +112,7 @@ pub(crate) fn capture_as(
         filesystems: filesystems.clone(),
         labels: request.labels.clone(),
         consistency: if change.is_some() { Consistency::Torn } else { consistency },
+        unreadable: unreadable(),
         notes: request.notes.clone(),
         tool_version: request.tool_version.clone(),
         ..VersionRecord::draft(request.name.clone(), captured.score, token::unix_ms())
@@ -106,7 +120,14 @@ pub(crate) fn capture_as(
     let capturing = Capturing { disk: &disk, regions: &regions, check: &check, draft: &draft, progress };
     let (published, counts, change) = capturing.publish(request, &store)?;
     notes.extend(change);
-    Ok(report(published, &counts, table, notes, started.elapsed().as_secs_f64()))
+    let record = &published.version.record;
+    notes.extend(unreadable::note(&record.unreadable));
+    notes[told..].iter().for_each(|note| progress.note(note));
+    let audit = match request.audit {
+        true => Some(audited(request, &store, record.score, sector_size, progress)?),
+        false => None,
+    };
+    Ok(report(published, &counts, table, audit, notes, started.elapsed().as_secs_f64()))
 }
 
 /// A disk that was looked at and is to be captured, into whatever store.
@@ -159,6 +180,7 @@ fn report(
     published: PublishedVersion,
     counts: &CaptureCounts,
     table: String,
+    audit: Option<AuditReport>,
     notes: Vec<String>,
     seconds: f64,
 ) -> CaptureReport {
@@ -179,6 +201,8 @@ fn report(
         new_stored_bytes: counts.new_stored,
         filesystems: record.filesystems,
         repairs,
+        unreadable: record.unreadable,
+        audit,
         seconds,
         notes,
     }
@@ -186,7 +210,7 @@ fn report(
 
 /// A disk whose table counts in sectors of another size than the file says.
 struct Sectored<'a> {
-    disk: &'a Source,
+    disk: &'a Salvaged<'a>,
     sector_size: u32,
 }
 
@@ -202,6 +226,21 @@ impl DiskRead for Sectored<'_> {
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
         self.disk.read_exact_at(buffer, offset)
     }
+}
+
+/// Compares what was kept with what other programs say of the source.
+fn audited(
+    request: &CaptureRequest,
+    store: &OpenStore,
+    score: Score,
+    sector_size: u32,
+    progress: &dyn Progress,
+) -> Result<AuditReport> {
+    progress.begin("auditing", 0);
+    let source = store.source(score, Default::default());
+    let recipe = Recipe::open(score, &*source)?;
+    let skips_gaps = request.survey.skip_gaps;
+    Audit { disk: &request.source, sector_size, skips_gaps }.run(&recipe)
 }
 
 /// Refuses a source that was written since `watch` began, or that somebody mounted for writing meanwhile. If the user

@@ -5,6 +5,7 @@
 //! that the command line, a daemon and an installer in an initramfs ask for the same things in the same way, without
 //! an async runtime. Prints nothing: it returns reports, and tells a [`Progress`].
 
+mod audit;
 mod capture;
 mod cast;
 mod catalog;
@@ -26,7 +27,9 @@ mod receive;
 mod remote;
 mod report;
 mod token;
+mod unreadable;
 
+pub use audit::{AuditDisagreement, AuditReport, AuditedPart};
 pub use capture::{CaptureRequest, capture};
 pub use cast::{CastReceiver, CastRequest, CastState, CastStatus, SEGMENT_DATA_MAX, cast, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone};
@@ -65,8 +68,8 @@ pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_store::{
     BootBlock, CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, HoardMember, HoardSnapshot,
-    ImageName, KnownCheck, RebuildReport, Severity, Store, StorePlace, Token, Verdict, Version, VersionQuery,
-    VersionRecord, rebuild,
+    ImageName, KnownCheck, RebuildReport, Severity, Store, StorePlace, Token, UnreadableRecord, Verdict,
+    Version, VersionQuery, VersionRecord, rebuild,
 };
 pub use privacy::make_files_private;
 pub use progress::{Progress, Silent};

@@ -1,8 +1,9 @@
 //! What jobs report when they are done: facts with units in their names, ready to be printed or made JSON.
 
-use platter_store::FilesystemRecord;
+use platter_store::{FilesystemRecord, UnreadableRecord};
 use serde::Serialize;
 
+use crate::AuditReport;
 use crate::open_session::Repairs;
 
 /// A capture that was published.
@@ -39,6 +40,12 @@ pub struct CaptureReport {
     /// What it did for other versions.
     #[serde(flatten)]
     pub repairs: Repairs,
+    /// What could not be read, and is zeros.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableRecord>,
+    /// What other programs say, if they were asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<AuditReport>,
     /// Wall time.
     pub seconds: f64,
     /// What was odd, in sentences.

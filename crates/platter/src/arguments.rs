@@ -25,7 +25,7 @@ pub(crate) use token::{Token, TokenOf};
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 damaged data, 5 refused, 6 they differ (diff).\n\n\
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 damaged data, 5 refused, 6 they differ (diff, capture --audit).\n\n\
 Start with:\n  platter init\n  platter capture disk.raw lab/debian12\n  platter install lab/debian12 /dev/sdX"
 )]
 pub(crate) struct Arguments {

@@ -50,6 +50,17 @@ pub struct FilesystemRecord {
     pub allocated: u64,
 }
 
+/// What of the disk could not be read, and is zeros.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreadableRecord {
+    /// First byte on the disk.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// A file that has some of it: number of the partition, colon, path; empty if that is not known.
+    pub file: String,
+}
+
 /// The version that came before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
@@ -106,6 +117,9 @@ pub struct VersionRecord {
     pub labels: BTreeMap<String, String>,
     /// In what state the disk was.
     pub consistency: Consistency,
+    /// What could not be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableRecord>,
     /// A sentence of the user's.
     pub notes: String,
     /// What made it, such as `platter 0.1.0`.
@@ -136,6 +150,7 @@ impl VersionRecord {
             filesystems: Vec::new(),
             labels: BTreeMap::new(),
             consistency: Consistency::Clean,
+            unreadable: Vec::new(),
             notes: String::new(),
             tool_version: String::new(),
         }

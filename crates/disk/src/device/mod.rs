@@ -3,6 +3,7 @@
 //! Both forms are opened by path, and a symbolic link stands for what it leads to. Whether a device may be used at
 //! all is decided elsewhere, before: see [`crate::refusal`]. Nothing here knows what the bytes mean.
 
+mod bad_sectors;
 mod holes;
 mod source;
 mod target;
@@ -15,6 +16,7 @@ use std::path::Path;
 
 use platter_image::{Error, IoContext, Result};
 
+pub use bad_sectors::{Salvaged, SectorRead};
 pub use source::Source;
 pub use target::{Target, TargetOptions};
 pub use watch::Watch;

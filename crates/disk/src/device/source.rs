@@ -2,13 +2,16 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use platter_image::{DiskRead, Error, Extent, Extents, IoContext, Result, SECTOR};
 use rustix::fs::OFlags;
 
-use super::{NodeKind, block_geometry, holes};
+use super::{NodeKind, SectorRead, block_geometry, holes};
+use crate::aligned_buffer::AlignedBuffer;
 
 /// A block device or a regular file that is read. Reads may come from many threads.
 ///
@@ -19,6 +22,8 @@ pub struct Source {
     path: PathBuf,
     kind: NodeKind,
     sector_size: u32,
+    /// A block device, opened for direct reads if that was ever wanted and is possible.
+    direct: OnceLock<Option<File>>,
     /// Bytes that are in the file; the length of the device is this rounded up to a sector.
     stored_length: u64,
 }
@@ -81,12 +86,25 @@ impl Source {
         };
         // Advice only: a file system that does not take it reads as well as it can.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
-        Ok(Self { file, path: path.to_owned(), kind, sector_size, stored_length })
+        Ok(Self { file, path: path.to_owned(), kind, sector_size, direct: OnceLock::new(), stored_length })
     }
 
     /// Where it was opened.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// A block device once more, opened for direct reads; `None` where that is not possible.
+    fn around_the_cache(&self) -> Option<&File> {
+        let open = || {
+            let same = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            let direct = OFlags::DIRECT.bits().cast_signed();
+            OpenOptions::new().read(true).custom_flags(direct).open(same).ok()
+        };
+        match self.kind {
+            NodeKind::Block => self.direct.get_or_init(open).as_ref(),
+            NodeKind::Regular => None,
+        }
     }
 
     pub(super) fn file(&self) -> &File {
@@ -145,6 +163,22 @@ impl DiskRead for Source {
         let (stored, beyond) = buffer.split_at_mut(stored);
         beyond.fill(0);
         self.file.read_exact_at(stored, offset)
+    }
+}
+
+impl SectorRead for Source {
+    fn read_sector(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let is_whole = offset.saturating_add(buffer.len() as u64) <= self.stored_length;
+        match self.around_the_cache() {
+            // A read of a sector is short only at the end.
+            Some(direct) if is_whole => {
+                let mut sector = AlignedBuffer::zeroed(buffer.len())?;
+                direct.read_exact_at(&mut sector, offset)?;
+                buffer.copy_from_slice(&sector);
+                Ok(())
+            }
+            _ => self.read_exact_at(buffer, offset),
+        }
     }
 }
 

@@ -83,6 +83,8 @@ impl Lab {
             name: "lab/disk".parse().unwrap(),
             survey: Default::default(),
             allow_in_use: false,
+            skip_bad: false,
+            audit: false,
             sector_size: None,
             options: Default::default(),
             known: KnownCheck::Sample,

@@ -59,6 +59,13 @@ pub(crate) struct Capture {
     /// Read back all that the store has already of this disk, not only a sample; what is damaged is stored anew
     #[arg(long)]
     pub(crate) verify_known: bool,
+    /// Zeros stand for sectors that cannot be read: they are listed, and recorded in the version
+    #[arg(long)]
+    pub(crate) skip_bad: bool,
+    /// Afterwards, compare what was kept with what partx, blkid, e2fsck, dumpe2fs and debugfs call used; ends with 6 if
+    /// something that others use was dropped
+    #[arg(long)]
+    pub(crate) audit: bool,
     /// The raw file is the image of a disk with sectors of so many bytes
     #[arg(long, value_name = "BYTES", value_parser = ["512", "4096"])]
     pub(crate) sector_size: Option<String>,

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use platter_jobs::{
-    CaptureOptions, CaptureReport, CaptureRequest, CutPolicy, KnownCheck, Repairs, StoreLocation,
-    SurveyOptions, capture,
+    AuditReport, CaptureOptions, CaptureReport, CaptureRequest, CutPolicy, KnownCheck, Repairs,
+    StoreLocation, SurveyOptions, UnreadableRecord, capture,
 };
 
 use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Capture;
-use crate::output::Output;
+use crate::output::{EXIT_DIFFERENT, Output};
 use crate::sizes::{bytes, rate};
 use crate::terminal::Terminal;
 
@@ -21,6 +21,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Capture, output: &Output) -> 
         name: options.name.clone(),
         survey: SurveyOptions { force: options.force, raw: options.raw, skip_gaps: options.skip_gaps },
         allow_in_use: options.force,
+        skip_bad: options.skip_bad,
+        audit: options.audit,
         sector_size: options.sector_size.as_deref().and_then(|size| size.parse().ok()),
         options: CaptureOptions {
             threads: options.threads.unwrap_or(defaults.threads),
@@ -42,7 +44,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Capture, output: &Output) -> 
     let report = capture(&request, &terminal)?;
     drop(terminal);
     output.fact(&report, || text(&report));
-    Ok(ExitCode::SUCCESS)
+    let disagrees = report.audit.is_some_and(|audit| !audit.disagreements.is_empty());
+    Ok(if disagrees { ExitCode::from(EXIT_DIFFERENT) } else { ExitCode::SUCCESS })
 }
 
 fn text(report: &CaptureReport) -> String {
@@ -72,5 +75,39 @@ fn text(report: &CaptureReport) -> String {
     if !still_damaged.is_empty() {
         text += &format!("\nstill damaged, for they need other blocks too: {}", still_damaged.join(", "));
     }
+    text += &unreadable(report);
+    text += &report.audit.as_ref().map(audit).unwrap_or_default();
     text
+}
+
+fn unreadable(report: &CaptureReport) -> String {
+    let line = |range: &UnreadableRecord| {
+        format!("\nnot readable, now zeros: {} bytes at {}  {}", range.length, range.offset, range.file)
+    };
+    report.unreadable.iter().map(line).collect()
+}
+
+fn audit(audit: &AuditReport) -> String {
+    let mut lines = Vec::new();
+    for part in &audit.compared {
+        let kind = if part.kind.is_empty() { "nothing known" } else { &part.kind };
+        lines.push(format!(
+            "audit: at {}: {kind}, {} of {} in use as others see it, {} kept",
+            part.offset,
+            bytes(part.used_bytes),
+            bytes(part.length),
+            bytes(part.kept_bytes),
+        ));
+    }
+    lines.extend(audit.not_compared.iter().map(|what| format!("audit: not compared: {what}")));
+    if !audit.missing_tools.is_empty() {
+        lines.push(format!("audit: not installed: {}", audit.missing_tools.join(", ")));
+    }
+    for lost in &audit.disagreements {
+        lines.push(format!("audit: {} bytes at {} were not kept: {}", lost.length, lost.offset, lost.reason));
+    }
+    if audit.disagreements.is_empty() {
+        lines.push("audit: nothing that others call used was dropped".to_owned());
+    }
+    lines.iter().map(|line| format!("\n{line}")).collect()
 }

@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{FilesystemRecord, OpenStore, StoreLocation, Token, Version, VersionRecord};
+use platter_jobs::{
+    FilesystemRecord, OpenStore, StoreLocation, Token, UnreadableRecord, Version, VersionRecord,
+};
 use serde::Serialize;
 use serde_json::json;
 
@@ -84,6 +86,10 @@ fn text(version: &Version, held: Option<&Token>) -> String {
     if !record.notes.is_empty() {
         rows.push(("note", record.notes.clone()));
     }
+    let lost = |range: &UnreadableRecord| {
+        ("lost", format!("{} bytes at {} could not be read  {}", range.length, range.offset, range.file))
+    };
+    rows.extend(record.unreadable.iter().map(lost));
     let mut text: String = rows.iter().map(|(key, value)| format!("{key:<8} {value}\n")).collect();
     if !record.filesystems.is_empty() {
         let head = ["PARTITION", "KIND", "OFFSET", "LENGTH", "IN USE", "LABEL", "UUID"];

@@ -63,6 +63,8 @@ pub(crate) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
         name: image.parse().unwrap(),
         survey: Default::default(),
         allow_in_use: false,
+        skip_bad: false,
+        audit: false,
         sector_size: None,
         options: Default::default(),
         known: KnownCheck::Sample,

@@ -232,6 +232,8 @@ impl Spool {
             name: self.image.clone(),
             survey: Default::default(),
             allow_in_use: false,
+            skip_bad: false,
+            audit: false,
             sector_size: None,
             options: Default::default(),
             known: KnownCheck::Sample,

@@ -82,6 +82,8 @@ pub(crate) fn capture_to(store: StoreLocation, source: &Path, name: &str) -> Res
         name: name.parse().unwrap(),
         survey: SurveyOptions { raw: true, ..Default::default() },
         allow_in_use: false,
+        skip_bad: false,
+        audit: false,
         sector_size: None,
         options: Default::default(),
         known: KnownCheck::Sample,

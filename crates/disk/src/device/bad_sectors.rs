@@ -1,0 +1,160 @@
+//! A disk some of whose sectors cannot be read.
+//!
+//! A read that fails is done again sector by sector, around the system's cache where that is possible, for the cache reads
+//! pages of 4 KiB and one bad sector spoils all of one. What still cannot be read ends the job, or, if that is wanted,
+//! reads as zeros and is written down. Zeros, because an installed copy then has the same bytes everywhere, and nobody
+//! takes what the target held before for contents of the file.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use platter_image::{DiskRead, Extent, Extents};
+
+use super::Source;
+
+/// A disk with more bad sectors than this is given up: each costs seconds.
+const BAD_SECTORS_MAX: usize = 65_536;
+
+/// A source, read in spite of bad sectors.
+#[derive(Debug)]
+pub struct Salvaged<'s, D = Source> {
+    disk: &'s D,
+    /// Zeros stand for what cannot be read.
+    skips: bool,
+    /// Where sectors begin that cannot be read.
+    bad: Mutex<BTreeSet<u64>>,
+}
+
+/// A disk that can read one sector by another way than others.
+pub trait SectorRead: DiskRead {
+    /// Reads one sector, straight from the device if that is possible.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn read_sector(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buffer, offset)
+    }
+}
+
+impl<'s, D: SectorRead> Salvaged<'s, D> {
+    /// That disk. `skips` says whether sectors that cannot be read become zeros, or end the job.
+    pub fn new(disk: &'s D, skips: bool) -> Self {
+        Self { disk, skips, bad: Mutex::default() }
+    }
+
+    /// What could not be read so far.
+    pub fn bad(&self) -> Extents {
+        let sector = u64::from(self.disk.sector_size());
+        let bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
+        bad.iter().map(|start| Extent::between(*start, (start + sector).min(self.disk.length()))).collect()
+    }
+
+    fn read_by_sectors(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let sector = u64::from(self.disk.sector_size());
+        let mut bytes = vec![0; sector as usize];
+        let end = offset + buffer.len() as u64;
+        let mut at = offset / sector * sector;
+        while at < end {
+            let inside = Extent::between(at.max(offset), (at + sector).min(end));
+            let wanted = &mut buffer[(inside.offset - offset) as usize..][..inside.length as usize];
+            let whole = sector.min(self.disk.length() - at) as usize;
+            match self.disk.read_sector(&mut bytes[..whole], at) {
+                Ok(()) => wanted.copy_from_slice(&bytes[(inside.offset - at) as usize..][..wanted.len()]),
+                Err(error) if !self.skips => {
+                    let text = format!("the sector at {at} cannot be read: {error}");
+                    return Err(io::Error::new(error.kind(), text));
+                }
+                Err(_) => {
+                    wanted.fill(0);
+                    self.note(at)?;
+                }
+            }
+            at += sector;
+        }
+        Ok(())
+    }
+
+    fn note(&self, sector: u64) -> io::Result<()> {
+        let mut bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
+        if bad.len() >= BAD_SECTORS_MAX {
+            let text = format!("more than {BAD_SECTORS_MAX} sectors cannot be read");
+            return Err(io::Error::other(text));
+        }
+        bad.insert(sector);
+        Ok(())
+    }
+}
+
+impl<D: SectorRead> DiskRead for Salvaged<'_, D> {
+    fn length(&self) -> u64 {
+        self.disk.length()
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.disk.sector_size()
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.disk.read_exact_at(buffer, offset) {
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                self.read_by_sectors(buffer, offset)
+            }
+            result => result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// A disk of which two sectors cannot be read, nor anything together with them.
+    #[derive(Default)]
+    struct Failing(AtomicU64);
+
+    impl DiskRead for Failing {
+        fn length(&self) -> u64 {
+            1 << 20
+        }
+
+        fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let read = Extent::new(offset, buffer.len() as u64);
+            let is_bad = |at: u64| Extent::new(at, 512).intersect(&read).is_some();
+            if is_bad(5120) || is_bad(81_920) {
+                return Err(io::Error::other("medium error"));
+            }
+            buffer.fill(7);
+            Ok(())
+        }
+    }
+
+    impl SectorRead for Failing {}
+
+    #[test]
+    fn only_bad_sectors_are_lost() {
+        let disk = Failing::default();
+        let salvaged = Salvaged::new(&disk, true);
+        let mut bytes = vec![1; 100_000];
+        salvaged.read_exact_at(&mut bytes, 100).unwrap();
+        for (at, byte) in (100..).zip(&bytes) {
+            let is_bad = (5120..5632).contains(&at) || (81_920..82_432).contains(&at);
+            assert_eq!(*byte, if is_bad { 0 } else { 7 }, "byte {at}");
+        }
+        salvaged.read_exact_at(&mut bytes[..1024], 5120).unwrap();
+        let bad: Vec<Extent> = salvaged.bad().iter().copied().collect();
+        assert_eq!(bad, [Extent::new(5120, 512), Extent::new(81_920, 512)]);
+        let reads = disk.0.load(Ordering::Relaxed);
+        salvaged.read_exact_at(&mut bytes[..10_000], 200_000).unwrap();
+        assert_eq!(disk.0.load(Ordering::Relaxed), reads + 1, "what is good is read at once");
+    }
+
+    #[test]
+    fn a_bad_sector_ends_the_job_unless_skipped() {
+        let disk = Failing::default();
+        let error = Salvaged::new(&disk, false).read_exact_at(&mut [0; 4096], 4096).unwrap_err();
+        assert!(error.to_string().contains("the sector at 5120"), "{error}");
+    }
+}

@@ -1,0 +1,199 @@
+//! What other people's programs say of a disk: `partx`, `blkid`, `e2fsck`, `dumpe2fs` and `debugfs`, run on the source and
+//! reading only. Their answers are parsed here, and nothing of this project's own readers is used.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use platter_image::{Error, Extent, Extents, Result, SECTOR};
+
+/// Blocks that `debugfs` is asked about at once.
+const BLOCKS_AT_ONCE: usize = 256;
+
+/// The programs, on one disk.
+pub(super) struct Tools {
+    disk: PathBuf,
+    /// Programs that were wanted, and are not installed.
+    pub(super) missing: BTreeSet<&'static str>,
+}
+
+/// What `blkid` finds in a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Superblock {
+    Nothing,
+    /// One, by its name.
+    One(String),
+    /// Several that exclude each other.
+    Ambiguous,
+}
+
+/// What e2fsprogs say of a filesystem.
+pub(super) struct ExtBlocks {
+    pub(super) block_size: u64,
+    /// What the bitmaps call free.
+    pub(super) free: Extents,
+}
+
+impl Tools {
+    pub(super) fn new(disk: &Path) -> Self {
+        Self { disk: disk.to_owned(), missing: BTreeSet::new() }
+    }
+
+    /// Runs a program; `None` if it is not installed.
+    fn run(&mut self, program: &'static str, arguments: &[&str]) -> Result<Option<Output>> {
+        // Some of them are for root, and not where other users look.
+        let mut path = std::env::var_os("PATH").unwrap_or_default();
+        path.push(":/usr/local/sbin:/usr/sbin:/sbin");
+        match Command::new(program).args(arguments).env("LC_ALL", "C").env("PATH", path).output() {
+            Ok(output) => Ok(Some(output)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.missing.insert(program);
+                Ok(None)
+            }
+            Err(error) => Err(Error::io(format!("running {program}"), error)),
+        }
+    }
+
+    fn disk(&self) -> String {
+        self.disk.to_string_lossy().into_owned()
+    }
+
+    /// The partitions that `partx` finds, containers left out; `None` if it is not installed.
+    pub(super) fn partitions(&mut self, sector_size: u32) -> Result<Option<Vec<Extent>>> {
+        let (disk, sector_size) = (self.disk(), sector_size.to_string());
+        let columns = ["--raw", "--noheadings", "--output", "START,SECTORS,TYPE"];
+        let arguments = [&columns[..], &["--sector-size", &sector_size, &disk]].concat();
+        let Some(output) = self.run("partx", &arguments)? else { return Ok(None) };
+        Ok(Some(parse_partitions(&String::from_utf8_lossy(&output.stdout))))
+    }
+
+    /// What `blkid` finds in a place; `None` if it is not installed.
+    pub(super) fn superblock(&mut self, place: Extent) -> Result<Option<Superblock>> {
+        let (offset, length, disk) = (place.offset.to_string(), place.length.to_string(), self.disk());
+        let arguments = ["--probe", "--output", "export", "--offset", &offset, "--size", &length, &disk];
+        let Some(output) = self.run("blkid", &arguments)? else { return Ok(None) };
+        let text = String::from_utf8_lossy(&output.stdout);
+        let kind = text.lines().find_map(|line| line.strip_prefix("TYPE="));
+        Ok(Some(match (output.status.code(), kind) {
+            (Some(8), _) => Superblock::Ambiguous,
+            (_, Some(kind)) => Superblock::One(kind.to_owned()),
+            _ => Superblock::Nothing,
+        }))
+    }
+
+    /// What `dumpe2fs` calls free in an ext filesystem that `e2fsck` finds in order; `None` if one of them is not
+    /// installed, an error in words if something is wrong with it.
+    pub(super) fn ext_blocks(&mut self, place: Extent) -> Result<Option<Result<ExtBlocks, String>>> {
+        let disk = format!("{}?offset={}", self.disk(), place.offset);
+        let Some(checked) = self.run("e2fsck", &["-f", "-n", &disk])? else { return Ok(None) };
+        if checked.status.code() != Some(0) {
+            return Ok(Some(Err("e2fsck finds errors in it, so its bitmaps prove nothing".to_owned())));
+        }
+        let Some(dumped) = self.run("dumpe2fs", &[&disk])? else { return Ok(None) };
+        let text = String::from_utf8_lossy(&dumped.stdout);
+        let blocks = parse_free(&text, place.offset);
+        Ok(Some(blocks.ok_or_else(|| "dumpe2fs does not tell its free blocks".to_owned())))
+    }
+
+    /// Of these parts of an ext filesystem, what `debugfs` says was preallocated and never written.
+    pub(super) fn unwritten(&mut self, place: Extent, parts: &Extents, block_size: u64) -> Result<Extents> {
+        let disk = format!("{}?offset={}", self.disk(), place.offset);
+        let mut left = parts.clone();
+        let mut unwritten = Vec::new();
+        let mut asked = BTreeSet::new();
+        loop {
+            let first =
+                left.iter().take(BLOCKS_AT_ONCE).map(|part| (part.offset - place.offset) / block_size);
+            let blocks: Vec<String> = first.map(|block| block.to_string()).collect();
+            if blocks.is_empty() {
+                break;
+            }
+            let question = format!("icheck {}", blocks.join(" "));
+            let Some(answer) = self.run("debugfs", &["-R", &question, &disk])? else { break };
+            let inodes = parse_inodes(&String::from_utf8_lossy(&answer.stdout));
+            let new: Vec<u64> = inodes.into_iter().filter(|inode| asked.insert(*inode)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for inode in new {
+                let question = format!("ex <{inode}>");
+                let Some(answer) = self.run("debugfs", &["-R", &question, &disk])? else { break };
+                let runs = parse_unwritten(&String::from_utf8_lossy(&answer.stdout));
+                unwritten.extend(runs.iter().map(|(first, last)| {
+                    Extent::between(place.offset + first * block_size, place.offset + (last + 1) * block_size)
+                }));
+            }
+            left = left.subtract(&Extents::from_unsorted(unwritten.clone()));
+        }
+        Ok(Extents::from_unsorted(unwritten))
+    }
+}
+
+/// Lines of first sector, number of sectors and type; both in sectors of 512 bytes.
+fn parse_partitions(text: &str) -> Vec<Extent> {
+    let line = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let (start, sectors) = (fields.next()?.parse::<u64>().ok()?, fields.next()?.parse::<u64>().ok()?);
+        let is_container = matches!(fields.next(), Some("0x5" | "0xf" | "0x85"));
+        (!is_container).then(|| Extent::new(start * SECTOR, sectors * SECTOR))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+fn parse_free(text: &str, offset: u64) -> Option<ExtBlocks> {
+    let value = |name: &str| -> Option<u64> {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        line.rsplit(' ').next()?.parse().ok()
+    };
+    let block_size = value("Block size:")?;
+    // Ranges of clusters end with the first block of the last one.
+    let cluster_blocks = value("Cluster size:").map_or(1, |size| size / block_size);
+    let mut free = Vec::new();
+    for list in text.lines().filter_map(|line| line.strip_prefix("  Free blocks:")) {
+        for range in list.split(',').map(str::trim).filter(|range| !range.is_empty()) {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+            let end = last.checked_add(cluster_blocks)?.checked_mul(block_size)?;
+            free.push(Extent::between(offset + first * block_size, offset + end));
+        }
+    }
+    Some(ExtBlocks { block_size, free: Extents::from_unsorted(free) })
+}
+
+/// Lines of block and inode, below a head.
+fn parse_inodes(text: &str) -> Vec<u64> {
+    text.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect()
+}
+
+/// First and last blocks of the extents that `debugfs` marks: level, entry, logical range, physical range, length, flags.
+fn parse_unwritten(text: &str) -> Vec<(u64, u64)> {
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if words.last() != Some(&"Uninit") {
+            return None;
+        }
+        let dash = words.iter().rposition(|word| *word == "-")?;
+        Some((words.get(dash.checked_sub(1)?)?.parse().ok()?, words.get(dash + 1)?.parse().ok()?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_parsed() {
+        let partitions =
+            parse_partitions("2048 98304 0x83\n100352 258048 0xf\n102400 32768 0x82\nnonsense\n");
+        assert_eq!(partitions, [Extent::new(1 << 20, 48 << 20), Extent::new(50 << 20, 16 << 20)]);
+        let text = "Block size:               1024\nCluster size:             4096\nGroup 0: (Blocks 0-8191)\n  Free blocks: 1000-1008, 2000\n  Free inodes: 5\n";
+        let blocks = parse_free(text, 512).unwrap();
+        let free = [Extent::new(512 + 1000 * 1024, 12 * 1024), Extent::new(512 + 2000 * 1024, 4096)];
+        assert_eq!((blocks.block_size, blocks.free.as_slice()), (1024, &free[..]));
+        assert_eq!(parse_inodes("Block\tInode number\n1000\t12\n1001\t<block not found>\n"), [12]);
+        let tree = "Level Entries       Logical      Physical Length Flags\n 0/ 0   1/  2     0 -     4  9000 -  9004      5 \n 0/ 0   2/  2     5 -   304  9005 -  9304    300 Uninit\n";
+        assert_eq!(parse_unwritten(tree), [(9005, 9304)]);
+    }
+}

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# tests/bad-sectors.sh: a disk some of whose sectors cannot be read, made by nbdkit and nbdfuse. A capture fails and names
+# the sector; with --skip-bad it says which file lost what, and everything else is there.
+. "$(dirname "$0")/lib.sh"
+
+need_root "loop devices" || { finish; exit 0; }
+for program in nbdkit nbdfuse; do
+	command -v "$program" >/dev/null || { skip "$program is not installed"; finish; exit 0; }
+done
+nbdkit='' nbdfuse=''
+suite_cleanup() {
+	umount "$WORK/fuse" 2>/dev/null
+	[ -z "$nbdfuse" ] || kill "$nbdfuse" 2>/dev/null
+	[ -z "$nbdkit" ] || kill "$nbdkit" 2>/dev/null
+}
+
+file_tree "$WORK/tree" 8 bad
+truncate -s 32M "$WORK/disk"
+mke2fs -q -t ext4 -b 4096 -d "$WORK/tree" "$WORK/disk"
+# Two blocks of a file, one after the other, and one of another file.
+# block_of FILE NUMBER: that block of a file, as it lies in one piece
+block_of() { debugfs -R "blocks /$1" "$WORK/disk" 2>/dev/null | tr ' ' '\n' | grep . | sed -n "$(($2 + 1))p"; }
+first=$(($(block_of random-1.bin 5) * 4096))
+second=$(($(block_of random-3.bin 9) * 4096))
+{
+	echo "# what ddrescue could not rescue"
+	echo "0x0 +"
+	printf '0x%x 0x%x %s\n' 0 "$first" + "$first" 8192 - $((first + 8192)) $((second - first - 8192)) + \
+		"$second" 4096 - $((second + 4096)) $(((32 << 20) - second - 4096)) +
+} >"$WORK/map"
+mkdir "$WORK/fuse"
+nbdkit --foreground --readonly --unix "$WORK/nbd" --filter=ddrescue file "$WORK/disk" ddrescue-mapfile="$WORK/map" >"$WORK/nbdkit" 2>&1 &
+nbdkit=$!
+until [ -S "$WORK/nbd" ]; do sleep 0.05; done
+nbdfuse --readonly "$WORK/fuse/disk" "nbd+unix:///?socket=$WORK/nbd" >"$WORK/nbdfuse" 2>&1 &
+nbdfuse=$!
+until [ -f "$WORK/fuse/disk" ]; do sleep 0.05; done
+attach "$WORK/fuse/disk" --read-only
+check "init" platter init
+check_exit "$EXIT_FAILED" "a disk with bad sectors is not captured" platter capture "$DEVICE" bad/disk
+check_said "the sector is named" "the sector at $first"
+check_exit "$EXIT_MISSING" "and nothing is published" platter show bad/disk
+check "with --skip-bad it is captured" platter_json capture "$DEVICE" bad/disk --skip-bad --audit
+cp "$LOG" "$WORK/report"
+listed=$(jq -r '.unreadable[] | "\(.offset) \(.length) \(.file)"' "$WORK/report")
+wanted="$first 8192 0:/random-1.bin
+$second 4096 0:/random-3.bin"
+echo "$listed" >"$LOG"
+if [ "$listed" = "$wanted" ]; then ok "what could not be read is listed by file"; else not_ok "what could not be read is listed"; fi
+check "and recorded in the version" sh -c "'$PLATTER' --store '$STORE' --json show bad/disk | grep -q random-3.bin"
+check "show tells people" sh -c "'$PLATTER' --store '$STORE' show bad/disk | grep -q 'random-1.bin'"
+head -c $((32 << 20)) /dev/zero | tr '\0' '\252' >"$WORK/copy"
+check "install" platter install bad/disk "$WORK/copy"
+check "the copy is a sound file system" e2fsck -fn "$WORK/copy"
+cp -a "$WORK/tree" "$WORK/expected"
+dd if=/dev/zero of="$WORK/expected/random-1.bin" bs=4096 seek=5 count=2 conv=notrunc status=none
+dd if=/dev/zero of="$WORK/expected/random-3.bin" bs=4096 seek=9 count=1 conv=notrunc status=none
+mkdir "$WORK/out"
+debugfs -R "rdump / $WORK/out" "$WORK/copy" >/dev/null 2>&1
+rmdir "$WORK/out/lost+found"
+check "only those sectors are lost, and they are zeros" diff -r "$WORK/expected" "$WORK/out"
+detach_loop "$DEVICE"
+finish
