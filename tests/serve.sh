@@ -200,6 +200,43 @@ check "an upload is told of its own blocks, and asked for those of others" test 
 check_status 404 "another's upload is not there" far "${TOKEN[write-all]}" "/api/v1/uploads/$upload" -X DELETE
 check_status 204 "one's own can be ended" far "${TOKEN[write-lab]}" "/api/v1/uploads/$upload" -X DELETE
 
+# Uploads that nobody finishes: what they sent costs its bytes once, up to a limit, and its sender goes on with it.
+mapfile -t all_their_blocks <"$WORK/their-ids"
+frames_of "${TOKEN[read-all]}" "$THEIRS" 1 "${all_their_blocks[@]}" >/dev/null
+mv "$WORK/frames" "$WORK/stream"
+pack_bytes() { du -sb "$STORE/packs" | cut -f1; }
+abandon() {
+	local upload
+	upload=$(far "${TOKEN[write-lab]}" /api/v1/uploads -X POST | jq -r .id)
+	far "${TOKEN[write-lab]}" "/api/v1/uploads/$upload/frames" -f --data-binary "@$WORK/stream" -o /dev/null
+	[ "${1:-}" != -d ] || far "${TOKEN[write-lab]}" "/api/v1/uploads/$upload" -X DELETE
+}
+before=$(pack_bytes)
+for _ in $(seq 20); do abandon -d; done
+grown=$(($(pack_bytes) - before))
+check "twenty abandoned uploads cost about as much as one ($grown bytes)" test "$grown" -lt $((2 * $(stat -c %s "$WORK/stream")))
+check "the store is sound without it" platter check --read-data
+bytes_of "${their_blocks[@]}" >"$WORK/ids"
+upload=$(far "${TOKEN[write-lab]}" /api/v1/uploads -X POST | jq -r .id)
+far "${TOKEN[write-lab]}" "/api/v1/uploads/$upload/need" --data-binary "@$WORK/ids" -o "$WORK/need"
+check "who sent it need not send it again" test "$(od -An -tx1 "$WORK/need" | tr -d ' \n')" = 00000000
+far "${TOKEN[write-lab]}" "/api/v1/uploads/$upload" -X DELETE
+stop TERM
+check "an origin with a limit for uploads starts" origin --listen "127.0.0.1:$PORT" --upload-limit 10M
+random $((16 << 20)) large >"$WORK/large"
+lab_platter() { PLATTER_TOKEN=${TOKEN[write-lab]} "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$fingerprint" --quiet "$@"; }
+check_exit "$EXIT_REFUSED" "an upload beyond the limit is refused" lab_platter capture --raw "$WORK/large" lab/large
+check_said "and told why" 'unfinished uploads of this access token hold .* and may hold 10000000'
+sent_bytes() { here /metrics | awk '$1 == "platter_upload_bytes_total" { print $2 }'; }
+before=$(sent_bytes)
+check "one of what was left is taken" lab_platter capture --raw "$WORK/theirs" lab/small
+sent=$(($(sent_bytes) - before))
+check "and sends hardly anything ($sent bytes)" test "$sent" -lt 1000000
+lab_platter export lab/small "$WORK/exported" >"$LOG" 2>&1 || true
+check "it is the disk" cmp "$WORK/theirs" "$WORK/exported"
+stop TERM
+check "an origin starts" origin --listen "[::1]:$PORT" --listen "127.0.0.1:$PORT"
+
 # Bodies.
 head -c $((8 * 1024 * 1024 + 1)) /dev/zero >"$WORK/long"
 check_status 413 "a request that is too long is refused" far "${TOKEN[read-all]}" /api/v1/frames --data-binary "@$WORK/long"
