@@ -34,7 +34,9 @@ fn with_names(mut bytes: Vec<u8>) -> Vec<u8> {
     let Some(head) = bytes.first_chunk::<HEAD_LENGTH>() else { return bytes };
     let parts = usize::from(u16::from_le_bytes([head[6], head[7]]));
     let text = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
-    let Some(names) = HEAD_LENGTH.checked_add(text).filter(|names| *names <= bytes.len()) else { return bytes };
+    let Some(names) = HEAD_LENGTH.checked_add(text).filter(|names| *names <= bytes.len()) else {
+        return bytes;
+    };
     let start = names + parts * BlockId::LEN;
     for part in 0..parts {
         let from = start + part * PART_LENGTH_MAX;

@@ -81,6 +81,7 @@ impl Exports for OneDisk {
 
 /// The server's threads begin and end beside the fuzzer's, who would take what an ending thread still holds for a leak.
 // SAFETY: nothing else in the program has this name, by which the address sanitizer asks for its options.
+#[cfg(fuzzing)]
 #[unsafe(no_mangle)]
 extern "C" fn __asan_default_options() -> *const std::ffi::c_char {
     c"detect_leaks=0".as_ptr()

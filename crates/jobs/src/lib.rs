@@ -47,7 +47,7 @@ pub use live::{
     AttachRequest, Attached, CacheStatus, DiskList, DiskStatus, FuseAddress, ImageTree, ListedDisk,
     LiveEvent, LivePlace, NodeRequest, OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize,
     RecordReport, ServeAddress, TraceSummary, attach, attach_at_node, detach, detach_at_node, discard, disks,
-    disks_of_node, publish, served_disks, trace_summary,
+    disks_of_node, publish, read_control_line, served_disks, trace_summary,
 };
 pub use location::{SERVE_SOCKET, StoreLocation, default_store_dir, origin_of};
 pub use names::{ForgetReport, ForgetRequest, RenameReport, RenamedVersion, forget, rename};

@@ -129,6 +129,16 @@ impl From<CacheCounters> for CacheStatus {
     }
 }
 
+/// Reads a line as a question and as an answer, and writes what was understood again. For tests of the format.
+pub fn read_control_line(line: &[u8]) -> [Option<String>; 2] {
+    let question = serde_json::from_slice::<Question>(line).ok();
+    let answer = serde_json::from_slice::<Answer>(line).ok();
+    [
+        question.and_then(|question| serde_json::to_string(&question).ok()),
+        answer.and_then(|answer| serde_json::to_string(&answer).ok()),
+    ]
+}
+
 /// A process that serves disks.
 #[derive(Debug)]
 pub(super) struct Server {

@@ -23,7 +23,10 @@ mod version;
 
 pub(crate) use attach::new_cache;
 pub use attach::{AttachRequest, Attached, LiveEvent, NodeRequest, OnEvent, attach};
-pub use control::{CacheStatus, DiskStatus, OnDetach, attach_at_node, detach, detach_at_node, disks_of_node};
+pub use control::{
+    CacheStatus, DiskStatus, OnDetach, attach_at_node, detach, detach_at_node, disks_of_node,
+    read_control_line,
+};
 pub use list::{DiskList, ListedDisk, disks, served_disks};
 pub use place::LivePlace;
 pub use publish::{PublishReport, PublishRequest, discard, publish};

@@ -29,4 +29,4 @@ mod writer;
 pub use changes::CacheChanges;
 pub use frame_cache::{Cache, StoredFrame};
 pub use options::{CacheCounts, CacheOptions};
-pub use pins::PinName;
+pub use pins::{PinName, decode as decode_pins, encode as encode_pins};

@@ -49,7 +49,7 @@ impl fmt::Display for PinName {
 }
 
 /// The file of a set whose ids are these, sorted.
-pub(super) fn encode(ids: &[BlockId]) -> Vec<u8> {
+pub fn encode(ids: &[BlockId]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_LENGTH + ids.len() * BlockId::LEN + CHECKSUM_LENGTH);
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -65,7 +65,7 @@ pub(super) fn encode(ids: &[BlockId]) -> Vec<u8> {
 ///
 /// # Errors
 /// `Corrupt`; `Refused` when a newer Platter wrote it.
-pub(super) fn decode(bytes: &[u8]) -> Result<Vec<BlockId>> {
+pub fn decode(bytes: &[u8]) -> Result<Vec<BlockId>> {
     let corrupt = |what: &str| Error::corrupt(format!("set of pins: {what}"));
     if bytes.len() < HEADER_LENGTH + CHECKSUM_LENGTH || bytes[..4] != MAGIC {
         return Err(corrupt("no magic"));

@@ -1,0 +1,146 @@
+//! Runs every fuzz target of `fuzz/` over its kept corpus, with the stable compiler, as a part of the tests.
+//!
+//! A target is the same source file here and under cargo-fuzz: this crate stands in for the two that it names,
+//! `libfuzzer_sys` and `platter_fuzz`. A crate of its own because the targets need most of the others. Must never be depended on,
+//! and has nothing outside tests.
+
+#[cfg(test)]
+extern crate self as libfuzzer_sys;
+#[cfg(test)]
+extern crate self as platter_fuzz;
+
+#[cfg(test)]
+#[path = "../../../fuzz/src"]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a target fails by panicking")]
+mod shared {
+    pub(crate) mod base_disk;
+    pub(crate) mod cast_pair;
+    pub(crate) mod edits;
+    pub(crate) mod vocabulary;
+}
+#[cfg(test)]
+pub use shared::{
+    base_disk::BaseDisk,
+    cast_pair::{CONNECTION, CastPair},
+    edits::{EDIT_LENGTH, EDITS_MAX, Edit, edits},
+    vocabulary::{bug_free, xxh3, xxh3_after},
+};
+
+#[cfg(test)]
+#[path = "../../../fuzz/fuzz_targets"]
+#[allow(
+    unused_attributes,
+    unexpected_cfgs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a target is a program under cargo-fuzz, and fails by panicking"
+)]
+mod targets {
+    pub(crate) mod boot_set;
+    pub(crate) mod control;
+    pub(crate) mod datagram;
+    pub(crate) mod directory;
+    pub(crate) mod filesystem;
+    pub(crate) mod frame;
+    pub(crate) mod frame_stream;
+    pub(crate) mod health;
+    pub(crate) mod hoard_manifest;
+    pub(crate) mod join_message;
+    pub(crate) mod names;
+    pub(crate) mod nbd;
+    pub(crate) mod ninep;
+    pub(crate) mod overlay;
+    pub(crate) mod pack;
+    pub(crate) mod page;
+    pub(crate) mod partition;
+    pub(crate) mod peer;
+    pub(crate) mod pins;
+    pub(crate) mod recipe_root;
+    pub(crate) mod trace;
+}
+
+/// What a target's file is about: a function of bytes. It stands behind the targets, which name it by its path.
+#[cfg(test)]
+#[macro_export]
+macro_rules! fuzz_target {
+    (|$input:ident: &[u8]| $body:block) => {
+        pub(crate) fn run($input: &[u8]) $body
+    };
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use crate::targets;
+
+    /// Each input is also tried cut short at so many lengths, and with so many single bytes changed.
+    const CUTS: usize = 4;
+    const CHANGES: usize = 8;
+
+    fn fuzz_dir() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
+    }
+
+    /// The files of a directory, in order; none if there is no such directory.
+    fn files(dir: &Path) -> Vec<PathBuf> {
+        let listed = fs::read_dir(dir).into_iter().flatten();
+        let mut files: Vec<PathBuf> = listed.map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
+    }
+
+    /// Runs a target over the committed seeds and over whatever a fuzzer has left in `fuzz/corpus`.
+    fn replay(target: &str, run: fn(&[u8])) {
+        let seeds = files(&fuzz_dir().join("seeds").join(target));
+        assert!(!seeds.is_empty(), "fuzz/seeds/{target} has no seeds");
+        for path in seeds.into_iter().chain(files(&fuzz_dir().join("corpus").join(target))) {
+            let input = fs::read(&path).unwrap();
+            run(&input);
+            for part in 1..=CUTS {
+                run(&input[..input.len() * part / (CUTS + 1)]);
+            }
+            let mut changed = input.clone();
+            for change in 0..CHANGES.min(input.len()) {
+                // Spread over the input, more of them in front, where the fields are.
+                let place = (input.len() - 1) * change * change / (CHANGES * CHANGES);
+                changed[place] ^= 1 << change;
+                run(&changed);
+                changed[place] = input[place];
+            }
+        }
+    }
+
+    macro_rules! replays {
+        ($($target:ident)*) => {
+            $(#[test]
+            fn $target() {
+                replay(stringify!($target), targets::$target::run);
+            })*
+
+            const TARGETS: &[&str] = &[$(stringify!($target)),*];
+        };
+    }
+
+    replays! {
+        boot_set control datagram directory filesystem frame frame_stream health hoard_manifest join_message names nbd ninep
+        overlay pack page partition peer pins recipe_root trace
+    }
+
+    #[test]
+    fn every_target_is_replayed_and_known_to_the_fuzzer() {
+        let found = files(&fuzz_dir().join("fuzz_targets"));
+        let found: Vec<&str> = found.iter().filter_map(|path| path.file_stem()?.to_str()).collect();
+        assert_eq!(found, TARGETS);
+        let manifest = fs::read_to_string(fuzz_dir().join("Cargo.toml")).unwrap();
+        for target in TARGETS {
+            assert!(
+                manifest.contains(&format!("path = \"fuzz_targets/{target}.rs\"")),
+                "{target} has no [[bin]]"
+            );
+        }
+    }
+}
