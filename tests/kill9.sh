@@ -17,8 +17,11 @@ if [ "$(id -u)" = 0 ]; then
 	mount -t tmpfs -o size=3g tmpfs "$WORK/memory"
 	suite_cleanup() { umount "$WORK/memory"; }
 	STORE=$WORK/memory/store
+	EXPORTED=$WORK/memory/exported
 else
 	STORE=$(mktemp -d /dev/shm/platter-kill9.XXXXXX)/store
+	# Nothing is exported below /dev.
+	EXPORTED=$WORK/exported
 	suite_cleanup() { rm -rf "$(dirname "$STORE")"; }
 fi
 
@@ -78,15 +81,15 @@ for cycle in $(seq "$cycles"); do
 	for pick in $((${#returned[@]} - 1)) "$(number "pick $cycle" $((${#returned[@]} + 1)))"; do
 		if [ "$pick" -lt 0 ] || [ "$pick" -ge ${#returned[@]} ]; then continue; fi
 		read -r version sum <<<"${returned[$pick]}"
-		rm -f "$STORE.export"
-		if ! platter export "$version" "$STORE.export" >"$LOG" 2>&1; then
+		rm -f "$EXPORTED"
+		if ! platter export "$version" "$EXPORTED" >"$LOG" 2>&1; then
 			complain "$version does not export: $(tail -n 1 "$LOG")"
-		elif [ "$(sha256sum <"$STORE.export")" != "$sum" ]; then
+		elif [ "$(sha256sum <"$EXPORTED")" != "$sum" ]; then
 			complain "$version exports to other bytes"
 		fi
 	done
 done
-rm -f "$STORE.export"
+rm -f "$EXPORTED"
 
 # A seed that killed nothing, or let nothing return, tested nothing.
 check "captures were killed ($killed of $cycles)" [ "$killed" -gt 0 ]

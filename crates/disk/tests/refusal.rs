@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use platter_disk::refusal::{ImageGeometry, Reason, TargetCheck, check_source, check_target};
+use platter_disk::refusal::{Consent, ImageGeometry, Reason, TargetCheck, check_source, check_target};
 use platter_disk::{Source, Target, TargetOptions};
 use platter_image::{DiskRead, DiskWrite, ErrorKind};
 
@@ -235,4 +235,67 @@ fn writing_to_devices() {
         source.read_exact_at(&mut found, 0).unwrap();
         assert!(found == expected, "sectors of {sector}, read through the cache");
     }
+}
+
+/// Names below /dev mean devices: nothing is made there, whoever insists, and what a mistyped name left is no target.
+#[test]
+fn no_files_among_the_devices() {
+    let everything = TargetCheck { force: &Reason::ALL, ..TargetCheck::default() };
+    for path in ["/dev/nonexist", "/dev/disk/by-id/no/such/disk", "/dev/shm/new"] {
+        refused(Path::new(path), &everything, &["no file is made below /dev"]);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink("/dev/nonexist", &link).unwrap();
+    // It leads nowhere, so it looks like a new file; making one does not follow it.
+    let checked = check_target(&link, &everything).unwrap();
+    let options = TargetOptions { expected: Some(checked.identity()), ..TargetOptions::new(512) };
+    assert_eq!(Target::open(&link, &options).unwrap_err().kind(), ErrorKind::Refused);
+    assert!(!Path::new("/dev/nonexist").exists());
+}
+
+#[test]
+fn files_that_hold_something() {
+    let directory = tempfile::tempdir().unwrap();
+    let hosts = directory.path().join("hosts");
+    fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
+    let check = TargetCheck { image: image(512, 512), ..TargetCheck::default() };
+    refused(&hosts, &check, &["something else", "insist: not-a-disk"]);
+    let insisting = TargetCheck { force: &[Reason::NotADisk], ..check.clone() };
+    let checked = check_target(&hosts, &insisting).unwrap();
+    // Insisting on what it is does not agree to losing it.
+    let error = checked.agree(&Consent::Absent).unwrap_err();
+    assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("--yes"), "{error}");
+    checked.agree(&Consent::Given).unwrap();
+    let asked = |answer: bool| {
+        Consent::Ask(std::sync::Arc::new(move |contents| {
+            assert_eq!(contents.length, 20);
+            Ok(answer)
+        }))
+    };
+    checked.agree(&asked(true)).unwrap();
+    assert_eq!(checked.agree(&asked(false)).unwrap_err().kind(), ErrorKind::Refused);
+    let hole = file(directory.path(), "hole", 1 << 20);
+    for nothing in [hole, directory.path().join("new"), file(directory.path(), "empty", 0)] {
+        let checked = check_target(&nothing, &check).unwrap();
+        assert_eq!(checked.contents(), None);
+        checked.agree(&Consent::Absent).unwrap();
+    }
+}
+
+/// What is insisted on drops that reason only: a device that nobody uses is still opened exclusively.
+#[test]
+fn insisting_keeps_others_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let backing = file(directory.path(), "image", 32 << 20);
+    let Some(device) = Loop::attach(&backing, &[]) else { return };
+    let insisting =
+        TargetCheck { image: image(32 << 20, 4096), force: &Reason::ALL, ..TargetCheck::default() };
+    let checked = check_target(device.path(), &insisting).unwrap();
+    assert!(checked.is_exclusive(), "nobody uses it, whatever the user insists on");
+    let contents = checked.contents().expect("a device is always shown").to_string();
+    assert!(contents.contains("33.5 MB") && contents.contains("image"), "{contents}");
+    let taken = Target::open(device.path(), &TargetOptions::new(32 << 20)).unwrap();
+    assert!(!check_target(device.path(), &insisting).unwrap().is_exclusive());
+    drop(taken);
 }

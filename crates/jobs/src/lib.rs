@@ -21,11 +21,13 @@ mod node;
 mod open_session;
 mod open_store;
 mod peers;
+mod presence;
 mod privacy;
 mod progress;
 mod receive;
 mod remote;
 mod report;
+mod target;
 mod token;
 mod unreadable;
 
@@ -58,8 +60,8 @@ pub use peers::PeerCounts;
 pub use platter_cast::CHUNK_BYTES_MAX;
 pub use platter_disk::SurveyOptions;
 pub use platter_disk::capture::CaptureOptions;
-pub use platter_disk::install::FreeSpace;
-pub use platter_disk::refusal::Reason;
+pub use platter_disk::install::{FreeSpace, TargetState};
+pub use platter_disk::refusal::{Consent, Reason, TargetContents};
 pub use platter_export::fuse::FuseEvent;
 pub use platter_export::nbd::{NbdEvent, NbdTls};
 pub use platter_export::ninep::NinepEvent;
@@ -71,9 +73,13 @@ pub use platter_store::{
     ImageName, KnownCheck, RebuildReport, Severity, Store, StorePlace, Token, UnreadableRecord, Verdict,
     Version, VersionQuery, VersionRecord, rebuild,
 };
+pub use presence::{MissingBlocks, missing_blocks};
 pub use privacy::make_files_private;
 pub use progress::{Progress, Silent};
 pub use receive::{ReceiveRequest, receive};
 pub use remote::{ServerAddress, ServerOptions, Trust};
-pub use report::{CaptureReport, CastReport, ExportReport, InstallReport, ReceiveReport, ReceiverReport};
+pub use report::{
+    CaptureReport, CastReport, Compared, ExportReport, InstallReport, ReceiveReport, ReceiverReport,
+};
+pub use target::TargetRequest;
 pub use token::{TokenChoice, default_holder, release_token, steal_token, take_token};

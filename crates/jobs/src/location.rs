@@ -36,6 +36,16 @@ impl StoreLocation {
     }
 }
 
+impl StoreLocation {
+    /// The directories of this machine that belong to the store: nothing may be written to a device that holds them.
+    pub(crate) fn directories(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Local(place) => vec![place.dir().to_owned()],
+            Self::Remote(options) => options.cache.iter().map(|cache| cache.dir.clone()).collect(),
+        }
+    }
+}
+
 impl From<StorePlace> for StoreLocation {
     fn from(place: StorePlace) -> Self {
         Self::Local(place)

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use platter_image::{BlockId, ErrorKind, Result, Score};
+use platter_image::recipe::{PageSource, Recipe};
+use platter_image::{BlockId, ErrorKind, FrameSource, Result, Score};
 use platter_store::{
     BootSet, HoardChanges, HoardSnapshot, ImageName, KnownCheck, Resolved, Store, Token, Version,
     token_refusal,
@@ -14,6 +15,7 @@ use crate::StoreLocation;
 use crate::catalog::Catalog;
 use crate::node::{CachedSource, NodeCache};
 use crate::open_session::OpenSession;
+use crate::presence::missing_blocks;
 use crate::remote::{RemoteStore, SourceOptions, Watch};
 use crate::token::{TokenChoice, unix_ms};
 
@@ -55,6 +57,26 @@ impl OpenStore {
             StoreLocation::Local(place) => Ok(Self(Opened::Local(Arc::new(Store::open_writer(place)?)))),
             StoreLocation::Remote(_) => Self::open_reader(location),
         }
+    }
+
+    /// Makes sure that every block of a disk is there, before a target is touched. An origin looks itself; one that is
+    /// away while its disk comes from a cache or from peers cannot say.
+    ///
+    /// # Errors
+    /// `Missing` when blocks are not, `Corrupt` when some are known to be damaged; what reading the recipe says.
+    pub(crate) fn check_presence<P: PageSource>(
+        &self,
+        recipe: &Recipe<P>,
+        source: &(impl FrameSource + ?Sized),
+    ) -> Result<()> {
+        let missing = match &self.0 {
+            Opened::Local(store) => missing_blocks(recipe, source, store.quarantined())?,
+            Opened::Remote(store) => match store.missing_blocks(recipe.score()) {
+                Err(error) if error.kind() == ErrorKind::Transient => None,
+                answer => answer?,
+            },
+        };
+        missing.map_or(Ok(()), |missing| Err(missing.refuse()))
     }
 
     /// Every image that has versions, by name: each by its newest version.

@@ -52,6 +52,24 @@ pub struct CaptureReport {
     pub notes: Vec<String>,
 }
 
+/// What was read back from a target and compared with the version, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Compared {
+    /// Data.
+    pub data_bytes: u64,
+    /// Zeros.
+    pub zero_bytes: u64,
+    /// Free space, which was not compared: it keeps what the target held.
+    pub free_bytes_left_out: u64,
+}
+
+impl Compared {
+    /// The same, with everything else of a disk of that length counted as free space.
+    pub(crate) fn of_disk(self, length: u64) -> Self {
+        Self { free_bytes_left_out: length.saturating_sub(self.data_bytes + self.zero_bytes), ..self }
+    }
+}
+
 /// An installed disk.
 #[derive(Clone, Debug, Serialize)]
 pub struct InstallReport {
@@ -69,6 +87,8 @@ pub struct InstallReport {
     pub zeroed_bytes: u64,
     /// Whether the target was read back and compared.
     pub read_back: bool,
+    /// What of it was.
+    pub compared: Option<Compared>,
     /// Whether the backup GPT was moved to the end of a larger target.
     pub backup_gpt_moved: bool,
     /// Wall time.
@@ -156,6 +176,10 @@ pub struct ReceiveReport {
     pub target: String,
     /// Data written.
     pub written_bytes: u64,
+    /// Whether the target was read back and compared.
+    pub read_back: bool,
+    /// What of it was.
+    pub compared: Option<Compared>,
     /// Whether the backup GPT was moved to the end of a larger target.
     pub backup_gpt_moved: bool,
     /// Wall time since joining.

@@ -18,7 +18,7 @@ pub(crate) use image::{Capture, Check, Clone, Diff, Forget, Image, Rename, Which
 pub(crate) use live::{Attach, Detach, Discard, Disks, NbdArguments, Node, Publish, Then, Trace};
 pub(crate) use room::{Cast, Receive};
 pub(crate) use serve::{AccessToken, Serve, ServeCommand};
-pub(crate) use target::{CacheArguments, Export, Free, Install};
+pub(crate) use target::{CacheArguments, Export, Free, Install, TargetOptions};
 pub(crate) use token::{Token, TokenOf};
 
 /// Keeps disk images, deduplicated and compressed, and installs them on one machine or on a whole room at once.
@@ -106,9 +106,11 @@ pub(crate) enum Command {
     Token(Token),
     /// Install a version on a device or file
     ///
-    /// Every block is verified by its hash before it is written. If the target is larger than the disk, the backup GPT
-    /// is moved to its end. Refused: a target that is mounted, in use, too small, holds the store, or is neither a
-    /// block device nor a regular file.
+    /// Every block is verified by its hash before it is written. What the target holds is shown, and overwritten after a
+    /// typed yes, or with --yes where nobody can be asked; a new or empty file needs neither. The first and the last MiB
+    /// are emptied first and written last: whatever ends the install early, nothing boots from half of a disk. If the
+    /// target is larger than the disk, the backup GPT is moved to its end. Refused: a target that is mounted, in use, too
+    /// small, read-only, holds the store, is a file in which there is no disk, or would be a new file below /dev.
     Install(Install),
     /// Write a version to a new raw file
     Export(Export),
@@ -128,6 +130,9 @@ pub(crate) enum Command {
     /// Cast a version to a room: to every machine that runs `platter receive`, at once, by multicast
     Cast(Cast),
     /// Receive a cast on a device or file
+    ///
+    /// Targets are checked, shown and written as by `install`; what a target holds is asked about before the cast is
+    /// joined.
     Receive(Receive),
     /// Serve versions as disks that virtual machines boot and write, until they are detached or Ctrl-C
     ///

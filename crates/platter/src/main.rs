@@ -2,10 +2,12 @@
 
 mod arguments;
 mod command;
+mod interruption;
 mod output;
 mod question;
 mod server;
 mod sizes;
+mod target;
 mod terminal;
 
 use std::process::ExitCode;

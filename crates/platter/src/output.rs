@@ -70,7 +70,24 @@ impl Output {
         drop(printed);
         ExitCode::from(code)
     }
+
+    /// Tells what a job leaves that a signal ends.
+    pub(crate) fn interrupted(self, signal: i32, state: &str) {
+        let text = format!("interrupted: {state}");
+        // There is nobody left to tell.
+        let _ = if self.json {
+            let code = EXIT_SIGNAL + signal;
+            let fact = serde_json::json!({ "error": text, "kind": "interrupted", "exit_code": code });
+            writeln!(io::stderr().lock(), "{fact}")
+        } else {
+            // The first line ends that of a progress bar or of a question.
+            writeln!(io::stderr().lock(), "\nplatter: {text}")
+        };
+    }
 }
+
+/// Added to the number of a signal that ended a process, as shells do.
+const EXIT_SIGNAL: i32 = 128;
 
 /// An error with all its causes.
 pub(crate) fn with_causes(error: &Error) -> String {

@@ -10,7 +10,9 @@ use axum::extract::{Query, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use platter_image::recipe::Recipe;
 use platter_image::{Error, ErrorKind};
+use platter_jobs::missing_blocks;
 use platter_store::{ImageName, Token, Version, VersionQuery, VersionRecord};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -32,6 +34,8 @@ pub(super) struct OfImage {
 #[derive(Deserialize)]
 pub(super) struct OfName {
     name: String,
+    /// Whether to look for blocks that are missing.
+    missing: Option<bool>,
 }
 
 /// A version's record, and who edits its image.
@@ -145,7 +149,7 @@ pub(super) async fn resolve(
     Extension(asker): Extension<Asker>,
     query: Result<Query<OfName>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(OfName { name }) = query.map_err(|_| lacks("name"))?;
+    let Query(OfName { name, missing }) = query.map_err(|_| lacks("name"))?;
     let what: VersionQuery = name.parse().map_err(|error| Problem::bad_request(&error))?;
     if let VersionQuery::Named(image, _) = &what {
         asker.check(image)?;
@@ -166,7 +170,16 @@ pub(super) async fn resolve(
     });
     let (score, version) = resolved.await?;
     let record = version.as_ref().map(|version| &version.record);
-    json(&json!({ "score": score.to_string(), "version": record }))
+    let mut answer = json!({ "score": score.to_string(), "version": record });
+    if missing == Some(true) {
+        let shared = Arc::clone(&origin);
+        let look = move || {
+            let recipe = Recipe::open(score, &shared.store)?;
+            missing_blocks(&recipe, &shared.store, shared.store.quarantined())
+        };
+        answer["missing"] = json!(origin.pool.run(look).await?);
+    }
+    json(&answer)
 }
 
 /// What is missing in an image, without the name of a directory of this machine.

@@ -31,6 +31,12 @@ pub(super) fn data_extents(file: &File, length: u64) -> io::Result<Option<Extent
     Ok(Some(data))
 }
 
+/// Whether a regular file of `length` bytes holds anything but one hole. A file system that cannot tell is taken to hold
+/// data.
+pub(crate) fn has_data(file: &File, length: u64) -> bool {
+    length > 0 && !matches!(rustix::fs::seek(file, SeekFrom::Data(0)), Err(rustix::io::Errno::NXIO))
+}
+
 /// What changes when a file does: length, modification time, change time.
 fn identity(file: &File) -> io::Result<(u64, [i64; 4])> {
     let metadata = file.metadata()?;
@@ -87,6 +93,16 @@ mod tests {
         assert!(data.contains(4 << 20) && data.contains((4 << 20) + 8191) && data.contains((16 << 20) - 1));
         assert!(data.total() < 1 << 20, "the filesystem of this test keeps files sparse: {data:?}");
         assert_eq!(data_extents(&file, 8 << 20).unwrap(), None, "its length is not what it was at opening");
+    }
+
+    #[test]
+    fn a_file_without_data() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(!has_data(&file, 0));
+        file.set_len(1 << 20).unwrap();
+        assert!(!has_data(&file, 1 << 20));
+        file.write_all_at(&[1], (1 << 20) - 1).unwrap();
+        assert!(has_data(&file, 1 << 20));
     }
 
     #[test]

@@ -11,15 +11,50 @@ mod watch;
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use platter_image::{Error, IoContext, Result};
 
 pub use bad_sectors::{Salvaged, SectorRead};
+pub(crate) use holes::has_data;
 pub use source::Source;
 pub use target::{Target, TargetOptions};
 pub use watch::Watch;
+
+/// Which device or file stands at a path. Names are given to others; these numbers are not while somebody has it open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// Nothing that could be a disk.
+    Nothing,
+    /// A block device.
+    Block {
+        /// Its number, as `stat` gives it.
+        number: u64,
+    },
+    /// A regular file.
+    Regular {
+        /// The number of its file system.
+        filesystem: u64,
+        /// Its inode.
+        inode: u64,
+    },
+}
+
+impl Identity {
+    /// What these are the metadata of.
+    pub(crate) fn of(metadata: Option<&std::fs::Metadata>) -> Self {
+        match metadata {
+            Some(metadata) if metadata.file_type().is_block_device() => {
+                Self::Block { number: metadata.rdev() }
+            }
+            Some(metadata) if metadata.is_file() => {
+                Self::Regular { filesystem: metadata.dev(), inode: metadata.ino() }
+            }
+            _ => Self::Nothing,
+        }
+    }
+}
 
 /// What a path leads to, as far as it can hold a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

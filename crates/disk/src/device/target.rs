@@ -13,7 +13,7 @@ use std::sync::{PoisonError, RwLock};
 use platter_image::{DiskRead, DiskWrite, Error, IoContext, Result};
 use rustix::fs::{FallocateFlags, OFlags};
 
-use super::{NodeKind, block_geometry};
+use super::{Identity, NodeKind, block_geometry};
 use crate::aligned_buffer::AlignedBuffer;
 
 /// How much is written at once when sectors around a write are read first, and when zeros are written, in bytes.
@@ -25,8 +25,8 @@ const FILE_ALIGNMENT: usize = 4096;
 /// How to open a target.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetOptions {
-    /// A regular file is created if missing, and made exactly this long; what it held up to there stays. A block
-    /// device must be at least this long.
+    /// Bytes that must fit. A regular file is created if missing, and made this long if it is shorter; a longer one
+    /// keeps its length, as a block device does.
     pub length: u64,
     /// Whether to go around the system's cache; `None` does for block devices and does not for files. Where it is not
     /// possible, the cache is used.
@@ -36,12 +36,14 @@ pub struct TargetOptions {
     pub exclusive: bool,
     /// The sector size of a regular file, 512 or 4096. A block device knows its own.
     pub sector_size: u32,
+    /// What must stand at the path: what was checked before. `None` takes whatever does.
+    pub expected: Option<Identity>,
 }
 
 impl TargetOptions {
     /// The usual way, for a disk of that length and sectors of 512 bytes.
     pub fn new(length: u64) -> Self {
-        Self { length, direct: None, exclusive: true, sector_size: 512 }
+        Self { length, direct: None, exclusive: true, sector_size: 512, expected: None }
     }
 }
 
@@ -72,18 +74,24 @@ impl Target {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(Error::io(format!("looking at {}", path.display()), error)),
         };
+        let create = match options.expected {
+            Some(expected) => expected == Identity::Nothing,
+            None => known.is_none(),
+        };
         let direct = options.direct.unwrap_or(known == Some(NodeKind::Block));
         let exclusive = options.exclusive && known == Some(NodeKind::Block);
-        let (file, direct) = open_file(path, known.is_none(), exclusive, direct)?;
+        let (file, mut direct) = open_file(path, create, exclusive, direct)?;
         let metadata = file.metadata().context(|| format!("looking at {}", path.display()))?;
+        if options.expected.is_some_and(|expected| !create && expected != Identity::of(Some(&metadata))) {
+            return Err(Error::refused(format!(
+                "{} is not what it was when it was checked: another device or file stands there now",
+                path.display()
+            )));
+        }
         let kind = NodeKind::of(&metadata, path)?;
         let (length, sector_size) = match kind {
             NodeKind::Block => block_geometry(&file, path)?,
-            NodeKind::Regular => {
-                file.set_len(options.length)
-                    .context(|| format!("making {} {} bytes long", path.display(), options.length))?;
-                (options.length, options.sector_size)
-            }
+            NodeKind::Regular => (regular_length(&file, path, metadata.len(), options)?, options.sector_size),
         };
         if length < options.length {
             return Err(Error::refused(format!(
@@ -92,15 +100,16 @@ impl Target {
                 options.length
             )));
         }
+        if direct && !length.is_multiple_of(FILE_ALIGNMENT as u64) && kind == NodeKind::Regular {
+            // The last bytes of such a file cannot be written directly: none are.
+            write_through_cache(&file, path)?;
+            direct = false;
+        }
         let alignment = match (direct, kind) {
             (false, _) => 1,
             (true, NodeKind::Block) => sector_size as usize,
             (true, NodeKind::Regular) => FILE_ALIGNMENT,
         };
-        if !length.is_multiple_of(alignment as u64) {
-            // The last bytes of such a file cannot be written directly: none are.
-            return Self::open(path, &TargetOptions { direct: Some(false), ..*options });
-        }
         Ok(Self { file, path: path.to_owned(), kind, length, sector_size, alignment, alone: RwLock::new(()) })
     }
 
@@ -175,6 +184,25 @@ impl Target {
 /// The mode of a file that is made: it holds what the disk holds.
 const FILE_MODE: u32 = 0o600;
 
+/// Makes a regular file long enough; gives its length. A file of the right length is left alone: not every file system
+/// lets one be changed (FUSE file systems with a single file do not).
+fn regular_length(file: &File, path: &Path, length: u64, options: &TargetOptions) -> Result<u64> {
+    if length < options.length {
+        file.set_len(options.length)
+            .context(|| format!("making {} {} bytes long", path.display(), options.length))?;
+    }
+    Ok(length.max(options.length))
+}
+
+/// Ends direct I/O on an open file.
+fn write_through_cache(file: &File, path: &Path) -> Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file).map_err(io::Error::from);
+    let flags = flags.context(|| format!("asking how {} was opened", path.display()))?;
+    rustix::fs::fcntl_setfl(file, flags - OFlags::DIRECT)
+        .map_err(io::Error::from)
+        .context(|| format!("using the system's cache for {}", path.display()))
+}
+
 fn open_file(path: &Path, create: bool, exclusive: bool, direct: bool) -> Result<(File, bool)> {
     let mut flags = OFlags::empty();
     flags.set(OFlags::EXCL, exclusive);
@@ -192,6 +220,11 @@ fn open_file(path: &Path, create: bool, exclusive: bool, direct: bool) -> Result
             // The file may have been created before direct I/O was denied.
             open_file(path, create && !path.exists(), exclusive, false)
         }
+        Err(error) if create && error.kind() == io::ErrorKind::AlreadyExists => Err(Error::refused(format!(
+            "{} was not there when it was checked, and is there now",
+            path.display()
+        ))
+        .with_source(error)),
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Err(Error::refused(format!(
             "{} is in use: unmount its filesystems, and stop swap, RAID or volume groups on it",
             path.display()
@@ -239,7 +272,12 @@ impl DiskWrite for Target {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.file.sync_data()?;
+        if self.alignment == 1 {
+            // What is durable need not stay in the cache, and whoever reads it back asks the device. Advice only.
+            let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+        }
+        Ok(())
     }
 }
 
@@ -319,7 +357,7 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
-        for length in [1 << 30, (1 << 20) + 512] {
+        for length in [(1 << 20) + 512, 1 << 30] {
             let target = Target::open(&path, &TargetOptions::new(length)).unwrap();
             target.write_zeroes(0, length).unwrap();
             target.write_all_at(&[5; 512], length - 512).unwrap();
@@ -329,5 +367,37 @@ mod tests {
         }
         let error = Target::open(Path::new("/dev/null"), &TargetOptions::new(1)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Refused);
+    }
+
+    #[test]
+    fn a_longer_file_keeps_its_length() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        for direct in [None, Some(true)] {
+            std::fs::write(&path, vec![1; 100_001]).unwrap();
+            let target = Target::open(&path, &TargetOptions { direct, ..TargetOptions::new(4096) }).unwrap();
+            assert_eq!(DiskWrite::length(&target), 100_001);
+            target.write_all_at(&[2; 3], 99_998).unwrap();
+            target.flush().unwrap();
+            let found = std::fs::read(&path).unwrap();
+            assert_eq!((found.len(), &found[99_996..]), (100_001, &[1, 1, 2, 2, 2][..]));
+        }
+    }
+
+    #[test]
+    fn only_what_was_checked_is_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("disk");
+        let identity = |path: &Path| Identity::of(std::fs::metadata(path).ok().as_ref());
+        let options = |expected| TargetOptions { expected: Some(expected), ..TargetOptions::new(512) };
+        let nothing = identity(&path);
+        std::fs::write(&path, [1; 512]).unwrap();
+        assert_eq!(Target::open(&path, &options(nothing)).unwrap_err().kind(), ErrorKind::Refused);
+        let checked = identity(&path);
+        Target::open(&path, &options(checked)).unwrap();
+        std::fs::rename(&path, directory.path().join("old")).unwrap();
+        std::fs::write(&path, [1; 512]).unwrap();
+        assert_eq!(Target::open(&path, &options(checked)).unwrap_err().kind(), ErrorKind::Refused);
+        assert_eq!(std::fs::read(&path).unwrap(), [1; 512], "and it is untouched");
     }
 }

@@ -9,6 +9,7 @@
 mod checksum;
 mod contents;
 pub mod ext;
+mod label;
 mod place;
 mod probe;
 mod signatures;
@@ -16,5 +17,6 @@ mod swap;
 mod weak_signatures;
 
 pub use contents::{Contents, Trust, examine};
+pub(crate) use label::label;
 pub use probe::{Found, Owner, Owners, probe};
 pub(crate) use signatures::TABLES_READ;

@@ -9,10 +9,13 @@
 //! while some wait for the device, the others decode. Memory is a buffer a worker and the shelf, whatever the disk.
 //!
 //! Only what the recipe says is written, and only bytes whose block had the right hash. Read-back runs the same
-//! pipeline with a comparison where the write is.
+//! pipeline with a comparison where the write is. Whatever is found at the edges of a disk is written last
+//! ([`EdgesLast`]), so that a target looks finished only when it is.
 
+mod edges_last;
 mod frames;
 mod segment;
+mod state;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -21,8 +24,10 @@ use crossbeam_channel::{Receiver, bounded};
 use platter_image::recipe::{OnLost, PageSource, Recipe};
 use platter_image::{DiskRead, DiskWrite, Error, FrameSource, IoContext, Result};
 
+pub use edges_last::{EDGE_LENGTH, EdgesLast, Finished};
 pub use frames::FrameShelf;
 use segment::{Filled, Segment, walk};
+pub use state::{Phase, TargetState};
 
 use crate::AlignedBuffer;
 

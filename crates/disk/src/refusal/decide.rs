@@ -25,11 +25,13 @@ pub enum Reason {
     NotADisk,
     /// It cannot be written.
     ReadOnly,
+    /// A file among the nodes of devices, or one that would be made there.
+    BelowDev,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Mounted,
         Self::Swap,
         Self::Held,
@@ -41,6 +43,7 @@ impl Reason {
         Self::WrongKind,
         Self::NotADisk,
         Self::ReadOnly,
+        Self::BelowDev,
     ];
 
     /// Its name.
@@ -57,6 +60,7 @@ impl Reason {
             Self::WrongKind => "wrong-kind",
             Self::NotADisk => "not-a-disk",
             Self::ReadOnly => "read-only",
+            Self::BelowDev => "below-dev",
         }
     }
 
@@ -67,7 +71,12 @@ impl Reason {
 
     /// Whether a user who insists may have it anyway.
     pub fn can_be_forced(self) -> bool {
-        !matches!(self, Self::TooSmall | Self::HoldsStore | Self::WrongKind | Self::ReadOnly)
+        !matches!(self, Self::TooSmall | Self::HoldsStore | Self::WrongKind | Self::ReadOnly | Self::BelowDev)
+    }
+
+    /// Whether it says that somebody uses the device: whoever insists then cannot have it for himself alone.
+    pub(super) fn is_use(self) -> bool {
+        matches!(self, Self::Mounted | Self::Swap | Self::Held | Self::Busy)
     }
 }
 
@@ -110,6 +119,41 @@ pub(super) struct Evidence {
     pub(super) sector_sizes: Option<(u32, u32)>,
     /// The directory of the store, and how it comes to be on the device.
     pub(super) store: Option<(String, &'static str)>,
+    /// Nothing is there, and a file would be made below /dev (false), or one is there already (true).
+    pub(super) below_dev: Option<bool>,
+    /// It is a file of so many bytes with data in which no disk was found.
+    pub(super) no_disk: Option<u64>,
+}
+
+/// How the user can agree to what is overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Agreement {
+    /// He did.
+    Given,
+    /// He can be asked.
+    Askable,
+    /// Nobody can be asked.
+    Absent,
+}
+
+/// What an agreement leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Go on.
+    Write,
+    /// Show what is there, and ask.
+    Ask,
+    /// Refuse.
+    Refuse,
+}
+
+/// Whether a target may be overwritten that holds something, or does not.
+pub(super) fn overwrite(holds_data: bool, agreement: Agreement) -> Step {
+    match (holds_data, agreement) {
+        (false, _) | (true, Agreement::Given) => Step::Write,
+        (true, Agreement::Askable) => Step::Ask,
+        (true, Agreement::Absent) => Step::Refuse,
+    }
 }
 
 /// Why it cannot be installed to.
@@ -121,6 +165,25 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
     }
     if let Some((store, how)) = &evidence.store {
         add(Reason::HoldsStore, format!("the store {store} {how}: choose another target"));
+    }
+    match evidence.below_dev {
+        Some(true) => add(
+            Reason::BelowDev,
+            "it is a regular file among the devices, perhaps left by a mistyped name: remove it".to_owned(),
+        ),
+        Some(false) => add(
+            Reason::BelowDev,
+            "there is no such device, and no file is made below /dev: check the name".to_owned(),
+        ),
+        None => {}
+    }
+    if let Some(length) = evidence.no_disk {
+        add(
+            Reason::NotADisk,
+            format!(
+                "it is a file with {length} bytes of something else: neither a partition table nor a file system is in it"
+            ),
+        );
     }
     if evidence.is_read_only {
         add(
@@ -228,14 +291,37 @@ mod tests {
             lengths: Some((10, 11)),
             sector_sizes: Some((512, 4096)),
             store: Some(("/store".into(), "is on it")),
+            below_dev: Some(true),
+            no_disk: Some(12),
         };
         let found = reasons(&target(&everything));
-        let unlikely = [Reason::Busy, Reason::NotADisk];
-        let all_others = Reason::ALL.into_iter().filter(|reason| !unlikely.contains(reason));
-        assert!(all_others.into_iter().all(|reason| found.contains(&reason)), "{found:?}");
+        let all_but_busy = Reason::ALL.into_iter().filter(|reason| *reason != Reason::Busy);
+        assert!(all_but_busy.into_iter().all(|reason| found.contains(&reason)), "{found:?}");
         assert!(!found.contains(&Reason::Busy), "being mounted says why it is busy");
         let busy = Evidence { is_busy: true, ..Evidence::default() };
         assert_eq!(reasons(&target(&busy)), [Reason::Busy]);
+    }
+
+    #[test]
+    fn what_is_overwritten_is_agreed_to() {
+        for (holds_data, agreement, step) in [
+            (false, Agreement::Given, Step::Write),
+            (false, Agreement::Askable, Step::Write),
+            (false, Agreement::Absent, Step::Write),
+            (true, Agreement::Given, Step::Write),
+            (true, Agreement::Askable, Step::Ask),
+            (true, Agreement::Absent, Step::Refuse),
+        ] {
+            assert_eq!(overwrite(holds_data, agreement), step, "{holds_data} {agreement:?}");
+        }
+    }
+
+    #[test]
+    fn files_in_wrong_places() {
+        let evidence = |below_dev, no_disk| Evidence { below_dev, no_disk, ..Evidence::default() };
+        assert_eq!(reasons(&target(&evidence(Some(false), None))), [Reason::BelowDev]);
+        assert_eq!(reasons(&target(&evidence(Some(true), Some(3)))), [Reason::BelowDev, Reason::NotADisk]);
+        assert!(Reason::NotADisk.can_be_forced() && !Reason::BelowDev.can_be_forced());
     }
 
     #[test]

@@ -14,16 +14,16 @@ use super::decide::{Evidence, MountedFrom};
 use super::kernel::{DeviceNumber, FileIdentity, LAYERS_MAX, Machine, identity, number_of};
 use crate::device::{block_geometry, describe};
 
-/// What is known of a path that shall be overwritten.
-pub(super) fn of_target(path: &Path, check: &TargetCheck<'_>, machine: &Machine) -> Result<Evidence> {
-    let mut evidence = Evidence::default();
-    let metadata = match fs::metadata(path) {
-        Ok(metadata) => Some(metadata),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(Error::io(format!("looking at {}", path.display()), error)),
-    };
+/// What is known of a path that shall be overwritten. `metadata` is of what stands there, if something does.
+pub(super) fn of_target(
+    path: &Path,
+    metadata: Option<&fs::Metadata>,
+    check: &TargetCheck<'_>,
+    machine: &Machine,
+) -> Result<Evidence> {
+    let mut evidence = Evidence { below_dev: below_dev(path, metadata, machine), ..Evidence::default() };
     let (mut devices, mut files) = (Vec::new(), Vec::new());
-    match &metadata {
+    match metadata {
         Some(metadata) if metadata.file_type().is_block_device() => {
             let number = DeviceNumber::from_stat(metadata.rdev());
             add_uses(&mut evidence, machine, number);
@@ -50,7 +50,8 @@ pub(super) fn of_target(path: &Path, check: &TargetCheck<'_>, machine: &Machine)
         Some(metadata) => evidence.wrong_kind = Some(describe(metadata.file_type())),
         None => {
             let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-            evidence.is_read_only = !may_write(directory.unwrap_or(Path::new(".")))?;
+            evidence.is_read_only =
+                evidence.below_dev.is_none() && !may_write(directory.unwrap_or(Path::new(".")))?;
         }
     }
     evidence.store = check.forbidden.iter().find_map(|store| {
@@ -58,6 +59,28 @@ pub(super) fn of_target(path: &Path, check: &TargetCheck<'_>, machine: &Machine)
         Some((store.display().to_string(), how))
     });
     Ok(evidence)
+}
+
+/// Where the nodes of devices are.
+const DEVICES: &str = "/dev";
+
+/// Whether a file stands among the nodes of devices, or would be made there. File systems of their own below /dev, such
+/// as /dev/shm, may have files; none are made there all the same, since a name below /dev means a device.
+fn below_dev(path: &Path, metadata: Option<&fs::Metadata>, machine: &Machine) -> Option<bool> {
+    let (place, directory) = match metadata {
+        Some(metadata) if metadata.is_file() => (fs::canonicalize(path).ok()?, metadata.dev()),
+        Some(_) => return None,
+        None => {
+            let place = nearest_existing(path)?;
+            let directory = fs::metadata(&place).ok()?.dev();
+            (place, directory)
+        }
+    };
+    let number = DeviceNumber::from_stat(directory);
+    let is_devtmpfs = machine.mounts.iter().any(|mount| mount.number == number && mount.is_devtmpfs);
+    let is_of_dev = || fs::metadata(DEVICES).is_ok_and(|devices| devices.dev() == directory);
+    let is_below = place.starts_with(DEVICES) && (metadata.is_none() || is_of_dev());
+    (is_below || is_devtmpfs).then_some(metadata.is_some())
 }
 
 /// What is known of a path that shall be read.

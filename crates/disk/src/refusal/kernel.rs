@@ -36,6 +36,8 @@ pub(super) struct Mount {
     pub(super) source: String,
     /// Whether the filesystem itself may write, which its single mounts may not.
     pub(super) is_writable: bool,
+    /// Whether it holds the nodes of devices that the kernel makes.
+    pub(super) is_devtmpfs: bool,
 }
 
 /// Parses `/proc/self/mountinfo`; lines that are not understood are left out.
@@ -44,13 +46,14 @@ pub(super) fn parse_mounts(text: &str) -> Vec<Mount> {
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ').skip(2);
         let (number, _root, mount_point) = (before.next()?, before.next()?, before.next()?);
-        let mut after = after.split(' ').skip(1);
-        let (source, options) = (after.next()?, after.next()?);
+        let mut after = after.split(' ');
+        let (kind, source, options) = (after.next()?, after.next()?, after.next()?);
         Some(Mount {
             number: DeviceNumber::parse(number)?,
             mount_point: unescape(mount_point),
             source: unescape(source),
             is_writable: options.split(',').any(|option| option == "rw"),
+            is_devtmpfs: kind == "devtmpfs",
         })
     };
     text.lines().filter_map(line).collect()

@@ -1,18 +1,27 @@
-//! Which devices may be installed to, and which may be captured: the guard before anything is opened.
+//! Which devices may be installed to, and which may be captured: the guard before anything is written.
 //!
 //! The kernel's tables are read once ([`kernel`]), what they say of the device and of the store is put together
-//! ([`evidence`]), and the decision is a pure function of that ([`decide`]). Nothing is opened for writing here, and
-//! nothing changes. A refusal names every reason at once, and what would help.
+//! ([`evidence`]), what the target holds is looked at ([`contents`]), and the decision is a pure function of that
+//! ([`decide`]). Nothing is opened for writing here, and nothing changes. A refusal names every reason at once, and
+//! what would help. What holds data is shown, and overwritten only when somebody agrees ([`Consent`]).
 
+mod consent;
+mod contents;
 mod decide;
 mod evidence;
 mod kernel;
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use platter_image::{Error, Result};
+use platter_image::{Error, IoContext, Result};
 
+pub use consent::{CheckedTarget, Consent};
+pub use contents::{PartContents, TargetContents};
 pub use decide::{Reason, Refusal};
+
+use crate::device::{Identity, NodeKind, block_geometry, has_data};
 
 /// What an image needs of the disk that it is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +47,60 @@ pub struct TargetCheck<'a> {
 ///
 /// # Errors
 /// `Refused` with every reason that was not forced; `Io` if the kernel's tables cannot be read.
-pub fn check_target(path: &Path, check: &TargetCheck<'_>) -> Result<()> {
+pub fn check_target(path: &Path, check: &TargetCheck<'_>) -> Result<CheckedTarget> {
     let machine = kernel::Machine::read()?;
-    let evidence = evidence::of_target(path, check, &machine)?;
-    refuse(path, "installed to", &decide::target(&evidence), check.force)
+    let held = hold(path)?;
+    let metadata = match &held {
+        Some(file) => Some(file.metadata().context(|| format!("looking at {}", path.display()))?),
+        // It may also be a directory or a pipe, which nobody opens.
+        None => std::fs::metadata(path).ok(),
+    };
+    let mut evidence = evidence::of_target(path, metadata.as_ref(), check, &machine)?;
+    let identity = Identity::of(metadata.as_ref());
+    let contents = match (&held, &metadata) {
+        (Some(file), Some(metadata)) => look(path, file, metadata, &machine)?,
+        _ => None,
+    };
+    let is_file = matches!(identity, Identity::Regular { .. });
+    evidence.no_disk = contents.as_ref().filter(|it| is_file && !it.is_disk()).map(|it| it.length);
+    let refusals = decide::target(&evidence);
+    refuse(path, "installed to", &refusals, check.force)?;
+    let is_used = refusals.iter().any(|refusal| refusal.reason.is_use());
+    Ok(CheckedTarget { identity, is_exclusive: !is_used, contents, _held: held })
+}
+
+/// Opens what stands at a path, so that it stays the same; `None` if that is nothing, or nothing that could be a disk.
+fn hold(path: &Path) -> Result<Option<File>> {
+    // Told apart before opening: opening a pipe or a tape drive has consequences.
+    let metadata = match std::fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io(format!("looking at {}", path.display()), error)),
+    };
+    if NodeKind::of(&metadata, path).is_err() {
+        return Ok(None);
+    }
+    File::open(path).map(Some).context(|| format!("opening {} to see what it holds", path.display()))
+}
+
+/// What would be overwritten: anything that a block device holds, and a file with data.
+fn look(
+    path: &Path,
+    file: &File,
+    metadata: &std::fs::Metadata,
+    machine: &kernel::Machine,
+) -> Result<Option<TargetContents>> {
+    match Identity::of(Some(metadata)) {
+        Identity::Block { number } => {
+            let (length, sector_size) = block_geometry(file, path)?;
+            let contents = TargetContents::look(path, file, length, Some(sector_size));
+            Ok(Some(contents.with_hardware(machine, kernel::DeviceNumber::from_stat(number))))
+        }
+        Identity::Regular { .. } if has_data(file, metadata.len()) => {
+            Ok(Some(TargetContents::look(path, file, metadata.len(), None)))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Checks whether a path may be captured: nobody may have it to write to. Tells whether it is in use all the same, so that

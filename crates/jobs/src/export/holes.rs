@@ -5,19 +5,17 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use platter_disk::install::{InstallOptions, install_readable};
-use platter_disk::{Target, TargetOptions};
 use platter_image::recipe::Recipe;
 use platter_image::{DiskRead, Error, Extent, Extents, IoContext, Result};
 use serde::Serialize;
 
 use super::files::{LostFile, lost_files};
 use crate::install::{allocated, title};
-use crate::{OpenStore, Progress, StoreLocation};
+use crate::{OpenStore, Progress, StoreLocation, TargetRequest};
 
 /// Ranges whose reasons are kept and told; more are only counted.
 const RANGES_MAX: usize = 10_000;
@@ -68,10 +66,10 @@ pub struct LostRange {
 pub fn export_holes(
     store: &StoreLocation,
     version: &str,
-    file: &Path,
+    target: &TargetRequest,
     progress: &dyn Progress,
 ) -> Result<ExportHolesReport> {
-    let started = Instant::now();
+    let (started, file, forbidden) = (Instant::now(), &target.path, store.directories());
     // An origin ends an answer at the first damaged frame, so what stands beside it would be called lost as well.
     store.local("exporting what is readable of a damaged version")?;
     let store = OpenStore::open_reader(store)?;
@@ -87,15 +85,20 @@ pub fn export_holes(
         let mut lost = lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.insert(extent.offset, (extent.length, error.to_string()));
     };
-    let result = Target::open(file, &TargetOptions::new(length)).and_then(|target| {
-        progress.begin("exporting", allocated(&resolved).unwrap_or(length));
-        let advance = |bytes| progress.advance(bytes);
-        install_readable(&recipe, &*source, &target, InstallOptions::default(), &advance, &on_lost)
-    });
-    let counts = result.inspect_err(|_| {
-        // The error matters more than whether this works.
-        let _ = std::fs::remove_file(file);
-    })?;
+    let agreed = target.agree(Some(recipe.root()), &forbidden)?;
+    target.state.remove_if_incomplete();
+    let opened = target.open(&agreed, recipe.root(), &forbidden, None)?;
+    let total = allocated(&resolved).unwrap_or(length);
+    target.state.expect(total);
+    progress.begin("exporting", total);
+    let advance = |bytes| {
+        target.state.advance(bytes);
+        progress.advance(bytes);
+    };
+    let written = install_readable(&recipe, &*source, &opened, InstallOptions::default(), &advance, &on_lost);
+    let counts = written
+        .and_then(|counts| opened.finish(false).map(|_| counts))
+        .map_err(|error| target.explain(error))?;
     let lost = joined(lost.into_inner().unwrap_or_else(PoisonError::into_inner));
     let extents =
         Extents::from_unsorted(lost.iter().map(|lost| Extent::new(lost.offset, lost.length)).collect());

@@ -3,44 +3,44 @@
 use std::path::Path;
 use std::time::Instant;
 
-use platter_disk::install::{InstallOptions, install};
-use platter_disk::{Target, TargetOptions};
 use platter_image::recipe::Recipe;
 use platter_image::{Error, Result};
 
-use crate::install::{allocated, title};
+use crate::install::{allocated, title, write_disk};
+use crate::target::TargetRequest;
 use crate::{ExportReport, OpenStore, Progress, StoreLocation};
 
 /// Writes that version to a new raw file; free space becomes holes, which read as zeros.
 ///
 /// # Errors
-/// `Refused` when the file exists; `Missing` or `Corrupt` when the store is damaged; `Io`. The file is then removed.
+/// `Refused` when the file exists or must not be made there; `Missing` or `Corrupt` when the store is damaged; `Io`. The
+/// file is then removed.
 pub fn export(
     store: &StoreLocation,
     version: &str,
-    file: &Path,
+    target: &TargetRequest,
     progress: &dyn Progress,
 ) -> Result<ExportReport> {
     let started = Instant::now();
+    let forbidden = store.directories();
     let store = OpenStore::open_reader(store)?;
     let resolved = store.resolve(version)?;
     let source = store.source(resolved.score, Default::default());
     let recipe = Recipe::open(resolved.score, &*source)?;
-    refuse_existing(file)?;
-    let length = recipe.root().disk_length;
-    let result = Target::open(file, &TargetOptions::new(length)).and_then(|target| {
-        progress.begin("exporting", allocated(&resolved).unwrap_or(length));
-        install(&recipe, &*source, &target, InstallOptions::default(), &|bytes| progress.advance(bytes))
-    });
-    let counts = result.inspect_err(|_| {
-        // Half a disk helps nobody; the error matters more than whether this works.
-        let _ = std::fs::remove_file(file);
-    })?;
+    refuse_existing(&target.path)?;
+    let agreed = target.agree(Some(recipe.root()), &forbidden)?;
+    store.check_presence(&recipe, &*source)?;
+    // Half a disk helps nobody.
+    target.state.remove_if_incomplete();
+    let opened = target.open(&agreed, recipe.root(), &forbidden, None)?;
+    let total = allocated(&resolved).unwrap_or(recipe.root().disk_length);
+    let (counts, ..) = write_disk(&recipe, &*source, &opened, target, total, progress)
+        .map_err(|error| target.explain(error))?;
     Ok(ExportReport {
         version: title(&resolved),
         score: resolved.score.to_string(),
-        file: file.display().to_string(),
-        disk_bytes: length,
+        file: target.path.display().to_string(),
+        disk_bytes: recipe.root().disk_length,
         written_bytes: counts.data,
         seconds: started.elapsed().as_secs_f64(),
     })

@@ -1,33 +1,29 @@
 //! Receives a cast onto a device or a file.
 
+mod read_back;
 mod sink;
 mod writer;
 
-use std::path::PathBuf;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use platter_disk::Target;
-use platter_disk::install::FreeSpace;
-use platter_disk::refusal::{self, Reason, TargetCheck};
+use platter_disk::install::{EdgesLast, Finished};
 use platter_image::recipe::Root;
-use platter_image::{DiskWrite, Error, Result};
+use platter_image::{DiskRead, DiskWrite, Error, Result};
 use platter_net::{ReceiveEvent, ReceiveOptions, Wanted};
 
-use crate::install::{move_backup_gpt, open_target};
-use crate::{Progress, ReceiveReport};
-use sink::DiskSink;
+use crate::target::TargetRequest;
+use crate::{Compared, Progress, ReceiveReport};
 pub(crate) use sink::Frames;
+use sink::{DiskSink, ReceivedDisk};
 
 /// What to receive, where to, and how.
 #[derive(Clone, Debug)]
 pub struct ReceiveRequest {
-    /// A block device, or a file that is made if it is missing.
-    pub target: PathBuf,
-    /// What to do with space nobody can read.
-    pub free: FreeSpace,
-    /// Which refusals the user overrides.
-    pub force: Vec<Reason>,
+    /// Where to.
+    pub target: TargetRequest,
     /// Which cast, and where to listen.
     pub network: ReceiveOptions,
 }
@@ -40,24 +36,23 @@ const UNPROVED: &str = "nothing proves that this is the disk you mean: the sende
 ///
 /// # Errors
 /// `Refused` when the target must not be written to (nothing was); `Missing` when no sender is heard, or the sender
-/// lacks blocks; `Io`.
+/// lacks blocks; `Io`. Once something was written, the error says what state the target is left in.
 pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<ReceiveReport> {
     let started = Instant::now();
-    // Before the cast is joined everything is checked but size and sectors: those need the image, and are checked
-    // when the target is opened, before the first write.
-    let check = TargetCheck { force: &request.force, ..TargetCheck::default() };
-    refusal::check_target(&request.target, &check)?;
-    let opened = Arc::new(Mutex::new(None::<Opened>));
+    // Before the cast is joined everything is checked and agreed to but size and sectors: those need the image, and are
+    // checked when the target is opened, before the first write.
+    let agreed = request.target.agree(None, &[])?;
+    let ended = Arc::new(Mutex::new(None::<Ended>));
     let opener = {
-        let (opened, request) = (opened.clone(), request.clone());
-        move |root: &Root| -> Result<Box<dyn DiskWrite>> {
-            let target = Arc::new(open_target(&request.target, root, &[], &request.force, None)?);
-            *opened.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(Opened { target: target.clone(), disk_length: root.disk_length });
-            Ok(Box::new(Shared(target)))
+        let (ended, request) = (ended.clone(), request.target.clone());
+        move |root: &Root| -> Result<Box<dyn ReceivedDisk>> {
+            // Read back around the cache, or it would only compare memory.
+            let target = request.open(&agreed, root, &[], request.read_back.then_some(true))?;
+            let (disk_length, request, ended) = (root.disk_length, request.clone(), ended.clone());
+            Ok(Box::new(Receiving { target, disk_length, request, ended }))
         }
     };
-    let mut sink = DiskSink::new(opener, request.free)?;
+    let mut sink = DiskSink::new(opener, request.target.free, request.target.read_back)?;
     let is_proved = matches!(request.network.wanted, Wanted::Score(_));
     if !is_proved {
         progress.note(UNPROVED);
@@ -78,20 +73,22 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
             progress.advance(bytes.saturating_sub(done));
             done = bytes;
         }
-    })?;
-    let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let Opened { target, disk_length } =
-        opened.ok_or_else(|| Error::bug("received a disk without a target"))?;
-    let (moved, mut notes) = move_backup_gpt(&target, disk_length)?;
+    });
+    let summary = summary.map_err(|error| request.target.explain(error))?;
+    let ended = ended.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Ended { mut finished, compared } =
+        ended.ok_or_else(|| Error::bug("received a disk without a target"))?;
     if !is_proved {
-        notes.push(UNPROVED.to_owned());
+        finished.notes.push(UNPROVED.to_owned());
     }
     Ok(ReceiveReport {
         version: name,
         score: summary.outcome.score.to_string(),
-        target: request.target.display().to_string(),
+        target: request.target.path.display().to_string(),
         written_bytes: summary.outcome.bytes_written,
-        backup_gpt_moved: moved,
+        read_back: request.target.read_back,
+        compared,
+        backup_gpt_moved: finished.backup_gpt_moved,
         seconds: summary.duration.as_secs_f64().min(started.elapsed().as_secs_f64()),
         symbols: summary.symbols,
         repaired_symbols: summary.repaired,
@@ -99,37 +96,69 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
         fetched_chunks: summary.fetched_chunks,
         acknowledged: summary.acknowledged,
         score_given: is_proved,
-        notes,
+        notes: finished.notes,
     })
 }
 
-/// What the recipe has brought to light.
-struct Opened {
-    target: Arc<Target>,
-    disk_length: u64,
+/// How the target was finished.
+struct Ended {
+    finished: Finished,
+    compared: Option<Compared>,
 }
 
-/// The target, shared by the sink that writes it and by what is done afterwards.
-struct Shared(Arc<Target>);
+/// The target while it is received.
+struct Receiving {
+    target: EdgesLast<Target>,
+    disk_length: u64,
+    request: TargetRequest,
+    ended: Arc<Mutex<Option<Ended>>>,
+}
 
-impl DiskWrite for Shared {
+impl ReceivedDisk for Receiving {
+    fn advance(&self, bytes: u64) {
+        self.request.state.advance(bytes);
+    }
+
+    fn finish(&self, compared: Option<Compared>) -> Result<()> {
+        let finished = self.target.finish(self.request.read_back)?;
+        let compared = compared.map(|compared| compared.of_disk(self.disk_length));
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ended { finished, compared });
+        Ok(())
+    }
+}
+
+impl DiskRead for Receiving {
     fn length(&self) -> u64 {
-        DiskWrite::length(&*self.0)
+        DiskRead::length(&self.target)
+    }
+
+    fn sector_size(&self) -> u32 {
+        self.target.sector_size()
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.target.read_exact_at(buffer, offset)
+    }
+}
+
+impl DiskWrite for Receiving {
+    fn length(&self) -> u64 {
+        DiskWrite::length(&self.target)
     }
 
     fn alignment(&self) -> usize {
-        self.0.alignment()
+        self.target.alignment()
     }
 
-    fn write_all_at(&self, buffer: &[u8], offset: u64) -> std::io::Result<()> {
-        self.0.write_all_at(buffer, offset)
+    fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
+        self.target.write_all_at(buffer, offset)
     }
 
-    fn write_zeroes(&self, offset: u64, length: u64) -> std::io::Result<()> {
-        self.0.write_zeroes(offset, length)
+    fn write_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.target.write_zeroes(offset, length)
     }
 
-    fn flush(&self) -> std::io::Result<()> {
-        self.0.flush()
+    fn flush(&self) -> io::Result<()> {
+        self.target.flush()
     }
 }

@@ -8,10 +8,13 @@ use platter_disk::install::FreeSpace;
 use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::plan::Places;
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{BlockId, DiskWrite, Error, ErrorKind, Extent, Extents, IoContext, Kind, Result};
+use platter_image::{
+    BlockId, DiskRead, DiskWrite, Error, ErrorKind, Extent, Extents, IoContext, Kind, Result,
+};
 use platter_net::{ChunkSink, ChunkVerdict, SinkOutcome};
 
 use super::writer::{Writer, make_zeros};
+use crate::Compared;
 
 /// Pages may take so many times the bytes of the chunks that carry them: a recipe hardly compresses, and a sender who
 /// says otherwise is not believed.
@@ -19,14 +22,23 @@ const PAGES_EXPANSION_MAX: u64 = 16;
 /// And so many bytes more, each chunk.
 const PAGES_LENGTH_FREE: u64 = 4 << 20;
 
+/// The target of a receiver.
+pub(super) trait ReceivedDisk: DiskRead + DiskWrite {
+    /// So many more bytes were written.
+    fn advance(&self, bytes: u64);
+
+    /// Everything was written, and compared where that was asked for. All of the disk is durable then.
+    fn finish(&self, compared: Option<Compared>) -> Result<()>;
+}
+
 /// Opens the target when the disk's length is known, from the recipe.
 pub(super) trait OpenTarget: Send {
     /// Opens it for a disk of that length and sector size.
-    fn open(&mut self, root: &platter_image::recipe::Root) -> Result<Box<dyn DiskWrite>>;
+    fn open(&mut self, root: &platter_image::recipe::Root) -> Result<Box<dyn ReceivedDisk>>;
 }
 
-impl<F: FnMut(&platter_image::recipe::Root) -> Result<Box<dyn DiskWrite>> + Send> OpenTarget for F {
-    fn open(&mut self, root: &platter_image::recipe::Root) -> Result<Box<dyn DiskWrite>> {
+impl<F: FnMut(&platter_image::recipe::Root) -> Result<Box<dyn ReceivedDisk>> + Send> OpenTarget for F {
+    fn open(&mut self, root: &platter_image::recipe::Root) -> Result<Box<dyn ReceivedDisk>> {
         self(root)
     }
 }
@@ -35,6 +47,10 @@ impl<F: FnMut(&platter_image::recipe::Root) -> Result<Box<dyn DiskWrite>> + Send
 pub(super) struct DiskSink<O> {
     opener: O,
     free: FreeSpace,
+    /// Whether what was written is read back and compared, a segment at a time.
+    read_back: bool,
+    /// What was compared in the segments before.
+    compared: Compared,
     decoder: FrameDecoder,
     /// Decoded blocks that wait to be written together; kept, for making it anew for each chunk costs page faults.
     raw: Vec<u8>,
@@ -42,7 +58,7 @@ pub(super) struct DiskSink<O> {
     description: Option<SessionDescription>,
     taken: Vec<bool>,
     /// Opened when the first recipe is verified.
-    target: Option<Box<dyn DiskWrite>>,
+    target: Option<Box<dyn ReceivedDisk>>,
     /// The segment that is received; as many as there are when all have been.
     segment: usize,
     /// Its chunks, of the recipe and of data.
@@ -79,10 +95,12 @@ impl PageSource for Pages {
 }
 
 impl<O: OpenTarget> DiskSink<O> {
-    pub(super) fn new(opener: O, free: FreeSpace) -> Result<Self> {
+    pub(super) fn new(opener: O, free: FreeSpace, read_back: bool) -> Result<Self> {
         Ok(Self {
             opener,
             free,
+            read_back,
+            compared: Compared::default(),
             decoder: FrameDecoder::new()?,
             raw: Vec::new(),
             description: None,
@@ -127,6 +145,7 @@ impl<O: OpenTarget> DiskSink<O> {
         let (Some(part), Some(target)) = (&mut self.part, &self.target) else {
             return Err(Error::bug("a chunk of data before the recipe"));
         };
+        let before = part.writer.bytes;
         let mut headers: Vec<FrameHeader> = Vec::new();
         self.raw.clear();
         for stored in Frames(bytes) {
@@ -147,7 +166,9 @@ impl<O: OpenTarget> DiskSink<O> {
                 self.raw.clear();
             }
         }
-        part.writer.write(&**target, &headers, &self.raw).map_err(fatal)
+        part.writer.write(&**target, &headers, &self.raw).map_err(fatal)?;
+        target.advance(part.writer.bytes - before);
+        Ok(())
     }
 
     /// The segment's recipe is whole: finds every place, and opens the target before the first of them is written.
@@ -177,16 +198,16 @@ impl<O: OpenTarget> DiskSink<O> {
         };
         if self.target.is_none() {
             let target = self.opener.open(recipe.root()).map_err(fatal)?;
-            if target.length() < disk_length {
+            if DiskWrite::length(&*target) < disk_length {
                 return Err(fatal(Error::refused(format!(
                     "the target has {} bytes, the disk {disk_length}",
-                    target.length()
+                    DiskWrite::length(&*target)
                 ))));
             }
             self.target = Some(target);
         }
         self.asked_again = false;
-        self.part = Some(Part { writer: Writer::new(places)?, free });
+        self.part = Some(Part { writer: Writer::new(places, self.read_back)?, free });
         Ok(())
     }
 
@@ -194,6 +215,13 @@ impl<O: OpenTarget> DiskSink<O> {
         if let Some(target) = &self.target {
             part.writer.write_zeros(&**target)?;
             part.free.iter().try_for_each(|extent| make_zeros(&**target, extent))?;
+            if self.read_back {
+                target.flush().context(|| "making the target durable".to_owned())?;
+            }
+            if let Some(compared) = part.writer.compare(&**target, &part.free).map_err(fatal)? {
+                self.compared.data_bytes += compared.data_bytes;
+                self.compared.zero_bytes += compared.zero_bytes;
+            }
         }
         self.bytes_written += part.writer.bytes;
         Ok(())
@@ -329,7 +357,7 @@ impl<O: OpenTarget> ChunkSink for DiskSink<O> {
         if self.segment < description.segments.len() {
             return Err(Error::bug(format!("finished in segment {}", self.segment)));
         }
-        target.flush().context(|| "making the target durable".to_owned())?;
+        target.finish(self.read_back.then_some(self.compared))?;
         Ok(SinkOutcome { score: description.score, bytes_written: self.bytes_written })
     }
 }

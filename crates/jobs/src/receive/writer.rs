@@ -5,7 +5,10 @@
 use platter_disk::AlignedBuffer;
 use platter_image::frame::FrameHeader;
 use platter_image::plan::Places;
-use platter_image::{BlockId, DiskWrite, Extent, Extents, IoContext, Result};
+use platter_image::{BlockId, DiskRead, DiskWrite, Extent, Extents, IoContext, Result};
+
+use super::read_back::Fingerprints;
+use crate::Compared;
 
 /// Bytes that are gathered for one write.
 const WRITE_LENGTH: usize = 4 << 20;
@@ -21,6 +24,8 @@ pub(super) struct Writer {
     zero: Vec<Extent>,
     zero_written: Vec<bool>,
     buffer: AlignedBuffer,
+    /// Of what was written, if it is to be read back.
+    fingerprints: Option<Fingerprints>,
     /// Bytes written.
     pub(super) bytes: u64,
 }
@@ -32,12 +37,13 @@ struct Move {
 }
 
 impl Writer {
-    pub(super) fn new(places: Places) -> Result<Self> {
+    pub(super) fn new(places: Places, read_back: bool) -> Result<Self> {
         let count = places.len();
         let zero: Vec<Extent> = places.zero().iter().copied().collect::<Extents>().iter().copied().collect();
         Ok(Self {
             zero_written: vec![false; zero.len()],
             zero,
+            fingerprints: read_back.then(|| Fingerprints::new(count)),
             places,
             written: vec![false; count],
             left: count,
@@ -78,6 +84,20 @@ impl Writer {
         Ok(())
     }
 
+    /// Compares what was written with what the target has, where that was asked for. All of it must have been written.
+    ///
+    /// # Errors
+    /// `Corrupt`, with where the first difference found is; `Io` when the target cannot be read.
+    pub(super) fn compare(
+        &self,
+        target: &(impl DiskRead + ?Sized),
+        free: &Extents,
+    ) -> Result<Option<Compared>> {
+        let compare =
+            |kept: &Fingerprints| kept.compare(target, &self.places, self.zero.iter().chain(free.iter()));
+        self.fingerprints.as_ref().map(compare).transpose()
+    }
+
     /// The zeros that begin at `offset`, if they are short and wait to be written; they count as written then.
     fn zeros_after(&mut self, offset: u64) -> Option<Move> {
         let at = self.zero.binary_search_by_key(&offset, |extent| extent.offset).ok()?;
@@ -100,7 +120,11 @@ impl Writer {
             for (position, (offset, to)) in range.clone().zip(self.places.of_block(&block.id)) {
                 // A recipe may ask for more than its block has; the place is then never marked, and the end tells.
                 if !self.written[position] && u64::from(offset) + to.length <= u64::from(block.length) {
-                    moves.push(Move { to, from: Some(start + offset as usize) });
+                    let from = start + offset as usize;
+                    moves.push(Move { to, from: Some(from) });
+                    if let Some(fingerprints) = &mut self.fingerprints {
+                        fingerprints.set(position, &raw[from..from + to.length as usize]);
+                    }
                     self.written[position] = true;
                     self.left -= 1;
                 }

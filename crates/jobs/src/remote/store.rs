@@ -21,8 +21,8 @@ use super::address::ServerOptions;
 use super::client::{Client, retried};
 use super::fetch::{self, RemoteSource, SourceOptions};
 use super::upload::RemoteSession;
-use crate::CastStatus;
 use crate::node::{CachedSource, NodeCache, NodeReport, PassingSource, Upstream};
+use crate::{CastStatus, MissingBlocks};
 
 /// So long an origin that is away is asked what became of something whose answer was lost.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
@@ -45,6 +45,13 @@ type Sources = HashMap<(Score, bool), Weak<RemoteSource>>;
 #[derive(Deserialize)]
 struct Facts {
     id: String,
+}
+
+/// What an origin says of the blocks of a disk; one that says nothing is believed.
+#[derive(Deserialize)]
+struct OfBlocks {
+    #[serde(default)]
+    missing: Option<MissingBlocks>,
 }
 
 #[derive(Deserialize)]
@@ -194,6 +201,16 @@ impl RemoteStore {
             cache.answers().keep(&[question(&version.name.to_string())], &answer);
         }
         Ok(Resolved { score, version })
+    }
+
+    /// The blocks of a disk that the origin does not have, as far as it says.
+    pub(crate) fn missing_blocks(&self, score: Score) -> Result<Option<MissingBlocks>> {
+        let answer: OfBlocks = self.client.get(&format!("/api/v1/resolve?name={score}&missing=true"))?;
+        let is_named = answer.missing.as_ref().is_none_or(|it| BlockId::from_hex(&it.first).is_some());
+        match is_named {
+            true => Ok(answer.missing),
+            false => Err(Error::corrupt(format!("{}: it misses a block without a name", self.client.name()))),
+        }
     }
 
     /// As [`platter_store::Store::tokens`].

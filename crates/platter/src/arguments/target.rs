@@ -13,9 +13,6 @@ pub(crate) struct Install {
     pub(crate) version: String,
     /// A block device, or a file that is made if it is missing
     pub(crate) target: PathBuf,
-    /// Read everything back from the target and compare
-    #[arg(long)]
-    pub(crate) verify: bool,
     #[command(flatten)]
     pub(crate) target_options: TargetOptions,
     #[command(flatten)]
@@ -46,8 +43,11 @@ pub(crate) enum Free {
 
 #[derive(Args, Debug)]
 pub(crate) struct TargetOptions {
+    /// Read back from the target what was written, and compare; free space that was skipped is not compared
+    #[arg(long)]
+    pub(crate) verify: bool,
     /// What to do with the disk's free space. `skip` leaves it: skipped space keeps what the target held before, old
-    /// secrets included; `zero` makes it zeros
+    /// secrets included, except in the disk's first and last MiB; `zero` makes it zeros
     #[arg(long, value_enum, default_value_t = Free::Skip)]
     pub(crate) free: Free,
     /// Overwrite what the target holds without asking; needed where nobody can be asked

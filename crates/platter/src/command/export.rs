@@ -2,21 +2,23 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{ExportHolesReport, StoreLocation, export, export_holes};
+use platter_jobs::{ExportHolesReport, StoreLocation, TargetRequest, export, export_holes};
 
 use super::Outcome;
 use crate::arguments::Export;
 use crate::output::{EXIT_CORRUPT, Output};
 use crate::server::with_cache;
 use crate::sizes::bytes;
+use crate::target::new_file;
 use crate::terminal::Terminal;
 
 pub(crate) fn run(store: &StoreLocation, options: &Export, output: &Output) -> Outcome {
+    let target = new_file(&options.file, *output)?;
     if options.holes {
-        return holes(store, options, output);
+        return holes(store, options, &target, output);
     }
     let terminal = Terminal::new(*output);
-    let report = export(&with_cache(store, &options.cache)?, &options.version, &options.file, &terminal)?;
+    let report = export(&with_cache(store, &options.cache)?, &options.version, &target, &terminal)?;
     drop(terminal);
     output.fact(&report, || {
         let (length, written) = (bytes(report.disk_bytes), bytes(report.written_bytes));
@@ -29,10 +31,9 @@ pub(crate) fn run(store: &StoreLocation, options: &Export, output: &Output) -> O
 }
 
 /// Writes what is readable of a damaged version.
-fn holes(store: &StoreLocation, options: &Export, output: &Output) -> Outcome {
+fn holes(store: &StoreLocation, options: &Export, target: &TargetRequest, output: &Output) -> Outcome {
     let terminal = Terminal::new(*output);
-    let report =
-        export_holes(&with_cache(store, &options.cache)?, &options.version, &options.file, &terminal)?;
+    let report = export_holes(&with_cache(store, &options.cache)?, &options.version, target, &terminal)?;
     drop(terminal);
     output.fact(&report, || text(&report));
     Ok(if report.lost_bytes == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CORRUPT) })

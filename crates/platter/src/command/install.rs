@@ -9,23 +9,21 @@ use crate::arguments::Install;
 use crate::output::Output;
 use crate::server::with_cache;
 use crate::sizes::{bytes, rate};
+use crate::target::{comparison, request};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(store: &StoreLocation, options: &Install, output: &Output) -> Outcome {
     let request = InstallRequest {
         store: with_cache(store, &options.cache)?,
         version: options.version.clone(),
-        target: options.target.clone(),
-        free: options.target_options.free.into(),
-        read_back: options.verify,
-        force: options.target_options.force.clone(),
+        target: request(&options.target, &options.target_options, *output)?,
     };
     let terminal = Terminal::new(*output);
     let report = install(&request, &terminal)?;
     drop(terminal);
     output.fact(&report, || {
         let mut text = format!(
-            "{} is on {}: {} written, {} zeros, {:.1} s, {}\nverified score {}{}",
+            "{} is on {}: {} written, {} zeros, {:.1} s, {}\nverified score {}",
             report.version,
             report.target,
             bytes(report.written_bytes),
@@ -33,11 +31,11 @@ pub(crate) fn run(store: &StoreLocation, options: &Install, output: &Output) -> 
             report.seconds,
             rate(report.written_bytes, report.seconds),
             report.score,
-            if report.read_back { ", read back and equal" } else { "" },
         );
         if report.backup_gpt_moved {
             text += "\nthe backup GPT was moved to the end of the target";
         }
+        text += &comparison(report.compared.as_ref(), report.backup_gpt_moved);
         report.notes.iter().for_each(|note| text += &format!("\nnote: {note}"));
         text
     });

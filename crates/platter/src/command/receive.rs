@@ -1,6 +1,7 @@
 //! `platter receive`.
 
 use std::net::SocketAddrV4;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use super::hoard::synced;
 use crate::arguments::Receive;
 use crate::output::Output;
 use crate::sizes::{bytes, rate};
+use crate::target::{comparison, request};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
@@ -43,14 +45,10 @@ pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
     let [.., target] = &options.what[..] else {
         return Err(Error::bug("a receive without a target"));
     };
-    let request = ReceiveRequest {
-        target: target.into(),
-        free: options.target_options.free.into(),
-        force: options.target_options.force.clone(),
-        network,
-    };
+    let receiving =
+        ReceiveRequest { target: request(Path::new(target), &options.target_options, *output)?, network };
     let terminal = Terminal::new(*output);
-    let report = receive(&request, &terminal)?;
+    let report = receive(&receiving, &terminal)?;
     drop(terminal);
     output.fact(&report, || {
         let mut text = format!(
@@ -66,6 +64,7 @@ pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
         if report.backup_gpt_moved {
             text += "\nthe backup GPT was moved to the end of the target";
         }
+        text += &comparison(report.compared.as_ref(), report.backup_gpt_moved);
         if !report.acknowledged {
             text += "\nnote: the sender did not hear of this; it may list this machine as lost";
         }

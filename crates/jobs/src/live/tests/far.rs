@@ -75,7 +75,13 @@ impl Far {
     fn version(&self, number: u64) -> Vec<u8> {
         let target = self.lab.path(&format!("version-{number}"));
         let _ = std::fs::remove_file(&target);
-        crate::export(&self.lab.here(), &format!("{IMAGE}@{number}"), &target, &Silent).unwrap();
+        crate::export(
+            &self.lab.here(),
+            &format!("{IMAGE}@{number}"),
+            &crate::TargetRequest::new(&target),
+            &Silent,
+        )
+        .unwrap();
         std::fs::read(target).unwrap()
     }
 

@@ -12,8 +12,8 @@ use platter_store::{KnownCheck, Store, StorePlace};
 use tempfile::TempDir;
 
 use crate::{
-    CaptureReport, CaptureRequest, InstallRequest, Result, ServerAddress, ServerOptions, Silent,
-    StoreLocation, SurveyOptions, TokenChoice, Trust, capture, install,
+    CaptureReport, CaptureRequest, Consent, InstallRequest, Result, ServerAddress, ServerOptions, Silent,
+    StoreLocation, SurveyOptions, TargetRequest, TokenChoice, Trust, capture, install,
 };
 
 /// A folder with a store in it, and the origin's socket.
@@ -99,10 +99,11 @@ fn install_from(store: StoreLocation, version: &str, target: &Path) -> Result<()
     let request = InstallRequest {
         store,
         version: version.to_owned(),
-        target: target.to_owned(),
-        free: crate::FreeSpace::Zero,
-        read_back: false,
-        force: Vec::new(),
+        target: TargetRequest {
+            free: crate::FreeSpace::Zero,
+            consent: Consent::Given,
+            ..TargetRequest::new(target)
+        },
     };
     install(&request, &Silent).map(drop)
 }

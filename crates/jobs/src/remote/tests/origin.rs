@@ -119,7 +119,9 @@ impl Origin {
     }
 
     fn act(&self, method: &str, path: &str, body: &[u8]) -> (u16, Vec<u8>) {
-        if let Some(name) = path.strip_prefix("/api/v1/resolve?name=") {
+        if let Some(query) = path.strip_prefix("/api/v1/resolve?name=") {
+            // Of blocks that are missing it says nothing.
+            let name = query.split('&').next().unwrap_or_default();
             return match self.store.resolve(name) {
                 Ok(resolved) => {
                     let version = resolved.version.map(|version| version.record);

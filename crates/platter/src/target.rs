@@ -1,0 +1,84 @@
+//! What commands that write a target have in common: its arguments, the question before it is overwritten, and what is
+//! said of a comparison.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use platter_jobs::{Compared, Consent, Result, TargetContents, TargetRequest};
+
+use crate::arguments::TargetOptions;
+use crate::interruption::tell_of;
+use crate::output::Output;
+use crate::question::{can_ask, is_answered_yes};
+use crate::sizes::bytes;
+
+/// A target as the arguments name it. From now on an interruption says what state it is in.
+///
+/// # Errors
+/// `Io` when the system takes no handler of signals.
+pub(crate) fn request(path: &Path, options: &TargetOptions, output: Output) -> Result<TargetRequest> {
+    let consent = match options.yes {
+        true => Consent::Given,
+        false if can_ask() => Consent::Ask(Arc::new(ask)),
+        false => Consent::Absent,
+    };
+    let request = TargetRequest {
+        free: options.free.into(),
+        read_back: options.verify,
+        force: options.force.clone(),
+        consent,
+        ..TargetRequest::new(path)
+    };
+    tell_of(request.state.clone(), output)?;
+    Ok(request)
+}
+
+/// A file that must not exist yet.
+///
+/// # Errors
+/// As [`request`].
+pub(crate) fn new_file(path: &Path, output: Output) -> Result<TargetRequest> {
+    let request = TargetRequest::new(path);
+    tell_of(request.state.clone(), output)?;
+    Ok(request)
+}
+
+fn ask(contents: &TargetContents) -> Result<bool> {
+    is_answered_yes(&format!("This overwrites {contents}"))
+}
+
+/// A line on what was compared and what was not; nothing if nothing was.
+pub(crate) fn comparison(compared: Option<&Compared>, is_gpt_moved: bool) -> String {
+    let Some(compared) = compared else { return String::new() };
+    let mut text = format!(
+        "\nread back and compared: {} of data and {} of zeros",
+        bytes(compared.data_bytes),
+        bytes(compared.zero_bytes)
+    );
+    if is_gpt_moved {
+        text += ", and the moved backup GPT";
+    }
+    match compared.free_bytes_left_out {
+        0 => text + ": all of the disk",
+        free => text + &format!("; not compared: {} of free space", bytes(free)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_claimed_than_was_compared() {
+        let compared =
+            Compared { data_bytes: 1_200_000_000, zero_bytes: 5_000, free_bytes_left_out: 3_000_000_000 };
+        assert_eq!(
+            comparison(Some(&compared), true),
+            "\nread back and compared: 1.20 GB of data and 5.00 kB of zeros, and the moved backup GPT; not compared: \
+             3.00 GB of free space"
+        );
+        let whole = Compared { free_bytes_left_out: 0, ..compared };
+        assert!(comparison(Some(&whole), false).ends_with("5.00 kB of zeros: all of the disk"));
+        assert_eq!(comparison(None, false), "");
+    }
+}

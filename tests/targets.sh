@@ -1,0 +1,301 @@
+#!/usr/bin/env bash
+# tests/targets.sh: every command that writes a target, onto loop devices with sectors of 512 and 4,096 bytes and onto files.
+# What a target holds is shown and agreed to; what ends early leaves nothing that looks finished; what `--verify` compares is
+# said. (What must not be touched at all: refusals.sh.)
+. "$(dirname "$0")/lib.sh"
+
+need_root "loop devices" || { finish; exit 0; }
+export PLATTER_ROOM=$WORK/room
+ROOM=$ROOT/lab/room
+MIB=$((1 << 20))
+serving=''
+suite_cleanup() {
+	[ -z "$serving" ] || kill "$serving" 2>/dev/null
+	mountpoint -q "$WORK/served" && umount "$WORK/served"
+	"$ROOM" down >/dev/null 2>&1
+}
+# gpt_disk FILE SECTOR MIB KEY: a GPT with one ext4 file system, for sectors of that size
+gpt_disk() {
+	local file=$1 sector=$2 mib=$3
+	rm -f "$file" "$WORK/part"
+	truncate -s "${mib}M" "$file"
+	attach "$file" --sector-size "$sector"
+	printf 'label: gpt\nstart=%s, size=%s, name="root of %s"\n' $((MIB / sector)) $(((mib - 2) * MIB / sector)) "$4" | sfdisk -q "$DEVICE" >/dev/null 2>&1
+	detach_loop "$DEVICE"
+	file_tree "$WORK/tree-$4" 6 "$4"
+	truncate -s $(((mib - 2) * MIB)) "$WORK/part"
+	mke2fs -q -t ext4 -b 4096 -L "label-$4" -d "$WORK/tree-$4" "$WORK/part"
+	dd if="$WORK/part" of="$file" bs=1M seek=1 conv=notrunc,sparse status=none
+}
+platter init >/dev/null
+for sector in 512 4096; do
+	gpt_disk "$WORK/disk-$sector" "$sector" 40 "new$sector"
+	gpt_disk "$WORK/old-$sector" "$sector" 64 "old$sector"
+	platter capture "$WORK/disk-$sector" "lab/disk-$sector" --sector-size "$sector" >/dev/null
+	platter export "lab/disk-$sector" "$WORK/right-$sector" >/dev/null
+done
+
+# target KIND SECTOR: sets TARGET, 64 MiB that hold another disk; KIND is file or loop
+target() {
+	rm -f "$WORK/target"
+	cp --sparse=always "$WORK/old-$2" "$WORK/target"
+	TARGET=$WORK/target
+	if [ "$1" = loop ]; then
+		attach "$WORK/target" --sector-size "$2"
+		TARGET=$DEVICE
+	fi
+}
+release() { [ ! -b "$TARGET" ] || detach_loop "$TARGET"; }
+is_empty() { cmp -n "$2" -i "$3:0" "$1" /dev/zero; }
+# It does not look like a disk: nothing is in its first MiB, and no backup of the old table at its end.
+looks_unfinished() { is_empty "$WORK/target" "$MIB" 0 && is_empty "$WORK/target" 512 $((64 * MIB - 512)) && [ -z "$(blkid -p -o value -s PTTYPE "$WORK/target")" ]; }
+# has_disk SECTOR: the target, which is longer, has the disk, and both tables where they belong
+has_disk() {
+	sync -f "$WORK/target"
+	attach "$WORK/target" --sector-size "$1" --read-only
+	local device=$DEVICE code=0
+	sgdisk -v "$device" | tee -a "$LOG" | grep -q 'No problems found' || code=1
+	cmp -n $((38 * MIB)) -i "$MIB" "$device" "$WORK/right-$1" || code=1
+	dd if="$device" of="$WORK/part" bs=1M skip=1 count=38 status=none
+	e2fsck -fn "$WORK/part" || code=1
+	detach_loop "$device"
+	return $code
+}
+
+for sector in 512 4096; do
+	for kind in file loop; do
+		name="$kind, sectors of $sector"
+		target "$kind" "$sector"
+		before=$(sha256sum <"$WORK/target")
+		check_exit "$EXIT_REFUSED" "$name: not without an agreement" platter install "lab/disk-$sector" "$TARGET"
+		check_said "$name: --yes is named" '--yes'
+		check_said "$name: what it holds is shown" "67.1 MB.*gpt.*partition 1.*root of old$sector.*ext.*label-old$sector"
+		check "$name: it is untouched" [ "$before" = "$(sha256sum <"$WORK/target")" ]
+		check "$name: install --verify" platter install "lab/disk-$sector" "$TARGET" --yes --free zero --verify
+		check_said "$name: what was compared is said" 'read back and compared: .* of data and .* of zeros, and the moved backup GPT: all of the disk'
+		check "$name: the disk is there, its backup GPT moved" has_disk "$sector"
+		check "$name: once more, free space left alone" platter install "lab/disk-$sector" "$TARGET" --yes --verify
+		check_said "$name: and what was not compared" 'not compared: .* of free space'
+		check "$name: as JSON" jq -e '.compared.data_bytes == .written_bytes and .compared.free_bytes_left_out > 0' \
+			<(platter_json install "lab/disk-$sector" "$TARGET" --yes --verify)
+		check_exit "$EXIT_REFUSED" "$name: nothing is exported onto it" platter export "lab/disk-$sector" "$TARGET"
+		check "$name: the disk is still there" has_disk "$sector"
+		release
+	done
+done
+target loop 4096
+check_exit "$EXIT_REFUSED" "sectors of another size are refused" platter install lab/disk-512 "$TARGET" --yes
+release
+
+# A partition, a device that cannot be written, one that is too small.
+ext4_image "$WORK/plain" 24 "$WORK/tree-new512"
+platter capture "$WORK/plain" lab/plain >/dev/null
+target loop 512
+partx -a "$TARGET" >/dev/null 2>&1 || true
+if [ -b "${TARGET}p1" ]; then
+	check "install on a partition" platter install lab/plain "${TARGET}p1" --yes --verify
+	check "it is the file system" e2fsck -fn "${TARGET}p1"
+	check "the table is as it was" cmp -n "$MIB" "$WORK/target" "$WORK/old-512"
+	partx -d "$TARGET" >/dev/null 2>&1 || true
+else
+	skip "a partition: this kernel shows none of loop devices"
+fi
+release
+cp --sparse=always "$WORK/old-512" "$WORK/target"
+attach "$WORK/target" --read-only
+check_exit "$EXIT_REFUSED" "a read-only device is refused" platter install lab/plain "$DEVICE" --yes
+check_said "and why" 'read-only'
+detach_loop "$DEVICE"
+
+# Files: new, empty, of another length, and such that hold no disk.
+printf '127.0.0.1 localhost\n' >"$WORK/hosts"
+check_exit "$EXIT_REFUSED" "a file without a disk in it is refused" platter install lab/plain "$WORK/hosts" --yes
+check_said "and what would override that" 'not-a-disk'
+check "it is untouched" grep -qx '127.0.0.1 localhost' "$WORK/hosts"
+check_exit "$EXIT_REFUSED" "overriding that agrees to nothing" platter install lab/plain "$WORK/hosts" --force not-a-disk
+check_said "so --yes is named" '--yes'
+check "both together overwrite it" platter install lab/plain "$WORK/hosts" --force not-a-disk --yes
+check "a new file needs no agreement" platter install lab/plain "$WORK/new"
+truncate -s 30M "$WORK/hole"
+check "nor does one without data" platter install lab/plain "$WORK/hole" --verify
+truncate -s 100000000 "$WORK/odd"
+check "a file of 100,000,000 bytes" platter install lab/plain "$WORK/odd" --free zero --verify
+check "keeps its length" [ "$(stat -c %s "$WORK/odd")" = 100000000 ]
+check "and holds the disk" cmp -n $((24 * MIB)) "$WORK/odd" "$WORK/new"
+for place in /dev/platter-nonexist /dev/disk/platter-none; do
+	check_exit "$EXIT_REFUSED" "no file is made at $place" platter install lab/plain "$place" --yes --force not-a-disk
+	check_exit "$EXIT_REFUSED" "nor exported there" platter export lab/plain "$place"
+	check_exit "$EXIT_REFUSED" "nor received" timeout 20 "$PLATTER" receive lab/plain "$place" --yes --give-up 1
+	check "nothing is there" [ ! -e "$place" ]
+done
+check_exit "$EXIT_REFUSED" "nothing is exported into the store" platter export lab/plain "$STORE/exported"
+
+# What is insisted on drops that reason alone: a device in use stays refused.
+target loop 4096
+perl -e 'use Fcntl; sysopen my $h, $ARGV[0], O_RDWR | O_EXCL or die "$!"; $| = 1; print "held\n"; sleep 600' "$TARGET" >"$WORK/holding" &
+holder=$!
+until grep -q held "$WORK/holding"; do sleep 0.05; done
+check_exit "$EXIT_REFUSED" "another reason does not let others' devices be written" platter install lab/plain "$TARGET" --yes --force sector-size
+check_said "it is in use" 'exclusively|in use'
+kill "$holder"
+wait "$holder" 2>/dev/null || true
+release
+
+# On a terminal.
+# dialogue ANSWER COMMAND...: the command on a terminal of its own, with that line typed; what it shows is in $LOG
+dialogue() {
+	python3 - "$@" <<'EOF'
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp(sys.argv[2], sys.argv[2:])
+shown, typed = b"", False
+while True:
+    try:
+        piece = os.read(terminal, 4096)
+    except OSError:
+        break
+    if not piece:
+        break
+    shown += piece
+    if not typed and b"to go on: " in shown:
+        typed = True
+        os.write(terminal, sys.argv[1].encode() + b"\n")
+sys.stdout.buffer.write(shown)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if typed else 99)
+EOF
+}
+target loop 512
+before=$(sha256sum <"$WORK/target")
+for answer in no y YES ''; do
+	check_exit "$EXIT_REFUSED" "the answer '$answer' is no" dialogue "$answer" "$PLATTER" --store "$STORE" install lab/disk-512 "$TARGET"
+done
+check_said "what would be overwritten was shown" 'label-old512'
+check "it is untouched" [ "$before" = "$(sha256sum <"$WORK/target")" ]
+check "the answer 'yes' is yes" dialogue yes "$PLATTER" --store "$STORE" install lab/disk-512 "$TARGET" --free zero
+check "the disk is there" has_disk 512
+release
+platter clone lab/plain lab/gone >/dev/null
+check_exit "$EXIT_REFUSED" "forgetting an image asks, too" dialogue no "$PLATTER" --store "$STORE" forget lab/gone
+check "it is still there" platter show lab/gone
+check "and is forgotten after a yes" dialogue yes "$PLATTER" --store "$STORE" forget lab/gone
+check_exit "$EXIT_MISSING" "then it is gone" platter show lab/gone
+
+# Blocks that are missing are noticed before the first write, damaged ones before the first MiB.
+random $((24 * MIB)) "big" >"$WORK/big"
+platter capture "$WORK/big" lab/big >/dev/null
+cp -a "$STORE" "$WORK/damaged"
+target loop 512
+before=$(sha256sum <"$WORK/target")
+pack=$(find "$WORK/damaged/packs" -type f -printf "%s %p\n" | sort -rn | head -n 1 | cut -d" " -f2)
+bytes=$(stat -c %s "$pack")
+printf 'rotten' | dd of="$pack" bs=1 seek=$((bytes * 3 / 4)) conv=notrunc status=none
+on_damaged() { "$PLATTER" --store "$WORK/damaged" --quiet "$@"; }
+check_exit "$EXIT_CORRUPT" "a block found damaged half way" on_damaged install lab/big "$TARGET" --yes
+check_said "the state of the target is told" 'is incomplete: .* MB of .* MB written; its first MiB is empty, so it does not boot; run the same command again'
+check "it does not look like a disk" looks_unfinished
+check_exit "$EXIT_CORRUPT" "an export that fails" on_damaged export lab/big "$WORK/exported"
+check_said "is removed" 'incomplete and is removed'
+check "so nothing is there" [ ! -e "$WORK/exported" ]
+check "the same command again, on a sound store" platter install lab/disk-512 "$TARGET" --yes --free zero
+check "makes it whole" has_disk 512
+release
+cp --sparse=always "$WORK/old-512" "$WORK/target"
+rm -rf "$WORK/damaged/packs" && mkdir "$WORK/damaged/packs"
+code=0
+on_damaged install lab/big "$WORK/target" --yes >"$LOG" 2>&1 || code=$?
+check "without its packs a store installs nothing" [ "$code" != 0 ]
+check "and the target is as it was" [ "$before" = "$(sha256sum <"$WORK/target")" ]
+
+# A target that fails half way, one that is slow and interrupted, and a file of FUSE: nbdkit's memory under nbdfuse.
+# serve FILTER...: 64 MiB with another disk in $WORK/served/nbd
+serve() {
+	mkdir -p "$WORK/served"
+	nbdfuse "$WORK/served" --command nbdkit -s --exit-with-parent "$@" >"$WORK/nbdfuse.log" 2>&1 &
+	serving=$!
+	local tries=0
+	until [ -f "$WORK/served/nbd" ]; do
+		tries=$((tries + 1))
+		[ "$tries" -lt 200 ] || { cat "$WORK/nbdfuse.log"; return 1; }
+		sleep 0.05
+	done
+}
+serve_no_more() {
+	umount "$WORK/served"
+	wait "$serving" 2>/dev/null || true
+	serving=''
+}
+if command -v nbdfuse >/dev/null && command -v nbdkit >/dev/null && [ -c /dev/fuse ]; then
+	cp --sparse=always "$WORK/old-512" "$WORK/target"
+	serve file "$WORK/target"
+	check_exit "$EXIT_REFUSED" "a file of FUSE with a disk in it is asked about" platter install lab/disk-512 "$WORK/served/nbd"
+	check "a file of FUSE whose length cannot change" platter install lab/disk-512 "$WORK/served/nbd" --yes --free zero --verify
+	serve_no_more
+	check "the disk is there" has_disk 512
+
+	cp --sparse=always "$WORK/old-512" "$WORK/target"
+	serve file "$WORK/target" --filter=error error-pwrite-rate=100% error-pwrite-file="$WORK/fail" error=EIO
+	touch "$WORK/fail"
+	check_exit "$EXIT_FAILED" "a target that fails at the first write" platter install lab/big "$WORK/served/nbd" --yes
+	rm "$WORK/fail"
+	serve_no_more
+
+	cp --sparse=always "$WORK/old-512" "$WORK/target"
+	serve file "$WORK/target" --filter=delay delay-write=150ms
+	"$PLATTER" --store "$STORE" --quiet install lab/big "$WORK/served/nbd" --yes >"$WORK/interrupted" 2>&1 &
+	job=$!
+	until is_empty "$WORK/target" "$MIB" 0 2>/dev/null; do sleep 0.05; done
+	sleep 0.5
+	kill -INT "$job"
+	code=0
+	wait "$job" || code=$?
+	check "it ends by the signal, as its parent expects ($code)" [ "$code" = 130 ]
+	cp "$WORK/interrupted" "$LOG"
+	check_said "and says what it leaves" 'interrupted: .*is incomplete: .* of .* MB written; its first MiB is empty'
+	serve_no_more
+	check "which does not look like a disk" looks_unfinished
+	check "the same again, without an agreement" [ "$(platter install lab/disk-512 "$WORK/target" 2>&1 | grep -c 'interrupted')" = 1 ]
+	check "and with one" platter install lab/disk-512 "$WORK/target" --yes --free zero
+	check "it is whole" has_disk 512
+else
+	skip "targets that fail or wait: need nbdkit, nbdfuse and /dev/fuse"
+fi
+
+# A file on a file system that fills up.
+truncate -s 20M "$WORK/full"
+mke2fs -q -t ext4 -m 0 "$WORK/full"
+mount -o loop "$WORK/full" "$MNT"
+check_exit "$EXIT_FAILED" "a file system that fills up" platter install lab/big "$MNT/disk"
+check_said "the reason and the state are told" 'disk is incomplete: .*No space left'
+check "it does not look like a disk" is_empty "$MNT/disk" "$MIB" 0
+check_exit "$EXIT_FAILED" "an export there" platter export lab/big "$MNT/exported"
+check "leaves nothing" [ ! -e "$MNT/exported" ]
+umount "$MNT"
+
+# A cast to two receivers: a device of each sector size, and a file.
+"$ROOM" up 2 >/dev/null 2>&1 || true
+# cast_to SECTOR TARGET OPTION...: the version for that sector size; the receiver's words are in $LOG
+cast_to() {
+	local sector=$1 to=$2 code=0
+	shift 2
+	"$ROOM" in 1 timeout 120 "$PLATTER" --json receive "lab/disk-$sector" "$to" --interface eth0 --give-up 60 "$@" >"$WORK/received" 2>"$WORK/receiver.log" </dev/null &
+	local receiver=$!
+	"$ROOM" in sender timeout 120 "$PLATTER" --store "$STORE" --quiet cast "lab/disk-$sector" --interface eth0 --receivers 1 --wait 20 --give-up 60 --linger 0.2 >"$WORK/sender.log" 2>&1 || code=$?
+	wait "$receiver" || code=$?
+	cat "$WORK/received" "$WORK/receiver.log" "$WORK/sender.log"
+	return "$code"
+}
+for sector in 512 4096; do
+	for kind in file loop; do
+		name="cast to a $kind, sectors of $sector"
+		target "$kind" "$sector"
+		check_exit "$EXIT_REFUSED" "$name: not without an agreement" timeout 20 "$PLATTER" receive "lab/disk-$sector" "$TARGET" --give-up 1
+		check_said "$name: --yes is named before a cast is waited for" '--yes.*label-old'
+		check "$name: receive --verify" cast_to "$sector" "$TARGET" --yes --free zero --verify
+		check "$name: what was compared" jq -e '.read_back and .compared.data_bytes == .written_bytes and .compared.free_bytes_left_out == 0 and .backup_gpt_moved' "$WORK/received"
+		check "$name: the disk is there" has_disk "$sector"
+		release
+	done
+done
+check "the store is sound" platter check
+finish
