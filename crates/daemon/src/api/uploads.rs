@@ -152,7 +152,7 @@ pub(super) async fn publish(
         shared.metrics.versions_published.add(1);
         shared.tell_of_upload(&id, &asker.who.id, "published");
         shared.note_change();
-        Ok(Answer::of(published, &upload, &asker.who)?)
+        Answer::of(published, &upload, &asker.who)
     });
     json(&published.await?)
 }
