@@ -50,7 +50,7 @@ if [ "$listed" = "$wanted" ]; then ok "what could not be read is listed by file"
 check "and recorded in the version" sh -c "'$PLATTER' --store '$STORE' --json show bad/disk | grep -q random-3.bin"
 check "show tells people" sh -c "'$PLATTER' --store '$STORE' show bad/disk | grep -q 'random-1.bin'"
 head -c $((32 << 20)) /dev/zero | tr '\0' '\252' >"$WORK/copy"
-check "install" platter install bad/disk "$WORK/copy"
+check "install" platter install bad/disk "$WORK/copy" --yes --force not-a-disk
 check "the copy is a sound file system" e2fsck -fn "$WORK/copy"
 cp -a "$WORK/tree" "$WORK/expected"
 dd if=/dev/zero of="$WORK/expected/random-1.bin" bs=4096 seek=5 count=2 conv=notrunc status=none

@@ -61,7 +61,7 @@ lies() {
 	check "$name: capture" "$PLATTER" --store "$STORE" capture "$source" bitmaps --audit
 	check_said "$name: the reason is told" 'all of it is taken'
 	head -c "$length" /dev/zero | tr '\0' '\252' >"$copy"
-	check "$name: install" platter install bitmaps "$copy"
+	check "$name: install" platter install bitmaps "$copy" --yes --force not-a-disk
 	check "$name: e2fsck finds the same" diff <(findings "$source" -fn) <(findings "$copy" -fn)
 	check "$name: e2fsck mends the same" diff <(findings "$source" -fy) <(findings "$copy" -fy)
 	everything "$source" "$WORK/theirs"

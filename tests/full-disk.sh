@@ -23,7 +23,7 @@ check "a small capture fits" platter capture "$WORK/small" small
 check_exit "$EXIT_FAILED" "a large one does not" platter capture "$WORK/large" large
 check_said "and the error says so" 'no space|full|ENOSPC'
 check "the store checks clean" platter check --read-data
-check "what was stored before installs" platter install small "$WORK/target" --free zero --verify --yes
+check "what was stored before installs" platter install small "$WORK/target" --free zero --verify --yes --force not-a-disk
 check_exit "$EXIT_MISSING" "what failed is not there" platter show large
 check "what it had written is given back" bash -c '[ "$(du -sm "$0" | cut -f 1)" -lt 20 ]' "$STORE"
 
@@ -31,7 +31,7 @@ rm "$MNT/ballast"
 file_tree "$WORK/tree" 2 next
 ext4_image "$WORK/next" 32 "$WORK/tree"
 check "with space freed the next capture succeeds" platter capture "$WORK/next" next
-check "and installs" platter install next "$WORK/target" --free zero --verify --yes
+check "and installs" platter install next "$WORK/target" --free zero --verify --yes --force not-a-disk
 check "the store checks clean again" platter check --read-data
 umount "$MNT"
 
@@ -69,14 +69,14 @@ for free_kib in $levels; do
 	available=$(df -k --output=avail "$MNT" | tail -n 1)
 	[ "$available" -le "$free_kib" ] || fallocate -l $(((available - free_kib) * 1024)) "$MNT/ballast"
 	if ! platter capture "$WORK/third" third >"$LOG" 2>&1; then
-		check "$free_kib KiB free: the error says so" grep -qiE 'no space|full|ENOSPC' "$LOG"
+		check_said "$free_kib KiB free: the error says so" "no space|full|ENOSPC"
 		check "$free_kib KiB free: what was interrupted is discarded" platter discard-interrupted
 		check "$free_kib KiB free: then the capture succeeds" platter capture "$WORK/third" third
 		discarded=$((discarded + 1))
 	fi
 	check "$free_kib KiB free: the store is good" platter check --read-data
-	check "$free_kib KiB free: first is there" platter install first "$WORK/target" --free zero --verify
-	check "$free_kib KiB free: third is there" platter install third "$WORK/target" --free zero --verify
+	check "$free_kib KiB free: first is there" platter install first "$WORK/target" --free zero --verify --yes --force not-a-disk
+	check "$free_kib KiB free: third is there" platter install third "$WORK/target" --free zero --verify --yes --force not-a-disk
 	umount "$MNT"
 	detach_loop "$DEVICE"
 done

@@ -190,11 +190,14 @@ before=$(sha256sum <"$WORK/target")
 pack=$(find "$WORK/damaged/packs" -type f -printf "%s %p\n" | sort -rn | head -n 1 | cut -d" " -f2)
 bytes=$(stat -c %s "$pack")
 printf 'rotten' | dd of="$pack" bs=1 seek=$((bytes * 3 / 4)) conv=notrunc status=none
+cp -a "$WORK/damaged" "$WORK/unnoticed"
 on_damaged() { "$PLATTER" --store "$WORK/damaged" --quiet "$@"; }
 check_exit "$EXIT_CORRUPT" "a block found damaged half way" on_damaged install lab/big "$TARGET" --yes
 check_said "the state of the target is told" 'is incomplete: .* MB of .* MB written; its first MiB is empty, so it does not boot; run the same command again'
 check "it does not look like a disk" looks_unfinished
-check_exit "$EXIT_CORRUPT" "an export that fails" on_damaged export lab/big "$WORK/exported"
+check_exit "$EXIT_CORRUPT" "damage that is known is refused before the first write" on_damaged export lab/big "$WORK/exported"
+check_said "and says so" 'nothing was written'
+check_exit "$EXIT_CORRUPT" "an export that fails half way" "$PLATTER" --store "$WORK/unnoticed" --quiet export lab/big "$WORK/exported"
 check_said "is removed" 'incomplete and is removed'
 check "so nothing is there" [ ! -e "$WORK/exported" ]
 check "the same command again, on a sound store" platter install lab/disk-512 "$TARGET" --yes --free zero

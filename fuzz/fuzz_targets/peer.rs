@@ -114,14 +114,12 @@ impl Pair {
     fn heed(&mut self, event: ExchangeEvent, serves: bool) {
         match event {
             ExchangeEvent::Filter(node, piece) => {
-                if bug_free(self.choice.handle_filter(node, piece)).is_none() {
-                    self.choice.ban(self.now, node);
-                }
+                let taken = bug_free(self.choice.handle_filter(node, piece));
+                self.ban_unless(taken.is_some(), node);
             }
             ExchangeEvent::Changes(node, changes) => {
-                if bug_free(self.choice.handle_changes(node, &changes)).is_none() {
-                    self.choice.ban(self.now, node);
-                }
+                let taken = bug_free(self.choice.handle_changes(node, &changes));
+                self.ban_unless(taken.is_some(), node);
             }
             ExchangeEvent::Asked(node, ask) if serves => {
                 self.exchange.give(node, ask.request, vec![1; 100].into());
@@ -134,6 +132,12 @@ impl Pair {
                 self.choice.handle_failed(self.now, request, Failure::Busy(after));
             }
             _ => {}
+        }
+    }
+
+    fn ban_unless(&mut self, taken: bool, node: NodeId) {
+        if !taken {
+            self.choice.ban(self.now, node);
         }
     }
 }

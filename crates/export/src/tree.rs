@@ -19,7 +19,7 @@ pub const ROOT: NodeId = 1;
 pub const NAME_LENGTH_MAX: usize = 255;
 
 /// What is known of a node without opening it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Its number.
     pub id: NodeId,

@@ -86,6 +86,7 @@ mod tests {
     use crate::{CheckOptions, Severity, Store, Verdict};
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "modes are seen as other programs see them")]
     fn a_store_is_its_owners_only_and_what_is_wider_is_found_and_mended() {
         let folder = tempfile::tempdir().unwrap();
         let place = StorePlace::on_system(folder.path().join("store"));

@@ -204,7 +204,7 @@ impl Found {
         match kind {
             Kind::Version => self.records.push((number, read_records(stored)?)),
             Kind::BootSet => {
-                self.boot_sets.extend(read_boot_sets(stored)?.into_iter().map(|set| (number, set)))
+                self.boot_sets.extend(read_boot_sets(stored)?.into_iter().map(|set| (number, set)));
             }
             Kind::Data | Kind::Page => {}
         }

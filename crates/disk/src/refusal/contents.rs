@@ -131,7 +131,7 @@ impl fmt::Display for TargetContents {
         }
         match (self.table, self.parts.as_slice()) {
             ("none", []) if self.is_headless => {
-                write!(f, "\n  begins with zeros: blank, or an install that was interrupted")?
+                write!(f, "\n  begins with zeros: blank, or an install that was interrupted")?;
             }
             ("none", []) => write!(f, "\n  no partition table and no file system that is known")?,
             ("none", _) => {}

@@ -83,20 +83,20 @@ fn all_is_well(machine: &Machine, but: Option<BlockId>, context: &str) {
     assert!(quarantined.iter().all(|id| Some(*id) == but), "{context}: {quarantined:?}");
 }
 
-/// How the damage comes to be known before the disk is captured again.
+/// By what the damage comes to be known before the disk is captured again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Noticed {
-    ByCheck,
-    ByReading,
-    ByNobody,
+    Check,
+    Reading,
+    Nobody,
 }
 
 fn notice(machine: &Machine, how: Noticed) {
-    if how == Noticed::ByNobody {
+    if how == Noticed::Nobody {
         return;
     }
     let store = Store::open_reader(&machine.place).unwrap();
-    if how == Noticed::ByCheck {
+    if how == Noticed::Check {
         store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap();
         return;
     }
@@ -115,7 +115,7 @@ fn heals(stride: usize, how: Noticed, with_rebuild: bool) {
     // Nothing relies on a record, so a capture does not look at it; and a rebuild knows the versions whose records it reads.
     let record =
         Store::open_reader(&machine.place).unwrap().resolve("a@1").unwrap().version.unwrap().record_id;
-    let but = (how == Noticed::ByNobody || with_rebuild).then_some(record);
+    let but = (how == Noticed::Nobody || with_rebuild).then_some(record);
     let mut repaired_ever = 0;
     for at in (0..length).step_by(stride) {
         let context = format!("byte {at} of {length}, noticed {how:?}, rebuild {with_rebuild}");
@@ -128,7 +128,7 @@ fn heals(stride: usize, how: Noticed, with_rebuild: bool) {
             // A record is in no other frame, and a rebuild believes packs alone.
             assert!(lost.len() <= 1, "{context}: {lost:?}");
         }
-        let check = if how == Noticed::ByNobody { KnownCheck::All } else { KnownCheck::Sample };
+        let check = if how == Noticed::Nobody { KnownCheck::All } else { KnownCheck::Sample };
         let (_, repaired) = capture_again(&machine, check);
         repaired_ever += repaired.len();
         all_is_well(&machine, but, &context);
@@ -140,22 +140,22 @@ fn heals(stride: usize, how: Noticed, with_rebuild: bool) {
 
 #[test]
 fn any_byte_heals_after_a_check() {
-    heals(37, Noticed::ByCheck, false);
+    heals(37, Noticed::Check, false);
 }
 
 #[test]
 fn any_byte_heals_after_a_read() {
-    heals(61, Noticed::ByReading, false);
+    heals(61, Noticed::Reading, false);
 }
 
 #[test]
 fn any_byte_heals_unnoticed_when_all_is_verified() {
-    heals(61, Noticed::ByNobody, false);
+    heals(61, Noticed::Nobody, false);
 }
 
 #[test]
 fn any_byte_heals_across_a_rebuild() {
-    heals(97, Noticed::ByCheck, true);
+    heals(97, Noticed::Check, true);
 }
 
 /// The first byte of a frame that holds data of the first disk only.
@@ -242,7 +242,7 @@ fn findings_are_merged() {
             .unwrap();
     }
     flip(&machine.disk(), &file, IN_FIRST_FRAME);
-    notice(&machine, Noticed::ByCheck);
+    notice(&machine, Noticed::Check);
     assert!(machine.disk().list(&health).unwrap().len() > 40);
     drop(Store::open_writer(&machine.place).unwrap());
     assert_eq!(machine.disk().list(&health).unwrap().len(), 1);
