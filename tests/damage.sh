@@ -176,7 +176,7 @@ check_exit "$EXIT_CORRUPT" "an origin does not serve a damaged frame" afar expor
 check "an origin is sent what it has damaged" afar --json capture "$WORK/disk" again
 check_said "and says what that repaired" '"repaired":\["image@[12]"'
 afar capture "$WORK/disk-1" again >"$LOG" 2>&1
-kill "$ORIGIN" && wait "$ORIGIN" || true
+stop_origin TERM
 both_are_right "an origin"
 check "a healed store is not damaged" platter check --read-data
 check_said "it keeps what is of no use" 'stored anew'
@@ -218,7 +218,7 @@ rm -f "$WORK/target"
 start_origin
 check_exit "$EXIT_REFUSED" "an origin's versions are not exported so" afar export --holes image "$WORK/target"
 check_said "and it says why" 'directory of this machine'
-kill "$ORIGIN" && wait "$ORIGIN" || true
+stop_origin TERM
 rm -rf "$STORE" "$WORK/target"
 cp -a "$WORK/sound" "$STORE"
 check "of a sound version all is exported" platter export --holes image "$WORK/target"

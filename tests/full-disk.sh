@@ -50,7 +50,7 @@ check "init" platter init
 check "30 MB are captured" platter capture "$WORK/first" first
 "$PLATTER" --store "$STORE" --quiet capture "$WORK/second" second >/dev/null 2>&1 &
 pid=$!
-for _ in $(seq 3000); do
+for _ in $(seq 12000); do
 	[ "$(du -sk "$STORE/packs" | cut -f 1)" -lt 48000 ] || break
 	sleep 0.005
 done
@@ -68,7 +68,7 @@ for free_kib in $levels; do
 	attach "$WORK/copy"
 	mount "$DEVICE" "$MNT"
 	available=$(df -k --output=avail "$MNT" | tail -n 1)
-	[ "$available" -le "$free_kib" ] || fallocate -l $(((available - free_kib) * 1024)) "$MNT/ballast"
+	[ "$available" -le "$free_kib" ] || head -c $(((available - free_kib) * 1024)) /dev/zero >"$MNT/ballast"
 	if ! platter capture "$WORK/third" third >"$LOG" 2>&1; then
 		check_said "$free_kib KiB free: the error says so" "no space|full|ENOSPC"
 		check "$free_kib KiB free: what was interrupted is discarded" platter discard-interrupted
@@ -84,7 +84,7 @@ done
 check "some captures needed that" test "$discarded" -gt 0
 
 # With space, what was interrupted is used where it lies: neither copied nor read into new packs.
-truncate -s 80M "$WORK/volume"
+truncate -s 120M "$WORK/volume"
 check "the volume is sound" e2fsck -fy "$WORK/volume"
 check "and grows" resize2fs "$WORK/volume"
 attach "$WORK/volume"
