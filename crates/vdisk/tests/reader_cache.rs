@@ -220,7 +220,8 @@ fn frames_in_the_order_of_reading_are_decoded_whole_and_ahead_of_a_reader() {
         assert!(comes_to(|| cache.counters().frames_decoded == frames), "{block}: {:?}", cache.counters());
     }
     let counters = cache.counters();
-    assert_eq!((counters.misses, counters.bytes_decoded), (1, 100 * 65536), "{counters:?}");
+    // On a busy machine the reader may catch up, and waits for the frame that is being decoded.
+    assert_eq!((counters.misses - counters.waits, counters.bytes_decoded), (1, 100 * 65536), "{counters:?}");
     assert_eq!((counters.ahead_frames, counters.ahead_frames_used), (49, 49));
 }
 
