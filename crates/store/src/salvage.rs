@@ -409,7 +409,7 @@ impl Store {
     pub fn discard_interrupted(place: &StorePlace) -> Result<Discarded> {
         let id = place.read_format()?;
         let _lock = crate::store::take_lock(place, crate::store::WRITER_LOCK_TRIES)?;
-        let catalog = crate::catalog::Catalog::open_without_space(place)?;
+        let catalog = crate::catalog::Catalog::open_reader(place)?;
         crate::store::check_store(&catalog, id)?;
         let mut discarded = Discarded::default();
         for pack in unlisted(place, id, &catalog)? {

@@ -123,7 +123,6 @@ impl Store {
         place.read_format()?;
         let lock = take_lock(place, WRITER_LOCK_TRIES)?;
         let catalog = Catalog::open_writer(place)?;
-        catalog.use_wal()?;
         let writer = Writer {
             catalog: Mutex::new(catalog),
             failure: Mutex::new(None),

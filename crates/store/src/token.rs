@@ -162,7 +162,6 @@ impl Store {
         let _lock = take_lock(self.place(), TOKEN_LOCK_TRIES)?;
         let mut catalog = Catalog::open_writer(self.place())?;
         check_store(&catalog, self.id())?;
-        catalog.use_wal()?;
         catalog.change(change)?
     }
 }

@@ -1,9 +1,12 @@
 //! The catalog: names, versions, edit tokens and the states of packs, in SQLite (`docs/formats/catalog.md`).
 //!
-//! WAL with `synchronous=FULL`: a commit that returned is durable, and readers never wait for a writer. What it says
-//! of versions is a copy of the version records in packs; what it alone knows is which packs count, and who holds which
-//! edit token. Every row has a checksum, and every table a seal (`table`): both are compared at every opening. All its
-//! statements stand in this folder.
+//! A rollback journal with `synchronous=FULL`: a commit that returned is durable, and readers wait for a writer only while it
+//! commits. Not a write-ahead log: SQLite keeps the log's index in a file that all processes map into memory, and on a full
+//! disk a store to such a mapping ends the process with SIGBUS.
+//!
+//! What it says of versions is a copy of the version records in packs; what it alone knows is which packs count, and who
+//! holds which edit token. Every row has a checksum, and every table a seal (`table`): both are compared at every opening.
+//! All its statements stand in this folder.
 
 mod hoard;
 mod query;
@@ -16,7 +19,7 @@ mod write;
 
 use std::time::Duration;
 
-use platter_image::{Error, ErrorKind, IoContext, Result};
+use platter_image::{Error, ErrorKind, Result};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::identity::PackId;
@@ -81,47 +84,28 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// Opens the catalog to be read: works beside a writer.
+    /// Opens the catalog to be read: works beside a writer, and needs no space on the disk.
+    ///
+    /// The file is opened for writing where that is allowed, since the first to come after a crash takes back what an
+    /// unfinished commit wrote.
     pub(crate) fn open_reader(place: &StorePlace) -> Result<Self> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let opened = Self::open(place, &place.catalog(), flags);
-        if opened.is_ok() || place.sqlite_vfs().is_some() || has_log(place)? {
-            return opened;
-        }
-        // Where nothing may be written, not even the log's shared memory can be made. Without a log there is no
-        // writer, and the file alone is all of the catalog.
-        let path = place.catalog();
-        let uri = path.to_str().map(|path| format!("file:{}?immutable=1", escape(path)));
-        let immutable = uri.map(|uri| Self::open(place, uri.as_ref(), flags | OpenFlags::SQLITE_OPEN_URI));
-        match immutable {
-            Some(Ok(catalog)) => Ok(catalog),
-            _ => opened,
-        }
-    }
-
-    /// Opens the catalog to be read, by the holder of the store's lock, where there may be no space even for what
-    /// readers share with a writer.
-    pub(crate) fn open_without_space(place: &StorePlace) -> Result<Self> {
-        match Self::open_reader(place) {
-            Err(error) if error.kind() == ErrorKind::Io => {}
-            opened => return opened,
-        }
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = connect(place, &place.catalog(), flags)?;
-        // Then the log's index is kept in memory.
-        lines(&connection, "locking the catalog", "PRAGMA locking_mode = EXCLUSIVE")?;
-        schema::check(&connection).and_then(|()| query::verify(&connection))?;
-        Ok(Self { connection })
+        let catalog = Self::open(place)?;
+        let doing = |error| failed("opening the catalog to be read", error);
+        catalog.connection.pragma_update(None, "query_only", true).map_err(doing)?;
+        Ok(catalog)
     }
 
     /// Opens the catalog to be written.
     pub(crate) fn open_writer(place: &StorePlace) -> Result<Self> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        Self::open(place, &place.catalog(), flags)
+        let catalog = Self::open(place)?;
+        catalog.keep_journal()?;
+        Ok(catalog)
     }
 
-    fn open(place: &StorePlace, path: &std::path::Path, flags: OpenFlags) -> Result<Self> {
-        let connection = connect(place, path, flags)?;
+    fn open(place: &StorePlace) -> Result<Self> {
+        let path = place.catalog();
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = connect(place, &path, flags)?;
         schema::check(&connection).and_then(|()| query::verify(&connection)).map_err(|error| {
             let what = format!(
                 "opening the catalog {} (`platter rebuild` makes it anew from the packs)",
@@ -131,18 +115,6 @@ impl Catalog {
         })?;
         Ok(Self { connection })
     }
-}
-
-/// Whether a log stands beside the catalog: somebody writes, or has not closed it.
-fn has_log(place: &StorePlace) -> Result<bool> {
-    let mut path = place.catalog().into_os_string();
-    path.push("-wal");
-    place.vfs().exists(path.as_ref()).context(|| format!("looking for {}", path.display()))
-}
-
-/// A path as it stands in a URI: what has a meaning there is written as its number.
-fn escape(path: &str) -> String {
-    path.replace('%', "%25").replace('?', "%3f").replace('#', "%23")
 }
 
 fn connect(place: &StorePlace, path: &std::path::Path, flags: OpenFlags) -> Result<Connection> {

@@ -34,7 +34,7 @@ impl Catalog {
         }
         let mut connection = connect(place, path, flags)?;
         let doing = |error| failed(&format!("making the catalog {}", path.display()), error);
-        // Not yet WAL: until it is closed, nothing but this one file may hold its contents.
+        // Once it is closed, nothing but this one file may hold its contents.
         connection.pragma_update(None, "synchronous", "EXTRA").map_err(doing)?;
         let transaction =
             connection.transaction_with_behavior(TransactionBehavior::Exclusive).map_err(doing)?;
@@ -50,24 +50,21 @@ impl Catalog {
         connection.close().map_err(|(_, error)| doing(error))
     }
 
-    /// Turns WAL on, and begins with an empty log: for a writer, once the catalog stands under its name.
+    /// Prepares a writer's connection, whose commits are durable then.
     ///
-    /// Empty, since a sync that failed when the log was closed last has told nobody: some of the log may be readable
-    /// and not on the disk, and after a power cut everything behind that would be lost, synced or not (trust F6). A
-    /// reader in the way may keep it from being emptied; that is no reason to write nothing.
-    pub(crate) fn use_wal(&self) -> Result<()> {
-        let doing = |error| failed("turning on the catalog's write-ahead log", error);
-        // To the end: the answer comes first, and that it could not be made so comes after.
-        let what = "turning on the catalog's write-ahead log";
-        let modes: Vec<String> = lines(&self.connection, what, "PRAGMA journal_mode = WAL")?;
+    /// The journal stays, and a commit ends with its header overwritten and synced. A journal that is truncated gives up its
+    /// space while it is still valid: where a file system lets a file grow before its data are written, the next journal could
+    /// show these bytes again after a power cut, and they would be played back.
+    pub(super) fn keep_journal(&self) -> Result<()> {
+        let what = "preparing the catalog's journal";
+        let modes: Vec<String> = lines(&self.connection, what, "PRAGMA journal_mode = PERSIST")?;
         let mode = modes.first().map_or("none", String::as_str);
-        if mode != "wal" {
+        if mode != "persist" {
             return Err(Error::refused(format!(
-                "the catalog cannot use a write-ahead log here (journal mode {mode}): use a local filesystem"
+                "the catalog cannot use its journal here (journal mode {mode})"
             )));
         }
-        self.connection.pragma_update(None, "synchronous", "FULL").map_err(doing)?;
-        self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(doing)
+        self.connection.pragma_update(None, "synchronous", "FULL").map_err(|error| failed(what, error))
     }
 
     /// The store it belongs to.

@@ -1,8 +1,8 @@
 //! A VFS for SQLite over any [`platter_vfs::Vfs`]: so that a simulated disk stands under the catalog too.
 //!
-//! It does to files what SQLite's own unix VFS does, and no more: a connection that may make a journal or a log syncs
-//! the directory when it first syncs that file, and after removing one when SQLite asks for it. Locks and the WAL's shared
-//! memory are kept in this process.
+//! It does to files what SQLite's own unix VFS does, and no more: a connection that may make a journal syncs the directory
+//! when it first syncs that file, and after removing one when SQLite asks for it. Locks are kept in this process. There is no
+//! shared memory: a catalog that needed any could not be opened here.
 
 #![expect(unsafe_code, reason = "SQLite's VFS interface is C")]
 
@@ -10,24 +10,19 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use platter_vfs::{OpenMode, Vfs, VfsFile};
 use rusqlite::ffi;
 
-/// One lock each: `ffi::SQLITE_SHM_NLOCK`.
-const SHM_LOCKS: usize = 8;
-
-/// Locks and shared memory of one database file, for all its connections.
+/// Locks of one database file, for all its connections.
 #[derive(Default)]
 struct Shared {
     /// How many hold SHARED; who holds RESERVED or more; whether somebody has PENDING or EXCLUSIVE.
     readers: u32,
     reserved: bool,
     exclusive: bool,
-    regions: Vec<Box<[u64]>>,
-    shm: [i32; SHM_LOCKS],
 }
 
 struct World {
@@ -41,7 +36,8 @@ struct Handle {
     path: PathBuf,
     shared: Arc<Mutex<Shared>>,
     level: c_int,
-    shm_held: [i32; SHM_LOCKS],
+    /// Whether RESERVED is its own: who takes back an unfinished commit goes from SHARED to EXCLUSIVE.
+    reserved: bool,
     sync_dir: bool,
     delete_on_close: bool,
 }
@@ -79,7 +75,7 @@ pub(crate) fn register(vfs: Arc<dyn Vfs>) -> String {
 }
 
 static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
-    iVersion: 2,
+    iVersion: 1,
     xClose: Some(close),
     xRead: Some(read),
     xWrite: Some(write),
@@ -92,10 +88,10 @@ static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
     xFileControl: Some(file_control),
     xSectorSize: Some(sector_size),
     xDeviceCharacteristics: Some(characteristics),
-    xShmMap: Some(shm_map),
-    xShmLock: Some(shm_lock),
-    xShmBarrier: Some(shm_barrier),
-    xShmUnmap: Some(shm_unmap),
+    xShmMap: None,
+    xShmLock: None,
+    xShmBarrier: None,
+    xShmUnmap: None,
     xFetch: None,
     xUnfetch: None,
 };
@@ -148,7 +144,7 @@ unsafe extern "C" fn open(
             OpenMode::Write
         };
         let Ok(opened) = world.vfs.open(path, mode) else { return ffi::SQLITE_CANTOPEN };
-        let is_log = flags & (ffi::SQLITE_OPEN_MAIN_JOURNAL | ffi::SQLITE_OPEN_WAL) != 0;
+        let is_journal = flags & ffi::SQLITE_OPEN_MAIN_JOURNAL != 0;
         let shared = world.files.lock().unwrap().entry(path.to_path_buf()).or_default().clone();
         let handle = Handle {
             world,
@@ -156,8 +152,8 @@ unsafe extern "C" fn open(
             path: path.to_path_buf(),
             shared,
             level: ffi::SQLITE_LOCK_NONE,
-            shm_held: [0; SHM_LOCKS],
-            sync_dir: is_log && flags & ffi::SQLITE_OPEN_CREATE != 0,
+            reserved: false,
+            sync_dir: is_journal && flags & ffi::SQLITE_OPEN_CREATE != 0,
             delete_on_close: flags & ffi::SQLITE_OPEN_DELETEONCLOSE != 0,
         };
         (*file.cast::<File>()).handle = Box::into_raw(Box::new(handle));
@@ -173,7 +169,6 @@ unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
     // SAFETY: see above.
     unsafe {
         unlock(file, ffi::SQLITE_LOCK_NONE);
-        shm_unmap(file, 0);
         let handle = Box::from_raw((*file.cast::<File>()).handle);
         (*file).pMethods = ptr::null();
         if handle.delete_on_close {
@@ -204,12 +199,14 @@ unsafe extern "C" fn access(
     out: *mut c_int,
 ) -> c_int {
     // SAFETY: see above.
-    unsafe {
-        match world(vfs).vfs.exists(path(name)) {
-            Ok(exists) => *out = c_int::from(exists),
-            Err(_) => return ffi::SQLITE_IOERR_ACCESS,
-        }
-    }
+    let (vfs, path) = unsafe { (&world(vfs).vfs, path(name)) };
+    // As unix: an empty file is none.
+    let is_there = vfs.exists(path).and_then(|exists| {
+        if exists { vfs.open(path, OpenMode::Read)?.length().map(|length| length > 0) } else { Ok(false) }
+    });
+    let Ok(is_there) = is_there else { return ffi::SQLITE_IOERR_ACCESS };
+    // SAFETY: SQLite wants the answer there.
+    unsafe { *out = c_int::from(is_there) };
     ffi::SQLITE_OK
 }
 
@@ -304,6 +301,7 @@ unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, wanted: c_int) -> c_int 
         ffi::SQLITE_LOCK_SHARED => !shared.exclusive,
         ffi::SQLITE_LOCK_RESERVED => !shared.reserved,
         // PENDING keeps new readers out even when the present ones are still there.
+        _ if shared.exclusive && handle.level < ffi::SQLITE_LOCK_PENDING => return ffi::SQLITE_BUSY,
         _ => {
             shared.exclusive = true;
             shared.readers == 1
@@ -317,7 +315,9 @@ unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, wanted: c_int) -> c_int 
         return ffi::SQLITE_BUSY;
     }
     shared.readers += u32::from(wanted == ffi::SQLITE_LOCK_SHARED);
-    shared.reserved |= wanted >= ffi::SQLITE_LOCK_RESERVED;
+    if wanted == ffi::SQLITE_LOCK_RESERVED {
+        (shared.reserved, handle.reserved) = (true, true);
+    }
     handle.level = wanted;
     ffi::SQLITE_OK
 }
@@ -327,8 +327,11 @@ unsafe extern "C" fn unlock(file: *mut ffi::sqlite3_file, wanted: c_int) -> c_in
     let handle = unsafe { handle(file) };
     let mut shared = handle.shared.lock().unwrap();
     if handle.level > wanted {
-        if handle.level >= ffi::SQLITE_LOCK_RESERVED {
-            (shared.reserved, shared.exclusive) = (false, false);
+        if handle.level >= ffi::SQLITE_LOCK_PENDING {
+            shared.exclusive = false;
+        }
+        if std::mem::take(&mut handle.reserved) {
+            shared.reserved = false;
         }
         shared.readers -= u32::from(wanted == ffi::SQLITE_LOCK_NONE);
         handle.level = wanted;
@@ -355,81 +358,7 @@ unsafe extern "C" fn characteristics(_file: *mut ffi::sqlite3_file) -> c_int {
     0
 }
 
-unsafe extern "C" fn shm_map(
-    file: *mut ffi::sqlite3_file,
-    region: c_int,
-    size: c_int,
-    extend: c_int,
-    out: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: see above; the regions live in boxes that are never moved nor freed.
-    unsafe {
-        let mut shared = handle(file).shared.lock().unwrap();
-        *out = ptr::null_mut();
-        while shared.regions.len() <= region as usize {
-            if extend == 0 {
-                return ffi::SQLITE_OK;
-            }
-            shared.regions.push(vec![0_u64; size as usize / 8].into_boxed_slice());
-        }
-        *out = shared.regions[region as usize].as_mut_ptr().cast();
-    }
-    ffi::SQLITE_OK
-}
-
-unsafe extern "C" fn shm_lock(
-    file: *mut ffi::sqlite3_file,
-    first: c_int,
-    count: c_int,
-    flags: c_int,
-) -> c_int {
-    // SAFETY: see above.
-    let handle = unsafe { handle(file) };
-    let mut shared = handle.shared.lock().unwrap();
-    let range = first as usize..(first + count) as usize;
-    if flags & ffi::SQLITE_SHM_UNLOCK != 0 {
-        for at in range {
-            release(&mut shared, handle.shm_held[at], at);
-            handle.shm_held[at] = 0;
-        }
-        return ffi::SQLITE_OK;
-    }
-    let held = if flags & ffi::SQLITE_SHM_EXCLUSIVE != 0 { -1 } else { 1 };
-    let is_free =
-        |at: usize| handle.shm_held[at] == held || shared.shm[at] == 0 || held == 1 && shared.shm[at] > 0;
-    if !range.clone().all(is_free) {
-        return ffi::SQLITE_BUSY;
-    }
-    for at in range.filter(|at| handle.shm_held[*at] != held).collect::<Vec<_>>() {
-        shared.shm[at] += held;
-        handle.shm_held[at] = held;
-    }
-    ffi::SQLITE_OK
-}
-
-fn release(shared: &mut Shared, held: i32, at: usize) {
-    shared.shm[at] -= held;
-}
-
-unsafe extern "C" fn shm_barrier(_file: *mut ffi::sqlite3_file) {
-    fence(Ordering::SeqCst);
-}
-
-unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, delete: c_int) -> c_int {
-    // SAFETY: see above.
-    let handle = unsafe { handle(file) };
-    let mut shared = handle.shared.lock().unwrap();
-    for at in 0..SHM_LOCKS {
-        release(&mut shared, handle.shm_held[at], at);
-        handle.shm_held[at] = 0;
-    }
-    if delete != 0 {
-        shared.regions.iter_mut().for_each(|region| region.fill(0));
-    }
-    ffi::SQLITE_OK
-}
-
-/// Forgets locks and shared memory: as when the machine starts again. No connection may be open.
+/// Forgets locks: as when the machine starts again. No connection may be open.
 pub(crate) fn restart(name: &str) {
     let c_name = CString::new(name).unwrap();
     // SAFETY: `register` has registered it.
