@@ -172,4 +172,42 @@ first_code=0
 wait "$first" || first_code=$?
 check "one of two writers finishes" bash -c '[ "$0" = 0 ] || [ "$1" = 0 ]' "$code" "$first_code"
 check "the store is sound" platter check --read-data
+
+# Words that come from elsewhere never reach a terminal as they are.
+evil=$'evil\e]0;title\a\e[2J\u009b31m\u202e'
+cp --sparse=always "$WORK/disk" "$WORK/labelled"
+e2label "$WORK/labelled" $'\e[31mred\e[0m' 2>/dev/null
+debugfs -w -R "write $WORK/new-file $evil" "$WORK/labelled" >/dev/null 2>&1
+e2fsck -fy "$WORK/labelled" >/dev/null 2>&1 || true
+platter capture "$WORK/disk" evil/disk >/dev/null
+check "a label and notes that a terminal would obey" platter capture "$WORK/labelled" evil/disk --note "$evil" --label "key=$evil"
+no_escapes() { # COMMAND...: whatever it says, and however it ends
+	"$PLATTER" --store "$STORE" "$@" >"$WORK/said" 2>&1 || true
+	[ -s "$WORK/said" ] && ! LC_ALL=C.UTF-8 grep -P '[\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{202a}-\x{202e}]' "$WORK/said"
+}
+for command in images 'show evil/disk' 'history evil/disk' 'diff evil/disk@1 evil/disk@2' 'clone evil/disk evil/copy' 'check' 'disks' 'hoard status' \
+	'hoard list' 'token take evil/copy' 'token release evil/copy' 'capture DISK evil/disk' 'install evil/disk FILE --yes' 'export evil/disk FILE' \
+	'forget evil/copy --all' 'rename evil/disk evil/other'; do
+	command=${command/DISK/$WORK/labelled}
+	# shellcheck disable=SC2086
+	check "nothing of that is printed: ${command%% /*}" no_escapes ${command/FILE/$WORK/written}
+done
+check "nor in an error" no_escapes show "$evil"
+check "nor for a file of such a name" no_escapes capture "$WORK/$evil" evil/none
+check "JSON has it as it is" jq -e --arg note "$evil" '.notes == $note' <(platter_json show evil/other@2)
+
+# What holds a disk in a wrapping is no raw disk.
+gzip -c "$WORK/new-file" >"$WORK/disk.gz"
+xz -c "$WORK/new-file" >"$WORK/disk.xz"
+bzip2 -c "$WORK/new-file" >"$WORK/disk.bz2"
+zstd -qc "$WORK/new-file" >"$WORK/disk.zst" 2>/dev/null || printf '\x28\xb5\x2f\xfd%01000d' 0 >"$WORK/disk.zst"
+for format in qcow2 vmdk vdi vhdx vpc; do
+	! command -v qemu-img >/dev/null || qemu-img create -q -f "$format" "$WORK/disk.$format" 8M >/dev/null 2>&1
+done
+for kind in gz:gzip xz:xz bz2:bzip2 zst:zstd qcow2:qemu-img vmdk:qemu-img vdi:qemu-img vhdx:qemu-img vpc:qemu-img; do
+	[ -e "$WORK/disk.${kind%:*}" ] || { skip "no qemu-img to make a ${kind%:*} file"; continue; }
+	check_exit "$EXIT_REFUSED" "a ${kind%:*} file is refused" platter capture "$WORK/disk.${kind%:*}" wrapped/disk
+	check_said "and what helps is named" "${kind#*:} "
+done
+check "unless it is meant as it lies" platter capture --raw "$WORK/disk.gz" wrapped/disk
 finish

@@ -8,6 +8,7 @@
 
 mod aligned_buffer;
 pub mod capture;
+mod container;
 pub mod device;
 mod fields;
 pub mod filesystem;
@@ -17,5 +18,6 @@ pub mod refusal;
 pub mod survey;
 
 pub use aligned_buffer::AlignedBuffer;
+pub use container::refuse_wrapped;
 pub use device::{Source, Target, TargetOptions};
 pub use survey::{Part, Survey, SurveyOptions, survey};

@@ -22,6 +22,27 @@ pub enum ErrorKind {
     Bug,
 }
 
+impl ErrorKind {
+    const WORDS: [(Self, &'static str); 6] = [
+        (Self::Missing, "missing"),
+        (Self::Corrupt, "corrupt"),
+        (Self::Io, "io"),
+        (Self::Transient, "transient"),
+        (Self::Refused, "refused"),
+        (Self::Bug, "bug"),
+    ];
+
+    /// The word for it, wherever an error travels or is printed as JSON.
+    pub fn as_str(self) -> &'static str {
+        Self::WORDS[self as usize].1
+    }
+
+    /// The kind that such a word stands for.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::WORDS.into_iter().find(|(_, known)| *known == word).map(|(kind, _)| kind)
+    }
+}
+
 /// An error of kind, context and source.
 #[derive(Debug)]
 pub struct Error {
@@ -91,6 +112,25 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
+
+    /// What it says, and what each of its sources says, down to the first cause.
+    pub fn messages(&self) -> Vec<String> {
+        let mut messages = vec![self.context.clone()];
+        let mut source = error::Error::source(self);
+        while let Some(error) = source {
+            messages.push(error.to_string());
+            source = error.source();
+        }
+        messages
+    }
+
+    /// The error that has a kind and such messages; the opposite of [`Error::messages`].
+    pub fn from_messages(kind: ErrorKind, messages: Vec<String>) -> Self {
+        let mut messages = messages.into_iter().rev();
+        let Some(first_cause) = messages.next() else { return Self::new(kind, "an error without a word") };
+        messages
+            .fold(Self::new(kind, first_cause), |cause, message| Self::new(kind, message).with_source(cause))
+    }
 }
 
 impl fmt::Display for Error {
@@ -114,5 +154,22 @@ pub trait IoContext<T> {
 impl<T> IoContext<T> for io::Result<T> {
     fn context(self, context: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|source| Error::io(context(), source))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_travel_as_words() {
+        for (kind, word) in ErrorKind::WORDS {
+            assert_eq!((kind.as_str(), ErrorKind::from_word(word)), (word, Some(kind)));
+        }
+        let full = Error::io("writing a pack", io::ErrorKind::StorageFull.into()).within("capturing");
+        let travelled = Error::from_messages(full.kind(), full.messages());
+        assert_eq!(travelled.kind(), ErrorKind::Io);
+        assert_eq!(travelled.messages(), full.messages());
+        assert!(full.messages().len() >= 2);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use platter_disk::capture::{CaptureCounts, CaptureOptions, Captured};
 use platter_disk::device::{Salvaged, Watch};
 use platter_disk::refusal::{self, Reason};
-use platter_disk::{Source, Survey, SurveyOptions, survey};
+use platter_disk::{Source, Survey, SurveyOptions, refuse_wrapped, survey};
 use platter_image::chunking::Region;
 use platter_image::recipe::Recipe;
 use platter_image::{DiskRead, Error, ErrorKind, FrameStore, Result, Score};
@@ -78,6 +78,9 @@ pub(crate) fn capture_as(
     progress: &dyn Progress,
 ) -> Result<CaptureReport> {
     let started = Instant::now();
+    if !request.survey.raw {
+        refuse_wrapped(&request.source)?;
+    }
     let store = OpenStore::open_writer(&request.store)?;
     store.check_token(&request.name, request.token)?;
     let mut watch = Watch::begin(disk)?;

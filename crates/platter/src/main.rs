@@ -9,6 +9,7 @@ mod server;
 mod sizes;
 mod target;
 mod terminal;
+mod visible;
 
 use std::process::ExitCode;
 

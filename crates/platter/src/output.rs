@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use platter_jobs::{Error, ErrorKind};
 use serde::Serialize;
 
+use crate::visible;
+
 /// Damaged data.
 pub(crate) const EXIT_CORRUPT: u8 = 4;
 /// Two versions were compared, and they differ.
@@ -39,7 +41,7 @@ impl Output {
         let line = if self.json {
             serde_json::to_string(fact).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
         } else {
-            text()
+            visible::lines(&text()).into_owned()
         };
         // A reader that went away (`| head`) wants no more.
         let _ = writeln!(io::stdout().lock(), "{}", line.trim_end());
@@ -48,7 +50,7 @@ impl Output {
     /// Tells people something in passing.
     pub(crate) fn note(self, note: &str) {
         if !self.quiet {
-            let _ = writeln!(io::stderr().lock(), "note: {note}");
+            let _ = writeln!(io::stderr().lock(), "note: {}", visible::lines(note));
         }
     }
 
@@ -61,10 +63,10 @@ impl Output {
             writeln!(
                 io::stderr().lock(),
                 "{}",
-                serde_json::json!({ "error": text, "kind": kind_name(kind), "exit_code": code })
+                serde_json::json!({ "error": text, "kind": kind.as_str(), "exit_code": code })
             )
         } else {
-            writeln!(io::stderr().lock(), "platter: {text}")
+            writeln!(io::stderr().lock(), "platter: {}", visible::lines(&text))
         };
         // There is nobody left to tell.
         drop(printed);
@@ -124,19 +126,10 @@ fn kind(error: &Error) -> ErrorKind {
     error.kind()
 }
 
-fn kind_name(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Missing => "missing",
-        ErrorKind::Corrupt => "corrupt",
-        ErrorKind::Refused => "refused",
-        ErrorKind::Io => "io",
-        ErrorKind::Transient => "transient",
-        ErrorKind::Bug => "bug",
-    }
-}
-
 /// Lines up the columns of a table; the first row is its head.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let shown = |row: &Vec<String>| row.iter().map(|cell| visible::words(cell).into_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(shown).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)

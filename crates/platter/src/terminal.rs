@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use platter_jobs::Progress;
 
 use crate::output::Output;
+use crate::visible;
 
 /// Shows a job's stages as bars; nothing but notes if standard error is no terminal.
 pub(crate) struct Terminal {
@@ -53,7 +54,7 @@ impl Progress for Terminal {
     #[expect(clippy::print_stderr, reason = "notes are for standard error")]
     fn note(&self, note: &str) {
         if !self.quiet {
-            self.bar().suspend(|| eprintln!("note: {note}"));
+            self.bar().suspend(|| eprintln!("note: {}", visible::lines(note)));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Who asks.
 
-use platter_store::ImageName;
+use platter_store::{ImageName, VersionName, VersionRecord};
 
 use super::{NamePattern, Patterns, Role};
 
@@ -24,8 +24,41 @@ impl Principal {
         self.patterns.matches(image)
     }
 
+    /// A record as it may see it: names of images that do not exist for it are left out.
+    pub(crate) fn shown(&self, record: VersionRecord) -> VersionRecord {
+        let keep = |name: Option<VersionName>| name.filter(|name| self.may_read(&name.image));
+        VersionRecord {
+            cloned_from: keep(record.cloned_from),
+            renamed_from: keep(record.renamed_from),
+            ..record
+        }
+    }
+
     /// Whether it may read all there is: then nothing has to be hidden from it.
     pub(crate) fn reads_everything(&self) -> bool {
         self.patterns.match_everything()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_image::{BlockId, Score};
+
+    use super::*;
+
+    #[test]
+    fn names_that_it_may_not_read_are_left_out() {
+        let name = |image: &str| Some(VersionName { image: image.parse().unwrap(), number: 1 });
+        let draft = VersionRecord::draft("lab/a".parse().unwrap(), Score(BlockId([0; 32])), 0);
+        let record =
+            VersionRecord { cloned_from: name("secret/payroll"), renamed_from: name("lab/b"), ..draft };
+        let who = Principal {
+            id: "1".into(),
+            role: Role::Read,
+            patterns: Patterns(vec!["lab/*".parse().unwrap()]),
+        };
+        let shown = who.shown(record.clone());
+        assert_eq!((shown.cloned_from, shown.renamed_from), (None, name("lab/b")));
+        assert_eq!(Principal::of_unix_socket().shown(record.clone()), record);
     }
 }

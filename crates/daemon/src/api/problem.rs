@@ -53,7 +53,7 @@ impl IntoResponse for Problem {
             "title": self.status.canonical_reason().unwrap_or_default(),
             "status": self.status.as_u16(),
             "detail": self.detail,
-            "kind": kind_name(self.kind),
+            "kind": self.kind.as_str(),
         });
         let mut response = (self.status, body.to_string()).into_response();
         let headers = response.headers_mut();
@@ -118,15 +118,4 @@ pub(super) fn too_many_connections() -> Problem {
 /// There is no place for a connection that has shown a token; it ends.
 pub(super) fn no_place(refusal: Refusal) -> Problem {
     Problem { detail: format!("{refusal}: try again later"), ..too_many_connections() }
-}
-
-fn kind_name(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Missing => "missing",
-        ErrorKind::Corrupt => "corrupt",
-        ErrorKind::Refused => "refused",
-        ErrorKind::Io => "io",
-        ErrorKind::Transient => "transient",
-        ErrorKind::Bug => "bug",
-    }
 }

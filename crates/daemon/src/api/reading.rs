@@ -42,7 +42,7 @@ pub(super) struct OfName {
 #[derive(Serialize)]
 struct Facts<'a> {
     #[serde(flatten)]
-    record: &'a VersionRecord,
+    record: VersionRecord,
     edit_token: Option<&'a Token>,
 }
 
@@ -98,8 +98,9 @@ pub(super) async fn images(
 ) -> Result<Response, Problem> {
     let shared = Arc::clone(&origin);
     let mut images = origin.pool.run(move || shared.store.images()).await?;
-    images.retain(|version| asker.who.may_read(&version.name.image));
-    json(&images.iter().map(|version| &version.record).collect::<Vec<_>>())
+    let who = &asker.who;
+    images.retain(|version| who.may_read(&version.name.image));
+    json(&images.into_iter().map(|version| who.shown(version.record)).collect::<Vec<_>>())
 }
 
 pub(super) async fn growth(
@@ -124,7 +125,7 @@ pub(super) async fn versions(
     let image: Option<ImageName> =
         image.map(|image| image.parse()).transpose().map_err(|error: Error| Problem::bad_request(&error))?;
     image.as_ref().map_or(Ok(()), |image| asker.check(image))?;
-    let shared = Arc::clone(&origin);
+    let (shared, who) = (Arc::clone(&origin), asker.who.clone());
     let found = origin.pool.run(move || {
         let versions = match &image {
             Some(image) => shared.store.history(image).map_err(|error| without_place(error, image))?,
@@ -138,9 +139,10 @@ pub(super) async fn versions(
     });
     let (versions, tokens) = found.await?;
     let held: HashMap<&ImageName, &Token> = tokens.iter().map(|token| (&token.image, token)).collect();
-    let facts = versions
-        .iter()
-        .map(|Version { record, .. }| Facts { record, edit_token: held.get(&record.image).copied() });
+    let facts = versions.into_iter().map(|Version { record, .. }| {
+        let edit_token = held.get(&record.image).copied();
+        Facts { record: who.shown(record), edit_token }
+    });
     json(&facts.collect::<Vec<_>>())
 }
 
@@ -154,7 +156,7 @@ pub(super) async fn resolve(
     if let VersionQuery::Named(image, _) = &what {
         asker.check(image)?;
     }
-    let shared = Arc::clone(&origin);
+    let (shared, who) = (Arc::clone(&origin), asker.who.clone());
     let resolved = origin.pool.run(move || match what {
         VersionQuery::Named(image, choice) => {
             let version =
@@ -169,7 +171,7 @@ pub(super) async fn resolve(
         VersionQuery::Score(score) => Ok((score, Some(shared.readable_version(&asker.who, score)?))),
     });
     let (score, version) = resolved.await?;
-    let record = version.as_ref().map(|version| &version.record);
+    let record = version.map(|version| who.shown(version.record));
     let mut answer = json!({ "score": score.to_string(), "version": record });
     if missing == Some(true) {
         let shared = Arc::clone(&origin);

@@ -4,7 +4,7 @@
 //! answers nobody and is removed by whoever notices.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind::{TimedOut, WouldBlock};
+use std::io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, TimedOut, WouldBlock};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -64,7 +64,11 @@ pub(super) enum Answer {
     Attached(Attached),
     Published(PublishReport),
     Detached(Option<PublishReport>),
-    Failed { kind: String, message: String },
+    /// An error: its kind as a word, what it says, and what its causes say.
+    Failed {
+        kind: String,
+        messages: Vec<String>,
+    },
 }
 
 /// What becomes of what was written when a disk is detached.
@@ -173,12 +177,24 @@ impl Server {
 
     fn ask(&self, question: &Question, time: Duration) -> Result<Answer> {
         let context = || format!("asking {}", self.socket.display());
-        let mut stream = UnixStream::connect(&self.socket).context(context)?;
+        let mut stream = UnixStream::connect(&self.socket).map_err(|error| self.gone_or(error))?;
         stream.set_read_timeout(Some(time)).context(context)?;
-        write_line(&mut stream, question).context(context)?;
+        write_line(&mut stream, question).map_err(|error| self.gone_or(error))?;
         match read_line(&stream)? {
-            Answer::Failed { kind, message } => Err(error_of(&kind, message)),
+            Answer::Failed { kind, messages } => {
+                // A word of a newer Platter: that it failed is known, and what it says.
+                let kind = ErrorKind::from_word(&kind).unwrap_or(ErrorKind::Io);
+                Err(Error::from_messages(kind, messages))
+            }
             answer => Ok(answer),
+        }
+    }
+
+    /// What an error means that a process on the other side would not make.
+    fn gone_or(&self, error: std::io::Error) -> Error {
+        match error.kind() {
+            NotFound | ConnectionRefused | ConnectionReset | BrokenPipe => ended(),
+            _ => Error::io(format!("asking {}", self.socket.display()), error),
         }
     }
 }
@@ -351,8 +367,8 @@ pub(super) fn answer(mut stream: UnixStream, act: &dyn Fn(Question) -> Result<An
         return;
     }
     let answer = read_line(&stream).and_then(act).unwrap_or_else(|error| Answer::Failed {
-        kind: format!("{:?}", error.kind()),
-        message: error.to_string(),
+        kind: error.kind().as_str().to_owned(),
+        messages: error.messages(),
     });
     let _ = write_line(&mut stream, &answer);
 }
@@ -370,8 +386,12 @@ fn read_line<T: for<'de> Deserialize<'de>>(stream: &UnixStream) -> Result<T> {
         Err(error) if matches!(error.kind(), WouldBlock | TimedOut) => {
             return Err(Error::transient("nothing came from a control socket in time"));
         }
+        Err(error) if error.kind() == ConnectionReset => return Err(ended()),
         read => read.context(|| "reading from a control socket".to_owned())?,
     };
+    if line.last() != Some(&b'\n') && (line.len() as u64) < LINE_LENGTH_MAX {
+        return Err(ended());
+    }
     serde_json::from_slice(&line)
         .map_err(|error| Error::corrupt(format!("a control socket: {error}: another version of Platter?")))
 }
@@ -380,12 +400,44 @@ fn unexpected(answer: &Answer) -> Error {
     Error::bug(format!("an answer to another question: {answer:?}"))
 }
 
-fn error_of(kind: &str, message: String) -> Error {
-    match kind {
-        "Refused" => Error::refused(message),
-        "Missing" => Error::missing(message),
-        "Corrupt" => Error::corrupt(message),
-        "Transient" => Error::transient(message),
-        _ => Error::bug(message),
+/// The process on the other side went away in the middle: nothing that is stored is wrong.
+fn ended() -> Error {
+    Error::transient("the process that serves the disk ended before it answered: try again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(act: impl Fn(UnixStream) + Send + 'static) -> Error {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("1.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let answering = std::thread::spawn(move || act(listener.accept().unwrap().0));
+        let error = Server { socket }.publish("lab/disk", &Words::default()).unwrap_err();
+        answering.join().unwrap();
+        error
+    }
+
+    #[test]
+    fn errors_keep_their_kind_and_causes() {
+        let full = || Error::io("writing a pack", std::io::ErrorKind::StorageFull.into());
+        let error = asked(move |stream| answer(stream, &|_| Err(full())));
+        assert_eq!((error.kind(), error.messages()), (ErrorKind::Io, full().messages()));
+    }
+
+    /// A process that is killed in the middle leaves half an answer, or none: that is no damage.
+    #[test]
+    fn a_server_that_dies_is_no_damage() {
+        for half in ["", "{\"published\":"] {
+            let error = asked(move |mut stream| {
+                let mut byte = [0];
+                while stream.read(&mut byte).unwrap() == 1 && byte != *b"\n" {}
+                stream.write_all(half.as_bytes()).unwrap();
+            });
+            assert_eq!(error.kind(), ErrorKind::Transient, "{error}");
+        }
+        let gone = Server { socket: "/nonexistent/1.sock".into() };
+        assert_eq!(gone.publish("lab/disk", &Words::default()).unwrap_err().kind(), ErrorKind::Transient);
     }
 }

@@ -18,23 +18,11 @@ struct Problem {
 /// The error that an answer of that status and body stands for; `origin` says whose answer.
 pub(super) fn error_of(status: u16, body: &[u8], origin: &str) -> Error {
     let problem = serde_json::from_slice::<Problem>(body).ok();
-    let kind = problem.as_ref().and_then(|problem| kind_of(problem.kind.as_deref()?));
+    let kind = problem.as_ref().and_then(|problem| ErrorKind::from_word(problem.kind.as_deref()?));
     let words =
         problem.and_then(|problem| problem.detail.or(problem.title)).filter(|words| !words.is_empty());
     let words = words.map_or_else(|| format!("it answers with status {status}"), |words| shown(&words));
     Error::new(kind.unwrap_or_else(|| kind_of_status(status)), format!("{origin}: {words}"))
-}
-
-fn kind_of(name: &str) -> Option<ErrorKind> {
-    Some(match name {
-        "missing" => ErrorKind::Missing,
-        "corrupt" => ErrorKind::Corrupt,
-        "io" => ErrorKind::Io,
-        "transient" => ErrorKind::Transient,
-        "refused" => ErrorKind::Refused,
-        "bug" => ErrorKind::Bug,
-        _ => return None,
-    })
 }
 
 /// For answers of others, such as a proxy between.

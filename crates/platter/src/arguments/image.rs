@@ -48,7 +48,8 @@ pub(crate) struct Capture {
     /// recovery whole
     #[arg(long)]
     pub(crate) force: bool,
-    /// Look for neither partitions nor filesystems: take every byte that is not zero
+    /// Look for neither partitions nor filesystems: take every byte that is not zero, also of a compressed file or an image of
+    /// another program
     #[arg(long)]
     pub(crate) raw: bool,
     /// Leave out what lies in no partition, but for the partition tables, the space before the first partition, the last
