@@ -148,6 +148,15 @@ impl Admission {
         }
     }
 
+    /// The strangers whose time is over: they have to go, and their places are free.
+    pub fn expire(&mut self, now: Instant) -> Vec<Ticket> {
+        let is_over = |place: &Place| place.stranger_until.is_some_and(|until| until <= now);
+        let over: Vec<Ticket> =
+            self.places.iter().filter(|(_, place)| is_over(place)).map(|(ticket, _)| *ticket).collect();
+        over.iter().for_each(|ticket| self.leave(*ticket));
+        over
+    }
+
     /// A connection has ended.
     pub fn leave(&mut self, ticket: Ticket) {
         let Some(place) = self.places.remove(&ticket) else { return };

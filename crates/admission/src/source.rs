@@ -2,13 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Who is counted as one client: an IPv4 address, or an IPv6 network of 64 bits, since a host may use any address in it.
+/// Who is counted as one client: an IPv4 address; an IPv6 network of 64 bits, since a host may use any address in it; all who
+/// come through unix sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// An IPv4 address, also when it came as an IPv6 one (`::ffff:192.0.2.1`).
     V4(Ipv4Addr),
     /// The first 64 bits of an IPv6 address.
     V6([u8; 8]),
+    /// A unix socket: whoever can open its file.
+    Unix,
 }
 
 impl From<IpAddr> for Source {

@@ -71,6 +71,19 @@ fn a_stranger_has_its_time_and_what_is_known_has_all_there_is() {
 }
 
 #[test]
+fn strangers_whose_time_is_over_go_together() {
+    let (mut admission, start) = (Admission::new(LIMITS), Instant::now());
+    let early = crowd(&mut admission, address(1), 3, start);
+    admission.make_known(early[1]).unwrap();
+    let late = crowd(&mut admission, address(2), 1, start + Duration::from_secs(1));
+    assert_eq!(admission.expire(start + Duration::from_secs(9)), []);
+    assert_eq!(admission.expire(start + LIMITS.stranger_time), [early[0], early[2]]);
+    assert_eq!((admission.strangers(), admission.known()), (1, 1));
+    assert_eq!(admission.expire(start + 10 * LIMITS.stranger_time), late);
+    assert_eq!((admission.strangers(), admission.known()), (0, 1));
+}
+
+#[test]
 fn known_ones_are_limited_by_address_and_in_all() {
     let (mut admission, now) = (Admission::new(LIMITS), Instant::now());
     for source in [1, 2] {

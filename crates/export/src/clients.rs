@@ -1,7 +1,8 @@
 //! The clients of a server of any protocol: takes them, bounds their number, and sees them off at the end.
 //!
 //! Owns the table of connections. A client is a connection, and a connection is a thread that runs its protocol; this
-//! must never read from a client nor write to one.
+//! must never read from a client nor write to one. Over TCP a client is a stranger until its protocol says that it is known:
+//! strangers have few places and little time, and displace each other (`platter_admission`).
 
 use std::collections::HashMap;
 use std::io;
@@ -10,8 +11,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use platter_admission::{Admission, Limits, Refusal, Source, Ticket};
 use platter_image::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
@@ -22,6 +24,37 @@ use crate::{Listener, same_user};
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// After a client could not be taken (too many open files), the next is taken no sooner.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// So long the next client waits for threads to end that had to go, before it is turned away.
+const ROOM_TIME: Duration = Duration::from_secs(1);
+/// TCP clients that have not agreed on anything yet.
+const STRANGERS_MAX: usize = 64;
+/// Of these, from one address of another machine.
+const STRANGERS_OF_ADDRESS_MAX: usize = 16;
+
+/// How many clients there may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientLimits {
+    /// Clients that are served.
+    pub(crate) connections_max: usize,
+    /// How long a TCP client may take until it is known.
+    pub(crate) handshake_time: Duration,
+}
+
+impl ClientLimits {
+    /// Of a listener. All clients of this machine have one address, and may have all places; one other machine has half.
+    fn on(&self, listener: &Listener) -> Limits {
+        let is_remote = listener.tcp_address().is_some_and(|address| !address.ip().is_loopback());
+        let of_one = |remote: usize| if is_remote { remote } else { usize::MAX };
+        Limits {
+            strangers_max: STRANGERS_MAX,
+            strangers_of_one_max: of_one(STRANGERS_OF_ADDRESS_MAX),
+            stranger_time: self.handshake_time,
+            known_max: self.connections_max,
+            known_of_one_max: of_one(self.connections_max.div_ceil(2)),
+        }
+    }
+}
 
 /// What happened to a connection. They are numbered from 1 in the order they came.
 pub(crate) enum ClientEvent<'a> {
@@ -46,23 +79,98 @@ pub(crate) trait Protocol: Send + Sync {
     /// Hears what happens, from many threads; must not wait.
     fn tell(&self, event: &ClientEvent<'_>);
 
-    /// A connection's whole life.
+    /// A connection's whole life. As soon as the client has agreed on something, it is to become known.
     ///
     /// # Errors
     /// Why it ended, unless it ended in good order.
-    fn converse(&self, connection: u64, socket: &Arc<Socket>, is_tcp: bool) -> Result<()>;
+    fn converse(&self, client: &Client) -> Result<()>;
 }
 
-#[derive(Default)]
+/// A connection, for its protocol.
+#[derive(Clone)]
+pub(crate) struct Client {
+    /// Its number.
+    pub(crate) connection: u64,
+    pub(crate) socket: Arc<Socket>,
+    pub(crate) is_tcp: bool,
+    ticket: Ticket,
+    clients: Arc<Clients>,
+}
+
+impl Client {
+    /// It is no stranger any more.
+    ///
+    /// # Errors
+    /// `Refused` when there is no place for it.
+    pub(crate) fn become_known(&self) -> Result<()> {
+        let known = self.clients.connections().admission.make_known(self.ticket);
+        known.map_err(|refusal| refused(&refusal))
+    }
+}
+
+fn refused(refusal: &Refusal) -> Error {
+    Error::refused(match refusal {
+        Refusal::Full(count) => format!("there are {count} clients already"),
+        Refusal::FullForSource(count) => format!("there are {count} clients from its address already"),
+        Refusal::Gone => "it had not agreed on anything, and others needed its place".to_owned(),
+    })
+}
+
 struct Table {
-    sockets: HashMap<u64, Arc<Socket>>,
+    admission: Admission,
+    sockets: HashMap<Ticket, Arc<Socket>>,
     /// Threads of connections that have not said yet that they end.
     threads: usize,
+    threads_max: usize,
+}
+
+impl Table {
+    fn new(limits: Limits) -> Self {
+        // Those that had to go need a moment for it: see `ROOM_TIME`.
+        let threads_max = limits.known_max + 2 * limits.strangers_max;
+        Self { admission: Admission::new(limits), sockets: HashMap::new(), threads: 0, threads_max }
+    }
+
+    /// Disconnects a stranger that has no place any more; its thread ends by itself.
+    fn see_off(&mut self, ticket: Ticket) {
+        if let Some(socket) = self.sockets.remove(&ticket) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.threads >= self.threads_max
+    }
+
+    /// The place of one more client.
+    fn enter(&mut self, source: Source, socket: &Arc<Socket>) -> Result<Ticket> {
+        if self.is_full() {
+            return Err(Error::refused(format!("there are {} connections already", self.threads)));
+        }
+        let entered = self.admission.enter(source, Instant::now());
+        if let Some(displaced) = entered.displaced {
+            self.see_off(displaced);
+        }
+        // Only those get that far on a unix socket who may have the disks.
+        let known = if source == Source::Unix { self.admission.make_known(entered.ticket) } else { Ok(()) };
+        if let Err(refusal) = known {
+            self.admission.leave(entered.ticket);
+            return Err(refused(&refusal));
+        }
+        self.sockets.insert(entered.ticket, Arc::clone(socket));
+        self.threads += 1;
+        Ok(entered.ticket)
+    }
+
+    /// False when it had to go before.
+    fn leave(&mut self, ticket: Ticket) -> bool {
+        self.admission.leave(ticket);
+        self.sockets.remove(&ticket).is_some()
+    }
 }
 
 /// The clients that are here.
 pub(crate) struct Clients {
-    connections_max: usize,
     connections: Mutex<Table>,
     /// A thread of a connection ends.
     gone: Condvar,
@@ -70,8 +178,8 @@ pub(crate) struct Clients {
 
 impl Clients {
     /// None yet, and never more than that at once.
-    pub(crate) fn new(connections_max: usize) -> Self {
-        Self { connections_max, connections: Mutex::default(), gone: Condvar::new() }
+    pub(crate) fn new(limits: ClientLimits, listener: &Listener) -> Self {
+        Self { connections: Mutex::new(Table::new(limits.on(listener))), gone: Condvar::new() }
     }
 
     fn connections(&self) -> MutexGuard<'_, Table> {
@@ -92,6 +200,7 @@ impl Clients {
         let mut connection = 0;
         while !stop.load(Ordering::Relaxed) {
             wait_readable(&listener.socket)?;
+            self.see_off_slow_strangers();
             let (socket, peer) = match listener.socket.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if is_passing(&error) => continue,
@@ -109,6 +218,13 @@ impl Clients {
         Ok(())
     }
 
+    fn see_off_slow_strangers(&self) {
+        let mut connections = self.connections();
+        for ticket in connections.admission.expire(Instant::now()) {
+            connections.see_off(ticket);
+        }
+    }
+
     /// Starts a connection's thread, if there is room.
     fn take(
         self: &Arc<Self>,
@@ -118,38 +234,18 @@ impl Clients {
         peer: Option<SocketAddr>,
     ) -> Result<()> {
         let socket = Arc::new(socket);
-        {
-            let mut connections = self.connections();
-            if connections.sockets.len() >= self.connections_max {
-                return Err(Error::refused(format!("there are {} clients already", self.connections_max)));
-            }
-            connections.sockets.insert(connection, Arc::clone(&socket));
-            connections.threads += 1;
-        }
+        let source = peer.map_or(Source::Unix, |peer| Source::from(peer.ip()));
+        let waited = self.gone.wait_timeout_while(self.connections(), ROOM_TIME, |table| table.is_full());
+        let ticket = waited.unwrap_or_else(PoisonError::into_inner).0.enter(source, &socket)?;
         protocol.tell(&ClientEvent::Connected { connection, peer });
-        let (clients, speaker) = (Arc::clone(self), Arc::clone(protocol));
-        let run = move || {
-            let converse = || {
-                if peer.is_some() && speaker.lets_in_same_user_only() {
-                    same_user::check(&socket)?;
-                }
-                speaker.converse(connection, &socket, peer.is_some())
-            };
-            let result = catch_unwind(AssertUnwindSafe(converse));
-            let result = result.unwrap_or_else(|_| Err(Error::bug("a client's thread panicked")));
-            // The client hears the end before the place is free again.
-            let _ = socket.shutdown(Shutdown::Both);
-            clients.connections().sockets.remove(&connection);
-            speaker.tell(&ClientEvent::Disconnected { connection, error: result.as_ref().err() });
-            drop(speaker);
-            clients.connections().threads -= 1;
-            clients.gone.notify_all();
-        };
-        match thread::Builder::new().name(protocol.reader_name().into()).spawn(run) {
+        let clients = Arc::clone(self);
+        let client = Client { connection, socket, is_tcp: peer.is_some(), ticket, clients };
+        let speaker = Arc::clone(protocol);
+        match thread::Builder::new().name(protocol.reader_name().into()).spawn(move || run(client, speaker)) {
             Ok(_) => Ok(()),
             Err(error) => {
                 let mut connections = self.connections();
-                connections.sockets.remove(&connection);
+                connections.leave(ticket);
                 connections.threads -= 1;
                 Err(Error::io("starting a thread", error))
             }
@@ -187,6 +283,28 @@ impl Clients {
         let waited = self.gone.wait_timeout_while(connections, time, |connections| connections.threads > 0);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
+}
+
+/// A connection's thread.
+fn run(client: Client, speaker: Arc<dyn Protocol>) {
+    let converse = || {
+        if client.is_tcp && speaker.lets_in_same_user_only() {
+            same_user::check(&client.socket)?;
+        }
+        speaker.converse(&client)
+    };
+    let result = catch_unwind(AssertUnwindSafe(converse));
+    let mut result = result.unwrap_or_else(|_| Err(Error::bug("a client's thread panicked")));
+    // The client hears the end before the place is free again.
+    let _ = client.socket.shutdown(Shutdown::Both);
+    let Client { connection, ticket, clients, .. } = client;
+    if !clients.connections().leave(ticket) {
+        result = Err(refused(&Refusal::Gone));
+    }
+    speaker.tell(&ClientEvent::Disconnected { connection, error: result.as_ref().err() });
+    drop(speaker);
+    clients.connections().threads -= 1;
+    clients.gone.notify_all();
 }
 
 fn wait_readable(socket: &Socket) -> Result<()> {

@@ -7,17 +7,18 @@
     reason = "a test: it fails by panicking, and tells tables"
 )]
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::ops::Range;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use platter_image::{BlockId, Error, Result, Score};
 use platter_net::{
-    ChunkSink, ChunkSource, ChunkVerdict, ReceiveOptions, ReceiveSummary, ReceiverState, Segment,
+    ChunkSink, ChunkSource, ChunkVerdict, ReceiveOptions, ReceiveSummary, ReceiverState, Segment, SendEvent,
     SendOptions, SendSummary, SessionDescription, SinkOutcome, Wanted, receive, send,
 };
 
@@ -184,6 +185,43 @@ fn a_sink_that_fails_is_told_to_the_sender_and_the_others_go_on() {
     let states: Vec<ReceiverState> = sent.unwrap().receivers.into_iter().map(|status| status.state).collect();
     assert!(states.contains(&ReceiverState::Failed("the target is full".into())), "{states:?}");
     assert!(states.iter().any(|state| matches!(state, ReceiverState::Done(_))), "{states:?}");
+}
+
+/// Connections over which nobody joins, more than one address may have: they go for one another, whatever they say, and a
+/// receiver from the same address gets everything.
+#[test]
+fn connections_without_a_receiver_keep_nobody_out() {
+    let contents = Contents::new(4);
+    let discovery = discovery();
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        let (contents, options) = (&contents, send_options(discovery, 1));
+        let sender = scope.spawn(move || {
+            send(&options, &contents.description(), contents, |event| {
+                if let SendEvent::Ready { join, .. } = event {
+                    tell.send(join).unwrap();
+                }
+            })
+        });
+        let join = told.recv().unwrap();
+        let crowd: Vec<TcpStream> = (0..200)
+            .map(|_| {
+                let mut stream = TcpStream::connect(join).unwrap();
+                // A message of another version.
+                stream.write_all(&[2, 0, 0, 0, 99, 99]).unwrap();
+                stream
+            })
+            .collect();
+        let mut first = &crowd[0];
+        first.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let end = first.read_to_end(&mut Vec::new());
+        let is_reset = |error: &std::io::Error| error.kind() == ErrorKind::ConnectionReset;
+        assert!(end.as_ref().err().is_none_or(is_reset), "the oldest goes for another one: {end:?}");
+        let mut sink = Sink::new(contents);
+        let summary = receive(&receive_options(discovery, 0), &mut sink, |_| {}).unwrap();
+        assert_eq!(summary.outcome, SinkOutcome { score: SCORE, bytes_written: 123 });
+        assert_eq!(sender.join().unwrap().unwrap().receivers.len(), 1);
+    });
 }
 
 #[test]

@@ -307,6 +307,11 @@ impl Sender {
         }
     }
 
+    /// Whether a receiver joined over this connection and takes part.
+    pub fn has_joined(&self, connection: u64) -> bool {
+        self.roster.has_joined(connection)
+    }
+
     /// A connection of the reliable channel ended.
     pub fn handle_disconnect(&mut self, now: Duration, connection: u64) {
         self.fetches.forget(connection);

@@ -154,6 +154,11 @@ impl Roster {
         Some((id, token))
     }
 
+    /// Whether a receiver joined over this connection and has not left.
+    pub(crate) fn has_joined(&self, connection: u64) -> bool {
+        self.by_connection.contains_key(&connection)
+    }
+
     /// Whether id and token belong together and the receiver takes part.
     pub(crate) fn admits(&self, id: u32, token: u64) -> bool {
         self.member(id).is_some_and(|member| member.token == token && member.is_admitted())

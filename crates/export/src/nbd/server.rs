@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use platter_image::{Error, IoContext, Result};
-use socket2::Socket;
 
 use super::NbdListener;
 use super::event::NbdEvent;
@@ -21,12 +20,13 @@ use super::wire::PAYLOAD_BYTES_MAX;
 use crate::Exports;
 use crate::budget::{Account, Budget};
 use crate::buffer::Buffers;
-use crate::clients::{ClientEvent, Clients, Protocol};
+use crate::clients::{Client, ClientEvent, ClientLimits, Clients, Protocol};
 
 /// How a server serves.
 #[derive(Clone)]
 pub struct NbdOptions {
-    /// Clients at once; the next one is let in and out again.
+    /// Clients at once; the next one is let in and out again. One address of another machine has half of them. TCP clients
+    /// that have not agreed on a disk have few places of their own, where they displace each other.
     pub connections_max: usize,
     /// Threads for requests that wait for a disk, for each disk: one that does not answer keeps only its own.
     pub workers: usize,
@@ -129,7 +129,8 @@ impl NbdServer {
                 "{address}: other machines reach this address; that takes TLS, and so certificates"
             )));
         }
-        let clients = Arc::new(Clients::new(options.connections_max));
+        let NbdOptions { connections_max, handshake_time, .. } = options;
+        let clients = Arc::new(Clients::new(ClientLimits { connections_max, handshake_time }, &listener));
         let shared = Arc::new(Shared {
             exports,
             budget: Budget::new(options.bytes_in_flight_max.max(2 * u64::from(PAYLOAD_BYTES_MAX))),
@@ -166,16 +167,17 @@ impl Protocol for NbdServer {
         });
     }
 
-    fn converse(&self, connection: u64, socket: &Arc<Socket>, is_tcp: bool) -> Result<()> {
-        converse(&self.shared, connection, socket, is_tcp)
+    fn converse(&self, client: &Client) -> Result<()> {
+        converse(&self.shared, client)
     }
 }
 
 /// A connection's whole life.
-fn converse(shared: &Arc<Shared>, connection: u64, socket: &Arc<Socket>, is_tcp: bool) -> Result<()> {
+fn converse(shared: &Arc<Shared>, client: &Client) -> Result<()> {
+    let Client { connection, socket, is_tcp, .. } = client;
     let limit = |what: &'static str| move || format!("setting a connection's {what}");
     let stall_time = Some(shared.options.stall_time);
-    if is_tcp {
+    if *is_tcp {
         socket.set_tcp_nodelay(true).context(limit("promptness"))?;
     }
     socket.set_write_timeout(Some(shared.options.handshake_time)).context(limit("time to write"))?;
@@ -186,12 +188,13 @@ fn converse(shared: &Arc<Shared>, connection: u64, socket: &Arc<Socket>, is_tcp:
         stream.say_goodbye();
         return Ok(());
     };
+    client.become_known()?;
     socket.set_read_timeout(stall_time).context(limit("time to read"))?;
     socket.set_write_timeout(stall_time).context(limit("time to write"))?;
-    shared.tell(&NbdEvent::Opened { connection, export: &agreed.name });
+    shared.tell(&NbdEvent::Opened { connection: *connection, export: &agreed.name });
     let session = Session {
         shared: Arc::clone(shared),
-        connection,
+        connection: *connection,
         stream: Arc::clone(&stream),
         jobs: shared.workers_of(&agreed.name)?,
         agreed,

@@ -19,6 +19,7 @@ use super::session::Session;
 use super::tags::{Flush, Tags};
 use super::wire::{HEADER_BYTES, Header, Kind, Reply, Request, VERSION, error_reply};
 use crate::buffer::Buffer;
+use crate::clients::Client;
 use crate::input::Input;
 use crate::outbox::{Batch, Outbox, Owed};
 use crate::pace::Pace;
@@ -49,8 +50,7 @@ pub(super) fn run_worker(jobs: &Receiver<Job>) {
 /// What the threads of one connection, and the workers, share.
 pub(super) struct Connection {
     pub(super) shared: Arc<Shared>,
-    pub(super) number: u64,
-    pub(super) socket: Arc<Socket>,
+    pub(super) client: Client,
     pub(super) outbox: Outbox,
     pub(super) pace: Pace,
     pub(super) tags: Tags,
@@ -63,15 +63,16 @@ impl Connection {
     /// `Corrupt` when the client breaks the protocol; `Transient` when it stops or vanishes in the middle; `Io`.
     pub(super) fn run(self: &Arc<Self>, jobs: &Sender<Job>) -> Result<()> {
         let limit = |what: &'static str| move || format!("setting a connection's {what}");
-        self.socket
+        self.client
+            .socket
             .set_read_timeout(Some(self.shared.options.handshake_time))
             .context(limit("time to begin"))?;
-        wait_for_first(&self.socket)?;
+        wait_for_first(&self.client.socket)?;
         let stall_time = Some(self.shared.options.stall_time);
-        self.socket.set_read_timeout(stall_time).context(limit("time to read"))?;
-        self.socket.set_write_timeout(stall_time).context(limit("time to write"))?;
+        self.client.socket.set_read_timeout(stall_time).context(limit("time to read"))?;
+        self.client.socket.set_write_timeout(stall_time).context(limit("time to write"))?;
         thread::scope(|scope| {
-            let run = || self.outbox.run_writer(&*self.socket, &self.shared.buffers);
+            let run = || self.outbox.run_writer(&*self.client.socket, &self.shared.buffers);
             let writer = thread::Builder::new().name("9p-writer".into()).spawn_scoped(scope, run);
             let writer = writer.context(|| "starting a thread".into())?;
             let mut batch = Batch::default();
@@ -87,7 +88,7 @@ impl Connection {
     }
 
     fn read_requests(self: &Arc<Self>, jobs: &Sender<Job>, batch: &mut Batch) -> Result<()> {
-        let mut input = Input::new(&*self.socket);
+        let mut input = Input::new(&*self.client.socket);
         let mut session = None;
         loop {
             if input.available() < HEADER_BYTES || batch.is_full() {
@@ -128,6 +129,9 @@ impl Connection {
             Ok(Request::Version { msize, version }) => {
                 let (msize, is_known) = (msize.min(MSIZE_MAX), version == VERSION);
                 let (tree, fids_max) = (Arc::clone(&self.shared.tree), self.shared.options.fids_max);
+                if is_known {
+                    self.client.become_known()?;
+                }
                 let session = is_known.then(|| Arc::new(Session::new(tree, msize, fids_max)));
                 (Ok(Reply::Version { msize, is_known }), session)
             }
@@ -230,7 +234,7 @@ impl Connection {
             // A missing name is what programs ask for all day long, and what is refused is no failure.
             let is_told = !matches!(errno, Errno::NOENT | Errno::PERM | Errno::ROFS);
             if let Some(error) = error.filter(|_| is_told) {
-                let (connection, kind) = (self.number, header.kind);
+                let (connection, kind) = (self.client.connection, header.kind);
                 self.shared.tell(&NinepEvent::RequestFailed { connection, kind, error: &error });
             }
             reply.clear();
@@ -268,7 +272,7 @@ impl Connection {
     }
 
     fn send(&self, batch: &mut Batch) -> Result<()> {
-        self.outbox.send(batch, &*self.socket, &self.shared.buffers)
+        self.outbox.send(batch, &*self.client.socket, &self.shared.buffers)
     }
 }
 

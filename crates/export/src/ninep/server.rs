@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
 use platter_image::{Error, IoContext, Result};
-use socket2::Socket;
 
 use super::connection::{Connection, Job, run_worker};
 use super::event::NinepEvent;
 use crate::Listener;
 use crate::buffer::Buffers;
-use crate::clients::{ClientEvent, Clients, Protocol};
+use crate::clients::{Client, ClientEvent, ClientLimits, Clients, Protocol};
 use crate::tree::Tree;
 
 /// Requests of all clients that no worker has begun.
@@ -23,7 +22,8 @@ const QUEUE_REQUESTS_MAX: usize = 256;
 /// How a server serves.
 #[derive(Clone)]
 pub struct NinepOptions {
-    /// Clients at once; the next one is let in and out again.
+    /// Clients at once; the next one is let in and out again. TCP clients that have not agreed on a version have few places of
+    /// their own, where they displace each other.
     pub connections_max: usize,
     /// Fids that one client has at once. Linux keeps one for each name that it remembers.
     pub fids_max: usize,
@@ -32,7 +32,7 @@ pub struct NinepOptions {
     /// Let in whoever reaches the port. Otherwise a client over TCP has to be a process of the user of this one, or of
     /// root, on this machine.
     pub insecure_loopback: bool,
-    /// How long a client may take until it says something.
+    /// How long a client may take until it says something, and over TCP until it has agreed on a version.
     pub handshake_time: Duration,
     /// A client that owes a reading, or the rest of a message, for that long is disconnected.
     pub stall_time: Duration,
@@ -106,7 +106,8 @@ impl NinepServer {
             )));
         }
         let workers = options.workers.max(1);
-        let clients = Arc::new(Clients::new(options.connections_max));
+        let NinepOptions { connections_max, handshake_time, .. } = options;
+        let clients = Arc::new(Clients::new(ClientLimits { connections_max, handshake_time }, &listener));
         let (buffers, is_stopping) = (Buffers::default(), AtomicBool::new(false));
         let shared = Arc::new(Shared { tree, options, buffers, is_stopping });
         let (jobs, queue) = bounded(QUEUE_REQUESTS_MAX);
@@ -143,14 +144,13 @@ impl Protocol for NinepServer {
         });
     }
 
-    fn converse(&self, connection: u64, socket: &Arc<Socket>, is_tcp: bool) -> Result<()> {
-        if is_tcp {
-            socket.set_tcp_nodelay(true).context(|| "setting a connection's promptness".into())?;
+    fn converse(&self, client: &Client) -> Result<()> {
+        if client.is_tcp {
+            client.socket.set_tcp_nodelay(true).context(|| "setting a connection's promptness".into())?;
         }
         let connection = Connection {
             shared: Arc::clone(&self.shared),
-            number: connection,
-            socket: Arc::clone(socket),
+            client: client.clone(),
             outbox: Default::default(),
             pace: Default::default(),
             tags: Default::default(),

@@ -6,6 +6,7 @@
 #[allow(dead_code, reason = "a measuring program needs more of it")]
 mod client;
 mod connections;
+mod crowd;
 mod memory;
 mod negotiation;
 mod programs;

@@ -1,6 +1,8 @@
 //! A client that says what it is told to, right or wrong, with numbers of its own and not those of the server's code.
 
 use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -40,7 +42,17 @@ pub(crate) struct RawClient {
 impl RawClient {
     /// Connects and answers the greeting.
     pub(crate) fn connect(path: &Path) -> Self {
-        let mut client = Self { stream: UnixStream::connect(path).unwrap() };
+        Self::greeted(UnixStream::connect(path).unwrap())
+    }
+
+    /// The same over TCP.
+    pub(crate) fn connect_tcp(address: SocketAddr) -> Self {
+        // Of either kind, it is a descriptor that is read from and written to.
+        Self::greeted(UnixStream::from(OwnedFd::from(TcpStream::connect(address).unwrap())))
+    }
+
+    fn greeted(stream: UnixStream) -> Self {
+        let mut client = Self { stream };
         client.stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         assert_eq!(client.bytes(18), b"NBDMAGICIHAVEOPT\0\x03");
         client.send(&3u32.to_be_bytes());

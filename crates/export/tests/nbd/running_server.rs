@@ -1,5 +1,6 @@
-//! A server on a thread of the test, over a unix socket, and the events it told.
+//! A server on a thread of the test, over a unix socket or a TCP port, and the events it told.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -20,6 +21,7 @@ pub(crate) struct RunningServer {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<()>>>,
     events: Events,
+    pub(crate) tcp_address: Option<SocketAddr>,
 }
 
 impl RunningServer {
@@ -28,9 +30,18 @@ impl RunningServer {
         Self::start(Disks(vec![("disk", Arc::clone(disk))]), NbdOptions::default())
     }
 
-    pub(crate) fn start(disks: Disks, mut options: NbdOptions) -> Self {
+    pub(crate) fn start(disks: Disks, options: NbdOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = NbdListener::unix(&folder.path().join("socket")).unwrap();
+        Self::start_on(folder, listener, disks, options)
+    }
+
+    pub(crate) fn start_tcp(disks: Disks, options: NbdOptions) -> Self {
+        let listener = NbdListener::tcp(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        Self::start_on(tempfile::tempdir().unwrap(), listener, disks, options)
+    }
+
+    fn start_on(folder: TempDir, listener: NbdListener, disks: Disks, mut options: NbdOptions) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let events = Events::default();
         let (ending, told) = (Arc::clone(&stop), Arc::clone(&events));
@@ -39,8 +50,9 @@ impl RunningServer {
             told.1.notify_all();
         };
         options.on_event = Arc::new(on_event);
+        let tcp_address = listener.tcp_address();
         let run = move || NbdServer::serve(listener, Arc::new(disks), options, &ending);
-        Self { folder, stop, thread: Some(thread::spawn(run)), events }
+        Self { folder, stop, thread: Some(thread::spawn(run)), events, tcp_address }
     }
 
     pub(crate) fn path(&self) -> PathBuf {

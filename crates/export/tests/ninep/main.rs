@@ -4,6 +4,7 @@
 
 mod connections;
 mod contents;
+mod crowd;
 mod hostile;
 mod memory_tree;
 mod names;

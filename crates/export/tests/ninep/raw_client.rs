@@ -1,6 +1,8 @@
 //! A client that says what it is told to, right or wrong, with numbers of its own and not those of the server's code.
 
 use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -121,7 +123,16 @@ pub(crate) struct RawClient {
 
 impl RawClient {
     pub(crate) fn connect(path: &Path) -> Self {
-        let stream = UnixStream::connect(path).unwrap();
+        Self::over(UnixStream::connect(path).unwrap())
+    }
+
+    /// The same over TCP.
+    pub(crate) fn connect_tcp(address: SocketAddr) -> Self {
+        // Of either kind, it is a descriptor that is read from and written to.
+        Self::over(UnixStream::from(OwnedFd::from(TcpStream::connect(address).unwrap())))
+    }
+
+    fn over(stream: UnixStream) -> Self {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Self { stream, tag: 0 }
     }

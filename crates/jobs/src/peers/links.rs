@@ -1,28 +1,44 @@
 //! Who opens connections, and who takes them: the door where peers come in, and the way to theirs.
 //!
-//! Owns the bounds on both. Must never take in who is not in the directory.
+//! Owns the bounds on both. Must never take in who is not in the directory. Who comes in is a stranger until it has shown the
+//! certificate of a node: strangers have few places and little time, and displace each other (`platter_admission`).
 
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use platter_admission::{Admission, Limits, Source, Ticket};
 use platter_cast::peer::NodeId;
 use platter_image::{Error, IoContext, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 
 use super::directory::{Directory, KnownNode};
 use super::identity::{Identity, fingerprint_of};
 use super::link::{self, Greeted, LinkContext};
-use super::machine::Event;
+use super::machine::{Event, LINKS_MAX};
 use super::tls;
 
 /// Connecting, and shaking hands, may take that long each.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// Peers that come in and have not said who they are.
-const STRANGERS_MAX: usize = 64;
+/// How many may come in. A machine can have many nodes, for tests; nodes behind one address translation are as many.
+const PLACES: Limits = Limits {
+    strangers_max: 64,
+    strangers_of_one_max: 16,
+    stranger_time: CONNECT_TIME_MAX,
+    // As many as the machine links, twice, since a node may come again before its old connection is known to be gone.
+    known_max: 2 * LINKS_MAX,
+    known_of_one_max: LINKS_MAX / 2,
+};
+/// Threads of strangers that had to go and have not ended yet, beside those that have places.
+const LEAVING_MAX: usize = 64;
+/// Between looks for strangers whose time is over.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 /// After a failure to take one in, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -66,7 +82,7 @@ impl Links {
     }
 
     /// Takes a connection in, on the calling thread, which becomes its reader.
-    fn take_in(&self, config: Arc<ServerConfig>, mut socket: TcpStream, strangers: &AtomicUsize) {
+    fn take_in(&self, config: Arc<ServerConfig>, mut socket: TcpStream, guest: &Guest) {
         let greeted = ServerConnection::new(config)
             .map_err(|error| Error::bug(format!("TLS: {error}")))
             .and_then(|connection| {
@@ -75,9 +91,9 @@ impl Links {
                 let shown = connection.peer_certificates().and_then(|shown| shown.first());
                 let node = shown.and_then(|shown| self.directory.node_of(&fingerprint_of(shown)));
                 let node = node.ok_or_else(|| Error::refused("a stranger"))?;
+                guest.become_known()?;
                 Ok(Greeted { connection, socket, node, is_own: false })
             });
-        strangers.fetch_sub(1, Ordering::SeqCst);
         if let Ok(greeted) = greeted {
             link::run(self.number(), greeted, &self.context);
         }
@@ -99,6 +115,7 @@ impl Door {
     pub(super) fn open(address: SocketAddr, links: &Arc<Links>) -> Result<Self> {
         let doing = || format!("listening for peers at {address}");
         let listener = Arc::new(TcpListener::bind(address).context(doing)?);
+        listener.set_nonblocking(true).context(doing)?;
         let address = listener.local_addr().context(doing)?;
         let config = tls::server(&links.identity, links.directory.clone())?;
         let is_closed = Arc::new(AtomicBool::new(false));
@@ -123,25 +140,102 @@ impl Drop for Door {
     }
 }
 
+/// Those who came in.
+struct Guests(Mutex<GuestTable>);
+
+struct GuestTable {
+    admission: Admission,
+    sockets: HashMap<Ticket, TcpStream>,
+    threads: usize,
+}
+
+/// One of them. Its place is free when this is dropped.
+struct Guest {
+    guests: Arc<Guests>,
+    ticket: Ticket,
+}
+
+impl Guests {
+    fn new() -> Self {
+        let admission = Admission::new(PLACES);
+        Self(Mutex::new(GuestTable { admission, sockets: HashMap::new(), threads: 0 }))
+    }
+
+    fn table(&self) -> MutexGuard<'_, GuestTable> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for one more, for which a stranger may have to go.
+    fn enter(self: &Arc<Self>, address: IpAddr, socket: &TcpStream) -> Result<Guest> {
+        let socket = socket.try_clone().context(|| "taking a peer in".to_owned())?;
+        let mut table = self.table();
+        if table.threads >= PLACES.known_max + PLACES.strangers_max + LEAVING_MAX {
+            return Err(Error::refused("there are too many connections"));
+        }
+        let entered = table.admission.enter(Source::from(address), Instant::now());
+        entered.displaced.into_iter().for_each(|ticket| table.see_off(ticket));
+        table.sockets.insert(entered.ticket, socket);
+        table.threads += 1;
+        Ok(Guest { guests: Arc::clone(self), ticket: entered.ticket })
+    }
+
+    fn see_off_slow_strangers(&self) {
+        let mut table = self.table();
+        for ticket in table.admission.expire(Instant::now()) {
+            table.see_off(ticket);
+        }
+    }
+}
+
+impl GuestTable {
+    /// Ends a stranger's connection, and so its thread.
+    fn see_off(&mut self, ticket: Ticket) {
+        if let Some(socket) = self.sockets.remove(&ticket) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Guest {
+    fn become_known(&self) -> Result<()> {
+        let mut table = self.guests.table();
+        let known = table.admission.make_known(self.ticket);
+        // From here on it is the link's to end the connection.
+        table.sockets.remove(&self.ticket);
+        known.map_err(|refusal| Error::refused(refusal.to_string()))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut table = self.guests.table();
+        table.admission.leave(self.ticket);
+        table.sockets.remove(&self.ticket);
+        table.threads -= 1;
+    }
+}
+
 fn accept(listener: &TcpListener, links: &Arc<Links>, config: &Arc<ServerConfig>, is_closed: &AtomicBool) {
-    let strangers = Arc::new(AtomicUsize::new(0));
+    let guests = Arc::new(Guests::new());
     while !is_closed.load(Ordering::SeqCst) {
-        let Ok((socket, _)) = listener.accept() else {
-            thread::sleep(ACCEPT_PAUSE);
-            continue;
+        // Whatever it says, the next call tells.
+        let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&LOOK_EVERY));
+        guests.see_off_slow_strangers();
+        let (socket, address) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            Err(_) => {
+                thread::sleep(ACCEPT_PAUSE);
+                continue;
+            }
         };
         if is_closed.load(Ordering::SeqCst) {
             return;
         }
-        if strangers.fetch_add(1, Ordering::SeqCst) >= STRANGERS_MAX {
-            strangers.fetch_sub(1, Ordering::SeqCst);
-            let _ = socket.shutdown(Shutdown::Both);
-            continue;
-        }
-        let (links, config, counted) = (links.clone(), config.clone(), strangers.clone());
-        let taking = move || links.take_in(config, socket, &counted);
-        if thread::Builder::new().name("peer-reader".to_owned()).spawn(taking).is_err() {
-            strangers.fetch_sub(1, Ordering::SeqCst);
-        }
+        let Ok(guest) = guests.enter(address.ip(), &socket) else { continue };
+        let (links, config) = (links.clone(), config.clone());
+        let taking = move || links.take_in(config, socket, &guest);
+        // Without a thread the guest is dropped, and the connection with it.
+        drop(thread::Builder::new().name("peer-reader".to_owned()).spawn(taking));
     }
 }

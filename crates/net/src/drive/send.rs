@@ -1,5 +1,6 @@
 //! The sender's loop.
 
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Queue, Sender as QueueEnd, TryRecvError, bounded};
+use platter_admission::{Admission, Limits, Ticket};
 use platter_cast::{Destination, Sender, SenderOptions, SessionDescription, Transmit};
 use platter_image::{Error, IoContext, Result};
 
@@ -25,10 +27,17 @@ const READ_QUEUE: usize = 16;
 const BATCHES_AT_ONCE: usize = 4;
 /// How often the caller hears of the state.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
-/// Open connections, at most.
-const CONNECTIONS_MAX: usize = 4096;
-/// A connection that has said nothing for that long is closed.
-const SILENT_CONNECTION: Duration = Duration::from_secs(10);
+/// Open connections. One of which no receiver has joined is a stranger.
+const PLACES: Limits = Limits {
+    strangers_max: 256,
+    strangers_of_one_max: 64,
+    stranger_time: Duration::from_secs(10),
+    known_max: 4096,
+    // Receivers of one machine, for tests.
+    known_of_one_max: 256,
+};
+/// After a connection could not be taken (too many open files), the next is taken no sooner.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Longest sleep, so that a stop is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 /// At the end, connections stay open that long so that the last results are acknowledged.
@@ -77,8 +86,8 @@ fn read_chunks(chunks: &dyn ChunkSource, asked: &Queue<u32>, supply: &QueueEnd<S
 struct Peer {
     number: u64,
     connection: Connection,
-    opened: Duration,
-    spoke: bool,
+    ticket: Ticket,
+    has_joined: bool,
 }
 
 struct Driver {
@@ -87,6 +96,10 @@ struct Driver {
     listener: TcpListener,
     peers: Vec<Peer>,
     next_peer: u64,
+    /// Which of the connections are kept.
+    admission: Admission,
+    /// No connection is taken before.
+    accept_at: Duration,
     bell: Bell,
     start: Instant,
     transmit: Transmit,
@@ -123,6 +136,8 @@ impl Driver {
             listener,
             peers: Vec::new(),
             next_peer: 0,
+            admission: Admission::new(PLACES),
+            accept_at: Duration::ZERO,
             bell: Bell::new()?,
             start: Instant::now(),
             transmit: Transmit::new(),
@@ -175,14 +190,16 @@ impl Driver {
         self.accept(now);
         let machine = &mut self.machine;
         self.socket.receive(|datagram| machine.handle_datagram(now, datagram))?;
+        let (admission, instant) = (&mut self.admission, self.start + now);
         self.peers.retain_mut(|peer| {
-            let alive = peer.connection.read(|message| {
-                peer.spoke = true;
-                machine.handle_message(now, peer.number, message);
-            });
-            let silent = !peer.spoke && now > peer.opened + SILENT_CONNECTION;
-            let keep = alive && !silent && peer.connection.flush();
+            let mut keep = peer.connection.read(|message| machine.handle_message(now, peer.number, message));
+            if !peer.has_joined && machine.has_joined(peer.number) {
+                peer.has_joined = admission.make_known(peer.ticket).is_ok();
+                keep &= peer.has_joined;
+            }
+            keep = keep && !admission.is_over(peer.ticket, instant) && peer.connection.flush();
             if !keep {
+                admission.leave(peer.ticket);
                 machine.handle_disconnect(now, peer.number);
             }
             keep
@@ -191,13 +208,32 @@ impl Driver {
     }
 
     fn accept(&mut self, now: Duration) {
-        while self.peers.len() < CONNECTIONS_MAX {
-            let Ok((stream, _)) = self.listener.accept() else { return };
-            if let Ok(connection) = Connection::new(stream) {
-                self.next_peer += 1;
-                self.peers.push(Peer { number: self.next_peer, connection, opened: now, spoke: false });
+        while now >= self.accept_at {
+            let (stream, address) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.accept_at = now + ACCEPT_AGAIN;
+                    return;
+                }
+            };
+            let Ok(connection) = Connection::new(stream) else { continue };
+            let entered = self.admission.enter(address.ip().into(), self.start + now);
+            if let Some(displaced) = entered.displaced {
+                self.end(now, |peer| peer.ticket == displaced);
             }
+            self.next_peer += 1;
+            let (number, ticket) = (self.next_peer, entered.ticket);
+            self.peers.push(Peer { number, connection, ticket, has_joined: false });
         }
+    }
+
+    /// Ends a connection.
+    fn end(&mut self, now: Duration, is_it: impl Fn(&Peer) -> bool) {
+        let Some(position) = self.peers.iter().position(is_it) else { return };
+        let peer = self.peers.swap_remove(position);
+        self.admission.leave(peer.ticket);
+        self.machine.handle_disconnect(now, peer.number);
     }
 
     fn take_chunks(&mut self, supplied: &Queue<Supplied>) -> Result<()> {
@@ -244,8 +280,7 @@ impl Driver {
         while let Some((number, bytes)) = self.machine.poll_message() {
             let Some(position) = self.peers.iter().position(|peer| peer.number == number) else { continue };
             if !self.peers[position].connection.write(&bytes) {
-                self.peers.swap_remove(position);
-                self.machine.handle_disconnect(now, number);
+                self.end(now, |peer| peer.number == number);
             }
         }
     }
@@ -259,7 +294,7 @@ impl Driver {
             },
             Interest {
                 descriptor: self.listener.as_fd(),
-                to_read: self.peers.len() < CONNECTIONS_MAX,
+                to_read: self.start.elapsed() >= self.accept_at,
                 to_write: false,
             },
         ];

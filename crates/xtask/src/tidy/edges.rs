@@ -14,6 +14,7 @@ struct Rule {
 }
 
 const BELOW_JOBS: &[&str] = &[
+    "platter-admission",
     "platter-image",
     "platter-vfs",
     "platter-disk",
@@ -37,9 +38,13 @@ const RULES: &[Rule] = &[
         own: &["platter-image"],
         foreign: Some(&["blake3", "twox-hash", "reed-solomon-simd"]),
     },
-    Rule { name: "platter-net", own: &["platter-cast", "platter-image"], foreign: None },
+    Rule { name: "platter-net", own: &["platter-admission", "platter-cast", "platter-image"], foreign: None },
     Rule { name: "platter-vdisk", own: &["platter-image", "platter-vfs"], foreign: None },
-    Rule { name: "platter-export", own: &["platter-image", "platter-vdisk"], foreign: None },
+    Rule {
+        name: "platter-export",
+        own: &["platter-admission", "platter-image", "platter-vdisk"],
+        foreign: None,
+    },
     Rule { name: "platter-jobs", own: BELOW_JOBS, foreign: None },
     Rule {
         name: "platter-daemon",

@@ -16,7 +16,7 @@ use crate::peers::link::Link;
 /// Connections that begin within that time of each other begin together.
 const RACE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Most connections.
-const LINKS_MAX: usize = 512;
+pub(in crate::peers) const LINKS_MAX: usize = 512;
 /// Peers whose filters are heard: with homes for the rest, more cost more than they save.
 const NEIGHBOURS: usize = 16;
 

@@ -10,4 +10,5 @@ mod linking;
 mod state;
 
 pub(super) use event::{Command, Event, VerifiedFrame};
+pub(super) use linking::LINKS_MAX;
 pub(super) use state::{Machine, Parts};

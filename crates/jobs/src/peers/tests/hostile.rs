@@ -1,6 +1,7 @@
 //! Peers that lie, hang, vanish and claim: right bytes all the same.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -183,6 +184,29 @@ fn a_stranger_gets_not_even_a_greeting() {
     // Nor is a node believed that shows another certificate than the registry says.
     let wrong = KnownNode { fingerprint: [1; 32], ..node.known.clone() };
     assert!(connect(&stranger, &wrong).is_err());
+}
+
+/// Far more connections than there are places for strangers, of which nothing comes: a node that is known comes in, and who is
+/// connected stays.
+#[test]
+fn idle_connections_keep_no_node_out() {
+    let universe = Universe::new(22, 8);
+    let origin = Origin::of(&universe);
+    let (node, other) = (Node::new(&origin), Node::new(&origin));
+    introduce(&[&node, &other]);
+    let folder = new_folder();
+    let late = identity_in(&folder);
+    let known = KnownNode { id: late.id, address: None, fingerprint: late.fingerprint };
+    node.peers.learn(&[known]).unwrap();
+    let idle: Vec<TcpStream> =
+        (0..300).map(|_| TcpStream::connect(node.known.address.unwrap()).unwrap()).collect();
+    let mut stream = connect(&late, &node.known).unwrap();
+    assert!(stream.read(&mut [0; 64]).unwrap() > 0, "it is greeted");
+    let first = &idle[0];
+    first.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!((&mut &*first).read(&mut [0; 64]).unwrap(), 0, "the oldest had to go for another one");
+    assert_eq!(node.peers.counts().connected, 1 + 1);
+    assert_eq!(other.peers.counts().connected, 1);
 }
 
 /// It asks for much and reads nothing: others are served meanwhile, and it is dropped in the end.
