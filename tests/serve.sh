@@ -235,6 +235,32 @@ check "and sends hardly anything ($sent bytes)" test "$sent" -lt 1000000
 lab_platter export lab/small "$WORK/exported" >"$LOG" 2>&1 || true
 check "it is the disk" cmp "$WORK/theirs" "$WORK/exported"
 stop TERM
+# A client that is killed in the middle: the same token goes on as soon as the origin has seen that it hung up.
+check "an origin starts without a limit" origin --listen "127.0.0.1:$PORT"
+random $((96 << 20)) killed >"$WORK/killed"
+before=$(sent_bytes)
+PLATTER_TOKEN=${TOKEN[write-lab]} "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$fingerprint" --quiet \
+	capture --raw "$WORK/killed" lab/killed >/dev/null 2>&1 &
+client=$!
+for _ in $(seq 3000); do
+	[ $(($(sent_bytes) - before)) -lt 30000000 ] && kill -0 "$client" 2>/dev/null || break
+	sleep 0.01
+done
+kill -KILL "$client" 2>/dev/null || true
+wait "$client" 2>/dev/null || true
+sleep 2.5
+first=$(($(sent_bytes) - before))
+check "an upload is killed in its middle ($first bytes were taken)" test "$first" -ge 30000000 -a "$first" -lt 96000000
+check_exit "$EXIT_MISSING" "and is not there" lab_platter show lab/killed
+before=$(sent_bytes)
+check "the same upload again" lab_platter capture --raw "$WORK/killed" lab/killed
+second=$(($(sent_bytes) - before))
+check "does not send again what was taken ($second bytes more)" test $((first + second)) -lt 103000000
+rm -f "$WORK/exported"
+lab_platter export lab/killed "$WORK/exported" >"$LOG" 2>&1 || true
+check "it is the disk that was killed" cmp "$WORK/killed" "$WORK/exported"
+rm -f "$WORK/killed" "$WORK/exported"
+stop TERM
 check "an origin starts" origin --listen "[::1]:$PORT" --listen "127.0.0.1:$PORT"
 
 # Bodies.

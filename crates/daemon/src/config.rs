@@ -64,10 +64,14 @@ pub(crate) const UPLOADS_OF_ONE_MAX: usize = 8;
 pub const UPLOAD_LIMIT_DEFAULT: u64 = 1 << 40;
 /// What an upload left is kept for so long, for the next one of the same token.
 pub(crate) const UNFINISHED_KEPT: Duration = Duration::from_secs(3 * 86_400);
+/// Most packs that uploads of one token left: as many as the largest uploads leave within the limit. The oldest are discarded.
+pub(crate) const UNFINISHED_PACKS_MAX: usize = 4096;
 /// How often it is looked for what to discard.
 pub(crate) const DISCARD_PAUSE: Duration = Duration::from_secs(60);
 /// An upload that was not touched for so long is ended when its token begins another one: its client was cut off.
 pub(crate) const UPLOAD_STALE: Duration = Duration::from_secs(20);
+/// The same when all connections have ended that it was touched over.
+pub(crate) const UPLOAD_LEFT: Duration = Duration::from_secs(2);
 /// An upload that nobody touches for so long ends.
 pub(crate) const UPLOAD_IDLE_MAX: Duration = Duration::from_secs(600);
 /// Most ids of blocks that are remembered as sent in one upload of a token that does not read everything: 2 TiB of data.

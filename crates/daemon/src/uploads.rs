@@ -11,7 +11,7 @@ mod leftovers;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use platter_image::frame::stream::FrameStreamReader;
@@ -23,7 +23,8 @@ use platter_store::{KnownCheck, NumberChoice, Published, Session, Store, Version
 use crate::access::Principal;
 use crate::changes::unix_ms;
 use crate::config::{
-    DISCARD_PAUSE, SENT_IDS_MAX, UNFINISHED_KEPT, UPLOAD_STALE, UPLOADS_MAX, UPLOADS_OF_ONE_MAX,
+    DISCARD_PAUSE, SENT_IDS_MAX, UNFINISHED_KEPT, UNFINISHED_PACKS_MAX, UPLOAD_LEFT, UPLOAD_STALE,
+    UPLOADS_MAX, UPLOADS_OF_ONE_MAX,
 };
 use crate::id_sets::{IdSet, walk};
 use crate::random::random_hex;
@@ -51,7 +52,7 @@ pub(crate) struct Uploads {
 pub(crate) struct Upload {
     id: String,
     owner: String,
-    touched: Mutex<Instant>,
+    touched: Mutex<Touched>,
     /// `None` once it is published.
     session: RwLock<Option<Session>>,
     pins: Mutex<PinSet>,
@@ -64,6 +65,27 @@ pub(crate) struct Upload {
     known: Option<Known>,
     /// After the session, which gives its lock back.
     writer: Arc<Store>,
+}
+
+/// When a request for an upload came last, and over which connections they come.
+#[derive(Debug)]
+struct Touched {
+    at: Instant,
+    over: Vec<Weak<()>>,
+}
+
+impl Touched {
+    fn now() -> Self {
+        Self { at: Instant::now(), over: Vec::new() }
+    }
+
+    /// Whether its client does not come back to it: one that was cut off, or ended, begins another upload.
+    fn is_left(&self) -> bool {
+        let idle = self.at.elapsed();
+        let has_hung_up =
+            !self.over.is_empty() && self.over.iter().all(|connection| connection.strong_count() == 0);
+        idle >= UPLOAD_STALE || has_hung_up && idle >= UPLOAD_LEFT
+    }
 }
 
 #[derive(Debug, Default)]
@@ -107,13 +129,13 @@ impl Uploads {
         writer: Arc<Store>,
         known: KnownCheck,
     ) -> Result<Arc<Upload>> {
-        // A client that was cut off does not come back to its upload: it begins another one.
-        self.end_where(|upload| upload.owner == who.id && lock(&upload.touched).elapsed() >= UPLOAD_STALE);
+        self.end_where(|upload| upload.owner == who.id && lock(&upload.touched).is_left());
         let owner = owner_name(&who.id);
+        self.discard_beyond(&writer, owner, UNFINISHED_PACKS_MAX)?;
         let upload = Arc::new(Upload {
             id: random_hex::<16>()?,
             owner: who.id.clone(),
-            touched: Mutex::new(Instant::now()),
+            touched: Mutex::new(Touched::now()),
             leftovers: Mutex::new(Leftovers::of(&writer, owner)?),
             usage: self.usages.of(&writer, owner)?,
             bytes: AtomicU64::new(0),
@@ -137,7 +159,7 @@ impl Uploads {
         Ok(upload)
     }
 
-    /// The upload of that id, if it is the principal's; it is touched by that.
+    /// The upload of that id, if it is the principal's.
     ///
     /// # Errors
     /// `Missing` when there is none, it has ended, or it is another's.
@@ -146,7 +168,6 @@ impl Uploads {
         let upload = table.get(id).filter(|upload| upload.owner == who.id);
         let upload =
             upload.ok_or_else(|| Error::missing(format!("there is no upload {id:?}: begin another")))?;
-        *lock(&upload.touched) = Instant::now();
         Ok(Arc::clone(upload))
     }
 
@@ -164,7 +185,7 @@ impl Uploads {
 
     /// Ends those that nobody touched for so long, and those whose store takes nothing more. Gives their ids and owners.
     pub(crate) fn end_idle(&self, idle_max: Duration) -> Vec<(String, String)> {
-        self.end_where(|upload| lock(&upload.touched).elapsed() >= idle_max || !is_usable(&upload.writer))
+        self.end_where(|upload| lock(&upload.touched).at.elapsed() >= idle_max || !is_usable(&upload.writer))
     }
 
     fn end_where(&self, is_over: impl Fn(&Upload) -> bool) -> Vec<(String, String)> {
@@ -201,6 +222,14 @@ impl Uploads {
     /// `Io`.
     pub(crate) fn discard_before(&self, store: &Store, time_unix_ms: i64) -> Result<()> {
         self.usages.discard_before(store, time_unix_ms)
+    }
+
+    /// Discards the oldest packs that an owner's uploads left, until there are so many.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn discard_beyond(&self, store: &Store, owner: &str, packs_max: usize) -> Result<()> {
+        self.usages.discard_beyond(store, owner, packs_max)
     }
 
     /// Publishes what was uploaded as the next version of the draft's image, of which number `expect` must be the newest,
@@ -245,6 +274,16 @@ impl Upload {
     /// Its id: 32 hexadecimal digits that nobody can guess.
     pub(crate) fn id(&self) -> &str {
         &self.id
+    }
+
+    /// A request for it has come, over that connection if it is known.
+    pub(crate) fn touch(&self, connection: Option<&Weak<()>>) {
+        let mut touched = lock(&self.touched);
+        touched.at = Instant::now();
+        if let Some(connection) = connection.filter(|new| !touched.over.iter().any(|old| old.ptr_eq(new))) {
+            touched.over.retain(|connection| connection.strong_count() > 0);
+            touched.over.push(connection.clone());
+        }
     }
 
     /// The store that it is added to.

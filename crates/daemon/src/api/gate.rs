@@ -1,6 +1,6 @@
 //! What every request passes: who asks, whether that is enough to ask at all, how long it took.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use axum::extract::{Request, State};
@@ -14,7 +14,7 @@ use super::body::discard_refused;
 use super::foreign::is_foreign;
 use super::problem::{Problem, forbidden, foreign, no_place, unknown};
 use crate::access::{Endpoint, Principal, Verdict, decide};
-use crate::listen::Standing;
+use crate::listen::{Connected, Standing};
 use crate::origin::no_image;
 
 /// Where a request came in.
@@ -39,6 +39,8 @@ pub(super) struct Gate {
 pub(super) struct Asker {
     pub(super) who: Arc<Principal>,
     endpoint: Endpoint,
+    /// Gone when the connection is; `None` where nothing is known of it.
+    pub(super) connection: Option<Weak<()>>,
 }
 
 impl Asker {
@@ -67,7 +69,9 @@ pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: N
     let response = match asked {
         Ok(who) => {
             if let Some(who) = who {
-                request.extensions_mut().insert(Asker { who, endpoint: gate.endpoint });
+                let connected: Option<&Connected> = request.extensions().get();
+                let connection = connected.map(|connected| Arc::downgrade(&connected.0));
+                request.extensions_mut().insert(Asker { who, endpoint: gate.endpoint, connection });
             }
             next.run(request).await
         }

@@ -524,6 +524,44 @@ async fn what_is_to_look_at_tells_only_of_what_a_token_may_read() {
     assert_eq!(told, 2);
 }
 
+/// Whoever is about to write a disk asks first whether all of it is there.
+#[tokio::test]
+async fn what_lacks_of_a_disk_is_told_to_who_may_read_it() {
+    let room = Room::new();
+    let token = room.token(Role::Read, "lab/*");
+    let asked = |name: &str, also: &str| format!("/api/v1/resolve?name={name}{also}");
+    let (status, whole) = room.json(&token, "GET", &asked("lab/a", "&missing=true"), &Value::Null).await;
+    assert_eq!(status, StatusCode::OK, "{whole}");
+    assert!(whole["missing"].is_null() && whole.as_object().unwrap().contains_key("missing"), "{whole}");
+    let (_, short) = room.json(&token, "GET", &asked("lab/a", ""), &Value::Null).await;
+    assert!(!short.as_object().unwrap().contains_key("missing"), "nobody asked: {short}");
+    // The last byte of the first frame, which has the blocks, is hit, and somebody notices.
+    let folders = std::fs::read_dir(room.origin.store.place().dir().join("packs")).unwrap();
+    let packs = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
+    let (path, mut bytes, at) = packs
+        .map(|pack| pack.unwrap().path())
+        .find_map(|path| {
+            let bytes = std::fs::read(&path).unwrap();
+            // Where the second frame begins.
+            let at = bytes.windows(4).skip(65).position(|window| window == &bytes[64..68]).map(|at| at + 65);
+            bytes.windows(32).any(|window| window == room.ours.block.0).then_some((path, bytes, at))
+        })
+        .unwrap();
+    bytes[at.unwrap() - 1] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let options = platter_store::CheckOptions { read_data: true, ..Default::default() };
+    room.origin.store.check(options, &mut |_| {}).unwrap();
+    let (status, told) = room.json(&token, "GET", &asked("lab/a", "&missing=true"), &Value::Null).await;
+    assert_eq!(status, StatusCode::OK, "{told}");
+    let expected = json!({
+        "missing": 0, "damaged": 1, "blocks": 1, "first": room.ours.block.to_string(), "disk_offset": 0,
+    });
+    assert_eq!(told["missing"], expected);
+    let hidden = room.json(&token, "GET", &asked("other/b", "&missing=true"), &Value::Null).await;
+    let unknown = room.json(&token, "GET", &asked("other/c", "&missing=true"), &Value::Null).await;
+    assert_eq!((hidden.0, unknown.0), (StatusCode::NOT_FOUND, StatusCode::NOT_FOUND));
+}
+
 #[tokio::test]
 async fn a_path_that_is_no_text_is_a_problem_as_any_other() {
     let room = Room::new();

@@ -84,3 +84,26 @@ async fn unfinished_uploads_of_a_token_have_limits_and_are_discarded() {
     let upload = room.begin(&token).await;
     assert_eq!(room.send(&token, &upload, &[noise(300).1]).await.0, StatusCode::OK);
 }
+
+/// Of packs that a token's uploads left, the oldest go when there are too many; others keep theirs.
+#[tokio::test]
+async fn the_oldest_of_too_many_packs_that_uploads_left_are_discarded() {
+    let room = Room::new();
+    let (token, other) = (room.token(Role::Write, "lab/*"), room.token(Role::Write, "lab/*"));
+    let sent: Vec<(BlockId, _)> = (0..4).map(noise).collect();
+    for (token, (_, frame)) in [&token, &token, &other, &token].into_iter().zip(&sent) {
+        let upload = room.begin(token).await;
+        assert_eq!(room.send(token, &upload, std::slice::from_ref(frame)).await.0, StatusCode::OK);
+        room.ask(token, "DELETE", &upload, "").await;
+        // They are told apart by the millisecond.
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let parked = room.origin.store.parked().unwrap();
+    let owner = parked.iter().min_by_key(|pack| pack.since_unix_ms).unwrap().owner.clone();
+    room.origin.uploads.discard_beyond(&room.origin.store, &owner, 2).unwrap();
+    let ids: Vec<BlockId> = sent.iter().map(|(id, _)| *id).collect();
+    let upload = room.begin(&token).await;
+    assert_eq!(room.need(&token, &upload, &ids).await, [true, false, true, false]);
+    let upload = room.begin(&other).await;
+    assert_eq!(room.need(&other, &upload, &ids).await, [true, true, false, true]);
+}

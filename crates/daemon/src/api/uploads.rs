@@ -57,6 +57,7 @@ pub(super) async fn begin(
     let shared = Arc::clone(&origin);
     let begun = origin.pool.run(move || {
         let upload = shared.uploads.begin(&asker.who, shared.writer.lease()?, known)?;
+        upload.touch(asker.connection.as_ref());
         shared.tell_of_upload(upload.id(), &asker.who.id, "begun");
         Ok(upload.id().to_owned())
     });
@@ -87,7 +88,7 @@ pub(super) async fn need(
     drop(held);
     let shared = Arc::clone(&origin);
     let answer = origin.pool.run(move || {
-        let upload = find(&shared, &id, &asker.who)?;
+        let upload = find(&shared, &id, &asker)?;
         Ok(need_to_bytes(&upload.need(&asked)?))
     });
     let mut response = answer.await?.into_response();
@@ -103,8 +104,8 @@ pub(super) async fn frames(
     sent: Body,
 ) -> Result<Response, Problem> {
     // Before the body: who is not allowed to send it need not.
-    let (shared, who, upload) = (Arc::clone(&origin), Arc::clone(&asker.who), id.clone());
-    if let Err(error) = origin.pool.run(move || shared.uploads.get(&upload, &who).map(drop)).await {
+    let (shared, who, upload) = (Arc::clone(&origin), asker.clone(), id.clone());
+    if let Err(error) = origin.pool.run(move || get(&shared, &upload, &who).map(drop)).await {
         if !headers.contains_key(EXPECT) {
             discard(sent, UPLOAD_LENGTH_MAX).await;
         }
@@ -113,7 +114,7 @@ pub(super) async fn frames(
     let held = read(&origin, &headers, sent, UPLOAD_LENGTH_MAX).await?;
     let shared = Arc::clone(&origin);
     let received = origin.pool.run(move || {
-        let upload = find(&shared, &id, &asker.who)?;
+        let upload = find(&shared, &id, &asker)?;
         let accepted = match upload.receive(&held.bytes) {
             // It is the sender's bytes that are wrong, not the store's.
             Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(Err(Problem::bad_request(&error))),
@@ -147,7 +148,7 @@ pub(super) async fn publish(
     check_draft(&draft)?;
     let shared = Arc::clone(&origin);
     let published = origin.pool.run(move || {
-        let upload = find(&shared, &id, &asker.who)?;
+        let upload = find(&shared, &id, &asker)?;
         let published = shared.uploads.publish(&upload, draft, expect)?;
         shared.metrics.versions_published.add(1);
         shared.tell_of_upload(&id, &asker.who.id, "published");
@@ -184,7 +185,7 @@ pub(super) async fn end(
 ) -> Result<Response, Problem> {
     let shared = Arc::clone(&origin);
     let ended = origin.pool.run(move || {
-        shared.uploads.get(&id, &asker.who).map(drop)?;
+        get(&shared, &id, &asker).map(drop)?;
         shared.uploads.end(&id);
         shared.tell_of_upload(&id, &asker.who.id, "ended");
         Ok(())
@@ -193,11 +194,18 @@ pub(super) async fn end(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// The principal's upload, which knows by then what he may read.
-fn find(origin: &Origin, id: &str, who: &Principal) -> Result<Arc<Upload>, Error> {
-    let upload = origin.uploads.get(id, who)?;
+/// The asker's upload, touched by that.
+fn get(origin: &Origin, id: &str, asker: &Asker) -> Result<Arc<Upload>, Error> {
+    let upload = origin.uploads.get(id, &asker.who)?;
+    upload.touch(asker.connection.as_ref());
+    Ok(upload)
+}
+
+/// The same, which knows by then what the asker may read.
+fn find(origin: &Origin, id: &str, asker: &Asker) -> Result<Arc<Upload>, Error> {
+    let upload = get(origin, id, asker)?;
     if upload.lacks_readable() {
-        upload.set_readable(origin.known_sets(who)?);
+        upload.set_readable(origin.known_sets(&asker.who)?);
     }
     Ok(upload)
 }

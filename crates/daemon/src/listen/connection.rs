@@ -38,6 +38,10 @@ pub(crate) enum Door {
     Tls(Arc<ServerConfig>),
 }
 
+/// Goes with every request of a connection, and lives no longer than the connection and what it asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Connected(pub(crate) Arc<()>);
+
 /// What is needed to serve those who come in at one door.
 struct House {
     origin: Arc<Origin>,
@@ -169,11 +173,12 @@ where
     let stream = TokioIo::new(Stalling::new(stream, SEND_PAUSE_MAX));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX).max_buf_size(HEAD_LENGTH_MAX);
-    let router = TowerToHyperService::new(router);
+    let (router, connected) = (TowerToHyperService::new(router), Connected::default());
     let service = service_fn(move |mut request: Request<Incoming>| {
         if let Some(standing) = &standing {
             request.extensions_mut().insert(standing.clone());
         }
+        request.extensions_mut().insert(connected.clone());
         router.call(request)
     });
     let connection = http.serve_connection(stream, service);

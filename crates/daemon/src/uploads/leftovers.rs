@@ -113,11 +113,26 @@ impl Usages {
     /// # Errors
     /// `Io`.
     pub(super) fn discard_before(&self, store: &Store, time_unix_ms: i64) -> Result<()> {
-        for pack in store.parked()?.iter().filter(|pack| pack.since_unix_ms < time_unix_ms) {
-            store.discard_parked(pack)?;
-            if let Some(usage) = self.lock().get(&pack.owner) {
-                usage.subtract(pack.length);
-            }
+        let mut old = store.parked()?.into_iter().filter(|pack| pack.since_unix_ms < time_unix_ms);
+        old.try_for_each(|pack| self.discard(store, &pack))
+    }
+
+    /// Discards the oldest packs of that owner, until there are so many.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn discard_beyond(&self, store: &Store, owner: &str, packs_max: usize) -> Result<()> {
+        let mut packs = store.parked()?;
+        packs.retain(|pack| pack.owner == owner);
+        packs.sort_by_key(|pack| pack.since_unix_ms);
+        packs.truncate(packs.len().saturating_sub(packs_max));
+        packs.iter().try_for_each(|pack| self.discard(store, pack))
+    }
+
+    fn discard(&self, store: &Store, pack: &ParkedPack) -> Result<()> {
+        store.discard_parked(pack)?;
+        if let Some(usage) = self.lock().get(&pack.owner) {
+            usage.subtract(pack.length);
         }
         Ok(())
     }
