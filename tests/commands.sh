@@ -149,9 +149,19 @@ check_exit "$EXIT_MISSING" "nor edited" platter token take cellar/one
 
 check "check" platter check
 check "check of all data" platter check --read-data
+platter_json images >"$WORK/images"
+platter_json token list >"$WORK/tokens"
 check "rebuild" platter rebuild
-check_said "says that the token is gone" 'edit token of lab/copy'
-check_said "and that forgotten versions and old names are back" 'attic/one@1'
+check "changes no name" diff <(platter_json images) "$WORK/images"
+check "and no edit token" diff <(platter_json token list) "$WORK/tokens"
+check "what was forgotten is listed" jq -e '.forgotten | index("cellar/one@2")' <(platter_json rebuild --resurrect)
+check_exit "$EXIT_REFUSED" "a version to bring back is named by its number" platter rebuild --resurrect cellar/one
+# Where nothing but packs is left, records tell the names, and nobody holds a token.
+rm -f "$STORE"/catalog.sqlite* "$STORE/changes.log"
+check "rebuild from packs" platter_json rebuild
+cp "$LOG" "$WORK/rebuilt"
+check "says that nobody knows who held a token" jq -e '.tokens_lost == null' "$WORK/rebuilt"
+check "and names what may be back" jq -e '(.versions | index("attic/one@1")) and (.notes | any(test("may be back")))' "$WORK/rebuilt"
 check_exit "$EXIT_REFUSED" "its number is worth nothing then" platter capture "$WORK/disk" lab/copy --token "$highest"
 check "nor given again" [ "$(platter_json token take lab/copy | jq .number)" -gt "$highest" ]
 check "a token given back" platter token release lab/copy

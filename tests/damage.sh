@@ -224,6 +224,82 @@ cp -a "$WORK/sound" "$STORE"
 check "of a sound version all is exported" platter export --holes image "$WORK/target"
 check "with the right bytes" cmp "$WORK/target" "$WORK/right"
 
+# A rebuild changes no name, number or edit lock, whichever of catalog and log of changes is left. What was forgotten comes back
+# when somebody asks for it, and not before.
+rm -rf "$STORE"
+cp -a "$WORK/sound" "$STORE"
+platter capture --raw "$WORK/more" lab/one >/dev/null
+platter capture --raw "$WORK/disk-1" lab/one >/dev/null
+platter capture "$WORK/disk" lab/two >/dev/null
+platter forget image@1 >/dev/null
+platter forget lab/one@2 >/dev/null
+platter rename lab/two shelf/two >/dev/null
+platter token take lab/one >/dev/null
+platter token take image >/dev/null
+platter token steal image --holder other@there >/dev/null
+# facts: everything that the store says of names, numbers and locks
+facts() {
+	local image
+	platter_json images
+	for image in image lab/one shelf/two; do platter_json history "$image"; done
+	platter_json token list
+}
+facts >"$WORK/facts"
+rm -rf "$WORK/eventful"
+cp -a "$STORE" "$WORK/eventful"
+listed() { platter_json rebuild --resurrect | jq -c .forgotten; }
+unchanged() { # NAME
+	check "$1: rebuild" platter rebuild
+	check "$1: no name, number or lock has changed" diff <(facts) "$WORK/facts"
+	check "$1: check finds nothing wrong" platter check
+	check "$1: what was forgotten is listed" [ "$(listed)" = '["image@1","lab/one@2"]' ]
+}
+unchanged "a sound store"
+unchanged "rebuilt once more"
+for lost in catalog.sqlite changes.log; do
+	rm -rf "$STORE"
+	cp -a "$WORK/eventful" "$STORE"
+	rm "$STORE/$lost"
+	unchanged "$lost lost"
+	rm -rf "$STORE"
+	cp -a "$WORK/eventful" "$STORE"
+	flip_at "$STORE/$lost" $(($(stat -c %s "$STORE/$lost") / 3))
+	unchanged "$lost damaged"
+done
+check_exit "$EXIT_REFUSED" "an image that somebody edits gets nothing back" platter rebuild --resurrect image@1
+check_exit "$EXIT_MISSING" "what was not forgotten cannot come back" platter rebuild --resurrect shelf/two@1
+platter token release image --holder other@there >/dev/null
+check "a forgotten version comes back" platter rebuild --resurrect image@1
+rm -f "$WORK/target"
+check "under its number" platter export image@1 "$WORK/target"
+check "with its bytes" cmp "$WORK/target" "$WORK/right-1"
+check "the other one is still listed" [ "$(listed)" = '["lab/one@2"]' ]
+platter_json images >"$WORK/facts"
+platter_json history image >>"$WORK/facts"
+check "and a rebuild" platter rebuild
+check "keeps it" diff <(platter_json images && platter_json history image) "$WORK/facts"
+check "the next number is a new one" [ "$(platter_json capture "$WORK/more" --raw image | jq -r .version)" = image@3 ]
+
+# A damaged record costs no name: the log has it, and the rebuild writes it anew. A damaged header or footer is mended by the command that check names.
+for place in record header footer; do
+	rm -rf "$STORE" "$WORK/target"
+	cp -a "$WORK/sound" "$STORE"
+	case $place in
+	record) at=$(middle 3 1) ;;
+	header) at=20 ;;
+	footer) at=$(middle 9 1) ;;
+	esac
+	flip_at "$STORE/$largest" "$at"
+	check_exit "$EXIT_CORRUPT" "a damaged $place is found" platter check
+	check_said "and what mends it is said" 'platter rebuild'
+	check "a damaged $place: rebuild" platter rebuild
+	both_are_right "a damaged $place, rebuilt"
+	check "a damaged $place: mended" platter check
+	packs=$(find "$STORE/packs" -type f -printf '%P %s\n' | sort)
+	check "a damaged $place: rebuild again" platter rebuild
+	check "a damaged $place: nothing is copied again" [ "$(find "$STORE/packs" -type f -printf '%P %s\n' | sort)" = "$packs" ]
+done
+
 # What is lost but can be rebuilt from the packs.
 rm -rf "$STORE"
 cp -a "$WORK/sound" "$STORE"

@@ -174,8 +174,8 @@ platter capture --raw "$WORK/one" lab/disk >/dev/null
 check "a new version of a followed image is recorded" day 20010
 check "and no other" is "$(members)" 'lab/disk@2 lab/disk@3 secret/disk@1'
 before=$(platter_json hoard show lab/disk@3 | jq -S 'del(.added)')
-rm -f "$STORE"/catalog.sqlite*
-check "the catalog is lost" platter rebuild
+rm -f "$STORE"/catalog.sqlite* "$STORE/changes.log"
+check "the catalog and its log are lost" platter rebuild
 check "and boot sets are found in packs" is "$(platter_json hoard show lab/disk@3 | jq -S 'del(.added)')" "$before"
 check "an origin whose revisions count anew" start_origin
 check "gives everything" jq -e '.whole and .fetched_blocks < 10' <(sync_json)

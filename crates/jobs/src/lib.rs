@@ -70,8 +70,8 @@ pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_store::{
     BootBlock, CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, HoardMember, HoardSnapshot,
-    ImageName, KnownCheck, RebuildReport, Severity, Store, StorePlace, Token, UnreadableRecord, Verdict,
-    Version, VersionQuery, VersionRecord, rebuild,
+    ImageName, KnownCheck, NumberChoice, RebuildReport, Severity, Store, StorePlace, Token, UnreadableRecord,
+    Verdict, Version, VersionName, VersionQuery, VersionRecord, rebuild,
 };
 pub use presence::{MissingBlocks, missing_blocks};
 pub use privacy::make_files_private;

@@ -89,14 +89,13 @@ pub(crate) enum Command {
     /// Give an image, and all images below it, another name
     ///
     /// `platter rename lab attic` makes lab/debian12 attic/debian12. Scores, version numbers and times stay. Refused: a name that
-    /// is taken or was another image's before, and an image that somebody edits. A later `rebuild` brings the old names
-    /// back beside the new ones, and says so.
+    /// is taken or was another image's before, and an image that somebody edits.
     Rename(Rename),
     /// Forget a version, or all versions of an image
     ///
     /// A name without a number means all versions of the image: then this asks on a terminal, and needs --all elsewhere.
     /// The number is never used again. Whoever reads the version goes on, and its blocks stay in the store until they are
-    /// collected: until then a `rebuild` brings it back, and says so. Refused while somebody edits the image.
+    /// collected: until then `rebuild --resurrect` brings it back. Refused while somebody edits the image.
     Forget(Forget),
     /// See and change who may publish the next version of an image
     ///
@@ -116,11 +115,12 @@ pub(crate) enum Command {
     Export(Export),
     /// Check that the store is good; changes nothing unless told to
     Check(Check),
-    /// Make the catalog anew from the packs alone
+    /// Make the catalog anew, or bring back what was forgotten
     ///
-    /// For a store whose catalog is lost or damaged. Packs are the truth: every version whose record stands in one
-    /// reappears, those that were forgotten but not yet collected among them.
-    Rebuild,
+    /// For a store whose catalog or log of changes is lost or damaged. Names, numbers, edit tokens and boot sets come from
+    /// the log of changes, or from the catalog if the log is damaged: of a healthy store nothing changes. Where both are
+    /// lost, every version whose record stands in a pack reappears, forgotten ones among them, and edit tokens are dropped.
+    Rebuild(Rebuild),
     /// Remove what interrupted captures left in the store
     ///
     /// A capture that was killed, or whose machine lost power, leaves what it had stored. The next capture of the same disk
@@ -182,4 +182,14 @@ pub(crate) enum Command {
 pub(crate) struct Completions {
     /// The shell
     pub(crate) shell: Shell,
+}
+
+/// Arguments of `rebuild`.
+#[derive(Debug, Args)]
+pub(crate) struct Rebuild {
+    /// List what was forgotten and is still in the store; with NAME@N, bring that version back under its name and number
+    ///
+    /// May be given more than once; `all` brings back all that is listed. Nothing is made anew then.
+    #[arg(long, value_name = "NAME@N", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) resurrect: Vec<String>,
 }

@@ -44,7 +44,7 @@ fn run(store: &StoreLocation, command: &Command, output: &Output) -> ExitCode {
         Command::Install(options) => command::install::run(store, options, output),
         Command::Export(options) => command::export::run(store, options, output),
         Command::Check(options) => command::check::run(store, options, output),
-        Command::Rebuild => command::rebuild::run(store, output),
+        Command::Rebuild(options) => command::rebuild::run(store, options, output),
         Command::DiscardInterrupted => command::discard_interrupted::run(store, output),
         Command::Cast(options) => command::cast::run(store, options, output),
         Command::Receive(options) => command::receive::run(options, output),

@@ -38,6 +38,7 @@ pub use shared::{
 )]
 mod targets {
     pub(crate) mod boot_set;
+    pub(crate) mod change_log;
     pub(crate) mod control;
     pub(crate) mod datagram;
     pub(crate) mod directory;
@@ -126,7 +127,7 @@ mod tests {
     }
 
     replays! {
-        boot_set control datagram directory filesystem frame frame_stream health hoard_manifest join_message names nbd ninep
+        boot_set change_log control datagram directory filesystem frame frame_stream health hoard_manifest join_message names nbd ninep
         overlay pack page partition peer pins recipe_root trace
     }
 

@@ -197,6 +197,10 @@ impl Store {
         check.quarantine(&noted);
         check.read_back(&rows);
         check.unlisted(&rows, &files);
+        let differences = self.catalog()?.differences(self.place())?;
+        for line in differences {
+            check.damage(line, |_| {});
+        }
         match versions {
             Ok(versions) => versions.iter().try_for_each(|version| check.version(version))?,
             Err(error) => check.damage(describe(&error), |_| {}),
@@ -281,7 +285,14 @@ impl Check<'_> {
                     self.see(row.id, row.length, Condition::ReadBack);
                 }
             }
-            Err(error) => self.damage(describe(&error), |finding| finding.pack = Some(row.id)),
+            Err(error) => {
+                let what = describe(&error);
+                let remedy = match error.kind() {
+                    ErrorKind::Corrupt => ": `platter rebuild` writes it anew from the pack's good frames",
+                    _ => "",
+                };
+                self.damage(format!("{what}{remedy}"), |finding| finding.pack = Some(row.id));
+            }
         }
         Ok(())
     }
@@ -468,9 +479,12 @@ impl Check<'_> {
             Ok(_) => self.damage("the record is not the one the catalog has".into(), |finding| {
                 (finding.block, finding.versions) = (Some(version.record_id), name());
             }),
-            Err(error) => self.damage(format!("version record: {}", describe(&error)), |finding| {
-                (finding.block, finding.versions) = (Some(version.record_id), name());
-            }),
+            Err(error) => {
+                let what = format!("version record: {}: `platter rebuild` writes it anew", describe(&error));
+                self.damage(what, |finding| {
+                    (finding.block, finding.versions) = (Some(version.record_id), name());
+                });
+            }
         }
         if let Err(error) = self.recipe(version) {
             if error.kind() == ErrorKind::Bug {

@@ -1,7 +1,7 @@
 //! Forgetting versions: they have no name any more, and their numbers are never used again.
 //!
 //! Nothing else happens: their records and frames stay in packs until they are collected, so whoever has opened one
-//! goes on reading, and a rebuild before that brings them back.
+//! goes on reading, and `rebuild --resurrect` brings one back before that.
 
 use platter_image::{Error, Result};
 

@@ -29,6 +29,7 @@ mod rebuild;
 mod record;
 mod rename;
 mod resolve;
+mod resurrect;
 mod salvage;
 mod session;
 mod store;
@@ -37,7 +38,7 @@ mod token;
 pub use boot_set::{
     BOOT_SET_BLOCKS_MAX, BOOT_SET_LENGTH_MAX, BootBlock, BootSet, BootSetRecord, EncodedBootSet,
 };
-pub use catalog::PackState;
+pub use catalog::{ChangeLogContents, PackState, decode_change_log};
 pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Unread, Verdict};
 pub use exposure::Exposure;
 pub use health::{Condition, Observation, Observations, decode_health};

@@ -90,6 +90,14 @@ impl StorePlace {
         self.dir.join("catalog.new.sqlite")
     }
 
+    pub(crate) fn change_log(&self) -> PathBuf {
+        self.dir.join("changes.log")
+    }
+
+    pub(crate) fn new_change_log(&self) -> PathBuf {
+        self.dir.join("changes.new.log")
+    }
+
     pub(crate) fn packs_dir(&self) -> PathBuf {
         self.dir.join("packs")
     }

@@ -1,30 +1,35 @@
-//! Makes the catalog anew from packs alone (DESIGN D8): for when it is gone, damaged, or from another time.
+//! Makes the catalog and its log of changes anew: for when one of them is gone, damaged, or from another time.
 //!
-//! The new catalog is made beside the old one and takes its place at once; packs are not touched, except that those
-//! without a good footer are taken over as after a crash. Versions that had been forgotten, but whose records had not
-//! been collected, come back: the report says which.
+//! Where names, numbers, edit tokens and the hoard come from, in this order:
+//! 1. the log of changes, if it is whole: it proves itself, and the catalog may be an older one;
+//! 2. the old catalog, if it agrees with all its checksums, and is as new as the log;
+//! 3. whatever is good of both, and the version records in packs. Only then may names come back that were forgotten or
+//!    renamed, and edit tokens are dropped: somebody may have taken one over since. Numbers of tokens then go on a random
+//!    step of up to 2^32 further on, so that no holder from before finds his own number given to another.
 //!
-//! Edit tokens are not in packs: they are gone, and the report says so. Their numbers go on after the last one of the
-//! old catalog. Where that cannot be read, nobody knows which number was given last, only which ones were published
-//! under; the numbers then go on a random step of up to 2^32 further on, so that no holder from before finds his own
-//! number given to another.
+//! In the first two cases a rebuild changes no name, whatever is damaged in packs; records that are damaged are written anew.
+//!
+//! Why a crash cannot hurt it: catalog and log are made whole and durable beside the old ones before these are touched. The
+//! old catalog is removed, and the new one renamed; the first that opens it to write puts its log into place. A rebuild that
+//! finds no catalog but a new one goes on from there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use platter_image::{BlockId, Error, ErrorKind, IoContext, Kind, Result};
 use platter_vfs::OpenMode;
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Change, Past, Sources, State, create_new_log, first_name};
 use crate::health::{Condition, Health, Observation};
 use crate::identity::{PackId, StoreId};
-use crate::name::{ImageName, VersionName};
+use crate::name::VersionName;
 use crate::pack::{SealedPack, read_directory, read_header, read_row};
 use crate::place::StorePlace;
 use crate::quarantine::now_unix_ms;
 use crate::record::VersionRecord;
+use crate::resolve::Version;
 use crate::salvage::{Adopt, FoundBootSet, add_boot_sets, read_boot_sets, read_records};
 use crate::store::{Store, WRITER_LOCK_TRIES, describe, remove_catalog, take_lock};
-use crate::token::Token;
+use crate::token::{Token, refusal};
 
 /// What a rebuild found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,11 +42,11 @@ pub struct RebuildReport {
     pub versions: Vec<VersionName>,
     /// Versions that the old catalog did not have; `None` when it could not be read.
     pub reappeared: Option<Vec<VersionName>>,
-    /// Versions that the old catalog had and no pack has.
+    /// Versions that the old catalog had and the new one has not.
     pub lost: Vec<VersionName>,
-    /// Edit tokens that somebody held: nobody does now. `None` when the old catalog could not be read.
+    /// Edit tokens that somebody held and nobody does now. `None` when nobody knows.
     pub tokens_lost: Option<Vec<Token>>,
-    /// Versions that have a boot set: the hoard. Those that were taken out of it may be back.
+    /// Versions that have a boot set: the hoard.
     pub boot_sets: usize,
     /// What else there is to know, in words.
     pub notes: Vec<String>,
@@ -66,16 +71,6 @@ impl Found {
     }
 }
 
-/// What the old catalog says.
-struct Old {
-    packs: BTreeSet<PackId>,
-    versions: Vec<VersionName>,
-    tokens: Vec<Token>,
-    last_token: u64,
-    last_numbers: Vec<(ImageName, u64)>,
-    followed: Vec<(ImageName, String)>,
-}
-
 /// Makes the catalog of the store there anew.
 ///
 /// # Errors
@@ -85,78 +80,210 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let lock = take_lock(place, WRITER_LOCK_TRIES)?;
     let packs = place.list_packs()?;
     let (store, has_format) = store_id(place, &packs)?;
-    let old = read_old(place);
-    let random = place.vfs().random_id().context(|| "choosing the next token's number".into())?;
-    let epoch = place.vfs().random_id().context(|| "choosing a name for the hoard's revisions".into())?;
-    // Packs that a good catalog does not know were left by interrupted sessions, and stay that.
-    let known = old.as_ref().map(|old| old.packs.clone());
-    let adopt = Adopt::Needed(known);
+    finish_interrupted(place)?;
+    let sources = Sources::read(place)?;
+    let known = sources.knows_packs.then(|| sources.old.packs.clone());
+    let adopt = Adopt::Needed { known, has_names: sources.proven.is_some() };
     let needed: Vec<PackId> = packs.iter().copied().filter(|pack| adopt.is_needed(*pack)).collect();
-    let found = read_packs(place, store, &needed)?;
-    let mut notes = found.notes;
+    let mut found = read_packs(place, store, &needed)?;
     Health::default().add(place, store, &found.bad)?;
-    remove_catalog(place, &place.new_catalog())?;
-    Catalog::create(place, &place.new_catalog(), store, |change| {
-        for pack in &found.sealed {
-            change.add_live_pack(pack)?;
-        }
-        for (id, record) in &found.records {
-            if !change.add_version(*id, record)? {
-                notes.push(format!("a second record says it is {}: left out ({id})", record.name()));
-            }
-        }
-        for (image, number) in old.iter().flat_map(|old| &old.last_numbers) {
-            change.raise_last_number(image, *number)?;
-        }
-        let step = u64::from(u32::from_le_bytes([random[0], random[1], random[2], random[3]]));
-        let last_token = old.as_ref().map_or(change.last_token()?.saturating_add(step), |old| old.last_token);
-        change.raise_last_token(last_token.min(i64::MAX as u64))?;
-        add_boot_sets(change, epoch, &found.boot_sets)?;
-        for (image, settings) in old.iter().flat_map(|old| &old.followed) {
-            change.make_hoard(epoch)?;
-            change.follow(image, Some(settings))?;
-        }
-        Ok(())
-    })?;
-    // From here to the rename there is no catalog; whoever stops in between rebuilds again.
-    remove_catalog(place, &place.catalog())?;
-    place
-        .vfs()
-        .rename(&place.new_catalog(), &place.catalog())
-        .context(|| "renaming the new catalog".into())?;
+    make_catalog(place, store, &sources, &mut found)?;
+    // The new names first: there must never be neither.
     place.sync_dir(place.dir())?;
+    remove_catalog(place, &place.catalog())?;
+    put_new_catalog(place)?;
     if !has_format {
         place.write_format(store)?;
-        notes.push("store.json was gone and has been written anew".into());
+        found.notes.push("store.json was gone and has been written anew".into());
     }
     drop(lock);
     let opened = Store::open_writer_adopting(place, &adopt)?;
+    mend_records(&opened, &mut found.notes)?;
+    report(&opened, &sources, found)
+}
+
+/// Goes on with a rebuild that a crash interrupted when it had removed the old catalog.
+fn finish_interrupted(place: &StorePlace) -> Result<()> {
+    let exists = |path: &std::path::Path| {
+        place.vfs().exists(path).context(|| format!("looking for {}", path.display()))
+    };
+    if exists(&place.catalog())? || !exists(&place.new_catalog())? {
+        return Ok(());
+    }
+    match Catalog::check_new(place) {
+        Ok(()) => {
+            remove_catalog(place, &place.catalog())?;
+            put_new_catalog(place)
+        }
+        // It was not whole when the old one disappeared, which a rebuild does not do.
+        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn put_new_catalog(place: &StorePlace) -> Result<()> {
+    let renamed = place.vfs().rename(&place.new_catalog(), &place.catalog());
+    renamed.context(|| "renaming the new catalog".into())?;
+    place.sync_dir(place.dir())
+}
+
+/// Makes the new catalog and its log, durable, beside the old ones.
+fn make_catalog(place: &StorePlace, store: StoreId, sources: &Sources, found: &mut Found) -> Result<()> {
+    let random = place.vfs().random_id().context(|| "choosing the next token's number".into())?;
+    let epoch = place.vfs().random_id().context(|| "choosing a name for the hoard's revisions".into())?;
+    let past = Past::of(&sources.log);
+    remove_catalog(place, &place.new_catalog())?;
+    Catalog::create(place, &place.new_catalog(), store, |change| {
+        found.sealed.iter().try_for_each(|pack| change.add_live_pack(pack))?;
+        match &sources.proven {
+            Some(state) => {
+                change.enter(state)?;
+                finish_publishing(change, &found.records)?;
+            }
+            None => {
+                let step = u64::from(u32::from_le_bytes([random[0], random[1], random[2], random[3]]));
+                found.notes.push(
+                    "neither the log of changes nor the old catalog is whole: versions that were forgotten or renamed \
+                     may be back, and nobody holds an edit token"
+                        .into(),
+                );
+                guess(change, sources, &past, found, step)?;
+                add_boot_sets(change, epoch, &found.boot_sets)?;
+            }
+        }
+        if sources.log.has_torn_end && !sources.old.is_sound {
+            found
+                .notes
+                .push("the log of changes ends in a torn entry: the last change may be missing".into());
+        }
+        raise_numbers(change, &found.records)?;
+        let state = change.state()?;
+        create_new_log(place, &state.entries(&forgotten(&state, &past, sources, &found.records))?)
+    })
+}
+
+/// Enters versions whose publishing lacked nothing but the commit.
+fn finish_publishing(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)]) -> Result<()> {
+    for (id, record) in records {
+        let held = change.token(&record.image)?;
+        let may_be_finished = record.renamed_from.is_none()
+            && record.number > change.last_number(&record.image)?
+            && refusal(&record.image, record.token, held.as_ref()).is_none();
+        if may_be_finished {
+            change.add_version(*id, record)?;
+        }
+    }
+    Ok(())
+}
+
+/// The names from whatever is good of log, old catalog and packs.
+fn guess(
+    change: &mut Change<'_>,
+    sources: &Sources,
+    past: &Past,
+    found: &mut Found,
+    step: u64,
+) -> Result<()> {
+    let mut state = sources.replayed();
+    state.drop_tokens();
+    change.enter(&state)?;
+    let known = sources.old.state.versions();
+    let known = known.iter().map(|version| (version.record_id, &version.record));
+    let records = found.records.iter().map(|(id, record)| (*id, record));
+    for (id, record) in records.chain(known).filter(|(_, record)| !past.mentioned.contains(&record.name())) {
+        let is_new = change.add_version(id, record)?;
+        let is_other = !is_new && !change.has_version(&record.name(), &id)?;
+        if is_other {
+            found.notes.push(format!("a second record says it is {}: left out ({id})", record.name()));
+        }
+    }
+    change.raise_as(&sources.old.state)?;
+    let last = change.last_token()?.saturating_add(step);
+    change.raise_last_token(last.min(i64::MAX as u64))
+}
+
+/// No version, and no record in a pack, has a number above the highest that was given.
+fn raise_numbers(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)]) -> Result<()> {
+    let versions = change.versions_by_time()?;
+    for record in
+        versions.iter().map(|version| &version.record).chain(records.iter().map(|(_, record)| record))
+    {
+        change.raise_last_number(&record.image, record.number)?;
+        record.token.map_or(Ok(()), |token| change.raise_last_token(token))?;
+    }
+    change.tokens()?.iter().try_for_each(|token| change.raise_last_token(token.number))
+}
+
+/// What was forgotten: by the log; and where that is not whole, also the versions whose records are in packs and whose
+/// numbers were given, but which the catalog does not have under this name or another.
+fn forgotten(
+    state: &State,
+    past: &Past,
+    sources: &Sources,
+    records: &[(BlockId, VersionRecord)],
+) -> Vec<Version> {
+    let present = state.versions();
+    let mut names: BTreeSet<VersionName> =
+        present.iter().map(|version| first_name(&version.record)).collect();
+    let mut forgotten = past.forgotten();
+    forgotten.retain(|version| !present.iter().any(|present| present.name == version.name));
+    if sources.log.is_whole() {
+        return forgotten;
+    }
+    names.extend(forgotten.iter().map(|version| first_name(&version.record)));
+    for (id, record) in records {
+        if names.insert(first_name(record)) {
+            forgotten.push(Version { name: record.name(), record_id: *id, record: record.clone() });
+        }
+    }
+    forgotten
+}
+
+/// Writes version records anew that no pack has, or only in damaged frames, and says so.
+fn mend_records(store: &Store, notes: &mut Vec<String>) -> Result<()> {
+    let unsound = store.0.unsound();
+    let versions = store.catalog()?.all_versions()?;
+    let is_lost = |id: &BlockId| unsound.binary_search(id).is_ok() || !store.has(id);
+    let lost: Vec<&Version> = versions.iter().filter(|version| is_lost(&version.record_id)).collect();
+    if lost.is_empty() {
+        return Ok(());
+    }
+    store.session()?.commit(|change, state, session| session.write_lost_records(change, state))?;
+    for version in lost {
+        notes.push(format!("the record of {} is damaged or gone, and has been written anew", version.name));
+    }
+    Ok(())
+}
+
+fn report(opened: &Store, sources: &Sources, found: Found) -> Result<RebuildReport> {
     let versions: Vec<VersionName> =
         opened.catalog()?.all_versions()?.into_iter().map(|version| version.name).collect();
     let difference = |from: &[VersionName], minus: &[VersionName]| -> Vec<VersionName> {
         let minus: BTreeSet<&VersionName> = minus.iter().collect();
         from.iter().filter(|name| !minus.contains(name)).cloned().collect()
     };
-    let reappeared = old.as_ref().map(|old| difference(&versions, &old.versions));
-    let lost = old.as_ref().map_or_else(Vec::new, |old| difference(&old.versions, &versions));
-    let tokens_lost = old.map(|old| old.tokens);
-    let packs_taken_over = opened.salvaged().map_or(0, |salvaged| salvaged.packs);
-    let packs = found.sealed.len();
-    let boot_sets = opened.catalog()?.hoard_members()?.len();
-    Ok(RebuildReport { packs, packs_taken_over, versions, reappeared, lost, tokens_lost, boot_sets, notes })
-}
-
-/// The old catalog, if it can still be read.
-fn read_old(place: &StorePlace) -> Option<Old> {
-    if !place.vfs().exists(&place.catalog()).unwrap_or(false) {
-        return None;
-    }
-    let catalog = Catalog::open_reader(place).ok()?;
-    let versions = catalog.all_versions().ok()?.into_iter().map(|version| version.name).collect();
-    let packs = catalog.packs().ok()?.into_iter().map(|row| row.id).collect();
-    let (last_token, last_numbers) = (catalog.last_token().ok()?, catalog.last_numbers().ok()?);
-    let followed = catalog.hoard_followed().unwrap_or_default();
-    Some(Old { packs, versions, tokens: catalog.tokens().ok()?, last_token, last_numbers, followed })
+    let old = sources
+        .old
+        .is_sound
+        .then(|| sources.old.state.versions().into_iter().map(|version| version.name).collect::<Vec<_>>());
+    let kept = opened.tokens()?;
+    let is_kept =
+        |token: &Token| kept.iter().any(|kept| kept.image == token.image && kept.number == token.number);
+    let tokens_lost = match (&sources.proven, sources.old.is_sound) {
+        (_, true) => Some(sources.old.tokens.iter().filter(|token| !is_kept(token)).cloned().collect()),
+        (Some(_), false) => Some(Vec::new()),
+        (None, false) => None,
+    };
+    Ok(RebuildReport {
+        packs: found.sealed.len(),
+        packs_taken_over: opened.salvaged().map_or(0, |salvaged| salvaged.packs),
+        reappeared: old.as_ref().map(|old| difference(&versions, old)),
+        lost: old.as_ref().map_or_else(Vec::new, |old| difference(old, &versions)),
+        versions,
+        tokens_lost,
+        boot_sets: opened.catalog()?.hoard_members()?.len(),
+        notes: found.notes,
+    })
 }
 
 /// Which store this is: what `store.json` says, or else what most packs say. Also whether `store.json` is good.

@@ -39,16 +39,26 @@ use crate::token::{Token, refusal};
 pub(crate) enum Adopt {
     /// Left by interrupted sessions: nothing refers to them.
     Interrupted,
-    /// Versions may need any of them, for the catalog has been made anew; of those named, for it knew these.
-    Needed(Option<BTreeSet<PackId>>),
+    /// Versions may need any of them, for the catalog has been made anew.
+    Needed {
+        /// Only these, for the catalog before knew them.
+        known: Option<BTreeSet<PackId>>,
+        /// Whether names are known without their records.
+        has_names: bool,
+    },
 }
 
 impl Adopt {
     pub(crate) fn is_needed(&self, pack: PackId) -> bool {
         match self {
             Self::Interrupted => false,
-            Self::Needed(known) => known.as_ref().is_none_or(|known| known.contains(&pack)),
+            Self::Needed { known, .. } => known.as_ref().is_none_or(|known| known.contains(&pack)),
         }
+    }
+
+    /// Whether what records in such packs say is so, because nothing else says it.
+    fn believes_records(&self) -> bool {
+        matches!(self, Self::Needed { has_names: false, .. })
     }
 }
 
@@ -96,8 +106,10 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     let adopted = choose_records(store, adopt, &mut found)?;
     let (mut broken, mut boot_sets) = (Vec::new(), Vec::new());
     for mut found in found {
-        boot_sets.extend(found.boot_sets.drain(..).map(|(_, boot_set)| boot_set));
         let is_needed = adopt.is_needed(found.pack);
+        if !is_needed || adopt.believes_records() {
+            boot_sets.extend(found.boot_sets.drain(..).map(|(_, boot_set)| boot_set));
+        }
         if is_needed && found.is_broken {
             broken.push(found);
             continue;
@@ -222,9 +234,11 @@ impl Found {
 
 /// The records that count, the oldest of each image first. Packs of interrupted sessions are cut where one does not.
 fn choose_records(store: &Store, adopt: &Adopt, found: &mut [Found]) -> Result<Records> {
-    let (mut last, tokens) = {
+    let (mut last, tokens, known) = {
         let catalog = store.catalog()?;
-        (catalog.last_numbers()?.into_iter().collect::<BTreeMap<_, _>>(), catalog.tokens()?)
+        let known: BTreeSet<BlockId> =
+            catalog.all_versions()?.into_iter().map(|version| version.record_id).collect();
+        (catalog.last_numbers()?.into_iter().collect::<BTreeMap<_, _>>(), catalog.tokens()?, known)
     };
     let mut in_order: Vec<(usize, usize)> = Vec::new();
     for (pack, found) in found.iter().enumerate() {
@@ -238,13 +252,16 @@ fn choose_records(store: &Store, adopt: &Adopt, found: &mut [Found]) -> Result<R
     let (mut chosen, mut cuts) = (Records::new(), BTreeMap::<usize, usize>::new());
     for (pack, record) in in_order {
         let (frame, records) = &found[pack].records[record];
-        if adopt.is_needed(found[pack].pack) || may_be_finished(records, &last, &tokens) {
+        let is_known = !records.is_empty() && records.iter().all(|(id, _)| known.contains(id));
+        let is_needed = adopt.is_needed(found[pack].pack);
+        let is_believed = is_needed && adopt.believes_records();
+        if is_known || is_believed || may_be_finished(records, &last, &tokens) {
             for (_, record) in records {
                 let last = last.entry(record.image.clone()).or_default();
                 *last = record.number.max(*last);
             }
             chosen.extend(records.iter().cloned());
-        } else {
+        } else if !is_needed {
             let cut = cuts.entry(pack).or_insert(*frame);
             *cut = (*cut).min(*frame);
         }

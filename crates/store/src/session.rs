@@ -184,11 +184,26 @@ impl Session {
         if unsound.is_empty() {
             return Ok(());
         }
+        self.write_records(change, state, |id| unsound.binary_search(id).is_ok())
+    }
+
+    /// Writes those version records anew that are in no pack, or in bad frames only.
+    pub(crate) fn write_lost_records(&self, change: &Change<'_>, state: &mut State) -> Result<()> {
+        let unsound = self.shared.unsound();
+        self.write_records(change, state, |id| {
+            unsound.binary_search(id).is_ok() || self.shared.locate(id).is_none()
+        })
+    }
+
+    fn write_records(
+        &self,
+        change: &Change<'_>,
+        state: &mut State,
+        is_lost: impl Fn(&BlockId) -> bool,
+    ) -> Result<()> {
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
         for version in change.versions_by_time()? {
-            let is_lost = unsound.binary_search(&version.record_id).is_ok()
-                && state.index.locate(&version.record_id).is_none();
-            if !is_lost {
+            if !is_lost(&version.record_id) || state.index.locate(&version.record_id).is_some() {
                 continue;
             }
             let (id, frame) = encode_record(&version.record, &mut compressor)?;

@@ -15,7 +15,7 @@ use platter_image::{
 };
 use platter_vfs::VfsFile;
 
-use crate::catalog::{Catalog, PackRow, PackState};
+use crate::catalog::{Catalog, PackRow, PackState, create_log};
 use crate::health::Health;
 use crate::identity::{PackId, StoreId};
 use crate::index::{Index, ids};
@@ -96,7 +96,10 @@ impl Store {
         place.create_dirs(&place.packs_dir())?;
         let id = StoreId(place.vfs().random_id().context(|| "choosing the store's id".into())?);
         remove_catalog(place, &place.catalog())?;
-        Catalog::create(place, &place.catalog(), id, |_| Ok(()))?;
+        place.remove_if_there(&place.change_log())?;
+        Catalog::create(place, &place.catalog(), id, |change| {
+            create_log(place.vfs(), &place.change_log(), &change.state()?.entries(&[])?)
+        })?;
         place.sync_dir(place.dir())?;
         // Last: a directory where this was interrupted is no store, and can be made one by another try.
         place.write_format(id)?;
@@ -536,8 +539,15 @@ fn lock_holder(place: &StorePlace) -> String {
 
 /// A directory that is to be a store may hold nothing but what an interrupted init leaves.
 fn refuse_strangers(place: &StorePlace) -> Result<()> {
-    const OURS: [&str; 6] =
-        ["lock", "packs", "store.json.new", "catalog.sqlite", "catalog.sqlite-journal", "catalog.sqlite-wal"];
+    const OURS: [&str; 7] = [
+        "lock",
+        "packs",
+        "store.json.new",
+        "changes.log",
+        "catalog.sqlite",
+        "catalog.sqlite-journal",
+        "catalog.sqlite-wal",
+    ];
     let dir = place.dir().display();
     let entries = place.vfs().list(place.dir()).context(|| format!("listing {dir}"))?;
     if let Some(stranger) = entries.iter().find(|entry| !OURS.contains(&entry.name.as_str())) {
@@ -557,14 +567,17 @@ fn refuse_strangers(place: &StorePlace) -> Result<()> {
     Ok(())
 }
 
-/// Removes a catalog and what SQLite keeps beside it: a stale log must never be applied to a new file.
+/// Removes a catalog and what SQLite keeps beside it: a stale log must never be applied to a new file. The catalog goes
+/// first: without its log it would be an older one.
 pub(crate) fn remove_catalog(place: &StorePlace, catalog: &std::path::Path) -> Result<()> {
-    for suffix in ["-wal", "-shm", "-journal", ""] {
+    place.remove_if_there(catalog)?;
+    place.sync_dir(place.dir())?;
+    for suffix in ["-wal", "-shm", "-journal"] {
         let mut name = catalog.as_os_str().to_owned();
         name.push(suffix);
         place.remove_if_there(std::path::Path::new(&name))?;
     }
-    Ok(())
+    place.sync_dir(place.dir())
 }
 
 /// Refuses a catalog of another store.

@@ -2,8 +2,8 @@
 //!
 //! Why a holder that slept cannot harm the one who took over (trust F4, F12): every taking over gets a number that no
 //! token of this store had before, and a publish compares its number with the token's in the very transaction that
-//! makes the version. No clock is asked; times are shown to people only. Tokens live in the catalog alone: a store
-//! whose catalog is rebuilt has none, and then everybody who held one is refused.
+//! makes the version. No clock is asked; times are shown to people only. Tokens live in the catalog and in its log of
+//! changes: a store that lost both has none after a rebuild, and then everybody who held one is refused.
 //!
 //! A change of a token is one transaction under the writer's lock. A store that was opened to be read takes the lock
 //! for that moment: whoever serves a live disk for weeks need not keep others from writing.

@@ -239,13 +239,12 @@ fn a_token_waits_for_the_writer() {
     });
 }
 
-/// Tokens are in no pack. A rebuild says which are gone, and gives no number again: that it can read the old catalog
-/// helps, and where it cannot, the numbers go on well past those that records tell of.
+/// A rebuild keeps edit tokens as long as the catalog or its log of changes is whole. Where both are lost, it says so, and
+/// numbers go on well past those that records tell of.
 #[test]
-fn rebuild_loses_tokens_and_gives_no_number_twice() {
-    for damage in ["none", "gone", "garbage"] {
+fn rebuild_keeps_tokens_and_gives_no_number_twice() {
+    for damage in ["none", "gone", "garbage", "all gone", "all garbage"] {
         let (_folder, place) = new_store();
-        let catalog = place.dir().join("catalog.sqlite");
         let published = {
             let store = Store::open_writer(&place).unwrap();
             let token = store.steal_token(&image(), "a", TIME).unwrap();
@@ -253,17 +252,26 @@ fn rebuild_loses_tokens_and_gives_no_number_twice() {
         };
         let last = Store::open_reader(&place).unwrap().steal_token(&image(), "b", TIME).unwrap();
         assert!(last.number > published);
-        match damage {
-            "gone" => std::fs::remove_file(&catalog).unwrap(),
-            "garbage" => std::fs::write(&catalog, [0x55; 9000]).unwrap(),
-            _ => {}
+        let is_all = damage.starts_with("all");
+        for file in ["catalog.sqlite", "changes.log"].into_iter().take(1 + usize::from(is_all)) {
+            let file = place.dir().join(file);
+            match damage.trim_start_matches("all ") {
+                "gone" => std::fs::remove_file(&file).unwrap(),
+                "garbage" => std::fs::write(&file, [0x55; 9000]).unwrap(),
+                _ => {}
+            }
         }
         let report = rebuild(&place).unwrap();
-        assert_eq!(report.tokens_lost, (damage == "none").then(|| vec![last.clone()]), "{damage}");
+        assert_eq!(report.tokens_lost, (!is_all).then(Vec::new), "{damage}");
         let store = Store::open_writer(&place).unwrap();
-        assert_eq!(store.tokens().unwrap(), [], "{damage}");
-        refused(publish(&store, 3, Some(last.number)), "lost in a rebuild");
-        let next = store.take_token(&image(), "c", TIME).unwrap();
+        if is_all {
+            assert_eq!(store.tokens().unwrap(), [], "{damage}");
+            refused(publish(&store, 3, Some(last.number)), "lost in a rebuild");
+        } else {
+            assert_eq!(store.tokens().unwrap(), std::slice::from_ref(&last), "{damage}");
+            publish(&store, 3, Some(last.number)).unwrap();
+        }
+        let next = store.steal_token(&image(), "c", TIME).unwrap();
         assert!(next.number > last.number, "{damage}: {} after {}", next.number, last.number);
         refused(publish(&store, 3, Some(last.number)), "held by c");
         publish(&store, 3, Some(next.number)).unwrap();

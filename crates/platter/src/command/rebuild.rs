@@ -2,14 +2,20 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{RebuildReport, StoreLocation, rebuild};
+use platter_jobs::{
+    Error, NumberChoice, RebuildReport, Store, StoreLocation, VersionName, VersionQuery, rebuild,
+};
 use serde_json::json;
 
 use super::Outcome;
+use crate::arguments::Rebuild;
 use crate::output::Output;
 use crate::sizes::count;
 
-pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
+pub(crate) fn run(store: &StoreLocation, options: &Rebuild, output: &Output) -> Outcome {
+    if !options.resurrect.is_empty() {
+        return resurrect(store, &options.resurrect, output);
+    }
     let report = rebuild(store.local("making a catalog anew")?)?;
     let names = |versions: &[_]| versions.iter().map(ToString::to_string).collect::<Vec<String>>();
     let facts = json!({
@@ -26,6 +32,35 @@ pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Lists what was forgotten, or brings it back.
+fn resurrect(store: &StoreLocation, names: &[String], output: &Output) -> Outcome {
+    let place = store.local("bringing back what was forgotten")?;
+    let named: Vec<&str> = names.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+    if named.is_empty() {
+        let forgotten = Store::open_reader(place)?.forgotten()?;
+        let names: Vec<String> = forgotten.iter().map(|version| version.name.to_string()).collect();
+        let text = if names.is_empty() { "nothing was forgotten".to_owned() } else { names.join("\n") };
+        output.fact(&json!({ "forgotten": names }), || text);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let is_all = named.contains(&"all");
+    let versions: Vec<VersionName> =
+        if is_all { Vec::new() } else { named.into_iter().map(version_name).collect::<Result<_, _>>()? };
+    let back = Store::open_writer(place)?.resurrect(&versions)?;
+    let names: Vec<String> = back.iter().map(ToString::to_string).collect();
+    output.fact(&json!({ "resurrected": names }), || {
+        if names.is_empty() { "nothing was forgotten".into() } else { format!("back: {}", names.join(", ")) }
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn version_name(name: &str) -> Result<VersionName, Error> {
+    match name.parse()? {
+        VersionQuery::Named(image, NumberChoice::Number(number)) => Ok(VersionName { image, number }),
+        _ => Err(Error::refused(format!("{name} names no version: give NAME@N"))),
+    }
+}
+
 fn text(report: &RebuildReport) -> String {
     let mut text = format!(
         "made the catalog anew from {}: {}",
@@ -36,19 +71,16 @@ fn text(report: &RebuildReport) -> String {
         text += &format!("\nreappeared: {version}");
     }
     for version in &report.lost {
-        text += &format!("\nLOST: {version} has no record in any pack");
+        text += &format!("\nLOST: {version}");
     }
     for token in report.tokens_lost.iter().flatten() {
         text += &format!("\nlost: the edit token of {} ({token})", token.image);
     }
     if report.tokens_lost.is_none() {
-        text += "\nnote: nobody holds an edit token now; who did before is not known";
+        text += "\nnote: who held an edit token is not known: nobody holds one now";
     }
     if report.boot_sets > 0 {
-        text += &format!(
-            "\nin the hoard: {}; those that were taken out may be back",
-            count(report.boot_sets as u64, "boot set")
-        );
+        text += &format!("\nin the hoard: {}", count(report.boot_sets as u64, "boot set"));
     }
     for note in &report.notes {
         text += &format!("\nnote: {note}");

@@ -5,10 +5,12 @@
 //! disk a store to such a mapping ends the process with SIGBUS.
 //!
 //! What it says of versions is a copy of the version records in packs; what it alone knows is which packs count, and who
-//! holds which edit token. Every row has a checksum, and every table a seal (`table`): both are compared at every opening.
-//! All its statements stand in this folder.
+//! holds which edit token. Each change is also an entry of a log beside it (`log`). Every row has a checksum, and every
+//! table a seal (`table`): both are compared at every opening. All its statements stand in this folder.
 
 mod hoard;
+mod log;
+mod old;
 mod query;
 mod schema;
 mod table;
@@ -19,12 +21,17 @@ mod write;
 
 use std::time::Duration;
 
-use platter_image::{Error, ErrorKind, Result};
+use platter_image::{Error, ErrorKind, IoContext, Result};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::identity::PackId;
 use crate::place::StorePlace;
 
+pub use log::{ChangeLogContents, decode_change_log};
+pub(crate) use log::{
+    Past, State, create as create_log, create_new as create_new_log, first_name, read as read_log,
+};
+pub(crate) use old::Sources;
 pub(crate) use write::Change;
 
 /// How long a statement waits for another process's lock.
@@ -81,6 +88,8 @@ pub(crate) struct PackRow {
 #[derive(Debug)]
 pub(crate) struct Catalog {
     connection: Connection,
+    /// The log of changes, which only a writer opens.
+    log: Option<log::ChangeLog>,
 }
 
 impl Catalog {
@@ -89,31 +98,34 @@ impl Catalog {
     /// The file is opened for writing where that is allowed, since the first to come after a crash takes back what an
     /// unfinished commit wrote.
     pub(crate) fn open_reader(place: &StorePlace) -> Result<Self> {
-        let catalog = Self::open(place)?;
+        let catalog = Self::open(place, &place.catalog())?;
         let doing = |error| failed("opening the catalog to be read", error);
         catalog.connection.pragma_update(None, "query_only", true).map_err(doing)?;
         Ok(catalog)
     }
 
-    /// Opens the catalog to be written.
+    /// Opens the catalog to be written, with its log of changes. The lock is the caller's.
     pub(crate) fn open_writer(place: &StorePlace) -> Result<Self> {
-        let catalog = Self::open(place)?;
+        let mut catalog = Self::open(place, &place.catalog())?;
+        if place.vfs().exists(&place.new_catalog()).context(|| "looking for a new catalog".into())? {
+            // An interrupted rebuild left it, and it gets older from now on.
+            crate::store::remove_catalog(place, &place.new_catalog())?;
+        }
         catalog.keep_journal()?;
+        let head = catalog.head()?;
+        catalog.log = Some(log::ChangeLog::open(place, &head, || catalog.write_again())?);
+        catalog.shorten_log(place)?;
         Ok(catalog)
     }
 
-    fn open(place: &StorePlace) -> Result<Self> {
-        let path = place.catalog();
+    fn open(place: &StorePlace, path: &std::path::Path) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = connect(place, &path, flags)?;
+        let connection = connect(place, path, flags)?;
         schema::check(&connection).and_then(|()| query::verify(&connection)).map_err(|error| {
-            let what = format!(
-                "opening the catalog {} (`platter rebuild` makes it anew from the packs)",
-                path.display()
-            );
+            let what = format!("opening the catalog {} (`platter rebuild` makes it anew)", path.display());
             error.within(what)
         })?;
-        Ok(Self { connection })
+        Ok(Self { connection, log: None })
     }
 }
 

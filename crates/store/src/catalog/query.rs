@@ -3,12 +3,20 @@
 use platter_image::{BlockId, Error, Result, Score};
 use rusqlite::{Connection, ToSql};
 
+use super::log::State;
 use super::table::{self, IMAGES, META, PACKS, Row, VERSIONS};
+use super::write::{compare, read_head};
 use super::{Catalog, Change, PackRow, PackState, failed, lines};
 use crate::identity::PackId;
 use crate::name::{ImageName, NumberChoice};
+use crate::place::StorePlace;
 use crate::record::VersionRecord;
 use crate::resolve::Version;
+
+/// Most differences that are told.
+const DIFFERENCES_MAX: usize = 100;
+/// How often the log is read again because another process has replaced it.
+const DIFFERENCES_TRIES: u32 = 3;
 
 /// A version's row as what it stands for.
 fn version(row: &Row) -> Result<Version> {
@@ -98,8 +106,39 @@ impl Catalog {
     }
 }
 
-/// Compares all of the catalog with itself: rows with their checksums, tables with their seals, and the numbers of versions
-/// and edit tokens with the highest ones that were given.
+impl Catalog {
+    /// What the log of changes says otherwise than the catalog; nothing, if they agree.
+    pub(crate) fn differences(&self, place: &StorePlace) -> Result<Vec<String>> {
+        // Another process may write meanwhile: what it adds comes later, and it may replace the log once.
+        for _ in 0..DIFFERENCES_TRIES {
+            let transaction = self.connection.unchecked_transaction();
+            let transaction = transaction.map_err(|error| failed("reading the catalog", error))?;
+            let (head, found) = (read_head(&transaction)?, State::read(&transaction)?);
+            drop(transaction);
+            let mut contents = super::read_log(place, Some(&head))?;
+            let count = usize::try_from(head.number()).unwrap_or(usize::MAX);
+            if head.is_of(&contents) && !contents.has_holes && contents.entries() >= count {
+                contents.entries.truncate(count);
+                let names = State::replay(&contents).differences(&found);
+                let told = names.into_iter().take(DIFFERENCES_MAX);
+                let again = "`platter rebuild` makes it what the log says";
+                return Ok(told
+                    .map(|name| format!("catalog: {name} is not what the log of changes says: {again}"))
+                    .collect());
+            }
+            if read_head(&self.connection)? == head {
+                break;
+            }
+        }
+        Ok(vec![format!(
+            "{} is damaged, or not this catalog's: `platter rebuild` writes it anew from the catalog",
+            place.change_log().display()
+        )])
+    }
+}
+
+/// Compares all of the catalog with itself: rows with their checksums, tables with their seals, the numbers of versions
+/// and edit tokens with the highest ones that were given, and all of that with what the last change left.
 pub(super) fn verify(connection: &Connection) -> Result<()> {
     // One state of it, whoever writes meanwhile.
     let failed = |error| failed("reading the catalog", error);
@@ -113,7 +152,7 @@ pub(super) fn verify(connection: &Connection) -> Result<()> {
     if let Some(name) = lines(&transaction, "comparing the catalog's numbers", above)?.first() {
         return Err(Error::corrupt(format!("the catalog has {name}, and says that no number was that high")));
     }
-    Ok(())
+    compare(&transaction, &read_head(&transaction)?)
 }
 
 impl Change<'_> {

@@ -4,25 +4,28 @@ use platter_image::{Error, IoContext, Result};
 use platter_vfs::OpenMode;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
+use super::log::Head;
 use super::query::meta;
+use super::table::{self, LOG, STORE};
 use super::token::LAST_TOKEN;
-use super::{Catalog, Change, connect, failed, lines, table};
+use super::{Catalog, Change, connect, failed, lines};
 use crate::identity::StoreId;
 use crate::place::StorePlace;
 
 /// In the database's header: `file` and people can tell a catalog from other databases. "PLca".
 const APPLICATION_ID: i64 = 0x504c_6361;
 /// In the database's header as `user_version`.
-const FORMAT_VERSION: i64 = 2;
+const FORMAT_VERSION: i64 = 3;
 
 impl Catalog {
-    /// Makes the catalog of a store in a file that must not exist, holding `changes`, and closes it. Its bytes are
-    /// durable then; its name is the caller's to sync.
+    /// Makes the catalog of a store in a file that must not exist, holding `changes`, and closes it. `changes` also makes
+    /// the log that belongs to it, and gives its head. The catalog's bytes are durable then; its name is the caller's to
+    /// sync.
     pub(crate) fn create(
         place: &StorePlace,
         path: &std::path::Path,
         store: StoreId,
-        changes: impl FnOnce(&mut Change<'_>) -> Result<()>,
+        changes: impl FnOnce(&mut Change<'_>) -> Result<Head>,
     ) -> Result<()> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
@@ -42,9 +45,10 @@ impl Catalog {
         transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(doing)?;
         transaction.pragma_update(None, "user_version", FORMAT_VERSION).map_err(doing)?;
         let mut change = Change::new(&transaction);
-        change.set_meta("store", &store.to_string())?;
+        change.set_meta(STORE, &store.to_string())?;
         change.set_meta(LAST_TOKEN, "0")?;
-        changes(&mut change)?;
+        let head = changes(&mut change)?;
+        change.set_meta(LOG, &head.to_text()?)?;
         change.write_seals()?;
         transaction.commit().map_err(doing)?;
         connection.close().map_err(|(_, error)| doing(error))
@@ -69,7 +73,7 @@ impl Catalog {
 
     /// The store it belongs to.
     pub(crate) fn store(&self) -> Result<StoreId> {
-        let text = meta(&self.connection, "store")?.unwrap_or_default();
+        let text = meta(&self.connection, STORE)?.unwrap_or_default();
         StoreId::from_hex(&text)
             .ok_or_else(|| Error::corrupt(format!("the catalog has no store id but {text:?}")))
     }

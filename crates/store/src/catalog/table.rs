@@ -14,7 +14,9 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, ToSql, params_from_iter};
 use twox_hash::XxHash3_64;
 
+use super::log::{Cell, RowChange};
 use super::{Change, failed, lines};
+use crate::resolve::Version;
 
 /// A table; its primary key is the first `keys` columns.
 #[derive(Debug)]
@@ -93,6 +95,15 @@ const SEALS: Table =
 pub(super) const SEALED: [&Table; 8] =
     [&META, &PACKS, &IMAGES, &VERSIONS, &TOKENS, &HOARD, &HOARD_REVISIONS, &HOARD_FOLLOWED];
 
+/// Key in `meta` of the store's id, and of what the catalog says of its log.
+pub(super) const STORE: &str = "store";
+pub(super) const LOG: &str = "log";
+
+/// The tables that the log of changes tells of: all but the packs, which are files.
+pub(super) fn logged() -> impl Iterator<Item = &'static Table> {
+    SEALED.into_iter().filter(|table| table.name != PACKS.name)
+}
+
 /// Column of the checksum.
 const SUM: &str = "checksum";
 
@@ -115,6 +126,38 @@ impl Table {
         let terms = self.columns[..self.keys].iter().zip(1..);
         let terms: Vec<String> = terms.map(|((name, _), number)| format!("{name} = ?{number}")).collect();
         format!("WHERE {}", terms.join(" AND "))
+    }
+
+    /// The primary key in a row.
+    pub(super) fn key_of<'a>(&self, row: &'a [Cell]) -> &'a [Cell] {
+        &row[..self.keys.min(row.len())]
+    }
+
+    /// Whether a row, without its checksum, has the columns' types.
+    pub(super) fn fits_row(&self, row: &[Cell]) -> bool {
+        row.len() == self.columns.len() && self.fits(row)
+    }
+
+    /// Whether a primary key has the columns' types.
+    pub(super) fn fits_key(&self, key: &[Cell]) -> bool {
+        key.len() == self.keys && self.fits(key)
+    }
+
+    fn fits(&self, cells: &[Cell]) -> bool {
+        cells.iter().zip(self.columns).all(|(cell, (_, kind))| match cell {
+            Cell::Text(_) => *kind == TEXT,
+            Cell::Number(_) => *kind != TEXT,
+            Cell::Null => *kind != TEXT && *kind != INTEGER,
+        })
+    }
+
+    /// Whether a row, or a primary key, is what the catalog says of itself: that is no part of the log.
+    pub(super) fn is_own(&self, row: &[Cell]) -> bool {
+        let key = match row.first() {
+            Some(Cell::Text(key)) => key.as_str(),
+            _ => "",
+        };
+        self.name == META.name && [STORE, LOG].contains(&key)
     }
 
     fn checksum(&self, row: &[Value]) -> i64 {
@@ -181,6 +224,45 @@ impl Seal {
     }
 }
 
+/// What the rows come to that the log tells of: one number for all of them, from the seals of their tables.
+#[derive(Default)]
+pub(super) struct Digest(XxHash3_64);
+
+impl Digest {
+    /// Adds a table, next in the order of [`logged`].
+    pub(super) fn add(&mut self, table: &Table, rows: impl Iterator<Item = Vec<Value>>) {
+        let mut seal = Seal::default();
+        rows.for_each(|values| seal.add(&Row { checksum: table.checksum(&values), values }));
+        self.add_seal(table, seal);
+    }
+
+    fn add_seal(&mut self, table: &Table, seal: Seal) {
+        self.0.write(table.name.as_bytes());
+        self.0.write(&seal.rows.to_le_bytes());
+        self.0.write(&seal.total.to_le_bytes());
+    }
+
+    /// In hexadecimal digits.
+    pub(super) fn finish(self) -> String {
+        format!("{:016x}", self.0.finish())
+    }
+}
+
+/// The digest of the catalog's rows, from its seals.
+pub(super) fn digest(connection: &Connection) -> Result<String> {
+    let mut digest = Digest::default();
+    for table in logged() {
+        let mut seal = read_seal(connection, table)?;
+        if table.name == META.name {
+            for own in read(connection, table, "WHERE key = ?1 OR key = ?2", &[&STORE, &LOG])? {
+                seal.remove(&own);
+            }
+        }
+        digest.add_seal(table, seal);
+    }
+    Ok(digest.finish())
+}
+
 /// Seals by the names of their tables, as far as they were read or changed.
 pub(super) type Seals = BTreeMap<&'static str, Seal>;
 
@@ -233,6 +315,29 @@ fn visit(
         take(Row { values, checksum })?;
     }
     Ok(())
+}
+
+/// The rows of a table that are right by their checksums, up to the first that cannot be read at all.
+pub(super) fn read_sound(connection: &Connection, table: &Table, mut take: impl FnMut(&[Value])) {
+    let Ok(mut statement) = connection.prepare(&format!("SELECT * FROM {}", table.name)) else { return };
+    let width = statement.column_count();
+    let Ok(mut rows) = statement.query([]) else { return };
+    while let Ok(Some(row)) = rows.next() {
+        let values: rusqlite::Result<Vec<Value>> = (0..width).map(|at| row.get(at)).collect();
+        let Ok(mut values) = values else { continue };
+        let found = values.pop();
+        if width == table.columns.len() + 1 && found == Some(Value::Integer(table.checksum(&values))) {
+            take(&values);
+        }
+    }
+}
+
+/// A version's row.
+pub(super) fn version_row(version: &Version) -> Result<Vec<Value>> {
+    let Version { name, record_id, record } = version;
+    let time = record.time_unix_ms.into();
+    let (image, number) = (text(&name.image), number(name.number));
+    Ok(vec![image, number, text(record.score), time, text(record_id), text(record.to_json()?)])
 }
 
 fn utf8(table: &Table, text: &[u8]) -> Result<String> {
@@ -292,6 +397,7 @@ impl Change<'_> {
             return Ok(());
         }
         self.remove_row(table, old)?;
+        self.note(table, &values, true);
         let row = Row { checksum: table.checksum(&values), values };
         let marks: Vec<String> = (0..=row.values.len()).map(|number| format!("?{}", number + 1)).collect();
         let sql = format!("INSERT INTO {} VALUES ({})", table.name, marks.join(", "));
@@ -311,6 +417,9 @@ impl Change<'_> {
     /// Removes the row of that primary key, if there is one.
     pub(super) fn remove(&mut self, table: &'static Table, key: &[Value]) -> Result<()> {
         let old = self.row(table, key)?;
+        if old.is_some() {
+            self.note(table, key, false);
+        }
         self.remove_row(table, old)
     }
 
@@ -327,6 +436,17 @@ impl Change<'_> {
         }
         self.seal(table)?.remove(&old);
         Ok(())
+    }
+
+    /// Notes a change for the log.
+    fn note(&mut self, table: &'static Table, values: &[Value], is_put: bool) {
+        let cells: Vec<Cell> = values.iter().map(Cell::from).collect();
+        let Some(log) = self.log.as_mut().filter(|_| table.name != PACKS.name && !table.is_own(&cells))
+        else {
+            return;
+        };
+        let (put, gone) = if is_put { (cells, Vec::new()) } else { (Vec::new(), cells) };
+        log.push(RowChange { table: table.name.to_owned(), put, gone });
     }
 
     fn seal(&mut self, table: &'static Table) -> Result<&mut Seal> {

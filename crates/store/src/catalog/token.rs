@@ -54,6 +54,11 @@ impl Change<'_> {
         read_token(self.transaction, image)
     }
 
+    /// Every token, by image.
+    pub(crate) fn tokens(&self) -> Result<Vec<Token>> {
+        table::read(self.transaction, &TOKENS, "ORDER BY image", &[])?.iter().map(token).collect()
+    }
+
     /// The highest number that a token ever had.
     pub(crate) fn last_token(&self) -> Result<u64> {
         read_last_token(self.transaction)

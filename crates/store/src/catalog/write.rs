@@ -1,13 +1,17 @@
 //! What is written to the catalog: always whole changes, each one transaction.
 
-use platter_image::{BlockId, Error, Result};
-use rusqlite::{Transaction, TransactionBehavior};
+use platter_image::{BlockId, Error, ErrorKind, Result};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::table::{IMAGES, META, PACKS, Seals, VERSIONS, number, text};
-use super::{Catalog, PackState, failed};
+use super::log::{Entry, Head, Past, RowChange, State, create_new};
+use super::query::meta;
+use super::table::{IMAGES, LOG, META, PACKS, Seals, VERSIONS, digest, number, text, version_row};
+use super::{Catalog, PackState, failed, log};
 use crate::name::{ImageName, VersionName};
 use crate::pack::SealedPack;
+use crate::place::StorePlace;
 use crate::record::{Parent, VersionRecord};
+use crate::resolve::Version;
 
 /// A change that is not committed yet.
 #[derive(Debug)]
@@ -15,6 +19,8 @@ pub(crate) struct Change<'a> {
     pub(super) transaction: &'a Transaction<'a>,
     /// Of the tables that were changed.
     pub(super) seals: Seals,
+    /// What goes into the log's next entry; `None` while a catalog is made.
+    pub(super) log: Option<Vec<RowChange>>,
 }
 
 impl Catalog {
@@ -26,17 +32,95 @@ impl Catalog {
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(|error| failed("beginning a change of the catalog", error))?;
+        let before = read_head(&transaction)?;
+        compare(&transaction, &before)?;
         let mut under_way = Change::new(&transaction);
+        under_way.log = Some(Vec::new());
         let done = change(&mut under_way)?;
+        let rows = under_way.log.take().unwrap_or_default();
+        let head = if rows.is_empty() { None } else { Some(under_way.end_entry(&before, rows)?) };
         under_way.write_seals()?;
         transaction.commit().map_err(|error| failed("committing a change of the catalog", error))?;
+        match (&self.log, head) {
+            (Some(log), Some(head)) => log.append(&head)?,
+            (None, Some(_)) => return Err(Error::bug("a change of a catalog that was opened to be read")),
+            (_, None) => {}
+        }
         Ok(done)
     }
+
+    /// Writes a row as it is. After a failed sync, memory may hold a commit that the disk does not; once this returns, the disk
+    /// holds all that was read.
+    pub(super) fn write_again(&self) -> Result<()> {
+        let written = self.connection.execute("UPDATE meta SET value = value WHERE key = ?1", [LOG]);
+        written.map(drop).map_err(|error| failed("writing the catalog's last change again", error))
+    }
+
+    /// What the catalog says of its log.
+    pub(crate) fn head(&self) -> Result<Head> {
+        read_head(&self.connection)
+    }
+
+    /// Replaces a log that has become long by one that holds the rows as they are, and what was forgotten. Where there is no
+    /// space for that, the long one stays.
+    pub(super) fn shorten_log(&mut self, place: &StorePlace) -> Result<()> {
+        let head = self.head()?;
+        if !head.is_long() {
+            return Ok(());
+        }
+        let contents = log::read(place, Some(&head))?;
+        if !contents.is_whole() {
+            // Nothing that it says of the past may get lost: `check` names the damage.
+            return Ok(());
+        }
+        let state = State::read(&self.connection)?;
+        let made = create_new(place, &state.entries(&Past::of(&contents).forgotten())?);
+        let head = match made {
+            Err(error) if error.kind() == ErrorKind::Io => return Ok(()),
+            made => made?,
+        };
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(|error| failed("beginning a change of the catalog", error))?;
+        let mut change = Change::new(&transaction);
+        change.set_meta(LOG, &head.to_text()?)?;
+        change.write_seals()?;
+        transaction.commit().map_err(|error| failed("committing a change of the catalog", error))?;
+        self.log = Some(log::ChangeLog::open(place, &head, || Ok(()))?);
+        Ok(())
+    }
+}
+
+/// What the catalog says of its log.
+pub(super) fn read_head(connection: &Connection) -> Result<Head> {
+    Head::from_text(&meta(connection, LOG)?.unwrap_or_default())
+}
+
+/// Compares the rows with what the last change left: names, numbers and edit tokens are those of the log's last entry.
+pub(super) fn compare(connection: &Connection, head: &Head) -> Result<()> {
+    let (found, expected) = (digest(connection)?, head.entry()?.after);
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::corrupt(
+        "the catalog's names, numbers or edit tokens are not those that its last change left: `platter rebuild` makes it \
+         anew from the log of changes",
+    ))
 }
 
 impl<'a> Change<'a> {
     pub(super) fn new(transaction: &'a Transaction<'a>) -> Self {
-        Self { transaction, seals: Seals::new() }
+        Self { transaction, seals: Seals::new(), log: None }
+    }
+
+    /// Ends the entry of what was changed; gives the head with it, which is then the catalog's.
+    fn end_entry(&mut self, before: &Head, rows: Vec<RowChange>) -> Result<Head> {
+        self.write_seals()?;
+        let entry = Entry { rows, after: digest(self.transaction)? };
+        let head = before.next(entry.to_text()?);
+        self.set_meta(LOG, &head.to_text()?)?;
+        Ok(head)
     }
 
     /// The number that the next version of an image gets, and the version before it.
@@ -77,11 +161,14 @@ impl<'a> Change<'a> {
         if self.row(&VERSIONS, &key)?.is_some() {
             return Ok(false);
         }
-        let [image, number] = key;
-        let time = record.time_unix_ms.into();
-        let values = vec![image, number, text(record.score), time, text(record_id), text(record.to_json()?)];
-        self.put(&VERSIONS, values)?;
+        self.put(&VERSIONS, version_row(&Version { name, record_id, record: record.clone() })?)?;
         Ok(true)
+    }
+
+    /// Whether there is a version of that name with that very record.
+    pub(crate) fn has_version(&self, name: &VersionName, record_id: &BlockId) -> Result<bool> {
+        let row = self.row(&VERSIONS, &[text(&name.image), number(name.number)])?;
+        Ok(row.is_some_and(|row| row.text(4) == record_id.to_string()))
     }
 
     /// Removes a version. Its number stays used.

@@ -1,7 +1,8 @@
 //! The power is cut at any call, with any subset of what was not synced lost; then once more during recovery. What
 //! was published is there whole, the store is clean, and work goes on.
 
-use platter_store::Store;
+use platter_store::{Store, rebuild};
+use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 
 use super::work::{Dice, Machine, Model, verify, work};
@@ -55,6 +56,54 @@ fn power_cuts_lose_nothing_published() {
 #[ignore = "minutes: 30,000 power cuts"]
 fn many_power_cuts_lose_nothing_published() {
     crash_often(1000..1100, 50);
+}
+
+/// A rebuild is cut off, with catalog or log of changes gone, or both there: the next one ends with every name as it was.
+#[test]
+fn power_cuts_during_a_rebuild_change_no_name() {
+    let machine = Machine::new();
+    for seed in 0..6 {
+        machine.insert(&SimulatedDisk::new(seed));
+        let mut model = Model::default();
+        work(&machine, seed, &mut model).unwrap();
+        let worked = machine.disk();
+        for lost in [None, Some("catalog.sqlite"), Some("changes.log")] {
+            let insert = || {
+                machine.insert(&worked.fork());
+                for suffix in ["", "-journal"] {
+                    let name = lost.map(|lost| machine.place.dir().join(format!("{lost}{suffix}")));
+                    // Not everything is there that SQLite may leave.
+                    let _ = name.map(|name| machine.disk().remove(&name));
+                }
+                machine.disk().sync_dir(machine.place.dir()).unwrap();
+                machine.restart();
+            };
+            insert();
+            let before = machine.disk().calls();
+            rebuild(&machine.place).unwrap();
+            let calls = machine.disk().calls() - before;
+            let mut dice = Dice(seed);
+            for profile in CrashProfile::EVERY {
+                for _ in 0..6 {
+                    let call = 1 + dice.below(calls);
+                    let context =
+                        format!("seed {seed}, {lost:?} lost, power cut at call {call}, {profile:?}");
+                    insert();
+                    machine.disk().set_fault(halt_at(call));
+                    let _ = rebuild(&machine.place);
+                    machine.disk().crash(profile, seed ^ call);
+                    machine.restart();
+                    let report =
+                        rebuild(&machine.place).unwrap_or_else(|error| panic!("{context}: {error:?}"));
+                    assert!(
+                        !report.notes.iter().any(|note| note.contains("may be back")),
+                        "{context}: {report:?}"
+                    );
+                    verify(&machine, &model, &context);
+                }
+            }
+        }
+    }
 }
 
 /// What was interrupted is found by the next session: after a power cut in which everything reached the disk, the

@@ -238,23 +238,49 @@ fn rebuild_mends_a_lost_footer() {
     }
 }
 
-/// Whatever is damaged in a pack, rebuild comes to its end, and says so when a record is lost by it.
+/// Whatever is damaged in a pack, rebuild comes to its end. No name is lost by it, and a damaged record is written anew; only
+/// where catalog and log of changes are gone as well, names are lost with their records, and rebuild says so.
 #[test]
 fn rebuild_survives_any_damage_of_a_pack() {
     let (machine, file, disk) = small_store();
     let good = disk.contents(&file).unwrap();
-    let mut lost = 0;
+    let (mut lost, mut written) = (0, 0);
     for at in (64..good.len()).step_by(7) {
-        let disk = disk.fork();
-        machine.insert(&disk);
         let mut bad = good.clone();
         bad[at] ^= 1 << (at % 8);
-        disk.overwrite(&file, &bad);
-        let report = rebuild(&machine.place).unwrap_or_else(|error| panic!("byte {at}: {error:?}"));
-        lost += usize::from(report.versions.is_empty());
-        assert!(!report.versions.is_empty() || !report.notes.is_empty(), "byte {at}");
+        for is_alone in [false, true] {
+            let disk = disk.fork();
+            machine.insert(&disk);
+            disk.overwrite(&file, &bad);
+            for gone in ["catalog.sqlite", "changes.log"].into_iter().filter(|_| is_alone) {
+                disk.remove(&machine.place.dir().join(gone)).unwrap();
+            }
+            let context = format!("byte {at}, alone: {is_alone}");
+            let report = rebuild(&machine.place).unwrap_or_else(|error| panic!("{context}: {error:?}"));
+            lost += usize::from(report.versions.is_empty());
+            assert!(is_alone || report.versions.len() == 1, "{context}: {report:?}");
+            assert!(!is_alone || !report.notes.is_empty(), "{context}");
+            written += usize::from(report.notes.iter().any(|note| note.contains("written anew")));
+            let packs = pack_count(&machine, &disk);
+            assert_eq!(rebuild(&machine.place).unwrap().versions, report.versions, "{context}");
+            assert_eq!(pack_count(&machine, &disk), packs, "{context}: nothing is copied again");
+            let store = Store::open_writer(&machine.place).unwrap();
+            let found = store.check(CheckOptions::default(), &mut |_| {}).unwrap().findings;
+            let is_left = |found: &&platter_store::Finding| {
+                let is_of_pack = found.pack.is_some() && found.offset.is_none();
+                found.severity == Severity::Damage && (is_of_pack || found.what.starts_with("version record"))
+            };
+            let left: Vec<_> = found.iter().filter(is_left).collect();
+            assert!(left.is_empty(), "{context}: {left:?}");
+        }
     }
-    assert!(lost > 0);
+    assert!(lost > 0 && written > 0);
+}
+
+fn pack_count(machine: &Machine, disk: &SimulatedDisk) -> usize {
+    let packs = machine.place.dir().join("packs");
+    let folders = disk.list(&packs).unwrap();
+    folders.iter().map(|folder| disk.list(&packs.join(&folder.name)).unwrap().len()).sum()
 }
 
 /// The catalog is gone, or is garbage, or store.json is: rebuild brings every version back.

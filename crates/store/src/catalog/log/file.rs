@@ -1,0 +1,211 @@
+//! The file of the log of changes: how it is made, opened, added to, replaced and read.
+
+use std::path::Path;
+
+use platter_image::{Error, IoContext, Result};
+use platter_vfs::{OpenMode, Vfs, VfsFile, read_whole};
+use serde::{Deserialize, Serialize};
+
+use super::format::{HEADER_LENGTH, encode_header, entry_length, find_entry, read_header};
+use super::{ChangeLogContents, Entry, decode_change_log, encode};
+use crate::place::StorePlace;
+
+/// A log is not replaced by a shorter one before it is so long.
+const REPLACED_FROM: u64 = if cfg!(test) { 64 << 10 } else { 8 << 20 };
+/// What makes a damaged log good again.
+const REMEDY: &str = "`platter rebuild` writes catalog and log anew";
+
+/// What the catalog says of its log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Head {
+    /// The log's random id, in hexadecimal digits.
+    id: String,
+    /// Number of the last entry, from 1.
+    number: u64,
+    /// Where that entry begins, and its text.
+    offset: u64,
+    text: String,
+    /// How long the log was when it was made.
+    made: u64,
+}
+
+impl Head {
+    /// Number of the last entry.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn end(&self) -> u64 {
+        self.offset.saturating_add(entry_length(&self.text))
+    }
+
+    /// With one more entry.
+    pub(in crate::catalog) fn next(&self, text: String) -> Self {
+        Self { id: self.id.clone(), number: self.number + 1, offset: self.end(), text, made: self.made }
+    }
+
+    /// The last entry.
+    pub(in crate::catalog) fn entry(&self) -> Result<Entry> {
+        Entry::from_text(&self.text)
+    }
+
+    /// Whether the log is of that id.
+    pub(crate) fn is_of(&self, contents: &ChangeLogContents) -> bool {
+        contents.id.as_ref() == Some(&self.id)
+    }
+
+    /// Whether the log has grown so much that a copy of all rows is shorter.
+    pub(in crate::catalog) fn is_long(&self) -> bool {
+        self.end() > REPLACED_FROM.max(self.made.saturating_mul(2))
+    }
+
+    pub(in crate::catalog) fn to_text(&self) -> Result<String> {
+        serde_json::to_string(self)
+            .map_err(|error| Error::bug("a log's head without a text").with_source(error))
+    }
+
+    pub(in crate::catalog) fn from_text(text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|error| {
+            Error::corrupt("the catalog does not say which log of changes is its own").with_source(error)
+        })
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        encode(&self.id, self.offset, self.number, &self.text)
+    }
+}
+
+/// Makes a log of these entries, at least one; gives its head. The file must not exist; its name is the caller's to sync.
+pub(crate) fn create(vfs: &dyn Vfs, path: &Path, entries: &[Entry]) -> Result<Head> {
+    let context = || format!("making {}", path.display());
+    let (header, id) = encode_header(vfs.random_id().context(context)?);
+    let file = vfs.open(path, OpenMode::CreateNew).context(context)?;
+    file.write_all_at(&header, 0).context(context)?;
+    let (mut offset, mut last) = (HEADER_LENGTH as u64, None);
+    for (entry, number) in entries.iter().zip(1..) {
+        let head = Head { id: id.clone(), number, offset, text: entry.to_text()?, made: 0 };
+        file.write_all_at(&head.bytes(), offset).context(context)?;
+        offset = head.end();
+        last = Some(head);
+    }
+    file.sync().context(context)?;
+    last.map(|head| Head { made: offset, ..head }).ok_or_else(|| Error::bug("a log without an entry"))
+}
+
+/// The log, as a writer of the catalog has it.
+#[derive(Debug)]
+pub(in crate::catalog) struct ChangeLog(Box<dyn VfsFile>);
+
+impl ChangeLog {
+    /// Opens the log that the catalog names, and appends the catalog's last entry if it is missing, after `write_again` has
+    /// made certain that the catalog's last commit is on the disk: the log must not get ahead of it.
+    ///
+    /// # Errors
+    /// `Corrupt` when the log is gone, is another one, or says something else than the catalog; `Io`.
+    pub(in crate::catalog) fn open(
+        place: &StorePlace,
+        head: &Head,
+        write_again: impl FnOnce() -> Result<()>,
+    ) -> Result<Self> {
+        settle(place, head)?;
+        let path = place.change_log();
+        let context = || format!("opening {}", path.display());
+        let corrupt = |what: &str| Error::corrupt(format!("{}: {what}: {REMEDY}", path.display()));
+        let file = match place.vfs().open(&path, OpenMode::Write) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(corrupt("it is gone").with_source(error));
+            }
+            opened => opened.context(context)?,
+        };
+        // After a failed sync, memory may hold what the disk does not.
+        file.sync().and_then(|()| file.drop_cache()).context(context)?;
+        let length = file.length().context(context)?;
+        if id_of(&*file, length)?.as_ref() != Some(&head.id) {
+            return Err(corrupt("it is not the log of this catalog, or its header is damaged"));
+        }
+        if length < head.offset {
+            return Err(corrupt("it ends before the catalog's last change"));
+        }
+        let mut rest = vec![0; (length - head.offset) as usize];
+        file.read_exact_at(&mut rest, head.offset).context(context)?;
+        let log = Self(file);
+        let expected = head.bytes();
+        if rest == expected {
+            return Ok(log);
+        }
+        let mut from = 0;
+        while let Some((at, found)) = find_entry(&rest, head.offset, &head.id, from) {
+            if found.number > head.number {
+                return Err(corrupt("the catalog is older than it"));
+            }
+            if !rest.starts_with(&expected) {
+                return Err(corrupt("the catalog says something else of the last change"));
+            }
+            from = at + 1;
+        }
+        // Torn by a crash, or not written at all.
+        write_again()?;
+        log.append(head)?;
+        Ok(log)
+    }
+
+    /// Appends the entry of that head, durably.
+    pub(in crate::catalog) fn append(&self, head: &Head) -> Result<()> {
+        let context = || "writing the log of changes".to_owned();
+        self.0.set_length(head.offset).context(context)?;
+        self.0.write_all_at(&head.bytes(), head.offset).context(context)?;
+        self.0.sync().context(context)
+    }
+}
+
+fn id_of(file: &dyn VfsFile, length: u64) -> Result<Option<String>> {
+    let mut header = vec![0; length.min(HEADER_LENGTH as u64) as usize];
+    file.read_exact_at(&mut header, 0).context(|| "reading the log of changes".into())?;
+    read_header(&header)
+}
+
+/// Makes a log of these entries beside the one in use, durable with its name; gives its head. When the catalog names it,
+/// [`settle`] puts it in the other's place. A crash before that leaves a file that nobody needs.
+pub(crate) fn create_new(place: &StorePlace, entries: &[Entry]) -> Result<Head> {
+    let new = place.new_change_log();
+    place.remove_if_there(&new)?;
+    let made = create(place.vfs(), &new, entries);
+    if made.is_err() {
+        // It would only take space.
+        place.remove_if_there(&new)?;
+    }
+    let head = made?;
+    place.sync_dir(place.dir())?;
+    Ok(head)
+}
+
+/// Puts a log that the catalog already names into its place. The lock is ours.
+pub(crate) fn settle(place: &StorePlace, head: &Head) -> Result<()> {
+    let (path, new) = (place.change_log(), place.new_change_log());
+    let context = || format!("opening {}", new.display());
+    let id = |path: &Path| match place.vfs().open(path, OpenMode::Read) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        opened => opened.context(context).and_then(|file| id_of(&*file, file.length().context(context)?)),
+    };
+    if id(&path)?.as_ref() == Some(&head.id) || id(&new)?.as_ref() != Some(&head.id) {
+        return Ok(());
+    }
+    place.vfs().rename(&new, &path).context(|| format!("renaming {}", new.display()))?;
+    place.sync_dir(place.dir())
+}
+
+/// Reads all of a store's log, with the entry that a good catalog says is the last, if a crash kept it from the log.
+///
+/// # Errors
+/// `Io`; `Refused` when a newer Platter wrote it.
+pub(crate) fn read(place: &StorePlace, head: Option<&Head>) -> Result<ChangeLogContents> {
+    let path = place.change_log();
+    let bytes = read_whole(place.vfs(), &path, u64::MAX).context(|| format!("reading {}", path.display()))?;
+    let mut contents = decode_change_log(&bytes.unwrap_or_default())?;
+    if let Some(head) = head.filter(|head| head.is_of(&contents) && head.number == contents.last + 1) {
+        contents.entries.push(head.entry()?);
+        contents.last = head.number;
+        contents.has_torn_end = false;
+    }
+    Ok(contents)
+}

@@ -1,0 +1,82 @@
+//! What became of the versions that a log tells of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use platter_image::{BlockId, Error, Result};
+
+use super::{Cell, ChangeLogContents, Entry, RowChange};
+use crate::catalog::table::VERSIONS;
+use crate::name::{ImageName, VersionName};
+use crate::record::VersionRecord;
+use crate::resolve::Version;
+
+/// What became of the versions that a log tells of.
+#[derive(Debug, Default)]
+pub(crate) struct Past {
+    /// Every version that an entry names, present or not.
+    pub(crate) mentioned: BTreeSet<VersionName>,
+    /// Those that are there.
+    present: BTreeMap<VersionName, Version>,
+    /// Those that were forgotten, and not only renamed.
+    forgotten: BTreeMap<VersionName, Version>,
+}
+
+impl Past {
+    /// What a log's good entries tell.
+    pub(crate) fn of(contents: &ChangeLogContents) -> Self {
+        let mut past = Self::default();
+        contents.entries.iter().for_each(|entry| past.apply(entry));
+        past
+    }
+
+    fn apply(&mut self, entry: &Entry) {
+        let rows = entry.rows.iter().filter(|row| row.table == VERSIONS.name);
+        let version = |row: &RowChange| match &row.put[..] {
+            [_, _, _, _, Cell::Text(id), Cell::Text(record)] => version_of(id, record).ok(),
+            _ => None,
+        };
+        let mut put: BTreeMap<VersionName, BTreeSet<VersionName>> = BTreeMap::new();
+        for version in rows.clone().filter_map(version) {
+            put.entry(first_name(&version.record)).or_default().insert(version.name);
+        }
+        for row in rows {
+            if let Some(version) = version(row) {
+                self.mentioned.insert(version.name.clone());
+                self.forgotten.remove(&version.name);
+                self.present.insert(version.name.clone(), version);
+            } else if let [Cell::Text(image), Cell::Number(number)] = &row.gone[..] {
+                let Some(name) = name_of(image, *number) else { continue };
+                self.mentioned.insert(name.clone());
+                let Some(version) = self.present.remove(&name) else { continue };
+                // What the same change puts there under another name was renamed.
+                let names = put.get(&first_name(&version.record)).into_iter().flatten();
+                if names.filter(|other| **other != name).count() == 0 {
+                    self.forgotten.insert(name, version);
+                }
+            }
+        }
+    }
+
+    /// The versions that were forgotten.
+    pub(crate) fn forgotten(&self) -> Vec<Version> {
+        self.forgotten.values().cloned().collect()
+    }
+}
+
+/// The name that a version was published under.
+pub(crate) fn first_name(record: &VersionRecord) -> VersionName {
+    record.renamed_from.clone().unwrap_or_else(|| record.name())
+}
+
+fn name_of(image: &str, number: i64) -> Option<VersionName> {
+    let image: ImageName = image.parse().ok()?;
+    Some(VersionName { image, number: u64::try_from(number).ok()? })
+}
+
+/// The version that a row stands for.
+pub(super) fn version_of(record_id: &str, record: &str) -> Result<Version> {
+    let record = VersionRecord::from_json(record)?;
+    let record_id = BlockId::from_hex(record_id)
+        .ok_or_else(|| Error::corrupt(format!("a version with the record {record_id:?}")))?;
+    Ok(Version { name: record.name(), record_id, record })
+}

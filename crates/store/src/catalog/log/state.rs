@@ -1,0 +1,195 @@
+//! All rows of the catalog that the log tells of, in memory: as the log has them, or as the catalog does.
+
+use std::collections::BTreeMap;
+
+use platter_image::{Error, Result};
+use rusqlite::Connection;
+use rusqlite::types::Value;
+
+use super::past::version_of;
+use super::{Cell, ChangeLogContents, Entry, RowChange};
+use crate::catalog::Change;
+use crate::catalog::table::{self, Digest, IMAGES, META, TOKENS, Table, VERSIONS, logged};
+use crate::catalog::token::LAST_TOKEN;
+use crate::name::ImageName;
+use crate::resolve::Version;
+
+/// Most bytes of rows in one entry of a copy of all rows.
+const COPIED_TOGETHER: usize = 1 << 20;
+
+/// Rows by the numbers of their tables, and by their primary keys.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct State(BTreeMap<(usize, Vec<Cell>), Vec<Cell>>);
+
+fn place_of(name: &str) -> Option<(usize, &'static Table)> {
+    logged().enumerate().find(|(_, table)| table.name == name)
+}
+
+impl State {
+    /// What a log's good entries come to.
+    pub(crate) fn replay(contents: &ChangeLogContents) -> Self {
+        let mut state = Self::default();
+        contents.entries.iter().for_each(|entry| state.apply(entry));
+        state
+    }
+
+    fn apply(&mut self, entry: &Entry) {
+        for row in &entry.rows {
+            // An entry was parsed: its tables are there, and its rows fit them.
+            let Some((place, table)) = place_of(&row.table) else { continue };
+            if row.put.is_empty() {
+                self.0.remove(&(place, row.gone.clone()));
+            } else {
+                self.0.insert((place, table.key_of(&row.put).to_vec()), row.put.clone());
+            }
+        }
+    }
+
+    /// What the catalog has.
+    pub(in crate::catalog) fn read(connection: &Connection) -> Result<Self> {
+        let mut state = Self::default();
+        for (place, table) in logged().enumerate() {
+            for row in table::read(connection, table, "", &[])? {
+                state.add(place, table, &row.values);
+            }
+        }
+        Ok(state)
+    }
+
+    /// Those rows of a damaged catalog that are right by their checksums, as far as it can be read.
+    pub(in crate::catalog) fn read_sound(connection: &Connection) -> Self {
+        let mut state = Self::default();
+        for (place, table) in logged().enumerate() {
+            table::read_sound(connection, table, |values| state.add(place, table, values));
+        }
+        state
+    }
+
+    fn add(&mut self, place: usize, table: &Table, values: &[Value]) {
+        let cells: Vec<Cell> = values.iter().map(Cell::from).collect();
+        if !table.is_own(&cells) && table.fits_row(&cells) {
+            self.0.insert((place, table.key_of(&cells).to_vec()), cells);
+        }
+    }
+
+    fn values(cells: &[Cell]) -> Vec<Value> {
+        cells.iter().map(Value::from).collect()
+    }
+
+    /// What the rows come to, as the catalog's seals say it.
+    pub(crate) fn digest(&self) -> String {
+        let mut digest = Digest::default();
+        for (place, table) in logged().enumerate() {
+            let rows = self.rows_of(place).map(|row| Self::values(row));
+            digest.add(table, rows);
+        }
+        digest.finish()
+    }
+
+    fn rows_of(&self, place: usize) -> impl Iterator<Item = &Vec<Cell>> {
+        self.0.range((place, Vec::new())..(place + 1, Vec::new())).map(|(_, row)| row)
+    }
+
+    /// Its versions. Rows that are none are left out.
+    pub(crate) fn versions(&self) -> Vec<Version> {
+        let rows = place_of(VERSIONS.name).into_iter().flat_map(|(place, _)| self.rows_of(place));
+        let version = |row: &Vec<Cell>| match &row[..] {
+            [_, _, _, _, Cell::Text(id), Cell::Text(record)] => version_of(id, record).ok(),
+            _ => None,
+        };
+        rows.filter_map(version).collect()
+    }
+
+    /// The highest numbers that were given: of versions, and of edit tokens. Rows that are none are left out.
+    pub(crate) fn last_numbers(&self) -> (Vec<(ImageName, u64)>, u64) {
+        let rows = |name: &str| place_of(name).into_iter().flat_map(|(place, _)| self.rows_of(place));
+        let image = |row: &Vec<Cell>| match &row[..] {
+            [Cell::Text(image), Cell::Number(number)] => image.parse().ok().zip(u64::try_from(*number).ok()),
+            _ => None,
+        };
+        let token = |row: &Vec<Cell>| match &row[..] {
+            [Cell::Text(key), Cell::Text(value)] if key == LAST_TOKEN => value.parse().ok(),
+            _ => None,
+        };
+        (rows(IMAGES.name).filter_map(image).collect(), rows(META.name).find_map(token).unwrap_or(0))
+    }
+
+    /// Without edit tokens.
+    pub(crate) fn drop_tokens(&mut self) {
+        if let Some((tokens, _)) = place_of(TOKENS.name) {
+            self.0.retain(|(place, _), _| *place != tokens);
+        }
+    }
+
+    /// What is not the same in another state, in words.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
+        let keys = self.0.keys().chain(other.0.keys());
+        let mut keys: Vec<_> = keys.filter(|key| self.0.get(*key) != other.0.get(*key)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let tables: Vec<&Table> = logged().collect();
+        let name = |cell: &Cell| match cell {
+            Cell::Number(number) => number.to_string(),
+            Cell::Text(text) => text.clone(),
+            Cell::Null => String::new(),
+        };
+        let named = |(place, key): &(usize, Vec<Cell>)| {
+            let key: Vec<String> = key.iter().map(name).collect();
+            format!("{} {}", tables[*place].name, key.join("@"))
+        };
+        keys.into_iter().map(named).collect()
+    }
+
+    /// Entries that make these rows, and before that tell of versions that were forgotten.
+    pub(crate) fn entries(&self, forgotten: &[Version]) -> Result<Vec<Entry>> {
+        let (mut put, mut gone) = (Vec::new(), Vec::new());
+        for version in forgotten {
+            let row: Vec<Cell> = table::version_row(version)?.iter().map(Cell::from).collect();
+            gone.push(RowChange {
+                gone: VERSIONS.key_of(&row).to_vec(),
+                ..RowChange::put(&VERSIONS, Vec::new())
+            });
+            put.push(RowChange::put(&VERSIONS, row));
+        }
+        let tables: Vec<&Table> = logged().collect();
+        let rows = self.0.iter().map(|((place, _), row)| RowChange::put(tables[*place], row.clone()));
+        let (mut entries, mut entry, mut length) = (Vec::new(), Vec::new(), 0);
+        for row in put.into_iter().chain(gone).chain(rows) {
+            length += row.length();
+            entry.push(row);
+            if length > COPIED_TOGETHER {
+                entries.push(Entry { rows: std::mem::take(&mut entry), after: String::new() });
+                length = 0;
+            }
+        }
+        entries.push(Entry { rows: entry, after: self.digest() });
+        Ok(entries)
+    }
+}
+
+impl RowChange {
+    /// About how many bytes it takes.
+    fn length(&self) -> usize {
+        let cell = |cell: &Cell| match cell {
+            Cell::Text(text) => text.len(),
+            _ => 8,
+        };
+        self.put.iter().chain(&self.gone).map(cell).sum::<usize>() + self.table.len()
+    }
+}
+
+impl Change<'_> {
+    /// Enters all rows of a state.
+    pub(crate) fn enter(&mut self, state: &State) -> Result<()> {
+        for ((place, _), row) in &state.0 {
+            let table = logged().nth(*place).ok_or_else(|| Error::bug("a table that is none"))?;
+            self.put(table, State::values(row))?;
+        }
+        Ok(())
+    }
+
+    /// All rows that the log tells of.
+    pub(crate) fn state(&self) -> Result<State> {
+        State::read(self.transaction)
+    }
+}

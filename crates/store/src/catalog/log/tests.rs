@@ -1,0 +1,356 @@
+//! The log of changes: every damage of a small one, with the catalog and without.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "test code, which looks at the files from outside"
+)]
+
+use std::fs;
+use std::path::PathBuf;
+
+use platter_image::frame::{Compressor, FrameBuilder};
+use platter_image::page::{Entry as RecipeEntry, State as EntryState};
+use platter_image::recipe::{CutPolicy, RecipeBuilder};
+use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameStore, Kind, Result};
+
+use super::{Past, State, decode_change_log};
+use crate::place::StorePlace;
+use crate::rebuild::rebuild;
+use crate::record::VersionRecord;
+use crate::resolve::Version;
+use crate::store::Store;
+
+fn new_store() -> (tempfile::TempDir, StorePlace, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = StorePlace::on_system(folder.path().join("store"));
+    Store::init(&place).unwrap();
+    let store = Store::open_writer(&place).unwrap();
+    (folder, place, store)
+}
+
+/// Publishes a disk of that many zero sectors.
+fn publish(store: &Store, name: &str, sectors: u64) -> Result<Version> {
+    let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
+    let pages: Vec<(BlockId, Vec<u8>)> = Vec::new();
+    let mut recipe = RecipeBuilder::new(sectors * 512, 512, policy, Domain::SHARED, pages);
+    recipe.push(RecipeEntry { extent: Extent::new(0, sectors * 512), state: EntryState::Zero })?;
+    let (score, pages) = recipe.finish()?;
+    let session = store.session()?;
+    let mut frame = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 17);
+    pages.iter().for_each(|(id, bytes)| frame.push(*id, bytes));
+    session.append(&frame.encode(&mut Compressor::new(3)?)?)?;
+    let mut draft = VersionRecord::draft(name.parse()?, score, 1_000);
+    draft.disk_length = sectors * 512;
+    session.publish(draft)
+}
+
+/// Rows of a catalog, in words: names, numbers and edit tokens.
+fn answers(place: &StorePlace) -> Vec<String> {
+    let store = Store::open_reader(place).unwrap();
+    let catalog = store.catalog().unwrap();
+    let mut answers = vec![format!("last token {}", catalog.last_token().unwrap())];
+    answers.extend(catalog.all_versions().unwrap().iter().map(|version| format!("{version:?}")));
+    answers.extend(catalog.tokens().unwrap().iter().map(|token| format!("{token:?}")));
+    answers.extend(catalog.last_numbers().unwrap().iter().map(|number| format!("{number:?}")));
+    answers
+}
+
+/// A store with versions published, forgotten and renamed, and edit tokens held, taken over and given back.
+fn eventful_store() -> (tempfile::TempDir, StorePlace) {
+    let (folder, place, store) = new_store();
+    for number in 1..=3 {
+        publish(&store, "a", number).unwrap();
+    }
+    publish(&store, "b", 4).unwrap();
+    let (a, b, c) = ("a".parse().unwrap(), "b".parse().unwrap(), "c/d".parse().unwrap());
+    store.forget(&a, Some(2)).unwrap();
+    store.forget(&a, Some(3)).unwrap();
+    store.rename(&b, &c).unwrap();
+    let token = store.take_token(&c, "root@node1", 5).unwrap();
+    store.release_token(&token).unwrap();
+    store.take_token(&a, "root@node2", 6).unwrap();
+    store.steal_token(&a, "root@node3", 7).unwrap();
+    drop(store);
+    (folder, place)
+}
+
+/// Puts the store into the state that `files` say, which were read before.
+struct Kept {
+    place: StorePlace,
+    catalog: Vec<u8>,
+    log: Vec<u8>,
+}
+
+impl Kept {
+    fn of(place: &StorePlace) -> Self {
+        let read = |path: PathBuf| fs::read(path).unwrap();
+        Self { place: place.clone(), catalog: read(place.catalog()), log: read(place.change_log()) }
+    }
+
+    fn put(&self, catalog: Option<&[u8]>, log: Option<&[u8]>) {
+        for (path, bytes) in [(self.place.catalog(), catalog), (self.place.change_log(), log)] {
+            match bytes {
+                Some(bytes) => fs::write(path, bytes).unwrap(),
+                None => self.place.remove_if_there(&path).unwrap(),
+            }
+        }
+    }
+}
+
+fn names(place: &StorePlace) -> Vec<String> {
+    let versions = Store::open_reader(place).unwrap().versions().unwrap();
+    versions.iter().map(|version| version.name.to_string()).collect()
+}
+
+fn forgotten(place: &StorePlace) -> Vec<String> {
+    let forgotten = Store::open_reader(place).unwrap().forgotten().unwrap();
+    forgotten.iter().map(|version| version.name.to_string()).collect()
+}
+
+#[test]
+fn a_rebuild_changes_no_name_number_or_token() {
+    let (_folder, place) = eventful_store();
+    let expected = answers(&place);
+    assert_eq!(names(&place), ["a@1", "c/d@1"]);
+    let kept = Kept::of(&place);
+    let (catalog, log) = (&kept.catalog[..], &kept.log[..]);
+    for (catalog, log) in [(Some(catalog), Some(log)), (None, Some(log)), (Some(catalog), None)] {
+        kept.put(catalog, log);
+        for round in 1..=2 {
+            let report = rebuild(&place).unwrap();
+            assert_eq!(report.notes, Vec::<String>::new());
+            assert_eq!(report.tokens_lost, Some(Vec::new()));
+            assert_eq!((report.lost.len(), report.reappeared.unwrap_or_default().len()), (0, 0));
+            assert_eq!(answers(&place), expected, "round {round}");
+            assert_eq!(forgotten(&place), ["a@2", "a@3"], "round {round}");
+        }
+        let store = Store::open_writer(&place).unwrap();
+        let report = store.check(crate::check::CheckOptions::default(), &mut |_| {}).unwrap();
+        assert_eq!(report.findings, []);
+    }
+    // Without both, all that has a record is back, and the report says so.
+    kept.put(None, None);
+    let report = rebuild(&place).unwrap();
+    assert_eq!(names(&place), ["a@1", "a@2", "a@3", "b@1", "c/d@1"]);
+    assert!(report.notes[0].contains("may be back"), "{:?}", report.notes);
+    assert_eq!(report.tokens_lost, None);
+}
+
+#[test]
+fn what_was_forgotten_comes_back_on_request() {
+    let (_folder, place) = eventful_store();
+    let store = Store::open_writer(&place).unwrap();
+    let refused = |text: &str| {
+        let wanted = store.forgotten().unwrap().into_iter().find(|version| version.name.to_string() == text);
+        let name = wanted.map_or_else(|| publish(&store, "n", 9).unwrap().name, |version| version.name);
+        store.resurrect(&[name]).unwrap_err().kind()
+    };
+    assert_eq!(refused("a@3"), ErrorKind::Refused, "somebody edits the image");
+    assert_eq!(refused("a@9"), ErrorKind::Missing, "what is there was not forgotten");
+    let a = "a".parse().unwrap();
+    store.release_token(&store.token(&a).unwrap().unwrap()).unwrap();
+    let wanted = store.forgotten().unwrap()[1].name.clone();
+    assert_eq!(store.resurrect(std::slice::from_ref(&wanted)).unwrap(), [wanted]);
+    drop(store);
+    assert_eq!(names(&place), ["a@1", "a@3", "c/d@1", "n@1"]);
+    assert_eq!(forgotten(&place), ["a@2"]);
+    rebuild(&place).unwrap();
+    assert_eq!(names(&place), ["a@1", "a@3", "c/d@1", "n@1"]);
+    let store = Store::open_writer(&place).unwrap();
+    assert_eq!(publish(&store, "a", 5).unwrap().name.number, 4, "numbers go on");
+    assert_eq!(store.resurrect(&[]).unwrap().len(), 1, "all that is left");
+    assert_eq!(forgotten(&place), Vec::<String>::new());
+}
+
+/// A crash tears the last entry at any byte: the catalog has it, and the next writer appends it again.
+#[test]
+fn a_torn_end_is_written_again() {
+    let (_folder, place) = eventful_store();
+    let expected = answers(&place);
+    let kept = Kept::of(&place);
+    let last = last_entry(&kept.log);
+    for length in last..=kept.log.len() {
+        kept.put(Some(&kept.catalog), Some(&kept.log[..length]));
+        if length % 2 == 0 {
+            drop(Store::open_writer(&place).unwrap());
+            assert_eq!(fs::read(place.change_log()).unwrap(), kept.log, "{length}");
+        }
+        rebuild(&place).unwrap();
+        assert_eq!(answers(&place), expected, "{length}");
+    }
+    // Garbage behind it is no entry, and goes with the next one.
+    kept.put(Some(&kept.catalog), Some(&[&kept.log[..], &kept.log[last..last + 30]].concat()));
+    let store = Store::open_writer(&place).unwrap();
+    publish(&store, "z", 7).unwrap();
+    let contents = decode_change_log(&fs::read(place.change_log()).unwrap()).unwrap();
+    assert!(contents.is_whole() && !contents.has_torn_end);
+}
+
+/// Where the last entry of a log begins.
+fn last_entry(log: &[u8]) -> usize {
+    log.windows(4).rposition(|window| window == *b"\0PLc").unwrap()
+}
+
+/// Cut anywhere, without the catalog: what is there is the state after one of the changes, and whatever lacks only the commit.
+#[test]
+fn a_log_cut_anywhere_gives_no_wrong_name() {
+    let (_folder, place) = eventful_store();
+    let kept = Kept::of(&place);
+    for length in (0..kept.log.len()).step_by(17) {
+        let contents = decode_change_log(&kept.log[..length]).unwrap();
+        assert!(!contents.has_holes || contents.id.is_none(), "{length}");
+        kept.put(None, Some(&kept.log[..length]));
+        let report = rebuild(&place).unwrap();
+        let known = ["a@1", "a@2", "a@3", "b@1", "c/d@1"];
+        assert!(names(&place).iter().all(|name| known.contains(&&name[..])), "{length}");
+        let is_told = !report.notes.is_empty();
+        let ends_between_entries = contents.id.is_some() && !contents.has_torn_end && contents.entries() > 0;
+        assert!(is_told || ends_between_entries, "{length}");
+    }
+}
+
+/// Any byte of the log is wrong. With the catalog nothing is lost, and `check` says so; without it, what may be wrong is told.
+fn flip_every(step: usize) {
+    let (_folder, place) = eventful_store();
+    let expected = answers(&place);
+    let kept = Kept::of(&place);
+    let last = last_entry(&kept.log);
+    for at in (0..kept.log.len()).step_by(step) {
+        let mut bad = kept.log.clone();
+        bad[at] ^= 1 << (at % 8);
+        // The version of the format is the one field that is judged, not proven.
+        let contents = decode_change_log(&bad).unwrap();
+        assert!(!contents.is_whole() || contents.has_torn_end, "{at}");
+        assert!(!contents.has_torn_end || at >= last, "{at}: a hole is no torn end");
+        kept.put(Some(&kept.catalog), Some(&bad));
+        let store = Store::open_reader(&place).unwrap();
+        let found = store.check(crate::check::CheckOptions::default(), &mut |_| {}).unwrap();
+        assert_eq!(found.findings.len(), usize::from(at < last), "{at}: {:?}", found.findings);
+        drop(store);
+        rebuild(&place).unwrap();
+        assert_eq!(answers(&place), expected, "{at}");
+        kept.put(None, Some(&bad));
+        let report = rebuild(&place).unwrap();
+        assert!(!report.notes.is_empty(), "{at}");
+        let known = ["a@1", "a@2", "a@3", "b@1", "c/d@1"];
+        assert!(names(&place).iter().all(|name| known.contains(&&name[..])), "{at}");
+        let tokens = Store::open_reader(&place).unwrap().tokens().unwrap();
+        assert!(at >= last || tokens.is_empty(), "{at}: who holds one is not known");
+    }
+}
+
+#[test]
+fn a_flipped_byte_is_told_and_costs_nothing_beside_the_catalog() {
+    flip_every(29);
+}
+
+/// Part of `make test-full`.
+#[test]
+#[ignore = "a minute: every byte of a log"]
+fn every_flipped_byte_is_told_and_costs_nothing_beside_the_catalog() {
+    flip_every(1);
+}
+
+/// What the user writes into a record is no entry, and neither is an entry of another log, or one at another place.
+#[test]
+fn nothing_that_lies_elsewhere_is_an_entry() {
+    let (_folder, place) = eventful_store();
+    let log = fs::read(place.change_log()).unwrap();
+    let whole = decode_change_log(&log).unwrap();
+    let mut of_another = log.clone();
+    of_another[8] ^= 1;
+    let sum = twox_hash::XxHash3_64::oneshot(&of_another[..24]).to_le_bytes();
+    of_another[24..32].copy_from_slice(&sum);
+    assert_eq!(decode_change_log(&of_another).unwrap().entries(), 0);
+    let moved = [&log[..32], &[7; 5], &log[32..]].concat();
+    assert_eq!(decode_change_log(&moved).unwrap().entries(), 0);
+    let again = [&log[..], &log[last_entry(&log)..]].concat();
+    let contents = decode_change_log(&again).unwrap();
+    assert_eq!((contents.entries(), contents.has_torn_end), (whole.entries(), true));
+    let mut newer = log;
+    newer[4] = 2;
+    let sum = twox_hash::XxHash3_64::oneshot(&newer[..24]).to_le_bytes();
+    newer[24..32].copy_from_slice(&sum);
+    assert_eq!(decode_change_log(&newer).unwrap_err().kind(), ErrorKind::Refused);
+}
+
+/// An older catalog, an older log, and a log of another store are told from the right ones before anything is written.
+#[test]
+fn what_does_not_belong_together_is_refused_and_mended() {
+    let (_folder, place) = eventful_store();
+    let before = Kept::of(&place);
+    let store = Store::open_writer(&place).unwrap();
+    let token = store.token(&"a".parse().unwrap()).unwrap().unwrap();
+    store.release_token(&token).unwrap();
+    store.forget(&"a".parse().unwrap(), None).unwrap();
+    drop(store);
+    let (after, expected) = (Kept::of(&place), answers(&place));
+    let (_other_folder, other) = eventful_store();
+    let foreign = fs::read(other.change_log()).unwrap();
+    for (what, catalog, log) in [
+        ("the catalog is older", &before.catalog, &after.log),
+        ("ends before", &after.catalog, &before.log),
+        ("not the log of this catalog", &after.catalog, &foreign),
+    ] {
+        before.put(Some(catalog), Some(log));
+        let error = crate::store::describe(&Store::open_writer(&place).unwrap_err());
+        assert!(error.contains(what) && error.contains("platter rebuild"), "{error}");
+        assert_eq!(&fs::read(place.change_log()).unwrap(), log, "nothing was written");
+        Store::open_reader(&place).unwrap();
+        rebuild(&place).unwrap();
+        assert_eq!(answers(&place), expected, "{what}");
+    }
+    before.put(Some(&after.catalog), None);
+    let error = crate::store::describe(&Store::open_writer(&place).unwrap_err());
+    assert!(error.contains("it is gone"), "{error}");
+}
+
+/// A log that has grown is replaced by a short one, which says the same; a crash leaves the one or the other.
+#[test]
+fn a_long_log_is_replaced() {
+    let (_folder, place, store) = new_store();
+    publish(&store, "a", 1).unwrap();
+    publish(&store, "a", 2).unwrap();
+    store.forget(&"a".parse().unwrap(), Some(1)).unwrap();
+    let holder = "h".repeat(200);
+    let length = || fs::metadata(place.change_log()).unwrap().len();
+    let overlay = "o".repeat(4000);
+    let mut token = store.take_token(&"a".parse().unwrap(), &holder, 1).unwrap();
+    while length() < 80 << 10 {
+        for change in [&overlay, "x"] {
+            token = store.set_overlay(&token, change).unwrap();
+        }
+    }
+    drop(store);
+    let kept = Kept::of(&place);
+    let expected = answers(&place);
+    drop(Store::open_writer(&place).unwrap());
+    assert!(length() < 20 << 10);
+    assert_eq!((answers(&place), forgotten(&place)), (expected.clone(), vec!["a@1".into()]));
+    // The new one was made, and the catalog does not name it yet.
+    let new = fs::read(place.change_log()).unwrap();
+    kept.put(Some(&kept.catalog), Some(&kept.log));
+    fs::write(place.new_change_log(), &new[..new.len() / 2]).unwrap();
+    drop(Store::open_writer(&place).unwrap());
+    assert_eq!((answers(&place), length() < 20 << 10), (expected.clone(), true));
+    // The catalog names it, and it is not in its place yet.
+    let named = Kept::of(&place);
+    named.put(Some(&named.catalog), Some(&kept.log));
+    fs::write(place.new_change_log(), &named.log).unwrap();
+    drop(Store::open_writer(&place).unwrap());
+    assert_eq!((answers(&place), fs::read(place.change_log()).unwrap()), (expected, named.log));
+}
+
+/// What a log says is what the catalog has, after each change.
+#[test]
+fn log_and_catalog_agree() {
+    let (_folder, place) = eventful_store();
+    let contents = decode_change_log(&fs::read(place.change_log()).unwrap()).unwrap();
+    let replayed = State::replay(&contents);
+    let store = Store::open_writer(&place).unwrap();
+    let catalog = store.0.writer().unwrap().catalog().change(|change| change.state()).unwrap();
+    assert_eq!(replayed.differences(&catalog), Vec::<String>::new());
+    assert_eq!(replayed.digest(), contents.entries.last().unwrap().after);
+    assert_eq!(Past::of(&contents).mentioned.len(), 5);
+}

@@ -1,0 +1,56 @@
+//! What was forgotten, as far as it is still here, and how it comes back.
+
+use std::collections::BTreeSet;
+
+use platter_image::{Error, Result};
+
+use crate::catalog::{Past, read_log};
+use crate::name::VersionName;
+use crate::resolve::Version;
+use crate::store::Store;
+use crate::token::refusal;
+
+impl Store {
+    /// Versions that were forgotten and can come back: their recipes are still here. By image and number.
+    ///
+    /// # Errors
+    /// When the log of changes or the catalog cannot be read.
+    pub fn forgotten(&self) -> Result<Vec<Version>> {
+        let head = self.catalog()?.head()?;
+        let mut forgotten = Past::of(&read_log(self.place(), Some(&head))?).forgotten();
+        let present: BTreeSet<VersionName> =
+            self.versions()?.into_iter().map(|version| version.name).collect();
+        forgotten.retain(|version| !present.contains(&version.name) && self.has(&version.record.score.0));
+        Ok(forgotten)
+    }
+
+    /// Brings forgotten versions back, under their names and numbers, in one commit; all of them, if none is named. What
+    /// they had in the hoard does not come back.
+    ///
+    /// # Errors
+    /// `Missing` when one was not forgotten, or is not here any more; `Refused` when somebody edits its image, or the store
+    /// was opened to be read; `Io`.
+    pub fn resurrect(&self, names: &[VersionName]) -> Result<Vec<VersionName>> {
+        let mut chosen = self.forgotten()?;
+        let unknown = names.iter().find(|name| !chosen.iter().any(|version| version.name == **name));
+        if let Some(unknown) = unknown {
+            return Err(Error::missing(format!("{unknown} was not forgotten, or nothing is left of it")));
+        }
+        chosen.retain(|version| names.is_empty() || names.contains(&version.name));
+        self.session()?.commit(|change, state, session| {
+            for Version { name, .. } in &chosen {
+                if let Some(refusal) = refusal(&name.image, None, change.token(&name.image)?.as_ref()) {
+                    return Ok(Err(refusal));
+                }
+            }
+            let mut back = Vec::new();
+            for Version { name, record_id, record } in &chosen {
+                if change.add_version(*record_id, record)? {
+                    back.push(name.clone());
+                }
+            }
+            session.write_lost_records(change, state)?;
+            Ok(Ok(back))
+        })?
+    }
+}
