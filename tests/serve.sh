@@ -243,7 +243,8 @@ PLATTER_TOKEN=${TOKEN[write-lab]} "$PLATTER" --server "https://127.0.0.1:$PORT" 
 	capture --raw "$WORK/killed" lab/killed >/dev/null 2>&1 &
 client=$!
 for _ in $(seq 3000); do
-	[ $(($(sent_bytes) - before)) -lt 30000000 ] && kill -0 "$client" 2>/dev/null || break
+	[ $(($(sent_bytes) - before)) -lt 30000000 ] || break
+	kill -0 "$client" 2>/dev/null || break
 	sleep 0.01
 done
 kill -KILL "$client" 2>/dev/null || true
