@@ -8,6 +8,7 @@ use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{FrameSource, Result};
 use platter_store::Resolved;
 
+use crate::kept_pages::KeptPages;
 use crate::target::TargetRequest;
 use crate::{Compared, InstallReport, OpenStore, Progress, StoreLocation};
 
@@ -32,7 +33,8 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
     let store = OpenStore::open_reader(&request.store)?;
     let resolved = store.resolve(&request.version)?;
     let source = store.source(resolved.score, Default::default());
-    let recipe = Recipe::open(resolved.score, &*source)?;
+    let pages = KeptPages::of(&*source);
+    let recipe = Recipe::open(resolved.score, &pages)?;
     let forbidden = request.store.directories();
     let agreed = request.target.agree(Some(recipe.root()), &forbidden)?;
     store.check_presence(&recipe, &*source)?;

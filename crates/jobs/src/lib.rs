@@ -14,6 +14,7 @@ mod diff;
 mod export;
 mod hoard;
 mod install;
+mod kept_pages;
 mod live;
 mod location;
 mod names;

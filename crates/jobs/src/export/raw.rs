@@ -7,6 +7,7 @@ use platter_image::recipe::Recipe;
 use platter_image::{Error, Result};
 
 use crate::install::{allocated, title, write_disk};
+use crate::kept_pages::KeptPages;
 use crate::target::TargetRequest;
 use crate::{ExportReport, OpenStore, Progress, StoreLocation};
 
@@ -26,7 +27,8 @@ pub fn export(
     let store = OpenStore::open_reader(store)?;
     let resolved = store.resolve(version)?;
     let source = store.source(resolved.score, Default::default());
-    let recipe = Recipe::open(resolved.score, &*source)?;
+    let pages = KeptPages::of(&*source);
+    let recipe = Recipe::open(resolved.score, &pages)?;
     refuse_existing(&target.path)?;
     let agreed = target.agree(Some(recipe.root()), &forbidden)?;
     store.check_presence(&recipe, &*source)?;
