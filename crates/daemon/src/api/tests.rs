@@ -549,7 +549,7 @@ async fn what_lacks_of_a_disk_is_told_to_who_may_read_it() {
         .unwrap();
     bytes[at.unwrap() - 1] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    let options = platter_store::CheckOptions { read_data: true, ..Default::default() };
+    let options = platter_store::CheckOptions { read_data: true };
     room.origin.store.check(options, &mut |_| {}).unwrap();
     let (status, told) = room.json(&token, "GET", &asked("lab/a", "&missing=true"), &Value::Null).await;
     assert_eq!(status, StatusCode::OK, "{told}");
