@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 use platter_image::frame::stream::FrameStreamReader;
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
 use platter_image::recipe::Recipe;
-use platter_image::{BlockId, Domain, Error, ErrorKind, FrameSource, FrameStore, Kind, PinSet, Result};
+use platter_image::{
+    BlockId, Domain, Error, ErrorKind, Extent, FrameSource, FrameStore, Kind, PinSet, Result,
+};
 use platter_store::{KnownCheck, NumberChoice, Published, Session, Store, VersionRecord};
 
 use crate::access::Principal;
@@ -244,7 +246,8 @@ impl Uploads {
         draft: VersionRecord,
         expect: Option<u64>,
     ) -> Result<Published> {
-        upload.check(&draft)?;
+        let allocated_bytes = upload.check(&draft)?;
+        let draft = VersionRecord { allocated_bytes, ..draft };
         let _publishing = lock(&self.publishing);
         upload.writer.check_token(&draft.image, draft.token)?;
         if let Some(expect) = expect {
@@ -401,8 +404,8 @@ impl Upload {
     }
 
     /// Refuses a draft that is not what its recipe says, or whose recipe refers to what is not here, or not the sender's
-    /// to use.
-    fn check(&self, draft: &VersionRecord) -> Result<()> {
+    /// to use. Gives how many bytes of the disk somebody can read, whatever the draft says.
+    fn check(&self, draft: &VersionRecord) -> Result<u64> {
         let session = self.session.read().unwrap_or_else(PoisonError::into_inner);
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
         let lacks = |kind: Kind, id: &BlockId| {
@@ -426,7 +429,9 @@ impl Upload {
         walk(&recipe, &mut |kind, id| match may_use(id) && session.locate(id)?.is_some() {
             true => Ok(()),
             false => Err(lacks(kind, id)),
-        })
+        })?;
+        let mut in_use = recipe.entries(Extent::new(0, root.disk_length));
+        in_use.try_fold(0, |sum, entry| Ok(sum + entry?.extent.length))
     }
 }
 

@@ -117,6 +117,10 @@ pub struct VersionRecord {
     pub labels: BTreeMap<String, String>,
     /// In what state the disk was.
     pub consistency: Consistency,
+    /// An origin took it from whoever uploaded it: it has looked at the recipe, but source, filesystems, consistency and what
+    /// was left out or could not be read are only what the writer said.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub claimed: bool,
     /// What could not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableRecord>,
@@ -150,6 +154,7 @@ impl VersionRecord {
             filesystems: Vec::new(),
             labels: BTreeMap::new(),
             consistency: Consistency::Clean,
+            claimed: false,
             unreadable: Vec::new(),
             notes: String::new(),
             tool_version: String::new(),
@@ -227,6 +232,10 @@ impl VersionRecord {
         }
         Ok(record)
     }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn is_zero(number: &u64) -> bool {

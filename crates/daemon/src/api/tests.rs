@@ -442,8 +442,15 @@ async fn a_version_is_published_whole_or_not_at_all() {
         StatusCode::CONFLICT
     );
     assert_eq!(publish(disk.draft("other/n"), None).await.0, StatusCode::NOT_FOUND);
-    let (status, version) = publish(disk.draft("lab/n"), Some(0)).await;
+    let boasting = VersionRecord { allocated_bytes: 1 << 60, claimed: false, ..disk.draft("lab/n") };
+    let (status, version) = publish(boasting, Some(0)).await;
     assert_eq!((status, &version["number"]), (StatusCode::OK, &json!(1)), "{version}");
+    // What can be counted is counted; the rest is the writer's word, and says so.
+    assert_eq!(
+        (&version["allocated_bytes"], &version["claimed"]),
+        (&json!(BLOCK), &json!(true)),
+        "{version}"
+    );
     let (came, lacks) = room.frames(&token, disk.score, Kind::Data, &[disk.block]).await;
     assert_eq!((came, lacks.len()), (vec![disk.block], 0));
     // Again, as after an answer that was lost.

@@ -140,6 +140,7 @@ pub(super) async fn publish(
         number: 0,
         parent: None,
         renamed_from: None,
+        claimed: true,
         new_raw_bytes: 0,
         new_stored_bytes: 0,
         time_unix_ms: unix_ms(),

@@ -47,6 +47,16 @@ fn in_use(record: &VersionRecord) -> String {
     }
 }
 
+/// A writer far away may say what it likes of the disk's state; the origin cannot look.
+fn state(record: &VersionRecord) -> String {
+    let state = format!("{:?}", record.consistency).to_lowercase();
+    if record.claimed {
+        format!("{state}, as whoever uploaded it says (source and file systems, too)")
+    } else {
+        state
+    }
+}
+
 fn text(version: &Version, held: Option<&Token>) -> String {
     let record = &version.record;
     let mut rows: Vec<(&str, String)> = vec![
@@ -76,7 +86,7 @@ fn text(version: &Version, held: Option<&Token>) -> String {
                 bytes(record.new_stored_bytes)
             ),
         ),
-        ("state", format!("{:?}", record.consistency).to_lowercase()),
+        ("state", state(record)),
         ("made by", record.tool_version.clone()),
     ];
     rows.extend(record.cloned_from.iter().map(|origin| ("clone of", origin.to_string())));

@@ -66,7 +66,7 @@ export function versions(image, all, close) {
 	const columns = [
 		{ title: "Version", cell: (it) => `${it.image}@${it.number}` },
 		...SIZES,
-		{ title: "State", cell: (it) => it.consistency },
+		{ title: "State", cell: (it) => (it.claimed ? `${it.consistency}, its writer says` : it.consistency) },
 		{ title: "Source", cell: (it) => it.source },
 		{ title: "Note", cell: (it) => it.notes },
 	];
