@@ -41,7 +41,7 @@ same_partition_table() { diff <(partition_table "$1") <(partition_table "$2"); }
 # A table that the source itself fails is not ours to mend; where the source passes, the copy must.
 gpt_verifies() {
 	attach "$1" --sector-size "$(sector_size "$1")" --read-only
-	sgdisk -v "$DEVICE" | tee -a "$WORK/sgdisk" | grep -q 'No problems found'
+	sgdisk -v "$DEVICE" | tee -a "$WORK/sgdisk" | grep 'No problems found' >/dev/null
 	local code=$?
 	detach_loop "$DEVICE"
 	return $code

@@ -101,7 +101,7 @@ point() {
 	fi
 	has_told "$WORK/branch" || { echo "the branch lacks what was written"; return 1; }
 	[ "$before" = "$(score "$image")" ] || { echo "the winner's version is gone"; return 1; }
-	platter export "$image" "$WORK/won" && qemu-io -f raw -c 'read -P 251 60m 64k' "$WORK/won" | tee -a "$WORK/read.log" | grep -qv failed || return 1
+	platter export "$image" "$WORK/won" && qemu-io -f raw -c 'read -P 251 60m 64k' "$WORK/won" | tee -a "$WORK/read.log" | grep -v failed >/dev/null || return 1
 	if [ -n "$LOSER" ]; then
 		kill -TERM "$LOSER" 2>/dev/null || true
 		wait "$LOSER" 2>/dev/null || true

@@ -54,7 +54,7 @@ has_disk() {
 	sync -f "$WORK/target"
 	attach "$WORK/target" --sector-size "$1" --read-only
 	local device=$DEVICE code=0
-	sgdisk -v "$device" | tee -a "$LOG" | grep -q 'No problems found' || code=1
+	sgdisk -v "$device" | tee -a "$LOG" | grep 'No problems found' >/dev/null || code=1
 	cmp -n $((38 * MIB)) -i "$MIB" "$device" "$WORK/right-$1" || code=1
 	dd if="$device" of="$WORK/part" bs=1M skip=1 count=38 status=none
 	e2fsck -fn "$WORK/part" || code=1
