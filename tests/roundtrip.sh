@@ -184,11 +184,18 @@ unclean() { # IMAGE
 	rm -f "$WORK/target"
 }
 
-# Where it can be told, the same disk again is the same score and adds nothing.
+# Where it can be told, the same disk again is the same score and adds nothing; also from a device, and from a file in
+# which zeros are not holes.
 same_score() { # IMAGE
 	local first second
 	first=$(platter_json show "samples/$1" | jq -r '.score')
-	check "$1: capture again" platter capture "$SAMPLES/$1.img" "samples/$1"
+	cp --sparse=never "$SAMPLES/$1.img" "$WORK/dense"
+	check "$1: capture without holes" platter capture "$WORK/dense" "samples/$1"
+	[ "$(platter_json show "samples/$1" | jq -r '.score')" = "$first" ] || not_ok "$1: without holes, another score"
+	attach "$WORK/dense" --sector-size "$(sector_size "$WORK/dense")" --read-only
+	check "$1: capture of a device" platter capture "$DEVICE" "samples/$1"
+	detach_loop "$DEVICE"
+	rm "$WORK/dense"
 	second=$(platter_json show "samples/$1" | jq -r '.score')
 	if [ -n "$first" ] && [ "$first" != null ] && [ "$first" = "$second" ]; then
 		ok "$1: the same disk has the same score"
@@ -215,6 +222,7 @@ for image in "${images[@]}"; do
 	esac
 done
 same_score ext4
+same_score disk-gpt
 same_as_export ext4
 same_as_export disk-gpt
 larger_target disk-gpt

@@ -6,7 +6,7 @@
 //! marks of somebody beside the table, all of the disk counts. So do sectors in no partition, unless the user says
 //! otherwise: RAID controllers, boot loaders and forgotten partitions live there.
 
-use platter_image::chunking::Region;
+use platter_image::chunking::{FileRun, GRID, Region};
 use platter_image::{DiskRead, Error, Extent, Extents, Result, SECTOR};
 
 use crate::filesystem::{Contents, Found, Owners, TABLES_READ, Trust, examine, probe};
@@ -278,11 +278,20 @@ fn trailing(length: u64) -> Extent {
     Extent::between(length.saturating_sub(TRAILING_GAP_KEPT), length)
 }
 
-/// Adds to the zeroed extents of a region what is allocated, in no file, and a hole of the disk's own file.
+/// Adds to the zeroed extents of a region what is allocated, in no file, and in a hole of the disk's own file.
+///
+/// Only whole cells of the grid: zeros beside data belong to the block of their cell, as they do where they are read. So a
+/// disk has one score, whether its zeros are holes or not.
 fn mark_holes(region: &mut Region, data: &Extents) {
-    let filled: Extents = data.clip(region.extent).collect();
+    let origin = region.extent.offset;
+    let cells = |one: Extent| {
+        let start = origin + (one.offset - origin) / GRID * GRID;
+        let end = origin + (one.end() - origin).div_ceil(GRID) * GRID;
+        Extent::between(start, end.min(region.extent.end()))
+    };
+    let filled = Extents::from_unsorted(data.clip(region.extent).map(cells).collect());
     let holes = region.allocated.subtract(&filled);
-    let files = region.files.iter().map(platter_image::chunking::FileRun::extent);
+    let files = region.files.iter().map(FileRun::extent);
     let files: Extents = files.filter(|file| holes.clip(*file).next().is_some()).collect();
     let zeroed = holes.subtract(&files);
     region.zeroed = region.zeroed.iter().chain(&zeroed).copied().collect();

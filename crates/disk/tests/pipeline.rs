@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memory::{MemoryDevice, MemoryStore};
 use platter_disk::capture::{Base, CaptureOptions, Captured, capture};
 use platter_disk::install::{FreeSpace, InstallOptions, compare, install};
+use platter_disk::{SurveyOptions, survey};
 use platter_image::chunking::{FileRun, Region};
 use platter_image::frame::EncodedFrame;
 use platter_image::recipe::Recipe;
@@ -156,6 +157,39 @@ fn a_sparse_disk_costs_nothing() {
         written.into_iter().map(|(offset, length)| Extent::new(offset, length as u64)).collect();
     assert_eq!(zeroed.total() + written.total(), SPARSE_LENGTH);
     assert_eq!(zeroed.subtract(&written), zeroed);
+}
+
+/// The runs of zeros of that disk, of at least so many bytes, as a file system with such blocks would leave holes.
+fn zeros_of(disk: &[u8], block: usize) -> Extents {
+    let zeros = disk.chunks(block).enumerate().filter(|(_, bytes)| bytes.iter().all(|byte| *byte == 0));
+    zeros.map(|(at, bytes)| Extent::new((at * block) as u64, bytes.len() as u64)).collect()
+}
+
+/// Whether zeros are holes of the file or stand in it makes no difference: every hole lies somewhere in a cell of the grid,
+/// and the partition begins at no multiple of one.
+#[test]
+fn a_disk_has_one_score_with_and_without_holes() {
+    for seed in 0..4 {
+        let mut bytes = disk(seed);
+        bytes[..512].fill(0);
+        bytes[450] = 0x83;
+        bytes[454..458].copy_from_slice(&63_u32.to_le_bytes());
+        bytes[458..462].copy_from_slice(&40_000_u32.to_le_bytes());
+        bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+        let store = MemoryStore::default();
+        let score = |data: Option<&Extents>| {
+            let survey = survey(&bytes, data, &SurveyOptions::default()).unwrap();
+            assert_eq!(survey.parts[1].region.extent.offset, 63 * 512);
+            let regions: Vec<Region> = survey.parts.into_iter().map(|part| part.region).collect();
+            let done = capture(&bytes, &regions, None, &store, options(), &mut |_| {}).unwrap();
+            (done.score, done.counts.data, done.counts.zero)
+        };
+        let dense = score(None);
+        for block in [512, 4096, 65_536] {
+            let data = zeros_of(&bytes, block).complement(Extent::new(0, DISK as u64));
+            assert_eq!(score(Some(&data)), dense, "seed {seed}, holes of {block} bytes");
+        }
+    }
 }
 
 /// A store that counts questions, answers several at once, and wants to be told what will be needed.
