@@ -20,8 +20,7 @@ if [ "$(id -u)" = 0 ]; then
 	EXPORTED=$WORK/memory/exported
 else
 	STORE=$(mktemp -d /dev/shm/platter-kill9.XXXXXX)/store
-	# Nothing is exported below /dev.
-	EXPORTED=$WORK/exported
+	EXPORTED=$(dirname "$STORE")/exported
 	suite_cleanup() { rm -rf "$(dirname "$STORE")"; }
 fi
 

@@ -91,6 +91,16 @@ check_said() {
 	if said "$2"; then ok "$1"; else not_ok "$1 (nothing like /$2/ in what it said)"; fi
 }
 
+# offers_only_its_own COMMAND NAME: every option that the last message names is one of that command
+offers_only_its_own() {
+	local help option strange=''
+	help=$("$PLATTER" "$1" --help)
+	for option in $(grep -oE -- '--[a-z][a-z-]+' "$LOG"); do
+		grep -qE -- "$option( |$)" <<<"$help" || strange+=" $option"
+	done
+	if [ -z "$strange" ]; then ok "$2"; else not_ok "$2: it offers$strange"; fi
+}
+
 finish() {
 	echo "$SUITE: $PASSED passed, $FAILED failed"
 	[ "$FAILED" = 0 ]

@@ -25,6 +25,7 @@ refused() {
 	if [ -b "$target" ] || [ -f "$target" ]; then before=$(sha256sum <"$target"); fi
 	check_exit "$EXIT_REFUSED" "$name is refused" timeout 60 "$PLATTER" --store "$STORE" --quiet install image "$target" --yes
 	check_said "$name: the reason is told" "$reason"
+	offers_only_its_own install "$name: nothing is offered that install has not"
 	if [ -b "$target" ] || [ -f "$target" ]; then after=$(sha256sum <"$target"); fi
 	if [ "$before" = "$after" ]; then ok "$name is untouched"; else not_ok "$name was written to"; fi
 }
@@ -46,16 +47,33 @@ mount "$mounted" "$MNT"
 sync -f "$MNT"
 check_exit "$EXIT_REFUSED" "a mounted device is refused" platter install image "$mounted" --yes
 check_said "a mounted device: the reason is told" 'mounted'
+check_said "and the option that overrides it" '[(]or insist: --force mounted[)]'
+check_exit "$EXIT_REFUSED" "nothing is received onto a mounted device" platter receive image "$mounted" --yes --give-up 1
+check_said "receive has the same option" '[(]or insist: --force mounted[)]'
+check_exit "$EXIT_REFUSED" "nothing is exported onto a mounted device" platter export image "$mounted"
+offers_only_its_own export "a mounted device: nothing is offered that export has not"
 check_exit "$EXIT_REFUSED" "the file behind a mounted device is refused" platter install image "$WORK/mounted" --yes
 check_said "the file behind a mounted device: the reason is told" 'mounted|in use|loop'
 check_exit "$EXIT_REFUSED" "capture of a file system mounted for writing is refused" platter capture "$mounted" x
 check_said "capture of a mounted one: the reason is told" 'mounted'
+check_said "and its option, which takes no reason" '[(]or insist: --force[)]'
 mount -o remount,ro "$MNT"
 check "mounted read-only, it is captured" platter capture "$mounted" was/mounted
 umount "$MNT"
 check "the once mounted file system is sound" e2fsck -fn "$WORK/mounted"
 check "no longer mounted, it is captured" platter capture "$mounted" was/mounted
 detach_loop "$mounted"
+
+# A file system that needs recovery.
+cp --sparse=always "$WORK/disk" "$WORK/dirty"
+debugfs -w -R 'feature needs_recovery' "$WORK/dirty" >/dev/null 2>&1
+check_exit "$EXIT_REFUSED" "capture of a file system that needs recovery is refused" platter capture "$WORK/dirty" dirty
+check_said "and the option that takes it" 'platter capture --force'
+offers_only_its_own capture "a file system that needs recovery: nothing is offered that capture has not"
+check "with that option it is captured" platter capture "$WORK/dirty" dirty --force
+check_exit "$EXIT_REFUSED" "nothing is exported onto a file that holds a disk" platter export image "$WORK/dirty"
+check_said "a file that holds a disk: the reason is told" 'new files only'
+offers_only_its_own export "a file that holds a disk: nothing is offered that export has not"
 
 # A partition of the disk is mounted. Kernels without a parser of partition tables are told by partx.
 attach "$WORK/table" --partscan

@@ -128,6 +128,20 @@ for place in /dev/platter-nonexist /dev/disk/platter-none; do
 	check_exit "$EXIT_REFUSED" "nor received" timeout 20 "$PLATTER" receive lab/plain "$place" --yes --give-up 1
 	check "nothing is there" [ ! -e "$place" ]
 done
+link=$WORK/devices
+ln -s /dev "$link"
+for place in "$link/platter-none" /dev/shm/../platter-none; do
+	check_exit "$EXIT_REFUSED" "nor by another path: $place" platter export lab/plain "$place"
+	check "nothing is there" [ ! -e /dev/platter-none ]
+done
+if mountpoint -q /dev/shm; then
+	shared=$(mktemp -u /dev/shm/platter-targets.XXXXXX)
+	check "a file system of its own below /dev has files like any" platter export lab/plain "$shared"
+	check "and the disk is in it" cmp "$shared" "$WORK/new"
+	rm -f "$shared"
+else
+	skip "/dev/shm: it is no file system of its own here"
+fi
 check_exit "$EXIT_REFUSED" "nothing is exported into the store" platter export lab/plain "$STORE/exported"
 
 # What is insisted on drops that reason alone: a device in use stays refused.

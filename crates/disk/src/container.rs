@@ -74,7 +74,7 @@ pub fn refuse_wrapped(path: &Path) -> Result<()> {
     let Some(Wrapping { name, program, end }) = wrapping(&first, &last) else { return Ok(()) };
     let path = path.display();
     Err(Error::refused(format!(
-        "{path} is {name}, not a raw disk: make one with `{program} {path} {end}`, or take it as it lies with --raw"
+        "{path} is {name}, not a raw disk: make one with `{program} {path} {end}`, or take it as it lies: `platter capture --raw`"
     )))
 }
 

@@ -84,7 +84,7 @@ fn files() {
     let store = directory.path().join("store");
     fs::create_dir(&store).unwrap();
     let forbidden = [store.clone(), directory.path().join("not there")];
-    let check = TargetCheck { image: image(1 << 20, 4096), forbidden: &forbidden, force: &Reason::ALL };
+    let check = TargetCheck { image: image(1 << 20, 4096), forbidden: &forbidden, force: Some(&Reason::ALL) };
     let good = file(directory.path(), "disk", 10);
     check_target(&good, &check).unwrap();
     check_target(&directory.path().join("new"), &check).unwrap();
@@ -107,24 +107,27 @@ fn devices() {
     let directory = tempfile::tempdir().unwrap();
     let backing = file(directory.path(), "image", 32 << 20);
     let Some(device) = Loop::attach(&backing, &[]) else { return };
-    let check = TargetCheck { image: image(32 << 20, 512), ..TargetCheck::default() };
+    let check = TargetCheck { image: image(32 << 20, 512), force: Some(&[]), ..TargetCheck::default() };
     check_target(device.path(), &check).unwrap();
     refused(
         device.path(),
         &TargetCheck { image: image((32 << 20) + 1, 512), ..check.clone() },
         &["33554433"],
     );
-    let too_small = TargetCheck { image: image(1 << 40, 512), force: &Reason::ALL, ..check.clone() };
+    let too_small = TargetCheck { image: image(1 << 40, 512), force: Some(&Reason::ALL), ..check.clone() };
     refused(device.path(), &too_small, &["choose a larger one"]);
     refused(
         device.path(),
         &TargetCheck { image: image(32 << 20, 4096), ..check.clone() },
-        &["insist: sector-size"],
+        &["(or insist: --force sector-size)"],
     );
     let insisting =
-        TargetCheck { image: image(32 << 20, 4096), force: &[Reason::SectorSize], ..check.clone() };
+        TargetCheck { image: image(32 << 20, 4096), force: Some(&[Reason::SectorSize]), ..check.clone() };
     check_target(device.path(), &insisting).unwrap();
-    refused(&backing, &check, &["it is behind loop", "insist: loop-backing"]);
+    refused(&backing, &check, &["it is behind loop", "(or insist: --force loop-backing)"]);
+    let without_option = TargetCheck { force: None, ..check.clone() };
+    let error = check_target(&backing, &without_option).unwrap_err().to_string();
+    assert!(error.contains("it is behind loop") && !error.contains("insist"), "{error}");
     check_source(&backing, &[]).unwrap();
 
     let exclusive = Target::open(device.path(), &TargetOptions::new(32 << 20)).unwrap();
@@ -135,18 +138,22 @@ fn devices() {
 
     run("mke2fs", &["-q", "-F", "-t", "ext4", device.0.as_str()]).unwrap();
     let Some(mounted) = Mounted::mount(device.path(), &directory.path().join("mnt"), "rw") else { return };
-    refused(device.path(), &check, &["is mounted on", "mnt", "insist: mounted"]);
+    refused(device.path(), &check, &["is mounted on", "mnt", "(or insist: --force mounted)"]);
     refused(&backing, &check, &["is mounted on", "losetup -d"]);
     for path in [device.path(), &backing] {
         let error = check_source(path, &[]).unwrap_err();
-        assert!(error.to_string().contains("mounted for writing"), "{error}");
+        let words = "mount it read-only (or insist: --force)";
+        assert!(
+            error.to_string().contains("mounted for writing") && error.to_string().contains(words),
+            "{error}"
+        );
         check_source(path, &[Reason::Mounted]).unwrap();
     }
     // A store on it: never, however much one insists; also through a loop device on a file on it.
     let store = mounted.0.join("store");
     fs::create_dir(&store).unwrap();
     let forbidden = [store];
-    let insisting = TargetCheck { forbidden: &forbidden, force: &Reason::ALL, ..check.clone() };
+    let insisting = TargetCheck { forbidden: &forbidden, force: Some(&Reason::ALL), ..check.clone() };
     refused(device.path(), &insisting, &["the store", "is on it"]);
     refused(&backing, &insisting, &["the store", "loop device"]);
     drop(mounted);
@@ -182,7 +189,7 @@ fn partitions() {
     refused(&part(1), &check, &["p1 is mounted on"]);
     check_target(&part(2), &check).unwrap();
     let forbidden = [mounted.0.clone()];
-    let insisting = TargetCheck { forbidden: &forbidden, force: &Reason::ALL, ..check };
+    let insisting = TargetCheck { forbidden: &forbidden, force: Some(&Reason::ALL), ..check };
     refused(device.path(), &insisting, &["is on it"]);
     check_target(&part(2), &insisting).unwrap();
     assert!(check_source(device.path(), &[]).is_err());
@@ -202,7 +209,7 @@ fn without_an_image_sectors_and_size_are_not_judged() {
         refused(device.path(), &unknown, &["exclusively"]);
     }
     let Some(device) = Loop::attach(&backing, &["--read-only"]) else { return };
-    refused(device.path(), &TargetCheck { force: &Reason::ALL, ..unknown.clone() }, &["read-only"]);
+    refused(device.path(), &TargetCheck { force: Some(&Reason::ALL), ..unknown.clone() }, &["read-only"]);
     let gone = directory.path().join("gone/disk");
     assert_eq!(check_target(&gone, &unknown).unwrap_err().kind(), ErrorKind::Io);
 }
@@ -237,14 +244,25 @@ fn writing_to_devices() {
     }
 }
 
-/// Names below /dev mean devices: nothing is made there, whoever insists, and what a mistyped name left is no target.
+/// Nothing is made among the nodes of devices, whoever insists and whatever path leads there; other file systems below
+/// /dev have files like any.
 #[test]
 fn no_files_among_the_devices() {
-    let everything = TargetCheck { force: &Reason::ALL, ..TargetCheck::default() };
-    for path in ["/dev/nonexist", "/dev/disk/by-id/no/such/disk", "/dev/shm/new"] {
-        refused(Path::new(path), &everything, &["no file is made below /dev"]);
-    }
+    let everything = TargetCheck { force: Some(&Reason::ALL), ..TargetCheck::default() };
     let directory = tempfile::tempdir().unwrap();
+    let devices = directory.path().join("devices");
+    std::os::unix::fs::symlink("/dev", &devices).unwrap();
+    let through_link = devices.join("nonexist").display().to_string();
+    let mut paths =
+        vec!["/dev/nonexist", "/dev/disk/by-id/no/such/disk", "/proc/../dev/nonexist", &through_link];
+    let device = |path: &str| std::os::unix::fs::MetadataExt::dev(&fs::metadata(path).unwrap());
+    if Path::new("/dev/shm").exists() && device("/dev/shm") != device("/dev") {
+        check_target(Path::new("/dev/shm/platter-new"), &everything).unwrap();
+        paths.push("/dev/shm/../nonexist");
+    }
+    for path in paths {
+        refused(Path::new(path), &everything, &["no file is made among the devices"]);
+    }
     let link = directory.path().join("link");
     std::os::unix::fs::symlink("/dev/nonexist", &link).unwrap();
     // It leads nowhere, so it looks like a new file; making one does not follow it.
@@ -259,13 +277,15 @@ fn files_that_hold_something() {
     let directory = tempfile::tempdir().unwrap();
     let hosts = directory.path().join("hosts");
     fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
-    let check = TargetCheck { image: image(512, 512), ..TargetCheck::default() };
-    refused(&hosts, &check, &["something else", "insist: not-a-disk"]);
-    let insisting = TargetCheck { force: &[Reason::NotADisk], ..check.clone() };
+    let check = TargetCheck { image: image(512, 512), force: Some(&[]), ..TargetCheck::default() };
+    refused(&hosts, &check, &["something else", "(or insist: --force not-a-disk)"]);
+    let insisting = TargetCheck { force: Some(&[Reason::NotADisk]), ..check.clone() };
     let checked = check_target(&hosts, &insisting).unwrap();
     // Insisting on what it is does not agree to losing it.
     let error = checked.agree(&Consent::Absent).unwrap_err();
     assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("--yes"), "{error}");
+    let error = checked.agree(&Consent::NewFile).unwrap_err().to_string();
+    assert!(error.contains("only a new file is written") && !error.contains("--"), "{error}");
     checked.agree(&Consent::Given).unwrap();
     let asked = |answer: bool| {
         Consent::Ask(std::sync::Arc::new(move |contents| {
@@ -290,7 +310,7 @@ fn insisting_keeps_others_out() {
     let backing = file(directory.path(), "image", 32 << 20);
     let Some(device) = Loop::attach(&backing, &[]) else { return };
     let insisting =
-        TargetCheck { image: image(32 << 20, 4096), force: &Reason::ALL, ..TargetCheck::default() };
+        TargetCheck { image: image(32 << 20, 4096), force: Some(&Reason::ALL), ..TargetCheck::default() };
     let checked = check_target(device.path(), &insisting).unwrap();
     assert!(checked.is_exclusive(), "nobody uses it, whatever the user insists on");
     let contents = checked.contents().expect("a device is always shown").to_string();

@@ -21,8 +21,8 @@ pub struct TargetRequest {
     pub free: FreeSpace,
     /// Read everything back and compare.
     pub read_back: bool,
-    /// Which refusals the user overrides.
-    pub force: Vec<Reason>,
+    /// Which refusals the user overrides; `None` if the command has no option for that.
+    pub force: Option<Vec<Reason>>,
     /// Whether what it holds may be overwritten.
     pub consent: Consent,
     /// What state it is in. Made for the same path, and shared with whoever says so when the job is interrupted.
@@ -30,14 +30,14 @@ pub struct TargetRequest {
 }
 
 impl TargetRequest {
-    /// A target of that name: nothing is overwritten, forced or read back, and free space is left alone.
+    /// A new file of that name: nothing is overwritten, forced or read back, and free space is left alone.
     pub fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
             free: FreeSpace::Skip,
             read_back: false,
-            force: Vec::new(),
-            consent: Consent::Absent,
+            force: None,
+            consent: Consent::NewFile,
             state: Arc::new(TargetState::new(path)),
         }
     }
@@ -56,7 +56,7 @@ impl TargetRequest {
     fn check(&self, image: Option<&Root>, forbidden: &[PathBuf]) -> Result<CheckedTarget> {
         let image =
             image.map(|root| ImageGeometry { length: root.disk_length, sector_size: root.sector_size });
-        check_target(&self.path, &TargetCheck { image, forbidden, force: &self.force })
+        check_target(&self.path, &TargetCheck { image, forbidden, force: self.force.as_deref() })
     }
 
     /// Opens the target that was agreed to, for the disk of that recipe, and empties its edges. Looks at it once more:

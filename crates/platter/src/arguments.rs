@@ -109,7 +109,7 @@ pub(crate) enum Command {
     /// typed yes, or with --yes where nobody can be asked; a new or empty file needs neither. The first and the last MiB
     /// are emptied first and written last: whatever ends the install early, nothing boots from half of a disk. If the
     /// target is larger than the disk, the backup GPT is moved to its end. Refused: a target that is mounted, in use, too
-    /// small, read-only, holds the store, is a file in which there is no disk, or would be a new file below /dev.
+    /// small, read-only, holds the store, is a file in which there is no disk, or would be a new file among the devices in /dev.
     Install(Install),
     /// Write a version to a new raw file
     Export(Export),

@@ -25,7 +25,7 @@ pub(crate) fn request(path: &Path, options: &TargetOptions, output: Output) -> R
     let request = TargetRequest {
         free: options.free.into(),
         read_back: options.verify,
-        force: options.force.clone(),
+        force: Some(options.force.clone()),
         consent,
         ..TargetRequest::new(path)
     };

@@ -22,6 +22,8 @@ pub enum Consent {
     Ask(Arc<Ask>),
     /// Nobody can be asked: nothing is overwritten.
     Absent,
+    /// The command makes new files: nothing is overwritten, and nobody asked.
+    NewFile,
 }
 
 impl Consent {
@@ -29,7 +31,7 @@ impl Consent {
         match self {
             Self::Given => Agreement::Given,
             Self::Ask(_) => Agreement::Askable,
-            Self::Absent => Agreement::Absent,
+            Self::Absent | Self::NewFile => Agreement::Absent,
         }
     }
 }
@@ -72,6 +74,10 @@ impl CheckedTarget {
     pub fn agree(&self, consent: &Consent) -> Result<()> {
         let step = decide::overwrite(self.contents.is_some(), consent.agreement());
         match (step, &self.contents, consent) {
+            (Step::Refuse, Some(contents), Consent::NewFile) => Err(Error::refused(format!(
+                "{} is there already, and only a new file is written: choose another name, or remove it",
+                contents.path.display()
+            ))),
             (Step::Refuse, Some(contents), _) => Err(Error::refused(format!(
                 "nobody can be asked whether this may be overwritten; say --yes to overwrite it: {}",
                 contents.to_string().replace("\n ", ";")

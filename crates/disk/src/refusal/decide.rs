@@ -119,7 +119,7 @@ pub(super) struct Evidence {
     pub(super) sector_sizes: Option<(u32, u32)>,
     /// The directory of the store, and how it comes to be on the device.
     pub(super) store: Option<(String, &'static str)>,
-    /// Nothing is there, and a file would be made below /dev (false), or one is there already (true).
+    /// A file would be made among the nodes of devices (false), or stands there already (true).
     pub(super) below_dev: Option<bool>,
     /// It is a file of so many bytes with data in which no disk was found.
     pub(super) no_disk: Option<u64>,
@@ -173,7 +173,8 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
         ),
         Some(false) => add(
             Reason::BelowDev,
-            "there is no such device, and no file is made below /dev: check the name".to_owned(),
+            "there is no such device, and no file is made among the devices of /dev: check the name"
+                .to_owned(),
         ),
         None => {}
     }

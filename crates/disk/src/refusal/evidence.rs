@@ -64,8 +64,8 @@ pub(super) fn of_target(
 /// Where the nodes of devices are.
 const DEVICES: &str = "/dev";
 
-/// Whether a file stands among the nodes of devices, or would be made there. File systems of their own below /dev, such
-/// as /dev/shm, may have files; none are made there all the same, since a name below /dev means a device.
+/// Whether a file stands among the nodes of devices, or would be made there: on a devtmpfs, or on the file system of /dev
+/// below /dev. Other file systems that are mounted below it, such as /dev/shm, have files like any.
 fn below_dev(path: &Path, metadata: Option<&fs::Metadata>, machine: &Machine) -> Option<bool> {
     let (place, directory) = match metadata {
         Some(metadata) if metadata.is_file() => (fs::canonicalize(path).ok()?, metadata.dev()),
@@ -79,7 +79,7 @@ fn below_dev(path: &Path, metadata: Option<&fs::Metadata>, machine: &Machine) ->
     let number = DeviceNumber::from_stat(directory);
     let is_devtmpfs = machine.mounts.iter().any(|mount| mount.number == number && mount.is_devtmpfs);
     let is_of_dev = || fs::metadata(DEVICES).is_ok_and(|devices| devices.dev() == directory);
-    let is_below = place.starts_with(DEVICES) && (metadata.is_none() || is_of_dev());
+    let is_below = place.starts_with(DEVICES) && is_of_dev();
     (is_below || is_devtmpfs).then_some(metadata.is_some())
 }
 

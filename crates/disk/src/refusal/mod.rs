@@ -39,8 +39,8 @@ pub struct TargetCheck<'a> {
     pub image: Option<ImageGeometry>,
     /// Directories that must not be overwritten: the store's.
     pub forbidden: &'a [PathBuf],
-    /// What the user insists on, by name.
-    pub force: &'a [Reason],
+    /// What the user insists on with `--force REASON`. `None` for a command without that option.
+    pub force: Option<&'a [Reason]>,
 }
 
 /// Checks whether a path may be installed to. A regular file need not exist.
@@ -64,7 +64,8 @@ pub fn check_target(path: &Path, check: &TargetCheck<'_>) -> Result<CheckedTarge
     let is_file = matches!(identity, Identity::Regular { .. });
     evidence.no_disk = contents.as_ref().filter(|it| is_file && !it.is_disk()).map(|it| it.length);
     let refusals = decide::target(&evidence);
-    refuse(path, "installed to", &refusals, check.force)?;
+    let option = |reason: Reason| check.force.map(|_| format!("--force {}", reason.name()));
+    refuse(path, "written to", &refusals, check.force.unwrap_or_default(), option)?;
     let is_used = refusals.iter().any(|refusal| refusal.reason.is_use());
     Ok(CheckedTarget { identity, is_exclusive: !is_used, contents, _held: held })
 }
@@ -111,17 +112,26 @@ fn look(
 pub fn check_source(path: &Path, force: &[Reason]) -> Result<bool> {
     let machine = kernel::Machine::read()?;
     let evidence = evidence::of_source(path, &machine)?;
-    refuse(path, "captured", &decide::source(&evidence), force)?;
+    // `capture`, the one command that reads a disk, takes no reason.
+    refuse(path, "captured", &decide::source(&evidence), force, |_| Some("--force".to_owned()))?;
     Ok(evidence.is_busy)
 }
 
-fn refuse(path: &Path, action: &str, refusals: &[Refusal], force: &[Reason]) -> Result<()> {
+/// Refuses for all reasons that are not forced. `option` is what the user adds to the command at hand to force one, if the
+/// command has such an option.
+fn refuse(
+    path: &Path,
+    action: &str,
+    refusals: &[Refusal],
+    force: &[Reason],
+    option: impl Fn(Reason) -> Option<String>,
+) -> Result<()> {
     let standing: Vec<String> = refusals
         .iter()
         .filter(|refusal| !(refusal.reason.can_be_forced() && force.contains(&refusal.reason)))
-        .map(|refusal| match refusal.reason.can_be_forced() {
-            true => format!("{} (or insist: {})", refusal.text, refusal.reason.name()),
-            false => refusal.text.clone(),
+        .map(|refusal| match Some(refusal.reason).filter(|it| it.can_be_forced()).and_then(&option) {
+            Some(option) => format!("{} (or insist: {option})", refusal.text),
+            None => refusal.text.clone(),
         })
         .collect();
     if standing.is_empty() {

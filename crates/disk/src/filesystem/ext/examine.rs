@@ -52,7 +52,7 @@ fn refusal(filesystem: &str, volume: &Volume<'_>, reason: &Error) -> Error {
     let label = superblock.label.as_deref().unwrap_or("no label");
     Error::refused(format!(
         "the {filesystem} filesystem at {} ({label}) is not safe to read by its maps: {reason}. Mount and unmount it, or \
-         run e2fsck on it; or insist, and all of it is taken, used or not",
+         run e2fsck on it; or insist: `platter capture --force` takes all of it, used or not",
         volume.extent.offset
     ))
 }
