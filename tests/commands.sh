@@ -46,7 +46,43 @@ check_exit "$EXIT_MISSING" "install of an unknown image" platter install lab/not
 check_exit "$EXIT_MISSING" "install of an unknown version" platter install lab/debian@9 "$WORK/target"
 check_exit "$EXIT_MISSING" "capture of an unknown file" platter capture "$WORK/no-such-disk" x
 check_said "and it is named" 'no-such-disk'
-check_exit "$EXIT_USAGE" "a name that is none" platter capture "$WORK/disk" '../escape'
+# Every command that takes a name of an image, with names that no image can have: wrong usage, and the rule is told.
+hex=$(printf 'a%.0s' $(seq 64))
+for name in past/A a//b ../escape '' "a@0" "a@x" "a@" a@1@2 "b a" "$hex"a; do
+	for command in "capture $WORK/disk NAME" "show NAME" "history NAME" "diff NAME lab/debian" "diff lab/debian NAME" "clone NAME lab/x" \
+		"clone lab/debian NAME" "rename NAME lab/x" "rename lab/debian NAME" "forget NAME" "token take NAME" "token steal NAME" \
+		"token release NAME" "install NAME $WORK/none" "export NAME $WORK/none" "cast NAME" "receive NAME $WORK/none" \
+		"attach NAME --nbd $WORK/none" "node NAME --cache $WORK/none --origin unix:$WORK/none" "detach NAME" "publish NAME" \
+		"publish lab/debian NAME" "discard NAME" "hoard record NAME" "hoard import $WORK/none NAME" "hoard show NAME" \
+		"hoard unregister NAME" "hoard follow NAME" "rebuild --resurrect=NAME"; do
+		[ -n "$name" ] || [ "${command%% *}" != rebuild ] || continue
+		read -ra arguments <<<"$command"
+		code=0
+		platter "${arguments[@]//NAME/"$name"}" >"$LOG" 2>&1 </dev/null || code=$?
+		if [ "$code" != "$EXIT_USAGE" ] || ! said "not allowed: use|must start|is empty|longer than|after '@' comes"; then
+			echo "exit code $code: $command with $name" >>"$LOG"
+			not_ok "a name that no image can have"
+		fi
+	done
+done
+ok "names that no image can have are wrong usage of every command"
+check_exit "$EXIT_USAGE" "attach without a place to serve" platter attach lab/debian
+check_said "and which there are" '--nbd, --fuse or --9p'
+check_exit "$EXIT_USAGE" "attach of nothing" platter attach --nbd "$WORK/none"
+check_exit "$EXIT_USAGE" "an address that is none" "$PLATTER" --server nowhere images
+printf 'nobody may write here\n' >"$WORK/kept"
+check_exit "$EXIT_USAGE" "a target where the image belongs" platter install "$WORK/kept" lab/debian --yes
+check_said "the order is told" 'the image comes first: platter install lab/debian /'
+check_exit "$EXIT_USAGE" "export, too" platter export "$WORK/kept" lab/debian
+check_exit "$EXIT_USAGE" "and receive" timeout 20 "$PLATTER" receive "$WORK/kept" lab/debian --yes --give-up 1
+check_exit "$EXIT_USAGE" "a disk where the name belongs" platter capture lab/debian "$WORK/kept"
+check_said "the order is told" 'the disk comes first: platter capture /'
+check "nothing was touched" grep -qx 'nobody may write here' "$WORK/kept"
+truncate -s 4M "$WORK/tiny"
+mke2fs -q -t ext4 "$WORK/tiny"
+check "what is new is part of the data" jq -e '.new_raw_bytes <= .data_bytes and .new_raw_bytes > 0' <(platter_json capture "$WORK/tiny" lab/tiny)
+check "and nothing is the second time" jq -e '.new_raw_bytes == 0' <(platter_json capture "$WORK/tiny" lab/tiny)
+check "forget the tiny one" platter forget lab/tiny --all
 check "completions" bash -c '"$0" completions bash | bash -n' "$PLATTER"
 
 check "clone" platter clone lab/debian@1 lab/copy
@@ -136,7 +172,7 @@ check_said "and it is named" 'lab/debian already'
 check_exit "$EXIT_REFUSED" "nor of an image that is edited" platter rename lab below
 check_said "and its holder is named" 'held by'
 check_exit "$EXIT_REFUSED" "nor is that forgotten" platter forget lab/copy --all
-check_exit "$EXIT_REFUSED" "nothing is forgotten by a name that moves" platter forget cellar/one@latest
+check_exit "$EXIT_USAGE" "nothing is forgotten by a name that moves" platter forget cellar/one@latest
 check_exit "$EXIT_MISSING" "nor what is not there" platter forget cellar/one@3
 check "forget of one version" jq -e '.forgotten == ["cellar/one@2"]' <(platter_json forget cellar/one@2)
 check_exit "$EXIT_MISSING" "it is gone" platter show cellar/one@2
@@ -155,7 +191,7 @@ check "rebuild" platter rebuild
 check "changes no name" diff <(platter_json images) "$WORK/images"
 check "and no edit token" diff <(platter_json token list) "$WORK/tokens"
 check "what was forgotten is listed" jq -e '.forgotten | index("cellar/one@2")' <(platter_json rebuild --resurrect)
-check_exit "$EXIT_REFUSED" "a version to bring back is named by its number" platter rebuild --resurrect cellar/one
+check_exit "$EXIT_USAGE" "a version to bring back is named by its number" platter rebuild --resurrect cellar/one
 # Where nothing but packs is left, records tell the names, and nobody holds a token.
 rm -f "$STORE"/catalog.sqlite* "$STORE/changes.log"
 check "rebuild from packs" platter_json rebuild

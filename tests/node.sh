@@ -65,7 +65,7 @@ platter capture --raw "$WORK/other" lab/other >/dev/null
 platter export lab/disk "$WORK/shown" >/dev/null
 start_origin
 
-check_exit "$EXIT_REFUSED" "a cache without an origin is refused" platter export lab/disk "$WORK/x" --cache-dir "$CACHE"
+check_exit "$EXIT_USAGE" "a cache without an origin is wrong usage" platter export lab/disk "$WORK/x" --cache-dir "$CACHE"
 check_exit "$EXIT_REFUSED" "and one that is too small" afar export lab/disk "$WORK/x" --cache-dir "$WORK/small" --cache-size 4M
 check "a version is read through a cache" afar export lab/disk "$WORK/exported" --cache-dir "$CACHE"
 check "it is the disk" cmp "$WORK/exported" "$WORK/shown"

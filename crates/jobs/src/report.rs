@@ -33,7 +33,7 @@ pub struct CaptureReport {
     pub zero_bytes: u64,
     /// Blocks that the store did not have.
     pub new_blocks: u64,
-    /// Their bytes.
+    /// Of the data, what stands in them.
     pub new_raw_bytes: u64,
     /// Bytes that the store grew by for blocks and recipe.
     pub new_stored_bytes: u64,

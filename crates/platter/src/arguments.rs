@@ -7,6 +7,7 @@ mod room;
 mod serve;
 mod target;
 mod token;
+mod version;
 
 use std::path::PathBuf;
 
@@ -15,11 +16,12 @@ use clap_complete::Shell;
 
 pub(crate) use hoard::Hoard;
 pub(crate) use image::{Capture, Check, Clone, Diff, Forget, Image, Rename, Which};
-pub(crate) use live::{Attach, Detach, Discard, Disks, NbdArguments, Node, Publish, Then, Trace};
+pub(crate) use live::{Attach, Detach, Discard, Disks, Far, NbdArguments, Node, Publish, Then, Trace};
 pub(crate) use room::{Cast, Receive};
 pub(crate) use serve::{AccessToken, Serve, ServeCommand};
 pub(crate) use target::{CacheArguments, Export, Free, Install, TargetOptions};
 pub(crate) use token::{Token, TokenOf};
+pub(crate) use version::Resurrected;
 
 /// Keeps disk images, deduplicated and compressed, and installs them on one machine or on a whole room at once.
 #[derive(Debug, Parser)]
@@ -37,7 +39,7 @@ pub(crate) struct Arguments {
     /// Print facts as JSON: one object, or one a line where there are many
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Print neither progress nor notes
+    /// Print results and errors only: neither progress nor notes (with --json, notes are part of a result)
     #[arg(long, short, global = true)]
     pub(crate) quiet: bool,
     #[command(subcommand)]
@@ -191,5 +193,5 @@ pub(crate) struct Rebuild {
     ///
     /// May be given more than once; `all` brings back all that is listed. Nothing is made anew then.
     #[arg(long, value_name = "NAME@N", num_args = 0..=1, default_missing_value = "")]
-    pub(crate) resurrect: Vec<String>,
+    pub(crate) resurrect: Vec<Resurrected>,
 }

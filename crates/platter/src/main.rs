@@ -9,22 +9,28 @@ mod server;
 mod sizes;
 mod target;
 mod terminal;
+mod usage;
 mod visible;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
-use platter_jobs::StoreLocation;
+use platter_jobs::{ErrorKind, StoreLocation};
 
-use arguments::{Arguments, Command};
+use arguments::Command;
 use output::Output;
 
 fn main() -> ExitCode {
     platter_jobs::make_files_private();
-    let arguments = Arguments::parse();
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let arguments = usage::parse(&words).unwrap_or_else(|error| usage::exit(&error));
     let output = Output::new(arguments.json, arguments.quiet);
     match server::location(&arguments) {
-        Ok(store) => run(&store, &arguments.command, &output),
+        Ok(store) => match usage::check(&arguments.command, &store) {
+            Ok(()) => run(&store, &arguments.command, &output),
+            Err(error) => usage::exit(&error),
+        },
+        Err(error) if error.kind() == ErrorKind::Refused => usage::exit(&usage::refused(&error)),
         Err(error) => output.fail(&error),
     }
 }

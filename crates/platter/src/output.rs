@@ -54,6 +54,12 @@ impl Output {
         }
     }
 
+    /// Lines of notes for the end of a fact's text: none if notes are left out.
+    pub(crate) fn notes(self, notes: &[impl AsRef<str>]) -> String {
+        let said = notes.iter().filter(|_| !self.quiet);
+        said.map(|note| format!("\nnote: {}", note.as_ref())).collect()
+    }
+
     /// Prints an error with all its causes; gives the exit code.
     pub(crate) fn fail(self, error: &Error) -> ExitCode {
         let text = with_causes(error);
@@ -143,4 +149,15 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quiet_leaves_notes_out_of_results() {
+        assert_eq!(Output::new(false, false).notes(&["one", "two"]), "\nnote: one\nnote: two");
+        assert_eq!(Output::new(false, true).notes(&["one"]), "");
+    }
 }

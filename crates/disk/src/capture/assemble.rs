@@ -84,6 +84,7 @@ impl<'a, S: FrameStore> Assembler<'a, S> {
         let blocks = std::mem::take(&mut batch.blocks);
         let mut entries: Vec<Entry> = Vec::with_capacity(batch.loaded.batch.pieces.len());
         for (cut, block) in batch.loaded.batch.cuts.iter().zip(blocks) {
+            let mut is_new = false;
             let named = match block {
                 Block::Zero => None,
                 Block::Named { id, place, known } => {
@@ -92,15 +93,19 @@ impl<'a, S: FrameStore> Assembler<'a, S> {
                         Some(pin) => self.frames.pins.insert(pin),
                         None if self.frames.add(Kind::Data, id, contents)? => {
                             self.counts.new_blocks += 1;
-                            self.counts.new_raw += contents.len() as u64;
+                            is_new = true;
                         }
                         None => {}
                     }
                     Some((id, contents.len() as u64))
                 }
             };
+            let first = entries.len();
             for piece in batch.loaded.batch.pieces_of(cut) {
                 entries.extend(entries_of(cut, *piece, named).into_iter().flatten());
+            }
+            if is_new {
+                self.counts.new_raw += data_bytes(&entries[first..]);
             }
         }
         for entry in std::mem::take(&mut batch.loaded.kept) {
@@ -131,6 +136,11 @@ impl<'a, S: FrameStore> Assembler<'a, S> {
         }
         Ok((score, self.counts, self.frames.pins))
     }
+}
+
+/// The bytes of data in some entries.
+fn data_bytes(entries: &[Entry]) -> u64 {
+    entries.iter().filter(|entry| entry.state != State::Zero).map(|entry| entry.extent.length).sum()
 }
 
 /// What stands in a piece of a cut whose block, if it has one, has that name and that length: data, then zeros.

@@ -71,9 +71,9 @@ pub struct CaptureCounts {
     pub zero: u64,
     /// Of that, data: what blocks hold of it, each time they stand somewhere.
     pub data: u64,
-    /// Blocks that were not known before, and their bytes.
+    /// Blocks that were not known before.
     pub new_blocks: u64,
-    /// Bytes of new blocks before compression.
+    /// Of the data, what stands in such blocks, each counted where it is met first; at most `data`.
     pub new_raw: u64,
     /// Bytes of new frames as stored, pages of the recipe included.
     pub new_stored: u64,

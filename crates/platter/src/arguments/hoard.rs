@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use platter_jobs::{Accelerator, ImageName, Machine, Marker};
 
+use super::version::{OneOrAll, VersionArgument};
 use crate::sizes::{duration, mebibytes};
 
 #[derive(Debug, Subcommand)]
@@ -15,7 +16,7 @@ pub(crate) enum Hoard {
     /// The machine has no screen, and what it writes is thrown away. Needs qemu-system-x86_64.
     Record {
         /// NAME (its latest version), or NAME@NUMBER
-        version: String,
+        version: VersionArgument,
         #[command(flatten)]
         machine: MachineOptions,
     },
@@ -24,7 +25,7 @@ pub(crate) enum Hoard {
         /// The trace
         trace: PathBuf,
         /// NAME (the newest of its versions that the trace is of), or NAME@NUMBER
-        version: String,
+        version: VersionArgument,
         /// What ended the recording, in words
         #[arg(long, default_value = "imported")]
         marker: String,
@@ -40,13 +41,13 @@ pub(crate) enum Hoard {
     /// Show a boot set; with --json its pages and blocks, in the order of first use
     Show {
         /// NAME (its latest version in the hoard), or NAME@NUMBER
-        version: String,
+        version: OneOrAll,
     },
     /// Take the boot set of a version out of the hoard, or those of all versions of an image
     Unregister {
         /// NAME@NUMBER for one version, NAME for all
         #[arg(value_name = "NAME[@NUMBER]")]
-        what: String,
+        what: OneOrAll,
     },
     /// Let `platter hoard daily` record new versions of an image
     Follow {

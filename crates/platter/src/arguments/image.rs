@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use platter_jobs::ImageName;
+use platter_jobs::{ForgetRequest, ImageName};
 
 use super::token::TokenOptions;
+use super::version::VersionArgument;
 use crate::sizes::label;
 
 #[derive(Args, Debug)]
@@ -17,7 +18,7 @@ pub(crate) struct Image {
 #[derive(Args, Debug)]
 pub(crate) struct Which {
     /// NAME (its latest version), NAME@NUMBER, or a score
-    pub(crate) version: String,
+    pub(crate) version: VersionArgument,
 }
 
 #[derive(Args, Debug)]
@@ -31,8 +32,8 @@ pub(crate) struct Rename {
 #[derive(Args, Debug)]
 pub(crate) struct Forget {
     /// NAME@NUMBER for one version, NAME for all versions of the image
-    #[arg(value_name = "NAME[@NUMBER]")]
-    pub(crate) what: String,
+    #[arg(value_name = "NAME[@NUMBER]", value_parser = ForgetRequest::parse)]
+    pub(crate) what: ForgetRequest,
     /// With NAME alone: forget all versions of the image without asking
     #[arg(long)]
     pub(crate) all: bool,
@@ -95,7 +96,7 @@ pub(crate) struct Capture {
 #[derive(Args, Debug)]
 pub(crate) struct Clone {
     /// NAME (its latest version), NAME@NUMBER, or a score
-    pub(crate) version: String,
+    pub(crate) version: VersionArgument,
     /// The new image
     pub(crate) name: ImageName,
     /// The image may exist: make its next version
@@ -108,9 +109,9 @@ pub(crate) struct Clone {
 #[derive(Args, Debug)]
 pub(crate) struct Diff {
     /// NAME (its latest version), NAME@NUMBER, or a score
-    pub(crate) first: String,
+    pub(crate) first: VersionArgument,
     /// What to compare it with, named in the same way
-    pub(crate) second: String,
+    pub(crate) second: VersionArgument,
     /// Compare blocks only, by their names, and tell every range that differs: offset, length, what stood and stands there
     #[arg(long)]
     pub(crate) blocks: bool,

@@ -8,12 +8,13 @@ use clap::{Args, ValueEnum};
 use platter_jobs::{ImageName, ServeAddress};
 
 use super::target::CacheArguments;
+use super::version::VersionArgument;
 use crate::sizes::{bits_per_second, byte_size, duration, label, on_or_off, serve_address};
 
 #[derive(Args, Debug)]
 pub(crate) struct Attach {
     /// NAME (its latest version), NAME@NUMBER, or a score; as many as wanted
-    pub(crate) versions: Vec<String>,
+    pub(crate) versions: Vec<VersionArgument>,
     /// Let them be written; and in the tree of --fuse and --9p let versions be removed, images be renamed, and disks be
     /// copied into import/
     #[arg(long)]
@@ -70,7 +71,7 @@ pub(crate) struct Attach {
 #[derive(Args, Debug)]
 pub(crate) struct Node {
     /// What to serve from the start: NAME (its latest version), NAME@NUMBER, or a score; as many as wanted
-    pub(crate) versions: Vec<String>,
+    pub(crate) versions: Vec<VersionArgument>,
     /// The origin: unix:PATH or https://HOST:PORT [default: --server, else $PLATTER_SERVER]
     #[arg(long, value_name = "URL")]
     pub(crate) origin: Option<String>,
@@ -135,7 +136,7 @@ pub(crate) struct Disks {
 #[derive(Args, Debug)]
 pub(crate) struct Detach {
     /// The disk, as `platter disks` calls it
-    pub(crate) disk: String,
+    pub(crate) disk: VersionArgument,
     /// It is one of the node whose cache is in that directory; what was filled for it may then go
     #[arg(long, value_name = "DIR", conflicts_with = "then")]
     pub(crate) node: Option<PathBuf>,

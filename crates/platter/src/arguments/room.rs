@@ -4,15 +4,17 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
+use platter_jobs::{Result, Score, VersionQuery, Wanted};
 
 use super::target::TargetOptions;
+use super::version::VersionArgument;
 use crate::sizes::bits_per_second;
 
 #[derive(Args, Debug)]
 pub(crate) struct Cast {
     /// NAME (its latest version), NAME@NUMBER, or a score
     #[arg(required_unless_present = "hoard")]
-    pub(crate) version: Option<String>,
+    pub(crate) version: Option<VersionArgument>,
     /// Instead of a version, cast the hoard that `platter hoard sync --cache DIR` keeps there
     #[arg(long, value_name = "DIR", conflicts_with_all = ["version", "segment"])]
     pub(crate) hoard: Option<PathBuf>,
@@ -74,4 +76,19 @@ pub(crate) struct Receive {
     pub(crate) give_up: Option<f64>,
     #[command(flatten)]
     pub(crate) target_options: TargetOptions,
+}
+
+impl Receive {
+    /// The cast to wait for. A name without a number is met by every version of it.
+    ///
+    /// # Errors
+    /// `Refused` for a name that is none.
+    pub(crate) fn wanted(&self) -> Result<Wanted> {
+        let [name, _] = &self.what[..] else { return Ok(Wanted::Any) };
+        if let Some(score) = Score::from_hex(name) {
+            return Ok(Wanted::Score(score));
+        }
+        name.parse::<VersionQuery>()?;
+        Ok(Wanted::Name(name.clone()))
+    }
 }

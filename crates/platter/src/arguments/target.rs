@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use platter_jobs::Reason;
 
+use super::version::VersionArgument;
 use crate::sizes::byte_size;
 
 #[derive(Args, Debug)]
 pub(crate) struct Install {
     /// NAME (its latest version), NAME@NUMBER, or a score
-    pub(crate) version: String,
+    pub(crate) version: VersionArgument,
     /// A block device, or a file that is made if it is missing
     pub(crate) target: PathBuf,
     #[command(flatten)]
@@ -22,7 +23,7 @@ pub(crate) struct Install {
 #[derive(Args, Debug)]
 pub(crate) struct Export {
     /// NAME (its latest version), NAME@NUMBER, or a score
-    pub(crate) version: String,
+    pub(crate) version: VersionArgument,
     /// The raw file to make
     pub(crate) file: PathBuf,
     /// Of a damaged version, write what can be read, with zeros for the rest, and list that: ranges and files (exit code 4)

@@ -26,7 +26,7 @@ pub(super) fn tls(options: &NbdArguments) -> Result<Option<NbdTls>> {
 pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> Outcome {
     if let Some(dir) = &options.node {
         for version in &options.versions {
-            let disk = attach_at_node(dir, version, options.fill)?;
+            let disk = attach_at_node(dir, version.as_str(), options.fill)?;
             output.fact(&json!({ "attached": disk }), || attached(&disk));
         }
         return Ok(ExitCode::SUCCESS);
@@ -42,7 +42,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
     };
     let request = AttachRequest {
         place,
-        versions: options.versions.clone(),
+        versions: options.versions.iter().map(ToString::to_string).collect(),
         write: options.write,
         steal: options.steal,
         holder: options.holder.clone().unwrap_or_else(default_holder),

@@ -71,7 +71,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Cast, output: &Output) -> Out
             let request = CastRequest {
                 store: place.clone(),
                 report_to: Some(origin_of(place)),
-                version: version.clone().unwrap_or_default(),
+                version: version.as_ref().map(ToString::to_string).unwrap_or_default(),
                 segment_data_max: options.segment.map_or(SEGMENT_DATA_MAX, |mib| mib << 20),
                 network,
             };

@@ -11,7 +11,7 @@ use crate::output::Output;
 pub(crate) fn run(store: &StoreLocation, options: &Clone, output: &Output) -> Outcome {
     let report = clone(&CloneRequest {
         store: store.clone(),
-        version: options.version.clone(),
+        version: options.version.to_string(),
         name: options.name.clone(),
         next: options.next,
         token: (&options.token).into(),

@@ -14,8 +14,8 @@ use crate::sizes::bytes;
 pub(crate) fn run(store: &StoreLocation, options: &Diff, output: &Output) -> Outcome {
     let request = DiffRequest {
         store: store.clone(),
-        a: options.first.clone(),
-        b: options.second.clone(),
+        a: options.first.to_string(),
+        b: options.second.to_string(),
         blocks: options.blocks,
     };
     let report = diff(&request, &mut |event| output.fact(event, || event_text(event)))?;

@@ -18,7 +18,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Export, output: &Output) -> O
         return holes(store, options, &target, output);
     }
     let terminal = Terminal::new(*output);
-    let report = export(&with_cache(store, &options.cache)?, &options.version, &target, &terminal)?;
+    let report = export(&with_cache(store, &options.cache)?, options.version.as_str(), &target, &terminal)?;
     drop(terminal);
     output.fact(&report, || {
         let (length, written) = (bytes(report.disk_bytes), bytes(report.written_bytes));
@@ -33,13 +33,14 @@ pub(crate) fn run(store: &StoreLocation, options: &Export, output: &Output) -> O
 /// Writes what is readable of a damaged version.
 fn holes(store: &StoreLocation, options: &Export, target: &TargetRequest, output: &Output) -> Outcome {
     let terminal = Terminal::new(*output);
-    let report = export_holes(&with_cache(store, &options.cache)?, &options.version, target, &terminal)?;
+    let report =
+        export_holes(&with_cache(store, &options.cache)?, options.version.as_str(), target, &terminal)?;
     drop(terminal);
-    output.fact(&report, || text(&report));
+    output.fact(&report, || text(&report, *output));
     Ok(if report.lost_bytes == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_CORRUPT) })
 }
 
-fn text(report: &ExportHolesReport) -> String {
+fn text(report: &ExportHolesReport, output: Output) -> String {
     let mut text = String::new();
     for range in &report.lost {
         text += &format!("LOST  {} bytes at {}: {}\n", range.length, range.offset, range.reason);
@@ -53,13 +54,11 @@ fn text(report: &ExportHolesReport) -> String {
         let bytes = if file.lost_bytes == 0 { String::new() } else { format!(", {} bytes", file.lost_bytes) };
         text += &format!("LOST  {place}{} ({}{bytes})\n", file.path, file.what);
     }
-    for note in &report.notes {
-        text += &format!("note: {note}\n");
-    }
     let (length, written) = (bytes(report.disk_bytes), bytes(report.written_bytes));
     text += &format!("{} is in {}: {length}, of it {written} data\n", report.version, report.file);
-    text + &match report.lost_bytes {
+    text += &match report.lost_bytes {
         0 => format!("nothing is lost: verified score {}", report.score),
         lost => format!("{lost} bytes of it could not be read: zeros stand there"),
-    }
+    };
+    text + &output.notes(&report.notes)
 }

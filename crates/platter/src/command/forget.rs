@@ -11,13 +11,13 @@ use crate::question::{can_ask, is_answered_yes};
 use crate::sizes::count;
 
 pub(crate) fn run(store: &StoreLocation, options: &Forget, output: &Output) -> Outcome {
-    let request = ForgetRequest::parse(&options.what)?;
-    if let ForgetRequest::Image(image) = &request
+    let request = &options.what;
+    if let ForgetRequest::Image(image) = request
         && !options.all
     {
         confirm(store, image)?;
     }
-    let report = forget(store, &request)?;
+    let report = forget(store, request)?;
     output.fact(&report, || format!("forgotten: {}", report.forgotten.join(" ")));
     Ok(ExitCode::SUCCESS)
 }

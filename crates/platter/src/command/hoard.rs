@@ -22,12 +22,12 @@ use crate::terminal::Terminal;
 
 pub(crate) fn run(store: &StoreLocation, options: &Hoard, output: &Output) -> Outcome {
     match options {
-        Hoard::Record { version, machine } => record(store, version, machine.into(), output)?,
+        Hoard::Record { version, machine } => record(store, version.as_str(), machine.into(), output)?,
         Hoard::Import { trace, version, marker, command, accelerator } => {
             let request = ImportRequest {
                 store: store.clone(),
                 trace: trace.clone(),
-                version: version.clone(),
+                version: version.to_string(),
                 marker: marker.clone(),
                 command: command.clone(),
                 accelerator: accelerator.clone(),
@@ -37,9 +37,9 @@ pub(crate) fn run(store: &StoreLocation, options: &Hoard, output: &Output) -> Ou
             output.fact(&report, || registered(&report));
         }
         Hoard::List => list(&hoard_list(store)?.members, output),
-        Hoard::Show { version } => show(store, version, output)?,
+        Hoard::Show { version } => show(store, version.as_str(), output)?,
         Hoard::Unregister { what } => {
-            let report = hoard_unregister(store, what)?;
+            let report = hoard_unregister(store, what.as_str())?;
             output.fact(&report, || {
                 let lines = report.unregistered.iter().map(|name| format!("{name}: out of the hoard"));
                 format!("{}\nrevision {}", lines.collect::<Vec<_>>().join("\n"), report.revision)

@@ -15,7 +15,7 @@ use crate::terminal::Terminal;
 pub(crate) fn run(store: &StoreLocation, options: &Install, output: &Output) -> Outcome {
     let request = InstallRequest {
         store: with_cache(store, &options.cache)?,
-        version: options.version.clone(),
+        version: options.version.to_string(),
         target: request(&options.target, &options.target_options, *output)?,
     };
     let terminal = Terminal::new(*output);
@@ -36,8 +36,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Install, output: &Output) -> 
             text += "\nthe backup GPT was moved to the end of the target";
         }
         text += &comparison(report.compared.as_ref(), report.backup_gpt_moved);
-        report.notes.iter().for_each(|note| text += &format!("\nnote: {note}"));
-        text
+        text + &output.notes(&report.notes)
     });
     Ok(ExitCode::SUCCESS)
 }

@@ -26,7 +26,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
     let name = options.name.clone().unwrap_or_else(host_name);
     let request = AttachRequest {
         place: LivePlace::of_cache(&store, &options.cache_dir),
-        versions: options.versions.clone(),
+        versions: options.versions.iter().map(ToString::to_string).collect(),
         write: false,
         steal: false,
         holder: default_holder(),

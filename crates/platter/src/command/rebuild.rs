@@ -2,13 +2,11 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{
-    Error, NumberChoice, RebuildReport, Store, StoreLocation, VersionName, VersionQuery, rebuild,
-};
+use platter_jobs::{RebuildReport, Store, StoreLocation, VersionName, rebuild};
 use serde_json::json;
 
 use super::Outcome;
-use crate::arguments::Rebuild;
+use crate::arguments::{Rebuild, Resurrected};
 use crate::output::Output;
 use crate::sizes::count;
 
@@ -28,24 +26,26 @@ pub(crate) fn run(store: &StoreLocation, options: &Rebuild, output: &Output) -> 
         "boot_sets": report.boot_sets,
         "notes": report.notes,
     });
-    output.fact(&facts, || text(&report));
+    output.fact(&facts, || text(&report, *output));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Lists what was forgotten, or brings it back.
-fn resurrect(store: &StoreLocation, names: &[String], output: &Output) -> Outcome {
+fn resurrect(store: &StoreLocation, what: &[Resurrected], output: &Output) -> Outcome {
     let place = store.local("bringing back what was forgotten")?;
-    let named: Vec<&str> = names.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
-    if named.is_empty() {
+    if what.iter().all(|it| matches!(it, Resurrected::List)) {
         let forgotten = Store::open_reader(place)?.forgotten()?;
         let names: Vec<String> = forgotten.iter().map(|version| version.name.to_string()).collect();
         let text = if names.is_empty() { "nothing was forgotten".to_owned() } else { names.join("\n") };
         output.fact(&json!({ "forgotten": names }), || text);
         return Ok(ExitCode::SUCCESS);
     }
-    let is_all = named.contains(&"all");
-    let versions: Vec<VersionName> =
-        if is_all { Vec::new() } else { named.into_iter().map(version_name).collect::<Result<_, _>>()? };
+    let is_all = what.iter().any(|it| matches!(it, Resurrected::All));
+    let named = what.iter().filter_map(|it| match it {
+        Resurrected::Version(name) if !is_all => Some(name.clone()),
+        _ => None,
+    });
+    let versions: Vec<VersionName> = named.collect();
     let back = Store::open_writer(place)?.resurrect(&versions)?;
     let names: Vec<String> = back.iter().map(ToString::to_string).collect();
     output.fact(&json!({ "resurrected": names }), || {
@@ -54,14 +54,7 @@ fn resurrect(store: &StoreLocation, names: &[String], output: &Output) -> Outcom
     Ok(ExitCode::SUCCESS)
 }
 
-fn version_name(name: &str) -> Result<VersionName, Error> {
-    match name.parse()? {
-        VersionQuery::Named(image, NumberChoice::Number(number)) => Ok(VersionName { image, number }),
-        _ => Err(Error::refused(format!("{name} names no version: give NAME@N"))),
-    }
-}
-
-fn text(report: &RebuildReport) -> String {
+fn text(report: &RebuildReport, output: Output) -> String {
     let mut text = format!(
         "made the catalog anew from {}: {}",
         count((report.packs + report.packs_taken_over) as u64, "pack"),
@@ -77,13 +70,10 @@ fn text(report: &RebuildReport) -> String {
         text += &format!("\nlost: the edit token of {} ({token})", token.image);
     }
     if report.tokens_lost.is_none() {
-        text += "\nnote: who held an edit token is not known: nobody holds one now";
+        text += &output.notes(&["who held an edit token is not known: nobody holds one now"]);
     }
     if report.boot_sets > 0 {
         text += &format!("\nin the hoard: {}", count(report.boot_sets as u64, "boot set"));
     }
-    for note in &report.notes {
-        text += &format!("\nnote: {note}");
-    }
-    text
+    text + &output.notes(&report.notes)
 }

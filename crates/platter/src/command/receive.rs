@@ -5,10 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use platter_jobs::{
-    Error, HoardReceiveRequest, ReceiveOptions, ReceiveRequest, Score, VersionQuery, Wanted, hoard_receive,
-    receive,
-};
+use platter_jobs::{Error, HoardReceiveRequest, ReceiveOptions, ReceiveRequest, hoard_receive, receive};
 
 use super::Outcome;
 use super::hoard::synced;
@@ -19,14 +16,10 @@ use crate::target::{comparison, request};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
-    let wanted = match &options.what[..] {
-        [name, _] => wanted(name)?,
-        _ => Wanted::Any,
-    };
     let defaults = ReceiveOptions::default();
     let network = ReceiveOptions {
         interface: options.interface.clone(),
-        wanted,
+        wanted: options.wanted()?,
         discovery: SocketAddrV4::new(*defaults.discovery.ip(), options.port),
         sender: options.sender,
         hello: options.hello.clone().unwrap_or_else(host_name),
@@ -66,7 +59,7 @@ pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
         }
         text += &comparison(report.compared.as_ref(), report.backup_gpt_moved);
         if !report.acknowledged {
-            text += "\nnote: the sender did not hear of this; it may list this machine as lost";
+            text += &output.notes(&["the sender did not hear of this; it may list this machine as lost"]);
         }
         if report.fetched_chunks > 0 {
             text += &format!(
@@ -74,19 +67,9 @@ pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
                 report.fetched_chunks
             );
         }
-        report.notes.iter().for_each(|note| text += &format!("\nnote: {note}"));
-        text
+        text + &output.notes(&report.notes)
     });
     Ok(ExitCode::SUCCESS)
-}
-
-/// A name without a number is met by every version of it.
-fn wanted(text: &str) -> platter_jobs::Result<Wanted> {
-    if let Some(score) = Score::from_hex(text) {
-        return Ok(Wanted::Score(score));
-    }
-    text.parse::<VersionQuery>()?;
-    Ok(Wanted::Name(text.to_owned()))
 }
 
 fn host_name() -> String {

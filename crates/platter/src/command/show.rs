@@ -16,7 +16,7 @@ use crate::sizes::bytes;
 
 pub(crate) fn run(store: &StoreLocation, options: &Which, output: &Output) -> Outcome {
     let store = OpenStore::open_reader(store)?;
-    let resolved = store.resolve(&options.version)?;
+    let resolved = store.resolve(options.version.as_str())?;
     match &resolved.version {
         Some(version) => {
             let held = store.token(&version.name.image)?;
@@ -81,7 +81,7 @@ fn text(version: &Version, held: Option<&Token>) -> String {
         (
             "added",
             format!(
-                "{} of new blocks, stored in {}",
+                "{} of new blocks and recipe pages, stored in {}",
                 bytes(record.new_raw_bytes),
                 bytes(record.new_stored_bytes)
             ),

@@ -1,0 +1,246 @@
+//! What is wrong usage (exit code 2): arguments that can never be right, whatever the store and the disks hold.
+//!
+//! Names, numbers and addresses are checked as they are parsed, by their types. Here is what takes more than one argument
+//! to see: an option that is missing beside others, or two arguments in the wrong order.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, value_parser};
+use platter_jobs::{StoreLocation, VersionQuery};
+
+use crate::arguments::{Arguments, Attach, CacheArguments, Command, Far};
+use crate::visible;
+
+/// Commands of a disk and an image, and whether the image comes first.
+const PAIRS: [(&str, bool); 4] = [("capture", false), ("install", true), ("export", true), ("receive", true)];
+
+/// The arguments that these words are.
+///
+/// # Errors
+/// What is wrong with them, with the usage of their command.
+pub(crate) fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
+    let parsed = Arguments::try_parse_from(words).and_then(|arguments| match &arguments.command {
+        Command::Receive(options) => match options.wanted() {
+            Ok(_) => Ok(arguments),
+            Err(error) => Err(wrong("receive", ErrorKind::ValueValidation, &error.to_string())),
+        },
+        _ => Ok(arguments),
+    });
+    parsed.map_err(|error| match error.kind() {
+        ErrorKind::ValueValidation => swapped(words).unwrap_or(error),
+        _ => error,
+    })
+}
+
+/// Looks for options that are missing.
+///
+/// # Errors
+/// What is missing.
+pub(crate) fn check(command: &Command, store: &StoreLocation) -> Result<(), clap::Error> {
+    let missing = match command {
+        Command::Attach(options) => of_attach(options, store)
+            .or_else(|| of_cache(&options.cache_of_origin, store))
+            .or_else(|| of_overlays(&options.far, store)),
+        Command::Install(options) => of_cache(&options.cache, store),
+        Command::Export(options) => of_cache(&options.cache, store),
+        Command::Disks(options) => of_overlays(&options.far, store),
+        Command::Detach(options) => of_overlays(&options.far, store),
+        Command::Publish(options) => of_overlays(&options.far, store),
+        Command::Discard(options) => of_overlays(&options.far, store),
+        Command::Node(_) if is_local(store) => Some("a node has an origin: name it with --origin"),
+        _ => None,
+    };
+    let kind = ErrorKind::MissingRequiredArgument;
+    missing.map_or(Ok(()), |missing| Err(wrong(name_of(command), kind, missing)))
+}
+
+/// Prints what is wrong, with control characters spelled out, or the help that was asked for; ends the process.
+pub(crate) fn exit(error: &clap::Error) -> ! {
+    if error.use_stderr() {
+        // There may be nobody left to tell.
+        let _ = write!(io::stderr().lock(), "{}", visible::lines(&error.to_string()));
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
+}
+
+/// Wrong usage of the whole command line.
+pub(crate) fn refused(error: &platter_jobs::Error) -> clap::Error {
+    Arguments::command().error(ErrorKind::ValueValidation, error)
+}
+
+fn of_attach(options: &Attach, store: &StoreLocation) -> Option<&'static str> {
+    let has_tree = options.fuse.is_some() || options.ninep.is_some();
+    let is_reached = has_tree || options.nbd.nbd.is_some();
+    let can_fill =
+        options.node.is_some() || (!is_local(store) && options.cache_of_origin.cache_dir.is_some());
+    match () {
+        () if options.versions.is_empty() && !has_tree => {
+            Some("there is nothing to serve: name a version, such as lab/debian12")
+        }
+        () if options.node.is_none() && !is_reached => {
+            Some("nobody could reach it: name a place to serve at: --nbd, --fuse or --9p")
+        }
+        () if options.fill && !can_fill => {
+            Some("--fill needs an origin and a cache of it: --server URL --cache-dir DIR")
+        }
+        () => None,
+    }
+}
+
+fn of_cache(options: &CacheArguments, store: &StoreLocation) -> Option<&'static str> {
+    (options.cache_dir.is_some() && is_local(store)).then_some(
+        "a cache is of an origin's store: name one with --server, such as --server https://HOST:PORT",
+    )
+}
+
+fn of_overlays(options: &Far, store: &StoreLocation) -> Option<&'static str> {
+    (options.overlays.is_some() && is_local(store))
+        .then_some("--overlays is for the disks of an origin: name one with --server")
+}
+
+fn is_local(store: &StoreLocation) -> bool {
+    matches!(store, StoreLocation::Local(_))
+}
+
+fn name_of(command: &Command) -> &'static str {
+    match command {
+        Command::Attach(_) => "attach",
+        Command::Install(_) => "install",
+        Command::Export(_) => "export",
+        Command::Disks(_) => "disks",
+        Command::Detach(_) => "detach",
+        Command::Publish(_) => "publish",
+        Command::Node(_) => "node",
+        _ => "discard",
+    }
+}
+
+fn wrong(name: &str, kind: ErrorKind, message: &str) -> clap::Error {
+    let mut whole = Arguments::command();
+    whole.build();
+    match whole.find_subcommand_mut(name) {
+        Some(command) => command.error(kind, message),
+        None => whole.error(kind, message),
+    }
+}
+
+/// If a disk stands where an image is wanted and an image where a disk is, the error that says so.
+fn swapped(words: &[OsString]) -> Option<clap::Error> {
+    let mut lenient = Arguments::command();
+    for (name, _) in PAIRS {
+        lenient = lenient.mut_subcommand(name, |command| {
+            command.mut_args(|argument| match argument.is_positional() {
+                true => argument.value_parser(value_parser!(OsString)),
+                false => argument,
+            })
+        });
+    }
+    let positionals = |name: &str| -> Vec<String> {
+        let command = Arguments::command();
+        let command = command.find_subcommand(name);
+        let all = command.into_iter().flat_map(clap::Command::get_positionals);
+        all.map(|argument| argument.get_id().to_string()).collect()
+    };
+    let matches = lenient.try_get_matches_from(words).ok()?;
+    let (name, matches) = matches.subcommand()?;
+    let (_, image_first) = *PAIRS.iter().find(|(known, _)| *known == name)?;
+    let given: Vec<&str> = positionals(name)
+        .iter()
+        .filter_map(|id| matches.get_raw(id))
+        .flatten()
+        .filter_map(|word| word.to_str())
+        .collect();
+    let &[first, second] = &given[..] else { return None };
+    let (image, disk) = if image_first { (first, second) } else { (second, first) };
+    let is_swapped = is_path(image) && disk.parse::<VersionQuery>().is_ok();
+    let what = if image_first { "image" } else { "disk" };
+    let message = format!("the {what} comes first: platter {name} {second} {first}");
+    is_swapped.then(|| wrong(name, ErrorKind::ValueValidation, &message))
+}
+
+/// Whether a word can be no image, and is a path or leads to something.
+fn is_path(word: &str) -> bool {
+    let looks_like_one = word.starts_with(['/', '.', '~']) || Path::new(word).exists();
+    looks_like_one && word.parse::<VersionQuery>().is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::builder::ValueParser;
+
+    use super::*;
+
+    fn said(line: &str) -> (i32, String) {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        match parse(&words) {
+            Ok(_) => (0, String::new()),
+            Err(error) => (error.exit_code(), error.to_string()),
+        }
+    }
+
+    #[test]
+    fn swapped_arguments_are_told() {
+        for (line, words) in [
+            ("platter install /dev/loop3 lab/a", "the image comes first: platter install lab/a /dev/loop3"),
+            (
+                "platter install /dev/loop3 lab/a@2 --yes",
+                "the image comes first: platter install lab/a@2 /dev/loop3",
+            ),
+            ("platter export ./disk.raw lab/a", "the image comes first: platter export lab/a ./disk.raw"),
+            ("platter receive /dev/loop3 lab/a", "the image comes first: platter receive lab/a /dev/loop3"),
+            (
+                "platter --quiet capture lab/a /dev/loop3 --raw",
+                "the disk comes first: platter capture /dev/loop3 lab/a",
+            ),
+        ] {
+            let (code, text) = said(line);
+            assert!(code == 2 && text.contains(words), "{line}: {code} {text}");
+        }
+        for line in
+            ["platter install past/A disk", "platter install /dev/loop3 ../x", "platter capture disk past/A"]
+        {
+            let (code, text) = said(line);
+            assert!(
+                code == 2
+                    && !text.contains("comes first")
+                    && text.contains("must start") | text.contains("not allowed") | text.contains("empty"),
+                "{line}: {text}"
+            );
+        }
+        for line in [
+            "platter install lab/a /dev/loop3",
+            "platter capture disk lab/a",
+            "platter receive lab/a x",
+            "platter receive /dev/loop3",
+        ] {
+            assert_eq!(said(line).0, 0, "{line}");
+        }
+    }
+
+    /// A word that is taken as it stands is no image's name, so that a bad name never gets past the parser.
+    #[test]
+    fn words_without_a_type_are_no_names_of_images() {
+        fn untyped(command: &clap::Command, place: &str, found: &mut Vec<String>) {
+            let text = ValueParser::string().type_id();
+            let names =
+                command.get_positionals().filter(|argument| argument.get_value_parser().type_id() == text);
+            found.extend(names.map(|argument| format!("{place} {}", argument.get_id())));
+            for below in command.get_subcommands() {
+                untyped(below, &format!("{place} {}", below.get_name()), found);
+            }
+        }
+        let mut found = Vec::new();
+        untyped(&Arguments::command(), "platter", &mut found);
+        // The last is either a name, which `parse` looks at, or a path.
+        let others =
+            ["platter serve token add name", "platter serve token remove id", "platter receive what"];
+        found.sort();
+        let mut expected = others.map(str::to_owned).to_vec();
+        expected.sort();
+        assert_eq!(found, expected);
+    }
+}
