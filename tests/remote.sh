@@ -135,7 +135,7 @@ TOKEN=${TOKEN%?}x check_exit "$EXIT_REFUSED" "a wrong token" afar_tls images
 check_exit "$EXIT_REFUSED" "no token" env -u PLATTER_TOKEN "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$FINGERPRINT" images
 echo "$TOKEN" >"$WORK/token"
 check "a token in a file" "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$FINGERPRINT" --token-file "$WORK/token" images
-check_exit "$EXIT_REFUSED" "an address that is none" "$PLATTER" --server "http://127.0.0.1:$PORT" images
+check_exit "$EXIT_USAGE" "an address that is none" "$PLATTER" --server "http://127.0.0.1:$PORT" images
 stop_origin TERM
 check_exit "$EXIT_FAILED" "nobody there" afar images
 check_said "and where" "$SOCKET"
