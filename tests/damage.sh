@@ -300,6 +300,25 @@ for place in record header footer; do
 	check "a damaged $place: nothing is copied again" [ "$(find "$STORE/packs" -type f -printf '%P %s\n' | sort)" = "$packs" ]
 done
 
+# An old copy of the catalog comes back: the log of changes shows it, and nothing of what the catalog lacks is given up.
+rm -rf "$STORE" "$WORK/target"
+cp -a "$WORK/sound" "$STORE"
+cp "$STORE/catalog.sqlite" "$WORK/old-catalog"
+printf 'still more\n' >"$WORK/more"
+debugfs -w -R "write $WORK/more still-more" "$WORK/disk" >/dev/null 2>&1
+check "capture, after the catalog was copied" platter capture "$WORK/disk" image
+platter export image "$WORK/right-3" >/dev/null
+cp "$WORK/old-catalog" "$STORE/catalog.sqlite"
+check_exit "$EXIT_CORRUPT" "check finds an old catalog" platter check
+check_said "and says that it is older" 'older than the log of changes'
+check_exit "$EXIT_CORRUPT" "discard-interrupted removes nothing then" platter discard-interrupted
+check_exit "$EXIT_CORRUPT" "nor does a capture go on" platter capture "$WORK/disk" image
+check "a rebuild brings it back" platter rebuild
+check "the version is whole" platter export image@3 "$WORK/target"
+check "with the right bytes" cmp "$WORK/target" "$WORK/right-3"
+check "and there is nothing to discard" test "$(platter_json discard-interrupted | jq -c '[.packs, .kept]')" = "[0,0]"
+check "check" platter check
+
 # What is lost but can be rebuilt from the packs.
 rm -rf "$STORE"
 cp -a "$WORK/sound" "$STORE"

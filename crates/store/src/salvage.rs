@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
-use platter_image::{BlockId, ErrorKind, FrameStore, IoContext, Kind, Result};
+use platter_image::{BlockId, Error, ErrorKind, FrameStore, IoContext, Kind, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
 use crate::boot_set::BootSetHead;
@@ -94,7 +94,7 @@ struct Found {
 pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     let mut found = Vec::new();
     for pack in unlisted(store.place(), store.id(), &*store.catalog()?)? {
-        let examined = examine(store, pack);
+        let examined = examine(store.place(), store.id(), pack);
         found.push(
             examined.map_err(|error| error.within(format!("taking over the interrupted pack {pack}")))?,
         );
@@ -166,14 +166,14 @@ fn sealed_of(place: &StorePlace, found: &Found) -> Result<SealedPack> {
 }
 
 /// Reads an unlisted pack: by its footer when that was written after all was proven, otherwise frame by frame.
-fn examine(store: &Store, pack: PackId) -> Result<Found> {
-    let path = store.place().pack(pack);
-    let file = store.place().vfs().open(&path, OpenMode::Write);
+fn examine(place: &StorePlace, store: crate::identity::StoreId, pack: PackId) -> Result<Found> {
+    let path = place.pack(pack);
+    let file = place.vfs().open(&path, OpenMode::Write);
     let file = file.context(|| format!("opening {}", path.display()))?;
     let (records, boot_sets) = (Vec::new(), Vec::new());
     let directory = PackDirectory::default();
     let mut found = Found { pack, directory, records, boot_sets, is_whole: false, is_broken: false };
-    match read_directory(&*file, pack, store.id()) {
+    match read_directory(&*file, pack, store) {
         Ok(directory) if directory.is_proven => {
             by_footer(&*file, &directory, &mut found)?;
             (found.directory, found.is_whole) = (directory, true);
@@ -415,21 +415,35 @@ pub struct Discarded {
     pub packs: usize,
     /// Bytes of them.
     pub bytes: u64,
+    /// Packs that stay, since each ends in a version that lacks only its commit.
+    pub kept: usize,
 }
 
 impl Store {
     /// Removes the packs that interrupted sessions left and no version needs. Takes no space: neither does it take them
-    /// over, nor does it change the catalog.
+    /// over, nor does it change the catalog. A pack that ends in a version which lacks only its commit stays: the next
+    /// writer enters it.
     ///
     /// # Errors
-    /// `Transient` when another process writes the store; `Missing` when this is no store; `Corrupt`, `Io`.
+    /// `Transient` when another process writes the store; `Missing` when this is no store; `Corrupt` also when the log of
+    /// changes says that the catalog does not know all packs; `Io`.
     pub fn discard_interrupted(place: &StorePlace) -> Result<Discarded> {
         let id = place.read_format()?;
         let _lock = crate::store::take_lock(place, crate::store::WRITER_LOCK_TRIES)?;
         let catalog = crate::catalog::Catalog::open_reader(place)?;
         crate::store::check_store(&catalog, id)?;
+        if let Some(difference) = catalog.differences(place)?.into_iter().next() {
+            return Err(Error::corrupt(difference));
+        }
+        let last = catalog.last_numbers()?.into_iter().collect();
+        let tokens = catalog.tokens()?;
         let mut discarded = Discarded::default();
         for pack in unlisted(place, id, &catalog)? {
+            let records = examine(place, id, pack)?.records;
+            if records.iter().any(|(_, records)| may_be_finished(records, &last, &tokens)) {
+                discarded.kept += 1;
+                continue;
+            }
             let path = place.pack(pack);
             let context = || format!("removing {}", path.display());
             let file = place.vfs().open(&path, OpenMode::Read).context(context)?;

@@ -429,3 +429,32 @@ fn damage_is_no_harm() {
         }
     }
 }
+
+/// A record that is not whole ends a log only where nothing proves that the log went on.
+#[test]
+fn damage_inside_a_log_is_not_its_end() {
+    let disk = SimulatedDisk::new(1);
+    let overlay = create(&disk);
+    let start = disk.contents(Path::new(PATH)).unwrap().len();
+    for value in 1..4_u8 {
+        overlay.write(&[value; 9000], u64::from(value) * 12_288).unwrap();
+        overlay.flush().unwrap();
+    }
+    let written = contents(&overlay);
+    drop(overlay);
+    let whole = disk.contents(Path::new(PATH)).unwrap();
+    // The last record says that all before it was flushed.
+    let last = whole.len() - 48;
+    for at in start..whole.len() {
+        for boot in [0, 1] {
+            let fork = disk.fork();
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x40;
+            fork.overwrite(Path::new(PATH), &bytes);
+            match Overlay::open(&fork, Path::new(PATH), &options(boot), Arc::new(Pattern)) {
+                Ok(overlay) => assert!(at >= last && contents(&overlay) == written, "byte {at}, boot {boot}"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at}, boot {boot}: {error}"),
+            }
+        }
+    }
+}

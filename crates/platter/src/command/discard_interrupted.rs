@@ -11,9 +11,14 @@ use crate::sizes::{bytes, count};
 
 pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
     let discarded = Store::discard_interrupted(store.local("removing what interrupted captures left")?)?;
-    let facts = json!({ "packs": discarded.packs, "bytes": discarded.bytes });
+    let facts = json!({ "packs": discarded.packs, "bytes": discarded.bytes, "kept": discarded.kept });
     output.fact(&facts, || {
-        format!("{} removed, {}", count(discarded.packs as u64, "interrupted pack"), bytes(discarded.bytes))
+        let packs = |number: usize| count(number as u64, "interrupted pack");
+        let removed = format!("{} removed, {}", packs(discarded.packs), bytes(discarded.bytes));
+        match discarded.kept {
+            0 => removed,
+            kept => format!("{removed}; {} kept, which the next capture makes a version", packs(kept)),
+        }
     });
     Ok(ExitCode::SUCCESS)
 }

@@ -167,6 +167,19 @@ pub(super) fn decode_record(
     Some((record, length))
 }
 
+/// The record at the beginning of `bytes` and its number, if it is one after `next` of that generation.
+pub(super) fn decode_later_record(
+    bytes: &[u8],
+    generation: u32,
+    next: u64,
+    blocks: u64,
+) -> Option<(Record, u64)> {
+    let sequence = u64::from_le_bytes(*bytes.get(16..)?.first_chunk()?);
+    let is_later = sequence > next && bytes[8..12] == generation.to_le_bytes();
+    let (record, _) = is_later.then(|| decode_record(bytes, generation, sequence, blocks)).flatten()?;
+    Some((record, sequence))
+}
+
 /// The checksum of a block's 4096 bytes.
 pub(super) fn block_checksum(bytes: &[u8]) -> u32 {
     XxHash3_64::oneshot(bytes) as u32

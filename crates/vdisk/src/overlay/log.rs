@@ -5,12 +5,12 @@
 
 use std::collections::HashMap;
 
-use platter_image::{IoContext, Result};
+use platter_image::{Error, IoContext, Result};
 use platter_vfs::VfsFile;
 
 use super::format::{
     BLOCK, HEADER_LENGTH, OverlayHeader, PRESENT_BLOCKS_MAX, RECORD_LENGTH_MAX, Record, block_checksum,
-    decode_record, encode_record,
+    decode_later_record, decode_record, encode_record,
 };
 use super::state::{BlockState, States};
 
@@ -63,8 +63,18 @@ pub(super) struct Replayed {
 }
 
 /// Replays the log of that header. `believe` says that no power was cut since it was written.
+///
+/// # Errors
+/// `Corrupt` when a record is damaged that a sound one behind it proves to have been whole; `Io`.
 pub(super) fn replay(file: &dyn VfsFile, header: &OverlayHeader, believe: bool) -> Result<Replayed> {
     let (records, end) = read_records(file, header)?;
+    // A crash tears the end of a log. It can leave a hole before sound records only where power was cut before a flush.
+    if let Some(found) = find_behind(file, header, (end, records.len() as u64), believe)? {
+        return Err(Error::corrupt(format!(
+            "its log is damaged at {end}: record {} is not whole, and record {found} behind it is",
+            records.len()
+        )));
+    }
     let flushed = records.iter().rposition(|record| *record == Record::Flushed).map_or(0, |at| at + 1);
     let (before, after) = records.split_at(if believe { records.len() } else { flushed });
     let mut states = States::default();
@@ -141,6 +151,36 @@ fn read_records(file: &dyn VfsFile, header: &OverlayHeader) -> Result<(Vec<Recor
             position += length as u64;
         }
     }
+}
+
+/// Looks behind the end of the log, and record `next`, for a sound record that can only stand there if the log went on:
+/// any one if no power was cut, else one that says that all before it was flushed. Gives its number.
+fn find_behind(
+    file: &dyn VfsFile,
+    header: &OverlayHeader,
+    (end, next): (u64, u64),
+    believe: bool,
+) -> Result<Option<u64>> {
+    let blocks = header.disk_length.div_ceil(BLOCK);
+    let context = || "reading the log of an overlay".to_owned();
+    let length = file.length().context(context)?;
+    let mut position = end;
+    let mut buffer = Vec::new();
+    while position < length {
+        buffer.resize((length - position).min((READ_LENGTH + RECORD_LENGTH_MAX) as u64) as usize, 0);
+        file.read_exact_at(&mut buffer, position).context(context)?;
+        // Records begin at multiples of four bytes from each other.
+        for at in (0..buffer.len().min(READ_LENGTH)).step_by(4) {
+            let found = decode_later_record(&buffer[at..], header.generation, next, blocks);
+            if let Some((record, number)) = found
+                && (believe || record == Record::Flushed)
+            {
+                return Ok(Some(number));
+            }
+        }
+        position += READ_LENGTH as u64;
+    }
+    Ok(None)
 }
 
 /// The records for blocks that were written: `checksums` of consecutive ones from `first` on.
