@@ -95,9 +95,9 @@ check_said() {
 offers_only_its_own() {
 	local help option strange=''
 	help=$("$PLATTER" "$1" --help)
-	for option in $(grep -oE -- '--[a-z][a-z-]+' "$LOG"); do
+	while read -r option; do
 		grep -qE -- "$option( |$)" <<<"$help" || strange+=" $option"
-	done
+	done < <(grep -oE -- '--[a-z][a-z-]+' "$LOG")
 	if [ -z "$strange" ]; then ok "$2"; else not_ok "$2: it offers$strange"; fi
 }
 
