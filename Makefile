@@ -18,7 +18,7 @@ demo: ## capture, change, capture again, install, cast to a room: on real files,
 	$(MAKE) --no-print-directory build
 	@demo/run
 
-test: ## unit tests, then the quick end-to-end suites (under 15 minutes from nothing, as root)
+test: ## unit tests, then the quick end-to-end suites (about half an hour from nothing, as root)
 	@tests/prerequisites test
 	$(CARGO) test --workspace
 	$(MAKE) --no-print-directory build

@@ -1,11 +1,11 @@
-//! Which connections a server keeps, so that nobody can take them all: who has not proven who he is cannot keep out who has.
+//! Decides which connections a server keeps, so that clients who never prove who they are cannot take all places.
 //!
-//! A connection begins as a *stranger* and becomes *known* when it proves who it is, which it must within a time. Strangers
-//! and known ones have places of their own. When the strangers' places are taken, a new stranger is still let in, and the
-//! oldest stranger of the address with the most of them has to go: connections that somebody opened to fill the places
-//! displace each other, and a client from elsewhere, or one that proves who it is at once, is served.
+//! A connection begins as a *stranger* and becomes *known* when it proves who it is; it has a limited time for that.
+//! Strangers and known connections have separate places. When the strangers' places are full, a new stranger is still let
+//! in, and the oldest stranger of the address that holds most of them is closed: connections that somebody opened to fill
+//! the places displace each other, while a client from elsewhere, or one that proves who it is at once, is served.
 //!
-//! A crate of its own to keep it pure: it takes the time, and says who has to go. Closing connections is its caller's.
+//! A crate of its own, because it is pure: it is given the time and says which connection to close. The caller closes it.
 
 mod source;
 

@@ -69,7 +69,7 @@ impl<'s> Watch<'s> {
     pub fn change(&self) -> Result<Option<String>> {
         let now = Self::stamp(self.source)?;
         if now.file != self.stamp.file {
-            return Ok(Some("its length or a time of it is another".to_owned()));
+            return Ok(Some("its length, or one of its times, changed".to_owned()));
         }
         if let (Some(before), Some(now)) = (self.stamp.written, now.written)
             && before != now

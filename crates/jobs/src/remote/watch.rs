@@ -1,8 +1,8 @@
 //! The catalog of an origin as it was a moment ago: whoever asks for names waits for nobody.
 //!
-//! It listens to the origin's events and asks for all versions when one says that they are others. It asks at most
-//! so often, and when there are many versions, more rarely; events that come meanwhile are answered together. While the
-//! origin is away, what was known is known on. Where events do not come, it asks now and then.
+//! It listens to the origin's events, and asks for all versions when an event says that they changed. Between two
+//! questions it waits, the longer the more versions there are; one question answers all events that came meanwhile.
+//! While the origin is away, the last answer stands. Where no events come, it asks now and then.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
