@@ -6,7 +6,7 @@
 # written stands beside a partition without a file system. Contents, and what is written, are this machine's programs and libraries, at places that no block of the disk begins at. Bytes are compared with what zstd -3 makes of
 # the written bytes in the order of the disk, cut into pieces as long as a frame: what is more is the recipe and what
 # frames and packs say of themselves. Of that, the pages of the recipe that were touched are told apart. One stream of
-# zstd over all of it stands beside; a frame is shorter so that it can be read alone (DESIGN D2).
+# zstd over all of it stands beside; a frame is shorter so that it can be read alone (design: frames).
 . "$(dirname "$0")/lib.sh"
 readonly DISK_BYTES=20000000000 WRITTEN_BYTES=100000000
 TREE=$WORK/tree

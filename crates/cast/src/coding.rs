@@ -1,4 +1,4 @@
-//! The erasure code: `reed-solomon-simd`, high rate, always 256 repair symbols (DESIGN D16).
+//! The erasure code: `reed-solomon-simd`, high rate, always 256 repair symbols (design: code).
 //!
 //! Owns what is frozen by golden vectors: the library's repair symbols depend on how many are asked for and on the
 //! rate, so both are pinned here and nowhere else. Must never be called with other numbers.

@@ -1,7 +1,7 @@
 //! How fast to send: a token bucket under a rate that follows the loss of receivers.
 //!
 //! Owns the count of bits on the wire and the current rate. Loss counts only above a receiver's long-run base, so a
-//! link that always loses some is not starved (DESIGN D5). Must never exceed the ceiling.
+//! link that always loses some is not starved (design: repair). Must never exceed the ceiling.
 
 use std::time::Duration;
 

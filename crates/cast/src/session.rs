@@ -11,9 +11,9 @@ use std::ops::Range;
 use platter_image::{Error, Result, Score};
 
 /// Bytes of one symbol: 22 × 64, as the code wants multiples of 64, and a datagram with it fits IPv6 in an Ethernet
-/// frame (DESIGN D17).
+/// frame (design: datagrams).
 pub const SYMBOL_BYTES: usize = 1408;
-/// Most source symbols of a chunk (DESIGN D16).
+/// Most source symbols of a chunk (design: code).
 pub const SYMBOLS_MAX: usize = 1024;
 /// Most bytes of a chunk: 1,441,792.
 pub const CHUNK_BYTES_MAX: usize = SYMBOLS_MAX * SYMBOL_BYTES;
@@ -54,7 +54,7 @@ pub struct SessionDescription {
     /// What people call it; receivers can ask for it. At most [`NAME_BYTES_MAX`] bytes.
     pub name: String,
     /// Bytes of the disk that a segment is about; the last may be about less. A receiver takes one segment at a time, so
-    /// that what it has to remember does not grow with the disk (DESIGN D4).
+    /// that what it has to remember does not grow with the disk (design: order).
     pub segment_length: u64,
     /// The segments, in the order of the disk: 1 to [`SEGMENTS_MAX`].
     pub segments: Vec<Segment>,

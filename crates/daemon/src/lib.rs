@@ -1,7 +1,7 @@
 //! The origin: a store served over HTTP to whoever may read or change it (`docs/api.md`).
 //!
 //! Owns the listening sockets, the access tokens, and what each of them may do. A crate of its own because it is the only
-//! place with an async runtime (DESIGN D12): connections wait in it, and every call of the store runs on one of
+//! place with an async runtime (design: threads): connections wait in it, and every call of the store runs on one of
 //! a bounded number of threads. Prints nothing: it tells a listener of events, and says the rest over HTTP.
 //!
 //! What a token may not read does not exist for it. So every question is decided by name before the store is asked

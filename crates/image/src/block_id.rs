@@ -27,7 +27,7 @@ impl Kind {
 }
 
 /// The identity domain: data is named, and found again, only inside one. All zeros is the one domain of a store
-/// whose users trust each other; other values are for keyed identities (DESIGN D1, trust 5.2).
+/// whose users trust each other; other values are for keyed identities (design: identity).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Domain(pub [u8; 16]);
 

@@ -1,4 +1,4 @@
-//! Pages: the nodes of a recipe, written and parsed here only (DESIGN D3, `docs/formats/recipe.md`).
+//! Pages: the nodes of a recipe, written and parsed here only (design: recipes, `docs/formats/recipe.md`).
 //!
 //! A page covers an aligned power-of-two range of the disk. A leaf says what stands there, sector by sector; a branch
 //! names the pages below it. The encoding is canonical: one contents, one encoding, one name. Whatever is not

@@ -101,7 +101,7 @@ pub fn judged<T>(
 /// Something frames can be added to.
 pub trait FrameStore: FrameSource {
     /// If the block is here, pins it: while the pin lives, collection keeps it. The only question deduplication may
-    /// ask (trust F3); there is no `exists`.
+    /// ask (design: pins); there is no `exists`.
     ///
     /// # Errors
     /// When the index cannot be read.

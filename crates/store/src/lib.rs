@@ -1,8 +1,8 @@
 //! Keeps frames and names: packs, an index over them, and a catalog of versions and edit tokens.
 //!
-//! Packs are the truth (DESIGN D8): append-only files of frames, each with a footer that lists its blocks. The index
+//! Packs are the truth (design: packs): append-only files of frames, each with a footer that lists its blocks. The index
 //! is built from the footers at every opening. The catalog (SQLite) says which packs count and which versions exist;
-//! `rebuild` makes it anew from packs alone. Nothing is reported done before it is durable (D9), and after the first
+//! `rebuild` makes it anew from packs alone. Nothing is reported done before it is durable (design: durable), and after the first
 //! failed write nothing more is taken until the store is opened again.
 //!
 //! A crate of its own to fence in the database. Every file but SQLite's own is reached through [`platter_vfs::Vfs`];

@@ -1,6 +1,6 @@
 //! A session adds to the store: frames into packs of its own, and at the end a version, or nothing but the frames.
 //!
-//! The order that keeps promises (DESIGN D9): frames, sealed and synced packs with synced names; the version record
+//! The order that keeps promises (design: durable): frames, sealed and synced packs with synced names; the version record
 //! as the last frame of the last pack; only then one commit of the catalog that makes the packs count and the version
 //! exist. A record in a pack therefore says that all it needs was durable before it: a crash between the two is
 //! finished by the next writer (see `salvage`). After the first error nothing more is taken, whatever it was.

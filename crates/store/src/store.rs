@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) place: StorePlace,
     pub(crate) id: StoreId,
     pub(crate) packs: PackSet,
-    /// Collection must hold it for writing when it condemns a pack: a pin is taken under it (trust F3).
+    /// Collection must hold it for writing when it condemns a pack: a pin is taken under it (design: pins).
     pub(crate) index: RwLock<Index>,
     catalog: Mutex<Seen>,
     decoders: Mutex<Decoders>,
@@ -65,7 +65,7 @@ struct Seen {
 #[derive(Debug)]
 pub(crate) struct Writer {
     catalog: Mutex<Catalog>,
-    /// The first failure of a write: nothing is taken after it (trust F6).
+    /// The first failure of a write: nothing is taken after it (design: durable).
     failure: Mutex<Option<String>>,
     salvaged: OnceLock<Salvaged>,
     interrupted: Mutex<Interrupted>,

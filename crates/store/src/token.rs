@@ -1,6 +1,6 @@
 //! Edit tokens: the right to publish the next version of an image, one holder at a time, fenced by a number.
 //!
-//! Why a holder that slept cannot harm the one who took over (trust F4, F12): every taking over gets a number that no
+//! Why a holder that slept cannot harm the one who took over (design: fencing): every taking over gets a number that no
 //! token of this store had before, and a publish compares its number with the token's in the very transaction that
 //! makes the version. No clock is asked; times are shown to people only. Tokens live in the catalog and in its log of
 //! changes: a store that lost both has none after a rebuild, and then everybody who held one is refused.

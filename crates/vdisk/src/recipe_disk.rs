@@ -1,6 +1,6 @@
 //! A version as a disk that can be read.
 //!
-//! Turns offsets into blocks by the recipe, and asks the cache for them; free space reads as zeros (DESIGN D3). Decides
+//! Turns offsets into blocks by the recipe, and asks the cache for them; free space reads as zeros (design: recipes). Decides
 //! what is fetched before it is asked for: the frames of a long read, by several threads, and those ahead of a sequential
 //! reader. It must never give out bytes that did not come from the cache, which verifies them.
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::session::SYMBOL_BYTES;
 
 /// Chunks sent at the same time, a symbol each in turn: a lost batch of 44 datagrams costs each at most 11 or 12
-/// (DESIGN D17).
+/// (design: datagrams).
 pub(crate) const ACTIVE_CHUNKS: usize = 4;
 /// Pending chunks looked at for reading ahead: 12 MiB, 100 ms at 1 Gbit/s.
 const AHEAD_CHUNKS: usize = 12;

@@ -1,7 +1,7 @@
 //! What a capture knows already: a version that the disk was, and where it was written since.
 //!
 //! Owns the decision which parts of a cut are taken from the version as they stand, without being read, and which are
-//! cut anew (DESIGN D15). Must never keep a byte that was written.
+//! cut anew (design: overlays). Must never keep a byte that was written.
 
 use platter_image::chunking::{Batch, Cut};
 use platter_image::page::{Entry, State};

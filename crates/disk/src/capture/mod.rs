@@ -1,4 +1,4 @@
-//! Capture: from a disk and what is known of it to frames in a store and a recipe (DESIGN D1, D2).
+//! Capture: from a disk and what is known of it to frames in a store and a recipe (design: identity, frames).
 //!
 //! A bounded pipeline of threads; each arrow is a channel with a named limit, so memory does not grow with the disk:
 //!

@@ -2,7 +2,7 @@
 //!
 //! Filesystems have reported holes where data was on its way (OpenZFS 15526), so an answer counts only when the
 //! file was synced right before, did not change from before the sync until after the last question, and some of the
-//! holes were read and are zeros (trust F10). Otherwise all of the file is data.
+//! holes were read and are zeros (design: proof). Otherwise all of the file is data.
 
 use std::fs::File;
 use std::io;

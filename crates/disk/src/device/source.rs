@@ -117,7 +117,7 @@ impl Source {
     }
 
     /// Where a sparse file has data; everything else reads as zeros. `None` when all of it must be taken as data: a
-    /// block device, a file that is being changed, a filesystem whose answers do not hold (trust F10).
+    /// block device, a file that is being changed, a filesystem whose answers do not hold (design: proof).
     ///
     /// # Errors
     /// When the file cannot be looked at or read.

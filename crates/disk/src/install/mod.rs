@@ -1,4 +1,4 @@
-//! Install: from a recipe and frames to a device, in disk order (DESIGN D3, D7).
+//! Install: from a recipe and frames to a device, in disk order (design: recipes, verify).
 //!
 //! ```text
 //! walk recipe ─segments▶ (fill, write) ×n

@@ -1,4 +1,4 @@
-//! How a disk is cut into blocks, so that equal contents become equal blocks wherever they stand (DESIGN D1).
+//! How a disk is cut into blocks, so that equal contents become equal blocks wherever they stand (design: identity).
 //!
 //! The contents of files are cut at multiples of 64 KiB of the *file's* own offset and where an extent ends; the
 //! same file then has the same blocks on every disk and filesystem. What belongs to no file is cut on a grid of

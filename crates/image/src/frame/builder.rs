@@ -67,7 +67,7 @@ impl FrameBuilder {
     /// Encodes the frame, compressed where that makes it smaller.
     ///
     /// # Errors
-    /// `Bug` when the compressor fails, or when what it made does not decompress to what it was given (trust F9).
+    /// `Bug` when the compressor fails, or when what it made does not decompress to what it was given (design: frames).
     pub fn encode(self, compressor: &mut Compressor) -> Result<EncodedFrame> {
         let compressed = compressor.compress(&self.raw)?;
         let (codec, payload) = match compressed {

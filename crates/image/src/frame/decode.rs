@@ -5,7 +5,7 @@ use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 use super::format::{Codec, FrameHeader, RAW_LENGTH_MAX, ids_mut};
 use crate::{BlockId, Error, Kind, Result, SECTOR};
 
-/// How far a frame is trusted (DESIGN D7).
+/// How far a frame is trusted (design: verify).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verify {
     /// It comes from a device, an object store or a wire: hash every block, compare with its name.

@@ -1,4 +1,4 @@
-//! Frames: the unit of compression, storage, transfer and caching (DESIGN D2, `docs/formats/frame.md`).
+//! Frames: the unit of compression, storage, transfer and caching (design: frames, `docs/formats/frame.md`).
 //!
 //! A frame holds consecutive new blocks, about 128 KiB before compression, behind a header that lists them. It is
 //! written once, sent as it lies, and verified whenever it crosses a trust boundary: its checksums tell damage, the

@@ -3,7 +3,7 @@
 //!
 //! Owns the bytes of stream, request and answer about needed blocks; knows nothing of HTTP, sockets or stores. A reader
 //! holds one record at a time, and checks lengths only: whoever takes a frame out decodes and hashes its blocks
-//! before use (DESIGN D7). Must never speak of packs or offsets: those are one machine's own.
+//! before use (design: verify). Must never speak of packs or offsets: those are one machine's own.
 
 use std::io::Read;
 

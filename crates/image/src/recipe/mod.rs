@@ -1,4 +1,4 @@
-//! Recipes: the Merkle tree of pages that says what stands where on one disk (DESIGN D3, `docs/formats/recipe.md`).
+//! Recipes: the Merkle tree of pages that says what stands where on one disk (design: recipes, `docs/formats/recipe.md`).
 //!
 //! The root's hash is the disk's score: cloning a disk copies 32 bytes, publishing rewrites the pages that changed
 //! and the path above them, and equal scores mean equal disks.

@@ -12,7 +12,7 @@ const LENGTH: usize = 84;
 pub struct CutPolicy(pub u16);
 
 impl CutPolicy {
-    /// Files at 64 KiB of their own offsets, the rest on a grid of 32 KiB (DESIGN D1).
+    /// Files at 64 KiB of their own offsets, the rest on a grid of 32 KiB (design: identity).
     pub const FILE_ALIGNED_64K_GRID_32K: Self = Self(1);
     /// Files at 32 KiB of their own offsets, the rest on a grid of 32 KiB: for measuring.
     pub const FILE_ALIGNED_32K_GRID_32K: Self = Self(2);

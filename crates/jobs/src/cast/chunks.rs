@@ -2,7 +2,7 @@
 //!
 //! Frames of a chunk come from one pack in pack order, so reading is sequential, and a stored frame is sent as it
 //! lies after its checksum was compared. A frame under half of which is wanted is rebuilt with what is wanted
-//! (DESIGN D2, D4). A rebuilt frame is made twice, for its length and when it is sent, with the same bytes.
+//! (design: frames, order). A rebuilt frame is made twice, for its length and when it is sent, with the same bytes.
 
 use std::sync::Arc;
 

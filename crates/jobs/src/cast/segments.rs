@@ -1,5 +1,5 @@
 //! Where a disk is cut into segments for a cast: by address, so that what a receiver has to remember of one segment does
-//! not grow with the disk (DESIGN D4).
+//! not grow with the disk (design: order).
 
 use platter_image::page::{LEAF_SPAN_LOG2, State};
 use platter_image::recipe::{PageSource, Recipe};

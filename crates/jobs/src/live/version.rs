@@ -2,7 +2,7 @@
 //!
 //! The filesystems of the frozen disk are asked as in a capture: of a clean one, files are cut along themselves and
 //! freed blocks are dropped; one that needs recovery counts whole, and the version says that it is as after a power
-//! cut (DESIGN D15). What was not written is taken over from the version below without being read.
+//! cut (design: overlays). What was not written is taken over from the version below without being read.
 //!
 //! However often it is cut and tried again, it makes one version: what is published must follow the version that the disk
 //! stands on, whose number the commit compares, as it compares the edit token's. Where a later one is there already,

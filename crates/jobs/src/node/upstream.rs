@@ -7,7 +7,7 @@ use platter_image::{BlockId, Kind, Result};
 /// Somewhere frames of one recipe can be had from: an origin, or peers above one. May be asked by many threads at once, and asks
 /// once for what several want.
 ///
-/// Every frame was verified when it came to this machine: its blocks were decoded and hashed (DESIGN D7).
+/// Every frame was verified when it came to this machine: its blocks were decoded and hashed (design: verify).
 pub(crate) trait Upstream: Send + Sync {
     /// The stored bytes of a frame of that kind which holds that block or page; waits for it. `None` when nobody has it.
     ///

@@ -48,7 +48,7 @@ pub(super) struct Shared {
     pub(super) options: CacheOptions,
     frames: Mutex<Frames>,
     writer: Mutex<Writer>,
-    /// One sync at a time: after a failed one, a later one would say that all is well (trust F6).
+    /// One sync at a time: after a failed one, a later one would say that all is well (design: durable).
     syncing: Mutex<()>,
     pinning: Mutex<()>,
     decoders: Mutex<Vec<FrameDecoder>>,

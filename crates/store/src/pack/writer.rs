@@ -1,5 +1,5 @@
 //! Appends frames to a new pack and seals it. After an error the pack is in doubt and must not be used further: its
-//! owner poisons the store (trust F6).
+//! owner poisons the store (design: durable).
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 //! From a block's name to its verified bytes: out of memory, or out of a frame that is read once for all who want it.
 //!
-//! Nothing leaves here that was not hashed (DESIGN D7).
+//! Nothing leaves here that was not hashed (design: verify).
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! The private writes of one live disk, above a disk that is only read (DESIGN D15).
+//! The private writes of one live disk, above a disk that is only read (design: overlays).
 //!
 //! One sparse file holds what was written, at the disk's own offsets, and a log that says where. A write is in the file,
 //! data first and record after, before it returns: the death of the process loses nothing. A flush is one sync. Nothing is

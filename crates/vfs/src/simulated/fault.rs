@@ -34,7 +34,7 @@ pub enum Operation {
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// With an I/O error (EIO). A failed sync forgets what was pending and calls it clean (trust F6).
+    /// With an I/O error (EIO). A failed sync forgets what was pending and calls it clean (design: durable).
     Io,
     /// For want of space (ENOSPC): writes, holes, new files and directories, longer lengths and syncs; others go well.
     NoSpace,

@@ -65,7 +65,7 @@ impl FileBytes {
         }
     }
 
-    /// A failed sync: what was pending counts as clean, stays readable, and will never reach the disk (trust F6).
+    /// A failed sync: what was pending counts as clean, stays readable, and will never reach the disk (design: durable).
     pub(super) fn forget_pending(&mut self) {
         self.pending.clear();
     }

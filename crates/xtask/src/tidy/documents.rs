@@ -1,5 +1,5 @@
 //! What must be written down: a page for every byte layout of ours, every crate in ARCHITECTURE.md, every command in
-//! the README's tour of them.
+//! the README's tour of them, every decision that a source file cites.
 
 use super::Violation;
 use super::tree::{Crate, TextFile};
@@ -22,6 +22,7 @@ pub(super) fn check(files: &[TextFile], crates: &[Crate]) -> Vec<Violation> {
     violations.extend(check_pages_used(files));
     violations.extend(check_architecture(files, crates));
     violations.extend(check_commands(files));
+    violations.extend(check_decisions(files));
     violations
 }
 
@@ -100,6 +101,30 @@ fn check_commands(files: &[TextFile]) -> Vec<Violation> {
         .collect()
 }
 
+/// `(design: verify)` in a source file cites the decision of docs/design.md whose title begins with that word.
+fn check_decisions(files: &[TextFile]) -> Vec<Violation> {
+    const PAGE: &str = "docs/design.md";
+    let page = files.iter().find(|file| file.path == PAGE).map_or("", |file| file.text.as_str());
+    let titles = page.lines().filter_map(|line| line.strip_prefix("### "));
+    let decisions: Vec<String> =
+        titles.filter_map(|title| Some(title.split_once(':')?.0.to_lowercase())).collect();
+    let mut violations = Vec::new();
+    for file in files.iter().filter(|file| file.path.ends_with(".rs")) {
+        for (line, text) in (1..).zip(file.text.lines().map(str::trim_start)) {
+            let cited = text.starts_with("//").then(|| text.split_once("(design: ")).flatten();
+            let Some((_, cited)) = cited else { continue };
+            let words = cited.split(')').next().unwrap_or_default().split(", ");
+            for word in words.filter(|word| !word.starts_with('`')) {
+                if !decisions.iter().any(|decision| decision == word) {
+                    let what = format!("cites the decision `{word}`, which {PAGE} does not have");
+                    violations.push(Violation::new(&file.path, line, what));
+                }
+            }
+        }
+    }
+    violations
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,5 +181,16 @@ mod tests {
         files[0].text.clear();
         files[1].text.clear();
         assert_eq!(whats(&files).len(), 2);
+    }
+
+    #[test]
+    fn a_decision_that_nobody_took_fails() {
+        let mut files = good();
+        files.push(file("docs/design.md", "# Design\n\n### Verify: once\n"));
+        files.push(file("crates/image/src/a.rs", "//! Hashes (design: verify, `docs/formats/frame.md`).\n"));
+        assert_eq!(whats(&files), Vec::<String>::new());
+        files.push(file("crates/image/src/b.rs", "//! B.\n    /// Sleeps (design: verify, sleep).\n"));
+        let what = "crates/image/src/b.rs:2: cites the decision `sleep`, which docs/design.md does not have";
+        assert_eq!(whats(&files), [what]);
     }
 }

@@ -206,7 +206,7 @@ pub(in crate::remote) fn fetch(
     let mut stored = Vec::new();
     let within = |error: Error| error.within(format!("{}: fetching frames", client.name()));
     while reader.next_frame(&mut stored).map_err(within)?.is_some() {
-        // Before anything of it is given out, whoever sent it (DESIGN D7).
+        // Before anything of it is given out, whoever sent it (design: verify).
         let (header, _) = decoder.decode(&stored, Verify::Hashes).map_err(within)?;
         take(&header, &stored).map_err(within)?;
         until.set(Instant::now() + FRAME_TIME_MAX);
