@@ -121,6 +121,7 @@ check "who sees less hoards less" jq -e '.members == 2' <(lab_only hoard sync --
 serve_hoarded() {
 	local tries=0
 	rm -f "$WORK/nbd.sock"
+	: >"$WORK/server.log"
 	"$PLATTER" --server "unix:$SOCKET" attach "$1" --hoard "$NODE" --nbd "$WORK/nbd.sock" >"$WORK/server.log" 2>&1 &
 	SERVER=$!
 	until grep -q '^score ' "$WORK/server.log"; do

@@ -182,6 +182,7 @@ stop() {
 # boots_to_marker FILE-OR-URI: in QEMU, emulated, until the marker of the catalog's disks; what it writes is thrown away
 boots_to_marker() {
 	local tries=0 machine
+	: >"$WORK/console"
 	qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 1024 -nodefaults -no-reboot -nographic -serial stdio -net none \
 		-snapshot -drive "file=$1,format=raw,if=virtio" >"$WORK/console" 2>&1 </dev/null &
 	machine=$!

@@ -67,6 +67,7 @@ for way in afar afar_tls; do
 done
 attach_afar() {
 	local tries=0
+	: >"$WORK/attach.log"
 	"$PLATTER" --server "unix:$SOCKET" attach lab/debian lab/copy --nbd "$WORK/nbd.sock" >"$WORK/attach.log" 2>&1 &
 	ATTACHED=$!
 	until grep -q '^score ' "$WORK/attach.log"; do
