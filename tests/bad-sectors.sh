@@ -28,14 +28,28 @@ second=$(($(block_of random-3.bin 9) * 4096))
 	printf '0x%x 0x%x %s\n' 0 "$first" + "$first" 8192 - $((first + 8192)) $((second - first - 8192)) + \
 		"$second" 4096 - $((second + 4096)) $(((32 << 20) - second - 4096)) +
 } >"$WORK/map"
-mkdir "$WORK/fuse"
-nbdkit --foreground --readonly --unix "$WORK/nbd" --filter=ddrescue file "$WORK/disk" ddrescue-mapfile="$WORK/map" >"$WORK/nbdkit" 2>&1 &
-nbdkit=$!
-until [ -S "$WORK/nbd" ]; do sleep 0.05; done
-nbdfuse --readonly "$WORK/fuse/disk" "nbd+unix:///?socket=$WORK/nbd" >"$WORK/nbdfuse" 2>&1 &
-nbdfuse=$!
-until [ -f "$WORK/fuse/disk" ]; do sleep 0.05; done
-attach "$WORK/fuse/disk" --read-only
+# serve_bad DISK MAP: DISK as $DEVICE, a loop device whose bad sectors are those of MAP
+serve_bad() {
+	mkdir -p "$WORK/fuse"
+	nbdkit --foreground --readonly --unix "$WORK/nbd" --filter=ddrescue file "$1" ddrescue-mapfile="$2" >"$WORK/nbdkit" 2>&1 &
+	nbdkit=$!
+	until [ -S "$WORK/nbd" ]; do sleep 0.05; done
+	nbdfuse --readonly "$WORK/fuse/disk" "nbd+unix:///?socket=$WORK/nbd" >"$WORK/nbdfuse" 2>&1 &
+	nbdfuse=$!
+	until [ -f "$WORK/fuse/disk" ]; do sleep 0.05; done
+	attach "$WORK/fuse/disk" --read-only
+}
+# end_bad: ends what serve_bad began
+end_bad() {
+	detach_loop "$DEVICE"
+	umount "$WORK/fuse"
+	wait "$nbdfuse"
+	kill "$nbdkit"
+	wait "$nbdkit"
+	nbdkit='' nbdfuse=''
+	rm -f "$WORK/nbd"
+}
+serve_bad "$WORK/disk" "$WORK/map"
 check "init" platter init
 check_exit "$EXIT_FAILED" "a disk with bad sectors is not captured" platter capture "$DEVICE" bad/disk
 check_said "the sector is named" "the sector at $first"
@@ -59,5 +73,27 @@ mkdir "$WORK/out"
 debugfs -R "rdump / $WORK/out" "$WORK/copy" >/dev/null 2>&1
 rmdir "$WORK/out/lost+found"
 check "only those sectors are lost, and they are zeros" diff -r "$WORK/expected" "$WORK/out"
-detach_loop "$DEVICE"
+end_bad
+
+# The first block of each of 150 files with long names: more than a record has room for.
+name=$(printf '字%.0s' {1..80})
+mkdir -p "$WORK/long/$name/$name"
+for number in {1..150}; do head -c 8192 /dev/urandom >"$WORK/long/$name/$name/$number"; done
+truncate -s 16M "$WORK/long.disk"
+mke2fs -q -t ext4 -b 4096 -d "$WORK/long" "$WORK/long.disk"
+for number in {1..150}; do echo "blocks /$name/$name/$number"; done >"$WORK/commands"
+debugfs -f "$WORK/commands" "$WORK/long.disk" 2>/dev/null | awk '/^[0-9]/ { print $1 }' | sort -n >"$WORK/blocks"
+{
+	echo "0x0 +"
+	awk '{ printf "0x%x 0x%x +\n0x%x 0x1000 -\n", at, $1 * 4096 - at, $1 * 4096; at = ($1 + 1) * 4096 }
+		END { printf "0x%x 0x%x +\n", at, 16 * 1024 * 1024 - at }' "$WORK/blocks"
+} >"$WORK/map"
+serve_bad "$WORK/long.disk" "$WORK/map"
+check "more bad files than a record can name" platter_json capture "$DEVICE" bad/long --skip-bad
+cp "$LOG" "$WORK/report"
+check "each range is listed or counted" jq -e '(.unreadable | length) + .unreadable_omitted.ranges == 150' "$WORK/report"
+check "so is each byte" jq -e '([.unreadable[].length] | add) + .unreadable_omitted.bytes == 150 * 4096' "$WORK/report"
+check "those that are listed have a file" jq -e '[.unreadable[] | .file | startswith("0:/字")] | all' "$WORK/report"
+check "show tells how many more there are" sh -c "'$PLATTER' --store '$STORE' show bad/long | grep -q 'more places could not be read'"
+end_bad
 finish

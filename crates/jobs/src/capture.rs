@@ -10,7 +10,7 @@ use platter_disk::refusal::{self, Reason};
 use platter_disk::{Source, Survey, SurveyOptions, refuse_wrapped, survey};
 use platter_image::chunking::Region;
 use platter_image::recipe::Recipe;
-use platter_image::{DiskRead, Error, ErrorKind, FrameStore, Result, Score};
+use platter_image::{BlockId, DiskRead, Error, ErrorKind, FrameStore, Result, Score};
 use platter_store::{Consistency, FilesystemRecord, ImageName, KnownCheck, Version, VersionRecord};
 
 use crate::audit::{Audit, AuditReport};
@@ -101,30 +101,39 @@ pub(crate) fn capture_as(
     let regions: Vec<Region> = surveyed.parts.into_iter().map(|part| part.region).collect();
     let disk = Sectored { disk: &salvaged, sector_size };
     let check = || check_unchanged(request, &watch, words);
-    let unreadable = || match salvaged.bad() {
-        bad if bad.is_empty() => Vec::new(),
-        bad => unreadable::list(&salvaged, &filesystems, &bad),
-    };
-    let draft = |captured: &Captured, change: Option<&String>| VersionRecord {
+    let known = VersionRecord {
         source: words.to_owned(),
         cut_policy: request.options.cut_policy.0,
         disk_length: length,
         sector_size,
-        allocated_bytes: captured.counts.allocated,
+        allocated_bytes: length,
         skipped_gap_bytes,
         filesystems: filesystems.clone(),
         labels: request.labels.clone(),
-        consistency: if change.is_some() { Consistency::Torn } else { consistency },
-        unreadable: unreadable(),
+        consistency,
         notes: request.notes.clone(),
         tool_version: request.tool_version.clone(),
-        ..VersionRecord::draft(request.name.clone(), captured.score, token::unix_ms())
+        ..VersionRecord::draft(request.name.clone(), Score(BlockId([0; 32])), token::unix_ms())
+    };
+    // What is too long is refused before the disk is read.
+    let room = known.room()?;
+    let draft = |captured: &Captured, change: Option<&String>| {
+        let unreadable = unreadable::find(&salvaged, &filesystems, &salvaged.bad(), room);
+        VersionRecord {
+            score: captured.score,
+            time_unix_ms: token::unix_ms(),
+            allocated_bytes: captured.counts.allocated,
+            consistency: if change.is_some() { Consistency::Torn } else { consistency },
+            unreadable: unreadable.listed,
+            unreadable_omitted: unreadable.omitted,
+            ..known.clone()
+        }
     };
     let capturing = Capturing { disk: &disk, regions: &regions, check: &check, draft: &draft, progress };
     let (published, counts, change) = capturing.publish(request, &store)?;
     notes.extend(change);
     let record = &published.version.record;
-    notes.extend(unreadable::note(&record.unreadable));
+    notes.extend(unreadable::note(record));
     notes[told..].iter().for_each(|note| progress.note(note));
     let audit = match request.audit {
         true => Some(audited(request, &store, record.score, sector_size, progress)?),
@@ -205,6 +214,7 @@ fn report(
         filesystems: record.filesystems,
         repairs,
         unreadable: record.unreadable,
+        unreadable_omitted: record.unreadable_omitted,
         audit,
         seconds,
         notes,

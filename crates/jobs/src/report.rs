@@ -1,6 +1,6 @@
 //! What jobs report when they are done: facts with units in their names, ready to be printed or made JSON.
 
-use platter_store::{FilesystemRecord, UnreadableRecord};
+use platter_store::{FilesystemRecord, UnreadableOmitted, UnreadableRecord};
 use serde::Serialize;
 
 use crate::AuditReport;
@@ -43,6 +43,9 @@ pub struct CaptureReport {
     /// What could not be read, and is zeros.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableRecord>,
+    /// What could not be read besides, and is not listed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreadable_omitted: Option<UnreadableOmitted>,
     /// What other programs say, if they were asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditReport>,

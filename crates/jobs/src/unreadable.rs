@@ -1,53 +1,108 @@
 //! What of a disk could not be read: by file where ext tells whose it is, by range elsewhere.
+//!
+//! Owns what of it a version lists. The list fits in the room that the version's record has left, whatever the names of
+//! the files; the ranges it lists are exact, and what it leaves out is counted.
 
 use std::collections::HashSet;
 
 use platter_disk::filesystem::ext::{FileInode, FileKind, Files};
 use platter_image::{DiskRead, Extent, Extents};
-use platter_store::{FilesystemRecord, UnreadableRecord};
+use platter_store::{FilesystemRecord, UnreadableOmitted, UnreadableRecord, VersionRecord};
 
-/// Most ranges that a version keeps: its record has little room.
+/// Most ranges that a version lists.
 const RANGES_MAX: usize = 128;
 /// Files and directories that are gone through to find whose a range is.
 const INODES_MAX: usize = 1 << 20;
-/// Most bytes of a path that is kept.
-const PATH_LENGTH_MAX: usize = 200;
+/// Most bytes of a path, as the record spells it.
+const PATH_LENGTH_MAX: usize = 400;
+/// What stands at the end of a path that was cut.
+const CUT: &str = "…";
+/// Bytes of the record that the list takes besides its ranges: names of fields, and the longest numbers of what is omitted.
+const LIST_OVERHEAD: usize = 128;
 
-/// The ranges that could not be read, each with a file that has some of it. What is past [`RANGES_MAX`] is one range.
-pub(crate) fn list(
+/// What could not be read.
+#[derive(Debug, Default)]
+pub(crate) struct Unreadable {
+    /// Ranges, each with a file that has some of it.
+    pub(crate) listed: Vec<UnreadableRecord>,
+    /// The ranges after these.
+    pub(crate) omitted: Option<UnreadableOmitted>,
+}
+
+/// Lists the ranges that could not be read in at most `room` bytes of a record.
+pub(crate) fn find(
     disk: &dyn DiskRead,
     filesystems: &[FilesystemRecord],
     bad: &Extents,
-) -> Vec<UnreadableRecord> {
-    let mut found: Vec<UnreadableRecord> = bad
-        .iter()
-        .map(|extent| UnreadableRecord { offset: extent.offset, length: extent.length, file: String::new() })
-        .collect();
+    room: usize,
+) -> Unreadable {
+    let mut listed: Vec<UnreadableRecord> = bad.iter().take(RANGES_MAX).map(unnamed).collect();
     for filesystem in filesystems.iter().filter(|filesystem| filesystem.kind.starts_with("ext")) {
         let place = Extent::new(filesystem.offset, filesystem.length);
         if bad.clip(place).next().is_some() {
-            name_files(disk, place, filesystem.partition, &mut found);
+            name_files(disk, place, filesystem.partition, &mut listed);
         }
     }
-    if let Some(last) = found.len().checked_sub(1).filter(|last| *last >= RANGES_MAX) {
-        let (first, end) = (found[RANGES_MAX - 1].offset, found[last].offset + found[last].length);
-        found.truncate(RANGES_MAX - 1);
-        let file = "(more ranges than are listed)".to_owned();
-        found.push(UnreadableRecord { offset: first, length: end - first, file });
-    }
-    found
+    let mut left = room.saturating_sub(LIST_OVERHEAD);
+    let fit = listed.iter().take_while(|range| {
+        let length = record_length(range);
+        let fits = length <= left;
+        left = left.saturating_sub(length);
+        fits
+    });
+    listed.truncate(fit.count());
+    let rest = &bad.as_slice()[listed.len()..];
+    let bytes = rest.iter().map(|extent| extent.length).sum();
+    let omitted = UnreadableOmitted { ranges: rest.len() as u64, bytes };
+    Unreadable { listed, omitted: (!rest.is_empty()).then_some(omitted) }
 }
 
 /// What to tell of it, in a sentence.
-pub(crate) fn note(unreadable: &[UnreadableRecord]) -> Option<String> {
-    let first = unreadable.first()?;
-    let bytes: u64 = unreadable.iter().map(|range| range.length).sum();
-    let of = if first.file.is_empty() { String::new() } else { format!(" ({})", first.file) };
-    Some(format!(
-        "{bytes} bytes in {} places could not be read, and are zeros; the first is at {}{of}",
-        unreadable.len(),
-        first.offset
-    ))
+pub(crate) fn note(record: &VersionRecord) -> Option<String> {
+    let omitted = record.unreadable_omitted.unwrap_or_default();
+    let bytes = record.unreadable.iter().map(|range| range.length).sum::<u64>() + omitted.bytes;
+    let places = record.unreadable.len() as u64 + omitted.ranges;
+    let first = record.unreadable.first().map(|first| {
+        let of = if first.file.is_empty() { String::new() } else { format!(" ({})", first.file) };
+        format!("; the first is at {}{of}", first.offset)
+    });
+    (places > 0).then(|| {
+        let first = first.unwrap_or_default();
+        format!("{bytes} bytes in {places} places could not be read, and are zeros{first}")
+    })
+}
+
+fn unnamed(extent: &Extent) -> UnreadableRecord {
+    UnreadableRecord { offset: extent.offset, length: extent.length, file: String::new() }
+}
+
+/// Bytes of a range in the record's text, with the comma behind it.
+fn record_length(range: &UnreadableRecord) -> usize {
+    // A text that cannot be made is refused when the record is.
+    serde_json::to_string(range).map_or(usize::MAX, |text| text.len() + 1)
+}
+
+/// A path, cut so that the record's text spells it in [`PATH_LENGTH_MAX`] bytes.
+fn cut(mut path: String) -> String {
+    let mut length = 0;
+    let end = path.char_indices().find_map(|(at, char)| {
+        length += spelled_length(char);
+        (length + CUT.len() > PATH_LENGTH_MAX).then_some(at)
+    });
+    if let Some(end) = end {
+        path.truncate(end);
+        path.push_str(CUT);
+    }
+    path
+}
+
+/// Bytes of a character in a text of JSON (RFC 8259, section 7); escapes that have a short form count as the long one.
+fn spelled_length(char: char) -> usize {
+    match char {
+        '"' | '\\' => 2,
+        control if control < ' ' => 6,
+        _ => char.len_utf8(),
+    }
 }
 
 /// Sets the files of ranges. What cannot be gone through is left out: the disk is damaged.
@@ -55,32 +110,97 @@ fn name_files(disk: &dyn DiskRead, place: Extent, partition: u32, found: &mut [U
     let Ok(mut files) = Files::open(disk, place) else { return };
     let Ok(root) = files.inode(files.root()) else { return };
     let mut seen = HashSet::from([root.number()]);
-    let mut left = vec![(root, format!("{partition}:"))];
-    while let Some((inode, path)) = left.pop() {
-        name_ranges(&mut files, &inode, &path, found);
-        if inode.metadata().kind != FileKind::Directory {
-            continue;
-        }
-        let Ok(names) = files.list(&inode) else { continue };
+    let mut directories = vec![(root, format!("{partition}:"))];
+    while let Some((directory, path)) = directories.pop() {
+        name_ranges(&mut files, &directory, &path, found);
+        let Ok(names) = files.list(&directory) else { continue };
         for (name, number) in (0..names.len()).filter_map(|at| names.get(at)) {
-            if seen.len() < INODES_MAX
-                && seen.insert(number)
-                && let Ok(inode) = files.inode(number)
-            {
-                left.push((inode, format!("{path}/{}", String::from_utf8_lossy(name))));
+            if seen.len() >= INODES_MAX || !seen.insert(number) {
+                continue;
+            }
+            let Ok(inode) = files.inode(number) else { continue };
+            let path = cut(format!("{path}/{}", String::from_utf8_lossy(name)));
+            if inode.metadata().kind == FileKind::Directory {
+                directories.push((inode, path));
+            } else {
+                name_ranges(&mut files, &inode, &path, found);
             }
         }
     }
 }
 
+/// Names a file at all ranges that it has some of. `found` is in the order of the disk.
 fn name_ranges(files: &mut Files<'_>, inode: &FileInode, path: &str, found: &mut [UnreadableRecord]) {
-    let mut places = Vec::new();
     // What is broken of it has no places.
-    let _ = files.visit_places(inode, &mut |place| places.push(place));
-    let places = Extents::from_unsorted(places);
-    for range in found.iter_mut().filter(|range| range.file.is_empty()) {
-        if places.clip(Extent::new(range.offset, range.length)).next().is_some() {
-            range.file = path.chars().take(PATH_LENGTH_MAX).collect();
+    let _ = files.visit_places(inode, &mut |place| {
+        let first = found.partition_point(|range| range.offset + range.length <= place.offset);
+        let inside = found[first..].iter_mut().take_while(|range| range.offset < place.end());
+        for range in inside.filter(|range| range.file.is_empty()) {
+            path.clone_into(&mut range.file);
         }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use platter_image::{BlockId, Score};
+
+    struct NoDisk;
+
+    impl DiskRead for NoDisk {
+        fn length(&self) -> u64 {
+            0
+        }
+
+        fn read_exact_at(&self, _buffer: &mut [u8], _offset: u64) -> std::io::Result<()> {
+            Err(std::io::ErrorKind::UnexpectedEof.into())
+        }
+    }
+
+    fn bad(count: u64) -> Extents {
+        (0..count).map(|at| Extent::new(at << 30, 512)).collect()
+    }
+
+    #[test]
+    fn what_is_not_listed_is_counted_exactly() {
+        let found = find(&NoDisk, &[], &bad(1000), 1 << 16);
+        assert_eq!(found.listed.len(), RANGES_MAX);
+        assert!(found.listed.iter().all(|range| range.length == 512));
+        assert_eq!(found.omitted, Some(UnreadableOmitted { ranges: 872, bytes: 872 * 512 }));
+        let draft = VersionRecord::draft("a".parse().unwrap(), Score(BlockId([0; 32])), 0);
+        let record = VersionRecord { unreadable: found.listed, unreadable_omitted: found.omitted, ..draft };
+        let note = note(&record).unwrap();
+        assert!(note.starts_with("512000 bytes in 1000 places could not be read"), "{note}");
+        assert_eq!(find(&NoDisk, &[], &bad(128), 1 << 16).omitted, None);
+    }
+
+    /// A record that is nearly full of the user's notes still takes what there is room for.
+    #[test]
+    fn the_list_fits_in_what_the_record_has_left() {
+        for notes in (0..64_000).step_by(1999) {
+            let draft = VersionRecord {
+                notes: "n".repeat(notes),
+                ..VersionRecord::draft("a".parse().unwrap(), Score(BlockId([0; 32])), 0)
+            };
+            let Ok(room) = draft.room() else { continue };
+            let found = find(&NoDisk, &[], &bad(300), room);
+            let record =
+                VersionRecord { unreadable: found.listed, unreadable_omitted: found.omitted, ..draft };
+            record.encode().unwrap();
+            let counted = record.unreadable.len() as u64 + record.unreadable_omitted.unwrap().ranges;
+            assert_eq!(counted, 300, "{notes} bytes of notes");
+        }
+    }
+
+    #[test]
+    fn a_path_is_cut_by_the_bytes_that_the_record_needs() {
+        for (name, kept) in [("x", 397), ("字", 132), ("\u{1}", 66), ("\"", 198), ("\u{10348}", 99)] {
+            let path = cut(name.repeat(1000));
+            assert_eq!(path, format!("{}{CUT}", name.repeat(kept)));
+            let text = serde_json::to_string(&path).unwrap();
+            assert!(text.len() <= PATH_LENGTH_MAX + 2, "{} bytes", text.len());
+        }
+        assert_eq!(cut("/etc/passwd".into()), "/etc/passwd");
     }
 }

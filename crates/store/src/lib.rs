@@ -54,7 +54,7 @@ pub use pack::{PACK_LENGTH_TARGET, PackDirectory, read_directory};
 pub use place::StorePlace;
 pub use published::{Published, Repaired};
 pub use rebuild::{RebuildReport, rebuild};
-pub use record::{Consistency, FilesystemRecord, Parent, UnreadableRecord, VersionRecord};
+pub use record::{Consistency, FilesystemRecord, Parent, UnreadableOmitted, UnreadableRecord, VersionRecord};
 pub use rename::Renamed;
 pub use resolve::{Resolved, Version};
 pub use salvage::{Discarded, Salvaged};

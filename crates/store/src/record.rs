@@ -16,6 +16,9 @@ const HEADER_LENGTH: usize = 12;
 /// Most bytes of a record: it is one block.
 pub(crate) const RECORD_LENGTH_MAX: usize = BLOCK_LENGTH_MAX as usize;
 
+/// Bytes that a draft leaves free for the names of other versions: a rename or a clone may add two and lengthen one.
+const OTHER_NAMES_LENGTH: usize = 2048;
+
 /// In what state the disk was when it was captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -59,6 +62,15 @@ pub struct UnreadableRecord {
     pub length: u64,
     /// A file that has some of it: number of the partition, colon, path; empty if that is not known.
     pub file: String,
+}
+
+/// Ranges that could not be read and are not listed one by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreadableOmitted {
+    /// How many ranges.
+    pub ranges: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// The version that came before.
@@ -124,6 +136,9 @@ pub struct VersionRecord {
     /// What could not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableRecord>,
+    /// What could not be read besides: the record has no room to list it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreadable_omitted: Option<UnreadableOmitted>,
     /// A sentence of the user's.
     pub notes: String,
     /// What made it, such as `platter 0.1.0`.
@@ -156,6 +171,7 @@ impl VersionRecord {
             consistency: Consistency::Clean,
             claimed: false,
             unreadable: Vec::new(),
+            unreadable_omitted: None,
             notes: String::new(),
             tool_version: String::new(),
         }
@@ -164,6 +180,29 @@ impl VersionRecord {
     /// The version's name.
     pub fn name(&self) -> VersionName {
         VersionName { image: self.image.clone(), number: self.number }
+    }
+
+    /// The draft with everything that publishing sets at its longest. A draft fits when this does.
+    pub(crate) fn longest(&self) -> Self {
+        let largest = i64::MAX as u64;
+        Self {
+            number: largest,
+            parent: Some(Parent { number: largest, score: self.score }),
+            token: Some(largest),
+            new_raw_bytes: u64::MAX,
+            new_stored_bytes: u64::MAX,
+            claimed: true,
+            ..self.clone()
+        }
+    }
+
+    /// Bytes of text that may be added to this draft. Some room is left for a rename and a clone.
+    ///
+    /// # Errors
+    /// `Refused` when the draft is too long already.
+    pub fn room(&self) -> Result<usize> {
+        let length = self.longest().encode()?.len();
+        Ok(RECORD_LENGTH_MAX.saturating_sub(length + OTHER_NAMES_LENGTH))
     }
 
     /// Its bytes: the block whose id names the record.

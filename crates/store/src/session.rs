@@ -21,7 +21,7 @@ use crate::index::{Index, ids};
 use crate::known::{KnownCheck, KnownFrames};
 use crate::pack::{PackWriter, SealedPack, lay_ids};
 use crate::published::Published;
-use crate::record::{Parent, VersionRecord};
+use crate::record::VersionRecord;
 use crate::resolve::Version;
 use crate::store::Shared;
 use crate::token::refusal;
@@ -93,11 +93,7 @@ impl Session {
     /// # Errors
     /// As [`Session::publish`].
     pub fn publish_repairing(self, draft: VersionRecord) -> Result<Published> {
-        let largest = i64::MAX as u64;
-        let mut longest = draft.clone();
-        (longest.number, longest.parent) = (largest, Some(Parent { number: largest, score: draft.score }));
-        (longest.new_raw_bytes, longest.new_stored_bytes) = (u64::MAX, u64::MAX);
-        longest.encode()?;
+        draft.longest().encode()?;
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
         // What is refused inside is no failed write: the frames are committed, without a version.
         let version = self.commit(|change, state, session| {

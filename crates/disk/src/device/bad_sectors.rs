@@ -59,7 +59,12 @@ impl<'s, D: SectorRead> Salvaged<'s, D> {
             let inside = Extent::between(at.max(offset), (at + sector).min(end));
             let wanted = &mut buffer[(inside.offset - offset) as usize..][..inside.length as usize];
             let whole = sector.min(self.disk.length() - at) as usize;
-            match self.disk.read_sector(&mut bytes[..whole], at) {
+            // A sector that was bad once stays zeros: another try costs seconds, and might give other bytes.
+            let read = match self.is_noted(at) {
+                true => Err(io::ErrorKind::Other.into()),
+                false => self.disk.read_sector(&mut bytes[..whole], at),
+            };
+            match read {
                 Ok(()) => wanted.copy_from_slice(&bytes[(inside.offset - at) as usize..][..wanted.len()]),
                 Err(error) if !self.skips => {
                     let text = format!("the sector at {at} cannot be read: {error}");
@@ -75,9 +80,13 @@ impl<'s, D: SectorRead> Salvaged<'s, D> {
         Ok(())
     }
 
+    fn is_noted(&self, sector: u64) -> bool {
+        self.bad.lock().unwrap_or_else(PoisonError::into_inner).contains(&sector)
+    }
+
     fn note(&self, sector: u64) -> io::Result<()> {
         let mut bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
-        if bad.len() >= BAD_SECTORS_MAX {
+        if bad.len() >= BAD_SECTORS_MAX && !bad.contains(&sector) {
             let text = format!("more than {BAD_SECTORS_MAX} sectors cannot be read");
             return Err(io::Error::other(text));
         }
@@ -149,6 +158,42 @@ mod tests {
         let reads = disk.0.load(Ordering::Relaxed);
         salvaged.read_exact_at(&mut bytes[..10_000], 200_000).unwrap();
         assert_eq!(disk.0.load(Ordering::Relaxed), reads + 1, "what is good is read at once");
+    }
+
+    /// A disk all of whose sectors are bad; it counts the sectors that were asked for.
+    #[derive(Default)]
+    struct Dead(AtomicU64);
+
+    impl DiskRead for Dead {
+        fn length(&self) -> u64 {
+            1 << 40
+        }
+
+        fn read_exact_at(&self, _buffer: &mut [u8], _offset: u64) -> io::Result<()> {
+            Err(io::Error::other("medium error"))
+        }
+    }
+
+    impl SectorRead for Dead {
+        fn read_sector(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            self.read_exact_at(buffer, offset)
+        }
+    }
+
+    #[test]
+    fn as_many_bad_sectors_as_allowed_can_be_read_again() {
+        let disk = Dead::default();
+        let salvaged = Salvaged::new(&disk, true);
+        let mut bytes = vec![1; 512 * BAD_SECTORS_MAX];
+        salvaged.read_exact_at(&mut bytes, 0).unwrap();
+        salvaged.read_exact_at(&mut bytes, 0).expect("no sector is new");
+        assert!(bytes.iter().all(|byte| *byte == 0));
+        let asked = disk.0.load(Ordering::Relaxed);
+        assert_eq!(asked, BAD_SECTORS_MAX as u64, "what is known as bad is not tried again");
+        let error = salvaged.read_exact_at(&mut bytes[..512], 512 * BAD_SECTORS_MAX as u64).unwrap_err();
+        assert!(error.to_string().contains("more than 65536"), "{error}");
+        assert_eq!(salvaged.bad().total(), 512 * BAD_SECTORS_MAX as u64);
     }
 
     #[test]

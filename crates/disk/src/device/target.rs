@@ -81,6 +81,9 @@ impl Target {
         let direct = options.direct.unwrap_or(known == Some(NodeKind::Block));
         let exclusive = options.exclusive && known == Some(NodeKind::Block);
         let (file, mut direct) = open_file(path, create, exclusive, direct)?;
+        if create {
+            sync_folder_of(path)?;
+        }
         let metadata = file.metadata().context(|| format!("looking at {}", path.display()))?;
         if options.expected.is_some_and(|expected| !create && expected != Identity::of(Some(&metadata))) {
             return Err(Error::refused(format!(
@@ -183,6 +186,16 @@ impl Target {
 
 /// The mode of a file that is made: it holds what the disk holds.
 const FILE_MODE: u32 = 0o600;
+
+/// Makes the name of a file that was just made durable: syncing the file need not do that.
+fn sync_folder_of(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        // This file system cannot, and there is nothing else to ask of it.
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => Ok(()),
+        synced => synced.context(|| format!("syncing {}", folder.display())),
+    }
+}
 
 /// Makes a regular file long enough; gives its length. A file of the right length is left alone: not every file system
 /// lets one be changed (FUSE file systems with a single file do not).

@@ -53,13 +53,13 @@ pub(super) fn lost_files(
         }
         match Files::open(disk, extent) {
             Ok(files) => {
-                let mut walk = Walk::new(files, &inside, filesystem.partition);
+                let room = FILES_MAX.saturating_sub(found.len());
+                let mut walk = Walk::new(files, &inside, filesystem.partition, room);
                 walk.run();
-                let left = FILES_MAX.saturating_sub(found.len());
-                if walk.found.len() > left {
-                    notes.push(format!("{place}: {} more files are not listed", walk.found.len() - left));
+                if walk.omitted > 0 {
+                    notes.push(format!("{place}: {} more files are not listed", walk.omitted));
                 }
-                found.extend(walk.found.into_iter().take(left));
+                found.extend(walk.found);
             }
             Err(error) => notes.push(format!("{place}: its files cannot be told: {error}")),
         }
@@ -78,11 +78,14 @@ struct Walk<'a> {
     /// Inodes that were looked at, whatever their names.
     seen: HashSet<u32>,
     found: Vec<LostFile>,
+    /// Most files that are found; more are only counted.
+    room: usize,
+    omitted: usize,
 }
 
 impl<'a> Walk<'a> {
-    fn new(files: Files<'a>, lost: &'a Extents, partition: u32) -> Self {
-        Self { files, lost, partition, seen: HashSet::new(), found: Vec::new() }
+    fn new(files: Files<'a>, lost: &'a Extents, partition: u32, room: usize) -> Self {
+        Self { files, lost, partition, seen: HashSet::new(), found: Vec::new(), room, omitted: 0 }
     }
 
     fn run(&mut self) {
@@ -137,6 +140,10 @@ impl<'a> Walk<'a> {
     }
 
     fn tell(&mut self, path: String, lost_bytes: u64, what: &'static str) {
+        if self.found.len() >= self.room {
+            self.omitted += 1;
+            return;
+        }
         self.found.push(LostFile { partition: self.partition, path, lost_bytes, what });
     }
 }

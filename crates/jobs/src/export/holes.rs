@@ -17,8 +17,10 @@ use super::files::{LostFile, lost_files};
 use crate::install::{allocated, title};
 use crate::{OpenStore, Progress, StoreLocation, TargetRequest};
 
-/// Ranges whose reasons are kept and told; more are only counted.
+/// Ranges that are told, with their reasons; more are only counted.
 const RANGES_MAX: usize = 10_000;
+/// Ranges that are kept, to tell which files lie in them: some 32 MiB. Of a disk with more, bytes are counted alone.
+const RANGES_KEPT_MAX: usize = 1 << 20;
 
 /// What could be written of a damaged version, and what not.
 #[derive(Clone, Debug, Serialize)]
@@ -37,7 +39,7 @@ pub struct ExportHolesReport {
     pub lost_bytes: u64,
     /// Where these are.
     pub lost: Vec<LostRange>,
-    /// Ranges that are not listed, since there are too many.
+    /// Ranges that are not listed, since there are too many. Past the first 1,048,576, neighbours count apart.
     pub lost_omitted: usize,
     /// Files that lie in them.
     pub lost_files: Vec<LostFile>,
@@ -80,10 +82,9 @@ pub fn export_holes(
     })?;
     super::raw::refuse_existing(file)?;
     let length = recipe.root().disk_length;
-    let lost: Mutex<BTreeMap<u64, (u64, String)>> = Mutex::default();
+    let lost = Mutex::new(Lost::new(RANGES_MAX, RANGES_KEPT_MAX));
     let on_lost = |extent: Extent, error: &Error| {
-        let mut lost = lost.lock().unwrap_or_else(PoisonError::into_inner);
-        lost.insert(extent.offset, (extent.length, error.to_string()));
+        lost.lock().unwrap_or_else(PoisonError::into_inner).add(extent, error);
     };
     let agreed = target.agree(Some(recipe.root()), &forbidden)?;
     target.state.remove_if_incomplete();
@@ -99,38 +100,91 @@ pub fn export_holes(
     let counts = written
         .and_then(|counts| opened.finish(false).map(|_| counts))
         .map_err(|error| target.explain(error))?;
-    let lost = joined(lost.into_inner().unwrap_or_else(PoisonError::into_inner));
-    let extents =
-        Extents::from_unsorted(lost.iter().map(|lost| Extent::new(lost.offset, lost.length)).collect());
+    let lost = lost.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let extents = lost.extents();
     let written = File::open(file).context(|| format!("opening {}", file.display()))?;
     let disk = Readable { file: &written, length, sector_size: recipe.root().sector_size, lost: &extents };
     let filesystems = resolved.version.as_ref().map_or(&[][..], |version| &version.record.filesystems);
-    let (lost_files, notes) = lost_files(&disk, filesystems, &extents);
+    let (lost_files, notes) = match lost.not_kept {
+        0 => lost_files(&disk, filesystems, &extents),
+        _ => (Vec::new(), vec!["so many ranges are lost that their files cannot be told".into()]),
+    };
     Ok(ExportHolesReport {
         version: title(&resolved),
         score: resolved.score.to_string(),
         file: file.display().to_string(),
         disk_bytes: length,
         written_bytes: counts.data,
-        lost_bytes: extents.total(),
-        lost_omitted: lost.len().saturating_sub(RANGES_MAX),
-        lost: lost.into_iter().take(RANGES_MAX).collect(),
+        lost_bytes: lost.bytes,
+        lost_omitted: lost.omitted(),
+        lost: lost.told(),
         lost_files,
         notes,
         seconds: started.elapsed().as_secs_f64(),
     })
 }
 
-/// Ranges in order, neighbours as one.
-fn joined(lost: BTreeMap<u64, (u64, String)>) -> Vec<LostRange> {
-    let mut joined: Vec<LostRange> = Vec::new();
-    for (offset, (length, reason)) in lost {
-        match joined.last_mut().filter(|last| last.offset + last.length == offset) {
-            Some(last) => last.length += length,
-            None => joined.push(LostRange { offset, length, reason }),
+/// The ranges that could not be read, in bounded memory, in whatever order they are found.
+struct Lost {
+    /// Where each begins, and its bytes. Neighbours are one.
+    ranges: BTreeMap<u64, u64>,
+    /// Why the first ones were lost, by where they begin.
+    reasons: BTreeMap<u64, String>,
+    /// Ranges beyond those.
+    not_kept: usize,
+    /// Bytes of all.
+    bytes: u64,
+    told_max: usize,
+    kept_max: usize,
+}
+
+impl Lost {
+    fn new(told_max: usize, kept_max: usize) -> Self {
+        let (ranges, reasons) = (BTreeMap::new(), BTreeMap::new());
+        Self { ranges, reasons, not_kept: 0, bytes: 0, told_max, kept_max }
+    }
+
+    /// Adds a range, which none before it touches.
+    fn add(&mut self, extent: Extent, error: &Error) {
+        self.bytes += extent.length;
+        let before = self.ranges.range_mut(..extent.offset).next_back();
+        let before = before.filter(|(offset, length)| **offset + **length == extent.offset);
+        let before = before.map(|(offset, _)| *offset);
+        let after = self.ranges.remove(&extent.end());
+        if before.is_none() && after.is_none() && self.ranges.len() >= self.kept_max {
+            self.not_kept += 1;
+            return;
+        }
+        *self.ranges.entry(before.unwrap_or(extent.offset)).or_default() +=
+            extent.length + after.unwrap_or(0);
+        if after.is_some() {
+            self.reasons.remove(&extent.end());
+        }
+        if before.is_none() {
+            self.reasons.insert(extent.offset, error.to_string());
+            if self.reasons.len() > self.told_max {
+                self.reasons.pop_last();
+            }
         }
     }
-    joined
+
+    fn extents(&self) -> Extents {
+        self.ranges.iter().map(|(offset, length)| Extent::new(*offset, *length)).collect()
+    }
+
+    fn told(&self) -> Vec<LostRange> {
+        let range = |(offset, length): (&u64, &u64)| LostRange {
+            offset: *offset,
+            length: *length,
+            // Ranges that became one since may have made room for one whose reason went.
+            reason: self.reasons.get(offset).map_or("cannot be read", String::as_str).to_owned(),
+        };
+        self.ranges.iter().take(self.told_max).map(range).collect()
+    }
+
+    fn omitted(&self) -> usize {
+        self.ranges.len().saturating_sub(self.told_max) + self.not_kept
+    }
 }
 
 /// The file that was written, as a disk whose lost ranges cannot be read: zeros there must not be taken for what stood there.
@@ -162,11 +216,31 @@ impl DiskRead for Readable<'_> {
 mod tests {
     use super::*;
 
+    fn lost(told_max: usize, kept_max: usize, offsets: impl IntoIterator<Item = u64>) -> Lost {
+        let mut lost = Lost::new(told_max, kept_max);
+        for offset in offsets {
+            lost.add(Extent::new(offset, 512), &Error::missing(format!("{offset}")));
+        }
+        lost
+    }
+
     #[test]
-    fn neighbours_are_one_range() {
-        let lost = [(0, 512), (512, 512), (4096, 512)];
-        let lost = lost.into_iter().map(|(offset, length)| (offset, (length, format!("{offset}")))).collect();
+    fn neighbours_are_one_range_in_whatever_order_they_are_found() {
         let range = |offset, length, reason: &str| LostRange { offset, length, reason: reason.into() };
-        assert_eq!(joined(lost), [range(0, 1024, "0"), range(4096, 512, "4096")]);
+        for offsets in [[0, 512, 1024, 4096], [4096, 1024, 512, 0], [0, 1024, 4096, 512]] {
+            let lost = lost(9, 9, offsets);
+            let reason = Error::missing("0").to_string();
+            let other = Error::missing("4096").to_string();
+            assert_eq!(lost.told(), [range(0, 1536, &reason), range(4096, 512, &other)], "{offsets:?}");
+            assert_eq!((lost.bytes, lost.omitted(), lost.reasons.len()), (2048, 0, 2));
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_and_every_byte_is_counted() {
+        let lost = lost(10, 100, (0..100_000).rev().map(|at| at * 1024));
+        assert_eq!((lost.ranges.len(), lost.reasons.len(), lost.told().len()), (100, 10, 10));
+        assert_eq!((lost.bytes, lost.not_kept, lost.omitted()), (100_000 * 512, 99_900, 99_990));
+        assert!(lost.told().iter().all(|range| range.reason != "cannot be read"));
     }
 }

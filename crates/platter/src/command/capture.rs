@@ -84,7 +84,11 @@ fn unreadable(report: &CaptureReport) -> String {
     let line = |range: &UnreadableRecord| {
         format!("\nnot readable, now zeros: {} bytes at {}  {}", range.length, range.offset, range.file)
     };
-    report.unreadable.iter().map(line).collect()
+    let listed: String = report.unreadable.iter().map(line).collect();
+    let more = report.unreadable_omitted.map(|more| {
+        format!("\nnot readable, now zeros: {} bytes in {} more places", more.bytes, more.ranges)
+    });
+    listed + &more.unwrap_or_default()
 }
 
 fn audit(audit: &AuditReport) -> String {

@@ -100,6 +100,9 @@ fn text(version: &Version, held: Option<&Token>) -> String {
         ("lost", format!("{} bytes at {} could not be read  {}", range.length, range.offset, range.file))
     };
     rows.extend(record.unreadable.iter().map(lost));
+    rows.extend(record.unreadable_omitted.map(|more| {
+        ("lost", format!("{} bytes in {} more places could not be read", more.bytes, more.ranges))
+    }));
     let mut text: String = rows.iter().map(|(key, value)| format!("{key:<8} {value}\n")).collect();
     if !record.filesystems.is_empty() {
         let head = ["PARTITION", "KIND", "OFFSET", "LENGTH", "IN USE", "LABEL", "UUID"];
