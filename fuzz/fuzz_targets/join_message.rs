@@ -21,7 +21,7 @@ fuzz_target!(|input: &[u8]| {
         pair.receiver.handle_connected(pair.now);
     }
     for (number, message) in messages.iter().enumerate() {
-        pair.sender.handle_message(pair.now, number as u64 % 3, message);
+        pair.sender.handle_message(pair.now, number as u64 % 3, platter_fuzz::ADDRESS, message);
         pair.receiver.handle_message(pair.now, message);
         pair.settle(false);
     }

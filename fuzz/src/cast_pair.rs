@@ -1,5 +1,6 @@
 //! A sender and a receiver that have met: what hostile datagrams and messages are aimed at.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use platter_cast::{
@@ -10,6 +11,8 @@ use platter_image::{BlockId, Score};
 
 /// The connection of the receiver that joined.
 pub const CONNECTION: u64 = 1;
+/// Where receivers join from.
+pub const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Times that a machine may have something to say at one instant: more would be a loop without end.
 const POLLS_MAX: usize = 10_000;
 /// Steps of the cast before it is attacked: enough for every type of datagram.
@@ -70,7 +73,7 @@ impl CastPair {
         let mut pair = Self::apart();
         pair.receiver.handle_connected(pair.now);
         let join = pair.receiver.poll_message().expect("a receiver that connected asks to join");
-        pair.sender.handle_message(pair.now, CONNECTION, &join[4..]);
+        pair.sender.handle_message(pair.now, CONNECTION, ADDRESS, &join[4..]);
         let (_, welcome) = pair.sender.poll_message().expect("an answer");
         pair.receiver.handle_message(pair.now, &welcome[4..]);
         for _ in 0..MEETING_STEPS {

@@ -9,6 +9,6 @@ mod edits;
 mod vocabulary;
 
 pub use base_disk::BaseDisk;
-pub use cast_pair::{CONNECTION, CastPair};
+pub use cast_pair::{ADDRESS, CONNECTION, CastPair};
 pub use edits::{EDIT_LENGTH, EDITS_MAX, Edit, edits};
 pub use vocabulary::{bug_free, xxh3, xxh3_after};

@@ -10,6 +10,7 @@
 
 mod simulated;
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use platter_cast::{Receiver, ReceiverEvent, ReceiverOptions, Sender, Transmit, Wanted};
@@ -17,6 +18,7 @@ use proptest::prelude::*;
 use simulated::{Random, description, sender_options};
 
 const NOW: Duration = Duration::from_millis(5);
+const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn message_of(bytes: &[u8]) -> Vec<u8> {
     bytes[4..].to_vec()
@@ -34,7 +36,7 @@ fn joined() -> (Sender, Receiver, Vec<Vec<u8>>) {
         everything: false,
     });
     receiver.handle_connected(NOW);
-    sender.handle_message(NOW, 1, &message_of(&receiver.poll_message().unwrap()));
+    sender.handle_message(NOW, 1, ADDRESS, &message_of(&receiver.poll_message().unwrap()));
     receiver.handle_message(NOW, &message_of(&sender.poll_message().unwrap().1));
     let mut datagrams = Vec::new();
     let (mut transmit, mut feedback) = (Transmit::new(), Vec::new());
@@ -124,12 +126,12 @@ proptest! {
         for hostile in [&datagram, &bytes] {
             sender.handle_datagram(NOW, hostile);
             receiver.handle_datagram(NOW, hostile);
-            sender.handle_message(NOW, 9, hostile);
+            sender.handle_message(NOW, 9, ADDRESS, hostile);
             receiver.handle_message(NOW, hostile);
         }
         let mut message = vec![1, kind];
         message.extend_from_slice(&bytes);
-        sender.handle_message(NOW, 9, &message);
+        sender.handle_message(NOW, 9, ADDRESS, &message);
         receiver.handle_message(NOW, &message);
     }
 }

@@ -145,6 +145,23 @@ fn a_crashed_receiver_does_not_stop_the_others() {
 }
 
 #[test]
+fn a_receiver_that_is_started_again_leaves_nobody_lost() {
+    let crashes = Link { crashes_at: Some(Duration::from_millis(200)), ..Link::default() };
+    let again = Link { joins_at: Duration::from_secs(3), again: Some(0), ..Link::default() };
+    let mut room = Room::new(14, lengths(32), sender_options(1, RATE), &[crashes, lossy(0.01), again]);
+    room.run(Duration::from_secs(60));
+    room.assert_identical();
+    while !room.sender.is_finished(room.now) && room.now < Duration::from_secs(60) {
+        room.now += Duration::from_millis(100);
+        let mut transmit = platter_cast::Transmit::new();
+        while room.sender.poll_transmit(room.now, &mut transmit) {}
+    }
+    let states: Vec<ReceiverState> = room.sender.receivers().into_iter().map(|status| status.state).collect();
+    assert!(matches!(states[..], [ReceiverState::Done(_), ReceiverState::Done(_)]), "{states:?}");
+    assert!(room.now < Duration::from_secs(10), "nobody waits for what was started again: {:?}", room.now);
+}
+
+#[test]
 fn a_sender_that_restarts_is_found_again_and_nothing_is_fetched_twice() {
     let mut room = Room::new(13, lengths(32), sender_options(1, RATE), &[lossy(0.01); 3]);
     room.run(Duration::from_millis(600));

@@ -4,7 +4,7 @@
 //! session. Must never send faster than the pacer allows, nor begin a chunk that a voting receiver has no room for.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -249,11 +249,12 @@ impl Sender {
         }
     }
 
-    /// A message (without its length) came over the reliable channel. `connection` is the driver's number for it.
-    pub fn handle_message(&mut self, now: Duration, connection: u64, message: &[u8]) {
+    /// A message (without its length) came over the reliable channel. `connection` is the driver's number for it, `from`
+    /// the address at its other end.
+    pub fn handle_message(&mut self, now: Duration, connection: u64, from: IpAddr, message: &[u8]) {
         let answer = match JoinMessage::parse(message) {
             Some(JoinMessage::Join { wanted, hello, buffer_chunks }) => {
-                Some(self.handle_join(now, connection, &wanted, hello, buffer_chunks))
+                Some(self.handle_join(now, connection, &wanted, (hello, from), buffer_chunks))
             }
             Some(JoinMessage::Result { receiver, token, result }) if self.roster.admits(receiver, token) => {
                 self.roster.result(now, receiver, result, self.announce.score);
@@ -287,7 +288,7 @@ impl Sender {
         now: Duration,
         connection: u64,
         wanted: &Wanted,
-        hello: String,
+        who: (String, IpAddr),
         buffer_chunks: u32,
     ) -> JoinMessage {
         if !wanted.matches(&self.announce.score, &self.announce.name) {
@@ -297,7 +298,7 @@ impl Sender {
         if buffer_chunks == 0 {
             return JoinMessage::Refused { reason: "a receiver needs at least one chunk buffer".into() };
         }
-        match self.roster.join(now, connection, hello, buffer_chunks, self.packet) {
+        match self.roster.join(now, connection, who, buffer_chunks, self.packet) {
             Some((receiver, token)) => {
                 self.emptied_at = None;
                 self.joined_at = now;
@@ -534,7 +535,7 @@ impl Sender {
         }
     }
 
-    /// Everyone who ever joined.
+    /// Everyone who ever joined. A receiver that was started again counts once.
     pub fn receivers(&self) -> Vec<ReceiverStatus> {
         self.roster.statuses()
     }

@@ -3,10 +3,12 @@
 //! Owns the receiver ids and tokens. A receiver votes on the pace while it reports and makes progress. It loses its vote
 //! after two seconds of silence, or after five without room and without a chunk taken; the next chunk that it takes gives
 //! the vote back. It counts as lost after half a minute of silence or five minutes without progress, and takes part
-//! again if it is heard while its connection stands. Must never let one receiver's message change another's state: a
-//! message counts only with the token of its id.
+//! again if it is heard while its connection stands. A receiver that was started again joins as a new one, and takes the
+//! place of the one that it was in what is told. Must never let one receiver's message change another's state: a message
+//! counts only with the token of its id.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use platter_image::Score;
@@ -71,6 +73,10 @@ pub struct ReceiverStatus {
 struct Member {
     status: ReceiverStatus,
     token: u64,
+    /// Where it joined from.
+    address: IpAddr,
+    /// It was gone when a receiver of the same name and address joined: that one is told of in its place.
+    is_replaced: bool,
     /// Its connection, as long as that stands.
     connection: Option<u64>,
     seen_packet: u64,
@@ -88,6 +94,17 @@ impl Member {
     fn is_admitted(&self) -> bool {
         let given_up = matches!(self.status.state, ReceiverState::Lost(_));
         self.is_present() || (given_up && self.connection.is_some())
+    }
+
+    /// Whether it is lost, or has been silent for so long that it may have been started again. One that is lost for good
+    /// comes before one that may be heard again, and that before one that is only silent.
+    fn absence(&self, now: Duration) -> Option<u8> {
+        let is_silent = now.saturating_sub(self.status.heard_at) >= VOTE_SILENCE;
+        match self.status.state {
+            ReceiverState::Lost(_) if self.connection.is_none() => Some(0),
+            ReceiverState::Lost(_) => Some(1),
+            _ => (self.is_present() && is_silent).then_some(2),
+        }
     }
 
     /// Whether it has taken all that it knows to want: its room then says nothing.
@@ -122,7 +139,7 @@ impl Roster {
         &mut self,
         now: Duration,
         connection: u64,
-        name: String,
+        (name, address): (String, IpAddr),
         buffer_chunks: u32,
         packet: u64,
     ) -> Option<(u32, u64)> {
@@ -130,6 +147,7 @@ impl Roster {
             return None;
         }
         self.leave(now, connection, "it joined again");
+        self.replace(now, &name, address);
         let id = self.members.len() as u32 + 1;
         let hash = blake3::keyed_hash(&self.token_key, &id.to_le_bytes());
         let token = hash.as_bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -146,12 +164,34 @@ impl Roster {
         };
         let loss = LossMeter::starting_at(packet);
         let connected = Some(connection);
-        let member =
-            Member { status, token, connection: connected, seen_packet: packet, loss, full_since: None };
-        self.members.push(member);
+        self.members.push(Member {
+            status,
+            token,
+            address,
+            is_replaced: false,
+            connection: connected,
+            seen_packet: packet,
+            loss,
+            full_since: None,
+        });
         self.by_connection.insert(connection, id);
         self.changed = true;
         Some((id, token))
+    }
+
+    /// A receiver of that name and address joins: if one of the same is gone, it was started again. One that is heard
+    /// after all (two of a machine may have the same name) is told of again.
+    fn replace(&mut self, now: Duration, name: &str, address: IpAddr) {
+        let same = self
+            .members
+            .iter_mut()
+            .filter(|member| !member.is_replaced && member.address == address && member.status.name == name);
+        let gone = same.filter_map(|member| Some((member.absence(now)?, member)));
+        let Some((_, gone)) = gone.min_by_key(|(absence, _)| *absence) else { return };
+        gone.is_replaced = true;
+        if gone.is_present() {
+            gone.status.state = ReceiverState::Lost("it joined again".into());
+        }
     }
 
     /// Whether a receiver joined over this connection and has not left.
@@ -178,6 +218,7 @@ impl Roster {
         };
         if is_back {
             member.status.state = ReceiverState::Stalled;
+            member.is_replaced = false;
             member.full_since = Some(now);
             self.changed = true;
         }
@@ -209,6 +250,7 @@ impl Roster {
         if matches!(member.status.state, ReceiverState::Stalled | ReceiverState::Lost(_)) {
             let has_room = room_of(&self.begun, member) > 0;
             member.status.state = if has_room { ReceiverState::Active } else { ReceiverState::Stalled };
+            member.is_replaced = false;
             member.full_since = (!has_room).then_some(now);
             self.changed = true;
         }
@@ -218,6 +260,7 @@ impl Roster {
     pub(crate) fn result(&mut self, now: Duration, id: u32, result: ReceiverResult, score: Score) {
         let Some(member) = self.members.get_mut(id as usize - 1) else { return };
         member.status.heard_at = now;
+        member.is_replaced = false;
         member.status.repaired = result.repaired;
         member.status.state = match &result.outcome {
             Ok(verified) if *verified == score => {
@@ -306,9 +349,9 @@ impl Roster {
         self.members.iter().map(|member| member.status.heard_at).max()
     }
 
-    /// Everyone.
+    /// Everyone, but for those who were started again as another.
     pub(crate) fn statuses(&self) -> Vec<ReceiverStatus> {
-        self.members.iter().map(|member| member.status.clone()).collect()
+        self.members.iter().filter(|member| !member.is_replaced).map(|member| member.status.clone()).collect()
     }
 
     /// Whether a state changed since the last call.
@@ -333,7 +376,62 @@ mod tests {
     }
 
     fn join(roster: &mut Roster, connection: u64, buffers: u32) -> (u32, u64) {
-        roster.join(seconds(0), connection, "a".into(), buffers, 0).unwrap()
+        join_as(roster, 0, connection, ("a", 1), buffers)
+    }
+
+    /// Joins with that name, and that last byte of an address.
+    fn join_as(
+        roster: &mut Roster,
+        at: u64,
+        connection: u64,
+        (name, address): (&str, u8),
+        buffers: u32,
+    ) -> (u32, u64) {
+        let who = (name.to_owned(), IpAddr::from([10, 0, 0, address]));
+        roster.join(seconds(at), connection, who, buffers, 0).unwrap()
+    }
+
+    fn told(roster: &Roster) -> Vec<u32> {
+        roster.statuses().iter().map(|status| status.id).collect()
+    }
+
+    #[test]
+    fn a_receiver_that_was_started_again_is_told_of_once() {
+        let mut roster = Roster::new([1; 32]);
+        let (first, token) = join_as(&mut roster, 0, 1, ("a", 1), 4);
+        let (other, _) = join_as(&mut roster, 0, 2, ("b", 2), 4);
+        roster.leave(seconds(1), 1, "its connection ended");
+        // Another machine, and another name on the same one.
+        let (machine, _) = join_as(&mut roster, 1, 3, ("a", 2), 4);
+        let (name, _) = join_as(&mut roster, 1, 4, ("c", 1), 4);
+        assert_eq!(told(&roster), [first, other, machine, name]);
+        let (again, again_token) = join_as(&mut roster, 1, 5, ("a", 1), 4);
+        assert_eq!(told(&roster), [other, machine, name, again]);
+        assert_ne!((again, again_token), (first, token));
+        assert!(roster.admits(again, again_token) && !roster.admits(first, token));
+        assert!(!roster.has_joined(1) && roster.has_joined(5));
+        // It takes one place, not all that were like it.
+        roster.leave(seconds(2), 5, "its connection ended");
+        let (twin, _) = join_as(&mut roster, 2, 6, ("a", 1), 4);
+        roster.leave(seconds(2), 6, "its connection ended");
+        let (third, _) = join_as(&mut roster, 2, 7, ("a", 1), 4);
+        let (fourth, _) = join_as(&mut roster, 2, 8, ("a", 1), 4);
+        assert_eq!(told(&roster), [other, machine, name, third, fourth], "{twin} joined for {again}");
+    }
+
+    #[test]
+    fn one_that_is_heard_after_all_is_told_of_again() {
+        let mut roster = Roster::new([1; 32]);
+        let (first, token) = join_as(&mut roster, 0, 1, ("a", 1), 4);
+        // Two disks of one machine: the first receiver is there, so that this is no restart.
+        let (second, _) = join_as(&mut roster, 1, 2, ("a", 1), 4);
+        assert_eq!(told(&roster), [first, second]);
+        roster.heard(seconds(4), second);
+        let (third, _) = join_as(&mut roster, 4, 3, ("a", 1), 4);
+        assert_eq!((told(&roster), roster.present()), (vec![second, third], 2));
+        assert!(roster.admits(first, token), "its connection stands");
+        roster.heard(seconds(5), first);
+        assert_eq!((told(&roster), roster.present()), (vec![first, second, third], 3));
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub struct Link {
     pub disk_hangs: Option<(Duration, Duration)>,
     /// The whole machine is stopped from the first time to the second.
     pub stopped: Option<(Duration, Duration)>,
+    /// It is the receiver of that number, started again: it has its name and address.
+    pub again: Option<usize>,
     /// It is not expected to end.
     pub never_ends: bool,
 }
@@ -71,6 +73,7 @@ impl Default for Link {
             bad_chunk: None,
             disk_hangs: None,
             stopped: None,
+            again: None,
             never_ends: false,
         }
     }
@@ -188,7 +191,7 @@ impl Room {
             machine: Receiver::new(ReceiverOptions {
                 seed: seed ^ (number as u64 * 7919),
                 wanted: Wanted::Name("lab/x".into()),
-                hello: format!("pc{number}"),
+                hello: format!("pc{}", link.again.unwrap_or(number)),
                 buffer_chunks: link.buffer_chunks,
                 everything: link.wants_from == 0,
             }),
@@ -316,7 +319,9 @@ impl Room {
                 if self.receivers[number].connected_to == self.epoch {
                     let mut buffer = MessageBuffer::default();
                     assert!(buffer.push(&bytes));
-                    self.sender.handle_message(now, number as u64, &buffer.next_message().unwrap());
+                    let machine = self.receivers[number].link.again.unwrap_or(number);
+                    let address = [10, 0, 1, machine as u8].into();
+                    self.sender.handle_message(now, number as u64, address, &buffer.next_message().unwrap());
                 }
             }
             Delivery::Connect(number) => {

@@ -1,7 +1,7 @@
 //! The sender's loop.
 
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -85,6 +85,7 @@ fn read_chunks(chunks: &dyn ChunkSource, asked: &Queue<u32>, supply: &QueueEnd<S
 
 struct Peer {
     number: u64,
+    address: IpAddr,
     connection: Connection,
     ticket: Ticket,
     has_joined: bool,
@@ -192,7 +193,9 @@ impl Driver {
         self.socket.receive(|datagram| machine.handle_datagram(now, datagram))?;
         let (admission, instant) = (&mut self.admission, self.start + now);
         self.peers.retain_mut(|peer| {
-            let mut keep = peer.connection.read(|message| machine.handle_message(now, peer.number, message));
+            let (number, address) = (peer.number, peer.address);
+            let mut keep =
+                peer.connection.read(|message| machine.handle_message(now, number, address, message));
             if !peer.has_joined && machine.has_joined(peer.number) {
                 peer.has_joined = admission.make_known(peer.ticket).is_ok();
                 keep &= peer.has_joined;
@@ -224,7 +227,8 @@ impl Driver {
             }
             self.next_peer += 1;
             let (number, ticket) = (self.next_peer, entered.ticket);
-            self.peers.push(Peer { number, connection, ticket, has_joined: false });
+            let address = address.ip();
+            self.peers.push(Peer { number, address, connection, ticket, has_joined: false });
         }
     }
 
