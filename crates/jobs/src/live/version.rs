@@ -16,7 +16,7 @@ use platter_disk::{SurveyOptions, survey};
 use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result, Score};
-use platter_store::{Consistency, ImageName, KnownCheck, Version, VersionName, VersionRecord};
+use platter_store::{Consistency, ImageName, KnownCheck, UnreadableRecord, Version, VersionRecord};
 use platter_vdisk::{BlockCache, BlockDevice};
 
 use super::control::Words;
@@ -94,14 +94,14 @@ fn check_token(store: &OpenStore, writing: &Writing) -> Result<()> {
 }
 
 /// The version that a disk stands on: of its own image, if that has it.
-fn base_version(store: &OpenStore, image: &ImageName, base: Score) -> Result<Option<VersionName>> {
+fn base_version(store: &OpenStore, image: &ImageName, base: Score) -> Result<Option<Version>> {
     let own = match store.history(image) {
         Err(error) if error.kind() == ErrorKind::Missing => Vec::new(),
         versions => versions?,
     };
     match own.into_iter().find(|version| version.record.score == base) {
-        Some(version) => Ok(Some(version.name)),
-        None => Ok(store.resolve(&base.to_string())?.version.map(|version| version.name)),
+        Some(version) => Ok(Some(version)),
+        None => Ok(store.resolve(&base.to_string())?.version),
     }
 }
 
@@ -194,8 +194,7 @@ fn capture_frozen(
     let base = words.branch.is_none().then_some(frozen.base);
     // Said before anything is read; it is looked at again when there is something to publish.
     Standing::of(store, image, base, &frozen.source)?;
-    let origin =
-        words.branch.as_ref().map(|_| base_version(store, &writing.image, frozen.base)).transpose()?;
+    let below = base_version(store, &writing.image, frozen.base)?;
     let source = store.source(frozen.base, SOURCE_OPTIONS);
     let recipe = Recipe::open(frozen.base, &*source)?;
     let root = *recipe.root();
@@ -205,7 +204,7 @@ fn capture_frozen(
         CaptureOptions { cut_policy: root.cut_policy, domain: root.domain, ..CaptureOptions::default() };
     let draft = VersionRecord {
         token: words.branch.is_none().then_some(writing.token.number),
-        cloned_from: origin.flatten(),
+        cloned_from: below.as_ref().filter(|_| words.branch.is_some()).map(|below| below.name.clone()),
         source: frozen.source.clone(),
         cut_policy: options.cut_policy.0,
         disk_length: root.disk_length,
@@ -215,15 +214,15 @@ fn capture_frozen(
         consistency: surveyed.consistency,
         notes: words.notes.clone(),
         tool_version: words.tool_version.clone(),
-        ..VersionRecord::draft(image.clone(), frozen.base, unix_ms())
+        ..draft_above(below.as_ref(), frozen, image)
     };
     let entries = |range| recipe.entries(range).collect();
-    let below = CaptureBase { entries: &entries, changed: &frozen.changed };
+    let unchanged = CaptureBase { entries: &entries, changed: &frozen.changed };
     let (published, captured) = store.add(&|why| progress.note(why), KnownCheck::Sample, |session| {
         let captured = platter_disk::capture::capture(
             &disk,
             &surveyed.regions,
-            Some(&below),
+            Some(&unchanged),
             &*session,
             options,
             &mut |_| {},
@@ -251,6 +250,22 @@ fn capture_frozen(
         seconds: 0.0,
         notes: surveyed.notes,
     })
+}
+
+/// A draft that says what the disk below says of what was left out of it or could not be read: that lacks still.
+fn draft_above(below: Option<&Version>, frozen: &Frozen, image: &ImageName) -> VersionRecord {
+    let draft = VersionRecord::draft(image.clone(), frozen.base, unix_ms());
+    let Some(Version { record, .. }) = below else { return draft };
+    let lacks = |range: &&UnreadableRecord| {
+        let extent = Extent::new(range.offset, range.length);
+        frozen.changed.clip(extent).map(|extent| extent.length).sum::<u64>() < range.length
+    };
+    VersionRecord {
+        skipped_gap_bytes: record.skipped_gap_bytes,
+        unreadable: record.unreadable.iter().filter(lacks).cloned().collect(),
+        unreadable_omitted: record.unreadable_omitted,
+        ..draft
+    }
 }
 
 /// What may hold data: what did below, and what was written.

@@ -2,6 +2,8 @@
 
 mod read_back;
 mod sink;
+#[cfg(test)]
+mod sink_tests;
 mod writer;
 
 use std::io;

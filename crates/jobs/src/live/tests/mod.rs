@@ -6,9 +6,12 @@ mod far_tree;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use platter_export::Exports as _;
 use platter_export::tree::{Access, ROOT};
 use platter_image::ErrorKind;
-use platter_store::{KnownCheck, Store, StorePlace};
+use platter_store::{
+    KnownCheck, NumberChoice, Store, StorePlace, UnreadableOmitted, UnreadableRecord, VersionRecord,
+};
 use tempfile::TempDir;
 
 use crate::live::attach::AttachRequest;
@@ -119,6 +122,45 @@ fn a_served_disk_is_in_the_tree() {
     assert_eq!(read("lab/disk/2.raw").unwrap()[..513], [&[8; 512][..], &[7]].concat());
     served.answer(Question::Detach { disk: "lab/disk".into(), then: OnDetach::Discard, words }).unwrap();
     assert!(find("lab/disk/live.raw").is_err() && live.write(&[9; 512], 0).is_err());
+}
+
+/// What was left out of a disk, or could not be read, is no more there when something else of it was written.
+#[test]
+fn what_a_version_lacks_the_next_one_lacks_too() {
+    let (_folder, request) = request();
+    let place = request.place.store().local("this").unwrap().clone();
+    capture_bytes(&place, "lab/disk", &[7; 64 << 10]);
+    let newest = || {
+        let store = Store::open_reader(&place).unwrap();
+        store.version(&"lab/disk".parse().unwrap(), NumberChoice::Latest).unwrap().record
+    };
+    let lost = |offset, length, file: &str| UnreadableRecord { offset, length, file: file.to_owned() };
+    let lacking = VersionRecord {
+        number: 0,
+        parent: None,
+        skipped_gap_bytes: 5 << 20,
+        unreadable: vec![lost(0, 4096, "1:/whole"), lost(8192, 8192, "1:/half"), lost(32_768, 4096, "")],
+        unreadable_omitted: Some(UnreadableOmitted { ranges: 3, bytes: 1536 }),
+        ..newest()
+    };
+    Store::open_writer(&place).unwrap().session().unwrap().publish(lacking.clone()).unwrap();
+    let served = Served::open(AttachRequest { write: true, ..request }, Box::new(|_| {})).unwrap();
+    served.attach("lab/disk", false).unwrap();
+    let disk = served.open("lab/disk").unwrap();
+    disk.write(&[8; 4096], 0).unwrap();
+    disk.write(&[8; 512], 8192).unwrap();
+    served.answer(Question::Publish { disk: "lab/disk".into(), words: Words::default() }).unwrap();
+    let record = newest();
+    assert_eq!((record.number, record.skipped_gap_bytes), (3, 5 << 20));
+    assert_eq!(record.unreadable, lacking.unreadable[1..]);
+    assert_eq!(record.unreadable_omitted, lacking.unreadable_omitted);
+    served
+        .answer(Question::Detach {
+            disk: "lab/disk".into(),
+            then: OnDetach::Discard,
+            words: Words::default(),
+        })
+        .unwrap();
 }
 
 /// What is served to be read can be seen, and is changed by nobody.

@@ -1,0 +1,141 @@
+//! Chunks that somebody else made, of sound frames: each is found out, and the disk ends up right.
+
+use std::sync::{Arc, Mutex};
+
+use platter_disk::install::FreeSpace;
+use platter_image::frame::{Compressor, FrameBuilder, RAW_LENGTH_DEFAULT};
+use platter_image::recipe::Root;
+use platter_image::{BlockId, DiskRead, DiskWrite, Domain, Kind, Result};
+use platter_net::{ChunkSink, ChunkSource, ChunkVerdict};
+use platter_store::{Store, StorePlace};
+
+use super::sink::{DiskSink, ReceivedDisk};
+use crate::cast::describe;
+use crate::live::capture_bytes;
+use crate::{Compared, SEGMENT_DATA_MAX};
+
+/// A disk in memory, which the test looks at afterwards.
+#[derive(Clone)]
+struct Memory(Arc<Mutex<Vec<u8>>>);
+
+impl DiskRead for Memory {
+    fn length(&self) -> u64 {
+        self.0.lock().unwrap().len() as u64
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
+        buffer.copy_from_slice(&self.0.lock().unwrap()[offset as usize..][..buffer.len()]);
+        Ok(())
+    }
+}
+
+impl ReceivedDisk for Memory {
+    fn advance(&self, _bytes: u64) {}
+
+    fn finish(&self, _compared: Option<Compared>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl DiskWrite for Memory {
+    fn length(&self) -> u64 {
+        self.0.lock().unwrap().len() as u64
+    }
+
+    fn alignment(&self) -> usize {
+        512
+    }
+
+    fn write_all_at(&self, buffer: &[u8], offset: u64) -> std::io::Result<()> {
+        self.0.lock().unwrap()[offset as usize..][..buffer.len()].copy_from_slice(buffer);
+        Ok(())
+    }
+
+    fn write_zeroes(&self, offset: u64, length: u64) -> std::io::Result<()> {
+        self.0.lock().unwrap()[offset as usize..][..length as usize].fill(0);
+        Ok(())
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bytes that do not compress, the same for the same seed.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed * 2 + 1;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56) as u8
+    };
+    (0..length).map(next).collect()
+}
+
+/// A chunk of sound frames, of blocks that nobody wants.
+fn forged(kind: Kind, domain: Domain) -> Vec<u8> {
+    let mut compressor = Compressor::new(1).unwrap();
+    let mut frame_of = |seed: u64| {
+        let bytes = noise(seed, 8 * 512);
+        let mut frame = FrameBuilder::new(kind, domain, RAW_LENGTH_DEFAULT);
+        frame.push(BlockId::of(kind, &bytes), &bytes);
+        frame.encode(&mut compressor).unwrap().stored
+    };
+    (100..110).flat_map(&mut frame_of).collect()
+}
+
+#[test]
+fn chunks_of_sound_frames_that_are_not_the_senders_are_found_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = StorePlace::on_system(folder.path().join("store"));
+    Store::init(&place).unwrap();
+    let disk = noise(7, 3 << 20);
+    capture_bytes(&place, "a", &disk);
+    let store = Store::open_reader(&place).unwrap();
+    let (description, source) = describe(&store, &store.resolve("a").unwrap(), SEGMENT_DATA_MAX).unwrap();
+    let [recipe, data] = [description.recipe_chunks(0), description.data_chunks(0)];
+    assert!(recipe.len() == 1 && data.len() >= 3, "{description:?}");
+
+    let target = Memory(Arc::new(Mutex::new(vec![0xaa; disk.len()])));
+    let opened = target.clone();
+    let opener = move |_: &Root| -> Result<Box<dyn ReceivedDisk>> { Ok(Box::new(opened.clone())) };
+    let mut sink = DiskSink::new(opener, FreeSpace::Skip, false).unwrap();
+    sink.session(&description).unwrap();
+    let ranges = |range: &std::ops::Range<u32>| vec![range.clone()];
+
+    // Pages of no recipe: the recipe comes again.
+    let verdict = sink.chunk(recipe.start, &forged(Kind::Page, Domain::SHARED)).unwrap();
+    assert_eq!(verdict, ChunkVerdict::Contradicts(ranges(&recipe)));
+    let verdict = sink.chunk(recipe.start, &source.read(recipe.start).unwrap()).unwrap();
+    assert_eq!(verdict, ChunkVerdict::AcceptedWant(ranges(&data)));
+    // Frames of blocks that the recipe does not name, of another kind, or of another domain.
+    let other_domain = Domain([9; 16]);
+    for (kind, domain) in [
+        (Kind::Data, Domain::SHARED),
+        (Kind::Data, other_domain),
+        (Kind::Page, Domain::SHARED),
+        (Kind::Version, Domain::SHARED),
+    ] {
+        let verdict = sink.chunk(data.start, &forged(kind, domain)).unwrap();
+        assert!(matches!(verdict, ChunkVerdict::Bad(_)), "{kind:?}: {verdict:?}");
+    }
+    assert!(target.0.lock().unwrap().iter().all(|byte| *byte == 0xaa), "a forged chunk was written");
+    // Another chunk's frames, which a listener has: the data comes again when all of it has come.
+    let other = source.read(data.start + 1).unwrap();
+    assert_eq!(sink.chunk(data.start, &other).unwrap(), ChunkVerdict::Accepted);
+    let mut last = None;
+    for index in data.start + 1..data.end {
+        last = Some(sink.chunk(index, &source.read(index).unwrap()).unwrap());
+    }
+    assert_eq!(last, Some(ChunkVerdict::Contradicts(ranges(&data))));
+    let has_only_right_bytes =
+        target.0.lock().unwrap().iter().zip(&disk).all(|(got, right)| got == right || *got == 0xaa);
+    assert!(has_only_right_bytes, "a block was written to another's place");
+    for index in data.clone() {
+        assert_eq!(sink.chunk(index, &source.read(index).unwrap()).unwrap(), ChunkVerdict::Accepted);
+    }
+    let outcome = sink.finish().unwrap();
+    assert_eq!((outcome.score, outcome.bytes_written), (description.score, disk.len() as u64));
+    assert!(*target.0.lock().unwrap() == disk);
+}
