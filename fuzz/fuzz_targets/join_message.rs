@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use platter_cast::{MESSAGE_BYTES_MAX, MessageBuffer};
-use platter_fuzz::CastPair;
+use platter_fuzz::{ADDRESS, CastPair};
 
 fuzz_target!(|input: &[u8]| {
     let Some((choices, stream)) = input.split_first() else { return };
@@ -21,7 +21,7 @@ fuzz_target!(|input: &[u8]| {
         pair.receiver.handle_connected(pair.now);
     }
     for (number, message) in messages.iter().enumerate() {
-        pair.sender.handle_message(pair.now, number as u64 % 3, platter_fuzz::ADDRESS, message);
+        pair.sender.handle_message(pair.now, number as u64 % 3, ADDRESS, message);
         pair.receiver.handle_message(pair.now, message);
         pair.settle(false);
     }

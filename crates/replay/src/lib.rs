@@ -21,7 +21,7 @@ mod shared {
 #[cfg(test)]
 pub use shared::{
     base_disk::BaseDisk,
-    cast_pair::{CONNECTION, CastPair},
+    cast_pair::{ADDRESS, CONNECTION, CastPair},
     edits::{EDIT_LENGTH, EDITS_MAX, Edit, edits},
     vocabulary::{bug_free, xxh3, xxh3_after},
 };
