@@ -8,6 +8,7 @@
 //! it, for some days and up to a limit of bytes; then it is discarded, and its space is free.
 
 mod leftovers;
+mod proof;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,10 +17,7 @@ use std::time::{Duration, Instant};
 
 use platter_image::frame::stream::FrameStreamReader;
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
-use platter_image::recipe::Recipe;
-use platter_image::{
-    BlockId, Domain, Error, ErrorKind, Extent, FrameSource, FrameStore, Kind, PinSet, Result,
-};
+use platter_image::{BlockId, Domain, Error, ErrorKind, FrameStore, Kind, PinSet, Result};
 use platter_store::{KnownCheck, NumberChoice, Published, Session, Store, VersionRecord};
 
 use crate::access::Principal;
@@ -28,10 +26,12 @@ use crate::config::{
     DISCARD_PAUSE, SENT_IDS_MAX, UNFINISHED_KEPT, UNFINISHED_PACKS_MAX, UPLOAD_LEFT, UPLOAD_STALE,
     UPLOADS_MAX, UPLOADS_OF_ONE_MAX,
 };
-use crate::id_sets::{IdSet, walk};
+use crate::id_sets::IdSet;
 use crate::random::random_hex;
 use crate::writer::is_usable;
 use leftovers::{Leftovers, Usage, Usages, limit_of, owner_name};
+pub(crate) use proof::PublishError;
+use proof::prove;
 
 /// This part of the limit more may be taken by pages of recipes.
 const PAGES_SHARE: u64 = 16;
@@ -239,13 +239,13 @@ impl Uploads {
     /// token, the number, or what lacks.
     ///
     /// # Errors
-    /// `Missing` naming what was not sent; `Refused`; what the store says.
+    /// `Malformed` when the recipe is none; `Missing` naming what was not sent; `Refused`; what the store says.
     pub(crate) fn publish(
         &self,
         upload: &Upload,
         draft: VersionRecord,
         expect: Option<u64>,
-    ) -> Result<Published> {
+    ) -> Result<Published, PublishError> {
         let allocated_bytes = upload.check(&draft)?;
         let draft = VersionRecord { allocated_bytes, ..draft };
         let _publishing = lock(&self.publishing);
@@ -254,13 +254,14 @@ impl Uploads {
             let newest = match upload.writer.version(&draft.image, NumberChoice::Latest) {
                 Ok(version) => version.name.number,
                 Err(error) if error.kind() == ErrorKind::Missing => 0,
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             };
             if newest != expect {
                 return Err(Error::refused(format!(
                     "the newest version of {} is number {newest}, not {expect}",
                     draft.image
-                )));
+                ))
+                .into());
             }
         }
         let session = upload.session.write().unwrap_or_else(PoisonError::into_inner).take();
@@ -269,7 +270,7 @@ impl Uploads {
         // Whatever came of it, the session is over, and what it held is the store's.
         upload.usage.subtract(upload.bytes.swap(0, Ordering::Relaxed));
         lock(&self.table).remove(&upload.id);
-        published
+        Ok(published?)
     }
 }
 
@@ -403,35 +404,12 @@ impl Upload {
         Ok(false)
     }
 
-    /// Refuses a draft that is not what its recipe says, or whose recipe refers to what is not here, or not the sender's
-    /// to use. Gives how many bytes of the disk somebody can read, whatever the draft says.
-    fn check(&self, draft: &VersionRecord) -> Result<u64> {
+    /// As [`prove`], for what this upload has.
+    fn check(&self, draft: &VersionRecord) -> Result<u64, PublishError> {
         let session = self.session.read().unwrap_or_else(PoisonError::into_inner);
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
-        let lacks = |kind: Kind, id: &BlockId| {
-            let what = if kind == Kind::Page { "page" } else { "block" };
-            Error::missing(format!("{what} {id} was not sent"))
-        };
         let may_use = |id: &BlockId| self.known.as_ref().is_none_or(|known| known.has(id));
-        if !may_use(&draft.score.0) || session.locate(&draft.score.0)?.is_none() {
-            return Err(lacks(Kind::Page, &draft.score.0));
-        }
-        let recipe = Recipe::open(draft.score, session)?;
-        let root = recipe.root();
-        let said = (draft.disk_length, draft.sector_size, draft.cut_policy);
-        let is = (root.disk_length, root.sector_size, root.cut_policy.0);
-        if said != is || root.domain != Domain::SHARED {
-            return Err(Error::refused(format!(
-                "the record speaks of a disk of {} bytes, sectors of {} and cut policy {}, its recipe of {}, {} and {}",
-                said.0, said.1, said.2, is.0, is.1, is.2
-            )));
-        }
-        walk(&recipe, &mut |kind, id| match may_use(id) && session.locate(id)?.is_some() {
-            true => Ok(()),
-            false => Err(lacks(kind, id)),
-        })?;
-        let mut in_use = recipe.entries(Extent::new(0, root.disk_length));
-        in_use.try_fold(0, |sum, entry| Ok(sum + entry?.extent.length))
+        prove(draft, &self.writer, session, &may_use)
     }
 }
 

@@ -23,4 +23,4 @@ pub use block_id::{BlockId, Domain, Kind, Score};
 pub use device::{DiskRead, DiskWrite, SECTOR};
 pub use error::{Error, ErrorKind, IoContext, Result};
 pub use extent::{Extent, Extents};
-pub use source::{BlockPlace, FrameAddress, FrameSource, FrameStore, Pin, PinSet, judged};
+pub use source::{BlockPlace, FrameAddress, FrameSource, FrameStore, Pin, PinSet, header_of, judged};

@@ -6,7 +6,11 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::frame::{FrameHeader, HEADER_LENGTH};
 use crate::{BlockId, ErrorKind, Result};
+
+/// Read at once of a header: it fits frames of up to 24 blocks.
+const HEADER_GUESS: usize = HEADER_LENGTH + 36 * 24;
 
 /// Where a frame lies in a source. Sorting by it gives the order in which they are read fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,6 +100,23 @@ pub fn judged<T>(
         source.found_damaged(address);
     }
     decoded
+}
+
+/// The header of the frame at an address; `head` is for its bytes.
+///
+/// # Errors
+/// As for [`FrameSource::read_frame`]; `Corrupt` when it is no header.
+pub fn header_of(
+    source: &(impl FrameSource + ?Sized),
+    address: FrameAddress,
+    head: &mut Vec<u8>,
+) -> Result<FrameHeader> {
+    source.read_frame_start(address, HEADER_GUESS, head)?;
+    let (needed, _) = judged(source, address, FrameHeader::peek_lengths(head))?;
+    if needed > head.len() {
+        source.read_frame_start(address, needed, head)?;
+    }
+    judged(source, address, FrameHeader::parse(head))
 }
 
 /// Something frames can be added to.

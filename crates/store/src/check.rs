@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::page::State;
-use platter_image::recipe::Recipe;
-use platter_image::{BlockId, Error, ErrorKind, Extent, FrameSource, IoContext, Kind, Result};
+use platter_image::recipe::{Recipe, check_piece};
+use platter_image::{BlockId, BlockPlace, Error, ErrorKind, Extent, FrameSource, IoContext, Kind, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
+use crate::block_lengths::BlockLengths;
 use crate::catalog::{PackRow, PackState};
 use crate::exposure::Exposure;
 use crate::health::{BadPlace, Condition, Observation};
@@ -127,6 +128,7 @@ struct Check<'a> {
     progress: CheckProgress,
     tell: &'a mut dyn FnMut(CheckProgress),
     decoder: FrameDecoder,
+    lengths: BlockLengths,
     /// Blocks that stand in damaged frames only.
     damaged: BTreeSet<BlockId>,
     /// Places in quarantine that were read and are good.
@@ -183,6 +185,7 @@ impl Store {
             progress,
             tell,
             decoder,
+            lengths: BlockLengths::default(),
             damaged: BTreeSet::new(),
             recovered: BTreeSet::new(),
             seen: Vec::new(),
@@ -305,7 +308,8 @@ impl Check<'_> {
             self.report.blocks += ids.len();
             self.advance(u64::from(row.packed_length));
             let known = self.store.0.health().bad(pack, row.offset);
-            let checked = self.frame(file, row, ids, &mut stored).and_then(|()| {
+            let checked = self.frame(file, row, ids, &mut stored).and_then(|header| {
+                self.lengths.note(pack, row.offset, &header);
                 if row.kind == Kind::Version { self.numbers(file, row, ids, &mut stored) } else { Ok(()) }
             });
             match (checked, known) {
@@ -321,7 +325,8 @@ impl Check<'_> {
                     // Known bad places stay; a new one is bad when reading it again fails too.
                     let condition = known.is_none().then(|| condition_of(&error)).flatten();
                     let again = condition.map(|_| self.frame(file, row, ids, &mut stored));
-                    if matches!(again, Some(Ok(()))) {
+                    if let Some(Ok(header)) = again {
+                        self.lengths.note(pack, row.offset, &header);
                         continue;
                     }
                     if let Some(condition) = condition {
@@ -432,7 +437,7 @@ impl Check<'_> {
         row: &FrameRow,
         ids: &[BlockId],
         stored: &mut Vec<u8>,
-    ) -> Result<()> {
+    ) -> Result<FrameHeader> {
         let header = if self.options.read_data {
             read_row(file, row, ids, stored)?;
             self.decoder.decode(stored, Verify::Hashes)?.0
@@ -441,7 +446,11 @@ impl Check<'_> {
             FrameHeader::parse(stored)?
         };
         let agrees = header.kind == row.kind && header.raw_length == row.raw_length;
-        if agrees { Ok(()) } else { Err(Error::corrupt("the frame is not the one its pack's footer lists")) }
+        if agrees {
+            Ok(header)
+        } else {
+            Err(Error::corrupt("the frame is not the one its pack's footer lists"))
+        }
     }
 
     fn advance(&mut self, bytes: u64) {
@@ -517,14 +526,29 @@ impl Check<'_> {
         }
         let mut seen = BTreeSet::new();
         for entry in recipe.entries(Extent::new(0, length)) {
-            let State::Data { block, .. } = entry?.state else { continue };
+            let entry = entry?;
+            let State::Data { block, offset } = entry.state else { continue };
             // Neighbours often share a block: only what is wrong is remembered.
-            let is_here = self.store.locate(&block)?.is_some();
-            if (!is_here || self.damaged.contains(&block)) && seen.insert(block) {
-                self.block_of(version, block, is_here);
+            let place = self.store.locate(&block)?;
+            if place.is_none() || self.damaged.contains(&block) {
+                if seen.insert(block) {
+                    self.block_of(version, block, place.is_some());
+                }
+            } else if let Some(length) = place.and_then(|place| self.length_at(&place))
+                && let Err(error) = check_piece(&block, offset.into(), entry.extent.length, length)
+                && seen.insert(block)
+            {
+                self.damage(format!("recipe: {}", describe(&error)), |finding| {
+                    (finding.block, finding.versions) = (Some(block), vec![version.name.clone()]);
+                });
             }
         }
         Ok(())
+    }
+
+    fn length_at(&self, place: &BlockPlace) -> Option<u64> {
+        let pack = self.store.pack_id(place.frame).ok()?;
+        self.lengths.of(pack, place.frame.offset, place.slot)
     }
 
     /// A version needs a block that is missing or damaged: named once, with all versions.

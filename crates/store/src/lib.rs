@@ -8,6 +8,7 @@
 //! A crate of its own to fence in the database. Every file but SQLite's own is reached through [`platter_vfs::Vfs`];
 //! SQLite takes the name of a VFS of its own, so that a simulated disk can stand under both.
 
+mod block_lengths;
 mod boot_set;
 pub mod cache;
 mod catalog;

@@ -264,11 +264,18 @@ impl FrameSource for Session {
     }
 
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        let own = self.state().index.ids_at(address).map(|ids| lay_ids(ids, address.length as usize, stored));
+        self.read_frame_start(address, address.length as usize, stored)
+    }
+
+    fn read_frame_start(&self, address: FrameAddress, length: usize, stored: &mut Vec<u8>) -> Result<()> {
+        let length = length.min(address.length as usize);
+        let own = self.state().index.ids_at(address).map(|ids| lay_ids(ids, length, stored));
         match own {
-            Some(blocks) => self.shared.packs.read_frame(address, blocks, stored),
-            None => self.shared.read_frame(address, stored),
+            Some(blocks) => self.shared.packs.read_frame(address, blocks, stored)?,
+            None => self.shared.read_frame_start(address, length, stored)?,
         }
+        stored.truncate(length);
+        Ok(())
     }
 
     fn found_damaged(&self, address: FrameAddress) {

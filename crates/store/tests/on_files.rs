@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use platter_image::frame::{Compressor, FrameBuilder};
-use platter_image::page::{Entry, State};
-use platter_image::recipe::{CutPolicy, RecipeBuilder};
+use platter_image::page::{Child, Entry, State, encode_leaf};
+use platter_image::recipe::{CutPolicy, RecipeBuilder, Root};
 use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameAddress, FrameSource, FrameStore, Kind, Score};
 use platter_store::{
     CheckOptions, NumberChoice, Session, Store, StorePlace, Verdict, VersionRecord, rebuild,
@@ -87,6 +87,53 @@ fn a_reader_sees_what_is_published_while_it_is_open() {
         assert_eq!(store.resolve(&disk.0.to_string()).unwrap().version.unwrap(), version);
         assert_eq!(store.read_block(Kind::Data, &block).unwrap(), contents(2));
         assert_eq!(verdict(store), Verdict::Clean);
+    }
+}
+
+/// A recipe that takes more of a block than there is, or of what is no block, cannot be read: a check says so, although every
+/// page and block is there and sound.
+#[test]
+fn a_check_finds_a_recipe_that_leads_out_of_its_blocks_or_its_disk() {
+    let (_folder, place) = new_store();
+    let store = Store::open_writer(&place).unwrap();
+    let session = store.session().unwrap();
+    let (good, length) = add_disk(&session, &[2]);
+    session.publish(draft("lab/good", (good, length))).unwrap();
+    assert_eq!((length, verdict(&store)), (3 * 512, Verdict::Clean));
+    let block = BlockId::of(Kind::Data, &contents(2));
+    let leaf_span = Extent::new(0, 1 << 24);
+    for (image, id, length, offset, disk_length) in [
+        ("lab/out-of-block", block, 1024, 1024, 1 << 20),
+        ("lab/no-block", good.0, 512, 0, 1 << 20),
+        ("lab/past-the-end", block, 1024, 0, 512),
+    ] {
+        let state = State::Data { block: id, offset };
+        let leaf = encode_leaf(leaf_span, &[Entry { extent: Extent::new(0, length), state }]);
+        let top = Child { start: 0, span_log2: 24, id: BlockId::of(Kind::Page, &leaf) };
+        let root = Root {
+            disk_length,
+            sector_size: 512,
+            cut_policy: CutPolicy::FILE_ALIGNED_64K_GRID_32K,
+            domain: Domain::SHARED,
+            top: Some((0, top)),
+        };
+        let mut pages = FrameBuilder::new(Kind::Page, Domain::SHARED, 1 << 17);
+        pages.push(top.id, &leaf);
+        pages.push(root.score().0, &root.encode());
+        let session = store.session().unwrap();
+        session.append(&pages.encode(&mut Compressor::new(3).unwrap()).unwrap()).unwrap();
+        session.publish(draft(image, (root.score(), disk_length))).unwrap();
+        for read_data in [false, true] {
+            let report = store.check(CheckOptions { read_data }, &mut |_| {}).unwrap();
+            assert_eq!(report.verdict, Verdict::Damaged, "{image}");
+            let found = &report.findings[0];
+            assert_eq!((report.findings.len(), found.versions.len()), (1, 1), "{:?}", report.findings);
+            assert!(
+                found.versions[0].image.to_string() == image && found.what.contains("recipe"),
+                "{found:?}"
+            );
+        }
+        store.forget(&image.parse().unwrap(), None).unwrap();
     }
 }
 

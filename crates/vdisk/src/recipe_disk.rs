@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use platter_image::page::{Entry, State};
+use platter_image::recipe::check_piece;
 use platter_image::{BlockId, Error, Extent, Result, Score, plan};
 
 use crate::block_device::{Allocation, BlockDevice};
@@ -197,13 +198,9 @@ fn advance<'a>(rest: &mut &'a mut [u8], position: &mut u64, entry: &Entry) -> &'
 }
 
 fn copy(block: &Block, id: &BlockId, offset: u32, bytes: &mut [u8]) -> Result<()> {
-    let contents = block.contents();
-    let part = contents.get(offset as usize..).and_then(|part| part.get(..bytes.len()));
-    let part = part.ok_or_else(|| {
-        let end = u64::from(offset) + bytes.len() as u64;
-        Error::corrupt(format!("block {id} has {} bytes, and the recipe wants {end}", contents.len()))
-    })?;
-    bytes.copy_from_slice(part);
+    let (contents, offset) = (block.contents(), offset as usize);
+    check_piece(id, offset as u64, bytes.len() as u64, contents.len() as u64)?;
+    bytes.copy_from_slice(&contents[offset..offset + bytes.len()]);
     Ok(())
 }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use platter_image::page::{Child, Contents, Entry, State};
-use platter_image::recipe::Recipe;
+use platter_image::recipe::{Recipe, Root};
 use platter_image::{BlockId, Extent, Result, Score};
 
 use crate::cache::PageCache;
@@ -17,8 +17,7 @@ pub(crate) type Visit<'a> = &'a mut dyn FnMut(Entry) -> Result<bool>;
 
 /// One recipe and where its pages come from.
 pub(crate) struct Tree {
-    length: u64,
-    top: Option<(u8, Child)>,
+    root: Root,
     source: Arc<dyn Source>,
 }
 
@@ -29,12 +28,12 @@ impl Tree {
     /// `Missing` or `Corrupt`; what the source says.
     pub(crate) fn open(score: Score, source: Arc<dyn Source>) -> Result<Self> {
         let root = *retried(|| Recipe::open(score, &*source))?.root();
-        Ok(Self { length: root.disk_length, top: root.top, source })
+        Ok(Self { root, source })
     }
 
     /// Length of the disk in bytes.
     pub(crate) fn length(&self) -> u64 {
-        self.length
+        self.root.disk_length
     }
 
     /// Where pages and frames come from.
@@ -66,7 +65,7 @@ impl Tree {
         range: Extent,
         visit: Visit<'_>,
     ) -> Result<bool> {
-        match &self.top {
+        match &self.root.top {
             Some((level, child)) if child.range().intersect(&range).is_some() => {
                 self.walk_page(pages, goes_to, *level, child, range, visit)
             }
@@ -88,6 +87,7 @@ impl Tree {
             return Ok(false);
         }
         let page = pages.page(&*self.source, level, child)?;
+        self.root.check_page(child, page.contents())?;
         match page.contents() {
             Contents::Branch(children) => {
                 let first = children.partition_point(|child| child.range().end() <= range.offset);

@@ -21,6 +21,8 @@ mod reading;
 mod uploads;
 
 #[cfg(test)]
+mod malformed_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod unfinished_tests;

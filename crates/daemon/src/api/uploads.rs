@@ -24,7 +24,7 @@ use super::problem::Problem;
 use crate::access::Principal;
 use crate::changes::{check_draft, unix_ms};
 use crate::origin::Origin;
-use crate::uploads::Upload;
+use crate::uploads::{PublishError, Upload};
 
 /// What to publish.
 #[derive(Deserialize)]
@@ -150,13 +150,17 @@ pub(super) async fn publish(
     let shared = Arc::clone(&origin);
     let published = origin.pool.run(move || {
         let upload = find(&shared, &id, &asker)?;
-        let published = shared.uploads.publish(&upload, draft, expect)?;
+        let published = match shared.uploads.publish(&upload, draft, expect) {
+            Err(PublishError::Malformed(error)) => return Ok(Err(Problem::bad_request(&error))),
+            Err(PublishError::Other(error)) => return Err(error),
+            Ok(published) => published,
+        };
         shared.metrics.versions_published.add(1);
         shared.tell_of_upload(&id, &asker.who.id, "published");
         shared.note_change();
-        Answer::of(published, &upload, &asker.who)
+        Answer::of(published, &upload, &asker.who).map(Ok)
     });
-    json(&published.await?)
+    json(&published.await??)
 }
 
 impl Answer {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use platter_image::frame::{FrameDecoder, Verify};
+use platter_image::recipe::check_piece;
 use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, Kind, Result, judged, plan};
 
 /// Bytes of decoded frames that wait on the shelf.
@@ -159,12 +160,12 @@ impl<F: FrameSource + ?Sized> BlockReader<'_, '_, F> {
         let slot = place.slot as usize;
         let start = slot.checked_sub(1).and_then(|before| frame.blocks.get(before)).map_or(0, |it| it.end);
         let block = frame.blocks.get_mut(slot).filter(|block| block.id == *id);
-        let contents =
-            block.as_ref().and_then(|block| frame.raw[start..block.end].get(offset..)?.get(..bytes.len()));
-        let (Some(contents), Some(block)) = (contents, block) else {
-            return Err(Error::corrupt(format!("block {id} is not where the index says, or too short")));
+        let Some(block) = block else {
+            return Err(Error::corrupt(format!("block {id} is not where the index says")));
         };
-        bytes.copy_from_slice(contents);
+        let contents = &frame.raw[start..block.end];
+        check_piece(id, offset as u64, bytes.len() as u64, contents.len() as u64)?;
+        bytes.copy_from_slice(&contents[offset..offset + bytes.len()]);
         frame.unread -= usize::from(!std::mem::replace(&mut block.read, true));
         Ok(())
     }

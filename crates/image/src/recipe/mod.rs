@@ -5,10 +5,12 @@
 
 mod builder;
 mod diff;
+mod pieces;
 mod reader;
 mod root;
 
 pub use builder::{PageSink, RecipeBuilder};
 pub use diff::{Difference, Differences, NewBlocks, diff, new_blocks};
+pub use pieces::{PieceCheck, check_piece};
 pub use reader::{Entries, OnLost, PageSource, Recipe};
 pub use root::{CutPolicy, Root};

@@ -114,6 +114,7 @@ impl<P: PageSource> Recipe<P> {
         if found != level {
             return Err(Error::corrupt(format!("recipe page {} is of level {found}, not {level}", child.id)));
         }
+        self.root.check_page(child, &contents)?;
         Ok(contents)
     }
 }
@@ -143,13 +144,6 @@ impl<P: PageSource> Iterator for Entries<'_, P> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             match self.stack.pop()? {
-                Work::Entry(entry) if entry.extent.end() > self.recipe.root.disk_length => {
-                    self.stack.clear();
-                    return Some(Err(Error::corrupt(format!(
-                        "recipe {}: an entry leads past the end of the disk",
-                        self.recipe.score
-                    ))));
-                }
                 Work::Entry(entry) => return Some(Ok(entry)),
                 Work::Page(level, child) => {
                     let opened = self.recipe.open_page((level, &child), self.range, &mut self.stack);

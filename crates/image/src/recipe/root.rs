@@ -1,11 +1,13 @@
 //! The root of a recipe: what holds for the whole disk, and the page at the top. Written and parsed here only.
 
-use crate::page::{Child, LEVEL_MAX, zeros_span_log2_max};
+use crate::page::{Child, Contents, LEVEL_MAX, zeros_span_log2_max};
 use crate::{BlockId, Domain, Error, Kind, Result, SECTOR, Score};
 
 const MAGIC: [u8; 4] = *b"PLrt";
 const FORMAT_VERSION: u8 = 1;
 const LENGTH: usize = 84;
+/// Most bytes of a disk: what files of the system can have.
+const DISK_LENGTH_MAX: u64 = i64::MAX as u64;
 
 /// How the disk was cut into blocks: disks that were cut the same way share blocks, others hardly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +68,24 @@ impl Root {
         Score(BlockId::of(Kind::Page, &self.encode()))
     }
 
+    /// Refuses a page that leads past the end of the disk. Its range may: ranges are powers of two.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the page.
+    pub fn check_page(&self, page: &Child, contents: &Contents) -> Result<()> {
+        let end = match contents {
+            Contents::Leaf(entries) => entries.last().map_or(0, |last| last.extent.end()),
+            Contents::Branch(children) => children.last().map_or(0, |last| last.start.saturating_add(SECTOR)),
+        };
+        if end > self.disk_length {
+            return Err(Error::corrupt(format!(
+                "recipe page {} at {}: it leads to {end}, past the end of the disk at {}",
+                page.id, page.start, self.disk_length
+            )));
+        }
+        Ok(())
+    }
+
     /// Parses the bytes that have that score.
     ///
     /// # Errors
@@ -92,6 +112,11 @@ impl Root {
         let possible = level <= LEVEL_MAX && child.span_log2 <= zeros_span_log2_max(level);
         if !possible || !root.disk_length.is_multiple_of(SECTOR) || ![512, 4096].contains(&root.sector_size) {
             return Err(corrupt("level, length or sector size that cannot be"));
+        }
+        if root.disk_length > DISK_LENGTH_MAX
+            || root.top.is_some_and(|(_, top)| top.start >= root.disk_length)
+        {
+            return Err(corrupt("a disk too long, or a page past its end"));
         }
         if root.encode() != bytes {
             return Err(corrupt("not canonical"));

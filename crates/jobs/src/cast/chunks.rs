@@ -7,15 +7,12 @@
 use std::sync::Arc;
 
 use platter_image::frame::{
-    Compressor, EncodedFrame, FrameBuilder, FrameDecoder, FrameHeader, HEADER_LENGTH, RAW_LENGTH_DEFAULT,
-    Verify,
+    Compressor, EncodedFrame, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_DEFAULT, Verify,
 };
-use platter_image::{BlockPlace, Domain, Error, FrameAddress, FrameSource, Kind, Result, judged};
+use platter_image::{BlockPlace, Domain, Error, FrameAddress, FrameSource, Kind, Result, header_of, judged};
 
 /// Bytes of frames in a chunk, about.
 const CHUNK_LENGTH: usize = 1 << 20;
-/// Bytes of a header read at first: the list of most frames fits.
-const HEADER_GUESS: usize = HEADER_LENGTH + 36 * 24;
 /// zstd level of rebuilt frames.
 const REBUILT_LEVEL: i32 = 3;
 
@@ -53,7 +50,7 @@ impl Chunks {
         let mut pack = None;
         for frame in places.chunk_by(|a, b| a.frame == b.frame) {
             let address = frame[0].frame;
-            let header = header(source, address, &mut head)?;
+            let header = header_of(source, address, &mut head)?;
             let wanted: u64 = frame
                 .iter()
                 .filter_map(|place| header.blocks.get(place.slot as usize))
@@ -134,15 +131,6 @@ impl Chunks {
     }
 }
 
-fn header(source: &impl FrameSource, address: FrameAddress, head: &mut Vec<u8>) -> Result<FrameHeader> {
-    source.read_frame_start(address, HEADER_GUESS, head)?;
-    let (needed, _) = judged(source, address, FrameHeader::peek_lengths(head))?;
-    if needed > head.len() {
-        source.read_frame_start(address, needed, head)?;
-    }
-    judged(source, address, FrameHeader::parse(head))
-}
-
 /// Makes frames of blocks that stand among others nobody wants.
 struct Rebuilder<'a, F> {
     source: &'a F,
@@ -165,7 +153,7 @@ impl<'a, F: FrameSource> Rebuilder<'a, F> {
         let mut filled = usize::MAX;
         let mut head = Vec::new();
         for frame in places.chunk_by(|a, b| a.frame == b.frame) {
-            let header = header(self.source, frame[0].frame, &mut head)?;
+            let header = header_of(self.source, frame[0].frame, &mut head)?;
             for place in frame {
                 let length = header.blocks.get(place.slot as usize).map_or(0, |block| block.length as usize);
                 match groups.last_mut().filter(|_| filled.saturating_add(length) <= RAW_LENGTH_DEFAULT) {

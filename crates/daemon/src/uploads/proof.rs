@@ -1,0 +1,119 @@
+//! Proves a recipe that somebody sent: that it is one, that all it names is here and the sender's to use, and that it takes of
+//! each block no more than there is. What cannot be proven is never published.
+
+use std::cell::Cell;
+
+use platter_image::page::Entry;
+use platter_image::recipe::{Difference, PageSource, PieceCheck, Recipe, diff};
+use platter_image::{BlockId, Domain, Error, ErrorKind, Extent, FrameSource, FrameStore, Kind, Result};
+use platter_store::{NumberChoice, Session, Store, VersionRecord};
+
+use crate::id_sets::walk;
+
+/// Why something was not published.
+#[derive(Debug)]
+pub(crate) enum PublishError {
+    /// The recipe that was sent is none, or says what cannot be.
+    Malformed(Error),
+    /// Anything else.
+    Other(Error),
+}
+
+impl From<Error> for PublishError {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+/// The pages of a session, and whether one of them is damaged here: then it is not the sender who is wrong.
+struct Pages<'a> {
+    session: &'a Session,
+    is_damaged: Cell<bool>,
+}
+
+impl PageSource for Pages<'_> {
+    fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
+        let page = self.session.page(id);
+        // One that is sound, and cannot be read as a page, is none.
+        if page.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt)
+            && self.session.lookup_and_pin(id)?.is_none()
+        {
+            self.is_damaged.set(true);
+        }
+        page
+    }
+}
+
+/// Refuses a draft that is not what its recipe says, or whose recipe refers to what is not here, or not the sender's
+/// to use. Gives how many bytes of the disk somebody can read, whatever the draft says.
+///
+/// # Errors
+/// `Malformed`; `Missing` naming what was not sent; `Refused`; what the store says.
+pub(super) fn prove(
+    draft: &VersionRecord,
+    store: &Store,
+    session: &Session,
+    may_use: &dyn Fn(&BlockId) -> bool,
+) -> Result<u64, PublishError> {
+    let pages = Pages { session, is_damaged: Cell::new(false) };
+    let lacks = |kind: Kind, id: &BlockId| {
+        let what = if kind == Kind::Page { "page" } else { "block" };
+        Error::missing(format!("{what} {id} was not sent"))
+    };
+    let is_usable = |kind: Kind, id: &BlockId| match may_use(id) && session.locate(id)?.is_some() {
+        true => Ok(()),
+        false => Err(lacks(kind, id)),
+    };
+    let proven = is_usable(Kind::Page, &draft.score.0).and_then(|()| {
+        let recipe = Recipe::open(draft.score, &pages)?;
+        check_record(draft, &recipe)?;
+        walk(&recipe, &mut |kind, id| is_usable(kind, id))?;
+        check_pieces(draft, store, session, &recipe)?;
+        let mut in_use = recipe.entries(Extent::new(0, recipe.root().disk_length));
+        in_use.try_fold(0, |sum, entry| Ok(sum + entry?.extent.length))
+    });
+    proven.map_err(|error| match error.kind() {
+        ErrorKind::Corrupt if !pages.is_damaged.get() => PublishError::Malformed(error),
+        _ => PublishError::Other(error),
+    })
+}
+
+fn check_record(draft: &VersionRecord, recipe: &Recipe<&Pages<'_>>) -> Result<()> {
+    let root = recipe.root();
+    if root.domain != Domain::SHARED {
+        return Err(Error::corrupt(format!("the recipe {} is of another store's domain", recipe.score())));
+    }
+    let said = (draft.disk_length, draft.sector_size, draft.cut_policy);
+    let is = (root.disk_length, root.sector_size, root.cut_policy.0);
+    if said != is {
+        return Err(Error::refused(format!(
+            "the record speaks of a disk of {} bytes, sectors of {} and cut policy {}, its recipe of {}, {} and {}",
+            said.0, said.1, said.2, is.0, is.1, is.2
+        )));
+    }
+    Ok(())
+}
+
+/// Checks what the recipe takes of blocks. What it shares with the image's newest version was checked for that.
+fn check_pieces(
+    draft: &VersionRecord,
+    store: &Store,
+    session: &Session,
+    recipe: &Recipe<&Pages<'_>>,
+) -> Result<()> {
+    let mut pieces = PieceCheck::new(session);
+    if let Ok(newest) = store.version(&draft.image, NumberChoice::Latest)
+        && let Ok(known) = Recipe::open(newest.record.score, session)
+    {
+        let add = &mut |new: &Difference| pieces.add(&Entry { extent: new.extent, state: new.b });
+        // Whatever fails may be the newest version's fault: all is checked then.
+        if diff(&known, recipe, add).is_ok() {
+            return pieces.finish();
+        }
+    }
+    let mut pieces = PieceCheck::new(session);
+    for entry in recipe.entries(Extent::new(0, recipe.root().disk_length)) {
+        pieces.add(&entry?)?;
+    }
+    pieces.finish()
+}
