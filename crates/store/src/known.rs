@@ -9,7 +9,7 @@
 //! that different captures read different frames. A frame is read once in a session.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -34,7 +34,7 @@ pub enum KnownCheck {
 #[derive(Debug)]
 pub(crate) struct KnownFrames {
     check: KnownCheck,
-    salt: RandomState,
+    salt: u64,
     read: AtomicU64,
     seen: Mutex<Seen>,
 }
@@ -45,34 +45,55 @@ struct Seen {
     frames: HashMap<FrameAddress, Arc<OnceLock<bool>>>,
     /// Packs of which a frame has failed.
     suspects: HashSet<u32>,
+    /// The frame that was found to be sound, or was not chosen, last: the next block is mostly of the same one.
+    last: Option<FrameAddress>,
 }
 
 impl KnownFrames {
     pub(crate) fn new(check: KnownCheck) -> Self {
-        Self { check, salt: RandomState::new(), read: AtomicU64::new(0), seen: Mutex::default() }
+        let salt = RandomState::new().build_hasher().finish();
+        Self { check, salt, read: AtomicU64::new(0), seen: Mutex::default() }
     }
 
     /// Whether that frame may be relied on. Reads it with `prove` if it is one of those to be read; threads that ask for
     /// the same frame meanwhile wait for that.
     pub(crate) fn is_sound(&self, frame: FrameAddress, prove: impl FnOnce() -> bool) -> bool {
-        let is_chosen = self.check == KnownCheck::All
-            || self.read.load(Ordering::Relaxed) < FIRST_FRAMES
-            || self.salt.hash_one(frame).is_multiple_of(ONE_IN);
         let cell = {
             let mut seen = self.seen();
-            if !is_chosen && !seen.suspects.contains(&frame.pack) && !seen.frames.contains_key(&frame) {
+            if seen.last == Some(frame) {
+                return true;
+            }
+            let is_read = self.is_chosen(frame)
+                || seen.suspects.contains(&frame.pack)
+                || seen.frames.contains_key(&frame);
+            if !is_read {
+                seen.last = Some(frame);
                 return true;
             }
             seen.frames.entry(frame).or_default().clone()
         };
-        *cell.get_or_init(|| {
+        let is_sound = *cell.get_or_init(|| {
             self.read.fetch_add(1, Ordering::Relaxed);
-            let is_sound = prove();
-            if !is_sound {
-                self.seen().suspects.insert(frame.pack);
-            }
-            is_sound
-        })
+            prove()
+        });
+        let mut seen = self.seen();
+        if is_sound {
+            seen.last = Some(frame);
+        } else {
+            seen.suspects.insert(frame.pack);
+            seen.last = None;
+        }
+        is_sound
+    }
+
+    /// Whether that frame belongs to the sample. A session's salt decides, and nothing that who wrote the frames knows.
+    fn is_chosen(&self, frame: FrameAddress) -> bool {
+        // Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4): the high bits depend on all of the place.
+        let mixed =
+            (frame.offset ^ u64::from(frame.pack) << 40 ^ self.salt).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.check == KnownCheck::All
+            || self.read.load(Ordering::Relaxed) < FIRST_FRAMES
+            || (mixed >> 32).is_multiple_of(ONE_IN)
     }
 
     /// How many frames were read.

@@ -303,9 +303,13 @@ impl Shared {
 
     /// Where a block stands, with a pin, if it may be referred to and was not found bad.
     pub(crate) fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<(BlockPlace, Pin)>> {
-        if self.locate(id).is_none() {
-            return Ok(None);
+        match self.pin_sound(id)? {
+            None if self.refer_to_interrupted_with(id) => self.pin_sound(id),
+            found => Ok(found),
         }
+    }
+
+    fn pin_sound(&self, id: &BlockId) -> Result<Option<(BlockPlace, Pin)>> {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         let Some(place) = index.locate_sound(id) else { return Ok(None) };
         let pack = self.packs.get(place.frame.pack)?;
