@@ -26,6 +26,26 @@ pub struct StorePlace {
     dir: PathBuf,
     sqlite_vfs: Option<String>,
     pack_length_target: u64,
+    catalog: CatalogFiles,
+}
+
+/// The names of a catalog and its log of changes.
+#[derive(Clone, Copy, Debug)]
+struct CatalogFiles {
+    catalog: &'static str,
+    log: &'static str,
+    /// A log that is to replace the other.
+    new_log: &'static str,
+}
+
+impl CatalogFiles {
+    const IN_USE: Self = Self { catalog: "catalog.sqlite", log: "changes.log", new_log: "changes.new.log" };
+    /// What a rebuild is making. Its log has the name under which the catalog in use looks for a new one.
+    const UNFINISHED: Self = Self {
+        catalog: "catalog.unfinished.sqlite",
+        log: Self::IN_USE.new_log,
+        new_log: "changes.unfinished.log",
+    };
 }
 
 /// What `store.json` says.
@@ -44,7 +64,13 @@ impl StorePlace {
     /// A directory behind that vfs. The catalog stays on the system's files unless
     /// [`StorePlace::with_sqlite_vfs`] says otherwise.
     pub fn new(vfs: Arc<dyn Vfs>, dir: impl Into<PathBuf>) -> Self {
-        Self { vfs, dir: dir.into(), sqlite_vfs: None, pack_length_target: PACK_LENGTH_TARGET }
+        let (sqlite_vfs, catalog) = (None, CatalogFiles::IN_USE);
+        Self { vfs, dir: dir.into(), sqlite_vfs, pack_length_target: PACK_LENGTH_TARGET, catalog }
+    }
+
+    /// The same store, with the catalog that a rebuild is making instead of the one in use.
+    pub(crate) fn unfinished(&self) -> Self {
+        Self { catalog: CatalogFiles::UNFINISHED, ..self.clone() }
     }
 
     /// The catalog's files are reached through the VFS of that name, which has been registered with SQLite.
@@ -83,19 +109,20 @@ impl StorePlace {
     }
 
     pub(crate) fn catalog(&self) -> PathBuf {
-        self.dir.join("catalog.sqlite")
+        self.dir.join(self.catalog.catalog)
     }
 
+    /// A catalog that is whole and takes the place of the one in use.
     pub(crate) fn new_catalog(&self) -> PathBuf {
         self.dir.join("catalog.new.sqlite")
     }
 
     pub(crate) fn change_log(&self) -> PathBuf {
-        self.dir.join("changes.log")
+        self.dir.join(self.catalog.log)
     }
 
     pub(crate) fn new_change_log(&self) -> PathBuf {
-        self.dir.join("changes.new.log")
+        self.dir.join(self.catalog.new_log)
     }
 
     pub(crate) fn packs_dir(&self) -> PathBuf {

@@ -18,7 +18,6 @@ use platter_image::{BlockId, Error, ErrorKind, FrameAddress, Result};
 use crate::health::{BadPlace, Condition, Health, Observation};
 use crate::identity::PackId;
 use crate::index::Index;
-use crate::pack::PackDirectory;
 use crate::store::{Shared, Store, WRITER_LOCK_TRIES, describe, take_lock};
 
 /// What reading a frame again has shown.
@@ -124,17 +123,13 @@ impl Shared {
     }
 
     /// Marks what is known to be bad of a pack that has just been indexed.
-    pub(crate) fn condemn_known_bad(
-        &self,
-        ordinal: u32,
-        directory: &PackDirectory,
-        index: &mut Index,
-    ) -> Result<()> {
+    pub(crate) fn condemn_known_bad(&self, ordinal: u32, index: &mut Index) -> Result<()> {
         let id = self.packs.get(ordinal)?.id;
         let health = self.health();
-        let Some(known) = health.pack(id).filter(|known| !known.bad.is_empty()) else { return Ok(()) };
-        let bad = directory.iter().filter(|(row, _)| known.bad.contains_key(&row.offset));
-        let bad: Vec<FrameAddress> = bad.map(|(row, _)| row.address(ordinal)).collect();
+        let Some(known) = health.pack(id) else { return Ok(()) };
+        let offsets = known.bad.keys();
+        let bad: Vec<FrameAddress> =
+            offsets.filter_map(|offset| index.address_at(ordinal, *offset)).collect();
         index.condemn(&bad);
         Ok(())
     }
@@ -195,4 +190,57 @@ fn says_of_the_medium(error: &Error) -> bool {
 pub(crate) fn now_unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_image::frame::{Compressor, FrameBuilder};
+    use platter_image::{Domain, FrameStore, Kind};
+
+    use super::*;
+    use crate::place::StorePlace;
+
+    /// A pack that no catalog lists, with a frame for each of these blocks of 4096 equal bytes.
+    fn interrupted_store(bytes: [u8; 2]) -> (tempfile::TempDir, StorePlace, [BlockId; 2]) {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path().join("store"));
+        Store::init(&place).unwrap();
+        let store = Store::open_writer(&place).unwrap();
+        let session = store.session().unwrap();
+        let ids = bytes.map(|byte| {
+            let contents = [byte; 4096];
+            let id = BlockId::of(Kind::Data, &contents);
+            let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, 1 << 17);
+            frame.push(id, &contents);
+            session.append(&frame.encode(&mut Compressor::new(3).unwrap()).unwrap()).unwrap();
+            id
+        });
+        session.park("nobody", 1).unwrap();
+        for folder in place.vfs().list(&place.packs_dir()).unwrap() {
+            let dir = place.packs_dir().join(folder.name);
+            for file in place.vfs().list(&dir).unwrap() {
+                let pack = dir.join(format!("{}.pack", &file.name[..32]));
+                place.vfs().rename(&dir.join(file.name), &pack).unwrap();
+            }
+        }
+        (folder, place, ids)
+    }
+
+    #[test]
+    fn a_bad_frame_of_an_interrupted_pack_stays_bad() {
+        let (_folder, place, [bad, good]) = interrupted_store([1, 2]);
+        {
+            let store = Store::open_writer(&place).unwrap();
+            let (found, _pin) = store.0.lookup_and_pin(&bad).unwrap().unwrap();
+            let pack = store.pack_id(found.frame).unwrap();
+            let (condition, offset) = (Condition::Damaged, found.frame.offset);
+            store.0.quarantine(&[Observation { pack, offset, condition, time_unix_ms: 1 }]);
+            assert!(store.0.lookup_and_pin(&bad).unwrap().is_none());
+        }
+        // Nothing has been committed: the pack is still nobody's.
+        let store = Store::open_writer(&place).unwrap();
+        assert!(store.0.lookup_and_pin(&bad).unwrap().is_none(), "nothing new relies on it");
+        assert!(store.0.lookup_and_pin(&good).unwrap().is_some());
+        assert_eq!(store.quarantined(), [bad]);
+    }
 }

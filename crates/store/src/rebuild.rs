@@ -9,14 +9,17 @@
 //!
 //! In the first two cases a rebuild changes no name, whatever is damaged in packs; records that are damaged are written anew.
 //!
-//! Why a crash cannot hurt it: catalog and log are made whole and durable beside the old ones before these are touched. The
-//! old catalog is removed, and the new one renamed; the first that opens it to write puts its log into place. A rebuild that
-//! finds no catalog but a new one goes on from there.
+//! Why a crash cannot hurt it: catalog and log are made beside the old ones, under a name that nobody else reads, and get
+//! everything there: the packs whose footers are damaged and the records that are written anew, too. Whole and durable, the
+//! new catalog gets the name under which it counts if there is no other; then the old one is removed, and the new one
+//! renamed. The first that opens it to write puts its log into place. Until the old catalog is removed, it knows every pack that
+//! versions need, and a rebuild begins again with it. One that finds no catalog but a new one goes on from there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use platter_image::{BlockId, Error, ErrorKind, IoContext, Kind, Result};
-use platter_vfs::OpenMode;
+use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::{Catalog, Change, Past, Sources, State, create_new_log, first_name};
 use crate::health::{Condition, Health, Observation};
@@ -28,7 +31,7 @@ use crate::quarantine::now_unix_ms;
 use crate::record::VersionRecord;
 use crate::resolve::Version;
 use crate::salvage::{Adopt, FoundBootSet, add_boot_sets, read_boot_sets, read_records};
-use crate::store::{Store, WRITER_LOCK_TRIES, describe, remove_catalog, take_lock};
+use crate::store::{Store, WRITER_LOCK_TRIES, describe, remove_catalog, remove_journals, take_lock};
 use crate::token::{Token, refusal};
 
 /// What a rebuild found.
@@ -77,7 +80,7 @@ impl Found {
 /// `Transient` when another process writes the store; `Missing` when there are no packs to tell what store this is;
 /// `Refused` when a newer Platter wrote some; `Io`.
 pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
-    let lock = take_lock(place, WRITER_LOCK_TRIES)?;
+    let lock: Arc<dyn VfsFile> = Arc::from(take_lock(place, WRITER_LOCK_TRIES)?);
     let packs = place.list_packs()?;
     let (store, has_format) = store_id(place, &packs)?;
     finish_interrupted(place)?;
@@ -88,18 +91,35 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let mut found = read_packs(place, store, &needed)?;
     Health::default().add(place, store, &found.bad)?;
     make_catalog(place, store, &sources, &mut found)?;
-    // The new names first: there must never be neither.
-    place.sync_dir(place.dir())?;
-    remove_catalog(place, &place.catalog())?;
-    put_new_catalog(place)?;
     if !has_format {
         place.write_format(store)?;
         found.notes.push("store.json was gone and has been written anew".into());
     }
-    drop(lock);
-    let opened = Store::open_writer_adopting(place, &adopt)?;
+    let opened = Store::open_writer_adopting(&place.unfinished(), Arc::clone(&lock), &adopt)?;
     mend_records(&opened, &mut found.notes)?;
-    report(&opened, &sources, found)
+    let copied = opened.salvaged().map_or_else(Vec::new, |salvaged| salvaged.copied.clone());
+    let report = report(&opened, &sources, found)?;
+    drop(opened);
+    put_in_use(place)?;
+    // What the old catalog needed of them stands in other packs of the new one.
+    for pack in copied {
+        place.remove_if_there(&place.pack(pack))?;
+        place.sync_dir(&place.pack_dir(pack))?;
+    }
+    Ok(report)
+}
+
+/// Puts the new catalog, which nobody has open, and its log in the place of the old ones.
+fn put_in_use(place: &StorePlace) -> Result<()> {
+    let made = place.unfinished().catalog();
+    remove_journals(place, &made)?;
+    let renamed = place.vfs().rename(&made, &place.new_catalog());
+    renamed.context(|| "renaming the finished catalog".into())?;
+    // Durable before the old one goes: there must never be neither.
+    place.sync_dir(place.dir())?;
+    remove_catalog(place, &place.catalog())?;
+    put_new_catalog(place)?;
+    Catalog::open_writer(place).map(drop)
 }
 
 /// Goes on with a rebuild that a crash interrupted when it had removed the old catalog.
@@ -107,8 +127,12 @@ fn finish_interrupted(place: &StorePlace) -> Result<()> {
     let exists = |path: &std::path::Path| {
         place.vfs().exists(path).context(|| format!("looking for {}", path.display()))
     };
-    if exists(&place.catalog())? || !exists(&place.new_catalog())? {
+    if !exists(&place.new_catalog())? {
         return Ok(());
+    }
+    if exists(&place.catalog())? {
+        // All that the new one was made of is still here, and may have changed since.
+        return remove_catalog(place, &place.new_catalog());
     }
     match Catalog::check_new(place) {
         Ok(()) => {
@@ -132,8 +156,10 @@ fn make_catalog(place: &StorePlace, store: StoreId, sources: &Sources, found: &m
     let random = place.vfs().random_id().context(|| "choosing the next token's number".into())?;
     let epoch = place.vfs().random_id().context(|| "choosing a name for the hoard's revisions".into())?;
     let past = Past::of(&sources.log);
+    let made = place.unfinished().catalog();
     remove_catalog(place, &place.new_catalog())?;
-    Catalog::create(place, &place.new_catalog(), store, |change| {
+    remove_catalog(place, &made)?;
+    Catalog::create(place, &made, store, |change| {
         found.sealed.iter().try_for_each(|pack| change.add_live_pack(pack))?;
         match &sources.proven {
             Some(state) => {
@@ -159,7 +185,8 @@ fn make_catalog(place: &StorePlace, store: StoreId, sources: &Sources, found: &m
         raise_numbers(change, &found.records)?;
         let state = change.state()?;
         create_new_log(place, &state.entries(&forgotten(&state, &past, sources, &found.records))?)
-    })
+    })?;
+    place.sync_dir(place.dir())
 }
 
 /// Enters versions whose publishing lacked nothing but the commit.

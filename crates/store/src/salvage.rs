@@ -69,6 +69,8 @@ pub struct Salvaged {
     pub packs: usize,
     /// Versions whose publishing lacked nothing but its last step: they exist now.
     pub versions: Vec<VersionName>,
+    /// Packs whose good frames were copied, for the chain of them is broken: they go when the new catalog is in use.
+    pub(crate) copied: Vec<PackId>,
 }
 
 /// A boot set whose head was found.
@@ -126,10 +128,10 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     }
     let is_rebuilt = *adopt != Adopt::Interrupted;
     if adopted.is_empty() && boot_sets.is_empty() && !is_rebuilt {
-        return Ok(Salvaged { packs, versions: Vec::new() });
+        return Ok(Salvaged { packs, ..Salvaged::default() });
     }
     let versions = enter(store, adopt, &adopted, &boot_sets, &broken)?;
-    Ok(Salvaged { packs, versions })
+    Ok(Salvaged { packs, versions, copied: broken.iter().map(|found| found.pack).collect() })
 }
 
 /// Packs of this store that the catalog does not know. Those of another store, or a newer Platter, are nobody's here.
@@ -319,10 +321,6 @@ fn enter(
         add_boot_sets(change, epoch, boot_sets)?;
         Ok(adopted)
     })?;
-    for found in broken {
-        store.place().remove_if_there(&store.place().pack(found.pack))?;
-        store.place().sync_dir(&store.place().pack_dir(found.pack))?;
-    }
     Ok(versions)
 }
 
@@ -370,13 +368,19 @@ impl crate::store::Shared {
         let waiting = std::mem::take(&mut interrupted.waiting);
         for (ordinal, sealed, index) in waiting {
             if wanted(sealed.id) {
-                self.absorb(index)?;
+                self.absorb_interrupted(ordinal, index)?;
                 interrupted.referred.push((ordinal, sealed));
             } else {
                 interrupted.waiting.push((ordinal, sealed, index));
             }
         }
         Ok(())
+    }
+
+    /// Takes in the index of such a pack, less the trust in frames that are in quarantine.
+    fn absorb_interrupted(&self, ordinal: u32, mut index: Index) -> Result<()> {
+        self.condemn_known_bad(ordinal, &mut index)?;
+        self.absorb(index)
     }
 
     /// If a pack of an interrupted session has that block, it is part of this store from now on; says whether.
@@ -388,7 +392,7 @@ impl crate::store::Shared {
         };
         let (ordinal, sealed, index) = interrupted.waiting.swap_remove(at);
         // Where the index cannot take it, the block counts as missing, and is stored once more.
-        let is_indexed = self.absorb(index).is_ok();
+        let is_indexed = self.absorb_interrupted(ordinal, index).is_ok();
         if is_indexed {
             interrupted.referred.push((ordinal, sealed));
         }
@@ -431,6 +435,7 @@ impl Store {
         let id = place.read_format()?;
         let _lock = crate::store::take_lock(place, crate::store::WRITER_LOCK_TRIES)?;
         let catalog = crate::catalog::Catalog::open_reader(place)?;
+        catalog.remove_others(place)?;
         crate::store::check_store(&catalog, id)?;
         if let Some(difference) = catalog.differences(place)?.into_iter().next() {
             return Err(Error::corrupt(difference));

@@ -69,7 +69,7 @@ pub(crate) struct Writer {
     failure: Mutex<Option<String>>,
     salvaged: OnceLock<Salvaged>,
     interrupted: Mutex<Interrupted>,
-    _lock: Box<dyn VfsFile>,
+    _lock: Arc<dyn VfsFile>,
 }
 
 #[derive(Default)]
@@ -119,12 +119,17 @@ impl Store {
     /// # Errors
     /// `Transient` when another process writes it; `Missing` when this is no store; `Corrupt`, `Io`.
     pub fn open_writer(place: &StorePlace) -> Result<Self> {
-        Self::open_writer_adopting(place, &Adopt::Interrupted)
-    }
-
-    pub(crate) fn open_writer_adopting(place: &StorePlace, adopt: &Adopt) -> Result<Self> {
         place.read_format()?;
         let lock = take_lock(place, WRITER_LOCK_TRIES)?;
+        Self::open_writer_adopting(place, Arc::from(lock), &Adopt::Interrupted)
+    }
+
+    /// The same, under a lock that was taken before.
+    pub(crate) fn open_writer_adopting(
+        place: &StorePlace,
+        lock: Arc<dyn VfsFile>,
+        adopt: &Adopt,
+    ) -> Result<Self> {
         let catalog = Catalog::open_writer(place)?;
         let writer = Writer {
             catalog: Mutex::new(catalog),
@@ -410,7 +415,7 @@ impl Shared {
                 });
                 directories.iter().try_for_each(|(ordinal, directory)| {
                     index_pack(ordinal, &directory, &mut index)?;
-                    self.condemn_known_bad(ordinal, &directory, &mut index)
+                    self.condemn_known_bad(ordinal, &mut index)
                 })
             })?;
         }
@@ -576,6 +581,11 @@ fn refuse_strangers(place: &StorePlace) -> Result<()> {
 pub(crate) fn remove_catalog(place: &StorePlace, catalog: &std::path::Path) -> Result<()> {
     place.remove_if_there(catalog)?;
     place.sync_dir(place.dir())?;
+    remove_journals(place, catalog)
+}
+
+/// Removes what SQLite keeps beside a catalog that nobody has open.
+pub(crate) fn remove_journals(place: &StorePlace, catalog: &std::path::Path) -> Result<()> {
     for suffix in ["-wal", "-shm", "-journal"] {
         let mut name = catalog.as_os_str().to_owned();
         name.push(suffix);

@@ -107,10 +107,7 @@ impl Catalog {
     /// Opens the catalog to be written, with its log of changes. The lock is the caller's.
     pub(crate) fn open_writer(place: &StorePlace) -> Result<Self> {
         let mut catalog = Self::open(place, &place.catalog())?;
-        if place.vfs().exists(&place.new_catalog()).context(|| "looking for a new catalog".into())? {
-            // An interrupted rebuild left it, and it gets older from now on.
-            crate::store::remove_catalog(place, &place.new_catalog())?;
-        }
+        catalog.remove_others(place)?;
         catalog.keep_journal()?;
         let head = catalog.head()?;
         catalog.log = Some(log::ChangeLog::open(place, &head, || catalog.write_again())?);
@@ -118,12 +115,25 @@ impl Catalog {
         Ok(catalog)
     }
 
+    /// Removes what an interrupted rebuild left beside this catalog, which is the one in use: it is older than the next
+    /// change of this one. The lock is the caller's.
+    pub(crate) fn remove_others(&self, place: &StorePlace) -> Result<()> {
+        for left in [place.new_catalog(), place.unfinished().catalog()] {
+            let is_there = place.vfs().exists(&left).context(|| "looking for a new catalog".into())?;
+            if is_there && left != place.catalog() {
+                crate::store::remove_catalog(place, &left)?;
+            }
+        }
+        Ok(())
+    }
+
     fn open(place: &StorePlace, path: &std::path::Path) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = connect(place, path, flags)?;
         schema::check(&connection).and_then(|()| query::verify(&connection)).map_err(|error| {
-            let what = format!("opening the catalog {} (`platter rebuild` makes it anew)", path.display());
-            error.within(what)
+            let remedy =
+                if error.kind() == ErrorKind::Corrupt { " (`platter rebuild` makes it anew)" } else { "" };
+            error.within(format!("opening the catalog {}{remedy}", path.display()))
         })?;
         Ok(Self { connection, log: None })
     }
@@ -158,6 +168,7 @@ fn failed(doing: &str, error: rusqlite::Error) -> Error {
             Code::CannotOpen
             | Code::DiskFull
             | Code::SystemIoFailure
+            | Code::OutOfMemory
             | Code::PermissionDenied
             | Code::ReadOnly,
         ) => ErrorKind::Io,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use platter_image::{Error, ErrorKind, Result};
+use platter_image::{Error, ErrorKind, IoContext, Result};
 use rusqlite::OpenFlags;
 
 use super::log::{Head, State, settle};
@@ -93,7 +93,13 @@ impl Change<'_> {
 }
 
 impl OldCatalog {
+    /// Only a catalog that is not there, or is damaged, leaves the word to others: one that cannot be read now, or by this
+    /// Platter, may know more than they do.
     fn read(place: &StorePlace) -> Result<Self> {
+        let path = place.catalog();
+        if !place.vfs().exists(&path).context(|| format!("looking for {}", path.display()))? {
+            return Ok(Self::default());
+        }
         let read = Catalog::open_reader(place).and_then(|catalog| {
             Ok(Self {
                 state: State::read(&catalog.connection)?,
@@ -103,19 +109,27 @@ impl OldCatalog {
                 head: Some(catalog.head()?),
             })
         });
-        match read {
-            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(Self::read_damaged(place)),
-            // A catalog that is not there, or that this Platter cannot read, says nothing.
-            Err(_) => Ok(Self::default()),
-            read => read,
-        }
+        read.or_else(|error| match error.kind() {
+            ErrorKind::Corrupt => Self::read_damaged(place),
+            ErrorKind::Refused => {
+                let advice = "if no newer Platter ever wrote to this store, the number in its header is damaged: move \
+                              it away and rebuild again";
+                Err(error.within(advice))
+            }
+            _ => Err(error),
+        })
     }
 
     /// Rows that are right by their checksums, of a catalog that is not.
-    fn read_damaged(place: &StorePlace) -> Self {
+    fn read_damaged(place: &StorePlace) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let state = connect(place, &place.catalog(), flags)
-            .and_then(|connection| schema::check(&connection).map(|()| State::read_sound(&connection)));
-        Self { state: state.unwrap_or_default(), ..Self::default() }
+        let read = connect(place, &place.catalog(), flags).and_then(|connection| {
+            schema::check(&connection)?;
+            State::read_sound(&connection)
+        });
+        match read {
+            Err(error) if error.kind() != ErrorKind::Corrupt => Err(error),
+            read => Ok(Self { state: read.unwrap_or_default(), ..Self::default() }),
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! How a new catalog is made, and what tells a catalog from other databases.
 
+use std::cmp::Ordering;
+
 use platter_image::{Error, IoContext, Result};
 use platter_vfs::OpenMode;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
@@ -89,8 +91,10 @@ pub(super) fn check(connection: &Connection) -> Result<()> {
     if application != APPLICATION_ID {
         return Err(Error::corrupt(format!("it is no catalog (application id {application:#x})")));
     }
-    if version != FORMAT_VERSION {
-        return Err(Error::refused(format!("it has format {version}, this Platter knows {FORMAT_VERSION}")));
+    let what = format!("it has format {version}, this Platter knows {FORMAT_VERSION}");
+    match version.cmp(&FORMAT_VERSION) {
+        Ordering::Less => Err(Error::corrupt(what)),
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(Error::refused(format!("{what}: use a newer one"))),
     }
-    Ok(())
 }

@@ -318,11 +318,16 @@ fn visit(
 }
 
 /// The rows of a table that are right by their checksums, up to the first that cannot be read at all.
-pub(super) fn read_sound(connection: &Connection, table: &Table, mut take: impl FnMut(&[Value])) {
-    let Ok(mut statement) = connection.prepare(&format!("SELECT * FROM {}", table.name)) else { return };
+pub(super) fn read_sound(
+    connection: &Connection,
+    table: &Table,
+    mut take: impl FnMut(&[Value]),
+) -> Result<()> {
+    let failed = |error| failed("reading a damaged catalog", error);
+    let mut statement = connection.prepare(&format!("SELECT * FROM {}", table.name)).map_err(failed)?;
     let width = statement.column_count();
-    let Ok(mut rows) = statement.query([]) else { return };
-    while let Ok(Some(row)) = rows.next() {
+    let mut rows = statement.query([]).map_err(failed)?;
+    while let Some(row) = rows.next().map_err(failed)? {
         let values: rusqlite::Result<Vec<Value>> = (0..width).map(|at| row.get(at)).collect();
         let Ok(mut values) = values else { continue };
         let found = values.pop();
@@ -330,6 +335,7 @@ pub(super) fn read_sound(connection: &Connection, table: &Table, mut take: impl 
             take(&values);
         }
     }
+    Ok(())
 }
 
 /// A version's row.

@@ -218,3 +218,24 @@ fn a_condemned_pack_is_read_but_not_referred_to() {
         assert_eq!(states, BTreeSet::from([state as u8]));
     }
 }
+
+/// Rebuild puts nothing in the place of a catalog that a newer Platter wrote: that one may know more than the log says here.
+#[test]
+fn rebuild_refuses_the_catalog_of_a_newer_platter() {
+    for (version, kind) in [(4, Some(ErrorKind::Refused)), (2, None)] {
+        let (_folder, place) = small_store();
+        OsVfs.remove(&place.change_log()).unwrap();
+        let other = rusqlite::Connection::open(place.catalog()).unwrap();
+        other.pragma_update(None, "user_version", version).unwrap();
+        drop(other);
+        let before = bytes_of(&place.catalog());
+        let rebuilt = crate::rebuild::rebuild(&place);
+        assert_eq!(rebuilt.as_ref().err().map(platter_image::Error::kind), kind);
+        if let Err(error) = rebuilt {
+            let told = crate::store::describe(&error);
+            assert!(told.contains("it has format 4") && told.contains("move it away"), "{told}");
+            assert_eq!(bytes_of(&place.catalog()), before);
+            assert!(!place.unfinished().catalog().exists());
+        }
+    }
+}

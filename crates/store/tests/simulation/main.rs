@@ -8,6 +8,7 @@ mod damage;
 mod fault;
 mod forged;
 mod heal;
+mod rebuild;
 mod sqlite;
 mod token;
 mod work;

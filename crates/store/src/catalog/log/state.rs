@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use platter_image::{Error, Result};
+use platter_image::{Error, ErrorKind, Result};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
@@ -57,12 +57,19 @@ impl State {
     }
 
     /// Those rows of a damaged catalog that are right by their checksums, as far as it can be read.
-    pub(in crate::catalog) fn read_sound(connection: &Connection) -> Self {
+    ///
+    /// # Errors
+    /// All but `Corrupt`.
+    pub(in crate::catalog) fn read_sound(connection: &Connection) -> Result<Self> {
         let mut state = Self::default();
         for (place, table) in logged().enumerate() {
-            table::read_sound(connection, table, |values| state.add(place, table, values));
+            let read = table::read_sound(connection, table, |values| state.add(place, table, values));
+            match read {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                read => read?,
+            }
         }
-        state
+        Ok(state)
     }
 
     fn add(&mut self, place: usize, table: &Table, values: &[Value]) {

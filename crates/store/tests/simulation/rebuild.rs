@@ -1,0 +1,149 @@
+//! Packs are damaged, catalog and log of changes are lost or not, and the rebuild that mends it is interrupted at any call:
+//! nothing that could be read before is given up, whatever is done before the next rebuild.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use platter_image::{BlockId, Kind};
+use platter_store::{Store, VersionName, rebuild};
+use platter_vfs::Vfs;
+use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
+
+use super::work::{Machine, block, publish};
+
+/// Blocks of all versions of the test's store.
+const BLOCKS: std::ops::Range<u64> = 0..30;
+
+/// Every pack's file.
+pub(crate) fn packs(machine: &Machine) -> Vec<PathBuf> {
+    let disk = machine.disk();
+    let list = |dir: &PathBuf| {
+        disk.list(dir).unwrap().into_iter().map(|entry| dir.join(entry.name)).collect::<Vec<_>>()
+    };
+    list(&machine.place.dir().join("packs")).iter().flat_map(list).collect()
+}
+
+/// A store with three versions, every pack of which has a damaged footer; and a damaged frame, if `has_bad_frames`.
+fn damaged_store(machine: &Machine, has_bad_frames: bool) -> SimulatedDisk {
+    machine.insert(&SimulatedDisk::new(7));
+    Store::init(&machine.place).unwrap();
+    {
+        let store = Store::open_writer(&machine.place).unwrap();
+        publish(&store, "a", &(0..14).collect::<Vec<_>>()).unwrap();
+        publish(&store, "a", &(5..20).collect::<Vec<_>>()).unwrap();
+        publish(&store, "b", &(18..30).collect::<Vec<_>>()).unwrap();
+    }
+    for pack in packs(machine) {
+        let mut bytes = machine.disk().contents(&pack).unwrap();
+        let (last, trailer) = (bytes.len() - 1, bytes.len() - 64);
+        let footer = u64::from_le_bytes(bytes[trailer + 8..trailer + 16].try_into().unwrap()) as usize;
+        bytes[last] ^= 1;
+        if has_bad_frames {
+            bytes[64 + (footer - 64) / 3] ^= 1;
+        }
+        machine.disk().overwrite(&pack, &bytes);
+    }
+    machine.disk()
+}
+
+/// The blocks that can be read.
+fn readable(machine: &Machine) -> BTreeSet<u64> {
+    let store = Store::open_reader(&machine.place).unwrap();
+    let is_readable = |number: &u64| {
+        let contents = block(*number);
+        store.read_block(Kind::Data, &BlockId::of(Kind::Data, &contents)).is_ok_and(|read| read == contents)
+    };
+    BLOCKS.filter(is_readable).collect()
+}
+
+/// Lets a rebuild be interrupted at each `step`th call, by a power cut or a failure, discards what was interrupted, and
+/// rebuilds.
+fn interrupt(has_bad_frames: bool, lost: &[&str], step: usize) {
+    let machine = Machine::new();
+    let damaged = damaged_store(&machine, has_bad_frames);
+    let expected = readable(&machine);
+    assert_eq!(expected.len() < 30, has_bad_frames);
+    let insert = || {
+        machine.insert(&damaged.fork());
+        for name in lost {
+            machine.disk().remove(&machine.place.dir().join(name)).unwrap();
+        }
+        machine.disk().sync_dir(machine.place.dir()).unwrap();
+    };
+    insert();
+    let before = machine.disk().calls();
+    let versions: Vec<VersionName> = rebuild(&machine.place).unwrap().versions;
+    assert_eq!(readable(&machine), expected);
+    let calls = machine.disk().calls() - before;
+    let ways = [
+        (FaultKind::Halt, CrashProfile::All),
+        (FaultKind::Halt, CrashProfile::Nothing),
+        (FaultKind::Halt, CrashProfile::StrictPosix),
+        (FaultKind::Io, CrashProfile::All),
+    ];
+    for (call, (kind, profile)) in (1..=calls).step_by(step).flat_map(|call| ways.map(|way| (call, way))) {
+        let context = format!("bad frames: {has_bad_frames}, {lost:?} lost, {kind:?} at {call}, {profile:?}");
+        insert();
+        let persistent = kind == FaultKind::Halt;
+        machine.disk().set_fault(Some(Fault { call, kind, persistent, only: None }));
+        let _ = rebuild(&machine.place);
+        machine.disk().crash(profile, call);
+        machine.restart();
+        // Where it is refused, it removes nothing.
+        let _ = Store::discard_interrupted(&machine.place);
+        let report = rebuild(&machine.place).unwrap_or_else(|error| panic!("{context}: {error:?}"));
+        assert_eq!(report.versions, versions, "{context}");
+        assert_eq!(readable(&machine), expected, "{context}");
+    }
+}
+
+#[test]
+fn an_interrupted_rebuild_gives_up_no_damaged_pack() {
+    for has_bad_frames in [false, true] {
+        for lost in [&[][..], &["catalog.sqlite"], &["changes.log"], &["catalog.sqlite", "changes.log"]] {
+            interrupt(has_bad_frames, lost, 19);
+        }
+    }
+}
+
+/// Part of `make test-full`.
+#[test]
+#[ignore = "minutes: every call of a rebuild"]
+fn a_rebuild_interrupted_at_every_call_gives_up_no_damaged_pack() {
+    for has_bad_frames in [false, true] {
+        for lost in [&[][..], &["catalog.sqlite"], &["changes.log"], &["catalog.sqlite", "changes.log"]] {
+            interrupt(has_bad_frames, lost, 1);
+        }
+    }
+}
+
+/// What an interrupted rebuild leaves beside a catalog that is in use gets older than that one: it may never take its place.
+#[test]
+fn nothing_that_a_rebuild_left_outlives_the_next_change() {
+    let machine = Machine::new();
+    machine.insert(&SimulatedDisk::new(7));
+    Store::init(&machine.place).unwrap();
+    publish(&Store::open_writer(&machine.place).unwrap(), "a", &[1, 2, 3]).unwrap();
+    let good = machine.disk();
+    let dir = machine.place.dir();
+    let is_there = |name: &str| machine.disk().exists(&dir.join(name)).unwrap();
+    machine.insert(&good.fork());
+    let before = machine.disk().calls();
+    rebuild(&machine.place).unwrap();
+    let (calls, mut left) = (machine.disk().calls() - before, 0);
+    for call in 1..=calls {
+        machine.insert(&good.fork());
+        machine.disk().set_fault(Some(Fault { call, kind: FaultKind::Halt, persistent: true, only: None }));
+        let _ = rebuild(&machine.place);
+        machine.disk().crash(CrashProfile::All, call);
+        machine.restart();
+        let others = ["catalog.new.sqlite", "catalog.unfinished.sqlite"];
+        if !is_there("catalog.sqlite") || !others.iter().any(|name| is_there(name)) {
+            continue;
+        }
+        left += 1;
+        Store::discard_interrupted(&machine.place).unwrap();
+        assert!(others.iter().all(|name| !is_there(name)), "call {call}");
+    }
+    assert!(left > 0);
+}
