@@ -70,9 +70,9 @@ impl SharedWriter {
     }
 }
 
-/// Whether no write of it has failed.
+/// Whether no write of it has failed. Asked under locks: it reads nothing from the disk.
 pub(crate) fn is_usable(store: &Store) -> bool {
-    store.session().is_ok()
+    store.takes_writes()
 }
 
 #[cfg(test)]

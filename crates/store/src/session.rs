@@ -93,6 +93,14 @@ impl Session {
     /// # Errors
     /// As [`Session::publish`].
     pub fn publish_repairing(self, draft: VersionRecord) -> Result<Published> {
+        self.publish_after(draft, None)
+    }
+
+    /// The same, if the newest version of the image has the number `newest` at the moment of the commit (0: there is none).
+    ///
+    /// # Errors
+    /// As [`Session::publish`]; `Refused` also when it has another number.
+    pub fn publish_after(self, draft: VersionRecord, newest: Option<u64>) -> Result<Published> {
         draft.longest().encode()?;
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
         // What is refused inside is no failed write: the frames are committed, without a version.
@@ -102,6 +110,11 @@ impl Session {
             }
             let mut record = draft;
             (record.number, record.parent) = change.next_number(&record.image)?;
+            let found = record.parent.as_ref().map_or(0, |parent| parent.number);
+            if let Some(newest) = newest.filter(|newest| *newest != found) {
+                let what = format!("the newest version of {} is number {found}, not {newest}", record.image);
+                return Ok(Err(Error::refused(what)));
+            }
             (record.new_raw_bytes, record.new_stored_bytes) = (state.new_raw_bytes, state.new_stored_bytes);
             let (record_id, frame) = encode_record(&record, &mut compressor)?;
             session.append_to(state, &frame)?;

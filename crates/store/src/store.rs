@@ -181,6 +181,11 @@ impl Store {
         Ok(Session::new(self.0.clone()))
     }
 
+    /// Whether sessions may begin: it was opened to be written, and no write has failed since. Reads nothing from the disk.
+    pub fn takes_writes(&self) -> bool {
+        self.0.writer().and_then(Writer::check).is_ok()
+    }
+
     /// Where the store lies.
     pub fn place(&self) -> &StorePlace {
         &self.0.place

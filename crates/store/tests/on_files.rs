@@ -321,3 +321,22 @@ fn write_the_golden_store() {
     let disk = add_disk(&session, &[1, 2]);
     session.publish(VersionRecord { token: Some(token.number), ..draft("golden/disk", disk) }).unwrap();
 }
+
+/// The number that a publish expects is compared where the version is made: another session can come before that.
+#[test]
+fn a_publish_after_another_version_than_expected_is_refused() {
+    let (_folder, place) = new_store();
+    let store = Store::open_writer(&place).unwrap();
+    let (first, late) = (store.session().unwrap(), store.session().unwrap());
+    let disk = add_disk(&late, &[1, 2]);
+    let other = add_disk(&first, &[3]);
+    first.publish_after(draft("a", other), Some(0)).unwrap();
+    let error = late.publish_after(draft("a", disk), Some(0)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.to_string().contains("number 1, not 0"), "{error}");
+    assert!(store.takes_writes() && !Store::open_reader(&place).unwrap().takes_writes());
+    let session = store.session().unwrap();
+    let disk = add_disk(&session, &[1, 2]);
+    let version = session.publish_after(draft("a", disk), Some(1)).unwrap().version;
+    assert_eq!((version.name.number, version.record.new_raw_bytes), (2, 0), "what was sent is kept");
+}
