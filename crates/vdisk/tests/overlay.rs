@@ -458,3 +458,73 @@ fn damage_inside_a_log_is_not_its_end() {
         }
     }
 }
+
+/// Writes that are killed in the middle and overlays that are opened again in one boot: whatever is read is what was written.
+#[test]
+fn a_kill_at_any_call_damages_no_block() {
+    for seed in 1..400 {
+        let (mut random, disk) = (Random(seed * 31_337), SimulatedDisk::new(seed));
+        let (mut overlay, mut model) = (create(&disk), base_bytes());
+        for _ in 0..5 {
+            let call = 1 + random.below(60);
+            disk.set_fault(Some(Fault { call, kind: FaultKind::Halt, persistent: true, only: None }));
+            for _ in 0..30 {
+                let done = match random.below(6) {
+                    0 => overlay.flush(),
+                    _ => change(&mut random, &overlay, &mut model, false),
+                };
+                if done.is_err() {
+                    break;
+                }
+            }
+            disk.set_fault(None);
+            overlay = open(&disk, 0);
+            // The write that was killed may be there in part.
+            model = contents(&overlay);
+        }
+    }
+}
+
+/// Bytes of the file that changed by themselves are no contents: neither in the process that wrote them nor, in the same boot,
+/// in the next one. Of a block that was changed in place nothing is known.
+#[test]
+fn a_flipped_byte_of_what_was_written_is_damage() {
+    for (flushes, is_reopened) in
+        [0, 1, 2].into_iter().flat_map(|flushes| [(flushes, false), (flushes, true)])
+    {
+        let disk = SimulatedDisk::new(1);
+        let mut overlay = create(&disk);
+        let last = LENGTH as u64 / 4096;
+        overlay.write(&[1; 3 * 4096], 4096).unwrap();
+        overlay.write(&[2; 100], last * 4096).unwrap();
+        (0..flushes).for_each(|_| {
+            overlay.flush().unwrap();
+            overlay.write(&[3; 4096], 9 * 4096).unwrap();
+        });
+        overlay.write(&[4; 512], 2 * 4096 + 512).unwrap();
+        for _ in 0..2 {
+            if is_reopened {
+                drop(overlay);
+                overlay = open(&disk, 0);
+            }
+        }
+        let good = disk.contents(Path::new(PATH)).unwrap();
+        for block in [1, 2, 3, last] {
+            let mut bad = good.clone();
+            bad[4096 + block as usize * 4096 + 77] ^= 1;
+            disk.overwrite(Path::new(PATH), &bad);
+            let mut all = vec![0; LENGTH];
+            let read = overlay.read(&mut all, 0);
+            // What was flushed is changed in place.
+            if block == 2 && flushes > 0 {
+                read.unwrap();
+                continue;
+            }
+            let error = read.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+            assert!(error.to_string().contains(&format!("the block at {} of", block * 4096)), "{error}");
+            // A write to a part of it, which reads the rest, does not make it good.
+            assert!(flushes > 0 || is_reopened || overlay.write(&[5; 10], block * 4096 + 900).is_err());
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use platter_image::{Extent, IoContext, Result};
+use platter_image::{Error, Extent, IoContext, Result};
 
 use super::format::{BLOCK, HEADER_LENGTH, Record, block_checksum};
 use super::log::present_records;
@@ -34,6 +34,52 @@ impl Overlay {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).append(&*self.file, record)
     }
 
+    /// Records, before blocks in the file are changed, that their checksums say nothing from now on.
+    fn note_changing(&self, blocks: Range<u64>) -> Result<()> {
+        let mut block = blocks.start;
+        while block < blocks.end {
+            let (is_known, next) = {
+                let states = self.states();
+                let is_known = |block: u64| states.checksum(block).is_some();
+                let first = is_known(block);
+                (first, (block + 1..blocks.end).find(|next| is_known(*next) != first).unwrap_or(blocks.end))
+            };
+            if is_known {
+                self.record(&Record::Changing { first: block, count: next - block })?;
+                self.states_mut().forget_checksums(block..next);
+            }
+            block = next;
+        }
+        Ok(())
+    }
+
+    /// Reads blocks in the file, and compares those that are read whole with their checksums.
+    fn read_present(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
+        let first = offset.div_ceil(BLOCK);
+        let whole = (bytes.len() as u64).saturating_sub(first * BLOCK - offset);
+        let is_to_end = offset + bytes.len() as u64 == self.length;
+        let count = if is_to_end { whole.div_ceil(BLOCK) } else { whole / BLOCK };
+        let expected: Vec<Option<u32>> = {
+            let states = self.states();
+            (first..first + count).map(|block| states.checksum(block)).collect()
+        };
+        self.file
+            .read_exact_at(bytes, HEADER_LENGTH + offset)
+            .context(|| format!("reading at {offset} of an overlay"))?;
+        let whole = bytes.get((first * BLOCK - offset) as usize..).unwrap_or_default();
+        for ((block, expected), contents) in (first..).zip(expected).zip(whole.chunks(BLOCK as usize)) {
+            let Some(expected) = expected else { continue };
+            // Whoever changes a block takes its checksum away before: then both contents are right.
+            if checksum_of(contents) != expected && self.states().checksum(block) == Some(expected) {
+                return Err(Error::corrupt(format!(
+                    "the block at {} of an overlay is damaged: it is not what was written there",
+                    block * BLOCK
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Writes bytes that lie in one region.
     fn write_piece(&self, bytes: &[u8], offset: u64) -> Result<()> {
         let _one = self.stripe(offset);
@@ -54,6 +100,7 @@ impl Overlay {
         };
         if all_settled {
             self.in_place.fetch_add(1, Ordering::Relaxed);
+            self.note_changing(blocks)?;
             return put(bytes, offset);
         }
         let whole = blocks.start * BLOCK..blocks.end * BLOCK;
@@ -72,6 +119,7 @@ impl Overlay {
             filled[(offset - whole.start) as usize..][..bytes.len()].copy_from_slice(bytes);
             &filled
         };
+        self.note_changing(blocks.clone())?;
         put(bytes, whole.start)?;
         self.note_present(blocks, bytes)
     }
@@ -93,7 +141,9 @@ impl Overlay {
                 for record in present_records(block, &checksums) {
                     self.record(&record)?;
                 }
-                self.states_mut().set(block..next, BlockState::Present);
+                let mut states = self.states_mut();
+                states.set(block..next, BlockState::Present);
+                states.set_checksums(block, &checksums);
             }
             block = next;
         }
@@ -171,10 +221,7 @@ impl BlockDevice for Overlay {
             match state {
                 BlockState::Absent => self.base().read(bytes, run.offset)?,
                 BlockState::Zero => bytes.fill(0),
-                BlockState::Present => self
-                    .file
-                    .read_exact_at(bytes, HEADER_LENGTH + run.offset)
-                    .context(|| format!("reading at {} of an overlay", run.offset))?,
+                BlockState::Present => self.read_present(bytes, run.offset)?,
             }
             Ok(true)
         })
@@ -260,4 +307,14 @@ impl BlockDevice for Overlay {
             }
         })
     }
+}
+
+/// The checksum of a block; the disk's last one goes on with zeros.
+fn checksum_of(contents: &[u8]) -> u32 {
+    if contents.len() as u64 == BLOCK {
+        return block_checksum(contents);
+    }
+    let mut whole = [0; BLOCK as usize];
+    whole[..contents.len()].copy_from_slice(contents);
+    block_checksum(&whole)
 }

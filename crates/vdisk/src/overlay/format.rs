@@ -15,7 +15,7 @@ const RECORD_LENGTH: usize = 48;
 pub(super) const RECORD_LENGTH_MAX: usize = RECORD_LENGTH + 4 * PRESENT_BLOCKS_MAX;
 
 const MAGIC: [u8; 4] = *b"PLov";
-const FORMAT_VERSION: u16 = 1;
+const FORMAT_VERSION: u16 = 2;
 /// Bytes of the header that mean something: they lie in one sector, which is written whole or not at all.
 const HEADER_USED: usize = 112;
 
@@ -99,7 +99,8 @@ pub(super) fn log_offset_min(disk_length: u64) -> u64 {
 /// What a record says of consecutive blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    /// They are in the file; one that is not flushed counts only if it has its checksum.
+    /// They are in the file; one that is not flushed counts only if it has its checksum, and while no power is cut, each has it
+    /// until another record speaks of it.
     Present { first: u64, checksums: Vec<u32> },
     /// They are zeros.
     Zero { first: u64, count: u64 },
@@ -107,6 +108,8 @@ pub(super) enum Record {
     Kept { first: u64, count: u64 },
     /// All before this was synced.
     Flushed,
+    /// They are about to be changed: their checksums say nothing from here on.
+    Changing { first: u64, count: u64 },
 }
 
 /// Appends a record to `out`.
@@ -117,6 +120,7 @@ pub(super) fn encode_record(record: &Record, generation: u32, sequence: u64, out
         Record::Zero { first, count } => (2, *first, *count, &[]),
         Record::Kept { first, count } => (3, *first, *count, &[]),
         Record::Flushed => (4, 0, 0, &[]),
+        Record::Changing { first, count } => (5, *first, *count, &[]),
     };
     let length = (RECORD_LENGTH + 4 * checksums.len()) as u32;
     out.extend_from_slice(&length.to_le_bytes());
@@ -162,6 +166,7 @@ pub(super) fn decode_record(
         (2, 0) => Record::Zero { first, count },
         (3, 0) => Record::Kept { first, count },
         (4, 0) => Record::Flushed,
+        (5, 0) => Record::Changing { first, count },
         _ => return None,
     };
     Some((record, length))
@@ -220,6 +225,7 @@ mod tests {
             Record::Flushed,
             Record::Present { first: 2, checksums: vec![8, 9] },
             Record::Zero { first: 1, count: 3 },
+            Record::Changing { first: 2, count: 1 },
         ];
         for (sequence, record) in records.iter().enumerate() {
             encode_record(record, 6, sequence as u64, &mut log);
@@ -236,7 +242,7 @@ mod tests {
         assert!(decode_record(&log, 6, 0, 15).is_none(), "blocks past the end");
     }
 
-    const GOLDEN: &str = "a117fe2b02da6769054e5c1addc025a763c7baa53a76810f86e6d140f49f9422";
+    const GOLDEN: &str = "d287831a00a65d61462391c51eb4064f35a7a54d1e095dae970d6e0ce733bac2";
 
     fn blake3_of(bytes: &[u8]) -> String {
         BlockId::of(platter_image::Kind::Data, bytes).to_string()

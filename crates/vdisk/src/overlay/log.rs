@@ -32,17 +32,37 @@ impl Log {
         let mut log =
             Self { end: header.log_offset, generation: header.generation, sequence: 0, record: Vec::new() };
         for (first, end, state) in states.runs() {
-            let count = end - first;
-            log.append(
-                file,
-                &match state {
-                    BlockState::Zero => Record::Zero { first, count },
-                    _ => Record::Kept { first, count },
-                },
-            )?;
+            match state {
+                BlockState::Zero => log.append(file, &Record::Zero { first, count: end - first })?,
+                _ => log.append_kept(file, states, (first, end))?,
+            }
         }
         log.append(file, &Record::Flushed)?;
         Ok(log)
+    }
+
+    /// Appends records of blocks in the file, with their checksums where these are known.
+    fn append_kept(
+        &mut self,
+        file: &dyn VfsFile,
+        states: &States,
+        (mut first, end): (u64, u64),
+    ) -> Result<()> {
+        while first < end {
+            let checksums: Vec<u32> =
+                (first..end).take(PRESENT_BLOCKS_MAX).map_while(|block| states.checksum(block)).collect();
+            let is_known = |block: &u64| states.checksum(*block).is_some();
+            let (record, count) = match checksums.len() as u64 {
+                0 => {
+                    let count = (first + 1..end).find(is_known).unwrap_or(end) - first;
+                    (Record::Kept { first, count }, count)
+                }
+                count => (Record::Present { first, checksums }, count),
+            };
+            self.append(file, &record)?;
+            first += count;
+        }
+        Ok(())
     }
 
     /// Appends a record; after an error the log is as it was.
@@ -82,11 +102,17 @@ pub(super) fn replay(file: &dyn VfsFile, header: &OverlayHeader, believe: bool) 
         match record {
             Record::Present { first, checksums } => {
                 states.set(*first..first + checksums.len() as u64, BlockState::Present);
+                states.set_checksums(*first, checksums);
             }
+            Record::Changing { first, count } => states.forget_checksums(*first..first + count),
             Record::Kept { first, count } => states.set(*first..first + count, BlockState::Present),
             Record::Zero { first, count } => states.set(*first..first + count, BlockState::Zero),
             Record::Flushed => {}
         }
+    }
+    if !believe {
+        // Blocks may have been changed in place, and the records that say so are lost.
+        states.forget_all_checksums();
     }
     replay_unflushed(file, after, &mut states)?;
     Ok(Replayed { states, end })
@@ -115,12 +141,13 @@ fn replay_unflushed(file: &dyn VfsFile, records: &[Record], states: &mut States)
                 for (block, checksum) in (*first..).zip(checksums) {
                     if checksum_of(block)? == Some(*checksum) {
                         states.set(block..block + 1, BlockState::Present);
+                        states.set_checksums(block, &[*checksum]);
                     }
                 }
             }
             Record::Zero { first, count } => states.set(*first..first + count, BlockState::Zero),
-            // Only at the beginning of a log, which is flushed before it counts.
-            Record::Kept { .. } | Record::Flushed => {}
+            // Kept: only at the beginning of a log, which is flushed before it counts.
+            Record::Kept { .. } | Record::Flushed | Record::Changing { .. } => {}
         }
     }
     Ok(())

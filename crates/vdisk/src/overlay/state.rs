@@ -26,15 +26,25 @@ pub(super) enum BlockState {
     Zero,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Part {
     present: Bits,
     zero: Bits,
     fresh: Bits,
     unsettled: Bits,
+    /// Blocks whose checksums are known, and these: 64 together.
+    known: Bits,
+    checksums: [Option<Box<[u32; 64]>>; WORDS],
 }
 
-const EMPTY: Part = Part { present: [0; WORDS], zero: [0; WORDS], fresh: [0; WORDS], unsettled: [0; WORDS] };
+const EMPTY: Part = Part {
+    present: [0; WORDS],
+    zero: [0; WORDS],
+    fresh: [0; WORDS],
+    unsettled: [0; WORDS],
+    known: [0; WORDS],
+    checksums: [const { None }; WORDS],
+};
 
 /// The states of all blocks.
 #[derive(Debug, Default)]
@@ -77,8 +87,46 @@ impl States {
             })
     }
 
+    /// What a block in the file must have, if that is known.
+    pub(super) fn checksum(&self, block: u64) -> Option<u32> {
+        let (number, word, bit) = place(block);
+        let part = self.parts.get(&number).filter(|part| part.known[word] & bit != 0)?;
+        part.checksums[word].as_ref().map(|checksums| checksums[bit.trailing_zeros() as usize])
+    }
+
+    /// Notes what blocks in the file have, from `first` on.
+    pub(super) fn set_checksums(&mut self, first: u64, checksums: &[u32]) {
+        for (block, checksum) in (first..).zip(checksums) {
+            let (number, word, bit) = place(block);
+            let part = self.parts.entry(number).or_insert_with(|| Box::new(EMPTY));
+            part.known[word] |= bit;
+            let known = part.checksums[word].get_or_insert_with(|| Box::new([0; 64]));
+            known[bit.trailing_zeros() as usize] = *checksum;
+        }
+    }
+
+    /// What these blocks have is not known any more.
+    pub(super) fn forget_checksums(&mut self, blocks: std::ops::Range<u64>) {
+        for block in blocks {
+            let (number, word, bit) = place(block);
+            let Some(part) = self.parts.get_mut(&number) else { continue };
+            part.known[word] &= !bit;
+            if part.known[word] == 0 {
+                part.checksums[word] = None;
+            }
+        }
+    }
+
+    /// The same of all blocks.
+    pub(super) fn forget_all_checksums(&mut self) {
+        for part in self.parts.values_mut() {
+            (part.known, part.checksums) = (EMPTY.known, EMPTY.checksums);
+        }
+    }
+
     /// Notes what blocks became, by a record that is not flushed.
     pub(super) fn set(&mut self, blocks: std::ops::Range<u64>, state: BlockState) {
+        self.forget_checksums(blocks.clone());
         for block in blocks {
             let (number, word, bit) = place(block);
             let part = self.parts.entry(number).or_insert_with(|| Box::new(EMPTY));
