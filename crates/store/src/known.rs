@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use platter_image::FrameAddress;
 
 /// So many frames are read in any case.
-const FIRST_FRAMES: u64 = 16;
+const FIRST_FRAMES: u64 = 8;
 /// Of the others, one in so many.
 const ONE_IN: u64 = 256;
 
