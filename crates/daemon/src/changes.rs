@@ -79,6 +79,7 @@ impl Origin {
             Err(error) if error.kind() != ErrorKind::Missing => return Err(error),
             _ => {}
         }
+        let next = wish.next;
         let draft = VersionRecord {
             image: wish.to,
             number: 0,
@@ -91,7 +92,9 @@ impl Origin {
             ..version.record
         };
         check_draft(&draft)?;
-        let published = writer.session()?.publish(draft)?;
+        // Somebody may have published the image since it was looked for.
+        let expect = (!next).then_some(0);
+        let published = writer.session()?.publish_after(draft, expect)?.version;
         self.metrics.versions_published.add(1);
         self.note_change();
         Ok(published)

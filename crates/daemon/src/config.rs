@@ -76,6 +76,9 @@ pub(crate) const UPLOAD_LEFT: Duration = Duration::from_secs(2);
 pub(crate) const UPLOAD_IDLE_MAX: Duration = Duration::from_secs(600);
 /// Most ids of blocks that are remembered as sent in one upload of a token that does not read everything: 2 TiB of data.
 pub(crate) const SENT_IDS_MAX: usize = 32 << 20;
+/// Most blocks that one upload remembers of what earlier ones left: 1 TiB of files' blocks. The packs that were left last come
+/// first; the others wait for the next upload.
+pub(crate) const LEFTOVER_IDS_MAX: usize = 16 << 20;
 /// The store's lock is given back when nobody has changed anything for so long.
 pub(crate) const WRITER_IDLE_MAX: Duration = Duration::from_secs(3);
 

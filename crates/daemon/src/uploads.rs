@@ -18,18 +18,18 @@ use std::time::{Duration, Instant};
 use platter_image::frame::stream::FrameStreamReader;
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
 use platter_image::{BlockId, Domain, Error, ErrorKind, FrameStore, Kind, PinSet, Result};
-use platter_store::{KnownCheck, NumberChoice, Published, Session, Store, VersionRecord};
+use platter_store::{KnownCheck, Published, Session, Store, VersionRecord};
 
 use crate::access::Principal;
 use crate::changes::unix_ms;
 use crate::config::{
-    DISCARD_PAUSE, SENT_IDS_MAX, UNFINISHED_KEPT, UNFINISHED_PACKS_MAX, UPLOAD_LEFT, UPLOAD_STALE,
-    UPLOADS_MAX, UPLOADS_OF_ONE_MAX,
+    DISCARD_PAUSE, LEFTOVER_IDS_MAX, SENT_IDS_MAX, UNFINISHED_KEPT, UNFINISHED_PACKS_MAX, UPLOAD_LEFT,
+    UPLOAD_STALE, UPLOADS_MAX, UPLOADS_OF_ONE_MAX,
 };
 use crate::id_sets::IdSet;
 use crate::random::random_hex;
 use crate::writer::is_usable;
-use leftovers::{Leftovers, Usage, Usages, limit_of, owner_name};
+use leftovers::{Claim, Leftovers, Usage, Usages, limit_of, owner_name};
 pub(crate) use proof::PublishError;
 use proof::prove;
 
@@ -45,8 +45,23 @@ pub(crate) struct Uploads {
     /// When it was last looked for what to discard.
     discarded: Mutex<Option<Instant>>,
     table: Mutex<HashMap<String, Arc<Upload>>>,
-    /// Held from the question which version is the newest to the commit of the next.
-    publishing: Mutex<()>,
+    /// The owners of uploads that are being begun: they count like those in the table.
+    beginning: Mutex<Vec<String>>,
+}
+
+/// A place for an upload that is being begun.
+struct Beginning<'a> {
+    uploads: &'a Uploads,
+    owner: &'a str,
+}
+
+impl Drop for Beginning<'_> {
+    fn drop(&mut self) {
+        let mut beginning = lock(&self.uploads.beginning);
+        if let Some(at) = beginning.iter().position(|owner| owner == self.owner) {
+            beginning.swap_remove(at);
+        }
+    }
 }
 
 /// One of them.
@@ -116,7 +131,7 @@ impl Uploads {
             usages: Usages::default(),
             discarded: Mutex::default(),
             table: Mutex::default(),
-            publishing: Mutex::default(),
+            beginning: Mutex::default(),
         }
     }
 
@@ -132,13 +147,15 @@ impl Uploads {
         known: KnownCheck,
     ) -> Result<Arc<Upload>> {
         self.end_where(|upload| upload.owner == who.id && lock(&upload.touched).is_left());
+        // Before anything is read: what a token may not begin costs nothing.
+        let _place = self.place_for(&who.id)?;
         let owner = owner_name(&who.id);
         self.discard_beyond(&writer, owner, UNFINISHED_PACKS_MAX)?;
         let upload = Arc::new(Upload {
             id: random_hex::<16>()?,
             owner: who.id.clone(),
             touched: Mutex::new(Touched::now()),
-            leftovers: Mutex::new(Leftovers::of(&writer, owner)?),
+            leftovers: Mutex::new(Leftovers::of(&writer, owner, LEFTOVER_IDS_MAX)?),
             usage: self.usages.of(&writer, owner)?,
             bytes: AtomicU64::new(0),
             bytes_max: limit_of(who, self.limit),
@@ -147,18 +164,27 @@ impl Uploads {
             known: (!who.reads_everything()).then(Known::default),
             writer,
         });
-        let mut table = lock(&self.table);
-        let own = table.values().filter(|other| other.owner == upload.owner).count();
+        lock(&self.table).insert(upload.id.clone(), Arc::clone(&upload));
+        Ok(upload)
+    }
+
+    /// A place for one more upload of that owner.
+    fn place_for<'a>(&'a self, owner: &'a str) -> Result<Beginning<'a>> {
+        let table = lock(&self.table);
+        let mut beginning = lock(&self.beginning);
+        let own = table.values().filter(|other| other.owner == owner).count()
+            + beginning.iter().filter(|other| *other == owner).count();
         if own >= UPLOADS_OF_ONE_MAX {
             return Err(Error::refused(format!(
                 "this access token has {own} uploads under way, and may have {UPLOADS_OF_ONE_MAX}: publish or end one"
             )));
         }
-        if table.len() >= UPLOADS_MAX {
-            return Err(Error::transient(format!("there are {} uploads: wait for one to end", table.len())));
+        let all = table.len() + beginning.len();
+        if all >= UPLOADS_MAX {
+            return Err(Error::transient(format!("there are {all} uploads: wait for one to end")));
         }
-        table.insert(upload.id.clone(), Arc::clone(&upload));
-        Ok(upload)
+        beginning.push(owner.to_owned());
+        Ok(Beginning { uploads: self, owner })
     }
 
     /// The upload of that id, if it is the principal's.
@@ -235,8 +261,8 @@ impl Uploads {
     }
 
     /// Publishes what was uploaded as the next version of the draft's image, of which number `expect` must be the newest,
-    /// if given (0: there is none). The upload is over when this succeeds; it goes on when this is refused for the
-    /// token, the number, or what lacks.
+    /// if given (0: there is none). The upload is over when this succeeds, or a write failed; it goes on when this is refused,
+    /// for whatever reason.
     ///
     /// # Errors
     /// `Malformed` when the recipe is none; `Missing` naming what was not sent; `Refused`; what the store says.
@@ -246,28 +272,19 @@ impl Uploads {
         draft: VersionRecord,
         expect: Option<u64>,
     ) -> Result<Published, PublishError> {
+        // Before the recipe is walked.
+        draft.room()?;
         let allocated_bytes = upload.check(&draft)?;
         let draft = VersionRecord { allocated_bytes, ..draft };
-        let _publishing = lock(&self.publishing);
         upload.writer.check_token(&draft.image, draft.token)?;
-        if let Some(expect) = expect {
-            let newest = match upload.writer.version(&draft.image, NumberChoice::Latest) {
-                Ok(version) => version.name.number,
-                Err(error) if error.kind() == ErrorKind::Missing => 0,
-                Err(error) => return Err(error.into()),
-            };
-            if newest != expect {
-                return Err(Error::refused(format!(
-                    "the newest version of {} is number {newest}, not {expect}",
-                    draft.image
-                ))
-                .into());
-            }
+        let mut held = upload.session.write().unwrap_or_else(PoisonError::into_inner);
+        let session = held.as_ref().ok_or_else(|| ended(&upload.id))?;
+        let published = session.publish_after(draft, expect);
+        if published.is_err() && is_usable(&upload.writer) {
+            return Ok(published?);
         }
-        let session = upload.session.write().unwrap_or_else(PoisonError::into_inner).take();
-        let session = session.ok_or_else(|| ended(&upload.id))?;
-        let published = session.publish_repairing(draft);
-        // Whatever came of it, the session is over, and what it held is the store's.
+        // Published or failed, the session is over, and what it held is the store's.
+        drop(held.take());
         upload.usage.subtract(upload.bytes.swap(0, Ordering::Relaxed));
         lock(&self.table).remove(&upload.id);
         Ok(published?)
@@ -354,7 +371,11 @@ impl Upload {
             header.blocks.iter().try_for_each(|block| self.claim(session, &block.id))?;
             let is_new = match &self.known {
                 // Kept again even if others have it: whether they do, the new bytes of the version would tell.
-                Some(known) => note_sent(&mut lock(&known.sent), header.blocks.iter().map(|block| block.id))?,
+                // What was sent before may have been found damaged since.
+                Some(known) => {
+                    note_sent(&mut lock(&known.sent), header.blocks.iter().map(|block| block.id))?
+                        || self.need_any(session, header.blocks.iter().map(|block| block.id))?
+                }
                 None => self.need_any(session, header.blocks.iter().map(|block| block.id))?,
             };
             if is_new {
@@ -382,12 +403,19 @@ impl Upload {
 
     /// Goes on with a pack that an earlier upload left, if that block is in one.
     fn claim(&self, session: &Session, id: &BlockId) -> Result<()> {
-        let claimed = lock(&self.leftovers).claim(session, id)?;
-        if let Some((length, ids)) = claimed {
-            // It was counted when it was sent.
-            self.bytes.fetch_add(length, Ordering::Relaxed);
-            if let Some(known) = &self.known {
-                lock(&known.sent).extend(ids);
+        let room = || match &self.known {
+            Some(known) => SENT_IDS_MAX.saturating_sub(lock(&known.sent).len()),
+            None => usize::MAX,
+        };
+        match lock(&self.leftovers).claim(session, id, &room)? {
+            Claim::Nothing => {}
+            Claim::Lost { length } => self.usage.subtract(length),
+            Claim::Pack { length, ids } => {
+                // It was counted when it was sent.
+                self.bytes.fetch_add(length, Ordering::Relaxed);
+                if let Some(known) = &self.known {
+                    lock(&known.sent).extend(ids);
+                }
             }
         }
         Ok(())

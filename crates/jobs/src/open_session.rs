@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use platter_image::frame::EncodedFrame;
-use platter_image::{
-    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameSource, FrameStore, Pin, Result,
-};
-use platter_store::{NumberChoice, Session, Store, Version, VersionName, VersionRecord};
+use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, FrameStore, Pin, Result};
+use platter_store::{Session, Store, Version, VersionName, VersionRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::remote::RemoteSession;
@@ -78,28 +76,15 @@ impl OpenSession {
             Self::Remote(session) => return session.publish(&draft, expect),
             Self::Local { store, session } => (store, session.take().ok_or_else(ended)?),
         };
-        // Nobody else publishes: the store's lock is ours.
-        let newest = match store.version(&draft.image, NumberChoice::Latest) {
-            Err(error) if error.kind() == ErrorKind::Missing => 0,
-            newest => newest?.name.number,
+        let published = session.publish_after(draft, expect)?;
+        let others = store.repaired_by(&published.repaired, &published.version.name)?;
+        let names = |names: Vec<VersionName>| names.iter().map(VersionName::to_string).collect();
+        let repairs = Repairs {
+            repaired: names(others.whole),
+            still_damaged: names(others.damaged),
+            known_frames_read: published.known_frames_read,
         };
-        match expect {
-            Some(expect) if expect != newest => Err(Error::refused(format!(
-                "the newest version of {} is number {newest}, not {expect}",
-                draft.image
-            ))),
-            _ => {
-                let published = session.publish_repairing(draft)?;
-                let others = store.repaired_by(&published.repaired, &published.version.name)?;
-                let names = |names: Vec<VersionName>| names.iter().map(VersionName::to_string).collect();
-                let repairs = Repairs {
-                    repaired: names(others.whole),
-                    still_damaged: names(others.damaged),
-                    known_frames_read: published.known_frames_read,
-                };
-                Ok(PublishedVersion { version: published.version, repairs })
-            }
-        }
+        Ok(PublishedVersion { version: published.version, repairs })
     }
 
     fn local(session: &Option<Box<Session>>) -> Result<&Session> {

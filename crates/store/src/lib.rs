@@ -59,6 +59,6 @@ pub use record::{Consistency, FilesystemRecord, Parent, UnreadableOmitted, Unrea
 pub use rename::Renamed;
 pub use resolve::{Resolved, Version};
 pub use salvage::{Discarded, Salvaged};
-pub use session::{ParkedPack, Session};
+pub use session::{ParkedPack, Resumed, Session};
 pub use store::Store;
 pub use token::{Token, refusal as token_refusal};

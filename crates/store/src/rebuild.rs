@@ -275,7 +275,7 @@ fn mend_records(store: &Store, notes: &mut Vec<String>) -> Result<()> {
     if lost.is_empty() {
         return Ok(());
     }
-    store.session()?.commit(|change, state, session| session.write_lost_records(change, state))?;
+    store.session()?.commit(|change, state, session| session.write_lost_records(change, state).map(Ok))?;
     for version in lost {
         notes.push(format!("the record of {} is damaged or gone, and has been written anew", version.name));
     }

@@ -72,7 +72,7 @@ impl Store {
                 renamed.iter().map(|version| (version.from.clone(), Some(version.to.clone()))).collect();
             change.move_members(&moved)?;
             Ok(Ok(renamed))
-        })?
+        })
     }
 
     /// What is to be done, or why it may not.

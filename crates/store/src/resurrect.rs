@@ -51,6 +51,6 @@ impl Store {
             }
             session.write_lost_records(change, state)?;
             Ok(Ok(back))
-        })?
+        })
     }
 }

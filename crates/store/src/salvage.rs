@@ -319,7 +319,7 @@ fn enter(
             }
         }
         add_boot_sets(change, epoch, boot_sets)?;
-        Ok(adopted)
+        Ok(Ok(adopted))
     })?;
     Ok(versions)
 }

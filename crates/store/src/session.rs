@@ -7,26 +7,29 @@
 
 mod parked;
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, RAW_LENGTH_DEFAULT};
+use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, RAW_LENGTH_DEFAULT, Verify};
 use platter_image::recipe::PageSource;
 use platter_image::{
     BlockId, BlockPlace, Domain, Error, FrameAddress, FrameSource, FrameStore, Kind, Pin, Result,
 };
 
 use crate::catalog::{Change, PackState};
+use crate::health::Observation;
 use crate::identity::PackId;
 use crate::index::{Index, ids};
 use crate::known::{KnownCheck, KnownFrames};
 use crate::pack::{PackWriter, SealedPack, lay_ids};
 use crate::published::Published;
+use crate::quarantine::{condition_of, now_unix_ms};
 use crate::record::VersionRecord;
 use crate::resolve::Version;
 use crate::store::Shared;
 use crate::token::refusal;
 
-pub use parked::ParkedPack;
+pub use parked::{ParkedPack, Resumed};
 
 /// zstd level of the record's frame.
 pub(crate) const RECORD_LEVEL: i32 = 3;
@@ -47,6 +50,8 @@ pub(crate) struct State {
     sealed: Vec<(u32, SealedPack)>,
     /// Packs of interrupted sessions that the commit lists.
     referred: Vec<(u32, SealedPack)>,
+    /// Ordinals of packs that another session left: what is in them was written long ago.
+    resumed: HashSet<u32>,
     /// Every pack begun, and whether a commit was tried: until then nobody can know of them.
     begun: Vec<PackId>,
     commit_tried: bool,
@@ -85,25 +90,18 @@ impl Session {
     /// session has added is then kept, and the store goes on. After any other error the store takes nothing more
     /// until it is opened again; the version then exists whole, or not at all.
     pub fn publish(self, draft: VersionRecord) -> Result<Version> {
-        self.publish_repairing(draft).map(|published| published.version)
+        self.publish_after(draft, None).map(|published| published.version)
     }
 
-    /// The same; says also which damaged blocks the session has stored anew.
+    /// The same, if the newest version of the image has the number `newest` at the moment of the commit (0: there is none);
+    /// says also which damaged blocks the session has stored anew. What is refused leaves the session as it was; after a
+    /// publication it is empty.
     ///
     /// # Errors
-    /// As [`Session::publish`].
-    pub fn publish_repairing(self, draft: VersionRecord) -> Result<Published> {
-        self.publish_after(draft, None)
-    }
-
-    /// The same, if the newest version of the image has the number `newest` at the moment of the commit (0: there is none).
-    ///
-    /// # Errors
-    /// As [`Session::publish`]; `Refused` also when it has another number.
-    pub fn publish_after(self, draft: VersionRecord, newest: Option<u64>) -> Result<Published> {
+    /// As [`Session::publish`]; `Refused` also when the newest version has another number.
+    pub fn publish_after(&self, draft: VersionRecord, newest: Option<u64>) -> Result<Published> {
         draft.longest().encode()?;
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
-        // What is refused inside is no failed write: the frames are committed, without a version.
         let version = self.commit(|change, state, session| {
             if let Some(refusal) = refusal(&draft.image, draft.token, change.token(&draft.image)?.as_ref()) {
                 return Ok(Err(refusal));
@@ -125,7 +123,7 @@ impl Session {
                 )));
             }
             Ok(Ok(Version { name: record.name(), record_id, record }))
-        })??;
+        })?;
         let repaired = std::mem::take(&mut self.state().repaired);
         Ok(Published { version, repaired, known_frames_read: self.known.read() })
     }
@@ -142,18 +140,19 @@ impl Session {
         if self.state().is_empty() {
             return Ok(());
         }
-        self.commit(|_, _, _| Ok(()))
+        self.commit(|_, _, _| Ok(Ok(())))
     }
 
-    /// Runs `last`, which may append, then seals, syncs and commits what `last` and the session did.
+    /// Runs `last`, which may append, then seals, syncs and commits what `last` and the session did. What `last` refuses, before
+    /// it changes anything, is no failed write: the session is as it was.
     pub(crate) fn commit<T>(
         &self,
-        last: impl FnOnce(&mut Change<'_>, &mut State, &Self) -> Result<T>,
+        last: impl FnOnce(&mut Change<'_>, &mut State, &Self) -> Result<Result<T>>,
     ) -> Result<T> {
         let writer = self.shared.writer()?;
         let mut state = self.state();
         writer.check()?;
-        state.commit_tried = true;
+        let was_tried = std::mem::replace(&mut state.commit_tried, true);
         // Most of the syncing is done before the catalog is locked: others publish meanwhile.
         if let Some(open) = &state.open {
             writer.poison(open.writer.sync())?;
@@ -163,7 +162,10 @@ impl Session {
         let state = &mut *state;
         let mut repaired = Vec::new();
         let done = writer.poison(catalog.change(|change| {
-            let done = last(change, state, self)?;
+            let done = match last(change, state, self)? {
+                Err(refusal) => return Ok(Err(refusal)),
+                Ok(done) => done,
+            };
             let unsound = self.shared.unsound();
             self.mend_records(change, state, &unsound)?;
             state.seal()?;
@@ -175,17 +177,21 @@ impl Session {
             // Before the commit, so that whoever sees the version finds its blocks. If the commit fails, nothing
             // that refers to them can be published.
             let index = std::mem::take(&mut state.index);
-            repaired.extend(unsound.into_iter().filter(|id| index.locate(id).is_some()));
+            repaired.extend(unsound.into_iter().filter(|id| index.locate_sound(id).is_some()));
             self.shared.absorb(index)?;
-            Ok(done)
+            Ok(Ok(done))
         }))?;
+        if done.is_err() {
+            state.commit_tried = was_tried;
+            return done;
+        }
         let done_with = std::mem::take(state);
         state.repaired = repaired;
         writer.interrupted().listed(&done_with.referred);
         for (ordinal, _) in done_with.sealed.into_iter().chain(done_with.referred) {
             self.shared.packs.get(ordinal)?.set_state(PackState::Live);
         }
-        Ok(done)
+        done
     }
 
     /// Writes version records anew whose frames are damaged: the catalog has them, and packs must have them too.
@@ -251,10 +257,35 @@ impl Session {
 }
 
 impl Session {
-    /// A pin for a block that this session has added.
+    /// A pin for a block that this session has added. What another session left is read back like all that was there before.
     fn pin_own(&self, id: &BlockId) -> Result<Option<Pin>> {
-        let place = self.state().index.locate(id);
-        place.map(|place| Ok(self.shared.packs.get(place.frame.pack)?.pin())).transpose()
+        loop {
+            let (place, is_resumed) = {
+                let state = self.state();
+                let Some(place) = state.index.locate_sound(id) else { return Ok(None) };
+                (place, state.resumed.contains(&place.frame.pack))
+            };
+            if !is_resumed || self.known.is_sound(place.frame, || self.prove_own(place.frame)) {
+                return Ok(Some(self.shared.packs.get(place.frame.pack)?.pin()));
+            }
+            // It is not found any more; another frame may have the block.
+            self.state().index.condemn(&[place.frame]);
+        }
+    }
+
+    /// Whether a frame of this session is what it must be. What fails twice is remembered as bad.
+    fn prove_own(&self, address: FrameAddress) -> bool {
+        let prove = || {
+            let mut stored = Vec::new();
+            self.read_frame(address, &mut stored)?;
+            self.shared.with_decoder(|decoder| decoder.decode(&stored, Verify::Hashes).map(drop))
+        };
+        let Err(error) = prove().or_else(|_| prove()) else { return true };
+        if let (Some(condition), Ok(pack)) = (condition_of(&error), self.shared.packs.get(address.pack)) {
+            let (pack, offset) = (pack.id, address.offset);
+            self.shared.quarantine(&[Observation { pack, offset, condition, time_unix_ms: now_unix_ms() }]);
+        }
+        false
     }
 }
 
@@ -313,7 +344,11 @@ impl FrameStore for Session {
 
     fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
         let stored = self.shared.pin_stored(id)?;
-        if stored.is_some() { Ok(stored) } else { self.pin_own(id) }
+        if stored.is_some() {
+            return Ok(stored);
+        }
+        let place = self.state().index.locate(id);
+        place.map(|place| Ok(self.shared.packs.get(place.frame.pack)?.pin())).transpose()
     }
 
     fn append(&self, frame: &EncodedFrame) -> Result<Pin> {

@@ -107,3 +107,18 @@ async fn the_oldest_of_too_many_packs_that_uploads_left_are_discarded() {
     let upload = room.begin(&other).await;
     assert_eq!(room.need(&other, &upload, &ids).await, [true, true, false, true]);
 }
+
+/// A publication that is refused leaves the upload as it was: its sender corrects it, and what it holds still counts as unfinished.
+#[tokio::test]
+async fn a_refused_publication_can_be_corrected() {
+    let room = Room::new();
+    let token = room.token(Role::Write, "lab/*");
+    let (disk, upload) = (Disk::of(9), room.begin(&token).await);
+    room.send(&token, &upload, &[disk.data_frame(), disk.page_frame()]).await;
+    let mut long = disk.draft("lab/n");
+    long.notes = "x".repeat(66 << 10);
+    let (status, problem) = room.publish(&token, &upload, &long, Some(0)).await;
+    assert_eq!((status, &problem["kind"]), (StatusCode::CONFLICT, &json!("refused")), "{problem}");
+    let (status, answer) = room.publish(&token, &upload, &disk.draft("lab/n"), Some(0)).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use platter_image::{BlockId, Error, Result};
-use platter_store::{ParkedPack, Session, Store};
+use platter_store::{ParkedPack, Resumed, Session, Store};
 
 use crate::access::Principal;
 use crate::config::UNFINISHED_KEPT;
@@ -22,40 +22,63 @@ pub(super) fn owner_name(id: &str) -> &str {
 /// Blocks in packs that earlier uploads of the same token left.
 #[derive(Debug, Default)]
 pub(super) struct Leftovers {
-    packs: Vec<Option<ParkedPack>>,
+    /// Each with the number of its blocks; `None` once it was asked for.
+    packs: Vec<Option<(ParkedPack, usize)>>,
     blocks: HashMap<BlockId, usize>,
 }
 
+/// What came of asking for a block that an earlier upload may have left.
+#[derive(Debug)]
+pub(super) enum Claim {
+    /// No pack that is left has it.
+    Nothing,
+    /// Its pack, of so many bytes, is part of the session now, with these blocks.
+    Pack { length: u64, ids: Vec<BlockId> },
+    /// Its pack, of so many bytes, was damaged and is gone.
+    Lost { length: u64 },
+}
+
 impl Leftovers {
-    /// Those of that owner.
+    /// Those of that owner, the newest first, as long as they have no more than `ids_max` blocks.
     ///
     /// # Errors
     /// `Io`.
-    pub(super) fn of(store: &Store, owner: &str) -> Result<Self> {
+    pub(super) fn of(store: &Store, owner: &str, ids_max: usize) -> Result<Self> {
         let mut leftovers = Self::default();
-        for pack in store.parked()?.into_iter().filter(|pack| pack.owner == owner) {
+        let mut parked = store.parked()?;
+        parked.retain(|pack| pack.owner == owner);
+        parked.sort_by_key(|pack| std::cmp::Reverse(pack.since_unix_ms));
+        for pack in parked {
+            let ids = store.parked_ids(&pack)?;
+            if leftovers.blocks.len() + ids.len() > ids_max {
+                break;
+            }
             let number = leftovers.packs.len();
-            leftovers.blocks.extend(store.parked_ids(&pack)?.into_iter().map(|id| (id, number)));
-            leftovers.packs.push(Some(pack));
+            leftovers.packs.push(Some((pack, ids.len())));
+            leftovers.blocks.extend(ids.into_iter().map(|id| (id, number)));
         }
         Ok(leftovers)
     }
 
-    /// Makes the pack that has a block part of the session, if there is one: its length, and its blocks.
+    /// Makes the pack that has a block part of the session, if there is one and it has no more blocks than there is room for.
     ///
     /// # Errors
     /// What the store says.
-    pub(super) fn claim(&mut self, session: &Session, id: &BlockId) -> Result<Option<(u64, Vec<BlockId>)>> {
-        let Some(number) = self.blocks.get(id).copied() else { return Ok(None) };
-        let Some(pack) = self.packs[number].take() else { return Ok(None) };
-        let mut ids = Vec::new();
-        self.blocks.retain(|id, other| {
-            if *other == number {
-                ids.push(*id);
-            }
-            *other != number
-        });
-        Ok(session.resume(&pack)?.then_some((pack.length, ids)))
+    pub(super) fn claim(
+        &mut self,
+        session: &Session,
+        id: &BlockId,
+        room: &dyn Fn() -> usize,
+    ) -> Result<Claim> {
+        let Some(number) = self.blocks.get(id).copied() else { return Ok(Claim::Nothing) };
+        let Some((pack, _)) = self.packs[number].take_if(|(_, blocks)| *blocks <= room()) else {
+            return Ok(Claim::Nothing);
+        };
+        Ok(match session.resume(&pack)? {
+            Resumed::Taken(ids) => Claim::Pack { length: pack.length, ids },
+            Resumed::Gone => Claim::Nothing,
+            Resumed::Damaged => Claim::Lost { length: pack.length },
+        })
     }
 }
 
@@ -130,8 +153,10 @@ impl Usages {
     }
 
     fn discard(&self, store: &Store, pack: &ParkedPack) -> Result<()> {
-        store.discard_parked(pack)?;
-        if let Some(usage) = self.lock().get(&pack.owner) {
+        // An upload that goes on with it counts it still.
+        if store.discard_parked(pack)?
+            && let Some(usage) = self.lock().get(&pack.owner)
+        {
             usage.subtract(pack.length);
         }
         Ok(())

@@ -161,7 +161,7 @@ impl Store {
             let revision = change.next_hoard_revision(time_unix_ms)?;
             change.add_member(name, encoded.id, &set.record, revision)?;
             Ok(Ok(Registered { revision, is_new: true }))
-        })?
+        })
     }
 
     /// Takes the boot set of that version out of the hoard, or those of all versions of an image, in one revision. Gives

@@ -34,6 +34,17 @@ pub struct ParkedPack {
     path: PathBuf,
 }
 
+/// What became of a parked pack that a session wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resumed {
+    /// It is part of the session, with these blocks.
+    Taken(Vec<BlockId>),
+    /// It is not there any more.
+    Gone,
+    /// It was damaged, and has been removed.
+    Damaged,
+}
+
 impl Store {
     /// The packs that are kept aside, for whomever.
     ///
@@ -78,12 +89,15 @@ impl Store {
         }
     }
 
-    /// Removes a parked pack.
+    /// Removes a parked pack; says whether it was there. Somebody may have gone on with it.
     ///
     /// # Errors
     /// `Io`.
-    pub fn discard_parked(&self, pack: &ParkedPack) -> Result<()> {
-        self.place().remove_if_there(&pack.path)
+    pub fn discard_parked(&self, pack: &ParkedPack) -> Result<bool> {
+        match self.place().vfs().remove(&pack.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            removed => removed.context(|| format!("removing {}", pack.path.display())).map(|()| true),
+        }
     }
 }
 
@@ -113,16 +127,16 @@ impl Session {
         Ok(())
     }
 
-    /// Makes a parked pack part of this session. False when it is gone, or damaged: then it is removed.
+    /// Makes a parked pack part of this session.
     ///
     /// # Errors
     /// `Refused` when a write has failed; `Io`.
-    pub fn resume(&self, parked: &ParkedPack) -> Result<bool> {
+    pub fn resume(&self, parked: &ParkedPack) -> Result<Resumed> {
         self.shared.writer()?.check()?;
         let place = &self.shared.place;
         let path = place.pack(parked.id);
         match place.vfs().rename(&parked.path, &path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Resumed::Gone),
             renamed => renamed.context(|| format!("renaming {}", parked.path.display()))?,
         }
         place.sync_dir(&place.pack_dir(parked.id))?;
@@ -131,7 +145,7 @@ impl Session {
         let directory = match read_directory(&*file, parked.id, self.shared.id) {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 place.remove_if_there(&path)?;
-                return Ok(false);
+                return Ok(Resumed::Damaged);
             }
             read => read?,
         };
@@ -148,9 +162,11 @@ impl Session {
             frames: directory.frames() as u64,
             blocks: directory.blocks() as u64,
         };
+        self.shared.condemn_known_bad(ordinal, &mut state.index)?;
         state.begun.push(parked.id);
+        state.resumed.insert(ordinal);
         state.sealed.push((ordinal, sealed));
-        Ok(true)
+        Ok(Resumed::Taken(directory.ids))
     }
 }
 
@@ -199,8 +215,9 @@ mod tests {
         assert_eq!(store.parked_ids(&parked[0]).unwrap(), [id]);
         let session = store.session().unwrap();
         assert!(session.locate(&id).unwrap().is_none());
-        assert!(session.resume(&parked[0]).unwrap());
-        assert!(!session.resume(&parked[0]).unwrap(), "it is gone from there");
+        assert_eq!(session.resume(&parked[0]).unwrap(), Resumed::Taken(vec![id]));
+        assert_eq!(session.resume(&parked[0]).unwrap(), Resumed::Gone);
+        assert!(!store.discard_parked(&parked[0]).unwrap(), "it is not there to be discarded");
         assert!(session.lookup_and_pin(&id).unwrap().is_some());
         session.keep().unwrap();
         assert!(store.read_block(Kind::Data, &id).is_ok());
@@ -222,7 +239,7 @@ mod tests {
         store.session().unwrap().park("a", 1).unwrap();
         let parked = store.parked().unwrap();
         assert_eq!(parked.len(), 1, "an empty session leaves nothing");
-        store.discard_parked(&parked[0]).unwrap();
+        assert!(store.discard_parked(&parked[0]).unwrap());
         assert_eq!(store.parked().unwrap(), []);
         assert_eq!(store.parked_ids(&parked[0]).unwrap(), []);
     }

@@ -61,7 +61,7 @@ fn capture_again(machine: &Machine, check: KnownCheck) -> (Version, Vec<String>)
     let store = Store::open_writer(&machine.place).unwrap();
     let session = store.session().unwrap().with_known_check(check);
     let disk = add_disk(&session, &NUMBERS).unwrap();
-    let published = session.publish_repairing(draft("a", disk).unwrap()).unwrap();
+    let published = session.publish_after(draft("a", disk).unwrap(), None).unwrap();
     let repaired = store.repaired_by(&published.repaired, &published.version.name).unwrap();
     assert!(repaired.damaged.is_empty(), "{repaired:?}");
     (published.version, repaired.whole.iter().map(ToString::to_string).collect())
