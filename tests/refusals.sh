@@ -37,6 +37,7 @@ mkfifo "$WORK/pipe"
 refused "a pipe" 'neither|regular|block' "$WORK/pipe"
 refused "a directory" 'neither|regular|block|directory' "$WORK/tree"
 refused "a character device" 'neither|regular|block' /dev/null
+refused "the memory of a process" "kernel's" /proc/self/mem
 
 # A disk that is mounted, whole or by a partition; and a file behind such a disk.
 truncate -s 64M "$WORK/mounted"
@@ -186,5 +187,15 @@ truncate -s 1M "$WORK/small-file"
 check "a short file grows" platter install image "$WORK/small-file" --yes
 check "a new file is made" platter install image "$WORK/new-file"
 check "and is a sound file system" e2fsck -fn "$WORK/new-file"
+# A pipe where the store has a file: nobody waits for its other end.
+pack=$(find "$STORE/packs" -name '*.pack' | head -n 1)
+mv "$pack" "$WORK/pack"
+mkfifo "$pack"
+code=0
+timeout 60 "$PLATTER" --store "$STORE" check >"$LOG" 2>&1 || code=$?
+if [ "$code" != 0 ] && [ "$code" != 124 ]; then ok "a pipe instead of a pack is told"; else not_ok "a pipe instead of a pack: code $code"; fi
+check_said "a pipe instead of a pack: the reason is told" 'not a regular file'
+rm "$pack"
+mv "$WORK/pack" "$pack"
 check "the store is sound" platter check --read-data
 finish

@@ -319,3 +319,15 @@ fn insisting_keeps_others_out() {
     assert!(!check_target(device.path(), &insisting).unwrap().is_exclusive());
     drop(taken);
 }
+
+/// They look like regular files, and writing to them changes a process or the kernel.
+#[test]
+fn files_of_the_kernel_are_no_disks() {
+    for path in ["/proc/self/mem", "/sys/kernel/mm/transparent_hugepage/enabled"] {
+        let path = Path::new(path);
+        if fs::metadata(path).is_ok() {
+            refused(path, &TargetCheck::default(), &["a file of the kernel's"]);
+            assert_eq!(check_source(path, &[]).unwrap_err().kind(), ErrorKind::Refused);
+        }
+    }
+}

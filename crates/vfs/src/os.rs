@@ -27,7 +27,7 @@ impl Vfs for OsVfs {
         let mut options = OpenOptions::new();
         options.read(true).write(mode != OpenMode::Read).mode(FILE_MODE);
         options.create(mode == OpenMode::Create).create_new(mode == OpenMode::CreateNew);
-        Ok(Box::new(OsFile(options.open(path)?)))
+        Ok(Box::new(OsFile(open_regular(&mut options, path)?)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -76,7 +76,8 @@ impl Vfs for OsVfs {
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsFile>>> {
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE).open(path)?;
+        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
+        let file = open_regular(&mut options, path)?;
         // Whoever can open a file can lock it, and keep its owner waiting. Only the owner can change the mode.
         if file.metadata()?.mode() & OTHERS != 0 {
             let _ = restrict(&file);
@@ -96,6 +97,17 @@ impl Vfs for OsVfs {
         }
         Ok(id)
     }
+}
+
+/// Opens a regular file. Whoever can write to a directory can make a pipe there: nobody waits until it has another end.
+fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() {
+        return Ok(file);
+    }
+    let what = if kind.is_dir() { "a directory" } else { "a pipe or a device" };
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}, not a regular file")))
 }
 
 /// Takes from a file what others than its owner may do with it.
@@ -199,6 +211,19 @@ mod tests {
         drop(lock);
         assert!(vfs.lock(&file).unwrap().is_some());
         assert_ne!(vfs.random_id().unwrap(), vfs.random_id().unwrap());
+    }
+
+    #[test]
+    fn a_pipe_keeps_nobody_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::from_raw_mode(0o600)).unwrap();
+        for mode in [OpenMode::Read, OpenMode::Write, OpenMode::Create] {
+            let error = OsVfs.open(&pipe, mode).unwrap_err();
+            assert!(error.to_string().contains("not a regular file"), "{mode:?}: {error}");
+        }
+        assert!(OsVfs.lock(&pipe).is_err());
+        assert!(OsVfs.open(Path::new("/dev/zero"), OpenMode::Read).is_err());
     }
 
     #[test]

@@ -39,6 +39,7 @@ pub(super) fn of_target(
             files.extend(backing.and_then(identity));
         }
         Some(metadata) if metadata.is_file() => {
+            evidence.wrong_kind = is_of_kernel(path).then_some(OF_KERNEL);
             let file = (metadata.dev(), metadata.ino());
             add_loops(&mut evidence, machine, file, true);
             evidence
@@ -59,6 +60,32 @@ pub(super) fn of_target(
         Some((store.display().to_string(), how))
     });
     Ok(evidence)
+}
+
+/// What to call a file such as /proc/self/mem.
+const OF_KERNEL: &str = "a file of the kernel's";
+/// File systems whose files look regular, and are the kernel's own doors (statfs(2)): proc, sysfs, debugfs, tracefs, securityfs,
+/// cgroup, cgroup2, configfs, efivarfs, bpf, pstore, binfmt_misc, selinuxfs, nsfs.
+const KERNEL_FILESYSTEMS: [u32; 14] = [
+    0x9fa0,
+    0x6265_6572,
+    0x6462_6720,
+    0x7472_6163,
+    0x7363_6673,
+    0x0027_e0eb,
+    0x6367_7270,
+    0x6265_6570,
+    0xde5e_81e4,
+    0xcafe_4a11,
+    0x6165_676c,
+    0x4249_4e4d,
+    0xf97c_ff8c,
+    0x6e73_6673,
+];
+
+/// Whether a file is on a file system that holds nothing.
+fn is_of_kernel(path: &Path) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|found| KERNEL_FILESYSTEMS.contains(&(found.f_type as u32)))
 }
 
 /// Where the nodes of devices are.
@@ -91,6 +118,7 @@ pub(super) fn of_source(path: &Path, machine: &Machine) -> Result<Evidence> {
         add_uses(&mut evidence, machine, DeviceNumber::from_stat(metadata.rdev()));
         (_, _, evidence.is_busy) = geometry(path)?;
     } else if metadata.is_file() {
+        evidence.wrong_kind = is_of_kernel(path).then_some(OF_KERNEL);
         add_loops(&mut evidence, machine, (metadata.dev(), metadata.ino()), false);
     } else {
         evidence.wrong_kind = Some(describe(metadata.file_type()));

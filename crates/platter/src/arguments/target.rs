@@ -12,7 +12,7 @@ use crate::sizes::byte_size;
 pub(crate) struct Install {
     /// NAME (its latest version), NAME@NUMBER, or a score
     pub(crate) version: VersionArgument,
-    /// A block device, or a file that is made if it is missing
+    /// A block device, or a file, which is made if it is missing and grows if it is too short
     pub(crate) target: PathBuf,
     #[command(flatten)]
     pub(crate) target_options: TargetOptions,
