@@ -228,6 +228,32 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_that_rotted_in_a_parked_pack_is_not_relied_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path().join("store"));
+        Store::init(&place).unwrap();
+        let store = Store::open_writer(&place).unwrap();
+        let session = store.session().unwrap();
+        let ((good, first), (bad, second)) = (frame(1), frame(2));
+        session.append(&first).unwrap();
+        session.append(&second).unwrap();
+        let rotten = session.locate(&bad).unwrap().unwrap().frame;
+        session.park("token1", 5).unwrap();
+        let parked = store.parked().unwrap();
+        let mut bytes = std::fs::read(&parked[0].path).unwrap();
+        bytes[rotten.offset as usize + rotten.length as usize - BlockId::LEN - 1] ^= 1;
+        std::fs::write(&parked[0].path, bytes).unwrap();
+        let session = store.session().unwrap();
+        assert_eq!(session.resume(&parked[0]).unwrap(), Resumed::Taken(vec![good, bad]));
+        assert!(session.lookup_and_pin(&good).unwrap().is_some());
+        assert!(session.lookup_and_pin(&bad).unwrap().is_none(), "it has to be sent again");
+        session.append(&second).unwrap();
+        assert!(session.lookup_and_pin(&bad).unwrap().is_some());
+        session.keep().unwrap();
+        assert!(store.read_block(Kind::Data, &bad).is_ok());
+    }
+
+    #[test]
     fn discarding_frees_the_space() {
         let folder = tempfile::tempdir().unwrap();
         let place = StorePlace::on_system(folder.path().join("store"));
