@@ -38,11 +38,10 @@ pub(super) fn read_batches(
             let span = batch.span();
             let mut buffer = used.try_recv().unwrap_or_default();
             let longest = (BATCH_SPAN_MAX + GRID + FILE_ALIGNMENT) as usize;
-            if buffer.len() < span.length as usize {
-                buffer.resize(
-                    (span.length as usize).next_power_of_two().min(longest).max(span.length as usize),
-                    0,
-                );
+            let needed = span.length as usize;
+            if buffer.len() < needed {
+                // Anew, and not longer: zeros from the system cost nothing, and the old contents mean nothing.
+                buffer = vec![0; needed.next_power_of_two().min(longest).max(needed)];
             }
             for run in runs(&batch) {
                 let at = (run.offset - span.offset) as usize;
