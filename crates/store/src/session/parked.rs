@@ -240,9 +240,10 @@ mod tests {
         let rotten = session.locate(&bad).unwrap().unwrap().frame;
         session.park("token1", 5).unwrap();
         let parked = store.parked().unwrap();
-        let mut bytes = std::fs::read(&parked[0].path).unwrap();
-        bytes[rotten.offset as usize + rotten.length as usize - BlockId::LEN - 1] ^= 1;
-        std::fs::write(&parked[0].path, bytes).unwrap();
+        let file = place.vfs().open(&parked[0].path, OpenMode::Write).unwrap();
+        let (at, mut byte) = (rotten.offset + u64::from(rotten.length) - BlockId::LEN as u64 - 1, [0]);
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], at).unwrap();
         let session = store.session().unwrap();
         assert_eq!(session.resume(&parked[0]).unwrap(), Resumed::Taken(vec![good, bad]));
         assert!(session.lookup_and_pin(&good).unwrap().is_some());
