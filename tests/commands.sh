@@ -12,6 +12,8 @@ e2fsck -fy "$WORK/changed" >/dev/null 2>&1 || true
 
 check_exit "$EXIT_USAGE" "no command" "$PLATTER"
 check_exit "$EXIT_USAGE" "an unknown option" platter images --no-such-option
+check_exit "$EXIT_USAGE" "an unknown option with --json" platter --json images --no-such-option
+check_said "is told as JSON" '^\{"error":"unexpected argument .--no-such-option.*"exit_code":2,"kind":"usage"\}'
 check_exit "$EXIT_MISSING" "no store" platter images
 check_said "and what to do about it" 'init'
 check "init" platter init
@@ -66,6 +68,10 @@ for name in past/A a//b ../escape '' "a@0" "a@x" "a@" a@1@2 "b a" "$hex"a; do
 	done
 done
 ok "names that no image can have are wrong usage of every command"
+for command in "hoard import $WORK/none" "hoard record" "hoard show" "hoard unregister"; do
+	read -ra arguments <<<"$command"
+	check_exit "$EXIT_USAGE" "a score where $command needs a name" platter "${arguments[@]}" "$score"
+done
 check_exit "$EXIT_USAGE" "attach without a place to serve" platter attach lab/debian
 check_said "and which there are" '--nbd, --fuse or --9p'
 check_exit "$EXIT_USAGE" "attach of nothing" platter attach --nbd "$WORK/none"

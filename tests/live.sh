@@ -163,6 +163,8 @@ check_exit "$EXIT_MISSING" "nor found by its number" platter publish lab/clone l
 check "written again" serve --write --holder first lab/clone
 qemu-io -f raw -c 'write -P 0x67 20m 4k' "$(uri lab/clone)" >/dev/null
 stop KILL
+check "after kill -9 it is known how much was written" sh -c "'$PLATTER' --store '$STORE' --json disks |
+	jq -es 'length == 1 and .[0].holder == \"first\" and .[0].written_bytes == 4096 and .[0].process == null'"
 first=$(platter_json disks | jq -r .token)
 platter token steal lab/clone --holder second >/dev/null
 check "the disk of a dead holder is listed as lost" sh -c "'$PLATTER' --store '$STORE' --json disks |

@@ -23,14 +23,14 @@ use output::Output;
 fn main() -> ExitCode {
     platter_jobs::make_files_private();
     let words: Vec<OsString> = std::env::args_os().collect();
-    let arguments = usage::parse(&words).unwrap_or_else(|error| usage::exit(&error));
+    let arguments = usage::parse(&words).unwrap_or_else(|error| usage::exit(&words, &error));
     let output = Output::new(arguments.json, arguments.quiet);
     match server::location(&arguments) {
         Ok(store) => match usage::check(&arguments.command, &store) {
             Ok(()) => run(&store, &arguments.command, &output),
-            Err(error) => usage::exit(&error),
+            Err(error) => usage::exit(&words, &error),
         },
-        Err(error) if error.kind() == ErrorKind::Refused => usage::exit(&usage::refused(&error)),
+        Err(error) if error.kind() == ErrorKind::Refused => usage::exit(&words, &usage::refused(&error)),
         Err(error) => output.fail(&error),
     }
 }

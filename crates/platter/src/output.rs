@@ -79,6 +79,18 @@ impl Output {
         ExitCode::from(code)
     }
 
+    /// Prints what is wrong with the words of a command line; what clap says of it begins with "error: ".
+    pub(crate) fn wrong_usage(self, text: &str, code: i32) {
+        // There may be nobody left to tell.
+        let _ = if self.json {
+            let error = text.trim_start_matches("error: ").trim_end();
+            let fact = serde_json::json!({ "error": error, "kind": "usage", "exit_code": code });
+            writeln!(io::stderr().lock(), "{fact}")
+        } else {
+            write!(io::stderr().lock(), "{}", visible::lines(text))
+        };
+    }
+
     /// Tells what a job leaves that a signal ends.
     pub(crate) fn interrupted(self, signal: i32, state: &str) {
         let text = format!("interrupted: {state}");

@@ -4,7 +4,6 @@
 //! to see: an option that is missing beside others, or two arguments in the wrong order.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::Path;
 
 use clap::error::ErrorKind;
@@ -12,7 +11,7 @@ use clap::{CommandFactory, Parser, value_parser};
 use platter_jobs::{StoreLocation, VersionQuery};
 
 use crate::arguments::{Arguments, Attach, CacheArguments, Command, Far};
-use crate::visible;
+use crate::output::Output;
 
 /// Commands of a disk and an image, and whether the image comes first.
 const PAIRS: [(&str, bool); 4] = [("capture", false), ("install", true), ("export", true), ("receive", true)];
@@ -57,14 +56,15 @@ pub(crate) fn check(command: &Command, store: &StoreLocation) -> Result<(), clap
     missing.map_or(Ok(()), |missing| Err(wrong(name_of(command), kind, missing)))
 }
 
-/// Prints what is wrong, with control characters spelled out, or the help that was asked for; ends the process.
-pub(crate) fn exit(error: &clap::Error) -> ! {
-    if error.use_stderr() {
-        // There may be nobody left to tell.
-        let _ = write!(io::stderr().lock(), "{}", visible::lines(&error.to_string()));
-        std::process::exit(error.exit_code());
+/// Prints what is wrong, or the help that was asked for; ends the process.
+pub(crate) fn exit(words: &[OsString], error: &clap::Error) -> ! {
+    if !error.use_stderr() {
+        error.exit()
     }
-    error.exit()
+    // Wrong usage may be why the words were not understood: whether JSON is wanted is seen in the words themselves.
+    let is_json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    Output::new(is_json, false).wrong_usage(&error.to_string(), error.exit_code());
+    std::process::exit(error.exit_code())
 }
 
 /// Wrong usage of the whole command line.

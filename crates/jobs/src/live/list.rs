@@ -45,8 +45,28 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
     for server in control::servers(place.dir())? {
         found.extend(server.disks()?);
     }
+    let is_found = |found: &[DiskStatus], number| found.iter().any(|disk| disk.token == Some(number));
+    for (image, number) in overlays::list(place.dir())? {
+        if is_found(&found, number) {
+            continue;
+        }
+        let known = match away {
+            Some(_) => lying_there(place, &image, number)?,
+            None => left_disk(place, &store, &image, number)?,
+        };
+        let holder = tokens.iter().find(|it| is_token(it, image.as_str(), number)).map(|it| it.holder.clone());
+        let status = match known {
+            Some((base, disk_bytes, written_bytes)) => {
+                DiskStatus { disk_bytes, written_bytes, ..waiting(&image, number, base) }
+            }
+            None if holder.is_some() => continue,
+            None => waiting(&image, number, String::new()),
+        };
+        found.push(DiskStatus { holder, ..status });
+    }
+    // The others are written elsewhere, or were not written yet.
     for token in &tokens {
-        if found.iter().any(|disk| disk.token == Some(token.number)) {
+        if is_found(&found, token.number) {
             continue;
         }
         let newest = store.resolve(token.image.as_str())?;
@@ -55,17 +75,6 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
             holder: Some(token.holder.clone()),
             ..waiting(&token.image, token.number, newest.score.to_string())
         });
-    }
-    for (image, number) in overlays::list(place.dir())? {
-        if is_held(&tokens, image.as_str(), number) || found.iter().any(|disk| disk.token == Some(number)) {
-            continue;
-        }
-        let known = match away {
-            Some(_) => lying_there(place, &image, number)?,
-            None => left_disk(place, &store, &image, number)?,
-        };
-        let (base, disk_bytes, written_bytes) = known.unwrap_or_default();
-        found.push(DiskStatus { disk_bytes, written_bytes, ..waiting(&image, number, base) });
     }
     found.sort_by(|a, b| (&a.disk, a.token).cmp(&(&b.disk, b.token)));
     let listed = found.into_iter().map(|status| {
@@ -108,7 +117,11 @@ pub fn served_disks(store: &Store) -> Result<Vec<ListedDisk>> {
 }
 
 fn is_held(tokens: &[Token], image: &str, number: u64) -> bool {
-    tokens.iter().any(|token| token.image.as_str() == image && token.number == number)
+    tokens.iter().any(|token| is_token(token, image, number))
+}
+
+fn is_token(token: &Token, image: &str, number: u64) -> bool {
+    token.image.as_str() == image && token.number == number
 }
 
 /// A disk that no process says it serves.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use platter_jobs::{Accelerator, ImageName, Machine, Marker};
 
-use super::version::{OneOrAll, VersionArgument};
+use super::version::{OneOrAll, NamedVersion};
 use crate::sizes::{duration, mebibytes};
 
 #[derive(Debug, Subcommand)]
@@ -16,7 +16,7 @@ pub(crate) enum Hoard {
     /// The machine has no screen, and what it writes is thrown away. Needs qemu-system-x86_64.
     Record {
         /// NAME (its latest version), or NAME@NUMBER
-        version: VersionArgument,
+        version: NamedVersion,
         #[command(flatten)]
         machine: MachineOptions,
     },
@@ -25,7 +25,7 @@ pub(crate) enum Hoard {
         /// The trace
         trace: PathBuf,
         /// NAME (the newest of its versions that the trace is of), or NAME@NUMBER
-        version: VersionArgument,
+        version: NamedVersion,
         /// What ended the recording, in words
         #[arg(long, default_value = "imported")]
         marker: String,

@@ -31,6 +31,28 @@ impl fmt::Display for VersionArgument {
     }
 }
 
+/// `NAME`, `NAME@NUMBER` or `NAME@latest`, as it was typed: for what belongs to a name, which a score is not.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedVersion(String);
+
+impl NamedVersion {
+    /// The words that were typed.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for NamedVersion {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.parse()? {
+            VersionQuery::Named(..) => Ok(Self(text.to_owned())),
+            VersionQuery::Score(_) => Err(no_name()),
+        }
+    }
+}
+
 /// `NAME@NUMBER` for one version, `NAME` for all versions of an image, as it was typed.
 #[derive(Clone, Debug)]
 pub(crate) struct OneOrAll(String);
@@ -51,9 +73,13 @@ impl FromStr for OneOrAll {
                 Err(Error::refused(format!("{text} is another version tomorrow: give its number")))
             }
             VersionQuery::Named(..) => Ok(Self(text.to_owned())),
-            VersionQuery::Score(_) => Err(Error::refused("a score is no name: give NAME or NAME@NUMBER")),
+            VersionQuery::Score(_) => Err(no_name()),
         }
     }
+}
+
+fn no_name() -> Error {
+    Error::refused("a score is no name: give NAME or NAME@NUMBER")
 }
 
 /// What is to be brought back of what was forgotten.

@@ -27,7 +27,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Hoard, output: &Output) -> Ou
             let request = ImportRequest {
                 store: store.clone(),
                 trace: trace.clone(),
-                version: version.to_string(),
+                version: version.as_str().into(),
                 marker: marker.clone(),
                 command: command.clone(),
                 accelerator: accelerator.clone(),
