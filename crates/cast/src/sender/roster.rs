@@ -75,7 +75,7 @@ struct Member {
     token: u64,
     /// Where it joined from.
     address: IpAddr,
-    /// It was gone when a receiver of the same name and address joined: that one is told of in its place.
+    /// It was gone, or had failed, when a receiver of the same name and address joined: that one is told of in its place.
     is_replaced: bool,
     /// Its connection, as long as that stands.
     connection: Option<u64>,
@@ -96,11 +96,12 @@ impl Member {
         self.is_present() || (given_up && self.connection.is_some())
     }
 
-    /// Whether it is lost, or has been silent for so long that it may have been started again. One that is lost for good
-    /// comes before one that may be heard again, and that before one that is only silent.
+    /// Whether it failed, is lost, or has been silent for so long that it may have been started again. One that has ended
+    /// for good comes before one that may be heard again, and that before one that is only silent.
     fn absence(&self, now: Duration) -> Option<u8> {
         let is_silent = now.saturating_sub(self.status.heard_at) >= VOTE_SILENCE;
         match self.status.state {
+            ReceiverState::Failed(_) => Some(0),
             ReceiverState::Lost(_) if self.connection.is_none() => Some(0),
             ReceiverState::Lost(_) => Some(1),
             _ => (self.is_present() && is_silent).then_some(2),
@@ -391,8 +392,24 @@ mod tests {
         roster.join(seconds(at), connection, who, buffers, 0).unwrap()
     }
 
+    fn result_of(outcome: Result<Score, String>) -> ReceiverResult {
+        ReceiverResult { outcome, bytes_written: 0, duration_ms: 0, symbols: 0, repaired: 0, duplicates: 0 }
+    }
+
     fn told(roster: &Roster) -> Vec<u32> {
         roster.statuses().iter().map(|status| status.id).collect()
+    }
+
+    #[test]
+    fn a_receiver_that_failed_and_was_started_again_is_told_of_once() {
+        let mut roster = Roster::new([1; 32]);
+        let (first, token) = join_as(&mut roster, 0, 1, ("a", 1), 4);
+        let (other, _) = join_as(&mut roster, 0, 2, ("b", 1), 4);
+        roster.result(seconds(1), first, result_of(Err("the disk is full".into())), Score(BlockId([1; 32])));
+        assert_eq!(told(&roster), [first, other], "nobody took its place yet");
+        let (again, _) = join_as(&mut roster, 1, 3, ("a", 1), 4);
+        assert_eq!(told(&roster), [other, again]);
+        assert!(!roster.admits(first, token), "it does not come back");
     }
 
     #[test]
@@ -538,14 +555,7 @@ mod tests {
                 && !roster.admits(0, 0)
                 && !roster.admits(9, token)
         );
-        let result = ReceiverResult {
-            outcome: Ok(Score(BlockId([1; 32]))),
-            bytes_written: 0,
-            duration_ms: 0,
-            symbols: 0,
-            repaired: 0,
-            duplicates: 0,
-        };
+        let result = result_of(Ok(Score(BlockId([1; 32]))));
         roster.result(seconds(1), id, result, Score(BlockId([2; 32])));
         assert!(matches!(roster.statuses()[0].state, ReceiverState::Failed(_)));
     }

@@ -54,7 +54,8 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
             Some(_) => lying_there(place, &image, number)?,
             None => left_disk(place, &store, &image, number)?,
         };
-        let holder = tokens.iter().find(|it| is_token(it, image.as_str(), number)).map(|it| it.holder.clone());
+        let holder =
+            tokens.iter().find(|it| is_token(it, image.as_str(), number)).map(|it| it.holder.clone());
         let status = match known {
             Some((base, disk_bytes, written_bytes)) => {
                 DiskStatus { disk_bytes, written_bytes, ..waiting(&image, number, base) }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use platter_jobs::{Accelerator, ImageName, Machine, Marker};
 
-use super::version::{OneOrAll, NamedVersion};
+use super::version::{NamedVersion, OneOrAll};
 use crate::sizes::{duration, mebibytes};
 
 #[derive(Debug, Subcommand)]
