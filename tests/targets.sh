@@ -96,6 +96,7 @@ if [ -b "${TARGET}p1" ]; then
 	check "install on a partition" platter install lab/plain "${TARGET}p1" --yes --verify
 	check "it is the file system" e2fsck -fn "${TARGET}p1"
 	check "the table is as it was" cmp -n "$MIB" "$WORK/target" "$WORK/old-512"
+	check "captured again, nothing is dropped that others call used" platter capture "${TARGET}p1" lab/again --audit
 	partx -d "$TARGET" >/dev/null 2>&1 || true
 else
 	skip "a partition: this kernel shows none of loop devices"
@@ -122,6 +123,10 @@ truncate -s 100000000 "$WORK/odd"
 check "a file of 100,000,000 bytes" platter install lab/plain "$WORK/odd" --free zero --verify
 check "keeps its length" [ "$(stat -c %s "$WORK/odd")" = 100000000 ]
 check "and holds the disk" cmp -n $((24 * MIB)) "$WORK/odd" "$WORK/new"
+ln -s "$WORK/nowhere" "$WORK/dangling"
+check_exit "$EXIT_REFUSED" "a link that leads to nothing is no target" platter install lab/plain "$WORK/dangling" --yes
+check_said "and why" 'symbolic link that leads to nothing'
+check "nothing was made" [ ! -e "$WORK/nowhere" ]
 for place in /dev/platter-nonexist /dev/disk/platter-none; do
 	check_exit "$EXIT_REFUSED" "no file is made at $place" platter install lab/plain "$place" --yes --force not-a-disk
 	check_exit "$EXIT_REFUSED" "nor exported there" platter export lab/plain "$place"

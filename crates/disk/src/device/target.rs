@@ -233,6 +233,11 @@ fn open_file(path: &Path, create: bool, exclusive: bool, direct: bool) -> Result
             // The file may have been created before direct I/O was denied.
             open_file(path, create && !path.exists(), exclusive, false)
         }
+        Err(error) if create && path.is_symlink() => Err(Error::refused(format!(
+            "{} is a symbolic link that leads to nothing: name the file that is to be made",
+            path.display()
+        ))
+        .with_source(error)),
         Err(error) if create && error.kind() == io::ErrorKind::AlreadyExists => Err(Error::refused(format!(
             "{} was not there when it was checked, and is there now",
             path.display()

@@ -120,7 +120,13 @@ impl Comparison {
             return match partitions.is_empty() {
                 true => self.part(all),
                 false => {
-                    self.compare(all, "a whole disk with partitions", &Extents::from_unsorted(vec![all]), "")
+                    let reason = "blkid finds a file system of the whole disk under its partitions";
+                    self.compare(
+                        all,
+                        "a whole disk with partitions",
+                        &Extents::from_unsorted(vec![all]),
+                        reason,
+                    )
                 }
             };
         }

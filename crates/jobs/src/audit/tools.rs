@@ -63,7 +63,8 @@ impl Tools {
     pub(super) fn partitions(&mut self, sector_size: u32) -> Result<Option<Vec<Extent>>> {
         let (disk, sector_size) = (self.disk(), sector_size.to_string());
         let columns = ["--raw", "--noheadings", "--output", "START,SECTORS,TYPE"];
-        let arguments = [&columns[..], &["--sector-size", &sector_size, &disk]].concat();
+        // Without the dash, a partition is looked up in the table of the disk that it is on.
+        let arguments = [&columns[..], &["--sector-size", &sector_size, "-", &disk]].concat();
         let Some(output) = self.run("partx", &arguments)? else { return Ok(None) };
         Ok(Some(parse_partitions(&String::from_utf8_lossy(&output.stdout))))
     }
