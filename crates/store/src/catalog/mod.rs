@@ -144,8 +144,12 @@ fn connect(place: &StorePlace, path: &std::path::Path, flags: OpenFlags) -> Resu
         Some(vfs) => Connection::open_with_flags_and_vfs(path, flags, vfs),
         None => Connection::open_with_flags(path, flags),
     };
-    let connection =
-        opened.map_err(|error| failed(&format!("opening the catalog {}", path.display()), error))?;
+    let connection = opened.map_err(|error| match place.vfs().exists(path) {
+        Ok(false) => {
+            Error::corrupt(format!("the catalog {} is gone: `platter rebuild` makes it anew", path.display()))
+        }
+        _ => failed(&format!("opening the catalog {}", path.display()), error),
+    })?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(|error| failed("setting the catalog's timeout", error))?;
     Ok(connection)
 }

@@ -40,12 +40,15 @@ impl Catalog {
         let rows = under_way.log.take().unwrap_or_default();
         let head = if rows.is_empty() { None } else { Some(under_way.end_entry(&before, rows)?) };
         under_way.write_seals()?;
-        transaction.commit().map_err(|error| failed("committing a change of the catalog", error))?;
-        match (&self.log, head) {
-            (Some(log), Some(head)) => log.append(&head)?,
+        let entry = match (&self.log, &head) {
+            (Some(log), Some(head)) => Some((log, head)),
             (None, Some(_)) => return Err(Error::bug("a change of a catalog that was opened to be read")),
-            (_, None) => {}
-        }
+            (_, None) => None,
+        };
+        // A full disk is noticed while nothing is committed.
+        entry.map_or(Ok(()), |(log, head)| log.reserve(head))?;
+        transaction.commit().map_err(|error| failed("committing a change of the catalog", error))?;
+        entry.map_or(Ok(()), |(log, head)| log.append(head))?;
         Ok(done)
     }
 

@@ -107,3 +107,30 @@ fn a_full_disk_is_survived() {
         verify(&machine, &model, &format!("{capacity} bytes: {done:?}"));
     }
 }
+
+/// Wherever the space ends, a change that is said to have failed did not happen, and one that is said to be done did.
+#[test]
+fn for_want_of_space_a_change_happens_or_fails() {
+    let machine = Machine::new();
+    let (mut failed, mut done) = (0, 0);
+    for room in 0..=40 {
+        machine.insert(&SimulatedDisk::new(1));
+        Store::init(&machine.place).unwrap();
+        let store = Store::open_writer(&machine.place).unwrap();
+        publish(&store, "a", &[1, 2, 3]).unwrap();
+        let (name, holder) = ("a".parse().unwrap(), "h".repeat(200));
+        store.take_token(&name, "first", 1).unwrap();
+        machine.disk().set_capacity(machine.disk().used() + (room << 8));
+        let result = store.steal_token(&name, &holder, 2);
+        machine.disk().set_capacity(u64::MAX);
+        let holds = |store: &Store| store.token(&name).unwrap().map(|token| token.holder);
+        let expected = if result.is_ok() { holder.as_str() } else { "first" };
+        assert_eq!(holds(&store).as_deref(), Some(expected), "room for {room} times 256 bytes: {result:?}");
+        drop(store);
+        let store = Store::open_writer(&machine.place).unwrap();
+        assert_eq!(holds(&store).as_deref(), Some(expected), "room for {room} times 256 bytes: {result:?}");
+        store.release_token(&store.token(&name).unwrap().unwrap()).unwrap();
+        *(if result.is_ok() { &mut done } else { &mut failed }) += 1;
+    }
+    assert!(failed > 0 && done > 10, "{failed} failed, {done} were done");
+}

@@ -81,6 +81,11 @@ impl SimulatedDisk {
         self.state().faults.hits()
     }
 
+    /// Bytes in files, which count against the capacity.
+    pub fn used(&self) -> u64 {
+        self.state().used()
+    }
+
     /// Lets files grow to `bytes` altogether: the write that would pass it is cut short, the next one fails.
     pub fn set_capacity(&self, bytes: u64) {
         self.state().capacity = bytes;
@@ -212,9 +217,13 @@ impl State {
         }
     }
 
+    fn used(&self) -> u64 {
+        self.files.iter().map(FileBytes::length).sum()
+    }
+
     /// How many of `count` bytes at `offset` of that file fit on the disk.
     fn room(&self, file: usize, offset: u64, count: usize) -> usize {
-        let used: u64 = self.files.iter().map(FileBytes::length).sum();
+        let used = self.used();
         let length = self.files[file].length();
         let end_max = length.saturating_add(self.capacity.saturating_sub(used));
         (end_max.saturating_sub(offset)).min(count as u64) as usize

@@ -149,11 +149,19 @@ impl ChangeLog {
         Ok(log)
     }
 
-    /// Appends the entry of that head, durably.
+    /// Takes the space of that head's entry, with zeros: after that, appending it needs none.
+    pub(in crate::catalog) fn reserve(&self, head: &Head) -> Result<()> {
+        let context = || "making room in the log of changes".to_owned();
+        self.0.set_length(head.offset).context(context)?;
+        self.0.write_all_at(&vec![0; head.bytes().len()], head.offset).context(context)
+    }
+
+    /// Appends the entry of that head, durably, into the space that was reserved for it, if it was.
     pub(in crate::catalog) fn append(&self, head: &Head) -> Result<()> {
         let context = || "writing the log of changes".to_owned();
-        self.0.set_length(head.offset).context(context)?;
-        self.0.write_all_at(&head.bytes(), head.offset).context(context)?;
+        let bytes = head.bytes();
+        self.0.write_all_at(&bytes, head.offset).context(context)?;
+        self.0.set_length(head.offset + bytes.len() as u64).context(context)?;
         self.0.sync().context(context)
     }
 }

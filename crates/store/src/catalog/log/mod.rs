@@ -1,8 +1,9 @@
 //! The log of changes: which rows of the catalog every change made and removed, one entry after another in `changes.log`
 //! (`docs/formats/change-log.md`). `rebuild` reads it, so that what was forgotten stays forgotten.
 //!
-//! Why log and catalog never part: a commit of the catalog contains the entry that describes it. The entry is appended to
-//! the log right after the commit, and synced, before anybody is told that the change is done. Whoever opens the catalog to
+//! Why log and catalog never part: a commit of the catalog contains the entry that describes it. The entry's space in the
+//! log is taken before the commit, so a full disk fails the change while nothing is committed. The entry itself is
+//! written there right after the commit, and synced, before anybody is told that the change is done. Whoever opens the catalog to
 //! write appends it if a crash came between. So the log lacks one entry at most, and that one is in the catalog.
 //!
 //! Why either can be trusted without the other: an entry ends in a digest of all rows as they are after it. Every writer
