@@ -228,4 +228,32 @@ if need_root "mounting a served disk"; then
 	check "its file system is clean" e2fsck -fn "$WORK/installed"
 	check "the store is good" platter check --read-data
 fi
+
+# A disk that is published and served on reads as before, also where it swaps and where its file system calls blocks free. What
+# is published when it is detached lacks both.
+rm -f "$WORK/swapping"
+truncate -s 48M "$WORK/swapping"
+printf 'label: gpt\nstart=2048, size=49152\nstart=51200, size=32768\n' | sfdisk -q "$WORK/swapping" >/dev/null
+ext4_image "$WORK/part" 24 "$WORK/tree"
+dd if="$WORK/part" of="$WORK/swapping" bs=1M seek=1 conv=notrunc,sparse status=none
+truncate -s 16M "$WORK/swap"
+mkswap -q "$WORK/swap"
+dd if="$WORK/swap" of="$WORK/swapping" bs=1M seek=25 conv=notrunc,sparse status=none
+platter capture "$WORK/swapping" lab/swapping >/dev/null
+free=$(dumpe2fs "$WORK/part" 2>/dev/null | awk -F'[ -]+' '/^  Free blocks:/ { last = $NF } END { print last }')
+free=$(((1 << 20) + free * $(dumpe2fs -h "$WORK/part" 2>/dev/null | awk '/^Block size/ { print $3 }') / 65536 * 65536 - 65536))
+check "a disk with swap is served for writing" serve --write lab/swapping
+check "pages are swapped out" qemu-io -f raw -c 'write -P 0x5a 28m 1m' -c flush "$(uri lab/swapping)"
+check "and free blocks written" qemu-io -f raw -c "write -P 0x5b $free 64k" -c flush "$(uri lab/swapping)"
+check "it is published and served on" platter publish lab/swapping
+check "what was swapped out is there" qemu-io -r -f raw -c 'read -P 0x5a 28m 1m' "$(uri lab/swapping)"
+check "and what free blocks held" qemu-io -r -f raw -c "read -P 0x5b $free 64k" "$(uri lab/swapping)"
+stop KILL
+check "after kill -9 it is served again" serve --write lab/swapping
+check "and swap is there" qemu-io -r -f raw -c 'read -P 0x5a 28m 1m' "$(uri lab/swapping)"
+check "a page is swapped out" qemu-io -f raw -c 'write -P 0x5c 30m 4k' -c flush "$(uri lab/swapping)"
+check "it is published and detached" platter detach lab/swapping --then publish
+rm -f "$WORK/rest"
+platter export lab/swapping "$WORK/rest" >/dev/null
+check "that version lacks what was swapped out" cmp -i $((28 << 20)):0 -n $((3 << 20)) "$WORK/rest" /dev/zero
 finish

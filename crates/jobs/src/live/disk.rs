@@ -219,6 +219,11 @@ impl LiveDisk {
         self.open.store(open, Ordering::Relaxed);
     }
 
+    /// Whether clients may use it.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+
     /// Ends all use of it: requests fail from now on. What was written is durable.
     pub(super) fn detach(&self) -> Result<()> {
         match self.layers_mut().take() {

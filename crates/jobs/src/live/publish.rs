@@ -93,6 +93,8 @@ pub fn publish(request: &PublishRequest, progress: &dyn Progress) -> Result<Publ
     }
     let disk = wanted.open(place, &store, image)?;
     let cache = new_cache(CACHE_BYTES)?;
+    // Nobody reads it afterwards.
+    disk.set_open(false);
     let mut report = publish_disk(&disk, (&store, &cache), &words, progress)?;
     end_editing(&disk, &store)?;
     report.attached = false;

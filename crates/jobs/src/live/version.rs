@@ -4,6 +4,9 @@
 //! freed blocks are dropped; one that needs recovery counts whole, and the version says that it is as after a power
 //! cut (design: overlays). What was not written is taken over from the version below without being read.
 //!
+//! Why nothing is dropped of a disk that is served on: it stands on the version afterwards, and must read as before. No file
+//! system on it can prove that nobody wants what it calls free: a guest that swaps there wants it back.
+//!
 //! However often it is cut and tried again, it makes one version: what is published must follow the version that the disk
 //! stands on, whose number the commit compares, as it compares the edit token's. Where a later one is there already,
 //! it is this very disk's, which its record tells, or the disk is not published.
@@ -13,6 +16,7 @@ use std::time::Instant;
 
 use platter_disk::capture::{Base as CaptureBase, CaptureOptions};
 use platter_disk::{SurveyOptions, survey};
+use platter_image::chunking::Region;
 use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result, Score};
@@ -48,7 +52,8 @@ pub(super) fn publish_disk(
             return Err(nothing_written(&disk.name, &frozen.base.to_string()));
         }
         progress.begin("publishing", frozen.changed.total());
-        let mut report = match capture_frozen(store, &frozen, writing, words, progress) {
+        let is_served_on = words.branch.is_none() && disk.is_open();
+        let mut report = match capture_frozen(store, (&frozen, is_served_on), writing, words, progress) {
             // It was taken over while the disk was read.
             Err(error) if error.kind() == ErrorKind::Refused && words.branch.is_none() => {
                 check_token(store, writing)?;
@@ -164,10 +169,11 @@ struct Surveyed {
     consistency: Consistency,
     notes: Vec<String>,
     filesystems: Vec<platter_store::FilesystemRecord>,
-    regions: Vec<platter_image::chunking::Region>,
+    regions: Vec<Region>,
 }
 
-fn survey_frozen(disk: &View<'_>, data: &Extents) -> Result<Surveyed> {
+/// What is on a frozen disk. Of one that is served on all of `data` is kept, whatever file systems say of it.
+fn survey_frozen(disk: &View<'_>, data: &Extents, is_served_on: bool) -> Result<Surveyed> {
     let (surveyed, consistency) = match survey(disk, Some(data), &SurveyOptions::default()) {
         Err(error) if error.kind() == ErrorKind::Refused => {
             let options = SurveyOptions { force: true, ..SurveyOptions::default() };
@@ -179,13 +185,22 @@ fn survey_frozen(disk: &View<'_>, data: &Extents) -> Result<Surveyed> {
         consistency,
         notes: surveyed.all_notes().collect(),
         filesystems: filesystems(&surveyed),
-        regions: surveyed.parts.into_iter().map(|part| part.region).collect(),
+        regions: surveyed.parts.into_iter().map(|part| as_kept(part.region, data, is_served_on)).collect(),
     })
+}
+
+/// What is kept of a region: all of `data` in it, too, if the disk is served on.
+fn as_kept(region: Region, data: &Extents, is_served_on: bool) -> Region {
+    if !is_served_on {
+        return region;
+    }
+    let kept = region.allocated.iter().copied().chain(data.clip(region.extent));
+    Region { allocated: Extents::from_unsorted(kept.collect()), zeroed: Extents::new(), ..region }
 }
 
 fn capture_frozen(
     store: &OpenStore,
-    frozen: &Frozen,
+    (frozen, is_served_on): (&Frozen, bool),
     writing: &Writing,
     words: &Words,
     progress: &dyn Progress,
@@ -199,7 +214,8 @@ fn capture_frozen(
     let recipe = Recipe::open(frozen.base, &*source)?;
     let root = *recipe.root();
     let disk = View { device: &*frozen.view, sector_size: root.sector_size };
-    let mut surveyed = survey_frozen(&disk, &data_of(&recipe, &frozen.changed)?)?;
+    let data = data_of(&recipe, &frozen.changed)?;
+    let mut surveyed = survey_frozen(&disk, &data, is_served_on)?;
     let options =
         CaptureOptions { cut_policy: root.cut_policy, domain: root.domain, ..CaptureOptions::default() };
     let draft = VersionRecord {
@@ -218,24 +234,25 @@ fn capture_frozen(
     };
     let entries = |range| recipe.entries(range).collect();
     let unchanged = CaptureBase { entries: &entries, changed: &frozen.changed };
-    let (published, captured) = store.add(&|why| progress.note(why), KnownCheck::Sample, |session| {
-        let captured = platter_disk::capture::capture(
-            &disk,
-            &surveyed.regions,
-            Some(&unchanged),
-            &*session,
-            options,
-            &mut |_| {},
-        )?;
-        session.finish()?;
-        let standing = Standing::of(store, image, base, &frozen.source)?;
-        if let Some(version) = standing.published(captured.score, base)? {
-            return Ok((PublishedVersion { version, repairs: Repairs::default() }, captured));
-        }
-        let (score, allocated_bytes) = (captured.score, captured.counts.allocated);
-        let record = VersionRecord { score, allocated_bytes, ..draft.clone() };
-        Ok((session.publish(record, Some(standing.newest))?, captured))
-    })?;
+    let (published, captured) =
+        store.add(image, KnownCheck::Sample, &|why| progress.note(why), |session| {
+            let captured = platter_disk::capture::capture(
+                &disk,
+                &surveyed.regions,
+                Some(&unchanged),
+                &*session,
+                options,
+                &mut |_| {},
+            )?;
+            session.finish()?;
+            let standing = Standing::of(store, image, base, &frozen.source)?;
+            if let Some(version) = standing.published(captured.score, base)? {
+                return Ok((PublishedVersion { version, repairs: Repairs::default() }, captured));
+            }
+            let (score, allocated_bytes) = (captured.score, captured.counts.allocated);
+            let record = VersionRecord { score, allocated_bytes, ..draft.clone() };
+            Ok((session.publish(record, Some(standing.newest))?, captured))
+        })?;
     surveyed.notes.extend(published.repairs.notes());
     Ok(PublishReport {
         version: published.version.name.to_string(),
