@@ -18,6 +18,10 @@ check_exit "$EXIT_MISSING" "no store" platter images
 check_said "and what to do about it" 'init'
 check "init" platter init
 check_exit "$EXIT_REFUSED" "init where a store is" platter init
+mkdir "$WORK/strange"
+touch "$WORK/strange/file"
+check_exit "$EXIT_REFUSED" "init where something else is" "$PLATTER" --store "$WORK/strange" init
+check "leaves nothing there" [ "$(ls -A "$WORK/strange")" = file ]
 
 check "capture" platter capture "$WORK/disk" lab/debian --label os=debian --label note='two words'
 platter_json capture "$WORK/disk" lab/debian >"$WORK/again.json"

@@ -260,6 +260,10 @@ for lost in catalog.sqlite changes.log; do
 	rm -rf "$STORE"
 	cp -a "$WORK/eventful" "$STORE"
 	rm "$STORE/$lost"
+	if [ "$lost" = catalog.sqlite ]; then
+		check_exit "$EXIT_CORRUPT" "a store whose catalog is gone" platter images
+		check_said "the way out is told" 'platter rebuild'
+	fi
 	unchanged "$lost lost"
 	rm -rf "$STORE"
 	cp -a "$WORK/eventful" "$STORE"

@@ -133,6 +133,7 @@ POST    /api/v1/edit-tokens                   {"image":"lab/no","holder":"me"}  
 POST    /api/v1/edit-tokens                   {"image":"other/theirs","holder":""}    403 404 404 403 409 409
 DELETE  /api/v1/edit-tokens/lab%2Fours/9      -                                       403 404 404 403 404 404
 DELETE  /api/v1/edit-tokens/other%2Ftheirs/9  -                                       403 404 404 403 404 404
+POST    /api/v1/uploads?image=other/x         -                                       403 403 403 403 201 201
 POST    /api/v1/uploads/no/need               -                                       403 404 404 403 404 404
 POST    /api/v1/uploads/no/frames             -                                       403 404 404 403 404 404
 POST    /api/v1/uploads/no/publish            {}                                      403 400 400 403 400 400
@@ -142,6 +143,7 @@ POST    /api/v1/clone                         {"from":"other/theirs","to":"other
 POST    /api/v1/forget                        {"image":"lab/no"}                      403 403 404 403 403 404
 POST    /api/v1/forget                        {"image":"other/theirs","number":9}     403 403 404 403 403 404
 POST    /api/v1/rename                        {"from":"lab/no","to":"lab/x"}          403 403 404 403 403 404
+POST    /api/v1/clone                         {"from":"lab/ours","to":"other/theirs"} 403 403 403 403 409 409
 POST    /api/v1/rename                        {"from":"lab/ours","to":"lab/ours/x"}   403 403 409 403 403 409
 GET     /api/v1/tokens                        -                                       403 403 403 403 403 200
 POST    /api/v1/tokens                        {}                                      403 403 403 403 403 400
@@ -225,9 +227,14 @@ stop TERM
 check "an origin with a limit for uploads starts" origin --listen "127.0.0.1:$PORT" --upload-limit 10M
 random $((16 << 20)) large >"$WORK/large"
 lab_platter() { PLATTER_TOKEN=${TOKEN[write-lab]} "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$fingerprint" --quiet "$@"; }
+sent_bytes() { here /metrics | awk '$1 == "platter_upload_bytes_total" { print $2 }'; }
+for _ in 1 2 3; do
+	check_exit "$EXIT_REFUSED" "a name that the token is not for is refused" lab_platter capture --raw "$WORK/large" labs/typo
+done
+check_said "and told why, at once" 'this access token is not for labs/typo'
+check "nothing was sent" test "$(sent_bytes)" = 0
 check_exit "$EXIT_REFUSED" "an upload beyond the limit is refused" lab_platter capture --raw "$WORK/large" lab/large
 check_said "and told why" 'unfinished uploads of this access token hold .* and may hold 10000000'
-sent_bytes() { here /metrics | awk '$1 == "platter_upload_bytes_total" { print $2 }'; }
 before=$(sent_bytes)
 check "one of what was left is taken" lab_platter capture --raw "$WORK/theirs" lab/small
 sent=$(($(sent_bytes) - before))

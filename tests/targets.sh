@@ -212,7 +212,7 @@ printf 'rotten' | dd of="$pack" bs=1 seek=$((bytes * 3 / 4)) conv=notrunc status
 cp -a "$WORK/damaged" "$WORK/unnoticed"
 on_damaged() { "$PLATTER" --store "$WORK/damaged" --quiet "$@"; }
 check_exit "$EXIT_CORRUPT" "a block found damaged half way" on_damaged install lab/big "$TARGET" --yes
-check_said "the state of the target is told" 'is incomplete: .* MB of .* MB written; its first MiB is empty, so it does not boot; run the same command again'
+check_said "the state of the target is told" 'is incomplete: .* MB of .* MB written; its first MiB is empty, so it does not boot; run the command again, with --yes'
 check "it does not look like a disk" looks_unfinished
 check_exit "$EXIT_CORRUPT" "damage that is known is refused before the first write" on_damaged export lab/big "$WORK/exported"
 check_said "and says so" 'nothing was written'

@@ -158,7 +158,7 @@ impl Capturing<'_> {
         request: &CaptureRequest,
         store: &OpenStore,
     ) -> Result<(PublishedVersion, CaptureCounts, Option<String>)> {
-        store.add(&|why| self.progress.note(why), request.known, |session| {
+        store.add(&request.name, request.known, &|why| self.progress.note(why), |session| {
             // Its pins are held until the version is published.
             let captured = self.capture(request, &*session)?;
             let change = (self.check)()?;

@@ -284,20 +284,21 @@ impl OpenStore {
         }
     }
 
-    /// Lets `add` add to the store in a session; in another one, if an origin loses it: that finds what the origin had taken,
+    /// Lets `add` add a version of that image to the store in a session; in another one, if an origin loses it: that finds what the origin had taken,
     /// and `lost` is told why. Of what it relies on, as much is read as `known` says.
     ///
     /// # Errors
     /// What `add` says; `Transient` when another process writes the store for too long.
     pub(crate) fn add<T>(
         &self,
-        lost: &dyn Fn(&str),
+        image: &ImageName,
         known: KnownCheck,
+        lost: &dyn Fn(&str),
         mut add: impl FnMut(&mut OpenSession) -> Result<T>,
     ) -> Result<T> {
         let mut left = SESSIONS_MAX;
         loop {
-            let mut session = self.session(known)?;
+            let mut session = self.session(image, known)?;
             left -= 1;
             match add(&mut session) {
                 Err(error) if session.is_lost() && left > 0 => {
@@ -308,9 +309,9 @@ impl OpenStore {
         }
     }
 
-    fn session(&self, known: KnownCheck) -> Result<OpenSession> {
+    fn session(&self, image: &ImageName, known: KnownCheck) -> Result<OpenSession> {
         let store = match &self.0 {
-            Opened::Remote(store) => return Ok(OpenSession::Remote(store.session(known)?)),
+            Opened::Remote(store) => return Ok(OpenSession::Remote(store.session(image, known)?)),
             // Only one that is written has taken over what was left.
             Opened::Local(store) if store.salvaged().is_some() => store.clone(),
             Opened::Local(store) => Arc::new(self.when_unlocked(|| Store::open_writer(store.place()))?),

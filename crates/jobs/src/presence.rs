@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{BlockId, Error, ErrorKind, Extent, FrameSource, Result};
+use platter_image::{BlockId, Error, Extent, FrameSource, Result};
 use serde::{Deserialize, Serialize};
 
 /// Blocks of a disk that its store cannot give.
@@ -25,15 +25,11 @@ pub struct MissingBlocks {
 impl MissingBlocks {
     /// What that means for whoever wanted to write the disk.
     pub(crate) fn refuse(&self) -> Error {
-        let kind = if self.missing > 0 { ErrorKind::Missing } else { ErrorKind::Corrupt };
-        Error::new(
-            kind,
-            format!(
-                "of the {} blocks of this disk {} are in no pack and {} are damaged, the first is {} for byte {} of the \
-                 disk; nothing was written; run `platter check`",
-                self.blocks, self.missing, self.damaged, self.first, self.disk_offset
-            ),
-        )
+        Error::corrupt(format!(
+            "of the {} blocks of this disk {} are in no pack and {} are damaged, the first is {} for byte {} of the \
+             disk; nothing was written; run `platter check`",
+            self.blocks, self.missing, self.damaged, self.first, self.disk_offset
+        ))
     }
 }
 

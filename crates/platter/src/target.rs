@@ -29,7 +29,7 @@ pub(crate) fn request(path: &Path, options: &TargetOptions, output: Output) -> R
         consent,
         ..TargetRequest::new(path)
     };
-    tell_of(request.state.clone(), output)?;
+    tell_of_target(&request, output)?;
     Ok(request)
 }
 
@@ -39,8 +39,13 @@ pub(crate) fn request(path: &Path, options: &TargetOptions, output: Output) -> R
 /// As [`request`].
 pub(crate) fn new_file(path: &Path, output: Output) -> Result<TargetRequest> {
     let request = TargetRequest::new(path);
-    tell_of(request.state.clone(), output)?;
+    tell_of_target(&request, output)?;
     Ok(request)
+}
+
+fn tell_of_target(request: &TargetRequest, output: Output) -> Result<()> {
+    let state = request.state.clone();
+    tell_of(move || state.abandon(), output)
 }
 
 fn ask(contents: &TargetContents) -> Result<bool> {

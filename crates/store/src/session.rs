@@ -26,7 +26,7 @@ use crate::published::Published;
 use crate::quarantine::{condition_of, now_unix_ms};
 use crate::record::VersionRecord;
 use crate::resolve::Version;
-use crate::store::Shared;
+use crate::store::{Shared, page_of};
 use crate::token::refusal;
 
 pub use parked::{ParkedPack, Resumed};
@@ -362,7 +362,7 @@ impl FrameStore for Session {
 
 impl PageSource for Session {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-        self.shared.read_block(self, Kind::Page, id)
+        page_of(self.shared.read_block(self, Kind::Page, id))
     }
 }
 

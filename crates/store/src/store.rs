@@ -11,7 +11,7 @@ use std::time::Duration;
 use platter_image::frame::FrameDecoder;
 use platter_image::recipe::PageSource;
 use platter_image::{
-    BlockId, BlockPlace, Error, FrameAddress, FrameSource, IoContext, Kind, Pin, Result, judged,
+    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameSource, IoContext, Kind, Pin, Result, judged,
 };
 use platter_vfs::VfsFile;
 
@@ -88,6 +88,10 @@ impl Store {
     /// `Refused` when it is a store already, or holds other things; `Io`.
     pub fn init(place: &StorePlace) -> Result<StoreId> {
         place.create_dirs(place.dir())?;
+        // Before the lock, which is a file: nothing is left in a directory that is no place for a store.
+        if !place.is_store()? {
+            refuse_strangers(place)?;
+        }
         let _lock = take_lock(place, WRITER_LOCK_TRIES)?;
         if place.is_store()? {
             return Err(Error::refused(format!("{} is a store already", place.dir().display())));
@@ -290,8 +294,16 @@ impl FrameSource for Store {
 
 impl PageSource for Store {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-        self.read_block(Kind::Page, id)
+        page_of(self.read_block(Kind::Page, id))
     }
+}
+
+/// Who wants a page has read what names it: if the page is not here, the store is damaged.
+pub(crate) fn page_of(read: Result<Vec<u8>>) -> Result<Vec<u8>> {
+    read.map_err(|error| match error.kind() {
+        ErrorKind::Missing => Error::corrupt(format!("{error}: a pack is gone; run `platter check`")),
+        _ => error,
+    })
 }
 
 impl Shared {
@@ -524,9 +536,10 @@ pub(crate) fn take_lock(place: &StorePlace, tries: u32) -> Result<Box<dyn VfsFil
     }
     let Some(lock) = taken else {
         return Err(Error::transient(format!(
-            "{} is being written by {}: wait for it, or go through it",
+            "{} is being written by {}: wait for it; if it is a server, go through it: --server unix:{}/serve.sock",
             place.dir().display(),
-            lock_holder(place)
+            lock_holder(place),
+            place.dir().display()
         )));
     };
     let text = format!("{}\n", std::process::id());

@@ -56,12 +56,12 @@ pub fn refusal(image: &ImageName, number: Option<u64>, held: Option<&Token>) -> 
              {image}`"
         ),
         (Some(number), Some(held)) => format!(
-            "edit token {number} of {image} was taken over by another ({held}): nothing was published, and your \
-             overlay is kept"
+            "{image} is not edited under token {number} but under another ({held}): nothing was published; an overlay \
+             that was written under {number} is kept"
         ),
         (Some(number), None) => format!(
-            "edit token {number} of {image} was released, taken over, or lost in a rebuild: nothing was published, \
-             and your overlay is kept"
+            "edit token {number} of {image} was released, taken over, lost in a rebuild, or never taken: nothing was \
+             published; an overlay that was written under it is kept"
         ),
     };
     Some(Error::refused(why))

@@ -178,7 +178,7 @@ fn a_token_stolen_in_the_middle_of_a_session_fences_it() {
     store.check_token(&image(), Some(token.number)).unwrap();
     let stolen = store.steal_token(&image(), "b", TIME).unwrap();
     let theirs = publish(&store, 2, Some(stolen.number)).unwrap();
-    refused(session.publish(draft(3, Some(token.number))), "taken over by another (token 2, held by b");
+    refused(session.publish(draft(3, Some(token.number))), "but under another (token 2, held by b");
     assert_eq!(store.version(&image(), NumberChoice::Latest).unwrap(), theirs);
 }
 

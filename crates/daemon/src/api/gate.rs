@@ -12,7 +12,7 @@ use platter_store::ImageName;
 use super::Shared;
 use super::body::discard_refused;
 use super::foreign::is_foreign;
-use super::problem::{Problem, forbidden, foreign, no_place, unknown};
+use super::problem::{Problem, forbidden, foreign, no_place, not_for, unknown};
 use crate::access::{Endpoint, Principal, Verdict, decide};
 use crate::listen::{Connected, Standing};
 use crate::origin::no_image;
@@ -54,6 +54,17 @@ impl Asker {
             Verdict::NotThere => Err(no_image(image).into()),
             Verdict::Forbidden => Err(forbidden(self.endpoint)),
             Verdict::Unknown => Err(unknown()),
+        }
+    }
+
+    /// Lets through whoever may ask this of an image that need not be there yet.
+    ///
+    /// # Errors
+    /// Of the access token only, so it tells nothing of what is there.
+    pub(super) fn check_new(&self, image: &ImageName) -> Result<(), Problem> {
+        match decide(Some(&self.who), self.endpoint, Some(image)) {
+            Verdict::NotThere => Err(not_for(image)),
+            _ => self.check(image),
         }
     }
 }

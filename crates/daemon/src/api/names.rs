@@ -30,7 +30,7 @@ pub(super) async fn clone(
         )));
     };
     asker.check(&image)?;
-    asker.check(&wish.to)?;
+    asker.check_new(&wish.to)?;
     let shared = Arc::clone(&origin);
     json(&origin.pool.run(move || shared.clone_version(&image, choice, wish)).await?.record)
 }
@@ -55,7 +55,7 @@ pub(super) async fn rename(
 ) -> Result<Response, Problem> {
     let wish: RenameWish = read_json(&origin, &headers, sent).await?;
     asker.check(&wish.from)?;
-    asker.check(&wish.to)?;
+    asker.check_new(&wish.to)?;
     let shared = Arc::clone(&origin);
     json(&origin.pool.run(move || shared.rename(&wish)).await?)
 }

@@ -6,6 +6,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use platter_admission::Refusal;
 use platter_image::{Error, ErrorKind};
+use platter_store::ImageName;
 use serde_json::json;
 
 use crate::access::{Endpoint, Scope};
@@ -73,7 +74,8 @@ impl IntoResponse for Problem {
 
 /// Nobody knows who asks.
 pub(super) fn unknown() -> Problem {
-    let detail = "send an access token: `Authorization: Bearer TOKEN` (`platter serve token add` makes one)";
+    let detail = "this needs an access token that is known here: platter takes it from --token-file or $PLATTER_TOKEN, other clients send \
+                  `Authorization: Bearer TOKEN`; `platter serve token add` makes one";
     Problem::new(StatusCode::UNAUTHORIZED, ErrorKind::Refused, detail)
 }
 
@@ -85,6 +87,12 @@ pub(super) fn forbidden(endpoint: Endpoint) -> Problem {
         _ => "",
     };
     let detail = format!("this needs an access token of role {role}{everything}");
+    Problem::new(StatusCode::FORBIDDEN, ErrorKind::Refused, detail)
+}
+
+/// The token is not for images of that name, whether there is one or not.
+pub(super) fn not_for(image: &ImageName) -> Problem {
+    let detail = format!("this access token is not for {image}");
     Problem::new(StatusCode::FORBIDDEN, ErrorKind::Refused, detail)
 }
 

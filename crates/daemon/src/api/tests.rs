@@ -273,7 +273,13 @@ async fn what_is_hidden_is_answered_as_what_is_not_there() {
     };
     let none = Score(BlockId([0; 32]));
     type Ask = (&'static str, String, Vec<u8>);
-    let table: [(Ask, Ask, &str, &str); 9] = [
+    let table: [(Ask, Ask, &str, &str); 10] = [
+        (
+            ("POST", "/api/v1/uploads?image=other/b".into(), vec![]),
+            ("POST", "/api/v1/uploads?image=other/c".into(), vec![]),
+            "other/b",
+            "other/c",
+        ),
         (
             ("GET", "/api/v1/versions?image=other/b".into(), vec![]),
             ("GET", "/api/v1/versions?image=other/c".into(), vec![]),
@@ -332,7 +338,9 @@ async fn what_is_hidden_is_answered_as_what_is_not_there() {
     for ((method, path, body), (_, absent_path, absent_body), there, not_there) in table {
         let (status, hidden) = room.ask(&token, method, &path, body).await;
         let (_, absent) = room.ask(&token, method, &absent_path, absent_body).await;
-        assert_eq!(status, StatusCode::NOT_FOUND, "{path}");
+        let is_new_name = path == "/api/v1/rename" || path.starts_with("/api/v1/uploads");
+        let expected = if is_new_name { StatusCode::FORBIDDEN } else { StatusCode::NOT_FOUND };
+        assert_eq!(status, expected, "{path}");
         let hidden = String::from_utf8(hidden).unwrap().replace(there, not_there);
         assert_eq!(hidden, String::from_utf8(absent).unwrap(), "{path}");
     }
@@ -441,7 +449,10 @@ async fn a_version_is_published_whole_or_not_at_all() {
         publish(VersionRecord { token: Some(7), ..disk.draft("lab/n") }, None).await.0,
         StatusCode::CONFLICT
     );
-    assert_eq!(publish(disk.draft("other/n"), None).await.0, StatusCode::NOT_FOUND);
+    // As if it were there: what the token is not for says nothing of what is.
+    for name in ["other/n", "other/b"] {
+        assert_eq!(publish(disk.draft(name), None).await.0, StatusCode::FORBIDDEN, "{name}");
+    }
     let boasting = VersionRecord { allocated_bytes: 1 << 60, claimed: false, ..disk.draft("lab/n") };
     let (status, version) = publish(boasting, Some(0)).await;
     assert_eq!((status, &version["number"]), (StatusCode::OK, &json!(1)), "{version}");

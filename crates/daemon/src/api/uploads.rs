@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use platter_image::frame::stream::{NEED_IDS_MAX, UPLOAD_LENGTH_MAX, ids, need_to_bytes};
 use platter_image::{BlockId, Error, ErrorKind, Result};
 use platter_jobs::Repairs;
-use platter_store::{KnownCheck, Published, VersionName, VersionRecord};
+use platter_store::{ImageName, KnownCheck, Published, VersionName, VersionRecord};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -43,6 +43,8 @@ pub(super) struct Begin {
     /// Read back all that it relies on, not only a sample.
     #[serde(default)]
     verify_known: bool,
+    /// What will be published: whoever may not is told before anything is sent.
+    image: Option<ImageName>,
 }
 
 pub(super) async fn begin(
@@ -50,9 +52,12 @@ pub(super) async fn begin(
     Extension(asker): Extension<Asker>,
     query: Result<Query<Begin>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(Begin { verify_known }) = query.map_err(|_| {
-        Problem::bad_request(&Error::refused("verify_known is true or false, and nothing else is asked here"))
+    let Query(Begin { verify_known, image }) = query.map_err(|_| {
+        Problem::bad_request(&Error::refused(
+            "verify_known is true or false, image is the name of one; nothing else is asked",
+        ))
     })?;
+    image.map_or(Ok(()), |image| asker.check_new(&image))?;
     let known = if verify_known { KnownCheck::All } else { KnownCheck::Sample };
     let shared = Arc::clone(&origin);
     let begun = origin.pool.run(move || {
@@ -135,7 +140,7 @@ pub(super) async fn publish(
     sent: Body,
 ) -> Result<Response, Problem> {
     let Wish { record, expect } = read_json(&origin, &headers, sent).await?;
-    asker.check(&record.image)?;
+    asker.check_new(&record.image)?;
     let draft = VersionRecord {
         number: 0,
         parent: None,

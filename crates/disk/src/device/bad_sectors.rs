@@ -67,7 +67,9 @@ impl<'s, D: SectorRead> Salvaged<'s, D> {
             match read {
                 Ok(()) => wanted.copy_from_slice(&bytes[(inside.offset - at) as usize..][..wanted.len()]),
                 Err(error) if !self.skips => {
-                    let text = format!("the sector at {at} cannot be read: {error}");
+                    let text = format!(
+                        "the sector at {at} cannot be read: {error} (--skip-bad leaves such sectors out)"
+                    );
                     return Err(io::Error::new(error.kind(), text));
                 }
                 Err(_) => {

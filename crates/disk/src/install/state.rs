@@ -97,12 +97,15 @@ impl fmt::Display for TargetState {
                 if total > 0 {
                     write!(f, " of {}", megabytes(total))?;
                 }
-                write!(f, " written; its first MiB is empty, so it does not boot; run the same command again")
+                write!(
+                    f,
+                    " written; its first MiB is empty, so it does not boot; run the command again, with --yes"
+                )
             }
             Phase::Finishing => write!(
                 f,
                 "{target} is incomplete: its data is written, but its first and last MiB may not be; \
-                 run the same command again"
+                 run the command again, with --yes"
             ),
             Phase::Complete => write!(f, "{target} is complete: everything was written and is durable"),
         }

@@ -383,12 +383,12 @@ impl RemoteStore {
         self.client.post("/api/v1/nodes", report)
     }
 
-    /// Begins to add to the origin's store.
+    /// Begins to add a version of that image to the origin's store.
     ///
     /// # Errors
     /// What the origin says.
-    pub(crate) fn session(&self, known: KnownCheck) -> Result<RemoteSession> {
-        RemoteSession::begin(self.client.clone(), known)
+    pub(crate) fn session(&self, image: &ImageName, known: KnownCheck) -> Result<RemoteSession> {
+        RemoteSession::begin(self.client.clone(), image, known)
     }
 
     fn odd(&self, what: &str) -> Error {

@@ -9,6 +9,7 @@ use platter_jobs::{
 
 use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Capture;
+use crate::interruption::tell_of;
 use crate::output::{EXIT_DIFFERENT, Output};
 use crate::sizes::{bytes, rate};
 use crate::terminal::Terminal;
@@ -40,6 +41,14 @@ pub(crate) fn run(store: &StoreLocation, options: &Capture, output: &Output) -> 
         token: (&options.token).into(),
         tool_version: TOOL_VERSION.into(),
     };
+    let image = request.name.clone();
+    let state = move || {
+        format!(
+            "no version was published, unless `platter history {image}` shows it; the next capture finds what was \
+             stored, and `platter discard-interrupted` removes it"
+        )
+    };
+    tell_of(state, *output)?;
     let terminal = Terminal::new(*output);
     let report = capture(&request, &terminal)?;
     drop(terminal);

@@ -1,5 +1,6 @@
 //! `platter check`.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use platter_jobs::{CheckOptions, CheckReport, Finding, Progress, Severity, Store, StoreLocation, Verdict};
@@ -80,6 +81,20 @@ fn finding_json(finding: &Finding) -> Value {
     })
 }
 
+/// Which versions damage hits, and what to do about it; nothing if it hits none that is known.
+fn hit(report: &CheckReport) -> String {
+    let hit: BTreeSet<String> =
+        report.findings.iter().flat_map(|finding| &finding.versions).map(ToString::to_string).collect();
+    match hit.len() {
+        0 => String::new(),
+        length => format!(
+            "damage hits {}: {}; to repair: capture the same disk again; what is left: `platter export --holes`\n",
+            count(length as u64, "version"),
+            hit.into_iter().collect::<Vec<_>>().join(", "),
+        ),
+    }
+}
+
 fn text(report: &CheckReport, read_data: bool) -> String {
     let mut text = String::new();
     for finding in &report.findings {
@@ -107,6 +122,7 @@ fn text(report: &CheckReport, read_data: bool) -> String {
     if report.omitted > 0 {
         text += &format!("and {} more findings\n", report.omitted);
     }
+    text += &hit(report);
     text += &format!(
         "{}, {}, {}, {}: {}",
         count(report.versions as u64, "version"),

@@ -183,7 +183,7 @@ impl Origin {
                 self.seen.now.fetch_sub(1, Ordering::SeqCst);
                 (200, answer)
             }
-            ("POST", "/api/v1/uploads") => {
+            ("POST", begin) if begin.starts_with("/api/v1/uploads?image=") => {
                 let id = format!("upload-{}", self.seen.uploads.fetch_add(1, Ordering::SeqCst));
                 let session = Arc::new(self.store.session().unwrap());
                 self.sessions.lock().unwrap().insert(id.clone(), session);

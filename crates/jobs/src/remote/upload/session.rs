@@ -9,7 +9,7 @@ use platter_image::frame::EncodedFrame;
 use platter_image::{
     BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameSource, FrameStore, Pin, Result,
 };
-use platter_store::{KnownCheck, Version, VersionRecord};
+use platter_store::{ImageName, KnownCheck, Version, VersionRecord};
 use serde::{Deserialize, Serialize};
 
 use super::sending::{Sending, need};
@@ -62,16 +62,19 @@ struct Publish<'a> {
 }
 
 impl RemoteSession {
-    /// Begins a session; of what it relies on, the origin reads as much as `known` says.
+    /// Begins a session that is to publish a version of `image`; of what it relies on, the origin reads as much as `known`
+    /// says.
     ///
     /// # Errors
     /// What the origin says.
-    pub(in crate::remote) fn begin(client: Arc<Client>, known: KnownCheck) -> Result<Self> {
-        let path = match known {
-            KnownCheck::Sample => "/api/v1/uploads",
-            KnownCheck::All => "/api/v1/uploads?verify_known=true",
-        };
-        let begun: Begun = retried(RETRY_TIME_MAX, || client.post(path, &serde_json::json!({})))?;
+    pub(in crate::remote) fn begin(
+        client: Arc<Client>,
+        image: &ImageName,
+        known: KnownCheck,
+    ) -> Result<Self> {
+        let all = known == KnownCheck::All;
+        let path = format!("/api/v1/uploads?image={image}&verify_known={all}");
+        let begun: Begun = retried(RETRY_TIME_MAX, || client.post(&path, &serde_json::json!({})))?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if begun.id.is_empty() || begun.id.len() > 128 || !begun.id.chars().all(is_plain) {
             return Err(Error::corrupt(format!("{}: an upload without a name", client.name())));
