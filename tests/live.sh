@@ -62,6 +62,12 @@ platter_json disks >"$WORK/disks.json"
 check "disks tells who edits it" jq -e '.disk == "lab/disk" and .writable and .token > 0 and .written_bytes > 0 and (.holder | length > 0)' "$WORK/disks.json"
 check_exit "$EXIT_REFUSED" "nobody else writes it" "$PLATTER" --store "$STORE" attach --write --nbd "$WORK/other.sock" lab/disk
 check_exit "$EXIT_REFUSED" "nor captures over it" platter capture "$WORK/disk" lab/disk
+"$PLATTER" --store "$STORE" --quiet attach lab/disk@1 --nbd "$WORK/reader.sock" >"$WORK/reader.log" 2>&1 &
+READER=$!
+for _ in $(seq 200); do [ ! -S "$WORK/reader.sock" ] || break; sleep 0.05; done
+check_exit "$EXIT_REFUSED" "detached to be kept, it is not known which is meant" platter detach lab/disk
+check_exit "$EXIT_REFUSED" "a socket that is in use is refused" platter attach lab/disk@1 --nbd "$WORK/nbd.sock"
+check_exit "$EXIT_USAGE" "a mistyped port is no name of a socket" platter attach lab/disk@1 --nbd 127.0.0.1:99999
 stop KILL
 check "after kill -9 it is served again" serve --write lab/disk
 check "with everything that was written" same_as "$WORK/copy" lab/disk
@@ -71,9 +77,13 @@ check "the disk goes on" both 'write -P 0x33 8m 64k' lab/disk
 check "as it was" same_as "$WORK/copy" lab/disk
 check "and is published again" platter publish lab/disk
 check_exit "$EXIT_REFUSED" "nothing written, nothing published" platter publish lab/disk
-check "detached, it is no longer edited" platter detach lab/disk --then publish
+check "the one that is written is detached and published, and no longer edited" platter detach lab/disk --then publish
 wait "$SERVER" 2>/dev/null || true
 SERVER=
+kill "$READER"
+wait "$READER" 2>/dev/null || true
+check_exit "$EXIT_MISSING" "a disk for which there is no place" platter attach --write lab/disk --nbd "$WORK/none/nbd.sock"
+check "is not edited" [ -z "$(platter token list --quiet | tail -n +2)" ]
 check "no overlay is left" sh -c "[ -z \"\$(ls '$STORE/overlays')\" ]"
 platter_json history lab/disk >"$WORK/history.json"
 check "history has three versions" sh -c "[ \$(wc -l <'$WORK/history.json') = 3 ]"

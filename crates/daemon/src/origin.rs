@@ -1,5 +1,6 @@
 //! What all requests share.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use platter_image::{Error, Result, Score};
@@ -100,17 +101,21 @@ impl Origin {
         self.id_sets.get(score, &self.store).map(Some)
     }
 
-    /// What belongs to the newest versions that the principal may read; of those that cannot be read, nothing.
+    /// What belongs to versions that the principal may read, at most [`KNOWN_VERSIONS_MAX`]: the newest of each image first,
+    /// then older ones. Of those that cannot be read, nothing.
     ///
     /// # Errors
     /// When the catalog cannot be read.
     pub(crate) fn known_sets(&self, who: &Principal) -> Result<Vec<Arc<IdSet>>> {
-        let mut versions = self.store.images()?;
-        versions.retain(|version| who.may_read(&version.name.image));
-        versions.sort_by_key(|version| std::cmp::Reverse(version.record.time_unix_ms));
-        let mut scores: Vec<Score> = versions.iter().map(|version| version.record.score).collect();
-        scores.dedup();
-        let newest = scores.into_iter().take(KNOWN_VERSIONS_MAX);
+        let newest_first = |mut versions: Vec<Version>| {
+            versions.retain(|version| who.may_read(&version.name.image));
+            versions.sort_by_key(|version| std::cmp::Reverse(version.record.time_unix_ms));
+            versions
+        };
+        let versions = [newest_first(self.store.images()?), newest_first(self.store.versions()?)].concat();
+        let mut seen = HashSet::new();
+        let scores = versions.iter().map(|version| version.record.score).filter(|score| seen.insert(*score));
+        let newest = scores.take(KNOWN_VERSIONS_MAX);
         Ok(newest.filter_map(|score| self.id_sets.get(score, &self.store).ok()).collect())
     }
 

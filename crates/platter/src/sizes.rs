@@ -80,13 +80,21 @@ pub(crate) fn mebibytes(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A path, or `ADDRESS:PORT`.
+/// A path, or `ADDRESS:PORT`. What looks like the latter and is none is no name of a file either: it was mistyped.
 pub(crate) fn serve_address(text: &str) -> Result<ServeAddress, String> {
     match text.parse() {
         Ok(address) => Ok(ServeAddress::Tcp(address)),
         Err(_) if text.is_empty() => Err("a path or ADDRESS:PORT is needed".into()),
+        Err(_) if is_like_an_address(text) => {
+            Err(format!("{text} is no address and port; for a socket of that name, write ./{text}"))
+        }
         Err(_) => Ok(ServeAddress::Unix(text.into())),
     }
+}
+
+fn is_like_an_address(text: &str) -> bool {
+    !text.contains('/')
+        && text.rsplit_once(':').is_some_and(|(_, port)| port.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// `on` or `off`, and what QEMU takes for these.

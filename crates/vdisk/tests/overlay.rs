@@ -528,3 +528,35 @@ fn a_flipped_byte_of_what_was_written_is_damage() {
         }
     }
 }
+
+/// Wherever the space or the power ends while one is made, the next is made all the same, and none that is half made is met.
+#[test]
+fn one_that_cannot_be_made_is_not_there() {
+    let make = |disk: &SimulatedDisk| Overlay::create(disk, Path::new(PATH), &options(0), Arc::new(Pattern));
+    let is_there = |disk: &SimulatedDisk| disk.contents(Path::new(PATH)).is_some();
+    let mut refused = 0;
+    for room in 0..64 {
+        let disk = SimulatedDisk::new(1);
+        disk.set_capacity(room << 12);
+        let made = make(&disk);
+        disk.set_capacity(u64::MAX);
+        assert_eq!(made.is_ok(), is_there(&disk), "{room}");
+        refused += u64::from(made.is_err());
+        assert!(made.is_ok() || make(&disk).is_ok(), "{room}");
+    }
+    assert!((1..64).contains(&refused), "{refused}");
+    for call in 1..20 {
+        let disk = SimulatedDisk::new(call);
+        disk.set_fault(Some(Fault { call, kind: FaultKind::Halt, persistent: true, only: None }));
+        let made = make(&disk);
+        disk.set_fault(None);
+        disk.crash(CrashProfile::All, call);
+        match is_there(&disk) {
+            true => drop(open(&disk, 1)),
+            false => {
+                assert!(made.is_err(), "{call}");
+                drop(make(&disk).unwrap());
+            }
+        }
+    }
+}

@@ -126,7 +126,7 @@ impl NbdServer {
         let remote = listener.tcp_address().filter(|address| !address.ip().is_loopback());
         if let Some(address) = remote.filter(|_| options.tls.is_none()) {
             return Err(Error::refused(format!(
-                "{address}: other machines reach this address; that takes TLS, and so certificates"
+                "{address}: other machines reach this address; that takes TLS, and so certificates (--tls-certificates)"
             )));
         }
         let NbdOptions { connections_max, handshake_time, .. } = options;

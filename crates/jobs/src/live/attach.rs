@@ -137,10 +137,11 @@ pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
     request.place.make()?;
     let served = Served::open(request, on_event)?;
     let request = served.request();
+    // Addresses first: where one is in use, no edit token is taken.
+    let servers = Server::open_all(request)?;
     served.attach_at_start()?;
     served.start_recording()?;
     let control = ControlSocket::open(&request.place)?;
-    let servers = Server::open_all(request)?;
     served.set_servers(&servers);
     serve(&served, &control, servers)?;
     let detached = served.detach_all();

@@ -269,7 +269,9 @@ fn detach_from(
 ) -> Result<Option<PublishReport>> {
     let mut serving = Vec::new();
     for server in servers {
-        serving.extend(server.disks()?.iter().any(|it| it.disk == disk).then_some(server));
+        // Only one that is written can be published or discarded.
+        let is_it = |it: &DiskStatus| it.disk == disk && (it.writable || then == OnDetach::Keep);
+        serving.extend(server.disks()?.iter().any(is_it).then_some(server));
     }
     match &serving[..] {
         [server] => server.detach(disk, then, words),

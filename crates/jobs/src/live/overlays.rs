@@ -15,6 +15,8 @@ use super::place::LivePlace;
 
 const DIRECTORY: &str = "overlays";
 const SUFFIX: &str = ".overlay";
+/// The same of one that is being made.
+const UNFINISHED_SUFFIX: &str = ".overlay.new";
 
 /// The disks whose overlays lie there: each by its image and the number of the token that it was written under.
 ///
@@ -110,6 +112,13 @@ impl Overlays {
     pub(super) fn remove_all(self) -> Result<()> {
         for number in self.numbers()? {
             self.remove(number)?;
+        }
+        // What the making of an overlay left that was cut off.
+        let entries = self.vfs.list(&self.dir).context(|| format!("listing {}", self.dir.display()))?;
+        let is_unfinished = |name: &str| name.starts_with(&self.prefix) && name.ends_with(UNFINISHED_SUFFIX);
+        for entry in entries.iter().filter(|entry| is_unfinished(&entry.name)) {
+            let path = self.dir.join(&entry.name);
+            self.vfs.remove(&path).context(|| format!("removing {}", path.display()))?;
         }
         let lock = self.dir.join(format!("{}lock", self.prefix));
         self.vfs.remove(&lock).context(|| format!("removing {}", lock.display()))

@@ -117,7 +117,10 @@ impl Driver {
         let interface = interface_address(options.interface.as_deref(), group)?;
         let socket = BatchSocket::new(sender_socket(interface)?)?;
         let listener = TcpListener::bind((interface, options.join_port)).context(|| {
-            format!("listening for joins on {interface}:{}; is another cast running?", options.join_port)
+            format!(
+                "listening for joins on {interface}:{}; is another cast running? (--port takes another one)",
+                options.join_port
+            )
         })?;
         listener.set_nonblocking(true).context(|| "making a listener non-blocking".into())?;
         let machine_options = SenderOptions {

@@ -10,7 +10,7 @@ mod format;
 mod log;
 mod state;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -75,10 +75,11 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Makes an overlay above `base`; durable when this returns.
+    /// Makes an overlay above `base`; durable when this returns. It gets its name when it is whole: one whose making was cut
+    /// off is never met, and what is left of it, under the name with `.new`, is removed by the next.
     ///
     /// # Errors
-    /// `Io`: something of that name is there, no space, or what the system says.
+    /// `Io`: something of that name is there, no space, or what the system says. Nothing is left then.
     pub fn create(
         vfs: &dyn Vfs,
         path: &Path,
@@ -86,6 +87,32 @@ impl Overlay {
         base: Arc<dyn BlockDevice>,
     ) -> Result<Self> {
         let context = || format!("making the overlay {}", path.display());
+        let new = unfinished(path);
+        if vfs.exists(path).context(context)? {
+            return Err(Error::io(context(), std::io::ErrorKind::AlreadyExists.into()));
+        }
+        if vfs.exists(&new).context(context)? {
+            vfs.remove(&new).context(context)?;
+        }
+        Self::create_unfinished(vfs, &new, options, base)
+            .and_then(|made| {
+                vfs.rename(&new, path).context(context)?;
+                path.parent().map_or(Ok(()), |dir| vfs.sync_dir(dir)).context(context)?;
+                Ok(made)
+            })
+            .inspect_err(|_| {
+                // It would only take space.
+                let _ = vfs.remove(&new);
+            })
+    }
+
+    fn create_unfinished(
+        vfs: &dyn Vfs,
+        path: &Path,
+        options: &OverlayOptions,
+        base: Arc<dyn BlockDevice>,
+    ) -> Result<Self> {
+        let context = || format!("making {}", path.display());
         let file = vfs.open(path, OpenMode::CreateNew).context(context)?;
         let disk_length = base.length();
         let header = OverlayHeader {
@@ -101,9 +128,6 @@ impl Overlay {
         let log = Log::begin(&*file, &header, &states)?;
         file.write_all_at(&header.encode(), 0).context(context)?;
         file.sync().context(context)?;
-        if let Some(dir) = path.parent() {
-            vfs.sync_dir(dir).context(context)?;
-        }
         Ok(Self::new(file, header, base, states, log))
     }
 
@@ -282,6 +306,13 @@ impl Overlay {
         self.states_mut().settle();
         Ok(())
     }
+}
+
+/// What the overlay of that name is called while it is made.
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
 }
 
 /// Writes again what is there, so that the next sync covers it.
