@@ -225,6 +225,25 @@ fn connections_without_a_receiver_keep_nobody_out() {
 }
 
 #[test]
+fn who_waits_for_another_disk_is_told_what_is_cast() {
+    let contents = Contents::new(2);
+    let discovery = discovery();
+    thread::scope(|scope| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let options = SendOptions { stop: stop.clone(), ..send_options(discovery, 1) };
+        let contents = &contents;
+        let sender = scope.spawn(move || send(&options, &contents.description(), contents, |_| {}));
+        let wanted = Wanted::Name("lab/other".into());
+        let give_up = Some(Duration::from_secs(3));
+        let options = ReceiveOptions { wanted, give_up, ..receive_options(discovery, 0) };
+        let error = receive(&options, &mut Sink::new(contents), |_| {}).unwrap_err();
+        assert!(error.to_string().ends_with("heard were casts of lab/test"), "{error}");
+        stop.store(true, Ordering::Relaxed);
+        assert!(sender.join().unwrap().is_err());
+    });
+}
+
+#[test]
 fn nobody_there_is_an_error_on_both_sides_and_a_stop_is_heeded() {
     let contents = Contents::new(2);
     let mut options = send_options(discovery(), 1);
@@ -234,7 +253,8 @@ fn nobody_there_is_an_error_on_both_sides_and_a_stop_is_heeded() {
     let mut options = receive_options(discovery(), 0);
     options.give_up = Some(Duration::from_millis(200));
     let error = receive(&options, &mut Sink::new(&contents), |_| {}).unwrap_err();
-    assert!(error.to_string().contains("no sender was heard"), "{error}");
+    assert!(error.to_string().contains("no sender of it was heard for 0 s"), "{error}");
+    assert!(!error.to_string().contains("heard were"), "{error}");
     options.give_up = None;
     options.stop = Arc::new(AtomicBool::new(true));
     let error = receive(&options, &mut Sink::new(&contents), |_| {}).unwrap_err();

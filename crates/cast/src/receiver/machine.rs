@@ -4,7 +4,7 @@
 //! directory: chunks are for the driver to check, and a wrong one is fetched over the reliable channel. Must never take
 //! anything of another session, nor block.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
@@ -30,6 +30,9 @@ const REPORT_INTERVAL_MAX: Duration = Duration::from_millis(200);
 const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// A joined sender that is silent for that long is gone: it announces itself twice a second.
 const SENDER_SILENCE: Duration = Duration::from_secs(5);
+
+/// Names of casts of something else that are remembered.
+const OTHERS_MAX: usize = 8;
 
 /// How a receiver behaves.
 #[derive(Clone, Debug)]
@@ -154,6 +157,8 @@ pub struct Receiver {
     events: VecDeque<ReceiverEvent>,
     messages: VecDeque<Vec<u8>>,
     statistics: ReceiverStatistics,
+    /// What others are announced to be casting.
+    others: BTreeSet<String>,
     packet: u64,
     reported_at: Duration,
     news: bool,
@@ -177,6 +182,7 @@ impl Receiver {
             events: VecDeque::new(),
             messages: VecDeque::new(),
             statistics: ReceiverStatistics::default(),
+            others: BTreeSet::new(),
             packet: 0,
             reported_at: Duration::ZERO,
             news: false,
@@ -231,10 +237,12 @@ impl Receiver {
     }
 
     fn handle_announce(&mut self, reader: Reader<'_>) {
-        let found = Announce::parse(reader).filter(|it| self.options.wanted.matches(&it.score, &it.name));
-        if let Some(announce) = found {
+        let Some(announce) = Announce::parse(reader) else { return };
+        if self.options.wanted.matches(&announce.score, &announce.name) {
             self.phase = Phase::Connecting;
             self.events.push_back(ReceiverEvent::Connect(announce.join));
+        } else if self.others.len() < OTHERS_MAX {
+            self.others.insert(announce.name);
         }
     }
 
@@ -642,6 +650,11 @@ impl Receiver {
             deadline = deadline.min(again);
         }
         Some(deadline)
+    }
+
+    /// Names of casts that were heard and are not what is wanted; anybody can announce any.
+    pub fn others(&self) -> impl Iterator<Item = &str> {
+        self.others.iter().map(String::as_str)
     }
 
     /// Counters.

@@ -371,7 +371,15 @@ impl<'a> Driver<'a> {
             && let Some(give_up) = self.options.give_up
             && now >= self.joined_last + give_up
         {
-            return Err(Error::missing(format!("no sender was heard for {} s", give_up.as_secs())));
+            let others: Vec<&str> = self.machine.others().collect();
+            let heard = match others.is_empty() {
+                true => String::new(),
+                false => format!("; heard were casts of {}", others.join(", ")),
+            };
+            return Err(Error::missing(format!(
+                "no sender of it was heard for {} s{heard}",
+                give_up.as_secs()
+            )));
         }
         Ok(false)
     }
