@@ -188,7 +188,7 @@ impl Endpoint {
             | Self::AccessTokens
             | Self::AddAccessToken
             | Self::RemoveAccessToken => Scope::Everything,
-            // An upload has no name before it is published; whose it is, its id tells.
+            // Whose an upload is, its id tells.
             Self::Store
             | Self::Images
             | Self::ReportNode
@@ -200,13 +200,13 @@ impl Endpoint {
             | Self::Growth
             | Self::Disks
             | Self::Casts
-            | Self::BeginUpload
             | Self::Need
             | Self::UploadFrames
             | Self::EndUpload => Scope::Readable,
             Self::Versions
             | Self::Resolve
             | Self::Frames
+            | Self::BeginUpload
             | Self::PublishUpload
             | Self::TakeEditToken
             | Self::ReleaseEditToken
@@ -275,7 +275,7 @@ mod tests {
         (Endpoint::Nodes, "FFF AAA", "FFF AAA", "FFF AAA"),
         (Endpoint::ReportNode, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Events, "AAA AAA", "AAA AAA", "AAA AAA"),
-        (Endpoint::BeginUpload, "FAA FAA", "FAA FAA", "FAA FAA"),
+        (Endpoint::BeginUpload, "FAA FAA", "NNN FAA", "FAA FAA"),
         (Endpoint::Need, "FAA FAA", "FAA FAA", "FAA FAA"),
         (Endpoint::UploadFrames, "FAA FAA", "FAA FAA", "FAA FAA"),
         (Endpoint::PublishUpload, "FAA FAA", "NNN FAA", "FAA FAA"),
