@@ -116,6 +116,7 @@ sync_json() { afar_json hoard sync --cache "$NODE"; }
 check "a node gets it" sync_json
 check "all of it" jq -e --argjson revision "$(revision)" '.revision == $revision and .members == 3 and .fetched_blocks == 0 and .added == 0' <(sync_json)
 check "with everything once" jq -e '.replica.blocks < 100 and .replica.disk_bytes < 85 * 32768' <(platter_json hoard status --cache "$NODE")
+check_exit "$EXIT_MISSING" "a node that is not there has no hoard" platter hoard status --cache "$WORK/no-node"
 check "who sees less hoards less" jq -e '.members == 2' <(lab_only hoard sync --cache "$WORK/other-node")
 # serve_hoarded VERSION: from the hoard, with an origin that may be dead
 serve_hoarded() {

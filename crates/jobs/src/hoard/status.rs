@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use platter_image::{BlockId, ErrorKind, Result};
+use platter_image::{BlockId, Error, ErrorKind, Result};
 use platter_store::{BootSet, Hoard, HoardMember, ReplicaFacts};
 use serde::{Deserialize, Serialize};
 
@@ -82,10 +82,13 @@ pub struct NodeRevision {
 /// Tells what the hoard of a store costs, and, with a node's directory, the one there.
 ///
 /// # Errors
-/// What the store says; `Corrupt`, `Io` for the node's.
+/// What the store says; `Missing`, `Corrupt`, `Io` for the node's.
 pub fn hoard_status(location: &StoreLocation, cache: Option<&Path>) -> Result<HoardStatus> {
     let store = OpenStore::open_reader(location)?;
     let hoard = store.hoard()?;
+    if let Some(cache) = cache.filter(|cache| !cache.is_dir()) {
+        return Err(Error::missing(format!("there is no node's directory {}", cache.display())));
+    }
     let replica = cache.map(|cache| Hoard::open(&hoard_place(cache))).transpose()?;
     let mut status = HoardStatus { revision: hoard.revision, epoch: hoard.epoch, ..HoardStatus::default() };
     let mut counted = Counted::default();
