@@ -33,6 +33,8 @@ power_off() {
 # boots FILE-OR-URI [CACHE [OPTION]]: with -snapshot the disk is not written; $AT_MARKER is called while the machine runs
 boots() {
 	local console=$WORK/console start=$SECONDS
+	# Before the machine is there: the marker of the one before must not be taken for its own.
+	: >"$console"
 	# Emulated, not virtualised: a /dev/kvm that opens may still not run a kernel.
 	# Without cmpxchg16b: QEMU 7.2 emulates it with wrong flags, of which Linux 6.12 dies at random.
 	qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 1024 -nodefaults -no-reboot -nographic -serial stdio \

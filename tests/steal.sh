@@ -79,11 +79,13 @@ point() {
 	wait "$publisher"
 	kill "$writer" 2>/dev/null || true
 	wait "$writer" 2>/dev/null || true
+	rm -f "$WORK/branch" "$WORK/won"
 	published=0
 	platter publish "$image" >"$WORK/refused.log" 2>&1 || published=$?
 	[ "$published" = "$EXIT_REFUSED" ] || { cat "$WORK/refused.log"; return 1; }
 	[ "$before" = "$(score "$image")" ] || { echo "the winner's version is gone"; return 1; }
-	lost=$(platter_json disks | jq -r "select(.lost and .disk == \"$image\") | .token")
+	# The first: one of a winner that came while the store was locked may be listed, too.
+	lost=$(platter_json disks | jq -r "select(.lost and .disk == \"$image\") | .token" | head -n 1)
 	[ -n "$lost" ] || { echo "nothing is listed as lost"; return 1; }
 	if [ $((point % 2)) = 0 ]; then
 		# As well when the process is gone.
@@ -108,7 +110,6 @@ point() {
 		LOSER=
 	fi
 	platter discard "$image" --token "$lost" >/dev/null 2>&1 || true
-	rm -f "$WORK/branch" "$WORK/won"
 }
 
 LOCKED=0
