@@ -284,7 +284,8 @@ impl OpenStore {
         }
     }
 
-    /// Lets `add` add a version of that image to the store in a session; in another one, if an origin loses it: that finds what the origin had taken,
+    /// Lets `add` add a version of that image to the store in a session, and in another one if an origin loses the first:
+    /// that finds what the origin had taken,
     /// and `lost` is told why. Of what it relies on, as much is read as `known` says.
     ///
     /// # Errors

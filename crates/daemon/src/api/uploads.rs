@@ -54,7 +54,7 @@ pub(super) async fn begin(
 ) -> Result<Response, Problem> {
     let Query(Begin { verify_known, image }) = query.map_err(|_| {
         Problem::bad_request(&Error::refused(
-            "verify_known is true or false, image is the name of one; nothing else is asked",
+            "verify_known must be true or false, image must be an image's name, and there is no other parameter",
         ))
     })?;
     image.map_or(Ok(()), |image| asker.check_new(&image))?;

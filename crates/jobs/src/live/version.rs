@@ -52,7 +52,8 @@ pub(super) fn publish_disk(
             return Err(nothing_written(&disk.name, &frozen.base.to_string()));
         }
         progress.begin("publishing", frozen.changed.total());
-        let is_served_on = words.branch.is_none() && disk.is_open();
+        // Before the last turn, too: if that fails, clients have the disk again.
+        let is_served_on = words.branch.is_none() && (disk.is_open() || !frozen.is_whole);
         let mut report = match capture_frozen(store, (&frozen, is_served_on), writing, words, progress) {
             // It was taken over while the disk was read.
             Err(error) if error.kind() == ErrorKind::Refused && words.branch.is_none() => {

@@ -374,7 +374,7 @@ impl<'a> Driver<'a> {
             let others: Vec<&str> = self.machine.others().collect();
             let heard = match others.is_empty() {
                 true => String::new(),
-                false => format!("; heard were casts of {}", others.join(", ")),
+                false => format!(", only casts of {}", others.join(", ")),
             };
             return Err(Error::missing(format!(
                 "no sender of it was heard for {} s{heard}",

@@ -42,10 +42,14 @@ pub(crate) fn run(store: &StoreLocation, options: &Capture, output: &Output) -> 
         tool_version: TOOL_VERSION.into(),
     };
     let image = request.name.clone();
+    let remove = match store {
+        StoreLocation::Local(_) => ", and `platter discard-interrupted` removes it",
+        _ => "",
+    };
     let state = move || {
         format!(
             "no version was published, unless `platter history {image}` shows it; the next capture finds what was \
-             stored, and `platter discard-interrupted` removes it"
+             stored{remove}"
         )
     };
     tell_of(state, *output)?;
