@@ -288,8 +288,8 @@ impl Clients {
 /// A connection's thread.
 fn run(client: Client, speaker: Arc<dyn Protocol>) {
     let converse = || {
-        if client.is_tcp && speaker.lets_in_same_user_only() {
-            same_user::check(&client.socket)?;
+        if client.is_tcp && speaker.lets_in_same_user_only() && !same_user::check(&client.socket)? {
+            return Ok(());
         }
         speaker.converse(&client)
     };
