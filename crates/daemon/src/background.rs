@@ -1,7 +1,8 @@
 //! What an origin does while nobody asks: looks what has changed in the catalog, ends uploads that were left, gives the
 //! store's lock back.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use platter_image::Result;
 
@@ -23,10 +24,7 @@ pub(crate) async fn keep_watch(origin: Arc<Origin>) {
     while !*ending.borrow() {
         let (shared, seen) = (Arc::clone(&origin), Arc::clone(&seen));
         // What cannot be done now, because there is too much to do, is done a moment later.
-        let _ = origin
-            .pool
-            .run(move || look(&shared, &mut seen.lock().unwrap_or_else(PoisonError::into_inner)))
-            .await;
+        let _ = origin.pool.run(move || look(&shared, &mut seen.lock())).await;
         tokio::select! {
             () = tokio::time::sleep(WATCH_PAUSE) => {}
             () = origin.changed.notified() => {}

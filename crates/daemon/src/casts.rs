@@ -1,7 +1,7 @@
 //! Casts that their senders tell of: kept in memory for those who watch, so many, and for a while after the last word. What
 //! a sender says of itself is shown as it came and changes nothing.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use platter_image::{Error, Result, Score};
@@ -90,7 +90,7 @@ impl Casts {
 
     /// Those that were heard of within the time that they are kept.
     fn kept(&self, now: Instant) -> MutexGuard<'_, Vec<Kept>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         kept.retain(|cast| now.saturating_duration_since(cast.heard) < CAST_KEPT);
         kept
     }

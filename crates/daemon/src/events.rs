@@ -4,8 +4,9 @@
 //! Events are found by comparing what the catalog says now with what it said before, so they tell of changes by other
 //! processes too. A number counts within one run of the origin; another run has another name.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use platter_image::Result;
 use platter_store::{HoardSnapshot, ImageName, Store, Token, VersionRecord};
@@ -166,7 +167,7 @@ impl Events {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

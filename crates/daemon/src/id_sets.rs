@@ -1,8 +1,9 @@
 //! Which blocks and pages belong to a recipe, kept for those recipes that were asked for last: what a token may read is
 //! decided by it. A cache: everything in it can be made again from the store.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
@@ -158,7 +159,7 @@ impl IdSets {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 
@@ -176,7 +177,7 @@ mod tests {
 
     impl PageSource for Pages {
         fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-            let mut pages = self.0.lock().unwrap();
+            let mut pages = self.0.lock();
             pages.1 += 1;
             pages.0.get(id).cloned().ok_or_else(|| Error::missing(id.to_string()))
         }
@@ -186,7 +187,7 @@ mod tests {
         /// A disk of so many blocks, named after a byte.
         fn add(&self, byte: u8, blocks: u64) -> Score {
             let sink = |id, bytes: &[u8]| {
-                self.0.lock().unwrap().0.insert(id, bytes.to_vec());
+                self.0.lock().0.insert(id, bytes.to_vec());
                 Ok(())
             };
             let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
@@ -199,7 +200,7 @@ mod tests {
         }
 
         fn reads(&self) -> usize {
-            std::mem::take(&mut self.0.lock().unwrap().1)
+            std::mem::take(&mut self.0.lock().1)
         }
     }
 

@@ -3,10 +3,10 @@
 //! Owns every name of theirs. No name of an image stands in a label: their number has no bound, and whoever reads metrics
 //! need not know them.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// A number that only grows, or one that is set.
@@ -71,7 +71,7 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// A request was answered; what is streamed may still be on its way.
     pub(crate) fn answered(&self, route: (&'static str, &'static str), status: u16, time: Duration) {
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.requests.lock();
         let answered = requests.entry((route.0, route.1, status)).or_default();
         answered.count += 1;
         answered.seconds += time.as_secs_f64();
@@ -90,7 +90,7 @@ impl Metrics {
     }
 
     fn requests_text(&self, text: &mut String) {
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let requests = self.requests.lock();
         let mut series = |name: &str, value: &dyn Fn(&Answered) -> String| {
             let _ = writeln!(text, "# TYPE {name} counter");
             for ((method, path, status), answered) in requests.iter() {

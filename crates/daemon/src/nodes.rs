@@ -5,9 +5,9 @@
 //! and only to such tokens. A node belongs to the token that told of it until it was silent for [`SEEN_MAX`]. Only
 //! monotonic time decides what is too long ago.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use platter_image::{BlockId, Error, Result};
@@ -139,7 +139,7 @@ impl Nodes {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

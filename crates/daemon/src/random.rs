@@ -1,7 +1,6 @@
 //! Random bytes of the system's, for secrets and for names that nobody may guess.
 
 use platter_image::{Error, Result};
-use rustix::rand::{GetRandomFlags, getrandom};
 
 /// So many random bytes in hexadecimal.
 ///
@@ -9,11 +8,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 /// `Io` when the system has none.
 pub(crate) fn random_hex<const BYTES: usize>() -> Result<String> {
     let mut bytes = [0_u8; BYTES];
-    let mut filled = 0;
-    while filled < BYTES {
-        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())
-            .map_err(|error| Error::io("asking for random bytes", error.into()))?;
-    }
+    getrandom::fill(&mut bytes).map_err(|error| Error::io("asking for random bytes", error.into()))?;
     Ok(hex(&bytes))
 }
 

@@ -3,7 +3,7 @@
 //! Blocks of several frames may share a new one, in the order in which they are given. Each is hashed on its way: what is
 //! compressed again here has no checksum from before.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use platter_image::frame::stream::write_frame;
 use platter_image::frame::{
@@ -34,13 +34,13 @@ impl std::fmt::Debug for RemakingTools {
 impl RemakingTools {
     /// Lends them to a call.
     fn with<T>(&self, call: impl FnOnce(&mut Tools) -> Result<T>) -> Result<T> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self.0.lock().pop();
         let mut tools = match kept {
             Some(tools) => tools,
             None => Tools { decoder: FrameDecoder::new()?, compressor: Compressor::new(LEVEL)? },
         };
         let result = call(&mut tools);
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         if kept.len() < KEPT_MAX {
             kept.push(tools);
         }

@@ -10,9 +10,10 @@
 mod leftovers;
 mod proof;
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use platter_image::frame::stream::FrameStreamReader;
@@ -277,7 +278,7 @@ impl Uploads {
         let allocated_bytes = upload.check(&draft)?;
         let draft = VersionRecord { allocated_bytes, ..draft };
         upload.writer.check_token(&draft.image, draft.token)?;
-        let mut held = upload.session.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = upload.session.write();
         let session = held.as_ref().ok_or_else(|| ended(&upload.id))?;
         let published = session.publish_after(draft, expect);
         if published.is_err() && is_usable(&upload.writer) {
@@ -330,7 +331,7 @@ impl Upload {
     /// # Errors
     /// `Missing` when it has ended; what the store says.
     pub(crate) fn need(&self, ids: &[BlockId]) -> Result<Vec<bool>> {
-        let session = self.session.read().unwrap_or_else(PoisonError::into_inner);
+        let session = self.session.read();
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
         let mut pins = lock(&self.pins);
         let mut is_needed = |id: &BlockId| -> Result<bool> {
@@ -354,7 +355,7 @@ impl Upload {
     /// `Corrupt` when a frame is damaged or holds what it does not say; `Refused` for frames that may not be sent;
     /// `Missing` when the upload has ended; what the store says.
     pub(crate) fn receive(&self, stream: &[u8]) -> Result<u64> {
-        let session = self.session.read().unwrap_or_else(PoisonError::into_inner);
+        let session = self.session.read();
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
         let mut reader = FrameStreamReader::new(stream, usize::MAX);
         let (mut decoder, mut stored, mut accepted) = (FrameDecoder::new()?, Vec::new(), 0);
@@ -434,7 +435,7 @@ impl Upload {
 
     /// As [`prove`], for what this upload has.
     fn check(&self, draft: &VersionRecord) -> Result<u64, PublishError> {
-        let session = self.session.read().unwrap_or_else(PoisonError::into_inner);
+        let session = self.session.read();
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
         let may_use = |id: &BlockId| self.known.as_ref().is_none_or(|known| known.has(id));
         prove(draft, &self.writer, session, &may_use)
@@ -443,7 +444,7 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        let session = self.session.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let session = self.session.get_mut().take();
         let Some(session) = session else { return };
         if session.park(owner_name(&self.owner), unix_ms()).is_err() {
             // After a failed write nothing is kept.
@@ -477,5 +478,5 @@ fn ended(id: &str) -> Error {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

@@ -1,7 +1,8 @@
 //! The right to write the store, taken when somebody wants to change something and given back a moment later, so that
 //! other processes of this machine (a capture, the publishing of a live disk) can have it in between.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use platter_image::Result;
@@ -31,7 +32,7 @@ impl SharedWriter {
     /// # Errors
     /// `Transient` when another process writes; what opening says.
     pub(crate) fn lease(&self) -> Result<Arc<Store>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         // One whose write failed takes nothing more: another is opened, which checks what is there.
         if kept.as_ref().is_some_and(|kept| !is_usable(&kept.store)) {
             *kept = None;
@@ -49,7 +50,7 @@ impl SharedWriter {
     /// # Errors
     /// What `change` says.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&Store) -> Result<T>) -> Result<T> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         match kept.as_ref().map(|kept| Arc::clone(&kept.store)) {
             Some(store) => {
                 drop(kept);
@@ -62,7 +63,7 @@ impl SharedWriter {
 
     /// Gives the lock back if nobody has it leased, nor had for so long.
     pub(crate) fn give_back_idle(&self, idle_max: Duration) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         let is_idle = |kept: &Kept| Arc::strong_count(&kept.store) == 1 && kept.used.elapsed() >= idle_max;
         if kept.as_ref().is_some_and(is_idle) {
             *kept = None;

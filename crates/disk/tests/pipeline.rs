@@ -4,8 +4,8 @@
 
 mod memory;
 
+use parking_lot::Mutex;
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memory::{MemoryDevice, MemoryStore};
@@ -86,7 +86,7 @@ fn expected(disk: &[u8], region: &Region, elsewhere: u8) -> Vec<u8> {
 }
 
 fn assert_same(found: &MemoryDevice, wanted: &[u8]) {
-    let found = found.0.lock().unwrap();
+    let found = found.0.lock();
     if let Some(at) = found.iter().zip(wanted).position(|(found, wanted)| found != wanted) {
         panic!("byte {at} differs");
     }
@@ -123,13 +123,13 @@ impl DiskWrite for Sparse {
 
     fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.written.lock().unwrap().push((offset, buffer.len()));
+        self.written.lock().push((offset, buffer.len()));
         Ok(())
     }
 
     fn write_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.zeroed.lock().unwrap().push(Extent::new(offset, length));
+        self.zeroed.lock().push(Extent::new(offset, length));
         Ok(())
     }
 
@@ -147,12 +147,12 @@ fn a_sparse_disk_costs_nothing() {
     let (disk, store, target) = (Sparse::default(), MemoryStore::default(), Sparse::default());
     let done = captured(&disk, &region, &store);
     assert_eq!((done.counts.data, done.counts.zero), (26_624, SPARSE_LENGTH - 26_624));
-    assert!(disk.calls.into_inner() < 10 && store.index.lock().unwrap().len() < 200);
+    assert!(disk.calls.into_inner() < 10 && store.index.lock().len() < 200);
     let recipe = Recipe::open(done.score, &store).unwrap();
     install(&recipe, &store, &target, InstallOptions::default(), &|_| {}).unwrap();
     assert!(target.calls.into_inner() < 10);
-    let zeroed: Extents = target.zeroed.into_inner().unwrap().into_iter().collect();
-    let written = target.written.into_inner().unwrap();
+    let zeroed: Extents = target.zeroed.into_inner().into_iter().collect();
+    let written = target.written.into_inner();
     let written: Extents =
         written.into_iter().map(|(offset, length)| Extent::new(offset, length as u64)).collect();
     assert_eq!(zeroed.total() + written.total(), SPARSE_LENGTH);
@@ -203,7 +203,7 @@ struct Far {
 
 impl FrameSource for Far {
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
-        assert!(self.hinted.lock().unwrap().contains(id), "{id} is read and was not told");
+        assert!(self.hinted.lock().contains(id), "{id} is read and was not told");
         self.store.locate(id)
     }
 
@@ -212,7 +212,7 @@ impl FrameSource for Far {
     }
 
     fn will_need(&self, ids: &[BlockId]) {
-        self.hinted.lock().unwrap().extend(ids);
+        self.hinted.lock().extend(ids);
     }
 
     fn hint_length(&self) -> u64 {
@@ -280,7 +280,7 @@ fn goes_in_comes_out() {
             assert_eq!(compare(&recipe, &store, &target, options, &|_| {}).unwrap().data, counts.data);
 
             let at = region.allocated.as_slice()[0].offset as usize;
-            target.0.lock().unwrap()[at] ^= 1;
+            target.0.lock()[at] ^= 1;
             let error = compare(&recipe, &store, &target, options, &|_| {}).unwrap_err();
             assert!(error.to_string().contains(&format!("byte {at} ")), "{error}");
         }
@@ -317,12 +317,12 @@ fn damaged_frames_are_never_written() {
     let recipe = Recipe::open(done.score, &store).unwrap();
     let wanted = expected(&disk, &region, 0xaa);
     for at in [60, 700, 20_000] {
-        store.frames.lock().unwrap()[3][at] ^= 0x10;
+        store.frames.lock()[3][at] ^= 0x10;
         let target = MemoryDevice::filled(DISK, 0xaa);
         let error = install(&recipe, &store, &target, InstallOptions::default(), &|_| {}).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
-        store.frames.lock().unwrap()[3][at] ^= 0x10;
-        let found = target.0.lock().unwrap();
+        store.frames.lock()[3][at] ^= 0x10;
+        let found = target.0.lock();
         assert!(found.iter().zip(&wanted).all(|(found, wanted)| found == wanted || *found == 0xaa));
     }
 }

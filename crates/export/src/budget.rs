@@ -4,8 +4,9 @@
 //! the queues of their ports): one that is alone gets much, many share alike, and there is always something left for
 //! one who comes new. So whoever takes replies slowly, or not at all, bounds himself before he bounds others.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A client may have that part of what is free.
@@ -61,7 +62,7 @@ impl Budget {
         state.waiting += 1;
         let mut share = self.take_in(&mut state, account, bytes);
         while share.is_none() && !is_vain() {
-            state = self.freed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            self.freed.wait_for(&mut state, LOOK);
             share = self.take_in(&mut state, account, bytes);
         }
         state.waiting -= 1;
@@ -79,7 +80,7 @@ impl Budget {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

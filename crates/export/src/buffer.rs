@@ -3,7 +3,7 @@
 //! Owns the spare ones of a server. A buffer keeps the bytes of its last use behind its end, so that they need not be
 //! zeroed for the next; it must never show them.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use crate::budget::Share;
 
@@ -66,7 +66,7 @@ pub(crate) struct Buffers(Mutex<Spare>);
 impl Buffers {
     /// An empty buffer.
     pub(crate) fn take(&self) -> Buffer {
-        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = self.0.lock();
         let buffer = spare.buffers.pop().unwrap_or_default();
         spare.bytes -= buffer.bytes.len();
         buffer
@@ -74,7 +74,7 @@ impl Buffers {
 
     /// Takes buffers back.
     pub(crate) fn give(&self, buffers: impl IntoIterator<Item = Buffer>) {
-        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spare = self.0.lock();
         for mut buffer in buffers {
             buffer.share = None;
             let length = buffer.bytes.len();
@@ -125,6 +125,6 @@ mod tests {
         buffers.give(used);
         let is_kept = |_: &usize| !buffers.take().bytes.is_empty();
         assert_eq!((0..20).filter(is_kept).count(), SPARE_BYTES_ALL_MAX / SPARE_BYTES_MAX);
-        assert_eq!(buffers.0.lock().unwrap().bytes, 0);
+        assert_eq!(buffers.0.lock().bytes, 0);
     }
 }

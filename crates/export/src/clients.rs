@@ -4,12 +4,13 @@
 //! must never read from a client nor write to one. Over TCP a client is a stranger until its protocol says that it is known:
 //! strangers have few places and little time, and displace each other (`platter_admission`).
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -183,7 +184,7 @@ impl Clients {
     }
 
     fn connections(&self) -> MutexGuard<'_, Table> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock()
     }
 
     /// Takes clients until `stop` is true. Each has a thread of its own, which outlives this only when it is left behind:
@@ -235,8 +236,10 @@ impl Clients {
     ) -> Result<()> {
         let socket = Arc::new(socket);
         let source = peer.map_or(Source::Unix, |peer| Source::from(peer.ip()));
-        let waited = self.gone.wait_timeout_while(self.connections(), ROOM_TIME, |table| table.is_full());
-        let ticket = waited.unwrap_or_else(PoisonError::into_inner).0.enter(source, &socket)?;
+        let mut table = self.connections();
+        self.gone.wait_while_for(&mut table, |table| table.is_full(), ROOM_TIME);
+        let ticket = table.enter(source, &socket)?;
+        drop(table);
         protocol.tell(&ClientEvent::Connected { connection, peer });
         let clients = Arc::clone(self);
         let client = Client { connection, socket, is_tcp: peer.is_some(), ticket, clients };
@@ -277,11 +280,11 @@ impl Clients {
 
     fn wait_for_none<'a>(
         &'a self,
-        connections: MutexGuard<'a, Table>,
+        mut connections: MutexGuard<'a, Table>,
         time: Duration,
     ) -> MutexGuard<'a, Table> {
-        let waited = self.gone.wait_timeout_while(connections, time, |connections| connections.threads > 0);
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        self.gone.wait_while_for(&mut connections, |connections| connections.threads > 0, time);
+        connections
     }
 }
 

@@ -4,8 +4,8 @@
 //! thread may leave a reply; only the two threads of the connection may write, so that a client that does not read holds
 //! up nobody else.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io::{self, IoSlice};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use platter_image::{Error, Result};
 
@@ -65,7 +65,7 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits until a request with that many bytes of payload may begin. False: the connection has failed.
@@ -75,7 +75,7 @@ impl Outbox {
             && state.requests > 0
             && (state.requests >= REQUESTS_IN_FLIGHT_MAX || state.bytes + bytes > BYTES_IN_FLIGHT_MAX)
         {
-            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.room.wait(&mut state);
         }
         !state.has_failed
     }
@@ -138,7 +138,7 @@ impl Outbox {
         loop {
             let mut state = self.lock();
             while !state.is_closed && (state.waiting.is_empty() || state.is_writing) {
-                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.work.wait(&mut state);
             }
             if state.is_closed {
                 return Ok(());
@@ -167,7 +167,7 @@ impl Outbox {
     fn idle(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         while state.requests > 0 || state.is_writing {
-            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.room.wait(&mut state);
         }
         state
     }

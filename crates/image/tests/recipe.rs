@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may")]
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Mutex;
 
 use platter_image::frame::{
     Compressor, FrameBuilder, FrameDecoder, FrameHeader, Verify, make_whole, peek_packed, to_packed,
@@ -18,7 +18,7 @@ struct Pages(Mutex<HashMap<BlockId, Vec<u8>>>);
 
 impl PageSource for Pages {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-        self.0.lock().unwrap().get(id).cloned().ok_or_else(|| Error::missing(id.to_string()))
+        self.0.lock().get(id).cloned().ok_or_else(|| Error::missing(id.to_string()))
     }
 }
 
@@ -26,7 +26,7 @@ fn build(length: u64, entries: &[Entry]) -> (Score, Pages) {
     let pages = Pages::default();
     let sink = |id, bytes: &[u8]| {
         assert_eq!(BlockId::of(Kind::Page, bytes), id);
-        pages.0.lock().unwrap().insert(id, bytes.to_vec());
+        pages.0.lock().insert(id, bytes.to_vec());
         Ok(())
     };
     let mut builder =
@@ -147,7 +147,7 @@ fn sparse_terabytes() {
             Ok(())
         })
         .unwrap();
-    assert_eq!(visited, pages.0.lock().unwrap().len());
+    assert_eq!(visited, pages.0.lock().len());
     assert!(visited < 3 * 2000, "{visited} pages");
 }
 
@@ -164,7 +164,7 @@ fn zeros_cost_few_pages() {
     }
     entries.retain(|entry| entry.extent.length > 0);
     let (score, pages) = build(disk, &entries);
-    assert!(pages.0.lock().unwrap().len() < 200, "{} pages", pages.0.lock().unwrap().len());
+    assert!(pages.0.lock().len() < 200, "{} pages", pages.0.lock().len());
     let recipe = Recipe::open(score, &pages).unwrap();
     let read: Vec<Entry> = recipe.entries(Extent::new(0, disk)).map(Result::unwrap).collect();
     assert!(read.len() < 400, "{} entries", read.len());
@@ -187,7 +187,7 @@ fn zeros_cost_few_pages() {
     assert_eq!(build(disk, &pieces).0, score);
     let nothing = [Entry { extent: Extent::new(0, 1 << 45), state: State::Zero }];
     let (score, pages) = build(1 << 45, &nothing);
-    assert_eq!(pages.0.lock().unwrap().len(), 2, "the root, and a page without items");
+    assert_eq!(pages.0.lock().len(), 2, "the root, and a page without items");
     let recipe = Recipe::open(score, &pages).unwrap();
     assert_eq!(recipe.entries(nothing[0].extent).map(Result::unwrap).collect::<Vec<_>>(), nothing);
 }
@@ -224,14 +224,14 @@ fn pages_of_a_range() {
         let needed = Pages::default();
         recipe
             .visit_pages(range, &mut |id| {
-                needed.0.lock().unwrap().insert(*id, pages.page(id)?);
+                needed.0.lock().insert(*id, pages.page(id)?);
                 Ok(())
             })
             .unwrap();
         let part = Recipe::open(score, &needed).unwrap();
         let read: Vec<Entry> = part.entries(range).map(Result::unwrap).collect();
         assert_eq!(read, recipe.entries(range).map(Result::unwrap).collect::<Vec<_>>());
-        let count = needed.0.lock().unwrap().len() as u64;
+        let count = needed.0.lock().len() as u64;
         assert!(count <= 4 + range.length.div_ceil(1 << 24), "{count} pages for {range:?}");
     }
 }
@@ -243,8 +243,8 @@ fn versions_share_pages() {
     let (_, first) = build(1 << 40, &entries);
     entries[50_000] = data(50_000 * 65536, 65536, 1 << 40);
     let (_, second) = build(1 << 40, &entries);
-    let first = first.0.into_inner().unwrap();
-    let new = second.0.into_inner().unwrap().into_keys().filter(|id| !first.contains_key(id)).count();
+    let first = first.0.into_inner();
+    let new = second.0.into_inner().into_keys().filter(|id| !first.contains_key(id)).count();
     assert!(new <= 4, "{new} of {} pages are new", first.len());
 }
 

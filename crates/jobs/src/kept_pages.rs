@@ -3,8 +3,8 @@
 //! A page stands among others in a frame that is decoded for it, so the second walk would cost as much as the first. Pages
 //! are kept until they are asked for again, up to [`KEPT_BYTES`]; the rest of a larger recipe is read twice.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use platter_image::recipe::PageSource;
 use platter_image::{BlockId, Result};
@@ -33,14 +33,14 @@ impl<'a, P: PageSource + ?Sized> KeptPages<'a, P> {
 
 impl<P: PageSource + ?Sized> PageSource for KeptPages<'_, P> {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         if let Some(page) = kept.pages.remove(id) {
             kept.bytes -= page.len();
             return Ok(page);
         }
         drop(kept);
         let page = self.pages.page(id)?;
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         if kept.bytes + page.len() <= KEPT_BYTES {
             let other = kept.pages.insert(*id, page.clone());
             kept.bytes += page.len() - other.map_or(0, |other| other.len());
@@ -76,11 +76,11 @@ mod tests {
         for walk in 0..2 {
             for id in &ids {
                 assert_eq!(pages.page(id).unwrap()[..32], id.0, "walk {walk}");
-                assert!(pages.kept.lock().unwrap().bytes <= KEPT_BYTES);
+                assert!(pages.kept.lock().bytes <= KEPT_BYTES);
             }
         }
         // Two of the three fit: the last was read for each walk.
         assert_eq!(below.0.load(Ordering::Relaxed), 4);
-        assert_eq!(pages.kept.lock().unwrap().bytes, KEPT_BYTES / 2);
+        assert_eq!(pages.kept.lock().bytes, KEPT_BYTES / 2);
     }
 }

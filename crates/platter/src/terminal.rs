@@ -1,7 +1,6 @@
 //! Progress bars on a terminal, and notes.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use parking_lot::Mutex;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -21,8 +20,8 @@ impl Terminal {
         Self { quiet: output.is_quiet(), bar: Mutex::new(ProgressBar::hidden()) }
     }
 
-    fn bar(&self) -> std::sync::MutexGuard<'_, ProgressBar> {
-        self.bar.lock().unwrap_or_else(PoisonError::into_inner)
+    fn bar(&self) -> parking_lot::MutexGuard<'_, ProgressBar> {
+        self.bar.lock()
     }
 }
 

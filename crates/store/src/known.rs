@@ -8,10 +8,11 @@
 //! The sample: the first [`FIRST_FRAMES`] frames, and of the others one in [`ONE_IN`], chosen by a salt of the session, so
 //! that different captures read different frames. A frame is read once in a session.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use platter_image::FrameAddress;
 
@@ -102,7 +103,7 @@ impl KnownFrames {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock()
     }
 }
 

@@ -1,8 +1,9 @@
 //! The packs of an opened store: their ordinals, states, pins, and a bounded number of open files.
 
+use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use platter_image::{Error, FrameAddress, IoContext, Pin, Result};
 use platter_vfs::{OpenMode, VfsFile};
@@ -61,26 +62,26 @@ impl PackSet {
     /// Adds a pack; gives its ordinal.
     pub(crate) fn add(&self, id: PackId, state: PackState) -> u32 {
         let pack = Pack { id, state: AtomicU8::new(state as u8), pins: Arc::new(PackPins) };
-        let mut packs = self.packs.write().unwrap_or_else(PoisonError::into_inner);
+        let mut packs = self.packs.write();
         packs.push(Arc::new(pack));
         packs.len() as u32 - 1
     }
 
     /// The pack of that ordinal.
     pub(crate) fn get(&self, ordinal: u32) -> Result<Arc<Pack>> {
-        let packs = self.packs.read().unwrap_or_else(PoisonError::into_inner);
+        let packs = self.packs.read();
         let pack = packs.get(ordinal as usize).cloned();
         pack.ok_or_else(|| Error::bug(format!("pack number {ordinal}, but {} are open", packs.len())))
     }
 
     /// Every pack, by ordinal.
     pub(crate) fn all(&self) -> Vec<Arc<Pack>> {
-        self.packs.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.packs.read().clone()
     }
 
     /// The pack's file, opened if need be.
     pub(crate) fn file(&self, ordinal: u32) -> Result<Arc<dyn VfsFile>> {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.lock();
         if let Some(at) = files.iter().rposition(|(number, _)| *number == ordinal) {
             let last = files.len() - 1;
             if at + 8 < last {

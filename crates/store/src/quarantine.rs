@@ -7,9 +7,9 @@
 //! other has the block, so nothing is lost by a place that recovers. Errors that say nothing about the bytes (too many open
 //! files, no permission) quarantine nothing.
 
+use parking_lot::MutexGuard;
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_image::frame::{FrameHeader, Verify};
@@ -40,7 +40,7 @@ impl Store {
 
 impl Shared {
     pub(crate) fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+        self.health.lock()
     }
 
     /// Reads a frame again, whole, after something was wrong with it; quarantines it when something is.
@@ -69,12 +69,12 @@ impl Shared {
     }
 
     pub(crate) fn is_bad(&self, address: FrameAddress) -> bool {
-        self.index.read().unwrap_or_else(PoisonError::into_inner).is_bad(address)
+        self.index.read().is_bad(address)
     }
 
     /// Whether a frame that was not found bad has that block, another one than that.
     pub(crate) fn is_sound_elsewhere(&self, id: &BlockId, (pack, offset): BadPlace) -> bool {
-        let place = self.index.read().unwrap_or_else(PoisonError::into_inner).locate_sound(id);
+        let place = self.index.read().locate_sound(id);
         place.is_some_and(|place| {
             let is_there = self.packs.get(place.frame.pack).is_ok_and(|found| found.id == pack);
             !(is_there && place.frame.offset == offset)
@@ -83,7 +83,7 @@ impl Shared {
 
     /// As [`Store::quarantined`].
     pub(crate) fn unsound(&self) -> Vec<BlockId> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner).unsound()
+        self.index.read().unsound()
     }
 
     /// Reads a frame whole, decodes it and hashes its blocks.
@@ -140,7 +140,7 @@ impl Shared {
             return;
         }
         let packs = self.packs.all();
-        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        let mut index = self.index.write();
         let addresses = places.iter().filter_map(|(pack, offset)| {
             let ordinal = packs.iter().position(|known| known.id == *pack)?;
             index.address_at(ordinal as u32, *offset)

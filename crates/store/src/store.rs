@@ -3,8 +3,9 @@
 //! Many processes may read a store, one may write it (it holds the lock). A reader sees what had been published when
 //! it last looked at the catalog, and looks again at every question that goes there.
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -202,12 +203,12 @@ impl Store {
 
     /// Number of different blocks that can be read.
     pub fn blocks(&self) -> usize {
-        self.0.index.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.0.index.read().len()
     }
 
     /// What was wrong with packs when they were opened, in words. Their good frames are served all the same.
     pub fn damage(&self) -> Vec<String> {
-        self.0.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.damage.lock().clone()
     }
 
     /// What was taken over from interrupted sessions when the store was opened to be written; `None` for readers.
@@ -246,7 +247,7 @@ impl Store {
 
     /// The catalog to ask, after seeing what is new in it.
     pub(crate) fn catalog(&self) -> Result<CatalogGuard<'_>> {
-        let mut seen = self.0.catalog.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.catalog.lock();
         let data_version = Some(seen.catalog.data_version()?);
         if seen.data_version != data_version {
             self.0.open_packs(&seen.catalog.packs()?)?;
@@ -314,13 +315,13 @@ impl Shared {
     /// Where a block stands. A writer that asks for one that only a pack of an interrupted session has makes the pack part
     /// of the store.
     pub(crate) fn locate(&self, id: &BlockId) -> Option<BlockPlace> {
-        let listed = || self.index.read().unwrap_or_else(PoisonError::into_inner).locate(id);
+        let listed = || self.index.read().locate(id);
         listed().or_else(|| if self.refer_to_interrupted_with(id) { listed() } else { None })
     }
 
     /// Takes in another index.
     pub(crate) fn absorb(&self, index: Index) -> Result<()> {
-        self.index.write().unwrap_or_else(PoisonError::into_inner).absorb(index)
+        self.index.write().absorb(index)
     }
 
     /// Where a block stands, with a pin, if it may be referred to and was not found bad.
@@ -332,7 +333,7 @@ impl Shared {
     }
 
     fn pin_sound(&self, id: &BlockId) -> Result<Option<(BlockPlace, Pin)>> {
-        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.index.read();
         let Some(place) = index.locate_sound(id) else { return Ok(None) };
         let pack = self.packs.get(place.frame.pack)?;
         Ok(pack.may_be_referred_to().then(|| (place, pack.pin())))
@@ -340,7 +341,7 @@ impl Shared {
 
     /// A pin for what may be referred to, sound or bad.
     pub(crate) fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
-        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.index.read();
         let Some(place) = index.locate(id) else { return Ok(None) };
         let pack = self.packs.get(place.frame.pack)?;
         Ok(pack.may_be_referred_to().then(|| pack.pin()))
@@ -378,7 +379,7 @@ impl Shared {
         length: usize,
         stored: &mut Vec<u8>,
     ) -> Option<usize> {
-        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.index.read();
         index.ids_at(address).map(|ids| lay_ids(ids, length.min(address.length as usize), stored))
     }
 
@@ -398,10 +399,10 @@ impl Shared {
 
     /// Decodes with a decoder of those that are kept.
     pub(crate) fn with_decoder<T>(&self, decode: impl FnOnce(&mut FrameDecoder) -> Result<T>) -> Result<T> {
-        let pooled = self.decoders.lock().unwrap_or_else(PoisonError::into_inner).0.pop();
+        let pooled = self.decoders.lock().0.pop();
         let mut decoder = pooled.map_or_else(FrameDecoder::new, Ok)?;
         let decoded = decode(&mut decoder);
-        let mut decoders = self.decoders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut decoders = self.decoders.lock();
         if decoders.0.len() < DECODERS_KEPT_MAX {
             decoders.0.push(decoder);
         }
@@ -421,7 +422,7 @@ impl Shared {
             }
             let (blocks, frames) =
                 new.iter().fold((0, 0), |sum, row| (sum.0 + row.blocks, sum.1 + row.frames));
-            let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+            let mut index = self.index.write();
             // The catalog's counts are a hint, not to be believed without bound.
             index.reserve(blocks.min(RESERVE_MAX) as usize, frames.min(RESERVE_MAX) as usize);
             thread::scope(|scope| {
@@ -457,7 +458,7 @@ impl Shared {
     }
 
     pub(crate) fn note_damage(&self, what: String) {
-        self.damage.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+        self.damage.lock().push(what);
     }
 }
 
@@ -483,7 +484,7 @@ fn scanned_directory(file: &dyn VfsFile) -> Result<PackDirectory> {
 impl Writer {
     /// Refuses once a write has failed.
     pub(crate) fn check(&self) -> Result<()> {
-        match &*self.failure.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.failure.lock() {
             None => Ok(()),
             Some(first) => Err(Error::refused(format!(
                 "the store takes nothing more since a write failed ({first}): open it again, and check it"
@@ -494,7 +495,7 @@ impl Writer {
     /// The same result; after an error the store takes nothing more.
     pub(crate) fn poison<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
-            let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut failure = self.failure.lock();
             failure.get_or_insert_with(|| describe(error));
         }
         result
@@ -502,12 +503,12 @@ impl Writer {
 
     /// What interrupted sessions left.
     pub(crate) fn interrupted(&self) -> MutexGuard<'_, Interrupted> {
-        self.interrupted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.interrupted.lock()
     }
 
     /// The catalog, to change it.
     pub(crate) fn catalog(&self) -> MutexGuard<'_, Catalog> {
-        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
+        self.catalog.lock()
     }
 }
 

@@ -1,8 +1,8 @@
 //! A layer that fails what it is told to fail: for tests of what stands above.
 
+use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use platter_image::{Error, Extent, Result};
 
@@ -26,7 +26,7 @@ impl<D: BlockDevice> Fault<D> {
 
     /// Fails what touches one of these ranges from now on.
     pub fn fail_in(&self, ranges: Vec<Extent>) {
-        *self.ranges.lock().unwrap_or_else(PoisonError::into_inner) = ranges;
+        *self.ranges.lock() = ranges;
     }
 
     /// Fails every `count`-th call from now on; 0 fails none.
@@ -38,7 +38,7 @@ impl<D: BlockDevice> Fault<D> {
     fn check(&self, range: Extent) -> Result<()> {
         let (call, every) =
             (self.calls.fetch_add(1, Ordering::Relaxed) + 1, self.every.load(Ordering::Relaxed));
-        let ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        let ranges = self.ranges.lock();
         let touches = ranges.iter().any(|bad| bad.intersect(&range).is_some());
         if touches || (every > 0 && call.is_multiple_of(every)) {
             let what = format!("call {call}: {} bytes at {}", range.length, range.offset);

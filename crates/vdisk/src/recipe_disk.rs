@@ -4,7 +4,8 @@
 //! what is fetched before it is asked for: the frames of a long read, by several threads, and those ahead of a sequential
 //! reader. It must never give out bytes that did not come from the cache, which verifies them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use platter_image::page::{Entry, State};
 use platter_image::recipe::check_piece;
@@ -56,7 +57,7 @@ impl RecipeDisk {
     }
 
     fn note(&self, range: Extent) -> Access {
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = self.streams.lock();
         streams.note(range, self.cache.shared().ahead_bytes_max(), &|| self.tree.source().hint_length())
     }
 

@@ -4,7 +4,8 @@
 //! file: what finds no room in the buffer is counted as lost, and the trace says how many were. What is recorded is what
 //! the disk was asked: an export that knows of a hole without reading asks nothing there.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,7 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn now_ns(&self) -> u64 {
@@ -83,8 +84,8 @@ impl Shared {
     /// whether it is the last.
     fn take(&self, batch: &mut Vec<TracedRequest>) -> (u64, bool) {
         let idle = |state: &mut State| state.waiting.len() < WAITING_ENOUGH && !state.is_closed;
-        let waited = self.work.wait_timeout_while(self.lock(), WRITE_EVERY, idle);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let mut state = self.lock();
+        self.work.wait_while_for(&mut state, idle, WRITE_EVERY);
         std::mem::swap(&mut state.waiting, batch);
         (std::mem::take(&mut state.lost), state.is_closed)
     }
@@ -164,7 +165,7 @@ impl Recording {
     /// # Errors
     /// `Io` when something could not be written: the trace then ends there. `Bug` when it was ended before.
     pub fn finish(&self) -> Result<RecordCounts> {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         let thread = thread.ok_or_else(|| Error::bug("a trace that was ended twice"))?;
         self.shared.lock().is_closed = true;
         self.shared.work.notify_one();

@@ -3,8 +3,9 @@
 //! Pure: it is told of reads and knows nothing else. Requests of one reader may come a little out of order, as they do
 //! when a kernel has several under way, and several readers may go through one disk at once.
 
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use platter_image::Extent;
 
@@ -62,7 +63,7 @@ impl Progress {
     /// Tells a source of what comes up to `end`, unless that was done or a file ends before. `tell` gives how far it told of, and
     /// whether a file ends there. One at a time: none may begin behind the end that another finds.
     pub(crate) fn tell_up_to(&self, end: u64, tell: impl FnOnce(Extent) -> (u64, bool)) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         let front = self.front.load(Ordering::Relaxed);
         let begin = told.end.max(front);
         if (told.file_end == 0 || told.file_end < front) && begin < end {
@@ -79,7 +80,7 @@ impl Progress {
     /// `None` while a source is being told: that may take as long as a page of a recipe takes to come, and no reader waits for
     /// it.
     fn told(&self) -> Option<MutexGuard<'_, Told>> {
-        self.told.try_lock().ok()
+        self.told.try_lock()
     }
 }
 

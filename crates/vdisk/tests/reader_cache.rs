@@ -89,7 +89,7 @@ fn read_through(
 fn sequential_reads_decode_each_frame_once() {
     let source = Arc::new(MemorySource::default());
     let image = plain(&source, 0, 600);
-    let frames = source.frames.lock().unwrap().len() as u64;
+    let frames = source.frames.lock().len() as u64;
     for (threads, cache_mib) in [(1, 16), (1, 256), (4, 256)] {
         for request in [4096, 65536, 1 << 20] {
             let cache = BlockCache::new(options(cache_mib << 20, 2)).unwrap();
@@ -131,7 +131,7 @@ fn a_far_source_is_told_what_is_ahead() {
         let disk = open(&image, &source, &cache);
         let mut buffer = vec![0; 65536];
         disk.read(&mut buffer, 0).unwrap();
-        let told = || source.hinted.lock().unwrap().len();
+        let told = || source.hinted.lock().len();
         assert_eq!(told(), 0);
         for read in 1..100 {
             disk.read(&mut buffer, read * 65536).unwrap();
@@ -159,7 +159,7 @@ fn a_far_source_is_told_of_no_other_file() {
     for read in 0..30 {
         check(&disk, &image, read * 65536, 65536);
     }
-    let is_told = |seed, sectors| source.hinted.lock().unwrap().contains(&block_id(seed, sectors));
+    let is_told = |seed, sectors| source.hinted.lock().contains(&block_id(seed, sectors));
     assert!(comes_to(|| is_told(39, 40)), "the end of the file");
     for read in 30..39 {
         check(&disk, &image, read * 65536, 65536);
@@ -177,12 +177,12 @@ fn a_far_source_is_told_of_all_that_one_read_wants() {
     let cache = BlockCache::new(options(64 << 20, 2)).unwrap();
     let disk = open(&image, &source, &cache);
     check(&disk, &image, 70 * 65536, 4096);
-    assert!(source.hinted.lock().unwrap().is_empty(), "one block is asked for anyhow");
+    assert!(source.hinted.lock().is_empty(), "one block is asked for anyhow");
     check(&disk, &image, 10 * 65536 + 512, 3 * 65536);
     let wanted: Vec<_> = (10..14).map(|seed| block_id(seed, 128)).collect();
-    let hinted = || source.hinted.lock().unwrap().len();
-    assert!(wanted.iter().all(|id| source.hinted.lock().unwrap().contains(id)) && hinted() == 4);
-    source.hinted.lock().unwrap().clear();
+    let hinted = || source.hinted.lock().len();
+    assert!(wanted.iter().all(|id| source.hinted.lock().contains(id)) && hinted() == 4);
+    source.hinted.lock().clear();
     check(&disk, &image, 10 * 65536 + 512, 3 * 65536);
     assert_eq!(hinted(), 0, "what is in memory is asked for by nobody");
 }
@@ -206,7 +206,7 @@ fn random_reads_decode_up_to_their_block_and_no_further() {
 #[test]
 fn frames_in_the_order_of_reading_are_decoded_whole_and_ahead_of_a_reader() {
     let source = Arc::new(MemorySource::default());
-    *source.in_order.lock().unwrap() = Some(3);
+    *source.in_order.lock() = Some(3);
     // Far from each other on the disk.
     let pieces: Vec<Piece> =
         (0..100).flat_map(|seed| [Piece::block(seed, 128), Piece::Free(40_960)]).collect();
@@ -229,7 +229,7 @@ fn frames_in_the_order_of_reading_are_decoded_whole_and_ahead_of_a_reader() {
 #[test]
 fn what_lies_in_order_fills_no_cache() {
     let source = Arc::new(MemorySource::default());
-    *source.in_order.lock().unwrap() = Some(40);
+    *source.in_order.lock() = Some(40);
     let image = plain(&source, 0, 100);
     for (bytes, threads, frames) in [(32 << 20, 1, 3), (8 << 20, 1, 1), (64 << 20, 0, 1)] {
         let cache = BlockCache::new(options(bytes, threads)).unwrap();
@@ -249,7 +249,7 @@ fn who_misses_on_the_same_frame_waits_for_the_first() {
     for cache_bytes in [16 << 20, 0] {
         let cache = BlockCache::new(options(cache_bytes, 0)).unwrap();
         let disk = open(&image, &source, &cache);
-        source.reads.lock().unwrap().clear();
+        source.reads.lock().clear();
         source.stuck.store(0, Ordering::SeqCst);
         source.hold(Some(1));
         thread::scope(|scope| {
@@ -261,7 +261,7 @@ fn who_misses_on_the_same_frame_waits_for_the_first() {
             source.hold(None);
             assert!(all_wait, "{:?}", cache.counters());
         });
-        assert_eq!(source.reads.lock().unwrap().get(&1), Some(&1));
+        assert_eq!(source.reads.lock().get(&1), Some(&1));
         assert_eq!(cache.counters().frames_decoded, 1);
     }
 }
@@ -296,7 +296,7 @@ fn reading_ahead_stops_at_a_page_that_is_far_away() {
     let source = Arc::new(MemorySource::default());
     let piece = |i: u64| Piece::Data { seed: i % 64, sectors: 128, skip: i % 90, take: 8 + i % 30 };
     let image = source.image(&(0..4000).map(piece).collect::<Vec<_>>());
-    *source.far.lock().unwrap() = source.pages.lock().unwrap().keys().copied().collect();
+    *source.far.lock() = source.pages.lock().keys().copied().collect();
     let caches = [0, 2].map(|threads| BlockCache::new(options(64 << 20, threads)).unwrap());
     let disks = caches.each_ref().map(|cache| open(&image, &source, cache));
     let pages = || caches.each_ref().map(|cache| cache.counters().pages_decoded);

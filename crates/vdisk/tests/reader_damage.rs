@@ -29,10 +29,10 @@ fn whole_text(error: &Error) -> String {
 fn a_flipped_byte_is_told_to_who_touches_it_and_to_nobody_else() {
     let source = Arc::new(MemorySource::default());
     let image = plain(&source, 0, 8);
-    let length = source.frames.lock().unwrap()[1].len();
+    let length = source.frames.lock()[1].len();
     let damaged = 2 * 65536..4 * 65536;
     for at in (0..length).step_by(997).chain([length - 1]) {
-        source.frames.lock().unwrap()[1][at] ^= 0x10;
+        source.frames.lock()[1][at] ^= 0x10;
         let cache = BlockCache::new(options(16 << 20, 1)).unwrap();
         let disk = open(&image, &source, &cache);
         for offset in (0..image.model.len()).step_by(4096) {
@@ -49,7 +49,7 @@ fn a_flipped_byte_is_told_to_who_touches_it_and_to_nobody_else() {
             }
         }
         assert!(disk.read(&mut vec![0; image.model.len()], 0).is_err());
-        source.frames.lock().unwrap()[1][at] ^= 0x10;
+        source.frames.lock()[1][at] ^= 0x10;
         // A failure is not kept: what was mended is read.
         check(&disk, &image, 0, image.model.len());
     }
@@ -59,7 +59,7 @@ fn a_flipped_byte_is_told_to_who_touches_it_and_to_nobody_else() {
 fn an_error_names_block_offset_and_frame() {
     let source = Arc::new(MemorySource::default());
     let image = plain(&source, 0, 4);
-    source.frames.lock().unwrap()[1][200] ^= 1;
+    source.frames.lock()[1][200] ^= 1;
     let cache = BlockCache::new(options(16 << 20, 0)).unwrap();
     let error = open(&image, &source, &cache).read(&mut [0; 100], 3 * 65536 + 7).unwrap_err();
     let text = whole_text(&error);
@@ -147,7 +147,7 @@ fn a_page_does_not_stand_where_it_does_not_belong() {
     root.disk_length = 1 << 30;
     root.top = Some((level, child));
     let score = root.score();
-    source.pages.lock().unwrap().insert(score.0, root.encode());
+    source.pages.lock().insert(score.0, root.encode());
     let hostile = RecipeDisk::open(score, source.clone(), cache).unwrap();
     let error = hostile.read(&mut [0; 512], child.start).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);

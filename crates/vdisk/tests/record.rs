@@ -1,9 +1,10 @@
 //! Recording: every request is in the trace or counted as lost, exactly as it was asked, and none waits for the file.
 #![expect(clippy::unwrap_used, reason = "a test may")]
 
+use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread;
 
 use platter_image::{BlockId, Error, ErrorKind, Extent, Result, Score};
@@ -137,8 +138,7 @@ impl VfsFile for Shut {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         if offset > 0 {
-            let open = self.gate.0.lock().unwrap();
-            drop(self.gate.1.wait_while(open, |open| !*open).unwrap());
+            self.gate.1.wait_while(&mut self.gate.0.lock(), |is_open| !*is_open);
         }
         self.file.write_at(bytes, offset)
     }
@@ -166,7 +166,7 @@ fn a_request_does_not_wait_for_the_file_and_what_is_lost_is_counted() {
     for number in 0..ASKED {
         disk.read(&mut [0; 4], number * 4).unwrap();
     }
-    *gate.0.lock().unwrap() = true;
+    *gate.0.lock() = true;
     gate.1.notify_all();
     let counts = recording.finish().unwrap();
     assert!(counts.lost > 0 && counts.requests > 0, "{counts:?}");

@@ -91,10 +91,7 @@ impl Vfs for OsVfs {
 
     fn random_id(&self) -> io::Result<[u8; 16]> {
         let mut id = [0; 16];
-        let mut filled = 0;
-        while filled < id.len() {
-            filled += rustix::rand::getrandom(&mut id[filled..], rustix::rand::GetRandomFlags::empty())?;
-        }
+        getrandom::fill(&mut id)?;
         Ok(id)
     }
 }

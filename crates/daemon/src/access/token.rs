@@ -4,12 +4,13 @@
 //! made under a lock, to a new file that is synced and takes the old one's name, so a crash leaves the tokens of before or
 //! of after. A server sees a change at the next request.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind as IoErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_image::{Error, IoContext, Result};
@@ -155,7 +156,7 @@ impl AccessTokens {
     /// As [`AccessTokens::list`].
     pub(crate) fn principal(&self, secret: &str) -> Result<Option<Arc<Principal>>> {
         let stamp = self.stamp()?;
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         if seen.as_ref().is_none_or(|seen| seen.stamp != stamp) {
             let by_hash = self.read()?.into_iter().map(|StoredToken { token, secret_blake3 }| {
                 let AccessToken { id, role, patterns, .. } = token;

@@ -1,10 +1,11 @@
 //! The places of connections: those of the unix socket, which no other can take, and those of TCP clients, of which the ones
 //! that have shown a valid access token are kept apart from strangers.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use platter_admission::{Admission, Limits, Refusal, Ticket};
@@ -158,7 +159,7 @@ impl Connections {
 
 impl Shared {
     fn tcp(&self) -> MutexGuard<'_, Tcp> {
-        self.tcp.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tcp.lock()
     }
 }
 

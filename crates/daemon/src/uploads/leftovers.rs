@@ -1,9 +1,10 @@
 //! What a token's unfinished uploads hold: the blocks of packs that earlier ones left, which the next one goes on with, and
 //! the bytes of all of them together, which have a limit.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use platter_image::{BlockId, Error, Result};
 use platter_store::{ParkedPack, Resumed, Session, Store};
@@ -163,7 +164,7 @@ impl Usages {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Usage>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The one stage that sees blocks in disk order: decides what is new, fills frames, builds the recipe.
 
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender};
 use platter_image::chunking::Cut;
@@ -173,11 +173,11 @@ impl<S: FrameStore> Frames<'_, S> {
     /// Adds a block unless it is stored or on its way; gives whether it was new.
     fn add(&mut self, kind: Kind, id: BlockId, contents: &[u8]) -> Result<bool> {
         // In this order, for the appender takes a name out only when the store finds it.
-        if !self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).insert(id) {
+        if !self.in_flight.lock().insert(id) {
             return Ok(false);
         }
         if let Some(pin) = self.store.lookup_and_pin(&id)? {
-            self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            self.in_flight.lock().remove(&id);
             self.pins.insert(pin);
             return Ok(false);
         }

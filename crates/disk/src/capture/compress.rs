@@ -1,7 +1,6 @@
 //! The last two stages: compresses frames side by side, and appends them in the order in which they were filled.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 
 use crossbeam_channel::{Receiver, Sender};
 use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder};
@@ -51,7 +50,7 @@ pub(super) fn append_frames<S: FrameStore>(
         early.insert(number, frame);
         while let Some(frame) = early.remove(&next) {
             pins.insert(store.append(&frame)?);
-            let mut in_flight = in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut in_flight = in_flight.lock();
             for block in &frame.blocks {
                 in_flight.remove(&block.id);
             }

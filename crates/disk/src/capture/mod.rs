@@ -19,7 +19,7 @@ mod hash;
 mod look_up;
 mod read;
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::thread;
 
 use crossbeam_channel::bounded;

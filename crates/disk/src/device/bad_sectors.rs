@@ -5,9 +5,9 @@
 //! reads as zeros and is written down. Zeros, because an installed copy then has the same bytes everywhere, and nobody
 //! takes what the target held before for contents of the file.
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Mutex, PoisonError};
 
 use platter_image::{DiskRead, Extent, Extents};
 
@@ -46,7 +46,7 @@ impl<'s, D: SectorRead> Salvaged<'s, D> {
     /// What could not be read so far.
     pub fn bad(&self) -> Extents {
         let sector = u64::from(self.disk.sector_size());
-        let bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
+        let bad = self.bad.lock();
         bad.iter().map(|start| Extent::between(*start, (start + sector).min(self.disk.length()))).collect()
     }
 
@@ -83,11 +83,11 @@ impl<'s, D: SectorRead> Salvaged<'s, D> {
     }
 
     fn is_noted(&self, sector: u64) -> bool {
-        self.bad.lock().unwrap_or_else(PoisonError::into_inner).contains(&sector)
+        self.bad.lock().contains(&sector)
     }
 
     fn note(&self, sector: u64) -> io::Result<()> {
-        let mut bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bad = self.bad.lock();
         if bad.len() >= BAD_SECTORS_MAX && !bad.contains(&sector) {
             let text = format!("more than {BAD_SECTORS_MAX} sectors cannot be read");
             return Err(io::Error::other(text));

@@ -4,11 +4,11 @@
 //! not aligned then goes through read, change and write of the sectors around it, while no other write runs: a
 //! lock tells the two apart, since two such writes side by side would undo each other.
 
+use parking_lot::RwLock;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
 
 use platter_image::{DiskRead, DiskWrite, Error, IoContext, Result};
 use rustix::fs::{FallocateFlags, OFlags};
@@ -140,7 +140,7 @@ impl Target {
 
     /// Writes by way of an aligned buffer, with the rest of the first and last sectors as it was.
     fn write_around(&self, mut buffer: &[u8], mut offset: u64) -> io::Result<()> {
-        let _alone = self.alone.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.alone.write();
         let alignment = self.alignment as u64;
         let mut bounce = AlignedBuffer::zeroed(BOUNCE_LENGTH)?;
         while !buffer.is_empty() {
@@ -266,7 +266,7 @@ impl DiskWrite for Target {
         if !self.is_aligned(buffer, offset) {
             return self.write_around(buffer, offset);
         }
-        let _shared = self.alone.read().unwrap_or_else(PoisonError::into_inner);
+        let _shared = self.alone.read();
         self.file.write_all_at(buffer, offset)
     }
 
@@ -279,7 +279,7 @@ impl DiskWrite for Target {
             return self.write_zeros_plainly(offset, length);
         }
         let asked = {
-            let _shared = self.alone.read().unwrap_or_else(PoisonError::into_inner);
+            let _shared = self.alone.read();
             self.ask_for_zeros(start, end - start)?
         };
         if !asked {

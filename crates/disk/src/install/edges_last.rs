@@ -12,8 +12,9 @@
 //!
 //! What lies past the disk's end on a longer target stays, except the header of an old backup GPT.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use platter_image::{DiskRead, DiskWrite, Extent, IoContext, Result};
 
@@ -69,7 +70,7 @@ impl Edge {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bytes.lock()
     }
 
     /// The part of `range` that lies in this edge: as a range of the edge's bytes, and where it begins in `range`.

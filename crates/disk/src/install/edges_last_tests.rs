@@ -16,16 +16,16 @@ impl Failing {
     }
 
     fn act(&self, act: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
-        let mut left = self.left.lock().unwrap();
+        let mut left = self.left.lock();
         *left = left.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;
-        act(&mut self.bytes.lock().unwrap());
+        act(&mut self.bytes.lock());
         Ok(())
     }
 }
 
 impl DiskWrite for Failing {
     fn length(&self) -> u64 {
-        self.bytes.lock().unwrap().len() as u64
+        self.bytes.lock().len() as u64
     }
 
     fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
@@ -43,11 +43,11 @@ impl DiskWrite for Failing {
 
 impl DiskRead for Failing {
     fn length(&self) -> u64 {
-        self.bytes.lock().unwrap().len() as u64
+        self.bytes.lock().len() as u64
     }
 
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.bytes.lock().unwrap().read_exact_at(buffer, offset)
+        self.bytes.lock().read_exact_at(buffer, offset)
     }
 }
 
@@ -67,7 +67,7 @@ fn write_all(target: Failing, state: &Arc<TargetState>) -> (Result<()>, Vec<u8>)
         Ok(())
     };
     let result = write();
-    let bytes = edges.target.bytes.lock().unwrap().clone();
+    let bytes = edges.target.bytes.lock().clone();
     (result, bytes)
 }
 
@@ -109,7 +109,7 @@ fn reading_shows_the_edges_as_they_will_be() {
     let mut found = vec![0; LENGTH - 200];
     edges.read_exact_at(&mut found, 100).unwrap();
     assert!(found.iter().all(|byte| *byte == 7));
-    assert_eq!(edges.target.bytes.lock().unwrap()[0], 0, "and the target does not have them yet");
+    assert_eq!(edges.target.bytes.lock()[0], 0, "and the target does not have them yet");
     let mut none = [0; 2];
     assert_eq!(
         edges.read_exact_at(&mut none, LENGTH as u64 - 1).unwrap_err().kind(),
@@ -124,14 +124,14 @@ fn what_comes_after_the_disk_stays() {
     for sector in [512, 4096] {
         let disk_length = LENGTH - 700_000;
         let target = Failing::new(usize::MAX);
-        target.bytes.lock().unwrap()[LENGTH - sector..][..8].copy_from_slice(GPT_MAGIC);
+        target.bytes.lock()[LENGTH - sector..][..8].copy_from_slice(GPT_MAGIC);
         let state = Arc::new(TargetState::new(std::path::Path::new("disk")));
         let edges = EdgesLast::begin(target, disk_length as u64, state).unwrap();
         edges.write_all_at(&vec![7; disk_length], 0).unwrap();
         let end = LENGTH - sector;
         let (disk, past) = (..disk_length, disk_length..end);
         {
-            let bytes = edges.target.bytes.lock().unwrap();
+            let bytes = edges.target.bytes.lock();
             assert!(
                 bytes[LENGTH - EDGE_LENGTH as usize..disk_length].iter().all(|byte| *byte == 0),
                 "not yet"
@@ -139,7 +139,7 @@ fn what_comes_after_the_disk_stays() {
             assert!(bytes[end..].iter().all(|byte| *byte == 0), "the old backup is gone at once");
         }
         edges.finish(true).unwrap();
-        let bytes = edges.target.bytes.lock().unwrap();
+        let bytes = edges.target.bytes.lock();
         assert!(bytes[disk].iter().all(|byte| *byte == 7));
         assert!(bytes[past].iter().all(|byte| *byte == 0xaa));
     }
@@ -153,7 +153,7 @@ fn a_wrong_byte_in_an_edge_is_found() {
         edges.write_all_at(&vec![7; LENGTH], 0).unwrap();
         edges.finish(false).unwrap();
         edges.compare_edges().unwrap();
-        edges.target.bytes.lock().unwrap()[at] = 8;
+        edges.target.bytes.lock()[at] = 8;
         let error = edges.compare_edges().unwrap_err();
         assert!(error.to_string().contains(&format!("byte {at} ")), "{error}");
     }
@@ -167,6 +167,6 @@ fn a_disk_shorter_than_two_edges_is_all_edge() {
         let edges = EdgesLast::begin(target, length, state).unwrap();
         edges.write_all_at(&vec![9; length as usize], 0).unwrap();
         edges.finish(true).unwrap();
-        assert!(edges.target.bytes.lock().unwrap().iter().all(|byte| *byte == 9));
+        assert!(edges.target.bytes.lock().iter().all(|byte| *byte == 9));
     }
 }

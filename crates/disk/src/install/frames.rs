@@ -5,9 +5,9 @@
 //! to it. In disk order, 16 MiB on the shelf make an install decode 1.05 times what it uses, 128 MiB no less: most of
 //! what is decoded twice is wanted again long after it was used whole.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use platter_image::frame::{FrameDecoder, Verify};
 use platter_image::recipe::check_piece;
@@ -80,7 +80,7 @@ impl<'a, F: FrameSource + ?Sized> FrameShelf<'a, F> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The frame if it was on the shelf; `None`: the caller must decode it. Either way it is the caller's until it is
@@ -89,7 +89,7 @@ impl<'a, F: FrameSource + ?Sized> FrameShelf<'a, F> {
         let mut state = self.lock();
         while matches!(state.slots.get(&address), Some(Slot::Taken)) {
             state.waiting += 1;
-            state = self.put_back.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.put_back.wait(&mut state);
             state.waiting -= 1;
         }
         let Some(Slot::Waiting(since, decoded)) = state.slots.insert(address, Slot::Taken) else {
@@ -214,7 +214,7 @@ impl<F: ?Sized> Drop for BlockReader<'_, '_, F> {
     /// One that ends by an error must not keep others waiting for its frame.
     fn drop(&mut self) {
         if let Some((address, _)) = self.current.take() {
-            let mut state = self.shelf.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.shelf.state.lock();
             state.slots.remove(&address);
             self.shelf.put_back.notify_all();
         }

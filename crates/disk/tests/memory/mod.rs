@@ -1,9 +1,10 @@
 //! Stores and devices in memory, for tests of the pipelines.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use platter_image::frame::{EncodedFrame, FrameDecoder};
 use platter_image::recipe::PageSource;
@@ -22,12 +23,12 @@ pub(crate) struct MemoryStore {
 
 impl FrameSource for MemoryStore {
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
-        Ok(self.index.lock().unwrap().get(id).copied())
+        Ok(self.index.lock().get(id).copied())
     }
 
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
         stored.clear();
-        stored.extend_from_slice(&self.frames.lock().unwrap()[address.offset as usize]);
+        stored.extend_from_slice(&self.frames.lock()[address.offset as usize]);
         Ok(())
     }
 }
@@ -43,13 +44,12 @@ impl FrameStore for MemoryStore {
         {
             return Err(Error::io("appending", io::ErrorKind::StorageFull.into()));
         }
-        let mut frames = self.frames.lock().unwrap();
+        let mut frames = self.frames.lock();
         let address =
             FrameAddress { pack: 0, length: frame.stored.len() as u32, offset: frames.len() as u64 };
         frames.push(frame.stored.clone());
         for (slot, block) in frame.blocks.iter().enumerate() {
-            let known =
-                self.index.lock().unwrap().insert(block.id, BlockPlace { frame: address, slot: slot as u32 });
+            let known = self.index.lock().insert(block.id, BlockPlace { frame: address, slot: slot as u32 });
             assert!(known.is_none(), "block {} is stored twice", block.id);
         }
         Ok(Pin::new(Arc::new(())))
@@ -76,26 +76,26 @@ impl MemoryDevice {
 
 impl DiskRead for MemoryDevice {
     fn length(&self) -> u64 {
-        self.0.lock().unwrap().len() as u64
+        self.0.lock().len() as u64
     }
 
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.0.lock().unwrap().read_exact_at(buffer, offset)
+        self.0.lock().read_exact_at(buffer, offset)
     }
 }
 
 impl DiskWrite for MemoryDevice {
     fn length(&self) -> u64 {
-        self.0.lock().unwrap().len() as u64
+        self.0.lock().len() as u64
     }
 
     fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
-        self.0.lock().unwrap()[offset as usize..][..buffer.len()].copy_from_slice(buffer);
+        self.0.lock()[offset as usize..][..buffer.len()].copy_from_slice(buffer);
         Ok(())
     }
 
     fn write_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.0.lock().unwrap()[offset as usize..][..length as usize].fill(0);
+        self.0.lock()[offset as usize..][..length as usize].fill(0);
         Ok(())
     }
 

@@ -2,10 +2,11 @@
 //!
 //! Owns the limits that keep clients from filling the memory. Nothing else of the mount is kept between requests.
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use fuser::{BackingId, Errno};
 
@@ -133,19 +134,19 @@ impl Handles {
         drop(nodes);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let handle = Arc::new(FileHandle { node, file, access, _place: place });
-        self.files.write().unwrap_or_else(PoisonError::into_inner).insert(number, handle);
+        self.files.write().insert(number, handle);
         (number, backing)
     }
 
     /// An open file.
     pub(super) fn file(&self, number: u64) -> Answer<Arc<FileHandle>> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let files = self.files.read();
         files.get(&number).cloned().ok_or(Errno::EBADF.into())
     }
 
     /// Forgets an open file.
     pub(super) fn remove_file(&self, number: u64) {
-        let removed = self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let removed = self.files.write().remove(&number);
         let Some(handle) = removed else { return };
         let mut nodes = self.nodes();
         if let Some(open) = nodes.get_mut(&handle.node) {
@@ -158,7 +159,7 @@ impl Handles {
 
     /// A file that somebody has open, by its node. Slow: for nodes that have lost their name.
     pub(super) fn file_of(&self, node: NodeId) -> Option<Arc<dyn OpenFile>> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let files = self.files.read();
         files.values().find(|handle| handle.node == node).map(|handle| Arc::clone(&handle.file))
     }
 
@@ -167,19 +168,19 @@ impl Handles {
         let place = self.directory_places.take(1)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let handle = Arc::new(DirectoryHandle { node, names: Mutex::default(), _place: place });
-        self.directories.write().unwrap_or_else(PoisonError::into_inner).insert(number, handle);
+        self.directories.write().insert(number, handle);
         Ok(number)
     }
 
     /// An open directory.
     pub(super) fn directory(&self, number: u64) -> Answer<Arc<DirectoryHandle>> {
-        let directories = self.directories.read().unwrap_or_else(PoisonError::into_inner);
+        let directories = self.directories.read();
         directories.get(&number).cloned().ok_or(Errno::EBADF.into())
     }
 
     /// Forgets an open directory.
     pub(super) fn remove_directory(&self, number: u64) {
-        self.directories.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        self.directories.write().remove(&number);
     }
 
     /// Names, within the limit of all names.
@@ -190,13 +191,13 @@ impl Handles {
 
     /// Forgets all that is open: nobody will ask for it again.
     pub(super) fn clear(&self) {
-        self.files.write().unwrap_or_else(PoisonError::into_inner).clear();
-        self.directories.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.files.write().clear();
+        self.directories.write().clear();
         self.nodes().clear();
     }
 
     fn nodes(&self) -> MutexGuard<'_, HashMap<NodeId, OpenNode>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.nodes.lock()
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use fuser::{BackingId, Errno, FopenFlags, RenameFlags};
 use platter_image::{Error, ErrorKind, Extent};
@@ -237,7 +237,7 @@ impl Served {
 
     /// The names of an open directory. They are read anew when somebody begins from the beginning.
     pub(super) fn names(&self, directory: &DirectoryHandle, is_beginning: bool) -> Answer<Snapshot> {
-        let mut kept = directory.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = directory.names.lock();
         if let Some(snapshot) = kept.as_ref().filter(|_| !is_beginning) {
             return Ok(snapshot.clone());
         }

@@ -3,8 +3,8 @@
 //! Owns the memory of the last ones. What is told is bounded whatever clients do: so many different failures in a
 //! time, each once.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use platter_image::Error;
@@ -27,7 +27,7 @@ pub(super) struct Failures(Mutex<HashMap<(String, String), Told>>);
 impl Failures {
     /// Takes note of a failure of that disk. If it is to be told: how often the same one came since it was told last.
     pub(super) fn note(&self, export: &str, error: &Error, now: Instant) -> Option<u64> {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.0.lock();
         let key = (export.to_owned(), cause(error));
         let repeats = match told.get_mut(&key) {
             Some(before) if now.saturating_duration_since(before.at) < TOLD_FOR => {

@@ -1,9 +1,10 @@
 //! The server: takes clients, bounds them, and ends in good order.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
@@ -94,7 +95,7 @@ impl Shared {
 
     /// The way to the workers of that disk.
     fn workers_of(&self, export: &str) -> Result<Arc<Sender<Job>>> {
-        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut workers = self.workers.lock();
         if let Some(jobs) = workers.get(export).and_then(Weak::upgrade) {
             return Ok(jobs);
         }

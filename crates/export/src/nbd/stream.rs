@@ -4,8 +4,9 @@
 //! while it waits for the socket, so that a client that does not read can still be read from. What is encrypted is
 //! bounded by what one call takes, what is not decrypted yet by one buffer.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::io::{self, IoSlice, Read, Write};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use platter_image::{Error, Result};
@@ -219,5 +220,5 @@ fn refusal(error: io::Error) -> Error {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

@@ -1,6 +1,7 @@
 //! Requests that open, read, write and close files.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use platter_image::ErrorKind;
 use rustix::io::Errno;

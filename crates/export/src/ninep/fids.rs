@@ -3,9 +3,10 @@
 //! Owns their number: a client may have so many and no more, and few directories open, for each of these holds the names
 //! that were in it.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
@@ -87,7 +88,7 @@ impl Fids {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// The fid of that number.

@@ -1,6 +1,6 @@
 //! Requests that find, make, rename and remove names.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use platter_image::{Error, ErrorKind};
 use rustix::io::Errno;
@@ -98,12 +98,12 @@ impl Session {
     pub(super) fn read_directory(&self, number: u32, offset: u64, count: u32) -> Result<Vec<u8>, Failure> {
         let fid = self.fids.get(number)?;
         let Opened::Directory(kept) = &fid.opened else { return Err(Errno::BADF.into()) };
-        let known = kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = kept.lock().clone();
         let listing = match known {
             Some(listing) if offset > 0 => listing,
             _ => {
                 let listing = Arc::new(self.list(&fid.place)?);
-                *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&listing));
+                *kept.lock() = Some(Arc::clone(&listing));
                 listing
             }
         };

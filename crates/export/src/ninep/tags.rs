@@ -4,9 +4,9 @@
 //! Owns the order of the two replies: nothing comes for a tag behind the reply to its flush, for then the client uses the
 //! tag anew. A request is known by a serial number too, so that one which was given up is never taken for its successor.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use platter_image::{Error, Result};
 
@@ -40,7 +40,7 @@ pub(super) struct Tags(Mutex<State>);
 
 impl Tags {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Notes a request that goes to a worker, and gives its serial number.

@@ -103,11 +103,11 @@ fn what_others_write_is_seen() {
     file.read_exact_at(&mut buffer, 0).unwrap();
     assert_eq!(buffer, vec![1; UNIT]);
     // Through another export.
-    live.bytes.write().unwrap()[..UNIT].fill(2);
+    live.bytes.write()[..UNIT].fill(2);
     file.read_exact_at(&mut buffer, 0).unwrap();
     assert_eq!(buffer, vec![2; UNIT], "a file that is open");
-    live.bytes.write().unwrap().fill(3);
-    live.bytes.write().unwrap().resize(3 * UNIT, 3);
+    live.bytes.write().fill(3);
+    live.bytes.write().resize(3 * UNIT, 3);
     assert_eq!(std::fs::read(mounted.at("live")).unwrap(), vec![3; 3 * UNIT], "and one that is opened again");
     assert_eq!(file.metadata().unwrap().len(), 3 * UNIT as u64, "and its length");
     mounted.finish();

@@ -1,10 +1,11 @@
 //! A tree in memory: files with holes, with bad places, with a gate; and the log of what was done to them.
 
+use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
 
 use platter_export::tree::{Access, Node, NodeId, NodeKind, OpenFile, ROOT, Room, Tree};
 use platter_image::{BlockId, Error, Extent, Extents, Result, Score};
@@ -52,11 +53,11 @@ impl MemoryFile {
     }
 
     pub(crate) fn contents(&self) -> Vec<u8> {
-        self.bytes.read().unwrap().clone()
+        self.bytes.read().clone()
     }
 
     pub(crate) fn log(&self) -> Vec<Done> {
-        self.log.lock().unwrap().clone()
+        self.log.lock().clone()
     }
 
     pub(crate) fn did(&self, wanted: impl Fn(&Done) -> bool) -> bool {
@@ -64,7 +65,7 @@ impl MemoryFile {
     }
 
     fn note(&self, done: Done) {
-        self.log.lock().unwrap().push(done);
+        self.log.lock().push(done);
     }
 
     fn check_bad(&self, offset: u64, length: usize, error: impl Fn(String) -> Error) -> Result<()> {
@@ -75,7 +76,7 @@ impl MemoryFile {
     }
 
     fn grow(&self, end: u64) -> Result<()> {
-        let mut bytes = self.bytes.write().unwrap();
+        let mut bytes = self.bytes.write();
         if end as usize > bytes.len() {
             if self.is_fixed_length {
                 return Err(full("it cannot grow".into()));
@@ -97,13 +98,13 @@ struct Opened {
 
 impl OpenFile for Opened {
     fn length(&self) -> u64 {
-        self.file.bytes.read().unwrap().len() as u64
+        self.file.bytes.read().len() as u64
     }
 
     fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         self.file.note(Done::Read(offset, buffer.len() as u64));
         self.file.check_bad(offset, buffer.len(), Error::corrupt)?;
-        buffer.copy_from_slice(&self.file.bytes.read().unwrap()[offset as usize..][..buffer.len()]);
+        buffer.copy_from_slice(&self.file.bytes.read()[offset as usize..][..buffer.len()]);
         Ok(())
     }
 
@@ -111,13 +112,13 @@ impl OpenFile for Opened {
         self.file.check_bad(offset, bytes.len(), full)?;
         self.file.grow(offset + bytes.len() as u64)?;
         self.file.note(Done::Write(offset, bytes.len() as u64));
-        self.file.bytes.write().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        self.file.bytes.write()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
 
     fn write_zeroes(&self, range: Extent) -> Result<()> {
         self.file.note(Done::Zero(range.offset, range.length));
-        self.file.bytes.write().unwrap()[range.offset as usize..range.end() as usize].fill(0);
+        self.file.bytes.write()[range.offset as usize..range.end() as usize].fill(0);
         Ok(())
     }
 
@@ -126,7 +127,7 @@ impl OpenFile for Opened {
             return Err(Error::refused("it is as long as it is"));
         }
         self.file.note(Done::Length(length));
-        self.file.bytes.write().unwrap().resize(length as usize, 0);
+        self.file.bytes.write().resize(length as usize, 0);
         Ok(())
     }
 
@@ -164,14 +165,14 @@ impl OpenFile for Opened {
 
     fn take_over(&self, source: &dyn OpenFile, range: Extent, offset: u64) -> Result<bool> {
         let Some(score) = source.score() else { return Ok(false) };
-        let files = self.files.lock().unwrap();
+        let files = self.files.lock();
         let Some(known) = files.values().find(|file| file.score == Some(score)).cloned() else {
             return Ok(false);
         };
         drop(files);
         self.file.grow(offset + range.length)?;
         let part = known.contents()[range.offset as usize..range.end() as usize].to_vec();
-        self.file.bytes.write().unwrap()[offset as usize..][..part.len()].copy_from_slice(&part);
+        self.file.bytes.write()[offset as usize..][..part.len()].copy_from_slice(&part);
         self.file.note(Done::TakeOver(range.offset, range.length, offset));
         Ok(true)
     }
@@ -207,15 +208,15 @@ impl MemoryTree {
     /// Puts a file into the root.
     pub(crate) fn put(&self, name: &str, file: MemoryFile) -> Arc<MemoryFile> {
         let file = Arc::new(file);
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let id = state.add(ROOT, name).unwrap();
-        self.files.lock().unwrap().insert(id, Arc::clone(&file));
+        self.files.lock().insert(id, Arc::clone(&file));
         file
     }
 
     pub(crate) fn folder(&self, name: &str, is_read_only: bool) -> NodeId {
         let node = self.make_directory(ROOT, name).unwrap();
-        self.state.lock().unwrap().folders.get_mut(&node.id).unwrap().is_read_only = is_read_only;
+        self.state.lock().folders.get_mut(&node.id).unwrap().is_read_only = is_read_only;
         node.id
     }
 
@@ -226,12 +227,7 @@ impl MemoryTree {
     }
 
     fn open_file(&self, id: NodeId) -> Result<Arc<MemoryFile>> {
-        self.files
-            .lock()
-            .unwrap()
-            .get(&id)
-            .cloned()
-            .ok_or_else(|| Error::missing(format!("there is no file {id}")))
+        self.files.lock().get(&id).cloned().ok_or_else(|| Error::missing(format!("there is no file {id}")))
     }
 
     fn opened(&self, file: Arc<MemoryFile>) -> Arc<dyn OpenFile> {
@@ -267,22 +263,22 @@ impl State {
 
 impl Tree for MemoryTree {
     fn lookup(&self, directory: NodeId, name: &str) -> Result<Node> {
-        let id = self.state.lock().unwrap().find(directory, name)?;
+        let id = self.state.lock().find(directory, name)?;
         self.node(id)
     }
 
     fn parent(&self, directory: NodeId) -> Result<NodeId> {
-        Ok(self.state.lock().unwrap().folder(directory)?.parent)
+        Ok(self.state.lock().folder(directory)?.parent)
     }
 
     fn node(&self, id: NodeId) -> Result<Node> {
         let modified_unix_ms = 1_700_000_000_000;
-        if let Ok(folder) = self.state.lock().unwrap().folder(id) {
+        if let Ok(folder) = self.state.lock().folder(id) {
             let writable = !folder.is_read_only;
             return Ok(Node { id, kind: NodeKind::Directory, writable, modified_unix_ms });
         }
         let file = self.open_file(id)?;
-        let bytes = file.bytes.read().unwrap();
+        let bytes = file.bytes.read();
         let data = bytes.chunks(UNIT).filter(|unit| unit.iter().any(|byte| *byte != 0));
         let allocated = data.map(|unit| unit.len() as u64).sum();
         let kind = NodeKind::File { length: bytes.len() as u64, allocated };
@@ -290,7 +286,7 @@ impl Tree for MemoryTree {
     }
 
     fn list(&self, directory: NodeId) -> Result<Vec<(String, Node)>> {
-        let names = self.state.lock().unwrap().folder(directory)?.names.clone();
+        let names = self.state.lock().folder(directory)?.names.clone();
         names.into_iter().map(|(name, id)| Ok((name, self.node(id)?))).collect()
     }
 
@@ -301,15 +297,15 @@ impl Tree for MemoryTree {
     }
 
     fn create(&self, directory: NodeId, name: &str, _access: Access) -> Result<(Node, Arc<dyn OpenFile>)> {
-        let id = self.state.lock().unwrap().add(directory, name)?;
+        let id = self.state.lock().add(directory, name)?;
         let file = Arc::new(MemoryFile::default());
-        self.files.lock().unwrap().insert(id, Arc::clone(&file));
+        self.files.lock().insert(id, Arc::clone(&file));
         Ok((self.node(id)?, self.opened(file)))
     }
 
     fn make_directory(&self, directory: NodeId, name: &str) -> Result<Node> {
         let id = {
-            let mut state = self.state.lock().unwrap();
+            let mut state = self.state.lock();
             let id = state.add(directory, name)?;
             state
                 .folders
@@ -320,15 +316,15 @@ impl Tree for MemoryTree {
     }
 
     fn remove_file(&self, directory: NodeId, name: &str) -> Result<()> {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let id = state.find(directory, name)?;
         state.writable(directory)?.names.remove(name);
-        self.files.lock().unwrap().remove(&id);
+        self.files.lock().remove(&id);
         Ok(())
     }
 
     fn remove_directory(&self, directory: NodeId, name: &str) -> Result<()> {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let id = state.find(directory, name)?;
         if !state.folder(id)?.names.is_empty() {
             return Err(Error::refused("it is not empty"));
@@ -339,7 +335,7 @@ impl Tree for MemoryTree {
     }
 
     fn rename(&self, from: (NodeId, &str), to: (NodeId, &str)) -> Result<()> {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let id = state.find(from.0, from.1)?;
         if state.find(to.0, to.1).is_ok() {
             return Err(Error::refused("the name is taken"));

@@ -1,9 +1,10 @@
 //! A server on a thread of the test, its mount point, and the events it told. Nothing stays mounted after a test.
 
+use parking_lot::{Condvar, Mutex};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ impl Mounted {
         let events = Events::default();
         let (ending, told) = (Arc::clone(&stop), Arc::clone(&events));
         options.on_event = Arc::new(move |event: &FuseEvent<'_>| {
-            told.0.lock().unwrap().push(format!("{event:?}"));
+            told.0.lock().push(format!("{event:?}"));
             told.1.notify_all();
         });
         let run = move || FuseServer::serve(&point, tree, options, &ending);
@@ -96,17 +97,17 @@ impl Mounted {
     }
 
     pub(crate) fn events(&self) -> Vec<String> {
-        self.events.0.lock().unwrap().clone()
+        self.events.0.lock().clone()
     }
 
     /// Waits until an event was told that has this in its text.
     pub(crate) fn wait_for(&self, text: &str) -> String {
-        let mut events = self.events.0.lock().unwrap();
+        let mut events = self.events.0.lock();
         for _ in 0..200 {
             if let Some(event) = events.iter().find(|event| event.contains(text)) {
                 return event.clone();
             }
-            events = self.events.1.wait_timeout(events, Duration::from_millis(100)).unwrap().0;
+            self.events.1.wait_for(&mut events, Duration::from_millis(100));
         }
         panic!("no event has {text}: {events:#?}");
     }

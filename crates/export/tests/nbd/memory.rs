@@ -1,8 +1,9 @@
 //! A disk in memory with holes, bad places, slow places and a gate; and the log of what was done to it.
 
+use parking_lot::{Condvar, Mutex, RwLock};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -58,16 +59,16 @@ impl Memory {
     }
 
     pub(crate) fn open_gate(&self) {
-        *self.is_open.lock().unwrap() = true;
+        *self.is_open.lock() = true;
         self.opened.notify_all();
     }
 
     pub(crate) fn contents(&self) -> Vec<u8> {
-        self.bytes.read().unwrap().clone()
+        self.bytes.read().clone()
     }
 
     pub(crate) fn log(&self) -> Vec<Done> {
-        self.log.lock().unwrap().clone()
+        self.log.lock().clone()
     }
 }
 
@@ -77,7 +78,7 @@ fn touches(set: &Extents, offset: u64, length: usize) -> bool {
 
 impl BlockDevice for Memory {
     fn length(&self) -> u64 {
-        self.bytes.read().unwrap().len() as u64
+        self.bytes.read().len() as u64
     }
 
     fn is_writable(&self) -> bool {
@@ -90,15 +91,15 @@ impl BlockDevice for Memory {
             thread::sleep(Duration::from_millis(3));
         }
         if touches(&self.gated, offset, buffer.len()) {
-            let closed = self.is_open.lock().unwrap();
+            let mut is_open = self.is_open.lock();
             // Not for ever: a test that fails before it opens the gate shall end.
             let patience = Duration::from_secs(20);
-            drop(self.opened.wait_timeout_while(closed, patience, |is_open| !*is_open).unwrap());
+            self.opened.wait_while_for(&mut is_open, |is_open| !*is_open, patience);
         }
         if touches(&self.bad, offset, buffer.len()) {
             return Err(Error::corrupt(format!("the block at {offset} is damaged")));
         }
-        let bytes = self.bytes.read().unwrap();
+        let bytes = self.bytes.read();
         buffer.copy_from_slice(&bytes[offset as usize..offset as usize + buffer.len()]);
         Ok(())
     }
@@ -112,29 +113,29 @@ impl BlockDevice for Memory {
             let full = Error::io("writing the overlay", io::Error::from(io::ErrorKind::StorageFull));
             return Err(full.within("writing a disk"));
         }
-        self.bytes.write().unwrap()[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+        self.bytes.write()[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
         let written: Extents = std::iter::once(Extent::new(offset, bytes.len() as u64)).collect();
-        let mut holes = self.holes.write().unwrap();
+        let mut holes = self.holes.write();
         *holes = holes.subtract(&written);
-        self.log.lock().unwrap().push(Done::Write(offset, bytes.len() as u64));
+        self.log.lock().push(Done::Write(offset, bytes.len() as u64));
         Ok(())
     }
 
     fn write_zeroes(&self, range: Extent) -> Result<()> {
-        self.bytes.write().unwrap()[range.offset as usize..range.end() as usize].fill(0);
-        let mut holes = self.holes.write().unwrap();
+        self.bytes.write()[range.offset as usize..range.end() as usize].fill(0);
+        let mut holes = self.holes.write();
         *holes = holes.iter().copied().chain([range]).collect();
-        self.log.lock().unwrap().push(Done::Zero(range.offset, range.length));
+        self.log.lock().push(Done::Zero(range.offset, range.length));
         Ok(())
     }
 
     fn flush(&self) -> Result<()> {
-        self.log.lock().unwrap().push(Done::Flush);
+        self.log.lock().push(Done::Flush);
         Ok(())
     }
 
     fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
-        let holes = self.holes.read().unwrap().clone();
+        let holes = self.holes.read().clone();
         let mut at = range.offset;
         for hole in holes.clip(range) {
             let goes_on = (at == hole.offset || visit(Extent::between(at, hole.offset), Allocation::Data))

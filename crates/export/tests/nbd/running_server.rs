@@ -1,9 +1,10 @@
 //! A server on a thread of the test, over a unix socket or a TCP port, and the events it told.
 
+use parking_lot::{Condvar, Mutex};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ impl RunningServer {
         let events = Events::default();
         let (ending, told) = (Arc::clone(&stop), Arc::clone(&events));
         let on_event = move |event: &NbdEvent<'_>| {
-            told.0.lock().unwrap().push(format!("{event:?}"));
+            told.0.lock().push(format!("{event:?}"));
             told.1.notify_all();
         };
         options.on_event = Arc::new(on_event);
@@ -80,19 +81,19 @@ impl RunningServer {
 
     /// Waits until an event was told that has this in its text.
     pub(crate) fn wait_for(&self, text: &str) -> String {
-        let mut events = self.events.0.lock().unwrap();
+        let mut events = self.events.0.lock();
         for _ in 0..200 {
             if let Some(event) = events.iter().find(|event| event.contains(text)) {
                 return event.clone();
             }
-            events = self.events.1.wait_timeout(events, Duration::from_millis(100)).unwrap().0;
+            self.events.1.wait_for(&mut events, Duration::from_millis(100));
         }
         panic!("no event has {text}: {events:#?}");
     }
 
     /// How many events have this in their text.
     pub(crate) fn count_of(&self, text: &str) -> usize {
-        self.events.0.lock().unwrap().iter().filter(|event| event.contains(text)).count()
+        self.events.0.lock().iter().filter(|event| event.contains(text)).count()
     }
 
     pub(crate) fn ask_to_stop(&self) {

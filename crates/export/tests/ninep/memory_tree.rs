@@ -1,9 +1,10 @@
 //! A tree in memory with damaged, full, slow and gated files, and files that fail to close; and the log of what was done
 //! to it.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -31,23 +32,23 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) fn open(&self) {
-        *self.is_open.lock().unwrap() = true;
+        *self.is_open.lock() = true;
         self.opened.notify_all();
     }
 
     fn pass(&self) {
-        *self.waiting.lock().unwrap() += 1;
+        *self.waiting.lock() += 1;
         self.came.notify_all();
-        let closed = self.is_open.lock().unwrap();
+        let mut is_open = self.is_open.lock();
         // Not for ever: a test that fails before it opens the gate shall end.
-        drop(self.opened.wait_timeout_while(closed, Duration::from_secs(20), |is_open| !*is_open).unwrap());
+        self.opened.wait_while_for(&mut is_open, |is_open| !*is_open, Duration::from_secs(20));
     }
 
     /// Waits until so many have come to the gate.
     pub(crate) fn wait_for(&self, count: usize) {
-        let waiting = self.waiting.lock().unwrap();
-        let waited = self.came.wait_timeout_while(waiting, Duration::from_secs(20), |came| *came < count);
-        assert!(!waited.unwrap().1.timed_out(), "nobody came to the gate");
+        let mut waiting = self.waiting.lock();
+        let waited = self.came.wait_while_for(&mut waiting, |came| *came < count, Duration::from_secs(20));
+        assert!(!waited.timed_out(), "nobody came to the gate");
     }
 }
 
@@ -78,7 +79,7 @@ pub(crate) struct MemoryFile {
 
 impl MemoryFile {
     fn note(&self, what: &str) {
-        self.log.lock().unwrap().push(format!("{what} {}", self.name));
+        self.log.lock().push(format!("{what} {}", self.name));
     }
 
     fn unclosable(&self) -> Result<()> {
@@ -88,7 +89,7 @@ impl MemoryFile {
 
 impl OpenFile for MemoryFile {
     fn length(&self) -> u64 {
-        self.bytes.lock().unwrap().len() as u64
+        self.bytes.lock().len() as u64
     }
 
     fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
@@ -98,7 +99,7 @@ impl OpenFile for MemoryFile {
             Fault::Gated => self.gate.pass(),
             _ => {}
         }
-        let bytes = self.bytes.lock().unwrap();
+        let bytes = self.bytes.lock();
         buffer.copy_from_slice(&bytes[offset as usize..offset as usize + buffer.len()]);
         Ok(())
     }
@@ -112,7 +113,7 @@ impl OpenFile for MemoryFile {
             Fault::Gated => self.gate.pass(),
             _ => {}
         }
-        let mut bytes = self.bytes.lock().unwrap();
+        let mut bytes = self.bytes.lock();
         let end = offset as usize + new.len();
         if bytes.len() < end {
             bytes.resize(end, 0);
@@ -124,7 +125,7 @@ impl OpenFile for MemoryFile {
     }
 
     fn set_length(&self, length: u64) -> Result<()> {
-        self.bytes.lock().unwrap().resize(length as usize, 0);
+        self.bytes.lock().resize(length as usize, 0);
         Ok(())
     }
 
@@ -195,18 +196,18 @@ impl MemoryTree {
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap()
+        self.entries.lock()
     }
 
     pub(crate) fn contents(&self, directory: NodeId, name: &str) -> Vec<u8> {
         let node = self.lookup(directory, name).unwrap();
         let entries = self.lock();
         let Some(Entry::File(file)) = entries.get(&node.id) else { panic!("{name} is no file") };
-        file.bytes.lock().unwrap().clone()
+        file.bytes.lock().clone()
     }
 
     pub(crate) fn logged(&self) -> Vec<String> {
-        self.log.lock().unwrap().clone()
+        self.log.lock().clone()
     }
 }
 

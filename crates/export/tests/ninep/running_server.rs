@@ -1,9 +1,10 @@
 //! A server on a thread of the test, over a unix socket or a TCP port, and the events it told.
 
+use parking_lot::{Condvar, Mutex};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ impl RunningServer {
         let events = Events::default();
         let (served, ending, told) = (over(Arc::clone(&tree)), Arc::clone(&stop), Arc::clone(&events));
         let on_event = move |event: &NinepEvent<'_>| {
-            told.0.lock().unwrap().push(format!("{event:?}"));
+            told.0.lock().push(format!("{event:?}"));
             told.1.notify_all();
         };
         options.on_event = Arc::new(on_event);
@@ -97,18 +98,18 @@ impl RunningServer {
 
     /// Waits until an event was told that has this in its text.
     pub(crate) fn wait_for(&self, text: &str) -> String {
-        let mut events = self.events.0.lock().unwrap();
+        let mut events = self.events.0.lock();
         for _ in 0..200 {
             if let Some(event) = events.iter().find(|event| event.contains(text)) {
                 return event.clone();
             }
-            events = self.events.1.wait_timeout(events, Duration::from_millis(100)).unwrap().0;
+            self.events.1.wait_for(&mut events, Duration::from_millis(100));
         }
         panic!("no event has {text}: {events:#?}");
     }
 
     pub(crate) fn events(&self) -> Vec<String> {
-        self.events.0.lock().unwrap().clone()
+        self.events.0.lock().clone()
     }
 
     pub(crate) fn ask_to_stop(&self) {

@@ -228,9 +228,9 @@ impl Comparison {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
     use std::collections::HashMap;
     use std::process::Command;
-    use std::sync::Mutex;
 
     use platter_image::page::Entry;
     use platter_image::recipe::{CutPolicy, RecipeBuilder};
@@ -243,7 +243,7 @@ mod tests {
 
     impl PageSource for Pages {
         fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-            self.0.lock().unwrap().get(id).cloned().ok_or_else(|| Error::missing(id.to_string()))
+            self.0.lock().get(id).cloned().ok_or_else(|| Error::missing(id.to_string()))
         }
     }
 
@@ -251,7 +251,7 @@ mod tests {
     fn audit(disk: &Path, length: u64, kept: &Extents, skips_gaps: bool) -> AuditReport {
         let pages = Pages::default();
         let sink = |id, bytes: &[u8]| {
-            pages.0.lock().unwrap().insert(id, bytes.to_vec());
+            pages.0.lock().insert(id, bytes.to_vec());
             Ok(())
         };
         let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;

@@ -1,7 +1,8 @@
 //! Tells an origin of a cast while it runs, on a thread of its own: a cast neither waits for it nor fails with it. An origin
 //! that is away, or does not answer, hears of the cast when it is back, or never.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,7 @@ struct Slot {
 
 impl Shared {
     fn slot(&self) -> MutexGuard<'_, Slot> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slot.lock()
     }
 }
 
@@ -78,17 +79,15 @@ impl Drop for Reporter {
         let mut slot = self.shared.slot();
         slot.is_ending = true;
         self.shared.changed.notify_all();
-        let waiting = self.shared.changed.wait_timeout_while(slot, FAREWELL_MAX, |slot| !slot.has_ended);
-        drop(waiting);
+        self.shared.changed.wait_while_for(&mut slot, |slot| !slot.has_ended, FAREWELL_MAX);
     }
 }
 
 fn tell_until_end(shared: &Shared, tell: impl Fn(&CastStatus) -> Result<()>) {
-    let wait = |slot| shared.changed.wait(slot).unwrap_or_else(PoisonError::into_inner);
     loop {
         let mut slot = shared.slot();
         while slot.newest.is_none() && !slot.is_ending {
-            slot = wait(slot);
+            shared.changed.wait(&mut slot);
         }
         let Some(status) = slot.newest.take() else {
             slot.has_ended = true;
@@ -98,9 +97,8 @@ fn tell_until_end(shared: &Shared, tell: impl Fn(&CastStatus) -> Result<()>) {
         drop(slot);
         // Nobody there, or nobody who wants to know: the cast goes on.
         let _ = tell(&status);
-        let slot = shared.slot();
-        let pause = shared.changed.wait_timeout_while(slot, PAUSE, |slot| !slot.is_ending);
-        drop(pause);
+        let mut slot = shared.slot();
+        shared.changed.wait_while_for(&mut slot, |slot| !slot.is_ending, PAUSE);
     }
 }
 

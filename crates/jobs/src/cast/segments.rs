@@ -47,8 +47,8 @@ fn add(filled: &mut Vec<(u64, u64)>, index: u64, bytes: u64) {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
     use std::collections::HashMap;
-    use std::sync::Mutex;
 
     use platter_image::page::Entry;
     use platter_image::recipe::{CutPolicy, RecipeBuilder};
@@ -63,7 +63,7 @@ mod tests {
 
     impl PageSource for Pages {
         fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-            self.0.lock().unwrap().get(id).cloned().ok_or_else(|| Error::missing(id.to_string()))
+            self.0.lock().get(id).cloned().ok_or_else(|| Error::missing(id.to_string()))
         }
     }
 
@@ -71,7 +71,7 @@ mod tests {
     fn of(disk_length: u64, offsets: impl Iterator<Item = u64>, data_max: u64) -> (u64, Vec<Extent>) {
         let pages = Pages::default();
         let sink = |id, bytes: &[u8]| {
-            pages.0.lock().unwrap().insert(id, bytes.to_vec());
+            pages.0.lock().insert(id, bytes.to_vec());
             Ok(())
         };
         let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;

@@ -1,11 +1,11 @@
 //! Writes what is readable of a damaged version as a raw file: zeros stand where nothing can be read, and the report lists
 //! these ranges and the files in them.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use platter_disk::install::{InstallOptions, install_readable};
@@ -84,7 +84,7 @@ pub fn export_holes(
     let length = recipe.root().disk_length;
     let lost = Mutex::new(Lost::new(RANGES_MAX, RANGES_KEPT_MAX));
     let on_lost = |extent: Extent, error: &Error| {
-        lost.lock().unwrap_or_else(PoisonError::into_inner).add(extent, error);
+        lost.lock().add(extent, error);
     };
     let agreed = target.agree(Some(recipe.root()), &forbidden)?;
     target.state.remove_if_incomplete();
@@ -100,7 +100,7 @@ pub fn export_holes(
     let counts = written
         .and_then(|counts| opened.finish(false).map(|_| counts))
         .map_err(|error| target.explain(error))?;
-    let lost = lost.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let lost = lost.into_inner();
     let extents = lost.extents();
     let written = File::open(file).context(|| format!("opening {}", file.display()))?;
     let disk = Readable { file: &written, length, sector_size: recipe.root().sector_size, lost: &extents };

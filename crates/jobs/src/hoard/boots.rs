@@ -1,8 +1,8 @@
 //! Makes a boot set of a trace: what was read of the version, in the order of first use, mapped to pages and blocks by its
 //! recipe. What the guest had written before is its own, and is left out.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
@@ -196,7 +196,7 @@ impl<'a> SeenPages<'a> {
     }
 
     fn state(&self) -> MutexGuard<'_, PagesState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

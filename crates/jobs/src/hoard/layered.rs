@@ -6,8 +6,9 @@
 //! A frame of the hoard that is damaged, or went while it was being updated, is made anew from what is below, with the same
 //! blocks at the same slots, so no reader notices.
 
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use platter_image::frame::{Compressor, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_MAX};
@@ -39,7 +40,7 @@ impl HoardFirst {
     }
 
     fn look_now_and_then(&self) {
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looked = self.looked.lock();
         if looked.elapsed() >= LOOK_PAUSE {
             *looked = Instant::now();
             // What it showed before is as good as it was.
@@ -195,7 +196,7 @@ mod tests {
         }
 
         fn will_need(&self, ids: &[BlockId]) {
-            self.hinted.lock().unwrap().extend_from_slice(ids);
+            self.hinted.lock().extend_from_slice(ids);
         }
 
         fn hint_length(&self) -> u64 {
@@ -257,12 +258,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let below = Arc::new(Below::default());
         let hoard = hoard(&StorePlace::on_system(folder.path()), &below);
-        below.hinted.lock().unwrap().clear();
+        below.hinted.lock().clear();
         let source = HoardFirst::new(hoard, below.clone());
         let hint = || {
             source.will_need(&[2, 3, 4].map(|number| block(number).0));
-            assert_eq!(source.hint_length() > 0, !below.hinted.lock().unwrap().is_empty());
-            std::mem::take(&mut *below.hinted.lock().unwrap())
+            assert_eq!(source.hint_length() > 0, !below.hinted.lock().is_empty());
+            std::mem::take(&mut *below.hinted.lock())
         };
         assert_eq!(hint(), [], "nothing was read below");
         source.page(&page().0).unwrap();

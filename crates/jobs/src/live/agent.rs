@@ -1,9 +1,10 @@
 //! What a process has beside its disks when it reads an origin through a cache: disks that are being filled, those that a node
 //! serves again after it was killed, and what it tells the origin.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -70,11 +71,11 @@ impl Agent {
     }
 
     fn fills(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Fill>>> {
-        self.fills.lock().unwrap_or_else(PoisonError::into_inner)
+        self.fills.lock()
     }
 
     fn pending(&self) -> MutexGuard<'_, Vec<Pending>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 }
 

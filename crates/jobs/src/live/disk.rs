@@ -3,8 +3,9 @@
 //! While a disk is being published its overlay is frozen and another lies above it; afterwards that one stands on the
 //! new version, and the frozen one is gone. A failed publish leaves two: they are one disk all the same.
 
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use platter_image::{Error, Extent, Extents, Result, Score};
 use platter_store::{ImageName, Token};
@@ -163,7 +164,7 @@ impl LiveDisk {
 
     /// Waits for another publishing to end, and keeps others waiting.
     pub(super) fn publishing(&self) -> MutexGuard<'_, ()> {
-        self.publishing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.publishing.lock()
     }
 
     /// Puts a new overlay above what was written so far, which then stays as it is. What was frozen before and is no version yet
@@ -233,11 +234,11 @@ impl LiveDisk {
     }
 
     fn layers(&self) -> RwLockReadGuard<'_, Option<Layers>> {
-        self.layers.read().unwrap_or_else(PoisonError::into_inner)
+        self.layers.read()
     }
 
     fn layers_mut(&self) -> RwLockWriteGuard<'_, Option<Layers>> {
-        self.layers.write().unwrap_or_else(PoisonError::into_inner)
+        self.layers.write()
     }
 
     fn on_top<T>(&self, act: impl FnOnce(&dyn BlockDevice) -> Result<T>) -> Result<T> {
@@ -259,13 +260,13 @@ impl Writing {
     }
 
     fn with_overlays<T>(&self, act: impl FnOnce(&Overlays) -> Result<T>) -> Result<T> {
-        let overlays = self.overlays.lock().unwrap_or_else(PoisonError::into_inner);
+        let overlays = self.overlays.lock();
         act(overlays.as_ref().ok_or_else(detached)?)
     }
 
     /// Removes every overlay: what they hold is in a version, or not wanted.
     pub(super) fn remove_overlays(&self) -> Result<()> {
-        let overlays = self.overlays.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let overlays = self.overlays.lock().take();
         overlays.map_or(Ok(()), Overlays::remove_all)
     }
 }

@@ -1,10 +1,11 @@
 //! The disks that this process serves, for all its servers: attaching, publishing and detaching them, and answers to
 //! those who ask by the control socket.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -93,7 +94,7 @@ impl Served {
 
     /// The tree of all images, the same for all who serve it. What was not served to be written is only read.
     pub(super) fn tree(self: &Arc<Self>) -> Result<Arc<dyn Tree>> {
-        let mut kept = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.tree.lock();
         if let Some(tree) = kept.upgrade() {
             return Ok(tree);
         }
@@ -114,7 +115,7 @@ impl Served {
     }
 
     fn disks(&self) -> MutexGuard<'_, BTreeMap<String, Arc<LiveDisk>>> {
-        self.disks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.disks.lock()
     }
 
     fn disk(&self, name: &str) -> Result<Arc<LiveDisk>> {

@@ -2,9 +2,10 @@
 //!
 //! Only what names say is kept here, never whose bytes are believed: whatever is read under a score is verified by it.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use platter_vfs::{Vfs, read_whole, replace};
 use serde::{Deserialize, Serialize};
@@ -75,18 +76,18 @@ impl Answers {
 
     /// Something that a person should know.
     pub(crate) fn note(&self, what: String) {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = self.notes.lock();
         if notes.len() < 16 && !notes.contains(&what) {
             notes.push(what);
         }
     }
 
     pub(super) fn notes(&self) -> Vec<String> {
-        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.notes.lock())
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

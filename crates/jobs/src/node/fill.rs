@@ -4,9 +4,10 @@
 //! Among peers nobody waits for a block in particular: nodes that are filled at the same time each take other parts from the
 //! origin, and then each other's. In the order of the disk all would wait for the same node.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -94,12 +95,12 @@ impl Fill {
 
     /// Ends it soon. What is held stays, and the pins too.
     pub(crate) fn stop(&self) {
-        let _pinning = self.pinning.lock().unwrap_or_else(PoisonError::into_inner);
+        let _pinning = self.pinning.lock();
         self.stop.store(true, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, FillStatus> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+        self.status.lock()
     }
 
     fn is_stopped(&self) -> bool {
@@ -134,7 +135,7 @@ impl Fill {
         let mut sorted = ids.clone();
         sorted.sort_unstable();
         {
-            let _pinning = self.pinning.lock().unwrap_or_else(PoisonError::into_inner);
+            let _pinning = self.pinning.lock();
             if self.is_stopped() {
                 return Ok(());
             }

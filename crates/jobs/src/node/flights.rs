@@ -1,8 +1,9 @@
 //! Blocks that are being fetched: whoever wants one of them too waits for the thread that has begun.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use platter_image::{BlockId, Error, ErrorKind, Result};
 
@@ -41,7 +42,7 @@ impl Flights {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<BlockId, Arc<Flight>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -51,9 +52,9 @@ impl Flight {
     /// # Errors
     /// The failure of the thread that fetched: an origin that is away is waited for once, not by each in turn.
     pub(super) fn wait(&self) -> Result<()> {
-        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = |outcome: &mut Option<Outcome>| outcome.is_none();
-        match &*self.ended.wait_while(outcome, running).unwrap_or_else(PoisonError::into_inner) {
+        let mut outcome = self.outcome.lock();
+        self.ended.wait_while(&mut outcome, |outcome| outcome.is_none());
+        match &*outcome {
             Some(Err((kind, what))) => Err(Error::new(*kind, what.clone())),
             _ => Ok(()),
         }
@@ -85,7 +86,7 @@ impl Drop for Lead<'_> {
     fn drop(&mut self) {
         self.flights.lock().remove(&self.id);
         let outcome = std::mem::replace(&mut self.outcome, Ok(()));
-        *self.flight.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        *self.flight.outcome.lock() = Some(outcome);
         self.flight.ended.notify_all();
     }
 }

@@ -1,9 +1,10 @@
 //! The cache of a node with what belongs to it: what is on its way, what the origin said, what is counted.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use platter_image::frame::FrameHeader;
@@ -157,7 +158,7 @@ impl NodeCache {
     }
 
     fn asked(&self) -> MutexGuard<'_, HashSet<BlockId>> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asked.lock()
     }
 
     /// A reader waits for a fetch as long as that lives.

@@ -1,7 +1,8 @@
 //! The frames and pages of one recipe from below, past the cache: for one reader, who keeps what he reads himself and reads each
 //! frame as soon as he has found it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 use platter_image::frame::{FrameDecoder, FrameHeader};
 use platter_image::recipe::PageSource;
@@ -22,7 +23,7 @@ impl PassingSource {
     }
 
     fn loose(&self) -> MutexGuard<'_, Loose> {
-        self.loose.lock().unwrap_or_else(PoisonError::into_inner)
+        self.loose.lock()
     }
 
     /// Where a block or page stands; `None` when nobody has it.

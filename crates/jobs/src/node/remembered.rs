@@ -1,8 +1,7 @@
 //! The disks that a node serves, in a small file in the cache's directory, so that they are served again after it was killed.
 
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 
 use platter_image::{Error, IoContext, Result};
 use platter_vfs::{OsVfs, read_whole, replace};
@@ -39,7 +38,7 @@ impl RememberedDisks {
     }
 
     pub(crate) fn all(&self) -> Vec<RememberedDisk> {
-        self.disks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.disks.lock().clone()
     }
 
     /// Notes that a disk is served; durable when this returns.
@@ -62,7 +61,7 @@ impl RememberedDisks {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<RememberedDisk>)) -> Result<()> {
-        let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut disks = self.disks.lock();
         let before = disks.clone();
         change(&mut disks);
         if *disks == before {

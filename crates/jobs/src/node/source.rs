@@ -1,6 +1,7 @@
 //! The frames and pages of one recipe out of a node's cache, and from below where that lacks them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 use platter_image::frame::{FrameDecoder, FrameHeader};
 use platter_image::recipe::PageSource;
@@ -44,7 +45,7 @@ impl CachedSource {
     }
 
     fn loose(&self) -> MutexGuard<'_, Loose> {
-        self.loose.lock().unwrap_or_else(PoisonError::into_inner)
+        self.loose.lock()
     }
 
     /// Where a block or page stands, fetched if it is not held.
@@ -139,10 +140,10 @@ impl CachedSource {
     }
 
     fn decode(&self, id: &BlockId, slot: u32, stored: &[u8]) -> Result<Vec<u8>> {
-        let kept = self.decoders.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self.decoders.lock().pop();
         let mut decoder = kept.map_or_else(FrameDecoder::new, Ok)?;
         let page = decoder.decode_block(stored, Kind::Page, slot, id).map(<[u8]>::to_vec);
-        let mut kept = self.decoders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.decoders.lock();
         if kept.len() < DECODERS_KEPT_MAX {
             kept.push(decoder);
         }

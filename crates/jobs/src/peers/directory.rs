@@ -3,12 +3,12 @@
 //! Owns a small file beside the cache. Who is not in the registry's answers for [`MISSED_MAX`] of them is no longer
 //! known; while the origin says nothing, nobody is forgotten. An origin that was restarted has heard of nobody at first.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use platter_cast::peer::NodeId;
 use platter_image::{BlockId, Result};
@@ -167,7 +167,7 @@ impl Directory {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Remembered>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.nodes.lock()
     }
 }
 

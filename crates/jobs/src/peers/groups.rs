@@ -4,8 +4,8 @@
 //! Pages are looked at as they come, and those that are held when a recipe is opened. A block whose page was not seen counts
 //! as a group of its own: then it may have another home here than elsewhere, and come from the origin twice.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 use platter_cast::peer::groups;
 use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
@@ -25,7 +25,7 @@ pub(super) struct Groups(Mutex<HashMap<u64, u64>>);
 impl Groups {
     /// The group of a block, if a page that names it was seen.
     pub(super) fn find(&self, id: &BlockId) -> Option<u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&word(id, 0)).copied()
+        self.0.lock().get(&word(id, 0)).copied()
     }
 
     /// The group of a block or page. Pages are groups of their own.
@@ -49,7 +49,7 @@ impl Groups {
     /// Looks at a page. A recipe's root is none, and teaches nothing.
     fn learn_page(&self, page: &[u8]) {
         let Ok(blocks) = named_blocks(page) else { return };
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if known.len() + blocks.len() > BLOCKS_MAX {
             known.clear();
         }

@@ -10,7 +10,6 @@ use platter_cast::peer::NodeId;
 use platter_image::{Error, IoContext, Result};
 use rcgen::{CertificateParams, DnType, KeyPair};
 use ring::digest;
-use rustix::rand::{GetRandomFlags, getrandom};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -58,11 +57,7 @@ pub(super) fn fingerprint_of(certificate: &CertificateDer<'_>) -> Fingerprint {
 /// `Io` when it has none.
 pub(super) fn random<const BYTES: usize>() -> Result<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
-    let mut filled = 0;
-    while filled < BYTES {
-        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())
-            .map_err(|error| Error::io("asking for random bytes", error.into()))?;
-    }
+    getrandom::fill(&mut bytes).map_err(|error| Error::io("asking for random bytes", error.into()))?;
     Ok(bytes)
 }
 

@@ -5,10 +5,11 @@
 //! gives no more until most of it went out. Must never pass on a frame that was not verified, nor wait for the peer
 //! without a limit.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -196,7 +197,7 @@ fn keep_alive(socket: &TcpStream) -> rustix::io::Result<()> {
 }
 
 fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
-    connection.lock().unwrap_or_else(PoisonError::into_inner)
+    connection.lock()
 }
 
 /// What a message takes while it waits.

@@ -3,11 +3,12 @@
 //! Owns the bounds on both. Must never take in who is not in the directory. Who comes in is a stranger until it has shown the
 //! certificate of a node: strangers have few places and little time, and displace each other (`platter_admission`).
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -162,7 +163,7 @@ impl Guests {
     }
 
     fn table(&self) -> MutexGuard<'_, GuestTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// A place for one more, for which a stranger may have to go.

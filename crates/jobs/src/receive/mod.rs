@@ -6,8 +6,9 @@ mod sink;
 mod sink_tests;
 mod writer;
 
+use parking_lot::Mutex;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use platter_disk::Target;
@@ -77,7 +78,7 @@ pub fn receive(request: &ReceiveRequest, progress: &dyn Progress) -> Result<Rece
         }
     });
     let summary = summary.map_err(|error| request.target.explain(error))?;
-    let ended = ended.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let ended = ended.lock().take();
     let Ended { mut finished, compared } =
         ended.ok_or_else(|| Error::bug("received a disk without a target"))?;
     if !is_proved {
@@ -124,7 +125,7 @@ impl ReceivedDisk for Receiving {
     fn finish(&self, compared: Option<Compared>) -> Result<()> {
         let finished = self.target.finish(self.request.read_back)?;
         let compared = compared.map(|compared| compared.of_disk(self.disk_length));
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(Ended { finished, compared });
+        *self.ended.lock() = Some(Ended { finished, compared });
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Chunks that somebody else made, of sound frames: each is found out, and the disk ends up right.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use platter_disk::install::FreeSpace;
 use platter_image::frame::{Compressor, FrameBuilder, RAW_LENGTH_DEFAULT};
@@ -20,11 +21,11 @@ struct Memory(Arc<Mutex<Vec<u8>>>);
 
 impl DiskRead for Memory {
     fn length(&self) -> u64 {
-        self.0.lock().unwrap().len() as u64
+        self.0.lock().len() as u64
     }
 
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
-        buffer.copy_from_slice(&self.0.lock().unwrap()[offset as usize..][..buffer.len()]);
+        buffer.copy_from_slice(&self.0.lock()[offset as usize..][..buffer.len()]);
         Ok(())
     }
 }
@@ -39,7 +40,7 @@ impl ReceivedDisk for Memory {
 
 impl DiskWrite for Memory {
     fn length(&self) -> u64 {
-        self.0.lock().unwrap().len() as u64
+        self.0.lock().len() as u64
     }
 
     fn alignment(&self) -> usize {
@@ -47,12 +48,12 @@ impl DiskWrite for Memory {
     }
 
     fn write_all_at(&self, buffer: &[u8], offset: u64) -> std::io::Result<()> {
-        self.0.lock().unwrap()[offset as usize..][..buffer.len()].copy_from_slice(buffer);
+        self.0.lock()[offset as usize..][..buffer.len()].copy_from_slice(buffer);
         Ok(())
     }
 
     fn write_zeroes(&self, offset: u64, length: u64) -> std::io::Result<()> {
-        self.0.lock().unwrap()[offset as usize..][..length as usize].fill(0);
+        self.0.lock()[offset as usize..][..length as usize].fill(0);
         Ok(())
     }
 
@@ -120,7 +121,7 @@ fn chunks_of_sound_frames_that_are_not_the_senders_are_found_out() {
         let verdict = sink.chunk(data.start, &forged(kind, domain)).unwrap();
         assert!(matches!(verdict, ChunkVerdict::Bad(_)), "{kind:?}: {verdict:?}");
     }
-    assert!(target.0.lock().unwrap().iter().all(|byte| *byte == 0xaa), "a forged chunk was written");
+    assert!(target.0.lock().iter().all(|byte| *byte == 0xaa), "a forged chunk was written");
     // Another chunk's frames, which a listener has: the data comes again when all of it has come.
     let other = source.read(data.start + 1).unwrap();
     assert_eq!(sink.chunk(data.start, &other).unwrap(), ChunkVerdict::Accepted);
@@ -130,12 +131,12 @@ fn chunks_of_sound_frames_that_are_not_the_senders_are_found_out() {
     }
     assert_eq!(last, Some(ChunkVerdict::Contradicts(ranges(&data))));
     let has_only_right_bytes =
-        target.0.lock().unwrap().iter().zip(&disk).all(|(got, right)| got == right || *got == 0xaa);
+        target.0.lock().iter().zip(&disk).all(|(got, right)| got == right || *got == 0xaa);
     assert!(has_only_right_bytes, "a block was written to another's place");
     for index in data.clone() {
         assert_eq!(sink.chunk(index, &source.read(index).unwrap()).unwrap(), ChunkVerdict::Accepted);
     }
     let outcome = sink.finish().unwrap();
     assert_eq!((outcome.score, outcome.bytes_written), (description.score, disk.len() as u64));
-    assert!(*target.0.lock().unwrap() == disk);
+    assert!(*target.0.lock() == disk);
 }

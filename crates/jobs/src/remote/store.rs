@@ -1,8 +1,9 @@
 //! An origin as a store of versions: what is asked and changed by one request each.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::Read;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use platter_image::frame::FrameHeader;
@@ -325,7 +326,7 @@ impl RemoteStore {
     /// The frames and pages of a recipe. While one source of a recipe is in use, whoever asks for it in the same way gets the
     /// same.
     pub(crate) fn source(&self, score: Score, options: SourceOptions) -> Arc<RemoteSource> {
-        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sources = self.sources.lock();
         let key = (score, options.exact);
         if let Some(source) = sources.get(&key).and_then(Weak::upgrade) {
             return source;

@@ -4,7 +4,8 @@
 //! questions it waits, the longer the more versions there are; one question answers all events that came meanwhile.
 //! While the origin is away, the last answer stands. Where no events come, it asks now and then.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -69,11 +70,11 @@ impl Watch {
 
 impl Followed {
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock()
     }
 
     fn look(&self) -> Result<()> {
-        let _one = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.looking.lock();
         let versions = self.store.versions()?;
         let mut seen = self.seen();
         if *seen.versions != versions {

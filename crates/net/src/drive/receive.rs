@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Queue, Sender as QueueEnd, bounded};
 use platter_cast::{Receiver, ReceiverEvent, ReceiverOptions, SessionDescription, SessionId};
-use platter_image::{Error, Result};
+use platter_image::{Error, IoContext, Result};
 
 use crate::batch::BatchSocket;
 use crate::connection::Connection;
@@ -120,7 +120,9 @@ impl<'a> Driver<'a> {
         }
         let interface = interface_address(options.interface.as_deref(), options.discovery)?;
         let mut seed = [0; 8];
-        let _ = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
+        getrandom::fill(&mut seed)
+            .map_err(std::io::Error::from)
+            .context(|| "drawing the number of a hello".into())?;
         let machine = Receiver::new(ReceiverOptions {
             seed: u64::from_le_bytes(seed),
             wanted: options.wanted.clone(),

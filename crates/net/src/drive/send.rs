@@ -338,14 +338,10 @@ impl Driver {
 
 fn random_seed() -> Result<[u8; 32]> {
     let mut seed = [0; 32];
-    let filled = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
+    getrandom::fill(&mut seed)
         .map_err(std::io::Error::from)
         .context(|| "drawing a random session".into())?;
-    if filled == seed.len() {
-        Ok(seed)
-    } else {
-        Err(Error::transient("the system gave too few random bytes"))
-    }
+    Ok(seed)
 }
 
 /// A group of 239.255/16 (RFC 2365) from the session's random bytes, on the discovery port.

@@ -4,9 +4,10 @@
 //! while a file is touched. Whoever finds its frame here never waits for who writes or syncs. Taken in this order: pinning,
 //! writer, syncing, frames.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use platter_image::frame::{FrameDecoder, FrameHeader, ListedBlock, STORED_LENGTH_MAX, Verify};
 use platter_image::{BlockId, BlockPlace, Error, FrameAddress, IoContext, Kind, Result};
@@ -400,7 +401,7 @@ impl Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// An error with its causes, for a note.

@@ -9,8 +9,9 @@
 //! Readers go on while another process updates it: they look at it again now and then, and what they cannot read any more
 //! they have from where everybody has it.
 
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 
 use platter_image::frame::FrameDecoder;
 use platter_image::recipe::PageSource;
@@ -128,7 +129,7 @@ impl Hoard {
                 view.index.push_frame(row.address(ordinal), ids.iter().copied())?;
             }
         }
-        let mut current = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.view.write();
         let here: HashSet<u32> = view.ordinals.values().copied().collect();
         for (address, ids) in current.index.frames().filter(|(address, _)| !here.contains(&address.pack)) {
             view.gone.push_frame(address, ids.iter().copied())?;
@@ -197,10 +198,10 @@ impl Hoard {
         let place = place.ok_or_else(|| Error::missing(format!("{kind:?} {id} is not in the hoard")))?;
         let mut stored = Vec::new();
         self.read_frame(place.frame, &mut stored)?;
-        let kept = self.decoders.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self.decoders.lock().pop();
         let mut decoder = kept.map_or_else(FrameDecoder::new, Ok)?;
         let contents = decoder.decode_block(&stored, kind, place.slot, id).map(<[u8]>::to_vec);
-        let mut decoders = self.decoders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut decoders = self.decoders.lock();
         if decoders.len() < DECODERS_KEPT_MAX {
             decoders.push(decoder);
         }
@@ -208,7 +209,7 @@ impl Hoard {
     }
 
     pub(super) fn view(&self) -> RwLockReadGuard<'_, View> {
-        self.view.read().unwrap_or_else(PoisonError::into_inner)
+        self.view.read()
     }
 }
 
@@ -231,7 +232,7 @@ impl FrameSource for Hoard {
     }
 
     fn read_on(&self, address: FrameAddress) -> Option<Vec<BlockId>> {
-        let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).note(address);
+        let ahead = self.ahead.lock().note(address);
         let Some(range) = ahead else { return Some(Vec::new()) };
         if !range.is_empty() {
             // Without it, they are read when they are wanted.

@@ -6,12 +6,13 @@
 
 #![expect(unsafe_code, reason = "SQLite's VFS interface is C")]
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 use platter_vfs::{OpenMode, Vfs, VfsFile};
 use rusqlite::ffi;
@@ -145,7 +146,7 @@ unsafe extern "C" fn open(
         };
         let Ok(opened) = world.vfs.open(path, mode) else { return ffi::SQLITE_CANTOPEN };
         let is_journal = flags & ffi::SQLITE_OPEN_MAIN_JOURNAL != 0;
-        let shared = world.files.lock().unwrap().entry(path.to_path_buf()).or_default().clone();
+        let shared = world.files.lock().entry(path.to_path_buf()).or_default().clone();
         let handle = Handle {
             world,
             file: opened,
@@ -293,7 +294,7 @@ unsafe extern "C" fn file_size(file: *mut ffi::sqlite3_file, out: *mut i64) -> c
 unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, wanted: c_int) -> c_int {
     // SAFETY: see above.
     let handle = unsafe { handle(file) };
-    let mut shared = handle.shared.lock().unwrap();
+    let mut shared = handle.shared.lock();
     if handle.level >= wanted {
         return ffi::SQLITE_OK;
     }
@@ -325,7 +326,7 @@ unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, wanted: c_int) -> c_int 
 unsafe extern "C" fn unlock(file: *mut ffi::sqlite3_file, wanted: c_int) -> c_int {
     // SAFETY: see above.
     let handle = unsafe { handle(file) };
-    let mut shared = handle.shared.lock().unwrap();
+    let mut shared = handle.shared.lock();
     if handle.level > wanted {
         if handle.level >= ffi::SQLITE_LOCK_PENDING {
             shared.exclusive = false;
@@ -341,7 +342,7 @@ unsafe extern "C" fn unlock(file: *mut ffi::sqlite3_file, wanted: c_int) -> c_in
 
 unsafe extern "C" fn check_reserved(file: *mut ffi::sqlite3_file, out: *mut c_int) -> c_int {
     // SAFETY: see above.
-    unsafe { *out = c_int::from(handle(file).shared.lock().unwrap().reserved) };
+    unsafe { *out = c_int::from(handle(file).shared.lock().reserved) };
     ffi::SQLITE_OK
 }
 
@@ -363,5 +364,5 @@ pub(crate) fn restart(name: &str) {
     let c_name = CString::new(name).unwrap();
     // SAFETY: `register` has registered it.
     let world = unsafe { world(ffi::sqlite3_vfs_find(c_name.as_ptr())) };
-    world.files.lock().unwrap().clear();
+    world.files.lock().clear();
 }

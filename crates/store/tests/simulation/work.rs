@@ -1,9 +1,10 @@
 //! A machine with a simulated disk and a store on it, work to do there, and the model of what was promised.
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::page::{Entry as RecipeEntry, State};
@@ -27,7 +28,7 @@ struct Bay(Mutex<SimulatedDisk>);
 
 impl Bay {
     fn disk(&self) -> SimulatedDisk {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 }
 
@@ -84,7 +85,7 @@ impl Machine {
 
     /// Puts that disk in and starts the machine. No store may be open.
     pub(crate) fn insert(&self, disk: &SimulatedDisk) {
-        *self.bay.0.lock().unwrap() = disk.clone();
+        *self.bay.0.lock() = disk.clone();
         self.restart();
     }
 

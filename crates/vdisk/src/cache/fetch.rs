@@ -2,7 +2,8 @@
 //!
 //! Nothing leaves here that was not hashed (design: verify).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use platter_image::frame::{FrameDecoder, RAW_LENGTH_MAX};
 use platter_image::{BlockId, BlockPlace, Error, ErrorKind, FrameAddress, Kind, Result, judged, plan};
@@ -245,12 +246,12 @@ impl Shared {
     }
 
     fn decoder(&self) -> Result<Decoder> {
-        let kept = self.decoders.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self.decoders.lock().pop();
         kept.map_or_else(|| Ok(Decoder { frame: FrameDecoder::new()?, stored: Vec::new() }), Ok)
     }
 
     fn keep(&self, decoder: Decoder) {
-        let mut kept = self.decoders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.decoders.lock();
         if kept.len() < DECODERS_KEPT_MAX {
             kept.push(decoder);
         }

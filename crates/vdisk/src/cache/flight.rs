@@ -3,9 +3,10 @@
 //! Owns the list of these frames. A frame leaves it when its thread is done, however that ended, so a failure is told to
 //! those who waited and to nobody after them.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use platter_image::{BlockId, Error, ErrorKind, FrameAddress, Result};
 
@@ -52,9 +53,8 @@ impl Flight {
     /// # Errors
     /// The failure of the thread that read.
     pub(super) fn wait(&self, id: &BlockId) -> Result<Option<Arc<Block>>> {
-        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = |outcome: &mut Option<Outcome>| outcome.is_none();
-        let outcome = self.ended.wait_while(outcome, running).unwrap_or_else(PoisonError::into_inner);
+        let mut outcome = self.outcome.lock();
+        self.ended.wait_while(&mut outcome, |outcome| outcome.is_none());
         match &*outcome {
             Some(Outcome::Decoded(blocks)) => {
                 Ok(blocks.iter().find(|(found, _)| found == id).map(|(_, block)| block.clone()))
@@ -90,7 +90,7 @@ impl Flights {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<FrameKey, Arc<Flight>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -124,7 +124,7 @@ impl Drop for Lead<'_> {
     fn drop(&mut self) {
         self.flights.lock().remove(&self.key);
         let outcome = std::mem::replace(&mut self.outcome, Outcome::Decoded(Vec::new()));
-        *self.flight.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        *self.flight.outcome.lock() = Some(outcome);
         self.flight.ended.notify_all();
     }
 }

@@ -1,7 +1,7 @@
 //! Work for the threads of a cache, first come first served. All of it can be left out: readers do what nobody did.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::fetch::Shared;
 
@@ -39,8 +39,8 @@ impl Queue {
 
     /// The next job, as soon as there is one; `None` when the queue was closed.
     pub(super) fn pop(&self) -> Option<Job> {
-        let idle = |state: &mut State| state.waiting.is_empty() && !state.closed;
-        let mut state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        self.changed.wait_while(&mut state, |state| state.waiting.is_empty() && !state.closed);
         state.waiting.pop_front()
     }
 
@@ -55,6 +55,6 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

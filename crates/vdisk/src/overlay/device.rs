@@ -4,7 +4,6 @@
 //! place. What is durable, and what a recovery does, is decided beside this.
 
 use std::ops::Range;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use platter_image::{Error, Extent, IoContext, Result};
@@ -21,7 +20,7 @@ impl Overlay {
         if !self.states().any_unsettled(blocks.clone()) {
             return Ok(());
         }
-        let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.gate.write();
         if self.states().any_unsettled(blocks.clone()) {
             self.settles.fetch_add(1, Ordering::Relaxed);
             self.sync_alone()?;
@@ -31,7 +30,7 @@ impl Overlay {
 
     fn record(&self, record: &Record) -> Result<()> {
         self.recorded.store(true, Ordering::Release);
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).append(&*self.file, record)
+        self.log.lock().append(&*self.file, record)
     }
 
     /// Records, before blocks in the file are changed, that their checksums say nothing from now on.
@@ -86,7 +85,7 @@ impl Overlay {
         let end = offset + bytes.len() as u64;
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
         self.settle(&blocks)?;
-        let _shared = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let _shared = self.gate.read();
         self.check()?;
         self.written.store(true, Ordering::Release);
         let put = |bytes: &[u8], offset: u64| {
@@ -154,7 +153,7 @@ impl Overlay {
     fn zero_piece(&self, blocks: Range<u64>) -> Result<()> {
         let _one = self.stripe(blocks.start * BLOCK);
         self.settle(&blocks)?;
-        let _shared = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let _shared = self.gate.read();
         self.check()?;
         let mut block = blocks.start;
         while block < blocks.end {
@@ -276,7 +275,7 @@ impl BlockDevice for Overlay {
     }
 
     fn flush(&self) -> Result<()> {
-        let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.gate.write();
         self.check()?;
         if !self.written.load(Ordering::Acquire) {
             return Ok(());
@@ -285,7 +284,7 @@ impl BlockDevice for Overlay {
         self.sync_alone()?;
         self.written.store(false, Ordering::Release);
         if self.recorded.swap(false, Ordering::AcqRel) {
-            let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut log = self.log.lock();
             log.append(&*self.file, &Record::Flushed)?;
             self.states_mut().flushed();
         }

@@ -10,9 +10,10 @@ mod format;
 mod log;
 mod state;
 
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use platter_image::{Error, Extents, IoContext, Result, Score};
 use platter_vfs::{OpenMode, Vfs, VfsFile};
@@ -242,34 +243,34 @@ impl Overlay {
                 self.length
             )));
         }
-        let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.gate.write();
         self.check()?;
         let bytes = {
-            let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut header = self.header.lock();
             header.base_score = base_score;
             header.encode()
         };
         self.poison(self.file.write_all_at(&bytes, 0))
             .context(|| "writing an overlay's header".to_owned())?;
         self.sync_alone()?;
-        *self.base.write().unwrap_or_else(PoisonError::into_inner) = base;
+        *self.base.write() = base;
         Ok(())
     }
 
     fn base(&self) -> Arc<dyn BlockDevice> {
-        self.base.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.base.read().clone()
     }
 
     fn states(&self) -> RwLockReadGuard<'_, States> {
-        self.states.read().unwrap_or_else(PoisonError::into_inner)
+        self.states.read()
     }
 
     fn states_mut(&self) -> RwLockWriteGuard<'_, States> {
-        self.states.write().unwrap_or_else(PoisonError::into_inner)
+        self.states.write()
     }
 
     fn stripe(&self, offset: u64) -> MutexGuard<'_, ()> {
-        self.stripes[(offset / REGION) as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
+        self.stripes[(offset / REGION) as usize % STRIPES].lock()
     }
 
     fn check(&self) -> Result<()> {
@@ -298,7 +299,7 @@ impl Overlay {
         self.check()?;
         if let Err(error) = self.poison(self.file.sync()) {
             // Whoever opens it next must not believe what the system shows, nor call it durable by one more sync.
-            let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut header = self.header.lock();
             header.boot_id = IN_DOUBT;
             let _ = self.file.write_all_at(&header.encode(), 0);
             return Err(Error::io("syncing an overlay", error));

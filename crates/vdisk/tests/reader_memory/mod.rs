@@ -2,10 +2,11 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 
 use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder};
 use platter_image::page::{Entry, State};
@@ -48,47 +49,48 @@ impl MemorySource {
     }
 
     pub(crate) fn push(&self, frame: &EncodedFrame) {
-        let mut frames = self.frames.lock().unwrap();
+        let mut frames = self.frames.lock();
         let address =
             FrameAddress { pack: 0, length: frame.stored.len() as u32, offset: frames.len() as u64 };
         frames.push(frame.stored.clone());
         for (slot, block) in frame.blocks.iter().enumerate() {
-            self.index.lock().unwrap().insert(block.id, BlockPlace { frame: address, slot: slot as u32 });
+            self.index.lock().insert(block.id, BlockPlace { frame: address, slot: slot as u32 });
         }
     }
 
     pub(crate) fn frame_reads(&self) -> u64 {
-        self.reads.lock().unwrap().values().sum()
+        self.reads.lock().values().sum()
     }
 
     pub(crate) fn hold(&self, frame: Option<u64>) {
-        *self.held.lock().unwrap() = frame;
+        *self.held.lock() = frame;
         self.released.notify_all();
     }
 }
 
 impl FrameSource for MemorySource {
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
-        Ok(self.index.lock().unwrap().get(id).copied())
+        Ok(self.index.lock().get(id).copied())
     }
 
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        *self.reads.lock().unwrap().entry(address.offset).or_default() += 1;
+        *self.reads.lock().entry(address.offset).or_default() += 1;
         self.fail()?;
-        let held = self.held.lock().unwrap();
+        let mut held = self.held.lock();
         if *held == Some(address.offset) {
             self.stuck.fetch_add(1, Ordering::SeqCst);
-            drop(self.released.wait_while(held, |held| *held == Some(address.offset)).unwrap());
+            self.released.wait_while(&mut held, |held| *held == Some(address.offset));
+            drop(held);
         }
         stored.clear();
-        stored.extend_from_slice(&self.frames.lock().unwrap()[address.offset as usize]);
+        stored.extend_from_slice(&self.frames.lock()[address.offset as usize]);
         Ok(())
     }
 
     fn read_on(&self, address: FrameAddress) -> Option<Vec<BlockId>> {
-        let frames = (*self.in_order.lock().unwrap())?;
+        let frames = (*self.in_order.lock())?;
         let ahead = address.offset + 1..=address.offset + frames as u64;
-        let index = self.index.lock().unwrap();
+        let index = self.index.lock();
         let first_of = |frame| {
             let mut places = index.iter().filter(|(_, place)| place.slot == 0);
             places.find(|(_, place)| place.frame.offset == frame).map(|(id, _)| *id)
@@ -97,7 +99,7 @@ impl FrameSource for MemorySource {
     }
 
     fn will_need(&self, ids: &[BlockId]) {
-        self.hinted.lock().unwrap().extend(ids);
+        self.hinted.lock().extend(ids);
     }
 
     fn hint_length(&self) -> u64 {
@@ -105,14 +107,14 @@ impl FrameSource for MemorySource {
     }
 
     fn is_near(&self, id: &BlockId) -> bool {
-        self.hint_length.load(Ordering::SeqCst) == 0 && !self.far.lock().unwrap().contains(id)
+        self.hint_length.load(Ordering::SeqCst) == 0 && !self.far.lock().contains(id)
     }
 }
 
 impl PageSource for MemorySource {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
         self.fail()?;
-        self.pages.lock().unwrap().get(id).cloned().ok_or_else(|| Error::missing(id.to_string()))
+        self.pages.lock().get(id).cloned().ok_or_else(|| Error::missing(id.to_string()))
     }
 }
 
@@ -174,7 +176,7 @@ impl MemorySource {
                 Piece::Data { seed, sectors, skip, take } => {
                     let bytes = contents(seed, sectors);
                     let block = BlockId::of(Kind::Data, &bytes);
-                    if !self.index.lock().unwrap().contains_key(&block) && seen.insert(block) {
+                    if !self.index.lock().contains_key(&block) && seen.insert(block) {
                         if frame.is_full_for(bytes.len()) {
                             self.push(&frame.take().encode(&mut compressor).unwrap());
                         }
@@ -199,7 +201,7 @@ impl MemorySource {
     /// Stores a recipe that says whatever it is told.
     pub(crate) fn recipe(&self, length: u64, entries: &[Entry]) -> Score {
         let sink = |id, bytes: &[u8]| {
-            self.pages.lock().unwrap().insert(id, bytes.to_vec());
+            self.pages.lock().insert(id, bytes.to_vec());
             Ok(())
         };
         let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;

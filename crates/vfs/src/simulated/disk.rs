@@ -1,9 +1,10 @@
 //! The simulated disk itself: names, open files, counted calls. A crash makes every open file stale.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::crash::{Choice, CrashProfile, Random};
 use super::fault::{Fault, FaultKind, Faults, Operation, error_of};
@@ -164,7 +165,7 @@ impl SimulatedDisk {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn handle(&self, state: &State, file: usize, is_lock: bool, writable: bool) -> Box<dyn VfsFile> {

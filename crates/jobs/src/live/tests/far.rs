@@ -1,8 +1,9 @@
 //! Disks of an origin's store: written here, published there.
 
+use parking_lot::Mutex;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use platter_export::Exports as _;
 use platter_image::{ErrorKind, Result};
@@ -63,7 +64,7 @@ impl Far {
         request.place.make()?;
         let note = move |event: &LiveEvent<'_>| {
             if let LiveEvent::Note(text) = event {
-                notes.lock().unwrap().push(text.clone());
+                notes.lock().push(text.clone());
             }
         };
         let served = Served::open(request, Box::new(note))?;
@@ -364,6 +365,6 @@ fn while_the_origin_is_away_what_is_here_goes_on() {
         (waits.join().unwrap().unwrap(), origin)
     });
     assert!(contents(&disk(&late.0)) == far.bytes);
-    assert!(notes.lock().unwrap()[0].contains("goes on with what was written"));
+    assert!(notes.lock()[0].contains("goes on with what was written"));
     assert_eq!(ask_to_publish(&late.0).unwrap().version, "lab/disk@2");
 }

@@ -4,8 +4,9 @@
 //! it has changed is cheap, also where the store is far away, and only when it has, a view is made. Files that are being imported, and directories
 //! nothing is in yet, are known to this process alone.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_export::Exports;
@@ -145,7 +146,7 @@ impl ImageTree {
 
     /// The state, without a look at the catalog.
     pub(super) fn state_as_it_was(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The state, with a view of the catalog as it is now.

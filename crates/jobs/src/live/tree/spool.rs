@@ -9,12 +9,13 @@
 //! the file. If it wrote to a page of which a part is remembered, nobody can tell which of its zeros were meant, and
 //! closing says so instead of guessing.
 
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
 use platter_disk::Source;
 use platter_image::{Error, Extent, Extents, IoContext, Result, Score};
@@ -125,7 +126,7 @@ impl Spool {
     }
 
     pub(super) fn taken_mut(&self) -> RwLockWriteGuard<'_, Option<Taken>> {
-        self.taken.write().unwrap_or_else(PoisonError::into_inner)
+        self.taken.write()
     }
 
     /// Does what reads or changes bytes, with nothing remembered any more.
@@ -135,7 +136,7 @@ impl Spool {
         what: impl FnOnce() -> String,
     ) -> Result<T> {
         loop {
-            let taken = self.taken.read().unwrap_or_else(PoisonError::into_inner);
+            let taken = self.taken.read();
             if taken.is_none() {
                 return act(&self.file).context(what);
             }
@@ -249,7 +250,7 @@ impl Spool {
     }
 
     pub(super) fn close(&self) -> Result<()> {
-        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut published = self.published.lock();
         let stamp = self.stamp()?;
         if stamp.length > 0 && *published != Some(stamp) {
             let what = format!("{} does not become a version of {}", self.path, self.image);

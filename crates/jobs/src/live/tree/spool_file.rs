@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use platter_export::tree::{Access, OpenFile};
 use platter_image::{Error, Extent, IoContext, Result};
@@ -58,7 +58,7 @@ impl OpenFile for SpoolFile {
     fn write_zeroes(&self, range: Extent) -> Result<()> {
         self.check_writable()?;
         let spool = &self.spool;
-        let taken = spool.taken.read().unwrap_or_else(PoisonError::into_inner);
+        let taken = spool.taken.read();
         let is_apart = taken.as_ref().is_some_and(|taken| taken.extents().clip(range).next().is_none());
         drop(taken);
         let what = || format!("zeroing {} bytes at {} of {}", range.length, range.offset, spool.path);
@@ -128,7 +128,7 @@ impl OpenFile for SpoolFile {
     }
 
     fn backing(&self) -> Option<BorrowedFd<'_>> {
-        let taken = self.spool.taken.read().unwrap_or_else(PoisonError::into_inner);
+        let taken = self.spool.taken.read();
         if taken.is_some() {
             return None;
         }

@@ -1,9 +1,10 @@
 //! The tree over a real store: names, contents, and what is done to them.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use platter_export::Exports;
 use platter_export::tree::{Access, NodeId, NodeKind, OpenFile, ROOT, Tree};
@@ -22,11 +23,11 @@ struct Disks(Mutex<BTreeMap<String, Arc<Memory>>>);
 
 impl Exports for Disks {
     fn list(&self) -> Vec<String> {
-        self.0.lock().unwrap().keys().cloned().collect()
+        self.0.lock().keys().cloned().collect()
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>> {
-        let disk = self.0.lock().unwrap().get(name).cloned();
+        let disk = self.0.lock().get(name).cloned();
         disk.map_or_else(|| Err(Error::missing(name)), |disk| Ok(disk as Arc<dyn BlockDevice>))
     }
 }
@@ -36,7 +37,7 @@ struct Memory(Mutex<Vec<u8>>, bool);
 
 impl BlockDevice for Memory {
     fn length(&self) -> u64 {
-        self.0.lock().unwrap().len() as u64
+        self.0.lock().len() as u64
     }
 
     fn is_writable(&self) -> bool {
@@ -44,13 +45,13 @@ impl BlockDevice for Memory {
     }
 
     fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        let bytes = self.0.lock().unwrap();
+        let bytes = self.0.lock();
         buffer.copy_from_slice(&bytes[offset as usize..][..buffer.len()]);
         Ok(())
     }
 
     fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.0.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        self.0.lock()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
 
@@ -324,7 +325,7 @@ fn a_live_disk_is_a_file() {
     capture_bytes(&lab.place, "a", &disk(1));
     let serve = |name: &str, writable| {
         let memory = Memory(Mutex::new(disk(9)), writable);
-        lab.disks.0.lock().unwrap().insert(name.into(), Arc::new(memory));
+        lab.disks.0.lock().insert(name.into(), Arc::new(memory));
     };
     serve("a", true);
     serve("only/live", false);
@@ -344,7 +345,7 @@ fn a_live_disk_is_a_file() {
     for change in [lab.remove("a/live.raw"), lab.rename("a", "b")] {
         assert!(change.unwrap_err().to_string().contains("detach"));
     }
-    lab.disks.0.lock().unwrap().clear();
+    lab.disks.0.lock().clear();
     assert_eq!(kind(lab.node("a/live.raw")), ErrorKind::Missing);
     assert_eq!(kind(lab.node("only")), ErrorKind::Missing);
 }

@@ -6,9 +6,10 @@ mod share_rate;
 mod sharing;
 mod universe;
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use platter_cast::peer::NodeId;
@@ -47,27 +48,27 @@ impl Memory {
     }
 
     fn len(&self) -> usize {
-        self.frames.lock().unwrap().len()
+        self.frames.lock().len()
     }
 }
 
 impl Holdings for Memory {
     fn frame(&self, kind: Kind, id: &BlockId) -> Option<Arc<[u8]>> {
-        self.frames.lock().unwrap().get(&(kind, *id)).cloned()
+        self.frames.lock().get(&(kind, *id)).cloned()
     }
 
     fn keep(&self, stored: &[u8], header: &FrameHeader) {
         let stored: Arc<[u8]> = stored.into();
-        let mut frames = self.frames.lock().unwrap();
+        let mut frames = self.frames.lock();
         for block in &header.blocks {
             if frames.insert((header.kind, block.id), stored.clone()).is_none() {
-                self.added.lock().unwrap().push(block.id);
+                self.added.lock().push(block.id);
             }
         }
     }
 
     fn changes(&self, since: u64) -> HeldChanges {
-        let added = self.added.lock().unwrap();
+        let added = self.added.lock();
         let mark = added.len() as u64 + 1;
         let added = added[since.saturating_sub(1) as usize..].to_vec();
         HeldChanges { added, dropped: Vec::new(), whole: since == 0, mark }

@@ -1,6 +1,6 @@
 //! What somebody waits for: told to all who wait, once.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use parking_lot::{Condvar, Mutex};
 
 use platter_image::{BlockPlace, Error, ErrorKind, Result};
 
@@ -25,16 +25,16 @@ pub(super) struct Flight {
 impl Flight {
     /// Tells those who wait.
     pub(super) fn end(&self, outcome: Outcome) {
-        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        *self.outcome.lock() = Some(outcome);
         self.ended.notify_all();
     }
 
     /// Waits for the end: where it stands, if it is there. That it ends is the requests' promise, each of which has a
     /// limit in time.
     pub(super) fn wait(&self) -> Result<Option<BlockPlace>> {
-        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = |outcome: &mut Option<Outcome>| outcome.is_none();
-        match &*self.ended.wait_while(outcome, running).unwrap_or_else(PoisonError::into_inner) {
+        let mut outcome = self.outcome.lock();
+        self.ended.wait_while(&mut outcome, |outcome| outcome.is_none());
+        match &*outcome {
             Some(Outcome::Here(place)) => Ok(Some(*place)),
             Some(Outcome::Missing) | None => Ok(None),
             Some(Outcome::Failed(kind, what)) => Err(Error::new(*kind, what.clone())),

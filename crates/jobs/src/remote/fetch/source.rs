@@ -1,6 +1,7 @@
 //! The frames and pages of one recipe of an origin, as everybody reads them who reads a store.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use platter_image::frame::FrameDecoder;
@@ -91,10 +92,10 @@ impl RemoteSource {
     }
 
     fn decode(&self, id: &BlockId, place: BlockPlace, stored: &[u8]) -> Result<Vec<u8>> {
-        let kept = self.decoders.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self.decoders.lock().pop();
         let mut decoder = kept.map_or_else(FrameDecoder::new, Ok)?;
         let page = decoder.decode_block(stored, Kind::Page, place.slot, id).map(<[u8]>::to_vec);
-        let mut kept = self.decoders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.decoders.lock();
         if kept.len() < DECODERS_KEPT_MAX {
             kept.push(decoder);
         }

@@ -1,10 +1,11 @@
 //! The threads that ask: each has one request at a time, and verifies what comes before anybody sees it.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
 use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -72,7 +73,7 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Looks for something, and sees to it that it is asked for.
@@ -100,7 +101,7 @@ impl Shared {
     }
 
     fn threads(&self) -> MutexGuard<'_, Threads> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+        self.threads.lock()
     }
 
     /// Wakes a thread that has nothing to do, or starts one.
@@ -158,12 +159,10 @@ impl Shared {
                 Next::Wait(time) => time,
             };
             self.threads().idle += 1;
-            state = match time {
-                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(time) => {
-                    self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+            match time {
+                None => self.changed.wait(&mut state),
+                Some(time) => drop(self.changed.wait_for(&mut state, time)),
+            }
             self.threads().idle -= 1;
         }
     }

@@ -1,10 +1,11 @@
 //! An origin for tests: one thread a connection, one request a connection.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -186,7 +187,7 @@ impl Origin {
             ("POST", begin) if begin.starts_with("/api/v1/uploads?image=") => {
                 let id = format!("upload-{}", self.seen.uploads.fetch_add(1, Ordering::SeqCst));
                 let session = Arc::new(self.store.session().unwrap());
-                self.sessions.lock().unwrap().insert(id.clone(), session);
+                self.sessions.lock().insert(id.clone(), session);
                 yes(&json!({ "id": id }))
             }
             _ => self.upload(method, path, body),
@@ -220,13 +221,13 @@ impl Origin {
             return no(404, "missing", "no such endpoint");
         };
         let (id, what) = rest.split_once('/').unwrap_or((rest, ""));
-        let session = match self.sessions.lock().unwrap().get(id) {
+        let session = match self.sessions.lock().get(id) {
             Some(session) => session.clone(),
             None => return no(404, "missing", "there is no such upload"),
         };
         match (method, what) {
             ("DELETE", "") => {
-                self.sessions.lock().unwrap().remove(id);
+                self.sessions.lock().remove(id);
                 (204, Vec::new())
             }
             (_, "need") => {
@@ -238,7 +239,7 @@ impl Origin {
             (_, "frames") => {
                 let before = self.seen.upload_bytes.fetch_add(body.len(), Ordering::SeqCst);
                 if self.lose_at.is_some_and(|at| before < at && at <= before + body.len()) {
-                    self.sessions.lock().unwrap().clear();
+                    self.sessions.lock().clear();
                     return no(404, "missing", "there is no such upload");
                 }
                 yes(&json!({ "accepted": take(&session, body) }))
@@ -253,7 +254,7 @@ impl Origin {
                 if request["expect"].as_u64().is_some_and(|expect| expect != newest) {
                     return no(409, "refused", &format!("the newest version has number {newest}"));
                 }
-                self.sessions.lock().unwrap().remove(id);
+                self.sessions.lock().remove(id);
                 answer(Arc::into_inner(session).unwrap().publish(draft).map(|version| version.record))
             }
             _ => no(404, "missing", "no such endpoint"),

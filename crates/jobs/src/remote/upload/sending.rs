@@ -1,8 +1,9 @@
 //! Frames on their way to an origin, several requests of them at once: full ones, and while hardly any is under way whatever there is,
 //! so that no link is idle while frames wait (as in Nagle's rule, RFC 896, for bytes).
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -83,8 +84,8 @@ impl Sending {
     /// The first failure of a request.
     pub(super) fn push(&self, frame: &EncodedFrame) -> Result<()> {
         let is_full = |waiting: &mut Waiting| waiting.length >= WAITING_MAX && waiting.failure.is_none();
-        let waiting = self.way.changed.wait_while(self.way.waiting(), is_full);
-        let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.way.waiting();
+        self.way.changed.wait_while(&mut waiting, is_full);
         waiting.check()?;
         let ids = frame.blocks.iter().map(|block| block.id).collect();
         waiting.frames.push_back((ids, frame.stored.clone()));
@@ -149,7 +150,7 @@ impl Waiting {
 
 impl Way {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     fn fail(&self, error: Error) {
@@ -164,8 +165,8 @@ impl Way {
     /// Sends until there is no more, or a request fails.
     fn send_all(&self) {
         loop {
-            let waiting = self.changed.wait_while(self.waiting(), |waiting| !waiting.is_ready());
-            let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
+            let mut waiting = self.waiting();
+            self.changed.wait_while(&mut waiting, |waiting| !waiting.is_ready());
             let frames = waiting.take();
             if frames.is_empty() {
                 return;

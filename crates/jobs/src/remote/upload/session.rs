@@ -1,8 +1,9 @@
 //! A session of an origin, as capture sees a store that it adds to.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use platter_image::frame::EncodedFrame;
@@ -141,7 +142,7 @@ impl RemoteSession {
     /// # Errors
     /// What the origin says.
     pub(crate) fn finish(&self) -> Result<()> {
-        let sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let sending = self.sending.lock().take();
         let finished = sending.map_or(Ok(()), |mut sending| sending.finish());
         self.noted(finished)
     }
@@ -168,7 +169,7 @@ impl RemoteSession {
     }
 
     fn blocks(&self) -> MutexGuard<'_, HashMap<BlockId, State>> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.blocks.lock()
     }
 
     /// The same result; notes when it says that there is no such session.
@@ -191,7 +192,7 @@ fn is_of(version: &Version, draft: &VersionRecord, before: u64) -> bool {
 impl Drop for RemoteSession {
     fn drop(&mut self) {
         // Nothing is sent any more, then the origin need not wait for more. What it has taken it keeps.
-        drop(self.sending.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.sending.lock().take());
         if !self.lost.swap(true, Ordering::Relaxed) {
             let _ = self.client.delete(&self.path);
         }
@@ -239,7 +240,7 @@ impl FrameStore for RemoteSession {
     }
 
     fn append(&self, frame: &EncodedFrame) -> Result<Pin> {
-        let sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        let sending = self.sending.lock();
         let sending = sending.as_ref().ok_or_else(|| Error::bug("a frame for an upload that has ended"))?;
         self.noted(sending.push(frame))?;
         let mut blocks = self.blocks();
