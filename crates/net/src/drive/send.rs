@@ -338,9 +338,7 @@ impl Driver {
 
 fn random_seed() -> Result<[u8; 32]> {
     let mut seed = [0; 32];
-    getrandom::fill(&mut seed)
-        .map_err(std::io::Error::from)
-        .context(|| "drawing a random session".into())?;
+    getrandom::fill(&mut seed).map_err(std::io::Error::from).context(|| "drawing a random session".into())?;
     Ok(seed)
 }
 
