@@ -211,10 +211,9 @@ stopped_machine() {
 	sender=$!
 	sleep 2
 	kill -STOP "$(pgrep -P "${pids[2]}")"
-	targets_right 1
 	sleep 40
 	kill -CONT "$(pgrep -P "${pids[2]}")"
-	targets_right 2
+	targets_right 1 2
 	wait "$sender" || true
 	results_right 2
 	"$ROOM" down
