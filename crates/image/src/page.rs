@@ -202,13 +202,13 @@ pub fn decode(child: &Child, bytes: &[u8]) -> Result<(u8, Contents)> {
     if head[6] != child.span_log2 || u64_at(head, 8) != child.start || child.span_log2 > 63 {
         return Err(corrupt("it is for another range"));
     }
-    let span_log2_max =
-        if count == 0 { zeros_span_log2_max(level.min(LEVEL_MAX)) } else { span_log2_max(level) };
-    if level > LEVEL_MAX
-        || child.span_log2 > span_log2_max
-        || !child.start.is_multiple_of(child.range().length)
-    {
-        return Err(corrupt("level or range that cannot be"));
+    // Before anything is computed with it.
+    if level > LEVEL_MAX {
+        return Err(corrupt("a level that cannot be"));
+    }
+    let span_log2_max = if count == 0 { zeros_span_log2_max(level) } else { span_log2_max(level) };
+    if child.span_log2 > span_log2_max || !child.start.is_multiple_of(child.range().length) {
+        return Err(corrupt("a range that cannot be"));
     }
     if count == 0 {
         let zeros = Entry { extent: child.range(), state: State::Zero };
