@@ -1,6 +1,8 @@
-//! Where frames come from and go to: the traits at which store, disk, cast and virtual disks meet.
+//! Frames where they lie: the traits of whoever keeps them for good.
 //!
-//! The name of a trait is the permission: a [`FrameSource`] can be read, a [`FrameStore`] can also be added to.
+//! The name of a trait is the permission: a [`FrameSource`] can be read, a [`FrameStore`] can also be added to. Addresses are for
+//! those who plan in the order in which frames lie, and mean something only where frames stay where they are; everybody else
+//! reads from a [`crate::BlockSource`].
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -33,7 +35,7 @@ pub struct BlockPlace {
     pub slot: u32,
 }
 
-/// Something frames can be read from, by many threads at once.
+/// Something frames stay in, and can be read from by many threads at once.
 pub trait FrameSource: Send + Sync {
     /// Where the block, page or record of that name stands, if it is here.
     ///
@@ -57,29 +59,6 @@ pub trait FrameSource: Send + Sync {
         self.read_frame(address, stored)?;
         stored.truncate(length);
         Ok(())
-    }
-
-    /// These blocks will be asked for soon, and likely in this order. Only a hint: it must not wait, and whatever fails is
-    /// told when the blocks are asked for. A source that is far away fetches them meanwhile.
-    fn will_need(&self, _ids: &[BlockId]) {}
-
-    /// Most bytes of a disk of which a sequential reader should tell [`FrameSource::will_need`] ahead of where it is; 0 for a
-    /// source that need not be told, because it is near.
-    fn hint_length(&self) -> u64 {
-        0
-    }
-
-    /// Of frames that lie in the order in which they are read: blocks of those that whoever reads in this one comes to next, one of
-    /// each, in order. `None` where frames lie otherwise: who reads one block of a frame then need not want its others. To be asked
-    /// once for each frame that somebody comes to.
-    fn read_on(&self, _address: FrameAddress) -> Option<Vec<BlockId>> {
-        None
-    }
-
-    /// Whether that block or page can be had without asking a machine far away: reading it ahead in vain then costs little. Asking is no
-    /// use of it.
-    fn is_near(&self, _id: &BlockId) -> bool {
-        true
     }
 
     /// The frame that was read from that address is damaged: whoever decoded it says so. A source that keeps frames reads it

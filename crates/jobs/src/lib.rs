@@ -21,6 +21,7 @@ mod names;
 mod node;
 mod open_session;
 mod open_store;
+mod pages;
 mod peers;
 mod presence;
 mod privacy;

@@ -12,7 +12,8 @@ use std::time::Duration;
 use platter_image::frame::FrameDecoder;
 use platter_image::recipe::PageSource;
 use platter_image::{
-    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameSource, IoContext, Kind, Pin, Result, judged,
+    BlockId, BlockPlace, BlockSource, Error, ErrorKind, FoundBlock, FrameAddress, FrameHolder, FrameSource,
+    IoContext, Kind, Pin, Result, judged,
 };
 use platter_vfs::VfsFile;
 
@@ -290,6 +291,22 @@ impl FrameSource for Store {
 
     fn found_damaged(&self, address: FrameAddress) {
         self.0.examine(address);
+    }
+}
+
+impl BlockSource for Store {
+    fn find(&self, id: &BlockId) -> Result<Option<FoundBlock>> {
+        Ok(self.0.locate(id).map(|place| FoundBlock::at(place, self.0.clone())))
+    }
+}
+
+impl FrameHolder for Shared {
+    fn read(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        self.read_frame(address, stored)
+    }
+
+    fn found_damaged(&self, address: FrameAddress) {
+        self.examine(address);
     }
 }
 

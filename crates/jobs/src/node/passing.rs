@@ -1,55 +1,44 @@
-//! The frames and pages of one recipe from below, past the cache: for one reader, who keeps what he reads himself and reads each
-//! frame as soon as he has found it.
+//! The frames and pages of one recipe from below, past the cache: for one reader, who keeps what he reads himself.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::sync::Arc;
 
-use platter_image::frame::{FrameDecoder, FrameHeader};
+use platter_image::frame::FrameHeader;
 use platter_image::recipe::PageSource;
-use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, Kind, Result};
+use platter_image::{BlockId, BlockSource, FoundBlock, Kind, Result};
 
 use super::loose::Loose;
 use super::upstream::Upstream;
+use crate::pages::PageReader;
 
 /// Asks below for what is not among the last frames that came.
 pub(crate) struct PassingSource {
     below: Arc<dyn Upstream>,
     loose: Mutex<Loose>,
+    pages: PageReader,
 }
 
 impl PassingSource {
     pub(crate) fn new(below: Arc<dyn Upstream>) -> Arc<Self> {
-        Arc::new(Self { below, loose: Mutex::default() })
+        Arc::new(Self { below, loose: Mutex::default(), pages: PageReader::default() })
     }
 
-    fn loose(&self) -> MutexGuard<'_, Loose> {
-        self.loose.lock()
-    }
-
-    /// Where a block or page stands; `None` when nobody has it.
-    fn find(&self, kind: Kind, id: &BlockId) -> Result<Option<BlockPlace>> {
-        if let Some(place) = self.loose().find(id) {
-            return Ok(Some(place));
+    fn find(&self, kind: Kind, id: &BlockId) -> Result<Option<FoundBlock>> {
+        let held = self.loose.lock().find(id);
+        if held.is_some() {
+            return Ok(held);
         }
         let Some(stored) = self.below.fetch(kind, id)? else { return Ok(None) };
         let header = FrameHeader::parse(&stored)?;
-        let mut loose = self.loose();
+        let mut loose = self.loose.lock();
         loose.insert(stored, &header);
         Ok(loose.find(id))
     }
 }
 
-impl FrameSource for PassingSource {
-    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+impl BlockSource for PassingSource {
+    fn find(&self, id: &BlockId) -> Result<Option<FoundBlock>> {
         self.find(Kind::Data, id)
-    }
-
-    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        let lost = || Error::transient(format!("the frame at {} is no longer in memory", address.offset));
-        let found = self.loose().read(address).ok_or_else(lost)?;
-        stored.clear();
-        stored.extend_from_slice(&found);
-        Ok(())
     }
 
     fn will_need(&self, ids: &[BlockId]) {
@@ -63,11 +52,7 @@ impl FrameSource for PassingSource {
 
 impl PageSource for PassingSource {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-        let place = self.find(Kind::Page, id)?;
-        let place = place.ok_or_else(|| Error::missing(format!("nobody has recipe page {id}")))?;
-        let mut stored = Vec::new();
-        self.read_frame(place.frame, &mut stored)?;
-        FrameDecoder::new()?.decode_block(&stored, Kind::Page, place.slot, id).map(<[u8]>::to_vec)
+        self.pages.page(id, || self.find(Kind::Page, id))
     }
 
     fn will_need_pages(&self, ids: &[BlockId]) {

@@ -2,13 +2,15 @@
 
 use parking_lot::{Condvar, Mutex};
 
-use platter_image::{BlockPlace, Error, ErrorKind, Result};
+use platter_image::{Error, ErrorKind, Result};
+
+use super::shelf::Shelved;
 
 /// How it ended.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
-    /// It stands there.
-    Here(BlockPlace),
+    /// It came.
+    Here(Shelved),
     /// The origin does not have it, or does not give it to us.
     Missing,
     /// It could not be had.
@@ -29,13 +31,13 @@ impl Flight {
         self.ended.notify_all();
     }
 
-    /// Waits for the end: where it stands, if it is there. That it ends is the requests' promise, each of which has a
+    /// Waits for the end: the frame, if there is one. That it ends is the requests' promise, each of which has a
     /// limit in time.
-    pub(super) fn wait(&self) -> Result<Option<BlockPlace>> {
+    pub(super) fn wait(&self) -> Result<Option<Shelved>> {
         let mut outcome = self.outcome.lock();
         self.ended.wait_while(&mut outcome, |outcome| outcome.is_none());
         match &*outcome {
-            Some(Outcome::Here(place)) => Ok(Some(*place)),
+            Some(Outcome::Here(found)) => Ok(Some(found.clone())),
             Some(Outcome::Missing) | None => Ok(None),
             Some(Outcome::Failed(kind, what)) => Err(Error::new(*kind, what.clone())),
         }
