@@ -3,15 +3,7 @@
 
 use crate::page::{Entry, State};
 use crate::recipe::{PageSource, Recipe};
-use crate::{BlockId, BlockPlace, Error, Extent, FrameSource, Result};
-
-/// Where a frame with the block or page of that name lies.
-///
-/// # Errors
-/// `Missing` when it is nowhere: the version that names it is damaged.
-pub fn locate(source: &(impl FrameSource + ?Sized), id: &BlockId) -> Result<BlockPlace> {
-    source.locate(id)?.ok_or_else(|| Error::missing(format!("block {id} is in no pack; run `platter check`")))
-}
+use crate::{BlockId, BlockPlace, Extent, FrameSource, Result, locate};
 
 /// Where the pages stand that are needed to read `range` of a disk, each once, in the order in which they are read
 /// fastest.

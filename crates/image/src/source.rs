@@ -1,15 +1,13 @@
-//! Frames where they lie: the traits of whoever keeps them for good.
+//! Where frames come from and go to: the traits at which store, disk, cast and virtual disks meet.
 //!
-//! The name of a trait is the permission: a [`FrameSource`] can be read, a [`FrameStore`] can also be added to. Addresses are for
-//! those who plan in the order in which frames lie, and mean something only where frames stay where they are; everybody else
-//! reads from a [`crate::BlockSource`].
+//! The name of a trait is the permission: a [`FrameSource`] can be read, a [`FrameStore`] can also be added to.
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::frame::{FrameHeader, HEADER_LENGTH};
-use crate::{BlockId, ErrorKind, Result};
+use crate::{BlockId, Error, ErrorKind, Result};
 
 /// Read at once of a header: it fits frames of up to 24 blocks.
 const HEADER_GUESS: usize = HEADER_LENGTH + 36 * 24;
@@ -35,7 +33,7 @@ pub struct BlockPlace {
     pub slot: u32,
 }
 
-/// Something frames stay in, and can be read from by many threads at once.
+/// Something frames can be read from, by many threads at once.
 pub trait FrameSource: Send + Sync {
     /// Where the block, page or record of that name stands, if it is here.
     ///
@@ -61,9 +59,40 @@ pub trait FrameSource: Send + Sync {
         Ok(())
     }
 
+    /// These blocks will be asked for soon, and likely in this order. Only a hint: it must not wait, and whatever fails is
+    /// told when the blocks are asked for. A source that is far away fetches them meanwhile.
+    fn will_need(&self, _ids: &[BlockId]) {}
+
+    /// Most bytes of a disk of which a sequential reader should tell [`FrameSource::will_need`] ahead of where it is; 0 for a
+    /// source that need not be told, because it is near.
+    fn hint_length(&self) -> u64 {
+        0
+    }
+
+    /// Of frames that lie in the order in which they are read: blocks of those that whoever reads in this one comes to next, one of
+    /// each, in order. `None` where frames lie otherwise: who reads one block of a frame then need not want its others. To be asked
+    /// once for each frame that somebody comes to.
+    fn read_on(&self, _address: FrameAddress) -> Option<Vec<BlockId>> {
+        None
+    }
+
+    /// Whether that block or page can be had without asking a machine far away: reading it ahead in vain then costs little. Asking is no
+    /// use of it.
+    fn is_near(&self, _id: &BlockId) -> bool {
+        true
+    }
+
     /// The frame that was read from that address is damaged: whoever decoded it says so. A source that keeps frames reads it
     /// again, and if it is still bad, remembers that. What becomes of it is nothing that the reader could act on.
     fn found_damaged(&self, _address: FrameAddress) {}
+}
+
+/// Where a frame with the block or page of that name lies.
+///
+/// # Errors
+/// `Missing` when it is nowhere: the version that names it is damaged.
+pub fn locate(source: &(impl FrameSource + ?Sized), id: &BlockId) -> Result<BlockPlace> {
+    source.locate(id)?.ok_or_else(|| Error::missing(format!("block {id} is in no pack; run `platter check`")))
 }
 
 /// The same result of decoding the frame at an address; tells its source when the frame is damaged.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use platter_image::frame::{FrameDecoder, Verify};
 use platter_image::page::{Entry, State};
 use platter_image::recipe::Recipe;
-use platter_image::{BlockId, Error, Extent, FrameSource, Kind, Result, plan};
+use platter_image::{BlockId, Error, Extent, FrameSource, Kind, Result, locate, plan};
 use platter_jobs::{Store, StorePlace};
 
 fn main() -> Result<()> {
@@ -138,7 +138,7 @@ fn random(store: &Store, recipe: &Recipe<&Store>, reads: usize) -> Result<()> {
         state ^= state << 17;
         let entry = &data[(state % data.len() as u64) as usize];
         if let State::Data { block, .. } = entry.state {
-            let place = plan::locate(store, &block)?;
+            let place = locate(store, &block)?;
             store.read_frame(place.frame, &mut stored)?;
             let contents = decoder.decode_block(&stored, Kind::Data, place.slot, &block)?;
             sum += contents.iter().take(4096).map(|byte| u64::from(*byte)).sum::<u64>();

@@ -5,7 +5,7 @@ use std::time::Instant;
 use platter_disk::Target;
 use platter_disk::install::{EdgesLast, Finished, InstallCounts, InstallOptions, compare};
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{BlockSource, Result};
+use platter_image::{FrameSource, Result};
 use platter_store::Resolved;
 
 use crate::kept_pages::KeptPages;
@@ -37,7 +37,7 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
     let recipe = Recipe::open(resolved.score, &pages)?;
     let forbidden = request.store.directories();
     let agreed = request.target.agree(Some(recipe.root()), &forbidden)?;
-    store.check_presence(&recipe)?;
+    store.check_presence(&recipe, &*source)?;
     // Around the cache for a file too: a whole disk would push everything else out of memory.
     let target = request.target.open(&agreed, recipe.root(), &forbidden, Some(true))?;
     let total = allocated(&resolved).unwrap_or(recipe.root().disk_length);
@@ -62,7 +62,7 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
 /// Writes the disk of a recipe, its edges last, and compares what was asked for before they are written.
 pub(crate) fn write_disk<P: PageSource + Sync>(
     recipe: &Recipe<P>,
-    source: &(impl BlockSource + ?Sized),
+    source: &(impl FrameSource + ?Sized),
     target: &EdgesLast<Target>,
     request: &TargetRequest,
     total: u64,

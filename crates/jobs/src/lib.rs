@@ -21,7 +21,6 @@ mod names;
 mod node;
 mod open_session;
 mod open_store;
-mod pages;
 mod peers;
 mod presence;
 mod privacy;

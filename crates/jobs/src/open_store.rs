@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{BlockId, ErrorKind, Result, Score};
+use platter_image::{BlockId, ErrorKind, FrameSource, Result, Score};
 use platter_store::{
     BootSet, HoardChanges, HoardSnapshot, ImageName, KnownCheck, Resolved, Store, Token, Version,
     token_refusal,
@@ -64,9 +64,13 @@ impl OpenStore {
     ///
     /// # Errors
     /// `Missing` when blocks are not, `Corrupt` when some are known to be damaged; what reading the recipe says.
-    pub(crate) fn check_presence<P: PageSource>(&self, recipe: &Recipe<P>) -> Result<()> {
+    pub(crate) fn check_presence<P: PageSource>(
+        &self,
+        recipe: &Recipe<P>,
+        source: &(impl FrameSource + ?Sized),
+    ) -> Result<()> {
         let missing = match &self.0 {
-            Opened::Local(store) => missing_blocks(recipe, &**store, store.quarantined())?,
+            Opened::Local(store) => missing_blocks(recipe, source, store.quarantined())?,
             Opened::Remote(store) => match store.missing_blocks(recipe.score()) {
                 Err(error) if error.kind() == ErrorKind::Transient => None,
                 answer => answer?,

@@ -2,7 +2,7 @@
 //!
 //! Owns the block device that exports serve, and the layers that make one: the recipe reader with its memory cache, the
 //! overlay, and the recording of what is asked. A crate of its own so that it stays free of operating system and protocol: it knows files only through
-//! `vfs`, and blocks only through `BlockSource`. It must never show a byte that was not verified, nor say that a write
+//! `vfs`, and blocks only through `FrameSource`. It must never show a byte that was not verified, nor say that a write
 //! is done before it would survive the death of the process.
 
 mod block_device;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use platter_image::page::{Entry, State};
 use platter_image::recipe::check_piece;
-use platter_image::{BlockId, Error, Extent, Result, Score, find_block};
+use platter_image::{BlockId, Error, Extent, Result, Score, locate};
 
 use crate::block_device::{Allocation, BlockDevice};
 use crate::cache::{Block, BlockCache, Pattern, Shared};
@@ -271,18 +271,18 @@ fn hand_out(shared: &Shared, tree: &Arc<Tree>, range: Extent, progress: &Arc<Pro
         if shared.contains(&block) || purpose == Purpose::Ahead && !tree.source().is_near(&block) {
             return Ok(true);
         }
-        let found = find_block(&**tree.source(), &block)?;
-        if frames.contains(&found.frame.address()) {
+        let place = locate(&**tree.source(), &block)?;
+        if frames.contains(&place.frame) {
             return Ok(true);
         }
-        frames.push(found.frame.address());
+        frames.push(place.frame);
         if purpose == Purpose::Now && frames.len() == 1 {
             return Ok(true);
         }
         let (tree, progress, end) = (tree.clone(), progress.clone(), entry.extent.end());
         let taken = shared.push(Box::new(move |shared| {
             if !progress.has_passed(end) && !shared.contains(&block) {
-                shared.prefetch(tree.source(), &block, &found, purpose == Purpose::Ahead);
+                shared.prefetch(tree.source(), &block, place, purpose == Purpose::Ahead);
             }
         }));
         Ok(taken && frames.len() < FRAMES_MAX)

@@ -1,10 +1,10 @@
-//! Where a virtual disk reads from: blocks and pages together, with a few tries when that fails.
+//! Where a virtual disk reads from: frames and pages together, with a few tries when that fails.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use platter_image::recipe::PageSource;
-use platter_image::{BlockSource, ErrorKind, Result};
+use platter_image::{ErrorKind, FrameSource, Result};
 
 /// Times that a read of the source is tried before an `Io` failure of it is believed.
 pub const TRIES_MAX: u32 = 3;
@@ -14,10 +14,10 @@ pub const RETRY_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long to wait before the second try; before each later one, twice as long as before.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A source of blocks and of pages, such as a store.
-pub trait Source: BlockSource + PageSource {}
+/// A source of frames and of pages, such as a store.
+pub trait Source: FrameSource + PageSource {}
 
-impl<T: BlockSource + PageSource + ?Sized> Source for T {}
+impl<T: FrameSource + PageSource + ?Sized> Source for T {}
 
 /// What `read` gives, tried again when what failed may work the next time: `Io` a few times, as a disk that fails once
 /// rarely fails thrice for no reason; `Transient` as long as somebody may still wait.

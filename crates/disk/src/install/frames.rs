@@ -11,9 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use platter_image::frame::{FrameDecoder, Verify};
 use platter_image::recipe::check_piece;
-use platter_image::{
-    BlockId, BlockSource, Error, FoundBlock, FrameAddress, FrameLease, Kind, Result, find_block, read_found,
-};
+use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, Kind, Result, judged, locate};
 
 /// Bytes of decoded frames that wait on the shelf.
 const SHELF_LENGTH: usize = 16 << 20;
@@ -62,7 +60,7 @@ pub struct FrameShelf<'a, F: ?Sized> {
     decoded: AtomicU64,
 }
 
-impl<'a, F: BlockSource + ?Sized> FrameShelf<'a, F> {
+impl<'a, F: FrameSource + ?Sized> FrameShelf<'a, F> {
     /// An empty shelf before that source.
     pub fn new(source: &'a F) -> Self {
         Self { source, state: Mutex::default(), put_back: Condvar::new(), decoded: AtomicU64::new(0) }
@@ -148,32 +146,18 @@ pub(super) struct BlockReader<'c, 'a, F: ?Sized> {
     current: Option<(FrameAddress, Decoded)>,
 }
 
-impl<F: BlockSource + ?Sized> BlockReader<'_, '_, F> {
+impl<F: FrameSource + ?Sized> BlockReader<'_, '_, F> {
     /// Fills `bytes` with what the block holds from `offset`.
     ///
     /// # Errors
     /// `Missing` or `Corrupt`, naming the block; `bytes` then means nothing.
     pub(super) fn read(&mut self, id: &BlockId, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        let (shelf, found) = (self.shelf, find_block(self.shelf.source, id)?);
-        read_found(
-            found,
-            || shelf.source.find(id),
-            |found| {
-                let address = found.frame.address();
-                self.copy(found, id, offset, bytes).map_err(|error| {
-                    let at = format!(
-                        "block {id} in the frame at {} of pack number {}",
-                        address.offset, address.pack
-                    );
-                    error.within(at)
-                })
-            },
-        )
-    }
-
-    fn copy(&mut self, found: &FoundBlock, id: &BlockId, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        let frame = self.frame(&found.frame)?;
-        let slot = found.slot as usize;
+        let place = locate(self.shelf.source, id)?;
+        let frame = self.frame(place).map_err(|error| {
+            let frame = place.frame;
+            error.within(format!("block {id} in the frame at {} of pack number {}", frame.offset, frame.pack))
+        })?;
+        let slot = place.slot as usize;
         let start = slot.checked_sub(1).and_then(|before| frame.blocks.get(before)).map_or(0, |it| it.end);
         let block = frame.blocks.get_mut(slot).filter(|block| block.id == *id);
         let Some(block) = block else {
@@ -193,13 +177,13 @@ impl<F: BlockSource + ?Sized> BlockReader<'_, '_, F> {
         }
     }
 
-    fn frame(&mut self, lease: &FrameLease) -> Result<&mut Decoded> {
-        let address = lease.address();
+    fn frame(&mut self, place: BlockPlace) -> Result<&mut Decoded> {
+        let address = place.frame;
         if self.current.as_ref().is_none_or(|(current, _)| *current != address) {
             self.leave();
             let decoded = match self.shelf.take(address) {
                 Some(decoded) => decoded,
-                None => self.decode(lease).inspect_err(|_| self.shelf.put_back(address, None))?,
+                None => self.decode(address).inspect_err(|_| self.shelf.put_back(address, None))?,
             };
             self.current = Some((address, decoded));
         }
@@ -207,12 +191,12 @@ impl<F: BlockSource + ?Sized> BlockReader<'_, '_, F> {
         current.ok_or_else(|| Error::bug("a frame was lost while it was read"))
     }
 
-    fn decode(&mut self, lease: &FrameLease) -> Result<Decoded> {
-        lease.read(&mut self.stored)?;
+    fn decode(&mut self, address: FrameAddress) -> Result<Decoded> {
+        self.shelf.source.read_frame(address, &mut self.stored)?;
         let spare = self.shelf.lock().spare.pop();
         self.decoder.reuse(spare.unwrap_or_default());
         let decoded = self.decoder.decode(&self.stored, Verify::Hashes).map(|(header, _)| header);
-        let header = lease.judged(decoded)?;
+        let header = judged(self.shelf.source, address, decoded)?;
         if header.kind != Kind::Data {
             return Err(Error::corrupt(format!("a frame of kind {:?} where data must be", header.kind)));
         }

@@ -22,7 +22,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
 use platter_image::recipe::{OnLost, PageSource, Recipe};
-use platter_image::{BlockSource, DiskRead, DiskWrite, Error, IoContext, Result};
+use platter_image::{DiskRead, DiskWrite, Error, FrameSource, IoContext, Result};
 
 pub use edges_last::{EDGE_LENGTH, EdgesLast, Finished};
 pub use frames::FrameShelf;
@@ -85,7 +85,7 @@ pub struct InstallCounts {
 /// `Missing` or `Corrupt` when the store is damaged (nothing wrong was written), `Io` when the target fails.
 pub fn install<P: PageSource + Sync>(
     recipe: &Recipe<P>,
-    source: &(impl BlockSource + ?Sized),
+    source: &(impl FrameSource + ?Sized),
     target: &dyn DiskWrite,
     options: InstallOptions,
     progress: &(dyn Fn(u64) + Sync),
@@ -109,7 +109,7 @@ pub fn install<P: PageSource + Sync>(
 /// As [`install`], but for what is told.
 pub fn install_readable<P: PageSource + Sync>(
     recipe: &Recipe<P>,
-    source: &(impl BlockSource + ?Sized),
+    source: &(impl FrameSource + ?Sized),
     target: &dyn DiskWrite,
     options: InstallOptions,
     progress: &(dyn Fn(u64) + Sync),
@@ -127,7 +127,7 @@ pub fn install_readable<P: PageSource + Sync>(
 /// `Corrupt`, with the offset of the first difference found; `Io` when the device cannot be read.
 pub fn compare<P: PageSource + Sync>(
     recipe: &Recipe<P>,
-    source: &(impl BlockSource + ?Sized),
+    source: &(impl FrameSource + ?Sized),
     device: &dyn DiskRead,
     options: InstallOptions,
     progress: &(dyn Fn(u64) + Sync),
@@ -139,7 +139,7 @@ type Act<'a> = &'a (dyn Fn(&Filled) -> Result<()> + Sync);
 
 fn run<P: PageSource + Sync>(
     recipe: &Recipe<P>,
-    source: &(impl BlockSource + ?Sized),
+    source: &(impl FrameSource + ?Sized),
     options: InstallOptions,
     progress: &(dyn Fn(u64) + Sync),
     on_lost: Option<&OnLost<'_>>,
@@ -173,7 +173,7 @@ fn join(thread: thread::ScopedJoinHandle<'_, Result<()>>) -> Result<()> {
     thread.join().unwrap_or_else(|_| Err(Error::bug("a thread of the install panicked")))
 }
 
-fn work<F: BlockSource + ?Sized>(
+fn work<F: FrameSource + ?Sized>(
     shelf: &FrameShelf<'_, F>,
     segments: &Receiver<Segment>,
     on_lost: Option<&OnLost<'_>>,

@@ -3,7 +3,7 @@
 use crossbeam_channel::Sender;
 use platter_image::page::{Entry, State};
 use platter_image::recipe::{OnLost, PageSource, Recipe};
-use platter_image::{BlockId, BlockSource, Extent, Result};
+use platter_image::{BlockId, Extent, FrameSource, Result};
 
 use super::frames::BlockReader;
 use super::{FreeSpace, SEGMENT_LENGTH, ZEROS_TOGETHER, ZEROS_WRITTEN_MAX};
@@ -32,7 +32,7 @@ pub(super) struct Filled {
 /// The source is told of the blocks of each before it is sent: of as many segments ahead as may wait for a worker.
 pub(super) fn walk<P: PageSource>(
     recipe: &Recipe<P>,
-    source: &(impl BlockSource + ?Sized),
+    source: &(impl FrameSource + ?Sized),
     free: FreeSpace,
     on_lost: Option<&OnLost<'_>>,
     segments: &Sender<Segment>,
@@ -149,7 +149,7 @@ impl Segment {
     }
 
     /// Fills `buffer` with the verified bytes of all entries; with zeros where they cannot be read, if somebody is told.
-    pub(super) fn fill<F: BlockSource + ?Sized>(
+    pub(super) fn fill<F: FrameSource + ?Sized>(
         self,
         mut buffer: AlignedBuffer,
         reader: &mut BlockReader<'_, '_, F>,

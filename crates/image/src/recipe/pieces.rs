@@ -3,7 +3,7 @@
 
 use crate::frame::FrameHeader;
 use crate::page::{Entry, State};
-use crate::{BlockId, BlockPlace, Error, FrameSource, Kind, Result, header_of, plan};
+use crate::{BlockId, BlockPlace, Error, FrameSource, Kind, Result, header_of, locate};
 
 /// Pieces that are checked together, in the order of their frames.
 const TOGETHER: usize = 1 << 16;
@@ -53,7 +53,7 @@ impl<'a, S: FrameSource + ?Sized> PieceCheck<'a, S> {
     /// `Missing` when its block is nowhere; `Corrupt` when this entry or one before leads out of its block.
     pub fn add(&mut self, entry: &Entry) -> Result<()> {
         let State::Data { block, offset } = entry.state else { return Ok(()) };
-        let place = plan::locate(self.source, &block)?;
+        let place = locate(self.source, &block)?;
         let end = u64::from(offset) + entry.extent.length;
         match self.waiting.last_mut() {
             Some(last) if last.place == place => last.end = last.end.max(end),

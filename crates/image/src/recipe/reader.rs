@@ -12,7 +12,7 @@ pub trait PageSource {
     /// `Missing` or `Corrupt`, naming the page.
     fn page(&self, id: &BlockId) -> Result<Vec<u8>>;
 
-    /// These pages will be asked for soon, in this order. Only a hint, as [`crate::BlockSource::will_need`].
+    /// These pages will be asked for soon, in this order. Only a hint, as [`crate::FrameSource::will_need`].
     fn will_need_pages(&self, _ids: &[BlockId]) {}
 }
 

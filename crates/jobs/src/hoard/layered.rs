@@ -3,19 +3,23 @@
 //! Only while reads go below do hints, and only then is it worth looking far ahead: a boot from the hoard fetches nothing, though
 //! every reader looks ahead.
 //!
-//! A frame of the hoard that is damaged is not found there again, and its blocks are read below.
+//! A frame of the hoard that is damaged, or went while it was being updated, is made anew from what is below, with the same
+//! blocks at the same slots, so no reader notices.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use platter_image::frame::{Compressor, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_MAX};
 use platter_image::recipe::PageSource;
-use platter_image::{BlockId, BlockSource, FoundBlock, FrameAddress, Result};
+use platter_image::{
+    BlockId, BlockPlace, Domain, Error, FrameAddress, FrameSource, Kind, Result, judged, locate,
+};
 use platter_store::Hoard;
 use platter_vdisk::Source;
 
-/// Set in the pack's number of what a frame of the hoard is called: sources number their packs from 0.
+/// Set in the pack's number of an address in the hoard: sources number their packs from 0.
 const OF_HOARD: u32 = 1 << 31;
 /// How often it is looked whether another process has updated the hoard.
 const LOOK_PAUSE: Duration = Duration::from_secs(5);
@@ -57,20 +61,69 @@ impl HoardFirst {
             false => Vec::new(),
         }
     }
+
+    /// A whole frame of the hoard.
+    fn hoarded(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        self.hoard.read_frame(address, stored)?;
+        FrameHeader::parse(stored)?.payload(stored).map(drop)
+    }
+
+    /// The frame that was at an address, from what is below.
+    fn made_anew(&self, address: FrameAddress, why: Error, stored: &mut Vec<u8>) -> Result<()> {
+        let Some(ids) = self.hoard.blocks_at(address) else { return Err(why) };
+        let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_MAX);
+        let mut decoder = FrameDecoder::new()?;
+        self.below.will_need(&ids);
+        for id in &ids {
+            let place = locate(&*self.below, id)?;
+            self.below.read_frame(place.frame, stored)?;
+            let decoded = decoder.decode_block(stored, Kind::Data, place.slot, id);
+            let contents = judged(&*self.below, place.frame, decoded)?;
+            if frame.is_full_for(contents.len()) {
+                return Err(why);
+            }
+            frame.push(*id, contents);
+        }
+        *stored = frame.encode(&mut Compressor::new(1)?)?.stored;
+        Ok(())
+    }
 }
 
-impl BlockSource for HoardFirst {
-    fn find(&self, id: &BlockId) -> Result<Option<FoundBlock>> {
+impl FrameSource for HoardFirst {
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
         self.look_now_and_then();
-        let Some(found) = self.note_read(self.hoard.find(id)) else { return self.below.find(id) };
-        let address = found.frame.address();
-        Ok(Some(found.called(FrameAddress { pack: address.pack | OF_HOARD, ..address })))
+        let hoarded = self.note_read(self.hoard.locate(id)?);
+        let Some(mut place) = hoarded else { return self.below.locate(id) };
+        place.frame.pack |= OF_HOARD;
+        Ok(Some(place))
+    }
+
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        if address.pack & OF_HOARD == 0 {
+            return self.below.read_frame(address, stored);
+        }
+        let address = FrameAddress { pack: address.pack & !OF_HOARD, ..address };
+        self.hoarded(address, stored).or_else(|why| self.made_anew(address, why, stored))
+    }
+
+    fn read_on(&self, address: FrameAddress) -> Option<Vec<BlockId>> {
+        match address.pack & OF_HOARD {
+            0 => self.below.read_on(address),
+            _ => self.hoard.read_on(FrameAddress { pack: address.pack & !OF_HOARD, ..address }),
+        }
     }
 
     fn will_need(&self, ids: &[BlockId]) {
         let absent = self.absent(ids);
         if !absent.is_empty() {
             self.below.will_need(&absent);
+        }
+    }
+
+    fn found_damaged(&self, address: FrameAddress) {
+        // A frame of the hoard is made anew of what is below, whenever it is read.
+        if address.pack & OF_HOARD == 0 {
+            self.below.found_damaged(address);
         }
     }
 
@@ -85,8 +138,8 @@ impl BlockSource for HoardFirst {
 
 impl PageSource for HoardFirst {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-        match self.note_read(self.hoard.holds(id).then_some(())) {
-            Some(()) => self.hoard.page(id).or_else(|_| self.below.page(id)),
+        match self.note_read(self.hoard.locate(id)?) {
+            Some(_) => self.hoard.page(id).or_else(|_| self.below.page(id)),
             None => self.below.page(id),
         }
     }
@@ -101,8 +154,8 @@ impl PageSource for HoardFirst {
 
 #[cfg(test)]
 mod tests {
-    use platter_image::frame::{Compressor, FrameBuilder, RAW_LENGTH_DEFAULT};
-    use platter_image::{BlockPlace, Domain, Error, Kind, Score};
+    use platter_image::Score;
+    use platter_image::frame::RAW_LENGTH_DEFAULT;
     use platter_store::{
         BootBlock, BootSet, BootSetRecord, HoardMember, HoardSnapshot, HoardWriter, StorePlace,
     };
@@ -120,14 +173,26 @@ mod tests {
         hinted: Mutex<Vec<BlockId>>,
     }
 
-    impl BlockSource for Below {
-        fn find(&self, id: &BlockId) -> Result<Option<FoundBlock>> {
-            let Some(number) = (0..=255).find(|number| block(*number).0 == *id) else { return Ok(None) };
+    impl FrameSource for Below {
+        fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+            let number = (0..=255).find(|number| block(*number).0 == *id);
+            let place = |number| {
+                let frame = FrameAddress { pack: 0, offset: u64::from(number), length: 1 };
+                BlockPlace { frame, slot: 0 }
+            };
+            Ok(number.map(place))
+        }
+
+        fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+            let (id, contents) = block(address.offset as u8);
             let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_DEFAULT);
-            frame.push(*id, &block(number).1);
-            let stored = frame.encode(&mut Compressor::new(1)?)?.stored;
-            let frame = FrameAddress { pack: 0, offset: u64::from(number), length: stored.len() as u32 };
-            Ok(Some(FoundBlock::in_memory(BlockPlace { frame, slot: 0 }, stored.into())))
+            frame.push(id, &contents);
+            *stored = frame.encode(&mut Compressor::new(1)?)?.stored;
+            Ok(())
+        }
+
+        fn read_on(&self, _address: FrameAddress) -> Option<Vec<BlockId>> {
+            Some(vec![block(200).0])
         }
 
         fn will_need(&self, ids: &[BlockId]) {
@@ -183,10 +248,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let below = Arc::new(Below::default());
         let source = HoardFirst::new(hoard(&StorePlace::on_system(folder.path()), &below), below);
-        let is_in_order = |number| source.find(&block(number).0).unwrap().unwrap().frame.is_in_order();
-        assert!(is_in_order(1) && !is_in_order(3));
-        let address_of = |number| source.find(&block(number).0).unwrap().unwrap().frame.address();
-        assert_eq!(address_of(1).pack, OF_HOARD, "no frame below is called the same");
+        let frame_of = |number| source.locate(&block(number).0).unwrap().unwrap().frame;
+        assert_eq!(source.read_on(frame_of(1)), Some(Vec::new()), "of the hoard's one frame");
+        assert_eq!(source.read_on(frame_of(3)), Some(vec![block(200).0]), "and of what is below");
     }
 
     #[test]
@@ -203,15 +267,15 @@ mod tests {
         };
         assert_eq!(hint(), [], "nothing was read below");
         source.page(&page().0).unwrap();
-        source.find(&block(1).0).unwrap().unwrap();
+        source.locate(&block(1).0).unwrap().unwrap();
         assert_eq!(hint(), [], "what was read is hoarded");
-        source.find(&block(3).0).unwrap().unwrap();
+        source.locate(&block(3).0).unwrap().unwrap();
         assert_eq!(
             hint(),
             [3, 4].map(|number| block(number).0),
             "and of that, what is hoarded is not wanted"
         );
-        source.find(&block(2).0).unwrap().unwrap();
+        source.locate(&block(2).0).unwrap().unwrap();
         assert_eq!(hint(), []);
     }
 }

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use platter_image::{BlockId, Error, ErrorKind, FoundBlock, Result};
+use platter_image::{BlockId, Error, ErrorKind, Result};
 
-/// How a fetch ended.
-type Outcome = Result<Option<FoundBlock>, (ErrorKind, String)>;
+/// How a fetch ended: in doubt nothing is said, and whoever waited looks for himself.
+type Outcome = Result<(), (ErrorKind, String)>;
 
 /// A fetch under way.
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl Flights {
             Entry::Occupied(entry) => Part::Follow(entry.get().clone()),
             Entry::Vacant(entry) => {
                 let flight = entry.insert(Arc::default()).clone();
-                Part::Lead(Lead { flights: self, id: *id, flight, outcome: Err(unfinished()) })
+                Part::Lead(Lead { flights: self, id: *id, flight, outcome: Ok(()) })
             }
         }
     }
@@ -47,17 +47,16 @@ impl Flights {
 }
 
 impl Flight {
-    /// Waits for the end: what was found.
+    /// Waits for the end.
     ///
     /// # Errors
     /// The failure of the thread that fetched: an origin that is away is waited for once, not by each in turn.
-    pub(super) fn wait(&self) -> Result<Option<FoundBlock>> {
+    pub(super) fn wait(&self) -> Result<()> {
         let mut outcome = self.outcome.lock();
         self.ended.wait_while(&mut outcome, |outcome| outcome.is_none());
         match &*outcome {
-            Some(Ok(found)) => Ok(found.clone()),
             Some(Err((kind, what))) => Err(Error::new(*kind, what.clone())),
-            None => Ok(None),
+            _ => Ok(()),
         }
     }
 }
@@ -71,34 +70,22 @@ pub(super) struct Lead<'a> {
 }
 
 impl Lead<'_> {
-    /// Ends it.
-    pub(super) fn end(mut self, found: &Result<Option<FoundBlock>>) {
-        self.outcome = match found {
-            Ok(found) => Ok(found.clone()),
-            Err(error) => Err((error.kind(), with_causes(error))),
-        };
+    /// Ends it: the block could not be had.
+    pub(super) fn failed(mut self, error: &Error) {
+        let mut what = error.to_string();
+        let mut source = std::error::Error::source(error);
+        while let Some(cause) = source {
+            what = format!("{what}: {cause}");
+            source = cause.source();
+        }
+        self.outcome = Err((error.kind(), what));
     }
-}
-
-/// What those who wait are told if the thread ends otherwise.
-fn unfinished() -> (ErrorKind, String) {
-    (ErrorKind::Transient, "the thread that fetched it ended".into())
-}
-
-fn with_causes(error: &Error) -> String {
-    let mut what = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        what = format!("{what}: {cause}");
-        source = cause.source();
-    }
-    what
 }
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         self.flights.lock().remove(&self.id);
-        let outcome = std::mem::replace(&mut self.outcome, Err(unfinished()));
+        let outcome = std::mem::replace(&mut self.outcome, Ok(()));
         *self.flight.outcome.lock() = Some(outcome);
         self.flight.ended.notify_all();
     }

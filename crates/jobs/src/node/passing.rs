@@ -1,44 +1,55 @@
-//! The frames and pages of one recipe from below, past the cache: for one reader, who keeps what he reads himself.
+//! The frames and pages of one recipe from below, past the cache: for one reader, who keeps what he reads himself and reads each
+//! frame as soon as he has found it.
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 
-use platter_image::frame::FrameHeader;
+use platter_image::frame::{FrameDecoder, FrameHeader};
 use platter_image::recipe::PageSource;
-use platter_image::{BlockId, BlockSource, FoundBlock, Kind, Result};
+use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, Kind, Result};
 
 use super::loose::Loose;
 use super::upstream::Upstream;
-use crate::pages::PageReader;
 
 /// Asks below for what is not among the last frames that came.
 pub(crate) struct PassingSource {
     below: Arc<dyn Upstream>,
     loose: Mutex<Loose>,
-    pages: PageReader,
 }
 
 impl PassingSource {
     pub(crate) fn new(below: Arc<dyn Upstream>) -> Arc<Self> {
-        Arc::new(Self { below, loose: Mutex::default(), pages: PageReader::default() })
+        Arc::new(Self { below, loose: Mutex::default() })
     }
 
-    fn find(&self, kind: Kind, id: &BlockId) -> Result<Option<FoundBlock>> {
-        let held = self.loose.lock().find(id);
-        if held.is_some() {
-            return Ok(held);
+    fn loose(&self) -> MutexGuard<'_, Loose> {
+        self.loose.lock()
+    }
+
+    /// Where a block or page stands; `None` when nobody has it.
+    fn find(&self, kind: Kind, id: &BlockId) -> Result<Option<BlockPlace>> {
+        if let Some(place) = self.loose().find(id) {
+            return Ok(Some(place));
         }
         let Some(stored) = self.below.fetch(kind, id)? else { return Ok(None) };
         let header = FrameHeader::parse(&stored)?;
-        let mut loose = self.loose.lock();
+        let mut loose = self.loose();
         loose.insert(stored, &header);
         Ok(loose.find(id))
     }
 }
 
-impl BlockSource for PassingSource {
-    fn find(&self, id: &BlockId) -> Result<Option<FoundBlock>> {
+impl FrameSource for PassingSource {
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
         self.find(Kind::Data, id)
+    }
+
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        let lost = || Error::transient(format!("the frame at {} is no longer in memory", address.offset));
+        let found = self.loose().read(address).ok_or_else(lost)?;
+        stored.clear();
+        stored.extend_from_slice(&found);
+        Ok(())
     }
 
     fn will_need(&self, ids: &[BlockId]) {
@@ -52,7 +63,11 @@ impl BlockSource for PassingSource {
 
 impl PageSource for PassingSource {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
-        self.pages.page(id, || self.find(Kind::Page, id))
+        let place = self.find(Kind::Page, id)?;
+        let place = place.ok_or_else(|| Error::missing(format!("nobody has recipe page {id}")))?;
+        let mut stored = Vec::new();
+        self.read_frame(place.frame, &mut stored)?;
+        FrameDecoder::new()?.decode_block(&stored, Kind::Page, place.slot, id).map(<[u8]>::to_vec)
     }
 
     fn will_need_pages(&self, ids: &[BlockId]) {

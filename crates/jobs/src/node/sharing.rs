@@ -35,9 +35,9 @@ struct HeldByCache(Cache);
 impl Holdings for HeldByCache {
     fn frame(&self, kind: Kind, id: &BlockId) -> Option<Arc<[u8]>> {
         // Not counted: what peers read is no read of this node's disks.
-        let found = self.0.peek(kind, id)?;
+        let place = self.0.place_of(kind, id)?;
         let mut stored = Vec::new();
-        found.frame.read(&mut stored).ok().map(|()| stored.into())
+        self.0.read(place.frame, &mut stored).then(|| stored.into())
     }
 
     fn keep(&self, stored: &[u8], header: &FrameHeader) {

@@ -1,17 +1,21 @@
 //! The frames and pages of one recipe out of a node's cache, and from below where that lacks them.
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 
-use platter_image::frame::FrameHeader;
+use platter_image::frame::{FrameDecoder, FrameHeader};
 use platter_image::recipe::PageSource;
-use platter_image::{BlockId, BlockSource, Error, FoundBlock, Kind, Result};
+use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, Kind, Result};
 
 use super::flights::Part;
 use super::loose::Loose;
 use super::node_cache::NodeCache;
 use super::upstream::Upstream;
-use crate::pages::PageReader;
+
+/// Times that something is fetched for one reader: where all is evicted at once it may go before the reader comes to it.
+const FETCHES_MAX: usize = 8;
+/// Decoders kept between pages.
+const DECODERS_KEPT_MAX: usize = 4;
 
 /// Who wants a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,45 +32,58 @@ pub(crate) struct CachedSource {
     below: Arc<dyn Upstream>,
     /// What the cache did not take.
     loose: Mutex<Loose>,
-    pages: PageReader,
+    decoders: Mutex<Vec<FrameDecoder>>,
 }
 
 impl CachedSource {
     pub(crate) fn new(node: Arc<NodeCache>, below: Arc<dyn Upstream>) -> Arc<Self> {
-        Arc::new(Self { node, below, loose: Mutex::default(), pages: PageReader::default() })
+        Arc::new(Self { node, below, loose: Mutex::default(), decoders: Mutex::default() })
     }
 
     pub(super) fn node(&self) -> &Arc<NodeCache> {
         &self.node
     }
 
-    /// A block or page, fetched if it is not held.
-    pub(super) fn find(&self, kind: Kind, id: &BlockId, want: Want) -> Result<Option<FoundBlock>> {
-        let cache = self.node.cache();
-        let held = if want == Want::Read { cache.find(kind, id) } else { cache.peek(kind, id) };
-        let held = held.or_else(|| self.loose.lock().find(id));
-        if held.is_some() {
-            return Ok(held);
-        }
-        match self.node.flights.join(id) {
-            Part::Follow(flight) => {
-                let _waits = (want == Want::Read).then(|| self.node.waiting());
-                flight.wait()
-            }
-            Part::Lead(lead) => {
-                // It may have come between the look and now.
-                let held = cache.peek(kind, id).or_else(|| self.loose.lock().find(id));
-                let found = held.map_or_else(|| self.fetch(kind, id, want), |held| Ok(Some(held)));
-                lead.end(&found);
-                found
-            }
-        }
+    fn loose(&self) -> MutexGuard<'_, Loose> {
+        self.loose.lock()
     }
 
-    /// Has a frame with that block brought from below; `None` when nobody has it.
-    fn fetch(&self, kind: Kind, id: &BlockId, want: Want) -> Result<Option<FoundBlock>> {
+    /// Where a block or page stands, fetched if it is not held.
+    pub(super) fn find(&self, kind: Kind, id: &BlockId, want: Want) -> Result<Option<BlockPlace>> {
+        let cache = self.node.cache();
+        let look = || cache.place_of(kind, id).or_else(|| self.loose().find(id));
+        let first = if want == Want::Read { cache.locate(kind, id) } else { None };
+        if let Some(place) = first.or_else(look) {
+            return Ok(Some(place));
+        }
+        for _ in 0..FETCHES_MAX {
+            match self.node.flights.join(id) {
+                Part::Follow(flight) => {
+                    let _waits = (want == Want::Read).then(|| self.node.waiting());
+                    flight.wait()?;
+                }
+                // It may have come between the look and now.
+                Part::Lead(lead) if look().is_none() => match self.fetch(kind, id, want) {
+                    Ok(true) => drop(lead),
+                    Ok(false) => return Ok(None),
+                    Err(error) => {
+                        lead.failed(&error);
+                        return Err(error);
+                    }
+                },
+                Part::Lead(_) => {}
+            }
+            if let Some(place) = look() {
+                return Ok(Some(place));
+            }
+        }
+        Err(Error::transient(format!("{kind:?} {id} went as often as it came")))
+    }
+
+    /// Has a frame with that block brought from below; false when nobody has it.
+    fn fetch(&self, kind: Kind, id: &BlockId, want: Want) -> Result<bool> {
         let waits = (want == Want::Read).then(|| self.node.waiting());
-        let Some(stored) = self.below.fetch(kind, id)? else { return Ok(None) };
+        let Some(stored) = self.below.fetch(kind, id)? else { return Ok(false) };
         drop(waits);
         let header = FrameHeader::parse(&stored)?;
         header.payload(&stored)?;
@@ -79,17 +96,71 @@ impl CachedSource {
             true => cache.holds(id) || cache.put(&stored, &header),
             false => self.node.keep(&stored, &header),
         };
-        if let Some(held) = cache.peek(kind, id).filter(|_| is_kept) {
-            return Ok(Some(held));
+        if !is_kept {
+            self.loose().insert(stored, &header);
         }
-        let mut loose = self.loose.lock();
-        loose.insert(stored, &header);
-        Ok(loose.find(id))
+        Ok(true)
+    }
+
+    /// Replaces `stored` by the frame there, if it still is.
+    fn read(&self, address: FrameAddress, stored: &mut Vec<u8>) -> bool {
+        if address.pack != Loose::PACK {
+            return self.node.cache().read(address, stored);
+        }
+        let Some(frame) = self.loose().read(address) else { return false };
+        stored.clear();
+        stored.extend_from_slice(&frame);
+        true
+    }
+
+    /// A block of a frame that was there.
+    fn gone(&self, address: FrameAddress) -> Option<BlockId> {
+        match address.pack {
+            Loose::PACK => self.loose().gone(address),
+            _ => self.node.cache().gone(address),
+        }
+    }
+
+    /// Fills `stored` with the frame that was at an address; fetched again if it went, as often as it goes before it can be
+    /// read.
+    fn read_again(&self, address: FrameAddress, kind: Kind, stored: &mut Vec<u8>) -> Result<()> {
+        let lost = || Error::transient(format!("the frame at {} is no longer held", address.offset));
+        let mut now_at = address;
+        for _ in 0..FETCHES_MAX {
+            if self.read(now_at, stored) {
+                return Ok(());
+            }
+            let first = self.gone(now_at).ok_or_else(lost)?;
+            let place = self.find(kind, &first, Want::Read)?;
+            // Another frame that holds the block is not the one that was asked for.
+            let place = place.filter(|place| place.slot == 0 && place.frame.length == address.length);
+            now_at = place.ok_or_else(lost)?.frame;
+        }
+        Err(lost())
+    }
+
+    fn decode(&self, id: &BlockId, slot: u32, stored: &[u8]) -> Result<Vec<u8>> {
+        let kept = self.decoders.lock().pop();
+        let mut decoder = kept.map_or_else(FrameDecoder::new, Ok)?;
+        let page = decoder.decode_block(stored, Kind::Page, slot, id).map(<[u8]>::to_vec);
+        let mut kept = self.decoders.lock();
+        if kept.len() < DECODERS_KEPT_MAX {
+            kept.push(decoder);
+        }
+        page
     }
 
     /// A page of the recipe.
     pub(super) fn page_for(&self, id: &BlockId, want: Want) -> Result<Vec<u8>> {
-        self.pages.page(id, || self.find(Kind::Page, id, want))
+        let mut stored = Vec::new();
+        for _ in 0..FETCHES_MAX {
+            let place = self.find(Kind::Page, id, want)?;
+            let place = place.ok_or_else(|| Error::missing(format!("nobody has recipe page {id}")))?;
+            if self.read(place.frame, &mut stored) {
+                return self.decode(id, place.slot, &stored);
+            }
+        }
+        Err(Error::transient(format!("recipe page {id} went as often as it came")))
     }
 
     fn hint(&self, kind: Kind, ids: &[BlockId]) {
@@ -113,9 +184,13 @@ impl CachedSource {
     }
 }
 
-impl BlockSource for CachedSource {
-    fn find(&self, id: &BlockId) -> Result<Option<FoundBlock>> {
+impl FrameSource for CachedSource {
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
         self.find(Kind::Data, id, Want::Read)
+    }
+
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        self.read_again(address, Kind::Data, stored)
     }
 
     fn will_need(&self, ids: &[BlockId]) {

@@ -23,7 +23,7 @@ pub(crate) trait Upstream: Send + Sync {
         false
     }
 
-    /// As [`platter_image::BlockSource::hint_length`].
+    /// As [`platter_image::FrameSource::hint_length`].
     fn hint_length(&self) -> u64;
 
     /// Whether all that comes goes to the cache, and is counted, as it comes.

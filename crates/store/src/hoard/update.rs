@@ -11,16 +11,15 @@ use platter_image::frame::{
 };
 use platter_image::recipe::PageSource;
 use platter_image::{
-    BlockId, BlockSource, Domain, Error, ErrorKind, FrameAddress, IoContext, Kind, Result, find_block,
-    read_found,
+    BlockId, Domain, Error, ErrorKind, FrameAddress, FrameSource, IoContext, Kind, Result, judged, locate,
 };
 use platter_vfs::{OpenMode, VfsFile};
 use serde::Serialize;
 
-use super::member::HoardSnapshot;
 use super::replica::{Hoard, OWNER, ReplicaFacts, open_directory};
 use super::replica_file::{self, ReplicaState};
 use crate::boot_set::{BootBlock, BootSet, BootSetHead};
+use crate::hoard_member::HoardSnapshot;
 use crate::identity::PackId;
 use crate::index::ids;
 use crate::pack::{PackDirectory, PackWriter, read_row};
@@ -107,7 +106,7 @@ impl HoardWriter {
     ///
     /// # Errors
     /// What `source` says; `Corrupt` when it gives something else; `Io`.
-    pub fn add(&mut self, set: &BootSet, source: &(impl BlockSource + PageSource + ?Sized)) -> Result<Added> {
+    pub fn add(&mut self, set: &BootSet, source: &(impl FrameSource + PageSource + ?Sized)) -> Result<Added> {
         let mut added = Added::default();
         let missing = |rows: &[BootBlock]| -> Vec<BlockId> {
             let ids = rows.iter().map(|row| row.id);
@@ -247,7 +246,7 @@ impl HoardWriter {
                 total += u64::from(row.raw_length);
                 for id in ids.iter().filter(|id| needed.contains(id)) {
                     // Of two copies the one counts that is found. Blocks of a frame are taken to be alike: none is empty.
-                    let place = self.hoard.locate(id);
+                    let place = self.hoard.locate(id)?;
                     let is_here = place.is_some_and(|place| place.frame == address);
                     live += if is_here { u64::from(row.raw_length / row.blocks) } else { 0 };
                 }
@@ -294,7 +293,7 @@ impl HoardWriter {
                 let mut start = 0;
                 for block in &header.blocks {
                     let end = start + block.length as usize;
-                    let is_here = self.hoard.locate(&block.id).is_some_and(|place| place.frame == address);
+                    let is_here = self.hoard.locate(&block.id)?.is_some_and(|place| place.frame == address);
                     if is_here && needed.contains(&block.id) {
                         self.push(&mut frame, block.id, &contents[start..end], &mut added)?;
                     }
@@ -420,34 +419,26 @@ impl DecodedFrames {
     }
 
     /// A block, or all of its frame if it came just now and holds only what is left and read soon.
-    fn find(&mut self, source: &(impl BlockSource + ?Sized), id: &BlockId, left: &Left) -> Result<Found<'_>> {
-        let found = find_block(source, id)?;
-        let mut address = found.frame.address();
+    fn find(&mut self, source: &(impl FrameSource + ?Sized), id: &BlockId, left: &Left) -> Result<Found<'_>> {
+        let address = locate(source, id)?.frame;
         if !self.frames.contains_key(&address) {
-            let (decoder, stored) = (&mut self.decoder, &mut self.stored);
-            let (header, raw) = read_found(
-                found,
-                || source.find(id),
-                |found| {
-                    address = found.frame.address();
-                    found.frame.read(stored)?;
-                    let decoded = decoder.decode(stored, Verify::Hashes);
-                    found.frame.judged(decoded.map(|(header, raw)| (header, raw.to_vec())))
-                },
-            )
-            .map_err(|error| error.within(format!("block {id}")))?;
+            source.read_frame(address, &mut self.stored)?;
+            let within = |error: Error| error.within(format!("block {id}"));
+            let decoded = self.decoder.decode(&self.stored, Verify::Hashes);
+            let (header, raw) = judged(source, address, decoded).map_err(within)?;
             if left.is_worth_keeping(&header, id) {
                 let (stored, raw_length) = (std::mem::take(&mut self.stored), header.raw_length);
                 let blocks = header.blocks;
                 return Ok(Found::Frame(EncodedFrame { kind: Kind::Data, stored, blocks, raw_length }));
             }
+            let frame = (header, raw.to_vec());
             if self.order.len() >= DECODED_FRAMES_MAX
                 && let Some(oldest) = self.order.pop_front()
             {
                 self.frames.remove(&oldest);
             }
             self.order.push_back(address);
-            self.frames.insert(address, (header, raw));
+            self.frames.insert(address, frame);
         }
         let absent = || Error::corrupt(format!("the frame where block {id} must be has another one"));
         let (header, raw) = self.frames.get(&address).ok_or_else(absent)?;

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use platter_image::{BlockId, Error, FrameLease, Result};
+use platter_image::{BlockId, Error, Result};
 use quick_cache::sync::Cache;
 use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
 
 use super::counters::Count;
+use super::flight::FrameKey;
 
 /// Bytes that a block takes beside its contents: key, counts, allocations, its place in the table.
 const OVERHEAD: u64 = 192;
@@ -31,20 +32,14 @@ pub(crate) struct Block {
 
 /// A frame that was read ahead.
 pub(super) struct Ahead {
-    /// The frame, if such frames lie in the order of reading: whoever comes to it is to read on.
-    frame: Option<FrameLease>,
+    frame: FrameKey,
     /// Somebody has used a block of it.
     is_used: AtomicBool,
 }
 
 impl Ahead {
-    pub(super) fn new(frame: Option<FrameLease>) -> Self {
+    pub(super) fn new(frame: FrameKey) -> Self {
         Self { frame, is_used: AtomicBool::new(false) }
-    }
-
-    /// As in [`Ahead::new`].
-    pub(super) fn frame(&self) -> Option<&FrameLease> {
-        self.frame.as_ref()
     }
 }
 
@@ -67,11 +62,11 @@ impl Block {
         &self.contents
     }
 
-    /// What it came with, if that was read ahead and this is the first use of it.
-    pub(super) fn first_use(&self) -> Option<&Ahead> {
+    /// The frame, if it was read ahead and this is the first use of it.
+    pub(super) fn first_use(&self) -> Option<FrameKey> {
         let ahead = self.ahead.as_ref()?;
         let is_first = !ahead.is_used.load(Ordering::Relaxed) && !ahead.is_used.swap(true, Ordering::Relaxed);
-        is_first.then_some(&**ahead)
+        is_first.then_some(ahead.frame)
     }
 }
 

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 use platter_image::frame::{FrameDecoder, RAW_LENGTH_MAX};
-use platter_image::{BlockId, Error, FoundBlock, FrameLease, Kind, Result, find_block, read_found};
+use platter_image::{BlockId, BlockPlace, Error, ErrorKind, FrameAddress, Kind, Result, judged, locate};
 
 use super::blocks::{Ahead, Block, Blocks, Pattern};
 use super::counters::{CacheCounters, Counts};
@@ -91,9 +91,15 @@ impl Shared {
         }
         self.counts.misses.add(1);
         on_miss();
-        let found = retried(|| find_block(&**source, id))?;
-        let again = || retried(|| source.find(id));
-        read_found(found, again, |found| self.read_block(source, id, found, pattern))
+        let place = retried(|| locate(&**source, id))?;
+        match self.read_block(source, id, place, pattern) {
+            // The frame may have gone between the look and the read, and another one hold the block now.
+            Err(error) if error.kind() == ErrorKind::Transient => match retried(|| locate(&**source, id))? {
+                again if again != place => self.read_block(source, id, again, pattern),
+                _ => Err(error),
+            },
+            read => read,
+        }
     }
 
     /// Reads the frame of a block, unless another thread does.
@@ -101,10 +107,10 @@ impl Shared {
         &self,
         source: &Arc<dyn Source>,
         id: &BlockId,
-        found: &FoundBlock,
+        place: BlockPlace,
         pattern: Pattern,
     ) -> Result<Arc<Block>> {
-        let frame = found.frame.address();
+        let frame = place.frame;
         let within = |error: Error| {
             error.within(format!("block {id} in the frame at {} of pack number {}", frame.offset, frame.pack))
         };
@@ -114,12 +120,12 @@ impl Shared {
                 Part::Lead(lead) => match self.find(source, id, pattern) {
                     Some(block) => return Ok(block),
                     None => {
-                        self.read_on(source, &found.frame);
+                        let is_in_order = self.read_on(source, frame);
                         let last = match pattern {
-                            Pattern::Random if !found.frame.is_in_order() => found.slot as usize,
+                            Pattern::Random if !is_in_order => place.slot as usize,
                             _ => usize::MAX,
                         };
-                        return self.fetch(lead, id, found, last, None).map_err(within);
+                        return self.fetch(lead, source, id, place, last, None).map_err(within);
                     }
                 },
                 Part::Follow(flight) => {
@@ -136,15 +142,13 @@ impl Shared {
 
     /// Reads the whole frame of that block into memory, unless the block is there or another thread is about it. What
     /// fails is left to whoever reads the block.
-    pub(crate) fn prefetch(&self, source: &Arc<dyn Source>, id: &BlockId, found: &FoundBlock, ahead: bool) {
-        let key = FrameKey::new(source, found.frame.address());
-        let Part::Lead(lead) = self.flights.join(key) else { return };
+    pub(crate) fn prefetch(&self, source: &Arc<dyn Source>, id: &BlockId, place: BlockPlace, ahead: bool) {
+        let Part::Lead(lead) = self.flights.join(FrameKey::new(source, place.frame)) else { return };
         if !self.contains(id) {
-            let read_on = Some(&found.frame).filter(|frame| frame.is_in_order()).cloned();
-            let mark = ahead.then(|| Arc::new(Ahead::new(read_on)));
+            let mark = ahead.then(|| Arc::new(Ahead::new(FrameKey::new(source, place.frame))));
             self.counts.ahead_frames.add(u64::from(ahead));
             // Read again, and told, by whoever wants the block.
-            let _ = self.fetch(lead, id, found, usize::MAX, mark.as_ref());
+            let _ = self.fetch(lead, source, id, place, usize::MAX, mark.as_ref());
         }
     }
 
@@ -154,39 +158,39 @@ impl Shared {
 
     /// Counts frames that were not read ahead in vain, and reads on behind them.
     fn note_use(&self, source: &Arc<dyn Source>, block: &Block) {
-        if let Some(ahead) = block.first_use() {
+        if let Some(key) = block.first_use() {
             self.counts.ahead_frames_used.add(1);
-            if let Some(frame) = ahead.frame() {
+            if let Some(frame) = key.frame_of(source) {
                 self.read_on(source, frame);
             }
         }
     }
 
-    /// Where frames lie in the order in which they are read: lets threads read those that come next.
-    fn read_on(&self, source: &Arc<dyn Source>, frame: &FrameLease) {
-        if !frame.is_in_order() {
-            return;
-        }
+    /// Where frames lie in the order in which they are read: lets threads read those that come next. Gives whether they do.
+    fn read_on(&self, source: &Arc<dyn Source>, frame: FrameAddress) -> bool {
+        let Some(next) = source.read_on(frame) else { return false };
         let most = (self.ahead_bytes_max / RAW_LENGTH_MAX as u64) as usize;
-        for id in frame.read_on().into_iter().take(most).filter(|id| !self.contains(id)) {
+        for id in next.into_iter().take(most).filter(|id| !self.contains(id)) {
             let source = source.clone();
             self.push(Box::new(move |shared| {
-                if let Ok(found) = find_block(&*source, &id) {
-                    shared.prefetch(&source, &id, &found, true);
+                if let Ok(place) = locate(&*source, &id) {
+                    shared.prefetch(&source, &id, place, true);
                 }
             }));
         }
+        true
     }
 
     fn fetch(
         &self,
         lead: Lead<'_>,
+        source: &Arc<dyn Source>,
         id: &BlockId,
-        found: &FoundBlock,
+        place: BlockPlace,
         last: usize,
         ahead: Option<&Arc<Ahead>>,
     ) -> Result<Arc<Block>> {
-        match self.decode(id, found, last, ahead) {
+        match self.decode(source, id, place, last, ahead) {
             Ok(fetched) => {
                 lead.decoded(fetched.blocks);
                 fetched.wanted
@@ -205,25 +209,27 @@ impl Shared {
     /// 8 KiB, and saves decoding the frame again for a neighbour, which is what a reader most often wants next.
     fn decode(
         &self,
+        source: &Arc<dyn Source>,
         id: &BlockId,
-        found: &FoundBlock,
+        place: BlockPlace,
         last: usize,
         ahead: Option<&Arc<Ahead>>,
     ) -> Result<Fetched> {
         let mut decoder = self.decoder()?;
-        let (frame, slot) = (&found.frame, found.slot);
-        retried(|| frame.read(&mut decoder.stored))?;
-        let decoded = frame.judged(decoder.frame.decode_start(&decoder.stored, Kind::Data, last))?;
+        retried(|| source.read_frame(place.frame, &mut decoder.stored))?;
+        let decoded = decoder.frame.decode_start(&decoder.stored, Kind::Data, last);
+        let decoded = judged(&**source, place.frame, decoded)?;
         self.counts.frames_decoded.add(1);
         self.counts.bytes_decoded.add(decoded.decoded_length() as u64);
         let mut blocks = Vec::new();
-        let mut wanted = Err(Error::corrupt(format!("the frame has no such block up to its slot {slot}")));
+        let mut wanted =
+            Err(Error::corrupt(format!("the frame has no such block up to its slot {}", place.slot)));
         for unverified in decoded.iter() {
             let found = unverified.id();
             if found != *id && self.contains(&found) {
                 continue;
             }
-            let verified = frame.judged(unverified.verify());
+            let verified = judged(&**source, place.frame, unverified.verify());
             let verified = verified.map(|contents| Arc::new(Block::new(contents, ahead.cloned())));
             if let Ok(block) = &verified {
                 self.blocks.insert(found, block.clone());

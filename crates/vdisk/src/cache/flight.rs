@@ -25,6 +25,11 @@ impl FrameKey {
     pub(super) fn new(source: &Arc<dyn Source>, frame: FrameAddress) -> Self {
         Self { source: Arc::as_ptr(source).cast::<()>() as usize, frame }
     }
+
+    /// The frame, if it is of that source.
+    pub(super) fn frame_of(&self, source: &Arc<dyn Source>) -> Option<FrameAddress> {
+        (*self == Self::new(source, self.frame)).then_some(self.frame)
+    }
 }
 
 /// How reading a frame ended.

@@ -12,20 +12,15 @@ use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder};
 use platter_image::page::{Entry, State};
 use platter_image::recipe::{CutPolicy, PageSource, RecipeBuilder};
 use platter_image::{
-    BlockId, BlockPlace, BlockSource, Domain, Error, Extent, FoundBlock, FrameAddress, FrameHolder, Kind,
-    Result, Score,
+    BlockId, BlockPlace, Domain, Error, Extent, FrameAddress, FrameSource, Kind, Result, Score,
 };
 use platter_vdisk::{BlockCache, BlockDevice, CacheOptions, RecipeDisk};
 
 pub(crate) const SECTOR: u64 = 512;
 
-/// A source of frames and pages in memory.
+/// Frames and pages in memory.
 #[derive(Default)]
-pub(crate) struct MemorySource(Arc<MemoryFrames>);
-
-/// The frames and pages.
-#[derive(Default)]
-pub(crate) struct MemoryFrames {
+pub(crate) struct MemorySource {
     pub(crate) frames: Mutex<Vec<Vec<u8>>>,
     pub(crate) index: Mutex<HashMap<BlockId, BlockPlace>>,
     pub(crate) pages: Mutex<HashMap<BlockId, Vec<u8>>>,
@@ -47,15 +42,7 @@ pub(crate) struct MemoryFrames {
     pub(crate) in_order: Mutex<Option<usize>>,
 }
 
-impl std::ops::Deref for MemorySource {
-    type Target = MemoryFrames;
-
-    fn deref(&self) -> &MemoryFrames {
-        &self.0
-    }
-}
-
-impl MemoryFrames {
+impl MemorySource {
     fn fail(&self) -> Result<()> {
         let left = self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         left.map_or(Ok(()), |_| Err(Error::io("reading", io::ErrorKind::TimedOut.into())))
@@ -81,8 +68,12 @@ impl MemoryFrames {
     }
 }
 
-impl FrameHolder for MemoryFrames {
-    fn read(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+impl FrameSource for MemorySource {
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+        Ok(self.index.lock().get(id).copied())
+    }
+
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
         *self.reads.lock().entry(address.offset).or_default() += 1;
         self.fail()?;
         let mut held = self.held.lock();
@@ -96,26 +87,15 @@ impl FrameHolder for MemoryFrames {
         Ok(())
     }
 
-    fn is_in_order(&self) -> bool {
-        self.in_order.lock().is_some()
-    }
-
-    fn read_on(&self, address: FrameAddress) -> Vec<BlockId> {
-        let frames = self.in_order.lock().unwrap();
+    fn read_on(&self, address: FrameAddress) -> Option<Vec<BlockId>> {
+        let frames = (*self.in_order.lock())?;
         let ahead = address.offset + 1..=address.offset + frames as u64;
         let index = self.index.lock();
         let first_of = |frame| {
             let mut places = index.iter().filter(|(_, place)| place.slot == 0);
             places.find(|(_, place)| place.frame.offset == frame).map(|(id, _)| *id)
         };
-        ahead.filter_map(first_of).collect()
-    }
-}
-
-impl BlockSource for MemorySource {
-    fn find(&self, id: &BlockId) -> Result<Option<FoundBlock>> {
-        let place = self.index.lock().get(id).copied();
-        Ok(place.map(|place| FoundBlock::at(place, self.0.clone())))
+        Some(ahead.filter_map(first_of).collect())
     }
 
     fn will_need(&self, ids: &[BlockId]) {

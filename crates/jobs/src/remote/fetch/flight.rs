@@ -2,15 +2,13 @@
 
 use parking_lot::{Condvar, Mutex};
 
-use platter_image::{Error, ErrorKind, Result};
-
-use super::shelf::Shelved;
+use platter_image::{BlockPlace, Error, ErrorKind, Result};
 
 /// How it ended.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
-    /// It came.
-    Here(Shelved),
+    /// It stands there.
+    Here(BlockPlace),
     /// The origin does not have it, or does not give it to us.
     Missing,
     /// It could not be had.
@@ -31,13 +29,13 @@ impl Flight {
         self.ended.notify_all();
     }
 
-    /// Waits for the end: the frame, if there is one. That it ends is the requests' promise, each of which has a
+    /// Waits for the end: where it stands, if it is there. That it ends is the requests' promise, each of which has a
     /// limit in time.
-    pub(super) fn wait(&self) -> Result<Option<Shelved>> {
+    pub(super) fn wait(&self) -> Result<Option<BlockPlace>> {
         let mut outcome = self.outcome.lock();
         self.ended.wait_while(&mut outcome, |outcome| outcome.is_none());
         match &*outcome {
-            Some(Outcome::Here(found)) => Ok(Some(found.clone())),
+            Some(Outcome::Here(place)) => Ok(Some(*place)),
             Some(Outcome::Missing) | None => Ok(None),
             Some(Outcome::Failed(kind, what)) => Err(Error::new(*kind, what.clone())),
         }

@@ -1,36 +1,22 @@
 //! Verified frames in memory, as they came, under addresses of our own.
 //!
 //! Owns the bound on them. Frames that were read go before frames that nobody has read yet, the longest unused first: a frame
-//! that was fetched ahead is as good as wanted. Who took a frame keeps it, whether it goes here or not. Pure.
+//! that was fetched ahead is as good as wanted. Of frames that went, the last ones are remembered by one of their
+//! blocks, for a reader that was told an address and comes late. Pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use platter_image::frame::FrameHeader;
-use platter_image::{BlockPlace, FoundBlock, FrameAddress};
+use platter_image::{BlockPlace, FrameAddress};
 
 use super::queue::Key;
 
 /// Bytes that a frame takes beside its own, and each of its blocks.
 const FRAME_OVERHEAD: u64 = 256;
 const BLOCK_OVERHEAD: u64 = 128;
-
-/// A block that came, in its frame.
-#[derive(Clone, Debug)]
-pub(super) struct Shelved {
-    /// The frame's, which no other frame of the source has.
-    pub(super) number: u64,
-    pub(super) slot: u32,
-    pub(super) stored: Arc<[u8]>,
-}
-
-impl Shelved {
-    /// As readers have it.
-    pub(super) fn lease(self) -> FoundBlock {
-        let frame = FrameAddress { pack: 0, offset: self.number, length: self.stored.len() as u32 };
-        FoundBlock::in_memory(BlockPlace { frame, slot: self.slot }, self.stored)
-    }
-}
+/// Frames remembered after they went.
+const GONE_MAX: usize = 1 << 14;
 
 /// A frame.
 struct Held {
@@ -52,6 +38,8 @@ pub(super) struct Shelf {
     places: HashMap<Key, (u64, u32)>,
     read: BTreeMap<u64, u64>,
     unread: BTreeMap<u64, u64>,
+    gone: HashMap<u64, (Key, u32)>,
+    gone_order: VecDeque<u64>,
     clock: u64,
 }
 
@@ -66,20 +54,22 @@ impl Shelf {
             places: HashMap::new(),
             read: BTreeMap::new(),
             unread: BTreeMap::new(),
+            gone: HashMap::new(),
+            gone_order: VecDeque::new(),
             clock: 0,
         }
     }
 
-    /// Puts a frame there that was decoded and hashed, and gives its blocks.
-    pub(super) fn insert(&mut self, header: &FrameHeader, stored: Arc<[u8]>) -> Vec<(Key, Shelved)> {
+    /// Puts a frame there that was decoded and hashed, and gives where its blocks stand now.
+    pub(super) fn insert(&mut self, header: &FrameHeader, stored: Arc<[u8]>) -> Vec<(Key, BlockPlace)> {
         let number = self.tick();
         let keys: Vec<Key> =
             header.blocks.iter().map(|block| Key { kind: header.kind, id: block.id }).collect();
         let weight = stored.len() as u64 + FRAME_OVERHEAD + BLOCK_OVERHEAD * keys.len() as u64;
+        let frame = FrameAddress { pack: 0, offset: number, length: stored.len() as u32 };
         let slots = (0..).zip(&keys);
-        let block = |(slot, key): (u32, &Key)| (*key, Shelved { number, slot, stored: stored.clone() });
-        let placed: Vec<_> = slots.map(block).collect();
-        self.places.extend(placed.iter().map(|(key, found)| (*key, (number, found.slot))));
+        let placed: Vec<_> = slots.map(|(slot, key)| (*key, BlockPlace { frame, slot })).collect();
+        self.places.extend(placed.iter().map(|(key, place)| (*key, (number, place.slot))));
         self.unread.insert(number, number);
         self.bytes += weight;
         self.unread_bytes += weight;
@@ -90,29 +80,30 @@ impl Shelf {
         placed
     }
 
-    /// Whether a block is here.
-    pub(super) fn holds(&self, key: Key) -> bool {
-        self.places.contains_key(&key)
-    }
-
-    /// A block for a reader, if it is here.
-    pub(super) fn take(&mut self, key: Key) -> Option<Shelved> {
+    /// Where a block stands, if its frame is here.
+    pub(super) fn find(&self, key: Key) -> Option<BlockPlace> {
         let (number, slot) = *self.places.get(&key)?;
-        self.note_read(number);
-        Some(Shelved { number, slot, stored: self.frames.get(&number)?.stored.clone() })
+        let length = self.frames.get(&number)?.stored.len() as u32;
+        Some(BlockPlace { frame: FrameAddress { pack: 0, offset: number, length }, slot })
     }
 
-    /// Somebody reads that frame.
-    pub(super) fn note_read(&mut self, number: u64) {
+    /// The frame at an address, to be read.
+    pub(super) fn read(&mut self, address: FrameAddress) -> Option<Arc<[u8]>> {
         let tick = self.tick();
-        let Some(held) = self.frames.get_mut(&number) else { return };
+        let held = self.frames.get_mut(&address.offset)?;
         let order = if held.was_read { &mut self.read } else { &mut self.unread };
         order.remove(&held.tick);
         if !held.was_read {
             self.unread_bytes -= held.weight;
         }
         (held.was_read, held.tick) = (true, tick);
-        self.read.insert(tick, number);
+        self.read.insert(tick, address.offset);
+        Some(held.stored.clone())
+    }
+
+    /// A block of a frame that was here, with its place in the frame.
+    pub(super) fn gone(&self, address: FrameAddress) -> Option<(Key, u32)> {
+        self.gone.get(&address.offset).copied()
     }
 
     /// Bytes of frames that nobody has read.
@@ -138,6 +129,15 @@ impl Shelf {
                 self.places.remove(key);
             }
         }
+        if let Some(first) = held.keys.first() {
+            self.gone.insert(number, (*first, 0));
+            self.gone_order.push_back(number);
+        }
+        if self.gone_order.len() > GONE_MAX
+            && let Some(oldest) = self.gone_order.pop_front()
+        {
+            self.gone.remove(&oldest);
+        }
     }
 }
 
@@ -161,27 +161,27 @@ mod tests {
         (FrameHeader::parse(&encoded.stored).unwrap(), encoded.stored.into(), ids)
     }
 
-    fn put(shelf: &mut Shelf, n: u8) -> [Key; 2] {
+    fn put(shelf: &mut Shelf, n: u8) -> ([Key; 2], FrameAddress) {
         let (header, stored, keys) = frame(n);
-        shelf.insert(&header, stored);
-        keys
+        let placed = shelf.insert(&header, stored);
+        (keys, placed[0].1.frame)
     }
 
     #[test]
-    fn what_was_read_goes_first_and_who_took_it_keeps_it() {
+    fn what_was_read_goes_first_and_what_went_is_remembered() {
         let (_, stored, _) = frame(0);
         let weight = stored.len() as u64 + 600;
         let mut shelf = Shelf::new(weight * 3);
         let frames: Vec<_> = (0..3).map(|n| put(&mut shelf, n)).collect();
-        let taken = shelf.take(frames[1][0]).unwrap();
+        assert!(shelf.read(frames[1].1).is_some());
         put(&mut shelf, 3);
-        assert!(!shelf.holds(frames[1][0]) && shelf.take(frames[1][0]).is_none());
-        let mut read = Vec::new();
-        taken.lease().frame.read(&mut read).unwrap();
-        assert_eq!(read[..], frame(1).1[..]);
+        assert_eq!(shelf.find(frames[1].0[0]), None);
+        assert_eq!(shelf.read(frames[1].1), None);
+        assert_eq!(shelf.gone(frames[1].1), Some((frames[1].0[0], 0)));
+        assert_eq!(shelf.find(frames[0].0[1]).unwrap().slot, 1);
         put(&mut shelf, 4);
-        assert!(!shelf.holds(frames[0][0]), "then the oldest that nobody read");
-        assert_eq!(shelf.take(frames[2][1]).unwrap().slot, 1);
+        assert_eq!(shelf.find(frames[0].0[0]), None, "then the oldest that nobody read");
+        assert!(shelf.find(frames[2].0[0]).is_some());
     }
 
     #[test]
@@ -189,9 +189,9 @@ mod tests {
         let mut shelf = Shelf::new(10_000);
         for round in 0..4 {
             for n in 0..120 {
-                let keys = put(&mut shelf, n);
+                let (_, address) = put(&mut shelf, n);
                 if (n + round) % 3 == 0 {
-                    shelf.take(keys[0]);
+                    shelf.read(address);
                 }
                 assert!(shelf.bytes <= 10_000);
                 let unread: u64 =
@@ -201,17 +201,19 @@ mod tests {
                 assert!(shelf.places.len() <= 2 * shelf.frames.len());
             }
         }
+        assert_eq!(shelf.gone.len(), shelf.gone_order.len());
     }
 
     #[test]
     fn a_block_of_two_frames_stays_with_the_later_one() {
         let mut shelf = Shelf::new(1 << 20);
-        let keys = put(&mut shelf, 1);
-        let first = shelf.take(keys[0]).unwrap().number;
-        put(&mut shelf, 1);
-        assert_ne!(shelf.take(keys[0]).unwrap().number, first);
+        let (keys, first) = put(&mut shelf, 1);
+        shelf.read(first);
+        let (_, second) = put(&mut shelf, 1);
         shelf.bytes_max = 0;
         put(&mut shelf, 2);
-        assert!(!shelf.holds(keys[0]) && shelf.places.len() == 2);
+        assert_ne!(first, second);
+        assert_eq!(shelf.find(keys[0]), None);
+        assert!(shelf.gone(first).is_some() && shelf.gone(second).is_some());
     }
 }

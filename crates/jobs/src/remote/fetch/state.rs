@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_image::frame::FrameHeader;
-use platter_image::{BlockId, Error, ErrorKind, Kind, Result};
+use platter_image::{BlockId, BlockPlace, Error, ErrorKind, Kind, Result};
 
 use super::flight::{Flight, Outcome};
 use super::queue::{Key, Queue, Room};
-use super::shelf::{Shelf, Shelved};
+use super::shelf::Shelf;
 use super::window::{Sent, Window};
 use crate::remote::client::next_pause;
 
@@ -75,7 +75,7 @@ pub(super) enum Next {
 
 /// Where something is.
 pub(super) enum Look {
-    Here(Shelved),
+    Here(BlockPlace),
     OnItsWay(Arc<Flight>),
 }
 
@@ -99,8 +99,8 @@ impl State {
 
     /// Looks for what somebody waits for.
     pub(super) fn look(&mut self, key: Key) -> Look {
-        if let Some(found) = self.shelf.take(key) {
-            return Look::Here(found);
+        if let Some(place) = self.shelf.find(key) {
+            return Look::Here(place);
         }
         self.queue.demand(key);
         Look::OnItsWay(self.flights.entry(key).or_default().clone())
@@ -110,7 +110,7 @@ impl State {
     pub(super) fn hint(&mut self, kind: Kind, ids: &[BlockId]) {
         for id in ids {
             let key = Key { kind, id: *id };
-            if !self.shelf.holds(key) {
+            if self.shelf.find(key).is_none() {
                 self.queue.hint(key);
             }
         }
@@ -199,11 +199,8 @@ impl State {
             keys.for_each(|key| self.queue.remove(key));
             return Ok(());
         }
-        for (key, found) in self.shelf.insert(header, Arc::from(stored)) {
-            if self.flights.contains_key(&key) {
-                self.shelf.note_read(found.number);
-            }
-            self.settle(key, &Outcome::Here(found));
+        for (key, place) in self.shelf.insert(header, Arc::from(stored)) {
+            self.settle(key, &Outcome::Here(place));
         }
         Ok(())
     }
@@ -319,7 +316,7 @@ mod tests {
     fn look(state: &mut State, n: u8) -> Arc<Flight> {
         match state.look(key(n)) {
             Look::OnItsWay(flight) => flight,
-            Look::Here(found) => panic!("is here: {found:?}"),
+            Look::Here(place) => panic!("is at {place:?}"),
         }
     }
 
@@ -341,7 +338,7 @@ mod tests {
             assert!(flight.wait().unwrap().is_some());
         }
         assert!(is_idle(&mut state, SECOND), "what came with another is not asked for");
-        assert!(matches!(state.look(key(3)), Look::Here(found) if found.slot == 2));
+        assert!(matches!(state.look(key(3)), Look::Here(place) if place.slot == 2));
         assert_eq!((state.under_way, state.ahead_requests), (0, 0));
     }
 
@@ -357,7 +354,7 @@ mod tests {
         }
         state.end(request, Ok(Vec::new()), SECOND);
         assert!(flight.wait().unwrap().is_some());
-        assert!(!state.shelf.holds(key(1)) && state.shelf.holds(key(2)));
+        assert_eq!((state.shelf.find(key(1)), state.shelf.find(key(2)).is_some()), (None, true));
         look(&mut state, 1);
         assert_eq!(ask(&mut state, SECOND).ids, [key(1).id], "who lost it elsewhere asks again");
     }
