@@ -16,8 +16,8 @@ use platter_image::chunking::{FileRun, Region};
 use platter_image::frame::EncodedFrame;
 use platter_image::recipe::Recipe;
 use platter_image::{
-    BlockId, BlockPlace, BlockSource, DiskRead, DiskWrite, ErrorKind, Extent, Extents, FoundBlock,
-    FrameAddress, FrameSource, FrameStore, Pin, Result,
+    BlockId, BlockPlace, DiskRead, DiskWrite, ErrorKind, Extent, Extents, FrameAddress, FrameSource,
+    FrameStore, Pin, Result,
 };
 
 const DISK: usize = 24 << 20;
@@ -203,18 +203,12 @@ struct Far {
 
 impl FrameSource for Far {
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+        assert!(self.hinted.lock().contains(id), "{id} is read and was not told");
         self.store.locate(id)
     }
 
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
         self.store.read_frame(address, stored)
-    }
-}
-
-impl BlockSource for Far {
-    fn find(&self, id: &BlockId) -> Result<Option<FoundBlock>> {
-        assert!(self.hinted.lock().contains(id), "{id} is read and was not told");
-        self.store.find(id)
     }
 
     fn will_need(&self, ids: &[BlockId]) {

@@ -8,6 +8,7 @@
 
 mod checksum;
 mod contents;
+mod examine;
 pub mod ext;
 mod label;
 mod place;
@@ -16,7 +17,8 @@ mod signatures;
 mod swap;
 mod weak_signatures;
 
-pub use contents::{Contents, Trust, examine};
+pub use contents::Contents;
+pub use examine::{Trust, examine};
 pub(crate) use label::label;
 pub use probe::{Found, Owner, Owners, probe};
 pub(crate) use signatures::TABLES_READ;

@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use platter_image::frame::{EncodedFrame, FrameDecoder};
 use platter_image::recipe::PageSource;
 use platter_image::{
-    BlockId, BlockPlace, BlockSource, DiskRead, DiskWrite, Error, FoundBlock, FrameAddress, FrameSource,
-    FrameStore, Kind, Pin, Result,
+    BlockId, BlockPlace, DiskRead, DiskWrite, Error, FrameAddress, FrameSource, FrameStore, Kind, Pin, Result,
 };
 
 /// A store of frames in memory, whose stored bytes a test may damage.
@@ -31,14 +30,6 @@ impl FrameSource for MemoryStore {
         stored.clear();
         stored.extend_from_slice(&self.frames.lock()[address.offset as usize]);
         Ok(())
-    }
-}
-
-impl BlockSource for MemoryStore {
-    fn find(&self, id: &BlockId) -> Result<Option<FoundBlock>> {
-        let place = self.locate(id)?;
-        let stored = |place: BlockPlace| self.frames.lock()[place.frame.offset as usize].as_slice().into();
-        Ok(place.map(|place| FoundBlock::in_memory(place, stored(place))))
     }
 }
 
