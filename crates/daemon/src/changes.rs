@@ -1,12 +1,11 @@
 //! Changes of names and edit tokens, each one commit of the catalog.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use platter_image::{Error, ErrorKind, Result};
 use platter_jobs::{ForgetReport, RenameReport, RenamedVersion};
 use platter_store::{ImageName, NumberChoice, Token, Version, VersionName, VersionRecord};
 use serde::Deserialize;
 
+use crate::clock::unix_ms;
 use crate::origin::Origin;
 
 /// What to clone, and to what.
@@ -163,10 +162,4 @@ pub(crate) fn check_draft(draft: &VersionRecord) -> Result<()> {
         Some(number) => Err(Error::refused(format!("{number} is no number of a token or version"))),
         None => Ok(()),
     }
-}
-
-/// Now, in milliseconds since 1970 UTC.
-pub(crate) fn unix_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

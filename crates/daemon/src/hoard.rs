@@ -10,7 +10,7 @@ use platter_store::{
 use serde::{Deserialize, Serialize};
 
 use crate::access::Principal;
-use crate::changes::unix_ms;
+use crate::clock::unix_ms;
 use crate::origin::{Origin, no_image};
 
 /// What to take out of the hoard.

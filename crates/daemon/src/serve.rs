@@ -1,6 +1,5 @@
 //! Runs an origin from its start to its end.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,37 +9,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::api::{router, too_many_router};
 use crate::background::keep_watch;
 use crate::certificate::Tls;
 use crate::config::{ACCESS_THREADS, END_TIME_MAX, ListenAddress, STORE_THREADS, ServeOptions};
-use crate::listen::{Connections, Door, Listener, Places, accept_until};
+use crate::listen::{Connections, Door, House, Listener, Places, accept_until};
 use crate::notify::notify;
 use crate::origin::Origin;
+use crate::serve_event::{OnEvent, ServeEvent};
 
 /// How long calls of the store may take after the last connection has gone.
 const STORE_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// What is worth telling.
-#[derive(Clone, Debug)]
-pub enum ServeEvent {
-    /// Clients can come in at a unix socket.
-    ListeningUnix(PathBuf),
-    /// Clients can come in at a TCP address, and see a certificate of that fingerprint: the SHA-256 of its DER form in
-    /// hexadecimal.
-    ListeningTcp {
-        /// The address; if port 0 was asked for, with the port it got.
-        address: std::net::SocketAddr,
-        /// 64 hexadecimal digits.
-        fingerprint: String,
-    },
-    /// It ends: requests under way are finished.
-    Ending,
-    /// Something that a person should know, in a sentence.
-    Note(String),
-}
-
-/// Who is told.
-pub(crate) type OnEvent = Arc<dyn Fn(&ServeEvent) + Send + Sync>;
 
 /// Serves a store until SIGTERM or SIGINT.
 ///
@@ -77,8 +56,13 @@ async fn run(
     let connections = Connections::new(places);
     let mut accepting = Vec::new();
     for (listener, door) in listeners(options, on_event)? {
-        let (origin, connections, on_event) = (Arc::clone(origin), connections.clone(), on_event.clone());
-        accepting.push(tokio::spawn(accept_until(listener, door, origin, connections, on_event)));
+        let house = House {
+            origin: Arc::clone(origin),
+            connections: connections.clone(),
+            served: router(origin, door.entrance()),
+            turned_away: too_many_router(),
+        };
+        accepting.push(tokio::spawn(accept_until(listener, door, house, on_event.clone())));
     }
     let watching = tokio::spawn(keep_watch(Arc::clone(origin)));
     notify("READY=1");

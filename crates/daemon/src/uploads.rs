@@ -22,7 +22,7 @@ use platter_image::{BlockId, Domain, Error, ErrorKind, FrameStore, Kind, PinSet,
 use platter_store::{KnownCheck, Published, Session, Store, VersionRecord};
 
 use crate::access::Principal;
-use crate::changes::unix_ms;
+use crate::clock::unix_ms;
 use crate::config::{
     DISCARD_PAUSE, LEFTOVER_IDS_MAX, SENT_IDS_MAX, UNFINISHED_KEPT, UNFINISHED_PACKS_MAX, UPLOAD_LEFT,
     UPLOAD_STALE, UPLOADS_MAX, UPLOADS_OF_ONE_MAX,

@@ -13,18 +13,9 @@ use super::Shared;
 use super::body::discard_refused;
 use super::foreign::is_foreign;
 use super::problem::{Problem, forbidden, foreign, no_place, not_for, unknown};
-use crate::access::{Endpoint, Principal, Verdict, decide};
+use crate::access::{Endpoint, Entrance, Principal, Verdict, decide};
 use crate::listen::{Connected, Standing};
 use crate::origin::no_image;
-
-/// Where a request came in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entrance {
-    /// Where only those come in who may do everything.
-    Trusted,
-    /// Where an access token says who it is.
-    Token,
-}
 
 /// The gate of one endpoint.
 #[derive(Clone)]

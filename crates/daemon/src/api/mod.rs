@@ -36,9 +36,7 @@ use axum::response::Response;
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Router, middleware};
 
-pub(crate) use gate::Entrance;
-
-use crate::access::Endpoint;
+use crate::access::{Endpoint, Entrance};
 use crate::dashboard;
 use crate::origin::Origin;
 use body::discard_refused;

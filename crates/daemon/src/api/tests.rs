@@ -20,7 +20,8 @@ use platter_store::{BootBlock, BootSetRecord, Store, StorePlace, VersionName, Ve
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Entrance, Shared, router};
+use super::{Shared, router};
+use crate::access::Entrance;
 use crate::access::{Endpoint, Role};
 use crate::config::ServeOptions;
 use crate::origin::Origin;

@@ -78,7 +78,7 @@ async fn unfinished_uploads_of_a_token_have_limits_and_are_discarded() {
     assert_eq!((status, &problem["kind"]), (StatusCode::CONFLICT, &json!("refused")));
     // What was left long ago is discarded, and counts no more.
     let before = stored_bytes(&room);
-    let later = crate::changes::unix_ms() + 1;
+    let later = crate::clock::unix_ms() + 1;
     room.origin.uploads.discard_before(&room.origin.store, later).unwrap();
     assert!(stored_bytes(&room) < before - UPLOAD_LIMIT / 2);
     let upload = room.begin(&token).await;

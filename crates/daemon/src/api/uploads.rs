@@ -22,7 +22,8 @@ use super::gate::Asker;
 use super::path::Named;
 use super::problem::Problem;
 use crate::access::Principal;
-use crate::changes::{check_draft, unix_ms};
+use crate::changes::check_draft;
+use crate::clock::unix_ms;
 use crate::origin::Origin;
 use crate::uploads::{PublishError, Upload};
 

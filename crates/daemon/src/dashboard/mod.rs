@@ -18,7 +18,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::api::Entrance;
+use crate::access::Entrance;
 use crate::origin::Origin;
 use crate::random::hex;
 

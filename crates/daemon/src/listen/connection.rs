@@ -21,10 +21,10 @@ use tokio_rustls::TlsAcceptor;
 use super::connections::{Connections, MustGo, Standing, UnixPlace};
 use super::listener::{Client, Listener};
 use super::stall::Stalling;
-use crate::api::{Entrance, router, too_many_router};
+use crate::access::Entrance;
 use crate::config::{HEAD_LENGTH_MAX, HEAD_TIME_MAX, SEND_PAUSE_MAX, TURNED_AWAY_TIME_MAX};
 use crate::origin::Origin;
-use crate::serve::{OnEvent, ServeEvent};
+use crate::serve_event::{OnEvent, ServeEvent};
 
 /// After a client could not be taken (too many open files), the next is taken no sooner.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -38,34 +38,33 @@ pub(crate) enum Door {
     Tls(Arc<ServerConfig>),
 }
 
+impl Door {
+    /// Whether who comes in there has to show an access token.
+    pub(crate) fn entrance(&self) -> Entrance {
+        match self {
+            Self::Unix => Entrance::Trusted,
+            Self::Tls(_) => Entrance::Token,
+        }
+    }
+}
+
 /// Goes with every request of a connection, and lives no longer than the connection and what it asked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Connected(pub(crate) Arc<()>);
 
 /// What is needed to serve those who come in at one door.
-struct House {
-    origin: Arc<Origin>,
-    connections: Connections,
-    served: Router,
-    turned_away: Router,
-    ending: watch::Receiver<bool>,
+pub(crate) struct House {
+    pub(crate) origin: Arc<Origin>,
+    pub(crate) connections: Connections,
+    /// Answers those who have a place.
+    pub(crate) served: Router,
+    /// Answers those for whom there is none.
+    pub(crate) turned_away: Router,
 }
 
 /// Takes clients until the origin ends.
-pub(crate) async fn accept_until(
-    listener: Listener,
-    door: Door,
-    origin: Arc<Origin>,
-    connections: Connections,
-    on_event: OnEvent,
-) {
-    let entrance = match door {
-        Door::Unix => Entrance::Trusted,
-        Door::Tls(_) => Entrance::Token,
-    };
-    let mut ending = origin.ending.clone();
-    let (served, turned_away) = (router(&origin, entrance), too_many_router());
-    let house = House { origin, connections, served, turned_away, ending: ending.clone() };
+pub(crate) async fn accept_until(listener: Listener, door: Door, house: House, on_event: OnEvent) {
+    let mut ending = house.origin.ending.clone();
     let mut failing = false;
     loop {
         let client = tokio::select! {
@@ -94,7 +93,7 @@ pub(crate) async fn accept_until(
 
 impl House {
     fn take_unix(&self, stream: UnixStream) {
-        let (origin, ending) = (Arc::clone(&self.origin), self.ending.clone());
+        let (origin, ending) = (Arc::clone(&self.origin), self.origin.ending.clone());
         match self.connections.take_unix() {
             UnixPlace::Served(open, place) => {
                 let requests = requests(stream, self.served.clone(), ending, None);
@@ -119,7 +118,7 @@ impl House {
 
     fn take_tcp(&self, stream: TcpStream, address: IpAddr, config: Arc<ServerConfig>) {
         let (origin, router) = (Arc::clone(&self.origin), self.served.clone());
-        let (ending, mut ending_early) = (self.ending.clone(), self.ending.clone());
+        let (ending, mut ending_early) = (self.origin.ending.clone(), self.origin.ending.clone());
         let standing = self.connections.enter(address);
         origin.metrics.connections_unauthenticated.add(1);
         tokio::spawn(async move {

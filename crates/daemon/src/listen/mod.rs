@@ -5,6 +5,6 @@ mod connections;
 mod listener;
 mod stall;
 
-pub(crate) use connection::{Connected, Door, accept_until};
+pub(crate) use connection::{Connected, Door, House, accept_until};
 pub(crate) use connections::{Connections, Places, Standing};
 pub(crate) use listener::Listener;
