@@ -16,7 +16,7 @@ use crate::block_lengths::BlockLengths;
 use crate::catalog::{PackRow, PackState};
 use crate::exposure::Exposure;
 use crate::health::{BadPlace, Condition, Observation};
-use crate::hoard::HoardMember;
+use crate::hoard_member::HoardMember;
 use crate::identity::PackId;
 use crate::name::{ImageName, VersionName};
 use crate::pack::{FrameRow, HEADER_LENGTH, PackDirectory, read_directory, read_row, read_row_header};

@@ -17,6 +17,7 @@ mod exposure;
 mod forget;
 mod health;
 mod hoard;
+mod hoard_member;
 mod identity;
 mod index;
 mod known;
@@ -43,16 +44,14 @@ pub use catalog::{ChangeLogContents, PackState, decode_change_log};
 pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Unread, Verdict};
 pub use exposure::Exposure;
 pub use health::{Condition, Observation, Observations, decode_health};
-pub use hoard::{
-    Added, DailyReport, DailyWish, Hoard, HoardChanges, HoardManifest, HoardMember, HoardSnapshot,
-    HoardWriter, Registered, ReplicaFacts,
-};
+pub use hoard::{Added, DailyReport, DailyWish, Hoard, HoardManifest, HoardWriter, Registered, ReplicaFacts};
+pub use hoard_member::{HoardChanges, HoardMember, HoardSnapshot};
 pub use identity::{PackId, StoreId};
 pub use index::Index;
 pub use known::KnownCheck;
 pub use name::{ImageName, NumberChoice, VersionName, VersionQuery};
-pub use pack::{PACK_LENGTH_TARGET, PackDirectory, read_directory};
-pub use place::StorePlace;
+pub use pack::{PackDirectory, read_directory};
+pub use place::{PACK_LENGTH_TARGET, StorePlace};
 pub use published::{Published, Repaired};
 pub use rebuild::{RebuildReport, rebuild};
 pub use record::{Consistency, FilesystemRecord, Parent, UnreadableOmitted, UnreadableRecord, VersionRecord};

@@ -9,7 +9,9 @@ use platter_vfs::{OpenMode, OsVfs, Vfs};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{PackId, StoreId};
-use crate::pack::PACK_LENGTH_TARGET;
+
+/// A pack that has grown to this many bytes is sealed, and another one begun.
+pub const PACK_LENGTH_TARGET: u64 = 256 << 20;
 
 /// Version of the layout of directory, catalog and packs together.
 const FORMAT_VERSION: u32 = 1;

@@ -21,7 +21,9 @@ use std::sync::Arc;
 use platter_image::{BlockId, Error, ErrorKind, IoContext, Kind, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
-use crate::catalog::{Catalog, Change, Past, Sources, State, create_new_log, first_name};
+use crate::catalog::{
+    Catalog, Change, Past, Sources, State, create_new_log, first_name, remove_catalog, remove_journals,
+};
 use crate::health::{Condition, Health, Observation};
 use crate::identity::{PackId, StoreId};
 use crate::name::VersionName;
@@ -31,7 +33,7 @@ use crate::quarantine::now_unix_ms;
 use crate::record::VersionRecord;
 use crate::resolve::Version;
 use crate::salvage::{Adopt, FoundBootSet, add_boot_sets, read_boot_sets, read_records};
-use crate::store::{Store, WRITER_LOCK_TRIES, describe, remove_catalog, remove_journals, take_lock};
+use crate::store::{Store, WRITER_LOCK_TRIES, describe, take_lock};
 use crate::token::{Token, refusal};
 
 /// What a rebuild found.

@@ -12,12 +12,11 @@ use std::time::Duration;
 use platter_image::frame::FrameDecoder;
 use platter_image::recipe::PageSource;
 use platter_image::{
-    BlockId, BlockPlace, BlockSource, Error, ErrorKind, FoundBlock, FrameAddress, FrameHolder, FrameSource,
-    IoContext, Kind, Pin, Result, judged,
+    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameSource, IoContext, Kind, Pin, Result, judged,
 };
 use platter_vfs::VfsFile;
 
-use crate::catalog::{Catalog, PackRow, PackState, create_log};
+use crate::catalog::{Catalog, PackRow, PackState, create_log, remove_catalog};
 use crate::health::Health;
 use crate::identity::{PackId, StoreId};
 use crate::index::{Index, ids};
@@ -291,22 +290,6 @@ impl FrameSource for Store {
 
     fn found_damaged(&self, address: FrameAddress) {
         self.0.examine(address);
-    }
-}
-
-impl BlockSource for Store {
-    fn find(&self, id: &BlockId) -> Result<Option<FoundBlock>> {
-        Ok(self.0.locate(id).map(|place| FoundBlock::at(place, self.0.clone())))
-    }
-}
-
-impl FrameHolder for Shared {
-    fn read(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        self.read_frame(address, stored)
-    }
-
-    fn found_damaged(&self, address: FrameAddress) {
-        self.examine(address);
     }
 }
 
@@ -610,24 +593,6 @@ fn refuse_strangers(place: &StorePlace) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Removes a catalog and what SQLite keeps beside it: a stale log must never be applied to a new file. The catalog goes
-/// first: without its log it would be an older one.
-pub(crate) fn remove_catalog(place: &StorePlace, catalog: &std::path::Path) -> Result<()> {
-    place.remove_if_there(catalog)?;
-    place.sync_dir(place.dir())?;
-    remove_journals(place, catalog)
-}
-
-/// Removes what SQLite keeps beside a catalog that nobody has open.
-pub(crate) fn remove_journals(place: &StorePlace, catalog: &std::path::Path) -> Result<()> {
-    for suffix in ["-wal", "-shm", "-journal"] {
-        let mut name = catalog.as_os_str().to_owned();
-        name.push(suffix);
-        place.remove_if_there(std::path::Path::new(&name))?;
-    }
-    place.sync_dir(place.dir())
 }
 
 /// Refuses a catalog of another store.

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use platter_image::frame::{FrameDecoder, FrameHeader, ListedBlock, STORED_LENGTH_MAX, Verify};
-use platter_image::{BlockId, Error, FoundBlock, FrameAddress, FrameHolder, IoContext, Kind, Result};
+use platter_image::{BlockId, BlockPlace, Error, FrameAddress, IoContext, Kind, Result};
 use platter_vfs::{OpenMode, Vfs, VfsFile};
 
 use super::changes::CacheChanges;
-use super::frames::{Frames, ToRead};
+use super::frames::Frames;
 use super::options::{CacheCounts, CacheOptions};
 use super::pins::{self, PINS_MAX, PinName};
 use super::place::CachePlace;
@@ -33,16 +33,13 @@ const DECODERS_KEPT_MAX: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Cache(Arc<Shared>);
 
-/// A frame of a segment that stays open as long as somebody may read it here.
-struct Leased {
-    shared: Arc<Shared>,
-    frame: ToRead,
-}
-
-impl FrameHolder for Leased {
-    fn read(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        self.shared.read_leased(address, &self.frame, stored).map(drop)
-    }
+/// A whole frame that holds a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredFrame {
+    /// Header and payload as they lie, checked.
+    pub stored: Vec<u8>,
+    /// Which of its blocks the wanted one is.
+    pub slot: u32,
 }
 
 /// What all clones share.
@@ -106,25 +103,37 @@ impl Cache {
         self.0.frames().holds(id)
     }
 
-    /// That block or page, counted and noted as used. It stays readable when its frame goes to make room.
-    pub fn find(&self, kind: Kind, id: &BlockId) -> Option<FoundBlock> {
-        self.lease(kind, id, true)
+    /// The frame that holds that block, checked, and noted as used. `None` when it is not held, or just turned out to be
+    /// damaged.
+    pub fn get(&self, kind: Kind, id: &BlockId) -> Option<StoredFrame> {
+        let place = self.locate(kind, id)?;
+        let mut stored = Vec::new();
+        self.read(place.frame, &mut stored).then_some(StoredFrame { stored, slot: place.slot })
     }
 
-    /// The same without counting it: for whoever has just put the frame there, or is no reader of this machine.
-    pub fn peek(&self, kind: Kind, id: &BlockId) -> Option<FoundBlock> {
-        self.lease(kind, id, false)
-    }
-
-    fn lease(&self, kind: Kind, id: &BlockId, is_use: bool) -> Option<FoundBlock> {
+    /// Where the frame with that block lies, noted as used: [`Cache::get`] in two steps, for those who speak
+    /// [`platter_image::FrameSource`].
+    pub fn locate(&self, kind: Kind, id: &BlockId) -> Option<BlockPlace> {
         let mut frames = self.0.frames();
         let place = frames.place(kind, id);
-        if is_use {
-            frames.note_asked(place);
-        }
-        let (place, frame) = (place?, frames.to_read(place?.frame)?);
-        drop(frames);
-        Some(FoundBlock::at(place, Arc::new(Leased { shared: self.0.clone(), frame })))
+        frames.note_asked(place);
+        place
+    }
+
+    /// The same without counting it: for whoever has just put the frame there.
+    pub fn place_of(&self, kind: Kind, id: &BlockId) -> Option<BlockPlace> {
+        self.0.frames().place(kind, id)
+    }
+
+    /// Replaces `stored` by the frame at an address that [`Cache::locate`] gave, checked; false when it is no longer there:
+    /// [`Cache::gone`] then says what it held.
+    pub fn read(&self, address: FrameAddress, stored: &mut Vec<u8>) -> bool {
+        self.0.read_checked(address, stored).is_some()
+    }
+
+    /// The first block of a frame that was at that address not long ago.
+    pub fn gone(&self, address: FrameAddress) -> Option<BlockId> {
+        self.0.frames().gone(address)
     }
 
     /// Takes a frame all of whose blocks were hashed on this machine; `header` is its own. What is held already costs
@@ -314,16 +323,6 @@ impl Shared {
     /// Reads the frame at an address and checks it; what fails is dropped.
     pub(super) fn read_checked(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Option<FrameHeader> {
         let found = self.frames().to_read(address)?;
-        self.read_leased(address, &found, stored).ok()
-    }
-
-    /// The same of a frame that may have gone since.
-    fn read_leased(
-        &self,
-        address: FrameAddress,
-        found: &ToRead,
-        stored: &mut Vec<u8>,
-    ) -> Result<FrameHeader> {
         let blocks = lay_ids(&found.ids, address.length as usize, stored);
         let read = read_frame(&*found.file, address.offset, address.length as usize, blocks, stored);
         let checked = read.and_then(|()| self.check(stored, found.hashed)).and_then(|header| {
@@ -331,21 +330,25 @@ impl Shared {
             is_listed.then_some(header).ok_or_else(|| Error::corrupt("it is of another kind than is listed"))
         });
         let mut frames = self.frames();
-        match &checked {
-            Ok(_) => frames.set_hashed(address),
-            Err(error) if frames.drop_frame(address) => {
-                frames.counts.damaged += 1;
-                drop(frames);
-                self.note(format!(
-                    "{}: the frame at {} is damaged and had again when it is wanted: {}",
-                    self.place.segment(address.pack).display(),
-                    address.offset,
-                    with_causes(error)
-                ));
+        match checked {
+            Ok(header) => {
+                frames.set_hashed(address);
+                Some(header)
             }
-            Err(_) => {}
+            Err(error) => {
+                if frames.drop_frame(address) {
+                    frames.counts.damaged += 1;
+                    drop(frames);
+                    self.note(format!(
+                        "{}: the frame at {} is damaged and had again when it is wanted: {}",
+                        self.place.segment(address.pack).display(),
+                        address.offset,
+                        with_causes(&error)
+                    ));
+                }
+                None
+            }
         }
-        checked
     }
 
     fn check(&self, stored: &[u8], hashed: bool) -> Result<FrameHeader> {

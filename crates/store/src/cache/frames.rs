@@ -4,7 +4,7 @@
 //! About 50 bytes a block, as in the store's index. Where several frames hold a block, the first counts that came; a frame
 //! none of whose blocks counts is dead, and goes with its segment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -18,6 +18,8 @@ use super::options::CacheCounts;
 use super::pins::{PinName, Pins};
 use crate::index::IdHash;
 
+/// Frames remembered after they went.
+const GONE_MAX: usize = 1 << 14;
 /// A segment is worth evicting when it has at least this part of its bytes not pinned.
 const GAIN_PART: u64 = 4;
 /// Of these, at most this part is kept because it was used: each eviction then gives an eighth of a segment at least.
@@ -92,6 +94,8 @@ pub(super) struct Frames {
     open: Option<u32>,
     pub(super) pins: Pins,
     changes: Changes,
+    gone: HashMap<FrameAddress, BlockId>,
+    gone_order: VecDeque<FrameAddress>,
     /// What is counted while it happens.
     pub(super) counts: CacheCounts,
 }
@@ -105,6 +109,8 @@ impl Frames {
             open: None,
             pins: Pins::default(),
             changes: Changes::default(),
+            gone: HashMap::new(),
+            gone_order: VecDeque::new(),
             counts: CacheCounts { limit_bytes, ..CacheCounts::default() },
         }
     }
@@ -263,6 +269,9 @@ impl Frames {
                 self.changes.push(*id, false);
             }
         }
+        if let Some(first) = ids.first() {
+            self.remember(address, *first);
+        }
         true
     }
 
@@ -278,6 +287,22 @@ impl Frames {
             self.open = None;
         }
         counted
+    }
+
+    fn remember(&mut self, address: FrameAddress, first: BlockId) {
+        if self.gone.insert(address, first).is_none() {
+            self.gone_order.push_back(address);
+        }
+        if self.gone_order.len() > GONE_MAX
+            && let Some(oldest) = self.gone_order.pop_front()
+        {
+            self.gone.remove(&oldest);
+        }
+    }
+
+    /// The first block of a frame that was at that address not long ago.
+    pub(super) fn gone(&self, address: FrameAddress) -> Option<BlockId> {
+        self.gone.get(&address).copied()
     }
 
     /// Bytes of all files but the segment that grows.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! put ─▶ newest segment ─full▶ sealed segments ─oldest▶ evicted: what was read since, or is pinned, goes to the newest
-//! find ─▶ index ─▶ segment ─▶ checked by checksum, hashed the first time after opening
+//! get ─▶ index ─▶ segment ─▶ checked by checksum, hashed the first time after opening
 //! ```
 //!
 //! All of it can be had again from elsewhere: what is damaged, or cannot be read or written, is not held, and nobody's read
@@ -27,6 +27,6 @@ mod tests;
 mod writer;
 
 pub use changes::CacheChanges;
-pub use frame_cache::Cache;
+pub use frame_cache::{Cache, StoredFrame};
 pub use options::{CacheCounts, CacheOptions};
 pub use pins::{PinName, decode as decode_pins, encode as encode_pins};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_image::frame::{Compressor, FrameBuilder, FrameHeader};
-use platter_image::{BlockId, Domain, FoundBlock, Kind, Result};
+use platter_image::{BlockId, Domain, Kind};
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, Operation, SimulatedDisk};
 
@@ -48,19 +48,13 @@ impl Frame {
     }
 
     fn is_right_in(&self, cache: &Cache) -> bool {
-        let Some(found) = cache.find(Kind::Data, &self.id()) else { return false };
-        found.slot == 1 && read(&found).is_ok_and(|stored| stored == self.stored)
+        let found = cache.get(Kind::Data, &self.id());
+        found.is_some_and(|found| found.slot == 1 && found.stored == self.stored)
     }
 
     fn put(&self, cache: &Cache) -> bool {
         cache.put(&self.stored, &self.header)
     }
-}
-
-/// The frame of a lease.
-fn read(found: &FoundBlock) -> Result<Vec<u8>> {
-    let mut stored = Vec::new();
-    found.frame.read(&mut stored).map(|()| stored)
 }
 
 fn frames(count: u32) -> Vec<Frame> {
@@ -94,7 +88,7 @@ fn what_was_put_is_there_also_after_opening_again() {
     assert!(frames.iter().all(|frame| frame.put(&cache)), "again costs nothing");
     assert_eq!((cache.counts().taken, cache.counts().blocks), (17, 34));
     assert!(frames.iter().all(|frame| frame.is_right_in(&cache)));
-    assert!(cache.find(Kind::Page, &frames[0].id()).is_none(), "a block is no page");
+    assert!(cache.get(Kind::Page, &frames[0].id()).is_none(), "a block is no page");
     assert!(Cache::open(Arc::new(disk.clone()), "/cache", options()).is_err(), "one process");
     drop(cache);
     // Two segments with a footer, one without, which goes on growing.
@@ -130,23 +124,6 @@ fn the_limit_is_kept_and_the_oldest_go_first() {
     let cache = Cache::open(Arc::new(disk.clone()), "/cache", smaller).unwrap();
     assert!(file_bytes(&disk, "/cache/segments") <= LIMIT / 2);
     assert!(cache.holds(&Frame::new(3 * HELD - 1).id()));
-}
-
-/// What was found stays readable, though its segment goes and its file with it.
-#[test]
-fn a_lease_outlives_its_frame() {
-    let disk = SimulatedDisk::new(1);
-    let cache = open(&disk);
-    let first = Frame::new(0);
-    assert!(first.put(&cache));
-    let lease = cache.find(Kind::Data, &first.id()).unwrap();
-    assert!((1..3 * HELD).all(|n| Frame::new(n).put(&cache)));
-    assert!(
-        !cache.holds(&first.id())
-            && !disk.list(Path::new("/cache/segments")).unwrap()[0].name.ends_with("01.segment")
-    );
-    assert_eq!(read(&lease).unwrap(), first.stored);
-    assert_eq!(cache.counts().damaged, 0);
 }
 
 /// One long read of more than fits, read as it comes, leaves nothing that is kept for having been used.
@@ -197,7 +174,7 @@ fn a_damaged_frame_is_dropped_and_taken_again() {
     let (disk, frames) = (SimulatedDisk::new(1), frames(8));
     let cache = open(&disk);
     assert!(frames.iter().all(|frame| frame.put(&cache)));
-    let address = cache.find(Kind::Data, &frames[1].id()).unwrap().frame.address();
+    let address = cache.locate(Kind::Data, &frames[1].id()).unwrap().frame;
     let path = Path::new("/cache/segments/00000001.segment");
     let damage = |at: u64| {
         let mut bytes = disk.contents(path).unwrap();
@@ -206,7 +183,7 @@ fn a_damaged_frame_is_dropped_and_taken_again() {
     };
     damage(address.offset + 100_000);
     assert!(!frames[1].is_right_in(&cache) && !cache.holds(&frames[1].id()));
-    assert_eq!(cache.counts().damaged, 1);
+    assert_eq!((cache.gone(address), cache.counts().damaged), (Some(frames[1].header.blocks[0].id), 1));
     assert_eq!(cache.notes().len(), 1);
     assert!(frames[1].put(&cache) && frames[1].is_right_in(&cache), "it goes to the end");
     assert!(frames.iter().all(|frame| frame.is_right_in(&cache)));
@@ -235,13 +212,12 @@ fn a_frame_that_lies_is_not_given_out_after_opening() {
     drop(cache);
     let cache = open(&disk);
     assert!(cache.holds(&wanted), "its footer says so");
-    let lie = cache.find(Kind::Data, &wanted).unwrap();
-    assert!(read(&lie).is_err() && !cache.holds(&wanted));
+    assert!(cache.get(Kind::Data, &wanted).is_none() && !cache.holds(&wanted));
     assert!(frames(9).iter().all(|frame| frame.is_right_in(&cache)));
 }
 
 /// Frames, some of them pinned, pass through the cache with a sync now and then. Says what must be there if it ends now.
-fn work(cache: &Cache, frames: &[Frame], durable: &mut Vec<usize>) -> Result<()> {
+fn work(cache: &Cache, frames: &[Frame], durable: &mut Vec<usize>) -> platter_image::Result<()> {
     let mut pinned: Vec<usize> = Vec::new();
     for (n, frame) in frames.iter().enumerate() {
         if n % 9 == 4 {
@@ -281,8 +257,8 @@ fn a_power_loss_takes_nothing_that_was_synced_and_pinned() {
             }
             seen += durable.len();
             for frame in &frames {
-                let found = cache.find(Kind::Data, &frame.id()).and_then(|found| read(&found).ok());
-                assert!(found.is_none_or(|stored| stored == frame.stored), "{call} {profile:?}");
+                let found = cache.get(Kind::Data, &frame.id());
+                assert!(found.is_none_or(|found| found.stored == frame.stored), "{call} {profile:?}");
             }
             assert!(Frame::new(1000).put(&cache) && cache.counts().bytes <= LIMIT);
         }

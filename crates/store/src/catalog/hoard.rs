@@ -9,7 +9,7 @@ use super::query::meta;
 use super::table::{self, HOARD, HOARD_FOLLOWED, HOARD_REVISIONS, Row, number, text};
 use super::{Catalog, Change};
 use crate::boot_set::BootSetRecord;
-use crate::hoard::HoardMember;
+use crate::hoard_member::HoardMember;
 use crate::name::{ImageName, VersionName};
 
 /// Keys in `meta`: a random name of this run of revisions, the newest of them, the last one that changes can no longer

@@ -12,6 +12,8 @@ mod hoard;
 mod log;
 mod old;
 mod query;
+mod removal;
+mod row;
 mod schema;
 mod table;
 #[cfg(test)]
@@ -32,6 +34,7 @@ pub(crate) use log::{
     Past, State, create as create_log, create_new as create_new_log, first_name, read as read_log,
 };
 pub(crate) use old::Sources;
+pub(crate) use removal::{remove_catalog, remove_journals};
 pub(crate) use write::Change;
 
 /// How long a statement waits for another process's lock.
@@ -121,7 +124,7 @@ impl Catalog {
         for left in [place.new_catalog(), place.unfinished().catalog()] {
             let is_there = place.vfs().exists(&left).context(|| "looking for a new catalog".into())?;
             if is_there && left != place.catalog() {
-                crate::store::remove_catalog(place, &left)?;
+                remove_catalog(place, &left)?;
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, ToSql, params_from_iter};
 use twox_hash::XxHash3_64;
 
-use super::log::{Cell, RowChange};
+use super::row::{Cell, RowChange};
 use super::{Change, failed, lines};
 use crate::resolve::Version;
 

@@ -3,9 +3,10 @@
 use platter_image::{BlockId, Error, ErrorKind, Result};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::log::{Entry, Head, Past, RowChange, State, create_new};
+use super::log::{Entry, Head, Past, State, create_new};
 use super::query::meta;
-use super::table::{IMAGES, LOG, META, PACKS, Seals, VERSIONS, digest, number, text, version_row};
+use super::row::RowChange;
+use super::table::{IMAGES, LOG, META, PACKS, Seals, VERSIONS, digest, logged, number, text, version_row};
 use super::{Catalog, PackState, failed, log};
 use crate::name::{ImageName, VersionName};
 use crate::pack::SealedPack;
@@ -186,6 +187,20 @@ impl<'a> Change<'a> {
         }
         let last = last.max(self.last_number(image)?);
         self.put(&IMAGES, vec![text(image), number(last)])
+    }
+
+    /// Enters all rows of a state.
+    pub(crate) fn enter(&mut self, state: &State) -> Result<()> {
+        for (place, row) in state.rows() {
+            let table = logged().nth(place).ok_or_else(|| Error::bug("a table that is none"))?;
+            self.put(table, row)?;
+        }
+        Ok(())
+    }
+
+    /// All rows that the log tells of.
+    pub(crate) fn state(&self) -> Result<State> {
+        State::read(self.transaction)
     }
 
     pub(super) fn set_meta(&mut self, key: &str, value: &str) -> Result<()> {

@@ -4,7 +4,6 @@
 //! origin: boot sets in packs ─▶ members in the catalog, numbered revisions ─changes since R▶ node: a replica
 //! ```
 //!
-//! - `member`: what is told of a boot set and of changes
 //! - `origin`: registering, unregistering, retention, changes, over a store
 //! - `manifest`: what a cast of the hoard brings first
 //! - `replica`: what a node keeps: frames of its own in boot order, and the revision that they make whole
@@ -16,7 +15,6 @@
 //! was done, so a clock that jumps makes nothing go. A replica says that it has a revision when all of it is durable.
 
 mod manifest;
-mod member;
 mod origin;
 mod read_ahead;
 mod replica;
@@ -26,7 +24,6 @@ mod tests;
 mod update;
 
 pub use manifest::HoardManifest;
-pub use member::{HoardChanges, HoardMember, HoardSnapshot};
 pub use origin::{DailyReport, DailyWish, Registered};
 pub use replica::{Hoard, ReplicaFacts};
 pub use update::{Added, HoardWriter};

@@ -6,9 +6,9 @@
 use platter_image::{BlockId, Error, IoContext, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::member::{HoardChanges, HoardMember, HoardSnapshot};
 use crate::boot_set::{BootSet, BootSetHead};
 use crate::catalog::Change;
+use crate::hoard_member::{HoardChanges, HoardMember, HoardSnapshot};
 use crate::name::{ImageName, VersionName};
 use crate::store::Store;
 

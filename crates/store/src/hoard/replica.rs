@@ -13,22 +13,22 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use platter_image::frame::{FrameDecoder, FrameHeader};
+use platter_image::frame::FrameDecoder;
 use platter_image::recipe::PageSource;
 use platter_image::{
-    BlockId, BlockPlace, Error, ErrorKind, FoundBlock, FrameAddress, FrameHolder, IoContext, Kind, Result,
+    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameSource, IoContext, Kind, Result,
 };
-use platter_vfs::{OpenMode, VfsFile};
+use platter_vfs::OpenMode;
 use serde::Serialize;
 
-use super::member::HoardSnapshot;
 use super::read_ahead::ReadAhead;
 use super::replica_file::{self, ReplicaState};
 use crate::boot_set::{BootSet, BootSetHead};
 use crate::catalog::PackState;
+use crate::hoard_member::HoardSnapshot;
 use crate::identity::{PackId, StoreId};
 use crate::index::Index;
-use crate::pack::{PackDirectory, lay_ids, read_directory, read_frame};
+use crate::pack::{PackDirectory, lay_ids, read_directory};
 use crate::pack_set::PackSet;
 use crate::place::StorePlace;
 
@@ -46,8 +46,6 @@ pub struct Hoard {
     view: RwLock<View>,
     ahead: Mutex<ReadAhead>,
     decoders: Mutex<Vec<FrameDecoder>>,
-    /// Frames that could not be read: at most as many as there are.
-    damaged: RwLock<HashSet<FrameAddress>>,
 }
 
 /// The hoard as it was when it was looked at.
@@ -57,6 +55,8 @@ pub(super) struct View {
     /// The bytes of `hoard.json`.
     file: Vec<u8>,
     index: Index,
+    /// What stood in packs that went with the last update: who located it before is still told what it was.
+    gone: Index,
     pub(super) ordinals: BTreeMap<PackId, u32>,
     disk_bytes: u64,
     raw_bytes: u64,
@@ -94,9 +94,8 @@ impl Hoard {
 
     pub(super) fn closed(place: &StorePlace) -> Self {
         let packs = PackSet::new(place.clone());
-        let (view, damaged) = (RwLock::default(), RwLock::default());
-        let (ahead, decoders) = (Mutex::default(), Mutex::default());
-        Self { place: place.clone(), packs, view, ahead, decoders, damaged }
+        let (view, ahead, decoders) = (RwLock::default(), Mutex::default(), Mutex::default());
+        Self { place: place.clone(), packs, view, ahead, decoders }
     }
 
     /// Sees what another process has made of it since.
@@ -130,7 +129,12 @@ impl Hoard {
                 view.index.push_frame(row.address(ordinal), ids.iter().copied())?;
             }
         }
-        *self.view.write() = view;
+        let mut current = self.view.write();
+        let here: HashSet<u32> = view.ordinals.values().copied().collect();
+        for (address, ids) in current.index.frames().filter(|(address, _)| !here.contains(&address.pack)) {
+            view.gone.push_frame(address, ids.iter().copied())?;
+        }
+        *current = view;
         Ok(())
     }
 
@@ -149,27 +153,19 @@ impl Hoard {
             blocks: view.index.len(),
             disk_bytes: view.disk_bytes,
             raw_bytes: view.raw_bytes,
-            index_bytes: view.index.memory_bytes(),
+            index_bytes: view.index.memory_bytes() + view.gone.memory_bytes(),
         }
     }
 
     /// Whether that block or page is here.
     pub fn holds(&self, id: &BlockId) -> bool {
-        self.locate(id).is_some()
+        self.view().index.locate(id).is_some()
     }
 
-    /// That block or page, unless its frame was found damaged: then it is to be had from elsewhere.
-    pub fn find(self: &Arc<Self>, id: &BlockId) -> Option<FoundBlock> {
-        let view = self.view();
-        let place = view.index.locate(id)?;
-        if self.damaged.read().contains(&place.frame) {
-            return None;
-        }
-        let ids = view.index.ids_at(place.frame)?.to_vec();
-        drop(view);
-        // A pack that went with an update: the next look at the hoard will tell.
-        let file = self.packs.file(place.frame.pack).ok()?;
-        Some(FoundBlock::at(place, Arc::new(Leased { hoard: self.clone(), file, address: place.frame, ids })))
+    /// The blocks of the frame at an address that [`FrameSource::locate`] gave, in their order, as far as that is still
+    /// known.
+    pub fn blocks_at(&self, address: FrameAddress) -> Option<Vec<BlockId>> {
+        self.view().ids_at(address).map(<[BlockId]>::to_vec)
     }
 
     /// Every frame that is here, in order, with its blocks.
@@ -197,39 +193,8 @@ impl Hoard {
         self.read_block(Kind::Data, id)
     }
 
-    pub(super) fn locate(&self, id: &BlockId) -> Option<BlockPlace> {
-        self.view().index.locate(id)
-    }
-
-    /// Replaces `stored` by the frame at an address of [`Hoard::frames`].
-    ///
-    /// # Errors
-    /// `Missing` when it has gone with an update; `Corrupt`, `Io`.
-    pub fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        let laid = self.view().index.ids_at(address).map(|ids| lay_ids(ids, address.length as usize, stored));
-        let blocks =
-            laid.ok_or_else(|| Error::missing("a frame that the hoard had before it was updated"))?;
-        self.packs.read_frame(address, blocks, stored)
-    }
-
-    /// As [`FrameHolder::read_on`].
-    pub(super) fn read_on(&self, address: FrameAddress) -> Vec<BlockId> {
-        let ahead = self.ahead.lock().note(address);
-        let Some(range) = ahead else { return Vec::new() };
-        if !range.is_empty() {
-            // Without it, they are read when they are wanted.
-            let _ = self
-                .packs
-                .file(address.pack)
-                .map(|file| file.will_read(range.start, range.end - range.start));
-        }
-        let view = self.view();
-        let behind = view.index.frames_behind(address).take(FRAMES_AHEAD);
-        behind.filter_map(|(_, ids)| ids.first().copied()).collect()
-    }
-
     pub(super) fn read_block(&self, kind: Kind, id: &BlockId) -> Result<Vec<u8>> {
-        let place = self.locate(id);
+        let place = self.locate(id)?;
         let place = place.ok_or_else(|| Error::missing(format!("{kind:?} {id} is not in the hoard")))?;
         let mut stored = Vec::new();
         self.read_frame(place.frame, &mut stored)?;
@@ -248,33 +213,37 @@ impl Hoard {
     }
 }
 
-/// A frame of a pack that stays open as long as somebody may read it here.
-struct Leased {
-    hoard: Arc<Hoard>,
-    file: Arc<dyn VfsFile>,
-    address: FrameAddress,
-    ids: Vec<BlockId>,
+impl View {
+    fn ids_at(&self, address: FrameAddress) -> Option<&[BlockId]> {
+        self.index.ids_at(address).or_else(|| self.gone.ids_at(address))
+    }
 }
 
-impl FrameHolder for Leased {
-    fn read(&self, called: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        let length = self.address.length as usize;
-        let blocks = lay_ids(&self.ids, length, stored);
-        let read = read_frame(&*self.file, self.address.offset, length, blocks, stored);
-        let checked = read.and_then(|()| FrameHeader::parse(stored)?.payload(stored).map(drop));
-        checked.inspect_err(|_| self.found_damaged(called))
+impl FrameSource for Hoard {
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+        Ok(self.view().index.locate(id))
     }
 
-    fn found_damaged(&self, _called: FrameAddress) {
-        self.hoard.damaged.write().insert(self.address);
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        let laid = self.view().ids_at(address).map(|ids| lay_ids(ids, address.length as usize, stored));
+        let blocks =
+            laid.ok_or_else(|| Error::missing("a frame that the hoard had before it was updated"))?;
+        self.packs.read_frame(address, blocks, stored)
     }
 
-    fn is_in_order(&self) -> bool {
-        true
-    }
-
-    fn read_on(&self, _called: FrameAddress) -> Vec<BlockId> {
-        self.hoard.read_on(self.address)
+    fn read_on(&self, address: FrameAddress) -> Option<Vec<BlockId>> {
+        let ahead = self.ahead.lock().note(address);
+        let Some(range) = ahead else { return Some(Vec::new()) };
+        if !range.is_empty() {
+            // Without it, they are read when they are wanted.
+            let _ = self
+                .packs
+                .file(address.pack)
+                .map(|file| file.will_read(range.start, range.end - range.start));
+        }
+        let view = self.view();
+        let behind = view.index.frames_behind(address).take(FRAMES_AHEAD);
+        Some(behind.filter_map(|(_, ids)| ids.first().copied()).collect())
     }
 }
 

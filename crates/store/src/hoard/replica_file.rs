@@ -7,7 +7,7 @@ use platter_image::{Error, IoContext, Result};
 use platter_vfs::OpenMode;
 use serde::{Deserialize, Serialize};
 
-use super::member::HoardSnapshot;
+use crate::hoard_member::HoardSnapshot;
 use crate::place::StorePlace;
 
 const FORMAT_VERSION: u32 = 1;

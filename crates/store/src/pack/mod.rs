@@ -26,6 +26,3 @@ pub use reader::read_directory;
 pub(crate) use reader::{lay_ids, read_frame, read_header, read_row, read_row_header};
 pub(crate) use scan::{Scanned, scan};
 pub(crate) use writer::{PackWriter, SealedPack, write_frame};
-
-/// A pack that has grown to this many bytes is sealed, and another one begun.
-pub const PACK_LENGTH_TARGET: u64 = 256 << 20;

@@ -3,11 +3,11 @@
 use std::hash::Hasher;
 
 use platter_image::{Error, Result};
-use rusqlite::types::Value;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 use super::past::version_of;
+use crate::catalog::row::{Cell, RowChange};
 use crate::catalog::table::{Table, VERSIONS, logged};
 
 const MAGIC: [u8; 4] = *b"PLcl";
@@ -18,50 +18,7 @@ const ENTRY_HEAD: usize = 24;
 /// Most bytes of an entry's text: a change of some 100,000 versions.
 const TEXT_LENGTH_MAX: usize = 256 << 20;
 
-/// A value of a row.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Cell {
-    Number(i64),
-    Text(String),
-    Null,
-}
-
-impl From<&Value> for Cell {
-    fn from(value: &Value) -> Self {
-        match value {
-            Value::Integer(number) => Self::Number(*number),
-            Value::Text(text) => Self::Text(text.clone()),
-            _ => Self::Null,
-        }
-    }
-}
-
-impl From<&Cell> for Value {
-    fn from(cell: &Cell) -> Self {
-        match cell {
-            Cell::Number(number) => Self::Integer(*number),
-            Cell::Text(text) => Self::Text(text.clone()),
-            Cell::Null => Self::Null,
-        }
-    }
-}
-
-/// One row that a change made or replaced (`put`), or the primary key of one that it removed (`gone`).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct RowChange {
-    pub(crate) table: String,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) put: Vec<Cell>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) gone: Vec<Cell>,
-}
-
 impl RowChange {
-    pub(super) fn put(table: &Table, row: Vec<Cell>) -> Self {
-        Self { table: table.name.to_owned(), put: row, gone: Vec::new() }
-    }
-
     /// The table, if the change fits it.
     fn fitting(&self) -> Option<&'static Table> {
         let table = logged().find(|table| table.name == self.table)?;

@@ -24,7 +24,7 @@ mod tests;
 
 pub(super) use file::ChangeLog;
 pub(crate) use file::{Head, create, create_new, read, settle};
-pub(super) use format::{Cell, Entry, RowChange, encode};
 pub use format::{ChangeLogContents, decode_change_log};
+pub(super) use format::{Entry, encode};
 pub(crate) use past::{Past, first_name};
 pub(crate) use state::State;

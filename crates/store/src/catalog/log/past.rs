@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use platter_image::{BlockId, Error, Result};
 
-use super::{Cell, ChangeLogContents, Entry, RowChange};
+use super::{ChangeLogContents, Entry};
+use crate::catalog::row::{Cell, RowChange};
 use crate::catalog::table::VERSIONS;
 use crate::name::{ImageName, VersionName};
 use crate::record::VersionRecord;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use platter_image::{Error, ErrorKind, Result};
+use platter_image::{ErrorKind, Result};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::past::version_of;
-use super::{Cell, ChangeLogContents, Entry, RowChange};
-use crate::catalog::Change;
+use super::{ChangeLogContents, Entry};
+use crate::catalog::row::{Cell, RowChange};
 use crate::catalog::table::{self, Digest, IMAGES, META, TOKENS, Table, VERSIONS, logged};
 use crate::catalog::token::LAST_TOKEN;
 use crate::name::ImageName;
@@ -77,6 +77,11 @@ impl State {
         if !table.is_own(&cells) && table.fits_row(&cells) {
             self.0.insert((place, table.key_of(&cells).to_vec()), cells);
         }
+    }
+
+    /// Every row, with its table's place among those that the log tells of.
+    pub(in crate::catalog) fn rows(&self) -> impl Iterator<Item = (usize, Vec<Value>)> {
+        self.0.iter().map(|((place, _), row)| (*place, Self::values(row)))
     }
 
     fn values(cells: &[Cell]) -> Vec<Value> {
@@ -182,21 +187,5 @@ impl RowChange {
             _ => 8,
         };
         self.put.iter().chain(&self.gone).map(cell).sum::<usize>() + self.table.len()
-    }
-}
-
-impl Change<'_> {
-    /// Enters all rows of a state.
-    pub(crate) fn enter(&mut self, state: &State) -> Result<()> {
-        for ((place, _), row) in &state.0 {
-            let table = logged().nth(*place).ok_or_else(|| Error::bug("a table that is none"))?;
-            self.put(table, State::values(row))?;
-        }
-        Ok(())
-    }
-
-    /// All rows that the log tells of.
-    pub(crate) fn state(&self) -> Result<State> {
-        State::read(self.transaction)
     }
 }

@@ -58,7 +58,7 @@ impl HoardChanges {
     }
 }
 
-pub(super) mod id_text {
+mod id_text {
     //! An id as 64 hexadecimal digits.
 
     use platter_image::BlockId;

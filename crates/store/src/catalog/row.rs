@@ -1,0 +1,51 @@
+//! Rows as the log of changes has them: the values of a row, and that one was made, replaced or removed.
+
+use rusqlite::types::Value;
+use serde::{Deserialize, Serialize};
+
+use super::table::Table;
+
+/// A value of a row.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Cell {
+    Number(i64),
+    Text(String),
+    Null,
+}
+
+impl From<&Value> for Cell {
+    fn from(value: &Value) -> Self {
+        match value {
+            Value::Integer(number) => Self::Number(*number),
+            Value::Text(text) => Self::Text(text.clone()),
+            _ => Self::Null,
+        }
+    }
+}
+
+impl From<&Cell> for Value {
+    fn from(cell: &Cell) -> Self {
+        match cell {
+            Cell::Number(number) => Self::Integer(*number),
+            Cell::Text(text) => Self::Text(text.clone()),
+            Cell::Null => Self::Null,
+        }
+    }
+}
+
+/// One row that a change made or replaced (`put`), or the primary key of one that it removed (`gone`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RowChange {
+    pub(crate) table: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) put: Vec<Cell>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) gone: Vec<Cell>,
+}
+
+impl RowChange {
+    pub(super) fn put(table: &Table, row: Vec<Cell>) -> Self {
+        Self { table: table.name.to_owned(), put: row, gone: Vec::new() }
+    }
+}
