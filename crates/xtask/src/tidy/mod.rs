@@ -10,34 +10,14 @@ mod layout;
 mod lengths;
 mod paths;
 mod purity;
+mod rings;
 mod source_text;
 mod tree;
+mod violation;
 
-use std::fmt;
 use std::path::Path;
 
-/// One thing that breaks a rule: where, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Violation {
-    /// Path from the root of the tree.
-    pub(crate) file: String,
-    /// Line, counted from 1.
-    pub(crate) line: usize,
-    /// What is wrong, in words.
-    pub(crate) what: String,
-}
-
-impl Violation {
-    fn new(file: &str, line: usize, what: impl Into<String>) -> Self {
-        Self { file: file.to_owned(), line, what: what.into() }
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}:{}: {}", self.file, self.line, self.what)
-    }
-}
+pub(crate) use violation::Violation;
 
 /// What a whole run found.
 pub(crate) struct Report {
@@ -61,6 +41,7 @@ pub(crate) fn check(root: &Path) -> Result<Report, String> {
         }
     }
     violations.extend(documents::check(&files, &crates));
+    violations.extend(rings::check(&files));
     violations.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     Ok(Report { files: files.len(), violations })
 }

@@ -1,0 +1,26 @@
+//! What every check finds: a place, and what is wrong there.
+
+use std::fmt;
+
+/// One thing that breaks a rule: where, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// Path from the root of the tree.
+    pub(crate) file: String,
+    /// Line, counted from 1.
+    pub(crate) line: usize,
+    /// What is wrong, in words.
+    pub(crate) what: String,
+}
+
+impl Violation {
+    pub(super) fn new(file: &str, line: usize, what: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), line, what: what.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}: {}", self.file, self.line, self.what)
+    }
+}
