@@ -147,6 +147,18 @@ qemu-img dd -f raw -O raw bs=64k skip=16 count=17 "if=$(uri secret/disk)" "of=$W
 check "has that part" cmp <(head -c 65536 "$WORK/piece") <(dd if="$WORK/three" bs=64k skip=16 count=1 status=none)
 stop TERM
 check_exit 1 "nothing can be fetched" afar hoard sync --cache "$NODE"
+: >"$WORK/agent.log"
+"$PLATTER" --server "unix:$SOCKET" node --cache "$NODE" >"$WORK/agent.log" 2>&1 &
+agent=$!
+until [ -S "$NODE/nbd.sock" ] || ! kill -0 "$agent"; do sleep 0.05; done
+check "a node that begins now serves a name it never heard of" platter attach lab/disk@1 --node "$NODE"
+check "from its hoard" cmp <(nbdcopy "nbd+unix:///lab/disk?socket=$NODE/nbd.sock" - | cat) "$WORK/one"
+check_exit 1 "not one that nobody has" platter attach lab/none --node "$NODE"
+check "its hoard is told, though the origin cannot be asked" \
+	jq -e '.store_away != null and (.boot_sets | length) == 3 and .replica.members == 3' <(afar_json hoard status --cache "$NODE")
+check "nor is there a store" jq -e '.boot_sets | length == 3' <(platter --json --store "$WORK/no-store" hoard status --cache "$NODE")
+kill "$agent"
+wait "$agent" || true
 check "an origin answers again" start_origin
 pack=$(find "$NODE/hoard/packs" -name '*.pack' | head -1)
 printf 'x' | dd of="$pack" bs=1 seek=200000 conv=notrunc status=none

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use platter_image::{BlockId, Error, ErrorKind, Result};
-use platter_store::{BootSet, Hoard, HoardMember, ReplicaFacts};
+use platter_store::{BootSet, Hoard, HoardMember, HoardSnapshot, ReplicaFacts};
 use serde::{Deserialize, Serialize};
 
 use super::growth::Fit;
@@ -23,9 +23,11 @@ pub struct HoardStatus {
     pub revision: u64,
     /// The run of revisions.
     pub epoch: String,
-    /// Bytes of the disks of all versions in the hoard.
+    /// Why the store could not be asked, if so: then all of this is of the node's own hoard.
+    pub store_away: Option<String>,
+    /// Bytes of the disks of all versions in the hoard; 0 if the store could not be asked.
     pub virtual_bytes: u64,
-    /// Bytes of them that somebody can read.
+    /// Bytes of them that somebody can read; 0 if the store could not be asked.
     pub allocated_bytes: u64,
     /// Bytes of all boot sets.
     pub boot_set_bytes: u64,
@@ -79,21 +81,36 @@ pub struct NodeRevision {
     pub hoard_revision: u64,
 }
 
-/// Tells what the hoard of a store costs, and, with a node's directory, the one there.
+/// Tells what the hoard of a store costs, and, with a node's directory, the one there. That one is told without the store, too,
+/// if the store cannot be asked.
 ///
 /// # Errors
 /// What the store says; `Missing`, `Corrupt`, `Io` for the node's.
 pub fn hoard_status(location: &StoreLocation, cache: Option<&Path>) -> Result<HoardStatus> {
-    let store = OpenStore::open_reader(location)?;
-    let hoard = store.hoard()?;
     if let Some(cache) = cache.filter(|cache| !cache.is_dir()) {
         return Err(Error::missing(format!("there is no node's directory {}", cache.display())));
     }
     let replica = cache.map(|cache| Hoard::open(&hoard_place(cache))).transpose()?;
+    let asked = OpenStore::open_reader(location).and_then(|store| Ok((store.hoard()?, store)));
+    let mut status = match (asked, &replica) {
+        (Ok((hoard, store)), replica) => of_store(&store, hoard, replica.as_deref())?,
+        (Err(error), Some(replica)) if is_away(&error) => of_replica(replica, &error)?,
+        (Err(error), _) => return Err(error),
+    };
+    status.replica = replica.map(|replica| replica.facts());
+    Ok(extrapolated(status))
+}
+
+/// Whether a store cannot be asked: there is none, or it is an origin that does not answer.
+fn is_away(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Missing | ErrorKind::Transient)
+}
+
+fn of_store(store: &OpenStore, hoard: HoardSnapshot, replica: Option<&Hoard>) -> Result<HoardStatus> {
     let mut status = HoardStatus { revision: hoard.revision, epoch: hoard.epoch, ..HoardStatus::default() };
     let mut counted = Counted::default();
     for member in &hoard.members {
-        let here = replica.as_ref().and_then(|replica| replica.boot_set(&member.boot_set).ok());
+        let here = replica.and_then(|replica| replica.boot_set(&member.boot_set).ok());
         let set = match here {
             Some(set) => set,
             None => store.boot_set(&member.boot_set)?,
@@ -105,9 +122,25 @@ pub fn hoard_status(location: &StoreLocation, cache: Option<&Path>) -> Result<Ho
         }
     }
     (status.boot_set_bytes, status.unique_bytes) = (counted.sum, counted.unique);
-    status.replica = replica.map(|replica| replica.facts());
-    status.nodes = nodes(&store)?;
-    Ok(extrapolated(status))
+    status.nodes = nodes(store)?;
+    Ok(status)
+}
+
+/// What the node's own hoard says: how large its versions are, it does not know.
+fn of_replica(replica: &Hoard, why: &Error) -> Result<HoardStatus> {
+    let hoard = replica.snapshot();
+    let mut status = HoardStatus {
+        revision: hoard.revision,
+        epoch: hoard.epoch,
+        store_away: Some(why.to_string()),
+        ..HoardStatus::default()
+    };
+    let mut counted = Counted::default();
+    for member in &hoard.members {
+        status.boot_sets.push(counted.add(member, &replica.boot_set(&member.boot_set)?));
+    }
+    (status.boot_set_bytes, status.unique_bytes) = (counted.sum, counted.unique);
+    Ok(status)
 }
 
 fn extrapolated(mut status: HoardStatus) -> HoardStatus {

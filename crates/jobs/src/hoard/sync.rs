@@ -17,7 +17,7 @@ use crate::{OpenStore, Progress, StoreLocation};
 const SOURCE_BYTES: u64 = 48 << 20;
 
 /// Gives another source of a recipe than the store, where there is one.
-type Elsewhere<'a> = dyn Fn(Score) -> Option<Arc<dyn Source>> + 'a;
+type Elsewhere<'a> = dyn Fn(Score, SourceOptions) -> Option<Arc<dyn Source>> + 'a;
 
 /// What to bring where.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ pub fn hoard_place(cache: &Path) -> StorePlace {
 /// `Transient` when another process does it, or the origin is away; `Missing` when something of a boot set was forgotten
 /// meanwhile; what the origin and the disk say. What was fetched stays for the next time.
 pub fn hoard_sync(request: &HoardSyncRequest, progress: &dyn Progress) -> Result<HoardSyncReport> {
-    hoard_sync_from(request, &|_| None, progress)
+    hoard_sync_from(request, &|_, _| None, progress)
 }
 
 /// The same, with what is missing of a recipe from `elsewhere`, where that gives a source.
@@ -139,7 +139,7 @@ fn add(
     };
     let options = SourceOptions { bytes_max: SOURCE_BYTES, exact: true, ..SourceOptions::default() };
     let score = set.record.score;
-    let source = elsewhere(score).unwrap_or_else(|| store.source(score, options));
+    let source = elsewhere(score, options).unwrap_or_else(|| store.source(score, options));
     progress.begin(&member.version.to_string(), 0);
     let added = writer.add(&set, &*source).map_err(within)?;
     progress.advance(added.raw_bytes);

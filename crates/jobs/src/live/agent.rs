@@ -163,10 +163,7 @@ impl Served {
         if self.request().write {
             return Err(Error::refused("that process serves disks to be written: start another one"));
         }
-        let name = match self.store().resolve(version)?.version {
-            Some(version) => version.record.image.to_string(),
-            None => version.to_owned(),
-        };
+        let (_, name) = self.named(version, self.store().resolve(version))?;
         let name = match self.score_of(&name) {
             None => self.attach(version, fill)?,
             Some(score) if fill && self.agent.fill_status(&name).is_none() => {

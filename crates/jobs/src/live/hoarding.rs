@@ -92,7 +92,7 @@ impl Served {
         let request = HoardSyncRequest { store, cache: cache.clone(), whole: false };
         let (served, before) = (self.clone(), self.hoarding.revision());
         let sync = move || {
-            let of_peers = |score: Score| served.store().remote()?.peer_source(score);
+            let of_peers = |score: Score, options| served.store().remote()?.peer_source(score, options);
             match hoard_sync_from(&request, &of_peers, &Silent) {
                 Ok(report) => {
                     let refreshed = served.hoarding.hoard.as_ref().map_or(Ok(()), |hoard| hoard.refresh());

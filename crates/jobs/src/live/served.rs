@@ -203,7 +203,7 @@ impl Served {
     }
 
     /// What a version is, and what its disk is called. An origin that is away need not be asked for what is in the hoard.
-    fn named(&self, version: &str, resolved: Result<Resolved>) -> Result<(Resolved, String)> {
+    pub(super) fn named(&self, version: &str, resolved: Result<Resolved>) -> Result<(Resolved, String)> {
         let hoarded = |error: Error| match self.hoarding.hoard() {
             Some(hoard) if error.kind() == ErrorKind::Transient => {
                 let snapshot = hoard.snapshot();

@@ -37,7 +37,6 @@ pub(super) struct Shared {
     pub(super) commands: Sender<Command>,
     pub(super) groups: Arc<Groups>,
     pub(super) holdings: Arc<dyn Holdings>,
-    pub(super) retry_time_max: Duration,
     /// The machine takes nothing more.
     pub(super) has_ended: Arc<AtomicBool>,
     directory: Arc<Directory>,
@@ -121,15 +120,8 @@ impl Peers {
                 Machine::new(parts).run();
             })
             .context(|| "starting the thread of peers".to_owned())?;
-        let shared = Shared {
-            commands,
-            groups,
-            holdings,
-            retry_time_max: options.retry_time_max,
-            has_ended,
-            directory,
-            next_source: AtomicU64::new(0),
-        };
+        let shared =
+            Shared { commands, groups, holdings, has_ended, directory, next_source: AtomicU64::new(0) };
         Ok(Self { shared: Arc::new(shared), door, fingerprint })
     }
 
@@ -161,10 +153,10 @@ impl Peers {
         written
     }
 
-    /// The frames of a recipe.
-    pub(crate) fn source(&self, score: Score) -> PeerSource {
+    /// The frames of a recipe. What nobody can give is tried for so long.
+    pub(crate) fn source(&self, score: Score, retry_time_max: Duration) -> PeerSource {
         let number = self.shared.next_source.fetch_add(1, Ordering::Relaxed);
-        PeerSource::new(self.shared.clone(), score, number)
+        PeerSource::new(self.shared.clone(), score, number, retry_time_max)
     }
 
     /// What was done so far.

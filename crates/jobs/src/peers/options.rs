@@ -8,8 +8,6 @@ const SHARE_DEFAULT: u64 = 1_000_000_000;
 /// A peer that owes an answer, or a greeting, and says nothing whole for that long is gone. Longer than a question may be silent
 /// ([`platter_cast::peer::Choice`] asks another before).
 const SILENCE_MAX: Duration = Duration::from_secs(15);
-/// So long a read that nobody can answer is tried for.
-const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
 /// Bytes of verified frames in memory.
 const MEMORY_BYTES_MAX: u64 = 128 << 20;
 
@@ -23,7 +21,6 @@ pub(crate) struct PeerOptions {
     /// Ceiling of what is sent to all peers.
     pub(crate) share_bits_per_second: u64,
     pub(crate) silence_max: Duration,
-    pub(crate) retry_time_max: Duration,
     pub(crate) memory_bytes_max: u64,
 }
 
@@ -35,7 +32,6 @@ impl PeerOptions {
             listen,
             share_bits_per_second: SHARE_DEFAULT,
             silence_max: SILENCE_MAX,
-            retry_time_max: RETRY_TIME_MAX,
             memory_bytes_max: MEMORY_BYTES_MAX,
         }
     }

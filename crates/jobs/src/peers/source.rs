@@ -25,17 +25,18 @@ pub(crate) struct PeerSource {
     shared: Arc<Shared>,
     score: Score,
     number: u64,
+    retry_time_max: Duration,
     /// Pages that were held before are looked at when the first block is asked for whose page did not come lately.
     has_looked: AtomicBool,
 }
 
 impl PeerSource {
-    pub(super) fn new(shared: Arc<Shared>, score: Score, number: u64) -> Self {
-        Self { shared, score, number, has_looked: AtomicBool::new(false) }
+    pub(super) fn new(shared: Arc<Shared>, score: Score, number: u64, retry_time_max: Duration) -> Self {
+        Self { shared, score, number, retry_time_max, has_looked: AtomicBool::new(false) }
     }
 
     /// A verified frame, as it is stored, that holds that block or page; `None` when the origin says that there is none. Waits
-    /// for it, for as long as the options say.
+    /// for it, for as long as was said.
     ///
     /// # Errors
     /// `Transient` when neither a peer nor the origin could be asked; what else the origin says.
@@ -43,7 +44,7 @@ impl PeerSource {
         let started = Instant::now();
         loop {
             let found = self.ask(kind, id);
-            let is_worth_a_try = started.elapsed() + PAUSE < self.shared.retry_time_max;
+            let is_worth_a_try = started.elapsed() + PAUSE < self.retry_time_max;
             match found {
                 Err(error) if error.kind() == ErrorKind::Transient && is_worth_a_try => thread::sleep(PAUSE),
                 found => return found,

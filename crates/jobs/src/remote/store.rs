@@ -364,16 +364,16 @@ impl RemoteStore {
     pub(crate) fn cached_source(&self, score: Score, options: SourceOptions) -> Option<Arc<CachedSource>> {
         let cache = self.cache.as_ref()?;
         let below: Arc<dyn Upstream> = match cache.peers() {
-            Some(peers) => Arc::new(peers.source(score)),
+            Some(peers) => Arc::new(peers.source(score, options.retry_time_max)),
             None => self.source(score, options),
         };
         Some(CachedSource::new(cache.clone(), below))
     }
 
     /// The frames and pages of a recipe from other nodes, past the cache; `None` while no other node is known.
-    pub(crate) fn peer_source(&self, score: Score) -> Option<Arc<dyn Source>> {
+    pub(crate) fn peer_source(&self, score: Score, options: SourceOptions) -> Option<Arc<dyn Source>> {
         let peers = self.cache.as_ref()?.peers().filter(|peers| peers.counts().known > 0)?;
-        Some(PassingSource::new(Arc::new(peers.source(score))))
+        Some(PassingSource::new(Arc::new(peers.source(score, options.retry_time_max))))
     }
 
     /// Tells the origin of this node; gives what it says of others.

@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicBool;
 
 use platter_jobs::{
     Error, HoardDailyReport, HoardDailyRequest, HoardMember, HoardStatus, HoardSyncReport, HoardSyncRequest,
-    ImageName, ImportRequest, Machine, OpenStore, RecordRequest, RegisterReport, Result, StoreLocation,
-    growth_svg, hoard_daily, hoard_follow, hoard_followed, hoard_import, hoard_list, hoard_record,
-    hoard_status, hoard_sync, hoard_unregister,
+    ImageName, ImportRequest, Machine, MemberFigures, OpenStore, RecordRequest, RegisterReport, Result,
+    StoreLocation, growth_svg, hoard_daily, hoard_follow, hoard_followed, hoard_import, hoard_list,
+    hoard_record, hoard_status, hoard_sync, hoard_unregister,
 };
 use serde_json::json;
 
@@ -72,6 +72,9 @@ pub(crate) fn run(store: &StoreLocation, options: &Hoard, output: &Output) -> Ou
         }
         Hoard::Status { cache, svg } => {
             let status = hoard_status(store, cache.as_deref())?;
+            if let Some(why) = &status.store_away {
+                output.note(&format!("{why}; this is what the node itself knows"));
+            }
             if let Some(file) = svg {
                 fs::write(file, growth_svg(&status))
                     .map_err(|error| Error::io(format!("writing {}", file.display()), error))?;
@@ -246,14 +249,20 @@ fn status_text(status: &HoardStatus) -> String {
     let mut rows = vec![
         row("revision", status.revision.to_string()),
         row("boot sets", status.boot_sets.len().to_string()),
-        row("disks", bytes(status.virtual_bytes)),
-        row("in use", bytes(status.allocated_bytes)),
+    ];
+    if status.store_away.is_none() {
+        rows.extend([
+            row("disks", bytes(status.virtual_bytes)),
+            row("in use", bytes(status.allocated_bytes)),
+        ]);
+    }
+    rows.extend([
         row("boot sets' sum", bytes(status.boot_set_bytes)),
         row(
             "without doubles",
             bytes(status.unique_bytes) + &part(status.unique_bytes, status.boot_set_bytes),
         ),
-    ];
+    ]);
     if let Some(replica) = &status.replica {
         rows.extend([
             row("here: revision", replica.revision.to_string()),
@@ -288,18 +297,16 @@ fn status_text(status: &HoardStatus) -> String {
     );
     let mut text = table(&rows);
     if !status.boot_sets.is_empty() {
-        let head = ["VERSION", "BOOT SET", "NEW", "SUM", "WITHOUT DOUBLES"];
-        let mut rows = vec![head.map(String::from).to_vec()];
-        rows.extend(status.boot_sets.iter().map(|it| {
-            vec![
-                it.version.clone(),
-                bytes(it.bytes),
-                bytes(it.new_bytes),
-                bytes(it.sum_bytes),
-                bytes(it.unique_bytes),
-            ]
-        }));
-        text += &format!("\n\n{}", table(&rows));
+        text += &format!("\n\n{}", boot_sets_table(&status.boot_sets));
     }
     text
+}
+
+fn boot_sets_table(sets: &[MemberFigures]) -> String {
+    let head = ["VERSION", "BOOT SET", "NEW", "SUM", "WITHOUT DOUBLES"];
+    let figures = |it: &MemberFigures| [it.bytes, it.new_bytes, it.sum_bytes, it.unique_bytes].map(bytes);
+    let row = |it: &MemberFigures| std::iter::once(it.version.clone()).chain(figures(it)).collect();
+    let rows: Vec<Vec<String>> =
+        std::iter::once(head.map(String::from).to_vec()).chain(sets.iter().map(row)).collect();
+    table(&rows)
 }

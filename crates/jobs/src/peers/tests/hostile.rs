@@ -55,7 +55,7 @@ fn with_liar(
     [&honest[0].peers, &honest[1].peers, &liar].iter().for_each(|peers| peers.learn(&all).unwrap());
     wait_until(|| honest.iter().all(|node| node.peers.counts().connected == 2));
     // Until its filter is here: nobody else says to hold what was not asked for before.
-    let source = honest[0].peers.source(universe.score);
+    let source = honest[0].peers.source(universe.score, PATIENCE);
     for id in universe.ids.iter().step_by(8) {
         if honest[0].peers.counts().peer_questions > 0 {
             break;

@@ -147,7 +147,7 @@ struct Node {
 
 fn options() -> PeerOptions {
     let listen = "127.0.0.1:0".parse().ok();
-    PeerOptions { silence_max: SILENCE, retry_time_max: PATIENCE, ..PeerOptions::new(STORE, listen) }
+    PeerOptions { silence_max: SILENCE, ..PeerOptions::new(STORE, listen) }
 }
 
 impl Node {
@@ -171,7 +171,7 @@ impl Node {
 
     /// Reads the whole disk, and compares every block.
     fn read(&self, universe: &Universe) {
-        let source = self.peers.source(universe.score);
+        let source = self.peers.source(universe.score, PATIENCE);
         let disk = Disk { source: &source, held: &self.held };
         let recipe = Recipe::open(universe.score, &disk).unwrap();
         let mut ids = Vec::new();

@@ -49,7 +49,7 @@ fn sends_no_faster(
     let taker = Node::new(&origin);
     let began = Instant::now();
     introduce(&[&giver, &taker]);
-    let source = taker.peers.source(universe.score);
+    let source = taker.peers.source(universe.score, PATIENCE);
     source.will_need(Kind::Data, &universe.ids);
     sharing::wait_until(|| {
         let sent = giver.peers.counts().frame_bytes_sent;

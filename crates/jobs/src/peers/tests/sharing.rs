@@ -95,7 +95,7 @@ fn a_peer_that_comes_back_is_asked_again() {
     full.held.fill(&universe.page_frames);
     full.held.fill(&universe.frames);
     introduce(&[&full, &reader]);
-    let source = reader.peers.source(universe.score);
+    let source = reader.peers.source(universe.score, PATIENCE);
     assert!(source.frame(Kind::Data, &universe.ids[0]).unwrap().is_some());
     let full = full.restarted(&origin);
     introduce(&[&full, &reader]);
@@ -108,7 +108,7 @@ fn what_nobody_has_is_missing_and_what_nobody_can_be_asked_for_fails_within_its_
     let origin = Origin::of(&universe);
     let nodes = [Node::new(&origin), Node::new(&origin)];
     introduce(&[&nodes[0], &nodes[1]]);
-    let source = nodes[0].peers.source(universe.score);
+    let source = nodes[0].peers.source(universe.score, PATIENCE);
     let nothing = BlockId([7; 32]);
     assert!(source.frame(Kind::Data, &nothing).unwrap().is_none());
     assert!(source.frame(Kind::Page, &universe.ids[0]).unwrap().is_none(), "a block is no page");
@@ -117,15 +117,18 @@ fn what_nobody_has_is_missing_and_what_nobody_can_be_asked_for_fails_within_its_
     let folder = new_folder();
     let identity = identity_in(&folder);
     let directory = Directory::open(folder.path().join("peers.json"), STORE, identity.id);
-    let options = PeerOptions { retry_time_max: Duration::from_millis(300), listen: None, ..options() };
+    let options = PeerOptions { listen: None, ..options() };
     let held: Arc<Memory> = Arc::default();
     let away: Arc<dyn OriginFrames> = origin.clone();
     let peers = Peers::start(&options, identity, directory, held, &away).unwrap();
-    let error = peers.source(universe.score).frame(Kind::Data, &universe.ids[0]).unwrap_err();
+    let error = peers
+        .source(universe.score, Duration::from_millis(300))
+        .frame(Kind::Data, &universe.ids[0])
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Transient);
     assert!(error.to_string().contains("the origin is away"), "{error}");
     // And one that ended answers nobody.
-    let source = peers.source(universe.score);
+    let source = peers.source(universe.score, PATIENCE);
     drop(peers);
     assert_eq!(source.frame(Kind::Data, &universe.ids[0]).unwrap_err().kind(), ErrorKind::Transient);
 }
