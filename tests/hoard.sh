@@ -118,12 +118,12 @@ check "all of it" jq -e --argjson revision "$(revision)" '.revision == $revision
 check "with everything once" jq -e '.replica.blocks < 100 and .replica.disk_bytes < 85 * 32768' <(platter_json hoard status --cache "$NODE")
 check_exit "$EXIT_MISSING" "a node that is not there has no hoard" platter hoard status --cache "$WORK/no-node"
 check "who sees less hoards less" jq -e '.members == 2' <(lab_only hoard sync --cache "$WORK/other-node")
-# serve_hoarded VERSION: from the hoard, with an origin that may be dead
+# serve_hoarded VERSION OPTION...: from the hoard, with an origin that may be dead
 serve_hoarded() {
 	local tries=0
 	rm -f "$WORK/nbd.sock"
 	: >"$WORK/server.log"
-	"$PLATTER" --server "unix:$SOCKET" attach "$1" --hoard "$NODE" --nbd "$WORK/nbd.sock" >"$WORK/server.log" 2>&1 &
+	"$PLATTER" --server "unix:$SOCKET" attach "$@" --hoard "$NODE" --nbd "$WORK/nbd.sock" >"$WORK/server.log" 2>&1 &
 	SERVER=$!
 	until grep -q '^score ' "$WORK/server.log"; do
 		tries=$((tries + 1))
@@ -134,8 +134,16 @@ serve_hoarded() {
 		sleep 0.05
 	done
 }
+WRITTEN=(lab/disk --write --overlays "$WORK/overlays")
+check "a disk is written above the hoard" serve_hoarded "${WRITTEN[@]}"
+check "the written" qemu-io -f raw -c 'write -P 7 0 64k' "$(uri lab/disk)"
+stop KILL
 stop_origin KILL
-check "its origin is dead, and it serves a version" serve_hoarded lab/disk@1
+check "its origin is dead, and the disk that was written goes on" serve_hoarded "${WRITTEN[@]}"
+check "with what was written, and its hoard" cmp <(nbdcopy "$(uri lab/disk)" - | cat) \
+	<(head -c 65536 /dev/zero | tr '\0' '\007' && tail -c +65537 "$WORK/two")
+stop TERM
+check "the origin is dead, and a version is served" serve_hoarded lab/disk@1
 check "all of whose hoarded blocks can be read" nbdcopy "$(uri lab/disk)" "$WORK/copied"
 check "and are right" cmp "$WORK/copied" "$WORK/one"
 stop TERM
@@ -161,6 +169,9 @@ kill "$agent"
 wait "$agent" || true
 check "an origin answers again" start_origin
 pack=$(find "$NODE/hoard/packs" -name '*.pack' | head -1)
+check "what was written is published through the hoard" jq -e '.version == "scratch/disk@1"' \
+	<(afar_json publish lab/disk scratch/disk --overlays "$WORK/overlays")
+afar forget scratch/disk --all >/dev/null
 printf 'x' | dd of="$pack" bs=1 seek=200000 conv=notrunc status=none
 check "a hoard that is damaged" serve_hoarded lab/disk@1
 check "is read from the origin there" cmp <(nbdcopy "$(uri lab/disk)" - | cat) "$WORK/one"

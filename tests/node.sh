@@ -180,6 +180,23 @@ check "and read" same lab/disk "$WORK/shown"
 end NODE TERM
 start_origin
 
+# The tree of all images, beside the disks; as it was while the origin is away.
+mkdir "$WORK/tree-of-node"
+check "a node mounts the tree" node --fuse "$WORK/tree-of-node"
+check "with what the origin has" cmp "$WORK/tree-of-node/lab/disk/1.raw" "$WORK/shown"
+check_exit 1 "read-only" rm "$WORK/tree-of-node/lab/disk/1.raw"
+end NODE TERM
+end ORIGIN KILL
+check "with the origin dead, it is mounted again" node --fuse "$WORK/tree-of-node"
+check "and read from the cache" cmp "$WORK/tree-of-node/lab/disk/1.raw" "$WORK/shown"
+end NODE TERM
+own=$CACHE
+CACHE=$WORK/other-cache
+check "one that never heard of it begins without names" node --fuse "$WORK/tree-of-node"
+end NODE TERM
+CACHE=$own
+start_origin
+
 # Less room than the disk needs: all of it is right, twice, and the directory stays under its limit.
 rm -rf "$CACHE"
 limit=16000000

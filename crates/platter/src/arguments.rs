@@ -16,7 +16,9 @@ use clap_complete::Shell;
 
 pub(crate) use hoard::Hoard;
 pub(crate) use image::{Capture, Check, Clone, Diff, Forget, Image, Rename, Which};
-pub(crate) use live::{Attach, Detach, Discard, Disks, Far, NbdArguments, Node, Publish, Then, Trace};
+pub(crate) use live::{
+    Attach, Detach, Discard, Disks, Far, NbdArguments, Node, Publish, Then, Trace, TreeArguments,
+};
 pub(crate) use room::{Cast, Receive};
 pub(crate) use serve::{AccessToken, Serve, ServeCommand};
 pub(crate) use target::{CacheArguments, Export, Free, Install, TargetOptions};

@@ -73,7 +73,7 @@ pub(crate) fn refused(error: &platter_jobs::Error) -> clap::Error {
 }
 
 fn of_attach(options: &Attach, store: &StoreLocation) -> Option<&'static str> {
-    let has_tree = options.fuse.is_some() || options.ninep.is_some();
+    let has_tree = options.tree.fuse.is_some() || options.tree.ninep.is_some();
     let is_reached = has_tree || options.nbd.nbd.is_some();
     let can_fill =
         options.node.is_some() || (!is_local(store) && options.cache_of_origin.cache_dir.is_some());

@@ -12,8 +12,8 @@ use platter_image::{Error, ErrorKind, IoContext, Result, Score};
 use platter_store::VersionQuery;
 
 use super::attach::{AttachRequest, Attached, LiveEvent};
-use super::disk::FILL_OPTIONS;
 use super::served::Served;
+use super::sources::FILL_OPTIONS;
 use crate::OpenStore;
 use crate::node::{
     Fill, FillStatus, NodeReport, RememberedDisk, RememberedDisks, ReportedDisk, counters_of, pin_name,

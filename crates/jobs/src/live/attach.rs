@@ -10,7 +10,6 @@ use platter_export::fuse::FuseEvent;
 use platter_export::nbd::{NbdEvent, NbdTls};
 use platter_export::ninep::NinepEvent;
 use platter_image::Result;
-use platter_vdisk::{BlockCache, CacheOptions};
 use serde::{Deserialize, Serialize};
 
 use super::control::{ControlSocket, OnDetach};
@@ -162,9 +161,4 @@ fn serve(served: &Arc<Served>, control: &ControlSocket, servers: Vec<Server>) ->
         let _ = control.wake();
         ended
     })
-}
-
-/// A memory cache of that many bytes.
-pub(crate) fn new_cache(bytes: usize) -> Result<Arc<BlockCache>> {
-    BlockCache::new(CacheOptions { block_bytes_max: bytes as u64, ..CacheOptions::default() })
 }

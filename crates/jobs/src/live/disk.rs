@@ -9,19 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use platter_image::{Error, Extent, Extents, Result, Score};
 use platter_store::{ImageName, Token};
-use platter_vdisk::{Allocation, BlockCache, BlockDevice, Overlay, OverlayOptions, RecipeDisk, Source};
+use platter_vdisk::{Allocation, BlockDevice, Overlay, OverlayOptions};
 
 use super::overlays::{Overlays, boot_id};
 use super::place::LivePlace;
-use crate::OpenStore;
-use crate::remote::SourceOptions;
+use super::sources::Sources;
 
-/// Stored frames of one recipe of an origin that are kept beside the cache of blocks, in bytes, and how long an origin that is
-/// away is tried for. A client waits that long. What is read here and there is asked for without what stands beside it.
-pub(super) const SOURCE_OPTIONS: SourceOptions =
-    SourceOptions { bytes_max: 64 << 20, retry_time_max: std::time::Duration::from_secs(30), exact: true };
-/// The same for a whole disk.
-pub(super) const FILL_OPTIONS: SourceOptions = SourceOptions { exact: false, ..SOURCE_OPTIONS };
 /// Overlays above each other: as many tries to publish can fail while the disk is written in between, and later ones take what
 /// is frozen already.
 const OVERLAYS_MAX: usize = 16;
@@ -73,19 +66,9 @@ pub(super) struct Frozen {
 }
 
 impl Base {
-    pub(super) fn open(store: &OpenStore, cache: &Arc<BlockCache>, score: Score) -> Result<Self> {
-        Self::over(store.source(score, SOURCE_OPTIONS), cache, score)
+    pub(super) fn open(sources: &Sources, score: Score) -> Result<Self> {
+        Ok(Self { score, device: Arc::new(sources.disk(score)?) })
     }
-
-    /// The same from a source that is at hand.
-    pub(super) fn over(source: Arc<dyn Source>, cache: &Arc<BlockCache>, score: Score) -> Result<Self> {
-        Ok(Self { score, device: Arc::new(RecipeDisk::open(score, source, cache.clone())?) })
-    }
-}
-
-/// The disk of a score, as exports serve it.
-pub(super) fn open_recipe(store: &OpenStore, cache: &Arc<BlockCache>, score: Score) -> Result<RecipeDisk> {
-    RecipeDisk::open(score, store.source(score, SOURCE_OPTIONS), cache.clone())
 }
 
 impl Layers {
@@ -124,23 +107,23 @@ impl LiveDisk {
     pub(super) fn writable(
         name: String,
         place: &LivePlace,
-        (store, cache): (&OpenStore, &Arc<BlockCache>),
+        sources: &Sources,
         (image, token): (ImageName, Token),
         score: Score,
     ) -> Result<Self> {
         let overlays = Overlays::lock(place, &image, token.number)?;
-        Self::on_overlays(name, overlays, (store, cache), (image, token), score)
+        Self::on_overlays(name, overlays, sources, (image, token), score)
     }
 
     /// The same, with the overlays locked before.
     pub(super) fn on_overlays(
         name: String,
         overlays: Overlays,
-        (store, cache): (&OpenStore, &Arc<BlockCache>),
+        sources: &Sources,
         (image, token): (ImageName, Token),
         score: Score,
     ) -> Result<Self> {
-        let layers = open_layers(&overlays, store, cache, token.number, score)?;
+        let layers = open_layers(&overlays, sources, token.number, score)?;
         Ok(Self {
             name,
             length: layers.base.device.length(),
@@ -279,13 +262,7 @@ fn overlay_options(base_score: Score, token: u64) -> Result<OverlayOptions> {
     Ok(OverlayOptions { base_score, token, boot_id: boot_id()? })
 }
 
-fn open_layers(
-    overlays: &Overlays,
-    store: &OpenStore,
-    cache: &Arc<BlockCache>,
-    token: u64,
-    score: Score,
-) -> Result<Layers> {
+fn open_layers(overlays: &Overlays, sources: &Sources, token: u64, score: Score) -> Result<Layers> {
     let mut numbers = overlays.numbers()?;
     let score_of = |number: u64| overlays.header(number).map(|header| header.base_score);
     let score = match numbers.last() {
@@ -302,7 +279,7 @@ fn open_layers(
         numbers.remove(0);
     }
     let options = overlay_options(score, token)?;
-    let mut layers = Layers { base: Base::open(store, cache, score)?, overlays: Vec::new() };
+    let mut layers = Layers { base: Base::open(sources, score)?, overlays: Vec::new() };
     if numbers.is_empty() {
         let overlay = Overlay::create(overlays.vfs(), &overlays.path(1), &options, layers.top())?;
         layers.overlays.push((1, Arc::new(overlay)));

@@ -6,11 +6,10 @@ use std::thread;
 
 use platter_image::{Result, Score};
 use platter_store::Hoard;
-use platter_vdisk::Source;
 
 use super::attach::{AttachRequest, LiveEvent};
 use super::served::Served;
-use crate::hoard::{HoardFirst, HoardSyncRequest, hoard_place, hoard_sync_from};
+use crate::hoard::{HoardSyncRequest, hoard_place, hoard_sync_from};
 use crate::remote::{Listener, ServerOptions, listen};
 use crate::{Silent, StoreLocation};
 
@@ -54,14 +53,6 @@ impl Hoarding {
     /// The revision that is whole here; 0 if none is.
     pub(super) fn revision(&self) -> u64 {
         self.hoard.as_ref().map_or(0, |hoard| hoard.snapshot().revision)
-    }
-
-    /// That source behind the hoard, if there is one.
-    pub(super) fn before(&self, source: Arc<dyn Source>) -> Arc<dyn Source> {
-        match &self.hoard {
-            Some(hoard) => Arc::new(HoardFirst::new(hoard.clone(), source)),
-            None => source,
-        }
     }
 }
 

@@ -9,6 +9,7 @@ use super::control::{self, DiskStatus};
 use super::overlays::{self, Overlays};
 use super::place::LivePlace;
 use super::publish::open_left;
+use super::sources::Sources;
 use crate::OpenStore;
 
 /// A disk as it is listed.
@@ -148,7 +149,8 @@ type Known = (String, u64, Option<u64>);
 
 /// What is known of a disk that lies there; nothing if some process has it, or it cannot be opened.
 fn left_disk(place: &LivePlace, store: &OpenStore, image: &ImageName, token: u64) -> Result<Option<Known>> {
-    match open_left(place, store, image, token, "") {
+    let sources = Sources::for_a_job(store.clone())?;
+    match open_left(place, &sources, image, token, "") {
         Ok(disk) => {
             let (base, written) = disk.state()?;
             Ok(Some((base.to_string(), disk.length(), Some(written))))

@@ -16,12 +16,12 @@ mod publish;
 mod record;
 mod served;
 mod servers;
+mod sources;
 #[cfg(test)]
 mod tests;
 mod tree;
 mod version;
 
-pub(crate) use attach::new_cache;
 pub use attach::{AttachRequest, Attached, LiveEvent, NodeRequest, OnEvent, attach};
 pub use control::{
     CacheStatus, DiskStatus, OnDetach, attach_at_node, detach, detach_at_node, disks_of_node,
@@ -32,6 +32,7 @@ pub use place::LivePlace;
 pub use publish::{PublishReport, PublishRequest, discard, publish};
 pub use record::{ReadSize, RecordReport, TraceSummary, trace_summary};
 pub use servers::{FuseAddress, ServeAddress};
+pub(crate) use sources::new_cache;
 #[cfg(test)]
 pub(crate) use tests::capture_bytes;
 pub use tree::ImageTree;

@@ -6,16 +6,13 @@ use platter_image::{Error, ErrorKind, Result};
 use platter_store::{Consistency, ImageName, Token};
 use serde::{Deserialize, Serialize};
 
-use super::attach::new_cache;
 use super::control::{self, OnDetach, Words};
 use super::disk::LiveDisk;
 use super::overlays::{self, Overlays};
 use super::place::LivePlace;
+use super::sources::Sources;
 use super::version::publish_disk;
 use crate::{OpenStore, Progress};
-
-/// Memory for blocks when a disk is published that no process serves.
-const CACHE_BYTES: usize = 64 << 20;
 
 /// Which disk to publish, and what to say of the version.
 #[derive(Clone, Debug)]
@@ -91,12 +88,12 @@ pub fn publish(request: &PublishRequest, progress: &dyn Progress) -> Result<Publ
         let published = server.detach(image.as_str(), OnDetach::Publish, &words)?;
         return published.ok_or_else(|| nothing_written(image.as_str(), &status.base));
     }
-    let disk = wanted.open(place, &store, image)?;
-    let cache = new_cache(CACHE_BYTES)?;
+    let sources = Sources::for_a_job(store)?;
+    let disk = wanted.open(place, &sources, image)?;
     // Nobody reads it afterwards.
     disk.set_open(false);
-    let mut report = publish_disk(&disk, (&store, &cache), &words, progress)?;
-    end_editing(&disk, &store)?;
+    let mut report = publish_disk(&disk, &sources, &words, progress)?;
+    end_editing(&disk, &sources.store)?;
     report.attached = false;
     Ok(report)
 }
@@ -108,9 +105,11 @@ pub fn publish(request: &PublishRequest, progress: &dyn Progress) -> Result<Publ
 /// `Missing` when the image has no such disk; `Refused` when a process serves it.
 pub fn discard(place: &LivePlace, image: &ImageName, token: Option<u64>) -> Result<u64> {
     let store = OpenStore::open_reader(place.store())?;
-    let disk = Wanted::find(place, &store, image, token)?.open(place, &store, image)?;
+    let wanted = Wanted::find(place, &store, image, token)?;
+    let sources = Sources::for_a_job(store)?;
+    let disk = wanted.open(place, &sources, image)?;
     let (_, written) = disk.state()?;
-    end_editing(&disk, &store)?;
+    end_editing(&disk, &sources.store)?;
     Ok(written)
 }
 
@@ -154,15 +153,14 @@ impl Wanted {
     }
 
     /// Opens the disk, which was left when its process ended.
-    fn open(self, place: &LivePlace, store: &OpenStore, image: &ImageName) -> Result<LiveDisk> {
+    fn open(self, place: &LivePlace, sources: &Sources, image: &ImageName) -> Result<LiveDisk> {
         let token = match self {
             Self::Held(token) => token,
-            Self::Lost(number) => return open_left(place, store, image, number, ""),
+            Self::Lost(number) => return open_left(place, sources, image, number, ""),
         };
-        let score = store.resolve(image.as_str())?.score;
-        let cache = new_cache(CACHE_BYTES)?;
+        let score = sources.store.resolve(image.as_str())?.score;
         place.make()?;
-        LiveDisk::writable(image.to_string(), place, (store, &cache), (image.clone(), token), score)
+        LiveDisk::writable(image.to_string(), place, sources, (image.clone(), token), score)
     }
 }
 
@@ -172,7 +170,7 @@ impl Wanted {
 /// `Missing` when nothing does; `Refused` when a process has it; what opening the overlays says.
 pub(super) fn open_left(
     place: &LivePlace,
-    store: &OpenStore,
+    sources: &Sources,
     image: &ImageName,
     number: u64,
     holder: &str,
@@ -190,8 +188,7 @@ pub(super) fn open_left(
         time_unix_ms: 0,
         overlay: String::new(),
     };
-    let cache = new_cache(CACHE_BYTES)?;
-    LiveDisk::on_overlays(image.to_string(), overlays, (store, &cache), (image.clone(), token), score)
+    LiveDisk::on_overlays(image.to_string(), overlays, sources, (image.clone(), token), score)
 }
 
 pub(super) fn nothing_written(disk: &str, base: &str) -> Error {

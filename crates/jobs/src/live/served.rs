@@ -13,17 +13,18 @@ use platter_export::tree::Tree;
 use platter_export::{Exports, ReadOnlyTree};
 use platter_image::{Error, ErrorKind, Result, Score};
 use platter_store::{HoardMember, HoardSnapshot, ImageName, NumberChoice, Resolved, Token, VersionQuery};
-use platter_vdisk::{BlockCache, BlockDevice};
+use platter_vdisk::BlockDevice;
 
 use super::agent::Agent;
-use super::attach::{AttachRequest, Attached, LiveEvent, OnEvent, new_cache};
+use super::attach::{AttachRequest, Attached, LiveEvent, OnEvent};
 use super::control::{self, Answer, ControlSocket, DiskStatus, OnDetach, Question, Words};
-use super::disk::{Base, LiveDisk, SOURCE_OPTIONS};
+use super::disk::{Base, LiveDisk};
 use super::hoarding::Hoarding;
 use super::overlays;
 use super::publish::{PublishReport, end_editing, open_left};
 use super::record::Recorder;
 use super::servers::{Server, Uri};
+use super::sources::Sources;
 use super::tree::ImageTree;
 use super::version::publish_disk;
 use crate::{OpenStore, Silent};
@@ -34,10 +35,9 @@ const PUBLISH_LOOK: Duration = Duration::from_millis(500);
 /// What all servers of the process share.
 pub(super) struct Served {
     request: AttachRequest,
-    store: OpenStore,
+    sources: Sources,
     /// Boot sets that are kept on this machine.
     pub(super) hoarding: Hoarding,
-    cache: Arc<BlockCache>,
     disks: Mutex<BTreeMap<String, Arc<LiveDisk>>>,
     recorder: OnceLock<Recorder>,
     on_event: OnEvent,
@@ -66,11 +66,11 @@ impl Served {
     /// Opens the store, to serve no disk yet.
     pub(super) fn open(request: AttachRequest, on_event: OnEvent) -> Result<Arc<Self>> {
         let store = OpenStore::open_reader(request.place.store())?;
+        let hoarding = Hoarding::open(&request)?;
         Ok(Arc::new(Self {
             agent: Agent::open(&store, &request)?,
-            hoarding: Hoarding::open(&request)?,
-            store,
-            cache: new_cache(request.cache_bytes)?,
+            sources: Sources::new(store, request.cache_bytes, hoarding.hoard().cloned())?,
+            hoarding,
             disks: Mutex::default(),
             recorder: OnceLock::new(),
             request,
@@ -99,8 +99,7 @@ impl Served {
             return Ok(tree);
         }
         let (place, tool_version) = (&self.request.place, self.request.tool_version.clone());
-        let tree =
-            ImageTree::open(place, self.store.clone(), self.cache.clone(), self.clone(), tool_version)?;
+        let tree = ImageTree::open(place, self.sources.clone(), self.clone(), tool_version)?;
         let tree: Arc<dyn Tree> = match self.request.write {
             true => Arc::new(tree),
             false => Arc::new(ReadOnlyTree::over(Arc::new(tree))),
@@ -125,7 +124,7 @@ impl Served {
 
     /// Serves a version; gives the name of its disk.
     pub(super) fn attach(self: &Arc<Self>, version: &str, fill: bool) -> Result<String> {
-        let disk = match self.store.resolve(version) {
+        let disk = match self.sources.store.resolve(version) {
             Err(error) if error.kind() == ErrorKind::Transient && self.request.write => {
                 self.go_on(version, error)?
             }
@@ -155,8 +154,7 @@ impl Served {
 
     /// Serves a score under that name; with `fill`, all of it is fetched.
     pub(super) fn attach_read_only(self: &Arc<Self>, name: &str, score: Score, fill: bool) -> Result<()> {
-        let source = self.hoarding.before(self.store.source(score, SOURCE_OPTIONS));
-        let disk = LiveDisk::read_only(name.to_owned(), Base::over(source, &self.cache, score)?);
+        let disk = LiveDisk::read_only(name.to_owned(), Base::open(&self.sources, score)?);
         self.insert(name.to_owned(), disk)?;
         self.begin_filling(name, score, fill)
     }
@@ -166,7 +164,7 @@ impl Served {
             Error::refused(format!("{version} is a bare score: clone it to a name to write to it"))
         })?;
         let (image, number) = (version.record.image, version.record.number);
-        let newest = self.store.resolve(image.as_str())?;
+        let newest = self.sources.store.resolve(image.as_str())?;
         if newest.score != resolved.score {
             return Err(Error::refused(format!(
                 "{image}@{number} is not the newest version, and publishing it would undo those after it: clone it to another name, or with --next"
@@ -174,8 +172,8 @@ impl Served {
         }
         let token = self.take_token(&image)?;
         // Somebody may have published until the token was ours; nobody does from now on.
-        let score = self.store.resolve(image.as_str())?.score;
-        LiveDisk::writable(name, &self.request.place, (&self.store, &self.cache), (image, token), score)
+        let score = self.sources.store.resolve(image.as_str())?.score;
+        LiveDisk::writable(name, &self.request.place, &self.sources, (image, token), score)
     }
 
     /// Opens a disk that was written here before, while the origin is away, as `error` says. Whether its token is still ours is
@@ -193,7 +191,7 @@ impl Served {
         self.tell(&LiveEvent::Note(format!(
             "{error}: {image} goes on with what was written to it here under edit token {number}"
         )));
-        open_left(place, &self.store, &image, number, &self.request.holder).map_err(|error| {
+        open_left(place, &self.sources, &image, number, &self.request.holder).map_err(|error| {
             let dir = place.dir().display();
             error.within(format!(
                 "{image} cannot be opened without its origin, which has the pages of its recipe; what was written to it \
@@ -204,7 +202,7 @@ impl Served {
 
     /// What a version is, and what its disk is called. An origin that is away need not be asked for what is in the hoard.
     pub(super) fn named(&self, version: &str, resolved: Result<Resolved>) -> Result<(Resolved, String)> {
-        let hoarded = |error: Error| match self.hoarding.hoard() {
+        let hoarded = |error: Error| match self.sources.hoard() {
             Some(hoard) if error.kind() == ErrorKind::Transient => {
                 let snapshot = hoard.snapshot();
                 let found = hoarded_version(&snapshot, version).ok_or(error)?;
@@ -241,12 +239,12 @@ impl Served {
     /// The image's token: this holder's, if an earlier process left it, or a new one.
     fn take_token(&self, image: &ImageName) -> Result<Token> {
         let (holder, steal) = (&self.request.holder, self.request.steal);
-        let held = self.store.token(image)?.filter(|token| token.holder == *holder && !steal);
-        held.map_or_else(|| self.store.take_token(image, holder, steal), Ok)
+        let held = self.sources.store.token(image)?.filter(|token| token.holder == *holder && !steal);
+        held.map_or_else(|| self.sources.store.take_token(image, holder, steal), Ok)
     }
 
     pub(super) fn store(&self) -> &OpenStore {
-        &self.store
+        &self.sources.store
     }
 
     pub(super) fn attached(&self) -> Result<Vec<Attached>> {
@@ -310,14 +308,14 @@ impl Served {
             written_bytes: Some(attached.written_bytes),
             exports: attached.exports,
             process: Some(std::process::id()),
-            cache: Some(self.cache.counters().into()),
+            cache: Some(self.sources.memory.counters().into()),
             fill: self.agent.fill_status(&attached_disk),
-            node: self.store.cache().map(|cache| cache.counters()),
+            node: self.sources.store.cache().map(|cache| cache.counters()),
         }
     }
 
     fn publish(&self, disk: &LiveDisk, words: &Words) -> Result<PublishReport> {
-        let report = publish_disk(disk, (&self.store, &self.cache), words, &Silent)?;
+        let report = publish_disk(disk, &self.sources, words, &Silent)?;
         self.tell(&LiveEvent::Published(&report));
         Ok(report)
     }
@@ -331,7 +329,7 @@ impl Served {
         disk.detach()?;
         let kept = disk.is_writable() && then == OnDetach::Keep;
         if disk.is_writable() && !kept {
-            end_editing(disk, &self.store)?;
+            end_editing(disk, &self.sources.store)?;
         }
         self.tell(&LiveEvent::Detached { disk: &disk.name, kept });
         Ok(report)

@@ -11,7 +11,6 @@
 //! stands on, whose number the commit compares, as it compares the edit token's. Where a later one is there already,
 //! it is this very disk's, which its record tells, or the disk is not published.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use platter_disk::capture::{Base as CaptureBase, CaptureOptions};
@@ -21,11 +20,12 @@ use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result, Score};
 use platter_store::{Consistency, ImageName, KnownCheck, UnreadableRecord, Version, VersionRecord};
-use platter_vdisk::{BlockCache, BlockDevice};
+use platter_vdisk::BlockDevice;
 
 use super::control::Words;
-use super::disk::{Base, Frozen, LiveDisk, SOURCE_OPTIONS, Writing};
+use super::disk::{Base, Frozen, LiveDisk, Writing};
 use super::publish::{PublishReport, kept, lost_token, nothing_written};
+use super::sources::Sources;
 use crate::capture::filesystems;
 use crate::open_session::{PublishedVersion, Repairs};
 use crate::token::unix_ms;
@@ -34,7 +34,7 @@ use crate::{OpenStore, Progress};
 /// Publishes what was written to a disk so far, while it goes on.
 pub(super) fn publish_disk(
     disk: &LiveDisk,
-    (store, cache): (&OpenStore, &Arc<BlockCache>),
+    sources: &Sources,
     words: &Words,
     progress: &dyn Progress,
 ) -> Result<PublishReport> {
@@ -44,7 +44,7 @@ pub(super) fn publish_disk(
         .ok_or_else(|| Error::refused(format!("{} is read-only: attach it with --write", disk.name)))?;
     let _one = disk.publishing();
     if words.branch.is_none() {
-        check_token(store, writing).map_err(kept)?;
+        check_token(&sources.store, writing).map_err(kept)?;
     }
     loop {
         let frozen = disk.freeze()?;
@@ -54,16 +54,16 @@ pub(super) fn publish_disk(
         progress.begin("publishing", frozen.changed.total());
         // Before the last turn, too: if that fails, clients have the disk again.
         let is_served_on = words.branch.is_none() && (disk.is_open() || !frozen.is_whole);
-        let mut report = match capture_frozen(store, (&frozen, is_served_on), writing, words, progress) {
+        let mut report = match capture_frozen(sources, (&frozen, is_served_on), writing, words, progress) {
             // It was taken over while the disk was read.
             Err(error) if error.kind() == ErrorKind::Refused && words.branch.is_none() => {
-                check_token(store, writing)?;
+                check_token(&sources.store, writing)?;
                 return Err(error);
             }
             report => report.map_err(kept)?,
         };
         if words.branch.is_none() {
-            stand_on(disk, (store, cache), &report).map_err(|error| {
+            stand_on(disk, sources, &report).map_err(|error| {
                 error
                     .within(format!("{} is published, but the disk does not stand on it yet", report.version))
             })?;
@@ -79,14 +79,10 @@ pub(super) fn publish_disk(
 }
 
 /// Puts a disk above the version that was published of it.
-fn stand_on(
-    disk: &LiveDisk,
-    (store, cache): (&OpenStore, &Arc<BlockCache>),
-    report: &PublishReport,
-) -> Result<()> {
-    store.refresh()?;
-    let score = store.resolve(&report.version)?.score;
-    disk.rebase(Base::open(store, cache, score)?)
+fn stand_on(disk: &LiveDisk, sources: &Sources, report: &PublishReport) -> Result<()> {
+    sources.store.refresh()?;
+    let score = sources.store.resolve(&report.version)?.score;
+    disk.rebase(Base::open(sources, score)?)
 }
 
 /// Refuses a disk whose token is another's by now, saying what can be done.
@@ -200,18 +196,18 @@ fn as_kept(region: Region, data: &Extents, is_served_on: bool) -> Region {
 }
 
 fn capture_frozen(
-    store: &OpenStore,
+    sources: &Sources,
     (frozen, is_served_on): (&Frozen, bool),
     writing: &Writing,
     words: &Words,
     progress: &dyn Progress,
 ) -> Result<PublishReport> {
+    let (store, source) = (&sources.store, sources.of(frozen.base));
     let image = words.branch.as_ref().unwrap_or(&writing.image);
     let base = words.branch.is_none().then_some(frozen.base);
     // Said before anything is read; it is looked at again when there is something to publish.
     Standing::of(store, image, base, &frozen.source)?;
     let below = base_version(store, &writing.image, frozen.base)?;
-    let source = store.source(frozen.base, SOURCE_OPTIONS);
     let recipe = Recipe::open(frozen.base, &*source)?;
     let root = *recipe.root();
     let disk = View { device: &*frozen.view, sector_size: root.sector_size };

@@ -138,7 +138,7 @@ impl RemoteStore {
 
     /// As [`platter_store::Store::versions`], of what may be read.
     pub(crate) fn versions(&self) -> Result<Vec<Version>> {
-        let records: Vec<VersionRecord> = self.client.get("/api/v1/versions")?;
+        let (records, _): (Vec<VersionRecord>, _) = self.get_or_remember("/api/v1/versions")?;
         records.iter().map(version_of).collect()
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use platter_image::Result;
+use platter_image::{ErrorKind, Result};
 use platter_store::Version;
 
 use super::listen::{Listener, listen};
@@ -36,14 +36,17 @@ struct Seen {
 }
 
 impl Watch {
-    /// Looks once, and follows from then on.
+    /// Looks once, and follows from then on. A node that never heard of any versions begins without, while the origin is away.
     ///
     /// # Errors
     /// What the origin says; `Io` when no thread can be started.
     pub(crate) fn start(store: RemoteStore) -> Result<Self> {
         let events = store.without_cache();
         let followed = Followed { store, seen: Mutex::default(), looking: Mutex::default() };
-        followed.look()?;
+        match followed.look() {
+            Err(error) if error.kind() == ErrorKind::Transient && followed.store.cache().is_some() => {}
+            looked => looked?,
+        }
         let followed = Arc::new(followed);
         listen(events, &followed)?;
         Ok(Self(followed))

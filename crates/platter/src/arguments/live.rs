@@ -21,15 +21,8 @@ pub(crate) struct Attach {
     pub(crate) write: bool,
     #[command(flatten)]
     pub(crate) nbd: NbdArguments,
-    /// Mount the tree of all images there, an empty directory: DIR/NAME/latest.raw, DIR/NAME/live.raw, DIR/by-date/...
-    #[arg(long, value_name = "DIR")]
-    pub(crate) fuse: Option<PathBuf>,
-    /// Let users other than this one into the mounted tree
-    #[arg(long, requires = "fuse")]
-    pub(crate) allow_other: bool,
-    /// Serve the same tree over 9P2000.L there: a path for a unix socket, or ADDRESS:PORT of this machine
-    #[arg(long = "9p", value_name = "SOCKET", value_parser = serve_address)]
-    pub(crate) ninep: Option<ServeAddress>,
+    #[command(flatten)]
+    pub(crate) tree: TreeArguments,
     /// Take the edit token from whoever has it; what they wrote is kept, but they cannot publish it
     #[arg(long, requires = "write")]
     pub(crate) steal: bool,
@@ -42,7 +35,7 @@ pub(crate) struct Attach {
     pub(crate) cache: u32,
     /// Read first from the hoard that `platter hoard sync --cache DIR` keeps there; without its store, what is hoarded is
     /// served all the same
-    #[arg(long, value_name = "DIR", conflicts_with = "write")]
+    #[arg(long, value_name = "DIR")]
     pub(crate) hoard: Option<PathBuf>,
     /// Record what is asked of the disk, in a new file: the source of boot sets; see `platter trace`
     #[arg(long, value_name = "FILE")]
@@ -83,6 +76,8 @@ pub(crate) struct Node {
     pub(crate) cache_size: u64,
     #[command(flatten)]
     pub(crate) nbd: NbdArguments,
+    #[command(flatten)]
+    pub(crate) tree: TreeArguments,
     /// MiB of memory for decoded blocks, shared by all disks; and as many, at most 128, for frames between nodes
     #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) memory: u32,
@@ -101,6 +96,20 @@ pub(crate) struct Node {
     /// Do not keep the origin's hoard, the boot sets of all images, in the cache's directory
     #[arg(long)]
     pub(crate) no_hoard: bool,
+}
+
+/// The tree of all images, as files.
+#[derive(Args, Debug)]
+pub(crate) struct TreeArguments {
+    /// Mount the tree of all images there, an empty directory: DIR/NAME/latest.raw, DIR/NAME/live.raw, DIR/by-date/...
+    #[arg(long, value_name = "DIR")]
+    pub(crate) fuse: Option<PathBuf>,
+    /// Let users other than this one into the mounted tree
+    #[arg(long, requires = "fuse")]
+    pub(crate) allow_other: bool,
+    /// Serve the same tree over 9P2000.L there: a path for a unix socket, or ADDRESS:PORT of this machine
+    #[arg(long = "9p", value_name = "SOCKET", value_parser = serve_address)]
+    pub(crate) ninep: Option<ServeAddress>,
 }
 
 /// Disks over NBD, and who may reach them.

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::publish::text as published;
 use super::{Outcome, TOOL_VERSION};
-use crate::arguments::{Attach, NbdArguments};
+use crate::arguments::{Attach, NbdArguments, TreeArguments};
 use crate::output::{Output, with_causes};
 use crate::server::with_cache;
 use crate::sizes::{bytes, count};
@@ -21,6 +21,12 @@ use crate::sizes::{bytes, count};
 pub(super) fn tls(options: &NbdArguments) -> Result<Option<NbdTls>> {
     let folder = options.tls_certificates.as_ref();
     folder.map(|folder| NbdTls::open(folder, options.tls_verify_peer)).transpose()
+}
+
+/// Where the tree is mounted, if it is.
+pub(super) fn mount(options: &TreeArguments) -> Option<FuseAddress> {
+    let mount_point = options.fuse.clone()?;
+    Some(FuseAddress { mount_point, allow_other: options.allow_other })
 }
 
 pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> Outcome {
@@ -49,11 +55,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
         nbd: options.nbd.nbd.clone(),
         tls: tls(&options.nbd)?,
         insecure_loopback: options.nbd.insecure_loopback,
-        fuse: options.fuse.as_ref().map(|mount_point| FuseAddress {
-            mount_point: mount_point.clone(),
-            allow_other: options.allow_other,
-        }),
-        ninep: options.ninep.clone(),
+        fuse: mount(&options.tree),
+        ninep: options.tree.ninep.clone(),
         cache_bytes: (options.cache as usize) << 20,
         hoard: options.hoard.clone(),
         record: options.record.clone(),

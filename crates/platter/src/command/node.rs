@@ -7,7 +7,7 @@ use platter_jobs::{
     default_holder,
 };
 
-use super::attach::{stop_at_signals, tell, tls};
+use super::attach::{mount, stop_at_signals, tell, tls};
 use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Node;
 use crate::output::Output;
@@ -33,8 +33,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
         nbd: Some(nbd),
         tls: tls(&options.nbd)?,
         insecure_loopback: options.nbd.insecure_loopback,
-        fuse: None,
-        ninep: None,
+        fuse: mount(&options.tree),
+        ninep: options.tree.ninep.clone(),
         cache_bytes: memory_bytes as usize,
         record: None,
         on_detach: OnDetach::Keep,

@@ -142,7 +142,7 @@ impl ImageTree {
         // First, so that the directory is there without its last version, too.
         state.keep_directories(&image);
         drop(state);
-        self.keep.store.forget(&image.parse()?, Some(number))?;
+        self.keep.sources.store.forget(&image.parse()?, Some(number))?;
         self.keep.catalog.changed();
         let mut state = self.state()?;
         state.add_gone(join(&image, &format!("{number}.score")));
@@ -173,7 +173,7 @@ impl ImageTree {
         let has_images = state.view.has_images(&old);
         state.renames += 1;
         drop(state);
-        let store = &self.keep.store;
+        let store = &self.keep.sources.store;
         let rename = || store.rename(&from, &to);
         let renamed = if has_images { store.when_unlocked(rename).map(drop) } else { Ok(()) };
         self.keep.catalog.changed();
@@ -215,7 +215,7 @@ impl ImageTree {
             return Err(Error::refused(format!("{SPOOLS_MAX} files are being imported already")));
         }
         // Said before a disk is copied in vain; what counts is asked again when it is published.
-        self.keep.store.check_token(&image, TokenChoice::Free)?;
+        self.keep.sources.store.check_token(&image, TokenChoice::Free)?;
         let spool = Arc::new(Spool::create(self.keep.clone(), image, format!("import/{path}"))?);
         state.spools.insert(path.clone(), Arc::downgrade(&spool));
         let node = self.node_of(&mut state, &Place::Spool(path))?;

@@ -13,7 +13,6 @@ use platter_export::Exports;
 use platter_export::tree::{Access, Node, NodeId, NodeKind, OpenFile, Room, Tree};
 use platter_image::{Error, Result};
 use platter_store::ImageName;
-use platter_vdisk::BlockCache;
 
 use super::files::{LiveFile, SCORE_FILE_LENGTH, ScoreFile, VersionFile};
 use super::keep::Keep;
@@ -22,8 +21,8 @@ use super::place::{Form, Place, hidden, join};
 use super::spool::Spool;
 use super::spool_file::SpoolFile;
 use super::view::{Contents, Listed, View};
-use crate::OpenStore;
 use crate::live::place::LivePlace;
+use crate::live::sources::Sources;
 
 /// The tree of a store, and of the disks that this process serves.
 pub struct ImageTree {
@@ -129,16 +128,15 @@ impl ImageTree {
     ///
     /// # Errors
     /// When the catalog cannot be read.
-    pub fn open(
+    pub(in crate::live) fn open(
         place: &LivePlace,
-        store: OpenStore,
-        cache: Arc<BlockCache>,
+        sources: Sources,
         disks: Arc<dyn Exports>,
         tool_version: String,
     ) -> Result<Self> {
         Spool::clean(place);
-        let catalog = store.catalog()?;
-        let keep = Arc::new(Keep { place: place.clone(), store, catalog, cache, tool_version });
+        let catalog = sources.store.catalog()?;
+        let keep = Arc::new(Keep { place: place.clone(), sources, catalog, tool_version });
         let tree = Self { keep, disks, opened_unix_ms: unix_ms(SystemTime::now()), state: Mutex::default() };
         drop(tree.state()?);
         Ok(tree)
@@ -219,7 +217,7 @@ impl ImageTree {
             ));
         }
         Ok(match form {
-            Form::Raw => Arc::new(VersionFile { disk: self.keep.disk(contents.score)?, contents }),
+            Form::Raw => Arc::new(VersionFile { disk: self.keep.sources.disk(contents.score)?, contents }),
             Form::Score => Arc::new(ScoreFile { contents }),
         })
     }

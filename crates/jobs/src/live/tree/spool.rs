@@ -220,7 +220,7 @@ impl Spool {
                 tool_version,
             };
             let stamp = self.stamp()?;
-            keep.store.when_unlocked(|| clone(&request))?;
+            keep.sources.store.when_unlocked(|| clone(&request))?;
             keep.catalog.changed();
             return Ok(stamp);
         }
@@ -244,7 +244,7 @@ impl Spool {
             tool_version,
         };
         let disk = Source::open(&request.source, None)?;
-        keep.store.when_unlocked(|| capture_as(&request, &disk, &self.path, &Silent))?;
+        keep.sources.store.when_unlocked(|| capture_as(&request, &disk, &self.path, &Silent))?;
         keep.catalog.changed();
         Ok(stamp)
     }
@@ -278,7 +278,7 @@ impl Spool {
         }
         let mut now = match taken.take() {
             Some(taken) => taken,
-            None => Taken { score, disk: self.keep.disk(score)?, ranges: Vec::new() },
+            None => Taken { score, disk: self.keep.sources.disk(score)?, ranges: Vec::new() },
         };
         let is_taken = range.end() <= now.disk.length();
         if is_taken {

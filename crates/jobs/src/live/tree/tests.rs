@@ -13,7 +13,7 @@ use platter_store::{NumberChoice, Store, StorePlace, Version};
 use platter_vdisk::{Allocation, BlockDevice};
 
 use super::ImageTree;
-use crate::live::attach::new_cache;
+use crate::live::sources::Sources;
 use crate::live::tests::capture_bytes;
 use crate::{CloneRequest, LivePlace, OpenStore, TokenChoice, clone};
 
@@ -161,7 +161,8 @@ impl Lab {
 fn open_tree(place: &StorePlace, disks: &Arc<Disks>) -> ImageTree {
     let here = LivePlace::open(&place.clone().into(), None).unwrap();
     let store = OpenStore::open_reader(here.store()).unwrap();
-    ImageTree::open(&here, store, new_cache(1 << 20).unwrap(), disks.clone(), "test".into()).unwrap()
+    let sources = Sources::new(store, 1 << 20, None).unwrap();
+    ImageTree::open(&here, sources, disks.clone(), "test".into()).unwrap()
 }
 
 fn contents(file: &dyn OpenFile) -> Vec<u8> {

@@ -1,0 +1,74 @@
+//! Where the disks of a process read from. The one place that stacks it: blocks and pages in memory, before them the hoard of
+//! this machine, if it has one, before the store: in a directory, or behind an origin, through a cache and peers or not.
+
+use std::sync::Arc;
+
+use platter_image::{Result, Score};
+use platter_store::Hoard;
+use platter_vdisk::{BlockCache, CacheOptions, RecipeDisk, Source};
+
+use crate::OpenStore;
+use crate::hoard::HoardFirst;
+use crate::remote::SourceOptions;
+
+/// Stored frames of one recipe of an origin that are kept beside the memory of blocks, in bytes, and how long an origin that is
+/// away is tried for. A client waits that long. What is read here and there is asked for without what stands beside it.
+const SOURCE_OPTIONS: SourceOptions =
+    SourceOptions { bytes_max: 64 << 20, retry_time_max: std::time::Duration::from_secs(30), exact: true };
+/// The same for a whole disk.
+pub(super) const FILL_OPTIONS: SourceOptions = SourceOptions { exact: false, ..SOURCE_OPTIONS };
+
+/// Memory of one job, in bytes.
+const JOB_BYTES: usize = 64 << 20;
+
+/// A store as disks read it. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Sources {
+    pub(super) store: OpenStore,
+    pub(super) memory: Arc<BlockCache>,
+    hoard: Option<Arc<Hoard>>,
+}
+
+impl Sources {
+    /// Of that store, with that many bytes of memory.
+    ///
+    /// # Errors
+    /// `Io` when threads cannot be started.
+    pub(super) fn new(store: OpenStore, memory_bytes: usize, hoard: Option<Arc<Hoard>>) -> Result<Self> {
+        Ok(Self { store, memory: new_cache(memory_bytes)?, hoard })
+    }
+
+    /// For one job, which reads little twice.
+    ///
+    /// # Errors
+    /// As [`Sources::new`].
+    pub(super) fn for_a_job(store: OpenStore) -> Result<Self> {
+        Self::new(store, JOB_BYTES, None)
+    }
+
+    /// The blocks and pages of a recipe, below what is in memory.
+    pub(super) fn of(&self, score: Score) -> Arc<dyn Source> {
+        let source = self.store.source(score, SOURCE_OPTIONS);
+        match &self.hoard {
+            Some(hoard) => Arc::new(HoardFirst::new(hoard.clone(), source)),
+            None => source,
+        }
+    }
+
+    /// The disk of a recipe.
+    ///
+    /// # Errors
+    /// As [`RecipeDisk::open`].
+    pub(super) fn disk(&self, score: Score) -> Result<RecipeDisk> {
+        RecipeDisk::open(score, self.of(score), self.memory.clone())
+    }
+
+    pub(super) fn hoard(&self) -> Option<&Arc<Hoard>> {
+        self.hoard.as_ref()
+    }
+}
+
+/// A memory cache of that many bytes.
+pub(crate) fn new_cache(bytes: usize) -> Result<Arc<BlockCache>> {
+    BlockCache::new(CacheOptions { block_bytes_max: bytes as u64, ..CacheOptions::default() })
+}
