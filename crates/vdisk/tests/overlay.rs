@@ -1,5 +1,5 @@
-//! Overlays against a model: what was told is there after a kill, what was flushed after a power cut, whatever the disk
-//! dropped, reordered and tore of the rest.
+//! Overlays against a model: acknowledged writes survive a kill, and flushed writes survive a power cut, even
+//! though the simulated disk drops, reorders and tears all unsynced writes.
 #![expect(clippy::unwrap_used, reason = "a test may")]
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, Operation, Simulate
 const LENGTH: usize = 21 * 4096 + 512;
 const PATH: &str = "/d.overlay";
 
-/// A base of some pattern, with a hole in the middle.
+/// A base with a pattern and a hole in the middle.
 struct Pattern;
 
 fn base_bytes() -> Vec<u8> {
@@ -75,8 +75,9 @@ fn contents(overlay: &Overlay) -> Vec<u8> {
     bytes
 }
 
-/// One random write of some kind, done to the model too. Of whole sectors, if `sectors`: smaller writes of one sector could
-/// be mixed by a power cut, as the simulated disk keeps or loses each by itself.
+/// Makes one random write or zeroing and applies it to the model as well. If `sectors`, lengths are whole
+/// sectors: a power cut may mix two smaller writes to one sector, because the simulated disk keeps or loses
+/// each on its own.
 fn change(random: &mut Random, overlay: &Overlay, model: &mut [u8], sectors: bool) -> Result<()> {
     let start = random.below(LENGTH as u64 / 512) * 512;
     let start = if random.below(3) == 0 { start / 4096 * 4096 } else { start };
@@ -100,14 +101,14 @@ fn change(random: &mut Random, overlay: &Overlay, model: &mut [u8], sectors: boo
 }
 
 #[test]
-fn it_is_the_disk_that_was_written() {
+fn reads_return_what_was_written_across_kills() {
     for seed in 1..60 {
         let (mut random, disk) = (Random(seed * 77_777), SimulatedDisk::new(seed));
         let (mut overlay, mut model) = (create(&disk), base_bytes());
         for step in 0..120 {
             match random.below(12) {
                 0 => overlay.flush().unwrap(),
-                // The process is killed: nothing is lost.
+                // The process is killed: nothing may be lost.
                 1 => {
                     drop(overlay);
                     overlay = open(&disk, 0);
@@ -121,7 +122,7 @@ fn it_is_the_disk_that_was_written() {
         for (at, (now, before)) in model.iter().zip(&base).enumerate() {
             assert!(
                 now == before || dirty.contains(at as u64),
-                "seed {seed}: byte {at} is written and not dirty"
+                "seed {seed}: byte {at} was written but is not dirty"
             );
         }
         let (mut told, mut zeros) = (0, Vec::new());
@@ -143,13 +144,14 @@ fn it_is_the_disk_that_was_written() {
     }
 }
 
-/// One life of an overlay under power cuts: every sector holds what it had at the last flush, or something written since.
+/// One overlay through several power cuts: afterwards every sector holds its contents of the last flush, or a
+/// version written since.
 fn power_cuts(seed: u64, profile: CrashProfile) {
     let (mut random, disk) = (Random(seed * 99_991 + 3), SimulatedDisk::new(seed));
     let (mut overlay, mut model) = (create(&disk), base_bytes());
     let mut boot = 0;
     for round in 0..6 {
-        // What each sector may hold: the contents at the last flush, then each one since.
+        // The contents that each sector may have: those at the last flush, then those after each later write.
         let mut since = vec![model.clone()];
         if random.below(2) == 0 {
             let call = 1 + random.below(40);
@@ -198,7 +200,7 @@ fn power_cuts(seed: u64, profile: CrashProfile) {
             let range = sector * 512..sector * 512 + bytes.len();
             assert!(
                 since.iter().any(|then| then[range.clone()] == *bytes),
-                "seed {seed} {profile:?}, round {round}: sector {sector} is none of its {} contents",
+                "seed {seed} {profile:?}, round {round}: sector {sector} matches none of its {} possible contents",
                 since.len()
             );
         }
@@ -206,7 +208,7 @@ fn power_cuts(seed: u64, profile: CrashProfile) {
     }
 }
 
-/// A base that is far away, where it is not a hole.
+/// A base that is far (`is_near` is false), except for its hole.
 struct Far;
 
 impl BlockDevice for Far {
@@ -228,7 +230,7 @@ impl BlockDevice for Far {
 }
 
 #[test]
-fn what_was_written_is_as_near_as_the_file_and_the_rest_as_the_base() {
+fn is_near_is_unknown_for_written_blocks_and_asks_the_base_for_others() {
     let disk = SimulatedDisk::new(1);
     let overlay = Overlay::create(&disk, Path::new(PATH), &options(0), Arc::new(Far)).unwrap();
     let near = |first: u64, blocks: u64| overlay.is_near(Extent::new(first * 4096, blocks * 4096));
@@ -241,7 +243,7 @@ fn what_was_written_is_as_near_as_the_file_and_the_rest_as_the_base() {
 }
 
 #[test]
-fn power_cuts_lose_nothing_that_was_flushed() {
+fn power_cuts_lose_no_flushed_data() {
     for seed in 0..150 {
         for profile in CrashProfile::EVERY {
             power_cuts(seed, profile);
@@ -249,7 +251,7 @@ fn power_cuts_lose_nothing_that_was_flushed() {
     }
 }
 
-/// Long: for `make test-full`. 17,000 lives of six power cuts.
+/// 17,000 overlays with six power cuts each; takes minutes, so only `make test-full` runs it.
 #[test]
 #[ignore = "minutes: 100,000 power cuts"]
 fn many_power_cuts() {
@@ -261,7 +263,7 @@ fn many_power_cuts() {
 }
 
 #[test]
-fn after_a_failed_sync_nothing_more_is_taken() {
+fn writes_and_flushes_fail_after_a_failed_sync() {
     let disk = SimulatedDisk::new(1);
     let overlay = create(&disk);
     overlay.write(&[5; 4096], 0).unwrap();
@@ -272,14 +274,15 @@ fn after_a_failed_sync_nothing_more_is_taken() {
         only: Some(Operation::Sync),
     }));
     assert!(overlay.flush().is_err());
-    assert!(overlay.flush().is_err(), "a later sync says nothing of what was written before");
+    assert!(overlay.flush().is_err(), "a later sync proves nothing about earlier writes");
     assert!(overlay.write(&[6; 512], 0).is_err());
-    assert!(contents(&overlay)[..4096].iter().all(|byte| *byte == 5), "it can still be read");
+    assert!(contents(&overlay)[..4096].iter().all(|byte| *byte == 5), "reads still work");
 }
 
-/// The system calls clean what a failed sync lost. Opened again in the same boot, what is shown is made durable anew.
+/// After a failed sync the system may mark lost pages as clean. Opening in the same boot must make what is
+/// visible durable again.
 #[test]
-fn what_a_failed_sync_left_in_doubt_is_written_again() {
+fn reopening_rewrites_what_a_failed_sync_left_uncertain() {
     let disk = SimulatedDisk::new(1);
     let overlay = create(&disk);
     overlay.write(&[5; 4096], 0).unwrap();
@@ -301,7 +304,7 @@ fn what_a_failed_sync_left_in_doubt_is_written_again() {
 }
 
 #[test]
-fn a_full_disk_is_an_error_and_no_lie() {
+fn a_full_disk_fails_writes_and_corrupts_nothing() {
     for call in 1..30 {
         let disk = SimulatedDisk::new(call);
         let (overlay, mut model) = (create(&disk), base_bytes());
@@ -311,7 +314,7 @@ fn a_full_disk_is_an_error_and_no_lie() {
             if overlay.write(&bytes, block * 8192).is_ok() {
                 model[block as usize * 8192..][..4096].copy_from_slice(&bytes);
             } else {
-                // What failed may be there or not.
+                // The failed write may have happened or not.
                 let range = block as usize * 8192..block as usize * 8192 + 4096;
                 let found = contents(&overlay);
                 assert!(found[range.clone()] == bytes || found[range.clone()] == model[range.clone()]);
@@ -326,7 +329,7 @@ fn a_full_disk_is_an_error_and_no_lie() {
 }
 
 #[test]
-fn space_comes_back_and_grows_with_what_is_written() {
+fn used_space_follows_the_written_data() {
     use std::os::unix::fs::MetadataExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("o");
@@ -343,10 +346,10 @@ fn space_comes_back_and_grows_with_what_is_written() {
     overlay.write_zeroes(Extent::new(0, 16 << 30)).unwrap();
     overlay.flush().unwrap();
     assert!(used() - empty < (1 << 20), "{}", used());
-    assert!(overlay.dirty().total() <= 16 << 20, "zeros over zeros are nothing");
+    assert!(overlay.dirty().total() <= 16 << 20, "zeroing zeros must record nothing");
 }
 
-/// Sixteen GiB of zeros.
+/// 16 GiB of zeros.
 struct Large;
 
 impl BlockDevice for Large {
@@ -366,7 +369,7 @@ impl BlockDevice for Large {
 }
 
 #[test]
-fn it_stands_on_another_base_when_told_to() {
+fn rebase_replaces_the_base_and_keeps_the_writes() {
     let disk = SimulatedDisk::new(1);
     let overlay = create(&disk);
     overlay.write(&[5; 4096], 4096).unwrap();
@@ -398,9 +401,9 @@ fn it_stands_on_another_base_when_told_to() {
     assert!(contents(&overlay) == wanted);
 }
 
-/// A damaged overlay is an error or shows something that was written; it never panics.
+/// Opening and reading a damaged overlay never panics.
 #[test]
-fn damage_is_no_harm() {
+fn a_damaged_overlay_does_not_panic() {
     let disk = SimulatedDisk::new(1);
     let overlay = create(&disk);
     overlay.write(&[5; 9000], 4096).unwrap();
@@ -430,9 +433,9 @@ fn damage_is_no_harm() {
     }
 }
 
-/// A record that is not whole ends a log only where nothing proves that the log went on.
+/// An invalid record counts as the end of the log only if no later record proves that the log went on.
 #[test]
-fn damage_inside_a_log_is_not_its_end() {
+fn damage_inside_a_log_is_reported_as_corrupt() {
     let disk = SimulatedDisk::new(1);
     let overlay = create(&disk);
     let start = disk.contents(Path::new(PATH)).unwrap().len();
@@ -443,7 +446,7 @@ fn damage_inside_a_log_is_not_its_end() {
     let written = contents(&overlay);
     drop(overlay);
     let whole = disk.contents(Path::new(PATH)).unwrap();
-    // The last record says that all before it was flushed.
+    // The last record says that everything before it was flushed.
     let last = whole.len() - 48;
     for at in start..whole.len() {
         for boot in [0, 1] {
@@ -459,7 +462,7 @@ fn damage_inside_a_log_is_not_its_end() {
     }
 }
 
-/// Writes that are killed in the middle and overlays that are opened again in one boot: whatever is read is what was written.
+/// Writes are killed in the middle and the overlay is reopened in the same boot: no read fails its checksum.
 #[test]
 fn a_kill_at_any_call_damages_no_block() {
     for seed in 1..400 {
@@ -479,16 +482,16 @@ fn a_kill_at_any_call_damages_no_block() {
             }
             disk.set_fault(None);
             overlay = open(&disk, 0);
-            // The write that was killed may be there in part.
+            // The killed write may be there in part.
             model = contents(&overlay);
         }
     }
 }
 
-/// Bytes of the file that changed by themselves are no contents: neither in the process that wrote them nor, in the same boot,
-/// in the next one. Of a block that was changed in place nothing is known.
+/// Corrupted bytes in the file are detected, both by the process that wrote them and, in the same boot, by
+/// the next one. Blocks that were overwritten in place have no checksum and are exempt.
 #[test]
-fn a_flipped_byte_of_what_was_written_is_damage() {
+fn a_flipped_byte_in_a_checksummed_block_is_reported_as_corrupt() {
     for (flushes, is_reopened) in
         [0, 1, 2].into_iter().flat_map(|flushes| [(flushes, false), (flushes, true)])
     {
@@ -515,23 +518,27 @@ fn a_flipped_byte_of_what_was_written_is_damage() {
             disk.overwrite(Path::new(PATH), &bad);
             let mut all = vec![0; LENGTH];
             let read = overlay.read(&mut all, 0);
-            // What was flushed is changed in place.
+            // A flushed block was overwritten in place.
             if block == 2 && flushes > 0 {
                 read.unwrap();
                 continue;
             }
             let error = read.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Corrupt);
-            assert!(error.to_string().contains(&format!("the block at {} of", block * 4096)), "{error}");
-            // A write to a part of it, which reads the rest, does not make it good.
+            assert!(
+                error.to_string().contains(&format!("overlay's block at offset {} ", block * 4096)),
+                "{error}"
+            );
+            // A partial write reads the rest of the block first, so it fails as well.
             assert!(flushes > 0 || is_reopened || overlay.write(&[5; 10], block * 4096 + 900).is_err());
         }
     }
 }
 
-/// Wherever the space or the power ends while one is made, the next is made all the same, and none that is half made is met.
+/// If creation fails for lack of space or is interrupted at any call, no overlay appears under the name, and
+/// the next creation succeeds.
 #[test]
-fn one_that_cannot_be_made_is_not_there() {
+fn a_failed_creation_leaves_no_overlay() {
     let make = |disk: &SimulatedDisk| Overlay::create(disk, Path::new(PATH), &options(0), Arc::new(Pattern));
     let is_there = |disk: &SimulatedDisk| disk.contents(Path::new(PATH)).is_some();
     let mut refused = 0;

@@ -1,7 +1,8 @@
-//! An overlay as a block device: how reads, writes and zeros go between the overlay's file, its log and the base.
+//! The overlay as a block device: routes reads, writes and zeroing to the overlay's file, its log and the
+//! base.
 //!
-//! Data goes to the file before the record that shows it; a block whose flush could still be in doubt is not overwritten in
-//! place. What is durable, and what a recovery does, is decided beside this.
+//! Data is written to the file before the record that makes it visible. A block that is not settled is never
+//! overwritten in place. Durability and recovery are decided in `log` and `state`.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ use super::{Overlay, REGION};
 use crate::block_device::{Allocation, BlockDevice};
 
 impl Overlay {
-    /// Before blocks are changed whose flush is not known for ever: makes it so.
+    /// Syncs if any of these blocks is unsettled. Called before the blocks are changed.
     fn settle(&self, blocks: &Range<u64>) -> Result<()> {
         if !self.states().any_unsettled(blocks.clone()) {
             return Ok(());
@@ -33,7 +34,8 @@ impl Overlay {
         self.log.lock().append(&*self.file, record)
     }
 
-    /// Records, before blocks in the file are changed, that their checksums say nothing from now on.
+    /// Records that the checksums of these blocks become unknown. Called before blocks in the file are
+    /// overwritten.
     fn note_changing(&self, blocks: Range<u64>) -> Result<()> {
         let mut block = blocks.start;
         while block < blocks.end {
@@ -52,7 +54,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Reads blocks in the file, and compares those that are read whole with their checksums.
+    /// Reads blocks from the file, and checks the blocks that are read whole against their checksums.
     fn read_present(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
         let first = offset.div_ceil(BLOCK);
         let whole = (bytes.len() as u64).saturating_sub(first * BLOCK - offset);
@@ -64,14 +66,15 @@ impl Overlay {
         };
         self.file
             .read_exact_at(bytes, HEADER_LENGTH + offset)
-            .context(|| format!("reading at {offset} of an overlay"))?;
+            .context(|| format!("reading an overlay at offset {offset}"))?;
         let whole = bytes.get((first * BLOCK - offset) as usize..).unwrap_or_default();
         for ((block, expected), contents) in (first..).zip(expected).zip(whole.chunks(BLOCK as usize)) {
             let Some(expected) = expected else { continue };
-            // Whoever changes a block takes its checksum away before: then both contents are right.
+            // A concurrent writer first marks the checksum as unknown; then old and new contents are both
+            // valid.
             if checksum_of(contents) != expected && self.states().checksum(block) == Some(expected) {
                 return Err(Error::corrupt(format!(
-                    "the block at {} of an overlay is damaged: it is not what was written there",
+                    "the overlay's block at offset {} is damaged: its checksum does not match",
                     block * BLOCK
                 )));
             }
@@ -91,7 +94,7 @@ impl Overlay {
         let put = |bytes: &[u8], offset: u64| {
             self.file
                 .write_all_at(bytes, HEADER_LENGTH + offset)
-                .context(|| format!("writing at {offset} of an overlay"))
+                .context(|| format!("writing an overlay at offset {offset}"))
         };
         let all_settled = {
             let states = self.states();
@@ -107,7 +110,7 @@ impl Overlay {
         let bytes = if (offset, end) == (whole.start, whole.end) {
             bytes
         } else {
-            // The first and the last block as they are; past the disk's end, zeros.
+            // Read the rest of the first and last block; past the end of the disk they are filled with zeros.
             filled.resize((whole.end - whole.start) as usize, 0);
             let last = (whole.end - BLOCK).max(whole.start);
             for block in [whole.start, last] {
@@ -123,7 +126,7 @@ impl Overlay {
         self.note_present(blocks, bytes)
     }
 
-    /// Records what was written, and shows it to readers.
+    /// Records the written blocks, which makes them visible to readers. Settled blocks need no record.
     fn note_present(&self, blocks: Range<u64>, bytes: &[u8]) -> Result<()> {
         let mut block = blocks.start;
         while block < blocks.end {
@@ -149,7 +152,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Makes whole blocks of one region zeros.
+    /// Turns whole blocks of one region into zeros.
     fn zero_piece(&self, blocks: Range<u64>) -> Result<()> {
         let _one = self.stripe(blocks.start * BLOCK);
         self.settle(&blocks)?;
@@ -170,7 +173,7 @@ impl Overlay {
                 if state == BlockState::Present {
                     self.file
                         .punch(HEADER_LENGTH + block * BLOCK, (next - block) * BLOCK)
-                        .context(|| "giving space of an overlay back".to_owned())?;
+                        .context(|| "freeing space in an overlay".to_owned())?;
                 }
             }
             block = next;
@@ -187,7 +190,7 @@ impl Overlay {
         Ok(is_zero)
     }
 
-    /// Calls `act` for the runs of one state in a range: what it is, and its bytes' range.
+    /// Calls `act` with the state and byte range of each run in `range`, until it returns `false`.
     fn runs(&self, range: Extent, act: &mut dyn FnMut(BlockState, Extent) -> Result<bool>) -> Result<()> {
         let end_block = range.end().div_ceil(BLOCK);
         let mut offset = range.offset;
@@ -226,7 +229,7 @@ impl BlockDevice for Overlay {
         })
     }
 
-    /// What the system keeps of the file in memory is not known here.
+    /// `None` for written blocks: whether the page cache holds them is unknown.
     fn is_near(&self, range: Extent) -> Option<bool> {
         let mut near = Some(true);
         let walked = self.runs(range, &mut |state, run| {
@@ -308,7 +311,7 @@ impl BlockDevice for Overlay {
     }
 }
 
-/// The checksum of a block; the disk's last one goes on with zeros.
+/// The checksum of a block; the last, shorter block of a disk is padded with zeros.
 fn checksum_of(contents: &[u8]) -> u32 {
     if contents.len() as u64 == BLOCK {
         return block_checksum(contents);

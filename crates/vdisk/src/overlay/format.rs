@@ -1,40 +1,40 @@
-//! The bytes of an overlay's file (`docs/formats/overlay.md`): its header, and the records of its log.
+//! The format of an overlay file (`docs/formats/overlay.md`): its header and the records of its log.
 
 use platter_image::{BlockId, Error, Result, Score};
 use twox_hash::XxHash3_64;
 
-/// What an overlay keeps or does not keep, in bytes of the disk.
+/// The granularity of an overlay, in bytes of the disk.
 pub(super) const BLOCK: u64 = 4096;
 /// Bytes before the data.
 pub(super) const HEADER_LENGTH: u64 = 4096;
-/// Most blocks of one record with checksums: 1 MiB.
+/// The most blocks that one record with checksums covers: 1 MiB.
 pub(super) const PRESENT_BLOCKS_MAX: usize = 256;
-/// Bytes of a record without checksums, its own included.
+/// Bytes of a record without block checksums; the record's own checksum is included.
 const RECORD_LENGTH: usize = 48;
 /// Bytes of the longest record.
 pub(super) const RECORD_LENGTH_MAX: usize = RECORD_LENGTH + 4 * PRESENT_BLOCKS_MAX;
 
 const MAGIC: [u8; 4] = *b"PLov";
 const FORMAT_VERSION: u16 = 2;
-/// Bytes of the header that mean something: they lie in one sector, which is written whole or not at all.
+/// Bytes of the header that are used. They fit into one sector, which a disk writes whole or not at all.
 const HEADER_USED: usize = 112;
 
-/// What stands at the beginning of an overlay.
+/// The header at the beginning of an overlay file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverlayHeader {
-    /// Random; tells overlays apart.
+    /// A random id that identifies the overlay.
     pub id: [u8; 16],
-    /// Bytes of the disk.
+    /// Length of the disk in bytes.
     pub disk_length: u64,
-    /// The version that shows where nothing was written.
+    /// The version that is read where nothing was written.
     pub base_score: Score,
-    /// The number of the edit token under which it is written.
+    /// The number of the edit token that allows the writes.
     pub token: u64,
-    /// The boot of the machine in which it was opened last.
+    /// The machine's boot in which the overlay was last opened.
     pub boot_id: [u8; 16],
-    /// Where the log begins in the file.
+    /// Offset of the log in the file.
     pub(super) log_offset: u64,
-    /// Which log it is: records of an older one do not count.
+    /// The number of the current log; records with another generation are ignored.
     pub(super) generation: u32,
 }
 
@@ -61,19 +61,19 @@ impl OverlayHeader {
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
         let wrong = |what: &str| Error::corrupt(format!("overlay header: {what}"));
-        let bytes = bytes.get(..HEADER_USED).ok_or_else(|| wrong("cut off"))?;
+        let bytes = bytes.get(..HEADER_USED).ok_or_else(|| wrong("truncated"))?;
         if bytes[..4] != MAGIC {
-            return Err(wrong("this is no overlay"));
+            return Err(wrong("not an overlay"));
         }
         let version = u16::from_le_bytes([bytes[4], bytes[5]]);
         if version != FORMAT_VERSION {
             return Err(Error::refused(format!(
-                "an overlay of format {version}: this Platter reads {FORMAT_VERSION}"
+                "the overlay has format version {version}, this Platter supports version {FORMAT_VERSION}"
             )));
         }
         let end = HEADER_USED - 8;
         if XxHash3_64::oneshot(&bytes[..end]) != number(bytes, end) {
-            return Err(wrong("wrong checksum"));
+            return Err(wrong("checksum mismatch"));
         }
         let header = Self {
             id: array(bytes, 8),
@@ -91,24 +91,25 @@ impl OverlayHeader {
     }
 }
 
-/// Where the first log of an overlay of such a disk begins.
+/// Offset of the first log in an overlay of a disk of that length.
 pub(super) fn log_offset_min(disk_length: u64) -> u64 {
     disk_length.div_ceil(BLOCK).saturating_add(HEADER_LENGTH / BLOCK).saturating_mul(BLOCK)
 }
 
-/// What a record says of consecutive blocks.
+/// A log record: what happened to consecutive blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    /// They are in the file; one that is not flushed counts only if it has its checksum, and while no power is cut, each has it
-    /// until another record speaks of it.
+    /// The blocks are in the file. After a power cut, an unflushed block counts only if the file's contents
+    /// match its checksum. Without a power cut, every block matches its checksum until a later record changes
+    /// it.
     Present { first: u64, checksums: Vec<u32> },
-    /// They are zeros.
+    /// The blocks are zeros.
     Zero { first: u64, count: u64 },
-    /// They are in the file, whatever they hold.
+    /// The blocks are in the file; their checksums are unknown.
     Kept { first: u64, count: u64 },
-    /// All before this was synced.
+    /// Everything before this record was synced.
     Flushed,
-    /// They are about to be changed: their checksums say nothing from here on.
+    /// The blocks are about to be overwritten: from here on their checksums are unknown.
     Changing { first: u64, count: u64 },
 }
 
@@ -135,8 +136,9 @@ pub(super) fn encode_record(record: &Record, generation: u32, sequence: u64, out
     out.extend_from_slice(&checksum.to_le_bytes());
 }
 
-/// The record at the beginning of `bytes` and its length; `None` where the log ends, of whatever kind the end is. Blocks
-/// lie below `blocks`.
+/// Decodes the record at the beginning of `bytes` and returns it with its length. `None` when there is no
+/// valid record with this generation and sequence number, or when it names blocks at or past `blocks`: the
+/// log ends here.
 pub(super) fn decode_record(
     bytes: &[u8],
     generation: u32,
@@ -172,7 +174,8 @@ pub(super) fn decode_record(
     Some((record, length))
 }
 
-/// The record at the beginning of `bytes` and its number, if it is one after `next` of that generation.
+/// Decodes the record at the beginning of `bytes` if it is valid, has that generation, and its number is
+/// above `next`. Returns the record and its number.
 pub(super) fn decode_later_record(
     bytes: &[u8],
     generation: u32,
@@ -194,7 +197,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(array(bytes, at))
 }
 
-/// Bytes of a range that the caller knows to be there.
+/// Copies `N` bytes at `at`; the caller has checked the length.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&bytes[at..at + N]);
@@ -250,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_no_harm(mut bytes in prop::collection::vec(any::<u8>(), 0..300), flip in 0..300_usize) {
+        fn arbitrary_bytes_do_not_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300), flip in 0..300_usize) {
             let _ = OverlayHeader::decode(&bytes);
             let _ = decode_record(&bytes, 1, 0, 1000);
             let mut log = Vec::new();

@@ -1,7 +1,8 @@
-//! The log of an overlay: what is in the file, in the order in which it came there.
+//! The log of an overlay: records in the order in which blocks were written to the file.
 //!
-//! Owns appending, replaying and starting anew. Replaying decides what a crash has left (`docs/formats/overlay.md` has
-//! the argument): after a power cut, a block that was not flushed counts only if the file holds what it was recorded with.
+//! It appends records, replays a log, and starts a new one. Replay decides what survived a crash
+//! (`docs/formats/overlay.md` has the proof): after a power cut, an unflushed block counts only if the file's
+//! contents match the recorded checksum.
 
 use std::collections::HashMap;
 
@@ -14,10 +15,10 @@ use super::format::{
 };
 use super::state::{BlockState, States};
 
-/// Bytes of the log that are read at once.
+/// Bytes of the log read in one call.
 const READ_LENGTH: usize = 1 << 20;
 
-/// The end of a log that is being written.
+/// The writing end of a log.
 #[derive(Debug)]
 pub(super) struct Log {
     end: u64,
@@ -27,7 +28,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Begins the log of that header, which holds what `states` says, as flushed. Nothing is synced.
+    /// Starts the log that `header` describes. It records `states` as flushed. Does not sync.
     pub(super) fn begin(file: &dyn VfsFile, header: &OverlayHeader, states: &States) -> Result<Self> {
         let mut log =
             Self { end: header.log_offset, generation: header.generation, sequence: 0, record: Vec::new() };
@@ -41,7 +42,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Appends records of blocks in the file, with their checksums where these are known.
+    /// Appends records for blocks in the file: with checksums where they are known, else as `Kept`.
     fn append_kept(
         &mut self,
         file: &dyn VfsFile,
@@ -65,7 +66,7 @@ impl Log {
         Ok(())
     }
 
-    /// Appends a record; after an error the log is as it was.
+    /// Appends a record. On error, the log's end does not move.
     pub(super) fn append(&mut self, file: &dyn VfsFile, record: &Record) -> Result<()> {
         self.record.clear();
         encode_record(record, self.generation, self.sequence, &mut self.record);
@@ -76,22 +77,23 @@ impl Log {
     }
 }
 
-/// What a log says, and where it ends.
+/// The block states after replay, and the offset where the log ends.
 pub(super) struct Replayed {
     pub(super) states: States,
     pub(super) end: u64,
 }
 
-/// Replays the log of that header. `believe` says that no power was cut since it was written.
+/// Replays the log that `header` describes. `believe` means that no power cut happened since it was written,
+/// so that even unflushed records are valid.
 ///
 /// # Errors
-/// `Corrupt` when a record is damaged that a sound one behind it proves to have been whole; `Io`.
+/// `Corrupt` when a record is damaged and a valid record after it proves that the log went on; `Io`.
 pub(super) fn replay(file: &dyn VfsFile, header: &OverlayHeader, believe: bool) -> Result<Replayed> {
     let (records, end) = read_records(file, header)?;
-    // A crash tears the end of a log. It can leave a hole before sound records only where power was cut before a flush.
+    // A crash tears the end of a log. Only a power cut before a flush can leave a hole before valid records.
     if let Some(found) = find_behind(file, header, (end, records.len() as u64), believe)? {
         return Err(Error::corrupt(format!(
-            "its log is damaged at {end}: record {} is not whole, and record {found} behind it is",
+            "the log is damaged at offset {end}: record {} is invalid, yet record {found} follows",
             records.len()
         )));
     }
@@ -111,15 +113,15 @@ pub(super) fn replay(file: &dyn VfsFile, header: &OverlayHeader, believe: bool) 
         }
     }
     if !believe {
-        // Blocks may have been changed in place, and the records that say so are lost.
+        // Blocks may have been changed in place, and the `Changing` records may be lost.
         states.forget_all_checksums();
     }
     replay_unflushed(file, after, &mut states)?;
     Ok(Replayed { states, end })
 }
 
-/// Records that may have come without what they speak of. Of each block, the last one whose checksum the file has
-/// counts; zeros need none.
+/// Replays records whose data may not have reached the disk. For each block, the last record whose checksum
+/// matches the file counts. `Zero` records need no data.
 fn replay_unflushed(file: &dyn VfsFile, records: &[Record], states: &mut States) -> Result<()> {
     let mut found: HashMap<u64, Option<u32>> = HashMap::new();
     let mut bytes = vec![0; BLOCK as usize];
@@ -146,7 +148,7 @@ fn replay_unflushed(file: &dyn VfsFile, records: &[Record], states: &mut States)
                 }
             }
             Record::Zero { first, count } => states.set(*first..first + count, BlockState::Zero),
-            // Kept: only at the beginning of a log, which is flushed before it counts.
+            // `Kept` records appear only at the beginning of a log, which is flushed before it takes effect.
             Record::Kept { .. } | Record::Flushed | Record::Changing { .. } => {}
         }
     }
@@ -167,7 +169,7 @@ fn read_records(file: &dyn VfsFile, header: &OverlayHeader) -> Result<(Vec<Recor
             }
         }
         let mut rest = &buffer[..filled];
-        // A record cut off by the end of the buffer is read again, unless it is the end of the file, too.
+        // A record that the end of the buffer cuts off is read again, unless the file ends there.
         while rest.len() >= RECORD_LENGTH_MAX || filled < READ_LENGTH {
             let Some((record, length)) = decode_record(rest, header.generation, records.len() as u64, blocks)
             else {
@@ -180,8 +182,9 @@ fn read_records(file: &dyn VfsFile, header: &OverlayHeader) -> Result<(Vec<Recor
     }
 }
 
-/// Looks behind the end of the log, and record `next`, for a sound record that can only stand there if the log went on:
-/// any one if no power was cut, else one that says that all before it was flushed. Gives its number.
+/// Searches behind the end of the log for a valid record with a number above `next`; it proves that the log
+/// went on. Without a power cut (`believe`), any record counts; after one, only a `Flushed` record. Returns
+/// its number.
 fn find_behind(
     file: &dyn VfsFile,
     header: &OverlayHeader,
@@ -196,7 +199,7 @@ fn find_behind(
     while position < length {
         buffer.resize((length - position).min((READ_LENGTH + RECORD_LENGTH_MAX) as u64) as usize, 0);
         file.read_exact_at(&mut buffer, position).context(context)?;
-        // Records begin at multiples of four bytes from each other.
+        // Every record's length is a multiple of four bytes.
         for at in (0..buffer.len().min(READ_LENGTH)).step_by(4) {
             let found = decode_later_record(&buffer[at..], header.generation, next, blocks);
             if let Some((record, number)) = found
@@ -210,7 +213,7 @@ fn find_behind(
     Ok(None)
 }
 
-/// The records for blocks that were written: `checksums` of consecutive ones from `first` on.
+/// The records for written blocks: `checksums` are those of consecutive blocks, starting at block `first`.
 pub(super) fn present_records(first: u64, checksums: &[u32]) -> impl Iterator<Item = Record> + '_ {
     checksums
         .chunks(PRESENT_BLOCKS_MAX)

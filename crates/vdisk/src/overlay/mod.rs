@@ -1,9 +1,11 @@
-//! The private writes of one live disk, above a disk that is only read (design: overlays).
+//! An overlay: the private writes of one live disk, stored above a read-only base (`docs/design.md`,
+//! overlays).
 //!
-//! One sparse file holds what was written, at the disk's own offsets, and a log that says where. A write is in the file,
-//! data first and record after, before it returns: the death of the process loses nothing. A flush is one sync. Nothing is
-//! hashed or compressed here but a checksum of blocks that a power cut could leave half written. It must never drop
-//! what was flushed, nor overwrite in place what a recovery would then drop.
+//! One sparse file holds the written data at the disk's own offsets, followed by a log of records that say
+//! which blocks are present. A write puts its data into the file, then its record, and returns only after
+//! both: killing the process loses nothing. A flush is one sync of the file. Nothing is hashed or compressed
+//! here, except for a checksum of each block that a power cut could leave half written. The overlay must
+//! never lose flushed data, and must never overwrite in place a block that recovery could then drop.
 
 mod device;
 mod format;
@@ -24,37 +26,38 @@ use format::{BLOCK, HEADER_LENGTH, log_offset_min};
 use log::{Log, Replayed, replay};
 use state::{BlockState, States};
 
-/// A write is done in pieces that lie in one region of this many bytes; one piece of a region at a time.
+/// Writes are split into pieces that each lie in one region of this many bytes; a region has one writer at a
+/// time.
 const REGION: u64 = 1 << 20;
-/// Regions that are locked apart.
+/// Number of locks that the regions share.
 const STRIPES: usize = 64;
 
-/// In place of a boot's id after a failed sync: what the system shows of the file may not be what the disk holds.
+/// Stored instead of the boot id after a failed sync: the page cache may then differ from the disk.
 const IN_DOUBT: [u8; 16] = [0; 16];
 
-/// What an overlay belongs to.
+/// Which version, token and boot an overlay belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct OverlayOptions {
-    /// The version that shows where nothing was written.
+    /// The version that is read where nothing was written.
     pub base_score: Score,
-    /// The number of the edit token.
+    /// The edit token's number.
     pub token: u64,
-    /// The id of this boot of the machine. An overlay that another boot left may lack what was not flushed.
+    /// The id of the machine's current boot. An overlay written during another boot may lack unflushed data.
     pub boot_id: [u8; 16],
 }
 
-/// What an overlay has done since it was opened.
+/// Counts since the overlay was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OverlayCounters {
-    /// Syncs for flushes.
+    /// Syncs made for flushes.
     pub flushes: u64,
-    /// Syncs before a block could be overwritten that had only just been flushed.
+    /// Syncs made before overwriting a block whose `Flushed` record was not yet durable.
     pub settles: u64,
-    /// Pieces of writes that needed no record.
+    /// Pieces of writes that overwrote settled blocks in place, without a record of the new contents.
     pub in_place: u64,
 }
 
-/// A disk with private writes above another.
+/// A writable disk: private writes above a read-only base.
 pub struct Overlay {
     file: Box<dyn VfsFile>,
     header: Mutex<OverlayHeader>,
@@ -63,12 +66,13 @@ pub struct Overlay {
     states: RwLock<States>,
     log: Mutex<Log>,
     stripes: Vec<Mutex<()>>,
-    /// Shared by writes, held alone by whoever syncs: a sync then covers every record that was written.
+    /// Writers share it; a sync holds it exclusively, so that it covers every record already written.
     gate: RwLock<()>,
-    /// Written since the last flush, and recorded since the last `Flushed`.
+    /// `written`: data or records were written since the last flush. `recorded`: records were appended since
+    /// the last `Flushed`.
     written: AtomicBool,
     recorded: AtomicBool,
-    /// A sync has failed: what was written since the last one is in doubt for ever.
+    /// A sync failed. What was written since the last good sync is uncertain, so no more writes are accepted.
     poisoned: AtomicBool,
     flushes: AtomicU64,
     settles: AtomicU64,
@@ -76,18 +80,19 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Makes an overlay above `base`; durable when this returns. It gets its name when it is whole: one whose making was cut
-    /// off is never met, and what is left of it, under the name with `.new`, is removed by the next.
+    /// Creates an overlay above `base`; it is durable when this returns. The file is written as `<path>.new`
+    /// and renamed when complete. If creation is interrupted, no overlay appears at `path`, and the next call
+    /// removes the leftover.
     ///
     /// # Errors
-    /// `Io`: something of that name is there, no space, or what the system says. Nothing is left then.
+    /// `Io`: the name exists already, there is no space, or another system error. No file is left behind.
     pub fn create(
         vfs: &dyn Vfs,
         path: &Path,
         options: &OverlayOptions,
         base: Arc<dyn BlockDevice>,
     ) -> Result<Self> {
-        let context = || format!("making the overlay {}", path.display());
+        let context = || format!("creating the overlay {}", path.display());
         let new = unfinished(path);
         if vfs.exists(path).context(context)? {
             return Err(Error::io(context(), std::io::ErrorKind::AlreadyExists.into()));
@@ -102,7 +107,7 @@ impl Overlay {
                 Ok(made)
             })
             .inspect_err(|_| {
-                // It would only take space.
+                // The incomplete file would only waste space.
                 let _ = vfs.remove(&new);
             })
     }
@@ -113,7 +118,7 @@ impl Overlay {
         options: &OverlayOptions,
         base: Arc<dyn BlockDevice>,
     ) -> Result<Self> {
-        let context = || format!("making {}", path.display());
+        let context = || format!("creating {}", path.display());
         let file = vfs.open(path, OpenMode::CreateNew).context(context)?;
         let disk_length = base.length();
         let header = OverlayHeader {
@@ -132,10 +137,11 @@ impl Overlay {
         Ok(Self::new(file, header, base, states, log))
     }
 
-    /// Opens an overlay that an earlier process left. Everything in it is durable when this returns.
+    /// Opens an overlay left by an earlier process. All its contents are durable when this returns.
     ///
     /// # Errors
-    /// `Corrupt` when it is damaged; `Refused` when it belongs to another version, token or disk; `Io`.
+    /// `Corrupt` when it is damaged; `Refused` when it belongs to another version, edit token or disk length;
+    /// `Io`.
     pub fn open(
         vfs: &dyn Vfs,
         path: &Path,
@@ -149,14 +155,14 @@ impl Overlay {
         let mine = (header.base_score, header.token, header.disk_length);
         if mine != (options.base_score, options.token, base.length()) {
             return Err(within(Error::refused(format!(
-                "it was made above {}, under token {}, for {} bytes",
+                "it belongs to version {}, edit token {} and a disk of {} bytes",
                 header.base_score, header.token, header.disk_length
             ))));
         }
-        let length = file.length().context(|| "asking an overlay's length".to_owned())?;
+        let length = file.length().context(|| "reading an overlay's length".to_owned())?;
         if header.log_offset > length {
             return Err(within(Error::corrupt(format!(
-                "its log at {} is cut off: it has {length} bytes",
+                "truncated: the log starts at {}, the file has {length} bytes",
                 header.log_offset
             ))));
         }
@@ -165,24 +171,26 @@ impl Overlay {
         if header.boot_id == IN_DOUBT {
             write_back(&*file, &states).map_err(within)?;
         }
-        // A log of what there is, behind the old one; it counts when the header names it.
+        // Write a log of the current state behind the old one. It takes effect when the header points to it.
         let old = header.log_offset;
         header.log_offset = length.max(end).div_ceil(BLOCK) * BLOCK;
-        header.generation =
-            header.generation.checked_add(1).ok_or_else(|| Error::corrupt("an overlay opened too often"))?;
+        header.generation = header
+            .generation
+            .checked_add(1)
+            .ok_or_else(|| Error::corrupt("the overlay was opened too many times"))?;
         header.boot_id = options.boot_id;
         let log = Log::begin(&*file, &header, &states).map_err(within)?;
         let sync = || file.sync().context(|| "syncing an overlay".to_owned());
         sync().map_err(within)?;
         file.write_all_at(&header.encode(), 0).context(|| "writing an overlay's header".to_owned())?;
         sync().map_err(within)?;
-        file.punch(old, header.log_offset - old).context(|| "dropping an overlay's old log".to_owned())?;
+        file.punch(old, header.log_offset - old).context(|| "freeing an overlay's old log".to_owned())?;
         states.flushed();
         states.settle();
         Ok(Self::new(file, header, base, states, log))
     }
 
-    /// What an overlay is, without opening it.
+    /// Reads an overlay's header without opening the overlay.
     ///
     /// # Errors
     /// `Corrupt`, `Refused`, `Io`.
@@ -217,12 +225,12 @@ impl Overlay {
         }
     }
 
-    /// What was written, in runs of whole blocks of 4 KiB (the disk's end excepted).
+    /// The written ranges, rounded to whole 4 KiB blocks (except at the end of the disk).
     pub fn dirty(&self) -> Extents {
         self.states().dirty(self.length)
     }
 
-    /// What was done so far.
+    /// The counters since opening.
     pub fn counters(&self) -> OverlayCounters {
         OverlayCounters {
             flushes: self.flushes.load(Ordering::Relaxed),
@@ -231,14 +239,14 @@ impl Overlay {
         }
     }
 
-    /// Stands on another base from now on; what was written stays. Durable when this returns.
+    /// Replaces the base and keeps the written blocks. The change is durable when this returns.
     ///
     /// # Errors
-    /// `Io`: the overlay then takes no more writes.
+    /// `Refused` when the new base has another length. `Io`: the overlay then accepts no more writes.
     pub fn rebase(&self, base_score: Score, base: Arc<dyn BlockDevice>) -> Result<()> {
         if base.length() != self.length {
             return Err(Error::refused(format!(
-                "a base of {} bytes for a disk of {}",
+                "the new base has {} bytes, the disk has {}",
                 base.length(),
                 self.length
             )));
@@ -277,7 +285,7 @@ impl Overlay {
         if self.poisoned.load(Ordering::Acquire) {
             return Err(Error::io(
                 "an earlier sync of this overlay failed",
-                std::io::Error::other("read only since then"),
+                std::io::Error::other("the overlay is read-only"),
             ));
         }
         Ok(())
@@ -286,7 +294,10 @@ impl Overlay {
     fn check_range(&self, offset: u64, length: u64) -> Result<()> {
         match offset.checked_add(length) {
             Some(end) if end <= self.length => Ok(()),
-            _ => Err(Error::refused(format!("{length} bytes at {offset}: the disk ends at {}", self.length))),
+            _ => Err(Error::refused(format!(
+                "{length} bytes at offset {offset} reach past the end of the disk at {}",
+                self.length
+            ))),
         }
     }
 
@@ -294,11 +305,13 @@ impl Overlay {
         result.inspect_err(|_| self.poisoned.store(true, Ordering::Release))
     }
 
-    /// Syncs; whoever calls holds the gate alone. What was said to be flushed before is now known to be for ever.
+    /// Syncs the file; the caller must hold the gate exclusively. Blocks flushed before this sync become
+    /// settled.
     fn sync_alone(&self) -> Result<()> {
         self.check()?;
         if let Err(error) = self.poison(self.file.sync()) {
-            // Whoever opens it next must not believe what the system shows, nor call it durable by one more sync.
+            // Mark the file: its next opener must not trust the page cache, nor make it durable with a plain
+            // sync.
             let mut header = self.header.lock();
             header.boot_id = IN_DOUBT;
             let _ = self.file.write_all_at(&header.encode(), 0);
@@ -309,22 +322,23 @@ impl Overlay {
     }
 }
 
-/// What the overlay of that name is called while it is made.
+/// The name of an overlay during its creation.
 fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
 }
 
-/// Writes again what is there, so that the next sync covers it.
+/// Rewrites all present blocks with the contents that the system shows, so that the next sync covers them.
 fn write_back(file: &dyn VfsFile, states: &States) -> Result<()> {
     let mut bytes = vec![0; REGION as usize];
     for (first, end, state) in states.runs() {
         let (mut offset, end) = (HEADER_LENGTH + first * BLOCK, HEADER_LENGTH + end * BLOCK);
         while state == BlockState::Present && offset < end {
             let bytes = &mut bytes[..(end - offset).min(REGION) as usize];
-            file.read_exact_at(bytes, offset).context(|| "reading an overlay again".to_owned())?;
-            file.write_all_at(bytes, offset).context(|| "writing an overlay again".to_owned())?;
+            file.read_exact_at(bytes, offset)
+                .context(|| "reading an overlay's blocks to rewrite them".to_owned())?;
+            file.write_all_at(bytes, offset).context(|| "rewriting an overlay's blocks".to_owned())?;
             offset += bytes.len() as u64;
         }
     }

@@ -1,7 +1,7 @@
-//! What is known of each block, in memory: a few bits, kept for the parts of the disk that were written.
+//! The state of each block, in memory: a few bits per block, allocated only for written parts of the disk.
 //!
-//! Owns the difference between a block that recovery may drop and one it never drops. `fresh`: recorded since the last
-//! flush. `unsettled`: flushed, but the record that says so is not durable yet. Neither: settled.
+//! It distinguishes blocks that recovery may drop from those it never drops. `fresh`: recorded since the last
+//! flush. `unsettled`: flushed, but the `Flushed` record itself is not durable yet. Neither: settled.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,20 +9,20 @@ use platter_image::{Extent, Extents};
 
 use super::format::BLOCK;
 
-/// Blocks of one part: 4 MiB of the disk.
+/// Blocks in one part: 4 MiB of the disk.
 const PART_BLOCKS: u64 = 1024;
 const WORDS: usize = PART_BLOCKS as usize / 64;
 
 type Bits = [u64; WORDS];
 
-/// What a block is.
+/// Where a block's contents come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockState {
-    /// Never written: the base shows.
+    /// Never written: read from the base.
     Absent,
-    /// In the file.
+    /// Written: read from the overlay's file.
     Present,
-    /// Zeros.
+    /// Reads as zeros.
     Zero,
 }
 
@@ -32,7 +32,7 @@ struct Part {
     zero: Bits,
     fresh: Bits,
     unsettled: Bits,
-    /// Blocks whose checksums are known, and these: 64 together.
+    /// Which blocks have a known checksum. The checksums below are stored in groups of 64.
     known: Bits,
     checksums: [Option<Box<[u32; 64]>>; WORDS],
 }
@@ -50,7 +50,7 @@ const EMPTY: Part = Part {
 #[derive(Debug, Default)]
 pub(super) struct States {
     parts: HashMap<u64, Box<Part>>,
-    /// Parts that may have fresh blocks, and unsettled ones.
+    /// Parts that may contain fresh blocks, and parts that may contain unsettled blocks.
     fresh: HashSet<u64>,
     unsettled: HashSet<u64>,
 }
@@ -78,7 +78,7 @@ impl States {
         })
     }
 
-    /// Whether some block of these is flushed, and would be dropped by a recovery now if it were changed.
+    /// Whether any of these blocks is flushed but not settled: if changed now, recovery could drop it.
     pub(super) fn any_unsettled(&self, mut blocks: std::ops::Range<u64>) -> bool {
         !self.unsettled.is_empty()
             && blocks.any(|block| {
@@ -87,14 +87,14 @@ impl States {
             })
     }
 
-    /// What a block in the file must have, if that is known.
+    /// The checksum that a block in the file must have, if known.
     pub(super) fn checksum(&self, block: u64) -> Option<u32> {
         let (number, word, bit) = place(block);
         let part = self.parts.get(&number).filter(|part| part.known[word] & bit != 0)?;
         part.checksums[word].as_ref().map(|checksums| checksums[bit.trailing_zeros() as usize])
     }
 
-    /// Notes what blocks in the file have, from `first` on.
+    /// Stores the checksums of consecutive blocks, starting at block `first`.
     pub(super) fn set_checksums(&mut self, first: u64, checksums: &[u32]) {
         for (block, checksum) in (first..).zip(checksums) {
             let (number, word, bit) = place(block);
@@ -105,7 +105,7 @@ impl States {
         }
     }
 
-    /// What these blocks have is not known any more.
+    /// Marks the checksums of these blocks as unknown.
     pub(super) fn forget_checksums(&mut self, blocks: std::ops::Range<u64>) {
         for block in blocks {
             let (number, word, bit) = place(block);
@@ -117,14 +117,15 @@ impl States {
         }
     }
 
-    /// The same of all blocks.
+    /// Marks the checksums of all blocks as unknown.
     pub(super) fn forget_all_checksums(&mut self) {
         for part in self.parts.values_mut() {
             (part.known, part.checksums) = (EMPTY.known, EMPTY.checksums);
         }
     }
 
-    /// Notes what blocks became, by a record that is not flushed.
+    /// Sets the state of blocks whose record has been written but not flushed. Their checksums become
+    /// unknown.
     pub(super) fn set(&mut self, blocks: std::ops::Range<u64>, state: BlockState) {
         self.forget_checksums(blocks.clone());
         for block in blocks {
@@ -142,7 +143,8 @@ impl States {
         }
     }
 
-    /// A sync has returned: the records that said of others that they are flushed are durable.
+    /// Called after a sync: the `Flushed` records before it are durable, so all unsettled blocks become
+    /// settled.
     pub(super) fn settle(&mut self) {
         for number in std::mem::take(&mut self.unsettled) {
             if let Some(part) = self.parts.get_mut(&number) {
@@ -151,7 +153,7 @@ impl States {
         }
     }
 
-    /// A sync has returned, and a record that says so is written: what was fresh is flushed.
+    /// Called after a sync and its `Flushed` record: all fresh blocks become unsettled.
     pub(super) fn flushed(&mut self) {
         for number in std::mem::take(&mut self.fresh) {
             if let Some(part) = self.parts.get_mut(&number) {
@@ -163,12 +165,12 @@ impl States {
         }
     }
 
-    /// The run of one state that begins at `block`, inside `end`.
+    /// The state of `block`, and the end of the run of blocks with that state, at most `end`.
     pub(super) fn run(&self, block: u64, end: u64) -> (BlockState, u64) {
         let state = self.get(block);
         let mut next = block + 1;
         while next < end {
-            // Where no part is, all is absent.
+            // A missing part consists of absent blocks.
             if state == BlockState::Absent
                 && next.is_multiple_of(PART_BLOCKS)
                 && !self.parts.contains_key(&(next / PART_BLOCKS))
@@ -184,7 +186,7 @@ impl States {
         (state, next)
     }
 
-    /// Runs of blocks that are not absent, ascending: first, end, state.
+    /// All runs of blocks that are not absent, in ascending order: first block, end, state.
     pub(super) fn runs(&self) -> Vec<(u64, u64, BlockState)> {
         let mut numbers: Vec<u64> = self.parts.keys().copied().collect();
         numbers.sort_unstable();
@@ -204,7 +206,7 @@ impl States {
         runs
     }
 
-    /// Everything that is not absent, in bytes of a disk of that length.
+    /// All blocks that are not absent, as byte ranges of a disk of that length.
     pub(super) fn dirty(&self, disk_length: u64) -> Extents {
         let runs = self.runs();
         let extent = |first: u64, end: u64| Extent::between(first * BLOCK, (end * BLOCK).min(disk_length));
