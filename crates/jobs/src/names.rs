@@ -48,7 +48,7 @@ impl ForgetRequest {
             VersionQuery::Named(image, NumberChoice::Number(number)) => Ok(Self::Version(image, number)),
             VersionQuery::Named(image, NumberChoice::Latest) if !what.contains('@') => Ok(Self::Image(image)),
             VersionQuery::Named(..) => {
-                Err(Error::refused(format!("{what} is another version tomorrow: name the number to forget")))
+                Err(Error::refused(format!("{what} can change its meaning: give the version number")))
             }
             VersionQuery::Score(_) => {
                 Err(Error::refused("a score is not forgotten: name a version that has it"))

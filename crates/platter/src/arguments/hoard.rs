@@ -1,4 +1,4 @@
-//! What `platter hoard` takes.
+//! Arguments of `platter hoard`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,81 +13,81 @@ use crate::sizes::{duration, mebibytes};
 pub(crate) enum Hoard {
     /// Boot a version in QEMU until a marker, and register what it read as its boot set
     ///
-    /// The machine has no screen, and what it writes is thrown away. Needs qemu-system-x86_64.
+    /// The virtual machine has no screen, and its writes are discarded. Needs qemu-system-x86_64.
     Record {
-        /// NAME (its latest version), or NAME@NUMBER
+        /// NAME (the latest version) or NAME@NUMBER
         version: NamedVersion,
         #[command(flatten)]
         machine: MachineOptions,
     },
-    /// Register the boot that a trace of `platter attach --record` has
+    /// Register a boot set from a trace recorded by `platter attach --record`
     Import {
-        /// The trace
+        /// Trace file
         trace: PathBuf,
-        /// NAME (the newest of its versions that the trace is of), or NAME@NUMBER
+        /// NAME (the newest version with the score in the trace) or NAME@NUMBER
         version: NamedVersion,
-        /// What ended the recording, in words
+        /// Description of what ended the recording
         #[arg(long, default_value = "imported")]
         marker: String,
-        /// What booted, in words
+        /// Description of what was booted
         #[arg(long, default_value = "", hide_default_value = true)]
         command: String,
-        /// What ran it, such as kvm or tcg
+        /// Accelerator of the virtual machine, such as kvm or tcg
         #[arg(long, default_value = "", hide_default_value = true)]
         accelerator: String,
     },
     /// List the boot sets
     List,
-    /// Show a boot set; with --json its pages and blocks, in the order of first use
+    /// Show a boot set; with --json, its pages and blocks in order of first use
     Show {
-        /// NAME (its latest version in the hoard), or NAME@NUMBER
+        /// NAME (its latest version in the hoard) or NAME@NUMBER
         version: OneOrAll,
     },
-    /// Take the boot set of a version out of the hoard, or those of all versions of an image
+    /// Remove the boot set of a version, or of all versions of an image, from the hoard
     Unregister {
-        /// NAME@NUMBER for one version, NAME for all
+        /// NAME@NUMBER for one version, NAME for all versions
         #[arg(value_name = "NAME[@NUMBER]")]
         what: OneOrAll,
     },
-    /// Let `platter hoard daily` record new versions of an image
+    /// Have `platter hoard daily` record new versions of an image
     Follow {
-        /// The image; without one, those that are followed are listed
+        /// Image to follow; without it, followed images are listed
         name: Option<ImageName>,
-        /// No longer
+        /// Stop following the image
         #[arg(long, requires = "name")]
         stop: bool,
         #[command(flatten)]
         machine: MachineOptions,
     },
-    /// Record new versions of followed images, and drop boot sets that are too old; to be run once a day
+    /// Record new versions of followed images and drop old boot sets; run it once a day
     ///
-    /// Days are counted by runs of this command, at most one a date: a clock that jumps drops nothing.
+    /// Ages are counted in runs of this command, at most one per date, so a clock that jumps drops nothing.
     Daily {
-        /// Drop boot sets that came so many days ago, but the latest of each image [default: keep all]
+        /// Drop boot sets registered this many days ago or earlier, except the latest of each image [default: keep all]
         #[arg(long, value_name = "DAYS")]
         keep_days: Option<u64>,
-        /// Nodes that were away for so many days get changes; those that were away for longer, everything
+        /// How many days of changes to keep; a node that was away for longer downloads the full list
         #[arg(long, value_name = "DAYS", default_value_t = 30)]
         window_days: u64,
-        /// What the clock says, in seconds since 1970 UTC
+        /// Current time in seconds since 1970 UTC
         #[arg(long, value_name = "SECONDS", hide = true, allow_negative_numbers = true)]
         now: Option<i64>,
     },
-    /// Bring this machine's hoard to the newest revision
+    /// Update this machine's copy of the hoard to the newest revision
     Sync {
-        /// The node's directory
+        /// Cache directory of the node
         #[arg(long, value_name = "DIR")]
         cache: PathBuf,
-        /// Ask for everything instead of what changed: also for what this machine may read since not long ago
+        /// Request the full list instead of changes; needed after this machine got access to more images
         #[arg(long)]
         whole: bool,
     },
-    /// Tell what the hoard costs, and how it grows
+    /// Show the size of the hoard and how it grows
     Status {
-        /// A node's directory: tell what its hoard takes on the disk and in memory
+        /// Cache directory of a node: also show the disk space and memory used by its copy
         #[arg(long, value_name = "DIR")]
         cache: Option<PathBuf>,
-        /// Draw the growth in that file
+        /// Draw the growth as an SVG file
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
     },
@@ -95,35 +95,35 @@ pub(crate) enum Hoard {
 
 #[derive(Args, Debug)]
 pub(crate) struct MachineOptions {
-    /// Memory of the machine, such as 1G or 512M
+    /// Memory of the virtual machine, such as 1G or 512M
     #[arg(long, default_value = "1G", value_parser = mebibytes)]
     pub(crate) memory: u32,
-    /// What ends the recording: serial:TEXT (it prints that on its serial console), port:NUMBER (it takes connections there),
-    /// or quiet:SECONDS (nothing is read for so long)
+    /// Event that ends the recording: serial:TEXT (TEXT appears on the serial console), port:NUMBER (the guest accepts TCP
+    /// connections on the port), or quiet:SECONDS (no reads for that long)
     #[arg(long, value_name = "MARKER", default_value = "quiet:10")]
     pub(crate) until: Marker,
-    /// Give up after so long, such as 10m
+    /// Give up after this time, such as 10m
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
     pub(crate) timeout: Duration,
-    /// What runs it [default: kvm where that can be had, else tcg]
+    /// Accelerator [default: kvm if available, else tcg]
     #[arg(long, value_enum, default_value_t = Accelerate::Auto, hide_default_value = true)]
     pub(crate) accelerator: Accelerate,
-    /// The QEMU to run
+    /// QEMU program to run
     #[arg(long, value_name = "PROGRAM", default_value = "qemu-system-x86_64")]
     pub(crate) qemu: String,
-    /// One more argument for it; may be repeated
+    /// Additional argument for QEMU; can be repeated
     #[arg(long = "qemu-arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub(crate) qemu_arguments: Vec<String>,
 }
 
-/// What runs a machine's instructions.
+/// Accelerator of a virtual machine.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Accelerate {
-    /// The processor where that can be had, else an emulation
+    /// Hardware virtualization if available, else emulation
     Auto,
-    /// The processor
+    /// Hardware virtualization
     Kvm,
-    /// An emulation
+    /// Emulation
     Tcg,
 }
 

@@ -1,4 +1,4 @@
-//! Arguments of live disks: served by this process or by a node, written, published.
+//! Arguments of the commands for live disks: attach, node, disks, detach, publish, discard, trace.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,122 +13,123 @@ use crate::sizes::{bits_per_second, byte_size, duration, label, on_or_off, serve
 
 #[derive(Args, Debug)]
 pub(crate) struct Attach {
-    /// NAME (its latest version), NAME@NUMBER, or a score; as many as wanted
+    /// NAME (the latest version), NAME@NUMBER, or a score; can be repeated
     pub(crate) versions: Vec<VersionArgument>,
-    /// Let them be written; and in the tree of --fuse and --9p let versions be removed, images be renamed, and disks be
-    /// copied into import/
+    /// Make the disks writable. In the trees of --fuse and --9p, also allow removing versions, renaming images, and copying
+    /// disks into import/
     #[arg(long)]
     pub(crate) write: bool,
     #[command(flatten)]
     pub(crate) nbd: NbdArguments,
     #[command(flatten)]
     pub(crate) tree: TreeArguments,
-    /// Take the edit token from whoever has it; what they wrote is kept, but they cannot publish it
+    /// Take over the edit lock from its holder; the holder's changes are kept, but cannot become the next version
     #[arg(long, requires = "write")]
     pub(crate) steal: bool,
-    /// Who edits, for the others [default: user@host]
+    /// Holder name shown for the edit lock [default: user@host]
     #[arg(long, value_name = "NAME")]
     pub(crate) holder: Option<String>,
-    /// MiB of memory for decoded blocks, shared by all disks; a disk of an origin takes up to 64 more for what came, and with
-    /// `--cache-dir` 8
+    /// Memory for decoded blocks in MiB, shared by all disks. With --server, each disk also uses up to 64 MiB for received data,
+    /// or 8 MiB with --cache-dir
     #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) cache: u32,
-    /// Read first from the hoard that `platter hoard sync --cache DIR` keeps there; without its store, what is hoarded is
-    /// served all the same
+    /// Read first from the hoard that `platter hoard sync --cache DIR` keeps in this directory. Hoarded blocks are served even if
+    /// the origin is unreachable
     #[arg(long, value_name = "DIR")]
     pub(crate) hoard: Option<PathBuf>,
-    /// Record what is asked of the disk, in a new file: the source of boot sets; see `platter trace`
+    /// Record all requests to the disk in a new trace file; see `platter trace` and `platter hoard import`
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
-    /// What to do with what was written when the disk is detached, or this is told to end
+    /// What to do with unpublished changes when the disk is detached or the process is told to end
     #[arg(long, value_enum, default_value_t = Then::Keep, requires = "write")]
     pub(crate) on_detach: Then,
-    /// Publish what was written that often, such as 30s, 10m or 1h
+    /// Publish changes at this interval, such as 30s, 10m or 1h
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "write")]
     pub(crate) publish_every: Option<Duration>,
-    /// A sentence for versions that are published
+    /// Note for published versions
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
     #[command(flatten)]
     pub(crate) far: Far,
     #[command(flatten)]
     pub(crate) cache_of_origin: CacheArguments,
-    /// Fetch every block in the background, until the disk needs nobody; what was filled stays until it is detached
+    /// Fetch every block in the background until the disk is fully local; the cache keeps it until the disk is detached
     #[arg(long)]
     pub(crate) fill: bool,
-    /// Have the node serve it whose cache is in that directory, and return
+    /// Let the running node with this cache directory serve the disks, and return
     #[arg(long, value_name = "DIR", conflicts_with_all = ["write", "nbd", "fuse", "ninep", "record", "cache_dir"])]
     pub(crate) node: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Node {
-    /// What to serve from the start: NAME (its latest version), NAME@NUMBER, or a score; as many as wanted
+    /// Disks to serve from the start: NAME (the latest version), NAME@NUMBER, or a score; can be repeated
     pub(crate) versions: Vec<VersionArgument>,
-    /// The origin: unix:PATH or https://HOST:PORT [default: --server, else $PLATTER_SERVER]
+    /// Origin: unix:PATH or https://HOST:PORT [default: --server, else $PLATTER_SERVER]
     #[arg(long, value_name = "URL")]
     pub(crate) origin: Option<String>,
-    /// The directory of its cache, which is made when missing
+    /// Cache directory; created if missing
     #[arg(long = "cache", visible_alias = "cache-dir", value_name = "DIR")]
     pub(crate) cache_dir: PathBuf,
-    /// Most bytes of the cache, such as 500M, 20G or 1T
+    /// Size limit of the cache, such as 500M, 20G or 1T
     #[arg(long, value_name = "SIZE", default_value = "20G", value_parser = byte_size)]
     pub(crate) cache_size: u64,
     #[command(flatten)]
     pub(crate) nbd: NbdArguments,
     #[command(flatten)]
     pub(crate) tree: TreeArguments,
-    /// MiB of memory for decoded blocks, shared by all disks; and as many, at most 128, for frames between nodes
+    /// Memory for decoded blocks in MiB, shared by all disks. With --peers, the same amount again, at most 128, for frames
+    /// exchanged with other nodes
     #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) memory: u32,
-    /// Fetch every block of the disks that are named here, until they need nobody
+    /// Fetch every block of the disks named here, until they are fully local
     #[arg(long)]
     pub(crate) fill: bool,
-    /// What people call this node [default: its host name]
+    /// Name of this node [default: host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Share with other nodes, which reach this one at that ADDRESS:PORT; needs an access token for all images
+    /// Exchange blocks with other nodes, which connect to this ADDRESS:PORT; needs an access token for all images
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peers: Option<SocketAddr>,
-    /// Send at most so much to other nodes, such as 100M or 1G bits per second
+    /// Limit for data sent to other nodes, in bits per second, such as 100M or 1G
     #[arg(long, value_name = "RATE", default_value = "1G", requires = "peers", value_parser = bits_per_second)]
     pub(crate) share_rate: u64,
-    /// Do not keep the origin's hoard, the boot sets of all images, in the cache's directory
+    /// Do not keep a copy of the origin's hoard (the boot sets of all images) in the cache directory
     #[arg(long)]
     pub(crate) no_hoard: bool,
 }
 
-/// The tree of all images, as files.
+/// All images as a file tree.
 #[derive(Args, Debug)]
 pub(crate) struct TreeArguments {
-    /// Mount the tree of all images there, an empty directory: DIR/NAME/latest.raw, DIR/NAME/live.raw, DIR/by-date/...
+    /// Mount all images as a file tree at this empty directory: DIR/NAME/latest.raw, DIR/NAME/live.raw, DIR/by-date/...
     #[arg(long, value_name = "DIR")]
     pub(crate) fuse: Option<PathBuf>,
-    /// Let users other than this one into the mounted tree
+    /// Allow other users to access the mounted tree
     #[arg(long, requires = "fuse")]
     pub(crate) allow_other: bool,
-    /// Serve the same tree over 9P2000.L there: a path for a unix socket, or ADDRESS:PORT of this machine
+    /// Serve the same tree over 9P2000.L: path of a unix socket, or a loopback ADDRESS:PORT
     #[arg(long = "9p", value_name = "SOCKET", value_parser = serve_address)]
     pub(crate) ninep: Option<ServeAddress>,
 }
 
-/// Disks over NBD, and who may reach them.
+/// NBD address and access control.
 #[derive(Args, Debug)]
 pub(crate) struct NbdArguments {
-    /// Serve the disks over NBD there: a path for a unix socket, or ADDRESS:PORT
+    /// Serve the disks over NBD: path of a unix socket, or ADDRESS:PORT
     #[arg(long, value_name = "SOCKET", value_parser = serve_address)]
     pub(crate) nbd: Option<ServeAddress>,
-    /// Speak TLS, and only TLS, with server-cert.pem and server-key.pem of that folder, and let in only clients with a
-    /// certificate of its ca-cert.pem (less those in ca-crl.pem, if it is there); needed where other machines reach the
-    /// address. There are no pre-shared keys
+    /// Require TLS, using server-cert.pem and server-key.pem from this directory. Clients need a certificate issued by
+    /// ca-cert.pem and not revoked by ca-crl.pem (optional). Required for addresses that other machines can reach. Pre-shared
+    /// keys are not supported
     #[arg(long, value_name = "DIR")]
     pub(crate) tls_certificates: Option<PathBuf>,
-    /// With off, clients need no certificate: whoever reaches the address has the disks
+    /// off: accept clients without a certificate; everybody who can reach the address can use the disks
     #[arg(long, value_name = "on|off", default_value = "on", requires = "tls_certificates", value_parser = on_or_off,
           action = clap::ArgAction::Set)]
     pub(crate) tls_verify_peer: bool,
-    /// At a TCP port without TLS, let in every user of this machine. Otherwise a client's process has to be of the user
-    /// who serves, or root's
+    /// On a TCP port without TLS, accept clients of every local user. By default, only processes of the serving user and of
+    /// root are accepted
     #[arg(long)]
     pub(crate) insecure_loopback: bool,
 }
@@ -137,22 +138,22 @@ pub(crate) struct NbdArguments {
 pub(crate) struct Disks {
     #[command(flatten)]
     pub(crate) far: Far,
-    /// List those of the node whose cache is in that directory
+    /// List the disks of the node with this cache directory
     #[arg(long, value_name = "DIR")]
     pub(crate) node: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Detach {
-    /// The disk, as `platter disks` calls it
+    /// Disk, as listed by `platter disks`
     pub(crate) disk: VersionArgument,
-    /// It is one of the node whose cache is in that directory; what was filled for it may then go
+    /// Detach a disk of the node with this cache directory; the cache may then evict its blocks
     #[arg(long, value_name = "DIR", conflicts_with = "then")]
     pub(crate) node: Option<PathBuf>,
-    /// What to do with what was written
+    /// What to do with unpublished changes
     #[arg(long, value_enum, default_value_t = Then::Keep)]
     pub(crate) then: Then,
-    /// A sentence for the version, if it is published
+    /// Note for the version, with --then publish
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
     #[command(flatten)]
@@ -161,17 +162,17 @@ pub(crate) struct Detach {
 
 #[derive(Args, Debug)]
 pub(crate) struct Publish {
-    /// The image whose disk was written, such as lab/debian12
+    /// Image of the live disk, such as lab/debian12
     pub(crate) disk: ImageName,
-    /// A new image, whose first version this becomes
+    /// New image to create from the changes, instead of the next version
     pub(crate) name: Option<ImageName>,
-    /// The disk that was written under the edit token of that number, when more than one lies there
+    /// Number of the edit lock under which the changes were written; needed if there is more than one overlay of the image
     #[arg(long, value_name = "NUMBER")]
     pub(crate) token: Option<u64>,
-    /// A word about this version; may be repeated
+    /// Label for this version; can be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
-    /// A sentence about this version
+    /// Note for this version
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
     #[command(flatten)]
@@ -180,37 +181,37 @@ pub(crate) struct Publish {
 
 #[derive(Args, Debug)]
 pub(crate) struct Discard {
-    /// The image whose disk was written, such as lab/debian12
+    /// Image of the live disk, such as lab/debian12
     pub(crate) disk: ImageName,
-    /// The disk that was written under the edit token of that number, when more than one lies there
+    /// Number of the edit lock under which the changes were written; needed if there is more than one overlay of the image
     #[arg(long, value_name = "NUMBER")]
     pub(crate) token: Option<u64>,
     #[command(flatten)]
     pub(crate) far: Far,
 }
 
-/// What becomes of what was written when a disk is detached.
+/// What happens to unpublished changes when a disk is detached.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Then {
-    /// Keep it, and the edit token: attach, publish or discard it later
+    /// Keep the changes and the edit lock: attach, publish or discard later
     Keep,
-    /// Make it the next version
+    /// Publish the next version
     Publish,
-    /// Throw it away
+    /// Discard the changes
     Discard,
 }
 
-/// Where what is written to the disks of an origin lies.
+/// Local directory for the overlays of an origin's disks.
 #[derive(Args, Debug)]
 pub(crate) struct Far {
-    /// With --server: the directory of this machine where what is written lies, for one origin's store alone [default:
-    /// platter/far/ID in $XDG_STATE_HOME, else /var/lib/platter/far/ID as root, else ~/.local/state/platter/far/ID]
+    /// With --server: local directory for overlays (unpublished changes); one directory per origin store [default:
+    /// platter/far/ID in $XDG_STATE_HOME, else /var/lib/platter/far/ID for root, else ~/.local/state/platter/far/ID]
     #[arg(long, value_name = "DIR")]
     pub(crate) overlays: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Trace {
-    /// The trace
+    /// Trace file
     pub(crate) file: PathBuf,
 }

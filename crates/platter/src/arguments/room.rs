@@ -12,66 +12,66 @@ use crate::sizes::bits_per_second;
 
 #[derive(Args, Debug)]
 pub(crate) struct Cast {
-    /// NAME (its latest version), NAME@NUMBER, or a score
+    /// NAME (the latest version), NAME@NUMBER, or a score
     #[arg(required_unless_present = "hoard")]
     pub(crate) version: Option<VersionArgument>,
-    /// Instead of a version, cast the hoard that `platter hoard sync --cache DIR` keeps there
+    /// Instead of a version, cast the hoard that `platter hoard sync --cache DIR` keeps in this directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["version", "segment"])]
     pub(crate) hoard: Option<PathBuf>,
-    /// Name or IPv4 address of the interface to send on [default: where the routes point]
+    /// Network interface to send on: name or IPv4 address [default: from the routing table]
     #[arg(long, short, value_name = "IF")]
     pub(crate) interface: Option<String>,
-    /// Most bits per second on the wire, such as 400M or 2.5G; slower receivers slow it down further
+    /// Rate limit in bits per second, such as 400M or 2.5G; slow receivers reduce the rate further
     #[arg(long, default_value = "900M", value_parser = bits_per_second)]
     pub(crate) rate: u64,
-    /// Start as soon as so many receivers have joined
+    /// Start as soon as this many receivers have joined
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) receivers: u32,
-    /// Start after so many seconds, with those that have joined
+    /// Start after this many seconds with the receivers that have joined
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS")]
     pub(crate) wait: f64,
-    /// After the last receiver is done, wait so long for late ones
+    /// Seconds to wait for late receivers after the last one has finished
     #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
     pub(crate) linger: f64,
-    /// Give up if nobody joins for so long [default: never]
+    /// Give up if no receiver joins for this long [default: never]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) give_up: Option<f64>,
-    /// Multicast group for the data [default: one of 239.255/16 derived from the session]
+    /// Multicast group for the data [default: a group in 239.255/16, derived from the session]
     #[arg(long, value_name = "A.B.C.D")]
     pub(crate) group: Option<Ipv4Addr>,
-    /// MiB of data that receivers get and remember at a time [default: 65536]
+    /// Segment size in MiB: receivers track this much data at a time [default: 65536]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(16..=1 << 30), hide_short_help = true)]
     pub(crate) segment: Option<u64>,
-    /// UDP port of data and announcements, and TCP port of joins
+    /// UDP port for data and announcements, and TCP port for joins
     #[arg(long, default_value_t = 7580)]
     pub(crate) port: u16,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Receive {
-    /// [NAME] TARGET: the cast to wait for (a name, a version, or a score; the first one heard if none is given), and
-    /// the block device or file to write. Only a score proves what is received; by name, the sender is trusted
+    /// [NAME] TARGET: the cast to wait for (image name, version or score; without NAME, the first cast heard), and the block
+    /// device or file to write. Only a score proves what is received; with a name, the sender is trusted
     #[arg(required_unless_present = "hoard", num_args = 1..=2, value_names = ["NAME", "TARGET"])]
     pub(crate) what: Vec<String>,
-    /// Instead of a disk, receive a hoard to this node's directory: what it lacks, and the revision
+    /// Instead of a disk, receive a hoard into this node cache directory; only missing blocks are stored
     #[arg(long, value_name = "DIR", conflicts_with = "what")]
     pub(crate) hoard: Option<PathBuf>,
-    /// Name or IPv4 address of the interface to listen on [default: where the routes point]
+    /// Network interface to listen on: name or IPv4 address [default: from the routing table]
     #[arg(long, short, value_name = "IF")]
     pub(crate) interface: Option<String>,
-    /// The sender's address, where no announcement gets through
+    /// Address of the sender, for networks that do not pass announcements
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) sender: Option<SocketAddr>,
-    /// What this machine calls itself on the sender's screen [default: its host name]
+    /// Name of this machine in the sender's output [default: host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) hello: Option<String>,
     /// UDP port of announcements
     #[arg(long, default_value_t = 7580)]
     pub(crate) port: u16,
-    /// MiB of memory for chunks on their way
+    /// Memory for incoming chunks in MiB
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(8..))]
     pub(crate) buffer: u16,
-    /// Give up if no sender is heard for so long [default: never]
+    /// Give up if no sender is heard for this long [default: never]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) give_up: Option<f64>,
     #[command(flatten)]
@@ -79,10 +79,10 @@ pub(crate) struct Receive {
 }
 
 impl Receive {
-    /// The cast to wait for. A name without a number is met by every version of it.
+    /// The cast to wait for. A name without a number matches every version of the image.
     ///
     /// # Errors
-    /// `Refused` for a name that is none.
+    /// `Refused` for an invalid name.
     pub(crate) fn wanted(&self) -> Result<Wanted> {
         let [name, _] = &self.what[..] else { return Ok(Wanted::Any) };
         if let Some(score) = Score::from_hex(name) {

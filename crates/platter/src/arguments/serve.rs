@@ -10,16 +10,16 @@ use crate::sizes::byte_size;
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Serve {
-    /// Where: unix:PATH, or ADDRESS:PORT; may be repeated [default: serve.sock in the store's directory]
+    /// Address to listen on: unix:PATH or ADDRESS:PORT; can be repeated [default: serve.sock in the store directory]
     #[arg(long, value_name = "WHERE")]
     pub(crate) listen: Vec<ListenAddress>,
-    /// A certificate to show over TLS, and those between it and an authority's, in PEM
+    /// TLS certificate, followed by its intermediate certificates, in PEM
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(crate) certificate: Option<PathBuf>,
-    /// Its key
+    /// Private key of the certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "certificate")]
     pub(crate) key: Option<PathBuf>,
-    /// Most bytes that the unfinished uploads of one access token hold [default: 1TiB]
+    /// Size limit for unfinished uploads per access token [default: 1TiB]
     #[arg(long, value_name = "SIZE", value_parser = byte_size, default_value_t = UPLOAD_LIMIT_DEFAULT, hide_default_value = true)]
     pub(crate) upload_limit: u64,
     #[command(subcommand)]
@@ -28,21 +28,21 @@ pub(crate) struct Serve {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServeCommand {
-    /// Access tokens: who may come in over TCP; changes count at once, also for an origin that runs
+    /// Manage access tokens for TCP clients; a running origin applies changes at once
     #[command(subcommand)]
     Token(AccessToken),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AccessToken {
-    /// Make a token; its secret is shown this once
+    /// Create a token and print its secret, which is not shown again
     Add {
-        /// What to call it
+        /// Name of the token
         name: String,
         /// read, write or admin
         #[arg(long)]
         role: Role,
-        /// Images that it is for: '*', 'lab/*' or lab/debian12; may be repeated
+        /// Images that the token grants access to: '*', 'lab/*' or lab/debian12; can be repeated
         #[arg(long = "images", value_name = "PATTERN", required = true)]
         patterns: Vec<NamePattern>,
     },
@@ -50,7 +50,7 @@ pub(crate) enum AccessToken {
     List,
     /// Remove a token
     Remove {
-        /// Its id, as `list` has it
+        /// Token id, as printed by `list`
         id: String,
     },
 }

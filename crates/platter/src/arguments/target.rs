@@ -10,9 +10,9 @@ use crate::sizes::byte_size;
 
 #[derive(Args, Debug)]
 pub(crate) struct Install {
-    /// NAME (its latest version), NAME@NUMBER, or a score
+    /// NAME (the latest version), NAME@NUMBER, or a score
     pub(crate) version: VersionArgument,
-    /// A block device, or a file, which is made if it is missing and grows if it is too short
+    /// Block device or file; a file is created if missing, and extended if too short
     pub(crate) target: PathBuf,
     #[command(flatten)]
     pub(crate) target_options: TargetOptions,
@@ -22,40 +22,40 @@ pub(crate) struct Install {
 
 #[derive(Args, Debug)]
 pub(crate) struct Export {
-    /// NAME (its latest version), NAME@NUMBER, or a score
+    /// NAME (the latest version), NAME@NUMBER, or a score
     pub(crate) version: VersionArgument,
-    /// The raw file to make
+    /// Raw file to create
     pub(crate) file: PathBuf,
-    /// Of a damaged version, write what can be read, with zeros for the rest, and list that: ranges and files (exit code 4)
+    /// For a damaged version: write what is readable, fill the rest with zeros, and list the lost ranges and files (exit code 4)
     #[arg(long)]
     pub(crate) holes: bool,
     #[command(flatten)]
     pub(crate) cache: CacheArguments,
 }
 
-/// What happens to space that nobody can read.
+/// How free space of the disk is written.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Free {
-    /// Leave it: it keeps what the target held
+    /// Do not write free space: it keeps what the target held
     Skip,
-    /// Make it zeros
+    /// Write zeros to free space
     Zero,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct TargetOptions {
-    /// Read back from the target what was written, and compare; free space that was skipped is not compared
+    /// Read back and compare everything that was written; skipped free space is not compared
     #[arg(long)]
     pub(crate) verify: bool,
-    /// What to do with the disk's free space. `skip` leaves it: skipped space keeps what the target held before, old
-    /// secrets included, except in the disk's first and last MiB; `zero` makes it zeros
+    /// How to treat the image's free space. `skip` does not write it: outside of the target's first and last MiB it keeps old
+    /// contents, secrets included. `zero` overwrites it with zeros
     #[arg(long, value_enum, default_value_t = Free::Skip)]
     pub(crate) free: Free,
-    /// Overwrite what the target holds without asking; needed where nobody can be asked
+    /// Overwrite what the target holds without asking; required without a terminal
     #[arg(long, short = 'y')]
     pub(crate) yes: bool,
-    /// Write to the target although it is refused for that reason: mounted, swap, held, loop-backing, busy,
-    /// sector-size, or not-a-disk; may be repeated
+    /// Write to the target despite this reason for refusal: mounted, swap, held, loop-backing, busy, sector-size, or
+    /// not-a-disk; can be repeated
     #[arg(long = "force", value_name = "REASON", value_parser = reason)]
     pub(crate) force: Vec<Reason>,
 }
@@ -74,13 +74,13 @@ fn reason(name: &str) -> Result<Reason, String> {
     }
 }
 
-/// A cache of what an origin's store holds.
+/// Local cache of an origin's store.
 #[derive(Args, Debug)]
 pub(crate) struct CacheArguments {
-    /// Keep what is read from the origin in that directory, and read it from there the next time; one process at a time
+    /// Cache blocks read from the origin in this directory; only one process can use it at a time
     #[arg(long, value_name = "DIR")]
     pub(crate) cache_dir: Option<PathBuf>,
-    /// Most bytes of the cache, such as 500M, 20G or 1T
+    /// Size limit of the cache, such as 500M, 20G or 1T
     #[arg(long, value_name = "SIZE", default_value = "20G", requires = "cache_dir", value_parser = byte_size)]
     pub(crate) cache_size: u64,
 }

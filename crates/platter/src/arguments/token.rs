@@ -1,14 +1,14 @@
-//! Arguments of edit tokens: who may publish.
+//! Arguments of `platter token`, which manages edit locks: who may publish the next version of an image.
 
 use clap::{Args, Subcommand};
 use platter_jobs::{ImageName, TokenChoice};
 
 #[derive(Args, Debug)]
 pub(crate) struct TokenOptions {
-    /// Publish under the edit token of that number; refused once it has been taken over
+    /// Publish under the edit lock with this number; refused if the lock was taken over
     #[arg(long, value_name = "NUMBER")]
     pub(crate) token: Option<u64>,
-    /// Publish although somebody holds the image's edit token: he loses it, and what he has cannot be published
+    /// Take over the edit lock from its holder and publish; the holder's changes cannot become the next version
     #[arg(long, conflicts_with = "token")]
     pub(crate) steal_token: bool,
 }
@@ -25,21 +25,21 @@ impl From<&TokenOptions> for TokenChoice {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Token {
-    /// List the tokens that somebody holds
+    /// List held edit locks
     List,
-    /// Take the token of an image that nobody holds
+    /// Take the edit lock of an image, if nobody holds it
     Take(TokenOf),
-    /// Take the token of an image whoever holds it
+    /// Take over the edit lock of an image from its holder
     Steal(TokenOf),
-    /// Give a token back
+    /// Release an edit lock
     Release(TokenOf),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct TokenOf {
-    /// The image, such as lab/debian12
+    /// Image, such as lab/debian12
     pub(crate) name: ImageName,
-    /// Who holds it [default: USER@HOST]
+    /// Name of the holder [default: USER@HOST]
     #[arg(long, value_name = "WHO")]
     pub(crate) holder: Option<String>,
 }

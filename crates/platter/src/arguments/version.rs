@@ -1,16 +1,16 @@
-//! Versions as they are named on the command line: bad names are wrong usage, found before a command runs.
+//! Version arguments. Invalid names are usage errors, found before a command runs.
 
 use std::fmt;
 use std::str::FromStr;
 
 use platter_jobs::{Error, NumberChoice, Result, VersionName, VersionQuery};
 
-/// `NAME`, `NAME@NUMBER`, `NAME@latest` or a score, as it was typed.
+/// `NAME`, `NAME@NUMBER`, `NAME@latest` or a score, as typed.
 #[derive(Clone, Debug)]
 pub(crate) struct VersionArgument(String);
 
 impl VersionArgument {
-    /// The words that were typed.
+    /// The text as typed.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -31,12 +31,12 @@ impl fmt::Display for VersionArgument {
     }
 }
 
-/// `NAME`, `NAME@NUMBER` or `NAME@latest`, as it was typed: for what belongs to a name, which a score is not.
+/// `NAME`, `NAME@NUMBER` or `NAME@latest`, as typed; a score is not accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedVersion(String);
 
 impl NamedVersion {
-    /// The words that were typed.
+    /// The text as typed.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -53,12 +53,12 @@ impl FromStr for NamedVersion {
     }
 }
 
-/// `NAME@NUMBER` for one version, `NAME` for all versions of an image, as it was typed.
+/// `NAME@NUMBER` for one version, `NAME` for all versions of an image, as typed.
 #[derive(Clone, Debug)]
 pub(crate) struct OneOrAll(String);
 
 impl OneOrAll {
-    /// The words that were typed.
+    /// The text as typed.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -70,7 +70,7 @@ impl FromStr for OneOrAll {
     fn from_str(text: &str) -> Result<Self> {
         match text.parse()? {
             VersionQuery::Named(_, NumberChoice::Latest) if text.contains('@') => {
-                Err(Error::refused(format!("{text} is another version tomorrow: give its number")))
+                Err(Error::refused(format!("{text} can change its meaning: give the version number")))
             }
             VersionQuery::Named(..) => Ok(Self(text.to_owned())),
             VersionQuery::Score(_) => Err(no_name()),
@@ -79,15 +79,15 @@ impl FromStr for OneOrAll {
 }
 
 fn no_name() -> Error {
-    Error::refused("a score is no name: give NAME or NAME@NUMBER")
+    Error::refused("a score is not accepted here: give NAME or NAME@NUMBER")
 }
 
-/// What is to be brought back of what was forgotten.
+/// Which forgotten versions to bring back.
 #[derive(Clone, Debug)]
 pub(crate) enum Resurrected {
-    /// Nothing: it is listed.
+    /// None: list them.
     List,
-    /// All of it.
+    /// All of them.
     All,
     /// One version.
     Version(VersionName),
@@ -106,7 +106,7 @@ impl FromStr for Resurrected {
             VersionQuery::Named(image, NumberChoice::Number(number)) => {
                 Ok(Self::Version(VersionName { image, number }))
             }
-            _ => Err(Error::refused(format!("{text} names no version: give NAME@N"))),
+            _ => Err(Error::refused(format!("{text} is not a version: give NAME@N"))),
         }
     }
 }
