@@ -1,44 +1,46 @@
-//! A virtual disk as exports see it, and as layers see the layer below.
+//! The block device trait: the interface of a virtual disk to exports, and of each layer to the layer above.
 
 use platter_image::{Error, Extent, Result};
 
-/// What is known of a range without reading it.
+/// What is known about a range without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Allocation {
-    /// It may hold anything.
+    /// It may contain anything.
     Data,
-    /// It reads as zeros, and nothing is kept for it.
+    /// It reads as zeros and takes no space.
     Zero,
 }
 
-/// A disk that many threads use at once. Offsets and lengths are bytes, of any alignment, inside the disk.
+/// A disk used by many threads at once. Offsets and lengths are in bytes; they need no alignment, but must
+/// lie inside the disk.
 ///
-/// Requests that overlap and run at the same time may take effect in any order; a read may see part of a write that has
-/// not returned. What has returned is seen by every later read.
+/// Overlapping concurrent requests may take effect in any order, and a read may see part of a write that has
+/// not returned yet. Once a write has returned, every later read sees it.
 pub trait BlockDevice: Send + Sync {
     /// Length in bytes, a multiple of 512.
     fn length(&self) -> u64;
 
-    /// Whether it takes writes.
+    /// Whether writes are allowed.
     fn is_writable(&self) -> bool {
         false
     }
 
-    /// Fills `buffer` from `offset`.
+    /// Fills `buffer` with the bytes at `offset`.
     ///
     /// # Errors
-    /// `Corrupt` or `Missing` when the store is damaged there: `buffer` then means nothing. `Io`, `Transient`.
+    /// `Corrupt` or `Missing` when the store is damaged there; `Io`, `Transient`. The contents of `buffer`
+    /// are then unspecified.
     fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()>;
 
-    /// Whether a read of `range` would find all of it in memory; `None` when that is not known. Only a hint: for those who
-    /// choose which thread reads.
+    /// Whether a read of `range` would be served from memory alone; `None` when unknown. Only a hint, used to
+    /// choose the thread that reads.
     fn is_near(&self, range: Extent) -> Option<bool> {
         let _ = range;
         None
     }
 
-    /// Writes `bytes` at `offset`. When it returns, the bytes survive the death of this process, and a power cut only
-    /// after [`BlockDevice::flush`].
+    /// Writes `bytes` at `offset`. After the return, the bytes survive the death of this process; they
+    /// survive a power cut only after [`BlockDevice::flush`].
     ///
     /// # Errors
     /// `Refused` when the disk is read-only; `Io`.
@@ -47,7 +49,7 @@ pub trait BlockDevice: Send + Sync {
         Err(read_only())
     }
 
-    /// Makes the range read as zeros and gives its space back, as discard does too. As durable as a write.
+    /// Makes the range read as zeros and frees its space; also used for discard. As durable as a write.
     ///
     /// # Errors
     /// As for [`BlockDevice::write`].
@@ -56,15 +58,16 @@ pub trait BlockDevice: Send + Sync {
         Err(read_only())
     }
 
-    /// Returns when everything written before is on the disk.
+    /// Returns once everything written before is durable.
     ///
     /// # Errors
-    /// `Io`: nothing written since the last flush is certain any more, and no later flush makes it so.
+    /// `Io`: writes since the last flush may be lost, and a later flush does not change that.
     fn flush(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Tells what is known of `range`, in ascending runs without gaps, until `visit` says false.
+    /// Passes consecutive runs that cover `range` to `visit`, in ascending order without gaps, until it
+    /// returns `false`.
     ///
     /// # Errors
     /// As for [`BlockDevice::read`].

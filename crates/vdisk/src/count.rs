@@ -1,4 +1,4 @@
-//! A layer that counts what is asked of the disk below: for tests and diagnosis.
+//! A layer that counts the requests to the disk below, for tests and diagnosis.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,20 +6,20 @@ use platter_image::{Extent, Result};
 
 use crate::block_device::{Allocation, BlockDevice};
 
-/// What was asked of a disk: requests, whatever came of them, and their bytes.
+/// The requests to a disk and their bytes, whether they succeeded or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestCounts {
     /// Reads.
     pub reads: u64,
-    /// Bytes to read.
+    /// Bytes requested to be read.
     pub bytes_read: u64,
     /// Writes.
     pub writes: u64,
-    /// Bytes to write.
+    /// Bytes requested to be written.
     pub bytes_written: u64,
-    /// Requests to make zeros.
+    /// Requests to zero a range.
     pub zeroes: u64,
-    /// Bytes to make zeros.
+    /// Bytes requested to be zeroed.
     pub bytes_zeroed: u64,
     /// Flushes.
     pub flushes: u64,
@@ -42,7 +42,7 @@ impl Requests {
     }
 }
 
-/// A disk that counts.
+/// A disk that counts its requests.
 #[derive(Debug)]
 pub struct Count<D> {
     below: D,
@@ -53,13 +53,13 @@ pub struct Count<D> {
 }
 
 impl<D: BlockDevice> Count<D> {
-    /// Counts what is asked of `below`.
+    /// Counts the requests to `below`.
     pub fn new(below: D) -> Self {
         let [reads, writes, zeroes, flushes] = Default::default();
         Self { below, reads, writes, zeroes, flushes }
     }
 
-    /// What was asked so far.
+    /// The counts so far.
     pub fn counts(&self) -> RequestCounts {
         let (reads, bytes_read) = self.reads.get();
         let (writes, bytes_written) = self.writes.get();

@@ -1,4 +1,4 @@
-//! A layer that fails what it is told to fail: for tests of what stands above.
+//! A layer that injects failures, for tests of the layers above.
 
 use parking_lot::Mutex;
 use std::io;
@@ -8,12 +8,12 @@ use platter_image::{Error, Extent, Result};
 
 use crate::block_device::{Allocation, BlockDevice};
 
-/// A disk whose reads, writes and flushes fail with `Io` where and when it was told.
+/// A disk whose reads, writes and flushes fail with `Io` in chosen ranges or at chosen calls.
 #[derive(Debug)]
 pub struct Fault<D> {
     below: D,
     ranges: Mutex<Vec<Extent>>,
-    /// 0: none.
+    /// Every how many calls one fails; 0: none.
     every: AtomicU64,
     calls: AtomicU64,
 }
@@ -24,7 +24,7 @@ impl<D: BlockDevice> Fault<D> {
         Self { below, ranges: Mutex::default(), every: AtomicU64::new(0), calls: AtomicU64::new(0) }
     }
 
-    /// Fails what touches one of these ranges from now on.
+    /// Fails requests that touch one of these ranges from now on.
     pub fn fail_in(&self, ranges: Vec<Extent>) {
         *self.ranges.lock() = ranges;
     }
@@ -41,8 +41,8 @@ impl<D: BlockDevice> Fault<D> {
         let ranges = self.ranges.lock();
         let touches = ranges.iter().any(|bad| bad.intersect(&range).is_some());
         if touches || (every > 0 && call.is_multiple_of(every)) {
-            let what = format!("call {call}: {} bytes at {}", range.length, range.offset);
-            return Err(Error::io(what, io::Error::other("made to fail")));
+            let what = format!("call {call}: {} bytes at offset {}", range.length, range.offset);
+            return Err(Error::io(what, io::Error::other("injected failure")));
         }
         Ok(())
     }

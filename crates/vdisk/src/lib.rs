@@ -1,9 +1,9 @@
-//! Virtual disks: a version of an image as a block device that can be read and, above an overlay, written at once.
+//! Virtual disks: a version of an image as a block device, read-only or, with an overlay, writable.
 //!
-//! Owns the block device that exports serve, and the layers that make one: the recipe reader with its memory cache, the
-//! overlay, and the recording of what is asked. A crate of its own so that it stays free of operating system and protocol: it knows files only through
-//! `vfs`, and blocks only through `FrameSource`. It must never show a byte that was not verified, nor say that a write
-//! is done before it would survive the death of the process.
+//! Contains the `BlockDevice` trait that exports serve, and its layers: the recipe reader with its memory
+//! cache, the overlay, and request recording. It is a crate of its own to stay independent of operating
+//! system and protocols: it reaches files only through `vfs`, and blocks only through `FrameSource`. It must
+//! never return unverified bytes, nor acknowledge a write that killing the process would lose.
 
 mod block_device;
 mod cache;

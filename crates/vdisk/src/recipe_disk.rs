@@ -1,8 +1,9 @@
-//! A version as a disk that can be read.
+//! A version as a read-only disk.
 //!
-//! Turns offsets into blocks by the recipe, and asks the cache for them; free space reads as zeros (design: recipes). Decides
-//! what is fetched before it is asked for: the frames of a long read, by several threads, and those ahead of a sequential
-//! reader. It must never give out bytes that did not come from the cache, which verifies them.
+//! It uses the recipe to turn offsets into blocks and gets the blocks from the cache; free space reads as
+//! zeros (`docs/design.md`, recipes). It also decides what to fetch in advance: the frames of a long read, on
+//! several threads, and the frames ahead of a sequential reader. It must return only bytes from the cache,
+//! which verifies them.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -17,17 +18,17 @@ use crate::source::Source;
 use crate::streams::{Access, Progress, Streams};
 use crate::tree::Tree;
 
-/// A read this long is fetched by several threads, in bytes.
+/// Reads of at least this many bytes are fetched by several threads.
 const PARALLEL_READ: u64 = 256 << 10;
-/// Most frames of one range that are handed to threads.
+/// The most frames of one range handed to threads.
 const FRAMES_MAX: usize = 64;
 
-/// Blocks within a region end at multiples of that.
+/// Every block ends at a multiple of this many bytes, except at the end of a file or region.
 const GRID: u64 = 32 << 10;
-/// Most blocks that a source is told of at once.
+/// The most blocks announced to a source in one call.
 const HINT_BLOCKS_MAX: usize = 4096;
 
-/// A disk, read-only, as a recipe says it is. Disks that share a cache share what they have in common.
+/// A read-only disk described by a recipe. Disks that share a cache share their common blocks.
 pub struct RecipeDisk {
     tree: Arc<Tree>,
     cache: Arc<BlockCache>,
@@ -35,11 +36,11 @@ pub struct RecipeDisk {
 }
 
 impl RecipeDisk {
-    /// Opens the disk of that score. No block is read.
+    /// Opens the disk with that score. Reads no blocks.
     ///
     /// # Errors
-    /// `Missing` when the source has no such recipe, `Corrupt`; `Io`, `Transient` when the source failed each time it
-    /// was tried ([`crate::TRIES_MAX`], [`crate::RETRY_TIME_MAX`]).
+    /// `Missing` when the source does not have the recipe; `Corrupt`; `Io` or `Transient` when the source
+    /// still fails after retries ([`crate::TRIES_MAX`], [`crate::RETRY_TIME_MAX`]).
     pub fn open(score: Score, source: Arc<dyn Source>, cache: Arc<BlockCache>) -> Result<Self> {
         let tree = Arc::new(Tree::open(score, source)?);
         Ok(Self { tree, cache, streams: Mutex::default() })
@@ -49,7 +50,7 @@ impl RecipeDisk {
         let length = self.tree.length();
         if range.length > length || range.offset > length - range.length {
             return Err(Error::refused(format!(
-                "{} bytes at {}: the disk ends at {length}",
+                "{} bytes at offset {} reach past the end of the disk at {length}",
                 range.length, range.offset
             )));
         }
@@ -61,7 +62,7 @@ impl RecipeDisk {
         streams.note(range, self.cache.shared().ahead_bytes_max(), &|| self.tree.source().hint_length())
     }
 
-    /// Fills `buffer` from `offset`, with the help of threads if that is long.
+    /// Fills `buffer` with the bytes at `offset`; threads help with long reads.
     fn fill(&self, buffer: &mut [u8], offset: u64, pattern: Pattern) -> Result<()> {
         let shared = self.cache.shared();
         let range = Extent::new(offset, buffer.len() as u64);
@@ -87,7 +88,11 @@ impl RecipeDisk {
                     };
                     let found = shared.block(self.tree.source(), &block, pattern, on_miss);
                     found.and_then(|found| copy(&found, &block, offset, bytes)).map_err(|error| {
-                        error.within(format!("reading {} bytes at {}", bytes.len(), entry.extent.offset))
+                        error.within(format!(
+                            "reading {} bytes at offset {}",
+                            bytes.len(),
+                            entry.extent.offset
+                        ))
                     })?;
                 }
                 State::Zero | State::Free => bytes.fill(0),
@@ -101,7 +106,7 @@ impl RecipeDisk {
         result.map(|_| ())
     }
 
-    /// Lets threads fetch what is ahead of a reader.
+    /// Lets threads fetch what lies ahead of a reader.
     fn read_ahead(&self, access: &mut Access) {
         let whole = Extent::new(0, self.tree.length());
         if let Some((range, progress)) = access.ahead.take()
@@ -138,7 +143,7 @@ impl BlockDevice for RecipeDisk {
         let mut access = self.note(range);
         self.read_ahead(&mut access);
         let pattern = if access.sequential { Pattern::Sequential } else { Pattern::Random };
-        // What threads fetch for a long read must still be in memory when the read comes there.
+        // Read in parts: what threads fetch for a part must still be in the cache when the read gets there.
         let part = self.cache.shared().ahead_bytes_max().max(PARALLEL_READ);
         let parts = buffer.chunks_mut(part as usize).zip((offset..).step_by(part as usize));
         for (buffer, offset) in parts {
@@ -187,7 +192,7 @@ impl BlockDevice for RecipeDisk {
     }
 }
 
-/// Fills with zeros what lies before the entry, which is free, and cuts off the bytes for the entry.
+/// Zeroes the free space before `entry`, then returns the part of the buffer that belongs to the entry.
 fn advance<'a>(rest: &mut &'a mut [u8], position: &mut u64, entry: &Entry) -> &'a mut [u8] {
     let free = (entry.extent.offset - *position) as usize;
     let (zeros, after) = std::mem::take(rest).split_at_mut(free);
@@ -205,16 +210,17 @@ fn copy(block: &Block, id: &BlockId, offset: u32, bytes: &mut [u8]) -> Result<()
     Ok(())
 }
 
-/// Why frames are fetched before they are asked for.
+/// Why frames are fetched in advance.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// A read is about to ask: it fetches the first frame itself, and what no thread has begun when it comes there.
+    /// A read is in progress. It fetches the first frame itself, and any frame that no thread has begun by
+    /// the time it gets there.
     Now,
-    /// A sequential reader is likely to come there.
+    /// A sequential reader will probably get there.
     Ahead,
 }
 
-/// Tells a source that is far away which blocks of `range` are not in memory, all together, before they are asked for one by
+/// Tells a far source in one call which blocks of `range` are not in memory, before they are requested one by
 /// one.
 fn tell(shared: &Shared, tree: &Tree, range: Extent) {
     if tree.source().hint_length() == 0 {
@@ -225,12 +231,13 @@ fn tell(shared: &Shared, tree: &Tree, range: Extent) {
     tree.source().will_need(&ids);
 }
 
-/// The same of what a sequential reader is believed to come to; up to where a file seems to end, if it is to stay within one.
-/// Gives how far that was, and whether a file ends there.
+/// Tells a far source which blocks ahead of a sequential reader are not in memory. With `within_file`, it
+/// stops where a file seems to end. Returns the end of the announced range, and whether a file seems to end
+/// there.
 fn tell_far(shared: &Shared, tree: &Tree, range: Extent, within_file: bool) -> (u64, bool) {
     let (mut ids, mut end, mut is_file_end) = (Vec::new(), range.offset, false);
     let _ = tree.walk(shared.pages(), range, &mut |entry| {
-        // Free space, or a block that is shorter than those within a file.
+        // A gap of free space, or a block that is too short for the middle of a file.
         is_file_end = within_file && entry.extent.offset > end;
         if is_file_end {
             return Ok(false);
@@ -243,7 +250,7 @@ fn tell_far(shared: &Shared, tree: &Tree, range: Extent, within_file: bool) -> (
     (end, is_file_end)
 }
 
-/// Adds the block of an entry, if it has one that is not in memory; false when there are enough.
+/// Adds the entry's block to `ids` if it is not in memory. Returns `false` once `ids` is full.
 fn note_absent(shared: &Shared, entry: &Entry, ids: &mut Vec<BlockId>) -> bool {
     if let State::Data { block, .. } = entry.state
         && ids.last() != Some(&block)
@@ -254,8 +261,8 @@ fn note_absent(shared: &Shared, entry: &Entry, ids: &mut Vec<BlockId>) -> bool {
     ids.len() < HINT_BLOCKS_MAX
 }
 
-/// Whether a block ends where it would not if its file went on: files are cut at multiples of 64 KiB, what belongs to none at
-/// those of 32 KiB.
+/// Whether the entry ends inside a block's grid, so a file probably ends here: files are cut at multiples of
+/// 64 KiB, other data at multiples of 32 KiB.
 fn is_short(entry: &Entry) -> bool {
     match entry.state {
         State::Data { offset, .. } => !(u64::from(offset) + entry.extent.length).is_multiple_of(GRID),
@@ -263,7 +270,8 @@ fn is_short(entry: &Entry) -> bool {
     }
 }
 
-/// Hands the frames of `range` that are not in memory to the threads. What fails here is told to whoever reads there.
+/// Hands the frames of `range` that are not in memory to the threads. Errors are ignored; a later read
+/// reports them.
 fn hand_out(shared: &Shared, tree: &Arc<Tree>, range: Extent, progress: &Arc<Progress>, purpose: Purpose) {
     let mut frames = Vec::new();
     let visit = &mut |entry: Entry| {

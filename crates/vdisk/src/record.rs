@@ -1,8 +1,8 @@
-//! A layer that records what is asked of the disk below, in a file ([`crate::Trace`]).
+//! A layer that records the requests to the disk below into a trace file ([`crate::Trace`]).
 //!
-//! Owns the requests that are not in the file yet, and the thread that puts them there. A request never waits for that
-//! file: what finds no room in the buffer is counted as lost, and the trace says how many were. What is recorded is what
-//! the disk was asked: an export that knows of a hole without reading asks nothing there.
+//! A thread writes the recorded requests to the file. A request never waits for the file: if the buffer is
+//! full, the request is counted as lost, and the trace states how many were lost. Only requests that reach
+//! the disk are recorded: an export that skips a known hole makes no request there.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
@@ -17,41 +17,41 @@ use crate::trace::{
     BATCH_REQUESTS_MAX, Encoder, RequestKind, TRACE_REQUESTS_MAX, TraceHeader, TracedRequest,
 };
 
-/// Requests that may wait for the file.
+/// The most requests that wait to be written.
 const WAITING_MAX: usize = BATCH_REQUESTS_MAX;
-/// So many wake the thread.
+/// The thread wakes when this many requests wait.
 const WAITING_ENOUGH: usize = WAITING_MAX / 4;
-/// How long a request waits for others: what a killed process loses.
+/// The longest wait for more requests before writing. A killed process loses at most this much.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
-/// What a recording has.
+/// The counts of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordCounts {
     /// Requests in the file.
     pub requests: u64,
-    /// Requests that came and are not in the file.
+    /// Requests that arrived but are not in the file.
     pub lost: u64,
-    /// Bytes that the recorded ones asked to read.
+    /// Bytes requested by the recorded reads.
     pub bytes_read: u64,
-    /// Bytes that the recorded ones asked to write.
+    /// Bytes requested by the recorded writes.
     pub bytes_written: u64,
 }
 
 #[derive(Default)]
 struct State {
     waiting: Vec<TracedRequest>,
-    /// Requests taken so far.
+    /// Requests recorded so far.
     taken: u64,
     /// Requests lost since the last batch.
     lost: u64,
-    /// Nothing more is recorded.
+    /// Recording has ended.
     is_closed: bool,
 }
 
 struct Shared {
     began: Instant,
     state: Mutex<State>,
-    /// There is enough to write, or nothing will come any more.
+    /// Signalled when enough requests wait, or recording has ended.
     work: Condvar,
 }
 
@@ -80,8 +80,8 @@ impl Shared {
         }
     }
 
-    /// Waits for something to write, and exchanges it for the empty `batch`; gives the number lost before it, and
-    /// whether it is the last.
+    /// Waits for requests and swaps them for the empty `batch`. Returns the number of requests lost since the
+    /// last batch, and whether recording has ended.
     fn take(&self, batch: &mut Vec<TracedRequest>) -> (u64, bool) {
         let idle = |state: &mut State| state.waiting.len() < WAITING_ENOUGH && !state.is_closed;
         let mut state = self.lock();
@@ -90,7 +90,7 @@ impl Shared {
         (std::mem::take(&mut state.lost), state.is_closed)
     }
 
-    /// The thread's whole life.
+    /// The main loop of the writing thread.
     fn write(&self, mut encoder: Encoder, file: &dyn VfsFile, mut offset: u64) -> Result<RecordCounts> {
         let mut batch = Vec::with_capacity(WAITING_MAX);
         let mut bytes = Vec::new();
@@ -130,17 +130,17 @@ impl RecordCounts {
     }
 }
 
-/// A trace that is being written.
+/// A trace being written.
 pub struct Recording {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<Result<RecordCounts>>>>,
 }
 
 impl Recording {
-    /// Begins a trace in an empty file.
+    /// Starts a trace in an empty file.
     ///
     /// # Errors
-    /// `Io` when it cannot be written, or no thread started.
+    /// `Io` when the file cannot be written or no thread can be started.
     pub fn start(file: Box<dyn VfsFile>, header: &TraceHeader) -> Result<Arc<Self>> {
         let mut bytes = Vec::new();
         let encoder = Encoder::new(header, &mut bytes);
@@ -151,7 +151,7 @@ impl Recording {
         let writer = Arc::clone(&shared);
         let run = move || {
             let written = writer.write(encoder, &*file, bytes.len() as u64);
-            // After a failure nobody takes what waits.
+            // After a failure no one writes the waiting requests.
             writer.lock().is_closed = true;
             written
         };
@@ -160,13 +160,13 @@ impl Recording {
         Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
     }
 
-    /// Ends the trace, once: what comes later is neither recorded nor counted. The file is synced.
+    /// Ends the trace and syncs the file. Later requests are neither recorded nor counted.
     ///
     /// # Errors
-    /// `Io` when something could not be written: the trace then ends there. `Bug` when it was ended before.
+    /// `Io` when something could not be written: the trace then ends early. `Bug` when called twice.
     pub fn finish(&self) -> Result<RecordCounts> {
         let thread = self.thread.lock().take();
-        let thread = thread.ok_or_else(|| Error::bug("a trace that was ended twice"))?;
+        let thread = thread.ok_or_else(|| Error::bug("a trace was finished twice"))?;
         self.shared.lock().is_closed = true;
         self.shared.work.notify_one();
         thread.join().map_err(|_| Error::bug("the thread that writes a trace panicked"))?
@@ -175,19 +175,19 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // Whoever wanted to know how it went has asked.
+        // The result is of interest only to a caller of `finish`.
         let _ = self.finish();
     }
 }
 
-/// A disk whose requests are recorded; several may share one recording.
+/// A disk whose requests are recorded; several disks may share one recording.
 pub struct Record {
     below: Arc<dyn BlockDevice>,
     recording: Arc<Recording>,
 }
 
 impl Record {
-    /// Records what is asked of `below`.
+    /// Records the requests to `below`.
     pub fn new(below: Arc<dyn BlockDevice>, recording: Arc<Recording>) -> Self {
         Self { below, recording }
     }

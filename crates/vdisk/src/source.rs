@@ -1,4 +1,4 @@
-//! Where a virtual disk reads from: frames and pages together, with a few tries when that fails.
+//! The source of a virtual disk: frames and pages, with retries on failure.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 use platter_image::recipe::PageSource;
 use platter_image::{ErrorKind, FrameSource, Result};
 
-/// Times that a read of the source is tried before an `Io` failure of it is believed.
+/// How often a read is tried before an `Io` error is returned.
 pub const TRIES_MAX: u32 = 3;
-/// No try begins later than this after the first: a `Transient` failure is then believed. A client waits that long, and
-/// the time of one more try, and none of the tries can be cut short: what the source does not answer, waits.
+/// No retry begins later than this after the first try; then a `Transient` error is returned. A client waits
+/// at most this long plus one try. A try cannot be interrupted, so a source that does not answer blocks it.
 pub const RETRY_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long to wait before the second try; before each later one, twice as long as before.
+/// The pause before the second try; it doubles before each later one.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A source of frames and of pages, such as a store.
+/// A source of frames and pages, such as a store.
 pub trait Source: FrameSource + PageSource {}
 
 impl<T: FrameSource + PageSource + ?Sized> Source for T {}
 
-/// What `read` gives, tried again when what failed may work the next time: `Io` a few times, as a disk that fails once
-/// rarely fails thrice for no reason; `Transient` as long as somebody may still wait.
+/// Calls `read` and retries errors that may be temporary: `Io` up to [`TRIES_MAX`] tries in all, `Transient`
+/// until [`RETRY_TIME_MAX`] has passed.
 pub(crate) fn retried<T>(mut read: impl FnMut() -> Result<T>) -> Result<T> {
     let start = Instant::now();
     let mut pause = PAUSE;
@@ -37,7 +37,7 @@ pub(crate) fn retried<T>(mut read: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Whether to try again at `time` after the first try, when `tried` tries failed.
+/// Whether to try again after `tried` failed tries, `time` after the first.
 fn is_worth_a_try(kind: ErrorKind, tried: u32, time: Duration) -> bool {
     match kind {
         ErrorKind::Io => tried < TRIES_MAX && time <= RETRY_TIME_MAX,
@@ -52,7 +52,8 @@ mod tests {
 
     use super::*;
 
-    /// Tries until the first failure is believed; the first `failures` fail.
+    /// Runs `retried` on a read whose first `failures` calls fail; returns the number of calls and the
+    /// result.
     fn tries(failures: u32, error: impl Fn() -> Error) -> (u32, Result<()>) {
         let mut tried = 0;
         let result = retried(|| {
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_work_the_next_time_is_tried_again() {
+    fn io_and_transient_errors_are_retried() {
         let (tried, result) = tries(5, || Error::transient("away"));
         assert!(tried == 6 && result.is_ok());
         let (tried, result) = tries(TRIES_MAX, || Error::io("reading", std::io::Error::other("bad")));
@@ -72,9 +73,9 @@ mod tests {
         assert!(tried == 1 && result.unwrap_err().kind() == ErrorKind::Corrupt);
     }
 
-    /// 10, 20, 40 ms and so on: with no other time spent there are eight tries, and fewer where reading takes long.
+    /// The pauses are 10, 20, 40 ms and so on: at most eight tries fit, and fewer if the reads take long.
     #[test]
-    fn a_source_that_stays_away_is_believed_in_the_end() {
+    fn a_lasting_transient_error_is_returned_in_the_end() {
         let (tried, result) = tries(u32::MAX, || Error::transient("away"));
         assert!((2..=8).contains(&tried), "{tried}");
         assert_eq!(result.unwrap_err().kind(), ErrorKind::Transient);

@@ -1,7 +1,7 @@
-//! Which reads of a disk follow each other, and how far ahead of them to read.
+//! Detects sequential readers of a disk and decides how far to read ahead of them.
 //!
-//! Pure: it is told of reads and knows nothing else. Requests of one reader may come a little out of order, as they do
-//! when a kernel has several under way, and several readers may go through one disk at once.
+//! Pure: it only receives the reads. A reader's requests may arrive slightly out of order, as from a kernel
+//! with several requests in flight, and several readers may read one disk at the same time.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -9,59 +9,62 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use platter_image::Extent;
 
-/// Sequential readers that are told apart.
+/// The most sequential readers that are tracked.
 const STREAMS_MAX: usize = 8;
-/// A read this long belongs to no random pattern, in bytes: most of its frames are wanted whole.
+/// A read of at least this many bytes counts as sequential: it needs most of its frames whole.
 const LONG_READ: u64 = 128 << 10;
-/// How far past its stream's front a read may begin, in bytes; for long reads, as far as twice their length.
+/// A read may begin this many bytes past a stream's front and still belong to it; for long reads, twice the
+/// read's length.
 const GAP_MAX: u64 = 128 << 10;
-/// A stream forgets what it read longer ago than this, in bytes.
+/// A stream remembers its reads over this many bytes.
 const MEMORY: u64 = 8 << 20;
-/// Bytes that a stream must have read before something is read ahead of it.
+/// Bytes that a stream must have read before read-ahead starts.
 const RUN_MIN: u64 = 32 << 10;
-/// The least that is read ahead, in bytes: about a frame.
+/// The smallest read-ahead in bytes: about one frame.
 const AHEAD_MIN: u64 = 128 << 10;
-/// What a source far away is told of travels, whether it is read or not: a reader must have read so many bytes in order first, and
-/// is believed to read on for as many as he has read.
+/// A far source transfers all announced blocks, read or not. So a reader must first have read this many bytes
+/// in order. It is then expected to read on for as many bytes as it has read.
 const FAR_RUN_MIN: u64 = 64 << 10;
-/// A reader of so many bytes goes through the disk, not through a file: it is not expected to end where a file does.
+/// A reader that has read this many bytes in order reads the whole disk and not a file, so it is not expected
+/// to stop at the end of a file.
 const FAR_RUN_LONG: u64 = 32 << 20;
-/// When more than this part of what a disk's readers read was told in vain, no more is told.
+/// Announcements stop when more than 1/8 of the bytes read was announced in vain.
 const FAR_VAIN_PART: u64 = 8;
 
-/// How far a reader has come: work ahead of it that it has passed is not done any more.
+/// How far a reader has come. Jobs ahead of it are skipped once the reader has passed them.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     front: AtomicU64,
     told: Mutex<Told>,
 }
 
-/// What a source far away was told of.
+/// What a far source was told about this reader.
 #[derive(Debug, Default)]
 struct Told {
     end: u64,
-    /// Where a file seems to end: nothing behind it was told of. 0 if it goes on.
+    /// Where a file seems to end; nothing beyond it was announced. 0 if no end was found.
     file_end: u64,
 }
 
 impl Progress {
-    /// The reader has come to `offset`.
+    /// The reader has reached `offset`.
     pub(crate) fn set(&self, offset: u64) {
         self.front.store(offset, Ordering::Relaxed);
     }
 
-    /// Nobody reads on.
+    /// The reader has stopped: all its jobs become useless.
     pub(crate) fn end(&self) {
         self.set(u64::MAX);
     }
 
-    /// Whether what ends at `end` is of no use any more.
+    /// Whether the reader has passed `end`, so that data before it is no longer useful.
     pub(crate) fn has_passed(&self, end: u64) -> bool {
         self.front.load(Ordering::Relaxed) >= end
     }
 
-    /// Tells a source of what comes up to `end`, unless that was done or a file ends before. `tell` gives how far it told of, and
-    /// whether a file ends there. One at a time: none may begin behind the end that another finds.
+    /// Announces the range up to `end` to a source, unless that was done before or a file ends earlier.
+    /// `tell` returns how far it announced, and whether a file ends there. Calls are serialized: none may
+    /// begin beyond a file's end that another call is about to find.
     pub(crate) fn tell_up_to(&self, end: u64, tell: impl FnOnce(Extent) -> (u64, bool)) {
         let mut told = self.told.lock();
         let front = self.front.load(Ordering::Relaxed);
@@ -72,51 +75,51 @@ impl Progress {
         }
     }
 
-    /// Bytes that were told of and lie beyond `front`, as far as that is known.
+    /// Bytes announced beyond `front`; 0 while that is unknown.
     fn told_beyond(&self, front: u64) -> u64 {
         self.told().map_or(0, |told| told.end.saturating_sub(front))
     }
 
-    /// `None` while a source is being told: that may take as long as a page of a recipe takes to come, and no reader waits for
-    /// it.
+    /// `None` while an announcement is in progress. It may take as long as fetching a recipe page, and no
+    /// reader should wait for that.
     fn told(&self) -> Option<MutexGuard<'_, Told>> {
         self.told.try_lock()
     }
 }
 
-/// What to make of a read.
+/// How to treat a read.
 pub(crate) struct Access {
-    /// It follows others, or is long.
+    /// It follows earlier reads, or is long.
     pub(crate) sequential: bool,
-    /// What to read ahead of it, where that costs little.
+    /// The range to read ahead, if the source is near.
     pub(crate) ahead: Option<(Extent, Arc<Progress>)>,
-    /// What to tell a source far away of, up to the end of the file, if it says so.
+    /// The range to announce to a far source.
     pub(crate) far: Option<Far>,
 }
 
-/// What a reader is believed to come to.
+/// The range that a reader is expected to read next.
 pub(crate) struct Far {
-    /// How far.
+    /// The end of the range.
     pub(crate) end: u64,
-    /// No further than a file goes.
+    /// Stop at the end of the file.
     pub(crate) within_file: bool,
     pub(crate) progress: Arc<Progress>,
 }
 
 #[derive(Default)]
 struct Stream {
-    /// Where it began, or what it still remembers begins.
+    /// Where it began, or where its memory begins.
     start: u64,
-    /// First byte after the farthest read.
+    /// The first byte after the farthest read.
     front: u64,
     /// Bytes read since `start`.
     covered: u64,
     reads: u32,
     /// Bytes read in order since it began.
     run: u64,
-    /// End of what was read ahead.
+    /// The end of what was read ahead.
     ahead_end: u64,
-    /// End of what a source far away is told of.
+    /// The end of what was announced to a far source.
     far_end: u64,
     last_used: u64,
     progress: Arc<Progress>,
@@ -128,7 +131,7 @@ impl Stream {
         self.reads > 0 && read.offset >= self.start && read.offset <= self.front.saturating_add(gap)
     }
 
-    /// Most of what it went over was read.
+    /// Whether at least half of the range it passed was read.
     fn is_sequential(&self) -> bool {
         self.reads >= 2 && 2 * self.covered >= self.front - self.start
     }
@@ -145,7 +148,8 @@ impl Stream {
         self.progress.set(self.front);
     }
 
-    /// What to read ahead now: the more it has read the more, in pieces of half of that at least.
+    /// The next range to read ahead. The window grows with what was read; a new range is planned once at most
+    /// half of the window is left.
     fn ahead(&mut self, ahead_max: u64) -> Option<Extent> {
         let run = self.covered.min(self.front - self.start);
         if ahead_max < AHEAD_MIN || run < RUN_MIN {
@@ -161,7 +165,7 @@ impl Stream {
         Some(Extent::between(begin, end))
     }
 
-    /// What to tell a source far away of now.
+    /// The next range to announce to a far source.
     fn far(&mut self, far_max: &dyn Fn() -> u64) -> Option<Far> {
         if self.run < FAR_RUN_MIN {
             return None;
@@ -169,7 +173,7 @@ impl Stream {
         match self.progress.told()?.file_end {
             0 => {}
             file_end if file_end >= self.front => return None,
-            // It read on behind the end.
+            // It read on past the end of the file.
             _ => self.far_end = 0,
         }
         let window = self.run;
@@ -192,14 +196,14 @@ impl Stream {
 pub(crate) struct Streams {
     streams: [Stream; STREAMS_MAX],
     clock: u64,
-    /// Bytes that were read, and those that a source far away was told of in vain.
+    /// Bytes read, and bytes announced to a far source but not read.
     read: u64,
     vain: u64,
 }
 
 impl Streams {
-    /// Takes note of a read, and says what to make of it; `ahead_max` is the most bytes to read ahead of it, `far_max` tells the
-    /// most that a source far away is told of.
+    /// Records a read and decides how to treat it. `ahead_max` is the most bytes to read ahead; `far_max`
+    /// returns the most bytes to announce to a far source.
     pub(crate) fn note(&mut self, read: Extent, ahead_max: u64, far_max: &dyn Fn() -> u64) -> Access {
         self.clock += 1;
         self.read += read.length;
@@ -216,7 +220,7 @@ impl Streams {
         stream.add(read);
         let follows = stream.is_sequential();
         if !follows {
-            // What was planned ahead of it is not wanted: it turned random.
+            // It turned random: drop what was planned ahead of it.
             self.vain += stream.progress.told_beyond(stream.front);
             std::mem::take(&mut stream.progress).end();
             (stream.ahead_end, stream.far_end, stream.run) = (0, 0, 0);
@@ -242,7 +246,7 @@ mod tests {
     const MAX: u64 = 4 << 20;
 
     #[test]
-    fn one_reader_is_sequential_from_its_second_read_and_each_byte_ahead_is_planned_once() {
+    fn a_reader_is_sequential_from_its_second_read_and_each_byte_ahead_is_planned_once() {
         let mut streams = Streams::default();
         let mut planned = 0;
         for i in 0..10_000 {
@@ -259,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_at_once_and_a_little_out_of_order_are_told_apart() {
+    fn concurrent_readers_slightly_out_of_order_are_distinguished() {
         let mut streams = Streams::default();
         for i in 0..1000_u64 {
             for reader in 0..5 {
@@ -286,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_planned_is_dropped_when_a_reader_is_forgotten() {
+    fn planned_read_ahead_is_dropped_when_a_reader_is_forgotten() {
         let mut streams = Streams::default();
         let mut token = None;
         for i in 0..100 {
@@ -301,7 +305,8 @@ mod tests {
         assert!(token.has_passed(101 * 65536));
     }
 
-    /// A disk of one stream: reads of 64 KiB from `from` to `to`. Gives what was told of, and the most ahead of the reader.
+    /// Reads 64 KiB at a time from `from` to `to`. Returns the announced ranges, and the most bytes announced
+    /// ahead of the reader.
     fn read_through(streams: &mut Streams, from: u64, to: u64, far_max: u64) -> (Vec<Extent>, u64) {
         let (mut told, mut most) = (Vec::new(), 0);
         for offset in (from..to).step_by(65536) {
@@ -318,14 +323,14 @@ mod tests {
     }
 
     #[test]
-    fn a_far_source_is_told_of_more_the_longer_a_reader_reads_on() {
+    fn announcements_to_a_far_source_grow_with_the_length_of_a_run() {
         for far_max in [1 << 20, 16 << 20] {
             let mut streams = Streams::default();
             let (told, most) = read_through(&mut streams, 0, 100 << 20, far_max);
             assert_eq!(most, far_max);
             assert!(told[0].offset >= FAR_RUN_MIN, "{:?}", told[0]);
             for range in &told {
-                // It had read what lies before, but for what it was told of itself.
+                // No announcement is longer than what the reader had read before.
                 assert!(range.length <= range.offset, "{range:?}");
             }
             assert!(told.windows(2).all(|pair| pair[0].end() <= pair[1].offset), "each byte once");
@@ -333,11 +338,11 @@ mod tests {
             assert!(all > 98 << 20, "{all}");
         }
         let (told, _) = read_through(&mut Streams::default(), 0, 100 << 20, 0);
-        assert!(told.is_empty(), "a near one is not bothered");
+        assert!(told.is_empty(), "a near source gets no announcements");
     }
 
     #[test]
-    fn who_ends_where_a_file_does_costs_nothing_and_who_reads_on_goes_on() {
+    fn announcements_stop_at_the_end_of_a_file_and_resume_behind_it() {
         let mut streams = Streams::default();
         let mut note = |read: u64| streams.note(Extent::new(read * 65536, 65536), MAX, &|| 16 << 20).far;
         let file_end = 100 * 65536;
@@ -349,7 +354,7 @@ mod tests {
                     last = range.end().min(file_end);
                     (last, last == file_end)
                 });
-                // One that was planned before the end was found.
+                // A job that was planned before the end was found.
                 far.progress.tell_up_to(u64::MAX, |range| {
                     assert_ne!(range.offset, file_end);
                     (range.offset, false)
@@ -367,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_in_vain_is_bounded() {
+    fn useless_announcements_are_bounded() {
         let mut streams = Streams::default();
         let (mut told, mut read, mut runs) = (0, 0, 0);
         for place in 1..2000_u64 {
@@ -376,8 +381,8 @@ mod tests {
             let ahead = ranges.last().map_or(0, |range| range.end().saturating_sub(start + 2 * FAR_RUN_MIN));
             (told, read, runs) = (told + ahead, read + 2 * FAR_RUN_MIN, runs + u64::from(ahead > 0));
         }
-        assert!(runs > 10, "some are believed: {runs}");
-        // Those that are not given up yet are counted when they are.
+        assert!(runs > 10, "some runs are announced: {runs}");
+        // Announcements of streams that are still tracked are not counted as useless yet.
         let not_seen = (STREAMS_MAX as u64 + 1) * 2 * FAR_RUN_MIN;
         assert!(told <= read / FAR_VAIN_PART + not_seen, "{told} of {read}");
     }

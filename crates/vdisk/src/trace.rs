@@ -1,16 +1,17 @@
-//! A trace: what was asked of a disk, and when (`docs/formats/trace.md`). Its bytes, written and read.
+//! A trace: a log of the requests to a disk with their times (`docs/formats/trace.md`). Encodes and decodes
+//! it.
 //!
-//! Owns the layout and knows neither files nor clocks. A trace whose end is missing is still a trace of what came before;
-//! any other damage is an error, and nothing is allocated for what the bytes only say.
+//! It knows neither files nor clocks. A truncated trace is valid up to the last whole batch; any other damage
+//! is an error. Lengths found in the input are checked before memory is allocated for them.
 
 use std::io::Read;
 
 use platter_image::{BlockId, Error, Extent, IoContext, Result, Score};
 use twox_hash::XxHash3_64;
 
-/// Most requests of a trace: 160 MiB, in the file and in memory.
+/// The most requests in a trace: 160 MiB, in the file and in memory.
 pub const TRACE_REQUESTS_MAX: u64 = 4 << 20;
-/// Most requests of a batch: 640 KiB.
+/// The most requests in a batch: 640 KiB.
 pub(crate) const BATCH_REQUESTS_MAX: usize = 16 << 10;
 
 const MAGIC: [u8; 4] = *b"PLtr";
@@ -20,42 +21,42 @@ const BATCH_HEADER_LENGTH: usize = 16;
 const REQUEST_LENGTH: usize = 40;
 const CHECKSUM_LENGTH: usize = 8;
 
-/// Of which disk a trace is.
+/// Which disk was traced, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceHeader {
     /// The version that was served when recording began.
     pub base_score: Score,
-    /// Bytes of the disk.
+    /// Length of the disk in bytes.
     pub disk_length: u64,
-    /// When recording began, for people; all other times count from there.
+    /// The wall-clock time when recording began, for display. All other times are relative to it.
     pub began_unix_ms: i64,
 }
 
-/// What a request asks for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestKind {
-    /// Bytes.
+    /// Read bytes.
     Read,
-    /// To write bytes.
+    /// Write bytes.
     Write,
-    /// To make a range zeros, as discarding does too.
+    /// Zero a range, or discard it.
     WriteZeroes,
-    /// That what was written be durable.
+    /// Make earlier writes durable.
     Flush,
 }
 
-/// One request as the disk saw it.
+/// One request as the disk received it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracedRequest {
-    /// What it asked for.
+    /// Its kind.
     pub kind: RequestKind,
     /// It was answered with an error.
     pub failed: bool,
-    /// Where, in bytes; empty at 0 for a flush.
+    /// Its range in bytes; 0 bytes at offset 0 for a flush.
     pub range: Extent,
-    /// When it came, in nanoseconds since recording began.
+    /// Arrival, in nanoseconds since recording began.
     pub start_ns: u64,
-    /// How long the disk took for it, in nanoseconds.
+    /// Service time in nanoseconds.
     pub service_ns: u64,
 }
 
@@ -66,14 +67,14 @@ impl TracedRequest {
     }
 }
 
-/// Makes the bytes of a trace: a header, batches, and an end.
+/// Encodes a trace: a header, batches, and an end marker.
 pub(crate) struct Encoder {
-    /// Checksum of what was made last: it goes into the next, so that no batch can be taken out or come twice.
+    /// Checksum of the previous part. It seeds the next checksum, so a removed or repeated batch is detected.
     chain: u64,
 }
 
 impl Encoder {
-    /// Begins a trace; appends its header to `out`.
+    /// Begins a trace and appends its header to `out`.
     pub(crate) fn new(header: &TraceHeader, out: &mut Vec<u8>) -> Self {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
@@ -88,7 +89,8 @@ impl Encoder {
         encoder
     }
 
-    /// Appends a batch: `lost` requests were not recorded since the one before. A batch without requests is the end.
+    /// Appends a batch; `lost` requests were not recorded since the batch before. A batch without requests
+    /// marks the end.
     pub(crate) fn batch(&mut self, requests: &[TracedRequest], lost: u64, out: &mut Vec<u8>) {
         debug_assert!(requests.len() <= BATCH_REQUESTS_MAX);
         let start = out.len();
@@ -117,25 +119,25 @@ impl Encoder {
     }
 }
 
-/// A trace in memory.
+/// A decoded trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// Of which disk it is.
+    /// Which disk was traced.
     pub header: TraceHeader,
-    /// The requests in the order in which they came.
+    /// The requests in order of arrival.
     pub requests: Vec<TracedRequest>,
-    /// Requests that came and are not here: there was no room for them.
+    /// Requests that were not recorded because the buffer or the trace was full.
     pub lost: u64,
-    /// It was ended in good order. Otherwise what came last is missing.
+    /// The trace has its end marker. If not, the last requests are missing.
     pub is_whole: bool,
 }
 
 impl Trace {
-    /// Reads a trace.
+    /// Decodes a trace.
     ///
     /// # Errors
-    /// `Corrupt` when it is none, or damaged, or longer than [`TRACE_REQUESTS_MAX`]; `Refused` when a later Platter made
-    /// it; `Io`.
+    /// `Corrupt` when it is not a trace, is damaged, or has more than [`TRACE_REQUESTS_MAX`] requests;
+    /// `Refused` when its format version is not supported; `Io`.
     pub fn read(mut from: impl Read) -> Result<Self> {
         let mut bytes = Vec::new();
         append(&mut from, HEADER_LENGTH, &mut bytes)?;
@@ -144,14 +146,14 @@ impl Trace {
         let mut trace = Self { header, requests: Vec::new(), lost: 0, is_whole: false };
         while !trace.is_whole && trace.read_batch(&mut from, &mut bytes, &mut chain)? {}
         if append(&mut from, 1, &mut bytes)? {
-            return Err(corrupt("something stands after the end"));
+            return Err(corrupt("data after the end marker"));
         }
-        // Batches hold them in the order in which they were answered.
+        // Batches hold requests in the order of their answers.
         trace.requests.sort_by_key(|request| request.start_ns);
         Ok(trace)
     }
 
-    /// Takes the next batch; false where the file ends before the trace does.
+    /// Reads the next batch. Returns `false` if the input ends before the batch does.
     fn read_batch(&mut self, from: &mut impl Read, bytes: &mut Vec<u8>, chain: &mut u64) -> Result<bool> {
         bytes.clear();
         if !append(from, BATCH_HEADER_LENGTH, bytes)? {
@@ -159,9 +161,9 @@ impl Trace {
         }
         let (head, lost) = (number(bytes, 0), number(bytes, 8));
         let count = usize::try_from(head).ok().filter(|count| *count <= BATCH_REQUESTS_MAX);
-        let count = count.ok_or_else(|| corrupt("a batch of impossible length"))?;
+        let count = count.ok_or_else(|| corrupt("a batch has an impossible length"))?;
         if self.requests.len() + count > TRACE_REQUESTS_MAX as usize {
-            return Err(corrupt("more requests than a trace may have"));
+            return Err(corrupt("too many requests"));
         }
         if !append(from, count * REQUEST_LENGTH + CHECKSUM_LENGTH, bytes)? {
             return Ok(false);
@@ -169,7 +171,7 @@ impl Trace {
         let end = bytes.len() - CHECKSUM_LENGTH;
         *chain = XxHash3_64::oneshot_with_seed(*chain, &bytes[..end]);
         if *chain != number(bytes, end) {
-            return Err(corrupt("wrong checksum"));
+            return Err(corrupt("checksum mismatch"));
         }
         let (records, _) = bytes[BATCH_HEADER_LENGTH..end].as_chunks::<REQUEST_LENGTH>();
         for record in records {
@@ -183,17 +185,17 @@ impl Trace {
 
 fn decode_header(bytes: &[u8]) -> Result<TraceHeader> {
     if bytes.len() < HEADER_LENGTH || bytes[..4] != MAGIC {
-        return Err(corrupt("this is none"));
+        return Err(corrupt("not a trace"));
     }
     let version = u16::from_le_bytes([bytes[4], bytes[5]]);
     if version != FORMAT_VERSION {
         return Err(Error::refused(format!(
-            "a trace of format {version}: this Platter reads {FORMAT_VERSION}"
+            "the trace has format version {version}, this Platter supports version {FORMAT_VERSION}"
         )));
     }
     let end = HEADER_LENGTH - CHECKSUM_LENGTH;
     if XxHash3_64::oneshot_with_seed(0, &bytes[..end]) != number(bytes, end) {
-        return Err(corrupt("wrong checksum of the header"));
+        return Err(corrupt("header checksum mismatch"));
     }
     Ok(TraceHeader {
         disk_length: number(bytes, 8),
@@ -208,18 +210,21 @@ fn decode_request(bytes: &[u8; REQUEST_LENGTH], disk_length: u64) -> Result<Trac
         2 => RequestKind::Write,
         3 => RequestKind::WriteZeroes,
         4 => RequestKind::Flush,
-        unknown => return Err(corrupt(&format!("a request of kind {unknown}"))),
+        unknown => return Err(corrupt(&format!("unknown request kind {unknown}"))),
     };
     let range = Extent::new(number(bytes, 8), number(bytes, 16));
     let ends = range.offset.checked_add(range.length);
     if bytes[1] > 1 || bytes[2..8] != [0; 6] || ends.is_none_or(|end| end > disk_length) {
-        return Err(corrupt(&format!("a request for {} bytes at {}", range.length, range.offset)));
+        return Err(corrupt(&format!(
+            "invalid request for {} bytes at offset {}",
+            range.length, range.offset
+        )));
     }
     let (start_ns, service_ns) = (number(bytes, 24), number(bytes, 32));
     Ok(TracedRequest { kind, failed: bytes[1] == 1, range, start_ns, service_ns })
 }
 
-/// Appends the next `length` bytes, or what there is of them; whether all are there.
+/// Appends the next `length` bytes of `from`, or fewer at its end. Returns whether all were there.
 fn append(from: &mut impl Read, length: usize, bytes: &mut Vec<u8>) -> Result<bool> {
     let count = from.take(length as u64).read_to_end(bytes).context(|| "reading a trace".into())?;
     Ok(count == length)
@@ -233,7 +238,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(array(bytes, at))
 }
 
-/// Bytes of a range that the caller knows to be there.
+/// Copies `N` bytes at `at`; the caller has checked the length.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&bytes[at..at + N]);
@@ -255,7 +260,7 @@ mod tests {
         TracedRequest { kind, failed: kind == RequestKind::Write, range, start_ns, service_ns: 7 }
     }
 
-    /// Two batches and an end; the third request came first.
+    /// Two batches and an end marker; the third request arrived first.
     fn sample() -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut encoder = Encoder::new(&HEADER, &mut bytes);
@@ -268,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_frozen_and_requests_come_in_order_of_arrival() {
+    fn the_format_is_frozen_and_requests_are_in_order_of_arrival() {
         let bytes = sample();
         let golden = BlockId::of(Kind::Data, &bytes).to_string();
         assert_eq!(golden, GOLDEN, "the format is frozen: a change needs a new version");
@@ -285,7 +290,7 @@ mod tests {
     const GOLDEN: &str = "040548d9735efe7901aa66586a334acf42e69d79f2779a17542519387ba2a1f6";
 
     #[test]
-    fn a_trace_that_is_cut_off_is_one_of_what_came_before() {
+    fn a_truncated_trace_is_valid_up_to_its_last_whole_batch() {
         let bytes = sample();
         let batch = BATCH_HEADER_LENGTH + 2 * REQUEST_LENGTH + CHECKSUM_LENGTH;
         for end in 0..bytes.len() {
@@ -302,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn no_batch_may_be_missing_and_nothing_come_after_the_end() {
+    fn a_missing_batch_or_data_after_the_end_is_corrupt() {
         let bytes = sample();
         let batch = BATCH_HEADER_LENGTH + 2 * REQUEST_LENGTH + CHECKSUM_LENGTH;
         let without = [&bytes[..HEADER_LENGTH], &bytes[HEADER_LENGTH + batch..]].concat();
@@ -312,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_past_the_end_of_the_disk_is_refused_and_so_is_a_later_format() {
+    fn a_request_past_the_end_is_corrupt_and_a_later_format_is_refused() {
         let mut bytes = Vec::new();
         let mut encoder = Encoder::new(&HEADER, &mut bytes);
         encoder.batch(&[request(RequestKind::Read, 4096, 513, 0)], 0, &mut bytes);
@@ -323,12 +328,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..300), flip in any::<prop::sample::Index>()) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), flip in any::<prop::sample::Index>()) {
             let _ = Trace::read(&bytes[..]);
             let mut sample = sample();
             let at = flip.index(sample.len());
             sample[at] ^= 1;
-            // A count may now point past the end, which is how a trace that was cut off looks.
+            // A changed count may point past the end; the trace then looks truncated.
             prop_assert!(Trace::read(&sample[..]).map_or(true, |trace| !trace.is_whole));
         }
     }

@@ -1,7 +1,7 @@
-//! A recipe as a virtual disk walks it: from any offset, over pages that were decoded before.
+//! A recipe's tree as a virtual disk walks it: from any offset, over cached decoded pages.
 //!
-//! Says what stands where, never what it holds. [`platter_image::recipe::Recipe`] is for whoever goes through a disk
-//! once; here the same few pages are asked thousands of times a second, so they stay decoded and are searched.
+//! It finds entries, not contents. [`platter_image::recipe::Recipe`] serves a single pass over a disk; here
+//! the same few pages are looked up thousands of times a second, so they stay decoded and are searched.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use platter_image::{BlockId, Extent, Result, Score};
 use crate::cache::PageCache;
 use crate::source::{Source, retried};
 
-/// Told of an entry; says whether to go on.
+/// Called for each entry; returns whether to go on.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(Entry) -> Result<bool>;
 
-/// One recipe and where its pages come from.
+/// One recipe and the source of its pages.
 pub(crate) struct Tree {
     root: Root,
     source: Arc<dyn Source>,
 }
 
 impl Tree {
-    /// Opens the recipe of that score.
+    /// Opens the recipe with that score.
     ///
     /// # Errors
-    /// `Missing` or `Corrupt`; what the source says.
+    /// `Missing` or `Corrupt`; errors of the source.
     pub(crate) fn open(score: Score, source: Arc<dyn Source>) -> Result<Self> {
         let root = *retried(|| Recipe::open(score, &*source))?.root();
         Ok(Self { root, source })
@@ -36,24 +36,25 @@ impl Tree {
         self.root.disk_length
     }
 
-    /// Where pages and frames come from.
+    /// The source of pages and frames.
     pub(crate) fn source(&self) -> &Arc<dyn Source> {
         &self.source
     }
 
-    /// Visits what stands inside `range`, which is inside the disk, ascending: entries of states data and zero, clipped to it. The gaps are free.
-    /// Gives false if `visit` did.
+    /// Visits the data and zero entries inside `range` in ascending order, clipped to it. `range` must lie
+    /// inside the disk; gaps between entries are free space. Returns `false` if `visit` did.
     ///
     /// # Errors
-    /// `Missing` or `Corrupt`, naming the page; what the source and `visit` say.
+    /// `Missing` or `Corrupt`, naming the page; errors of the source and of `visit`.
     pub(crate) fn walk(&self, pages: &PageCache, range: Extent, visit: Visit<'_>) -> Result<bool> {
         self.walk_within(pages, &|_| true, range, visit)
     }
 
-    /// The same up to the first page that would have to be asked for at a machine far away.
+    /// Like [`Tree::walk`], but stops with `false` before the first page that would have to be fetched from a
+    /// far source.
     ///
     /// # Errors
-    /// As [`Tree::walk`].
+    /// Those of [`Tree::walk`].
     pub(crate) fn walk_near(&self, pages: &PageCache, range: Extent, visit: Visit<'_>) -> Result<bool> {
         self.walk_within(pages, &|id| pages.holds(id) || self.source.is_near(id), range, visit)
     }
@@ -73,7 +74,8 @@ impl Tree {
         }
     }
 
-    /// Each step down is one level lower, so the recursion is at most [`platter_image::page::LEVEL_MAX`] deep.
+    /// Each step down is one level lower, so the recursion is at most [`platter_image::page::LEVEL_MAX`]
+    /// deep.
     fn walk_page(
         &self,
         pages: &PageCache,

@@ -1,4 +1,5 @@
-//! What the cache promises: equal contents once, bounds that hold, frames decoded once, hot blocks that stay.
+//! The cache's guarantees: equal contents are held once, bounds hold, frames are decoded once, and hot blocks
+//! stay.
 
 #![expect(clippy::unwrap_used, reason = "a test may")]
 
@@ -31,7 +32,7 @@ fn equal_contents_are_held_once() {
 }
 
 #[test]
-fn a_disk_knows_what_is_in_memory() {
+fn is_near_says_what_is_in_memory() {
     let source = Arc::new(MemorySource::default());
     let image = source.image(&[Piece::block(1, 128), Piece::Zero(128), Piece::block(2, 128)]);
     let cache = BlockCache::new(options(64 << 20, 0)).unwrap();
@@ -46,7 +47,7 @@ fn a_disk_knows_what_is_in_memory() {
 }
 
 #[test]
-fn the_bound_holds() {
+fn the_size_bound_holds() {
     let source = Arc::new(MemorySource::default());
     let image = plain(&source, 0, 300);
     let cache = BlockCache::new(options(2 << 20, 2)).unwrap();
@@ -83,8 +84,9 @@ fn read_through(
     });
 }
 
-/// Whatever the size of requests, a disk that is read from end to end costs each frame once. One reader needs a small
-/// cache for that; of several, one may be held up so long that a small cache has no room for what it left behind.
+/// Reading a disk from end to end decodes each frame once, whatever the request size. A small cache suffices
+/// for one reader. With several readers, one may be delayed so long that a small cache evicts the frames it
+/// still needs.
 #[test]
 fn sequential_reads_decode_each_frame_once() {
     let source = Arc::new(MemorySource::default());
@@ -104,7 +106,7 @@ fn sequential_reads_decode_each_frame_once() {
 }
 
 #[test]
-fn what_is_ahead_of_a_reader_is_fetched_and_then_used() {
+fn blocks_ahead_of_a_reader_are_fetched_and_then_used() {
     let source = Arc::new(MemorySource::default());
     let image = plain(&source, 0, 100);
     let cache = BlockCache::new(options(64 << 20, 1)).unwrap();
@@ -120,9 +122,10 @@ fn what_is_ahead_of_a_reader_is_fetched_and_then_used() {
     assert!(cache.counters().ahead_frames_used > 0);
 }
 
-/// A source that is far away is told of what comes before it is read, when enough was read in order; a near one is not bothered.
+/// After enough sequential reads, a far source is told about the blocks ahead; a near source gets no
+/// announcements.
 #[test]
-fn a_far_source_is_told_what_is_ahead() {
+fn a_far_source_is_told_about_the_blocks_ahead() {
     for hint_length in [0, 8 << 20] {
         let source = Arc::new(MemorySource::default());
         source.hint_length.store(hint_length, Ordering::SeqCst);
@@ -140,14 +143,14 @@ fn a_far_source_is_told_what_is_ahead() {
             0 => assert_eq!(told(), 0),
             _ => assert!(comes_to(|| told() > 90), "{}", told()),
         }
-        // What is not told of does not travel for a thread that reads ahead either.
+        // Read-ahead threads do not fetch from a far source on their own.
         assert_eq!(hint_length == 0, cache.counters().ahead_frames > 0, "{:?}", cache.counters());
     }
 }
 
-/// A file that is read in order and ends: nothing behind it is told of.
+/// A file is read in order up to its end: nothing beyond it is announced.
 #[test]
-fn a_far_source_is_told_of_no_other_file() {
+fn announcements_stop_at_the_end_of_the_file() {
     let source = Arc::new(MemorySource::default());
     source.hint_length.store(64 << 20, Ordering::SeqCst);
     let mut pieces: Vec<Piece> = (0..39).map(|seed| Piece::block(seed, 128)).collect();
@@ -168,32 +171,32 @@ fn a_far_source_is_told_of_no_other_file() {
     assert_eq!((40..200).find(|seed| is_told(*seed, 128)), None);
 }
 
-/// The blocks of one read are asked for together, not one after the other.
+/// The blocks of one read are announced together, not one after the other.
 #[test]
-fn a_far_source_is_told_of_all_that_one_read_wants() {
+fn a_far_source_is_told_about_all_blocks_of_a_read() {
     let source = Arc::new(MemorySource::default());
     source.hint_length.store(8 << 20, Ordering::SeqCst);
     let image = plain(&source, 0, 100);
     let cache = BlockCache::new(options(64 << 20, 2)).unwrap();
     let disk = open(&image, &source, &cache);
     check(&disk, &image, 70 * 65536, 4096);
-    assert!(source.hinted.lock().is_empty(), "one block is asked for anyhow");
+    assert!(source.hinted.lock().is_empty(), "a read of one block needs no announcement");
     check(&disk, &image, 10 * 65536 + 512, 3 * 65536);
     let wanted: Vec<_> = (10..14).map(|seed| block_id(seed, 128)).collect();
     let hinted = || source.hinted.lock().len();
     assert!(wanted.iter().all(|id| source.hinted.lock().contains(id)) && hinted() == 4);
     source.hinted.lock().clear();
     check(&disk, &image, 10 * 65536 + 512, 3 * 65536);
-    assert_eq!(hinted(), 0, "what is in memory is asked for by nobody");
+    assert_eq!(hinted(), 0, "blocks in memory are not announced");
 }
 
 #[test]
-fn random_reads_decode_up_to_their_block_and_no_further() {
+fn random_reads_decode_only_up_to_their_block() {
     let source = Arc::new(MemorySource::default());
     let image = plain(&source, 0, 200);
     let cache = BlockCache::new(options(64 << 20, 2)).unwrap();
     let disk = open(&image, &source, &cache);
-    // The first of the two blocks of frames in no order.
+    // Reads the first of the two blocks of each frame, with the frames in random order.
     for i in 0..50_u64 {
         check(&disk, &image, (i * 37 % 100) * 131_072 + 5000, 4096);
     }
@@ -202,12 +205,12 @@ fn random_reads_decode_up_to_their_block_and_no_further() {
     assert_eq!(counters.ahead_frames, 0);
 }
 
-/// As of a hoard: where a reader is on the disk says nothing, and the order in which frames lie says all.
+/// As with a hoard: the position on the disk predicts nothing, but frames are stored in reading order.
 #[test]
-fn frames_in_the_order_of_reading_are_decoded_whole_and_ahead_of_a_reader() {
+fn frames_stored_in_reading_order_are_decoded_whole_and_ahead() {
     let source = Arc::new(MemorySource::default());
     *source.in_order.lock() = Some(3);
-    // Far from each other on the disk.
+    // The blocks are far from each other on the disk.
     let pieces: Vec<Piece> =
         (0..100).flat_map(|seed| [Piece::block(seed, 128), Piece::Free(40_960)]).collect();
     let image = source.image(&pieces);
@@ -215,19 +218,19 @@ fn frames_in_the_order_of_reading_are_decoded_whole_and_ahead_of_a_reader() {
     let disk = open(&image, &source, &cache);
     for block in 0..100 {
         check(&disk, &image, block * (65536 + (20 << 20)), 4096);
-        // Three frames ahead of the one that it is in.
+        // Three frames ahead of the current one.
         let frames = (block / 2 + 4).min(50);
         assert!(comes_to(|| cache.counters().frames_decoded == frames), "{block}: {:?}", cache.counters());
     }
     let counters = cache.counters();
-    // On a busy machine the reader may catch up, and waits for the frame that is being decoded.
+    // On a busy machine the reader may catch up and wait for the frame that is being decoded.
     assert_eq!((counters.misses - counters.waits, counters.bytes_decoded), (1, 100 * 65536), "{counters:?}");
     assert_eq!((counters.ahead_frames, counters.ahead_frames_used), (49, 49));
 }
 
-/// However small it is, and when no thread reads ahead.
+/// Read-ahead in storage order is limited by the cache's size, and does not happen without threads.
 #[test]
-fn what_lies_in_order_fills_no_cache() {
+fn read_ahead_in_storage_order_is_bounded() {
     let source = Arc::new(MemorySource::default());
     *source.in_order.lock() = Some(40);
     let image = plain(&source, 0, 100);
@@ -243,7 +246,7 @@ fn what_lies_in_order_fills_no_cache() {
 
 /// However many threads miss on one frame, it is read once.
 #[test]
-fn who_misses_on_the_same_frame_waits_for_the_first() {
+fn concurrent_misses_on_a_frame_read_it_once() {
     let source = Arc::new(MemorySource::default());
     let image = plain(&source, 0, 4);
     for cache_bytes in [16 << 20, 0] {
@@ -287,12 +290,13 @@ fn pages_are_decoded_once_and_shared() {
     assert_eq!(cache.counters().pages_decoded, pages);
     let other = open(&second, &source, &cache);
     other.extents(Extent::new(0, other.length()), &mut |_, _| true).unwrap();
-    assert!(cache.counters().pages_decoded <= pages + 3, "a clone's pages are the same but for one path");
+    assert!(cache.counters().pages_decoded <= pages + 3, "a clone differs in one path of pages only");
 }
 
-/// As of a boot from the hoard, which must ask nobody for anything: threads that read ahead have no pages brought from far away.
+/// As when booting from the hoard, which must not need the network: read-ahead threads fetch no pages from a
+/// far source.
 #[test]
-fn reading_ahead_stops_at_a_page_that_is_far_away() {
+fn read_ahead_stops_at_a_far_page() {
     let source = Arc::new(MemorySource::default());
     let piece = |i: u64| Piece::Data { seed: i % 64, sectors: 128, skip: i % 90, take: 8 + i % 30 };
     let image = source.image(&(0..4000).map(piece).collect::<Vec<_>>());
@@ -309,9 +313,10 @@ fn reading_ahead_stops_at_a_page_that_is_far_away() {
     assert!(pages()[0] > 3 && caches[1].counters().ahead_frames > 0, "{:?}", pages());
 }
 
-/// What is read here and there again and again stays, though a disk much larger than the cache is read from end to end.
+/// Blocks that are read randomly again and again stay in memory while a disk larger than the cache is read
+/// from end to end.
 #[test]
-fn a_scan_does_not_push_out_what_is_used() {
+fn a_scan_does_not_evict_hot_blocks() {
     let source = Arc::new(MemorySource::default());
     let hot = plain(&source, 1 << 32, 40);
     let large = plain(&source, 0, 1000);
@@ -328,10 +333,10 @@ fn a_scan_does_not_push_out_what_is_used() {
         check(&hot_disk, &hot, (i * 17) % 40 * 65536, 512);
     }
     let misses = cache.counters().misses - before.misses;
-    assert!(misses <= 4, "{misses} of 40 had been pushed out");
+    assert!(misses <= 4, "{misses} of 40 hot blocks were evicted");
 }
 
-/// A reader that turns away leaves little behind it that was read in vain.
+/// When a reader stops being sequential, few frames were read ahead in vain.
 #[test]
 fn reading_ahead_stops_when_access_turns_random() {
     let source = Arc::new(MemorySource::default());
@@ -348,13 +353,13 @@ fn reading_ahead_stops_when_access_turns_random() {
 }
 
 #[test]
-fn threads_end_with_the_last_disk_and_the_cache() {
+fn threads_end_with_the_last_disk() {
     let source = Arc::new(MemorySource::default());
     let image = plain(&source, 0, 100);
     let cache = BlockCache::new(options(64 << 20, 3)).unwrap();
     let disk = open(&image, &source, &cache);
     drop(cache);
-    // A thread is about a frame ahead when the disk is dropped: that waits for it.
+    // A thread is fetching a frame ahead when the disk is dropped: dropping the disk waits for it.
     source.hold(Some(2));
     for i in 0..4 {
         check(&disk, &image, i * 65536, 65536);
@@ -367,5 +372,5 @@ fn threads_end_with_the_last_disk_and_the_cache() {
         source.hold(None);
         assert!(is_stuck && waits);
     });
-    assert_eq!(Arc::strong_count(&source), 1, "a thread or a job is left");
+    assert_eq!(Arc::strong_count(&source), 1, "no thread or job may be left");
 }

@@ -1,4 +1,5 @@
-//! Damaged, lying, failing and slow sources: nothing wrong is given out, and only who touches it is told.
+//! Damaged, lying, failing and slow sources: no wrong bytes are returned, and only readers of the bad data
+//! get errors.
 
 #![expect(clippy::unwrap_used, reason = "a test may")]
 
@@ -24,9 +25,9 @@ fn whole_text(error: &Error) -> String {
     text
 }
 
-/// Every byte of a stored frame, one at a time: its blocks are corrupt, and all others are as they were.
+/// Flips bits of a stored frame, one at a time: its blocks become corrupt; all others still read correctly.
 #[test]
-fn a_flipped_byte_is_told_to_who_touches_it_and_to_nobody_else() {
+fn a_flipped_byte_fails_only_the_reads_of_its_frame() {
     let source = Arc::new(MemorySource::default());
     let image = plain(&source, 0, 8);
     let length = source.frames.lock()[1].len();
@@ -50,7 +51,7 @@ fn a_flipped_byte_is_told_to_who_touches_it_and_to_nobody_else() {
         }
         assert!(disk.read(&mut vec![0; image.model.len()], 0).is_err());
         source.frames.lock()[1][at] ^= 0x10;
-        // A failure is not kept: what was mended is read.
+        // Failures are not cached: the repaired frame reads correctly.
         check(&disk, &image, 0, image.model.len());
     }
 }
@@ -64,14 +65,14 @@ fn an_error_names_block_offset_and_frame() {
     let error = open(&image, &source, &cache).read(&mut [0; 100], 3 * 65536 + 7).unwrap_err();
     let text = whole_text(&error);
     let id = BlockId::of(Kind::Data, &image.model[3 * 65536..]).to_string();
-    for part in [&id, "at 196615", "frame at 1 of pack number 0"] {
+    for part in [&id, "at offset 196615", "frame at offset 1 of pack number 0"] {
         assert!(text.contains(part), "{text} names no {part}");
     }
 }
 
-/// A frame whose checksums are right and one of whose blocks is not what its name says: only the hash tells.
+/// A frame with valid checksums in which one block does not match its id: only the hash detects it.
 #[test]
-fn a_lying_block_does_not_hide_its_neighbours() {
+fn a_block_that_does_not_match_its_id_does_not_affect_its_neighbours() {
     let source = Arc::new(MemorySource::default());
     let (good, lie, promised) = (contents(1, 64), contents(2, 64), contents(3, 64));
     let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, 128 << 10);
@@ -105,9 +106,9 @@ fn a_lying_block_does_not_hide_its_neighbours() {
     }
 }
 
-/// Recipes are checked when they are published, and may come from elsewhere all the same.
+/// Recipes are checked when they are published, but may come from elsewhere.
 #[test]
-fn a_recipe_that_wants_more_than_a_block_has_or_no_block_at_all() {
+fn a_recipe_may_not_exceed_a_block_or_name_an_unknown_one() {
     let source = Arc::new(MemorySource::default());
     let image = source.image(&[reader_memory::Piece::block(1, 8)]);
     let id = BlockId::of(Kind::Data, &image.model);
@@ -132,9 +133,9 @@ fn a_recipe_that_wants_more_than_a_block_has_or_no_block_at_all() {
     assert_eq!(nowhere.err().unwrap().kind(), ErrorKind::Missing);
 }
 
-/// A page that is in memory for one place of one disk is refused at another place.
+/// A page that is in memory for one place of one disk is refused in another place.
 #[test]
-fn a_page_does_not_stand_where_it_does_not_belong() {
+fn a_cached_page_is_refused_in_the_wrong_place() {
     let source = Arc::new(MemorySource::default());
     let image = plain(&source, 0, 4);
     let cache = BlockCache::new(options(16 << 20, 0)).unwrap();
@@ -155,7 +156,7 @@ fn a_page_does_not_stand_where_it_does_not_belong() {
 }
 
 #[test]
-fn a_source_that_fails_now_and_then_is_asked_again() {
+fn a_source_that_fails_sometimes_is_retried() {
     let source = Arc::new(MemorySource::default());
     let image = plain(&source, 0, 4);
     let cache = BlockCache::new(options(16 << 20, 0)).unwrap();
@@ -175,9 +176,9 @@ fn a_source_that_fails_now_and_then_is_asked_again() {
     check(&disk, &image, 0, image.model.len());
 }
 
-/// While one frame cannot be had, what is in memory is read, and other frames too.
+/// While the read of one frame hangs, blocks in memory and other frames are still served.
 #[test]
-fn a_source_that_does_not_answer_keeps_only_those_who_need_it() {
+fn a_hanging_read_blocks_only_the_readers_of_its_frame() {
     let source = Arc::new(MemorySource::default());
     let image = plain(&source, 0, 8);
     let cache = BlockCache::new(options(16 << 20, 2)).unwrap();
@@ -198,7 +199,7 @@ fn a_source_that_does_not_answer_keeps_only_those_who_need_it() {
 }
 
 #[test]
-fn layers_count_and_fail() {
+fn count_and_fault_layers_work() {
     let source = Arc::new(MemorySource::default());
     let image = plain(&source, 0, 4);
     let cache = BlockCache::new(options(16 << 20, 0)).unwrap();

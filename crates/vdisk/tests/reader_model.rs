@@ -1,4 +1,4 @@
-//! Whatever is read, from any number of threads, through any cache: it is what the disk holds.
+//! Reads from any number of threads and through any cache return what the disk holds.
 
 #![expect(clippy::unwrap_used, reason = "a test may")]
 
@@ -12,7 +12,7 @@ use platter_vdisk::{Allocation, BlockCache, BlockDevice, CacheOptions};
 use proptest::prelude::*;
 use reader_memory::{Image, MemorySource, Piece, SECTOR, check, open, options};
 
-/// Few seeds and lengths: disks share blocks with each other and with themselves.
+/// Few seeds and lengths, so that disks share blocks with each other and within themselves.
 fn arbitrary_piece() -> impl Strategy<Value = Piece> {
     prop_oneof![
         1 => (1..200u64).prop_map(Piece::Free),
@@ -29,7 +29,7 @@ fn arbitrary_disk() -> impl Strategy<Value = Vec<Piece>> {
     prop::collection::vec(arbitrary_piece(), 1..150)
 }
 
-/// A run of reads: where it begins, how long each is, how many follow each other.
+/// Runs of reads: start, length of each read, number of consecutive reads.
 fn arbitrary_runs() -> impl Strategy<Value = Vec<(prop::sample::Index, usize, u8)>> {
     let length = prop_oneof![1..5000usize, Just(4096), Just(65536), 100_000..2_000_000usize];
     prop::collection::vec((any::<prop::sample::Index>(), length, 1..12u8), 1..12)
@@ -48,7 +48,7 @@ fn run_reads(disk: &dyn BlockDevice, image: &Image, runs: &[(prop::sample::Index
     }
 }
 
-/// What the pieces say, byte for byte of sectors.
+/// For each sector, whether the pieces define it as data.
 fn data_sectors(image: &Image) -> Vec<bool> {
     let sectors = image.pieces.iter().flat_map(|piece| match *piece {
         Piece::Free(sectors) | Piece::Zero(sectors) => vec![false; sectors as usize],
@@ -87,7 +87,7 @@ proptest! {
     }
 
     #[test]
-    fn extents_are_merged_and_read_nothing(pieces in arbitrary_disk(), from in any::<prop::sample::Index>(), length in any::<prop::sample::Index>()) {
+    fn extents_are_merged_and_read_no_frames(pieces in arbitrary_disk(), from in any::<prop::sample::Index>(), length in any::<prop::sample::Index>()) {
         let source = Arc::new(MemorySource::default());
         let image = source.image(&pieces);
         let cache = BlockCache::new(CacheOptions::default()).unwrap();
@@ -114,9 +114,9 @@ proptest! {
     }
 }
 
-/// A disk of several levels of pages, most of it free.
+/// A disk with several levels of pages, most of it free.
 #[test]
-fn wide_disks() {
+fn sparse_disks_with_several_page_levels_read_correctly() {
     let source = Arc::new(MemorySource::default());
     let part = reader_memory::plain(&source, 0, 3);
     let id = platter_image::BlockId::of(platter_image::Kind::Data, &part.model[..65536]);
@@ -140,7 +140,7 @@ fn wide_disks() {
 }
 
 #[test]
-fn what_is_past_the_end_is_refused() {
+fn requests_past_the_end_are_refused() {
     let source = Arc::new(MemorySource::default());
     let image = source.image(&[Piece::block(1, 8), Piece::Free(8)]);
     let cache = BlockCache::new(options(1 << 20, 0)).unwrap();

@@ -1,4 +1,5 @@
-//! Recording: every request is in the trace or counted as lost, exactly as it was asked, and none waits for the file.
+//! Recording: every request is in the trace as it was made, or is counted as lost, and no request waits for
+//! the file.
 #![expect(clippy::unwrap_used, reason = "a test may")]
 
 use parking_lot::{Condvar, Mutex};
@@ -73,12 +74,12 @@ fn what(request: &TracedRequest) -> (RequestKind, u64, u64, bool) {
 }
 
 #[test]
-fn what_was_asked_is_in_the_trace_in_order() {
+fn the_trace_has_all_requests_in_order() {
     let files = SimulatedDisk::new(1);
     let (disk, recording) = record(new_file(&files));
     let mut buffer = vec![0; 70_000];
     disk.read(&mut buffer, 513).unwrap();
-    assert!(buffer.iter().all(|byte| *byte == 7), "and the disk below answers");
+    assert!(buffer.iter().all(|byte| *byte == 7), "the disk below must answer");
     disk.write(&buffer[..512], 4096).unwrap();
     disk.read(&mut buffer[..1], LENGTH / 2).unwrap_err();
     disk.write_zeroes(Extent::new(0, LENGTH)).unwrap();
@@ -98,13 +99,13 @@ fn what_was_asked_is_in_the_trace_in_order() {
             (RequestKind::Flush, 0, 0, false),
         ]
     );
-    assert!(trace.requests.is_sorted_by_key(TracedRequest::end_ns), "they did not overlap");
+    assert!(trace.requests.is_sorted_by_key(TracedRequest::end_ns), "the requests did not overlap");
     disk.flush().unwrap();
     assert_eq!(recording.finish().unwrap_err().kind(), ErrorKind::Bug);
 }
 
 #[test]
-fn many_threads_lose_nothing_while_there_is_room() {
+fn many_threads_lose_no_requests_while_the_buffer_has_room() {
     let files = SimulatedDisk::new(1);
     let (_, recording) = record(new_file(&files));
     thread::scope(|scope| {
@@ -124,7 +125,7 @@ fn many_threads_lose_nothing_while_there_is_room() {
     assert_eq!(offsets, (0..2000).map(|number| number * 8).collect::<Vec<_>>());
 }
 
-/// A file whose writes wait until it is opened for them; the header goes through.
+/// A file whose writes, except that of the header, wait for the gate to open.
 #[derive(Debug)]
 struct Shut {
     file: Box<dyn VfsFile>,
@@ -157,12 +158,12 @@ impl VfsFile for Shut {
 }
 
 #[test]
-fn a_request_does_not_wait_for_the_file_and_what_is_lost_is_counted() {
+fn requests_do_not_wait_for_the_file_and_lost_ones_are_counted() {
     const ASKED: u64 = 50_000;
     let files = SimulatedDisk::new(1);
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let (disk, recording) = record(Box::new(Shut { file: new_file(&files), gate: gate.clone() }));
-    // Nothing is written meanwhile: if a request waited, this would not end.
+    // The file is blocked: if a request waited for it, this loop would not end.
     for number in 0..ASKED {
         disk.read(&mut [0; 4], number * 4).unwrap();
     }
@@ -177,7 +178,7 @@ fn a_request_does_not_wait_for_the_file_and_what_is_lost_is_counted() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_told_at_the_end_and_harms_no_request() {
+fn a_write_error_is_returned_by_finish_and_fails_no_request() {
     let files = SimulatedDisk::new(1);
     let (disk, recording) = record(new_file(&files));
     files.set_capacity(4096);

@@ -1,4 +1,4 @@
-//! The cache as its owner sees it: bounds, counters, and threads that end with it.
+//! The cache as its owner sees it: options, counters, and worker threads that end with the cache.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -8,20 +8,20 @@ use platter_image::{IoContext, Result};
 use super::counters::CacheCounters;
 use super::fetch::Shared;
 
-/// Part of the cache that one sequential reader may fill ahead of itself: many readers then do not push out what the
-/// others have not read yet.
+/// One sequential reader may have 1/64 of the cache filled ahead of it, so that many readers do not evict
+/// each other's blocks before they are read.
 const AHEAD_PART: u64 = 64;
 
-/// How large a cache is, and how it works.
+/// Size and behaviour of a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheOptions {
-    /// Most bytes of blocks, with what keeping them costs.
+    /// The most bytes used by blocks, overhead included.
     pub block_bytes_max: u64,
-    /// Most bytes of recipe pages, with what keeping them costs.
+    /// The most bytes used by recipe pages, overhead included.
     pub page_bytes_max: u64,
-    /// Most bytes of the disk that are read ahead of one sequential reader; less when the cache is small.
+    /// The most bytes read ahead of one sequential reader; a small cache reads ahead less.
     pub ahead_bytes_max: u64,
-    /// Threads that read ahead and help with large reads; none of that without them.
+    /// Threads for read-ahead and for large reads; with 0 there is neither.
     pub threads: usize,
 }
 
@@ -36,15 +36,15 @@ impl Default for CacheOptions {
     }
 }
 
-/// The blocks and pages that all virtual disks of a process share. Its threads have ended when it is dropped, which is
-/// when its owner and all disks are gone.
+/// The blocks and pages shared by all virtual disks of a process. It is dropped with its last user, owner or
+/// disk; dropping it waits for its threads to end.
 pub struct BlockCache {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl BlockCache {
-    /// An empty cache.
+    /// Creates an empty cache and starts its threads.
     ///
     /// # Errors
     /// `Io` when a thread cannot be started.
@@ -67,7 +67,7 @@ impl BlockCache {
         Ok(Arc::new(cache))
     }
 
-    /// What it did, and what it holds.
+    /// What the cache did so far and what it holds.
     pub fn counters(&self) -> CacheCounters {
         self.shared.counters()
     }
@@ -81,7 +81,7 @@ impl Drop for BlockCache {
     fn drop(&mut self) {
         self.shared.queue.close();
         for thread in self.threads.drain(..) {
-            // A thread that failed has nothing that anybody waits for.
+            // If a thread panicked, no one waits for its work.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,8 @@
-//! Verified blocks in memory, by their names.
+//! Verified blocks in memory, by their ids.
 //!
-//! Owns the bound on them. Eviction is the library's, a relative of S3-FIFO: new blocks are on probation, and stay when
-//! they are read again, so a disk that is read once from end to end does not push out what others need.
+//! It bounds their size. The library evicts by a relative of S3-FIFO: new blocks are on probation and are
+//! kept when read again. So reading a disk once from end to end does not evict the blocks that other disks
+//! reuse.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,15 +14,16 @@ use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
 use super::counters::Count;
 use super::flight::FrameKey;
 
-/// Bytes that a block takes beside its contents: key, counts, allocations, its place in the table.
+/// Bytes that a block takes in addition to its contents: key, counters, allocations, table slot.
 const OVERHEAD: u64 = 192;
-/// A block's usual length in bytes: how many the tables are made for.
+/// The usual length of a block in bytes; it sets the initial size of the tables.
 const USUAL_LENGTH: u64 = 32 << 10;
-/// The cache has a lock for each so many bytes: smaller parts would be too small for what is on probation in them.
+/// The cache has one shard with its own lock for this many bytes. Smaller shards would leave too little space
+/// for blocks on probation.
 const SHARD_LENGTH: u64 = 16 << 20;
-/// Most of these locks.
+/// The most shards.
 const SHARDS_MAX: u64 = 64;
-/// Part of the room for blocks that were read again; the rest is for what is new and for what was read ahead.
+/// The share of the space for blocks that were read again; new and prefetched blocks get the rest.
 const HOT_PART: f64 = 0.8;
 
 /// A verified block.
@@ -33,7 +35,7 @@ pub(crate) struct Block {
 /// A frame that was read ahead.
 pub(super) struct Ahead {
     frame: FrameKey,
-    /// Somebody has used a block of it.
+    /// One of its blocks has been read.
     is_used: AtomicBool,
 }
 
@@ -43,12 +45,12 @@ impl Ahead {
     }
 }
 
-/// How a block is read: it decides whether being read makes the block stay.
+/// How a block is read; decides whether the read counts as a reuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
-    /// Here and there: a block that is read again is likely to be read once more.
+    /// Random: a block that is read again will probably be read once more.
     Random,
-    /// In the order of the disk: the many small reads of one block are one use.
+    /// Sequential: many small reads of one block count as a single use.
     Sequential,
 }
 
@@ -57,12 +59,12 @@ impl Block {
         Self { contents: contents.into(), ahead }
     }
 
-    /// Its bytes.
+    /// The block's bytes.
     pub(crate) fn contents(&self) -> &[u8] {
         &self.contents
     }
 
-    /// The frame, if it was read ahead and this is the first use of it.
+    /// The frame's key, if the frame was read ahead and this is the first use of any of its blocks.
     pub(super) fn first_use(&self) -> Option<FrameKey> {
         let ahead = self.ahead.as_ref()?;
         let is_first = !ahead.is_used.load(Ordering::Relaxed) && !ahead.is_used.swap(true, Ordering::Relaxed);
@@ -83,7 +85,7 @@ impl Weighter<BlockId, Arc<Block>> for Weight {
 struct Evictions(Arc<Count>);
 
 impl Lifecycle<BlockId, Arc<Block>> for Evictions {
-    /// What was evicted is freed after the lock was released.
+    /// Evicted blocks, collected so that they are freed after the lock is released.
     type RequestState = Vec<Arc<Block>>;
 
     fn on_evict(&self, evicted: &mut Self::RequestState, _: BlockId, block: Arc<Block>) {
@@ -99,7 +101,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Room for that many bytes, overhead included.
+    /// A cache for `bytes_max` bytes, overhead included.
     pub(super) fn new(bytes_max: u64) -> Result<Self> {
         let options = OptionsBuilder::new()
             .weight_capacity(bytes_max)
@@ -113,7 +115,7 @@ impl Blocks {
         Ok(Self { cache, evictions })
     }
 
-    /// The block for a reader, if it is here.
+    /// The block, if it is in memory. A random read counts as a use.
     pub(super) fn find(&self, id: &BlockId, pattern: Pattern) -> Option<Arc<Block>> {
         match pattern {
             Pattern::Random => self.cache.get(id),
@@ -121,22 +123,22 @@ impl Blocks {
         }
     }
 
-    /// Whether the block is here. Asking is no use of it.
+    /// Whether the block is in memory. Does not count as a use.
     pub(super) fn contains(&self, id: &BlockId) -> bool {
         self.cache.contains_key(id)
     }
 
-    /// Keeps a verified block, as long as there is room.
+    /// Inserts a verified block; it may be evicted at any time.
     pub(super) fn insert(&self, id: BlockId, block: Arc<Block>) {
         self.cache.insert(id, block);
     }
 
-    /// Bytes that blocks take.
+    /// Bytes that the blocks take, overhead included.
     pub(super) fn bytes_held(&self) -> u64 {
         self.cache.weight()
     }
 
-    /// Blocks dropped so far.
+    /// Blocks evicted so far.
     pub(super) fn evictions(&self) -> u64 {
         self.evictions.0.get()
     }

@@ -1,27 +1,27 @@
-//! What a cache did, for metrics and for tests.
+//! Counters of a cache, for metrics and tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a cache did since it was made, and what it holds.
+/// What a cache did since its creation, and what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounters {
-    /// Blocks that were in memory when a read asked for them.
+    /// Requested blocks that were in memory.
     pub hits: u64,
-    /// Blocks that were not.
+    /// Requested blocks that were not in memory.
     pub misses: u64,
-    /// Misses that waited for another thread to read the same frame.
+    /// Misses that waited while another thread read the same frame.
     pub waits: u64,
-    /// Frames decoded, wholly or up to a block.
+    /// Frames decoded, whole or up to a block.
     pub frames_decoded: u64,
-    /// Bytes that came out of them.
+    /// Bytes decoded from them.
     pub bytes_decoded: u64,
     /// Recipe pages decoded.
     pub pages_decoded: u64,
-    /// Blocks dropped to make room, or never kept because they are too large for the cache.
+    /// Blocks evicted, or not kept because they are too large for the cache.
     pub evictions: u64,
-    /// Frames read ahead of a sequential reader, or in the order in which they lie.
+    /// Frames read ahead, either of a sequential reader or in storage order.
     pub ahead_frames: u64,
-    /// Those of them of which a block was then read.
+    /// Frames read ahead of which a block was then read.
     pub ahead_frames_used: u64,
     /// Bytes that blocks take now.
     pub bytes_held: u64,
@@ -43,7 +43,7 @@ impl Count {
     }
 }
 
-/// The counters as they are counted.
+/// The live counters.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) hits: Count,

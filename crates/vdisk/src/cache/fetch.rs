@@ -1,6 +1,7 @@
-//! From a block's name to its verified bytes: out of memory, or out of a frame that is read once for all who want it.
+//! Gets the verified block for an id: from memory, or from a frame that is read once for all concurrent
+//! requests.
 //!
-//! Nothing leaves here that was not hashed (design: verify).
+//! Only hashed and verified bytes leave this file (`docs/design.md`, verify).
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use super::pages::PageCache;
 use super::queue::{Job, Queue};
 use crate::source::{Source, retried};
 
-/// Decoders kept between reads.
+/// Decoders kept for reuse.
 const DECODERS_KEPT_MAX: usize = 8;
 
-/// What the cache's users and its threads share.
+/// The state shared by the cache's users and its threads.
 pub(crate) struct Shared {
     blocks: Blocks,
     pages: PageCache,
@@ -34,7 +35,7 @@ struct Decoder {
     stored: Vec<u8>,
 }
 
-/// Blocks that came out of a frame, and the one that was wanted.
+/// The verified blocks of a decoded frame, and the result for the wanted block.
 struct Fetched {
     blocks: Vec<(BlockId, Arc<Block>)>,
     wanted: Result<Arc<Block>>,
@@ -53,7 +54,7 @@ impl Shared {
         })
     }
 
-    /// Most bytes to read ahead of one reader; 0 if there are no threads for it.
+    /// The most bytes to read ahead of one reader; 0 without threads.
     pub(crate) fn ahead_bytes_max(&self) -> u64 {
         self.ahead_bytes_max
     }
@@ -68,16 +69,18 @@ impl Shared {
         self.blocks.contains(id)
     }
 
-    /// Gives a thread something to do; false when all of them have enough.
+    /// Queues a job for a thread; `false` when the queue is full.
     pub(crate) fn push(&self, job: Job) -> bool {
         self.queue.push(job)
     }
 
-    /// The block of that name. A sequential reader's frames are decoded wholly, and those that lie in the order of reading; others
-    /// up to the block. `on_miss` is called before it is looked for in the source.
+    /// The block with that id. On a miss, the whole frame is decoded if the reader is sequential or the
+    /// source stores frames in reading order; otherwise only up to the block. `on_miss` is called before the
+    /// source is asked.
     ///
     /// # Errors
-    /// `Missing` or `Corrupt`, naming block and frame; `Io`, `Transient` when the source failed each time it was tried.
+    /// `Missing` or `Corrupt`, naming block and frame; `Io` or `Transient` when the source still fails after
+    /// retries.
     pub(crate) fn block(
         &self,
         source: &Arc<dyn Source>,
@@ -93,7 +96,7 @@ impl Shared {
         on_miss();
         let place = retried(|| locate(&**source, id))?;
         match self.read_block(source, id, place, pattern) {
-            // The frame may have gone between the look and the read, and another one hold the block now.
+            // The frame may have been removed since it was located; another frame may hold the block now.
             Err(error) if error.kind() == ErrorKind::Transient => match retried(|| locate(&**source, id))? {
                 again if again != place => self.read_block(source, id, again, pattern),
                 _ => Err(error),
@@ -102,7 +105,7 @@ impl Shared {
         }
     }
 
-    /// Reads the frame of a block, unless another thread does.
+    /// Reads the frame of a block, or waits for the thread that already reads it.
     fn read_block(
         &self,
         source: &Arc<dyn Source>,
@@ -112,11 +115,14 @@ impl Shared {
     ) -> Result<Arc<Block>> {
         let frame = place.frame;
         let within = |error: Error| {
-            error.within(format!("block {id} in the frame at {} of pack number {}", frame.offset, frame.pack))
+            error.within(format!(
+                "block {id} in the frame at offset {} of pack number {}",
+                frame.offset, frame.pack
+            ))
         };
         loop {
             match self.flights.join(FrameKey::new(source, frame)) {
-                // It may have come between the look and now.
+                // Another thread may have fetched it since the first check.
                 Part::Lead(lead) => match self.find(source, id, pattern) {
                     Some(block) => return Ok(block),
                     None => {
@@ -140,14 +146,14 @@ impl Shared {
         }
     }
 
-    /// Reads the whole frame of that block into memory, unless the block is there or another thread is about it. What
-    /// fails is left to whoever reads the block.
+    /// Reads the whole frame of a block into memory, unless the block is there or another thread reads the
+    /// frame. Errors are ignored; a later read reports them.
     pub(crate) fn prefetch(&self, source: &Arc<dyn Source>, id: &BlockId, place: BlockPlace, ahead: bool) {
         let Part::Lead(lead) = self.flights.join(FrameKey::new(source, place.frame)) else { return };
         if !self.contains(id) {
             let mark = ahead.then(|| Arc::new(Ahead::new(FrameKey::new(source, place.frame))));
             self.counts.ahead_frames.add(u64::from(ahead));
-            // Read again, and told, by whoever wants the block.
+            // On failure, the next reader of the block tries again and reports the error.
             let _ = self.fetch(lead, source, id, place, usize::MAX, mark.as_ref());
         }
     }
@@ -156,7 +162,7 @@ impl Shared {
         self.blocks.find(id, pattern).inspect(|block| self.note_use(source, block))
     }
 
-    /// Counts frames that were not read ahead in vain, and reads on behind them.
+    /// Counts the first use of a frame that was read ahead, and reads further ahead behind it.
     fn note_use(&self, source: &Arc<dyn Source>, block: &Block) {
         if let Some(key) = block.first_use() {
             self.counts.ahead_frames_used.add(1);
@@ -166,7 +172,8 @@ impl Shared {
         }
     }
 
-    /// Where frames lie in the order in which they are read: lets threads read those that come next. Gives whether they do.
+    /// If the source stores frames in reading order, lets threads read the next ones. Returns whether it
+    /// does.
     fn read_on(&self, source: &Arc<dyn Source>, frame: FrameAddress) -> bool {
         let Some(next) = source.read_on(frame) else { return false };
         let most = (self.ahead_bytes_max / RAW_LENGTH_MAX as u64) as usize;
@@ -202,11 +209,11 @@ impl Shared {
         }
     }
 
-    /// Reads and decodes a frame up to its block `last`, and keeps what is verified. An error says that nothing of the
-    /// frame can be had; one block that lies does not hide the others.
+    /// Reads a frame, decodes it up to its block `last`, and keeps the verified blocks. An error means that
+    /// no block of the frame is available; a single bad block does not affect the others.
     ///
-    /// What comes out before the wanted block is verified and kept too. That makes a miss an eighth longer with blocks of
-    /// 8 KiB, and saves decoding the frame again for a neighbour, which is what a reader most often wants next.
+    /// The blocks before the wanted one are verified and kept as well. With 8 KiB blocks this makes a miss
+    /// 1/8 slower, but a neighbour, the most likely next block, needs no second decoding.
     fn decode(
         &self,
         source: &Arc<dyn Source>,
@@ -223,7 +230,7 @@ impl Shared {
         self.counts.bytes_decoded.add(decoded.decoded_length() as u64);
         let mut blocks = Vec::new();
         let mut wanted =
-            Err(Error::corrupt(format!("the frame has no such block up to its slot {}", place.slot)));
+            Err(Error::corrupt(format!("the frame does not contain the block up to slot {}", place.slot)));
         for unverified in decoded.iter() {
             let found = unverified.id();
             if found != *id && self.contains(&found) {

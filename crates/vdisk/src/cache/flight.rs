@@ -1,7 +1,7 @@
-//! Frames that are being read: whoever wants one of them waits for the thread that has begun.
+//! Frames being read: concurrent requests for a frame wait for the thread that reads it.
 //!
-//! Owns the list of these frames. A frame leaves it when its thread is done, however that ended, so a failure is told to
-//! those who waited and to nobody after them.
+//! A frame leaves the table as soon as its read ends, successfully or not. So a failure is reported to the
+//! threads that waited, but not to later ones.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -13,8 +13,8 @@ use platter_image::{BlockId, Error, ErrorKind, FrameAddress, Result};
 use super::blocks::Block;
 use crate::source::Source;
 
-/// A frame of a source. Packs are numbered by each source for itself, so the source belongs to the key; who reads the
-/// frame keeps the source alive.
+/// A frame of a source. Each source numbers its own packs, so the key includes the source's address. The
+/// reader of the frame keeps the source alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FrameKey {
     source: usize,
@@ -26,21 +26,21 @@ impl FrameKey {
         Self { source: Arc::as_ptr(source).cast::<()>() as usize, frame }
     }
 
-    /// The frame, if it is of that source.
+    /// The frame, if it belongs to that source.
     pub(super) fn frame_of(&self, source: &Arc<dyn Source>) -> Option<FrameAddress> {
         (*self == Self::new(source, self.frame)).then_some(self.frame)
     }
 }
 
-/// How reading a frame ended.
+/// The result of reading a frame.
 enum Outcome {
-    /// The blocks that came out, verified. Others of the frame were in the cache, or are damaged.
+    /// The verified blocks. The frame's other blocks were already in the cache, or are damaged.
     Decoded(Vec<(BlockId, Arc<Block>)>),
-    /// It could not be read or decoded.
+    /// The frame could not be read or decoded: the error's kind and text.
     Failed(ErrorKind, String),
 }
 
-/// A frame that is being read.
+/// A frame being read.
 #[derive(Default)]
 pub(super) struct Flight {
     outcome: Mutex<Option<Outcome>>,
@@ -48,10 +48,10 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Waits until the frame was read, and gives that block if it came out.
+    /// Waits for the read to end, and returns the block if it was decoded.
     ///
     /// # Errors
-    /// The failure of the thread that read.
+    /// The reading thread's error.
     pub(super) fn wait(&self, id: &BlockId) -> Result<Option<Arc<Block>>> {
         let mut outcome = self.outcome.lock();
         self.ended.wait_while(&mut outcome, |outcome| outcome.is_none());
@@ -65,20 +65,20 @@ impl Flight {
     }
 }
 
-/// All frames that are being read.
+/// All frames being read.
 #[derive(Default)]
 pub(super) struct Flights(Mutex<HashMap<FrameKey, Arc<Flight>>>);
 
-/// What to do about a frame.
+/// What a thread has to do for a frame.
 pub(super) enum Part<'a> {
-    /// Read it: others wait until this is dropped.
+    /// Read it; others wait until this is dropped.
     Lead(Lead<'a>),
-    /// Wait for it.
+    /// Wait for the thread that reads it.
     Follow(Arc<Flight>),
 }
 
 impl Flights {
-    /// Takes part in reading that frame.
+    /// Joins the read of that frame, as its reader if there is none yet.
     pub(super) fn join(&self, key: FrameKey) -> Part<'_> {
         match self.lock().entry(key) {
             Entry::Occupied(entry) => Part::Follow(entry.get().clone()),
@@ -94,7 +94,7 @@ impl Flights {
     }
 }
 
-/// The one thread's part that reads.
+/// Held by the thread that reads a frame. Dropping it wakes the waiting threads.
 pub(super) struct Lead<'a> {
     flights: &'a Flights,
     key: FrameKey,
@@ -103,12 +103,12 @@ pub(super) struct Lead<'a> {
 }
 
 impl Lead<'_> {
-    /// Ends it: these blocks came out.
+    /// Ends the read with these blocks.
     pub(super) fn decoded(mut self, blocks: Vec<(BlockId, Arc<Block>)>) {
         self.outcome = Outcome::Decoded(blocks);
     }
 
-    /// Ends it: the frame could not be had.
+    /// Ends the read with an error.
     pub(super) fn failed(mut self, error: &Error) {
         let mut what = error.to_string();
         let mut source = std::error::Error::source(error);

@@ -1,16 +1,16 @@
-//! The memory that all virtual disks of a process share: decoded pages, verified blocks, and threads that read ahead.
+//! The memory shared by all virtual disks of a process: decoded pages, verified blocks, and read-ahead
+//! threads.
 //!
 //! ```text
 //! disk ─id▶ blocks ──miss──▶ flights ──first──▶ fetch: read, decode, verify ─▶ blocks
 //!                               └─others wait for the first
 //! disk ─range ahead▶ queue ─▶ threads ─▶ flights …
-//! source ─frames that come next▶ queue …  (where they lie in the order of reading: a hoard)
+//! source ─next frames▶ queue …  (if it stores frames in reading order, as a hoard does)
 //! ```
 //!
-//! Blocks are kept by their names, so equal contents are in memory once, whichever disks show them. Two bounds hold,
-//! for blocks and for pages; beside them each reading thread has one frame in its hands. Only bytes whose hash was
-//! right are kept or given out, and no failure is kept. No lock is held while the source is read, so whoever finds its
-//! block here never waits for who does not.
+//! Blocks are keyed by id, so equal contents are in memory once for all disks. Blocks and pages each have a
+//! size bound; in addition, each reading thread holds one frame. Only verified bytes are kept or returned,
+//! and failures are not cached. No lock is held while the source is read, so a hit never waits for a miss.
 
 mod block_cache;
 mod blocks;

@@ -1,4 +1,4 @@
-//! Decoded recipe pages in memory, by their names: clones and versions of a disk share most of them.
+//! Decoded recipe pages in memory, by their ids. Clones and versions of a disk share most of them.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use super::counters::Count;
 use crate::source::{Source, retried};
 
-/// Bytes that a page takes beside its entries.
+/// Bytes that a page takes in addition to its entries.
 const OVERHEAD: u64 = 256;
-/// A decoded page's usual length in bytes: how many the tables are made for.
+/// The usual length of a decoded page in bytes; it sets the initial size of the tables.
 const USUAL_LENGTH: u64 = 16 << 10;
 
 /// A decoded page.
@@ -23,7 +23,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// What it holds, sorted by offset.
+    /// Its entries or children, sorted by offset.
     pub(crate) fn contents(&self) -> &Contents {
         &self.contents
     }
@@ -49,7 +49,7 @@ pub(crate) struct PageCache {
 }
 
 impl PageCache {
-    /// Room for that many bytes, overhead included.
+    /// A cache for `bytes_max` bytes, overhead included.
     pub(super) fn new(bytes_max: u64) -> Result<Self> {
         let options = OptionsBuilder::new()
             .weight_capacity(bytes_max)
@@ -61,13 +61,13 @@ impl PageCache {
         Ok(Self { cache, decoded: Count::default() })
     }
 
-    /// The page that a parent names as `child`, of that level. Threads that want it at once read it once.
+    /// The page that a parent names as `child`, at that level. Concurrent requests read it once.
     ///
     /// # Errors
-    /// `Missing` or `Corrupt`, naming the page; what the source says.
+    /// `Missing` or `Corrupt`, naming the page; errors of the source.
     pub(crate) fn page(&self, source: &dyn Source, level: u8, child: &Child) -> Result<Arc<Page>> {
         let page = self.cache.get_or_insert_with(&child.id, || self.read(source, child))?;
-        // Another recipe may have brought it here, and this one name it where it does not belong.
+        // The page may be cached for another recipe, while this one names it in the wrong place.
         if page.level != level || page.range != child.range() {
             return Err(Error::corrupt(format!(
                 "recipe page {} is of level {} for offset {}, not of level {level} for {}",
@@ -98,7 +98,7 @@ impl PageCache {
         self.decoded.get()
     }
 
-    /// Bytes that pages take.
+    /// Bytes that pages take, overhead included.
     pub(super) fn bytes_held(&self) -> u64 {
         self.cache.weight()
     }

@@ -1,14 +1,15 @@
-//! Work for the threads of a cache, first come first served. All of it can be left out: readers do what nobody did.
+//! The job queue of a cache's threads, first in, first out. Jobs are optional: readers do the work of jobs
+//! that did not run.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 
 use super::fetch::Shared;
 
-/// Most jobs that wait; what comes on top is left out.
+/// The most jobs that wait; further jobs are dropped.
 const WAITING_MAX: usize = 512;
 
-/// Something to do.
+/// Work for a thread.
 pub(crate) type Job = Box<dyn FnOnce(&Shared) + Send>;
 
 #[derive(Default)]
@@ -17,7 +18,7 @@ struct State {
     closed: bool,
 }
 
-/// Jobs that wait for a thread.
+/// The jobs that wait for a thread.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
@@ -25,7 +26,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Adds a job; false when there is no room, or nobody to do it.
+    /// Adds a job; `false` when the queue is full or closed.
     pub(super) fn push(&self, job: Job) -> bool {
         let mut state = self.lock();
         if state.closed || state.waiting.len() >= WAITING_MAX {
@@ -37,14 +38,14 @@ impl Queue {
         true
     }
 
-    /// The next job, as soon as there is one; `None` when the queue was closed.
+    /// Waits for the next job; `None` when the queue is closed.
     pub(super) fn pop(&self) -> Option<Job> {
         let mut state = self.lock();
         self.changed.wait_while(&mut state, |state| state.waiting.is_empty() && !state.closed);
         state.waiting.pop_front()
     }
 
-    /// Ends all threads that wait; what was not begun is dropped.
+    /// Wakes all threads so that they end, and drops the waiting jobs.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;

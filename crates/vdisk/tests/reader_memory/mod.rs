@@ -1,4 +1,4 @@
-//! Sources in memory that a test may damage, fail and hold up, and disks made of them.
+//! In-memory sources that tests can damage, make fail and block, and disks built from them.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -26,19 +26,19 @@ pub(crate) struct MemorySource {
     pub(crate) pages: Mutex<HashMap<BlockId, Vec<u8>>>,
     /// How often each frame was read.
     pub(crate) reads: Mutex<HashMap<u64, u64>>,
-    /// Reads of frames and pages that still fail.
+    /// How many more reads of frames and pages fail.
     pub(crate) failures: AtomicU64,
-    /// A frame that cannot be read while it stands here.
+    /// Reads of this frame block.
     pub(crate) held: Mutex<Option<u64>>,
     pub(crate) released: Condvar,
-    /// Threads that wait for it.
+    /// Threads blocked on it.
     pub(crate) stuck: AtomicU64,
-    /// How much it wants to be told, as of a source far away, and what it was told.
+    /// The hint length (above 0 for a far source), and the announced blocks.
     pub(crate) hint_length: AtomicU64,
     pub(crate) hinted: Mutex<HashSet<BlockId>>,
-    /// What is far away though the source wants not to be told.
+    /// Pages and blocks that are far although the hint length is 0.
     pub(crate) far: Mutex<HashSet<BlockId>>,
-    /// Frames that who reads one is told of next, if they lie in the order of reading.
+    /// If frames are stored in reading order: how many of the next frames `read_on` returns.
     pub(crate) in_order: Mutex<Option<usize>>,
 }
 
@@ -118,12 +118,12 @@ impl PageSource for MemorySource {
     }
 }
 
-/// What stands next on a disk; lengths in sectors.
+/// The next piece of a disk; lengths in sectors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Piece {
     Free(u64),
     Zero(u64),
-    /// Of the block of that seed and length, the part after `skip`.
+    /// A part of the block with that seed and length: `take` sectors after the first `skip`.
     Data {
         seed: u64,
         sectors: u64,
@@ -139,7 +139,7 @@ impl Piece {
     }
 }
 
-/// Contents that compress to about a third, of a block of that seed.
+/// The contents of the block with that seed; they compress to about a third.
 pub(crate) fn contents(seed: u64, sectors: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ sectors;
     let words = (0..sectors * SECTOR / 8).flat_map(|_| {
@@ -149,12 +149,12 @@ pub(crate) fn contents(seed: u64, sectors: u64) -> Vec<u8> {
     words.collect()
 }
 
-/// The name of that block.
+/// The id of that block.
 pub(crate) fn block_id(seed: u64, sectors: u64) -> BlockId {
     BlockId::of(Kind::Data, &contents(seed, sectors))
 }
 
-/// A disk and what it must read as.
+/// A disk and the bytes it must read as.
 pub(crate) struct Image {
     pub(crate) score: Score,
     pub(crate) model: Vec<u8>,
@@ -162,7 +162,7 @@ pub(crate) struct Image {
 }
 
 impl MemorySource {
-    /// Stores a disk: blocks that are new go into frames in its order.
+    /// Stores a disk; its new blocks go into frames in disk order.
     pub(crate) fn image(&self, pieces: &[Piece]) -> Image {
         let mut compressor = Compressor::new(1).unwrap();
         let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, 128 << 10);
@@ -198,7 +198,7 @@ impl MemorySource {
         Image { score: self.recipe(model.len() as u64, &entries), model, pieces: pieces.to_vec() }
     }
 
-    /// Stores a recipe that says whatever it is told.
+    /// Stores a recipe with these entries, valid or not.
     pub(crate) fn recipe(&self, length: u64, entries: &[Entry]) -> Score {
         let sink = |id, bytes: &[u8]| {
             self.pages.lock().insert(id, bytes.to_vec());
@@ -211,7 +211,7 @@ impl MemorySource {
     }
 }
 
-/// A disk of whole blocks of 64 KiB, two in each frame.
+/// A disk of whole 64 KiB blocks, two in each frame.
 pub(crate) fn plain(source: &MemorySource, first_seed: u64, blocks: u64) -> Image {
     let pieces: Vec<Piece> = (0..blocks).map(|i| Piece::block(first_seed + i, 128)).collect();
     source.image(&pieces)
@@ -232,7 +232,7 @@ pub(crate) fn check(disk: &RecipeDisk, image: &Image, offset: u64, length: usize
     assert!(buffer == image.model[offset as usize..][..length], "{length} bytes at {offset} are wrong");
 }
 
-/// Waits for other threads to come to a state; false after a long time.
+/// Waits up to 10 s for other threads to reach a state; `false` if they do not.
 pub(crate) fn comes_to(mut reached: impl FnMut() -> bool) -> bool {
     for _ in 0..5_000 {
         if reached() {
