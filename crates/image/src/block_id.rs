@@ -1,11 +1,11 @@
-//! Names of data: the BLAKE3-256 hash of a block, a recipe page, a version record or a boot set.
+//! Ids of data: the BLAKE3-256 hash of a block, a recipe page, a version record or a boot set.
 //!
-//! Each kind is hashed in a way of its own (plain, and under derive-key contexts), so that the bytes of a disk can never
-//! pass as a page nor as a record, whoever made that disk. Hashes are never truncated.
+//! Each kind has its own hash function (plain, or with a derive-key context), so the contents of a disk can
+//! never pass as a page or a record. Hashes are never truncated.
 
 use std::fmt;
 
-/// What the contents of a frame are. The values stand in frame headers.
+/// What a frame contains. The values are stored in frame headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
@@ -15,19 +15,20 @@ pub enum Kind {
     Page = 2,
     /// Version records of the catalog.
     Version = 3,
-    /// Boot sets: which blocks a boot reads, in order.
+    /// Boot sets: the blocks that a boot reads, in order.
     BootSet = 4,
 }
 
 impl Kind {
-    /// The kind that stands as `value` in a header.
+    /// The kind with that value in a header.
     pub fn from_u8(value: u8) -> Option<Self> {
         [Self::Data, Self::Page, Self::Version, Self::BootSet].into_iter().find(|kind| *kind as u8 == value)
     }
 }
 
-/// The identity domain: data is named, and found again, only inside one. All zeros is the one domain of a store
-/// whose users trust each other; other values are for keyed identities (design: identity).
+/// The identity domain: ids are valid, and data is deduplicated, only within one domain. All zeros is the
+/// domain of a store whose users trust each other; other values are reserved for keyed identities
+/// (design: identity).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Domain(pub [u8; 16]);
 
@@ -36,15 +37,15 @@ impl Domain {
     pub const SHARED: Self = Self([0; 16]);
 }
 
-/// The name of a block, page, record or boot set: 32 bytes of BLAKE3.
+/// The id of a block, page, record or boot set: 32 bytes of BLAKE3.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockId(pub [u8; 32]);
 
 impl BlockId {
-    /// Bytes of an id.
+    /// Length of an id in bytes.
     pub const LEN: usize = 32;
 
-    /// The name of `contents` as a thing of that kind.
+    /// The id of `contents` as data of that kind.
     pub fn of(kind: Kind, contents: &[u8]) -> Self {
         Self(match kind {
             Kind::Data => *blake3::hash(contents).as_bytes(),
@@ -82,8 +83,8 @@ impl fmt::Debug for BlockId {
     }
 }
 
-/// The name of a whole disk: the id of its recipe's root page. Equal scores mean equal disks; unequal scores say
-/// nothing.
+/// The id of a whole disk: the id of its recipe's root page. Equal scores mean equal disks; unequal scores
+/// prove nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Score(pub BlockId);
 
@@ -104,9 +105,9 @@ impl fmt::Display for Score {
 mod tests {
     use super::*;
 
-    /// Golden vectors: these names are frozen.
+    /// Golden vectors: these ids are frozen.
     #[test]
-    fn names_are_frozen() {
+    fn ids_are_frozen() {
         let name = |kind| BlockId::of(kind, b"platter").to_string();
         assert_eq!(name(Kind::Data), blake3::hash(b"platter").to_string());
         assert_eq!(name(Kind::Page), include_str!("../golden/id-page.hex").trim());

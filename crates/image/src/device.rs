@@ -1,11 +1,11 @@
-//! Devices as the rest of Platter sees them: something read or written by offset.
+//! Traits for devices: anything that is read or written by offset.
 
 use std::io;
 
-/// The unit of extents, blocks and recipes, in bytes, whatever the sector size of a device.
+/// The unit of extents, blocks and recipes in bytes, independent of a device's sector size.
 pub const SECTOR: u64 = 512;
 
-/// A device that can be read from many threads at once.
+/// A device that many threads can read at the same time.
 pub trait DiskRead: Send + Sync {
     /// Its length in bytes.
     fn length(&self) -> u64;
@@ -15,20 +15,20 @@ pub trait DiskRead: Send + Sync {
         512
     }
 
-    /// Fills `buffer` from `offset`.
+    /// Fills `buffer` with the bytes at `offset`.
     ///
     /// # Errors
-    /// What the device says; `UnexpectedEof` if the range does not lie inside it.
+    /// Errors of the device; `UnexpectedEof` if the range does not lie inside it.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
-/// A device that can be written from many threads at once.
+/// A device that many threads can write at the same time.
 pub trait DiskWrite: Send + Sync {
     /// Its length in bytes.
     fn length(&self) -> u64;
 
-    /// What offset, length and address of a write should be a multiple of, to go straight to the device. Writes that
-    /// are not are still done right.
+    /// Writes whose offset, length and buffer address are multiples of this many bytes go to the device
+    /// directly. Other writes are correct, too.
     fn alignment(&self) -> usize {
         512
     }
@@ -36,23 +36,23 @@ pub trait DiskWrite: Send + Sync {
     /// Writes all of `buffer` at `offset`.
     ///
     /// # Errors
-    /// What the device says; `WriteZero` if the range does not lie inside it.
+    /// Errors of the device; `WriteZero` if the range does not lie inside it.
     fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Makes `length` bytes at `offset` read as zeros, by whatever means is cheapest.
+    /// Makes `length` bytes at `offset` read as zeros, in the cheapest way that the device offers.
     ///
     /// # Errors
-    /// What the device says.
+    /// Errors of the device.
     fn write_zeroes(&self, offset: u64, length: u64) -> io::Result<()>;
 
-    /// Returns when all that was written is durable.
+    /// Returns once everything written is durable.
     ///
     /// # Errors
-    /// What the device says; what was written before is then in doubt.
+    /// Errors of the device; earlier writes are then uncertain.
     fn flush(&self) -> io::Result<()>;
 }
 
-/// A disk in memory: for tests and for what is small.
+/// A disk in memory, for tests and small data.
 impl DiskRead for Vec<u8> {
     fn length(&self) -> u64 {
         self.len() as u64

@@ -1,24 +1,25 @@
-//! The one error type of all crates that speak of images: a kind, a context, a source.
+//! The error type shared by all crates that handle images: kind, context and source.
 //!
-//! The kind says what the caller does next; the context says what was wrong and where, with values; the source is
-//! the error underneath. `Display` shows the context only: whoever prints an error walks the sources.
+//! The kind tells the caller what to do next, the context what was wrong and where, with values; the source
+//! is the underlying error. `Display` prints the context only: to print a whole error, walk its sources.
 
 use std::{error, fmt, io};
 
 /// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// It is not here: try elsewhere, or tell the user what exists.
+    /// Not found: try elsewhere, or tell the user what exists.
     Missing,
-    /// Bytes that are not what they must be: name them, never use them.
+    /// Bytes are not what they must be: report them, never use them.
     Corrupt,
-    /// The operating system failed us: out of space, I/O error, permission. The source says which.
+    /// The operating system reported an error, such as no space, an I/O error or missing permission. The
+    /// source tells which.
     Io,
-    /// It may work if tried again: a lock held, a peer gone.
+    /// May succeed if tried again: a lock is held, a peer is gone.
     Transient,
-    /// We will not do that: tell the user why and what would help.
+    /// Not allowed: tell the user why and what would help.
     Refused,
-    /// A promise inside Platter was broken.
+    /// An invariant of Platter was broken.
     Bug,
 }
 
@@ -32,18 +33,18 @@ impl ErrorKind {
         (Self::Bug, "bug"),
     ];
 
-    /// The word for it, wherever an error travels or is printed as JSON.
+    /// The word for this kind in API answers and JSON output.
     pub fn as_str(self) -> &'static str {
         Self::WORDS[self as usize].1
     }
 
-    /// The kind that such a word stands for.
+    /// The kind with that word.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::WORDS.into_iter().find(|(_, known)| *known == word).map(|(kind, _)| kind)
     }
 }
 
-/// An error of kind, context and source.
+/// An error: kind, context and source.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -51,7 +52,7 @@ pub struct Error {
     source: Option<Box<dyn error::Error + Send + Sync>>,
 }
 
-/// The result of everything that can fail with an [`Error`].
+/// The result of functions that fail with an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
@@ -60,51 +61,51 @@ impl Error {
         Self { kind, context: context.into(), source: None }
     }
 
-    /// Something is not here.
+    /// An error of kind `Missing`: something was not found.
     pub fn missing(context: impl Into<String>) -> Self {
         Self::new(ErrorKind::Missing, context)
     }
 
-    /// Bytes are not what they must be.
+    /// An error of kind `Corrupt`: bytes are not what they must be.
     pub fn corrupt(context: impl Into<String>) -> Self {
         Self::new(ErrorKind::Corrupt, context)
     }
 
-    /// We will not do that.
+    /// An error of kind `Refused`: the request is not allowed.
     pub fn refused(context: impl Into<String>) -> Self {
         Self::new(ErrorKind::Refused, context)
     }
 
-    /// It may work if tried again.
+    /// An error of kind `Transient`: it may succeed if tried again.
     pub fn transient(context: impl Into<String>) -> Self {
         Self::new(ErrorKind::Transient, context)
     }
 
-    /// A promise inside Platter was broken.
+    /// An error of kind `Bug`: an invariant of Platter was broken.
     pub fn bug(context: impl Into<String>) -> Self {
         Self::new(ErrorKind::Bug, context)
     }
 
-    /// The operating system failed at `context`.
+    /// An error of kind `Io`: the operating system failed while doing `context`.
     pub fn io(context: impl Into<String>, source: io::Error) -> Self {
         Self::new(ErrorKind::Io, context).with_source(source)
     }
 
-    /// The same error, caused by `source`.
+    /// Sets the error's source.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// A wider context around this error, which becomes the source; the kind stays.
+    /// Adds an outer context; this error becomes its source. The kind stays.
     #[must_use]
     pub fn within(self, context: impl Into<String>) -> Self {
         Self { kind: self.kind, context: context.into(), source: Some(Box::new(self)) }
     }
 
-    /// Whether it says that what was to be read is not there or not readable, so that the rest may still be had.
-    pub fn says_that_data_are_lost(&self) -> bool {
+    /// Whether the data could not be found or read; the rest of a disk may still be readable.
+    pub fn is_data_loss(&self) -> bool {
         matches!(self.kind, ErrorKind::Missing | ErrorKind::Corrupt | ErrorKind::Io)
     }
 
@@ -113,7 +114,7 @@ impl Error {
         self.kind
     }
 
-    /// What it says, and what each of its sources says, down to the first cause.
+    /// The texts of the error and of all its sources, outermost first.
     pub fn messages(&self) -> Vec<String> {
         let mut messages = vec![self.context.clone()];
         let mut source = error::Error::source(self);
@@ -124,10 +125,10 @@ impl Error {
         messages
     }
 
-    /// The error that has a kind and such messages; the opposite of [`Error::messages`].
+    /// Rebuilds an error from its kind and texts; the inverse of [`Error::messages`].
     pub fn from_messages(kind: ErrorKind, messages: Vec<String>) -> Self {
         let mut messages = messages.into_iter().rev();
-        let Some(first_cause) = messages.next() else { return Self::new(kind, "an error without a word") };
+        let Some(first_cause) = messages.next() else { return Self::new(kind, "unspecified error") };
         messages
             .fold(Self::new(kind, first_cause), |cause, message| Self::new(kind, message).with_source(cause))
     }
@@ -145,9 +146,9 @@ impl error::Error for Error {
     }
 }
 
-/// Gives the errors of I/O calls a context: what was done to what, and where.
+/// Adds a context to I/O errors: what was done to what, and where.
 pub trait IoContext<T> {
-    /// The same result, with an [`Error`] of kind [`ErrorKind::Io`].
+    /// Turns an error into an [`Error`] of kind [`ErrorKind::Io`] with that context.
     fn context(self, context: impl FnOnce() -> String) -> Result<T>;
 }
 
@@ -162,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_travel_as_words() {
+    fn kinds_and_messages_round_trip() {
         for (kind, word) in ErrorKind::WORDS {
             assert_eq!((kind.as_str(), ErrorKind::from_word(word)), (word, Some(kind)));
         }

@@ -1,11 +1,11 @@
-//! Extents, and sorted sets of them: what an allocation map is.
+//! Extents, and sorted sets of extents, such as an allocation map.
 
 use crate::SECTOR;
 
 /// A run of bytes on a device. Offset and length are multiples of 512.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Extent {
-    /// First byte.
+    /// Offset of its first byte.
     pub offset: u64,
     /// Number of bytes.
     pub length: u64,
@@ -17,24 +17,24 @@ impl Extent {
         Self { offset, length }
     }
 
-    /// The extent between two offsets.
+    /// The extent from `start` to `end`; empty if `end` lies before `start`.
     pub const fn between(start: u64, end: u64) -> Self {
         Self { offset: start, length: end.saturating_sub(start) }
     }
 
-    /// First byte past it (saturating: a hostile extent ends at the end of all offsets).
+    /// The offset after its last byte. Saturates, so that a hostile extent cannot overflow.
     pub const fn end(&self) -> u64 {
         self.offset.saturating_add(self.length)
     }
 
-    /// What lies in both; `None` if nothing does.
+    /// The common part of both extents; `None` if there is none.
     pub fn intersect(&self, other: &Self) -> Option<Self> {
         let start = self.offset.max(other.offset);
         let end = self.end().min(other.end());
         (start < end).then(|| Self::between(start, end))
     }
 
-    /// The smallest extent of whole sectors around it.
+    /// The smallest extent of whole sectors that contains it.
     #[must_use]
     pub fn align_outwards(&self) -> Self {
         let start = self.offset / SECTOR * SECTOR;
@@ -42,7 +42,7 @@ impl Extent {
     }
 }
 
-/// A set of bytes of a device: extents in ascending order, not empty, neither overlapping nor touching.
+/// A set of bytes of a device: non-empty extents in ascending order that neither overlap nor touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extents(Vec<Extent>);
 
@@ -52,7 +52,7 @@ impl Extents {
         Self(Vec::new())
     }
 
-    /// The set of all bytes that stand in any of `extents`, which may come in any order and overlap.
+    /// The union of `extents`, which may overlap and come in any order.
     pub fn from_unsorted(mut extents: Vec<Extent>) -> Self {
         extents.retain(|extent| extent.length > 0);
         extents.sort_unstable();
@@ -63,10 +63,11 @@ impl Extents {
         set
     }
 
-    /// Adds an extent that starts at or after the start of the last one: the cheap way to build a set in order.
+    /// Adds an extent that starts at or after the start of the last one. This is the cheap way to build a set
+    /// in order.
     ///
     /// # Panics
-    /// If it starts before the last one does.
+    /// If it starts before the last extent.
     pub fn push(&mut self, extent: Extent) {
         if extent.length == 0 {
             return;
@@ -80,39 +81,39 @@ impl Extents {
         }
     }
 
-    /// The extents, ascending.
+    /// The extents in ascending order.
     pub fn as_slice(&self) -> &[Extent] {
         &self.0
     }
 
-    /// The extents, ascending.
+    /// The extents in ascending order.
     pub fn iter(&self) -> std::slice::Iter<'_, Extent> {
         self.0.iter()
     }
 
-    /// Bytes in the set.
+    /// Number of bytes in the set.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|extent| extent.length).sum()
     }
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the byte at `offset` is in it.
+    /// Whether the byte at `offset` is in the set.
     pub fn contains(&self, offset: u64) -> bool {
         let after = self.0.partition_point(|extent| extent.offset <= offset);
         after > 0 && self.0[after - 1].end() > offset
     }
 
-    /// What is in this set and inside `bounds`.
+    /// The parts of the set inside `bounds`.
     pub fn clip(&self, bounds: Extent) -> impl Iterator<Item = Extent> + '_ {
         let first = self.0.partition_point(|extent| extent.end() <= bounds.offset);
         self.0[first..].iter().map_while(move |extent| extent.intersect(&bounds))
     }
 
-    /// What is in this set and not in `other`.
+    /// The bytes of this set that are not in `other`.
     #[must_use]
     pub fn subtract(&self, other: &Self) -> Self {
         let mut rest = Self::new();
@@ -133,13 +134,13 @@ impl Extents {
         rest
     }
 
-    /// What is inside `bounds` and not in this set.
+    /// The bytes inside `bounds` that are not in this set.
     #[must_use]
     pub fn complement(&self, bounds: Extent) -> Self {
         Self::from_unsorted(vec![bounds]).subtract(self)
     }
 
-    /// The same set, moved up by `offset` bytes: from a filesystem's own offsets to the device's.
+    /// The set moved up by `offset` bytes, such as from offsets in a filesystem to offsets on the device.
     #[must_use]
     pub fn shift(mut self, offset: u64) -> Self {
         for extent in &mut self.0 {
@@ -183,9 +184,9 @@ mod tests {
     }
 
     proptest! {
-        /// Set operations do to sets what they do to bits.
+        /// Set operations agree with the same operations on bit vectors.
         #[test]
-        fn like_bits(a in arbitrary_set(), b in arbitrary_set(), start in 0..300u64, length in 0..100u64) {
+        fn sets_agree_with_bit_vectors(a in arbitrary_set(), b in arbitrary_set(), start in 0..300u64, length in 0..100u64) {
             let (bits_a, bits_b) = (bits(&a), bits(&b));
             let minus: Vec<bool> = bits_a.iter().zip(&bits_b).map(|(a, b)| *a && !b).collect();
             prop_assert_eq!(bits(&a.subtract(&b)), minus);

@@ -1,12 +1,13 @@
-//! What a disk image is: the words every other crate speaks.
+//! What a disk image is: the vocabulary of all other crates.
 //!
-//! Owns the identity of data (blocks), how a disk is cut into it (chunking), how it is kept and sent (frames),
-//! how it says what stands where (pages and recipes), in which order a job reads it (plans), and the traits at
-//! which the crates that do the work meet ([`DiskRead`], [`DiskWrite`], [`FrameSource`], [`FrameStore`]).
+//! It defines blocks (the identity of data), chunking (how a disk is cut into blocks), frames (how blocks are
+//! stored and sent), pages and recipes (what stands where on a disk), plans (the order in which a job reads
+//! frames), and the traits that connect the working crates ([`DiskRead`], [`DiskWrite`], [`FrameSource`],
+//! [`FrameStore`]).
 //!
-//! A crate of its own so that its manifest enforces what matters: no I/O, no threads, no clocks, nothing of the
-//! operating system. Every format here is read and written in one file, documented in `docs/formats/`, frozen by
-//! golden vectors, and fuzzed: it must never panic, nor allocate more than a stated cap, whatever the bytes.
+//! It is a crate of its own so that its manifest enforces purity: no I/O, threads, clocks or operating system
+//! calls. Each format is read and written in one file, documented in `docs/formats/`, frozen by golden
+//! vectors, and fuzzed: no input may cause a panic or an allocation above a stated limit.
 
 mod block_id;
 pub mod chunking;

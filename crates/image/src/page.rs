@@ -1,8 +1,8 @@
-//! Pages: the nodes of a recipe, written and parsed here only (design: recipes, `docs/formats/recipe.md`).
+//! Pages: the nodes of a recipe, encoded and decoded only here (design: recipes, `docs/formats/recipe.md`).
 //!
-//! A page covers an aligned power-of-two range of the disk. A leaf says what stands there, sector by sector; a branch
-//! names the pages below it. The encoding is canonical: one contents, one encoding, one name. Whatever is not
-//! canonical is refused, as is whatever would lead outside the page's own range.
+//! A page covers an aligned range of the disk whose length is a power of two. A leaf lists what stands there,
+//! sector by sector; a branch lists the pages below it. The encoding is canonical: equal contents have one
+//! encoding and one id. Anything that is not canonical, or reaches outside the page's range, is refused.
 
 use crate::chunking::BLOCK_LENGTH_MAX;
 use crate::{BlockId, Error, Extent, Result, SECTOR};
@@ -12,37 +12,37 @@ const FORMAT_VERSION: u8 = 1;
 const HEADER_LENGTH: usize = 20;
 const CHILD_LENGTH: usize = 41;
 
-/// Most bytes of an encoded page; what is larger splits into halves of its range.
+/// The most bytes of an encoded page; a larger page is split into halves of its range.
 pub const PAGE_LENGTH_MAX: usize = 32 << 10;
 /// A leaf covers at most 2 to this power bytes of the disk.
 pub const LEAF_SPAN_LOG2: u8 = 24;
 /// A branch covers at most 2 to this power times as much as a page of the level below.
 pub const FANOUT_LOG2: u8 = 8;
-/// Highest level of a page: with it a recipe reaches the end of all offsets.
+/// The highest level of a page; enough for all 64-bit offsets.
 pub const LEVEL_MAX: u8 = 5;
 
-/// What stands in a range of the disk.
+/// The contents of a range of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Nobody can read it: never written by install, zeros on a virtual disk.
+    /// No one can read it: install never writes it, and it reads as zeros on a virtual disk.
     Free,
     /// Zeros.
     Zero,
-    /// Bytes of a block.
+    /// Part of a block.
     Data {
         /// The block.
         block: BlockId,
-        /// The first of its bytes that stands here: a multiple of 512.
+        /// Offset in the block of the first byte used here: a multiple of 512.
         offset: u32,
     },
 }
 
-/// A range of the disk and what stands there.
+/// A range of the disk and its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// The range.
     pub extent: Extent,
-    /// What stands there.
+    /// Its contents.
     pub state: State,
 }
 
@@ -58,7 +58,7 @@ impl Entry {
         Some(Self { extent, state })
     }
 
-    /// Makes one entry of this one and its neighbour above, if they say one thing.
+    /// Joins this entry with the next one if the two continue each other.
     #[must_use]
     pub fn join(&self, next: &Self) -> Option<Self> {
         let same = match (self.state, next.state) {
@@ -79,58 +79,60 @@ impl Entry {
 /// A page as its parent names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Child {
-    /// First byte of its range: a multiple of its span.
+    /// Start of its range: a multiple of the range's length.
     pub start: u64,
     /// Its range is 2 to this power bytes long.
     pub span_log2: u8,
-    /// Its name.
+    /// Its id.
     pub id: BlockId,
 }
 
 impl Child {
-    /// Its range.
+    /// The range that it covers.
     pub fn range(&self) -> Extent {
         Extent::new(self.start, 1 << self.span_log2)
     }
 }
 
-/// What a page holds.
+/// The decoded contents of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// Level 0, or a page of any level all of which is zeros: entries from the start of the range, without gaps; what
-    /// follows the last one is free.
+    /// Of a page of level 0, or of a page of any level that is all zeros: entries from the start of the
+    /// range, without gaps. Space after the last entry is free.
     Leaf(Vec<Entry>),
-    /// The pages below, ascending; what none of them covers is free.
+    /// The pages below, ascending; space that none of them covers is free.
     Branch(Vec<Child>),
 }
 
-/// Most bytes that a page of that level may cover, as a power of two, unless all of it is zeros.
+/// The most bytes that a page of that level covers, as a power of two. All-zero pages may cover more.
 pub fn span_log2_max(level: u8) -> u8 {
     (LEAF_SPAN_LOG2 + FANOUT_LOG2 * level).min(63)
 }
 
-/// Most bytes that a page of that level may cover if all of it is zeros, as a power of two: half of what the branch above
-/// it covers.
+/// The most bytes that an all-zero page of that level covers, as a power of two: half of what a branch of the
+/// next level covers.
 pub fn zeros_span_log2_max(level: u8) -> u8 {
     span_log2_max(level + 1) - 1
 }
 
-/// Least bytes of a page of zeros of that level: what is shorter is of the level below. A leaf may be a part of one.
+/// The fewest bytes that an all-zero page of that level covers, as a power of two; shorter ones belong to the
+/// level below. A leaf may cover less, as it may be part of a split range.
 fn zeros_span_log2_min(level: u8) -> u8 {
     if level == 0 { 0 } else { span_log2_max(level) }
 }
 
-/// The lowest level of a page of zeros that covers so much.
+/// The lowest level of an all-zero page that covers that many bytes.
 pub(crate) fn zeros_level(span_log2: u8) -> u8 {
     span_log2.saturating_sub(LEAF_SPAN_LOG2) / FANOUT_LOG2
 }
 
-/// Encodes the page of that level for a range all of which is zeros: it has no items.
+/// Encodes the all-zero page of that level for `range`: it has no items.
 pub(crate) fn encode_zeros(level: u8, range: Extent) -> Vec<u8> {
     header(level, range)
 }
 
-/// Encodes the leaf for `range`: entries ascend, do not overlap, lie inside; gaps between them are free.
+/// Encodes the leaf for `range`. Entries must be ascending, inside `range` and without overlap; gaps are
+/// free.
 pub fn encode_leaf(range: Extent, entries: &[Entry]) -> Vec<u8> {
     if *entries == [Entry { extent: range, state: State::Zero }] {
         return encode_zeros(0, range);
@@ -185,36 +187,37 @@ fn header(level: u8, range: Extent) -> Vec<u8> {
     out
 }
 
-/// Parses the page that a parent names as `child`; gives its level too.
+/// Decodes the page that a parent names as `child`, and returns its level as well.
 ///
 /// # Errors
-/// `Corrupt` when it is not a canonical page for that range, saying why.
+/// `Corrupt` with the reason when it is not a canonical page for that range.
 pub fn decode(child: &Child, bytes: &[u8]) -> Result<(u8, Contents)> {
-    let corrupt = |what: &str| Error::corrupt(format!("recipe page {} at {}: {what}", child.id, child.start));
+    let corrupt =
+        |what: &str| Error::corrupt(format!("recipe page {} at offset {}: {what}", child.id, child.start));
     if bytes.len() < HEADER_LENGTH || bytes.len() > PAGE_LENGTH_MAX {
-        return Err(corrupt(&format!("{} bytes", bytes.len())));
+        return Err(corrupt(&format!("its length of {} bytes is out of bounds", bytes.len())));
     }
     let (head, body) = bytes.split_at(HEADER_LENGTH);
     if head[..4] != MAGIC || head[4] != FORMAT_VERSION || head[7] != 0 {
-        return Err(corrupt("magic or format version"));
+        return Err(corrupt("wrong magic or format version"));
     }
     let (level, count) = (head[5], u32_at(head, 16));
     if head[6] != child.span_log2 || u64_at(head, 8) != child.start || child.span_log2 > 63 {
-        return Err(corrupt("it is for another range"));
+        return Err(corrupt("it covers another range"));
     }
-    // Before anything is computed with it.
+    // Check this before the level is used in calculations.
     if level > LEVEL_MAX {
-        return Err(corrupt("a level that cannot be"));
+        return Err(corrupt("its level is too high"));
     }
     let span_log2_max = if count == 0 { zeros_span_log2_max(level) } else { span_log2_max(level) };
     if child.span_log2 > span_log2_max || !child.start.is_multiple_of(child.range().length) {
-        return Err(corrupt("a range that cannot be"));
+        return Err(corrupt("its range is too long or not aligned"));
     }
     if count == 0 {
         let zeros = Entry { extent: child.range(), state: State::Zero };
         return match body.is_empty() && child.span_log2 >= zeros_span_log2_min(level) {
             true => Ok((level, Contents::Leaf(vec![zeros]))),
-            false => Err(corrupt("zeros of a level or length that cannot be")),
+            false => Err(corrupt("an all-zero page has a wrong level or length")),
         };
     }
     let contents = if level == 0 {
@@ -225,13 +228,13 @@ pub fn decode(child: &Child, bytes: &[u8]) -> Result<(u8, Contents)> {
     Ok((level, contents.map_err(corrupt)?))
 }
 
-/// The blocks that a page names, in order, each run of one once; none for a page that only names pages. For whoever has
-/// verified it and does not know where it stands.
+/// The blocks that a leaf names, in order, repeated ones once per run; empty for a branch. For a page that
+/// was verified but whose position on the disk is unknown.
 ///
 /// # Errors
-/// `Corrupt` when it is no page.
+/// `Corrupt` when it is not a page.
 pub fn named_blocks(bytes: &[u8]) -> Result<Vec<BlockId>> {
-    let head = bytes.get(..HEADER_LENGTH).ok_or_else(|| Error::corrupt("that is no recipe page"))?;
+    let head = bytes.get(..HEADER_LENGTH).ok_or_else(|| Error::corrupt("not a recipe page: too short"))?;
     let child = Child { start: u64_at(head, 8), span_log2: head[6], id: BlockId([0; BlockId::LEN]) };
     let Contents::Leaf(entries) = decode(&child, bytes)?.1 else { return Ok(Vec::new()) };
     let blocks = entries.iter().filter_map(|entry| match entry.state {
@@ -247,10 +250,10 @@ fn decode_leaf(range: Extent, count: u32, mut body: &[u8]) -> Result<Vec<Entry>,
     let mut entries: Vec<Entry> = Vec::with_capacity((count as usize).min(PAGE_LENGTH_MAX));
     let (mut position, mut current_block) = (range.offset, None);
     for _ in 0..count {
-        let head = take_varint(&mut body).ok_or("an entry's length is cut short")?;
+        let head = take_varint(&mut body).ok_or("truncated in an entry's length")?;
         let length = (head >> 2) * SECTOR;
         if length == 0 || length > range.end() - position {
-            return Err("an entry leads out of its range");
+            return Err("an entry is empty or reaches past the range");
         }
         let state = match head & 3 {
             0 => State::Free,
@@ -262,12 +265,13 @@ fn decode_leaf(range: Extent, count: u32, mut body: &[u8]) -> Result<Vec<Entry>,
                     None
                 };
                 if new.is_some() && new == current_block {
-                    return Err("a block is named twice");
+                    return Err("a block is named twice in a row");
                 }
-                let block = new.or(current_block).ok_or("no block before an entry that refers to it")?;
-                let offset = u64::from(take::<1>(&mut body).ok_or("an offset is cut short")?[0]) * SECTOR;
+                let block =
+                    new.or(current_block).ok_or("an entry refers to a previous block, but there is none")?;
+                let offset = u64::from(take::<1>(&mut body).ok_or("truncated in an offset")?[0]) * SECTOR;
                 if offset + length > BLOCK_LENGTH_MAX {
-                    return Err("an entry leads out of its block");
+                    return Err("an entry reaches past the end of a block");
                 }
                 current_block = Some(block);
                 State::Data { block, offset: offset as u32 }
@@ -275,36 +279,36 @@ fn decode_leaf(range: Extent, count: u32, mut body: &[u8]) -> Result<Vec<Entry>,
         };
         let entry = Entry { extent: Extent::new(position, length), state };
         if entries.last().is_some_and(|last| last.join(&entry).is_some()) {
-            return Err("two entries that are one");
+            return Err("two neighbouring entries could be one");
         }
         entries.push(entry);
         position += length;
     }
     if !body.is_empty() || entries.last().is_some_and(|last| last.state == State::Free) {
-        return Err("something follows the last entry");
+        return Err("data or a free entry follows the last entry");
     }
     if entries == [Entry { extent: range, state: State::Zero }] {
-        return Err("zeros that need no entry");
+        return Err("an all-zero page needs no entry");
     }
     Ok(entries)
 }
 
 fn decode_branch(level: u8, range: Extent, count: u32, mut body: &[u8]) -> Result<Vec<Child>, &'static str> {
     if body.len() != count as usize * CHILD_LENGTH {
-        return Err("its length does not fit its count of children");
+        return Err("its length does not match the number of children");
     }
     let mut children = Vec::with_capacity(count as usize);
     let mut position = range.offset;
     for _ in 0..count {
-        let start = u64::from_le_bytes(take::<8>(&mut body).ok_or("cut short")?);
-        let [span_log2] = take::<1>(&mut body).ok_or("cut short")?;
-        let id = BlockId(take::<32>(&mut body).ok_or("cut short")?);
+        let start = u64::from_le_bytes(take::<8>(&mut body).ok_or("truncated")?);
+        let [span_log2] = take::<1>(&mut body).ok_or("truncated")?;
+        let id = BlockId(take::<32>(&mut body).ok_or("truncated")?);
         if span_log2 > zeros_span_log2_max(level - 1) || start < position {
-            return Err("children out of order, or too large");
+            return Err("children are out of order or too large");
         }
         let child = Child { start, span_log2, id };
         if child.range().end() > range.end() || !start.is_multiple_of(child.range().length) {
-            return Err("a child leads out of its range");
+            return Err("a child is not aligned or reaches past the range");
         }
         position = child.range().end();
         children.push(child);
@@ -320,7 +324,7 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// A varint of at most four bytes, in its shortest form.
+/// Reads a varint of at most four bytes in its shortest form.
 fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in 0..4 {

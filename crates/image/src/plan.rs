@@ -1,12 +1,11 @@
-//! Plans: which frames a job needs and where their blocks go. Derived from a recipe and an index, never
-//! authoritative, never stored.
+//! Plans: which frames a job needs and where their blocks go. Plans are derived from a recipe and an index;
+//! they are never authoritative and never stored.
 
 use crate::page::{Entry, State};
 use crate::recipe::{PageSource, Recipe};
 use crate::{BlockId, BlockPlace, Extent, FrameSource, Result, locate};
 
-/// Where the pages stand that are needed to read `range` of a disk, each once, in the order in which they are read
-/// fastest.
+/// Locates the pages needed to read `range` of a disk, each once, in the fastest reading order.
 ///
 /// # Errors
 /// `Missing` or `Corrupt`, naming the page.
@@ -23,7 +22,7 @@ pub fn pages<P: PageSource>(
     Ok(ordered(places))
 }
 
-/// Where the blocks of `range` of a disk stand, each once, in the order in which they are read fastest.
+/// Locates the blocks of `range` of a disk, each once, in the fastest reading order.
 ///
 /// # Errors
 /// `Missing` or `Corrupt`, naming the page or block.
@@ -36,7 +35,7 @@ pub fn blocks<P: PageSource>(
     for entry in recipe.entries(range) {
         if let State::Data { block, .. } = entry?.state {
             let place = locate(source, &block)?;
-            // Pieces of one block follow each other.
+            // Pieces of one block often follow each other.
             if places.last() != Some(&place) {
                 places.push(place);
             }
@@ -51,11 +50,11 @@ fn ordered(mut places: Vec<BlockPlace>) -> Vec<BlockPlace> {
     places
 }
 
-/// For each block of a disk, all places where its bytes go: what a receiver derives from a verified recipe. It writes
-/// nowhere else.
+/// For each block of a disk, all places where its bytes go. A receiver derives them from a verified recipe
+/// and writes nowhere else.
 #[derive(Debug, Default)]
 pub struct Places {
-    /// Sorted by block, then by place.
+    /// Sorted by block, then by offset in the block.
     entries: Vec<(BlockId, u32, Extent)>,
     zero: Vec<Extent>,
 }
@@ -85,29 +84,29 @@ impl Places {
         self.entries[range].iter().map(|(_, offset, extent)| (*offset, *extent))
     }
 
-    /// The position of the block's first place among all of them, and the one past its last.
+    /// The positions of the block's places among all places.
     pub fn range_of(&self, id: &BlockId) -> std::ops::Range<usize> {
         let start = self.entries.partition_point(|entry| entry.0 < *id);
         let length = self.entries[start..].iter().take_while(|entry| entry.0 == *id).count();
         start..start + length
     }
 
-    /// How many places blocks have.
+    /// Number of places of blocks.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether no block has a place.
+    /// Whether there are no places of blocks.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// What must read as zeros.
+    /// The extents that must read as zeros.
     pub fn zero(&self) -> &[Extent] {
         &self.zero
     }
 
-    /// What stands at that position: for saying what was not written.
+    /// The block and extent at that position, for reporting what was not written.
     pub fn block_at(&self, position: usize) -> (BlockId, Extent) {
         let (id, _, extent) = self.entries[position];
         (id, extent)

@@ -1,6 +1,7 @@
-//! Where frames come from and go to: the traits at which store, disk, cast and virtual disks meet.
+//! Sources and stores of frames: the traits that connect store, disk, cast and virtual disks.
 //!
-//! The name of a trait is the permission: a [`FrameSource`] can be read, a [`FrameStore`] can also be added to.
+//! A trait's name states the permission: a [`FrameSource`] can be read, a [`FrameStore`] can also be added
+//! to.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -9,93 +10,95 @@ use std::sync::Arc;
 use crate::frame::{FrameHeader, HEADER_LENGTH};
 use crate::{BlockId, Error, ErrorKind, Result};
 
-/// Read at once of a header: it fits frames of up to 24 blocks.
+/// Bytes read at first to get a header; enough for frames of up to 24 blocks.
 const HEADER_GUESS: usize = HEADER_LENGTH + 36 * 24;
 
-/// Where a frame lies in a source. Sorting by it gives the order in which they are read fastest.
+/// Where a frame lies in a source. Sorted addresses are in the fastest reading order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrameAddress {
-    /// The pack, as the source numbers its packs while it is open.
+    /// The number of the pack; a source numbers its packs anew each time it is opened.
     pub pack: u32,
-    /// First byte of the frame's header in the pack.
+    /// Offset of the frame's header in the pack.
     pub offset: u64,
-    /// Length of the whole frame, header and payload, in bytes; at most [`crate::frame::STORED_LENGTH_MAX`]. Where it lies
-    /// it may be shorter.
+    /// Length of the whole frame in bytes, header and payload; at most [`crate::frame::STORED_LENGTH_MAX`].
+    /// In a pack it may take fewer bytes.
     pub length: u32,
 }
 
-/// Where a block stands: in which frame, and as which of its blocks.
+/// Where a block stands: its frame, and its position in the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockPlace {
     /// The frame.
     pub frame: FrameAddress,
-    /// The position of the block in the frame's list, from 0.
+    /// The block's position in the frame's list, from 0.
     pub slot: u32,
 }
 
-/// Something frames can be read from, by many threads at once.
+/// A source of frames, used by many threads at once.
 pub trait FrameSource: Send + Sync {
-    /// Where the block, page or record of that name stands, if it is here.
+    /// Where the block, page or record with that id stands, if the source has it.
     ///
     /// # Errors
     /// When the index cannot be read.
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>>;
 
-    /// Replaces `stored` by the whole frame, header and payload: nothing is proved. Whoever decodes it verifies it
-    /// ([`crate::frame`]).
+    /// Replaces `stored` by the whole frame, header and payload. Nothing is verified: that is left to the
+    /// decoder ([`crate::frame`]).
     ///
     /// # Errors
-    /// `Io`, or `Corrupt` when no such frame is there.
+    /// `Io`; `Corrupt` when there is no such frame at the address.
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()>;
 
-    /// Replaces `stored` by the first `length` bytes of the frame, or all of it if it is shorter: enough for whoever
-    /// wants the header only.
+    /// Replaces `stored` by the first `length` bytes of the frame, or by the whole frame if it is shorter.
+    /// For callers that need only the header.
     ///
     /// # Errors
-    /// As for [`FrameSource::read_frame`].
+    /// Those of [`FrameSource::read_frame`].
     fn read_frame_start(&self, address: FrameAddress, length: usize, stored: &mut Vec<u8>) -> Result<()> {
         self.read_frame(address, stored)?;
         stored.truncate(length);
         Ok(())
     }
 
-    /// These blocks will be asked for soon, and likely in this order. Only a hint: it must not wait, and whatever fails is
-    /// told when the blocks are asked for. A source that is far away fetches them meanwhile.
+    /// Announces that these blocks will be requested soon, probably in this order. Only a hint: it does not
+    /// wait, and errors are reported when the blocks are requested. A far source fetches them in the
+    /// meantime.
     fn will_need(&self, _ids: &[BlockId]) {}
 
-    /// Most bytes of a disk of which a sequential reader should tell [`FrameSource::will_need`] ahead of where it is; 0 for a
-    /// source that need not be told, because it is near.
+    /// The most bytes of a disk that a sequential reader should announce with [`FrameSource::will_need`]
+    /// ahead of its position; 0 for a near source, which needs no announcements.
     fn hint_length(&self) -> u64 {
         0
     }
 
-    /// Of frames that lie in the order in which they are read: blocks of those that whoever reads in this one comes to next, one of
-    /// each, in order. `None` where frames lie otherwise: who reads one block of a frame then need not want its others. To be asked
-    /// once for each frame that somebody comes to.
+    /// For a source that stores frames in reading order, such as a hoard: one block of each frame that
+    /// follows this one, in order. `None` for other sources; there, a reader of one block need not want the
+    /// other blocks of its frame. Call it once for each frame that a reader reaches.
     fn read_on(&self, _address: FrameAddress) -> Option<Vec<BlockId>> {
         None
     }
 
-    /// Whether that block or page can be had without asking a machine far away: reading it ahead in vain then costs little. Asking is no
-    /// use of it.
+    /// Whether reading that block or page needs no far machine, so that reading it ahead in vain costs
+    /// little. Does not count as an access.
     fn is_near(&self, _id: &BlockId) -> bool {
         true
     }
 
-    /// The frame that was read from that address is damaged: whoever decoded it says so. A source that keeps frames reads it
-    /// again, and if it is still bad, remembers that. What becomes of it is nothing that the reader could act on.
+    /// Reports that the frame read from that address is damaged; called by its decoder. A source that keeps
+    /// frames reads the frame again and records the damage if it is real. Errors are ignored: the reader
+    /// could not act on them.
     fn found_damaged(&self, _address: FrameAddress) {}
 }
 
-/// Where a frame with the block or page of that name lies.
+/// Locates the frame with that block or page.
 ///
 /// # Errors
-/// `Missing` when it is nowhere: the version that names it is damaged.
+/// `Missing` when the source does not have it: the version that names it is damaged.
 pub fn locate(source: &(impl FrameSource + ?Sized), id: &BlockId) -> Result<BlockPlace> {
     source.locate(id)?.ok_or_else(|| Error::missing(format!("block {id} is in no pack; run `platter check`")))
 }
 
-/// The same result of decoding the frame at an address; tells its source when the frame is damaged.
+/// Passes on the result of decoding the frame at an address, and reports a damaged frame to its source.
 ///
 /// # Errors
 /// Those of `decoded`.
@@ -110,10 +113,10 @@ pub fn judged<T>(
     decoded
 }
 
-/// The header of the frame at an address; `head` is for its bytes.
+/// The header of the frame at an address; `head` is a buffer for its bytes.
 ///
 /// # Errors
-/// As for [`FrameSource::read_frame`]; `Corrupt` when it is no header.
+/// Those of [`FrameSource::read_frame`]; `Corrupt` when it is not a valid header.
 pub fn header_of(
     source: &(impl FrameSource + ?Sized),
     address: FrameAddress,
@@ -127,52 +130,55 @@ pub fn header_of(
     judged(source, address, FrameHeader::parse(head))
 }
 
-/// Something frames can be added to.
+/// A source to which frames can be added.
 pub trait FrameStore: FrameSource {
-    /// If the block is here, pins it: while the pin lives, collection keeps it. The only question deduplication may
-    /// ask (design: pins); there is no `exists`.
+    /// Pins the block if the store has it: collection keeps it while the pin exists. Deduplication may ask
+    /// only this (design: pins); there is no `exists`.
     ///
     /// # Errors
     /// When the index cannot be read.
     fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<Pin>>;
 
-    /// The same for many blocks at once, in their order: one question where the store is far away.
+    /// Looks up and pins many blocks in one call, which is a single request to a far store. Results are in
+    /// the order of `ids`.
     ///
     /// # Errors
-    /// As for [`FrameStore::lookup_and_pin`].
+    /// Those of [`FrameStore::lookup_and_pin`].
     fn lookup_and_pin_all(&self, ids: &[BlockId]) -> Result<Vec<Option<Pin>>> {
         ids.iter().map(|id| self.lookup_and_pin(id)).collect()
     }
 
-    /// Calls of [`FrameStore::lookup_and_pin_all`] that are worth having under way at once: more than one where the
-    /// answers take long to come.
+    /// How many concurrent calls of [`FrameStore::lookup_and_pin_all`] are useful: more than one for a far
+    /// store.
     fn lookups_under_way(&self) -> usize {
         1
     }
 
-    /// If a block of that name is here, sound or damaged, pins it: for entries that are taken over from a version without
-    /// being read. They refer to what that version refers to, and cannot be stored anew. Deduplication never asks this.
+    /// Pins the block if the store has it, even if it is damaged. For entries copied unread from a base
+    /// version: they refer to what that version refers to, and cannot be stored anew. Deduplication never
+    /// calls this.
     ///
     /// # Errors
-    /// As for [`FrameStore::lookup_and_pin`].
+    /// Those of [`FrameStore::lookup_and_pin`].
     fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
         self.lookup_and_pin(id)
     }
 
-    /// Adds an encoded frame. It is found by [`FrameStore::lookup_and_pin`] at once, and durable only when whatever
-    /// refers to it has been published.
+    /// Adds an encoded frame. [`FrameStore::lookup_and_pin`] finds it at once, but it becomes durable only
+    /// when something that refers to it is published.
     ///
     /// # Errors
-    /// `Io`: out of space, or a failed write; the store then takes nothing more.
+    /// `Io` when there is no space or a write failed; the store then accepts no more frames.
     fn append(&self, frame: &crate::frame::EncodedFrame) -> Result<Pin>;
 }
 
-/// Keeps blocks from being collected while it lives. Many pins share one holder (a pack's), so a clone is cheap.
+/// Keeps blocks from being collected while it exists. Many pins share one holder, such as a pack's, so clones
+/// are cheap.
 #[derive(Clone)]
 pub struct Pin(Arc<dyn Any + Send + Sync>);
 
 impl Pin {
-    /// A pin that holds `holder`.
+    /// A pin that keeps `holder` alive.
     pub fn new(holder: Arc<dyn Any + Send + Sync>) -> Self {
         Self(holder)
     }
@@ -184,17 +190,17 @@ impl std::fmt::Debug for Pin {
     }
 }
 
-/// Many pins, with one kept for each holder: its memory follows the number of packs, not of blocks.
+/// Many pins, one per holder: memory grows with the number of packs, not of blocks.
 #[derive(Debug, Default)]
 pub struct PinSet(HashMap<usize, Pin>);
 
 impl PinSet {
-    /// Holds that pin until the set is dropped.
+    /// Keeps that pin until the set is dropped.
     pub fn insert(&mut self, pin: Pin) {
         self.0.entry(Arc::as_ptr(&pin.0).cast::<()>() as usize).or_insert(pin);
     }
 
-    /// Holds what `other` holds too.
+    /// Adds the pins of `other`.
     pub fn merge(&mut self, other: Self) {
         self.0.extend(other.0);
     }

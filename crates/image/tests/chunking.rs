@@ -1,4 +1,5 @@
-//! The cutter: every allocated byte is in one block, blocks follow files, and memory follows the batch.
+//! The cutter: every allocated byte is in exactly one block, blocks follow files, and memory is bounded by
+//! the batch.
 
 use platter_image::chunking::{
     BATCH_SPAN_MAX, BLOCK_LENGTH_MAX, Cutter, FILE_ALIGNMENT, FileRun, GRID, Region,
@@ -13,7 +14,7 @@ fn arbitrary_region() -> impl Strategy<Value = Region> {
         let (mut position, mut allocated, mut zeroed, mut files) =
             (origin, Extents::new(), Extents::new(), Vec::new());
         for (gap, sectors, kind, file_sector) in items {
-            // Some zeros are longer than a batch may span.
+            // Some runs of zeros are longer than a batch may span.
             let times = if kind == 0 && sectors % 5 == 0 { 64 } else { 1 };
             let extent = Extent::new(position + gap * 512, sectors * 512 * times);
             position = extent.end();
@@ -30,7 +31,7 @@ fn arbitrary_region() -> impl Strategy<Value = Region> {
 
 proptest! {
     #[test]
-    fn every_byte_once(region in arbitrary_region()) {
+    fn every_byte_is_in_one_block(region in arbitrary_region()) {
         region.check().unwrap();
         let (mut data, mut zeroed, mut last_start) = (Vec::new(), Vec::new(), 0);
         for batch in Cutter::new(&region, FILE_ALIGNMENT) {
@@ -57,7 +58,7 @@ proptest! {
     }
 }
 
-/// Zeros are not cut, and cost one batch whatever their length.
+/// Zeros are not cut, and a run of any length costs one batch.
 #[test]
 fn long_zeros_are_one_batch() {
     let extent = Extent::new(0, 15 << 40);
@@ -73,8 +74,7 @@ fn long_zeros_are_one_batch() {
     assert_eq!(pieces, data.into_iter().collect());
 }
 
-/// The same file is cut the same way wherever it stands, and however it lies in extents that are cut at its own
-/// multiples.
+/// A file is cut the same way at any place on the disk.
 #[test]
 fn cuts_follow_the_file() {
     let length = 1 << 20;

@@ -1,4 +1,5 @@
-//! Recipes, pages and frames: what is built reads back, what is damaged is refused, and the bytes are frozen.
+//! Recipes, pages and frames: encoded data decodes to the original, damage is refused, and the formats are
+//! frozen.
 
 #![expect(clippy::unwrap_used, reason = "a test may")]
 
@@ -83,9 +84,10 @@ fn arbitrary_entries(sectors: u64) -> impl Strategy<Value = Vec<Entry>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// What was pushed is read back, whole or in part, and equal disks have equal scores however they were pushed.
+    /// Entries are read back, whole or in part, and equal disks have equal scores however their entries were
+    /// split.
     #[test]
-    fn reads_back(entries in arbitrary_entries(60_000), from in 0..60_000u64, length in 0..60_000u64) {
+    fn entries_are_read_back(entries in arbitrary_entries(60_000), from in 0..60_000u64, length in 0..60_000u64) {
         let disk = 60_000 * 512;
         let (score, pages) = build(disk, &entries);
         let recipe = Recipe::open(score, &pages).unwrap();
@@ -104,9 +106,10 @@ proptest! {
         prop_assert_eq!(build(disk, &sectors).0, score);
     }
 
-    /// A damaged page is refused, or says what another canonical page would: never a panic, never out of range.
+    /// A damaged page is refused or decodes as another canonical page; it never panics or reaches out of
+    /// range.
     #[test]
-    fn damaged_pages(entries in arbitrary_entries(2000), flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
+    fn damaged_pages_are_refused_or_canonical(entries in arbitrary_entries(2000), flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)) {
         let range = Extent::new(0, 1 << 24);
         let mut bytes = encode_leaf(range, &entries);
         for (at, value) in flips {
@@ -122,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_pages(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let child = Child { start: 0, span_log2: 24, id: block(0) };
         let _ = decode(&child, &bytes);
         let _ = Root::decode(Score(block(0)), &bytes);
@@ -130,9 +133,9 @@ proptest! {
     }
 }
 
-/// Wide disks: several levels, spans far apart, the tree's memory and size follow what is there.
+/// Sparse disks of terabytes: several levels, and the number of pages follows the data.
 #[test]
-fn sparse_terabytes() {
+fn sparse_disks_of_terabytes_have_few_pages() {
     let disk = 1 << 44;
     let entries: Vec<Entry> =
         (0..2000).map(|i| data(i * (1 << 33) + (i % 7) * (1 << 25), 65536, i)).collect();
@@ -151,7 +154,7 @@ fn sparse_terabytes() {
     assert!(visited < 3 * 2000, "{visited} pages");
 }
 
-/// A disk of 15 TiB that is zeros but for a few places: its recipe has few pages, and few entries to walk.
+/// A disk of 15 TiB of zeros with a few blocks of data has few pages and few entries.
 #[test]
 fn zeros_cost_few_pages() {
     let (disk, places) = (15_u64 << 40, [0, 5 << 30, (3 << 40) + 12345 * 512, (15 << 40) - 65536]);
@@ -177,7 +180,7 @@ fn zeros_cost_few_pages() {
     });
     assert_eq!(joined, entries);
 
-    // In other pieces, the same.
+    // The same disk, pushed in other pieces.
     let pieces = entries.iter().flat_map(|entry| {
         let half = (entry.extent.length / 512).div_ceil(3) * 512;
         let first = Extent::new(entry.extent.offset, half);
@@ -187,14 +190,14 @@ fn zeros_cost_few_pages() {
     assert_eq!(build(disk, &pieces).0, score);
     let nothing = [Entry { extent: Extent::new(0, 1 << 45), state: State::Zero }];
     let (score, pages) = build(1 << 45, &nothing);
-    assert_eq!(pages.0.lock().len(), 2, "the root, and a page without items");
+    assert_eq!(pages.0.lock().len(), 2, "the root and one page without items");
     let recipe = Recipe::open(score, &pages).unwrap();
     assert_eq!(recipe.entries(nothing[0].extent).map(Result::unwrap).collect::<Vec<_>>(), nothing);
 }
 
-/// Zeros have one encoding only.
+/// Zeros have only one encoding.
 #[test]
-fn other_pages_of_zeros_are_refused() {
+fn other_encodings_of_zeros_are_refused() {
     let page = |level: u8, span_log2: u8, count: u8, body: &[u8]| {
         let mut bytes = b"PLpg\x01".to_vec();
         bytes.extend_from_slice(&[level, span_log2, 0]);
@@ -209,14 +212,14 @@ fn other_pages_of_zeros_are_refused() {
     for (level, span_log2) in [(0, 32), (1, 31), (1, 40), (2, 39), (6, 63)] {
         assert_eq!(page(level, span_log2, 0, &[]).unwrap_err().kind(), ErrorKind::Corrupt);
     }
-    assert!(page(0, 24, 0, &[0]).is_err(), "something follows");
-    // 32,768 sectors of zeros, as an item.
+    assert!(page(0, 24, 0, &[0]).is_err(), "data follows");
+    // 32,768 sectors of zeros as one item.
     assert!(page(0, 24, 1, &[0x81, 0x80, 0x08]).is_err(), "an item that fills the page");
 }
 
-/// The pages that are visited for a range are those that it takes to read it, and no more than a path beside them.
+/// `visit_pages` visits all pages needed to read a range, and hardly more.
 #[test]
-fn pages_of_a_range() {
+fn visit_pages_covers_a_range() {
     let entries: Vec<Entry> = (0..20_000).map(|i| data(i * 65536, 65536, i)).collect();
     let (score, pages) = build(20_000 * 65536, &entries);
     let recipe = Recipe::open(score, &pages).unwrap();
@@ -236,7 +239,7 @@ fn pages_of_a_range() {
     }
 }
 
-/// Two versions that differ in one place share all pages but one path.
+/// Two versions that differ in one place share all pages except one path.
 #[test]
 fn versions_share_pages() {
     let mut entries: Vec<Entry> = (0..100_000).map(|i| data(i * 65536, 65536, i)).collect();
@@ -249,7 +252,7 @@ fn versions_share_pages() {
 }
 
 #[test]
-fn empty_disk() {
+fn an_empty_disk_has_no_top_page() {
     let (score, pages) = build(1 << 30, &[]);
     let recipe = Recipe::open(score, &pages).unwrap();
     assert_eq!(recipe.root().top, None);
@@ -301,9 +304,9 @@ fn frame_round_trip_and_damage() {
     }
 }
 
-/// A frame whose checksums are right and whose contents are not what the names say: only hashing tells.
+/// A frame with valid checksums whose contents do not match its ids: only hashing detects it.
 #[test]
-fn lying_frame() {
+fn only_hashing_detects_forged_contents() {
     let mut builder = FrameBuilder::new(Kind::Data, Domain::SHARED, 128 << 10);
     builder.push(block(1), &[7; 4096]);
     let frame = builder.encode(&mut Compressor::new(3).unwrap()).unwrap();
@@ -312,7 +315,7 @@ fn lying_frame() {
     assert_eq!(decoder.decode(&frame.stored, Verify::Hashes).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
-/// Golden vector: a frame stored by the first version is read for ever.
+/// Golden vector: a frame stored in the first version must always be readable.
 #[test]
 fn frame_is_frozen() {
     let golden = include_bytes!("../golden/frame-v1.bin");
@@ -324,7 +327,7 @@ fn frame_is_frozen() {
     assert_eq!(raw.len(), fresh.raw_length as usize);
 }
 
-/// Golden vector: the same frame as it stands in a pack. With its ids it is the one above, and without them too.
+/// Golden vector: the same frame as stored in a pack. It is restored both with its ids and without them.
 #[test]
 fn packed_frame_is_frozen() {
     let (golden, packed) =
@@ -339,7 +342,7 @@ fn packed_frame_is_frozen() {
     assert!(whole == golden);
 }
 
-/// Writes the golden frames anew; run by hand when a new format version is made.
+/// Rewrites the golden frames; run by hand when the format version changes.
 #[test]
 #[ignore = "writes a golden file"]
 fn write_golden_frame() {

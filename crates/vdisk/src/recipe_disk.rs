@@ -1,7 +1,7 @@
 //! A version as a read-only disk.
 //!
 //! It uses the recipe to turn offsets into blocks and gets the blocks from the cache; free space reads as
-//! zeros (`docs/design.md`, recipes). It also decides what to fetch in advance: the frames of a long read, on
+//! zeros (design: recipes). It also decides what to fetch in advance: the frames of a long read, on
 //! several threads, and the frames ahead of a sequential reader. It must return only bytes from the cache,
 //! which verifies them.
 

@@ -163,7 +163,7 @@ impl Segment {
             match entry.state {
                 State::Data { block, offset } => {
                     if let Err(error) = reader.read(&block, offset as usize, bytes) {
-                        let Some(on_lost) = on_lost.filter(|_| error.says_that_data_are_lost()) else {
+                        let Some(on_lost) = on_lost.filter(|_| error.is_data_loss()) else {
                             return Err(error);
                         };
                         on_lost(entry.extent, &error);

@@ -1,46 +1,47 @@
-//! Cuts regions into blocks, a batch at a time, before any data is read.
+//! Cuts regions into blocks, one batch at a time, before any data is read.
 //!
-//! A batch ends on the grid, so that no grid block lies in two batches. A file block may lead past its batch's end;
-//! the next batch then starts after it. Memory follows the batch, not the disk. Long zeros are one batch, whatever their length,
-//! that has nothing to read.
+//! A batch ends on the grid, so no grid block lies in two batches. A file block may reach past the end of its
+//! batch; the next batch then skips that part. Memory is bounded by the batch, not the disk. A long run of
+//! zeros is one batch of any length without anything to read.
 
 use super::{FileRun, GRID, Region};
 use crate::{Extent, Extents};
 
-/// Allocated bytes in a batch, about.
+/// Approximate number of allocated bytes in a batch.
 pub const BATCH_LENGTH: u64 = 2 << 20;
-/// Most bytes of the device between the first and the last byte of one batch, so that it can be read into one buffer.
+/// The most bytes between a batch's first and last byte, so that one buffer can hold it.
 pub const BATCH_SPAN_MAX: u64 = 4 << 20;
 
-/// One block to be: what of the device it holds.
+/// A block to be made: the parts of the device that it contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Byte `i` of the block is byte `extent.offset + i` of the device, or zero where that is not this block's.
+    /// Byte `i` of the block is byte `extent.offset + i` of the device, or zero where none of its pieces
+    /// covers that byte.
     pub extent: Extent,
-    /// Which of the batch's `pieces` are this block's: from, until.
+    /// Indices of its pieces in the batch's `pieces`: first, and one past the last.
     pub pieces: (u32, u32),
 }
 
-/// The blocks of one run of the device.
+/// The blocks of one stretch of the device.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// The blocks, in ascending order of their first piece.
     pub cuts: Vec<Cut>,
-    /// The parts of the device that the blocks hold.
+    /// The parts of the device that the blocks contain.
     pub pieces: Vec<Extent>,
-    /// What is stored as zeros without being read.
+    /// Extents stored as zeros without being read.
     pub zeroed: Vec<Extent>,
 }
 
 impl Batch {
-    /// The smallest extent around all its pieces.
+    /// The smallest extent that contains all pieces.
     pub fn span(&self) -> Extent {
         let start = self.pieces.iter().map(|piece| piece.offset).min().unwrap_or(0);
         let end = self.pieces.iter().map(Extent::end).max().unwrap_or(0);
         Extent::between(start, end)
     }
 
-    /// The parts of the device that a cut holds, ascending.
+    /// The pieces of a cut, ascending.
     pub fn pieces_of(&self, cut: &Cut) -> &[Extent] {
         &self.pieces[cut.pieces.0 as usize..cut.pieces.1 as usize]
     }
@@ -50,23 +51,23 @@ impl Batch {
 #[derive(Debug)]
 pub struct Cutter<'a> {
     region: &'a Region,
-    /// Files are cut at multiples of this of their own offsets.
+    /// Files are cut at multiples of this many bytes of their own offsets.
     file_alignment: u64,
-    /// Everything below this has been cut.
+    /// Everything below this offset has been cut.
     position: u64,
-    /// The first allocated extent that ends above `position`.
+    /// Index of the first allocated extent that ends above `position`.
     allocated: usize,
-    /// The first file run that ends above what was cut of files.
+    /// Index of the first file run that is not completely cut.
     run: usize,
-    /// What is cut of that run, in bytes.
+    /// Bytes of that run already cut.
     run_done: u64,
-    /// The first zeroed extent that ends above `position`.
+    /// Index of the first zeroed extent that ends above `position`.
     zeroed: usize,
 }
 
 impl<'a> Cutter<'a> {
-    /// Cuts that region, its files at multiples of `file_alignment`: a divisor of [`super::FILE_ALIGNMENT`], and a
-    /// multiple of 512.
+    /// Cuts that region. Files are cut at multiples of `file_alignment` bytes, which must divide
+    /// [`super::FILE_ALIGNMENT`] and be a multiple of 512.
     pub fn new(region: &'a Region, file_alignment: u64) -> Self {
         debug_assert!(super::FILE_ALIGNMENT.is_multiple_of(file_alignment));
         Self {
@@ -80,7 +81,7 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    /// Where the next batch starts and ends: grid cells with about [`BATCH_LENGTH`] allocated bytes.
+    /// The range of the next batch: grid cells with about [`BATCH_LENGTH`] allocated bytes.
     fn next_window(&mut self) -> Option<Extent> {
         let origin = self.region.extent.offset;
         let extents = self.region.allocated.as_slice();
@@ -100,7 +101,7 @@ impl<'a> Cutter<'a> {
         Some(Extent::between(start.max(self.position), end.min(self.region.extent.end())))
     }
 
-    /// Cuts the files' contents that start inside `window`.
+    /// Cuts the file contents that start inside `window`.
     fn cut_files(&mut self, window: Extent, batch: &mut Batch) {
         while let Some(run) = self.region.files.get(self.run) {
             let extent = run.extent();
@@ -121,7 +122,7 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    /// Cuts what is left of `window` along the grid.
+    /// Cuts the rest of `window` along the grid.
     fn cut_grid(&self, window: Extent, files: &Extents, zeroed: &Extents, batch: &mut Batch) {
         let origin = self.region.extent.offset;
         let allocated: Extents = self.region.allocated.as_slice()[self.allocated..]
@@ -151,8 +152,8 @@ impl<'a> Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// The zeros that begin at the next allocated byte, if they fill more than a batch may span: whole cells of the
-    /// grid, in which no file has anything.
+    /// The run of zeros at the next allocated byte, if it is longer than [`BATCH_SPAN_MAX`]: whole grid cells
+    /// that contain no file data.
     fn next_zeros(&mut self) -> Option<Extent> {
         let origin = self.region.extent.offset;
         let extents = self.region.allocated.as_slice();
@@ -182,7 +183,7 @@ impl Iterator for Cutter<'_> {
         }
         let window = self.next_window()?;
         let mut batch = Batch::default();
-        // What is cut of files reaches into this window at its start, and may lead past its end.
+        // File blocks may reach into this window from the last batch, and out of it at its end.
         let runs = &self.region.files[self.run..];
         let overlapping = runs.iter().map(FileRun::extent).take_while(|extent| extent.offset < window.end());
         let before = self.run.checked_sub(1).map(|last| self.region.files[last].extent());

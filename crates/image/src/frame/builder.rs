@@ -1,4 +1,4 @@
-//! Gathers blocks into a frame and encodes it.
+//! Collects blocks into a frame and encodes it.
 
 use zstd_safe::CCtx;
 
@@ -6,7 +6,7 @@ use super::format::{Codec, FrameHeader, ListedBlock, may_have_length};
 use super::{BLOCKS_MAX, RAW_LENGTH_MAX};
 use crate::{BlockId, Domain, Error, Kind, Result};
 
-/// Blocks on their way into one frame.
+/// Blocks being collected for one frame.
 #[derive(Debug)]
 pub struct FrameBuilder {
     kind: Kind,
@@ -19,7 +19,7 @@ pub struct FrameBuilder {
 /// A frame as it is stored and sent.
 #[derive(Clone, Debug)]
 pub struct EncodedFrame {
-    /// What its blocks are.
+    /// The kind of its blocks.
     pub kind: Kind,
     /// Header, list and payload.
     pub stored: Vec<u8>,
@@ -36,38 +36,38 @@ impl FrameBuilder {
         Self { kind, domain, target, blocks: Vec::new(), raw: Vec::with_capacity(target) }
     }
 
-    /// Whether a block of `length` bytes should rather go into the next frame.
+    /// Whether a block of `length` bytes should go into the next frame instead.
     pub fn is_full_for(&self, length: usize) -> bool {
         let over = self.raw.len() + length > self.target || self.blocks.len() == BLOCKS_MAX;
         !self.blocks.is_empty() && over
     }
 
-    /// Whether it holds no block.
+    /// Whether it contains no block.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// Adds a block whose id the caller has computed of these very contents.
+    /// Adds a block. The caller has computed `id` from these contents.
     ///
     /// # Panics
-    /// If [`FrameBuilder::is_full_for`] said that there is no room, or the block has a length it may not have.
+    /// If [`FrameBuilder::is_full_for`] is true for the block, or its length is not allowed.
     pub fn push(&mut self, id: BlockId, contents: &[u8]) {
         assert!(may_have_length(self.kind, contents.len() as u32), "a block of {} bytes", contents.len());
-        assert!(!self.is_full_for(contents.len()), "no room in this frame");
+        assert!(!self.is_full_for(contents.len()), "the frame is full");
         self.blocks.push(ListedBlock { id, length: contents.len() as u32 });
         self.raw.extend_from_slice(contents);
     }
 
-    /// Takes what was gathered and starts anew with the same settings.
+    /// Returns the collected blocks and starts a new frame with the same settings.
     #[must_use]
     pub fn take(&mut self) -> Self {
         std::mem::replace(self, Self::new(self.kind, self.domain, self.target))
     }
 
-    /// Encodes the frame, compressed where that makes it smaller.
+    /// Encodes the frame; compresses it if that makes it smaller.
     ///
     /// # Errors
-    /// `Bug` when the compressor fails, or when what it made does not decompress to what it was given (design: frames).
+    /// `Bug` when the compressor fails, or its output does not decompress to the input (design: frames).
     pub fn encode(self, compressor: &mut Compressor) -> Result<EncodedFrame> {
         let compressed = compressor.compress(&self.raw)?;
         let (codec, payload) = match compressed {
@@ -82,7 +82,8 @@ impl FrameBuilder {
     }
 }
 
-/// A zstd context and its buffers, kept from frame to frame: making one costs as much as compressing a frame.
+/// A zstd context and its buffers, reused from frame to frame: creating one costs as much as compressing a
+/// frame.
 pub struct Compressor {
     context: CCtx<'static>,
     compressed: Vec<u8>,
@@ -91,10 +92,10 @@ pub struct Compressor {
 }
 
 impl Compressor {
-    /// A compressor of that zstd level: 1 (fast) to 19 (small); 3 is the default everywhere.
+    /// A compressor with that zstd level, from 1 (fast) to 19 (small); 3 is the default everywhere.
     ///
     /// # Errors
-    /// `Refused` for a level outside, `Bug` when zstd has no memory.
+    /// `Refused` for a level out of range, `Bug` when zstd cannot allocate memory.
     pub fn new(level: i32) -> Result<Self> {
         if !(1..=19).contains(&level) {
             return Err(Error::refused(format!("compression level {level}: choose 1 to 19")));
@@ -110,7 +111,7 @@ impl Compressor {
         })
     }
 
-    /// The compressed form of `raw`, or `None` when storing it as it is costs hardly more.
+    /// The compressed form of `raw`, or `None` if compression saves less than 1/64.
     fn compress(&mut self, raw: &[u8]) -> Result<Option<&[u8]>> {
         self.compressed.clear();
         self.context.compress2(&mut self.compressed, raw).map_err(zstd_failed)?;
@@ -121,7 +122,7 @@ impl Compressor {
         self.checker.decompress(&mut self.checked, &self.compressed).map_err(zstd_failed)?;
         if self.checked != raw {
             return Err(Error::bug(
-                "zstd made of a frame what does not decompress to it: check this machine's memory",
+                "compressed data does not decompress to the original: check this machine's memory",
             ));
         }
         Ok(Some(&self.compressed))

@@ -1,30 +1,30 @@
-//! Decodes stored frames within stated bounds, and verifies them.
+//! Decodes stored frames within their stated lengths, and verifies them.
 
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
 use super::format::{Codec, FrameHeader, RAW_LENGTH_MAX, ids_mut};
 use crate::{BlockId, Error, Kind, Result, SECTOR};
 
-/// How far a frame is trusted (design: verify).
+/// How much of a frame is verified (design: verify).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verify {
-    /// It comes from a device, an object store or a wire: hash every block, compare with its name.
+    /// Hash every block and compare with its id: for frames from a device, an object store or the network.
     Hashes,
-    /// Its blocks were hashed on this machine since it came in: the checksum suffices.
+    /// Check only the checksum: for frames whose blocks this machine has hashed before.
     Checksum,
 }
 
-/// A zstd context and a buffer for one decoded frame, kept from frame to frame.
+/// A zstd context and a buffer for one decoded frame, reused from frame to frame.
 pub struct FrameDecoder {
     context: DCtx<'static>,
     raw: Vec<u8>,
 }
 
 impl FrameDecoder {
-    /// A decoder.
+    /// Creates a decoder.
     ///
     /// # Errors
-    /// `Bug` when zstd has no memory.
+    /// `Bug` when zstd cannot allocate memory.
     pub fn new() -> Result<Self> {
         let mut context = DCtx::try_create().ok_or_else(|| Error::bug("zstd has no memory for a context"))?;
         context
@@ -33,10 +33,10 @@ impl FrameDecoder {
         Ok(Self { context, raw: Vec::new() })
     }
 
-    /// Decodes and verifies a whole frame; gives its header and the contents of its blocks, one after another.
+    /// Decodes and verifies a whole frame. Returns its header and the contents of its blocks, concatenated.
     ///
     /// # Errors
-    /// `Corrupt`, saying which check failed, and at which block.
+    /// `Corrupt`, naming the failed check and the block.
     pub fn decode(&mut self, stored: &[u8], verify: Verify) -> Result<(FrameHeader, &[u8])> {
         let header = FrameHeader::parse(stored)?;
         self.decode_upto(&header, stored, header.raw_length as usize)?;
@@ -51,15 +51,15 @@ impl FrameDecoder {
         Ok((header, &self.raw))
     }
 
-    /// Decodes as far as the block at `slot` and gives that block alone, verified by its hash.
+    /// Decodes up to the block at `slot`, and returns that block, verified by its hash.
     ///
     /// # Errors
-    /// `Corrupt` when the frame is damaged, has no such slot, or holds another block or kind there.
+    /// `Corrupt` when the frame is damaged, has no such slot, or has another block or kind there.
     pub fn decode_block(&mut self, stored: &[u8], kind: Kind, slot: u32, id: &BlockId) -> Result<&[u8]> {
         let header = FrameHeader::parse(stored)?;
         let block = header.blocks.get(slot as usize);
         if header.kind != kind || block.is_none_or(|block| block.id != *id) {
-            return Err(Error::corrupt(format!("frame: slot {slot} is not {kind:?} {id}")));
+            return Err(Error::corrupt(format!("frame: slot {slot} does not contain {kind:?} {id}")));
         }
         let lengths = header.blocks.iter().map(|block| block.length as usize);
         let end: usize = lengths.take(slot as usize + 1).sum();
@@ -70,15 +70,15 @@ impl FrameDecoder {
         Ok(contents)
     }
 
-    /// Decodes as far as the block at `last` (all of them when there are fewer) and gives these blocks, each to be
-    /// verified by whoever takes it: one that lies does not make the others useless.
+    /// Decodes up to the block at `last`, or to the end if there are fewer blocks. The caller verifies each
+    /// returned block, so one bad block does not make the others unusable.
     ///
     /// # Errors
-    /// `Corrupt` when the frame is damaged, or of another kind.
+    /// `Corrupt` when the frame is damaged or of another kind.
     pub fn decode_start(&mut self, stored: &[u8], kind: Kind, last: usize) -> Result<UnverifiedBlocks<'_>> {
         let header = FrameHeader::parse(stored)?;
         if header.kind != kind {
-            return Err(Error::corrupt(format!("frame: of kind {:?}, not {kind:?}", header.kind)));
+            return Err(Error::corrupt(format!("frame: its kind is {:?}, not {kind:?}", header.kind)));
         }
         let wanted =
             header.blocks.iter().take(last.saturating_add(1)).map(|block| block.length as usize).sum();
@@ -86,15 +86,15 @@ impl FrameDecoder {
         Ok(UnverifiedBlocks { header, raw: &self.raw })
     }
 
-    /// Puts the names of its blocks into a frame whose list has others: hashes say what they are, and the header's
-    /// checksum, which covers the names, whether it is all right. The frame is then as good as one that was decoded with
-    /// [`Verify::Hashes`].
+    /// Computes the block ids of a frame by hashing its contents, and writes them into its list. The header's
+    /// checksum, which covers the ids, then proves that the whole frame is correct, as decoding with
+    /// [`Verify::Hashes`] would.
     ///
     /// # Errors
-    /// `Corrupt`, saying which check failed; `stored` may then be anything.
+    /// `Corrupt`, naming the failed check; the contents of `stored` are then unspecified.
     pub fn name_blocks(&mut self, stored: &mut [u8]) -> Result<FrameHeader> {
         let (length, _) = FrameHeader::peek_lengths(stored)?;
-        let header = stored.get(..length).ok_or_else(|| Error::corrupt("frame: its list is cut short"))?;
+        let header = stored.get(..length).ok_or_else(|| Error::corrupt("frame: its list is truncated"))?;
         let header = FrameHeader::parse_fields(header)?;
         self.decode_upto(&header, stored, header.raw_length as usize)?;
         let mut rest = &self.raw[..];
@@ -108,17 +108,17 @@ impl FrameDecoder {
         FrameHeader::parse(stored)
     }
 
-    /// Takes the decoded contents out, leaving an empty buffer.
+    /// Returns the decoded contents and leaves an empty buffer.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.raw)
     }
 
-    /// Puts a buffer to decode into: it is cleared and used again.
+    /// Sets the buffer to decode into; it will be cleared.
     pub fn reuse(&mut self, buffer: Vec<u8>) {
         self.raw = buffer;
     }
 
-    /// Fills `self.raw` with at least the first `wanted` bytes of the blocks (all of them when `wanted` is all).
+    /// Fills `self.raw` with the first `wanted` bytes of the blocks.
     fn decode_upto(&mut self, header: &FrameHeader, stored: &[u8], wanted: usize) -> Result<()> {
         let payload = header.payload(stored)?;
         if header.codec == Codec::Raw {
@@ -128,7 +128,8 @@ impl FrameDecoder {
         }
         let failed = |code| Error::corrupt(format!("frame: zstd: {}", zstd_safe::get_error_name(code)));
         self.context.reset(zstd_safe::ResetDirective::SessionOnly).map_err(failed)?;
-        // The buffer is the cap: zstd cannot write past its end, and what is not as long as the header states is refused.
+        // The buffer is the limit: zstd cannot write past its end, and a frame that does not have its stated
+        // length is refused.
         self.raw.clear();
         self.raw.reserve(wanted);
         let made = if wanted == header.raw_length as usize {
@@ -147,13 +148,13 @@ impl FrameDecoder {
         };
         self.raw.truncate(wanted);
         if made != wanted {
-            return Err(Error::corrupt(format!("frame: {made} bytes decoded, {wanted} stated")));
+            return Err(Error::corrupt(format!("frame: {made} bytes decoded, {wanted} expected")));
         }
         Ok(())
     }
 }
 
-/// Blocks that were decoded from the start of a frame and not hashed yet.
+/// Blocks decoded from the start of a frame but not hashed yet.
 pub struct UnverifiedBlocks<'a> {
     header: FrameHeader,
     raw: &'a [u8],
@@ -176,7 +177,7 @@ impl UnverifiedBlocks<'_> {
     }
 }
 
-/// A block that was decoded and not hashed yet.
+/// A block that was decoded but not hashed yet.
 pub struct UnverifiedBlock<'a> {
     kind: Kind,
     id: BlockId,
@@ -184,15 +185,15 @@ pub struct UnverifiedBlock<'a> {
 }
 
 impl<'a> UnverifiedBlock<'a> {
-    /// The name that its frame gives it.
+    /// The id under which the frame lists it.
     pub fn id(&self) -> BlockId {
         self.id
     }
 
-    /// Its contents, after hashing them.
+    /// Hashes the contents and returns them.
     ///
     /// # Errors
-    /// `Corrupt` when they are not what the name says.
+    /// `Corrupt` when the hash does not match the id.
     pub fn verify(self) -> Result<&'a [u8]> {
         check(self.kind, self.id, self.contents)?;
         Ok(self.contents)
@@ -201,12 +202,12 @@ impl<'a> UnverifiedBlock<'a> {
 
 fn check(kind: Kind, id: BlockId, contents: &[u8]) -> Result<()> {
     if BlockId::of(kind, contents) != id {
-        return Err(Error::corrupt(format!("{kind:?} {id}: contents do not have that hash")));
+        return Err(Error::corrupt(format!("{kind:?} {id}: the contents do not match the hash")));
     }
     check_end(kind, id, contents)
 }
 
-/// Blocks of data have no zero sector at their end.
+/// Checks that a data block does not end in a zero sector.
 fn check_end(kind: Kind, id: BlockId, contents: &[u8]) -> Result<()> {
     let sector = SECTOR as usize;
     if kind == Kind::Data && contents[contents.len() - sector..].iter().all(|byte| *byte == 0) {

@@ -1,4 +1,4 @@
-//! The bytes of a frame's header, written and parsed here only. The layout is in `docs/formats/frame.md`.
+//! The format of a frame's header, encoded and decoded only here. `docs/formats/frame.md` has the layout.
 
 use std::hash::Hasher;
 
@@ -11,53 +11,53 @@ use crate::{BlockId, Domain, Error, Kind, Result, SECTOR};
 /// The first bytes of every frame.
 pub(super) const MAGIC: [u8; 4] = *b"PLfr";
 const FORMAT_VERSION: u8 = 1;
-/// Bytes of a listed block: id, length.
+/// Bytes per listed block: id and length.
 pub(super) const LISTED_LENGTH: usize = BlockId::LEN + 4;
 
 /// Bytes of the fixed part of the header, before the list of blocks.
 pub const HEADER_LENGTH: usize = 56;
-/// Most bytes of blocks in one frame, before compression.
+/// The most bytes of blocks in one frame, before compression.
 pub const RAW_LENGTH_MAX: usize = 256 << 10;
-/// Most blocks in one frame.
+/// The most blocks in one frame.
 pub const BLOCKS_MAX: usize = RAW_LENGTH_MAX / SECTOR as usize;
-/// Most bytes of one frame as it is stored.
+/// The most bytes of one stored frame.
 pub const STORED_LENGTH_MAX: usize = HEADER_LENGTH + BLOCKS_MAX * LISTED_LENGTH + RAW_LENGTH_MAX;
 
-/// How the payload is kept. The values stand in headers.
+/// How the payload is encoded. The values are stored in headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Codec {
-    /// As it is.
+    /// Not compressed.
     Raw = 0,
     /// One zstd frame (RFC 8878).
     Zstd = 1,
 }
 
-/// A block as the header of its frame lists it.
+/// A block as listed in its frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListedBlock {
-    /// Its name.
+    /// Its id.
     pub id: BlockId,
     /// Its length in bytes.
     pub length: u32,
 }
 
-/// A parsed header: every field is within its caps, and the checksum of the header was right.
+/// A decoded header: every field is within its limits, and the header's checksum was correct.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What the blocks are.
+    /// The kind of the blocks.
     pub kind: Kind,
-    /// How the payload is kept.
+    /// How the payload is encoded.
     pub codec: Codec,
     /// Identity domain of the ids.
     pub domain: Domain,
-    /// Bytes of all blocks together; at most [`RAW_LENGTH_MAX`].
+    /// Total bytes of all blocks; at most [`RAW_LENGTH_MAX`].
     pub raw_length: u32,
-    /// Bytes of the payload as stored; at most `raw_length`.
+    /// Bytes of the stored payload; at most `raw_length`.
     pub payload_length: u32,
-    /// Checksum of the payload as stored.
+    /// Checksum of the stored payload.
     payload_checksum: u64,
-    /// The blocks, in the order in which they stand in the payload.
+    /// The blocks, in the order of the payload.
     pub blocks: Vec<ListedBlock>,
 }
 
@@ -81,22 +81,22 @@ impl FrameHeader {
         }
     }
 
-    /// Bytes of the header with its list.
+    /// Bytes of the header, including the list.
     pub fn length(&self) -> usize {
         HEADER_LENGTH + self.blocks.len() * LISTED_LENGTH
     }
 
-    /// Bytes of the whole frame as stored.
+    /// Bytes of the whole stored frame.
     pub fn stored_length(&self) -> usize {
         self.length() + self.payload_length as usize
     }
 
-    /// Bytes of it in a pack.
+    /// Bytes of the frame in a pack.
     pub fn packed_length(&self) -> usize {
         packed_length(self.stored_length(), self.blocks.len())
     }
 
-    /// Appends the header's bytes to `out`.
+    /// Appends the encoded header to `out`.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
@@ -117,25 +117,25 @@ impl FrameHeader {
         out[checksum_at..checksum_at + 8].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Stored length of header and list, from the fixed part alone: how much to read before [`FrameHeader::parse`],
-    /// and of the whole frame.
+    /// From the fixed part alone: the length of header and list, needed before [`FrameHeader::parse`], and
+    /// the length of the whole frame.
     ///
     /// # Errors
-    /// `Corrupt` when this is no frame, or a length is over its cap.
+    /// `Corrupt` when it is not a frame, or a length exceeds its limit.
     pub fn peek_lengths(fixed: &[u8]) -> Result<(usize, usize)> {
         let (blocks, payload_length) = peek(fixed, MAGIC)?;
         let length = HEADER_LENGTH + blocks * LISTED_LENGTH;
         Ok((length, length + payload_length))
     }
 
-    /// Parses the header at the start of `stored`, which may go on with the payload.
+    /// Decodes the header at the start of `stored`; the payload may follow.
     ///
     /// # Errors
-    /// `Corrupt` when the checksum is wrong, or a field is not what it may be.
+    /// `Corrupt` when the checksum is wrong or a field is invalid.
     pub fn parse(stored: &[u8]) -> Result<Self> {
         let corrupt = |what: String| Error::corrupt(format!("frame header: {what}"));
         let (length, _) = Self::peek_lengths(stored)?;
-        let header = stored.get(..length).ok_or_else(|| corrupt("its list is cut short".into()))?;
+        let header = stored.get(..length).ok_or_else(|| corrupt("its list is truncated".into()))?;
         let sum = checksum(&[&header[..48], &header[HEADER_LENGTH..]]);
         if sum != u64_at(header, 48) {
             return Err(corrupt("checksum mismatch".into()));
@@ -143,25 +143,28 @@ impl FrameHeader {
         Self::parse_fields(header)
     }
 
-    /// Parses a header that may not have its checksum yet: as long as [`FrameHeader::peek_lengths`] says.
+    /// Decodes a header without checking its checksum, which may not be set yet. `header` has the length from
+    /// [`FrameHeader::peek_lengths`].
     pub(super) fn parse_fields(header: &[u8]) -> Result<Self> {
         let corrupt = |what: String| Error::corrupt(format!("frame header: {what}"));
-        let kind = Kind::from_u8(header[5]).ok_or_else(|| corrupt(format!("kind {}", header[5])))?;
+        let kind = Kind::from_u8(header[5]).ok_or_else(|| corrupt(format!("unknown kind {}", header[5])))?;
         let codec = match header[6] {
             0 => Codec::Raw,
             1 => Codec::Zstd,
-            other => return Err(corrupt(format!("codec {other}"))),
+            other => return Err(corrupt(format!("unknown codec {other}"))),
         };
         let (raw_length, payload_length) = (u32_at(header, 8), u32_at(header, 12));
         if codec == Codec::Raw && raw_length != payload_length {
-            return Err(corrupt(format!("{raw_length} raw bytes in {payload_length} stored ones")));
+            return Err(corrupt(format!(
+                "{raw_length} raw bytes, but {payload_length} stored without compression"
+            )));
         }
         let blocks: Vec<ListedBlock> =
             header[HEADER_LENGTH..].chunks_exact(LISTED_LENGTH).map(listed).collect();
         let total: u64 = blocks.iter().map(|block| u64::from(block.length)).sum();
         if total != u64::from(raw_length) || !blocks.iter().all(|block| may_have_length(kind, block.length)) {
             return Err(corrupt(format!(
-                "its blocks' lengths are wrong: {total} in all, {raw_length} stated"
+                "invalid block lengths: {total} bytes in total, {raw_length} stated"
             )));
         }
         let mut domain = Domain::SHARED;
@@ -177,14 +180,17 @@ impl FrameHeader {
         })
     }
 
-    /// Gives the payload that follows the header in `stored`, after checking its checksum.
+    /// The payload after the header in `stored`, with its checksum verified.
     ///
     /// # Errors
-    /// `Corrupt` when it is short or the checksum is wrong.
+    /// `Corrupt` when it is truncated or the checksum is wrong.
     pub fn payload<'a>(&self, stored: &'a [u8]) -> Result<&'a [u8]> {
-        let payload = stored
-            .get(self.length()..self.stored_length())
-            .ok_or_else(|| Error::corrupt(format!("frame: payload cut short at {} bytes", stored.len())))?;
+        let payload = stored.get(self.length()..self.stored_length()).ok_or_else(|| {
+            Error::corrupt(format!(
+                "frame: the payload is truncated: the frame has only {} bytes",
+                stored.len()
+            ))
+        })?;
         if checksum(&[payload]) != self.payload_checksum {
             return Err(Error::corrupt("frame: payload checksum mismatch"));
         }
@@ -192,17 +198,17 @@ impl FrameHeader {
     }
 }
 
-/// Number of blocks and length of the payload, from the fixed part of the header: both within their caps.
+/// Number of blocks and payload length from the fixed part of a header; both are within their limits.
 pub(super) fn peek(fixed: &[u8], magic: [u8; 4]) -> Result<(usize, usize)> {
     let corrupt = |what: String| Error::corrupt(format!("frame header: {what}"));
     if fixed.len() < HEADER_LENGTH {
-        return Err(corrupt(format!("{} bytes where {HEADER_LENGTH} are needed", fixed.len())));
+        return Err(corrupt(format!("{} bytes, at least {HEADER_LENGTH} expected", fixed.len())));
     }
     if fixed[..4] != magic {
-        return Err(corrupt(format!("no magic: {:02x?}", &fixed[..4])));
+        return Err(corrupt(format!("wrong magic {:02x?}", &fixed[..4])));
     }
     if fixed[4] != FORMAT_VERSION {
-        return Err(corrupt(format!("format version {}, known is {FORMAT_VERSION}", fixed[4])));
+        return Err(corrupt(format!("format version {}, supported is {FORMAT_VERSION}", fixed[4])));
     }
     let (raw_length, payload_length, blocks) = (u32_at(fixed, 8), u32_at(fixed, 12), u32_at(fixed, 16));
     if raw_length as usize > RAW_LENGTH_MAX || payload_length > raw_length || blocks as usize > BLOCKS_MAX {
@@ -213,7 +219,7 @@ pub(super) fn peek(fixed: &[u8], magic: [u8; 4]) -> Result<(usize, usize)> {
     Ok((blocks as usize, payload_length as usize))
 }
 
-/// The ids of the list in a whole frame, to be set.
+/// The ids in a whole frame's list, for writing.
 pub(super) fn ids_mut(stored: &mut [u8], blocks: usize) -> impl Iterator<Item = &mut [u8]> {
     let list = stored[HEADER_LENGTH..].chunks_exact_mut(LISTED_LENGTH).take(blocks);
     list.map(|listed| &mut listed[..BlockId::LEN])

@@ -1,8 +1,8 @@
 //! Frames: the unit of compression, storage, transfer and caching (design: frames, `docs/formats/frame.md`).
 //!
-//! A frame holds consecutive new blocks, about 128 KiB before compression, behind a header that lists them. It is
-//! written once, sent as it lies, and verified whenever it crosses a trust boundary: its checksums tell damage, the
-//! hashes of its blocks tell lies.
+//! A frame contains consecutive new blocks, about 128 KiB before compression, after a header that lists them.
+//! It is encoded once, sent as stored, and verified at every trust boundary: checksums detect damage, block
+//! hashes detect forgery.
 
 mod builder;
 mod decode;
@@ -17,5 +17,6 @@ pub use format::{
 };
 pub use packed::{PACKED_MAGIC, make_whole, packed_length, peek_packed, to_packed, whole_header_length};
 
-/// Default bytes of blocks in a frame before compression: `docs/benchmarks.md` has the sweep behind it.
+/// The default size of a frame before compression, in bytes; `docs/benchmarks.md` has the measurements behind
+/// it.
 pub const RAW_LENGTH_DEFAULT: usize = 128 << 10;

@@ -1,34 +1,36 @@
-//! A frame as it stands in a pack: without the names of its blocks, which stand in the pack's footer (`docs/formats/frame.md`).
+//! A frame as stored in a pack: without its block ids, which are in the pack's footer
+//! (`docs/formats/frame.md`).
 //!
-//! Nothing else differs but the magic, so a payload is where it will be once the names have been read into the room before the
-//! frame. The header's checksum stays that of the whole frame: it covers the names. A frame that is made whole with names of
-//! others, or with good names around damaged lengths, fails like any damaged header when it is parsed; here nothing is proved.
+//! Apart from the ids, only the magic differs. So the payload is already in its final place when the ids are
+//! read into the space before the frame. The header's checksum is that of the whole frame and covers the ids:
+//! restoring a frame with wrong ids or damaged lengths gives a header that fails to parse. Nothing is
+//! verified here.
 
 use super::format::{BLOCKS_MAX, FrameHeader, HEADER_LENGTH, LISTED_LENGTH, MAGIC, peek};
 use crate::{BlockId, Error, Result};
 
-/// The first bytes of a frame in a pack: what a search for frames in a damaged pack looks for.
+/// The first bytes of a frame in a pack; a search through a damaged pack looks for them.
 pub const PACKED_MAGIC: [u8; 4] = *b"PLpr";
-/// Bytes of a block in the list: its length.
+/// Bytes per listed block in a pack: its length.
 const LISTED_PACKED_LENGTH: usize = LISTED_LENGTH - BlockId::LEN;
 
-/// Bytes in a pack of a frame that has `stored_length` bytes when it is whole.
+/// Bytes in a pack of a frame with `stored_length` bytes.
 pub fn packed_length(stored_length: usize, blocks: usize) -> usize {
     stored_length.saturating_sub(blocks * BlockId::LEN)
 }
 
-/// Bytes of the header and list of a whole frame: so many at least [`make_whole`] wants.
+/// Bytes of header and list of a whole frame: the least that [`make_whole`] needs.
 pub fn whole_header_length(blocks: usize) -> usize {
     HEADER_LENGTH + blocks * LISTED_LENGTH
 }
 
-/// The header of a whole frame as it stands in a pack, and the payload, which follows it there.
+/// Converts a whole frame for a pack: the packed header, and the payload that follows it.
 ///
 /// # Errors
-/// `Corrupt` when that is no whole frame.
+/// `Corrupt` when it is not a whole frame.
 pub fn to_packed(stored: &[u8]) -> Result<(Vec<u8>, &[u8])> {
     let (length, stored_length) = FrameHeader::peek_lengths(stored)?;
-    let frame = stored.get(..stored_length).ok_or_else(|| Error::corrupt("frame: it is cut short"))?;
+    let frame = stored.get(..stored_length).ok_or_else(|| Error::corrupt("frame: truncated"))?;
     let (header, payload) = frame.split_at(length);
     let (fixed, list) = header.split_at(HEADER_LENGTH);
     let mut packed = Vec::with_capacity(HEADER_LENGTH + list.len() / LISTED_LENGTH * LISTED_PACKED_LENGTH);
@@ -38,39 +40,39 @@ pub fn to_packed(stored: &[u8]) -> Result<(Vec<u8>, &[u8])> {
     Ok((packed, payload))
 }
 
-/// Number of blocks, and bytes in the pack, of a frame that begins with `fixed`.
+/// Number of blocks, and bytes in the pack, of a packed frame that begins with `fixed`.
 ///
 /// # Errors
-/// `Corrupt` when this is no frame of a pack, or a length is over its cap.
+/// `Corrupt` when it is not a packed frame, or a length exceeds its limit.
 pub fn peek_packed(fixed: &[u8]) -> Result<(usize, usize)> {
     let (blocks, payload_length) = peek(fixed, PACKED_MAGIC)?;
     Ok((blocks, HEADER_LENGTH + blocks * LISTED_PACKED_LENGTH + payload_length))
 }
 
-/// Makes a frame of a pack whole, where it is. `stored` begins with the names of its `blocks` blocks, one after another, and
-/// goes on with what the pack has: all of it, or at least so much that `stored` has [`whole_header_length`] bytes. Gives
-/// the length of the whole frame.
+/// Restores a packed frame to a whole frame, in place. `stored` begins with the ids of its `blocks` blocks,
+/// followed by the packed frame, or by so much of it that `stored` has at least [`whole_header_length`]
+/// bytes. Returns the length of the whole frame.
 ///
 /// # Errors
-/// `Corrupt` when it is no frame of a pack, or has another number of blocks; `stored` is then as it was.
+/// `Corrupt` when it is not a packed frame or has another number of blocks; `stored` is then unchanged.
 pub fn make_whole(stored: &mut [u8], blocks: usize) -> Result<usize> {
     let names = blocks.saturating_mul(BlockId::LEN);
     let (found, payload_length) = peek(stored.get(names..).unwrap_or_default(), PACKED_MAGIC)?;
     if found != blocks {
-        return Err(Error::corrupt(format!("frame header: {found} blocks where there are {blocks}")));
+        return Err(Error::corrupt(format!("frame header: {found} blocks, but {blocks} ids")));
     }
     let length = whole_header_length(blocks);
     let Some(header) = stored.get_mut(..length) else {
-        return Err(Error::corrupt("frame header: its list is cut short"));
+        return Err(Error::corrupt("frame header: its list is truncated"));
     };
-    // What is moved may lie where other parts go: the small ones are taken out first.
+    // The parts overlap their destinations, so copy the small ones aside first.
     let mut fixed = [0; HEADER_LENGTH];
     fixed.copy_from_slice(&header[names..names + HEADER_LENGTH]);
     fixed[..MAGIC.len()].copy_from_slice(&MAGIC);
     let mut lengths = [0; BLOCKS_MAX * LISTED_PACKED_LENGTH];
     let lengths = &mut lengths[..blocks * LISTED_PACKED_LENGTH];
     lengths.copy_from_slice(&header[names + HEADER_LENGTH..]);
-    // From the last on: a name only ever moves towards the end, past those that are still to move.
+    // Start with the last id: ids only move towards the end, past those that are still to be moved.
     for (slot, of_block) in lengths.chunks_exact(LISTED_PACKED_LENGTH).enumerate().rev() {
         let at = HEADER_LENGTH + slot * LISTED_LENGTH;
         header.copy_within(slot * BlockId::LEN..(slot + 1) * BlockId::LEN, at);
@@ -87,7 +89,7 @@ mod tests {
     use crate::{Domain, ErrorKind, Kind};
     use proptest::prelude::*;
 
-    /// A frame of blocks of that many sectors each.
+    /// A frame of blocks with these numbers of sectors.
     fn frame(sectors: &[usize]) -> Vec<u8> {
         let mut builder = FrameBuilder::new(Kind::Data, Domain([7; 16]), 256 << 10);
         for (number, sectors) in sectors.iter().enumerate() {
@@ -97,7 +99,7 @@ mod tests {
         builder.encode(&mut Compressor::new(1).unwrap()).unwrap().stored
     }
 
-    /// The frame as [`make_whole`] wants it, with these names.
+    /// Lays the packed frame out as [`make_whole`] expects it, with these ids.
     fn laid(stored: &[u8], names: impl Iterator<Item = BlockId>) -> Vec<u8> {
         let (header, payload) = to_packed(stored).unwrap();
         let mut laid: Vec<u8> = names.flat_map(|name| name.0).collect();
@@ -112,9 +114,10 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// With its names a frame is whole again, byte for byte, and without them too: they follow from its contents.
+        /// With its ids a frame is restored byte for byte; without them, the ids are computed from its
+        /// contents.
         #[test]
-        fn a_packed_frame_is_made_whole(sectors in prop::collection::vec(1..5_usize, 1..100)) {
+        fn a_packed_frame_is_restored(sectors in prop::collection::vec(1..5_usize, 1..100)) {
             let stored = frame(&sectors);
             let (header, payload) = to_packed(&stored).unwrap();
             let packed = header.len() + payload.len();
@@ -138,16 +141,17 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_list_is_made_whole() {
+    fn the_largest_list_is_restored() {
         let stored = frame(&[1; BLOCKS_MAX]);
         let mut whole = laid(&stored, names(&stored).into_iter());
         make_whole(&mut whole, BLOCKS_MAX).unwrap();
         assert!(whole == stored);
     }
 
-    /// The names of another frame, in another order, or too few: the frame is not taken for one of theirs.
+    /// A frame restored with the ids of another frame, in another order, or of another number, is reported as
+    /// damaged.
     #[test]
-    fn a_frame_with_other_names_is_damaged() {
+    fn a_frame_with_wrong_ids_is_corrupt() {
         let (stored, other) = (frame(&[2, 1, 1]), frame(&[1, 1, 2]));
         let mut decoder = FrameDecoder::new().unwrap();
         let (mut swapped, right) = (names(&stored), names(&stored));
@@ -170,9 +174,9 @@ mod tests {
         }
     }
 
-    /// Every bit counts, with names and without.
+    /// Every bit flip is detected, both with ids and when ids are computed.
     #[test]
-    fn damage_is_seen() {
+    fn every_bit_flip_is_detected() {
         let stored = frame(&[1, 3, 2]);
         let (good, mut decoder) = (laid(&stored, names(&stored).into_iter()), FrameDecoder::new().unwrap());
         for at in 0..good.len() {
@@ -184,7 +188,7 @@ mod tests {
             let mut bad = good.clone();
             bad[at] ^= 1 << (at % 8);
             let named = make_whole(&mut bad, 3).and_then(|_| decoder.name_blocks(&mut bad));
-            // Names that follow from the contents need not be right before.
+            // Ids that are computed from the contents need not be right before.
             assert_eq!(named.is_ok(), at < 3 * BlockId::LEN, "byte {at}");
             assert!(named.is_err() || bad == stored);
             let mut short = good[..at].to_vec();

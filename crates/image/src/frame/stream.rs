@@ -1,9 +1,10 @@
-//! The frame stream: how frames that somebody asked for by block ids travel from one machine to another, and how they are
-//! asked for. The layouts are in `docs/formats/frame-stream.md`.
+//! The frame stream: how one machine requests frames from another by block ids, and how the frames are sent.
+//! `docs/formats/frame-stream.md` has the layouts.
 //!
-//! Owns the bytes of stream, request and answer about needed blocks; knows nothing of HTTP, sockets or stores. A reader
-//! holds one record at a time, and checks lengths only: whoever takes a frame out decodes and hashes its blocks
-//! before use (design: verify). Must never speak of packs or offsets: those are one machine's own.
+//! It encodes and decodes streams, requests, and answers about needed blocks; it knows nothing of HTTP,
+//! sockets or stores. A reader holds one record at a time and checks only lengths: the caller decodes each
+//! frame and hashes its blocks before use (design: verify). It must never mention packs or offsets, which are
+//! local to one machine.
 
 use std::io::Read;
 
@@ -18,25 +19,25 @@ const HEAD_LENGTH: usize = 8;
 const RECORD_HEADER_LENGTH: usize = 8;
 /// Bytes of a request before its ids: score, kind, flags.
 const REQUEST_HEADER_LENGTH: usize = BlockId::LEN + 2;
-/// The flag of a request that wants nothing but the blocks that it names.
+/// The flag of a request that wants only the named blocks.
 const EXACT: u8 = 1;
 
 const FRAME: u8 = 1;
 const END: u8 = 2;
 const FAILURE: u8 = 3;
 
-/// Most ids in one request for frames, and so most ids that can be said not to be found.
+/// The most ids in one request for frames, and so the most ids reported as not found.
 pub const REQUEST_IDS_MAX: usize = 4096;
-/// Most bytes of a request for frames.
+/// The most bytes of a request for frames.
 pub const REQUEST_LENGTH_MAX: usize = REQUEST_HEADER_LENGTH + REQUEST_IDS_MAX * BlockId::LEN;
-/// Most ids in one question which blocks are needed.
+/// The most ids in one question about needed blocks.
 pub const NEED_IDS_MAX: usize = 65_536;
-/// Most bytes of a stream that is the body of one upload request.
+/// The most bytes of a stream that is the body of one upload request.
 pub const UPLOAD_LENGTH_MAX: usize = 8 << 20;
-/// Most bytes of a failure's words.
+/// The most bytes of a failure's message.
 pub const FAILURE_WORDS_MAX: usize = 1024;
 
-/// The kinds of errors as a failure names them.
+/// The error kinds as encoded in a failure record.
 const FAILURE_KINDS: [(u8, ErrorKind); 6] = [
     (1, ErrorKind::Missing),
     (2, ErrorKind::Corrupt),
@@ -46,25 +47,27 @@ const FAILURE_KINDS: [(u8, ErrorKind); 6] = [
     (6, ErrorKind::Bug),
 ];
 
-/// Appends what every stream begins with.
+/// Appends the head of a stream.
 pub fn write_head(out: &mut Vec<u8>) {
     out.extend_from_slice(&STREAM_MAGIC);
     out.extend_from_slice(&[FORMAT_VERSION, 0, 0, 0]);
 }
 
-/// Appends a frame as it is stored: header and payload, at most [`super::STORED_LENGTH_MAX`] bytes.
+/// Appends a stored frame: header and payload, at most [`super::STORED_LENGTH_MAX`] bytes.
 pub fn write_frame(stored: &[u8], out: &mut Vec<u8>) {
     write_record(FRAME, stored, out);
 }
 
-/// Appends the end: everything was sent but the blocks of these ids, at most [`REQUEST_IDS_MAX`], which are not here.
+/// Appends the end record: everything was sent except the blocks with these ids, at most [`REQUEST_IDS_MAX`],
+/// which were not found.
 pub fn write_end(not_found: &[BlockId], out: &mut Vec<u8>) {
     let not_found = &not_found[..not_found.len().min(REQUEST_IDS_MAX)];
     write_record_header(END, not_found.len() * BlockId::LEN, out);
     not_found.iter().for_each(|id| out.extend_from_slice(&id.0));
 }
 
-/// Appends why the stream ends before its end. Sources of the error are not told: they speak of the sender's machine.
+/// Appends a failure record, which ends the stream early. The error's sources are not sent: they describe the
+/// sender's machine.
 pub fn write_failure(error: &Error, out: &mut Vec<u8>) {
     let words = error.to_string();
     let ends = words.char_indices().map(|(at, character)| at + character.len_utf8());
@@ -89,7 +92,7 @@ fn write_record_header(kind: u8, length: usize, out: &mut Vec<u8>) {
 #[derive(Debug)]
 pub struct FrameStreamReader<R> {
     from: R,
-    /// Frames that may still come.
+    /// How many more frames the stream may have.
     frames_left: usize,
     state: State,
 }
@@ -103,25 +106,26 @@ enum State {
 }
 
 impl<R: Read> FrameStreamReader<R> {
-    /// A reader of a stream that may have so many frames: as many as ids were asked for, since each holds at least one.
+    /// A reader of a stream with at most `frames_max` frames: the number of requested ids, because each frame
+    /// contains at least one of them.
     pub fn new(from: R, frames_max: usize) -> Self {
         Self { from, frames_left: frames_max, state: State::Head }
     }
 
-    /// Replaces `stored` by the next frame's stored bytes and gives its header; `None` at the end. Its payload is
-    /// not looked at.
+    /// Replaces `stored` by the next frame's stored bytes and returns its header; `None` at the end. The
+    /// payload is not checked.
     ///
     /// # Errors
-    /// `Transient` when the stream is cut, or cannot be read; `Corrupt` when it is none, or has more frames than it
-    /// may; `Refused` when it is of another version; what the sender says when he failed. Nothing more can be read
-    /// after an error.
+    /// `Transient` when the stream is truncated or cannot be read; `Corrupt` when it is not a frame stream or
+    /// has too many frames; `Refused` when it has another version; the sender's error if it failed. After an
+    /// error nothing more can be read.
     pub fn next_frame(&mut self, stored: &mut Vec<u8>) -> Result<Option<FrameHeader>> {
         stored.clear();
         if let State::Ended(_) = self.state {
             return Ok(None);
         }
         if self.state == State::Failed {
-            return Err(Error::refused("a frame stream is read on after an error"));
+            return Err(Error::refused("a frame stream was read after an error"));
         }
         let began = self.state == State::Records;
         self.state = State::Failed;
@@ -140,11 +144,11 @@ impl<R: Read> FrameStreamReader<R> {
                 Ok(None)
             }
             FAILURE => Err(self.read_failure(length)?),
-            other => Err(corrupt(format!("a record of type {other}"))),
+            other => Err(corrupt(format!("unknown record type {other}"))),
         }
     }
 
-    /// What was asked for and was not there; `None` before the end.
+    /// The requested ids that were not found; `None` before the end.
     pub fn not_found(&self) -> Option<&[BlockId]> {
         match &self.state {
             State::Ended(ids) => Some(ids),
@@ -152,7 +156,7 @@ impl<R: Read> FrameStreamReader<R> {
         }
     }
 
-    /// What is read from.
+    /// The underlying reader.
     pub fn into_inner(self) -> R {
         self.from
     }
@@ -161,11 +165,11 @@ impl<R: Read> FrameStreamReader<R> {
         let mut head = [0; HEAD_LENGTH];
         self.fill(&mut head)?;
         if head[..4] != STREAM_MAGIC {
-            return Err(corrupt(format!("no magic: {:02x?}", &head[..4])));
+            return Err(corrupt(format!("wrong magic {:02x?}", &head[..4])));
         }
         if head[4] != FORMAT_VERSION {
             return Err(Error::refused(format!(
-                "the other side sends frames in version {}, known here is {FORMAT_VERSION}",
+                "the peer sends frame streams of version {}, supported is version {FORMAT_VERSION}",
                 head[4]
             )));
         }
@@ -184,15 +188,17 @@ impl<R: Read> FrameStreamReader<R> {
 
     fn read_frame(&mut self, length: usize, stored: &mut Vec<u8>) -> Result<FrameHeader> {
         if self.frames_left == 0 {
-            return Err(corrupt("it has more frames than were asked for"));
+            return Err(corrupt("it has more frames than requested"));
         }
         self.frames_left -= 1;
         stored.resize(HEADER_LENGTH, 0);
         self.fill(stored)?;
-        // Every length in the header is within its cap from here on, and so is their sum.
+        // From here on every length in the header, and their sum, is within its limit.
         let (_, stored_length) = FrameHeader::peek_lengths(stored)?;
         if stored_length != length {
-            return Err(corrupt(format!("a record of {length} bytes has a frame of {stored_length}")));
+            return Err(corrupt(format!(
+                "a record of {length} bytes contains a frame of {stored_length} bytes"
+            )));
         }
         stored.resize(stored_length, 0);
         self.fill(&mut stored[HEADER_LENGTH..])?;
@@ -201,7 +207,7 @@ impl<R: Read> FrameStreamReader<R> {
 
     fn read_ids(&mut self, length: usize) -> Result<Vec<BlockId>> {
         if length > REQUEST_IDS_MAX * BlockId::LEN {
-            return Err(corrupt(format!("{length} bytes of ids that were not found")));
+            return Err(corrupt(format!("{length} bytes of missing ids are too many")));
         }
         let mut bytes = vec![0; length];
         self.fill(&mut bytes)?;
@@ -210,42 +216,42 @@ impl<R: Read> FrameStreamReader<R> {
 
     fn read_failure(&mut self, length: usize) -> Result<Error> {
         if length == 0 || length > 1 + FAILURE_WORDS_MAX {
-            return Err(corrupt(format!("a failure of {length} bytes")));
+            return Err(corrupt(format!("a failure record of {length} bytes")));
         }
         let mut bytes = vec![0; length];
         self.fill(&mut bytes)?;
         let kind = FAILURE_KINDS.iter().find(|(number, _)| *number == bytes[0]);
-        let (_, kind) = kind.ok_or_else(|| corrupt(format!("a failure of kind {}", bytes[0])))?;
-        // It will be printed: what moves a cursor does not belong there.
+        let (_, kind) = kind.ok_or_else(|| corrupt(format!("a failure of unknown kind {}", bytes[0])))?;
+        // The text will be printed, so replace control characters.
         let words: String = String::from_utf8_lossy(&bytes[1..])
             .chars()
             .map(|c| if c.is_control() { ' ' } else { c })
             .collect();
-        Ok(Error::new(*kind, format!("the other side failed: {words}")))
+        Ok(Error::new(*kind, format!("the peer reported: {words}")))
     }
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<()> {
         self.from
             .read_exact(bytes)
-            .map_err(|source| Error::transient("a frame stream was cut before its end").with_source(source))
+            .map_err(|source| Error::transient("the frame stream ended early").with_source(source))
     }
 }
 
-/// A request for the frames that hold some blocks.
+/// A request for the frames with some blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FramesRequest {
     /// The recipe that names the blocks, or whose pages they are.
     pub score: Score,
     /// What the ids name: data or pages.
     pub kind: Kind,
-    /// Nothing but that is wanted: a frame that holds much else is not sent as it lies.
+    /// Only the named blocks are wanted: a frame with many other blocks is not sent as stored.
     pub exact: bool,
-    /// What is wanted, at most [`REQUEST_IDS_MAX`].
+    /// The wanted ids, at most [`REQUEST_IDS_MAX`].
     pub ids: Vec<BlockId>,
 }
 
 impl FramesRequest {
-    /// Its bytes.
+    /// Encodes it.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(REQUEST_HEADER_LENGTH + self.ids.len() * BlockId::LEN);
         out.extend_from_slice(&self.score.0.0);
@@ -254,20 +260,20 @@ impl FramesRequest {
         out
     }
 
-    /// Parses its bytes.
+    /// Decodes a request.
     ///
     /// # Errors
-    /// `Corrupt` when they are none.
+    /// `Corrupt` when it is not a valid request.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
-        let corrupt = |what: String| Error::corrupt(format!("request for frames: {what}"));
+        let corrupt = |what: String| Error::corrupt(format!("invalid request for frames: {what}"));
         let Some((head, rest)) = bytes.split_at_checked(REQUEST_HEADER_LENGTH) else {
-            return Err(corrupt(format!("{} bytes where {REQUEST_HEADER_LENGTH} are needed", bytes.len())));
+            return Err(corrupt(format!("{} bytes, at least {REQUEST_HEADER_LENGTH} expected", bytes.len())));
         };
         if rest.len() > REQUEST_IDS_MAX * BlockId::LEN {
             return Err(corrupt(format!("more than {REQUEST_IDS_MAX} ids")));
         }
         let kind = Kind::from_u8(head[BlockId::LEN]).filter(|kind| matches!(kind, Kind::Data | Kind::Page));
-        let kind = kind.ok_or_else(|| corrupt(format!("kind {}", head[BlockId::LEN])))?;
+        let kind = kind.ok_or_else(|| corrupt(format!("unknown kind {}", head[BlockId::LEN])))?;
         let exact = match head[BlockId::LEN + 1] {
             0 => false,
             EXACT => true,
@@ -277,13 +283,17 @@ impl FramesRequest {
     }
 }
 
-/// The ids that stand in `bytes`, one after another.
+/// The ids in `bytes`, one after another.
 ///
 /// # Errors
-/// `Corrupt` when one is cut short.
+/// `Corrupt` when the last one is truncated.
 pub fn ids(bytes: &[u8]) -> Result<Vec<BlockId>> {
     if !bytes.len().is_multiple_of(BlockId::LEN) {
-        return Err(Error::corrupt(format!("{} bytes of ids of {} bytes", bytes.len(), BlockId::LEN)));
+        return Err(Error::corrupt(format!(
+            "{} bytes are not a whole number of ids of {} bytes",
+            bytes.len(),
+            BlockId::LEN
+        )));
     }
     Ok(bytes.chunks_exact(BlockId::LEN).map(id).collect())
 }
@@ -294,21 +304,24 @@ fn id(bytes: &[u8]) -> BlockId {
     id
 }
 
-/// The answer to which blocks are needed: one bit an id in their order, the lowest bit of a byte first; zeros fill the
-/// last byte.
+/// Encodes the answer about needed blocks: one bit per id in order, the lowest bit of a byte first; the last
+/// byte is padded with zeros.
 pub fn need_to_bytes(needed: &[bool]) -> Vec<u8> {
     let byte = |bits: &[bool]| bits.iter().rev().fold(0, |byte, bit| byte << 1 | u8::from(*bit));
     needed.chunks(8).map(byte).collect()
 }
 
-/// Parses the answer for `count` ids.
+/// Decodes the answer for `count` ids.
 ///
 /// # Errors
-/// `Corrupt` when it has another length, or bits beyond the last id.
+/// `Corrupt` when its length is wrong, or bits beyond the last id are set.
 pub fn need_from_bytes(bytes: &[u8], count: usize) -> Result<Vec<bool>> {
     let bit = |n: usize| bytes[n / 8] >> (n % 8) & 1 == 1;
     if bytes.len() != count.div_ceil(8) || (count..bytes.len() * 8).any(bit) {
-        return Err(Error::corrupt(format!("an answer of {} bytes about {count} blocks", bytes.len())));
+        return Err(Error::corrupt(format!(
+            "an invalid answer of {} bytes about {count} blocks",
+            bytes.len()
+        )));
     }
     Ok((0..count).map(bit).collect())
 }
@@ -339,7 +352,7 @@ mod tests {
         out
     }
 
-    /// Reads to the end or the first error: the frames, and what was not found.
+    /// Reads to the end or the first error. Returns the frames, and the ids that were not found.
     fn read(bytes: &[u8], frames_max: usize) -> Result<(Vec<Vec<u8>>, Vec<BlockId>)> {
         let mut reader = FrameStreamReader::new(bytes, frames_max);
         let (mut frames, mut stored) = (Vec::new(), Vec::new());
@@ -373,15 +386,15 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_cut_anywhere_is_no_whole_one() {
+    fn a_truncated_stream_is_an_error() {
         for length in 0..GOLDEN.len() {
             assert_eq!(kind_of(&GOLDEN[..length]), ErrorKind::Transient, "cut at {length}");
         }
     }
 
-    /// Every bit of what is not a frame's payload or an id is checked.
+    /// Every bit outside the frames' payloads and the list of missing ids is checked.
     #[test]
-    fn damage_is_seen() {
+    fn damage_is_detected() {
         let first_frame = HEAD_LENGTH + RECORD_HEADER_LENGTH;
         let list_end = FrameHeader::peek_lengths(FRAME_BYTES).unwrap().0;
         for bit in 0..(first_frame + list_end) * 8 {
@@ -402,7 +415,7 @@ mod tests {
         assert!(read(GOLDEN, 0).is_err());
     }
 
-    /// Lengths that would make a reader allocate, with nothing behind them.
+    /// Large lengths with nothing behind them must not make the reader allocate.
     #[test]
     fn lengths_are_checked_before_anything_is_allocated() {
         for (kind, length) in
@@ -418,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_comes_out_as_the_error_that_it_was() {
+    fn a_failure_record_round_trips() {
         for (_, kind) in FAILURE_KINDS {
             let mut bytes = Vec::new();
             write_head(&mut bytes);
@@ -426,7 +439,7 @@ mod tests {
             write_failure(&Error::new(kind, "pack\n\u{1b}[31m gone"), &mut bytes);
             let error = read(&bytes, 2).unwrap_err();
             assert_eq!(error.kind(), kind);
-            assert_eq!(error.to_string(), "the other side failed: pack  [31m gone");
+            assert_eq!(error.to_string(), "the peer reported: pack  [31m gone");
         }
         let mut bytes = Vec::new();
         write_head(&mut bytes);
@@ -447,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_have_bounds() {
+    fn requests_are_bounded() {
         let request = |count| FramesRequest {
             score: Score(BlockId([0; 32])),
             kind: Kind::Data,
@@ -476,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn need_is_a_bit_an_id() {
+    fn need_is_one_bit_per_id() {
         let needed: Vec<bool> = (0..19).map(|n| n % 3 == 0).collect();
         let bytes = need_to_bytes(&needed);
         assert_eq!(bytes, [0b0100_1001, 0b1001_0010, 0b0000_0100]);

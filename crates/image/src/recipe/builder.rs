@@ -1,4 +1,4 @@
-//! Builds a recipe from entries in disk order, with memory that does not grow with the disk.
+//! Builds a recipe from entries in disk order. Its memory does not grow with the disk.
 
 use super::{CutPolicy, Root};
 use crate::page::{
@@ -7,12 +7,12 @@ use crate::page::{
 };
 use crate::{BlockId, Domain, Error, Extent, Kind, Result, Score};
 
-/// Takes the pages of a recipe as they are made: children always before their parents.
+/// Receives the pages of a recipe as they are built: children always before their parents.
 pub trait PageSink {
-    /// Takes one page.
+    /// Stores one page.
     ///
     /// # Errors
-    /// What storing it says; building then ends.
+    /// Errors of storing it; they end the building.
     fn page(&mut self, id: BlockId, bytes: &[u8]) -> Result<()>;
 }
 
@@ -22,7 +22,7 @@ impl<F: FnMut(BlockId, &[u8]) -> Result<()>> PageSink for F {
     }
 }
 
-/// Keeps the pages, for a caller that takes them out now and then.
+/// Keeps the pages in memory, for a caller that takes them out from time to time.
 impl PageSink for Vec<(BlockId, Vec<u8>)> {
     fn page(&mut self, id: BlockId, bytes: &[u8]) -> Result<()> {
         self.push((id, bytes.to_vec()));
@@ -30,21 +30,21 @@ impl PageSink for Vec<(BlockId, Vec<u8>)> {
     }
 }
 
-/// A recipe in the making.
+/// A recipe being built.
 pub struct RecipeBuilder<S> {
     sink: S,
     root: Root,
-    /// Entries of the leaf range in work, and that range's start.
+    /// The entries of the current leaf range, and the start of that range.
     entries: Vec<Entry>,
     leaf_start: u64,
-    /// Whole leaf ranges before that one all of which are zeros, and which are in no page yet.
+    /// All-zero leaf ranges before the current one that are not in any page yet.
     zeros: Extent,
     /// For each level above the leaves, the pages that wait for their parent.
     waiting: Vec<Vec<Child>>,
 }
 
 impl<S: PageSink> RecipeBuilder<S> {
-    /// A builder for a disk of that length and sector size.
+    /// A builder for a disk with that length and sector size in bytes.
     pub fn new(disk_length: u64, sector_size: u32, cut_policy: CutPolicy, domain: Domain, sink: S) -> Self {
         let root = Root { disk_length, sector_size, cut_policy, domain, top: None };
         Self {
@@ -57,14 +57,17 @@ impl<S: PageSink> RecipeBuilder<S> {
         }
     }
 
-    /// Adds what stands in the next range. Ranges ascend; what lies between them is free.
+    /// Adds the next entry. Entries must ascend; gaps between them are free.
     ///
     /// # Errors
-    /// `Bug` when the entry overlaps the one before or leads past the disk's end; what the sink says.
+    /// `Bug` when the entry overlaps the last one or reaches past the end of the disk; errors of the sink.
     pub fn push(&mut self, entry: Entry) -> Result<()> {
         let position = self.entries.last().map_or(self.leaf_start, |last| last.extent.end());
         if entry.extent.offset < position || entry.extent.end() > self.root.disk_length {
-            return Err(Error::bug(format!("recipe entry {:?} after {position}", entry.extent)));
+            return Err(Error::bug(format!(
+                "recipe entry {:?} is out of order after offset {position} or past the end of the disk",
+                entry.extent
+            )));
         }
         if entry.state == State::Free {
             return Ok(());
@@ -93,15 +96,15 @@ impl<S: PageSink> RecipeBuilder<S> {
         Ok(())
     }
 
-    /// The sink, to take out what it has kept.
+    /// The sink, to take out the pages that it keeps.
     pub fn sink_mut(&mut self) -> &mut S {
         &mut self.sink
     }
 
-    /// Closes the recipe and gives the disk's score, and the sink back.
+    /// Finishes the recipe and returns the disk's score and the sink.
     ///
     /// # Errors
-    /// What the sink says.
+    /// Errors of the sink.
     pub fn finish(mut self) -> Result<(Score, S)> {
         self.close_leaf()?;
         self.close_zeros()?;
@@ -133,7 +136,7 @@ impl<S: PageSink> RecipeBuilder<S> {
         result
     }
 
-    /// Adds whole leaf ranges all of which are zeros.
+    /// Adds all-zero leaf ranges.
     fn add_zeros(&mut self, range: Extent) -> Result<()> {
         if self.zeros.end() != range.offset {
             self.close_zeros()?;
@@ -143,13 +146,14 @@ impl<S: PageSink> RecipeBuilder<S> {
         Ok(())
     }
 
-    /// Makes pages of the zeros that came together: each is the widest that can begin where it does, so that there are few.
+    /// Turns the collected zeros into pages. Each page is the widest that can start at its offset, so that
+    /// there are few.
     fn close_zeros(&mut self) -> Result<()> {
         let mut rest = std::mem::replace(&mut self.zeros, Extent::new(0, 0));
         while rest.length > 0 {
             let span_log2 = rest.offset.trailing_zeros().min(rest.length.ilog2()) as u8;
             let (level, range) = (zeros_level(span_log2), Extent::new(rest.offset, 1 << span_log2));
-            // What waits on lower levels lies before it.
+            // Pages that wait on lower levels lie before this one.
             for below in 1..=level {
                 self.close_branch(below)?;
             }
@@ -159,7 +163,7 @@ impl<S: PageSink> RecipeBuilder<S> {
         Ok(())
     }
 
-    /// Encodes the leaf for `range`, or its halves when it would be too long.
+    /// Encodes the leaf for `range`, or leaves for its halves if it would be too long.
     fn add_leaves(&mut self, range: Extent, entries: &[Entry]) -> Result<()> {
         if entries.is_empty() {
             return Ok(());
@@ -175,7 +179,7 @@ impl<S: PageSink> RecipeBuilder<S> {
         Ok(())
     }
 
-    /// Encodes the branch of `level` for `range`, or its halves when it would be too long.
+    /// Encodes the branch of `level` for `range`, or branches for its halves if it would be too long.
     fn add_branches(&mut self, level: u8, range: Extent, children: &[Child]) -> Result<()> {
         if children.is_empty() {
             return Ok(());
@@ -214,7 +218,7 @@ impl<S: PageSink> RecipeBuilder<S> {
 
 const _: () = assert!(LEAF_SPAN_LOG2 + FANOUT_LOG2 * (LEVEL_MAX - 1) < 64, "a page's range fits 64 bits");
 
-/// The whole leaf ranges at the start of an entry of zeros.
+/// The whole leaf ranges at the start of a zero entry.
 fn whole_leaves_of_zeros(entry: &Entry) -> Option<Extent> {
     let leaf = leaf_of(entry.extent.offset);
     let length = entry.extent.length / leaf.length * leaf.length;

@@ -1,9 +1,9 @@
-//! Compares two recipes: where their disks differ, told without reading a block.
+//! Compares two recipes: finds where their disks differ, without reading blocks.
 //!
-//! Two places are equal when they have the same state and, for data, the same part of the same block: contents that
-//! were cut differently count as different here, and whoever must know reads them. Pages of the same name are passed
-//! over unread, so the work follows what differs. Memory is one path down each tree and one leaf of each, whatever the
-//! disks hold. Past the end of the shorter disk everything counts as free.
+//! Two places are equal if they have the same state and, for data, the same part of the same block. Equal
+//! contents that were cut differently count as different; a caller that must know reads them. Pages with
+//! equal ids are skipped unread, so the work grows with the differences. Memory is one path down each tree
+//! and one leaf of each. Beyond the end of the shorter disk everything counts as free.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::reader::{PageSource, Recipe, Work};
 use crate::page::{Entry, State};
 use crate::{BlockId, Error, Extent, Result};
 
-/// Blocks that are looked for at once by [`new_blocks`]: 20 MiB of memory, or somewhat more.
+/// The most blocks that [`new_blocks`] looks for at once: they take about 20 MiB of memory.
 const BLOCKS_AT_ONCE_MAX: usize = 1 << 18;
 
 /// A range in which two disks differ.
@@ -21,12 +21,12 @@ pub struct Difference {
     pub extent: Extent,
     /// What the first disk has there.
     pub a: State,
-    /// What the second one has.
+    /// What the second disk has there.
     pub b: State,
 }
 
 impl Difference {
-    /// Makes one of this one and its neighbour above, if they continue each other on both disks.
+    /// Joins this difference with the next one if the two continue each other on both disks.
     fn join(&self, next: &Self) -> Option<Self> {
         let entry = |difference: &Self, state| Entry { extent: difference.extent, state };
         let joined = entry(self, self.a).join(&entry(next, next.a))?;
@@ -35,10 +35,10 @@ impl Difference {
     }
 }
 
-/// How much differs, in bytes of the disks.
+/// How much two disks differ, in bytes of the disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// Data on both disks, of another block or another part of it.
+    /// Data on both disks, but from different blocks or different parts of one.
     pub changed: u64,
     /// Data on the first disk, zeros or free space on the second.
     pub only_a: u64,
@@ -61,25 +61,26 @@ impl Differences {
         *sum += difference.extent.length;
     }
 
-    /// Bytes that have other data, or data on one disk only.
+    /// Bytes with different data, or with data on one disk only.
     pub fn data(&self) -> u64 {
         self.changed + self.only_a + self.only_b
     }
 }
 
-/// Contents that one disk has and another has nowhere.
+/// Blocks that the second disk has and the first one has nowhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NewBlocks {
-    /// Number of different blocks.
+    /// Number of distinct blocks.
     pub blocks: u64,
-    /// Their bytes, each block once, as far as the disk uses it.
+    /// Their bytes, each block counted once, as far as the disk uses it.
     pub bytes: u64,
 }
 
-/// Calls `visit` with every range in which `b` differs from `a`, ascending, as long as both disks allow; gives the sums.
+/// Calls `visit` with every range in which `b` differs from `a`, ascending and as long as possible, and
+/// returns the sums.
 ///
 /// # Errors
-/// `Missing` or `Corrupt`, naming the page; what `visit` says.
+/// `Missing` or `Corrupt`, naming the page; errors of `visit`.
 pub fn diff<P: PageSource, Q: PageSource>(
     a: &Recipe<P>,
     b: &Recipe<Q>,
@@ -104,8 +105,8 @@ pub fn diff<P: PageSource, Q: PageSource>(
     Ok(sums)
 }
 
-/// Counts the blocks of `b` that stand nowhere on `a`: what `b` costs above `a`. Reads all pages of `a`, more than once if
-/// very much differs.
+/// Counts the blocks of `b` that are nowhere on `a`: what storing `b` costs in addition to `a`. Reads all
+/// pages of `a`, several times if the differences are large.
 ///
 /// # Errors
 /// `Missing` or `Corrupt`, naming the page.
@@ -119,7 +120,7 @@ fn count_new<P: PageSource, Q: PageSource>(
     at_once_max: usize,
 ) -> Result<NewBlocks> {
     let mut new = NewBlocks::default();
-    // Ids are spread evenly: those that begin with numbers of one range are looked for together.
+    // Ids are evenly distributed: search for those whose first 16 bits lie in one range together.
     let (mut first, mut count) = (0_u32, 1_u32 << 16);
     while first < 1 << 16 {
         let range = first..first + count;
@@ -155,7 +156,7 @@ fn count_new<P: PageSource, Q: PageSource>(
     Ok(new)
 }
 
-/// The next range from `position` on in which they differ, cut wherever one of them says something else.
+/// The next range from `position` on in which the disks differ, with one state on each side.
 fn next_difference<P: PageSource, Q: PageSource>(
     a: &mut Walk<'_, P>,
     b: &mut Walk<'_, Q>,
@@ -181,7 +182,8 @@ fn next_difference<P: PageSource, Q: PageSource>(
     }
 }
 
-/// Passes over a page that both have, or opens those that begin here: of two the wider one, which may hold the other.
+/// Skips a page that both have, or opens the pages that begin here: of two, the wider one, because it may
+/// contain the other.
 fn skip_or_open<P: PageSource, Q: PageSource>(
     a: &mut Walk<'_, P>,
     b: &mut Walk<'_, Q>,
@@ -189,7 +191,7 @@ fn skip_or_open<P: PageSource, Q: PageSource>(
 ) -> Result<bool> {
     match (a.page_at(position), b.page_at(position)) {
         (None, None) => return Ok(false),
-        // The name is that of the page's bytes, which say what range they are for.
+        // The id is the hash of the page's bytes, which include its range.
         (Some(page_a), Some(page_b)) if page_a == page_b => {
             a.stack.pop();
             b.stack.pop();
@@ -208,7 +210,7 @@ fn skip_or_open<P: PageSource, Q: PageSource>(
     Ok(true)
 }
 
-/// One recipe, walked from its start: a path down the tree and the rest of one leaf, what comes next at the end.
+/// A walk over one recipe from its start: a path down the tree and the rest of one leaf, the next item last.
 struct Walk<'a, P> {
     recipe: &'a Recipe<P>,
     stack: Vec<Work>,
@@ -220,7 +222,7 @@ impl<'a, P: PageSource> Walk<'a, P> {
         Self { recipe, stack: top.into_iter().collect() }
     }
 
-    /// Where the next thing starts.
+    /// Start of the next item.
     fn start(&self) -> Option<u64> {
         self.stack.last().map(|next| match next {
             Work::Page(_, child) => child.start,
@@ -228,7 +230,7 @@ impl<'a, P: PageSource> Walk<'a, P> {
         })
     }
 
-    /// Name and span of the page that is next and begins at `position`.
+    /// Id and span of the next page, if it begins at or before `position`.
     fn page_at(&self, position: u64) -> Option<(BlockId, u8)> {
         match self.stack.last()? {
             Work::Page(_, child) if child.start <= position => Some((child.id, child.span_log2)),
@@ -244,14 +246,14 @@ impl<'a, P: PageSource> Walk<'a, P> {
         let length = self.recipe.root().disk_length;
         match self.stack.last() {
             Some(Work::Entry(_)) if self.leaf_end() > length => Err(Error::corrupt(format!(
-                "recipe {}: an entry leads past the end of the disk",
+                "recipe {}: an entry reaches past the end of the disk",
                 self.recipe.score()
             ))),
             _ => Ok(()),
         }
     }
 
-    /// Where the last entry of the leaf that was just opened ends.
+    /// End of the last entry of the leaf that was just opened.
     fn leaf_end(&self) -> u64 {
         let entries = self.stack.iter().rev().map_while(|next| match next {
             Work::Entry(entry) => Some(entry.extent.end()),
@@ -260,7 +262,7 @@ impl<'a, P: PageSource> Walk<'a, P> {
         entries.max().unwrap_or(0)
     }
 
-    /// What stands at `position`, and how far that goes.
+    /// The state at `position`, and the end of the range with that state.
     fn here(&self, position: u64) -> (State, u64) {
         match self.stack.last() {
             Some(Work::Entry(entry)) if entry.extent.offset <= position => {
@@ -271,7 +273,7 @@ impl<'a, P: PageSource> Walk<'a, P> {
         }
     }
 
-    /// Drops what ends at or before `position`.
+    /// Drops an entry that ends at or before `position`.
     fn pass(&mut self, position: u64) {
         if matches!(self.stack.last(), Some(Work::Entry(entry)) if entry.extent.end() <= position) {
             self.stack.pop();

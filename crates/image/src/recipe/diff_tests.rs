@@ -1,4 +1,4 @@
-//! Differences against sector maps of both disks, and what is not read.
+//! Tests `diff` against sector maps of both disks, and checks which pages are read.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
@@ -58,7 +58,7 @@ fn states(entries: &[Entry], sectors: usize) -> Vec<State> {
     states
 }
 
-/// What must come out, sector by sector.
+/// Compares the differences sector by sector with those of the sector maps.
 fn check(sectors: u64, first: &[Entry], second: &[Entry]) {
     let pages = Pages::default();
     let open = |entries| Recipe::open(build(&pages, sectors * SECTOR, entries), &pages).unwrap();
@@ -68,7 +68,7 @@ fn check(sectors: u64, first: &[Entry], second: &[Entry]) {
     let (mut sums, mut end, mut last) = (Differences::default(), 0, None);
     let told = diff(&a, &b, &mut |difference| {
         assert!(difference.extent.offset >= end && difference.extent.length > 0);
-        assert_eq!(last.and_then(|last: Difference| last.join(difference)), None, "two that are one");
+        assert_eq!(last.and_then(|last: Difference| last.join(difference)), None, "two ranges could be one");
         (end, last) = (difference.extent.end(), Some(*difference));
         sums.add(difference);
         for sector in difference.extent.offset / SECTOR..end / SECTOR {
@@ -116,15 +116,16 @@ fn arbitrary_entries(sectors: u64) -> impl Strategy<Value = Vec<Entry>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Disks that have nothing to do with each other.
+    /// Unrelated disks.
     #[test]
-    fn strangers(a in arbitrary_entries(70_000), b in arbitrary_entries(70_000)) {
+    fn unrelated_disks(a in arbitrary_entries(70_000), b in arbitrary_entries(70_000)) {
         check(70_000, &a, &b);
     }
 
-    /// A disk and the same with a few entries changed or gone, in leaves that may then be split otherwise.
+    /// A disk, and a copy in which a few entries were changed or removed, so that leaves may be split
+    /// differently.
     #[test]
-    fn relatives(a in arbitrary_entries(70_000), edits in prop::collection::vec((any::<prop::sample::Index>(), 0..3u8), 0..8)) {
+    fn edited_copies(a in arbitrary_entries(70_000), edits in prop::collection::vec((any::<prop::sample::Index>(), 0..3u8), 0..8)) {
         let mut b = a.clone();
         for (at, edit) in edits {
             if b.is_empty() {
@@ -141,7 +142,7 @@ proptest! {
     }
 }
 
-/// Of two large disks that differ in one place, one path of pages is read.
+/// For two large disks that differ in one place, only one path of pages is read.
 #[test]
 fn equal_pages_stay_unread() {
     let pages = Pages::default();
@@ -162,9 +163,10 @@ fn equal_pages_stay_unread() {
     assert_eq!(new_blocks(&a, &b).unwrap(), NewBlocks { blocks: 1, bytes: 65536 });
 }
 
-/// The longer disk's end counts against free space; a block that stands elsewhere on the first disk is not new.
+/// The end of the longer disk is compared with free space; a block that is elsewhere on the first disk is not
+/// new.
 #[test]
-fn lengths_and_places_differ() {
+fn disks_of_different_lengths() {
     let pages = Pages::default();
     let short = [entry(0, 8, data(1, 0)), entry(8, 8, data(2, 0))];
     let long = [entry(0, 8, data(1, 8)), entry(8, 8, State::Zero), entry(1 << 20, 8, data(2, 0))];
@@ -176,9 +178,9 @@ fn lengths_and_places_differ() {
     assert_eq!(diff(&a, &a, &mut |_| Ok(())).unwrap(), Differences::default());
 }
 
-/// A recipe whose entries lead past its disk is refused, as by the reader.
+/// A recipe with entries past the end of its disk is refused, as in the reader.
 #[test]
-fn hostile_length() {
+fn an_entry_past_the_end_is_corrupt() {
     let pages = Pages::default();
     let good = Recipe::open(build(&pages, 1 << 20, &[entry(0, 8, data(1, 0))]), &pages).unwrap();
     let mut root = *good.root();

@@ -1,7 +1,7 @@
-//! Recipes: the Merkle tree of pages that says what stands where on one disk (design: recipes, `docs/formats/recipe.md`).
+//! Recipes: Merkle trees of pages, each describing one disk (design: recipes, `docs/formats/recipe.md`).
 //!
-//! The root's hash is the disk's score: cloning a disk copies 32 bytes, publishing rewrites the pages that changed
-//! and the path above them, and equal scores mean equal disks.
+//! The root's hash is the disk's score. Cloning a disk copies 32 bytes; publishing rewrites the changed pages
+//! and the path above them; equal scores mean equal disks.
 
 mod builder;
 mod diff;

@@ -1,31 +1,33 @@
-//! Pieces: what a recipe takes of its blocks. A recipe does not say how long its blocks are, so whether a piece lies inside its
-//! block is asked of the frames that hold it. Whoever takes a recipe from somebody else asks before it relies on it.
+//! Pieces: the parts of blocks that a recipe uses. A recipe does not state the lengths of its blocks, so
+//! whether a piece lies inside its block is checked against the frames' headers. Do this check before relying
+//! on a recipe from someone else.
 
 use crate::frame::FrameHeader;
 use crate::page::{Entry, State};
 use crate::{BlockId, BlockPlace, Error, FrameSource, Kind, Result, header_of, locate};
 
-/// Pieces that are checked together, in the order of their frames.
+/// How many pieces are checked together, in the order of their frames.
 const TOGETHER: usize = 1 << 16;
 
-/// Refuses a piece that leads out of its block, which has so many bytes; 0 if it is no block of a disk's data.
+/// Refuses a piece that reaches past the end of its block. `block_length` is in bytes; 0 means that it is not
+/// a data block.
 ///
 /// # Errors
 /// `Corrupt`, naming the block.
 pub fn check_piece(block: &BlockId, offset: u64, length: u64, block_length: u64) -> Result<()> {
     if block_length == 0 {
-        return Err(Error::corrupt(format!("{block} is no block of a disk's data, and the recipe wants it")));
+        return Err(Error::corrupt(format!("the recipe names {block}, which is not a data block")));
     }
     let end = offset.saturating_add(length);
     if end > block_length {
         return Err(Error::corrupt(format!(
-            "block {block} has {block_length} bytes, and the recipe wants {end}"
+            "block {block} has {block_length} bytes, but the recipe uses {end}"
         )));
     }
     Ok(())
 }
 
-/// Checks the pieces that a recipe takes of blocks of one source. Each frame's header is read once for many pieces.
+/// Checks the pieces of a recipe against one source. Each frame's header is read once for many pieces.
 #[derive(Debug)]
 pub struct PieceCheck<'a, S: ?Sized> {
     source: &'a S,
@@ -33,7 +35,7 @@ pub struct PieceCheck<'a, S: ?Sized> {
     head: Vec<u8>,
 }
 
-/// Bytes up to `end` of a block.
+/// The first `end` bytes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Piece {
     place: BlockPlace,
@@ -42,15 +44,16 @@ struct Piece {
 }
 
 impl<'a, S: FrameSource + ?Sized> PieceCheck<'a, S> {
-    /// Nothing is checked yet.
+    /// A check without any pieces yet.
     pub fn new(source: &'a S) -> Self {
         Self { source, waiting: Vec::new(), head: Vec::new() }
     }
 
-    /// Checks an entry, or keeps it to be checked with others.
+    /// Checks an entry now, or keeps it to be checked with others.
     ///
     /// # Errors
-    /// `Missing` when its block is nowhere; `Corrupt` when this entry or one before leads out of its block.
+    /// `Missing` when its block is not found; `Corrupt` when this entry or an earlier one reaches past its
+    /// block.
     pub fn add(&mut self, entry: &Entry) -> Result<()> {
         let State::Data { block, offset } = entry.state else { return Ok(()) };
         let place = locate(self.source, &block)?;
@@ -62,21 +65,21 @@ impl<'a, S: FrameSource + ?Sized> PieceCheck<'a, S> {
         if self.waiting.len() < TOGETHER { Ok(()) } else { self.finish() }
     }
 
-    /// Checks what was kept.
+    /// Checks the remaining entries.
     ///
     /// # Errors
-    /// As [`PieceCheck::add`].
+    /// Those of [`PieceCheck::add`].
     pub fn finish(&mut self) -> Result<()> {
         let mut pieces = std::mem::take(&mut self.waiting);
         pieces.sort_unstable();
         pieces.chunk_by(|a, b| a.place.frame == b.place.frame).try_for_each(|pieces| self.check(pieces))
     }
 
-    /// Checks pieces of one frame. A frame that cannot be read says nothing about the recipe.
+    /// Checks the pieces of one frame. An unreadable frame is no fault of the recipe and is skipped.
     fn check(&mut self, pieces: &[Piece]) -> Result<()> {
         let Some(first) = pieces.first() else { return Ok(()) };
         let header = match header_of(self.source, first.place.frame, &mut self.head) {
-            Err(error) if error.says_that_data_are_lost() => return Ok(()),
+            Err(error) if error.is_data_loss() => return Ok(()),
             header => header?,
         };
         pieces.iter().try_for_each(|piece| {

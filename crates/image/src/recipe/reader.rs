@@ -1,18 +1,19 @@
-//! Reads a recipe top-down from its score, a page at a time.
+//! Reads a recipe top-down from its score, one page at a time.
 
 use super::Root;
 use crate::page::{Child, Contents, Entry, State, decode};
 use crate::{BlockId, Error, Extent, Result, Score};
 
-/// Where pages come from. What it gives has been verified against the name.
+/// A source of pages. It returns only pages that were verified against their ids.
 pub trait PageSource {
-    /// The page of that name.
+    /// The page with that id.
     ///
     /// # Errors
     /// `Missing` or `Corrupt`, naming the page.
     fn page(&self, id: &BlockId) -> Result<Vec<u8>>;
 
-    /// These pages will be asked for soon, in this order. Only a hint, as [`crate::FrameSource::will_need`].
+    /// Announces that these pages will be requested soon, in this order. Only a hint, like
+    /// [`crate::FrameSource::will_need`].
     fn will_need_pages(&self, _ids: &[BlockId]) {}
 }
 
@@ -35,7 +36,7 @@ pub struct Recipe<P> {
 }
 
 impl<P: PageSource> Recipe<P> {
-    /// Opens the recipe of that score.
+    /// Opens the recipe with that score.
     ///
     /// # Errors
     /// `Missing` or `Corrupt`.
@@ -44,7 +45,7 @@ impl<P: PageSource> Recipe<P> {
         Ok(Self { root, score, pages })
     }
 
-    /// What holds for the whole disk.
+    /// Its root, with the properties of the whole disk.
     pub fn root(&self) -> &Root {
         &self.root
     }
@@ -54,22 +55,23 @@ impl<P: PageSource> Recipe<P> {
         self.score
     }
 
-    /// What stands inside `range`, ascending: entries of states data and zero, clipped to it. The gaps are free.
+    /// The data and zero entries inside `range`, ascending and clipped to it. Gaps are free space.
     pub fn entries(&self, range: Extent) -> Entries<'_, P> {
         let stack = self.root.top.map(|(level, child)| Work::Page(level, child)).into_iter().collect();
         Entries { recipe: self, range, stack, on_lost: None }
     }
 
-    /// The same of a damaged recipe: `on_lost` is told what a page covers that cannot be read, and why, and the rest follows.
+    /// The readable entries of a damaged recipe. `on_lost` is called with the range of each unreadable page
+    /// and the error; the walk then goes on.
     pub fn readable_entries<'a>(&'a self, range: Extent, on_lost: &'a OnLost<'a>) -> Entries<'a, P> {
         Entries { on_lost: Some(on_lost), ..self.entries(range) }
     }
 
-    /// Calls `visit` with the id of every page that is needed to read `range`, the root's first and parents before
+    /// Calls `visit` with the id of every page needed to read `range`: the root first, parents before
     /// children.
     ///
     /// # Errors
-    /// What reading the pages or `visit` says.
+    /// Errors of the page source and of `visit`.
     pub fn visit_pages(&self, range: Extent, visit: &mut dyn FnMut(&BlockId) -> Result<()>) -> Result<()> {
         visit(&self.score.0)?;
         let mut stack: Vec<(u8, Child)> = self.root.top.into_iter().collect();
@@ -78,7 +80,7 @@ impl<P: PageSource> Recipe<P> {
                 continue;
             }
             visit(&child.id)?;
-            // A leaf names no pages, but is read all the same: whoever visits pages wants them all to be there.
+            // A leaf names no further pages, but reading it checks that it is there.
             if let Contents::Branch(children) = self.read(level, &child)? {
                 stack.extend(children.into_iter().rev().map(|child| (level - 1, child)));
             }
@@ -86,7 +88,7 @@ impl<P: PageSource> Recipe<P> {
         Ok(())
     }
 
-    /// Puts what a page holds inside `range` on a stack, what comes first on top; free space is left out.
+    /// Pushes a page's contents inside `range` onto the stack, the first on top. Free space is left out.
     pub(super) fn open_page(
         &self,
         (level, child): (u8, &Child),
@@ -112,30 +114,30 @@ impl<P: PageSource> Recipe<P> {
     fn read(&self, level: u8, child: &Child) -> Result<Contents> {
         let (found, contents) = decode(child, &self.pages.page(&child.id)?)?;
         if found != level {
-            return Err(Error::corrupt(format!("recipe page {} is of level {found}, not {level}", child.id)));
+            return Err(Error::corrupt(format!("recipe page {} has level {found}, not {level}", child.id)));
         }
         self.root.check_page(child, &contents)?;
         Ok(contents)
     }
 }
 
-/// What is still to be walked.
+/// A page or entry still to be visited.
 #[derive(Clone, Copy)]
 pub(super) enum Work {
     Page(u8, Child),
     Entry(Entry),
 }
 
-/// The entries of a range of a disk, in order. After an error it ends.
+/// The entries of a range of a disk, in order. Ends after an error.
 pub struct Entries<'a, P> {
     recipe: &'a Recipe<P>,
     range: Extent,
-    /// What comes next, the next last: a path down the tree and the rest of one leaf.
+    /// What is left to visit, next on top: a path down the tree and the rest of one leaf.
     stack: Vec<Work>,
     on_lost: Option<&'a OnLost<'a>>,
 }
 
-/// Is told of a range of the disk whose contents cannot be read, and why.
+/// Called with a range of the disk whose contents cannot be read, and the error.
 pub type OnLost<'a> = dyn Fn(Extent, &Error) + Sync + 'a;
 
 impl<P: PageSource> Iterator for Entries<'_, P> {
@@ -148,7 +150,7 @@ impl<P: PageSource> Iterator for Entries<'_, P> {
                 Work::Page(level, child) => {
                     let opened = self.recipe.open_page((level, &child), self.range, &mut self.stack);
                     let Err(error) = opened else { continue };
-                    let on_lost = self.on_lost.filter(|_| error.says_that_data_are_lost());
+                    let on_lost = self.on_lost.filter(|_| error.is_data_loss());
                     let Some(on_lost) = on_lost else {
                         self.stack.clear();
                         return Some(Err(error));

@@ -1,4 +1,4 @@
-//! The root of a recipe: what holds for the whole disk, and the page at the top. Written and parsed here only.
+//! The root of a recipe: properties of the whole disk, and its top page. Encoded and decoded only here.
 
 use crate::page::{Child, Contents, LEVEL_MAX, zeros_span_log2_max};
 use crate::{BlockId, Domain, Error, Kind, Result, SECTOR, Score};
@@ -6,20 +6,20 @@ use crate::{BlockId, Domain, Error, Kind, Result, SECTOR, Score};
 const MAGIC: [u8; 4] = *b"PLrt";
 const FORMAT_VERSION: u8 = 1;
 const LENGTH: usize = 84;
-/// Most bytes of a disk: what files of the system can have.
+/// The most bytes of a disk: the largest offset in a file.
 const DISK_LENGTH_MAX: u64 = i64::MAX as u64;
 
-/// How the disk was cut into blocks: disks that were cut the same way share blocks, others hardly.
+/// How a disk was cut into blocks. Disks with the same policy share blocks; others hardly do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CutPolicy(pub u16);
 
 impl CutPolicy {
-    /// Files at 64 KiB of their own offsets, the rest on a grid of 32 KiB (design: identity).
+    /// Files at multiples of 64 KiB of their own offsets, the rest on a 32 KiB grid (design: identity).
     pub const FILE_ALIGNED_64K_GRID_32K: Self = Self(1);
-    /// Files at 32 KiB of their own offsets, the rest on a grid of 32 KiB: for measuring.
+    /// Files at multiples of 32 KiB of their own offsets, the rest on a 32 KiB grid; for measurements.
     pub const FILE_ALIGNED_32K_GRID_32K: Self = Self(2);
 
-    /// Files are cut at multiples of this of their own offsets, in bytes; `None` for a policy that is not known here.
+    /// Files are cut at multiples of this many bytes of their own offsets; `None` for an unknown policy.
     pub fn file_alignment(self) -> Option<u64> {
         match self {
             Self::FILE_ALIGNED_64K_GRID_32K => Some(64 << 10),
@@ -36,16 +36,16 @@ pub struct Root {
     pub disk_length: u64,
     /// Logical sector size of the disk in bytes: 512 or 4096.
     pub sector_size: u32,
-    /// How it was cut.
+    /// How the disk was cut.
     pub cut_policy: CutPolicy,
     /// Identity domain of all ids below.
     pub domain: Domain,
-    /// The page at the top, with its level; `None` for a disk all of which is free.
+    /// The top page with its level; `None` for a disk that is entirely free.
     pub top: Option<(u8, Child)>,
 }
 
 impl Root {
-    /// Its bytes. They are a block of kind page, and their id is the score.
+    /// Encodes it. The bytes are a block of kind page, and their id is the score.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(LENGTH);
         out.extend_from_slice(&MAGIC);
@@ -68,7 +68,8 @@ impl Root {
         Score(BlockId::of(Kind::Page, &self.encode()))
     }
 
-    /// Refuses a page that leads past the end of the disk. Its range may: ranges are powers of two.
+    /// Refuses a page with contents past the end of the disk. The page's range may reach past the end,
+    /// because ranges are powers of two.
     ///
     /// # Errors
     /// `Corrupt`, naming the page.
@@ -79,22 +80,22 @@ impl Root {
         };
         if end > self.disk_length {
             return Err(Error::corrupt(format!(
-                "recipe page {} at {}: it leads to {end}, past the end of the disk at {}",
+                "recipe page {} at offset {}: it reaches to {end}, past the end of the disk at {}",
                 page.id, page.start, self.disk_length
             )));
         }
         Ok(())
     }
 
-    /// Parses the bytes that have that score.
+    /// Decodes the bytes that have that score.
     ///
     /// # Errors
-    /// `Corrupt` when they are no root, or say what cannot be.
+    /// `Corrupt` when they are not a valid root.
     pub fn decode(score: Score, bytes: &[u8]) -> Result<Self> {
         let corrupt = |what: &str| Error::corrupt(format!("recipe root {score}: {what}"));
-        let bytes: &[u8; LENGTH] = bytes.try_into().map_err(|_| corrupt("length"))?;
+        let bytes: &[u8; LENGTH] = bytes.try_into().map_err(|_| corrupt("wrong length"))?;
         if bytes[..4] != MAGIC || bytes[4] != FORMAT_VERSION {
-            return Err(corrupt("magic or format version"));
+            return Err(corrupt("wrong magic or format version"));
         }
         let u64_at = |at: usize| (0..8).fold(0, |value, i| value | u64::from(bytes[at + i]) << (8 * i));
         let mut domain = Domain::SHARED;
@@ -111,12 +112,12 @@ impl Root {
         };
         let possible = level <= LEVEL_MAX && child.span_log2 <= zeros_span_log2_max(level);
         if !possible || !root.disk_length.is_multiple_of(SECTOR) || ![512, 4096].contains(&root.sector_size) {
-            return Err(corrupt("level, length or sector size that cannot be"));
+            return Err(corrupt("invalid level, length or sector size"));
         }
         if root.disk_length > DISK_LENGTH_MAX
             || root.top.is_some_and(|(_, top)| top.start >= root.disk_length)
         {
-            return Err(corrupt("a disk too long, or a page past its end"));
+            return Err(corrupt("the disk is too long, or its top page starts past its end"));
         }
         if root.encode() != bytes {
             return Err(corrupt("not canonical"));

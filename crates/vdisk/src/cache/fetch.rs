@@ -1,7 +1,7 @@
 //! Gets the verified block for an id: from memory, or from a frame that is read once for all concurrent
 //! requests.
 //!
-//! Only hashed and verified bytes leave this file (`docs/design.md`, verify).
+//! Only hashed and verified bytes leave this file (design: verify).
 
 use parking_lot::Mutex;
 use std::sync::Arc;

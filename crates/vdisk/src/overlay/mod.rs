@@ -1,5 +1,5 @@
-//! An overlay: the private writes of one live disk, stored above a read-only base (`docs/design.md`,
-//! overlays).
+//! An overlay: the private writes of one live disk, stored above a read-only base
+//! (design: overlays).
 //!
 //! One sparse file holds the written data at the disk's own offsets, followed by a log of records that say
 //! which blocks are present. A write puts its data into the file, then its record, and returns only after
