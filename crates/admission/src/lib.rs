@@ -1,11 +1,14 @@
-//! Decides which connections a server keeps, so that clients who never prove who they are cannot take all places.
+//! Decides which connections a server keeps, so that clients that never identify themselves cannot take all
+//! places.
 //!
-//! A connection begins as a *stranger* and becomes *known* when it proves who it is; it has a limited time for that.
-//! Strangers and known connections have separate places. When the strangers' places are full, a new stranger is still let
-//! in, and the oldest stranger of the address that holds most of them is closed: connections that somebody opened to fill
-//! the places displace each other, while a client from elsewhere, or one that proves who it is at once, is served.
+//! A connection starts as a *stranger* and becomes *known* once the client has identified itself, for which
+//! it has limited time. Strangers and known connections have separate places. When all strangers' places are
+//! taken, a new stranger is still admitted: it displaces the oldest stranger of the address with the most
+//! strangers. So connections opened to fill the places displace each other, while clients from other
+//! addresses, and those that identify themselves at once, are served.
 //!
-//! A crate of its own, because it is pure: it is given the time and says which connection to close. The caller closes it.
+//! It is a crate of its own because it is pure: it receives the time and returns which connection the caller
+//! must close.
 
 mod source;
 
@@ -15,53 +18,53 @@ use std::time::{Duration, Instant};
 
 pub use source::Source;
 
-/// How many connections there may be.
+/// The limits of a server's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Strangers; at least 1.
+    /// The most strangers; at least 1.
     pub strangers_max: usize,
-    /// Strangers from one source; at least 1.
+    /// The most strangers from one source; at least 1.
     pub strangers_of_one_max: usize,
-    /// Time for a stranger to become known.
+    /// How long a connection may stay a stranger.
     pub stranger_time: Duration,
-    /// Known connections.
+    /// The most known connections.
     pub known_max: usize,
-    /// Known connections from one source.
+    /// The most known connections from one source.
     pub known_of_one_max: usize,
 }
 
-/// A connection's place.
+/// The id of a connection's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
-/// A stranger that was let in.
+/// An admitted stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entered {
     /// Its place.
     pub ticket: Ticket,
-    /// The stranger that has to go for it: its place is free already.
+    /// The stranger that it displaced, which the caller must close. Its place is already free.
     pub displaced: Option<Ticket>,
 }
 
-/// Why a stranger cannot become known. It is a stranger still.
+/// Why a stranger cannot become known. It stays a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// All places are taken: so many.
+    /// All places are taken; their number.
     Full(usize),
-    /// All places of its source are taken: so many.
+    /// All places of its source are taken; their number.
     FullForSource(usize),
-    /// It has no place any more: it had to go.
+    /// It has lost its place: it was displaced or too slow.
     Gone,
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full(count) => write!(f, "there are {count} connections already"),
+            Self::Full(count) => write!(f, "too many connections: all {count} places are taken"),
             Self::FullForSource(count) => {
-                write!(f, "there are {count} connections from your address already")
+                write!(f, "too many connections from your address: all {count} places are taken")
             }
-            Self::Gone => f.write_str("the connection took too long to show who it is"),
+            Self::Gone => f.write_str("the client did not identify itself in time"),
         }
     }
 }
@@ -79,25 +82,25 @@ pub struct Admission {
 #[derive(Debug)]
 struct Place {
     source: Source,
-    /// Until when it may stay a stranger; `None` once it is known.
+    /// When its time as a stranger ends; `None` once it is known.
     stranger_until: Option<Instant>,
 }
 
 /// The connections of one source.
 #[derive(Debug, Default)]
 struct OfSource {
-    /// The oldest first.
+    /// Oldest first.
     strangers: VecDeque<Ticket>,
     known: usize,
 }
 
 impl Admission {
-    /// No connections yet.
+    /// Starts without connections.
     pub fn new(limits: Limits) -> Self {
         Self { limits, next: 0, places: BTreeMap::new(), sources: HashMap::new(), strangers: 0 }
     }
 
-    /// Lets a stranger in.
+    /// Admits a stranger.
     pub fn enter(&mut self, source: Source, now: Instant) -> Entered {
         let displaced = self.displaced_by(source);
         if let Some(ticket) = displaced {
@@ -112,7 +115,7 @@ impl Admission {
         Entered { ticket, displaced }
     }
 
-    /// A stranger has proven who it is. Who is known already stays so.
+    /// Makes a stranger known. A known connection stays known.
     ///
     /// # Errors
     /// When there is no place for it.
@@ -136,7 +139,8 @@ impl Admission {
         Ok(())
     }
 
-    /// Whether a stranger's time is over, or it has no place any more: then it has to go. Its place is free.
+    /// Whether the caller must close the connection, because its time as a stranger is over or it has lost
+    /// its place. Its place is freed.
     pub fn is_over(&mut self, ticket: Ticket, now: Instant) -> bool {
         match self.places.get(&ticket) {
             None => true,
@@ -148,7 +152,7 @@ impl Admission {
         }
     }
 
-    /// The strangers whose time is over: they have to go, and their places are free.
+    /// Frees the places of all strangers whose time is over. The caller must close these connections.
     pub fn expire(&mut self, now: Instant) -> Vec<Ticket> {
         let is_over = |place: &Place| place.stranger_until.is_some_and(|until| until <= now);
         let over: Vec<Ticket> =
@@ -157,7 +161,7 @@ impl Admission {
         over
     }
 
-    /// A connection has ended.
+    /// Frees the place of a connection that has ended.
     pub fn leave(&mut self, ticket: Ticket) {
         let Some(place) = self.places.remove(&ticket) else { return };
         let Some(of_source) = self.sources.get_mut(&place.source) else { return };
@@ -182,7 +186,7 @@ impl Admission {
         self.places.len() - self.strangers
     }
 
-    /// The stranger that has to go when another one comes from that source.
+    /// The stranger that a new one from that source displaces, if any.
     fn displaced_by(&self, source: Source) -> Option<Ticket> {
         let own = self.sources.get(&source).map(|of_source| &of_source.strangers);
         if let Some(own) = own.filter(|own| own.len() >= self.limits.strangers_of_one_max) {

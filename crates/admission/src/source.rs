@@ -1,16 +1,16 @@
-//! Where a connection comes from, as far as one client can be told from another.
+//! The source of a connection: what distinguishes one client from another.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Who is counted as one client: an IPv4 address; an IPv6 network of 64 bits, since a host may use any address in it; all who
-/// come through unix sockets.
+/// What counts as one client: an IPv4 address, an IPv6 /64 network (a host may use any address in it), or all
+/// unix sockets together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// An IPv4 address, also when it came as an IPv6 one (`::ffff:192.0.2.1`).
+    /// An IPv4 address, also if given as IPv6 (`::ffff:192.0.2.1`).
     V4(Ipv4Addr),
     /// The first 64 bits of an IPv6 address.
     V6([u8; 8]),
-    /// A unix socket: whoever can open its file.
+    /// A unix socket; anyone who can open its file.
     Unix,
 }
 

@@ -1,6 +1,7 @@
-//! Measures casts: made-up chunks from memory, and a sink that only hashes (or does nothing).
+//! Measures the speed of casts, with generated chunks in memory and a sink that only hashes (or does
+//! nothing).
 //!
-//! `cast_speed send INTERFACE RATE_BITS CHUNKS RECEIVERS` on one machine (or namespace),
+//! Run `cast_speed send INTERFACE RATE_BITS CHUNKS RECEIVERS` on one machine (or in one namespace), and
 //! `cast_speed receive INTERFACE [plain]` on the others; `plain` does not hash.
 
 #![allow(clippy::print_stdout, reason = "a measuring program")]
@@ -52,8 +53,9 @@ impl ChunkSink for Sink {
 fn run(arguments: &[&str]) -> Result<()> {
     match arguments {
         ["send", interface, rate, chunks, receivers] => {
-            let number =
-                |text: &str| text.parse::<u64>().map_err(|_| Error::refused(format!("{text} is no number")));
+            let number = |text: &str| {
+                text.parse::<u64>().map_err(|_| Error::refused(format!("{text} is not a number")))
+            };
             let chunks = number(chunks)? as usize;
             let bytes: Vec<u8> = (0..CHUNK_BYTES).map(|index| ((index * 31) >> 3) as u8).collect();
             let description = SessionDescription {
@@ -75,7 +77,7 @@ fn run(arguments: &[&str]) -> Result<()> {
             let payload = (chunks * CHUNK_BYTES) as f64 * 8.0 / seconds / 1e6;
             let overhead = summary.progress.bytes as f64 / (chunks * CHUNK_BYTES) as f64 - 1.0;
             println!(
-                "{payload:.0} Mbit/s to each of {} in {seconds:.2} s, {:.1} % more sent than the chunks have",
+                "{payload:.0} Mbit/s to each of {} in {seconds:.2} s, {:.1} % more bytes sent than the chunks contain",
                 summary.receivers.len(),
                 overhead * 100.0
             );
@@ -86,7 +88,7 @@ fn run(arguments: &[&str]) -> Result<()> {
                 ReceiveOptions { interface: Some((*interface).to_owned()), ..ReceiveOptions::default() };
             let summary = receive(&options, &mut Sink { hashes: rest.is_empty(), bytes: 0 }, |_| {})?;
             println!(
-                "{:?} {} symbols, {} repaired, {} in vain",
+                "{:?} {} symbols, {} repaired, {} duplicates",
                 summary.duration, summary.symbols, summary.repaired, summary.duplicates
             );
         }

@@ -1,7 +1,8 @@
-//! Sends and receives many datagrams with one system call: segmentation offload out, receive offload in, and plain
-//! sends where it is refused.
+//! Sends and receives many datagrams with one system call: segmentation offload (GSO) for sending, receive
+//! offload (GRO) for receiving, and single sends where offload is refused.
 //!
-//! Owns the buffers of the receive path. Must never drop what could be sent later: a full send buffer is told.
+//! It owns the receive buffers. It must never drop datagrams that could be sent later: a full send buffer is
+//! reported to the caller.
 
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -10,10 +11,10 @@ use platter_image::{Error, IoContext, Result};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use socket2::SockRef;
 
-/// A buffer holds the largest super-packet.
+/// A buffer is large enough for the largest combined packet.
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// A UDP socket that works in batches; it does not block.
+/// A non-blocking UDP socket that works in batches.
 pub(crate) struct BatchSocket {
     pub(crate) socket: UdpSocket,
     state: UdpSocketState,
@@ -22,7 +23,7 @@ pub(crate) struct BatchSocket {
 }
 
 impl BatchSocket {
-    /// Takes a socket over.
+    /// Uses an opened socket.
     ///
     /// # Errors
     /// `Io`.
@@ -37,8 +38,8 @@ impl BatchSocket {
         })
     }
 
-    /// Sends datagrams of one length (the last may be shorter), starting with byte `from`. Returns how far it came:
-    /// less than all means that the send buffer is full.
+    /// Sends datagrams of equal length (the last may be shorter), starting at byte `from`. Returns the offset
+    /// that was reached; if it is less than the length, the send buffer is full.
     ///
     /// # Errors
     /// `Io` when the network cannot be used at all.
@@ -64,9 +65,9 @@ impl BatchSocket {
             match self.state.try_send(UdpSockRef::from(&self.socket), &transmit) {
                 Ok(()) => position = end,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(position),
-                // Offload refused (the state now says one segment): the same bytes go singly.
+                // Offload was refused (the state now allows one segment): send the same bytes singly.
                 Err(_) if contents.len() > segment_bytes && self.state.max_gso_segments() == 1 => {}
-                // A momentary lack of buffers counts as loss on the way; repair makes it right.
+                // A temporary lack of buffers counts as packet loss; repair corrects it.
                 Err(error) if is_momentary(&error) => position = end,
                 Err(error) => {
                     return Err(Error::io(format!("sending {} bytes to {to}", contents.len()), error));
@@ -76,7 +77,7 @@ impl BatchSocket {
         Ok(position)
     }
 
-    /// Hands all datagrams that one system call gives to `handle`. Returns how many; 0: none is there.
+    /// Passes all datagrams of one system call to `handle`. Returns their number; 0 if none was waiting.
     ///
     /// # Errors
     /// `Io`.
@@ -98,18 +99,19 @@ impl BatchSocket {
         Ok(count)
     }
 
-    /// The address it is bound to.
+    /// The local address of the socket.
     ///
     /// # Errors
     /// `Io`.
     pub(crate) fn local_address(&self) -> Result<SocketAddr> {
-        let address =
-            SockRef::from(&self.socket).local_addr().context(|| "the address of a UDP socket".into())?;
-        address.as_socket().ok_or_else(|| Error::bug("a UDP socket without an address"))
+        let address = SockRef::from(&self.socket)
+            .local_addr()
+            .context(|| "reading the address of a UDP socket".into())?;
+        address.as_socket().ok_or_else(|| Error::bug("a UDP socket has no address"))
     }
 }
 
-/// Errors that concern one datagram, or an earlier one that somebody refused (ICMP), and pass by themselves.
+/// Temporary errors: those of a single datagram, or of an earlier one that was rejected (ICMP).
 fn is_momentary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted)
         || error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error())

@@ -1,6 +1,7 @@
-//! A reliable channel: a TCP connection that carries messages and never blocks.
+//! The reliable channel: a non-blocking TCP connection that carries messages.
 //!
-//! Owns what was read but makes no whole message yet, and what could not be written yet; both are bounded.
+//! It buffers incomplete messages that were read, and messages that could not be written yet; both buffers
+//! are bounded.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -8,7 +9,7 @@ use std::net::TcpStream;
 use platter_cast::{MESSAGE_BYTES_MAX, MessageBuffer};
 use platter_image::{IoContext, Result};
 
-/// Most bytes that wait to be written: a peer that does not read for that long has gone.
+/// The most bytes waiting to be written. A peer that lets more accumulate counts as gone.
 const OUTBOX_BYTES_MAX: usize = 64 << 10;
 
 /// One connection.
@@ -19,17 +20,18 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Takes a connected stream over.
+    /// Uses a connected stream.
     ///
     /// # Errors
     /// `Io`.
     pub(crate) fn new(stream: TcpStream) -> Result<Self> {
-        stream.set_nonblocking(true).context(|| "making a connection non-blocking".into())?;
-        stream.set_nodelay(true).context(|| "making a connection prompt".into())?;
+        stream.set_nonblocking(true).context(|| "setting a connection to non-blocking".into())?;
+        stream.set_nodelay(true).context(|| "disabling send delay on a connection".into())?;
         Ok(Self { stream, inbox: MessageBuffer::default(), outbox: Vec::new() })
     }
 
-    /// Hands all messages that are there to `handle`. False: the connection has ended, or must.
+    /// Passes all complete messages to `handle`. Returns `false` if the connection has ended or must be
+    /// closed.
     pub(crate) fn read(&mut self, mut handle: impl FnMut(&[u8])) -> bool {
         let mut bytes = [0; MESSAGE_BYTES_MAX];
         loop {
@@ -52,13 +54,14 @@ impl Connection {
         }
     }
 
-    /// Writes a message, now or when there is room. False: the connection has ended, or must.
+    /// Writes a message, now or when there is space. Returns `false` if the connection has ended or must be
+    /// closed.
     pub(crate) fn write(&mut self, message: &[u8]) -> bool {
         self.outbox.extend_from_slice(message);
         self.outbox.len() <= OUTBOX_BYTES_MAX && self.flush()
     }
 
-    /// Writes what waits. False: the connection has ended.
+    /// Writes waiting bytes. Returns `false` if the connection has ended.
     pub(crate) fn flush(&mut self) -> bool {
         while !self.outbox.is_empty() {
             match self.stream.write(&self.outbox) {
@@ -72,7 +75,7 @@ impl Connection {
         true
     }
 
-    /// Whether something waits to be written.
+    /// Whether bytes are waiting to be written.
     pub(crate) fn wants_to_write(&self) -> bool {
         !self.outbox.is_empty()
     }

@@ -1,8 +1,9 @@
-//! Runs the cast machines over real sockets, in large batches.
+//! Runs the cast state machines over real sockets, in large batches.
 //!
-//! Owns the options ([`SendOptions`], [`ReceiveOptions`]), the traits at which jobs join in ([`ChunkSource`],
-//! [`ChunkSink`]) and the two loops ([`send`], [`receive`]): one thread for the network, others for chunk contents,
-//! bounded queues between them. A crate of its own to fence in what the operating system asks for.
+//! Contains the options ([`SendOptions`], [`ReceiveOptions`]), the traits that jobs implement
+//! ([`ChunkSource`], [`ChunkSink`]) and the two loops ([`send`], [`receive`]): one network thread each, other
+//! threads for chunk contents, and bounded queues between them. It is a crate of its own to isolate operating
+//! system calls.
 
 mod batch;
 mod connection;

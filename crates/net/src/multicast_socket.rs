@@ -1,19 +1,19 @@
-//! Opens UDP sockets for groups: interface, time to live, loopback, large buffers.
+//! Opens UDP sockets for multicast groups: interface, time to live, loopback, large buffers.
 //!
-//! Owns every socket option of the cast. Must never let a datagram beyond the first router (TTL 1).
+//! All socket options of a cast are set here. It must never let a datagram pass the first router (TTL 1).
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 
 use platter_image::{Error, IoContext, Result};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Receive buffer asked for: 16 MB hold 100 ms at 1 Gbit/s with the kernel's bookkeeping.
+/// The requested receive buffer: 16 MB hold 100 ms at 1 Gbit/s, including the kernel's overhead.
 const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
-/// Send buffer asked for: enough to keep a link busy, small enough that pacing stays in the pacer.
+/// The requested send buffer: large enough to keep a link busy, small enough to leave pacing to the pacer.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 
-/// The IPv4 address to send from and to join groups on: of the interface named (by name or address), or of the one to
-/// which the routes point for that group.
+/// The IPv4 address for sending and for joining groups: that of the named interface (name or address), or of
+/// the interface to which the route for the group points.
 ///
 /// # Errors
 /// `Refused` when there is no such interface or route.
@@ -24,15 +24,16 @@ pub(crate) fn interface_address(interface: Option<&str>, group: SocketAddrV4) ->
     let probe = udp_socket()?;
     if let Some(name) = interface {
         probe.bind_device(Some(name.as_bytes())).map_err(|error| {
-            Error::refused(format!("there is no usable interface {name}")).with_source(error)
+            Error::refused(format!("interface {name} does not exist or cannot be used")).with_source(error)
         })?;
     }
     probe.connect(&SocketAddr::V4(group).into()).map_err(|error| {
         let name = interface.unwrap_or("any interface");
-        Error::refused(format!("no way to {group} over {name}: name an interface with an IPv4 address"))
+        Error::refused(format!("no route to {group} over {name}: choose an interface with an IPv4 address"))
             .with_source(error)
     })?;
-    let address = probe.local_addr().context(|| "the address of a probe socket".into())?.as_socket_ipv4();
+    let address =
+        probe.local_addr().context(|| "reading the address of a probe socket".into())?.as_socket_ipv4();
     match address {
         Some(address) if !address.ip().is_unspecified() => Ok(*address.ip()),
         _ => Err(Error::refused(format!(
@@ -42,7 +43,8 @@ pub(crate) fn interface_address(interface: Option<&str>, group: SocketAddrV4) ->
     }
 }
 
-/// The sender's socket: sends to groups by the interface with that address, takes feedback on a port of its own.
+/// The sender's socket: sends to groups over the interface with that address, and receives feedback on its
+/// own port.
 ///
 /// # Errors
 /// `Io`.
@@ -50,14 +52,16 @@ pub(crate) fn sender_socket(interface: Ipv4Addr) -> Result<UdpSocket> {
     let socket = udp_socket()?;
     let address = SocketAddr::from((interface, 0));
     socket.bind(&address.into()).context(|| format!("binding a UDP socket to {address}"))?;
-    socket.set_multicast_if_v4(&interface).context(|| format!("sending multicast by {interface}"))?;
+    socket
+        .set_multicast_if_v4(&interface)
+        .context(|| format!("setting the multicast interface to {interface}"))?;
     socket.set_multicast_ttl_v4(1).context(|| "setting the multicast TTL to 1".into())?;
-    socket.set_multicast_loop_v4(true).context(|| "looping multicast back to this host".into())?;
+    socket.set_multicast_loop_v4(true).context(|| "enabling multicast loopback".into())?;
     enlarge_buffers(&socket);
     Ok(socket.into())
 }
 
-/// A socket that receives what is sent to a group and port, on the interface with that address.
+/// A socket that receives datagrams for a group and port on the interface with that address.
 ///
 /// # Errors
 /// `Io`; `Refused` when the address is not a group.
@@ -86,7 +90,7 @@ pub(crate) fn feedback_socket(interface: Ipv4Addr) -> Result<UdpSocket> {
     socket
         .bind(&SocketAddr::from((interface, 0)).into())
         .context(|| format!("binding a UDP socket to {interface}"))?;
-    socket.set_nonblocking(true).context(|| "making a socket non-blocking".into())?;
+    socket.set_nonblocking(true).context(|| "setting a socket to non-blocking".into())?;
     Ok(socket.into())
 }
 
@@ -94,8 +98,8 @@ fn udp_socket() -> Result<Socket> {
     Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).context(|| "opening a UDP socket".into())
 }
 
-/// As large as allowed: beyond the system's limits with the right to it, up to them without. Never fails, since small
-/// buffers only cost repairs.
+/// Enlarges the buffers as far as allowed: beyond the system's limits with the privilege for it, else up to
+/// them. Never fails, because small buffers only cost repairs.
 fn enlarge_buffers(socket: &Socket) {
     if rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER_BYTES).is_err() {
         let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);

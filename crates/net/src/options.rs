@@ -1,6 +1,6 @@
-//! What a cast over real sockets is told: addresses, limits, and where chunks come from and go to.
+//! The options of a cast over real sockets, and the traits for reading and consuming its chunks.
 //!
-//! Owns the options of both sides and the two traits at which jobs join in. Must never do I/O.
+//! Must never do I/O.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::ops::Range;
@@ -11,35 +11,36 @@ use std::time::Duration;
 use platter_cast::{ReceiverStatus, SenderProgress, SessionDescription, Wanted};
 use platter_image::{Result, Score};
 
-/// Where sessions are announced unless told otherwise: administratively scoped (RFC 2365), so no router forwards it.
+/// The default address for announcements. Its scope is administrative (RFC 2365), so no router forwards it.
 pub const DISCOVERY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 255, 80, 76), 7580);
-/// The TCP port of joins unless told otherwise.
+/// The default TCP port for joins.
 pub const JOIN_PORT: u16 = 7580;
-/// Chunks that a receiver holds at once unless told otherwise: 96 × 1.4 MB = 135 MB.
+/// The default number of chunks that a receiver holds at once: 96 × 1.4 MB = 135 MB.
 pub const BUFFER_CHUNKS: usize = 96;
 
-/// How a sender sends.
+/// The options of a sender.
 #[derive(Clone, Debug)]
 pub struct SendOptions {
-    /// Name (`eth0`) or IPv4 address of the interface to send on; `None`: where the routes point.
+    /// Name (`eth0`) or IPv4 address of the interface to send on; `None`: as the routes say.
     pub interface: Option<String>,
-    /// Where data goes. `None`: a group of 239.255/16 derived from the session id, on the discovery port.
+    /// The group for data. `None`: a group in 239.255/16 derived from the session id, on the discovery port.
     pub group: Option<SocketAddrV4>,
-    /// Where sessions are announced.
+    /// The address for announcements.
     pub discovery: SocketAddrV4,
-    /// TCP port for joins; 0 takes any free one (receivers learn it from the announcement).
+    /// TCP port for joins; 0 chooses a free one (receivers learn it from the announcement).
     pub join_port: u16,
-    /// Ceiling of the rate on the wire, headers included. The rate actually used follows receivers below it.
+    /// The maximum rate in bits per second on the wire, headers included. The actual rate adapts to the
+    /// receivers below it.
     pub rate_bits_per_second: u64,
-    /// Start as soon as that many receivers have joined.
+    /// Start once this many receivers have joined.
     pub wait_receivers: u32,
-    /// Start after that long even if fewer (but at least one) have joined.
+    /// Start after this time even if fewer receivers, but at least one, have joined.
     pub wait: Duration,
-    /// After the last receiver has finished, wait that long for late ones.
+    /// How long to wait for late receivers after the last one has finished.
     pub linger: Duration,
-    /// Give up when nobody has joined for that long. `None`: never.
+    /// Give up if no receiver joins within this time. `None`: never.
     pub give_up: Option<Duration>,
-    /// Set to true by whoever wants the cast to end early.
+    /// Set to true to end the cast early.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -60,27 +61,27 @@ impl Default for SendOptions {
     }
 }
 
-/// How a receiver receives.
+/// The options of a receiver.
 #[derive(Clone, Debug)]
 pub struct ReceiveOptions {
-    /// Name (`eth0`) or IPv4 address of the interface to listen on; `None`: where the routes point.
+    /// Name (`eth0`) or IPv4 address of the interface to listen on; `None`: as the routes say.
     pub interface: Option<String>,
-    /// Which session to take.
+    /// Which session to receive.
     pub wanted: Wanted,
-    /// Where sessions are announced.
+    /// The address for announcements.
     pub discovery: SocketAddrV4,
-    /// The sender's join address, if it is known: then no announcement is awaited.
+    /// The sender's join address, if known; then no announcement is needed.
     pub sender: Option<SocketAddr>,
-    /// What this machine calls itself, for the sender's screen.
+    /// The name of this machine, for the sender's screen.
     pub hello: String,
-    /// Chunks held in memory at once, being received or waiting for the sink (1.4 MB each).
+    /// The most chunks in memory (1.4 MB each), being received or waiting for the sink.
     pub buffer_chunks: usize,
-    /// Want every chunk from the start, instead of what the sink says when it knows the recipe: that is sooner, and
-    /// right for a target that has nothing of the image yet.
+    /// Want every chunk from the start, instead of waiting for the sink to select chunks by the recipe. This
+    /// starts sooner and suits a target that has none of the image's data.
     pub everything: bool,
-    /// Give up when no sender was heard for that long. `None`: never.
+    /// Give up if no sender is heard for this time. `None`: never.
     pub give_up: Option<Duration>,
-    /// Set to true by whoever wants this to end early.
+    /// Set to true to end receiving early.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -100,73 +101,73 @@ impl Default for ReceiveOptions {
     }
 }
 
-/// Where a sender's chunks come from. Called by a few worker threads, ahead of the sending; a chunk may be asked for
-/// again (repairs, late joiners).
+/// The source of a sender's chunks. A few worker threads call it ahead of sending; a chunk may be requested
+/// again (for repairs or late joiners).
 pub trait ChunkSource: Sync {
-    /// Content chunk `index`: exactly the bytes that the description's length says.
+    /// The contents of chunk `index`: exactly as many bytes as the description says.
     ///
     /// # Errors
-    /// Whatever it is, it ends the cast.
+    /// Any error ends the cast.
     fn read(&self, index: u32) -> Result<Arc<[u8]>>;
 }
 
-/// What a sink says to a chunk.
+/// A sink's verdict on a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChunkVerdict {
-    /// Verified and taken.
+    /// Verified and accepted.
     Accepted,
-    /// Verified and taken, and now these content chunks are wanted too (the recipe told).
+    /// Verified and accepted; the recipe shows that these content chunks are wanted, too.
     AcceptedWant(Vec<Range<u32>>),
-    /// Not what it must be: it is fetched from the sender alone. When that is wrong several times, the receiver fails.
+    /// Not valid: it is fetched from the sender by unicast. If that fails several times, the receiver fails.
     Bad(String),
-    /// Verified and taken, and it shows that some of these content chunks, which were taken before, were not the
-    /// sender's: they are fetched from the sender alone, and come again.
+    /// Verified and accepted, but it proves that some of these content chunks, accepted earlier, did not come
+    /// from the sender. They are fetched from the sender by unicast and passed to the sink again.
     Contradicts(Vec<Range<u32>>),
 }
 
-/// What a receiver achieved, for the sender's screen and log.
+/// The result of a receiver, for the sender's screen and log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SinkOutcome {
-    /// The score that was verified.
+    /// The verified score.
     pub score: Score,
     /// Bytes written to the target.
     pub bytes_written: u64,
 }
 
-/// Where a receiver's chunks go. Called on one thread of its own, so the network never waits for it.
+/// The consumer of a receiver's chunks. It is called on its own thread, so the network never waits for it.
 pub trait ChunkSink: Send {
-    /// A session begins, or begins anew after the sender came back with another table: says which content chunks are
-    /// wanted (others may be wanted later by [`ChunkVerdict::AcceptedWant`]).
+    /// A session begins, or begins again because the sender came back with another table. Returns the content
+    /// chunks that are wanted; more may follow with [`ChunkVerdict::AcceptedWant`].
     ///
     /// # Errors
-    /// Whatever it is, it ends the receiving; the sender is told.
+    /// Any error ends receiving; the sender is told.
     fn session(&mut self, description: &SessionDescription) -> Result<Vec<Range<u32>>>;
 
-    /// A wanted chunk has arrived, in any order. Nothing of it is verified yet.
+    /// A wanted chunk has arrived; chunks come in any order. Nothing in it is verified yet.
     ///
     /// # Errors
-    /// Whatever it is (a full disk), it ends the receiving; the sender is told. A chunk that is not what it must be
-    /// is not an error but [`ChunkVerdict::Bad`].
+    /// Any error (such as a full disk) ends receiving; the sender is told. An invalid chunk is not an error
+    /// but [`ChunkVerdict::Bad`].
     fn chunk(&mut self, index: u32, bytes: &[u8]) -> Result<ChunkVerdict>;
 
-    /// All wanted chunks were accepted: makes everything durable and says what was verified.
+    /// All wanted chunks were accepted: makes everything durable and returns what was verified.
     ///
     /// # Errors
-    /// As for [`ChunkSink::chunk`].
+    /// Those of [`ChunkSink::chunk`].
     fn finish(&mut self) -> Result<SinkOutcome>;
 }
 
-/// What a sender tells while it works.
+/// Reports of a sender.
 #[derive(Clone, Debug)]
 pub enum SendEvent {
-    /// Sockets are open; joins come to this address, data goes to that group.
+    /// The sockets are open.
     Ready {
         /// TCP address for joins.
         join: SocketAddr,
-        /// Where data goes.
+        /// The group for data.
         group: SocketAddr,
     },
-    /// A receiver's state changed (joined, finished, failed, lost), or a quarter second has passed.
+    /// A receiver's state changed (joined, finished, failed, lost), or 250 ms have passed.
     Status {
         /// All receivers that ever joined.
         receivers: Vec<ReceiverStatus>,
@@ -175,52 +176,52 @@ pub enum SendEvent {
     },
 }
 
-/// What a receiver tells while it works.
+/// Reports of a receiver.
 #[derive(Clone, Debug)]
 pub enum ReceiveEvent {
     /// A session was joined.
     Joined {
-        /// What it carries; the table of chunks is not known yet.
+        /// The image's name; the table of chunks is not known yet.
         name: String,
-        /// The recipe's root.
+        /// The image's score.
         score: Score,
     },
-    /// The sender is gone; looking for it, or for another one with the same image.
+    /// The sender is gone; the receiver looks for it, or for another sender of the image.
     SenderLost,
-    /// Content chunks accepted by the sink, of those wanted so far.
+    /// Progress of content chunks.
     Progress {
-        /// Accepted.
+        /// Chunks accepted by the sink.
         chunks: u32,
-        /// Wanted.
+        /// Chunks wanted so far.
         wanted: u32,
         /// Bytes accepted.
         bytes: u64,
     },
 }
 
-/// How a cast ended, on the sender's side.
+/// The result of a cast on the sender's side.
 #[derive(Clone, Debug)]
 pub struct SendSummary {
     /// Every receiver that ever joined, with its result.
     pub receivers: Vec<ReceiverStatus>,
     /// The sender's counters.
     pub progress: SenderProgress,
-    /// From the first receiver's start to the end of the last.
+    /// From the start of the first receiver to the end of the last.
     pub duration: Duration,
 }
 
-/// How a cast ended, on a receiver's side.
+/// The result of a cast on a receiver's side.
 #[derive(Clone, Debug)]
 pub struct ReceiveSummary {
     /// What the sink verified.
     pub outcome: SinkOutcome,
-    /// Symbols received, once each.
+    /// Distinct symbols received.
     pub symbols: u64,
-    /// Symbols made from repair symbols.
+    /// Symbols rebuilt from repair symbols.
     pub repaired: u64,
-    /// Symbols received in vain.
+    /// Symbols that were received more than once.
     pub duplicates: u64,
-    /// Chunks that came wrong by multicast and were fetched from the sender alone.
+    /// Chunks that were invalid when received by multicast and then fetched by unicast.
     pub fetched_chunks: u64,
     /// From joining to the end.
     pub duration: Duration,

@@ -1,6 +1,7 @@
-//! Waits for sockets, or for another thread's sign.
+//! Waits for sockets, or for a signal of another thread.
 //!
-//! Owns the event descriptor that worker threads ring, so that a network thread sleeps in one place only.
+//! It contains the event descriptor that worker threads ring, so that a network thread waits in only one
+//! place.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 pub(crate) struct Bell(Arc<OwnedFd>);
 
 impl Bell {
-    /// A silent one.
+    /// Creates a silent bell.
     ///
     /// # Errors
     /// `Io`.
@@ -25,7 +26,7 @@ impl Bell {
         Ok(Self(Arc::new(descriptor)))
     }
 
-    /// Wakes whoever waits; heard once however often it rings.
+    /// Wakes the waiting thread. Several rings before it wakes count as one.
     pub(crate) fn ring(&self) {
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
@@ -35,15 +36,15 @@ impl Bell {
     }
 }
 
-/// What may wake a thread.
+/// A descriptor, and what to wait for on it.
 pub(crate) struct Interest<'a> {
     pub(crate) descriptor: BorrowedFd<'a>,
     pub(crate) to_read: bool,
     pub(crate) to_write: bool,
 }
 
-/// Waits until one of these is ready, the bell rings, or the time is over. The callers' sockets do not block, so it
-/// need not say which.
+/// Waits until a descriptor is ready, the bell rings, or the time is over. It does not return which; the
+/// callers' sockets are non-blocking, so they just try.
 ///
 /// # Errors
 /// `Io`.

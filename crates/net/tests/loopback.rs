@@ -1,4 +1,5 @@
-//! Casts over real sockets on the loopback interface: one sender, several receivers, with loss where nftables allow it.
+//! Casts over real sockets on the loopback interface: one sender, several receivers, and packet loss where
+//! nftables is available.
 
 #![allow(
     clippy::unwrap_used,
@@ -59,7 +60,8 @@ impl ChunkSource for Contents {
     }
 }
 
-/// Wants the recipe first and the rest when it has it, as jobs do; calls one chunk bad once; may fail.
+/// Wants the recipe first and, once it has the recipe, the rest, as jobs do. It rejects one chunk once, and
+/// may fail.
 struct Sink {
     expected: Vec<blake3::Hash>,
     got: Vec<bool>,
@@ -89,7 +91,7 @@ impl ChunkSink for Sink {
             return Ok(ChunkVerdict::Bad("as a test".into()));
         }
         assert_eq!(blake3::hash(bytes), self.expected[index as usize], "chunk {index}");
-        assert!(!std::mem::replace(&mut self.got[index as usize], true), "chunk {index} came twice");
+        assert!(!std::mem::replace(&mut self.got[index as usize], true), "chunk {index} arrived twice");
         if index == 0 {
             return Ok(ChunkVerdict::AcceptedWant(std::iter::once(1..self.expected.len() as u32).collect()));
         }
@@ -134,7 +136,7 @@ fn receive_options(discovery: SocketAddrV4, number: usize) -> ReceiveOptions {
     }
 }
 
-/// Runs a cast; `sinks` gives each receiver its sink.
+/// Runs a cast with one receiver for each sink.
 fn cast(contents: &Contents, sinks: Vec<Sink>) -> (Result<SendSummary>, Vec<Result<ReceiveSummary>>) {
     let discovery = discovery();
     thread::scope(|scope| {
@@ -176,7 +178,7 @@ fn four_receivers_get_everything() {
 }
 
 #[test]
-fn a_sink_that_fails_is_told_to_the_sender_and_the_others_go_on() {
+fn a_failing_sink_is_reported_to_the_sender_and_the_others_go_on() {
     let contents = Contents::new(12);
     let failing = Sink { fails_at: Some(5), ..Sink::new(&contents) };
     let (sent, received) = cast(&contents, vec![failing, Sink::new(&contents)]);
@@ -187,10 +189,10 @@ fn a_sink_that_fails_is_told_to_the_sender_and_the_others_go_on() {
     assert!(states.iter().any(|state| matches!(state, ReceiverState::Done(_))), "{states:?}");
 }
 
-/// Connections over which nobody joins, more than one address may have: they go for one another, whatever they say, and a
-/// receiver from the same address gets everything.
+/// Many connections over which no receiver joins: they displace each other, and a receiver from the same
+/// address still gets everything.
 #[test]
-fn connections_without_a_receiver_keep_nobody_out() {
+fn connections_without_a_receiver_do_not_keep_receivers_out() {
     let contents = Contents::new(4);
     let discovery = discovery();
     let (tell, told) = mpsc::channel();
@@ -216,7 +218,7 @@ fn connections_without_a_receiver_keep_nobody_out() {
         first.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let end = first.read_to_end(&mut Vec::new());
         let is_reset = |error: &std::io::Error| error.kind() == ErrorKind::ConnectionReset;
-        assert!(end.as_ref().err().is_none_or(is_reset), "the oldest goes for another one: {end:?}");
+        assert!(end.as_ref().err().is_none_or(is_reset), "the oldest must be displaced: {end:?}");
         let mut sink = Sink::new(contents);
         let summary = receive(&receive_options(discovery, 0), &mut sink, |_| {}).unwrap();
         assert_eq!(summary.outcome, SinkOutcome { score: SCORE, bytes_written: 123 });
@@ -225,7 +227,7 @@ fn connections_without_a_receiver_keep_nobody_out() {
 }
 
 #[test]
-fn who_waits_for_another_disk_is_told_what_is_cast() {
+fn a_receiver_of_another_image_is_told_which_casts_there_are() {
     let contents = Contents::new(2);
     let discovery = discovery();
     thread::scope(|scope| {
@@ -237,14 +239,14 @@ fn who_waits_for_another_disk_is_told_what_is_cast() {
         let give_up = Some(Duration::from_secs(3));
         let options = ReceiveOptions { wanted, give_up, ..receive_options(discovery, 0) };
         let error = receive(&options, &mut Sink::new(contents), |_| {}).unwrap_err();
-        assert!(error.to_string().ends_with("only casts of lab/test"), "{error}");
+        assert!(error.to_string().ends_with("casts found: lab/test"), "{error}");
         stop.store(true, Ordering::Relaxed);
         assert!(sender.join().unwrap().is_err());
     });
 }
 
 #[test]
-fn nobody_there_is_an_error_on_both_sides_and_a_stop_is_heeded() {
+fn a_missing_peer_is_an_error_on_both_sides_and_a_stop_is_obeyed() {
     let contents = Contents::new(2);
     let mut options = send_options(discovery(), 1);
     options.give_up = Some(Duration::from_millis(200));
@@ -253,15 +255,15 @@ fn nobody_there_is_an_error_on_both_sides_and_a_stop_is_heeded() {
     let mut options = receive_options(discovery(), 0);
     options.give_up = Some(Duration::from_millis(200));
     let error = receive(&options, &mut Sink::new(&contents), |_| {}).unwrap_err();
-    assert!(error.to_string().contains("no sender of it was heard for 0 s"), "{error}");
-    assert!(!error.to_string().contains("only casts"), "{error}");
+    assert!(error.to_string().contains("no sender of this image was heard within 0 s"), "{error}");
+    assert!(!error.to_string().contains("casts found"), "{error}");
     options.give_up = None;
     options.stop = Arc::new(AtomicBool::new(true));
     let error = receive(&options, &mut Sink::new(&contents), |_| {}).unwrap_err();
     assert!(error.to_string().contains("stopped"), "{error}");
 }
 
-/// Runs `under_loss` in a network namespace of its own, where a rule drops 3 % of all datagrams.
+/// Runs `under_loss` in its own network namespace, with a rule that drops 3 % of all datagrams.
 #[test]
 fn three_percent_loss_in_a_namespace() {
     let script = "ip link set lo up && { ethtool -K lo tx-udp-segmentation off || true; } && nft add table inet t && \
@@ -285,7 +287,7 @@ fn three_percent_loss_in_a_namespace() {
 /// Set where datagrams are dropped.
 const LOSSY: &str = "PLATTER_TEST_LOSSY";
 
-/// Says nothing by itself: `three_percent_loss_in_a_namespace` runs it.
+/// Does nothing on its own: `three_percent_loss_in_a_namespace` runs it.
 #[test]
 fn under_loss() {
     if std::env::var_os(LOSSY).is_none() {

@@ -1,8 +1,8 @@
-//! Runs every fuzz target of `fuzz/` over its kept corpus, with the stable compiler, as a part of the tests.
+//! Runs every fuzz target of `fuzz/` over its seeds and corpus with the stable compiler, as tests.
 //!
-//! A target is the same source file here and under cargo-fuzz: this crate stands in for the two that it names,
-//! `libfuzzer_sys` and `platter_fuzz`. A crate of its own because the targets need most of the others. Must never be depended on,
-//! and has nothing outside tests.
+//! A target is the same source file here and under cargo-fuzz: this crate replaces the two crates that the
+//! targets import, `libfuzzer_sys` and `platter_fuzz`. It is a crate of its own because the targets need most
+//! of the others. No crate may depend on it, and it contains only tests.
 
 #[cfg(test)]
 extern crate self as libfuzzer_sys;
@@ -61,7 +61,8 @@ mod targets {
     pub(crate) mod trace;
 }
 
-/// What a target's file is about: a function of bytes. It stands behind the targets, which name it by its path.
+/// Replaces the macro of `libfuzzer_sys`: turns a target into a function of bytes. Defined after the targets,
+/// which name it by its path.
 #[cfg(test)]
 #[macro_export]
 macro_rules! fuzz_target {
@@ -78,7 +79,7 @@ mod tests {
 
     use crate::targets;
 
-    /// Each input is also tried cut short at so many lengths, and with so many single bytes changed.
+    /// Each input is also tried truncated to this many lengths, and with this many single bytes changed.
     const CUTS: usize = 4;
     const CHANGES: usize = 8;
 
@@ -86,7 +87,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
     }
 
-    /// The files of a directory, in order; none if there is no such directory.
+    /// The files of a directory, sorted; none if the directory does not exist.
     fn files(dir: &Path) -> Vec<PathBuf> {
         let listed = fs::read_dir(dir).into_iter().flatten();
         let mut files: Vec<PathBuf> = listed.map(|entry| entry.unwrap().path()).collect();
@@ -94,7 +95,7 @@ mod tests {
         files
     }
 
-    /// Runs a target over the committed seeds and over whatever a fuzzer has left in `fuzz/corpus`.
+    /// Runs a target over the committed seeds and over the inputs that a fuzzer has left in `fuzz/corpus`.
     fn replay(target: &str, run: fn(&[u8])) {
         let seeds = files(&fuzz_dir().join("seeds").join(target));
         assert!(!seeds.is_empty(), "fuzz/seeds/{target} has no seeds");
@@ -106,7 +107,7 @@ mod tests {
             }
             let mut changed = input.clone();
             for change in 0..CHANGES.min(input.len()) {
-                // Spread over the input, more of them in front, where the fields are.
+                // Spread over the input, more densely at its start, where the fields are.
                 let place = (input.len() - 1) * change * change / (CHANGES * CHANGES);
                 changed[place] ^= 1 << change;
                 run(&changed);

@@ -1,12 +1,12 @@
-//! The few file operations that durable parts may use, and nothing else.
+//! The only file operations that durable parts may use.
 //!
-//! Owns the one trait ([`Vfs`]) through which stores and overlays touch files, its implementation on the operating
-//! system ([`OsVfs`]), and a simulated disk ([`simulated::SimulatedDisk`]) that loses what was not synced, tears
-//! what was, and fails any call. A crate of its own so that the truth about durability stands in one place. It
-//! must never hide an error, retry a failed sync, or sync more than it was asked to.
+//! Contains the trait through which stores and overlays access files ([`Vfs`]), its implementation on the
+//! operating system ([`OsVfs`]), and a simulated disk ([`simulated::SimulatedDisk`]) that loses or tears
+//! unsynced data and can fail any call. It is a crate of its own so that all knowledge about durability is in
+//! one place. It must never hide an error, retry a failed sync, or sync more than requested.
 //!
-//! What makes bytes durable, here as on POSIX: [`VfsFile::sync`] for a file's bytes and length, [`Vfs::sync_dir`]
-//! for the names in a directory (a new file's name, a rename, a removal). Neither does the other's work.
+//! As on POSIX, [`VfsFile::sync`] makes a file's bytes and length durable, and [`Vfs::sync_dir`] makes the
+//! names in a directory durable (a new file, a rename, a removal). Neither replaces the other.
 
 mod os;
 pub mod simulated;
@@ -22,67 +22,67 @@ pub use whole::{read_whole, replace};
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpenMode {
-    /// To read; it must exist.
+    /// For reading; it must exist.
     Read,
-    /// To read and write; it must exist.
+    /// For reading and writing; it must exist.
     Write,
-    /// To read and write; it must not exist yet.
+    /// For reading and writing; it must not exist.
     CreateNew,
-    /// To read and write; made when it does not exist, kept as it is when it does.
+    /// For reading and writing; it is created if it does not exist, and otherwise kept unchanged.
     Create,
 }
 
-/// Those bits of a file's mode that let its group and everybody else in.
+/// The mode bits that grant access to a file's group and to all other users.
 pub const OTHERS: u32 = 0o077;
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// The name, without its directory.
+    /// The name, without the directory.
     pub name: String,
     /// Whether it is a directory.
     pub is_dir: bool,
 }
 
-/// The world of files as durable parts see it. Every call may be made from many threads.
+/// A filesystem as durable parts see it. All calls may be made from many threads.
 pub trait Vfs: Debug + Send + Sync {
     /// Opens a file.
     ///
     /// # Errors
-    /// `NotFound`, `AlreadyExists` as the mode has it; or what the system says.
+    /// `NotFound` or `AlreadyExists`, depending on the mode; other system errors.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn VfsFile>>;
 
-    /// Gives a file another name in the same directory, replacing a file of that name. Durable after
+    /// Renames a file within its directory, replacing an existing file of the new name. Durable after
     /// [`Vfs::sync_dir`].
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file's name. Durable after [`Vfs::sync_dir`].
+    /// Removes a file. Durable after [`Vfs::sync_dir`].
     ///
     /// # Errors
-    /// `NotFound`, or what the system says.
+    /// `NotFound`; other system errors.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes one directory, whose parent exists. Durable after [`Vfs::sync_dir`] of the parent.
+    /// Creates a directory in an existing parent. Durable after [`Vfs::sync_dir`] of the parent.
     ///
     /// # Errors
-    /// `AlreadyExists`, or what the system says.
+    /// `AlreadyExists`; other system errors.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Which bits of [`OTHERS`] a file or directory has; none for whatever is neither.
+    /// The bits of [`OTHERS`] that are set for a file or directory; 0 for other kinds of files.
     ///
     /// # Errors
-    /// `NotFound`, or what the system says.
+    /// `NotFound`; other system errors.
     fn access_of_others(&self, _path: &Path) -> io::Result<u32> {
         Ok(0)
     }
 
-    /// Takes these bits away.
+    /// Clears the bits of [`OTHERS`].
     ///
     /// # Errors
-    /// What the system says: only the owner may.
+    /// System errors; only the owner may do this.
     fn close_to_others(&self, _path: &Path) -> io::Result<()> {
         Ok(())
     }
@@ -90,93 +90,97 @@ pub trait Vfs: Debug + Send + Sync {
     /// Makes the names in a directory durable.
     ///
     /// # Errors
-    /// What the system says; which names are durable is then unknown.
+    /// System errors; it is then unknown which names are durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// What a directory holds, sorted by name. Names that are not UTF-8 are left out: nothing of ours has one.
+    /// The entries of a directory, sorted by name. Names that are not UTF-8 are skipped: Platter creates
+    /// none.
     ///
     /// # Errors
-    /// `NotFound`, or what the system says.
+    /// `NotFound`; other system errors.
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
 
-    /// Whether a file or directory of that name exists.
+    /// Whether a file or directory with that name exists.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
-    /// Takes the exclusive lock on a file, which is made when missing: `None` when somebody else has it. Advisory;
-    /// released when the file is dropped or its process dies.
+    /// Takes the exclusive advisory lock on a file, creating it if necessary; `None` if someone else holds
+    /// the lock. It is released when the returned file is dropped or the process dies.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsFile>>>;
 
-    /// Sixteen unpredictable bytes, for names that are never used twice.
+    /// Sixteen unpredictable bytes, for ids that never repeat.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     fn random_id(&self) -> io::Result<[u8; 16]>;
 }
 
-/// An open file, used by offset from many threads.
+/// An open file, accessed by offset from many threads.
 pub trait VfsFile: Debug + Send + Sync {
-    /// Reads up to `buffer.len()` bytes at `offset`; fewer at the end of the file, 0 past it.
+    /// Reads up to `buffer.len()` bytes at `offset`; fewer at the end of the file, 0 beyond it.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes up to `bytes.len()` bytes at `offset`; the file grows as needed. May write fewer.
+    /// Writes up to `bytes.len()` bytes at `offset` and returns how many were written. The file grows as
+    /// needed.
     ///
     /// # Errors
-    /// What the system says; some of the bytes may stand in the file.
+    /// System errors; some of the bytes may have been written.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
-    /// Sets the length: cuts off, or adds zeros.
+    /// Sets the length: truncates the file, or extends it with zeros.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     fn set_length(&self, length: u64) -> io::Result<()>;
 
-    /// Makes the part of a range that lies inside the file read as zeros, and gives its space back where the filesystem
-    /// can. The length stays. As durable as a write; without a hole punched, it is one.
+    /// Makes the part of a range that lies inside the file read as zeros, and frees its space if the
+    /// filesystem can. The length does not change. As durable as a write; where holes are not supported,
+    /// zeros are written.
     ///
     /// # Errors
-    /// What the system says; some of the bytes may be zeros.
+    /// System errors; some of the bytes may be zeros.
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
         write_zeros(self, offset, length)
     }
 
-    /// Returns when the bytes and the length are durable; not the name.
+    /// Returns once the file's bytes and length are durable. Its name is not included.
     ///
     /// # Errors
-    /// What the system says. What was written since the last success is then in doubt for ever: a later success
-    /// says nothing about it (Rebello et al., ATC 2020).
+    /// System errors. Everything written since the last successful sync is then uncertain for good: a later
+    /// successful sync proves nothing about it (Rebello et al., ATC 2020).
     fn sync(&self) -> io::Result<()>;
 
     /// Length in bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     fn length(&self) -> io::Result<u64>;
 
-    /// What is read from now on comes from the disk, as far as the system can do that, and not from memory: after a failed
-    /// sync, memory may hold what the disk does not. Of what was not synced nothing is lost by it.
+    /// Makes later reads come from the disk instead of memory, as far as the system can: after a failed sync,
+    /// memory may hold data that the disk lacks. Unsynced data is not lost by this call.
     ///
     /// # Errors
-    /// What the system says.
+    /// System errors.
     fn drop_cache(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// This range will be read soon: a system that can do so reads it meanwhile. Only a hint, which nobody waits for.
+    /// Announces that this range will be read soon, so that the system can read it ahead. Only a hint; does
+    /// not wait.
     fn will_read(&self, _offset: u64, _length: u64) {}
 
-    /// Fills `buffer` from `offset`.
+    /// Fills `buffer` with the bytes at `offset`.
     ///
     /// # Errors
-    /// `UnexpectedEof` when the file ends before; or what the system says.
+    /// `UnexpectedEof` when the file ends first; other system errors.
     fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
         while !buffer.is_empty() {
             match self.read_at(buffer, offset) {
@@ -195,7 +199,8 @@ pub trait VfsFile: Debug + Send + Sync {
     /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors
-    /// `WriteZero` when the system takes no more; or what it says. Some of the bytes may stand in the file.
+    /// `WriteZero` when the system accepts no more bytes; other system errors. Some of the bytes may have
+    /// been written.
     fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.write_at(bytes, offset) {
@@ -212,7 +217,7 @@ pub trait VfsFile: Debug + Send + Sync {
     }
 }
 
-/// What [`VfsFile::punch`] does where no hole can be punched.
+/// [`VfsFile::punch`] where holes are not supported.
 fn write_zeros<F: VfsFile + ?Sized>(file: &F, offset: u64, length: u64) -> io::Result<()> {
     const ZEROS: &[u8] = &[0; 64 << 10];
     let end = offset.saturating_add(length).min(file.length()?);

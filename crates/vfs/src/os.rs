@@ -1,6 +1,6 @@
-//! The operating system's files. Nothing is cached, retried or synced beyond what a caller asked for.
+//! The operating system's files. Nothing is cached, retried or synced beyond what the caller requests.
 //!
-//! Files and directories are made for their owner only, whatever the umask: they hold the contents of disks.
+//! Files and directories are created for their owner only, whatever the umask: they contain disk contents.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -18,7 +18,7 @@ const FILE_MODE: u32 = 0o600;
 /// The mode of a new directory.
 const DIRECTORY_MODE: u32 = 0o700;
 
-/// Files of the machine we run on.
+/// The files of this machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsVfs;
 
@@ -49,7 +49,7 @@ impl Vfs for OsVfs {
     }
 
     fn close_to_others(&self, path: &Path) -> io::Result<()> {
-        // Neither a link nor a pipe that somebody put there meanwhile leads elsewhere, or waits.
+        // Do not follow a link and do not wait for a pipe that someone may have put there in the meantime.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
         restrict(&OpenOptions::new().read(true).custom_flags(flags).open(path)?)
     }
@@ -78,7 +78,7 @@ impl Vfs for OsVfs {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
         let file = open_regular(&mut options, path)?;
-        // Whoever can open a file can lock it, and keep its owner waiting. Only the owner can change the mode.
+        // Anyone who can open a file can lock it and so block its owner. Only the owner can change the mode.
         if file.metadata()?.mode() & OTHERS != 0 {
             let _ = restrict(&file);
         }
@@ -96,7 +96,7 @@ impl Vfs for OsVfs {
     }
 }
 
-/// Opens a regular file. Whoever can write to a directory can make a pipe there: nobody waits until it has another end.
+/// Opens a regular file. Does not block if someone has put a pipe there.
 fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let file = options.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
     let kind = file.metadata()?.file_type();
@@ -104,16 +104,16 @@ fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
         return Ok(file);
     }
     let what = if kind.is_dir() { "a directory" } else { "a pipe or a device" };
-    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}, not a regular file")))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("this is {what}, not a regular file")))
 }
 
-/// Takes from a file what others than its owner may do with it.
+/// Removes all access by users other than the owner.
 fn restrict(file: &File) -> io::Result<()> {
     let mode = file.metadata()?.mode() & !OTHERS;
     Ok(fchmod(file, Mode::from_raw_mode(mode))?)
 }
 
-/// A file of the system; its lock, if it has one, goes with it.
+/// An open file of the system. Closing it releases its lock, if it has one.
 #[derive(Debug)]
 struct OsFile(File);
 
@@ -153,7 +153,7 @@ impl VfsFile for OsFile {
     }
 
     fn will_read(&self, offset: u64, length: u64) {
-        // Of one call Linux does no more than it would read ahead by itself.
+        // In one call, Linux reads at most as much as it would read ahead on its own.
         const PIECE: u64 = 128 << 10;
         let end = offset.saturating_add(length);
         let mut at = offset;
@@ -170,8 +170,8 @@ mod tests {
     use super::*;
     use crate::simulated::SimulatedDisk;
 
-    /// One list of promises, kept by the system and by the simulation.
-    fn keeps_its_promises(vfs: &dyn Vfs, root: &Path) {
+    /// The same checks for the system's files and for the simulated disk.
+    fn check_behaviour(vfs: &dyn Vfs, root: &Path) {
         let (dir, file) = (root.join("d"), root.join("d/f"));
         vfs.create_dir(&dir).unwrap();
         assert_eq!(vfs.create_dir(&dir).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_keeps_nobody_waiting() {
+    fn opening_a_pipe_fails_without_blocking() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::from_raw_mode(0o600)).unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_stand_in_for_a_hole() {
+    fn write_zeros_replaces_a_hole() {
         let folder = tempfile::tempdir().unwrap();
         let file = OsVfs.open(&folder.path().join("f"), OpenMode::CreateNew).unwrap();
         file.write_all_at(&[7; 200_000], 0).unwrap();
@@ -236,9 +236,10 @@ mod tests {
         assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == expected(at)));
     }
 
-    /// A process's umask is for all its threads: it is only ever narrowed here, and what it is does not matter.
+    /// The umask belongs to the whole process and all test threads: this test only narrows it, and its value
+    /// does not matter.
     #[test]
-    fn what_is_made_is_its_owners_only() {
+    fn new_files_are_accessible_to_their_owner_only() {
         let before = rustix::process::umask(Mode::empty());
         let folder = tempfile::tempdir().unwrap();
         let (dir, file) = (folder.path().join("d"), folder.path().join("d/f"));
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_do_is_said_and_taken_away() {
+    fn access_of_others_is_reported_and_removed() {
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("f"), folder.path().join("l"));
         let widen = || {
@@ -267,16 +268,16 @@ mod tests {
         assert_eq!(OsVfs.access_of_others(&file).unwrap(), 0);
         widen();
         drop(OsVfs.lock(&file).unwrap());
-        assert_eq!(OsVfs.access_of_others(&file).unwrap(), 0, "a lock's owner tightens it");
+        assert_eq!(OsVfs.access_of_others(&file).unwrap(), 0, "locking removes it");
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert_eq!(OsVfs.access_of_others(&link).unwrap(), 0);
         assert!(OsVfs.close_to_others(&link).is_err());
     }
 
     #[test]
-    fn system_and_simulation_keep_the_same_promises() {
+    fn system_and_simulation_behave_alike() {
         let folder = tempfile::tempdir().unwrap();
-        keeps_its_promises(&OsVfs, folder.path());
-        keeps_its_promises(&SimulatedDisk::new(1), Path::new("/"));
+        check_behaviour(&OsVfs, folder.path());
+        check_behaviour(&SimulatedDisk::new(1), Path::new("/"));
     }
 }

@@ -1,18 +1,18 @@
-//! Small files that are read and replaced as a whole: whoever reads one sees what it was before or after, never between, also
-//! after a crash.
+//! Small files that are read and replaced as a whole. A reader sees the old or the new contents, never a
+//! mixture, even after a crash.
 
 use std::io;
 use std::path::Path;
 
 use crate::{OpenMode, Vfs};
 
-/// Ends the name of a file that is not whole yet.
+/// Suffix of an incomplete file's name.
 const NEW_SUFFIX: &str = "new";
 
-/// Gives a file these bytes, durably: they go to another name beside it, which then replaces it.
+/// Replaces a file's contents durably: writes them to a temporary file beside it and renames that.
 ///
 /// # Errors
-/// What the system says; the file then holds what it held before, or these bytes.
+/// System errors; the file then has its old contents or the new ones.
 pub fn replace(vfs: &dyn Vfs, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
@@ -30,10 +30,10 @@ pub fn replace(vfs: &dyn Vfs, path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The bytes of a file; `None` when there is none.
+/// The contents of a file; `None` if it does not exist.
 ///
 /// # Errors
-/// `InvalidData` when it is longer than `length_max`; or what the system says.
+/// `InvalidData` when it has more than `length_max` bytes; other system errors.
 pub fn read_whole(vfs: &dyn Vfs, path: &Path, length_max: u64) -> io::Result<Option<Vec<u8>>> {
     let file = match vfs.open(path, OpenMode::Read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -41,7 +41,7 @@ pub fn read_whole(vfs: &dyn Vfs, path: &Path, length_max: u64) -> io::Result<Opt
     };
     let length = file.length()?;
     if length > length_max {
-        let what = format!("{length} bytes, {length_max} at most");
+        let what = format!("the file has {length} bytes, at most {length_max} are allowed");
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     let mut bytes = vec![0; length as usize];
@@ -61,9 +61,9 @@ mod tests {
     use super::*;
     use crate::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 
-    /// Stopped at every call, then crashed in every way: the file is the old or the new one.
+    /// Stopped at every call and crashed in every way, the file has its old or its new contents.
     #[test]
-    fn a_file_is_replaced_whole_or_not() {
+    fn replacing_a_file_is_atomic() {
         let path = Path::new("/x");
         for call in 1.. {
             let disk = SimulatedDisk::new(call);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_none_and_what_is_too_long_is_refused() {
+    fn a_missing_file_is_none_and_a_long_one_is_refused() {
         let disk = SimulatedDisk::new(1);
         assert_eq!(read_whole(&disk, Path::new("/x"), 9).unwrap(), None);
         replace(&disk, Path::new("/x"), b"four").unwrap();

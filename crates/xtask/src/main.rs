@@ -1,5 +1,5 @@
-//! `cargo xtask`: the project's own chores. It owns the house rules that a program can check (`tidy`).
-//! It is never shipped, and it must never change a file: it reads the tree and says what is wrong.
+//! `cargo xtask`: the project's own tools. `tidy` checks the house rules that a program can check. It is
+//! never shipped, and it must never change a file: it reads the tree and reports violations.
 
 mod tidy;
 
@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy   check what the house style lets a program check";
+const USAGE: &str = "usage: cargo xtask tidy   check the rules of the house style";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -37,7 +37,7 @@ fn run_tidy() -> ExitCode {
     }
 }
 
-/// Writes one line to standard output; a closed pipe is not an error worth telling.
+/// Writes one line to standard output; errors such as a closed pipe are ignored.
 fn say(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

@@ -1,7 +1,8 @@
-//! The loops that run the machines: [`send()`] and [`receive()`].
+//! The loops that run the state machines: [`send()`] and [`receive()`].
 //!
-//! Each has one network thread, the caller's, which alone touches the machine and never waits for a disk: chunk
-//! contents are read and consumed by worker threads behind bounded queues, which ring a bell when they have something.
+//! Each has one network thread, the caller's. Only this thread uses the machine, and it never waits for a
+//! disk: worker threads behind bounded queues read and consume chunk contents, and ring a bell when they have
+//! a result.
 
 mod receive;
 mod send;

@@ -16,19 +16,19 @@ use crate::multicast_socket::{feedback_socket, group_socket, interface_address};
 use crate::options::{ChunkSink, ChunkVerdict, ReceiveEvent, ReceiveOptions, ReceiveSummary, SinkOutcome};
 use crate::wake::{Bell, Interest, wait};
 
-/// How long a connection may take to be made.
+/// Timeout for connecting to the sender.
 const CONNECT_TIME: Duration = Duration::from_secs(2);
-/// A known sender that refuses connections is tried again after that.
+/// Pause before connecting again to a known sender that refused.
 const CONNECT_AGAIN: Duration = Duration::from_secs(1);
-/// How long the sender may take to note the result.
+/// How long to wait for the sender's acknowledgement of the result.
 const RESULT_TIME: Duration = Duration::from_secs(5);
-/// How often the caller hears of progress.
+/// How often progress is reported to the caller.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
-/// Longest sleep, so that a stop is noticed.
+/// The longest sleep, so that a stop request is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
-/// System calls for datagrams before anything else is looked at.
+/// The most receive calls on the group socket in one round of the loop.
 const RECEIVES_AT_ONCE: usize = 8;
-/// Jobs for the sink that are not chunks: sessions and the end.
+/// Queue slots for jobs that are not chunks: sessions and the end.
 const OTHER_JOBS: usize = 16;
 
 enum SinkJob {
@@ -43,11 +43,11 @@ enum SinkAnswer {
     Finished(Result<SinkOutcome>),
 }
 
-/// Receives an image: finds the session, joins it, hands chunks to the sink, reports the result.
+/// Receives an image: finds and joins the session, passes chunks to the sink, and reports the result.
 ///
 /// # Errors
-/// `Missing` when no sender was heard in time; `Refused` when the sender does not let us in, or a stop was asked for;
-/// `Io`; whatever the sink gives.
+/// `Missing` when no sender was heard in time; `Refused` when the sender refuses this receiver, or a stop was
+/// requested; `Io`; errors of the sink.
 pub fn receive(
     options: &ReceiveOptions,
     sink: &mut dyn ChunkSink,
@@ -60,7 +60,7 @@ pub fn receive(
     let bell = driver.bell.clone();
     thread::scope(|scope| {
         scope.spawn(move || run_sink(sink, &job_queue, &answers, &bell));
-        // The driver owns the queue's end: dropping it here ends the sink's thread.
+        // The driver owns the sending end of the job queue; dropping it here ends the sink's thread.
         let mut driver = driver;
         driver.run(&answer_queue, &mut on_event)
     })
@@ -95,10 +95,11 @@ struct Driver<'a> {
     bell: Bell,
     start: Instant,
     jobs: QueueEnd<SinkJob>,
-    /// Sessions handed to the sink whose wishes are not known yet; what was handed over before them does not count.
+    /// Sessions passed to the sink whose wanted ranges are not known yet; only the answer for the last one
+    /// counts.
     sessions_open: u32,
     session: Option<SessionId>,
-    /// The sink has said what it wants of the present session.
+    /// The sink has said which chunks of the current session it wants.
     wants_known: bool,
     joined_at: Option<Duration>,
     joined_last: Duration,
@@ -122,7 +123,7 @@ impl<'a> Driver<'a> {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed)
             .map_err(std::io::Error::from)
-            .context(|| "drawing the number of a hello".into())?;
+            .context(|| "generating a random number".into())?;
         let machine = Receiver::new(ReceiverOptions {
             seed: u64::from_le_bytes(seed),
             wanted: options.wanted.clone(),
@@ -165,14 +166,14 @@ impl<'a> Driver<'a> {
             let now = self.start.elapsed();
             let busy = self.receive_datagrams(now)?;
             self.receive_messages(now);
-            // Before answers: they must not count for a session that has just begun.
+            // Before the answers, so that answers for an old session are not applied to a new one.
             self.take_events(now, on_event)?;
             while let Ok(answer) = answers.try_recv() {
                 self.take_answer(now, answer);
             }
             self.connect_if_due(now);
             while let Some(to) = self.machine.poll_transmit(now, &mut datagram) {
-                // Lost feedback is repeated by the machine.
+                // If feedback is lost, the machine repeats it.
                 let _ = self.feedback.send_to(&datagram, to);
             }
             self.send_messages();
@@ -194,7 +195,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// True: there may be more at once.
+    /// Returns `true` if more datagrams may be waiting.
     fn receive_datagrams(&mut self, now: Duration) -> Result<bool> {
         let machine = &mut self.machine;
         self.discovery.receive(|datagram| machine.handle_datagram(now, datagram))?;
@@ -254,7 +255,7 @@ impl<'a> Driver<'a> {
                     self.give(SinkJob::Chunk { generation, index, bytes })?;
                 }
                 ReceiverEvent::Refused(reason) => {
-                    return Err(Error::refused(format!("the sender does not let us in: {reason}")));
+                    return Err(Error::refused(format!("the sender refuses this receiver: {reason}")));
                 }
                 ReceiverEvent::SenderLost => {
                     self.disconnect(now);
@@ -267,7 +268,7 @@ impl<'a> Driver<'a> {
     }
 
     fn give(&self, job: SinkJob) -> Result<()> {
-        self.jobs.try_send(job).map_err(|_| Error::bug("the queue of chunks to the sink is full or closed"))
+        self.jobs.try_send(job).map_err(|_| Error::bug("the queue to the sink is full or closed"))
     }
 
     fn take_answer(&mut self, now: Duration, answer: SinkAnswer) {
@@ -315,7 +316,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The outcome is known: the sender is told.
+    /// Sets the outcome and tells it to the sender.
     fn end(&mut self, now: Duration, outcome: Result<SinkOutcome>) {
         if self.ending.is_some() {
             return;
@@ -352,7 +353,7 @@ impl<'a> Driver<'a> {
     fn listen(&mut self, group: SocketAddr) -> Result<()> {
         let SocketAddr::V4(group) = group else {
             return Err(Error::refused(format!(
-                "the sender uses {group}; this version receives IPv4 groups only"
+                "the sender uses the group {group}, but only IPv4 groups are supported"
             )));
         };
         if group == self.options.discovery || self.group.as_ref().is_some_and(|(known, _)| *known == group) {
@@ -367,7 +368,7 @@ impl<'a> Driver<'a> {
             return Ok(self.acknowledged || now >= ending.at + RESULT_TIME);
         }
         if self.options.stop.load(Ordering::Relaxed) {
-            return Err(Error::refused("receiving was stopped before its end"));
+            return Err(Error::refused("receiving was stopped early"));
         }
         if self.connection.is_none()
             && let Some(give_up) = self.options.give_up
@@ -376,10 +377,10 @@ impl<'a> Driver<'a> {
             let others: Vec<&str> = self.machine.others().collect();
             let heard = match others.is_empty() {
                 true => String::new(),
-                false => format!(", only casts of {}", others.join(", ")),
+                false => format!("; casts found: {}", others.join(", ")),
             };
             return Err(Error::missing(format!(
-                "no sender of it was heard for {} s{heard}",
+                "no sender of this image was heard within {} s{heard}",
                 give_up.as_secs()
             )));
         }
@@ -392,7 +393,7 @@ impl<'a> Driver<'a> {
     }
 
     fn summary(&mut self, now: Duration) -> Result<ReceiveSummary> {
-        let ending = self.ending.take().ok_or_else(|| Error::bug("a receiver ended without an outcome"))?;
+        let ending = self.ending.take().ok_or_else(|| Error::bug("the receiver ended without an outcome"))?;
         let statistics = self.machine.statistics();
         Ok(ReceiveSummary {
             outcome: ending.outcome?,

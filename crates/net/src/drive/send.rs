@@ -19,37 +19,37 @@ use crate::multicast_socket::{interface_address, sender_socket};
 use crate::options::{ChunkSource, SendEvent, SendOptions, SendSummary};
 use crate::wake::{Bell, Interest, wait};
 
-/// Threads that read chunks: two hide the latency of one disk.
+/// Threads that read chunks; two hide the latency of one disk.
 const READERS: usize = 2;
-/// Chunks asked for or read and not yet taken: the machine never asks for more than 8.
+/// The most chunks requested or read but not taken yet; the machine never requests more than 8.
 const READ_QUEUE: usize = 16;
-/// Batches sent before looking at what came in.
+/// The most batches sent before incoming data is checked.
 const BATCHES_AT_ONCE: usize = 4;
-/// How often the caller hears of the state.
+/// How often the status is reported to the caller.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
-/// Open connections. One of which no receiver has joined is a stranger.
+/// Limits for open connections. A connection over which no receiver has joined is a stranger.
 const PLACES: Limits = Limits {
     strangers_max: 256,
     strangers_of_one_max: 64,
     stranger_time: Duration::from_secs(10),
     known_max: 4096,
-    // Receivers of one machine, for tests.
+    // Several receivers may run on one machine, in tests.
     known_of_one_max: 256,
 };
-/// After a connection could not be taken (too many open files), the next is taken no sooner.
+/// Pause after a failed accept (such as too many open files).
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// Longest sleep, so that a stop is noticed.
+/// The longest sleep, so that a stop request is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
-/// At the end, connections stay open that long so that the last results are acknowledged.
+/// How long connections stay open at the end, so that the last results are acknowledged.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 type Supplied = (u32, Result<Arc<[u8]>>);
 
-/// Casts an image, and returns when every receiver has ended (and the linger is over).
+/// Casts an image. Returns when every receiver has ended and the linger time is over.
 ///
 /// # Errors
-/// `Refused` when the options or the description cannot be used; `Missing` when nobody joined in time; `Io`; whatever the
-/// chunk source gives. Receivers that failed are not an error: the summary tells.
+/// `Refused` when the options or the description are invalid; `Missing` when no receiver joined in time;
+/// `Io`; errors of the chunk source. Failed receivers are not an error; the summary lists them.
 pub fn send(
     options: &SendOptions,
     description: &SessionDescription,
@@ -97,14 +97,14 @@ struct Driver {
     listener: TcpListener,
     peers: Vec<Peer>,
     next_peer: u64,
-    /// Which of the connections are kept.
+    /// Decides which connections are kept.
     admission: Admission,
-    /// No connection is taken before.
+    /// No connection is accepted before this time.
     accept_at: Duration,
     bell: Bell,
     start: Instant,
     transmit: Transmit,
-    /// Position in `transmit` up to which it was sent; `None`: it is done with.
+    /// Offset in `transmit` up to which it was sent; `None` if all was sent.
     unsent: Option<usize>,
     group: SocketAddr,
     discovery: SocketAddr,
@@ -118,16 +118,16 @@ impl Driver {
         let socket = BatchSocket::new(sender_socket(interface)?)?;
         let listener = TcpListener::bind((interface, options.join_port)).context(|| {
             format!(
-                "listening for joins on {interface}:{}; is another cast running? (--port takes another one)",
+                "listening for joins on {interface}:{}; is another cast running? (--port selects another port)",
                 options.join_port
             )
         })?;
-        listener.set_nonblocking(true).context(|| "making a listener non-blocking".into())?;
+        listener.set_nonblocking(true).context(|| "setting a listener to non-blocking".into())?;
         let machine_options = SenderOptions {
             seed,
             rate_bits_per_second: options.rate_bits_per_second,
             group: group.into(),
-            join: listener.local_addr().context(|| "the address of a listener".into())?,
+            join: listener.local_addr().context(|| "reading the address of a listener".into())?,
             feedback: socket.local_address()?,
             wait_receivers: options.wait_receivers,
             wait: options.wait,
@@ -235,7 +235,7 @@ impl Driver {
         }
     }
 
-    /// Ends a connection.
+    /// Closes the first connection that matches.
     fn end(&mut self, now: Duration, is_it: impl Fn(&Peer) -> bool) {
         let Some(position) = self.peers.iter().position(is_it) else { return };
         let peer = self.peers.swap_remove(position);
@@ -253,13 +253,13 @@ impl Driver {
                 }
                 Err(TryRecvError::Empty) => return Ok(()),
                 Err(TryRecvError::Disconnected) => {
-                    return Err(Error::bug("the threads that read chunks are gone"));
+                    return Err(Error::bug("the threads that read chunks have ended"));
                 }
             }
         }
     }
 
-    /// Sends what is due. True: there is more to send at once.
+    /// Sends what is due. Returns `true` if there is more to send now.
     fn send_batches(&mut self, now: Duration) -> Result<bool> {
         for _ in 0..BATCHES_AT_ONCE {
             if self.unsent.is_none() {
@@ -313,7 +313,7 @@ impl Driver {
         wait(&self.bell, &interests, time)
     }
 
-    /// Lets the last answers leave.
+    /// Lets the last answers be sent.
     fn farewell(&mut self) -> Result<()> {
         let until = self.start.elapsed() + FAREWELL;
         while !self.peers.is_empty() && self.start.elapsed() < until {
@@ -338,11 +338,13 @@ impl Driver {
 
 fn random_seed() -> Result<[u8; 32]> {
     let mut seed = [0; 32];
-    getrandom::fill(&mut seed).map_err(std::io::Error::from).context(|| "drawing a random session".into())?;
+    getrandom::fill(&mut seed)
+        .map_err(std::io::Error::from)
+        .context(|| "generating a random session id".into())?;
     Ok(seed)
 }
 
-/// A group of 239.255/16 (RFC 2365) from the session's random bytes, on the discovery port.
+/// A group in 239.255/16 (RFC 2365) made from the session's random bytes, on the discovery port.
 fn group_of(seed: &[u8; 32], discovery: SocketAddrV4) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(239, 255, seed[0], seed[1]), discovery.port())
 }

@@ -1,31 +1,31 @@
-//! What survives when the power is cut: which of the pending operations, by profile and seed.
+//! Decides which pending operations survive a power cut, by profile and seed.
 
-/// What a disk, and the filesystem on it, may do to operations that were not synced.
+/// What a disk and its filesystem may do to unsynced operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CrashProfile {
-    /// All that POSIX permits: any subset of the operations, writes torn at 512 bytes, lengths without data (zeros
-    /// or garbage), names without files and files without names.
+    /// Everything that POSIX permits: any subset of the operations, writes torn at 512 bytes, lengths without
+    /// their data (zeros or garbage), names without files and files without names.
     StrictPosix,
-    /// What ext4 does by default (`data=ordered`): names come to the disk in the order they were made, and so do
-    /// the bytes of one file; no length without its data.
+    /// The default of ext4 (`data=ordered`): names reach the disk in the order of their changes, and so do
+    /// the bytes of one file; no length arrives without its data.
     Ext4Ordered,
-    /// Everything pending had reached the disk.
+    /// All pending operations reached the disk.
     All,
-    /// Nothing pending had.
+    /// No pending operation did.
     Nothing,
-    /// Everything but one operation.
+    /// All operations except one.
     AllButOne,
-    /// One operation alone.
+    /// Only one operation.
     OnlyOne,
 }
 
 impl CrashProfile {
-    /// Every profile, for tests that try them all.
+    /// All profiles, for tests that try each.
     pub const EVERY: [Self; 6] =
         [Self::StrictPosix, Self::Ext4Ordered, Self::All, Self::Nothing, Self::AllButOne, Self::OnlyOne];
 }
 
-/// A small generator of random numbers (splitmix64): its sequence is part of what a seed means.
+/// A small random number generator (splitmix64). Its sequence is part of what a seed means.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
@@ -47,21 +47,21 @@ impl Random {
     }
 }
 
-/// Decides, operation by operation, for one crash.
+/// Decides about each operation in one crash.
 #[derive(Debug)]
 pub(super) struct Choice {
     profile: CrashProfile,
     random: Random,
-    /// Operations left to decide about, before the one that stands alone (`AllButOne`, `OnlyOne`).
+    /// Operations before the special one (`AllButOne`, `OnlyOne`).
     until_special: u64,
-    /// Operations of the present run (one file's, or all names) that are still kept (`Ext4Ordered`).
+    /// Operations still kept of the current group, one file's or all names (`Ext4Ordered`).
     run_left: u64,
-    /// How likely the strict profile keeps an operation, in 16ths: differs from crash to crash.
+    /// The probability that the strict profile keeps an operation, in 16ths; differs between crashes.
     keep_16ths: u64,
 }
 
 impl Choice {
-    /// Decisions about `operations` operations in all.
+    /// Decisions about `operations` operations in total.
     pub(super) fn new(profile: CrashProfile, seed: u64, operations: u64) -> Self {
         let mut random = Random::new(seed);
         let until_special = random.below(operations);
@@ -69,7 +69,7 @@ impl Choice {
         Self { profile, random, until_special, run_left: 0, keep_16ths }
     }
 
-    /// The next `operations` belong together, in order: one file's, or all names.
+    /// Starts a group of operations that reach the disk in order: one file's, or all names.
     pub(super) fn start_run(&mut self, operations: u64) {
         self.run_left = self.random.below(operations + 1);
     }
@@ -92,17 +92,17 @@ impl Choice {
         }
     }
 
-    /// Whether a write that reaches the disk does so in part only.
+    /// Whether a write that reaches the disk is torn.
     pub(super) fn tears(&mut self) -> bool {
         self.profile == CrashProfile::StrictPosix && self.random.below(3) == 0
     }
 
-    /// Whether the length of a write that was lost, whole or in part, reaches the disk all the same.
+    /// Whether the new length of a lost or torn write reaches the disk anyway.
     pub(super) fn grows_without_data(&mut self) -> bool {
         self.profile == CrashProfile::StrictPosix && self.random.below(2) == 0
     }
 
-    /// A coin.
+    /// A coin toss.
     pub(super) fn flips(&mut self) -> bool {
         self.random.below(2) == 0
     }

@@ -1,4 +1,4 @@
-//! The simulated disk itself: names, open files, counted calls. A crash makes every open file stale.
+//! The simulated disk: names, open files, and counted calls. A crash makes every open file stale.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,14 +11,14 @@ use super::fault::{Fault, FaultKind, Faults, Operation, error_of};
 use super::file::FileBytes;
 use crate::{Entry, OpenMode, Vfs, VfsFile};
 
-/// What a name stands for.
+/// What a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Node {
     Dir,
     File(usize),
 }
 
-/// Something done to the names of one directory and not synced.
+/// A change of a directory's names that was not synced.
 #[derive(Clone, Debug)]
 struct PendingName {
     dir: PathBuf,
@@ -42,19 +42,19 @@ struct State {
     faults: Faults,
     calls: u64,
     syncs: u64,
-    /// Bytes of all files together that fit.
+    /// The most bytes of all files together.
     capacity: u64,
-    /// Grows with each crash: files opened before it are stale.
+    /// Incremented by each crash; files opened before are stale.
     boot: u64,
     random: Random,
 }
 
-/// A disk in memory, seen by all its clones. See the module's page.
+/// An in-memory disk, shared by all its clones. See the module documentation.
 #[derive(Clone, Debug)]
 pub struct SimulatedDisk(Arc<Mutex<State>>);
 
 impl SimulatedDisk {
-    /// An empty disk of one root directory `/`. The seed decides about [`Vfs::random_id`] and flipped bits.
+    /// An empty disk with the root directory `/`. The seed determines [`Vfs::random_id`] and flipped bits.
     pub fn new(seed: u64) -> Self {
         let root = BTreeMap::from([(PathBuf::from("/"), Node::Dir)]);
         Self(Arc::new(Mutex::new(State {
@@ -72,7 +72,7 @@ impl SimulatedDisk {
         })))
     }
 
-    /// Plans a failure (or none), and counts from here.
+    /// Plans a failure (or none), and starts counting calls.
     pub fn set_fault(&self, fault: Option<Fault>) {
         self.state().faults.set(fault);
     }
@@ -87,23 +87,23 @@ impl SimulatedDisk {
         self.state().used()
     }
 
-    /// Lets files grow to `bytes` altogether: the write that would pass it is cut short, the next one fails.
+    /// Limits the total bytes in files: a write beyond the limit is shortened, and the next one fails.
     pub fn set_capacity(&self, bytes: u64) {
         self.state().capacity = bytes;
     }
 
-    /// Calls made so far.
+    /// Number of calls so far.
     pub fn calls(&self) -> u64 {
         self.state().calls
     }
 
-    /// Syncs of files and directories made so far.
+    /// Number of syncs of files and directories so far.
     pub fn syncs(&self) -> u64 {
         self.state().syncs
     }
 
-    /// Cuts the power and starts the machine again: pending operations survive as profile and seed have it, planned
-    /// faults are over, open files are stale, locks are free.
+    /// Cuts the power and restarts the machine: pending operations survive as profile and seed decide;
+    /// planned faults are cleared, open files become stale, locks are released.
     pub fn crash(&self, profile: CrashProfile, seed: u64) {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -126,7 +126,7 @@ impl SimulatedDisk {
         state.boot += 1;
     }
 
-    /// The bytes of a file as programs see them, or `None`: for tests that damage files.
+    /// The bytes of a file as programs see them, or `None`; for tests that damage files.
     pub fn contents(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.state();
         let Some(Node::File(file)) = state.names.get(path).copied() else { return None };
@@ -135,7 +135,7 @@ impl SimulatedDisk {
         Some(bytes)
     }
 
-    /// Replaces a file's bytes, durably, outside all counting and faults: for tests that damage files.
+    /// Replaces a file's bytes durably, without counting or faults; for tests that damage files.
     pub fn overwrite(&self, path: &Path, bytes: &[u8]) {
         let mut state = self.state();
         if let Some(Node::File(file)) = state.names.get(path).copied() {
@@ -145,7 +145,7 @@ impl SimulatedDisk {
         }
     }
 
-    /// A copy of the disk as it is, with a life of its own: for tests that try many damages on one state.
+    /// An independent copy of the disk, for tests that try many kinds of damage on one state.
     #[must_use]
     pub fn fork(&self) -> Self {
         let state = self.state();
@@ -174,7 +174,7 @@ impl SimulatedDisk {
 }
 
 impl State {
-    /// Counts a call; gives the error it fails with.
+    /// Counts a call, and returns its error if it fails with one, otherwise the fault if there is one.
     fn begin(&mut self, operation: Operation) -> io::Result<Option<FaultKind>> {
         self.calls += 1;
         self.syncs += u64::from(matches!(operation, Operation::Sync | Operation::SyncDir));
@@ -279,7 +279,7 @@ impl Vfs for SimulatedDisk {
         let pending = std::mem::take(&mut state.pending_names);
         let (mine, others): (Vec<_>, Vec<_>) = pending.into_iter().partition(|pending| pending.dir == path);
         state.pending_names = others;
-        // Names whose sync failed are gone like the bytes of a file (but a halted machine only stops).
+        // Names whose sync failed are discarded like the bytes of a file, unless the machine merely stopped.
         match begun {
             Ok(_) => {
                 for pending in &mine {
@@ -437,7 +437,7 @@ fn apply(names: &mut BTreeMap<PathBuf, Node>, change: &NameChange) {
     }
 }
 
-/// Names in directories that did not survive are gone with them.
+/// Removes names in directories that did not survive.
 fn remove_orphans(names: &mut BTreeMap<PathBuf, Node>) {
     let dirs: BTreeSet<PathBuf> =
         names.iter().filter(|(_, node)| **node == Node::Dir).map(|(path, _)| path.clone()).collect();
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strict_profile_tears_loses_and_grows() {
+    fn the_strict_profile_tears_and_loses_writes_and_grows_files() {
         let (mut torn, mut lost, mut grown, mut whole) = (0, 0, 0, 0);
         for seed in 0..400 {
             let disk = SimulatedDisk::new(0);
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_is_lost_and_torn_like_a_write() {
+    fn a_hole_can_be_lost_or_torn_like_a_write() {
         let (mut torn, mut lost, mut whole) = (0, 0, 0);
         for seed in 0..200 {
             let disk = SimulatedDisk::new(0);
@@ -523,9 +523,9 @@ mod tests {
         assert!(torn > 5 && lost > 5 && whole > 5, "{torn} {lost} {whole}");
     }
 
-    /// A filesystem that does not order lengths after data may give a file its own old bytes back.
+    /// A filesystem that does not write data before lengths may bring back a file's own old bytes.
     #[test]
-    fn bytes_cut_off_may_come_back_where_the_file_grows_without_data() {
+    fn truncated_bytes_may_reappear_when_a_file_grows_without_data() {
         let mut back = 0;
         for seed in 0..400 {
             let disk = SimulatedDisk::new(0);
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn ext4_keeps_prefixes_and_a_seed_repeats_itself() {
+    fn ext4_keeps_prefixes_and_a_seed_is_reproducible() {
         for seed in 0..100 {
             let run = |profile| {
                 let disk = SimulatedDisk::new(0);
@@ -563,9 +563,9 @@ mod tests {
         assert_eq!([left(CrashProfile::AllButOne), left(CrashProfile::OnlyOne)], [9, 1]);
     }
 
-    /// Trust F6: after a failed sync a later one succeeds and has saved nothing.
+    /// After a failed sync a later sync succeeds, but has saved nothing.
     #[test]
-    fn a_failed_sync_loses_for_ever_what_it_should_have_saved() {
+    fn a_failed_sync_loses_its_data_for_good() {
         let disk = SimulatedDisk::new(1);
         let file = written(&disk, "a", b"abc");
         disk.sync_dir(&path("")).unwrap();
@@ -574,13 +574,13 @@ mod tests {
         assert!(file.sync().is_err());
         assert_eq!(disk.fault_hits(), 1);
         file.sync().unwrap();
-        assert_eq!(disk.contents(&path("a")).unwrap(), b"abc", "still to be read");
+        assert_eq!(disk.contents(&path("a")).unwrap(), b"abc", "still readable");
         disk.crash(CrashProfile::All, 1);
         assert_eq!(disk.contents(&path("a")).unwrap(), b"");
     }
 
     #[test]
-    fn faults_hit_the_call_they_name() {
+    fn faults_hit_the_planned_call() {
         let disk = SimulatedDisk::new(1);
         let file = written(&disk, "a", b"");
         let set = |call, kind, persistent| disk.set_fault(Some(Fault { call, kind, persistent, only: None }));
@@ -603,12 +603,12 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_takes_what_fits() {
+    fn a_full_disk_shortens_writes() {
         let disk = SimulatedDisk::new(1);
         disk.set_capacity(3);
         let file = disk.open(&path("a"), OpenMode::CreateNew).unwrap();
         assert_eq!(file.write_at(b"abcd", 0).unwrap(), 3);
         assert_eq!(file.write_at(b"d", 3).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        assert_eq!(file.write_at(b"x", 0).unwrap(), 1, "overwriting needs no room");
+        assert_eq!(file.write_at(b"x", 0).unwrap(), 1, "overwriting needs no space");
     }
 }

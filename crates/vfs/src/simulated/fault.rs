@@ -1,8 +1,8 @@
-//! Which calls fail, and how. Pure: it is asked before each call, and counts.
+//! Decides which calls fail, and how. Pure: it is asked before each call, and counts.
 
 use std::io;
 
-/// What a call does, for faults that are meant for one kind of call only.
+/// The kind of a call; a fault may be limited to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// `open`, in any mode.
@@ -25,7 +25,7 @@ pub enum Operation {
     Remove,
     /// `create_dir`.
     CreateDir,
-    /// `list`, `exists` and `length`.
+    /// `list`, `exists`, `length` and `drop_cache`.
     Look,
     /// `lock`.
     Lock,
@@ -34,33 +34,34 @@ pub enum Operation {
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// With an I/O error (EIO). A failed sync forgets what was pending and calls it clean (design: durable).
+    /// I/O error (EIO). A failed sync discards the pending operations and marks them clean (design: durable).
     Io,
-    /// For want of space (ENOSPC): writes, holes, new files and directories, longer lengths and syncs; others go well.
+    /// No space (ENOSPC), for writes, holes, new files and directories, length changes and syncs; other calls
+    /// succeed.
     NoSpace,
-    /// A write takes only half of its bytes and says so; other calls go well.
+    /// A write accepts only half of its bytes and returns that count; other calls succeed.
     ShortWrite,
-    /// A read gives one wrong bit; other calls go well.
+    /// A read returns one wrong bit; other calls succeed.
     FlippedBit,
-    /// The machine stops: this call and all later ones fail and change nothing, until the crash.
+    /// The machine stops: this call and all later ones fail without effect until the crash.
     Halt,
 }
 
-/// One planned failure.
+/// A planned failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The number of the call that fails, from 1, counted since [`super::SimulatedDisk::set_fault`]. With
-    /// `only`, calls of other kinds are not counted.
+    /// The number of the call that fails, counted from 1 since [`super::SimulatedDisk::set_fault`]. With
+    /// `only`, other kinds of calls are not counted.
     pub call: u64,
     /// How it fails.
     pub kind: FaultKind,
-    /// Whether all later calls that match fail too.
+    /// Whether all later matching calls fail as well.
     pub persistent: bool,
-    /// The kind of call meant; any, if `None`.
+    /// The kind of call that is meant; any if `None`.
     pub only: Option<Operation>,
 }
 
-/// The plan, and how far it has got.
+/// The planned failure, and the calls so far.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     plan: Option<Fault>,
@@ -74,7 +75,7 @@ impl Faults {
         *self = Self { plan, ..Self::default() };
     }
 
-    /// How many calls the plan has failed.
+    /// How many calls have failed.
     pub(super) fn hits(&self) -> u64 {
         self.hits
     }
@@ -84,7 +85,7 @@ impl Faults {
         self.halted
     }
 
-    /// Counts one call and says whether, and how, it fails.
+    /// Counts a call and returns how it fails, if it does.
     pub(super) fn next(&mut self, operation: Operation) -> Option<FaultKind> {
         if self.halted {
             return Some(FaultKind::Halt);
@@ -113,7 +114,7 @@ fn can_fail_so(operation: Operation, kind: FaultKind) -> bool {
     }
 }
 
-/// The error a failed call gives; `None` for faults that are not errors.
+/// The error of a failed call; `None` for faults that are not errors.
 pub(super) fn error_of(kind: FaultKind) -> Option<io::Error> {
     match kind {
         FaultKind::Io => Some(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error())),

@@ -1,11 +1,12 @@
-//! One file of the simulated disk: its bytes as programs see them, as they are durable, and what lies between.
+//! One file of the simulated disk: its bytes as programs see them, its durable bytes, and the operations in
+//! between.
 
 use super::crash::Choice;
 
 /// The unit in which a write may be torn, in bytes.
 const TORN_UNIT: u64 = 512;
 
-/// Something done to a file and not synced.
+/// An operation on a file that was not synced.
 #[derive(Clone, Debug)]
 enum Pending {
     Write { offset: u64, bytes: Vec<u8> },
@@ -13,13 +14,13 @@ enum Pending {
     Punch { offset: u64, length: u64 },
 }
 
-/// A file's bytes.
+/// The bytes of a file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileBytes {
     current: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<Pending>,
-    /// What the disk held when the file was longer: it may show up again where the file grows without its data.
+    /// Durable bytes from when the file was longer. They may reappear when the file grows without its data.
     cut_off: Vec<u8>,
 }
 
@@ -55,7 +56,7 @@ impl FileBytes {
     }
 
     pub(super) fn sync(&mut self) {
-        // Not a copy of what programs see: that may hold what a failed sync has forgotten.
+        // Replay the pending operations. The current bytes may contain data that a failed sync has discarded.
         for pending in std::mem::take(&mut self.pending) {
             match pending {
                 Pending::SetLength(length) => self.set_durable_length(length),
@@ -65,12 +66,13 @@ impl FileBytes {
         }
     }
 
-    /// A failed sync: what was pending counts as clean, stays readable, and will never reach the disk (design: durable).
+    /// A failed sync: the pending data counts as clean and stays readable, but will never reach the disk
+    /// (design: durable).
     pub(super) fn forget_pending(&mut self) {
         self.pending.clear();
     }
 
-    /// What a failed sync has forgotten is not readable any more.
+    /// Makes data that a failed sync discarded unreadable.
     pub(super) fn drop_cache(&mut self) {
         self.current.clone_from(&self.durable);
         for pending in &self.pending {
@@ -82,7 +84,7 @@ impl FileBytes {
         }
     }
 
-    /// Power is cut: of the pending operations, those that `choice` keeps become durable; programs see the durable
+    /// A power cut: the pending operations chosen by `choice` become durable, and programs see the durable
     /// bytes from now on.
     pub(super) fn crash(&mut self, choice: &mut Choice) {
         for pending in std::mem::take(&mut self.pending) {
@@ -132,8 +134,8 @@ impl FileBytes {
                 }
             }
         }
-        // The length may reach the disk without the data: then zeros stand there, or what was in these places before:
-        // this file's own bytes, from when it was longer, or anybody's.
+        // The length may reach the disk without the data. Then the range contains zeros, garbage, or the
+        // file's own old bytes from when it was longer.
         if end > self.durable.len() as u64 && choice.grows_without_data() {
             let old_length = self.durable.len();
             self.durable.resize(end as usize, 0);
@@ -165,7 +167,7 @@ fn fill_zeros(bytes: &mut [u8], offset: u64, length: u64) {
     }
 }
 
-/// The pieces of a range that reach the disk whole or not at all, as start and end.
+/// The pieces of a range that reach the disk whole or not at all, as (start, end).
 fn torn_units(offset: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
     let units = offset / TORN_UNIT..end.div_ceil(TORN_UNIT);
     units.map(move |unit| ((unit * TORN_UNIT).max(offset), ((unit + 1) * TORN_UNIT).min(end)))

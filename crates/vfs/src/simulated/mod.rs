@@ -1,14 +1,14 @@
-//! A disk in memory that behaves as badly as a real one may.
+//! An in-memory disk that behaves as badly as a real one may.
 //!
-//! [`SimulatedDisk`] is a [`Vfs`](crate::Vfs). It keeps, for each file, what is durable apart from what was only
-//! written, and the names of files apart from their bytes: syncing a file does not make its name durable, syncing a
-//! directory does. [`SimulatedDisk::crash`] cuts the power and keeps a subset of what was pending, chosen by a
-//! [`CrashProfile`] and a seed. [`Fault`]s fail any call by its number, so that a test can fail call 1, then 2, and
-//! so on until none is left. The same seed gives the same disk, every time.
+//! [`SimulatedDisk`] implements [`Vfs`](crate::Vfs). For each file it keeps the durable bytes apart from
+//! those only written, and it keeps names apart from bytes: syncing a file does not make its name durable,
+//! syncing the directory does. [`SimulatedDisk::crash`] cuts the power and keeps a subset of the pending
+//! operations, chosen by a [`CrashProfile`] and a seed. A [`Fault`] fails a call by its number, so that a
+//! test can fail call 1, then call 2, and so on. The same seed always gives the same behaviour.
 //!
-//! - `disk`: the trait, the names, the counting of calls
-//! - `file`: one file's bytes, durable and pending
-//! - `crash`: what survives
+//! - `disk`: the trait, the names, and counting calls
+//! - `file`: the bytes of one file, durable and pending
+//! - `crash`: what survives a crash
 //! - `fault`: which call fails, and how
 
 mod crash;

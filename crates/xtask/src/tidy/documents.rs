@@ -1,19 +1,20 @@
-//! What must be written down: a page for every byte layout of ours, every crate in ARCHITECTURE.md, every command in
-//! the README's tour of them, every decision that a source file cites.
+//! What must be documented: every format has a page, every crate is in ARCHITECTURE.md, every command is in
+//! the README, and every decision that a source file cites is in docs/design.md.
 
 use super::Violation;
 use super::tree::{Crate, TextFile};
 
 const PAGES: &str = "docs/formats/";
 
-/// Folders whose files may define byte layouts of ours. `crates/disk` is not among them: it reads other people's.
+/// Folders whose files may define formats of the project. `crates/disk` is not listed: it reads formats of
+/// others.
 const FORMAT_OWNERS: &[&str] =
     &["crates/image/src/", "crates/store/src/", "crates/cast/src/", "crates/vdisk/src/"];
 
-/// File stems and folders that hold a layout by name.
+/// File stems and folders that indicate a format.
 const FORMAT_STEMS: &[&str] = &["format", "wire", "codec"];
 
-/// Violations among all documents of the tree.
+/// The violations among all documents of the tree.
 pub(super) fn check(files: &[TextFile], crates: &[Crate]) -> Vec<Violation> {
     let mut violations = Vec::new();
     for file in files.iter().filter(|file| defines_layout(file)) {
@@ -26,7 +27,7 @@ pub(super) fn check(files: &[TextFile], crates: &[Crate]) -> Vec<Violation> {
     violations
 }
 
-/// A file defines a layout if its name says so, or if it has a magic number.
+/// A file defines a format if its name says so, or if it has a magic number.
 fn defines_layout(file: &TextFile) -> bool {
     let owned = FORMAT_OWNERS.iter().any(|owner| file.path.starts_with(owner)) && file.path.ends_with(".rs");
     let stem = file.path.rsplit('/').next().and_then(|name| name.strip_suffix(".rs")).unwrap_or_default();
@@ -41,23 +42,21 @@ fn defines_layout(file: &TextFile) -> bool {
     owned && (FORMAT_STEMS.contains(&stem) || has_magic)
 }
 
-/// A layout's file, or the `mod.rs` beside it, must name its page in its `//!`, and the page must exist.
+/// The file of a format, or the `mod.rs` beside it, must name its page in its `//!`, and the page must exist.
 fn check_layout(file: &TextFile, files: &[TextFile]) -> Option<Violation> {
     let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let essay = files.iter().find(|other| other.path == format!("{folder}/mod.rs"));
     let named =
         [Some(file), essay].into_iter().flatten().find_map(|f| head_pages(&f.text).into_iter().next());
     let Some(page) = named else {
-        let what = format!(
-            "defines a byte layout, but neither its `//!` nor its mod.rs names a page {PAGES}NAME.md"
-        );
+        let what = format!("//!` nor its mod.rs names a page {PAGES}NAME.md");
         return Some(Violation::new(&file.path, 1, what));
     };
     let missing = !files.iter().any(|other| other.path == page);
     missing.then(|| Violation::new(&file.path, 1, format!("its page {page} does not exist: write it")))
 }
 
-/// The pages that the opening `//!` lines name.
+/// The pages named in the opening `//!` lines.
 fn head_pages(text: &str) -> Vec<String> {
     let head = text.lines().take_while(|line| line.starts_with("//!"));
     head.filter_map(|line| {
@@ -68,7 +67,7 @@ fn head_pages(text: &str) -> Vec<String> {
     .collect()
 }
 
-/// A page that no source names has drifted away from its code.
+/// A page that no source file names is outdated.
 fn check_pages_used(files: &[TextFile]) -> Vec<Violation> {
     let pages = files.iter().filter(|file| file.path.starts_with(PAGES) && file.path.ends_with(".md"));
     pages
@@ -85,11 +84,11 @@ fn check_architecture(files: &[TextFile], crates: &[Crate]) -> Vec<Violation> {
     };
     let missing = crates.iter().filter(|krate| !page.text.contains(&format!("`{}`", krate.folder)));
     missing
-        .map(|krate| Violation::new(NAME, 1, format!("says nothing about crate `{}`", krate.folder)))
+        .map(|krate| Violation::new(NAME, 1, format!("does not mention crate `{}`", krate.folder)))
         .collect()
 }
 
-/// Each file in the command folder is one command; the README must show it.
+/// Each file in the command folder is one command; the README must mention it.
 fn check_commands(files: &[TextFile]) -> Vec<Violation> {
     const FOLDER: &str = "crates/platter/src/command/";
     let readme = files.iter().find(|file| file.path == "README.md").map_or("", |file| file.text.as_str());
@@ -97,11 +96,12 @@ fn check_commands(files: &[TextFile]) -> Vec<Violation> {
     commands
         .map(|command| command.replace('_', "-"))
         .filter(|command| command != "mod" && !readme.contains(&format!("platter {command}")))
-        .map(|command| Violation::new("README.md", 1, format!("does not show `platter {command}`")))
+        .map(|command| Violation::new("README.md", 1, format!("does not mention `platter {command}`")))
         .collect()
 }
 
-/// `(design: verify)` in a source file cites the decision of docs/design.md whose title begins with that word.
+/// `(design: verify)` in a source file cites the decision in docs/design.md whose title begins with that
+/// word.
 fn check_decisions(files: &[TextFile]) -> Vec<Violation> {
     const PAGE: &str = "docs/design.md";
     let page = files.iter().find(|file| file.path == PAGE).map_or("", |file| file.text.as_str());
@@ -116,7 +116,7 @@ fn check_decisions(files: &[TextFile]) -> Vec<Violation> {
             let words = cited.split(')').next().unwrap_or_default().split(", ");
             for word in words.filter(|word| !word.starts_with('`')) {
                 if !decisions.iter().any(|decision| decision == word) {
-                    let what = format!("cites the decision `{word}`, which {PAGE} does not have");
+                    let what = format!("cites the decision `{word}`, which is not in {PAGE}");
                     violations.push(Violation::new(&file.path, line, what));
                 }
             }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_without_a_page_fails() {
+    fn a_format_without_a_page_fails() {
         let mut files = good();
         files
             .push(file("crates/store/src/pack/footer.rs", "//! Footer.\npub const FOOTER_MAGIC: u32 = 7;\n"));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_or_a_command_nobody_wrote_about_fails() {
+    fn an_undocumented_crate_or_command_fails() {
         let mut files = good();
         files[0].text.clear();
         files[1].text.clear();
@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_that_nobody_took_fails() {
+    fn an_unknown_decision_fails() {
         let mut files = good();
         files.push(file("docs/design.md", "# Design\n\n### Verify: once\n"));
         files.push(file("crates/image/src/a.rs", "//! Hashes (design: verify, `docs/formats/frame.md`).\n"));
         assert_eq!(whats(&files), Vec::<String>::new());
         files.push(file("crates/image/src/b.rs", "//! B.\n    /// Sleeps (design: verify, sleep).\n"));
-        let what = "crates/image/src/b.rs:2: cites the decision `sleep`, which docs/design.md does not have";
+        let what = "crates/image/src/b.rs:2: cites the decision `sleep`, which is not in docs/design.md";
         assert_eq!(whats(&files), [what]);
     }
 }

@@ -1,5 +1,5 @@
-//! Which crate may depend on which. The table is the decision: an edge that is not in it is a defect, and adding one
-//! is a change of the architecture, to be made here and in ARCHITECTURE.md together.
+//! Which crate may depend on which. The table is the decision: an edge that is not listed is an error. Adding
+//! one changes the architecture, so change this table and ARCHITECTURE.md together.
 
 use super::Violation;
 use super::tree::Crate;
@@ -7,9 +7,9 @@ use super::tree::Crate;
 /// What one crate may depend on.
 struct Rule {
     name: &'static str,
-    /// Crates of this workspace, for any use (tests too).
+    /// Allowed crates of this workspace, for any use including tests.
     own: &'static [&'static str],
-    /// If given: the only foreign crates allowed outside tests. For crates whose purity the manifest enforces.
+    /// If given: the only external crates allowed outside tests. For crates whose manifests enforce purity.
     foreign: Option<&'static [&'static str]>,
 }
 
@@ -25,14 +25,14 @@ const BELOW_JOBS: &[&str] = &[
     "platter-export",
 ];
 
-/// One row for each crate. Crates not listed may not exist.
+/// One row per crate; every crate must be listed.
 const RULES: &[Rule] = &[
     Rule { name: "platter-image", own: &[], foreign: Some(&["blake3", "twox-hash", "zstd-safe"]) },
     Rule { name: "platter-vfs", own: &[], foreign: None },
     Rule { name: "platter-admission", own: &[], foreign: Some(&[]) },
     Rule { name: "platter-disk", own: &["platter-image"], foreign: None },
     Rule { name: "platter-store", own: &["platter-image", "platter-vfs"], foreign: None },
-    // The protocol is pure: nothing in its manifest can open a socket, a file or a clock.
+    // The protocol is pure: nothing in its manifest can open a socket or file, or read a clock.
     Rule {
         name: "platter-cast",
         own: &["platter-image"],
@@ -52,7 +52,7 @@ const RULES: &[Rule] = &[
         foreign: None,
     },
     Rule { name: "platter", own: &["platter-jobs", "platter-daemon"], foreign: None },
-    // The fuzz targets, as tests: they need whatever parses.
+    // Runs the fuzz targets as tests, so it needs every crate that parses.
     Rule {
         name: "platter-replay",
         own: &[
@@ -70,7 +70,7 @@ const RULES: &[Rule] = &[
     Rule { name: "xtask", own: &[], foreign: Some(&["serde_json"]) },
 ];
 
-/// Violations of the table in these crates.
+/// The violations of the table in these crates.
 pub(super) fn check(crates: &[Crate]) -> Vec<Violation> {
     crates.iter().flat_map(check_crate).collect()
 }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_upwards_fails_even_for_tests_only() {
+    fn an_upward_edge_fails_even_for_tests_only() {
         let found = check(&[krate("platter-image", "image", &[("platter-store", true)])]);
         assert_eq!(found.len(), 1);
         assert!(
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn cast_may_not_do_input_or_output() {
+    fn cast_may_not_depend_on_io_crates() {
         let found = check(&[krate("platter-cast", "cast", &[("socket2", false)])]);
         assert_eq!(found.len(), 1, "{found:?}");
     }

@@ -1,19 +1,15 @@
-//! What every Rust file must be: named after a noun, and opened by saying what it is.
+//! Rules for each Rust file: it is named after a noun, and begins with a `//!` that says what it is.
 
 use super::Violation;
 
-/// Names that say nothing about what is inside.
+/// Names that say nothing about the contents.
 const NAMELESS: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc", "types"];
 
-/// Violations in one Rust file's name and head.
+/// The violations in one Rust file's name and beginning.
 pub(super) fn check(path: &str, text: &str) -> Vec<Violation> {
     let mut violations = Vec::new();
     if !text.starts_with("//!") {
-        violations.push(Violation::new(
-            path,
-            1,
-            "does not open with `//!`: say what it is, owns, must never do",
-        ));
+        violations.push(Violation::new(path, 1, "//!`: say what it is, owns, must never do"));
     }
     for part in path.split('/') {
         let stem = part.strip_suffix(".rs").unwrap_or(part);
@@ -21,7 +17,7 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Violation> {
             violations.push(Violation::new(
                 path,
                 1,
-                format!("`{stem}` names no noun: a helper lives with its noun"),
+                format!("`{stem}` says nothing about the contents: put a helper beside the type it serves"),
             ));
         }
     }
@@ -33,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_must_open_by_saying_what_it_is() {
+    fn a_file_must_begin_with_a_description() {
         assert_eq!(check("crates/a/src/b.rs", "//! B.\n"), vec![]);
         assert_eq!(check("crates/a/src/b.rs", "use c;\n//! B.\n").len(), 1);
     }

@@ -1,4 +1,4 @@
-//! How long a file and a function may be. Counted in lines of the file as a person reads it, comments included.
+//! The maximum lengths of files and functions, counted in lines including comments.
 
 use super::Violation;
 use super::source_text::{closing_brace, code_only, is_word, line_of, test_ranges};
@@ -7,15 +7,15 @@ const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 const TEST_FUNCTION_LINES_MAX: usize = 100;
 
-/// Files or functions (`file` or `file:function`) that may be longer, each with its reason. Best kept empty.
+/// Files or functions (`file` or `file:function`) that may be longer, each with a reason. Keep it empty.
 const EXCEPTIONS: &[(&str, &str)] = &[];
 
-/// Violations of the limits in one Rust file.
+/// The violations of the limits in one Rust file.
 pub(super) fn check(path: &str, text: &str) -> Vec<Violation> {
     let mut violations = Vec::new();
     let lines = text.lines().count();
     if lines > FILE_LINES_MAX && !is_excepted(path) {
-        let what = format!("{lines} lines, more than {FILE_LINES_MAX}: split it by noun");
+        let what = format!("{lines} lines, more than {FILE_LINES_MAX}: split it, one noun per file");
         violations.push(Violation::new(path, 1, what));
     }
     let code = code_only(text);
@@ -43,7 +43,7 @@ struct Function {
     lines: usize,
 }
 
-/// Every function with a body, nested ones too.
+/// All functions with a body, including nested ones.
 fn functions(code: &[u8]) -> Vec<Function> {
     let mut found = Vec::new();
     for start in 0..code.len().saturating_sub(3) {
@@ -65,7 +65,8 @@ fn functions(code: &[u8]) -> Vec<Function> {
     found
 }
 
-/// The `{` of a function's body; none where the declaration ends in `;`. Brackets of array types are skipped.
+/// The `{` of a function's body; `None` if the declaration ends in `;`. The brackets of array types are
+/// skipped.
 fn body_open(code: &[u8], from: usize) -> Option<usize> {
     let mut depth = 0_i32;
     for (n, byte) in code.iter().enumerate().skip(from) {
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_may_have_as_many_lines_as_the_limit_and_no_more() {
+    fn a_function_longer_than_the_limit_fails() {
         assert_eq!(check("a.rs", &function_of(FUNCTION_LINES_MAX)), vec![]);
         let found = check("a.rs", &format!("//! x\n\n{}", function_of(FUNCTION_LINES_MAX + 1)));
         assert_eq!(found.len(), 1);
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn declarations_pointers_and_array_types_do_not_confuse() {
+    fn declarations_pointers_and_array_types_are_not_functions() {
         let text = "trait T { fn a(&self) -> [u8; 4]; fn b() -> u8 { 1 } }\ntype F = fn(u8) -> u8;\n";
         let code = code_only(text);
         let names: Vec<String> = functions(&code).into_iter().map(|f| f.name).collect();

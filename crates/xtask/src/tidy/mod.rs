@@ -1,8 +1,8 @@
-//! The checks behind `cargo xtask tidy`.
+//! The checks of `cargo xtask tidy`.
 //!
-//! Each check is a function from text to violations, so that its unit test can show it failing; only this file
-//! and `tree` touch the disk. What a check knows about the project (allowed edges, format pages, forbidden words)
-//! stands in tables at the head of its file.
+//! Each check is a function from text to violations, so its unit test can make it fail; only this file and
+//! `tree` access the disk. What a check knows about the project (allowed edges, format pages, forbidden
+//! words) is in tables at the beginning of its file.
 
 mod documents;
 mod edges;
@@ -19,15 +19,15 @@ use std::path::Path;
 
 pub(crate) use violation::Violation;
 
-/// What a whole run found.
+/// The result of a run.
 pub(crate) struct Report {
-    /// How many text files were read.
+    /// Number of text files read.
     pub(crate) files: usize,
-    /// Everything that breaks a rule, by file and line.
+    /// All violations, sorted by file and line.
     pub(crate) violations: Vec<Violation>,
 }
 
-/// Runs every check over the tree at `root`. Fails only where the tree itself cannot be read.
+/// Runs every check over the tree at `root`. Fails only if the tree cannot be read.
 pub(crate) fn check(root: &Path) -> Result<Report, String> {
     let files = tree::text_files(root)?;
     let crates = tree::crates(root)?;

@@ -1,8 +1,8 @@
-//! No file may hold a path that exists on one machine only: such a line works for its author and nobody else.
+//! No file may contain a path that exists on one machine only: it would work for its author and no one else.
 
 use super::Violation;
 
-/// Starts of paths that belong to one machine. Split in two, so that this file does not hold them.
+/// Beginnings of machine-specific paths. They are split in two, so that this file does not contain them.
 const MACHINE_PATHS: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/tm", "p/"),
@@ -11,15 +11,13 @@ const MACHINE_PATHS: &[&str] = &[
     concat!("/Us", "ers/"),
 ];
 
-/// Violations in one text file of any kind.
+/// The violations in one text file of any kind.
 pub(super) fn check(path: &str, text: &str) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (n, line) in text.lines().enumerate() {
         for wanted in MACHINE_PATHS {
             if names_path(line, wanted) {
-                let what = format!(
-                    "`{wanted}…` is a path of one machine: make it relative, or take it as an argument"
-                );
+                let what = format!("`{wanted}…` is a machine-specific path: make it relative or an argument");
                 violations.push(Violation::new(path, n + 1, what));
             }
         }
@@ -27,7 +25,7 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Violation> {
     violations
 }
 
-/// Whether `line` names a path that starts with `wanted`, and not one that merely holds it (`$ROOT/home/x`).
+/// Whether `line` names a path that starts with `wanted`, not a path that only contains it (`$ROOT/home/x`).
 fn names_path(line: &str, wanted: &str) -> bool {
     line.match_indices(wanted).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -44,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_of_one_machine_fails() {
+    fn a_machine_specific_path_fails() {
         for start in MACHINE_PATHS {
             let bad = [
                 format!("cd {start}x"),
@@ -63,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_inside_something_passes() {
+    fn a_path_inside_another_path_passes() {
         for line in
             ["$MNT/home/dev", "\"$MNT\"/root/x", "${TMPDIR:-/tmp}/x", "~/.local/share", "https://a.b/tmp/x"]
         {

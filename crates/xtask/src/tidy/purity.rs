@@ -1,5 +1,5 @@
-//! What the code of a pure crate must not call: the standard library's doors to the world, which no manifest can
-//! close. Tests are free.
+//! What the code of a pure crate must not call: parts of the standard library that reach files, sockets,
+//! processes or clocks, which no manifest can exclude. Tests may call them.
 
 use super::Violation;
 use super::source_text::{code_only, find, is_word, line_of, test_ranges};
@@ -15,16 +15,16 @@ const WORLD: &[&str] = &[
     "UdpSocket",
 ];
 
-/// Folder of a crate's sources, and the words that may not stand there.
+/// The source folder of a crate, and the words that its code may not contain.
 const RULES: &[(&str, &[&str])] = &[
     ("crates/image/src/", WORLD),
     ("crates/admission/src/", WORLD),
     ("crates/cast/src/", WORLD),
-    // Every file the store touches goes through the `vfs` trait, or the crash tests would not see it.
+    // The store must access every file through the `vfs` trait; the crash tests would miss other accesses.
     ("crates/store/src/", &["std::fs", "File::open", "File::create", "OpenOptions"]),
 ];
 
-/// Violations in one Rust file.
+/// The violations in one Rust file.
 pub(super) fn check(path: &str, text: &str) -> Vec<Violation> {
     let Some((folder, words)) = RULES.iter().find(|(folder, _)| path.starts_with(folder)) else {
         return Vec::new();
@@ -41,8 +41,9 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Violation> {
             at = found + word.len();
             let starts_a_word = found == 0 || !is_word(code[found - 1]);
             if starts_a_word && !tests.iter().any(|range| range.contains(&found)) {
-                let what =
-                    format!("`{word}` in {folder}: this crate reaches the world only through its traits");
+                let what = format!(
+                    "`{word}` in {folder}: this crate may use files, sockets and clocks only through its traits"
+                );
                 violations.push(Violation::new(path, line_of(&code, found), what));
             }
         }
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn its_tests_may() {
+    fn tests_of_a_pure_crate_may() {
         let text = "//! A.\n#[cfg(test)]\nmod tests {\n use std::fs;\n}\n";
         assert_eq!(check("crates/cast/src/a.rs", text), vec![]);
     }

@@ -1,7 +1,8 @@
-//! Rust source with comments, strings and character literals blanked out, so that braces and words can be counted by
-//! simple scans. Not a parser: it knows only what can hide a brace. Byte offsets and line breaks stay where they were.
+//! Rust source with comments, strings and character literals blanked out, so that simple scans can count
+//! braces and words. It is not a parser: it knows only what can hide a brace. Byte offsets and line breaks do
+//! not change.
 
-/// The same text, every byte of a comment or literal replaced by a space (line breaks are kept).
+/// The text with every byte of a comment or literal replaced by a space; line breaks are kept.
 pub(super) fn code_only(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut code = bytes.to_vec();
@@ -22,7 +23,7 @@ pub(super) fn code_only(text: &str) -> Vec<u8> {
     code
 }
 
-/// Where the comment or literal that starts at `at` ends; `at` if none starts there.
+/// The end of the comment or literal that starts at `at`; `at` if none starts there.
 fn hidden_end(bytes: &[u8], at: usize) -> usize {
     let rest = &bytes[at..];
     let after_word = at > 0 && is_word(bytes[at - 1]);
@@ -68,7 +69,8 @@ fn string_end(bytes: &[u8], mut at: usize) -> usize {
     bytes.len()
 }
 
-/// `r"…"`, `r#"…"#`, `b"…"`, `br#"…"#`, `c"…"`, `b'…'`; anything else starting with these letters is a word.
+/// The end of `r"…"`, `r#"…"#`, `b"…"`, `br#"…"#`, `c"…"` or `b'…'`; `start` if it is only a word with such a
+/// first letter.
 fn prefixed_string_end(bytes: &[u8], start: usize) -> usize {
     let mut at = start;
     while at < bytes.len() && at < start + 2 && matches!(bytes[at], b'r' | b'b' | b'c') {
@@ -96,7 +98,7 @@ fn raw_string_end(bytes: &[u8], mut at: usize, hashes: usize) -> usize {
     bytes.len()
 }
 
-/// The end of a character literal, or `start` where the quote begins a lifetime.
+/// The end of a character literal, or `start` if the quote begins a lifetime.
 fn character_end(bytes: &[u8], start: usize) -> usize {
     match bytes.get(start + 1) {
         Some(b'\\') => {
@@ -104,7 +106,7 @@ fn character_end(bytes: &[u8], start: usize) -> usize {
             close.map_or(start, |n| start + 3 + n + 1)
         }
         Some(_) => {
-            // One character (up to four bytes of UTF-8), then the closing quote: else it is a lifetime.
+            // One character (up to four bytes of UTF-8) and the closing quote; otherwise it is a lifetime.
             let width = 1 + bytes[start + 2..].iter().take(3).take_while(|b| **b & 0xC0 == 0x80).count();
             if bytes.get(start + 1 + width) == Some(&b'\'') { start + width + 2 } else { start }
         }
@@ -112,12 +114,12 @@ fn character_end(bytes: &[u8], start: usize) -> usize {
     }
 }
 
-/// A byte that can stand in an identifier.
+/// Whether the byte can be part of an identifier.
 pub(super) fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
 
-/// The line, counted from 1, on which the byte at `offset` stands.
+/// The line, counted from 1, of the byte at `offset`.
 pub(super) fn line_of(code: &[u8], offset: usize) -> usize {
     1 + code[..offset.min(code.len())].iter().filter(|b| **b == b'\n').count()
 }
@@ -156,7 +158,7 @@ pub(super) fn test_ranges(code: &[u8]) -> Vec<std::ops::Range<usize>> {
     ranges
 }
 
-/// The first place at or after `from` where `wanted` stands.
+/// The first occurrence of `wanted` at or after `from`.
 pub(super) fn find(code: &[u8], wanted: &[u8], from: usize) -> Option<usize> {
     code.get(from..)?.windows(wanted.len()).position(|window| window == wanted).map(|n| from + n)
 }
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn hides_whatever_can_hide_a_brace() {
+    fn comments_and_literals_are_blanked() {
         let hiding = [
             "// {",
             "/* { /* { */ } */",
@@ -192,14 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn keeps_what_is_code() {
+    fn code_is_kept() {
         for text in ["fn f<'a>(x: &'a str) {}", "let rb = bar;", "r#type", "x as u8", "'label: loop {}"] {
             assert_eq!(blanked(text), text);
         }
     }
 
     #[test]
-    fn finds_test_modules_and_lines() {
+    fn test_modules_and_lines_are_found() {
         let code = code_only("fn a() {}\n#[cfg(test)]\nmod tests {\n fn b() {}\n}\nfn c() {}\n");
         let ranges = test_ranges(&code);
         assert_eq!(ranges.len(), 1);

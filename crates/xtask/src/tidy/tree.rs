@@ -1,12 +1,12 @@
-//! Reads the tree: the text files that belong to it, and the crates with their dependencies.
-//! It owns all contact with git and cargo; it must never judge.
+//! Reads the tree: its text files, and the crates with their dependencies. All calls to git and cargo are
+//! here; it must never check rules.
 
 use std::path::Path;
 use std::process::Command;
 
-/// A file of the project and its contents. Files that are not UTF-8 are left out.
+/// A file of the project. Files that are not UTF-8 are skipped.
 pub(super) struct TextFile {
-    /// Path from the root, with `/` between parts.
+    /// Path from the root, with `/` as separator.
     pub(super) path: String,
     /// The whole contents.
     pub(super) text: String,
@@ -18,14 +18,14 @@ pub(super) struct Crate {
     pub(super) name: String,
     /// Folder below `crates/` (`image`).
     pub(super) folder: String,
-    /// Every dependency of any kind, target or feature: name, and whether only tests use it.
+    /// Every dependency of any kind, target or feature: its name, and whether only tests use it.
     pub(super) dependencies: Vec<(String, bool)>,
 }
 
-/// Files over this size are data, not text to check.
+/// Larger files are data and are not checked.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
-/// Every file git tracks or would track (so that a new file is checked before it is committed).
+/// Every file that git tracks or would track, so that a new file is checked before it is committed.
 pub(super) fn text_files(root: &Path) -> Result<Vec<TextFile>, String> {
     let listed = output(root, "git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
     let mut files = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn text_files(root: &Path) -> Result<Vec<TextFile>, String> {
     Ok(files)
 }
 
-/// The workspace's crates, as `cargo metadata` tells them.
+/// The workspace's crates, from `cargo metadata`.
 pub(super) fn crates(root: &Path) -> Result<Vec<Crate>, String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let json = output(root, &cargo, &["metadata", "--no-deps", "--offline", "--format-version", "1"])?;

@@ -1,15 +1,15 @@
-//! What every check finds: a place, and what is wrong there.
+//! The result of the checks: a place, and what is wrong there.
 
 use std::fmt;
 
-/// One thing that breaks a rule: where, and what to do about it.
+/// One violation of a rule: where it is, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     /// Path from the root of the tree.
     pub(crate) file: String,
     /// Line, counted from 1.
     pub(crate) line: usize,
-    /// What is wrong, in words.
+    /// What is wrong.
     pub(crate) what: String,
 }
 

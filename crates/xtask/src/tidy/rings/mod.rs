@@ -1,14 +1,15 @@
-//! No rings between folders of a crate: what a folder needs must not need that folder.
+//! Forbids rings between the folders of a crate: a folder may not depend on something that depends on the
+//! folder.
 //!
-//! A file uses another when its source names something that the other defines, by a `use` line or a path in its code.
-//! Re-exports are followed to the file that defines the name, so they neither hide a use nor make one. `mod` lines,
-//! re-exports and tests do not count.
+//! A file uses another if it names something that the other defines, in a `use` line or by a path in its
+//! code. Re-exports are followed to the file that defines the name; they neither hide a use nor create one.
+//! `mod` lines, re-exports and tests do not count.
 //!
-//! Each folder is judged by itself. Its entries are its own files, its `mod.rs` among them, and the folders in it, each
-//! taken as a whole with all that is below; `a.rs` beside `a/` is the `mod.rs` of `a`. A ring of such entries is a
-//! violation when a folder is one of them. So two folders may not need each other, and a folder may not need a file
-//! of its parent that needs the folder. It may need other files of its parent: an error type that all share may stand
-//! beside the function that joins all. Files of one folder may need each other.
+//! Each folder is checked on its own. Its entries are its own files, including its `mod.rs`, and its
+//! subfolders, each taken as a whole; `a.rs` beside `a/` is the `mod.rs` of `a`. A ring of entries is a
+//! violation if one of them is a folder. So two folders may not use each other, and a folder may not use a
+//! file of its parent that uses the folder. A folder may use other files of its parent: a shared error type
+//! may lie beside the function that joins everything. Files within one folder may use each other.
 
 mod source;
 mod uses;
@@ -26,7 +27,7 @@ const EXEMPT: &[&str] = &[
     "store",
 ];
 
-/// The rings of every crate that is not exempt.
+/// The rings in all crates that are not exempt.
 pub(super) fn check(files: &[TextFile]) -> Vec<Violation> {
     let mut crates: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
     for file in files {
@@ -57,12 +58,12 @@ fn check_crate(name: &str, files: &[(&str, &str)]) -> Vec<Violation> {
     violations
 }
 
-/// The entry of `folder` in which a module below it lies; its own path for its `mod.rs`.
+/// The entry of `folder` that contains the module; for the folder's `mod.rs`, the folder's own path.
 fn entry<'a>(folder: &ModulePath, module: &'a ModulePath) -> &'a [String] {
     &module[..module.len().min(folder.len() + 1)]
 }
 
-/// One shortest ring, as its uses, for every knot of entries that need each other and of which one is a folder.
+/// One shortest ring, as a list of uses, for each group of entries that use each other and include a folder.
 fn rings<'a>(modules: &Modules, folder: &ModulePath, uses: &[&'a Use]) -> Vec<Vec<&'a Use>> {
     let mut found: Vec<Vec<&Use>> = Vec::new();
     let mut known: BTreeSet<&[String]> = BTreeSet::new();
@@ -73,7 +74,7 @@ fn rings<'a>(modules: &Modules, folder: &ModulePath, uses: &[&'a Use]) -> Vec<Ve
             continue;
         }
         if let Some(ring) = shortest_ring(folder, start, uses) {
-            // Whatever else is in the knot would tell of the same one.
+            // Skip the other entries of this group: they would report the same ring.
             let reached = reachable(folder, start, uses);
             known.extend(reached.into_iter().filter(|other| reachable(folder, other, uses).contains(start)));
             found.push(ring);
@@ -96,7 +97,7 @@ fn reachable<'a>(folder: &ModulePath, start: &[String], uses: &[&'a Use]) -> BTr
     reached
 }
 
-/// The shortest way along uses from an entry back to it.
+/// The shortest path along uses from an entry back to itself.
 fn shortest_ring<'a>(folder: &ModulePath, start: &[String], uses: &[&'a Use]) -> Option<Vec<&'a Use>> {
     let mut came_by: BTreeMap<&[String], &'a Use> = BTreeMap::new();
     let mut waiting = VecDeque::from([start]);
@@ -126,8 +127,7 @@ fn describe(name: &str, modules: &Modules, ring: &[&Use]) -> Violation {
     let file = |module: &ModulePath| format!("crates/{name}/src/{}", modules.file(module));
     let edges: Vec<String> =
         ring.iter().map(|u| format!("{}:{} uses {}", file(&u.from), u.line, modules.file(&u.to))).collect();
-    let what =
-        format!("ring of folders: move what closes it to where it belongs\n    {}", edges.join("\n    "));
+    let what = format!("ring of folders: remove one of these uses\n    {}", edges.join("\n    "));
     Violation::new(&file(&ring[0].from), ring[0].line, what)
 }
 
@@ -144,7 +144,7 @@ mod tests {
     const LIB: (&str, &str) = ("lib.rs", "mod a;\nmod b;\nmod top;\nmod base;\npub use a::One;\n");
 
     #[test]
-    fn folders_that_need_each_other_are_a_ring_though_their_files_are_not() {
+    fn folders_that_use_each_other_are_a_ring_even_if_their_files_are_not() {
         let files = [
             LIB,
             A,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_and_a_file_of_its_parent_are_a_ring() {
+    fn a_folder_and_a_file_of_its_parent_can_form_a_ring() {
         let files = [
             LIB,
             ("a/mod.rs", "mod one;\npub(crate) use one::One;\n"),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mod_file_with_logic_and_a_folder_below_it_are_a_ring() {
+    fn a_mod_file_with_logic_and_a_folder_below_it_can_form_a_ring() {
         let files = [
             ("lib.rs", "mod a;\npub struct Root;\nfn f() { a::One::new() }\n"),
             ("a/mod.rs", "mod one;\npub(crate) use one::One;\n"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_deep_below_the_root_is_found_once() {
+    fn a_deep_ring_is_found_once() {
         let files = [
             ("lib.rs", "mod deep;\n"),
             ("deep/mod.rs", "mod a;\nmod b;\n"),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn sharing_downwards_and_rings_within_a_folder_pass() {
+    fn shared_files_and_rings_within_a_folder_pass() {
         let files = [
             LIB,
             A,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn uses_by_tests_are_no_ring() {
+    fn uses_in_tests_do_not_count() {
         let files = [
             LIB,
             A,

@@ -1,5 +1,5 @@
-//! What one Rust file defines, imports and names by path. It reads tokens, not the grammar: enough to say which names
-//! stand in `use` lines and before `::`. Bodies under `#[cfg(test)]` are blanked out before.
+//! What one Rust file defines, imports and names by path. It reads tokens, not the grammar: enough to find
+//! the names in `use` lines and before `::`. Code under `#[cfg(test)]` is blanked out first.
 
 use std::collections::BTreeSet;
 
@@ -8,26 +8,27 @@ use crate::tidy::source_text::{closing_brace, code_only, find, is_word, line_of}
 /// A `use` of one name, or of all names of a module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Import {
-    /// Under which name this file knows it; `*` for all names.
+    /// The name in this file; `*` for all names.
     pub(super) alias: String,
     /// The path as written, without the alias.
     pub(super) path: Vec<String>,
     pub(super) line: usize,
-    /// Whether others may import it from here: then it is an edge only where this file uses the name itself.
+    /// Whether it is a re-export. A re-export is an edge only if this file uses the name itself.
     pub(super) is_public: bool,
 }
 
-/// A path in code, such as `crate::name::parse`; a single name where it may be one that this file re-exports.
+/// A path in code, such as `crate::name::parse`, or a single name, which may be one that this file
+/// re-exports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NamedPath {
     pub(super) path: Vec<String>,
     pub(super) line: usize,
 }
 
-/// A file, taken apart.
+/// What was read from a file.
 #[derive(Debug, Default)]
 pub(super) struct Source {
-    /// Items of the module itself, inline modules among them.
+    /// Items of the module itself, including inline modules.
     pub(super) items: BTreeSet<String>,
     pub(super) imports: Vec<Import>,
     pub(super) paths: Vec<NamedPath>,
@@ -37,16 +38,16 @@ pub(super) struct Source {
 
 const ITEM_KEYWORDS: &[&str] = &["fn", "struct", "enum", "union", "trait", "type", "const", "static", "mod"];
 
-/// Words that may stand between a keyword of an item and its name.
+/// Words that may stand between an item's keyword and its name.
 const QUALIFIERS: &[&str] = &["fn", "mut", "unsafe", "async", "extern"];
 
-/// Takes one file's text apart.
+/// Reads the text of one file.
 pub(super) fn read(text: &str) -> Source {
     let mut code = code_only(text);
     let mut source = Source { test_modules: blank_tests(&mut code), ..Source::default() };
     let tokens = tokens(&code);
     let mut depth = 0_usize;
-    // Where the bodies of inline modules end, innermost last: `super` means this file in the first of them.
+    // Ends of the open inline modules, innermost last. In the outermost of them, `super` means this file.
     let mut inline_ends: Vec<usize> = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
@@ -101,7 +102,7 @@ struct Token {
     line: usize,
 }
 
-/// Words, `::`, and every other character that is not white space by itself.
+/// Splits code into words, `::`, and single other characters that are not white space.
 fn tokens(code: &[u8]) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -128,13 +129,13 @@ fn is_name(text: &str) -> bool {
     text.bytes().next().is_some_and(|b| is_word(b) && !b.is_ascii_digit())
 }
 
-/// The name of the item whose keyword stands at `at`.
+/// The name of the item whose keyword is at `at`.
 fn item_name(tokens: &[Token], at: usize) -> Option<&str> {
     let name = text_at(tokens, at + 1);
     (is_name(name) && !QUALIFIERS.contains(&name)).then_some(name)
 }
 
-/// Past `pub` or `pub(in a::b)` at `at`.
+/// The position after `pub` or `pub(in a::b)` at `at`.
 fn after_visibility(tokens: &[Token], at: usize) -> usize {
     let is_restricted = text_at(tokens, at + 1) == "("
         && matches!(text_at(tokens, at + 2), "crate" | "super" | "self" | "in");
@@ -150,14 +151,14 @@ fn is_public(tokens: &[Token], at: usize) -> bool {
     before.is_some_and(|before| after_visibility(tokens, before) == at)
 }
 
-/// In an inline module, a path from its `super` is one from the file itself; one level is all that is followed.
+/// In an inline module, a path that starts with `super` is relative to the file; only one level is followed.
 fn leave_inline(path: &mut [String], levels: usize) {
     if levels > 0 && path.first().is_some_and(|first| first == "super") {
         "self".clone_into(&mut path[0]);
     }
 }
 
-/// Names joined by `::` from `at`, and where they end.
+/// Reads names joined by `::` from `at`, and returns them with their end.
 fn read_path(tokens: &[Token], mut at: usize) -> (Vec<String>, usize) {
     let mut path = vec![tokens[at].text.clone()];
     at += 1;
@@ -168,7 +169,7 @@ fn read_path(tokens: &[Token], mut at: usize) -> (Vec<String>, usize) {
     (path, at)
 }
 
-/// One tree of a `use` line, from `at`; says where it ends.
+/// Reads one tree of a `use` line from `at`, and returns its end.
 fn read_use(
     tokens: &[Token],
     mut at: usize,
@@ -212,7 +213,7 @@ fn read_use(
     }
 }
 
-/// Blanks whatever `#[cfg(test)]` stands before; says which child modules were among it.
+/// Blanks the code after each `#[cfg(test)]`, and returns the child modules declared there.
 fn blank_tests(code: &mut [u8]) -> Vec<String> {
     const MARK: &[u8] = b"#[cfg(test)]";
     let mut modules = Vec::new();
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_use_line_is_taken_apart() {
+    fn a_use_line_is_split_into_imports() {
         let source = read("//! A.\n\nuse crate::a::{self, b::C as D,\n    e::*};\npub(crate) use f::G;\n");
         let found: Vec<_> = source
             .imports

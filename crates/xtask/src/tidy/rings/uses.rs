@@ -1,21 +1,22 @@
-//! Which files of one crate use which others: names are followed through re-exports to the file that defines them.
+//! Which files of one crate use which others. Names are followed through re-exports to the file that defines
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{self, Import, Source};
 
-/// Re-exports of re-exports that are followed; a chain that is longer goes in a circle.
+/// The most re-exports that are followed for one name; a longer chain is circular.
 const REEXPORTS_MAX: usize = 16;
 
-/// A file's place in the tree of modules: empty for the crate's root.
+/// A file's path in the module tree; empty for the crate's root.
 pub(super) type ModulePath = Vec<String>;
 
-/// One file naming something that another defines.
+/// One file names something that another defines.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Use {
     pub(super) from: ModulePath,
     pub(super) to: ModulePath,
-    /// Where it is named, in the file of `from`.
+    /// The line in the file of `from`.
     pub(super) line: usize,
 }
 
@@ -24,11 +25,11 @@ struct Module {
     source: Source,
 }
 
-/// The files of one crate, by module.
+/// The files of one crate, by module path.
 pub(super) struct Modules(BTreeMap<ModulePath, Module>);
 
 impl Modules {
-    /// Reads the sources of a crate: path below its `src/`, and text.
+    /// Reads a crate's sources: pairs of path below `src/` and text.
     pub(super) fn read<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let mut modules = BTreeMap::new();
         for (file, text) in files {
@@ -45,22 +46,22 @@ impl Modules {
         Self(modules)
     }
 
-    /// The file of a module, as it was given.
+    /// The file of a module.
     pub(super) fn file(&self, module: &ModulePath) -> &str {
         self.0.get(module).map_or("", |module| &module.file)
     }
 
-    /// Every module's path, parents before children.
+    /// The paths of all modules, parents before children.
     pub(super) fn paths(&self) -> impl Iterator<Item = &ModulePath> {
         self.0.keys()
     }
 
-    /// Whether other modules are declared below this one.
+    /// Whether there are modules below this one.
     pub(super) fn is_folder(&self, module: &ModulePath) -> bool {
         self.0.keys().any(|path| path.len() > module.len() && path.starts_with(module))
     }
 
-    /// Every use of one file by another, the first line of each.
+    /// All uses between files, each with its first line.
     pub(super) fn uses(&self) -> Vec<Use> {
         let mut first_lines: BTreeMap<(ModulePath, ModulePath), usize> = BTreeMap::new();
         for (from, module) in &self.0 {
@@ -75,7 +76,7 @@ impl Modules {
         first_lines.into_iter().map(|((from, to), line)| Use { from, to, line }).collect()
     }
 
-    /// The module whose file defines what `path` names, as seen in `from`; `None` for whatever another crate defines.
+    /// The module whose file defines what `path` names in `from`; `None` for items of other crates.
     fn resolve(&self, from: &ModulePath, path: &[String], hops: usize) -> Option<ModulePath> {
         let mut at = from.clone();
         let mut rest = path;
@@ -100,7 +101,8 @@ impl Modules {
                 return Some(at);
             } else if let Some(import) = import_of(&module.source, name).filter(|_| hops < REEXPORTS_MAX) {
                 let whole: Vec<String> = import.path.iter().chain(others).cloned().collect();
-                // A name imported under itself, such as `use survey::survey`, is looked for below its module.
+                // For a name imported from a module of the same name (`use survey::survey`), search below
+                // that module.
                 return self.resolve(&at, &whole, hops + 1);
             } else {
                 return is_own.then_some(at);
@@ -112,7 +114,7 @@ impl Modules {
     }
 }
 
-/// Whether a source has an item or an import of that name, which then goes before a module of that name.
+/// Whether a source has an item or import of that name, which takes precedence over a module of that name.
 fn defines(source: &Source, name: &str) -> bool {
     source.items.contains(name)
         || import_of(source, name)
@@ -123,7 +125,7 @@ fn import_of<'a>(source: &'a Source, name: &str) -> Option<&'a Import> {
     source.imports.iter().find(|import| import.alias == name)
 }
 
-/// The paths by which a file uses others. A re-export counts only where the file also uses the name itself.
+/// The paths by which a file uses others. A re-export counts only if the file also uses the name itself.
 fn named(source: &Source) -> impl Iterator<Item = (&[String], usize)> {
     let reexports: BTreeSet<&str> =
         source.imports.iter().filter(|import| import.is_public).map(|import| import.alias.as_str()).collect();
@@ -143,7 +145,7 @@ fn child(module: &[String], name: &str) -> ModulePath {
     path
 }
 
-/// `a/b.rs` and `a/b/mod.rs` are the module `a::b`; `lib.rs` and `main.rs` are the root.
+/// Maps a file to its module: `a/b.rs` and `a/b/mod.rs` are `a::b`; `lib.rs` and `main.rs` are the root.
 fn module_path(file: &str) -> ModulePath {
     let mut path: ModulePath = file.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     let is_head = path.last().is_some_and(|last| last == "mod")
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn re_exports_are_followed_to_the_file_that_defines() {
+    fn re_exports_are_followed_to_the_defining_file() {
         assert_eq!(used_by("use crate::Noun;\n"), ["user.rs:1 a/noun.rs"]);
         assert_eq!(used_by("use crate::a::Noun as N;\n"), ["user.rs:1 a/noun.rs"]);
         assert_eq!(used_by("fn f() {\n crate::act();\n}\n"), ["user.rs:2 a/verb.rs"]);
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_declares_or_only_tests_use_is_no_edge() {
+    fn foreign_names_and_uses_in_tests_are_no_edges() {
         assert_eq!(used_by("use std::fmt;\nfn f() -> fmt::Result { Noun::new() }\n"), [""; 0]);
         assert_eq!(used_by("#[cfg(test)]\nmod tests { use crate::Noun; }\n"), [""; 0]);
         assert_eq!(
@@ -204,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_uses_what_it_re_exports_has_an_edge() {
+    fn a_file_that_uses_its_re_export_has_an_edge() {
         let files =
             [("lib.rs", "mod a;\npub use a::Noun;\nfn f(_: Noun) {}\n"), ("a.rs", "pub struct Noun;\n")];
         assert_eq!(uses(&files), ["lib.rs:3 a.rs"]);
     }
 
     #[test]
-    fn a_function_goes_before_the_module_of_its_name() {
+    fn a_function_takes_precedence_over_a_module_of_its_name() {
         let files = [
             ("lib.rs", "mod a;\nmod b;\nmod survey;\npub use survey::survey;\n"),
             ("a.rs", "use crate::survey;\n"),
