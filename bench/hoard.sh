@@ -54,9 +54,9 @@ result "" "Platter" "Squirrel, 607 images"
 result "virtual" "$(awk -v b="$(figure .virtual_bytes)" 'BEGIN { printf "%.1f GB", b / 1e9 }')" "16.4 TB"
 result "in use, not zero" "$(megabytes "$(figure .allocated_bytes)")" "1.4 TB"
 result "boot sets, summed" "$(megabytes "$(figure .boot_set_bytes)")" "78.5 GB"
-result "without doubles" "$(megabytes "$(figure .unique_bytes)")"
+result "unique" "$(megabytes "$(figure .unique_bytes)")"
 result "on a node's disk" "$(megabytes "$(figure .replica.disk_bytes)")" "15.1 GB computed at 128 KiB, 10 GB measured on ZFS at 64 KiB"
-result "part of the sum: without doubles, on disk" "$(part "$(figure .unique_bytes)" "$(figure .boot_set_bytes)"), $(part "$(figure .replica.disk_bytes)" "$(figure .boot_set_bytes)")" "at most 30 % for 18 disks; 19.2 %, 12.7 %"
+result "share of the sum: unique, on disk" "$(part "$(figure .unique_bytes)" "$(figure .boot_set_bytes)"), $(part "$(figure .replica.disk_bytes)" "$(figure .boot_set_bytes)")" "at most 30 % for 18 disks; 19.2 %, 12.7 %"
 result "index in memory, bytes" "$(figure .replica.index_bytes)" "60 MB"
 echo
 jq -r '.boot_sets[] | [.version, .bytes, .new_bytes, .unique_bytes] | @tsv' "$WORK/status" |
@@ -223,8 +223,8 @@ if [ "$DERIVED" -gt 0 ]; then
 	status >"$WORK/status"
 	heading "$DERIVED images derived from ${#parents[@]} disks, with those $((${#booted[@]} + DERIVED)) boot sets ($took s)"
 	result "boot sets, summed" "$(megabytes "$(figure .boot_set_bytes)")"
-	result "without doubles; on a node's disk" "$(megabytes "$(figure .unique_bytes)"), $(megabytes "$(figure .replica.disk_bytes)")"
-	result "part of the sum: without doubles, on disk" "$(part "$(figure .unique_bytes)" "$(figure .boot_set_bytes)"), $(part "$(figure .replica.disk_bytes)" "$(figure .boot_set_bytes)")" "at most 10 %"
+	result "unique; on a node's disk" "$(megabytes "$(figure .unique_bytes)"), $(megabytes "$(figure .replica.disk_bytes)")"
+	result "share of the sum: unique, on disk" "$(part "$(figure .unique_bytes)" "$(figure .boot_set_bytes)"), $(part "$(figure .replica.disk_bytes)" "$(figure .boot_set_bytes)")" "at most 10 %"
 	result "what the derived ones added: on disk, as part of their sum" \
 		"$(megabytes $(($(figure .replica.disk_bytes) - ${before% *}))), $(part $(($(figure .replica.disk_bytes) - ${before% *})) $(($(figure .boot_set_bytes) - ${before#* })))"
 	result "one of them adds, before compression: median, most" \

@@ -231,7 +231,7 @@ check "no pack is left that does not count" is "$(find "$NODE/hoard/packs" -name
 
 # What it costs.
 check "status as a table" platter hoard status --cache "$NODE" --svg "$WORK/growth.svg"
-check_said "with the cost of one more" 'one more image'
+check_said "with the cost of one more" 'next image'
 check "and as a picture" python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$WORK/growth.svg"
 
 # Nodes that were told nothing of it keep the newest revision, and hear of the next one.

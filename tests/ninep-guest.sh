@@ -192,6 +192,6 @@ done
 kill "$SERVER"
 check "the server ends" wait "$SERVER"
 SERVER=
-check "the server had nothing to complain of" sh -c "! grep -E 'failed|turned away|disconnected' '$WORK/server.log'"
+check "the server had nothing to complain of" sh -c "! grep -E 'failed|rejected|disconnected' '$WORK/server.log'"
 check "the store is sound" platter check
 finish

@@ -144,7 +144,7 @@ impl Origin {
     /// `Missing` when nobody has the image's token; `Refused` when it has another number.
     pub(crate) fn release_edit_token(&self, image: &ImageName, number: u64) -> Result<Token> {
         let held = self.store.token(image)?;
-        let held = held.ok_or_else(|| Error::missing(format!("nobody holds the edit token of {image}")))?;
+        let held = held.ok_or_else(|| Error::missing(format!("nobody holds the edit lock of {image}")))?;
         let token = Token { number, ..held };
         self.writer.change(|store| store.release_token(&token))?;
         self.note_change();

@@ -55,7 +55,7 @@ pub fn release_token(store: &StoreLocation, image: &ImageName, holder: &str) -> 
     let store = OpenStore::open_reader(store)?;
     let token = store
         .token(image)?
-        .ok_or_else(|| Error::missing(format!("nobody holds the edit token of {image}")))?;
+        .ok_or_else(|| Error::missing(format!("nobody holds the edit lock of {image}")))?;
     if token.holder != holder {
         return Err(Error::refused(format!(
             "{image} is not {holder}'s to release ({token}): insist with --holder {}, or take it over with `platter \
@@ -91,7 +91,7 @@ pub(crate) fn with_token(
 fn given_back(published: Result<Version>, released: Result<()>) -> Result<Version> {
     let version = published?;
     released.map_err(|error| {
-        error.within(format!("{} is published, but its edit token could not be given back", version.name))
+        error.within(format!("{} is published, but its edit lock could not be released", version.name))
     })?;
     Ok(version)
 }

@@ -25,6 +25,9 @@ pub(crate) use target::{CacheArguments, Export, Free, Install, TargetOptions};
 pub(crate) use token::{Token, TokenOf};
 pub(crate) use version::Resurrected;
 
+/// Heading of the options that every command takes.
+const GLOBAL: &str = "Global options";
+
 /// Stores disk images deduplicated and compressed, installs them on one machine or a room of machines, and serves them as live disks.
 #[derive(Debug, Parser)]
 #[command(version, about, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
@@ -34,15 +37,15 @@ Start with:\n  platter init\n  platter capture disk.raw lab/debian12\n  platter 
 )]
 pub(crate) struct Arguments {
     /// Directory of the store [default: $PLATTER_STORE, else /var/lib/platter for root, else ~/.local/share/platter]
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "DIR")]
     pub(crate) store: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) server: ServerArguments,
     /// Print results as JSON: one object, or one object per line for lists
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
     /// Print only results and errors, no progress and no notes (with --json, notes are part of the result)
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, help_heading = GLOBAL)]
     pub(crate) quiet: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -52,16 +55,16 @@ pub(crate) struct Arguments {
 #[derive(Args, Debug)]
 pub(crate) struct ServerArguments {
     /// Use the store of an origin: unix:PATH or https://HOST:PORT [default: $PLATTER_SERVER]
-    #[arg(long, global = true, value_name = "URL", conflicts_with = "store")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "URL", conflicts_with = "store")]
     pub(crate) server: Option<String>,
     /// File with the access token for the origin [default: the token in $PLATTER_TOKEN]
-    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILE", hide_short_help = true)]
     pub(crate) token_file: Option<PathBuf>,
     /// Trust only the origin certificate with this SHA-256 fingerprint, whoever issued it [default: $PLATTER_FINGERPRINT]
-    #[arg(long, global = true, value_name = "SHA256", hide_short_help = true, conflicts_with = "ca")]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "SHA256", hide_short_help = true, conflicts_with = "ca")]
     pub(crate) fingerprint: Option<String>,
     /// Trust origin certificates issued by the authorities in this PEM file [default: the system's authorities]
-    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILE", hide_short_help = true)]
     pub(crate) ca: Option<PathBuf>,
 }
 

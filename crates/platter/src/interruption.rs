@@ -1,7 +1,7 @@
-//! Ctrl-C and SIGTERM while a target or a store is written: what state it is left in is said before the process ends.
+//! Ctrl-C and SIGTERM while a target or a store is written: prints the state it is left in before the process ends.
 //!
-//! A thread waits for the signal, so that this also works while a device hangs or nobody answers. Neither needs anything
-//! to be done: see `platter_disk::install` and `platter_store`. The process then ends by the signal, as its parent expects.
+//! A thread waits for the signal, so this also works while a device or a question blocks the main thread. No cleanup is
+//! needed: see `platter_disk::install` and `platter_store`. The process then ends by the signal, as its parent expects.
 
 use std::thread;
 
@@ -12,17 +12,17 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::output::Output;
 
-/// From now on an interruption says what `state` tells.
+/// From now on, an interruption prints the text that `state` returns.
 ///
 /// # Errors
-/// `Io` when the system takes no handler.
+/// `Io` when the signal handler cannot be installed.
 pub(crate) fn tell_of(state: impl FnOnce() -> String + Send + 'static, output: Output) -> Result<()> {
     let mut signals =
         Signals::new([SIGINT, SIGTERM]).map_err(|error| Error::io("listening for signals", error))?;
     thread::spawn(move || {
         let Some(signal) = signals.forever().next() else { return };
         output.interrupted(signal, &state());
-        // It only fails for signals that cannot be handled.
+        // This fails only for signals that cannot be handled.
         let _ = emulate_default_handler(signal);
     });
     Ok(())

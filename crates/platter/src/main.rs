@@ -1,4 +1,4 @@
-//! The `platter` command: arguments in, output and exit code out. What it does is in `platter-jobs`.
+//! The `platter` command: parses arguments, prints output, returns exit codes. The work itself is in `platter-jobs`.
 
 mod arguments;
 mod command;

@@ -1,4 +1,4 @@
-//! What goes to standard output and standard error, for people or as JSON, and the exit code that fits an error.
+//! Everything printed to standard output and standard error, as text or JSON, and the exit code of each error kind.
 
 use std::error::Error as _;
 use std::io::{self, Write};
@@ -9,12 +9,12 @@ use serde::Serialize;
 
 use crate::visible;
 
-/// Damaged data.
+/// Exit code for damaged data.
 pub(crate) const EXIT_CORRUPT: u8 = 4;
-/// Two versions were compared, and they differ.
+/// Exit code when two compared versions differ.
 pub(crate) const EXIT_DIFFERENT: u8 = 6;
 
-/// How to print.
+/// Output format and verbosity.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     json: bool,
@@ -43,24 +43,24 @@ impl Output {
         } else {
             visible::lines(&text()).into_owned()
         };
-        // A reader that went away (`| head`) wants no more.
+        // The reader may have closed the pipe (`| head`).
         let _ = writeln!(io::stdout().lock(), "{}", line.trim_end());
     }
 
-    /// Tells people something in passing.
+    /// Prints a note to standard error.
     pub(crate) fn note(self, note: &str) {
         if !self.quiet {
             let _ = writeln!(io::stderr().lock(), "note: {}", visible::lines(note));
         }
     }
 
-    /// Lines of notes for the end of a fact's text: none if notes are left out.
+    /// Note lines to append to a result; empty with `--quiet`.
     pub(crate) fn notes(self, notes: &[impl AsRef<str>]) -> String {
         let said = notes.iter().filter(|_| !self.quiet);
         said.map(|note| format!("\nnote: {}", note.as_ref())).collect()
     }
 
-    /// Prints an error with all its causes; gives the exit code.
+    /// Prints an error with all its causes, and returns the exit code.
     pub(crate) fn fail(self, error: &Error) -> ExitCode {
         let text = with_causes(error);
         let kind = kind(error);
@@ -74,14 +74,14 @@ impl Output {
         } else {
             writeln!(io::stderr().lock(), "platter: {}", visible::lines(&text))
         };
-        // There is nobody left to tell.
+        // Standard error may be closed.
         drop(printed);
         ExitCode::from(code)
     }
 
-    /// Prints what is wrong with the words of a command line; what clap says of it begins with "error: ".
+    /// Prints a usage error. `text` is clap's message, which begins with "error: ".
     pub(crate) fn wrong_usage(self, text: &str, code: i32) {
-        // There may be nobody left to tell.
+        // Standard error may be closed.
         let _ = if self.json {
             let error = text.trim_start_matches("error: ").trim_end();
             let fact = serde_json::json!({ "error": error, "kind": "usage", "exit_code": code });
@@ -91,22 +91,22 @@ impl Output {
         };
     }
 
-    /// Tells what a job leaves that a signal ends.
+    /// Prints the state that an interrupted job leaves.
     pub(crate) fn interrupted(self, signal: i32, state: &str) {
         let text = format!("interrupted: {state}");
-        // There is nobody left to tell.
+        // Standard error may be closed.
         let _ = if self.json {
             let code = EXIT_SIGNAL + signal;
             let fact = serde_json::json!({ "error": text, "kind": "interrupted", "exit_code": code });
             writeln!(io::stderr().lock(), "{fact}")
         } else {
-            // The first line ends that of a progress bar or of a question.
+            // The line break ends the line of a progress bar or of a question.
             writeln!(io::stderr().lock(), "\nplatter: {text}")
         };
     }
 }
 
-/// Added to the number of a signal that ended a process, as shells do.
+/// Exit code offset for a process ended by a signal, as in shells.
 const EXIT_SIGNAL: i32 = 128;
 
 /// An error with all its causes.
@@ -132,7 +132,7 @@ fn exit_code(kind: ErrorKind) -> u8 {
     }
 }
 
-/// The error's kind; a file that is not there is missing, whoever looked for it.
+/// The error's kind; a missing file counts as `Missing` whichever layer reports it.
 fn kind(error: &Error) -> ErrorKind {
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -144,7 +144,7 @@ fn kind(error: &Error) -> ErrorKind {
     error.kind()
 }
 
-/// Lines up the columns of a table; the first row is its head.
+/// Formats rows as aligned columns; the first row is the head.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let shown = |row: &Vec<String>| row.iter().map(|cell| visible::words(cell).into_owned()).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(shown).collect();

@@ -1,13 +1,13 @@
-//! Questions to the person at the terminal, before something is done that cannot be undone.
+//! Confirmation at the terminal before an action that cannot be undone.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use platter_jobs::{Error, Result};
 
-/// The word that must be typed; anything else means no.
+/// The answer that confirms; anything else means no.
 const YES: &str = "yes";
 
-/// Whether somebody can be asked: the question goes to standard error, the answer comes from standard input.
+/// Whether a person can be asked: standard error shows the question, standard input reads the answer.
 pub(crate) fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
@@ -19,7 +19,7 @@ pub(crate) fn can_ask() -> bool {
 pub(crate) fn is_answered_yes(what: &str) -> Result<bool> {
     let failed = |error| Error::io("asking on the terminal", error);
     let mut terminal = io::stderr().lock();
-    write!(terminal, "{what}\nType {YES} to go on: ").and_then(|()| terminal.flush()).map_err(failed)?;
+    write!(terminal, "{what}\nType {YES} to continue: ").and_then(|()| terminal.flush()).map_err(failed)?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(failed)?;
     Ok(answer.trim() == YES)

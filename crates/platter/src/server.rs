@@ -1,4 +1,4 @@
-//! Which store a command works on: that of a directory, or an origin's, with what is needed to speak with it.
+//! Selects the store that a command uses: a local directory, or an origin with its address, token and trust.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use platter_jobs::{
 
 use crate::arguments::{Arguments, CacheArguments, Command, ServerArguments};
 
-/// Most bytes of a file with an access token.
+/// Maximum size of an access token file in bytes.
 const TOKEN_LENGTH_MAX: usize = 4096;
 
-/// The store that the arguments name, or else the environment: `--store` goes before `PLATTER_SERVER`, and that before
+/// The store named by the arguments or the environment. Priority: `--server` or `--store`, then `PLATTER_SERVER`, then
 /// `PLATTER_STORE`.
 ///
 /// # Errors
-/// `Refused` for an address, a token or a fingerprint that is none; `Missing` for a file that is not there.
+/// `Refused` for an invalid address, token or fingerprint; `Missing` for a missing file.
 pub(crate) fn location(arguments: &Arguments) -> Result<StoreLocation> {
     let (store, server) = (arguments.store.as_deref(), &arguments.server);
     let from_environment = || variable("PLATTER_SERVER").filter(|_| store.is_none());
@@ -36,10 +36,10 @@ pub(crate) fn location(arguments: &Arguments) -> Result<StoreLocation> {
     }))
 }
 
-/// The same store, read through the cache that the arguments name, if they do.
+/// The same store, read through the cache that the arguments name, if any.
 ///
 /// # Errors
-/// `Refused` when it is in a directory of this machine.
+/// `Refused` for a local store.
 pub(crate) fn with_cache(store: &StoreLocation, cache: &CacheArguments) -> Result<StoreLocation> {
     match &cache.cache_dir {
         Some(dir) => cached(store, dir, cache.cache_size),
@@ -47,7 +47,7 @@ pub(crate) fn with_cache(store: &StoreLocation, cache: &CacheArguments) -> Resul
     }
 }
 
-/// The same, with that cache.
+/// The same store, read through this cache.
 ///
 /// # Errors
 /// As [`with_cache`].
@@ -58,7 +58,7 @@ pub(crate) fn cached(store: &StoreLocation, dir: &Path, limit_bytes: u64) -> Res
             Ok(StoreLocation::Remote(ServerOptions { cache, ..options.clone() }))
         }
         StoreLocation::Local(_) => Err(Error::refused(
-            "a cache is of an origin's store: name one with --server, such as --server https://HOST:PORT",
+            "--cache-dir needs an origin: name one with --server, such as --server https://HOST:PORT",
         )),
     }
 }
@@ -69,7 +69,7 @@ fn token(file: Option<&Path>) -> Result<Option<String>> {
         .map_err(|error| Error::io(format!("reading the access token in {}", file.display()), error))?;
     let token = text.trim();
     if token.is_empty() || text.len() > TOKEN_LENGTH_MAX {
-        return Err(Error::refused(format!("{} holds no access token", file.display())));
+        return Err(Error::refused(format!("{} does not contain an access token", file.display())));
     }
     Ok(Some(token.to_owned()))
 }

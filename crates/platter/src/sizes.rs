@@ -1,4 +1,4 @@
-//! Numbers and addresses as people write and read them.
+//! Parsing and formatting of sizes, rates, times and addresses on the command line.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ pub(crate) fn bits_per_second(text: &str) -> Result<u64, String> {
         _ => return Err(format!("unit {unit:?}: use K, M or G bits per second, such as 400M")),
     };
     let number: f64 =
-        number.parse().map_err(|_| format!("{text:?} is no rate: write it like 400M or 2.5G"))?;
+        number.parse().map_err(|_| format!("invalid rate {text:?}: write it like 400M or 2.5G"))?;
     let rate = (number * factor) as u64;
     if rate < 64_000 {
-        return Err(format!("{rate} bits per second: at least 64K are needed"));
+        return Err(format!("{rate} bits per second is too slow: the minimum is 64K"));
     }
     Ok(rate)
 }
@@ -39,11 +39,11 @@ pub(crate) fn byte_size(text: &str) -> Result<u64, String> {
         "m" => 2,
         "g" => 3,
         "t" => 4,
-        _ => return Err(format!("unit {unit:?}: use K, M, G or T, such as 20G, or GiB and its like")),
+        _ => return Err(format!("unit {unit:?}: use K, M, G or T, such as 20G, or KiB, MiB, GiB or TiB")),
     };
     let number: u64 =
-        number.parse().map_err(|_| format!("{text:?} is no size: write it like 500M or 20G"))?;
-    number.checked_mul(base.pow(power)).ok_or_else(|| format!("{text:?}: not that much"))
+        number.parse().map_err(|_| format!("invalid size {text:?}: write it like 500M or 20G"))?;
+    number.checked_mul(base.pow(power)).ok_or_else(|| format!("{text:?} is too large"))
 }
 
 /// `30s`, `10m`, `1h`.
@@ -57,10 +57,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "d" => 86_400,
         _ => return Err(format!("unit {unit:?}: use s, m, h or d, such as 10m")),
     };
-    let number: u64 = number.parse().map_err(|_| format!("{text:?} is no time: write it like 30s or 1h"))?;
+    let number: u64 =
+        number.parse().map_err(|_| format!("invalid time {text:?}: write it like 30s or 1h"))?;
     match number.checked_mul(factor) {
         Some(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
-        _ => Err(format!("{text:?}: at least a second, and not that long")),
+        _ => Err(format!("{text:?} is out of range: the minimum is one second")),
     }
 }
 
@@ -73,20 +74,21 @@ pub(crate) fn mebibytes(text: &str) -> Result<u32, String> {
         "G" | "g" => 1024,
         _ => return Err(format!("unit {unit:?}: use M or G, such as 512M")),
     };
-    let number: u32 = number.parse().map_err(|_| format!("{text:?} is no size: write it like 512M or 1G"))?;
+    let number: u32 =
+        number.parse().map_err(|_| format!("invalid size {text:?}: write it like 512M or 1G"))?;
     match number.checked_mul(factor) {
         Some(mebibytes) if (16..=1 << 20).contains(&mebibytes) => Ok(mebibytes),
-        _ => Err(format!("{text:?}: from 16M to 1024G")),
+        _ => Err(format!("{text:?} is out of range: 16M to 1024G")),
     }
 }
 
-/// A path, or `ADDRESS:PORT`. What looks like the latter and is none is no name of a file either: it was mistyped.
+/// A path, or `ADDRESS:PORT`. Text that looks like an invalid `ADDRESS:PORT` is an error, not a file name.
 pub(crate) fn serve_address(text: &str) -> Result<ServeAddress, String> {
     match text.parse() {
         Ok(address) => Ok(ServeAddress::Tcp(address)),
-        Err(_) if text.is_empty() => Err("a path or ADDRESS:PORT is needed".into()),
+        Err(_) if text.is_empty() => Err("expected a path or ADDRESS:PORT".into()),
         Err(_) if is_like_an_address(text) => {
-            Err(format!("{text} is no address and port; for a socket of that name, write ./{text}"))
+            Err(format!("{text} is not a valid ADDRESS:PORT; for a socket with that name, write ./{text}"))
         }
         Err(_) => Ok(ServeAddress::Unix(text.into())),
     }
@@ -97,20 +99,20 @@ fn is_like_an_address(text: &str) -> bool {
         && text.rsplit_once(':').is_some_and(|(_, port)| port.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// `on` or `off`, and what QEMU takes for these.
+/// `on` or `off`, or QEMU's synonyms for them.
 pub(crate) fn on_or_off(text: &str) -> Result<bool, String> {
     match text {
         "on" | "yes" | "true" => Ok(true),
         "off" | "no" | "false" => Ok(false),
-        _ => Err("on or off".into()),
+        _ => Err("expected on or off".into()),
     }
 }
 
 /// `KEY=VALUE`.
 pub(crate) fn label(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or_else(|| format!("{text:?} has no '='"))?;
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("{text:?} has no '=': write KEY=VALUE"))?;
     if key.is_empty() {
-        return Err("a label needs a key before '='".into());
+        return Err("the label has no key before '='".into());
     }
     Ok((key.into(), value.into()))
 }
@@ -132,7 +134,7 @@ pub(crate) fn bytes(number: u64) -> String {
     }
 }
 
-/// Bytes each second.
+/// Bytes per second.
 pub(crate) fn rate(number: u64, seconds: f64) -> String {
     if seconds <= 0.0 { "-".into() } else { format!("{}/s", bytes((number as f64 / seconds) as u64)) }
 }

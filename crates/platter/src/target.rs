@@ -1,5 +1,5 @@
-//! What commands that write a target have in common: its arguments, the question before it is overwritten, and what is
-//! said of a comparison.
+//! Shared by the commands that write a target: its arguments, the confirmation before overwriting, and the report of a
+//! comparison.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::output::Output;
 use crate::question::{can_ask, is_answered_yes};
 use crate::sizes::bytes;
 
-/// A target as the arguments name it. From now on an interruption says what state it is in.
+/// The target that the arguments name. From now on, an interruption prints the state of the target.
 ///
 /// # Errors
-/// `Io` when the system takes no handler of signals.
+/// `Io` when the signal handler cannot be installed.
 pub(crate) fn request(path: &Path, options: &TargetOptions, output: Output) -> Result<TargetRequest> {
     let consent = match options.yes {
         true => Consent::Given,
@@ -52,7 +52,7 @@ fn ask(contents: &TargetContents) -> Result<bool> {
     is_answered_yes(&format!("This overwrites {contents}"))
 }
 
-/// A line on what was compared and what was not; nothing if nothing was.
+/// A line saying what was compared and what was not; empty without a comparison.
 pub(crate) fn comparison(compared: Option<&Compared>, is_gpt_moved: bool) -> String {
     let Some(compared) = compared else { return String::new() };
     let mut text = format!(

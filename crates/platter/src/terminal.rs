@@ -1,4 +1,4 @@
-//! Progress bars on a terminal, and notes.
+//! Progress bars and notes on standard error.
 
 use parking_lot::Mutex;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use platter_jobs::Progress;
 use crate::output::Output;
 use crate::visible;
 
-/// Shows a job's stages as bars; nothing but notes if standard error is no terminal.
+/// Shows the stages of a job as progress bars; prints only notes if standard error is not a terminal.
 pub(crate) struct Terminal {
     quiet: bool,
     bar: Mutex<ProgressBar>,
@@ -39,7 +39,7 @@ impl Progress for Terminal {
         };
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         *bar = if total > 0 { ProgressBar::new(total) } else { ProgressBar::new_spinner() };
-        // A bar that is hidden because nobody looks at a terminal costs nothing.
+        // Without a terminal the bar is hidden and costs nothing.
         bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
         bar.set_style(style);
         bar.set_message(stage.to_owned());
@@ -50,7 +50,7 @@ impl Progress for Terminal {
         self.bar().inc(bytes);
     }
 
-    #[expect(clippy::print_stderr, reason = "notes are for standard error")]
+    #[expect(clippy::print_stderr, reason = "notes go to standard error")]
     fn note(&self, note: &str) {
         if !self.quiet {
             self.bar().suspend(|| eprintln!("note: {}", visible::lines(note)));

@@ -1,7 +1,7 @@
-//! What is wrong usage (exit code 2): arguments that can never be right, whatever the store and the disks hold.
+//! Usage errors (exit code 2): arguments that are wrong whatever the store and the disks contain.
 //!
-//! Names, numbers and addresses are checked as they are parsed, by their types. Here is what takes more than one argument
-//! to see: an option that is missing beside others, or two arguments in the wrong order.
+//! The argument types check single names, numbers and addresses while parsing. This file checks combinations: an option
+//! that another one requires, or two arguments in the wrong order.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -13,13 +13,13 @@ use platter_jobs::{StoreLocation, VersionQuery};
 use crate::arguments::{Arguments, Attach, CacheArguments, Command, Far};
 use crate::output::Output;
 
-/// Commands of a disk and an image, and whether the image comes first.
+/// Commands that take a disk and an image, and whether the image comes first.
 const PAIRS: [(&str, bool); 4] = [("capture", false), ("install", true), ("export", true), ("receive", true)];
 
-/// The arguments that these words are.
+/// Parses the command line.
 ///
 /// # Errors
-/// What is wrong with them, with the usage of their command.
+/// A usage error with the usage of its command.
 pub(crate) fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
     let parsed = Arguments::try_parse_from(words).and_then(|arguments| match &arguments.command {
         Command::Receive(options) => match options.wanted() {
@@ -34,10 +34,10 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
     })
 }
 
-/// Looks for options that are missing.
+/// Checks for missing options.
 ///
 /// # Errors
-/// What is missing.
+/// A usage error that names the missing option.
 pub(crate) fn check(command: &Command, store: &StoreLocation) -> Result<(), clap::Error> {
     let missing = match command {
         Command::Attach(options) => of_attach(options, store)
@@ -49,25 +49,25 @@ pub(crate) fn check(command: &Command, store: &StoreLocation) -> Result<(), clap
         Command::Detach(options) => of_overlays(&options.far, store),
         Command::Publish(options) => of_overlays(&options.far, store),
         Command::Discard(options) => of_overlays(&options.far, store),
-        Command::Node(_) if is_local(store) => Some("a node has an origin: name it with --origin"),
+        Command::Node(_) if is_local(store) => Some("a node needs an origin: name it with --origin"),
         _ => None,
     };
     let kind = ErrorKind::MissingRequiredArgument;
     missing.map_or(Ok(()), |missing| Err(wrong(name_of(command), kind, missing)))
 }
 
-/// Prints what is wrong, or the help that was asked for; ends the process.
+/// Prints a usage error, or the requested help, and ends the process.
 pub(crate) fn exit(words: &[OsString], error: &clap::Error) -> ! {
     if !error.use_stderr() {
         error.exit()
     }
-    // Wrong usage may be why the words were not understood: whether JSON is wanted is seen in the words themselves.
+    // Parsing failed, so the words are searched for --json directly.
     let is_json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
     Output::new(is_json, false).wrong_usage(&error.to_string(), error.exit_code());
     std::process::exit(error.exit_code())
 }
 
-/// Wrong usage of the whole command line.
+/// A usage error that belongs to no single command.
 pub(crate) fn refused(error: &platter_jobs::Error) -> clap::Error {
     Arguments::command().error(ErrorKind::ValueValidation, error)
 }
@@ -79,27 +79,26 @@ fn of_attach(options: &Attach, store: &StoreLocation) -> Option<&'static str> {
         options.node.is_some() || (!is_local(store) && options.cache_of_origin.cache_dir.is_some());
     match () {
         () if options.versions.is_empty() && !has_tree => {
-            Some("there is nothing to serve: name a version, such as lab/debian12")
+            Some("nothing to serve: name a version, such as lab/debian12")
         }
         () if options.node.is_none() && !is_reached => {
-            Some("nobody could reach it: name a place to serve at: --nbd, --fuse or --9p")
+            Some("no address to serve at: use --nbd, --fuse or --9p")
         }
         () if options.fill && !can_fill => {
-            Some("--fill needs an origin and a cache of it: --server URL --cache-dir DIR")
+            Some("--fill needs an origin and a cache: --server URL --cache-dir DIR")
         }
         () => None,
     }
 }
 
 fn of_cache(options: &CacheArguments, store: &StoreLocation) -> Option<&'static str> {
-    (options.cache_dir.is_some() && is_local(store)).then_some(
-        "a cache is of an origin's store: name one with --server, such as --server https://HOST:PORT",
-    )
+    (options.cache_dir.is_some() && is_local(store))
+        .then_some("--cache-dir needs an origin: name one with --server, such as --server https://HOST:PORT")
 }
 
 fn of_overlays(options: &Far, store: &StoreLocation) -> Option<&'static str> {
     (options.overlays.is_some() && is_local(store))
-        .then_some("--overlays is for the disks of an origin: name one with --server")
+        .then_some("--overlays needs an origin: name one with --server")
 }
 
 fn is_local(store: &StoreLocation) -> bool {
@@ -128,7 +127,7 @@ fn wrong(name: &str, kind: ErrorKind, message: &str) -> clap::Error {
     }
 }
 
-/// If a disk stands where an image is wanted and an image where a disk is, the error that says so.
+/// The error for a disk and an image given in the wrong order, if that is the mistake.
 fn swapped(words: &[OsString]) -> Option<clap::Error> {
     let mut lenient = Arguments::command();
     for (name, _) in PAIRS {
@@ -162,7 +161,7 @@ fn swapped(words: &[OsString]) -> Option<clap::Error> {
     is_swapped.then(|| wrong(name, ErrorKind::ValueValidation, &message))
 }
 
-/// Whether a word can be no image, and is a path or leads to something.
+/// Whether a word is not a valid image name, and looks like a path or names an existing file.
 fn is_path(word: &str) -> bool {
     let looks_like_one = word.starts_with(['/', '.', '~']) || Path::new(word).exists();
     looks_like_one && word.parse::<VersionQuery>().is_err()
@@ -221,7 +220,7 @@ mod tests {
         }
     }
 
-    /// A word that is taken as it stands is no image's name, so that a bad name never gets past the parser.
+    /// Every image name has a type of its own, so the parser rejects invalid names: no untyped argument is an image name.
     #[test]
     fn words_without_a_type_are_no_names_of_images() {
         fn untyped(command: &clap::Command, place: &str, found: &mut Vec<String>) {
@@ -235,7 +234,7 @@ mod tests {
         }
         let mut found = Vec::new();
         untyped(&Arguments::command(), "platter", &mut found);
-        // The last is either a name, which `parse` looks at, or a path.
+        // The last one is a path, or a name that `parse` checks.
         let others =
             ["platter serve token add name", "platter serve token remove id", "platter receive what"];
         found.sort();

@@ -1,23 +1,23 @@
-//! What is shown of words that came from elsewhere: from disks, servers, other people.
+//! Escapes control characters in text from outside: from disks, servers and other people.
 //!
-//! A terminal obeys what is written to it. Labels of file systems, notes, paths in an image and errors of a server may
-//! hold sequences that move its cursor, change its title or hide text; a person sees them as they are spelled here. JSON is
-//! for programs, which have rules of their own.
+//! A terminal executes escape sequences. Filesystem labels, notes, paths in an image and errors of a server can contain
+//! sequences that move the cursor, change the title or hide text. They are printed in escaped form. JSON output has its
+//! own escaping.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Text of several lines as it may be printed: whatever a terminal would obey, but for the ends of lines, is spelled out.
+/// Escapes control characters except line ends.
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     spelled(text, |c| c != '\n' && is_obeyed(c))
 }
 
-/// Words that stand in one line.
+/// Escapes control characters, line ends included.
 pub(crate) fn words(text: &str) -> Cow<'_, str> {
     spelled(text, is_obeyed)
 }
 
-/// Control characters, and those that turn the direction of text or do not show at all.
+/// Control characters, and characters that change the direction of text or are invisible.
 fn is_obeyed(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')

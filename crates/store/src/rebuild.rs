@@ -171,8 +171,8 @@ fn make_catalog(place: &StorePlace, store: StoreId, sources: &Sources, found: &m
             None => {
                 let step = u64::from(u32::from_le_bytes([random[0], random[1], random[2], random[3]]));
                 found.notes.push(
-                    "neither the log of changes nor the old catalog is whole: versions that were forgotten or renamed \
-                     may be back, and nobody holds an edit token"
+                    "the change log and the old catalog are both damaged: forgotten and renamed versions may have \
+                     reappeared, and all edit locks were released"
                         .into(),
                 );
                 guess(change, sources, &past, found, step)?;

@@ -41,7 +41,7 @@ impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time =
             jiff::Timestamp::from_millisecond(self.time_unix_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-        write!(f, "token {}, held by {} since {}", self.number, self.holder, time.strftime("%F %T UTC"))
+        write!(f, "lock {}, held by {} since {}", self.number, self.holder, time.strftime("%F %T UTC"))
     }
 }
 
@@ -56,12 +56,12 @@ pub fn refusal(image: &ImageName, number: Option<u64>, held: Option<&Token>) -> 
              {image}`"
         ),
         (Some(number), Some(held)) => format!(
-            "{image} is not edited under token {number} but under another ({held}): nothing was published; an overlay \
-             that was written under {number} is kept"
+            "{image} is edited under another lock than {number} ({held}): nothing was published; the overlay written \
+             under {number} is kept"
         ),
         (Some(number), None) => format!(
-            "edit token {number} of {image} was released, taken over, lost in a rebuild, or never taken: nothing was \
-             published; an overlay that was written under it is kept"
+            "edit lock {number} of {image} was released, taken over, lost in a rebuild, or never taken: nothing was \
+             published; the overlay written under it is kept"
         ),
     };
     Some(Error::refused(why))

@@ -286,7 +286,7 @@ fn the_golden_store_is_read() {
         let newest = store.version(&version.name.image, NumberChoice::Latest).unwrap();
         assert_eq!((newest.name.number, version.record.token, newest.record.token), (2, None, Some(1)));
         let token = store.token(&version.name.image).unwrap().map(|token| token.to_string());
-        let held = "token 1, held by root@node3 since 2023-11-14 22:13:20 UTC".to_owned();
+        let held = "lock 1, held by root@node3 since 2023-11-14 22:13:20 UTC".to_owned();
         assert_eq!(token, (round != "from its packs").then_some(held), "{round}");
         for number in [1, 2, 3] {
             let block = BlockId::of(Kind::Data, &contents(number));

@@ -81,7 +81,7 @@ fn a_publish_needs_the_token_that_somebody_holds() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
     let token = store.take_token(&image(), "root@a", TIME).unwrap();
-    refused(publish(&store, 2, None), "being edited (token 1, held by root@a");
+    refused(publish(&store, 2, None), "being edited (lock 1, held by root@a");
     refused(store.check_token(&image(), None), "being edited");
     let version = publish(&store, 2, Some(token.number)).unwrap();
     assert_eq!((version.name.number, version.record.token), (2, Some(1)));
@@ -178,7 +178,7 @@ fn a_token_stolen_in_the_middle_of_a_session_fences_it() {
     store.check_token(&image(), Some(token.number)).unwrap();
     let stolen = store.steal_token(&image(), "b", TIME).unwrap();
     let theirs = publish(&store, 2, Some(stolen.number)).unwrap();
-    refused(session.publish(draft(3, Some(token.number))), "but under another (token 2, held by b");
+    refused(session.publish(draft(3, Some(token.number))), "under another lock than 1 (lock 2, held by b");
     assert_eq!(store.version(&image(), NumberChoice::Latest).unwrap(), theirs);
 }
 

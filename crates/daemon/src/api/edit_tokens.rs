@@ -46,9 +46,9 @@ pub(super) async fn release(
 ) -> Result<Response, Problem> {
     let image: ImageName = image.parse().map_err(|error| Problem::bad_request(&error))?;
     asker.check(&image)?;
-    let number = number.parse().map_err(|_| {
-        Problem::bad_request(&Error::refused(format!("{number:?} is no number of an edit token")))
-    })?;
+    let number = number
+        .parse()
+        .map_err(|_| Problem::bad_request(&Error::refused(format!("invalid edit lock number {number:?}"))))?;
     let shared = Arc::clone(&origin);
     json(&origin.pool.run(move || shared.release_edit_token(&image, number)).await?)
 }

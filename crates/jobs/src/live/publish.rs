@@ -135,11 +135,11 @@ impl Wanted {
         }
         match (number, &lost[..]) {
             (Some(number), lost) if lost.contains(&number) => Ok(Self::Lost(number)),
-            (Some(number), _) => Err(Error::missing(format!(
-                "nothing lies there that was written to {image} under token {number}"
-            ))),
+            (Some(number), _) => {
+                Err(Error::missing(format!("{image} has no changes under edit lock {number}")))
+            }
             (None, []) => Err(Error::missing(format!(
-                "nobody edits {image}: `platter attach --write {image}` begins to"
+                "no changes to {image} exist: start with `platter attach --write {image}`"
             ))),
             (None, [number, ..]) => Err(lost_token(image, *number)),
         }
@@ -178,7 +178,9 @@ pub(super) fn open_left(
     let overlays = Overlays::lock(place, image, number)?;
     let Some(lowest) = overlays.numbers()?.first().copied() else {
         overlays.remove_all()?;
-        return Err(Error::missing(format!("{image} has no overlay under token {number} any more")));
+        return Err(Error::missing(format!(
+            "the overlay of {image} under edit lock {number} no longer exists"
+        )));
     };
     let score = overlays.header(lowest)?.base_score;
     let token = Token {
@@ -216,9 +218,9 @@ fn elsewhere(token: &Token) -> Error {
 /// Why a disk is not published, and what can be done with it.
 pub(super) fn lost_token(image: &ImageName, number: u64) -> Error {
     Error::refused(format!(
-        "edit token {number} of {image} was taken over or released: nothing was published, and what was written is \
-         kept. `platter publish {image} NEW-NAME --token {number}` makes a new image of it, `platter discard {image} \
-         --token {number}` throws it away"
+        "edit lock {number} of {image} was taken over or released: nothing was published, and the changes are kept. \
+         `platter publish {image} NEW-NAME --token {number}` creates a new image from them, `platter discard {image} \
+         --token {number}` discards them"
     ))
 }
 
@@ -232,8 +234,8 @@ pub(super) fn end_editing(disk: &LiveDisk, store: &OpenStore) -> Result<()> {
         Err(error) if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Missing) => Ok(()),
         released => released.map_err(|error| {
             error.within(format!(
-                "nothing that was written to {image} is left here, but its edit token could not be given back: \
-                 `platter token release {image}` does that",
+                "the changes to {image} are gone, but its edit lock could not be released: run \
+                 `platter token release {image}`",
                 image = writing.image
             ))
         }),

@@ -189,7 +189,7 @@ impl Served {
         };
         let Some((image, number)) = newest else { return Err(error) };
         self.tell(&LiveEvent::Note(format!(
-            "{error}: {image} goes on with what was written to it here under edit token {number}"
+            "{error}: continuing with the local changes to {image} under edit lock {number}"
         )));
         open_left(place, &self.sources, &image, number, &self.request.holder).map_err(|error| {
             let dir = place.dir().display();

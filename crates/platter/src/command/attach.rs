@@ -17,13 +17,13 @@ use crate::output::{Output, with_causes};
 use crate::server::with_cache;
 use crate::sizes::{bytes, count};
 
-/// What connections over NBD are guarded with.
+/// TLS settings for NBD connections.
 pub(super) fn tls(options: &NbdArguments) -> Result<Option<NbdTls>> {
     let folder = options.tls_certificates.as_ref();
     folder.map(|folder| NbdTls::open(folder, options.tls_verify_peer)).transpose()
 }
 
-/// Where the tree is mounted, if it is.
+/// Mount point of the file tree, if any.
 pub(super) fn mount(options: &TreeArguments) -> Option<FuseAddress> {
     let mount_point = options.fuse.clone()?;
     Some(FuseAddress { mount_point, allow_other: options.allow_other })
@@ -39,7 +39,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
     }
     let stop = stop_at_signals()?;
     let store = with_cache(store, &options.cache_of_origin)?;
-    // What this machine has of the origin's store may be read without asking it.
+    // Reads of cached and hoarded data do not need the origin.
     let place = match options.cache_of_origin.cache_dir.as_ref().or(options.hoard.as_ref()) {
         Some(dir) if !options.write && matches!(store, StoreLocation::Remote(_)) => {
             LivePlace::of_cache(&store, dir)
@@ -73,7 +73,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
     Ok(ExitCode::SUCCESS)
 }
 
-/// What SIGINT and SIGTERM set.
+/// A flag that SIGINT and SIGTERM set.
 pub(super) fn stop_at_signals() -> platter_jobs::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -92,13 +92,13 @@ pub(super) fn tell(event: &LiveEvent<'_>, output: Output) {
         LiveEvent::Detached { disk, kept } => {
             output.fact(&json!({ "detached": disk, "kept": kept }), || match kept {
                 true => format!(
-                    "{disk} detached; what was written is kept: `platter publish {disk}`, `platter discard {disk}`, or attach it again"
+                    "{disk} detached; unpublished changes are kept: `platter publish {disk}`, `platter discard {disk}`, or attach it again"
                 ),
                 false => format!("{disk} detached"),
             });
         }
         LiveEvent::Filled { disk } => {
-            output.fact(&json!({ "filled": disk }), || format!("{disk} is here as a whole: it needs nobody"));
+            output.fact(&json!({ "filled": disk }), || format!("{disk} is filled: it is fully local"));
         }
         LiveEvent::Recorded(report) => {
             output.fact(&json!({ "recorded": report }), || recorded(report));
@@ -110,7 +110,7 @@ pub(super) fn tell(event: &LiveEvent<'_>, output: Output) {
         }
         LiveEvent::Fuse(FuseEvent::Mounted { mount_point }) => {
             output.fact(&json!({ "mounted": mount_point }), || {
-                format!("the tree of all images is at {}", mount_point.display())
+                format!("file tree of all images mounted at {}", mount_point.display())
             });
         }
         LiveEvent::Fuse(event) => {
@@ -127,17 +127,18 @@ pub(super) fn tell(event: &LiveEvent<'_>, output: Output) {
     }
 }
 
-/// What somebody should know of a client; that it came and went in good order is not.
+/// A note for failures of a client; normal connects and disconnects are not reported.
 fn of_client(event: &NbdEvent<'_>) -> Option<String> {
     match event {
         NbdEvent::Connected { .. } | NbdEvent::Opened { .. } | NbdEvent::Disconnected { error: None, .. } => {
             None
         }
         NbdEvent::TurnedAway { error } | NbdEvent::AcceptFailed { error } => {
-            Some(format!("a client was turned away: {}", with_causes(error)))
+            Some(format!("a client was rejected: {}", with_causes(error)))
         }
         NbdEvent::RequestFailed { export, command, offset, length, error, repeats, .. } => {
-            let again = if *repeats > 0 { format!(" (and {repeats} times before)") } else { String::new() };
+            let again =
+                if *repeats > 0 { format!(" (repeated {repeats} times before)") } else { String::new() };
             let error = with_causes(error);
             Some(format!("{export}: {command:?} of {length} bytes at {offset} failed: {error}{again}"))
         }
@@ -147,14 +148,14 @@ fn of_client(event: &NbdEvent<'_>) -> Option<String> {
     }
 }
 
-/// The same of the mounted tree.
+/// A note for failures of the mounted tree.
 fn of_mount(event: &FuseEvent<'_>) -> Option<String> {
     match event {
         FuseEvent::Mounted { .. } | FuseEvent::Unmounted { .. } | FuseEvent::PassthroughRefused { .. } => {
             None
         }
         FuseEvent::StaleUnmounted { mount_point } => {
-            Some(format!("{}: the mount of a server that died is gone", mount_point.display()))
+            Some(format!("{}: removed the stale mount of a dead server", mount_point.display()))
         }
         FuseEvent::RequestFailed { node, range, error } => {
             let range = range
@@ -162,17 +163,17 @@ fn of_mount(event: &FuseEvent<'_>) -> Option<String> {
             Some(format!("node {node} of the tree{range}: {error}"))
         }
         FuseEvent::Busy { mount_point } => {
-            Some(format!("{} is still in use: it is unmounted all the same", mount_point.display()))
+            Some(format!("{} is still in use; unmounting it anyway", mount_point.display()))
         }
     }
 }
 
-/// The same of a client of 9P.
+/// A note for failures of a 9P client.
 fn of_9p_client(event: &NinepEvent<'_>) -> Option<String> {
     match event {
         NinepEvent::Connected { .. } | NinepEvent::Disconnected { error: None, .. } => None,
         NinepEvent::TurnedAway { error } | NinepEvent::AcceptFailed { error } => {
-            Some(format!("a 9P client was turned away: {error}"))
+            Some(format!("a 9P client was rejected: {error}"))
         }
         NinepEvent::RequestFailed { kind, error, .. } => Some(format!("9P {kind:?} failed: {error}")),
         NinepEvent::Disconnected { connection, error: Some(error) } => {
@@ -184,7 +185,7 @@ fn of_9p_client(event: &NinepEvent<'_>) -> Option<String> {
 fn recorded(report: &RecordReport) -> String {
     let lost = match report.lost {
         0 => String::new(),
-        lost => format!(", {} lost", count(lost, "request")),
+        lost => format!(", {} not recorded", count(lost, "request")),
     };
     format!(
         "{}: recorded {}, {} read, {} written{lost}, in {}",
@@ -199,9 +200,9 @@ fn recorded(report: &RecordReport) -> String {
 fn attached(disk: &Attached) -> String {
     let before = match disk.written_bytes {
         0 => String::new(),
-        written => format!(", {} written before", bytes(written)),
+        written => format!(", {} unpublished", bytes(written)),
     };
-    let access = if disk.writable { "read and write" } else { "read only" };
+    let access = if disk.writable { "read-write" } else { "read-only" };
     format!(
         "{} ({}, {access}{before}) at {}\nscore {}",
         disk.disk,

@@ -43,12 +43,12 @@ pub(crate) fn run(store: &StoreLocation, options: &Capture, output: &Output) -> 
     };
     let image = request.name.clone();
     let remove = match store {
-        StoreLocation::Local(_) => ", and `platter discard-interrupted` removes it",
+        StoreLocation::Local(_) => ", and `platter discard-interrupted` deletes them",
         _ => "",
     };
     let state = move || {
         format!(
-            "no version was published, unless `platter history {image}` shows it; the next capture finds what was \
+            "no version was published, unless `platter history {image}` lists it; the next capture reuses the blocks that were \
              stored{remove}"
         )
     };
@@ -65,9 +65,9 @@ fn text(report: &CaptureReport) -> String {
     let known = report.data_bytes.saturating_sub(report.new_raw_bytes);
     let mut text = format!(
         "{}  score {}\n\
-         disk {}, of it in use {}: {} data ({} known already), {} zeros\n\
+         disk: {}, in use: {}: {} of data ({} already in the store), {} of zeros\n\
          new: {} in {} blocks, stored in {}\n\
-         {:.1} s, {} of data in use",
+         {:.1} s, {} of space in use",
         report.version,
         report.score,
         bytes(report.disk_bytes),
@@ -86,7 +86,7 @@ fn text(report: &CaptureReport) -> String {
         text += &format!("\nrepaired: {}", repaired.join(", "));
     }
     if !still_damaged.is_empty() {
-        text += &format!("\nstill damaged, for they need other blocks too: {}", still_damaged.join(", "));
+        text += &format!("\nstill damaged, because other blocks are missing: {}", still_damaged.join(", "));
     }
     text += &unreadable(report);
     text += &report.audit.as_ref().map(audit).unwrap_or_default();
@@ -95,11 +95,11 @@ fn text(report: &CaptureReport) -> String {
 
 fn unreadable(report: &CaptureReport) -> String {
     let line = |range: &UnreadableRecord| {
-        format!("\nnot readable, now zeros: {} bytes at {}  {}", range.length, range.offset, range.file)
+        format!("\nunreadable, stored as zeros: {} bytes at {}  {}", range.length, range.offset, range.file)
     };
     let listed: String = report.unreadable.iter().map(line).collect();
     let more = report.unreadable_omitted.map(|more| {
-        format!("\nnot readable, now zeros: {} bytes in {} more places", more.bytes, more.ranges)
+        format!("\nunreadable, stored as zeros: {} bytes in {} more places", more.bytes, more.ranges)
     });
     listed + &more.unwrap_or_default()
 }
@@ -107,9 +107,9 @@ fn unreadable(report: &CaptureReport) -> String {
 fn audit(audit: &AuditReport) -> String {
     let mut lines = Vec::new();
     for part in &audit.compared {
-        let kind = if part.kind.is_empty() { "nothing known" } else { &part.kind };
+        let kind = if part.kind.is_empty() { "unknown contents" } else { &part.kind };
         lines.push(format!(
-            "audit: at {}: {kind}, {} of {} in use as others see it, {} kept",
+            "audit: at {}: {kind}, {} of {} in use according to other tools, {} kept",
             part.offset,
             bytes(part.used_bytes),
             bytes(part.length),
@@ -124,7 +124,7 @@ fn audit(audit: &AuditReport) -> String {
         lines.push(format!("audit: {} bytes at {} were not kept: {}", lost.length, lost.offset, lost.reason));
     }
     if audit.disagreements.is_empty() {
-        lines.push("audit: nothing that others call used was dropped".to_owned());
+        lines.push("audit: no space that other tools report as used was left out".to_owned());
     }
     lines.iter().map(|line| format!("\n{line}")).collect()
 }

@@ -17,7 +17,7 @@ use crate::output::{Output, table};
 use crate::sizes::{bytes, rate};
 use crate::terminal::Terminal;
 
-/// A line of JSON for each receiver as it ends, and one for the whole at the end.
+/// JSON output: one line per receiver when it ends, and one for the whole cast at the end.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Line<'a> {

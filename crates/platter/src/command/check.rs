@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::sizes::{bytes, count};
 use crate::terminal::Terminal;
 
-/// Exit code for a damaged store: the same as for any damaged data.
+/// Exit code for a damaged store, the same as for any damaged data.
 const DAMAGED: u8 = 4;
 
 pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Outcome {
@@ -21,7 +21,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Check, output: &Output) -> Ou
     if options.fix_modes {
         let count = store.place().close_to_others()?.count;
         if count > 0 {
-            output.note(&format!("{count} files and directories are now their owner's only"));
+            output.note(&format!("removed other users' permissions from {count} files and directories"));
         }
     }
     let terminal = Terminal::new(*output);
@@ -81,16 +81,16 @@ fn finding_json(finding: &Finding) -> Value {
     })
 }
 
-/// Which versions damage hits, and what to do about it; nothing if it hits none that is known.
-fn hit(report: &CheckReport) -> String {
-    let hit: BTreeSet<String> =
+/// The damaged versions and how to repair them; empty if no known version is damaged.
+fn damaged_versions(report: &CheckReport) -> String {
+    let damaged: BTreeSet<String> =
         report.findings.iter().flat_map(|finding| &finding.versions).map(ToString::to_string).collect();
-    match hit.len() {
+    match damaged.len() {
         0 => String::new(),
         length => format!(
-            "damage hits {}: {}; to repair: capture the same disk again; what is left: `platter export --holes`\n",
+            "damaged: {}: {}; to repair, capture the same disk again; to save the readable part, use `platter export --holes`\n",
             count(length as u64, "version"),
-            hit.into_iter().collect::<Vec<_>>().join(", "),
+            damaged.into_iter().collect::<Vec<_>>().join(", "),
         ),
     }
 }
@@ -115,14 +115,14 @@ fn text(report: &CheckReport, read_data: bool) -> String {
         }
         if !finding.versions.is_empty() {
             let names: Vec<String> = finding.versions.iter().map(ToString::to_string).collect();
-            text += &format!("; hits {}", names.join(", "));
+            text += &format!("; damages {}", names.join(", "));
         }
         text += "\n";
     }
     if report.omitted > 0 {
-        text += &format!("and {} more findings\n", report.omitted);
+        text += &format!("{} more findings are not listed\n", report.omitted);
     }
-    text += &hit(report);
+    text += &damaged_versions(report);
     text += &format!(
         "{}, {}, {}, {}: {}",
         count(report.versions as u64, "version"),
@@ -132,7 +132,7 @@ fn text(report: &CheckReport, read_data: bool) -> String {
         verdict(report),
     );
     if report.verdict == Verdict::Clean && !read_data {
-        text += " (contents were not read: --read-data does)";
+        text += " (contents were not read; --read-data reads them)";
     }
     let never = report.never_read_back;
     if never.packs > 0 {
@@ -140,7 +140,7 @@ fn text(report: &CheckReport, read_data: bool) -> String {
             &format!("\nnever read back: {} in {}", bytes(never.bytes), count(never.packs as u64, "pack"));
     }
     if let Some(oldest) = report.oldest_read_back_unix_ms {
-        text += &format!("\nthe pack read back longest ago: {}", time(oldest));
+        text += &format!("\noldest read-back of a pack: {}", time(oldest));
     }
     text
 }

@@ -18,7 +18,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Clone, output: &Output) -> Ou
         tool_version: TOOL_VERSION.into(),
     })?;
     output.fact(&report, || {
-        let origin = report.cloned_from.as_deref().unwrap_or("a disk without a name");
+        let origin = report.cloned_from.as_deref().unwrap_or("an unnamed disk");
         format!("{} is a clone of {origin}\nscore {}", report.version, report.score)
     });
     Ok(ExitCode::SUCCESS)

@@ -65,15 +65,15 @@ fn partition_text(partition: &PartitionDifference) -> String {
     };
     let changed = match (partition.changed_bytes, partition.by_files) {
         (Some(0), _) => "equal".into(),
-        (Some(changed), true) => format!("{} of its blocks differ", bytes(changed)),
-        (Some(changed), false) => format!("{} differ, compared by blocks only", bytes(changed)),
-        (None, _) => "elsewhere on the disk".into(),
+        (Some(changed), true) => format!("{} in different blocks", bytes(changed)),
+        (Some(changed), false) => format!("{} differ (compared by blocks only)", bytes(changed)),
+        (None, _) => "at another place on the disk".into(),
     };
     let counts = [
         (partition.added, "added"),
         (partition.removed, "removed"),
         (partition.modified, "modified"),
-        (partition.unreadable, "not readable"),
+        (partition.unreadable, "unreadable"),
     ];
     let counted = counts.iter().filter(|(count, _)| *count > 0);
     let files: String = counted.map(|(count, what)| format!(", {count} {what}")).collect();
@@ -83,7 +83,7 @@ fn partition_text(partition: &PartitionDifference) -> String {
 
 fn text(report: &DiffReport, blocks: bool) -> String {
     if report.score_a == report.score_b {
-        return format!("# {} and {} are one disk", report.a, report.b);
+        return format!("# {} and {} are the same disk", report.a, report.b);
     }
     let verdict = match (report.differs, blocks) {
         (true, _) => "differ",
@@ -91,8 +91,8 @@ fn text(report: &DiffReport, blocks: bool) -> String {
         (false, false) => "do not differ in what was compared",
     };
     format!(
-        "# {} and {} {verdict}: {} of other data, {} only in the first, {} only in the second\n# {} blocks of the \
-         second ({}) are nowhere in the first",
+        "# {} and {} {verdict}: {} of changed data, {} only in the first, {} only in the second\n# {} blocks of the \
+         second ({}) do not exist in the first",
         report.a,
         report.b,
         bytes(report.changed_bytes),

@@ -14,7 +14,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Discard, output: &Output) -> 
     let place = LivePlace::open(store, options.far.overlays.as_deref())?;
     let written = discard(&place, &options.disk, options.token)?;
     output.fact(&json!({ "discarded": options.disk, "written_bytes": written }), || {
-        format!("{} written to {} thrown away", bytes(written), options.disk)
+        format!("discarded {} of changes to {}", bytes(written), options.disk)
     });
     Ok(ExitCode::SUCCESS)
 }

@@ -10,14 +10,15 @@ use crate::output::Output;
 use crate::sizes::{bytes, count};
 
 pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
-    let discarded = Store::discard_interrupted(store.local("removing what interrupted captures left")?)?;
+    let discarded =
+        Store::discard_interrupted(store.local("deleting the leftovers of interrupted captures")?)?;
     let facts = json!({ "packs": discarded.packs, "bytes": discarded.bytes, "kept": discarded.kept });
     output.fact(&facts, || {
         let packs = |number: usize| count(number as u64, "interrupted pack");
-        let removed = format!("{} removed, {}", packs(discarded.packs), bytes(discarded.bytes));
+        let removed = format!("deleted {}, {}", packs(discarded.packs), bytes(discarded.bytes));
         match discarded.kept {
             0 => removed,
-            kept => format!("{removed}; {} kept, which the next capture makes a version", packs(kept)),
+            kept => format!("{removed}; kept {}: the next capture publishes the version in it", packs(kept)),
         }
     });
     Ok(ExitCode::SUCCESS)

@@ -20,14 +20,14 @@ pub(crate) fn run(store: &StoreLocation, options: &Disks, output: &Output) -> Ou
     }
     let DiskList { disks, away } = disks(&LivePlace::open(store, options.far.overlays.as_deref())?)?;
     if let Some(why) = away {
-        output.note(&format!("{why}: who holds which edit token is not known now"));
+        output.note(&format!("{why}: the holders of edit locks are unknown"));
     }
     if output.is_json() {
         disks.iter().for_each(|disk| output.fact(disk, String::new));
         return Ok(ExitCode::SUCCESS);
     }
     let mut rows = vec![
-        ["DISK", "SIZE", "WRITTEN", "HOLDER", "TOKEN", "PROCESS", "SERVED AT"].map(String::from).to_vec(),
+        ["DISK", "SIZE", "CHANGES", "HOLDER", "LOCK", "PROCESS", "SERVED AT"].map(String::from).to_vec(),
     ];
     rows.extend(disks.iter().map(row));
     output.fact(&json!(null), || table(&rows));
@@ -41,20 +41,20 @@ fn of_node(dir: &Path, output: &Output) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     let row = |disk: &DiskStatus| {
-        let filled = disk.fill.as_ref().map_or_else(|| "as it is read".to_owned(), filled);
+        let filled = disk.fill.as_ref().map_or_else(|| "on demand".to_owned(), filled);
         vec![disk.disk.clone(), bytes(disk.disk_bytes), filled, disk.exports.join(" ")]
     };
-    let mut rows = vec![["DISK", "SIZE", "HELD", "SERVED AT"].map(String::from).to_vec()];
+    let mut rows = vec![["DISK", "SIZE", "CACHED", "SERVED AT"].map(String::from).to_vec()];
     rows.extend(disks.iter().map(row));
     output.fact(&json!(null), || table(&rows));
     Ok(ExitCode::SUCCESS)
 }
 
-/// How far a disk is filled, in words.
+/// How much of a disk is in the cache.
 fn filled(fill: &FillStatus) -> String {
     match &fill.trouble {
-        _ if fill.filled => "whole: needs nobody".into(),
-        Some(trouble) => format!("waits: {trouble}"),
+        _ if fill.filled => "fully local".into(),
+        Some(trouble) => format!("waiting: {trouble}"),
         None => format!("{} %", fill.held * 100 / fill.blocks.max(1)),
     }
 }
@@ -66,7 +66,7 @@ fn row(listed: &ListedDisk) -> Vec<String> {
         disk.disk.clone(),
         bytes(disk.disk_bytes),
         match disk.written_bytes {
-            _ if !disk.writable => "read only".into(),
+            _ if !disk.writable => "read-only".into(),
             written => or_none(written.map(bytes)),
         },
         or_none(disk.holder.clone()),

@@ -23,14 +23,14 @@ pub(crate) fn run(store: &StoreLocation, options: &Export, output: &Output) -> O
     output.fact(&report, || {
         let (length, written) = (bytes(report.disk_bytes), bytes(report.written_bytes));
         format!(
-            "{} is in {}: {length}, of it {written} data\nverified score {}",
+            "exported {} to {}: {length}, {written} of data\nverified score {}",
             report.version, report.file, report.score
         )
     });
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes what is readable of a damaged version.
+/// Exports the readable part of a damaged version.
 fn holes(store: &StoreLocation, options: &Export, target: &TargetRequest, output: &Output) -> Outcome {
     let terminal = Terminal::new(*output);
     let report =
@@ -46,7 +46,7 @@ fn text(report: &ExportHolesReport, output: Output) -> String {
         text += &format!("LOST  {} bytes at {}: {}\n", range.length, range.offset, range.reason);
     }
     if report.lost_omitted > 0 {
-        text += &format!("and {} more ranges\n", report.lost_omitted);
+        text += &format!("{} more ranges are not listed\n", report.lost_omitted);
     }
     for file in &report.lost_files {
         let place =
@@ -55,10 +55,10 @@ fn text(report: &ExportHolesReport, output: Output) -> String {
         text += &format!("LOST  {place}{} ({}{bytes})\n", file.path, file.what);
     }
     let (length, written) = (bytes(report.disk_bytes), bytes(report.written_bytes));
-    text += &format!("{} is in {}: {length}, of it {written} data\n", report.version, report.file);
+    text += &format!("exported {} to {}: {length}, {written} of data\n", report.version, report.file);
     text += &match report.lost_bytes {
-        0 => format!("nothing is lost: verified score {}", report.score),
-        lost => format!("{lost} bytes of it could not be read: zeros stand there"),
+        0 => format!("nothing lost; verified score {}", report.score),
+        lost => format!("{lost} bytes could not be read and were written as zeros"),
     };
     text + &output.notes(&report.notes)
 }

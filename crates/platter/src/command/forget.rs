@@ -22,17 +22,17 @@ pub(crate) fn run(store: &StoreLocation, options: &Forget, output: &Output) -> O
     Ok(ExitCode::SUCCESS)
 }
 
-/// A name without a number stands for the newest version in every other command, and for all of them here.
+/// Asks for confirmation: in other commands a name without a number means the newest version, here it means all versions.
 fn confirm(store: &StoreLocation, image: &ImageName) -> Result<()> {
     let versions = OpenStore::open_reader(store)?.history(image)?;
-    let what = format!("all of {image}, {}", count(versions.len() as u64, "version"));
+    let what = format!("all versions of {image} ({})", count(versions.len() as u64, "version"));
     if !can_ask() {
         return Err(Error::refused(format!(
-            "this would forget {what}: name one version as {image}@NUMBER, or say --all"
+            "this would forget {what}: name one version as {image}@NUMBER, or pass --all"
         )));
     }
     if is_answered_yes(&format!("This forgets {what}."))? {
         return Ok(());
     }
-    Err(Error::refused(format!("nothing was forgotten: {image} keeps its versions")))
+    Err(Error::refused(format!("cancelled: no version of {image} was forgotten")))
 }

@@ -20,7 +20,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Image, output: &Output) -> Ou
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let mut rows = vec![HEAD.iter().chain(&["TOKEN", "CLONE OF"]).map(ToString::to_string).collect()];
+    let mut rows = vec![HEAD.iter().chain(&["LOCK", "CLONE OF"]).map(ToString::to_string).collect()];
     rows.extend(versions.iter().map(|version| {
         let record = &version.record;
         let token = record.token.map_or("-".into(), |number| number.to_string());
@@ -28,7 +28,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Image, output: &Output) -> Ou
         row(version).into_iter().chain([token, origin]).collect()
     }));
     output.fact(&json!(null), || {
-        let edited = held.map_or(String::new(), |token| format!("\nedited now: {token}"));
+        let edited = held.map_or(String::new(), |token| format!("\nbeing edited: {token}"));
         table(&rows) + &edited
     });
     Ok(ExitCode::SUCCESS)

@@ -41,7 +41,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Hoard, output: &Output) -> Ou
         Hoard::Unregister { what } => {
             let report = hoard_unregister(store, what.as_str())?;
             output.fact(&report, || {
-                let lines = report.unregistered.iter().map(|name| format!("{name}: out of the hoard"));
+                let lines = report.unregistered.iter().map(|name| format!("{name}: removed from the hoard"));
                 format!("{}\nrevision {}", lines.collect::<Vec<_>>().join("\n"), report.revision)
             });
         }
@@ -73,7 +73,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Hoard, output: &Output) -> Ou
         Hoard::Status { cache, svg } => {
             let status = hoard_status(store, cache.as_deref())?;
             if let Some(why) = &status.store_away {
-                output.note(&format!("{why}; this is what the node itself knows"));
+                output.note(&format!("{why}; showing the node's own data only"));
             }
             if let Some(file) = svg {
                 fs::write(file, growth_svg(&status))
@@ -85,10 +85,10 @@ pub(crate) fn run(store: &StoreLocation, options: &Hoard, output: &Output) -> Ou
     Ok(ExitCode::SUCCESS)
 }
 
-/// A hoard that was brought up to date.
+/// The report of a hoard update.
 pub(super) fn synced(report: &HoardSyncReport) -> String {
     format!(
-        "revision {} (was {}): {}, {} new, {} gone; {} fetched, {} on the disk, {} of memory",
+        "revision {} (was {}): {}, {} new, {} removed; {} fetched, {} on disk, {} of memory",
         report.revision,
         report.revision_before,
         count(report.members as u64, "boot set"),
@@ -100,7 +100,7 @@ pub(super) fn synced(report: &HoardSyncReport) -> String {
     )
 }
 
-/// True once this is told to end.
+/// A flag that SIGINT and SIGTERM set.
 fn stopped_by_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -126,7 +126,7 @@ fn record(store: &StoreLocation, version: &str, machine: Machine, output: &Outpu
 }
 
 fn registered(report: &RegisterReport) -> String {
-    let new = if report.is_new { "" } else { " (it was there)" };
+    let new = if report.is_new { "" } else { " (already registered)" };
     let accelerator = match report.accelerator.as_str() {
         "" => String::new(),
         accelerator => format!(", {accelerator}"),
@@ -151,7 +151,7 @@ fn list(members: &[HoardMember], output: &Output) {
         return;
     }
     if members.is_empty() {
-        output.fact(&json!(null), || "no boot sets yet: `platter hoard record NAME` makes one".into());
+        output.fact(&json!(null), || "no boot sets yet: record one with `platter hoard record NAME`".into());
         return;
     }
     let head = ["VERSION", "REVISION", "SIZE", "READS", "SECONDS", "RECORDED", "UNTIL"];
@@ -200,12 +200,12 @@ fn show(store: &StoreLocation, version: &str, output: &Output) -> Result<()> {
             row("score", record.score.to_string()),
             row("until", record.marker.clone()),
             row("command", record.command.clone()),
-            row("run by", record.accelerator.clone()),
+            row("accelerator", record.accelerator.clone()),
             row("recorded", time(record.time_unix_ms)),
             row("lasted", format!("{:.3} s", record.duration_ms as f64 / 1e3)),
             row("reads", format!("{}, {}", record.requests, bytes(record.bytes_read))),
             row("pages, blocks", format!("{}, {}", record.pages, record.blocks)),
-            row("of", bytes(set.length())),
+            row("size", bytes(set.length())),
         ])
     });
     Ok(())
@@ -221,7 +221,7 @@ fn follow(
     let Some(name) = name else {
         for (image, machine) in hoard_followed(store)? {
             output.fact(&json!({ "image": image, "machine": machine }), || {
-                format!("{image}: until {}, {} MiB", machine.until, machine.memory_mib)
+                format!("{image}: until {}, {} MiB of memory", machine.until, machine.memory_mib)
             });
         }
         return Ok(());
@@ -235,7 +235,7 @@ fn follow(
 fn daily(report: &HoardDailyReport) -> String {
     let mut lines: Vec<String> = report.recorded.iter().map(registered).collect();
     lines.extend(report.failed.iter().map(|failed| format!("NOT RECORDED: {failed}")));
-    lines.extend(report.dropped.iter().map(|name| format!("{name}: too old, out of the hoard")));
+    lines.extend(report.dropped.iter().map(|name| format!("{name}: too old, removed from the hoard")));
     lines.push(format!("day {}, revision {}", report.day, report.revision));
     lines.join("\n")
 }
@@ -257,28 +257,25 @@ fn status_text(status: &HoardStatus) -> String {
         ]);
     }
     rows.extend([
-        row("boot sets' sum", bytes(status.boot_set_bytes)),
-        row(
-            "without doubles",
-            bytes(status.unique_bytes) + &part(status.unique_bytes, status.boot_set_bytes),
-        ),
+        row("sum of boot sets", bytes(status.boot_set_bytes)),
+        row("unique", bytes(status.unique_bytes) + &part(status.unique_bytes, status.boot_set_bytes)),
     ]);
     if let Some(replica) = &status.replica {
         rows.extend([
-            row("here: revision", replica.revision.to_string()),
+            row("local: revision", replica.revision.to_string()),
             row(
-                "here: on the disk",
+                "local: on disk",
                 bytes(replica.disk_bytes) + &part(replica.disk_bytes, status.boot_set_bytes),
             ),
-            row("here: memory", bytes(replica.index_bytes as u64)),
+            row("local: memory", bytes(replica.index_bytes as u64)),
         ]);
     }
-    rows.push(row("one more image", bytes(status.next_bytes)));
+    rows.push(row("next image (estimate)", bytes(status.next_bytes)));
     if let Some(fit) = status.fit {
         rows.push(row(
             "growth",
             format!(
-                "{} x images^{:.3}, {:.1} % off, by {}",
+                "{} x images^{:.3}, mean error {:.1} %, from {}",
                 bytes(fit.factor as u64),
                 fit.exponent,
                 fit.error * 100.0,
@@ -287,7 +284,10 @@ fn status_text(status: &HoardStatus) -> String {
         ));
     }
     rows.extend(
-        status.extrapolated.iter().map(|(images, size)| row(&format!("for {images} images"), bytes(*size))),
+        status
+            .extrapolated
+            .iter()
+            .map(|(images, size)| row(&format!("{images} images (estimate)"), bytes(*size))),
     );
     rows.extend(
         status
@@ -303,7 +303,7 @@ fn status_text(status: &HoardStatus) -> String {
 }
 
 fn boot_sets_table(sets: &[MemberFigures]) -> String {
-    let head = ["VERSION", "BOOT SET", "NEW", "SUM", "WITHOUT DOUBLES"];
+    let head = ["VERSION", "BOOT SET", "NEW", "SUM", "UNIQUE SUM"];
     let figures = |it: &MemberFigures| [it.bytes, it.new_bytes, it.sum_bytes, it.unique_bytes].map(bytes);
     let row = |it: &MemberFigures| std::iter::once(it.version.clone()).chain(figures(it)).collect();
     let rows: Vec<Vec<String>> =

@@ -16,7 +16,7 @@ pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     if images.is_empty() {
-        output.fact(&json!(null), || "no images yet: `platter capture DISK NAME` makes one".into());
+        output.fact(&json!(null), || "no images yet: create one with `platter capture DISK NAME`".into());
         return Ok(ExitCode::SUCCESS);
     }
     let mut rows = vec![HEAD.map(String::from).to_vec()];
@@ -41,7 +41,7 @@ pub(super) fn row(version: &Version) -> Vec<String> {
     ]
 }
 
-/// Time in the zone of this machine.
+/// Time in this machine's time zone.
 pub(super) fn time(unix_ms: i64) -> String {
     let time = jiff::Timestamp::from_millisecond(unix_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()

@@ -9,9 +9,9 @@ use super::Outcome;
 use crate::output::Output;
 
 pub(crate) fn run(store: &StoreLocation, output: &Output) -> Outcome {
-    let place = store.local("making a store")?;
+    let place = store.local("creating a store")?;
     Store::init(place)?;
     let dir = place.dir().display();
-    output.fact(&json!({ "store": dir.to_string() }), || format!("made a store in {dir}"));
+    output.fact(&json!({ "store": dir.to_string() }), || format!("created a store in {dir}"));
     Ok(ExitCode::SUCCESS)
 }

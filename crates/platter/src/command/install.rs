@@ -23,7 +23,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Install, output: &Output) -> 
     drop(terminal);
     output.fact(&report, || {
         let mut text = format!(
-            "{} is on {}: {} written, {} zeros, {:.1} s, {}\nverified score {}",
+            "installed {} on {}: {} of data, {} of zeros, {:.1} s, {}\nverified score {}",
             report.version,
             report.target,
             bytes(report.written_bytes),

@@ -1,4 +1,4 @@
-//! One file a command: reads its arguments, asks for the job, prints the report.
+//! One file per command: reads the arguments, runs the job, prints the report.
 
 use std::process::ExitCode;
 
@@ -34,10 +34,10 @@ pub(crate) mod show;
 pub(crate) mod token;
 pub(crate) mod trace;
 
-/// What a command ends with.
+/// Result of a command.
 pub(crate) type Outcome = Result<ExitCode>;
 
-/// What version records say they were made by.
+/// The program name and version in version records.
 const TOOL_VERSION: &str = concat!("platter ", env!("CARGO_PKG_VERSION"));
 
 impl From<Free> for platter_jobs::FreeSpace {

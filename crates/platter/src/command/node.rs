@@ -51,7 +51,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
     Ok(ExitCode::SUCCESS)
 }
 
-/// What this machine calls itself.
+/// Host name of this machine.
 fn host_name() -> String {
     let holder = default_holder();
     holder.rsplit_once('@').map_or_else(|| holder.clone(), |(_, host)| host.to_owned())

@@ -29,7 +29,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Publish, output: &Output) -> 
 
 pub(super) fn text(report: &PublishReport) -> String {
     format!(
-        "{}  score {}\n{} written, {} new in {} blocks, stored in {}, {:.1} s{}",
+        "{}  score {}\n{} of changes, {} new in {} blocks, stored in {}, {:.1} s{}",
         report.version,
         report.score,
         bytes(report.written_bytes),
@@ -38,7 +38,7 @@ pub(super) fn text(report: &PublishReport) -> String {
         bytes(report.new_stored_bytes),
         report.seconds,
         match report.consistency {
-            platter_jobs::Consistency::Crash => "; in use while it was published: as after a power cut",
+            platter_jobs::Consistency::Crash => "; published while in use: the state is as after a power cut",
             _ => "",
         }
     )

@@ -14,7 +14,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Rebuild, output: &Output) -> 
     if !options.resurrect.is_empty() {
         return resurrect(store, &options.resurrect, output);
     }
-    let report = rebuild(store.local("making a catalog anew")?)?;
+    let report = rebuild(store.local("rebuilding a catalog")?)?;
     let names = |versions: &[_]| versions.iter().map(ToString::to_string).collect::<Vec<String>>();
     let facts = json!({
         "packs": report.packs,
@@ -30,13 +30,13 @@ pub(crate) fn run(store: &StoreLocation, options: &Rebuild, output: &Output) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists what was forgotten, or brings it back.
+/// Lists forgotten versions, or brings them back.
 fn resurrect(store: &StoreLocation, what: &[Resurrected], output: &Output) -> Outcome {
-    let place = store.local("bringing back what was forgotten")?;
+    let place = store.local("bringing back forgotten versions")?;
     if what.iter().all(|it| matches!(it, Resurrected::List)) {
         let forgotten = Store::open_reader(place)?.forgotten()?;
         let names: Vec<String> = forgotten.iter().map(|version| version.name.to_string()).collect();
-        let text = if names.is_empty() { "nothing was forgotten".to_owned() } else { names.join("\n") };
+        let text = if names.is_empty() { "no forgotten versions".to_owned() } else { names.join("\n") };
         output.fact(&json!({ "forgotten": names }), || text);
         return Ok(ExitCode::SUCCESS);
     }
@@ -49,14 +49,18 @@ fn resurrect(store: &StoreLocation, what: &[Resurrected], output: &Output) -> Ou
     let back = Store::open_writer(place)?.resurrect(&versions)?;
     let names: Vec<String> = back.iter().map(ToString::to_string).collect();
     output.fact(&json!({ "resurrected": names }), || {
-        if names.is_empty() { "nothing was forgotten".into() } else { format!("back: {}", names.join(", ")) }
+        if names.is_empty() {
+            "no forgotten versions".into()
+        } else {
+            format!("brought back: {}", names.join(", "))
+        }
     });
     Ok(ExitCode::SUCCESS)
 }
 
 fn text(report: &RebuildReport, output: Output) -> String {
     let mut text = format!(
-        "made the catalog anew from {}: {}",
+        "rebuilt the catalog from {}: {}",
         count((report.packs + report.packs_taken_over) as u64, "pack"),
         count(report.versions.len() as u64, "version")
     );
@@ -67,13 +71,13 @@ fn text(report: &RebuildReport, output: Output) -> String {
         text += &format!("\nLOST: {version}");
     }
     for token in report.tokens_lost.iter().flatten() {
-        text += &format!("\nlost: the edit token of {} ({token})", token.image);
+        text += &format!("\nlost: the edit lock of {} ({token})", token.image);
     }
     if report.tokens_lost.is_none() {
-        text += &output.notes(&["who held an edit token is not known: nobody holds one now"]);
+        text += &output.notes(&["the holders of edit locks are unknown; all locks were released"]);
     }
     if report.boot_sets > 0 {
-        text += &format!("\nin the hoard: {}", count(report.boot_sets as u64, "boot set"));
+        text += &format!("\nhoard: {}", count(report.boot_sets as u64, "boot set"));
     }
     text + &output.notes(&report.notes)
 }

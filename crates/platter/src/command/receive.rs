@@ -36,7 +36,7 @@ pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     let [.., target] = &options.what[..] else {
-        return Err(Error::bug("a receive without a target"));
+        return Err(Error::bug("receive without a target"));
     };
     let receiving =
         ReceiveRequest { target: request(Path::new(target), &options.target_options, *output)?, network };
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
     drop(terminal);
     output.fact(&report, || {
         let mut text = format!(
-            "{} is on {}: {} written, {:.1} s, {}; {} symbols repaired\nverified score {}",
+            "received {} on {}: {} of data, {:.1} s, {}; {} symbols repaired\nverified score {}",
             report.version,
             report.target,
             bytes(report.written_bytes),
@@ -59,11 +59,11 @@ pub(crate) fn run(options: &Receive, output: &Output) -> Outcome {
         }
         text += &comparison(report.compared.as_ref(), report.backup_gpt_moved);
         if !report.acknowledged {
-            text += &output.notes(&["the sender did not hear of this; it may list this machine as lost"]);
+            text += &output.notes(&["the sender did not receive the result and may list this machine as lost"]);
         }
         if report.fetched_chunks > 0 {
             text += &format!(
-                "\n{} chunks came wrong by multicast and were fetched from the sender alone: does somebody forge datagrams?",
+                "\n{} chunks failed verification and were fetched from the sender directly; possible cause: forged datagrams",
                 report.fetched_chunks
             );
         }

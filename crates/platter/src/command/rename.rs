@@ -11,7 +11,8 @@ use crate::output::Output;
 pub(crate) fn run(store: &StoreLocation, options: &Rename, output: &Output) -> Outcome {
     let report = rename(store, &options.from, &options.to)?;
     output.fact(&report, || {
-        let lines = report.renamed.iter().map(|version| format!("{} is {} now", version.from, version.to));
+        let lines =
+            report.renamed.iter().map(|version| format!("renamed {} to {}", version.from, version.to));
         lines.collect::<Vec<_>>().join("\n")
     });
     Ok(ExitCode::SUCCESS)

@@ -41,14 +41,14 @@ fn tell(event: &ServeEvent, output: Output) {
                 format!("serving at {address}\nfingerprint {fingerprint}")
             });
         }
-        ServeEvent::Ending => output.note("ending: requests under way are finished"),
+        ServeEvent::Ending => output.note("shutting down: finishing running requests"),
         ServeEvent::Note(note) => output.note(note),
     }
 }
 
 fn tokens(place: &StorePlace, command: &AccessToken, output: &Output) -> Outcome {
     if !place.is_store()? {
-        return Err(Error::missing(format!("{} is no store", place.dir().display())));
+        return Err(Error::missing(format!("{} is not a store", place.dir().display())));
     }
     let tokens = AccessTokens::of(place);
     match command {
@@ -58,7 +58,7 @@ fn tokens(place: &StorePlace, command: &AccessToken, output: &Output) -> Outcome
         }
         AccessToken::Remove { id } => {
             let removed = tokens.remove(id)?;
-            output.fact(&removed, || format!("token {id} {}: removed", removed.name));
+            output.fact(&removed, || format!("removed token {id} ({})", removed.name));
         }
         AccessToken::List => list(&tokens.list()?, output),
     }
@@ -71,7 +71,7 @@ fn list(tokens: &[platter_daemon::AccessToken], output: &Output) {
         return;
     }
     if tokens.is_empty() {
-        output.fact(&json!(null), || "no access tokens: nobody comes in over TCP".into());
+        output.fact(&json!(null), || "no access tokens: TCP clients are rejected".into());
         return;
     }
     let mut rows = vec![["TOKEN", "ROLE", "IMAGES", "SINCE", "NAME"].map(String::from).to_vec()];

@@ -24,13 +24,13 @@ pub(crate) fn run(store: &StoreLocation, options: &Which, output: &Output) -> Ou
             output.fact(&facts, || text(version, held.as_ref()));
         }
         None => output.fact(&json!({ "score": resolved.score.to_string() }), || {
-            format!("score {}: a disk without a name", resolved.score)
+            format!("score {}: a disk without a version name", resolved.score)
         }),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A version's record, and who edits its image.
+/// A version's record, and the edit lock of its image.
 #[derive(Serialize)]
 pub(super) struct Facts<'a> {
     #[serde(flatten)]
@@ -38,20 +38,20 @@ pub(super) struct Facts<'a> {
     pub(super) edit_token: Option<&'a Token>,
 }
 
-/// What counts of the disk, and what was left out.
+/// The space in use, and the space that was left out.
 fn in_use(record: &VersionRecord) -> String {
     let used = bytes(record.allocated_bytes);
     match record.skipped_gap_bytes {
         0 => used,
-        skipped => format!("{used}; {} in no partition were left out", bytes(skipped)),
+        skipped => format!("{used}; {} outside of partitions left out", bytes(skipped)),
     }
 }
 
-/// A writer far away may say what it likes of the disk's state; the origin cannot look.
+/// The state of the disk; the origin cannot check the state that a remote writer reports.
 fn state(record: &VersionRecord) -> String {
     let state = format!("{:?}", record.consistency).to_lowercase();
     if record.claimed {
-        format!("{state}, as whoever uploaded it says (source and file systems, too)")
+        format!("{state} (state, source and filesystems as reported by the uploader)")
     } else {
         state
     }
@@ -71,7 +71,7 @@ fn text(version: &Version, held: Option<&Token>) -> String {
         (
             "disk",
             format!(
-                "{} ({} bytes, sectors of {})",
+                "{} ({} bytes, {}-byte sectors)",
                 bytes(record.disk_length),
                 record.disk_length,
                 record.sector_size
@@ -90,8 +90,8 @@ fn text(version: &Version, held: Option<&Token>) -> String {
         ("made by", record.tool_version.clone()),
     ];
     rows.extend(record.cloned_from.iter().map(|origin| ("clone of", origin.to_string())));
-    rows.extend(record.token.map(|number| ("under", format!("edit token {number}"))));
-    rows.extend(held.map(|token| ("edited", token.to_string())));
+    rows.extend(record.token.map(|number| ("lock", format!("edit lock {number}"))));
+    rows.extend(held.map(|token| ("editing", token.to_string())));
     rows.extend(record.labels.iter().map(|(key, value)| ("label", format!("{key}={value}"))));
     if !record.notes.is_empty() {
         rows.push(("note", record.notes.clone()));

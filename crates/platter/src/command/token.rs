@@ -1,4 +1,4 @@
-//! `platter token`.
+//! `platter token`: edit locks.
 
 use std::process::ExitCode;
 
@@ -27,9 +27,9 @@ fn list(store: &OpenStore, output: &Output) -> Outcome {
     if output.is_json() {
         tokens.iter().for_each(|token| output.fact(token, String::new));
     } else if tokens.is_empty() {
-        output.fact(&json!(null), || "nobody holds an edit token".into());
+        output.fact(&json!(null), || "no edit lock is held".into());
     } else {
-        let mut rows = vec![["IMAGE", "TOKEN", "HOLDER", "SINCE", "OVERLAY"].map(String::from).to_vec()];
+        let mut rows = vec![["IMAGE", "LOCK", "HOLDER", "SINCE", "OVERLAY"].map(String::from).to_vec()];
         rows.extend(tokens.iter().map(|token| {
             let overlay = if token.overlay.is_empty() { "-".into() } else { token.overlay.clone() };
             let number = token.number.to_string();

@@ -13,7 +13,9 @@ use crate::sizes::{bytes, count};
 pub(crate) fn run(options: &Trace, output: &Output) -> Outcome {
     let summary = trace_summary(&options.file)?;
     if !summary.whole {
-        output.note("the trace has no end: whoever recorded it was killed, and what came last is missing");
+        output.note(
+            "the trace is incomplete: the recording process was killed, and the last requests are missing",
+        );
     }
     output.fact(&summary, || text(&summary));
     Ok(ExitCode::SUCCESS)
@@ -29,12 +31,12 @@ fn text(trace: &TraceSummary) -> String {
     row("reads", format!("{}, {}", trace.reads, bytes(trace.bytes_read)));
     row("distinct", bytes(trace.distinct_bytes_read));
     row("writes", format!("{}, {}", trace.writes, bytes(trace.bytes_written)));
-    row("others", format!("{} of zeros, {} flushes", count(trace.zeroes, "write"), trace.flushes));
-    row("failed, lost", format!("{}, {}", trace.failed, trace.lost));
+    row("other", format!("{} of zeros, {} flushes", count(trace.zeroes, "write"), trace.flushes));
+    row("failed, not recorded", format!("{}, {}", trace.failed, trace.lost));
     row(
-        "time of reads",
+        "read times",
         format!(
-            "{:.3} s; half within {:.1} us, 99 % within {:.1} us",
+            "total {:.3} s; median {:.1} us, 99th percentile {:.1} us",
             trace.read_service_seconds, trace.read_p50_us, trace.read_p99_us
         ),
     );

@@ -108,8 +108,8 @@ pub(super) fn compare(connection: &Connection, head: &Head) -> Result<()> {
         return Ok(());
     }
     Err(Error::corrupt(
-        "the catalog's names, numbers or edit tokens are not those that its last change left: `platter rebuild` makes it \
-         anew from the log of changes",
+        "the catalog's names, numbers or edit locks do not match its last change: `platter rebuild` restores them \
+         from the change log",
     ))
 }
 

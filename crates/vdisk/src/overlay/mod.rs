@@ -155,7 +155,7 @@ impl Overlay {
         let mine = (header.base_score, header.token, header.disk_length);
         if mine != (options.base_score, options.token, base.length()) {
             return Err(within(Error::refused(format!(
-                "it belongs to version {}, edit token {} and a disk of {} bytes",
+                "it belongs to version {}, edit lock {} and a disk of {} bytes",
                 header.base_score, header.token, header.disk_length
             ))));
         }

@@ -365,6 +365,6 @@ fn while_the_origin_is_away_what_is_here_goes_on() {
         (waits.join().unwrap().unwrap(), origin)
     });
     assert!(contents(&disk(&late.0)) == far.bytes);
-    assert!(notes.lock()[0].contains("goes on with what was written"));
+    assert!(notes.lock()[0].contains("continuing with the local changes"));
     assert_eq!(ask_to_publish(&late.0).unwrap().version, "lab/disk@2");
 }
