@@ -13,9 +13,10 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use platter_export::Exports;
 use platter_export::nbd::wire::{OptionHeader, OptionRequest, Request};
-use platter_export::nbd::{NbdListener, NbdOptions, NbdServer, Negotiation, Step};
+use platter_export::nbd::{NbdOptions, NbdServer, Negotiation, Step};
 use platter_fuzz::bug_free;
 use platter_image::{Error, Extent, Result};
+use platter_transport::Listener;
 use platter_vdisk::{Allocation, BlockDevice};
 
 const DISK_BYTES: u64 = 1 << 20;
@@ -157,7 +158,7 @@ fn server() -> &'static Path {
     static SERVER: OnceLock<PathBuf> = OnceLock::new();
     SERVER.get_or_init(|| {
         let path = std::env::temp_dir().join(format!("platter-fuzz-nbd-{}", std::process::id()));
-        let listener = NbdListener::unix(&path).expect("a socket");
+        let listener = Listener::unix(&path).expect("a socket");
         std::thread::spawn(move || {
             let options = NbdOptions { workers: 2, ..NbdOptions::default() };
             NbdServer::serve(listener, Arc::new(OneDisk), options, &AtomicBool::new(false))

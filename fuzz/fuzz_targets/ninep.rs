@@ -11,12 +11,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use platter_export::Listener;
 use platter_export::ninep::wire::{HEADER_BYTES, Header, Request};
 use platter_export::ninep::{NinepOptions, NinepServer};
 use platter_export::tree::{Access, NAME_LENGTH_MAX, Node, NodeId, NodeKind, OpenFile, ROOT, Tree};
 use platter_fuzz::bug_free;
 use platter_image::{Error, Extent, Result};
+use platter_transport::Listener;
 use platter_vdisk::Allocation;
 
 const MSIZE: u32 = 8192;

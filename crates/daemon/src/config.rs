@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use platter_image::Error;
 use platter_store::StorePlace;
+use platter_transport::TlsFiles;
 
 /// Most connections of all unix sockets; more are told 503. An idle one costs about 20 KiB.
 pub(crate) const UNIX_CONNECTIONS_MAX: usize = 4096;
@@ -127,15 +128,6 @@ impl FromStr for ListenAddress {
             }),
         }
     }
-}
-
-/// A certificate and its key, in PEM.
-#[derive(Clone, Debug)]
-pub struct TlsFiles {
-    /// The certificate, and those between it and an authority's.
-    pub certificate: PathBuf,
-    /// Its key.
-    pub key: PathBuf,
 }
 
 /// What to serve, and where.

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::access::Principal;
 use crate::casts::may_see;
-use crate::random::random_hex;
+use platter_transport::random_hex;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -5,19 +5,22 @@ use std::time::Duration;
 
 use platter_image::{Error, IoContext, Result};
 use platter_jobs::SERVE_SOCKET;
+use platter_transport::{Identity, TlsFiles, origin_server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::api::{router, too_many_router};
 use crate::background::keep_watch;
-use crate::certificate::Tls;
 use crate::config::{ACCESS_THREADS, END_TIME_MAX, ListenAddress, STORE_THREADS, ServeOptions};
 use crate::listen::{Connections, Door, House, Listener, Places, accept_until};
 use crate::notify::notify;
 use crate::origin::Origin;
 use crate::serve_event::{OnEvent, ServeEvent};
 
+/// The store's own certificate and key, beside the store.
+const CERTIFICATE: &str = "serve-certificate.pem";
+const KEY: &str = "serve-key.pem";
 /// How long calls of the store may take after the last connection has gone.
 const STORE_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -93,16 +96,16 @@ fn listeners(options: &ServeOptions, on_event: &OnEvent) -> Result<Vec<(Listener
     let default = [ListenAddress::Unix(dir.join(SERVE_SOCKET))];
     let addresses = if options.listen.is_empty() { &default[..] } else { &options.listen[..] };
     let is_tcp = |address: &ListenAddress| matches!(address, ListenAddress::Tcp(_));
-    let tls = addresses.iter().any(is_tcp).then(|| Tls::open(options.tls.as_ref(), dir)).transpose()?;
+    let identity = addresses.iter().any(is_tcp).then(|| identity(options)).transpose()?;
     let mut listeners = Vec::new();
     for address in addresses {
-        match (address, &tls) {
-            (ListenAddress::Tcp(address), Some(tls)) => {
+        match (address, &identity) {
+            (ListenAddress::Tcp(address), Some(identity)) => {
                 let listener = Listener::tcp(*address)?;
                 let address = listener.tcp_address().unwrap_or(*address);
-                let fingerprint = tls.fingerprint.clone();
+                let fingerprint = identity.fingerprint().to_string();
                 on_event(&ServeEvent::ListeningTcp { address, fingerprint });
-                listeners.push((listener, Door::Tls(Arc::clone(&tls.config))));
+                listeners.push((listener, Door::Tls(origin_server(identity)?)));
             }
             (ListenAddress::Unix(path), _) => {
                 listeners.push((Listener::unix(path)?, Door::Unix));
@@ -112,6 +115,18 @@ fn listeners(options: &ServeOptions, on_event: &OnEvent) -> Result<Vec<(Listener
         }
     }
     Ok(listeners)
+}
+
+/// The certificate that was named, or the store's own, which is made if it is missing.
+fn identity(options: &ServeOptions) -> Result<Identity> {
+    if let Some(files) = &options.tls {
+        return Identity::read(files);
+    }
+    let dir = options.store.dir();
+    let own = TlsFiles { certificate: dir.join(CERTIFICATE), key: dir.join(KEY) };
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    // A certificate cannot carry every host name; clients that pin its fingerprint do not need one.
+    Identity::read_or_make(&own, "platter origin", &[&[host.trim(), "localhost"], &["localhost"]])
 }
 
 /// Every connection is an open file. Gives how many there may be.

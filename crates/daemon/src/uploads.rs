@@ -28,9 +28,9 @@ use crate::config::{
     UPLOAD_STALE, UPLOADS_MAX, UPLOADS_OF_ONE_MAX,
 };
 use crate::id_sets::IdSet;
-use crate::random::random_hex;
 use crate::writer::is_usable;
 use leftovers::{Claim, Leftovers, Usage, Usages, limit_of, owner_name};
+use platter_transport::random_hex;
 pub(crate) use proof::PublishError;
 use proof::prove;
 

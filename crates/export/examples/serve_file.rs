@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use platter_export::Exports;
-use platter_export::nbd::{NbdEvent, NbdListener, NbdOptions, NbdServer};
+use platter_export::nbd::{NbdEvent, NbdOptions, NbdServer};
 use platter_image::{Error, Extent, IoContext, Result};
+use platter_transport::Listener;
 use platter_vdisk::{Allocation, BlockDevice};
 
 struct FileDevice {
@@ -89,7 +90,7 @@ fn serve(file: &Path, socket: &Path, is_writable: bool) -> Result<()> {
         }
     };
     let options = NbdOptions { on_event: Arc::new(on_event), ..NbdOptions::default() };
-    let listener = NbdListener::unix(socket)?;
+    let listener = Listener::unix(socket)?;
     NbdServer::serve(listener, Arc::new(OneFile(Arc::new(device))), options, &AtomicBool::new(false))
 }
 

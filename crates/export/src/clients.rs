@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 
 use platter_admission::{Admission, Limits, Refusal, Source, Ticket};
 use platter_image::{Error, Result};
+use platter_transport::Listener;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
 
-use crate::{Listener, same_user};
+use crate::same_user;
 
 /// Longest sleep, so that a stop is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -200,9 +201,9 @@ impl Clients {
     ) -> Result<()> {
         let mut connection = 0;
         while !stop.load(Ordering::Relaxed) {
-            wait_readable(&listener.socket)?;
+            wait_readable(&listener.socket())?;
             self.see_off_slow_strangers();
-            let (socket, peer) = match listener.socket.accept() {
+            let (socket, peer) = match listener.socket().accept() {
                 Ok(accepted) => accepted,
                 Err(error) if is_passing(&error) => continue,
                 Err(error) => {

@@ -11,7 +11,6 @@ mod errno;
 mod exports;
 pub mod fuse;
 mod input;
-mod listener;
 pub mod nbd;
 pub mod ninep;
 mod outbox;
@@ -22,5 +21,4 @@ mod same_user;
 pub mod tree;
 
 pub use exports::Exports;
-pub use listener::Listener;
 pub use read_only::ReadOnlyTree;

@@ -23,7 +23,6 @@ mod open_session;
 mod open_store;
 mod peers;
 mod presence;
-mod privacy;
 mod progress;
 mod receive;
 mod remote;
@@ -74,11 +73,11 @@ pub use platter_store::{
     ImageName, KnownCheck, NumberChoice, RebuildReport, Severity, Store, StorePlace, Token, UnreadableRecord,
     Verdict, Version, VersionName, VersionQuery, VersionRecord, rebuild,
 };
+pub use platter_transport::{Trust, make_files_private};
 pub use presence::{MissingBlocks, missing_blocks};
-pub use privacy::make_files_private;
 pub use progress::{Progress, Silent};
 pub use receive::{ReceiveRequest, receive};
-pub use remote::{ServerAddress, ServerOptions, Trust};
+pub use remote::{ServerAddress, ServerOptions};
 pub use report::{
     CaptureReport, CastReport, Compared, ExportReport, InstallReport, ReceiveReport, ReceiverReport,
 };

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use platter_image::{Error, Result};
 use platter_store::StorePlace;
 
-use crate::remote::{ServerAddress, ServerOptions, Trust};
+use crate::remote::{ServerAddress, ServerOptions};
+use platter_transport::Trust;
 
 /// Where an origin listens in the directory of its store, unless it was told otherwise.
 pub const SERVE_SOCKET: &str = "serve.sock";

@@ -19,8 +19,8 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::{NamePattern, Patterns, Principal, Role};
-use crate::private_file;
-use crate::random::random_hex;
+use platter_transport::private_file;
+use platter_transport::random_hex;
 
 const FILE: &str = "access-tokens.json";
 const LOCK: &str = "access-tokens.lock";

@@ -20,7 +20,7 @@ use axum::routing::get;
 
 use crate::access::Entrance;
 use crate::origin::Origin;
-use crate::random::hex;
+use platter_transport::to_hex;
 
 /// What a browser may do with the page: run and show what comes from here, ask here, and never take a text for markup.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -67,7 +67,7 @@ pub(crate) fn routes(entrance: Entrance) -> Router<Arc<Origin>> {
     let mut router = Router::new();
     for (path, media, contents) in FILES.into_iter().chain([(ACCESS, "application/json", access)]) {
         let hash = blake3::hash(contents.as_bytes());
-        let tag = format!("\"{}\"", hex(&hash.as_bytes()[..TAG_LENGTH]));
+        let tag = format!("\"{}\"", to_hex(&hash.as_bytes()[..TAG_LENGTH]));
         let file = Arc::new(File { media, contents, tag });
         router = router.route(path, get(move |headers: HeaderMap| async move { file.answer(&headers) }));
     }

@@ -36,7 +36,6 @@ mod stream;
 mod tls;
 pub mod wire;
 
-pub use crate::listener::Listener as NbdListener;
 pub use event::NbdEvent;
 pub use negotiate::{Agreed, Negotiation, Step};
 pub use server::{NbdOptions, NbdServer};

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use platter_image::{Error, IoContext, Result};
+use platter_transport::Listener;
 
-use super::NbdListener;
 use super::event::NbdEvent;
 use super::failures::Failures;
 use super::handshake::shake_hands;
@@ -119,7 +119,7 @@ impl NbdServer {
     /// `Refused` when the options do not allow such a listener; `Transient` when a disk does not answer at the end: the
     /// threads that wait for it are left behind; `Io` when threads or polling fail.
     pub fn serve(
-        listener: NbdListener,
+        listener: Listener,
         exports: Arc<dyn Exports>,
         options: NbdOptions,
         stop: &AtomicBool,

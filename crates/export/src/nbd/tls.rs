@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use platter_image::{Error, Result};
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use platter_transport::{read_certificates, read_key, read_many};
+use rustls::pki_types::CertificateRevocationListDer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 
@@ -34,9 +34,8 @@ impl NbdTls {
     /// # Errors
     /// `Missing` when a file is not there; `Refused` when what is in it cannot be used.
     pub fn open(folder: &Path, verify_peer: bool) -> Result<Self> {
-        let chain: Vec<CertificateDer<'static>> = many(&folder.join(SERVER_CERTIFICATE))?;
-        let key_path = folder.join(SERVER_KEY);
-        let key = PrivateKeyDer::from_pem_file(&key_path).map_err(|error| unreadable(&key_path, error))?;
+        let chain = read_certificates(&folder.join(SERVER_CERTIFICATE))?;
+        let key = read_key(&folder.join(SERVER_KEY))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -46,7 +45,7 @@ impl NbdTls {
                 WebPkiClientVerifier::builder_with_provider(authority(folder)?.into(), provider);
             let revoked = folder.join(REVOKED);
             if revoked.exists() {
-                let lists: Vec<CertificateRevocationListDer<'static>> = many(&revoked)?;
+                let lists: Vec<CertificateRevocationListDer<'static>> = read_many(&revoked)?;
                 verifier = verifier.with_crls(lists).allow_unknown_revocation_status();
             }
             let verifier = verifier.build().map_err(|error| unusable(&folder.join(AUTHORITY), error))?;
@@ -73,30 +72,10 @@ impl fmt::Debug for NbdTls {
 fn authority(folder: &Path) -> Result<RootCertStore> {
     let path = folder.join(AUTHORITY);
     let mut roots = RootCertStore::empty();
-    for certificate in many(&path)? {
+    for certificate in read_certificates(&path)? {
         roots.add(certificate).map_err(|error| unusable(&path, error))?;
     }
     Ok(roots)
-}
-
-/// All items of that kind in a file, at least one.
-fn many<T: PemObject>(path: &Path) -> Result<Vec<T>> {
-    let items = T::pem_file_iter(path).and_then(Iterator::collect);
-    let items: Vec<T> = items.map_err(|error| unreadable(path, error))?;
-    if items.is_empty() {
-        return Err(unreadable(path, pem::Error::NoItemsFound));
-    }
-    Ok(items)
-}
-
-fn unreadable(path: &Path, error: pem::Error) -> Error {
-    match error {
-        pem::Error::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Error::missing(format!("there is no {}", path.display()))
-        }
-        pem::Error::Io(error) => Error::io(format!("{}: reading it", path.display()), error),
-        error => unusable(path, error),
-    }
 }
 
 fn unusable(path: &Path, error: impl fmt::Display) -> Error {

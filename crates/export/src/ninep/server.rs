@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
 use platter_image::{Error, IoContext, Result};
+use platter_transport::Listener;
 
 use super::connection::{Connection, Job, run_worker};
 use super::event::NinepEvent;
-use crate::Listener;
 use crate::buffer::Buffers;
 use crate::clients::{Client, ClientEvent, ClientLimits, Clients, Protocol};
 use crate::tree::Tree;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use platter_export::nbd::{NbdListener, NbdOptions, NbdServer};
+use platter_export::nbd::{NbdOptions, NbdServer};
 use platter_image::{ErrorKind, Extent, Extents};
+use platter_transport::Listener;
 
 use crate::memory::{Disks, Memory, pattern};
 use crate::raw_client::{FLUSH, READ, RawClient, WRITE, pieces, request_bytes};
@@ -293,9 +294,9 @@ fn tcp_without_tls_is_for_this_machine() {
     let stop = AtomicBool::new(true);
     let disks = || Arc::new(Disks(vec![("disk", disk())]));
     let any = SocketAddr::from(([0, 0, 0, 0], 0));
-    let refused = NbdServer::serve(NbdListener::tcp(any).unwrap(), disks(), options(), &stop);
+    let refused = NbdServer::serve(Listener::tcp(any).unwrap(), disks(), options(), &stop);
     assert_eq!(refused.err().map(|error| error.kind()), Some(ErrorKind::Refused));
-    let listener = NbdListener::tcp(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = listener.tcp_address().unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

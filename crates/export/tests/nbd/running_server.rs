@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use platter_export::nbd::{NbdEvent, NbdListener, NbdOptions, NbdServer};
+use platter_export::nbd::{NbdEvent, NbdOptions, NbdServer};
 use platter_image::{Error, Result};
+use platter_transport::Listener;
 use tempfile::TempDir;
 
 use crate::memory::{Disks, Memory};
@@ -33,16 +34,16 @@ impl RunningServer {
 
     pub(crate) fn start(disks: Disks, options: NbdOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let listener = NbdListener::unix(&folder.path().join("socket")).unwrap();
+        let listener = Listener::unix(&folder.path().join("socket")).unwrap();
         Self::start_on(folder, listener, disks, options)
     }
 
     pub(crate) fn start_tcp(disks: Disks, options: NbdOptions) -> Self {
-        let listener = NbdListener::tcp(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         Self::start_on(tempfile::tempdir().unwrap(), listener, disks, options)
     }
 
-    fn start_on(folder: TempDir, listener: NbdListener, disks: Disks, mut options: NbdOptions) -> Self {
+    fn start_on(folder: TempDir, listener: Listener, disks: Disks, mut options: NbdOptions) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let events = Events::default();
         let (ending, told) = (Arc::clone(&stop), Arc::clone(&events));

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use platter_export::nbd::{NbdListener, NbdOptions, NbdServer, NbdTls};
+use platter_export::nbd::{NbdOptions, NbdServer, NbdTls};
 use platter_image::{ErrorKind, Extent};
+use platter_transport::Listener;
 use tempfile::TempDir;
 
 use crate::memory::{Disks, Memory};
@@ -137,7 +138,7 @@ fn over_tcp_and_to_the_end() {
     let certificates = Certificates::new();
     let folder = certificates.of_client("client");
     // On all addresses: with TLS it may.
-    let listener = NbdListener::tcp(SocketAddr::from(([0, 0, 0, 0], 0))).unwrap();
+    let listener = Listener::tcp(SocketAddr::from(([0, 0, 0, 0], 0))).unwrap();
     let port = listener.tcp_address().unwrap().port();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

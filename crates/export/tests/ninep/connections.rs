@@ -1,9 +1,9 @@
 //! Many requests and many clients at once: order, flushes, sessions that begin anew, and the end.
 
-use platter_export::Listener;
 use platter_export::ninep::{NinepOptions, NinepServer};
 use platter_export::tree::ROOT;
 use platter_image::ErrorKind;
+use platter_transport::Listener;
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use platter_export::ReadOnlyTree;
 use platter_export::ninep::{NinepEvent, NinepOptions, NinepServer};
 use platter_export::tree::Tree;
-use platter_export::{Listener, ReadOnlyTree};
 use platter_image::Result;
+use platter_transport::Listener;
 use tempfile::TempDir;
 
 use crate::memory_tree::MemoryTree;

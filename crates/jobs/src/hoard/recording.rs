@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use platter_export::Exports;
 use platter_export::nbd::{NbdOptions, NbdServer};
-use platter_export::{Exports, Listener};
 use platter_image::{Error, Extent, IoContext, Result, Score};
 use platter_store::{BootSet, VersionName};
+use platter_transport::Listener;
 use platter_vdisk::{
     Allocation, BlockDevice, Count, Overlay, OverlayOptions, RecipeDisk, Record, Recording, Source, Trace,
     TraceHeader,

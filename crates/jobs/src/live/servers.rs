@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use platter_export::Listener;
 use platter_export::fuse::{FuseOptions, FuseServer};
 use platter_export::nbd::{NbdOptions, NbdServer};
 use platter_export::ninep::{NinepOptions, NinepServer};
 use platter_image::{Error, Result};
+use platter_transport::Listener;
 
 use super::attach::{AttachRequest, LiveEvent};
 use super::served::Served;

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use platter_cast::peer::NodeId;
-use platter_image::{BlockId, Result};
+use platter_image::Result;
+use platter_transport::{Fingerprint, KnownPeers, private_file, to_hex};
 use serde::{Deserialize, Serialize};
 
-use super::identity::{self, Fingerprint, hex, node_from_hex};
+use super::identity::node_from_hex;
 
 /// Answers of the registry without a node after which it is no longer known: five minutes.
 const MISSED_MAX: u32 = 30;
@@ -75,7 +76,7 @@ pub(crate) struct Directory {
 impl KnownNode {
     /// A node of the registry's answer; none if nobody could know it again.
     fn of(written: &WrittenNode) -> Option<Self> {
-        let fingerprint = BlockId::from_hex(written.fingerprint.as_deref()?)?.0;
+        let fingerprint = Fingerprint::from_hex(written.fingerprint.as_deref()?)?;
         Some(Self { id: node_from_hex(&written.id)?, address: written.peer_address, fingerprint })
     }
 
@@ -88,9 +89,9 @@ impl KnownNode {
 
     fn written(&self) -> WrittenNode {
         WrittenNode {
-            id: hex(&self.id.0),
+            id: to_hex(&self.id.0),
             peer_address: self.address,
-            fingerprint: Some(hex(&self.fingerprint)),
+            fingerprint: Some(self.fingerprint.to_string()),
         }
     }
 }
@@ -136,11 +137,6 @@ impl Directory {
         found.map(|known| known.node.id)
     }
 
-    /// Somebody came who is not known: a new node, perhaps, of which the registry has not told yet.
-    pub(super) fn note_stranger(&self) {
-        self.strangers.fetch_add(1, Ordering::Relaxed);
-    }
-
     pub(super) fn strangers(&self) -> u64 {
         self.strangers.load(Ordering::Relaxed)
     }
@@ -161,13 +157,24 @@ impl Directory {
 
     fn write(&self, nodes: &BTreeMap<NodeId, Remembered>) -> Result<()> {
         let nodes = nodes.values().map(|known| known.node.written()).collect();
-        let written = WrittenDirectory { platter_peers: FORMAT_VERSION, store: hex(&self.store), nodes };
+        let written = WrittenDirectory { platter_peers: FORMAT_VERSION, store: to_hex(&self.store), nodes };
         let text = serde_json::to_string_pretty(&written).unwrap_or_default();
-        identity::replace(&self.path, format!("{text}\n").as_bytes())
+        private_file::replace(&self.path, format!("{text}\n").as_bytes())
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Remembered>> {
         self.nodes.lock()
+    }
+}
+
+impl KnownPeers for Directory {
+    fn knows(&self, fingerprint: &Fingerprint) -> bool {
+        let is_known = self.node_of(fingerprint).is_some();
+        if !is_known {
+            // Perhaps a new node that the registry has not named to us yet: the next report asks it.
+            self.strangers.fetch_add(1, Ordering::Relaxed);
+        }
+        is_known
     }
 }
 
@@ -176,7 +183,7 @@ fn read(path: &Path, store: [u8; 16]) -> Option<Vec<KnownNode>> {
         return None;
     }
     let written: WrittenDirectory = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-    if written.platter_peers != FORMAT_VERSION || written.store != hex(&store) {
+    if written.platter_peers != FORMAT_VERSION || written.store != to_hex(&store) {
         return None;
     }
     Some(written.nodes.iter().filter_map(KnownNode::of).take(NODES_MAX).collect())
@@ -190,7 +197,7 @@ mod tests {
 
     fn node(number: u8) -> KnownNode {
         let address = format!("10.0.0.{number}:7442").parse().ok();
-        KnownNode { id: NodeId([number; 16]), address, fingerprint: [number; 32] }
+        KnownNode { id: NodeId([number; 16]), address, fingerprint: Fingerprint([number; 32]) }
     }
 
     #[test]
@@ -202,8 +209,11 @@ mod tests {
         let (learned, written) = directory.learn(&[node(1), node(2), node(3)]);
         assert!(written.is_ok());
         assert_eq!(learned.known, [NodeId([2; 16]), NodeId([3; 16])], "without this node");
-        assert_eq!(directory.node_of(&[2; 32]), Some(NodeId([2; 16])));
-        assert_eq!((directory.node_of(&[1; 32]), directory.node_of(&[4; 32])), (None, None));
+        assert_eq!(directory.node_of(&Fingerprint([2; 32])), Some(NodeId([2; 16])));
+        assert_eq!(
+            (directory.node_of(&Fingerprint([1; 32])), directory.node_of(&Fingerprint([4; 32]))),
+            (None, None)
+        );
         let again = open([9; 16]);
         assert_eq!(again.get(&NodeId([3; 16])), Some(node(3)));
         assert_eq!(open([8; 16]).len(), 0, "another store's nodes");
@@ -211,10 +221,10 @@ mod tests {
             assert_eq!(again.learn(&[node(2)]).0, Learned::default());
         }
         assert_eq!(again.learn(&[node(2)]).0.gone, [NodeId([3; 16])]);
-        assert_eq!((again.node_of(&[3; 32]), open([9; 16]).len()), (None, 1));
-        let moved = KnownNode { address: None, fingerprint: [7; 32], ..node(2) };
+        assert_eq!((again.node_of(&Fingerprint([3; 32])), open([9; 16]).len()), (None, 1));
+        let moved = KnownNode { address: None, fingerprint: Fingerprint([7; 32]), ..node(2) };
         assert_eq!(again.learn(&[moved]).0.known, [NodeId([2; 16])]);
-        assert_eq!((again.node_of(&[2; 32]), again.sharing()), (None, vec![]));
+        assert_eq!((again.node_of(&Fingerprint([2; 32])), again.sharing()), (None, vec![]));
         std::fs::write(&path, "{").unwrap();
         assert_eq!(open([9; 16]).len(), 0);
     }
@@ -229,7 +239,7 @@ mod tests {
         ]);
         let known = KnownNode::all_of(&told);
         let address = "[::1]:1".parse().ok();
-        assert_eq!(known, [KnownNode { id: NodeId([1; 16]), address, fingerprint: [2; 32] }]);
+        assert_eq!(known, [KnownNode { id: NodeId([1; 16]), address, fingerprint: Fingerprint([2; 32]) }]);
         assert_eq!(KnownNode::all_of(&json!({})), []);
     }
 }

@@ -9,12 +9,13 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, bounded};
 use platter_cast::peer::{Choice, ChoiceOptions, Exchange, ExchangeOptions, Hello};
 use platter_image::{Domain, IoContext, Result, Score};
+use platter_transport::random_bytes;
 
 use super::counts::PeerCounts;
 use super::directory::{Directory, KnownNode};
 use super::groups::Groups;
 use super::holdings::Holdings;
-use super::identity::{Identity, hex, random};
+use super::identity::Identity;
 use super::keeper::Keeper;
 use super::link::LinkContext;
 use super::links::{Door, Links};
@@ -76,17 +77,17 @@ impl Peers {
         let (directory, groups) = (Arc::new(directory), Arc::new(Groups::default()));
         let hello = Hello { store: options.store, domain: Domain::SHARED, node: identity.id };
         let choice = ChoiceOptions {
-            seed: u64::from_le_bytes(random()?),
+            seed: u64::from_le_bytes(random_bytes()?),
             own: identity.id,
             bytes_in_flight_max: BYTES_IN_FLIGHT_MAX,
             homes: options.listen.is_some(),
         };
         let exchange = ExchangeOptions {
             hello,
-            salt: u64::from_le_bytes(random()?),
+            salt: u64::from_le_bytes(random_bytes()?),
             share_bits_per_second: options.share_bits_per_second,
         };
-        let fingerprint = hex(&identity.fingerprint);
+        let fingerprint = identity.fingerprint().to_string();
         let context =
             LinkContext { events: events.clone(), groups: groups.clone(), silence_max: options.silence_max };
         let links = Links {

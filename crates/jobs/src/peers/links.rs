@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 use platter_admission::{Admission, Limits, Source, Ticket};
 use platter_cast::peer::NodeId;
 use platter_image::{Error, IoContext, Result};
+use platter_transport::{Fingerprint, PEER_NAME, peer_client, peer_server};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 
 use super::directory::{Directory, KnownNode};
-use super::identity::{Identity, fingerprint_of};
+use super::identity::Identity;
 use super::link::{self, Greeted, LinkContext};
 use super::machine::{Event, LINKS_MAX};
-use super::tls;
 
 /// Connecting, and shaking hands, may take that long each.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
@@ -74,8 +74,8 @@ impl Links {
         };
         let mut socket = TcpStream::connect_timeout(&address, CONNECT_TIME_MAX)
             .map_err(|error| Error::transient(format!("no node listens at {address}")).with_source(error))?;
-        let name = ServerName::try_from(tls::NAME).map_err(|_| Error::bug("the name of nodes is none"))?;
-        let connection = ClientConnection::new(tls::client(&self.identity, fingerprint)?, name)
+        let name = ServerName::try_from(PEER_NAME).map_err(|_| Error::bug("the name of nodes is none"))?;
+        let connection = ClientConnection::new(peer_client(&self.identity.tls, fingerprint)?, name)
             .map_err(|error| Error::bug(format!("TLS: {error}")))?;
         let mut connection = Connection::Client(connection);
         link::shake_hands(&mut connection, &mut socket, CONNECT_TIME_MAX)?;
@@ -90,7 +90,7 @@ impl Links {
                 let mut connection = Connection::Server(connection);
                 link::shake_hands(&mut connection, &mut socket, CONNECT_TIME_MAX)?;
                 let shown = connection.peer_certificates().and_then(|shown| shown.first());
-                let node = shown.and_then(|shown| self.directory.node_of(&fingerprint_of(shown)));
+                let node = shown.and_then(|shown| self.directory.node_of(&Fingerprint::of(shown)));
                 let node = node.ok_or_else(|| Error::refused("a stranger"))?;
                 guest.become_known()?;
                 Ok(Greeted { connection, socket, node, is_own: false })
@@ -118,7 +118,7 @@ impl Door {
         let listener = Arc::new(TcpListener::bind(address).context(doing)?);
         listener.set_nonblocking(true).context(doing)?;
         let address = listener.local_addr().context(doing)?;
-        let config = tls::server(&links.identity, links.directory.clone())?;
+        let config = peer_server(&links.identity.tls, links.directory.clone())?;
         let is_closed = Arc::new(AtomicBool::new(false));
         let (accepting, links, closed) = (listener.clone(), links.clone(), is_closed.clone());
         thread::Builder::new()

@@ -36,7 +36,6 @@ mod shelf;
 mod source;
 #[cfg(test)]
 mod tests;
-mod tls;
 mod wants;
 
 pub use counts::PeerCounts;

@@ -5,11 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use platter_image::{Error, Result};
+use platter_transport::Trust;
 
 use crate::node::CacheLocation;
-
-/// Bytes of a certificate's fingerprint.
-const FINGERPRINT_LENGTH: usize = 32;
 
 /// Where an origin listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,17 +34,6 @@ pub struct ServerOptions {
     pub trust: Trust,
     /// A cache of what was read before, which readers ask first.
     pub cache: Option<CacheLocation>,
-}
-
-/// By what the certificate of an origin is believed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trust {
-    /// The authorities that this machine knows.
-    System,
-    /// The authorities in that file (PEM).
-    Authorities(PathBuf),
-    /// The certificate with that SHA-256, whatever it says.
-    Fingerprint([u8; FINGERPRINT_LENGTH]),
 }
 
 impl FromStr for ServerAddress {
@@ -89,24 +76,6 @@ impl fmt::Display for ServerAddress {
             Self::Tls { host, port } if host.contains(':') => write!(f, "https://[{host}]:{port}"),
             Self::Tls { host, port } => write!(f, "https://{host}:{port}"),
         }
-    }
-}
-
-impl Trust {
-    /// Reads a fingerprint: 64 hexadecimal digits, with colons or without, after `sha256:` or not.
-    ///
-    /// # Errors
-    /// `Refused` for anything else.
-    pub fn fingerprint(text: &str) -> Result<Self> {
-        let lower = text.trim().to_ascii_lowercase();
-        let digits: String = lower.strip_prefix("sha256:").unwrap_or(&lower).split(':').collect();
-        let id = platter_image::BlockId::from_hex(&digits);
-        let id = id.ok_or_else(|| {
-            Error::refused(format!(
-                "fingerprint {text:?}: the SHA-256 of a certificate has 64 hexadecimal digits"
-            ))
-        })?;
-        Ok(Self::Fingerprint(id.0))
     }
 }
 
@@ -158,18 +127,6 @@ mod tests {
             assert!(error.contains("unix:/PATH or https://HOST:PORT"), "{text}: {error}");
         }
         assert!("http://a:1".parse::<ServerAddress>().unwrap_err().to_string().contains("TLS"));
-    }
-
-    #[test]
-    fn fingerprints_are_read_as_tools_write_them() {
-        let plain = "ab".repeat(32);
-        let colons = vec!["AB"; 32].join(":");
-        for text in [plain.clone(), colons.clone(), format!("sha256:{plain}"), format!("SHA256:{colons}")] {
-            assert_eq!(Trust::fingerprint(&text).unwrap(), Trust::Fingerprint([0xab; 32]), "{text}");
-        }
-        for text in ["", "ab", "sha1:ab", &"g".repeat(64)] {
-            assert!(Trust::fingerprint(text).is_err(), "{text}");
-        }
     }
 
     #[test]

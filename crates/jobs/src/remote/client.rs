@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use platter_image::{Error, ErrorKind, Result};
+use platter_transport::origin_client;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::config::Config;
@@ -15,7 +16,6 @@ use ureq::{Agent, Body};
 use super::address::{ServerAddress, ServerOptions};
 use super::connection::{NoResolver, OriginConnector};
 use super::problem;
-use super::tls;
 
 /// An origin that neither sends nor takes a byte for that long is taken for gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -57,7 +57,7 @@ impl Client {
         let name = options.address.to_string();
         let tls = match &options.address {
             ServerAddress::Unix(_) => None,
-            ServerAddress::Tls { .. } => Some(tls::config(&options.trust)?),
+            ServerAddress::Tls { .. } => Some(origin_client(&options.trust)?),
         };
         let base = match &options.address {
             ServerAddress::Unix(_) => "http://platter".to_owned(),

@@ -21,14 +21,12 @@ mod problem;
 mod store;
 #[cfg(test)]
 pub(crate) mod tests;
-mod tls;
 mod upload;
 mod watch;
 
-pub use address::{ServerAddress, ServerOptions, Trust};
+pub use address::{ServerAddress, ServerOptions};
 pub(crate) use fetch::SourceOptions;
 pub(crate) use listen::{Listener, listen};
 pub(crate) use store::RemoteStore;
-pub(crate) use tls::Pinned;
 pub(crate) use upload::RemoteSession;
 pub(crate) use watch::Watch;

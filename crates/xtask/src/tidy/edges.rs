@@ -23,6 +23,7 @@ const BELOW_JOBS: &[&str] = &[
     "platter-net",
     "platter-vdisk",
     "platter-export",
+    "platter-transport",
 ];
 
 /// One row per crate; every crate must be listed.
@@ -30,6 +31,7 @@ const RULES: &[Rule] = &[
     Rule { name: "platter-image", own: &[], foreign: Some(&["blake3", "twox-hash", "zstd-safe"]) },
     Rule { name: "platter-vfs", own: &[], foreign: None },
     Rule { name: "platter-admission", own: &[], foreign: Some(&[]) },
+    Rule { name: "platter-transport", own: &["platter-image"], foreign: None },
     Rule { name: "platter-disk", own: &["platter-image"], foreign: None },
     Rule { name: "platter-store", own: &["platter-image", "platter-vfs"], foreign: None },
     // The protocol is pure: nothing in its manifest can open a socket or file, or read a clock.
@@ -42,13 +44,13 @@ const RULES: &[Rule] = &[
     Rule { name: "platter-vdisk", own: &["platter-image", "platter-vfs"], foreign: None },
     Rule {
         name: "platter-export",
-        own: &["platter-admission", "platter-image", "platter-vdisk"],
+        own: &["platter-admission", "platter-image", "platter-transport", "platter-vdisk"],
         foreign: None,
     },
     Rule { name: "platter-jobs", own: BELOW_JOBS, foreign: None },
     Rule {
         name: "platter-daemon",
-        own: &["platter-admission", "platter-jobs", "platter-store", "platter-image"],
+        own: &["platter-admission", "platter-jobs", "platter-store", "platter-image", "platter-transport"],
         foreign: None,
     },
     Rule { name: "platter", own: &["platter-jobs", "platter-daemon"], foreign: None },
@@ -60,6 +62,7 @@ const RULES: &[Rule] = &[
             "platter-vfs",
             "platter-disk",
             "platter-store",
+            "platter-transport",
             "platter-cast",
             "platter-vdisk",
             "platter-export",

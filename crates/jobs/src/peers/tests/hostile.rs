@@ -178,11 +178,11 @@ fn a_stranger_gets_not_even_a_greeting() {
         stream.read(&mut [0; 64])
     };
     assert!(heard(&stranger, &node.known).is_err(), "the node does not know it");
-    let known = KnownNode { id: stranger.id, address: None, fingerprint: stranger.fingerprint };
+    let known = KnownNode { id: stranger.id, address: None, fingerprint: stranger.fingerprint() };
     node.peers.learn(&[known]).unwrap();
     assert!(heard(&stranger, &node.known).unwrap() > 0, "once the registry told of it, it is greeted");
     // Nor is a node believed that shows another certificate than the registry says.
-    let wrong = KnownNode { fingerprint: [1; 32], ..node.known.clone() };
+    let wrong = KnownNode { fingerprint: platter_transport::Fingerprint([1; 32]), ..node.known.clone() };
     assert!(connect(&stranger, &wrong).is_err());
 }
 
@@ -196,7 +196,7 @@ fn idle_connections_keep_no_node_out() {
     introduce(&[&node, &other]);
     let folder = new_folder();
     let late = identity_in(&folder);
-    let known = KnownNode { id: late.id, address: None, fingerprint: late.fingerprint };
+    let known = KnownNode { id: late.id, address: None, fingerprint: late.fingerprint() };
     node.peers.learn(&[known]).unwrap();
     let idle: Vec<TcpStream> =
         (0..300).map(|_| TcpStream::connect(node.known.address.unwrap()).unwrap()).collect();

@@ -204,7 +204,7 @@ fn start_with(
     held: Arc<dyn Holdings>,
 ) -> (Peers, KnownNode) {
     let identity = identity_in(folder);
-    let (id, fingerprint) = (identity.id, identity.fingerprint);
+    let (id, fingerprint) = (identity.id, identity.fingerprint());
     let directory = Directory::open(folder.path().join("peers.json"), STORE, id);
     let origin: Arc<dyn OriginFrames> = origin.clone();
     let peers = Peers::start(options, identity, directory, held, &origin).unwrap();
@@ -215,7 +215,7 @@ fn start_with(
 /// A folder of a new node.
 fn new_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let id: [u8; 16] = super::identity::random().unwrap();
+    let id: [u8; 16] = platter_transport::random_bytes().unwrap();
     std::fs::write(folder.path().join("id"), id).unwrap();
     folder
 }

@@ -7,11 +7,11 @@ use std::thread;
 
 use platter_cast::peer::{AskMessage, Hello, NodeId, PeerMessage, PeerStream};
 use platter_image::Domain;
+use platter_transport::{PEER_NAME, peer_client, peer_server};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 
 use super::*;
-use crate::peers::tls;
 
 /// What it does with a question: bytes to send, and whether it goes on.
 pub(super) type Answer = dyn Fn(&AskMessage) -> (Vec<u8>, bool) + Send + Sync;
@@ -34,8 +34,8 @@ impl RawPeer {
         directory.learn(friends).1.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().ok();
-        let (id, fingerprint) = (identity.id, identity.fingerprint);
-        let config = tls::server(&identity, Arc::new(directory)).unwrap();
+        let (id, fingerprint) = (identity.id, identity.fingerprint());
+        let config = peer_server(&identity.tls, Arc::new(directory)).unwrap();
         thread::spawn(move || {
             for socket in listener.incoming() {
                 let connection = ServerConnection::new(config.clone()).unwrap();
@@ -70,8 +70,8 @@ pub(super) fn connect(
     identity: &Identity,
     to: &KnownNode,
 ) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
-    let config = tls::client(identity, to.fingerprint).unwrap();
-    let name = ServerName::try_from(tls::NAME).unwrap();
+    let config = peer_client(&identity.tls, to.fingerprint).unwrap();
+    let name = ServerName::try_from(PEER_NAME).unwrap();
     let connection = ClientConnection::new(config, name).unwrap();
     let mut stream = StreamOwned::new(connection, TcpStream::connect(to.address.unwrap())?);
     stream.sock.set_read_timeout(Some(PATIENCE))?;

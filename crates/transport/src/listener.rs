@@ -1,7 +1,7 @@
-//! Where clients come in: a unix socket or a TCP port.
+//! A listening socket: a unix socket or a TCP port.
 //!
-//! Owns the socket's file: only its owner may connect, one that somebody answers on is never replaced, and it is removed
-//! at the end unless somebody else has put another one there.
+//! Owns the socket's file: only its owner may connect. A file on which a server answers is never replaced. The file is
+//! removed at the end, unless another server has replaced it meanwhile.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -13,31 +13,32 @@ use platter_image::{Error, IoContext, Result};
 use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Clients that wait to be taken.
-const BACKLOG: i32 = 128;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
 
-/// A socket that listens.
+/// A listening socket, in non-blocking mode.
 pub struct Listener {
-    pub(crate) socket: Socket,
+    socket: Socket,
     file: Option<SocketFile>,
 }
 
-struct SocketFile {
+/// The file of a unix socket, removed when this is dropped.
+pub struct SocketFile {
     path: PathBuf,
     metadata: Metadata,
 }
 
 impl Listener {
-    /// Listens at `path`. A socket there on which nobody answers is replaced.
+    /// Listens at `path`. A socket file on which nobody answers is replaced.
     ///
     /// # Errors
-    /// `Refused` when somebody answers there, or it is no socket; `Io`.
+    /// `Refused` when a server answers there, or the file is not a socket; `Io`.
     pub fn unix(path: &Path) -> Result<Self> {
         let address = SockAddr::unix(path).context(|| format!("{}: as a socket's name", path.display()))?;
         remove_stale(path, &address)?;
         let socket =
             Socket::new(Domain::UNIX, Type::STREAM, None).context(|| "opening a unix socket".into())?;
-        // The mode of a socket before it is bound is that of its file: there is no moment in which others may connect.
+        // The file takes the mode that the socket has when it is bound, so others can never connect, not even briefly.
         fchmod(&socket, Mode::RUSR | Mode::WUSR)
             .map_err(io::Error::from)
             .context(|| "setting the mode of a unix socket".into())?;
@@ -48,8 +49,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Listens at a TCP address; port 0 takes any that is free. Whether it may be one that other machines reach is for
-    /// the server's options to say.
+    /// Listens at a TCP address; port 0 takes any free port. Whether other machines may reach it is the caller's decision.
     ///
     /// # Errors
     /// `Io`.
@@ -63,6 +63,16 @@ impl Listener {
         Ok(listener)
     }
 
+    /// The socket.
+    pub fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// The socket, and the file that has to be kept as long as the socket listens.
+    pub fn into_parts(self) -> (Socket, Option<SocketFile>) {
+        (self.socket, self.file)
+    }
+
     /// The TCP address, if it is one.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()?.as_socket()
@@ -74,14 +84,13 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        let Some(SocketFile { path, metadata }) = &self.file else { return };
-        let is_ours = fs::symlink_metadata(path)
-            .is_ok_and(|now| (now.dev(), now.ino()) == (metadata.dev(), metadata.ino()));
+        let is_ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|now| (now.dev(), now.ino()) == (self.metadata.dev(), self.metadata.ino()));
         if is_ours {
-            // If it stays, the next server finds it stale.
-            let _ = fs::remove_file(path);
+            // If this fails, the next server replaces it as stale.
+            let _ = fs::remove_file(&self.path);
         }
     }
 }
@@ -91,18 +100,18 @@ fn remove_stale(path: &Path, address: &SockAddr) -> Result<()> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Ok(metadata) if metadata.file_type().is_socket() => {}
-        Ok(_) => return Err(Error::refused(format!("{}: there is something that is no socket", name()))),
+        Ok(_) => return Err(Error::refused(format!("{}: this file is not a socket", name()))),
         Err(error) => return Err(Error::io(format!("{}: looking at it", name()), error)),
     }
     let client = Socket::new(Domain::UNIX, Type::STREAM, None).context(|| "opening a unix socket".into())?;
-    // A server that is busy makes a blocking client wait; this one hears that somebody is there.
+    // Non-blocking, so that a busy server's full backlog answers at once instead of making us wait.
     client.set_nonblocking(true).context(|| "making a socket non-blocking".into())?;
     match client.connect(address) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).context(|| format!("{}: removing a socket that nobody uses", name()))
+            fs::remove_file(path).context(|| format!("{}: removing an unused socket", name()))
         }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            Err(Error::io(format!("{}: asking who is there", name()), error))
+            Err(Error::io(format!("{}: checking whether a server answers", name()), error))
         }
         _ => Err(Error::refused(format!("{}: a server answers there already", name()))),
     }

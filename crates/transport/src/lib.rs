@@ -1,0 +1,26 @@
+//! How processes of Platter reach and recognize each other: listening sockets, TLS, certificates, private files, random
+//! bytes.
+//!
+//! A crate of its own because the origin, its clients, nodes among themselves and the block device servers all need the same
+//! few security decisions, and each must be made in one place. Knows no protocol: what travels over a connection is somebody
+//! else's affair. Must never accept a certificate that was neither pinned nor signed by a named authority, and never
+//! print.
+
+mod fingerprint;
+mod hex;
+mod identity;
+mod listener;
+mod pem_file;
+mod privacy;
+pub mod private_file;
+mod random;
+mod tls;
+
+pub use fingerprint::Fingerprint;
+pub use hex::to_hex;
+pub use identity::{Identity, TlsFiles};
+pub use listener::{Listener, SocketFile};
+pub use pem_file::{read_certificates, read_key, read_many};
+pub use privacy::make_files_private;
+pub use random::{random_bytes, random_hex};
+pub use tls::{KnownPeers, PEER_NAME, Trust, origin_client, origin_server, peer_client, peer_server};
