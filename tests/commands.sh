@@ -65,7 +65,7 @@ for name in past/A a//b ../escape '' "a@0" "a@x" "a@" a@1@2 "b a" "$hex"a; do
 		read -ra arguments <<<"$command"
 		code=0
 		platter "${arguments[@]//NAME/"$name"}" >"$LOG" 2>&1 </dev/null || code=$?
-		if [ "$code" != "$EXIT_USAGE" ] || ! said "not allowed: use|must start|is empty|longer than|after '@' comes"; then
+		if [ "$code" != "$EXIT_USAGE" ] || ! said "not allowed: use|must start|is empty|longer than|'@' must be followed"; then
 			echo "exit code $code: $command with $name" >>"$LOG"
 			not_ok "a name that no image can have"
 		fi
@@ -207,7 +207,7 @@ rm -f "$STORE"/catalog.sqlite* "$STORE/changes.log"
 check "rebuild from packs" platter_json rebuild
 cp "$LOG" "$WORK/rebuilt"
 check "says that nobody knows who held a token" jq -e '.tokens_lost == null' "$WORK/rebuilt"
-check "and names what may be back" jq -e '(.versions | index("attic/one@1")) and (.notes | any(test("may be back")))' "$WORK/rebuilt"
+check "and names what may have reappeared" jq -e '(.versions | index("attic/one@1")) and (.notes | any(test("may have reappeared")))' "$WORK/rebuilt"
 check_exit "$EXIT_REFUSED" "its number is worth nothing then" platter capture "$WORK/disk" lab/copy --token "$highest"
 check "nor given again" [ "$(platter_json token take lab/copy | jq .number)" -gt "$highest" ]
 check "a token given back" platter token release lab/copy

@@ -179,7 +179,7 @@ afar capture "$WORK/disk-1" again >"$LOG" 2>&1
 stop_origin TERM
 both_are_right "an origin"
 check "a healed store is not damaged" platter check --read-data
-check_said "it keeps what is of no use" 'stored anew'
+check_said "it keeps what is of no use" 'stored again'
 check "what was read back is known" platter check
 if said 'never read back'; then not_ok "after --read-data nothing is left to be read"; else ok "nothing is left to be read"; fi
 
@@ -314,7 +314,7 @@ check "capture, after the catalog was copied" platter capture "$WORK/disk" image
 platter export image "$WORK/right-3" >/dev/null
 cp "$WORK/old-catalog" "$STORE/catalog.sqlite"
 check_exit "$EXIT_CORRUPT" "check finds an old catalog" platter check
-check_said "and says that it is older" 'older than the log of changes'
+check_said "and says that it is older" 'older than the change log'
 check_exit "$EXIT_CORRUPT" "discard-interrupted removes nothing then" platter discard-interrupted
 check_exit "$EXIT_CORRUPT" "nor does a capture go on" platter capture "$WORK/disk" image
 check "a rebuild brings it back" platter rebuild

@@ -1,8 +1,8 @@
-//! A boot set: the pages and blocks of a version that a boot reads, in the order of first use, and how that was found
-//! out (`docs/formats/boot-set.md`). Kept in packs as blocks of kind boot set: a head, which names it, and parts.
+//! A boot set: the pages and blocks of a version that a boot reads, in the order of first use, and how they were recorded
+//! (`docs/formats/boot-set.md`). Packs store it as blocks of kind boot set: one head and its parts. The head's id names it.
 //!
-//! Owns the bytes of both. Whatever they say is checked before it is believed, and nothing is allocated for what they
-//! only say. A boot set belongs to a score: every version that has it has the same.
+//! Owns the byte layout of head and parts. Parsing validates every field before it is used and never allocates memory for a
+//! length that the input only claims. A boot set belongs to a score: all versions with that score share it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,128 +15,129 @@ use serde::{Deserialize, Serialize};
 use crate::name::VersionName;
 use crate::record::score_text;
 
-/// Most pages and blocks of a boot set together.
+/// Maximum number of pages and blocks of a boot set together.
 pub const BOOT_SET_BLOCKS_MAX: usize = 1 << 17;
-/// Most bytes of a boot set, head and parts.
+/// Maximum length of a boot set in bytes, head and parts together.
 pub const BOOT_SET_LENGTH_MAX: usize = BLOCK_LENGTH_MAX as usize * (1 + PARTS_MAX);
 
 const HEAD_MAGIC: [u8; 4] = *b"PLbs";
 const PART_MAGIC: [u8; 4] = *b"PLbp";
 const FORMAT_VERSION: u16 = 1;
-/// Magic, format version, number of parts, length of the text.
+/// Bytes of the head's header: magic, format version, number of parts, length of the text.
 const HEAD_LENGTH: usize = 12;
-/// Magic, format version, number of blocks.
+/// Bytes of a part's header: magic, format version, number of rows.
 const PART_HEADER_LENGTH: usize = 8;
-/// An id, and the length of what it names in sectors.
+/// Bytes of a row: an id, and the length of its page or block in sectors.
 const ROW_LENGTH: usize = BlockId::LEN + 1;
-/// Rows of every part but the last.
+/// Rows in every part except the last.
 const PART_ROWS: usize = (BLOCK_LENGTH_MAX as usize - PART_HEADER_LENGTH) / ROW_LENGTH;
 const PARTS_MAX: usize = BOOT_SET_BLOCKS_MAX.div_ceil(PART_ROWS);
-/// Most bytes of the text.
+/// Maximum length of the head's text in bytes.
 const TEXT_LENGTH_MAX: usize = 32 << 10;
-/// zstd level of its frames: ids do not compress.
+/// zstd level of its frames. Ids do not compress.
 const LEVEL: i32 = 1;
 
-/// How a boot set was made. The order of the fields is the order in the text.
+/// How a boot set was recorded. Fields are serialized in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootSetRecord {
-    /// The version that was booted, as it was called.
+    /// The version that was booted, with the name that it had then.
     pub version: VersionName,
-    /// Its score: which disk the boot set is of.
+    /// The score of that version: the boot set is valid for every disk with this score.
     #[serde(with = "score_text")]
     pub score: Score,
-    /// What ended the recording, such as `serial:login:`.
+    /// The event that ended the recording, such as `serial:login:`.
     pub marker: String,
-    /// What booted, in words or as a command line.
+    /// What was booted, as a description or a command line.
     pub command: String,
-    /// What ran the guest: `kvm`, `tcg`, or empty when nobody said.
+    /// What executed the guest: `kvm`, `tcg`, or empty when unknown.
     pub accelerator: String,
-    /// When it was made: milliseconds since 1970 UTC.
+    /// Time of the recording, in milliseconds since 1970 UTC.
     pub time_unix_ms: i64,
-    /// From the first request to the marker, in milliseconds.
+    /// Time from the first request to the marker, in milliseconds.
     pub duration_ms: u64,
-    /// Requests of the boot to read.
+    /// Number of read requests during the boot.
     pub requests: u64,
-    /// Bytes that these asked for.
+    /// Total bytes of these requests.
     pub bytes_read: u64,
     /// Number of pages.
     pub pages: u32,
     /// Number of blocks.
     pub blocks: u32,
-    /// Bytes of both, each as long as its row says.
+    /// Total bytes of pages and blocks, by the lengths in their rows.
     pub bytes: u64,
-    /// What made it, such as `platter 0.1.0`.
+    /// Name and version of the program that made it, such as `platter 0.1.0`.
     pub tool_version: String,
 }
 
 /// A page or block of a boot set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BootBlock {
-    /// Its name.
+    /// Its id.
     pub id: BlockId,
-    /// Its length in sectors of 512 bytes, rounded up; of a block as far as the version uses it.
+    /// Its length in sectors of 512 bytes, rounded up. For a block, only the part that the version uses counts.
     pub sectors: u8,
 }
 
 impl BootBlock {
-    /// The same for a length in bytes.
+    /// Makes a row from an id and a length in bytes.
     pub fn new(id: BlockId, length: u64) -> Self {
         Self { id, sectors: length.div_ceil(SECTOR).clamp(1, BLOCK_LENGTH_MAX / SECTOR) as u8 }
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub fn length(&self) -> u64 {
         u64::from(self.sectors) * SECTOR
     }
 }
 
-/// A boot set.
+/// A boot set: see the module's documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootSet {
-    /// How it was made.
+    /// How it was recorded.
     pub record: BootSetRecord,
-    /// Pages of the recipe, in the order in which they are needed; the root is the first.
+    /// Pages of the recipe in the order of first use, the root first.
     pub pages: Vec<BootBlock>,
-    /// Blocks, in the order of first use.
+    /// Data blocks in the order of first use.
     pub blocks: Vec<BootBlock>,
 }
 
-/// A boot set as it is kept and sent.
+/// A boot set in its serialized form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedBootSet {
-    /// Its name: that of its head.
+    /// The boot set's name: the id of its head.
     pub id: BlockId,
     head: Vec<u8>,
     parts: Vec<Vec<u8>>,
 }
 
-/// A head alone: what is known before the parts are read.
+/// The head of a boot set, without its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BootSetHead {
     pub(crate) record: BootSetRecord,
     pub(crate) parts: Vec<BlockId>,
-    /// Bytes of the head.
+    /// Length of the head in bytes.
     length: usize,
 }
 
 impl BootSet {
-    /// Its bytes.
+    /// Serializes the boot set.
     ///
     /// # Errors
-    /// `Refused` when it has too many blocks, or its texts are too long; `Bug` when it is none: see [`BootSet::decode`].
+    /// `Refused` when it has too many blocks or its text is too long; `Bug` when it breaks a rule that [`BootSet::decode`]
+    /// checks.
     pub fn encode(&self) -> Result<EncodedBootSet> {
         let count = self.pages.len() + self.blocks.len();
         if count > BOOT_SET_BLOCKS_MAX {
             return Err(Error::refused(format!(
-                "a boot set of {count} blocks, {BOOT_SET_BLOCKS_MAX} are allowed: end the recording earlier"
+                "the boot set has {count} blocks, but at most {BOOT_SET_BLOCKS_MAX} are allowed: end the recording earlier"
             )));
         }
-        self.check().map_err(|error| Error::bug("a boot set that is none").with_source(error))?;
+        self.check().map_err(|error| Error::bug("invalid boot set").with_source(error))?;
         let text = serde_json::to_string(&self.record)
-            .map_err(|error| Error::bug("a boot set without a text").with_source(error))?;
+            .map_err(|error| Error::bug("cannot serialize a boot set").with_source(error))?;
         if text.len() > TEXT_LENGTH_MAX {
             return Err(Error::refused(format!(
-                "the words about a boot set have {} bytes, {TEXT_LENGTH_MAX} are allowed: shorten the command",
+                "the description of the boot set has {} bytes, but at most {TEXT_LENGTH_MAX} are allowed: shorten the command",
                 text.len()
             )));
         }
@@ -152,18 +153,18 @@ impl BootSet {
         Ok(EncodedBootSet { id: BlockId::of(Kind::BootSet, &head), head, parts })
     }
 
-    /// Parses a head and its parts, one after another, and compares them with the boot set's name.
+    /// Parses a head followed by its parts, and checks them against the boot set's name.
     ///
     /// # Errors
-    /// `Corrupt` when they are none, or of another name; `Refused` when a newer Platter wrote them.
+    /// `Corrupt` when the bytes are not a boot set, or not the named one; `Refused` when a newer Platter wrote them.
     pub fn decode(id: &BlockId, bytes: &[u8]) -> Result<Self> {
         match Self::decode_unnamed(bytes)? {
             (found, set) if found == *id => Ok(set),
-            _ => Err(corrupt("it has another name")),
+            _ => Err(corrupt("the contents do not match the name")),
         }
     }
 
-    /// Parses a head and its parts, one after another, whatever their name is; gives that too.
+    /// Parses a head followed by its parts without an expected name. Returns the name as well.
     ///
     /// # Errors
     /// As [`BootSet::decode`].
@@ -174,63 +175,63 @@ impl BootSet {
         let mut parts = Vec::with_capacity(head.parts.len());
         for rows in part_rows(head.count()) {
             let length = PART_HEADER_LENGTH + rows * ROW_LENGTH;
-            let (part, after) = rest.split_at_checked(length).ok_or_else(|| corrupt("cut short"))?;
+            let (part, after) = rest.split_at_checked(length).ok_or_else(|| corrupt("truncated"))?;
             rest = after;
             parts.push(part);
         }
         if !rest.is_empty() {
-            return Err(corrupt("something follows its end"));
+            return Err(corrupt("trailing bytes"));
         }
         for (part, name) in parts.iter().zip(&head.parts) {
             if BlockId::of(Kind::BootSet, part) != *name {
-                return Err(corrupt("a part has another name"));
+                return Err(corrupt("a part does not match its name"));
             }
         }
         Ok((id, head.assemble(parts.into_iter())?))
     }
 
-    /// Bytes of its pages and blocks.
+    /// Returns the total bytes of its pages and blocks.
     pub fn length(&self) -> u64 {
         self.pages.iter().chain(&self.blocks).map(BootBlock::length).sum()
     }
 
-    /// Refuses what no boot set is: counts that do not agree, no root, or a block named twice.
+    /// Returns an error when counts disagree, the root is missing, or a block is listed twice.
     fn check(&self) -> Result<()> {
         let counts = (self.pages.len(), self.blocks.len());
         if counts != (self.record.pages as usize, self.record.blocks as usize) {
-            return Err(corrupt("its counts do not agree"));
+            return Err(corrupt("the numbers of pages and blocks disagree"));
         }
         if self.length() != self.record.bytes {
-            return Err(corrupt("its length does not agree"));
+            return Err(corrupt("the total length is wrong"));
         }
         if self.pages.first().is_none_or(|root| root.id != self.record.score.0) {
-            return Err(corrupt("its first page is not the root of its recipe"));
+            return Err(corrupt("the first page is not the root of the recipe"));
         }
         let mut seen = HashSet::with_capacity(counts.0 + counts.1);
         let mut rows = self.pages.iter().chain(&self.blocks);
         let most = (BLOCK_LENGTH_MAX / SECTOR) as u8;
         if !rows.all(|row| (1..=most).contains(&row.sectors) && seen.insert(row.id)) {
-            return Err(corrupt("a block is named twice, or has an impossible length"));
+            return Err(corrupt("a block is listed twice, or has an impossible length"));
         }
         if self.record.version.number == 0 || self.record.version.number > i64::MAX as u64 {
-            return Err(corrupt("it is of a version that cannot be"));
+            return Err(corrupt("impossible version number"));
         }
         Ok(())
     }
 }
 
 impl EncodedBootSet {
-    /// Head and parts, one after another: what [`BootSet::decode`] takes.
+    /// Returns the head followed by the parts, as [`BootSet::decode`] takes them.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.head.clone();
         self.parts.iter().for_each(|part| bytes.extend_from_slice(part));
         bytes
     }
 
-    /// The frames that keep it: those of the parts, and last the one of the head.
+    /// Encodes the frames that store it. The head's frame comes last.
     ///
     /// # Errors
-    /// When they cannot be encoded.
+    /// When compression fails.
     pub(crate) fn frames(&self) -> Result<Vec<EncodedFrame>> {
         let mut compressor = Compressor::new(LEVEL)?;
         let builder = || FrameBuilder::new(Kind::BootSet, Domain::SHARED, RAW_LENGTH_DEFAULT);
@@ -260,35 +261,35 @@ impl BootSetHead {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let (head, rest) = bytes.split_at_checked(HEAD_LENGTH).ok_or_else(|| corrupt("too short"))?;
         if head[..4] != HEAD_MAGIC {
-            return Err(corrupt("no magic"));
+            return Err(corrupt("wrong magic number"));
         }
         check_version(head)?;
         let parts = usize::from(u16::from_le_bytes([head[6], head[7]]));
         let text_length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
         if parts > PARTS_MAX || text_length > TEXT_LENGTH_MAX {
-            return Err(corrupt("its lengths are impossible"));
+            return Err(corrupt("impossible lengths"));
         }
-        let (text, rest) = rest.split_at_checked(text_length).ok_or_else(|| corrupt("cut short"))?;
-        let names = rest.get(..parts * BlockId::LEN).ok_or_else(|| corrupt("cut short"))?;
-        let record: BootSetRecord = serde_json::from_slice(text)
-            .map_err(|error| corrupt("its text says nothing known").with_source(error))?;
+        let (text, rest) = rest.split_at_checked(text_length).ok_or_else(|| corrupt("truncated"))?;
+        let names = rest.get(..parts * BlockId::LEN).ok_or_else(|| corrupt("truncated"))?;
+        let record: BootSetRecord =
+            serde_json::from_slice(text).map_err(|error| corrupt("invalid JSON").with_source(error))?;
         let parts = platter_image::frame::stream::ids(names)?;
         let head = Self { record, length: HEAD_LENGTH + text_length + names.len(), parts };
         if head.count() > BOOT_SET_BLOCKS_MAX || head.count().div_ceil(PART_ROWS) != head.parts.len() {
-            return Err(corrupt("it has another number of parts than of blocks"));
+            return Err(corrupt("the number of parts does not match the number of blocks"));
         }
         Ok(head)
     }
 
-    /// Whether `bytes` begin as a head does.
+    /// Returns whether `bytes` begin with the magic of a head.
     pub(crate) fn is_one(bytes: &[u8]) -> bool {
         bytes.starts_with(&HEAD_MAGIC)
     }
 
-    /// The boot set of these parts, whose names were compared.
+    /// Assembles the boot set from its parts. The caller has checked the parts against their names.
     ///
     /// # Errors
-    /// `Corrupt`.
+    /// `Corrupt` when a part is missing or invalid.
     pub(crate) fn assemble<'a>(self, parts: impl Iterator<Item = &'a [u8]>) -> Result<BootSet> {
         let mut rows = Vec::with_capacity(self.count());
         for (part, count) in parts.zip(part_rows(self.count())) {
@@ -303,13 +304,13 @@ impl BootSetHead {
         Ok(set)
     }
 
-    /// Pages and blocks together.
+    /// Returns the number of pages and blocks together.
     fn count(&self) -> usize {
         (self.record.pages as usize).saturating_add(self.record.blocks as usize)
     }
 }
 
-/// How many rows each part has.
+/// Returns the number of rows of each part.
 fn part_rows(count: usize) -> impl Iterator<Item = usize> {
     (0..count.div_ceil(PART_ROWS)).map(move |part| (count - part * PART_ROWS).min(PART_ROWS))
 }
@@ -327,13 +328,13 @@ fn encode_part(rows: &[&BootBlock]) -> Vec<u8> {
 }
 
 fn decode_part(part: &[u8], count: usize, rows: &mut Vec<BootBlock>) -> Result<()> {
-    let (head, body) = part.split_at_checked(PART_HEADER_LENGTH).ok_or_else(|| corrupt("cut short"))?;
+    let (head, body) = part.split_at_checked(PART_HEADER_LENGTH).ok_or_else(|| corrupt("truncated"))?;
     if head[..4] != PART_MAGIC {
-        return Err(corrupt("a part without magic"));
+        return Err(corrupt("a part has a wrong magic number"));
     }
     check_version(head)?;
     if usize::from(u16::from_le_bytes([head[6], head[7]])) != count || body.len() != count * ROW_LENGTH {
-        return Err(corrupt("a part has another length"));
+        return Err(corrupt("a part has a wrong length"));
     }
     rows.extend(body.chunks_exact(ROW_LENGTH).map(|row| {
         let mut id = BlockId([0; BlockId::LEN]);
@@ -347,7 +348,7 @@ fn check_version(head: &[u8]) -> Result<()> {
     match u16::from_le_bytes([head[4], head[5]]) {
         FORMAT_VERSION => Ok(()),
         version => Err(Error::refused(format!(
-            "boot set of format {version}: this Platter knows {FORMAT_VERSION}, use a newer one"
+            "boot set of format {version}: this Platter supports format {FORMAT_VERSION}, use a newer Platter"
         ))),
     }
 }
@@ -393,7 +394,7 @@ mod tests {
         BootSet::decode(id, bytes).unwrap_err().kind()
     }
 
-    /// Golden vector: these bytes are frozen.
+    /// These bytes are a golden vector: the format must not change.
     #[test]
     fn bytes_are_frozen() {
         let set = set(2, 5);
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_parts_comes_back_in_order() {
+    fn any_number_of_parts_is_decoded_in_order() {
         for blocks in [0, 1, PART_ROWS as u32 - 1, PART_ROWS as u32, 3 * PART_ROWS as u32 + 5] {
             let set = set(1, blocks);
             let encoded = set.encode().unwrap();
@@ -426,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_bytes_are_refused() {
+    fn damaged_bytes_are_refused() {
         let encoded = set(2, 5).encode().unwrap();
         let good = encoded.to_bytes();
         for at in 0..good.len() {
@@ -440,9 +441,9 @@ mod tests {
         assert_eq!(kind_of(&encoded.id, &newer), ErrorKind::Refused);
     }
 
-    /// Even under its right name: no list that names a block twice, lacks the root, or counts wrongly.
+    /// A list that names a block twice, lacks the root or has wrong counts is refused, even when its hash matches its name.
     #[test]
-    fn what_no_boot_set_is_cannot_be_made_nor_read() {
+    fn invalid_boot_sets_are_neither_encoded_nor_decoded() {
         let good = set(2, 5);
         let spoiled: [fn(&mut BootSet); 6] = [
             |set| set.blocks[1] = set.blocks[0],
@@ -469,7 +470,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut bytes = bytes;
             let _ = BootSet::decode(&BlockId([0; 32]), &bytes);
             bytes.splice(0..0, [&HEAD_MAGIC[..], &[1, 0, 1, 0]].concat());

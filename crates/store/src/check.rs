@@ -1,8 +1,9 @@
-//! Reads a store and says what is wrong with it. It changes nothing but what is known of the health of packs: bad frames go
-//! into quarantine.
+//! Checks a store and reports what is wrong. It changes only the record of pack health: bad frames are quarantined, and frames
+//! that are good again leave the quarantine.
 //!
-//! Four verdicts: clean; exposed, where others than the owner may open files of the store; leaks, where bytes are kept that nothing needs, and nothing is lost; damaged, where
-//! something that a version needs, or a pack says it has, is not there or is not right.
+//! There are four verdicts. Clean: nothing is wrong. Exposed: users other than the owner can open files of the store. Leaks: the
+//! store keeps bytes that nothing needs, but nothing is lost. Damaged: something that a version needs or a pack lists is missing
+//! or wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,101 +27,101 @@ use crate::resolve::Version;
 use crate::salvage::read_records;
 use crate::store::{Store, describe};
 
-/// Most findings that are kept; the verdict counts all.
+/// Maximum number of findings that are kept. The verdict covers all of them.
 const FINDINGS_MAX: usize = 10_000;
-/// Bad frames that are quarantined together.
+/// Number of bad frames that are quarantined in one write.
 const OBSERVATIONS_TOGETHER: usize = 64;
 
-/// What to check.
+/// Options of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckOptions {
-    /// Read every frame whole, decode it and hash its blocks; otherwise frames' headers only.
+    /// Read every frame completely, decode it and hash its blocks. Otherwise only the headers of frames are read.
     pub read_data: bool,
 }
 
-/// How far a check has got, in bytes of packs.
+/// Progress of a check, in bytes of packs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckProgress {
-    /// Checked so far.
+    /// Bytes checked so far.
     pub done: u64,
-    /// To be checked altogether.
+    /// Bytes to check in total.
     pub total: u64,
 }
 
-/// What a store is.
+/// The overall result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verdict {
-    /// As it should be.
+    /// Nothing is wrong.
     Clean,
-    /// Nothing is lost, but others than the owner may open files of it.
+    /// Nothing is lost, but users other than the owner can open files of the store.
     Exposed,
-    /// Nothing is lost, but something is kept that nothing needs.
+    /// Nothing is lost, but the store keeps something that nothing needs.
     Leaks,
-    /// Something is lost or wrong.
+    /// Something is missing or wrong.
     Damaged,
 }
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
-    /// Others than the owner may open it.
+    /// Users other than the owner can open it.
     Exposure,
-    /// Kept without need.
+    /// It is kept although nothing needs it.
     Leak,
-    /// Lost or wrong.
+    /// It is missing or wrong.
     Damage,
 }
 
-/// One thing that is not as it should be.
+/// One problem that a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// What it is, in words.
+    /// Its description.
     pub what: String,
-    /// In which pack.
+    /// The pack, if it concerns one.
     pub pack: Option<PackId>,
-    /// At which byte of the pack: a frame's first.
+    /// Byte offset of the frame in the pack.
     pub offset: Option<u64>,
-    /// Which block, page or record.
+    /// The block, page or record.
     pub block: Option<BlockId>,
-    /// Versions that cannot be read whole because of it.
+    /// Versions that cannot be read completely because of it.
     pub versions: Vec<VersionName>,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckReport {
-    /// All in one word.
+    /// The overall result.
     pub verdict: Verdict,
-    /// Everything found, up to a limit; `omitted` counts the rest.
+    /// The findings, up to a limit; `omitted` counts the others.
     pub findings: Vec<Finding>,
-    /// Findings past the limit.
+    /// Number of findings past the limit.
     pub omitted: usize,
-    /// Packs, frames and blocks looked at, and versions.
+    /// Number of packs checked.
     pub packs: usize,
-    /// Frames looked at.
+    /// Number of frames checked.
     pub frames: usize,
-    /// Blocks looked at.
+    /// Number of blocks checked.
     pub blocks: usize,
-    /// Versions looked at.
+    /// Number of versions checked.
     pub versions: usize,
-    /// What no check has ever read back, this one included.
+    /// The packs that no check, including this one, has read back.
     pub never_read_back: Unread,
-    /// When the pack was read back whose turn was longest ago, of those that ever were.
+    /// Among the packs that were read back at some time, the oldest of these times, in milliseconds since 1970 UTC.
     pub oldest_read_back_unix_ms: Option<i64>,
 }
 
-/// Packs whose contents were not read since they were written.
+/// Packs whose contents were never read since they were written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unread {
-    /// How many.
+    /// Number of packs.
     pub packs: usize,
-    /// Their bytes.
+    /// Their total length in bytes.
     pub bytes: u64,
 }
 
-/// A check under way.
+/// A check in progress.
 struct Check<'a> {
     store: &'a Store,
     options: CheckOptions,
@@ -129,27 +130,27 @@ struct Check<'a> {
     tell: &'a mut dyn FnMut(CheckProgress),
     decoder: FrameDecoder,
     lengths: BlockLengths,
-    /// Blocks that stand in damaged frames only.
+    /// Blocks that are only in damaged frames.
     damaged: BTreeSet<BlockId>,
-    /// Places in quarantine that were read and are good.
+    /// Quarantined frames that were read and are good.
     recovered: BTreeSet<BadPlace>,
-    /// What is to be noted durably.
+    /// Observations that are to be recorded durably.
     seen: Vec<Observation>,
-    given: Given,
+    given: AssignedNumbers,
 }
 
-/// The highest numbers that were given, as the catalog has them.
-struct Given {
+/// The highest numbers that the catalog has assigned.
+struct AssignedNumbers {
     versions: BTreeMap<ImageName, u64>,
     token: u64,
 }
 
 impl Store {
-    /// Checks every pack, every version and the catalog's file, as they are now. What is found bad is quarantined; a place in
-    /// quarantine that is read and good leaves it.
+    /// Checks all packs, all versions and the catalog's file in their current state. Bad frames are quarantined. Quarantined
+    /// frames that are read and are good leave the quarantine.
     ///
     /// # Errors
-    /// When the catalog or a directory cannot be read at all. Whatever else is wrong is a finding.
+    /// When the catalog or a directory cannot be read at all. Any other problem is a finding.
     pub fn check(&self, options: CheckOptions, tell: &mut dyn FnMut(CheckProgress)) -> Result<CheckReport> {
         let report = CheckReport {
             verdict: Verdict::Clean,
@@ -165,15 +166,15 @@ impl Store {
         let (rows, versions, members, integrity, given) = {
             let catalog = self.catalog()?;
             let rows = catalog.packs()?;
-            // After the packs: of what is published meanwhile, only the numbers may be known.
-            let given = Given {
+            // After the packs: these numbers may then be newer than the packs, but never older.
+            let given = AssignedNumbers {
                 versions: catalog.last_numbers()?.into_iter().collect(),
                 token: catalog.last_token()?,
             };
             (rows, catalog.all_versions(), catalog.hoard_members(), catalog.integrity()?, given)
         };
         let files = self.place().list_packs()?;
-        // What is noted from here on is not lifted: it may have been seen after a place was read.
+        // Observations from now on are not lifted: they may be newer than our read of the frame.
         let noted = self.0.health().files();
         let total = rows.iter().filter(|row| is_readable(row)).map(|row| row.length).sum();
         let progress = CheckProgress { done: 0, total };
@@ -239,7 +240,7 @@ impl Check<'_> {
         }
     }
 
-    /// Files that others may open, as one finding.
+    /// Adds one finding for all files that other users can open.
     fn exposure(&mut self) -> Result<()> {
         let place = self.store.place();
         let Exposure { count, first } = place.exposure()?;
@@ -248,8 +249,8 @@ impl Check<'_> {
                 first.iter().map(|(path, others)| format!("{} ({:02o})", path.display(), others)).collect();
             let dir = place.dir().display();
             let what = format!(
-                "others than the owner may open {count} files and directories of the store, such as {}: \
-                 `platter check --fix-modes` or `chmod -R go-rwx {dir}` ends that",
+                "users other than the owner can open {count} files and directories of the store, such as {}: \
+                 `platter check --fix-modes` or `chmod -R go-rwx {dir}` fixes that",
                 named.join(", ")
             );
             self.find(Severity::Exposure, what, |_| {});
@@ -261,16 +262,16 @@ impl Check<'_> {
         self.find(Severity::Damage, what, place);
     }
 
-    /// A pack that counts: header, trailer, footer, and every frame against the footer.
+    /// Checks a pack: header, trailer and footer, and every frame against the footer.
     fn pack(&mut self, row: &PackRow) -> Result<()> {
         self.report.packs += 1;
         let path = self.store.place().pack(row.id);
         let opened = self.store.place().vfs().open(&path, OpenMode::Read);
         let read = opened.context(|| format!("opening {}", path.display())).and_then(|file| {
-            let length = file.length().context(|| "asking its length".into())?;
+            let length = file.length().context(|| "reading its length".into())?;
             if length != row.length {
                 return Err(Error::corrupt(format!(
-                    "it has {length} bytes, the catalog says {}",
+                    "the pack has {length} bytes, but the catalog lists {}",
                     row.length
                 )));
             }
@@ -280,7 +281,10 @@ impl Check<'_> {
             Ok((directory, file)) => {
                 let counts = (directory.frames() as u64, directory.blocks() as u64);
                 if counts != (row.frames, row.blocks) {
-                    let what = format!("it has {counts:?} frames and blocks, the catalog says otherwise");
+                    let what = format!(
+                        "the pack has {counts:?} frames and blocks, but the catalog lists {:?}",
+                        (row.frames, row.blocks)
+                    );
                     self.damage(what, |finding| finding.pack = Some(row.id));
                 }
                 self.frames(row.id, &*file, &directory);
@@ -291,7 +295,7 @@ impl Check<'_> {
             Err(error) => {
                 let what = describe(&error);
                 let remedy = match error.kind() {
-                    ErrorKind::Corrupt => ": `platter rebuild` writes it anew from the pack's good frames",
+                    ErrorKind::Corrupt => ": `platter rebuild` writes it again from the pack's sound frames",
                     _ => "",
                 };
                 self.damage(format!("{what}{remedy}"), |finding| finding.pack = Some(row.id));
@@ -318,11 +322,11 @@ impl Check<'_> {
                     self.recovered.insert((pack, row.offset));
                 }
                 (Ok(()), Some(bad)) => {
-                    let what = format!("{}, and is in quarantine", bad.condition.in_words());
+                    let what = format!("{}, and is quarantined", bad.condition.in_words());
                     self.bad_frame(what, pack, row, ids);
                 }
                 (Err(error), known) => {
-                    // Known bad places stay; a new one is bad when reading it again fails too.
+                    // Frames in quarantine stay there. Another frame counts as bad if a second read fails too.
                     let condition = known.is_none().then(|| condition_of(&error)).flatten();
                     let again = condition.map(|_| self.frame(file, row, ids, &mut stored));
                     if let Some(Ok(header)) = again {
@@ -346,19 +350,19 @@ impl Check<'_> {
         self.note(OBSERVATIONS_TOGETHER);
     }
 
-    /// Makes durable what was seen, once it is so much.
+    /// Records the observations durably once there are `at_least` of them.
     fn note(&mut self, at_least: usize) {
         if self.seen.len() >= at_least {
             self.store.0.quarantine(&std::mem::take(&mut self.seen));
         }
     }
 
-    /// A frame that is bad. Nothing is lost by it when every block of it stands in a sound frame too.
+    /// Adds a finding for a bad frame. Nothing is lost if sound frames have all of its blocks too.
     fn bad_frame(&mut self, what: String, pack: PackId, row: &FrameRow, ids: &[BlockId]) {
         let is_lost = |id: &&BlockId| !self.store.0.is_sound_elsewhere(id, (pack, row.offset));
         let lost: Vec<BlockId> = ids.iter().filter(is_lost).copied().collect();
         let (severity, what) = match lost.is_empty() {
-            true => (Severity::Leak, format!("{what}; all of it was stored anew elsewhere")),
+            true => (Severity::Leak, format!("{what}; all of its blocks were stored again elsewhere")),
             false => (Severity::Damage, what),
         };
         self.damaged.extend(&lost);
@@ -368,14 +372,14 @@ impl Check<'_> {
         });
     }
 
-    /// Ends the quarantine of what was read and is good; says what else is wrong with the quarantine.
+    /// Lifts the quarantine of frames that are good again, and reports other problems of the quarantine.
     fn quarantine(&mut self, noted: &BTreeSet<String>) {
         self.note(1);
         let torn = self.store.0.health().torn();
         if !self.recovered.is_empty() || (torn > 0 && self.options.read_data) {
             if let Err(error) = self.store.0.lift(noted, &self.recovered) {
                 let what = format!(
-                    "{} frames in quarantine are good again; that could not be written: {}",
+                    "{} quarantined frames are good again, but that could not be recorded: {}",
                     self.recovered.len(),
                     describe(&error)
                 );
@@ -383,13 +387,13 @@ impl Check<'_> {
             }
         } else if torn > 0 {
             let what = format!(
-                "{torn} files of the quarantine are torn or damaged: `platter check --read-data` finds again what they said"
+                "{torn} files of the quarantine are incomplete or damaged: `platter check --read-data` finds their contents again"
             );
             self.find(Severity::Leak, what, |_| {});
         }
     }
 
-    /// How much was never read back.
+    /// Sums up which packs were never read back.
     fn read_back(&mut self, rows: &[PackRow]) {
         let health = self.store.0.health();
         for row in rows.iter().filter(|row| is_readable(row)) {
@@ -407,7 +411,7 @@ impl Check<'_> {
         }
     }
 
-    /// The numbers in version records: the catalog must know that they were given, or it would give them again.
+    /// Checks the numbers in version records. If the catalog does not know a number, it may assign that number again.
     fn numbers(
         &mut self,
         file: &dyn VfsFile,
@@ -420,8 +424,8 @@ impl Check<'_> {
             let last = self.given.versions.get(&record.image).copied().unwrap_or(0);
             if record.number > last || record.token.is_some_and(|token| token > self.given.token) {
                 let what = format!(
-                    "there is a record of {}, and the catalog does not know that its number was given: `platter \
-                     rebuild` makes it anew",
+                    "there is a record of {}, but the catalog does not know that its number was assigned: `platter \
+                     rebuild` recreates the catalog",
                     record.name()
                 );
                 self.damage(what, |finding| finding.block = Some(id));
@@ -430,7 +434,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A frame, whose header's checksum covers the ids that the footer has.
+    /// Checks a frame against its row in the footer. The checksum of the frame's header covers the ids, which the footer stores.
     fn frame(
         &mut self,
         file: &dyn VfsFile,
@@ -449,7 +453,7 @@ impl Check<'_> {
         if agrees {
             Ok(header)
         } else {
-            Err(Error::corrupt("the frame is not the one its pack's footer lists"))
+            Err(Error::corrupt("the frame differs from what its pack's footer lists"))
         }
     }
 
@@ -458,24 +462,22 @@ impl Check<'_> {
         (self.tell)(self.progress);
     }
 
-    /// Files that the catalog does not know, or has given up.
+    /// Reports pack files that the catalog does not list, or lists as dead.
     fn unlisted(&mut self, rows: &[PackRow], files: &[PackId]) {
         for pack in files {
             let row = rows.iter().find(|row| row.id == *pack);
             let what = match row.map(|row| row.state) {
                 None => {
-                    "not in the catalog: being written now, or left by an interruption; a capture that needs its blocks uses them, `platter discard-interrupted` removes it"
+                    "not in the catalog: it is being written now, or was left by an interrupted session; a capture that needs its blocks uses them, `platter discard-interrupted` removes it"
                 }
-                Some(PackState::Dead | PackState::Deleted) => {
-                    "given up, but its file has not been deleted yet"
-                }
+                Some(PackState::Dead | PackState::Deleted) => "dead, but its file is not deleted yet",
                 Some(_) => continue,
             };
             self.find(Severity::Leak, what.into(), |finding| finding.pack = Some(*pack));
         }
     }
 
-    /// A version: its record is where the catalog says, and its recipe leads to blocks that are here.
+    /// Checks a version: its record is the one in the catalog, and its recipe refers only to blocks in the store.
     fn version(&mut self, version: &Version) -> Result<()> {
         self.report.versions += 1;
         let name = || vec![version.name.clone()];
@@ -485,11 +487,11 @@ impl Check<'_> {
             .and_then(|bytes| VersionRecord::decode(&bytes))
         {
             Ok(record) if record == version.record => {}
-            Ok(_) => self.damage("the record is not the one the catalog has".into(), |finding| {
+            Ok(_) => self.damage("the record differs from the catalog's copy".into(), |finding| {
                 (finding.block, finding.versions) = (Some(version.record_id), name());
             }),
             Err(error) => {
-                let what = format!("version record: {}: `platter rebuild` writes it anew", describe(&error));
+                let what = format!("version record: {}: `platter rebuild` writes it again", describe(&error));
                 self.damage(what, |finding| {
                     (finding.block, finding.versions) = (Some(version.record_id), name());
                 });
@@ -506,11 +508,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A boot set is where the catalog says. What it names, its version's recipe names too.
+    /// Checks that a member's boot set exists and matches the catalog. Its blocks are checked with the recipe of its version.
     fn boot_set(&mut self, member: &HoardMember) {
         let what = match self.store.boot_set(&member.boot_set) {
             Ok(set) if set.record == member.record => return,
-            Ok(_) => "it is not the one the catalog has".to_owned(),
+            Ok(_) => "it differs from the catalog's copy".to_owned(),
             Err(error) => describe(&error),
         };
         let what = format!("the boot set of {}: {what}: record it again", member.version);
@@ -521,14 +523,15 @@ impl Check<'_> {
         let recipe = Recipe::open(version.record.score, self.store)?;
         let length = recipe.root().disk_length;
         if length != version.record.disk_length {
-            let what = format!("the record says {} bytes, the recipe {length}", version.record.disk_length);
+            let what =
+                format!("the record says {} bytes, but the recipe says {length}", version.record.disk_length);
             self.damage(what, |finding| finding.versions = vec![version.name.clone()]);
         }
         let mut seen = BTreeSet::new();
         for entry in recipe.entries(Extent::new(0, length)) {
             let entry = entry?;
             let State::Data { block, offset } = entry.state else { continue };
-            // Neighbours often share a block: only what is wrong is remembered.
+            // Neighbouring entries often share a block, so only problems are remembered.
             let place = self.store.locate(&block)?;
             if place.is_none() || self.damaged.contains(&block) {
                 if seen.insert(block) {
@@ -551,7 +554,7 @@ impl Check<'_> {
         self.lengths.of(pack, place.frame.offset, place.slot)
     }
 
-    /// A version needs a block that is missing or damaged: named once, with all versions.
+    /// Reports a block that a version needs and that is missing or damaged: one finding per block, with all versions.
     fn block_of(&mut self, version: &Version, block: BlockId, is_here: bool) {
         let known = self
             .report
@@ -562,7 +565,7 @@ impl Check<'_> {
             finding.versions.push(version.name.clone());
             return;
         }
-        let what = if is_here { "it stands in a damaged frame" } else { "it is nowhere in the store" };
+        let what = if is_here { "it is in a damaged frame" } else { "it is not in the store" };
         self.damage(format!("block {block}: {what}"), |finding| {
             (finding.block, finding.versions) = (Some(block), vec![version.name.clone()]);
         });

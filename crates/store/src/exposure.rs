@@ -1,7 +1,7 @@
-//! Who else than its owner may open what lies in a store's directory.
+//! Finds files in a store's directory that users other than the owner can open.
 //!
-//! Everything is made for its owner only. What is found wider was made by an older Platter, copied, or opened on purpose:
-//! it is reported, and changed only when somebody asks for that. Sockets are left alone: their modes are configured.
+//! All files are created for their owner only. Wider modes come from an older Platter, from copying, or from a deliberate change.
+//! They are reported, and changed only on request. Sockets are ignored: their modes are configured.
 
 use std::path::{Path, PathBuf};
 
@@ -9,22 +9,22 @@ use platter_image::{IoContext, Result};
 
 use crate::place::StorePlace;
 
-/// How deep directories of a store are nested at most; what lies deeper is none of ours.
+/// Maximum depth of directories in a store. Deeper files are not ours.
 const DEPTH_MAX: u32 = 8;
-/// How many files are named.
+/// Maximum number of files that are named.
 const NAMED_MAX: usize = 3;
 
-/// Files and directories of a store that others may open.
+/// Files and directories of a store that other users can open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exposure {
-    /// How many.
+    /// Their number.
     pub count: usize,
-    /// The first of them, and what others may do with each: the last six bits of its mode.
+    /// The first ones, each with what others may do with it: the last six bits of its mode.
     pub first: Vec<(PathBuf, u32)>,
 }
 
 impl StorePlace {
-    /// What others than their owner may open.
+    /// Returns the files that users other than the owner can open.
     ///
     /// # Errors
     /// `Io`.
@@ -32,10 +32,10 @@ impl StorePlace {
         self.walk_exposed(&|_| Ok(()))
     }
 
-    /// Takes all of that from others; gives what it was.
+    /// Removes the access of other users from all of these files. Returns what was found before.
     ///
     /// # Errors
-    /// `Io`: only the owner may.
+    /// `Io`, for example when the caller is not the owner.
     pub fn close_to_others(&self) -> Result<Exposure> {
         self.walk_exposed(&|path| {
             self.vfs().close_to_others(path).context(|| format!("{}: changing its mode", path.display()))
@@ -61,7 +61,7 @@ impl StorePlace {
 
     fn look(&self, path: &Path, found: &dyn Fn(&Path) -> Result<()>, exposure: &mut Exposure) -> Result<()> {
         let others = match self.vfs().access_of_others(path) {
-            // It went away meanwhile.
+            // It was removed meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             others => others.context(|| format!("looking at the mode of {}", path.display()))?,
         };
@@ -86,8 +86,8 @@ mod tests {
     use crate::{CheckOptions, Severity, Store, Verdict};
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "modes are seen as other programs see them")]
-    fn a_store_is_its_owners_only_and_what_is_wider_is_found_and_mended() {
+    #[expect(clippy::disallowed_methods, reason = "checks the modes with the system's own calls")]
+    fn a_new_store_is_private_and_wider_modes_are_found_and_fixed() {
         let folder = tempfile::tempdir().unwrap();
         let place = StorePlace::on_system(folder.path().join("store"));
         Store::init(&place).unwrap();
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(report.verdict, Verdict::Exposed);
         let [finding] = &report.findings[..] else { panic!("{report:?}") };
         assert_eq!(finding.severity, Severity::Exposure);
-        // The four, and what SQLite makes beside its file with the modes of that file.
+        // The four, and the files that SQLite creates beside its database with the database's mode.
         assert!(finding.what.contains("files and directories"), "{}", finding.what);
         assert!(place.close_to_others().unwrap().count >= 4);
         assert_eq!(metadata(place.dir()).unwrap().permissions().mode() & 0o777, 0o700);

@@ -1,7 +1,7 @@
-//! Forgetting versions: they have no name any more, and their numbers are never used again.
+//! Forgets versions: removes their names from the catalog. Their numbers are never used again.
 //!
-//! Nothing else happens: their records and frames stay in packs until they are collected, so whoever has opened one
-//! goes on reading, and `rebuild --resurrect` brings one back before that.
+//! Records and frames stay in packs until they are collected. Until then readers that have opened the version can go on reading,
+//! and `rebuild --resurrect` can restore it.
 
 use platter_image::{Error, Result};
 
@@ -11,12 +11,12 @@ use crate::store::Store;
 use crate::token::refusal;
 
 impl Store {
-    /// Forgets the version of that number, or all versions of an image, in one commit, durable when it returns. Gives what
-    /// was forgotten.
+    /// Forgets one version of an image, or all of them if `number` is `None`, in one commit, durable on return. Returns the names
+    /// of the forgotten versions.
     ///
     /// # Errors
-    /// `Missing` when there is no such version; `Refused` when the image is being edited; `Transient` when another
-    /// process writes the store for longer than some seconds; `Io`.
+    /// `Missing` when there is no such version; `Refused` when the image is being edited; `Transient` when another process
+    /// holds the writer's lock for more than a few seconds; `Io`.
     pub fn forget(&self, image: &ImageName, number: Option<u64>) -> Result<Vec<VersionName>> {
         self.change_catalog(|change| {
             let mut versions: Vec<Version> = change.versions_below(image)?;
@@ -33,7 +33,7 @@ impl Store {
                 change.remove_version(&version.name)?;
             }
             let forgotten: Vec<VersionName> = versions.into_iter().map(|version| version.name).collect();
-            // A boot set is forgotten with its version.
+            // The boot sets of these versions are removed from the hoard, too.
             let gone: Vec<_> = forgotten.iter().map(|name| (name.clone(), None)).collect();
             change.move_members(&gone)?;
             Ok(Ok(forgotten))

@@ -1,4 +1,4 @@
-//! What is told of the hoard: its members, and what changed since a revision.
+//! What the origin publishes about the hoard: its members, and the changes since a revision.
 
 use platter_image::BlockId;
 use serde::{Deserialize, Serialize};
@@ -6,49 +6,49 @@ use serde::{Deserialize, Serialize};
 use crate::boot_set::BootSetRecord;
 use crate::name::VersionName;
 
-/// A boot set in the hoard.
+/// A member of the hoard: the boot set of one version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoardMember {
-    /// The version whose boot set it is.
+    /// The version.
     #[serde(flatten)]
     pub version: VersionName,
-    /// The boot set's name.
+    /// The name of its boot set.
     #[serde(with = "id_text")]
     pub boot_set: BlockId,
-    /// The revision that it came with.
+    /// The revision that added it.
     pub added: u64,
-    /// How it was made.
+    /// How the boot set was recorded.
     pub record: BootSetRecord,
 }
 
 /// The hoard at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoardSnapshot {
-    /// Names this run of revisions: numbers of another one mean nothing. Empty while there never was a member.
+    /// Identifies the sequence of revisions; numbers from another sequence are not comparable. Empty until the first member.
     pub epoch: String,
-    /// The newest revision; 0 before the first.
+    /// The newest revision; 0 before the first one.
     pub revision: u64,
-    /// The members, in the order in which they came.
+    /// The members, in the order in which they were added.
     pub members: Vec<HoardMember>,
 }
 
-/// What a node must do to have the newest revision.
+/// The changes that bring a node to the newest revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoardChanges {
     /// As in [`HoardSnapshot`].
     pub epoch: String,
-    /// The revision that these changes lead to.
+    /// The revision after these changes.
     pub revision: u64,
-    /// What is not in `added` goes: changes since the revision that was asked for are not known any more.
+    /// `added` lists all members, and the node drops the others: the changes since the requested revision are no longer known.
     pub whole: bool,
-    /// Members that came.
+    /// Members that were added.
     pub added: Vec<HoardMember>,
-    /// Members that went; one of the same name in `added` came after it.
+    /// Members that were removed. If a version is also in `added`, it was added again afterwards.
     pub gone: Vec<VersionName>,
 }
 
 impl HoardChanges {
-    /// The members after the changes, when they were `before`.
+    /// Returns the members after the changes, given those before.
     pub fn applied_to(&self, before: Vec<HoardMember>) -> Vec<HoardMember> {
         let mut members = if self.whole { Vec::new() } else { before };
         members.retain(|member| !self.gone.contains(&member.version));
@@ -59,7 +59,7 @@ impl HoardChanges {
 }
 
 mod id_text {
-    //! An id as 64 hexadecimal digits.
+    //! Serializes an id as 64 hexadecimal digits.
 
     use platter_image::BlockId;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};

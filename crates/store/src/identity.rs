@@ -1,12 +1,12 @@
-//! Random names of stores and packs: 128 bits, never used twice, written as 32 hexadecimal digits.
+//! Random ids of stores and packs: 128 bits, never reused, written as 32 hexadecimal digits.
 
 use std::fmt;
 
-/// Which store: its packs name it, so that a pack never counts in a store it was not written for.
+/// The id of a store. Every pack contains its store's id, so that a pack never counts in another store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StoreId(pub [u8; 16]);
 
-/// Which pack.
+/// The id of a pack.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PackId(pub [u8; 16]);
 
@@ -44,7 +44,7 @@ macro_rules! hexadecimal {
 hexadecimal!(StoreId);
 hexadecimal!(PackId);
 
-/// Upper case is refused: a pack has one file name.
+/// Parses a hexadecimal digit. Upper case is refused: each pack has exactly one file name.
 fn hex_digit(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_text_for_each_id() {
+    fn each_id_has_one_text_form() {
         let id = PackId(std::array::from_fn(|n| n as u8 * 17));
         assert_eq!(PackId::from_hex(&id.to_string()), Some(id));
         for bad in ["", "00", &"g".repeat(32), &"A".repeat(32), &"é".repeat(16)] {

@@ -1,13 +1,13 @@
-//! Where each block stands: built in memory from the footers of packs, at every opening.
+//! The index: where each block is stored. It is built in memory from the footers of packs when a store is opened.
 //!
-//! About 45 bytes a block: 32 of its id, 4 and some slack in a hash table of ordinals, a share of its frame's 16. The
-//! ids of a frame stand one after another in one list, so a block's frame and slot follow from its ordinal. Small
-//! enough a type that one on disk may replace it.
+//! It takes about 45 bytes per block: 32 for the id, 4 and some slack in a hash table of ordinals, and a share of the 16 bytes
+//! of its frame. The ids of a frame are consecutive in one list, so a block's ordinal determines its frame and slot. The
+//! interface is small enough that an index on disk could replace it.
 //!
-//! A frame that was found bad stays in the index, so that reading it says what is damaged instead of missing; but of a block
-//! with a copy in a sound frame, that copy is the one that is found.
+//! A frame that was found bad stays in the index, so that reading its blocks reports damage and not a missing block. If a sound
+//! frame has a copy of the block, that copy is found instead.
 //!
-//! Ids can be chosen by whoever makes the blocks, so the table's hash is salted.
+//! Whoever makes blocks can choose their ids to some degree, so the table's hash is salted.
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -17,10 +17,10 @@ use hashbrown::hash_table::Entry;
 use platter_image::frame::ListedBlock;
 use platter_image::{BlockId, BlockPlace, Error, FrameAddress, Result};
 
-/// Most blocks in an index: ordinals have 32 bits.
+/// Maximum number of blocks: ordinals have 32 bits.
 const BLOCKS_MAX: usize = u32::MAX as usize;
 
-/// A frame, and the ordinal of its first block. The next frame's tells where its blocks end.
+/// A frame, and the ordinal of its first block. Its blocks end where those of the next frame begin.
 #[derive(Clone, Copy, Debug)]
 struct IndexedFrame {
     offset: u64,
@@ -28,21 +28,21 @@ struct IndexedFrame {
     first_block: u32,
 }
 
-/// Consecutive frames of one pack, in their order.
+/// Consecutive frames of one pack, in order of their offsets.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     pack: u32,
     first_frame: usize,
 }
 
-/// Where the frames of a pack begin in the list of runs.
+/// The number of a run, with its pack.
 #[derive(Clone, Copy, Debug)]
 struct RunOfPack {
     pack: u32,
     run: u32,
 }
 
-/// Blocks and where they stand.
+/// A map from blocks to the frames that hold them.
 #[derive(Debug)]
 pub struct Index {
     hash: IdHash,
@@ -52,7 +52,7 @@ pub struct Index {
     runs: Vec<Run>,
     /// All runs, ordered by pack.
     by_pack: Vec<RunOfPack>,
-    /// Frames that were found bad, by number. A block stands in one only while no sound frame has it.
+    /// Numbers of frames that were found bad. The table refers to a block in a bad frame only if no sound frame has it.
     bad: BTreeSet<usize>,
 }
 
@@ -63,7 +63,7 @@ impl Default for Index {
 }
 
 impl Index {
-    /// An empty index.
+    /// Makes an empty index.
     pub fn new() -> Self {
         Self {
             hash: IdHash::new(),
@@ -76,7 +76,7 @@ impl Index {
         }
     }
 
-    /// Makes room for that many more blocks, in that many frames.
+    /// Reserves space for more blocks and frames.
     pub fn reserve(&mut self, blocks: usize, frames: usize) {
         let (hash, ids) = (self.hash, &self.ids);
         self.table.reserve(blocks, |ordinal| hash.of(&ids[*ordinal as usize]));
@@ -84,7 +84,7 @@ impl Index {
         self.frames.reserve(frames);
     }
 
-    /// Adds a frame and its blocks. A block that is already here stays where it was first, unless that frame is bad.
+    /// Adds a frame and its blocks. A block that the index already has keeps its first place, unless that frame is bad.
     ///
     /// # Errors
     /// `Refused` when the index is full.
@@ -93,7 +93,7 @@ impl Index {
         if self.runs.last().is_none_or(|run| run.pack != frame.pack)
             || !self.frames.last().is_some_and(follows)
         {
-            // Packs mostly come in the order of their numbers.
+            // Packs mostly come in the order of their numbers, so this is mostly an append.
             let at = self.by_pack.partition_point(|run| run.pack <= frame.pack);
             self.by_pack.insert(at, RunOfPack { pack: frame.pack, run: self.runs.len() as u32 });
             self.runs.push(Run { pack: frame.pack, first_frame: self.frames.len() });
@@ -124,8 +124,8 @@ impl Index {
         Ok(())
     }
 
-    /// Marks frames as bad: their blocks stand elsewhere from now on, where a sound frame has them. Gives how many of them
-    /// are here and were not bad before.
+    /// Marks frames as bad. Their blocks are then located in sound frames, where such copies exist. Returns how many frames were
+    /// newly marked.
     pub(crate) fn condemn(&mut self, frames: &[FrameAddress]) -> usize {
         let numbers = frames.iter().filter_map(|address| self.number_at(*address));
         let new: Vec<usize> = numbers.filter(|number| !self.bad.contains(number)).collect();
@@ -149,7 +149,7 @@ impl Index {
         new.len()
     }
 
-    /// Blocks that stand in bad frames only.
+    /// Returns the blocks that only bad frames have, sorted.
     pub(crate) fn unsound(&self) -> Vec<BlockId> {
         let listed = self.bad.iter().flat_map(|number| self.ids_of(*number));
         let mut unsound: Vec<BlockId> =
@@ -159,13 +159,13 @@ impl Index {
         unsound
     }
 
-    /// Whether the frame at that address was found bad.
+    /// Returns whether the frame at that address was found bad.
     pub(crate) fn is_bad(&self, address: FrameAddress) -> bool {
         !self.bad.is_empty() && self.number_at(address).is_some_and(|number| self.bad.contains(&number))
     }
 
-    /// Adds everything of another index. The smaller of the two is copied into the larger, so a block of both stands
-    /// where either said.
+    /// Adds all entries of another index. The smaller of the two is copied into the larger, so a block in both gets the place
+    /// from the larger one.
     ///
     /// # Errors
     /// `Refused` when the index is full.
@@ -182,49 +182,49 @@ impl Index {
         Ok(())
     }
 
-    /// Where that block stands: in a bad frame only when no sound one has it.
+    /// Returns where a block is stored: in a bad frame only if no sound frame has it.
     pub fn locate(&self, id: &BlockId) -> Option<BlockPlace> {
         self.find(id).map(|(number, slot)| BlockPlace { frame: self.address(number), slot })
     }
 
-    /// Where that block stands in a frame that was not found bad.
+    /// Returns where a block is stored in a frame that was not found bad.
     pub fn locate_sound(&self, id: &BlockId) -> Option<BlockPlace> {
         let (number, slot) = self.find(id)?;
         (self.bad.is_empty() || !self.bad.contains(&number))
             .then(|| BlockPlace { frame: self.address(number), slot })
     }
 
-    /// The frame that a block stands in, by number, and its slot there.
+    /// Returns the number of the frame that holds a block, and the block's slot there.
     fn find(&self, id: &BlockId) -> Option<(usize, u32)> {
         let ordinal = *self.table.find(self.hash.of(id), |other| self.ids[*other as usize] == *id)?;
         let number = number_of(&self.frames, ordinal);
         Some((number, ordinal - self.frames[number].first_block))
     }
 
-    /// The blocks of the frame at that address, in their order.
+    /// Returns the blocks of the frame at that address, in order.
     pub fn ids_at(&self, address: FrameAddress) -> Option<&[BlockId]> {
         self.number_at(address).map(|number| self.ids_of(number))
     }
 
-    /// The frames of the same pack that were added behind the one at that address, in their order, and their blocks.
+    /// Returns the frames that follow the one at that address in the same pack, in order, with their blocks.
     pub fn frames_behind(&self, address: FrameAddress) -> impl Iterator<Item = (FrameAddress, &[BlockId])> {
         let numbers = self.number_at(address).map_or(0..0, |number| number + 1..self.frames.len());
         let frames = numbers.map(|number| (self.address(number), self.ids_of(number)));
         frames.take_while(move |(behind, _)| behind.pack == address.pack && behind.offset > address.offset)
     }
 
-    /// The number of the frame at that address.
+    /// Returns the number of the frame at that address.
     fn number_at(&self, address: FrameAddress) -> Option<usize> {
         let number = self.number_from(address.pack, address.offset)?;
         (self.frames[number].length == address.length).then_some(number)
     }
 
-    /// The address of the frame that begins at that byte of a pack.
+    /// Returns the address of the frame that begins at that offset of a pack.
     pub(crate) fn address_at(&self, pack: u32, offset: u64) -> Option<FrameAddress> {
         self.number_from(pack, offset).map(|number| self.address(number))
     }
 
-    /// The number of the frame that begins at that byte of a pack.
+    /// Returns the number of the frame that begins at that offset of a pack.
     fn number_from(&self, pack: u32, offset: u64) -> Option<usize> {
         let first = self.by_pack.partition_point(|run| run.pack < pack);
         let runs = self.by_pack[first..].iter().take_while(|run| run.pack == pack);
@@ -237,18 +237,18 @@ impl Index {
         })
     }
 
-    /// The ids of the frame of that number.
+    /// Returns the ids of the blocks of a frame, by its number.
     fn ids_of(&self, number: usize) -> &[BlockId] {
         let end = self.frames.get(number + 1).map_or(self.ids.len(), |next| next.first_block as usize);
         &self.ids[self.frames[number].first_block as usize..end]
     }
 
-    /// Every frame and its blocks, in the order in which they were pushed.
+    /// Returns all frames with their blocks, in the order in which they were added.
     pub fn frames(&self) -> impl Iterator<Item = (FrameAddress, &[BlockId])> {
         (0..self.frames.len()).map(|number| (self.address(number), self.ids_of(number)))
     }
 
-    /// Memory that it takes, in bytes.
+    /// Returns the memory in use, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.ids.capacity() * BlockId::LEN
             + self.table.allocation_size()
@@ -257,12 +257,12 @@ impl Index {
             + self.by_pack.capacity() * size_of::<RunOfPack>()
     }
 
-    /// Number of different blocks.
+    /// Returns the number of distinct blocks.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether it has no block.
+    /// Returns whether the index has no blocks.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
@@ -274,28 +274,28 @@ impl Index {
     }
 }
 
-/// The number of the frame that the block of that ordinal stands in.
+/// Returns the number of the frame that holds the block with that ordinal.
 fn number_of(frames: &[IndexedFrame], ordinal: u32) -> usize {
     frames.partition_point(|frame| frame.first_block <= ordinal) - 1
 }
 
-/// The ids of listed blocks.
+/// Returns the ids of listed blocks.
 pub(crate) fn ids(blocks: &[ListedBlock]) -> impl Iterator<Item = BlockId> + '_ {
     blocks.iter().map(|block| block.id)
 }
 
-/// Hashes ids for one table: salted, so that they cannot be chosen to collide.
+/// A salted hash function for ids: nobody can choose ids that collide in the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IdHash([u64; 2]);
 
 impl IdHash {
-    /// With a salt of its own.
+    /// Makes a hash function with a random salt.
     pub(crate) fn new() -> Self {
         let random = RandomState::new();
         Self([random.hash_one(0_u8), random.hash_one(1_u8) | 1])
     }
 
-    /// Folded multiplication of salted halves: ids are uniform already.
+    /// Hashes by a folded multiplication of salted halves. Ids are already uniformly distributed.
     pub(crate) fn of(self, id: &BlockId) -> u64 {
         let half = |at: usize| (0..8).fold(0_u64, |value, n| value | u64::from(id.0[at + n]) << (8 * n));
         let product = u128::from(half(0) ^ self.0[0]) * u128::from(half(8) ^ self.0[1]);
@@ -316,10 +316,10 @@ mod tests {
     }
 
     proptest! {
-        /// The index is a map from a block to the first place it was pushed at, however it was filled; of two indexes
-        /// put together, to the first place in either.
+        /// An index maps a block to the first place at which it was added. Two merged indexes map it to the first place in
+        /// either of them.
         #[test]
-        fn like_a_map(
+        fn behaves_like_a_map(
             frames in prop::collection::vec((0..4_u32, prop::collection::vec(0..200_u16, 1..9)), 0..60),
             split in 0..60_usize,
         ) {
@@ -365,10 +365,10 @@ mod tests {
             }
         }
 
-        /// Whenever frames are found bad, before or after others come or two indexes are put together: a block that a sound
-        /// frame has is found there, one that only bad frames have is found in one of these, and is not sound.
+        /// Frames may be marked bad before or after others are added or indexes are merged. A block in a sound frame is found
+        /// there. A block in bad frames only is found in one of these and is not sound.
         #[test]
-        fn bad_frames_are_the_last_resort(
+        fn bad_frames_are_found_only_without_a_sound_copy(
             frames in prop::collection::vec(
                 (0..3_u32, prop::collection::vec(0..40_u16, 1..6), any::<bool>()), 1..50),
             split in 0..50_usize,

@@ -1,12 +1,13 @@
-//! Reads again what a session relies on: frames of before, whose blocks it does not store because the store has them.
+//! Reads back the frames on which a session relies: frames that were stored earlier and hold blocks which the session does not
+//! store again.
 //!
-//! A capture that finds all its blocks known reads nothing of them, and would rely on a frame that rotted since. So a sample of
-//! these frames is read, decoded and hashed while the capture runs; what fails is quarantined, and then not known any more:
-//! the same capture stores it anew. Damage comes in clusters: once a frame of a pack has failed, every frame of that pack
-//! that the session relies on is read.
+//! A capture that finds all of its blocks in the store would not read them, and would rely on frames that may have decayed. So a
+//! sample of these frames is read, decoded and hashed during the capture. Frames that fail are quarantined, and their blocks
+//! no longer count as known: the same capture stores them again. Damage comes in clusters: once a frame of a pack has failed,
+//! every frame of that pack on which the session relies is read.
 //!
-//! The sample: the first [`FIRST_FRAMES`] frames, and of the others one in [`ONE_IN`], chosen by a salt of the session, so
-//! that different captures read different frames. A frame is read once in a session.
+//! The sample consists of the first [`FIRST_FRAMES`] frames and one in [`ONE_IN`] of the others. A salt of the session
+//! selects them, so that different captures read different frames. Each frame is read at most once in a session.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
@@ -16,37 +17,37 @@ use std::sync::{Arc, OnceLock};
 
 use platter_image::FrameAddress;
 
-/// So many frames are read in any case.
+/// Number of frames that are always read.
 const FIRST_FRAMES: u64 = 8;
-/// Of the others, one in so many.
+/// One in this many of the other frames is read.
 const ONE_IN: u64 = 256;
 
-/// How much is read of what a session relies on.
+/// How many of the frames on which a session relies are read back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KnownCheck {
     /// A sample.
     #[default]
     Sample,
-    /// All of it.
+    /// All of them.
     All,
 }
 
-/// The frames that a session relies on, as far as they are read.
+/// The frames on which a session relies, and which of them were read.
 #[derive(Debug)]
 pub(crate) struct KnownFrames {
     check: KnownCheck,
     salt: u64,
     read: AtomicU64,
-    seen: Mutex<Seen>,
+    seen: Mutex<ReadFrames>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
-    /// Frames that are or were read, and whether they are sound.
+struct ReadFrames {
+    /// Frames that are being read or were read, and whether they are sound.
     frames: HashMap<FrameAddress, Arc<OnceLock<bool>>>,
-    /// Packs of which a frame has failed.
+    /// Packs with a frame that has failed.
     suspects: HashSet<u32>,
-    /// The frame that was found to be sound, or was not chosen, last: the next block is mostly of the same one.
+    /// The last frame that was sound or not selected. The next block is mostly in the same frame.
     last: Option<FrameAddress>,
 }
 
@@ -56,8 +57,8 @@ impl KnownFrames {
         Self { check, salt, read: AtomicU64::new(0), seen: Mutex::default() }
     }
 
-    /// Whether that frame may be relied on. Reads it with `prove` if it is one of those to be read; threads that ask for
-    /// the same frame meanwhile wait for that.
+    /// Returns whether the session may rely on that frame. If it is selected, reads it with `prove`; other threads that ask for
+    /// the same frame wait for the result.
     pub(crate) fn is_sound(&self, frame: FrameAddress, prove: impl FnOnce() -> bool) -> bool {
         let cell = {
             let mut seen = self.seen();
@@ -87,9 +88,9 @@ impl KnownFrames {
         is_sound
     }
 
-    /// Whether that frame belongs to the sample. A session's salt decides, and nothing that who wrote the frames knows.
+    /// Returns whether the frame is in the sample. The session's random salt decides, so the author of a frame cannot predict it.
     fn is_chosen(&self, frame: FrameAddress) -> bool {
-        // Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4): the high bits depend on all of the place.
+        // Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4): the high bits depend on all bits of the address.
         let mixed =
             (frame.offset ^ u64::from(frame.pack) << 40 ^ self.salt).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         self.check == KnownCheck::All
@@ -97,12 +98,12 @@ impl KnownFrames {
             || (mixed >> 32).is_multiple_of(ONE_IN)
     }
 
-    /// How many frames were read.
+    /// Returns the number of frames that were read.
     pub(crate) fn read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, ReadFrames> {
         self.seen.lock()
     }
 }
@@ -111,7 +112,7 @@ impl KnownFrames {
 mod tests {
     use super::*;
 
-    /// Asks for so many frames of two packs; gives how many were read.
+    /// Asks for `frames` frames of two packs. Returns how many were read.
     fn read(known: &KnownFrames, frames: u64, is_sound: bool) -> u64 {
         let before = known.read();
         for number in 0..frames {
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_small_and_all_is_all() {
+    fn a_sample_is_small_and_all_reads_everything() {
         let sample = KnownFrames::new(KnownCheck::Sample);
         let count = read(&sample, 10_000, true);
         assert!((FIRST_FRAMES + 2..=FIRST_FRAMES + 60).contains(&count), "{count} of 5000 frames");
@@ -131,16 +132,16 @@ mod tests {
         assert_eq!(read(&all, 10_000, true), 5000);
     }
 
-    /// After a failure, what is still to come of the pack is read.
+    /// After a failure, the remaining frames of the pack are read.
     #[test]
-    fn a_pack_with_damage_is_read_whole() {
+    fn a_pack_with_damage_is_read_completely() {
         let sample = KnownFrames::new(KnownCheck::Sample);
         read(&sample, 1, false);
         assert!(read(&sample, 5000, true) >= 2499);
     }
 
     #[test]
-    fn what_was_found_bad_stays_so() {
+    fn a_bad_frame_stays_bad() {
         let all = KnownFrames::new(KnownCheck::All);
         let frame = FrameAddress { pack: 1, offset: 2, length: 3 };
         assert!(!all.is_sound(frame, || false) && !all.is_sound(frame, || true));

@@ -1,12 +1,12 @@
-//! Keeps frames and names: packs, an index over them, and a catalog of versions and edit tokens.
+//! Stores frames and names: packs, an index over them, and a catalog of versions and edit locks.
 //!
-//! Packs are the truth (design: packs): append-only files of frames, each with a footer that lists its blocks. The index
-//! is built from the footers at every opening. The catalog (SQLite) says which packs count and which versions exist;
-//! `rebuild` makes it anew from packs alone. Nothing is reported done before it is durable (design: durable), and after the first
-//! failed write nothing more is taken until the store is opened again.
+//! Packs are authoritative (design: packs): append-only files of frames, each with a footer that lists its blocks. The index is
+//! built from the footers each time the store is opened. The catalog (SQLite) records which packs are valid and which versions
+//! exist; `rebuild` recreates it from the packs alone. Nothing is reported done before it is durable (design: durable). After the
+//! first failed write the store accepts no more writes until it is opened again.
 //!
-//! A crate of its own to fence in the database. Every file but SQLite's own is reached through [`platter_vfs::Vfs`];
-//! SQLite takes the name of a VFS of its own, so that a simulated disk can stand under both.
+//! A separate crate because it depends on a database. It reaches all files through [`platter_vfs::Vfs`], except those of
+//! SQLite. SQLite is given the name of an SQLite VFS, so that both can run on a simulated disk.
 
 mod block_lengths;
 mod boot_set;
@@ -44,7 +44,9 @@ pub use catalog::{ChangeLogContents, PackState, decode_change_log};
 pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Unread, Verdict};
 pub use exposure::Exposure;
 pub use health::{Condition, Observation, Observations, decode_health};
-pub use hoard::{Added, DailyReport, DailyWish, Hoard, HoardManifest, HoardWriter, Registered, ReplicaFacts};
+pub use hoard::{
+    Added, DailyReport, DailyRequest, Hoard, HoardManifest, HoardWriter, Registered, ReplicaFacts,
+};
 pub use hoard_member::{HoardChanges, HoardMember, HoardSnapshot};
 pub use identity::{PackId, StoreId};
 pub use index::Index;

@@ -1,7 +1,7 @@
 //! Names of images and versions: `lab/debian12`, `lab/debian12@7`, `lab/debian12@latest`.
 //!
-//! Parts separated by `/`, each of lower-case letters, digits, `.`, `_`, `-`, and starting with a letter or digit. So
-//! a name is the same on every filesystem and in every URL, and never a path that leads elsewhere.
+//! A name has parts separated by `/`. Each part consists of lower-case letters, digits, `.`, `_` and `-`, and starts with a
+//! letter or a digit. Such a name is valid on every filesystem and in every URL, and as a path it never leaves its directory.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,9 +9,9 @@ use std::str::FromStr;
 use platter_image::{Error, Result, Score};
 use serde::{Deserialize, Serialize};
 
-/// Most parts of an image's name.
+/// Maximum number of parts in an image's name.
 const PARTS_MAX: usize = 8;
-/// Most characters of a part.
+/// Maximum length of a part in characters.
 const PART_LENGTH_MAX: usize = 63;
 
 /// The name of an image.
@@ -20,7 +20,7 @@ const PART_LENGTH_MAX: usize = 63;
 pub struct ImageName(String);
 
 impl ImageName {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -75,7 +75,7 @@ impl fmt::Display for ImageName {
     }
 }
 
-/// The name of one version: image and number, from 1.
+/// The name of one version: image and number. Numbers start at 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct VersionName {
     /// The image.
@@ -90,16 +90,16 @@ impl fmt::Display for VersionName {
     }
 }
 
-/// Which version of an image.
+/// Selects a version of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NumberChoice {
-    /// The one with the highest number.
+    /// The version with the highest number.
     Latest,
-    /// That one.
+    /// The version with this number.
     Number(u64),
 }
 
-/// What a person types where a version is meant: a name, a name with a number, or a score.
+/// How a user refers to a version: by name, by name and number, or by score.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VersionQuery {
     /// `NAME`, `NAME@latest` or `NAME@7`.
@@ -121,7 +121,9 @@ impl FromStr for VersionQuery {
             Some((image, number)) => {
                 let is_number = !number.starts_with(['0', '+']) && number.bytes().all(|b| b.is_ascii_digit());
                 let number = number.parse().ok().filter(|_| is_number).ok_or_else(|| {
-                    Error::refused(format!("version {text:?}: after '@' comes a number from 1, or 'latest'"))
+                    Error::refused(format!(
+                        "version {text:?}: '@' must be followed by 'latest' or a number from 1"
+                    ))
                 })?;
                 (image, NumberChoice::Number(number))
             }
@@ -135,14 +137,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn good_names() {
+    fn valid_names_are_accepted() {
         for name in ["a", "lab/debian12", "0/1.2_3-4", &"a".repeat(63), "a/b/c/d/e/f/g/h"] {
             assert_eq!(name.parse::<ImageName>().unwrap().as_str(), name);
         }
     }
 
     #[test]
-    fn bad_names_say_why() {
+    fn errors_for_invalid_names_state_the_reason() {
         let long = "a".repeat(64);
         let bad = [
             ("", "empty"),
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn queries() {
+    fn version_queries_are_parsed() {
         let named = |image: &str, choice| VersionQuery::Named(image.parse().unwrap(), choice);
         let parse = |text: &str| text.parse::<VersionQuery>();
         assert_eq!(parse("a/b").unwrap(), named("a/b", NumberChoice::Latest));

@@ -13,7 +13,7 @@ use crate::identity::PackId;
 use crate::pack::read_frame;
 use crate::place::StorePlace;
 
-/// Most pack files open for reading at once.
+/// Maximum number of pack files that are open for reading.
 const FILES_OPEN_MAX: usize = 256;
 
 /// One pack.
@@ -21,16 +21,16 @@ const FILES_OPEN_MAX: usize = 256;
 pub(crate) struct Pack {
     pub(crate) id: PackId,
     state: AtomicU8,
-    /// Held by every pin: while it has more than one owner, collection keeps the pack.
+    /// Every pin holds a reference. Collection keeps the pack while there is more than one owner.
     pins: Arc<PackPins>,
 }
 
-/// What pins hold on to.
+/// The object to which pins refer.
 #[derive(Debug)]
 struct PackPins;
 
 impl Pack {
-    /// Whether blocks in it may be referred to.
+    /// Returns whether new data may refer to blocks in this pack.
     pub(crate) fn may_be_referred_to(&self) -> bool {
         let state = self.state.load(Ordering::Acquire);
         state == PackState::Open as u8 || state == PackState::Live as u8
@@ -45,12 +45,12 @@ impl Pack {
     }
 }
 
-/// All packs that have been opened, numbered in the order in which they were.
+/// All packs that were opened. Their ordinals follow the order of opening.
 #[derive(Debug)]
 pub(crate) struct PackSet {
     place: StorePlace,
     packs: RwLock<Vec<Arc<Pack>>>,
-    /// Open files, the one used last at the end.
+    /// Open files, the most recently used at the end.
     files: Mutex<VecDeque<(u32, Arc<dyn VfsFile>)>>,
 }
 
@@ -59,7 +59,7 @@ impl PackSet {
         Self { place, packs: RwLock::new(Vec::new()), files: Mutex::new(VecDeque::new()) }
     }
 
-    /// Adds a pack; gives its ordinal.
+    /// Adds a pack and returns its ordinal.
     pub(crate) fn add(&self, id: PackId, state: PackState) -> u32 {
         let pack = Pack { id, state: AtomicU8::new(state as u8), pins: Arc::new(PackPins) };
         let mut packs = self.packs.write();
@@ -67,25 +67,27 @@ impl PackSet {
         packs.len() as u32 - 1
     }
 
-    /// The pack of that ordinal.
+    /// Returns the pack with that ordinal.
     pub(crate) fn get(&self, ordinal: u32) -> Result<Arc<Pack>> {
         let packs = self.packs.read();
         let pack = packs.get(ordinal as usize).cloned();
-        pack.ok_or_else(|| Error::bug(format!("pack number {ordinal}, but {} are open", packs.len())))
+        pack.ok_or_else(|| {
+            Error::bug(format!("there is no pack number {ordinal}: {} packs are open", packs.len()))
+        })
     }
 
-    /// Every pack, by ordinal.
+    /// Returns all packs, by ordinal.
     pub(crate) fn all(&self) -> Vec<Arc<Pack>> {
         self.packs.read().clone()
     }
 
-    /// The pack's file, opened if need be.
+    /// Returns the pack's file, and opens it if necessary.
     pub(crate) fn file(&self, ordinal: u32) -> Result<Arc<dyn VfsFile>> {
         let mut files = self.files.lock();
         if let Some(at) = files.iter().rposition(|(number, _)| *number == ordinal) {
             let last = files.len() - 1;
             if at + 8 < last {
-                // Only now and then: moving costs more than the order is worth.
+                // Only if it is far from the end: an exact order is not worth the moves.
                 files.swap(at, last);
                 return Ok(files[last].1.clone());
             }
@@ -101,7 +103,7 @@ impl PackSet {
         Ok(file)
     }
 
-    /// Reads the frame at an address, or the start of it, behind the ids of its blocks, and makes it whole ([`read_frame`]).
+    /// Reads a frame, or its start, after the ids that [`lay_ids`](crate::pack::lay_ids) put into `stored` ([`read_frame`]).
     pub(crate) fn read_frame(&self, address: FrameAddress, blocks: usize, stored: &mut [u8]) -> Result<()> {
         let file = self.file(address.pack)?;
         read_frame(&*file, address.offset, address.length as usize, blocks, stored).map_err(|error| {

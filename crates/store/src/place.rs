@@ -1,5 +1,5 @@
-//! Where a store lies and what stands where in its directory (`docs/formats/store-layout.md`): the paths, and the
-//! file `store.json` that makes a directory a store.
+//! The directory of a store and its layout (`docs/formats/store-layout.md`): the paths, and the file `store.json` that makes a
+//! directory a store.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::{PackId, StoreId};
 
-/// A pack that has grown to this many bytes is sealed, and another one begun.
+/// A pack that reaches this many bytes is sealed, and a new one is begun.
 pub const PACK_LENGTH_TARGET: u64 = 256 << 20;
 
-/// Version of the layout of directory, catalog and packs together.
+/// Format version of directory layout, catalog and packs together.
 const FORMAT_VERSION: u32 = 1;
-/// Most bytes of `store.json` that are read.
+/// Maximum number of bytes of `store.json` that are read.
 const FORMAT_FILE_LENGTH_MAX: u64 = 4 << 10;
 
 const FORMAT_FILE: &str = "store.json";
 const PACK_SUFFIX: &str = ".pack";
 
-/// A directory on some disk, meant to be a store.
+/// The directory of a store, or of a future store.
 #[derive(Clone, Debug)]
 pub struct StorePlace {
     vfs: Arc<dyn Vfs>,
@@ -31,18 +31,18 @@ pub struct StorePlace {
     catalog: CatalogFiles,
 }
 
-/// The names of a catalog and its log of changes.
+/// The file names of a catalog and its change log.
 #[derive(Clone, Copy, Debug)]
 struct CatalogFiles {
     catalog: &'static str,
     log: &'static str,
-    /// A log that is to replace the other.
+    /// A log that will replace `log`.
     new_log: &'static str,
 }
 
 impl CatalogFiles {
     const IN_USE: Self = Self { catalog: "catalog.sqlite", log: "changes.log", new_log: "changes.new.log" };
-    /// What a rebuild is making. Its log has the name under which the catalog in use looks for a new one.
+    /// The files that a rebuild writes. The log's name is the one under which the catalog in use looks for a replacement.
     const UNFINISHED: Self = Self {
         catalog: "catalog.unfinished.sqlite",
         log: Self::IN_USE.new_log,
@@ -50,7 +50,7 @@ impl CatalogFiles {
     };
 }
 
-/// What `store.json` says.
+/// The contents of `store.json`.
 #[derive(Serialize, Deserialize)]
 struct FormatFile {
     platter_store: u32,
@@ -58,31 +58,30 @@ struct FormatFile {
 }
 
 impl StorePlace {
-    /// A directory of this machine.
+    /// A directory in this machine's file system.
     pub fn on_system(dir: impl Into<PathBuf>) -> Self {
         Self::new(Arc::new(OsVfs), dir)
     }
 
-    /// A directory behind that vfs. The catalog stays on the system's files unless
-    /// [`StorePlace::with_sqlite_vfs`] says otherwise.
+    /// A directory in `vfs`. The catalog is a file of the system unless [`StorePlace::with_sqlite_vfs`] is called.
     pub fn new(vfs: Arc<dyn Vfs>, dir: impl Into<PathBuf>) -> Self {
         let (sqlite_vfs, catalog) = (None, CatalogFiles::IN_USE);
         Self { vfs, dir: dir.into(), sqlite_vfs, pack_length_target: PACK_LENGTH_TARGET, catalog }
     }
 
-    /// The same store, with the catalog that a rebuild is making instead of the one in use.
+    /// Returns the same directory with the catalog files that a rebuild writes, instead of those in use.
     pub(crate) fn unfinished(&self) -> Self {
         Self { catalog: CatalogFiles::UNFINISHED, ..self.clone() }
     }
 
-    /// The catalog's files are reached through the VFS of that name, which has been registered with SQLite.
+    /// Opens the catalog's files through the SQLite VFS of that name. It must be registered with SQLite.
     #[must_use]
     pub fn with_sqlite_vfs(mut self, name: impl Into<String>) -> Self {
         self.sqlite_vfs = Some(name.into());
         self
     }
 
-    /// Packs are sealed when they have grown to that many bytes, instead of [`PACK_LENGTH_TARGET`].
+    /// Seals packs when they reach this many bytes, at most [`PACK_LENGTH_TARGET`].
     #[must_use]
     pub fn with_pack_length_target(mut self, bytes: u64) -> Self {
         self.pack_length_target = bytes.min(PACK_LENGTH_TARGET);
@@ -93,7 +92,7 @@ impl StorePlace {
         self.pack_length_target
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -114,7 +113,7 @@ impl StorePlace {
         self.dir.join(self.catalog.catalog)
     }
 
-    /// A catalog that is whole and takes the place of the one in use.
+    /// The path of a complete catalog that is about to replace the one in use.
     pub(crate) fn new_catalog(&self) -> PathBuf {
         self.dir.join("catalog.new.sqlite")
     }
@@ -143,7 +142,7 @@ impl StorePlace {
         self.pack_dir(pack).join(format!("{pack}{PACK_SUFFIX}"))
     }
 
-    /// Whether the directory is a store.
+    /// Returns whether the directory is a store.
     ///
     /// # Errors
     /// `Io`.
@@ -152,7 +151,7 @@ impl StorePlace {
         self.vfs.exists(&path).context(|| format!("looking for {}", path.display()))
     }
 
-    /// Every pack file in the directory, whether the catalog knows it or not, by name. Other files are left alone.
+    /// Lists all pack files in the directory, whether the catalog knows them or not, ordered by id. Ignores other files.
     pub(crate) fn list_packs(&self) -> Result<Vec<PackId>> {
         let list = |dir: &Path| self.vfs.list(dir).context(|| format!("listing {}", dir.display()));
         let mut packs = Vec::new();
@@ -167,7 +166,7 @@ impl StorePlace {
         Ok(packs)
     }
 
-    /// Removes a file that may be missing.
+    /// Removes a file if it exists.
     pub(crate) fn remove_if_there(&self, path: &Path) -> Result<()> {
         match self.vfs.remove(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -179,7 +178,7 @@ impl StorePlace {
         self.vfs.sync_dir(dir).context(|| format!("syncing the directory {}", dir.display()))
     }
 
-    /// Makes a directory, and those above it that are missing; all names durable.
+    /// Creates a directory and its missing parents. All of their names are durable on return.
     pub(crate) fn create_dirs(&self, dir: &Path) -> Result<()> {
         if self.vfs.exists(dir).context(|| format!("looking for {}", dir.display()))? {
             return Ok(());
@@ -188,7 +187,7 @@ impl StorePlace {
             self.create_dirs(above)?;
         }
         match self.vfs.create_dir(dir) {
-            // Another process that begins beside this one was faster.
+            // Another process created it meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             made => made.context(|| format!("making the directory {}", dir.display()))?,
         }
@@ -199,10 +198,10 @@ impl StorePlace {
         }
     }
 
-    /// Writes `store.json`: from here on the directory is a store.
+    /// Writes `store.json`, which makes the directory a store.
     pub(crate) fn write_format(&self, id: StoreId) -> Result<()> {
         let text = serde_json::to_string(&FormatFile { platter_store: FORMAT_VERSION, id: id.to_string() })
-            .map_err(|error| Error::bug("store.json without a text").with_source(error))?;
+            .map_err(|error| Error::bug("cannot serialize store.json").with_source(error))?;
         let (new, path) = (self.dir.join("store.json.new"), self.dir.join(FORMAT_FILE));
         self.remove_if_there(&new)?;
         let file =
@@ -216,7 +215,7 @@ impl StorePlace {
     /// Reads `store.json`.
     ///
     /// # Errors
-    /// `Missing` when this is no store, `Corrupt`, or `Refused` when a newer Platter made it.
+    /// `Missing` when there is no store; `Corrupt`; `Refused` when a newer Platter made it.
     pub(crate) fn read_format(&self) -> Result<StoreId> {
         let path = self.dir.join(FORMAT_FILE);
         let file = match self.vfs.open(&path, OpenMode::Read) {
@@ -230,14 +229,13 @@ impl StorePlace {
         let length = file.length().context(|| format!("reading {}", path.display()))?;
         let mut bytes = vec![0; length.min(FORMAT_FILE_LENGTH_MAX) as usize];
         file.read_exact_at(&mut bytes, 0).context(|| format!("reading {}", path.display()))?;
-        let corrupt = || {
-            Error::corrupt(format!("{} says nothing known: `platter rebuild` restores it", path.display()))
-        };
+        let corrupt =
+            || Error::corrupt(format!("{} is invalid: `platter rebuild` restores it", path.display()));
         let format: FormatFile =
             serde_json::from_slice(&bytes).map_err(|error| corrupt().with_source(error))?;
         if format.platter_store != FORMAT_VERSION {
             return Err(Error::refused(format!(
-                "the store in {} has format {}, this Platter knows {FORMAT_VERSION}: use a newer one",
+                "the store in {} has format {}, but this Platter supports format {FORMAT_VERSION}: use a newer Platter",
                 self.dir.display(),
                 format.platter_store
             )));
@@ -254,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_that_two_make_at_once_are_made() {
+    fn threads_can_create_the_same_directory_concurrently() {
         let dir = tempfile::tempdir().unwrap();
         let place = StorePlace::on_system(dir.path());
         let together = Barrier::new(4);

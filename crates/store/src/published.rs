@@ -1,7 +1,7 @@
-//! What publishing has done: the version, and which other versions it has repaired by the way.
+//! The result of publishing: the version, and the other versions that it has repaired as a side effect.
 //!
-//! A version is damaged when a page or block of it, or its record, stands in bad frames only. A capture that stores such a
-//! block anew repairs every version that needs it.
+//! A version is damaged when its record, or one of its pages or blocks, is only in bad frames. A capture that stores such a
+//! block again repairs every version that needs it.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,36 +13,36 @@ use crate::name::VersionName;
 use crate::resolve::Version;
 use crate::store::Store;
 
-/// A version that was published.
+/// The result of publishing a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
     /// The version.
     pub version: Version,
-    /// Blocks, pages and records that were stored anew because their frames are damaged; sorted.
+    /// Blocks, pages and records that were stored again because their frames are damaged; sorted.
     pub repaired: Vec<BlockId>,
-    /// Frames of before that were read because the session relied on them.
+    /// Number of older frames that were read back because the session relied on them.
     pub known_frames_read: u64,
 }
 
-/// Versions that needed blocks that were repaired.
+/// Versions that need blocks which were repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repaired {
-    /// Those that lack nothing now.
+    /// Versions that are complete now.
     pub whole: Vec<VersionName>,
-    /// Those that lack something else still.
+    /// Versions that are still damaged otherwise.
     pub damaged: Vec<VersionName>,
 }
 
-/// What a page or block says of the versions above it.
+/// State of a page or block, including everything below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Part {
+struct PageState {
     /// It, or something below it, was repaired.
     was_repaired: bool,
     /// It, or something below it, is damaged or missing.
     is_damaged: bool,
 }
 
-impl Part {
+impl PageState {
     fn add(&mut self, other: Self) {
         self.was_repaired |= other.was_repaired;
         self.is_damaged |= other.is_damaged;
@@ -50,7 +50,7 @@ impl Part {
 }
 
 impl Store {
-    /// Which versions needed the blocks that [`Published::repaired`] names. `but` is left out: it was published with them.
+    /// Returns which versions needed the blocks in [`Published::repaired`]. Leaves out `but`, which was published with them.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -74,31 +74,31 @@ impl Store {
     }
 }
 
-/// A walk over the recipes of many versions, which reads a page that they share once.
+/// A walk over the recipes of many versions. It reads each shared page once.
 struct Walk<'a> {
     store: &'a Store,
-    /// Sorted.
+    /// The repaired blocks, sorted.
     blocks: &'a [BlockId],
     bad: &'a BTreeSet<BlockId>,
-    pages: HashMap<BlockId, Part>,
+    pages: HashMap<BlockId, PageState>,
 }
 
 impl Walk<'_> {
-    fn version(&mut self, version: &Version) -> Result<Part> {
+    fn version(&mut self, version: &Version) -> Result<PageState> {
         let mut part = self.block(&version.record_id)?;
         let root = version.record.score.0;
         part.add(self.block(&root)?);
         let read = self.store.read_block(Kind::Page, &root);
         match read.and_then(|bytes| Root::decode(version.record.score, &bytes)) {
-            Ok(root) => part.add(root.top.map_or(Ok(Part::default()), |(_, child)| self.page(&child))?),
+            Ok(root) => part.add(root.top.map_or(Ok(PageState::default()), |(_, child)| self.page(&child))?),
             Err(error) if error.kind() == ErrorKind::Bug => return Err(error),
             Err(_) => part.is_damaged = true,
         }
         Ok(part)
     }
 
-    /// A page with all that is below it. Levels descend, or decoding fails: it ends.
-    fn page(&mut self, child: &Child) -> Result<Part> {
+    /// Returns the state of a page and everything below it. The recursion ends: levels must descend, or decoding fails.
+    fn page(&mut self, child: &Child) -> Result<PageState> {
         if let Some(part) = self.pages.get(&child.id) {
             return Ok(*part);
         }
@@ -125,9 +125,9 @@ impl Walk<'_> {
         Ok(part)
     }
 
-    fn block(&self, id: &BlockId) -> Result<Part> {
+    fn block(&self, id: &BlockId) -> Result<PageState> {
         let was_repaired = self.blocks.binary_search(id).is_ok();
         let is_damaged = self.bad.contains(id) || self.store.locate(id)?.is_none();
-        Ok(Part { was_repaired, is_damaged })
+        Ok(PageState { was_repaired, is_damaged })
     }
 }

@@ -1,11 +1,11 @@
-//! Keeps what was found bad away from deduplication, at once and for good: what [`crate::health`] knows, applied to the index.
+//! Keeps bad frames away from deduplication: applies what [`crate::health`] records to the index, at once and durably.
 //!
-//! What counts as bad: a frame that a reader could not read or decode is read once more, whole, and every block of it is
-//! hashed. If that fails too, its place is quarantined. A second reading that succeeds says that the error was not in the
-//! bytes on the disk: a passing error of the controller or of memory. An I/O error, twice, quarantines as well: it does not
-//! prove that the bytes are gone, but nothing new may depend on them. Reading goes on trying a place that is bad where no
-//! other has the block, so nothing is lost by a place that recovers. Errors that say nothing about the bytes (too many open
-//! files, no permission) quarantine nothing.
+//! What counts as bad: a frame that a reader could not read or decode is read completely once more, and all of its blocks are
+//! hashed. If that fails too, the frame is quarantined. If the second read succeeds, the error was transient, in the controller
+//! or in memory, and the bytes on the disk are good. Two I/O errors also quarantine a frame: they do not prove that the bytes
+//! are lost, but nothing new may depend on them. Readers still try a bad frame if no other frame has the block, so a frame
+//! that recovers loses nothing. Errors that say nothing about the bytes (too many open files, no permission) do not
+//! quarantine.
 
 use parking_lot::MutexGuard;
 use std::collections::BTreeSet;
@@ -20,19 +20,19 @@ use crate::identity::PackId;
 use crate::index::Index;
 use crate::store::{Shared, Store, WRITER_LOCK_TRIES, describe, take_lock};
 
-/// What reading a frame again has shown.
+/// The result of reading a frame again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Examined {
-    /// It is what it must be.
+    /// The frame is sound.
     Sound,
-    /// It is bad, and in quarantine.
+    /// The frame is bad and quarantined.
     Bad,
-    /// Something else failed.
+    /// The read failed for a reason that says nothing about the frame.
     Unknown,
 }
 
 impl Store {
-    /// Blocks, pages and records that no sound frame has: they are stored anew by the next capture that has them.
+    /// Returns the blocks, pages and records that no sound frame has. The next capture that contains one stores it again.
     pub fn quarantined(&self) -> Vec<BlockId> {
         self.0.unsound()
     }
@@ -43,7 +43,7 @@ impl Shared {
         self.health.lock()
     }
 
-    /// Reads a frame again, whole, after something was wrong with it; quarantines it when something is.
+    /// Reads a frame completely after an error, and quarantines it if that fails too.
     pub(crate) fn examine(&self, address: FrameAddress) -> Examined {
         let Ok(pack) = self.packs.get(address.pack).map(|pack| pack.id) else { return Examined::Unknown };
         if self.is_bad(address) {
@@ -63,7 +63,8 @@ impl Shared {
         Examined::Bad
     }
 
-    /// Whether a frame that a session relies on is what it must be. What fails is read once more before it is quarantined.
+    /// Returns whether a frame on which a session relies is sound. If a read fails, reads once more before quarantining the
+    /// frame.
     pub(crate) fn prove_known(&self, address: FrameAddress) -> bool {
         self.prove(address).is_ok() || self.examine(address) == Examined::Sound
     }
@@ -72,7 +73,7 @@ impl Shared {
         self.index.read().is_bad(address)
     }
 
-    /// Whether a frame that was not found bad has that block, another one than that.
+    /// Returns whether a sound frame other than `(pack, offset)` has that block.
     pub(crate) fn is_sound_elsewhere(&self, id: &BlockId, (pack, offset): BadPlace) -> bool {
         let place = self.index.read().locate_sound(id);
         place.is_some_and(|place| {
@@ -86,16 +87,16 @@ impl Shared {
         self.index.read().unsound()
     }
 
-    /// Reads a frame whole, decodes it and hashes its blocks.
+    /// Reads a frame completely, decodes it and hashes its blocks.
     pub(crate) fn prove(&self, address: FrameAddress) -> Result<FrameHeader> {
         let mut stored = Vec::new();
         let blocks = self.lay_ids(address, address.length as usize, &mut stored);
-        let blocks = blocks.ok_or_else(|| Error::bug("a frame that is not in the index"))?;
+        let blocks = blocks.ok_or_else(|| Error::bug("the frame is not in the index"))?;
         self.packs.read_frame(address, blocks, &mut stored)?;
         self.with_decoder(|decoder| decoder.decode(&stored, Verify::Hashes).map(|(header, _)| header))
     }
 
-    /// Notes bad frames, durably. Whatever fails in that, this process does not trust them.
+    /// Records observations durably. Even if that fails, this process does not trust the bad frames.
     pub(crate) fn quarantine(&self, seen: &[Observation]) {
         let bad = seen.iter().filter(|seen| seen.condition != Condition::ReadBack);
         let bad: Vec<BadPlace> = bad.map(|seen| (seen.pack, seen.offset)).collect();
@@ -103,26 +104,26 @@ impl Shared {
         let added = self.health().add(&self.place, self.id, seen);
         if let Err(error) = added {
             self.note_damage(format!(
-                "what was found out about packs could not be written, so other processes do not know of it: {}",
+                "the health of packs could not be recorded, so other processes do not know of these bad frames: {}",
                 describe(&error)
             ));
         }
     }
 
-    /// Sees what other processes have found.
+    /// Applies what other processes have recorded.
     pub(crate) fn learn_health(&self) -> Result<()> {
         let new = self.health().learn(&self.place, self.id)?;
         self.condemn(&new);
         Ok(())
     }
 
-    /// Tidies the folder of observations. The lock is ours.
+    /// Merges the files of observations. The caller holds the store's lock.
     pub(crate) fn merge_health(&self) -> Result<()> {
         let listed: BTreeSet<PackId> = self.place.list_packs()?.into_iter().collect();
         self.health().merge(&self.place, self.id, |pack| !listed.contains(&pack))
     }
 
-    /// Marks what is known to be bad of a pack that has just been indexed.
+    /// Marks the known bad frames of a pack that was just indexed.
     pub(crate) fn condemn_known_bad(&self, ordinal: u32, index: &mut Index) -> Result<()> {
         let id = self.packs.get(ordinal)?.id;
         let health = self.health();
@@ -134,7 +135,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Marks bad places in the index.
+    /// Marks bad frames in the index.
     pub(crate) fn condemn(&self, places: &[BadPlace]) {
         if places.is_empty() {
             return;
@@ -149,8 +150,8 @@ impl Shared {
         index.condemn(&addresses);
     }
 
-    /// Ends the quarantine of places that were read and hashed and are good, as far as `files` know of it. Others learn that
-    /// when they open the store. Says why, if it cannot be done now.
+    /// Lifts the quarantine of frames that were read, hashed and found good. Only observations in `files` are lifted. Other
+    /// processes learn of it when they open the store. Returns an error if the lock cannot be taken.
     pub(crate) fn lift(&self, files: &BTreeSet<String>, good: &BTreeSet<BadPlace>) -> Result<()> {
         let _lock = match &self.writer {
             Some(_) => None,
@@ -160,17 +161,17 @@ impl Shared {
     }
 }
 
-/// What an error says about bytes of a pack; `None` if nothing.
+/// Returns what an error implies for the bytes of a pack; `None` if nothing.
 pub(crate) fn condition_of(error: &Error) -> Option<Condition> {
     match error.kind() {
         ErrorKind::Corrupt => Some(Condition::Damaged),
-        ErrorKind::Io => says_of_the_medium(error).then_some(Condition::Unreadable),
+        ErrorKind::Io => is_of_medium(error).then_some(Condition::Unreadable),
         _ => None,
     }
 }
 
-/// Whether the cause is the medium, or a pack's file that is gone, and not this process or its rights.
-fn says_of_the_medium(error: &Error) -> bool {
+/// Returns whether the cause is the medium or a missing file, and not this process or its permissions.
+fn is_of_medium(error: &Error) -> bool {
     const OF_PROCESS: [io::ErrorKind; 3] =
         [io::ErrorKind::PermissionDenied, io::ErrorKind::OutOfMemory, io::ErrorKind::Interrupted];
     /// ENFILE and EMFILE: no more open files.
@@ -186,7 +187,7 @@ fn says_of_the_medium(error: &Error) -> bool {
     false
 }
 
-/// Now, for people.
+/// Returns the current time. Only for display.
 pub(crate) fn now_unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
     use crate::place::StorePlace;
 
-    /// A pack that no catalog lists, with a frame for each of these blocks of 4096 equal bytes.
+    /// A store with a pack that no catalog lists. The pack has one frame for each of these blocks of 4096 equal bytes.
     fn interrupted_store(bytes: [u8; 2]) -> (tempfile::TempDir, StorePlace, [BlockId; 2]) {
         let folder = tempfile::tempdir().unwrap();
         let place = StorePlace::on_system(folder.path().join("store"));
@@ -237,9 +238,9 @@ mod tests {
             store.0.quarantine(&[Observation { pack, offset, condition, time_unix_ms: 1 }]);
             assert!(store.0.lookup_and_pin(&bad).unwrap().is_none());
         }
-        // Nothing has been committed: the pack is still nobody's.
+        // Nothing was committed: the catalog still does not list the pack.
         let store = Store::open_writer(&place).unwrap();
-        assert!(store.0.lookup_and_pin(&bad).unwrap().is_none(), "nothing new relies on it");
+        assert!(store.0.lookup_and_pin(&bad).unwrap().is_none(), "nothing new may rely on it");
         assert!(store.0.lookup_and_pin(&good).unwrap().is_some());
         assert_eq!(store.quarantined(), [bad]);
     }

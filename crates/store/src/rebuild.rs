@@ -1,19 +1,20 @@
-//! Makes the catalog and its log of changes anew: for when one of them is gone, damaged, or from another time.
+//! Recreates the catalog and its change log when one of them is missing, damaged or outdated.
 //!
-//! Where names, numbers, edit tokens and the hoard come from, in this order:
-//! 1. the log of changes, if it is whole: it proves itself, and the catalog may be an older one;
-//! 2. the old catalog, if it agrees with all its checksums, and is as new as the log;
-//! 3. whatever is good of both, and the version records in packs. Only then may names come back that were forgotten or
-//!    renamed, and edit tokens are dropped: somebody may have taken one over since. Numbers of tokens then go on a random
-//!    step of up to 2^32 further on, so that no holder from before finds his own number given to another.
+//! Names, numbers, edit locks and the hoard come from the first of these sources that is available:
+//! 1. the change log, if it is complete: it verifies itself, and the catalog may be older;
+//! 2. the old catalog, if all of its checksums match and it is as new as the log;
+//! 3. the valid parts of both, and the version records in packs. Only in this case forgotten or renamed versions may
+//!    reappear. Edit locks are dropped, because somebody may have taken one over since. The numbers of new tokens continue
+//!    after a random step of up to 2^32, so that no earlier holder finds its number assigned to somebody else.
 //!
-//! In the first two cases a rebuild changes no name, whatever is damaged in packs; records that are damaged are written anew.
+//! In the first two cases a rebuild changes no name, whatever is damaged in packs. Damaged records are written again.
 //!
-//! Why a crash cannot hurt it: catalog and log are made beside the old ones, under a name that nobody else reads, and get
-//! everything there: the packs whose footers are damaged and the records that are written anew, too. Whole and durable, the
-//! new catalog gets the name under which it counts if there is no other; then the old one is removed, and the new one
-//! renamed. The first that opens it to write puts its log into place. Until the old catalog is removed, it knows every pack that
-//! versions need, and a rebuild begins again with it. One that finds no catalog but a new one goes on from there.
+//! Why a crash cannot hurt it: the new catalog and log are made beside the old ones, under names that nobody else reads. All
+//! work happens there, including new footers for damaged packs and records that are written again. When the new catalog is
+//! complete and durable, it is renamed to the name that is used if there is no other catalog. Then the old one is removed and
+//! the new one takes its name. The first writer that opens it puts the log in place. Until the old catalog is removed,
+//! it lists all packs that versions need, and a rebuild starts over with it. A rebuild that finds only a new catalog continues
+//! with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,51 +37,51 @@ use crate::salvage::{Adopt, FoundBootSet, add_boot_sets, read_boot_sets, read_re
 use crate::store::{Store, WRITER_LOCK_TRIES, describe, take_lock};
 use crate::token::{Token, refusal};
 
-/// What a rebuild found.
+/// The result of a rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RebuildReport {
-    /// Packs with a good footer.
+    /// Number of packs with a valid footer.
     pub packs: usize,
-    /// Packs without one, whose good frames were taken over into new packs.
+    /// Number of packs without a valid footer, whose sound frames were taken over.
     pub packs_taken_over: usize,
-    /// Every version of the new catalog.
+    /// All versions in the new catalog.
     pub versions: Vec<VersionName>,
-    /// Versions that the old catalog did not have; `None` when it could not be read.
+    /// Versions that the old catalog did not have; `None` if it could not be read.
     pub reappeared: Option<Vec<VersionName>>,
-    /// Versions that the old catalog had and the new one has not.
+    /// Versions that the old catalog had and the new one does not have.
     pub lost: Vec<VersionName>,
-    /// Edit tokens that somebody held and nobody does now. `None` when nobody knows.
+    /// Edit locks that were held and are lost; `None` if unknown.
     pub tokens_lost: Option<Vec<Token>>,
-    /// Versions that have a boot set: the hoard.
+    /// Number of versions with a boot set.
     pub boot_sets: usize,
-    /// What else there is to know, in words.
+    /// Further messages for the user.
     pub notes: Vec<String>,
 }
 
-/// What the packs say.
+/// The contents of the packs.
 #[derive(Default)]
-struct Found {
+struct PackContents {
     sealed: Vec<SealedPack>,
     records: Vec<(BlockId, VersionRecord)>,
     boot_sets: Vec<FoundBootSet>,
-    /// Frames that are damaged.
+    /// The damaged frames.
     bad: Vec<Observation>,
     notes: Vec<String>,
 }
 
-impl Found {
-    /// Notes a damaged frame.
+impl PackContents {
+    /// Adds a damaged frame.
     fn add_bad(&mut self, pack: PackId, offset: u64) {
         let (condition, time_unix_ms) = (Condition::Damaged, now_unix_ms());
         self.bad.push(Observation { pack, offset, condition, time_unix_ms });
     }
 }
 
-/// Makes the catalog of the store there anew.
+/// Recreates the catalog of a store.
 ///
 /// # Errors
-/// `Transient` when another process writes the store; `Missing` when there are no packs to tell what store this is;
-/// `Refused` when a newer Platter wrote some; `Io`.
+/// `Transient` when another process writes the store; `Missing` when neither `store.json` nor a pack tells the store's id;
+/// `Refused` when a newer Platter wrote a part of it; `Io`.
 pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let lock: Arc<dyn VfsFile> = Arc::from(take_lock(place, WRITER_LOCK_TRIES)?);
     let packs = place.list_packs()?;
@@ -95,7 +96,7 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     make_catalog(place, store, &sources, &mut found)?;
     if !has_format {
         place.write_format(store)?;
-        found.notes.push("store.json was gone and has been written anew".into());
+        found.notes.push("store.json was missing or damaged and has been written again".into());
     }
     let opened = Store::open_writer_adopting(&place.unfinished(), Arc::clone(&lock), &adopt)?;
     mend_records(&opened, &mut found.notes)?;
@@ -103,7 +104,7 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     let report = report(&opened, &sources, found)?;
     drop(opened);
     put_in_use(place)?;
-    // What the old catalog needed of them stands in other packs of the new one.
+    // Their sound frames are now in other packs, which the new catalog lists.
     for pack in copied {
         place.remove_if_there(&place.pack(pack))?;
         place.sync_dir(&place.pack_dir(pack))?;
@@ -111,20 +112,20 @@ pub fn rebuild(place: &StorePlace) -> Result<RebuildReport> {
     Ok(report)
 }
 
-/// Puts the new catalog, which nobody has open, and its log in the place of the old ones.
+/// Replaces the old catalog and log by the new ones. No process has the new catalog open.
 fn put_in_use(place: &StorePlace) -> Result<()> {
     let made = place.unfinished().catalog();
     remove_journals(place, &made)?;
     let renamed = place.vfs().rename(&made, &place.new_catalog());
     renamed.context(|| "renaming the finished catalog".into())?;
-    // Durable before the old one goes: there must never be neither.
+    // Durable before the old catalog is removed: one of them must always exist.
     place.sync_dir(place.dir())?;
     remove_catalog(place, &place.catalog())?;
     put_new_catalog(place)?;
     Catalog::open_writer(place).map(drop)
 }
 
-/// Goes on with a rebuild that a crash interrupted when it had removed the old catalog.
+/// Finishes a rebuild that a crash interrupted after it had removed the old catalog.
 fn finish_interrupted(place: &StorePlace) -> Result<()> {
     let exists = |path: &std::path::Path| {
         place.vfs().exists(path).context(|| format!("looking for {}", path.display()))
@@ -133,7 +134,7 @@ fn finish_interrupted(place: &StorePlace) -> Result<()> {
         return Ok(());
     }
     if exists(&place.catalog())? {
-        // All that the new one was made of is still here, and may have changed since.
+        // The sources of the new catalog still exist and may have changed since: start over.
         return remove_catalog(place, &place.new_catalog());
     }
     match Catalog::check_new(place) {
@@ -141,7 +142,7 @@ fn finish_interrupted(place: &StorePlace) -> Result<()> {
             remove_catalog(place, &place.catalog())?;
             put_new_catalog(place)
         }
-        // It was not whole when the old one disappeared, which a rebuild does not do.
+        // The new catalog is incomplete although the old one is gone. A rebuild does not cause this.
         Err(error) if error.kind() == ErrorKind::Corrupt => Ok(()),
         Err(error) => Err(error),
     }
@@ -154,9 +155,14 @@ fn put_new_catalog(place: &StorePlace) -> Result<()> {
 }
 
 /// Makes the new catalog and its log, durable, beside the old ones.
-fn make_catalog(place: &StorePlace, store: StoreId, sources: &Sources, found: &mut Found) -> Result<()> {
+fn make_catalog(
+    place: &StorePlace,
+    store: StoreId,
+    sources: &Sources,
+    found: &mut PackContents,
+) -> Result<()> {
     let random = place.vfs().random_id().context(|| "choosing the next token's number".into())?;
-    let epoch = place.vfs().random_id().context(|| "choosing a name for the hoard's revisions".into())?;
+    let epoch = place.vfs().random_id().context(|| "choosing a random epoch for the hoard".into())?;
     let past = Past::of(&sources.log);
     let made = place.unfinished().catalog();
     remove_catalog(place, &place.new_catalog())?;
@@ -182,7 +188,7 @@ fn make_catalog(place: &StorePlace, store: StoreId, sources: &Sources, found: &m
         if sources.log.has_torn_end && !sources.old.is_sound {
             found
                 .notes
-                .push("the log of changes ends in a torn entry: the last change may be missing".into());
+                .push("the change log ends in an incomplete entry: the last change may be missing".into());
         }
         raise_numbers(change, &found.records)?;
         let state = change.state()?;
@@ -191,7 +197,7 @@ fn make_catalog(place: &StorePlace, store: StoreId, sources: &Sources, found: &m
     place.sync_dir(place.dir())
 }
 
-/// Enters versions whose publishing lacked nothing but the commit.
+/// Enters versions whose publication lacked only the commit.
 fn finish_publishing(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)]) -> Result<()> {
     for (id, record) in records {
         let held = change.token(&record.image)?;
@@ -205,12 +211,12 @@ fn finish_publishing(change: &mut Change<'_>, records: &[(BlockId, VersionRecord
     Ok(())
 }
 
-/// The names from whatever is good of log, old catalog and packs.
+/// Enters names from the valid parts of log and old catalog, and from packs.
 fn guess(
     change: &mut Change<'_>,
     sources: &Sources,
     past: &Past,
-    found: &mut Found,
+    found: &mut PackContents,
     step: u64,
 ) -> Result<()> {
     let mut state = sources.replayed();
@@ -223,7 +229,7 @@ fn guess(
         let is_new = change.add_version(id, record)?;
         let is_other = !is_new && !change.has_version(&record.name(), &id)?;
         if is_other {
-            found.notes.push(format!("a second record says it is {}: left out ({id})", record.name()));
+            found.notes.push(format!("another record also claims to be {}: ignored ({id})", record.name()));
         }
     }
     change.raise_as(&sources.old.state)?;
@@ -231,7 +237,7 @@ fn guess(
     change.raise_last_token(last.min(i64::MAX as u64))
 }
 
-/// No version, and no record in a pack, has a number above the highest that was given.
+/// Raises the highest assigned numbers so that no version and no record in a pack has a higher one.
 fn raise_numbers(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)]) -> Result<()> {
     let versions = change.versions_by_time()?;
     for record in
@@ -243,8 +249,8 @@ fn raise_numbers(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)]) 
     change.tokens()?.iter().try_for_each(|token| change.raise_last_token(token.number))
 }
 
-/// What was forgotten: by the log; and where that is not whole, also the versions whose records are in packs and whose
-/// numbers were given, but which the catalog does not have under this name or another.
+/// Returns the forgotten versions. The log lists them. If it is incomplete, versions count as forgotten too if packs have
+/// their records but the catalog has them under no name.
 fn forgotten(
     state: &State,
     past: &Past,
@@ -268,7 +274,7 @@ fn forgotten(
     forgotten
 }
 
-/// Writes version records anew that no pack has, or only in damaged frames, and says so.
+/// Writes version records again that no pack has, or only in damaged frames. Adds a note for each.
 fn mend_records(store: &Store, notes: &mut Vec<String>) -> Result<()> {
     let unsound = store.0.unsound();
     let versions = store.catalog()?.all_versions()?;
@@ -279,12 +285,15 @@ fn mend_records(store: &Store, notes: &mut Vec<String>) -> Result<()> {
     }
     store.session()?.commit(|change, state, session| session.write_lost_records(change, state).map(Ok))?;
     for version in lost {
-        notes.push(format!("the record of {} is damaged or gone, and has been written anew", version.name));
+        notes.push(format!(
+            "the record of {} was damaged or missing and has been written again",
+            version.name
+        ));
     }
     Ok(())
 }
 
-fn report(opened: &Store, sources: &Sources, found: Found) -> Result<RebuildReport> {
+fn report(opened: &Store, sources: &Sources, found: PackContents) -> Result<RebuildReport> {
     let versions: Vec<VersionName> =
         opened.catalog()?.all_versions()?.into_iter().map(|version| version.name).collect();
     let difference = |from: &[VersionName], minus: &[VersionName]| -> Vec<VersionName> {
@@ -315,7 +324,7 @@ fn report(opened: &Store, sources: &Sources, found: Found) -> Result<RebuildRepo
     })
 }
 
-/// Which store this is: what `store.json` says, or else what most packs say. Also whether `store.json` is good.
+/// Returns the store's id from `store.json`, or else the one that most packs name, and whether `store.json` is valid.
 fn store_id(place: &StorePlace, packs: &[PackId]) -> Result<(StoreId, bool)> {
     match place.read_format() {
         Ok(id) => return Ok((id, true)),
@@ -334,21 +343,21 @@ fn store_id(place: &StorePlace, packs: &[PackId]) -> Result<(StoreId, bool)> {
     let winner = votes.into_iter().max_by_key(|(_, count)| *count).map(|(store, _)| (store, false));
     winner.ok_or_else(|| {
         Error::missing(format!(
-            "{} has neither a good store.json nor packs: there is nothing to rebuild",
+            "{} has neither a valid store.json nor packs: there is nothing to rebuild",
             place.dir().display()
         ))
     })
 }
 
-fn read_packs(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<Found> {
-    let mut found = Found::default();
+fn read_packs(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<PackContents> {
+    let mut found = PackContents::default();
     for pack in packs {
         let path = place.pack(*pack);
         let file =
             place.vfs().open(&path, OpenMode::Read).context(|| format!("opening {}", path.display()))?;
         let directory = match read_directory(&*file, *pack, store) {
             Ok(directory) => directory,
-            // Taken over later, when the rest is known: then nothing is copied that stands elsewhere.
+            // Taken over later, when the rest is known: then nothing is copied that another pack has.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 found.notes.push(format!("pack {pack}: {}", describe(&error)));
                 continue;
@@ -366,7 +375,9 @@ fn read_packs(place: &StorePlace, store: StoreId, packs: &[PackId]) -> Result<Fo
             };
             if records.is_empty() {
                 found.add_bad(*pack, row.offset);
-                found.notes.push(format!("pack {pack}: the version record at {} is damaged", row.offset));
+                found
+                    .notes
+                    .push(format!("pack {pack}: the version record at offset {} is damaged", row.offset));
             }
             found.records.extend(records);
         }

@@ -1,5 +1,5 @@
-//! The version record: what is known of one version, kept in a pack as a block of kind version
-//! (`docs/formats/version-record.md`). The catalog holds a copy; this is the truth, and what `rebuild` reads.
+//! The version record: the metadata of one version, stored in a pack as a block of kind version
+//! (`docs/formats/version-record.md`). The record in the pack is authoritative: `rebuild` reads it. The catalog holds a copy.
 
 use std::collections::BTreeMap;
 
@@ -11,80 +11,80 @@ use crate::name::{ImageName, VersionName};
 
 const MAGIC: [u8; 4] = *b"PLvr";
 const FORMAT_VERSION: u16 = 1;
-/// Magic, format version, reserved, length of the text.
+/// Bytes of the header: magic, format version, reserved bytes, length of the text.
 const HEADER_LENGTH: usize = 12;
-/// Most bytes of a record: it is one block.
+/// Maximum length of a record in bytes: it is stored as one block.
 pub(crate) const RECORD_LENGTH_MAX: usize = BLOCK_LENGTH_MAX as usize;
 
-/// Bytes that a draft leaves free for the names of other versions: a rename or a clone may add two and lengthen one.
+/// Bytes that a draft reserves for the names of other versions: a rename or a clone may add two names and lengthen one.
 const OTHER_NAMES_LENGTH: usize = 2048;
 
-/// In what state the disk was when it was captured.
+/// The state of the disk when it was captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Consistency {
-    /// Every filesystem was unmounted cleanly, or holds nothing to recover.
+    /// Every filesystem was unmounted cleanly, or has nothing to recover.
     #[default]
     Clean,
-    /// As after a power cut: its filesystems recover when they are mounted.
+    /// As after a power failure: its filesystems run recovery when they are mounted.
     Crash,
-    /// Nobody knows: contents that no filesystem explains.
+    /// Unknown: the disk has contents that belong to no known filesystem.
     Unknown,
-    /// Written while it was captured: what was read first is older than what was read last.
+    /// The disk was written during the capture: different parts of it date from different times.
     Torn,
 }
 
 /// One filesystem on the disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesystemRecord {
-    /// Number of the partition, from 1; 0 when the filesystem is the whole disk.
+    /// Partition number, from 1; 0 when the filesystem fills the whole disk.
     pub partition: u32,
-    /// Its kind, such as `ext4`.
+    /// Type, such as `ext4`.
     pub kind: String,
-    /// Its label; empty when it has none.
+    /// Label; empty when it has none.
     pub label: String,
-    /// Its UUID or serial as its own tools write it; empty when it has none.
+    /// UUID or serial number, formatted as the filesystem's own tools do; empty when it has none.
     pub uuid: String,
-    /// First byte on the disk.
+    /// Byte offset on the disk.
     pub offset: u64,
-    /// Bytes on the disk.
+    /// Length on the disk in bytes.
     pub length: u64,
-    /// Bytes of it that somebody can read.
+    /// Allocated bytes.
     pub allocated: u64,
 }
 
-/// What of the disk could not be read, and is zeros.
+/// A range of the disk that could not be read. The recipe has zeros there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreadableRecord {
-    /// First byte on the disk.
+    /// Byte offset on the disk.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// A file that has some of it: number of the partition, colon, path; empty if that is not known.
+    /// A file with data in this range, as `PARTITION:PATH`; empty if unknown.
     pub file: String,
 }
 
-/// Ranges that could not be read and are not listed one by one.
+/// Totals of the unreadable ranges that the record does not list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreadableOmitted {
-    /// How many ranges.
+    /// Number of ranges.
     pub ranges: u64,
-    /// Their bytes.
+    /// Their total length in bytes.
     pub bytes: u64,
 }
 
-/// The version that came before.
+/// The previous version of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
-    /// Its number, of the same image.
+    /// Its number. It has the same image.
     pub number: u64,
     /// Its score.
     #[serde(with = "score_text")]
     pub score: Score,
 }
 
-/// What is known of one version, before it is published ([`VersionRecord::draft`]) and after. The order of the fields is
-/// the order in the text.
+/// The metadata of one version, as a draft before it is published ([`VersionRecord::draft`]) and as a record afterwards.
+/// Fields are serialized in this order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionRecord {
     /// The image.
@@ -94,60 +94,60 @@ pub struct VersionRecord {
     /// The score of its recipe.
     #[serde(with = "score_text")]
     pub score: Score,
-    /// The version before.
+    /// The previous version.
     pub parent: Option<Parent>,
-    /// The version whose disk this is, when it was cloned; of this image or another.
+    /// The version from which this one was cloned, of this image or another; it has the same score.
     pub cloned_from: Option<VersionName>,
-    /// The version that this one was first published as, when its image has got another name since. Then everything
-    /// but the name is as it was published.
+    /// The name under which this version was first published, if its image was renamed later. All fields except the name still
+    /// have the values from publishing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renamed_from: Option<VersionName>,
-    /// Number of the edit token that it was published under.
+    /// Number of the edit lock under which it was published.
     pub token: Option<u64>,
-    /// When it was published: milliseconds since 1970 UTC.
+    /// Time of publishing, in milliseconds since 1970 UTC.
     pub time_unix_ms: i64,
-    /// Where it was captured from, as the user named it.
+    /// What it was captured from, as the user named it.
     pub source: String,
-    /// How the disk was cut into blocks.
+    /// Id of the policy by which the disk was cut into blocks.
     pub cut_policy: u16,
-    /// Bytes of the disk.
+    /// Length of the disk in bytes.
     pub disk_length: u64,
-    /// Logical sector size of the disk in bytes.
+    /// Logical sector size in bytes.
     pub sector_size: u32,
-    /// Bytes of the disk that somebody can read.
+    /// Allocated bytes of the disk.
     pub allocated_bytes: u64,
-    /// Bytes in no partition that were left out because the user said so.
+    /// Bytes outside all partitions that the user chose to leave out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped_gap_bytes: u64,
-    /// Bytes of blocks that the store did not have, before compression.
+    /// Bytes of the blocks that were new to the store, before compression.
     pub new_raw_bytes: u64,
-    /// Bytes of their frames as stored.
+    /// Bytes of the frames that hold the new blocks, as stored.
     pub new_stored_bytes: u64,
     /// The filesystems on the disk.
     pub filesystems: Vec<FilesystemRecord>,
-    /// Words of the user's, such as `team=lab`.
+    /// Labels that the user chose, such as `team=lab`.
     pub labels: BTreeMap<String, String>,
-    /// In what state the disk was.
+    /// State of the disk when it was captured.
     pub consistency: Consistency,
-    /// An origin took it from whoever uploaded it: it has looked at the recipe, but source, filesystems, consistency and what
-    /// was left out or could not be read are only what the writer said.
+    /// The record was uploaded to an origin. The origin has verified the recipe; source, filesystems, consistency, skipped and
+    /// unreadable ranges are claims of the uploader.
     #[serde(default, skip_serializing_if = "is_false")]
     pub claimed: bool,
-    /// What could not be read.
+    /// Ranges that could not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableRecord>,
-    /// What could not be read besides: the record has no room to list it.
+    /// Totals of further unreadable ranges, for which the record has no room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable_omitted: Option<UnreadableOmitted>,
-    /// A sentence of the user's.
+    /// Notes that the user wrote.
     pub notes: String,
-    /// What made it, such as `platter 0.1.0`.
+    /// Name and version of the program that made the record, such as `platter 0.1.0`.
     pub tool_version: String,
 }
 
 impl VersionRecord {
-    /// A record to be published, saying only what must be said; the rest is empty, to be filled in. Number, parent,
-    /// token and new bytes are the store's to set: until then the number is 0, which no published record has.
+    /// Makes a draft with the required fields; the caller fills in the others. The store sets number, parent, token and new bytes
+    /// when it publishes. A draft has number 0, which no published record has.
     pub fn draft(image: ImageName, score: Score, time_unix_ms: i64) -> Self {
         Self {
             image,
@@ -177,12 +177,13 @@ impl VersionRecord {
         }
     }
 
-    /// The version's name.
+    /// Returns the version's name.
     pub fn name(&self) -> VersionName {
         VersionName { image: self.image.clone(), number: self.number }
     }
 
-    /// The draft with everything that publishing sets at its longest. A draft fits when this does.
+    /// Returns the draft with the longest possible value in every field that publishing sets. If this fits in a block, the draft
+    /// fits.
     pub(crate) fn longest(&self) -> Self {
         let largest = i64::MAX as u64;
         Self {
@@ -196,25 +197,25 @@ impl VersionRecord {
         }
     }
 
-    /// Bytes of text that may be added to this draft. Some room is left for a rename and a clone.
+    /// Returns how many bytes of text can be added to this draft. Space for a later rename and a later clone is excluded.
     ///
     /// # Errors
-    /// `Refused` when the draft is too long already.
+    /// `Refused` when the draft is already too long.
     pub fn room(&self) -> Result<usize> {
         let length = self.longest().encode()?.len();
         Ok(RECORD_LENGTH_MAX.saturating_sub(length + OTHER_NAMES_LENGTH))
     }
 
-    /// Its bytes: the block whose id names the record.
+    /// Serializes the record. The id of the resulting block names the record.
     ///
     /// # Errors
-    /// `Refused` when it would be longer than a block.
+    /// `Refused` when the result is longer than a block.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let text = self.to_json()?;
         let length = HEADER_LENGTH + text.len();
         if length > RECORD_LENGTH_MAX {
             return Err(Error::refused(format!(
-                "the record of {} would have {length} bytes, {RECORD_LENGTH_MAX} are allowed: shorten labels and notes",
+                "the record of {} has {length} bytes, but at most {RECORD_LENGTH_MAX} are allowed: shorten labels and notes",
                 self.name()
             )));
         }
@@ -227,46 +228,45 @@ impl VersionRecord {
         Ok(out)
     }
 
-    /// Parses a record's bytes.
+    /// Parses a serialized record.
     ///
     /// # Errors
-    /// `Corrupt` when they are none; `Refused` when a newer Platter wrote them.
+    /// `Corrupt` when the bytes are not a version record; `Refused` when a newer Platter wrote them.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let corrupt = |what: &str| Error::corrupt(format!("version record: {what}"));
         let (head, text) = bytes.split_at_checked(HEADER_LENGTH).ok_or_else(|| corrupt("too short"))?;
         if head[..4] != MAGIC {
-            return Err(corrupt("no magic"));
+            return Err(corrupt("wrong magic number"));
         }
         let version = u16::from_le_bytes([head[4], head[5]]);
         if version != FORMAT_VERSION {
             return Err(Error::refused(format!(
-                "version record of format {version}: this Platter knows {FORMAT_VERSION}, use a newer one"
+                "version record of format {version}: this Platter supports format {FORMAT_VERSION}, use a newer Platter"
             )));
         }
         let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
         if head[6..8] != [0; 2] || length as usize != text.len() || bytes.len() > RECORD_LENGTH_MAX {
-            return Err(corrupt("its length is wrong"));
+            return Err(corrupt("inconsistent header"));
         }
         let text = std::str::from_utf8(text).map_err(|error| corrupt("not UTF-8").with_source(error))?;
         Self::from_json(text)
     }
 
-    /// Its text alone.
+    /// Serializes the record as JSON, without the header.
     pub(crate) fn to_json(&self) -> Result<String> {
         serde_json::to_string(self)
-            .map_err(|error| Error::bug("a version record without a text").with_source(error))
+            .map_err(|error| Error::bug("cannot serialize a version record").with_source(error))
     }
 
-    /// Parses its text alone.
+    /// Parses a record from JSON, without the header.
     pub(crate) fn from_json(text: &str) -> Result<Self> {
-        let record: Self = serde_json::from_str(text).map_err(|error| {
-            Error::corrupt("version record: its text says nothing known").with_source(error)
-        })?;
+        let record: Self = serde_json::from_str(text)
+            .map_err(|error| Error::corrupt("version record: invalid JSON").with_source(error))?;
         let origin = record.cloned_from.as_ref().map(|origin| origin.number);
         let before = record.renamed_from.as_ref().map(|before| before.number);
         for number in [Some(record.number), origin, before, record.token].into_iter().flatten() {
             if number == 0 || number > i64::MAX as u64 {
-                return Err(Error::corrupt(format!("version record: number {number}")));
+                return Err(Error::corrupt(format!("version record: invalid number {number}")));
             }
         }
         Ok(record)
@@ -282,7 +282,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 pub(crate) mod score_text {
-    //! A score as 64 hexadecimal digits.
+    //! Serializes a score as 64 hexadecimal digits.
 
     use platter_image::Score;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -315,7 +315,7 @@ mod tests {
         record
     }
 
-    /// Golden vector: these bytes are frozen.
+    /// These bytes are a golden vector: the format must not change.
     #[test]
     fn bytes_are_frozen() {
         let bytes = record().encode().unwrap();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_bytes_are_refused() {
+    fn damaged_bytes_are_refused() {
         let good = record().encode().unwrap();
         for length in 0..good.len() {
             assert!(VersionRecord::decode(&good[..length]).is_err());
@@ -339,9 +339,9 @@ mod tests {
         assert_eq!(VersionRecord::decode(&newer).unwrap_err().kind(), ErrorKind::Refused);
     }
 
-    /// Numbers count from 1 and fit SQLite's; a draft's 0 is none.
+    /// Numbers start at 1 and fit SQLite's signed integers; 0 marks a draft.
     #[test]
-    fn numbers_that_none_can_have_are_refused() {
+    fn invalid_numbers_are_refused() {
         let image: ImageName = "a".parse().unwrap();
         for bad in [0, u64::MAX] {
             let spoiled = [
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_one_block() {
+    fn a_record_must_fit_in_one_block() {
         let mut record = record();
         record.notes = "x".repeat(RECORD_LENGTH_MAX);
         let error = record.encode().unwrap_err();

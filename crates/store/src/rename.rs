@@ -1,9 +1,9 @@
-//! Renaming images: their versions get records under the new name, and the catalog changes over in one commit.
+//! Renames images: writes version records with the new name, and switches the catalog to them in one commit.
 //!
-//! Why a crash leaves one name or the other: a record that says it was renamed counts only once the catalog says so. The
-//! next writer does not take one over from an interrupted pack (see `salvage`). Why a rebuild never finds two disks
-//! under one number: a version takes a number that was not used under the new name, or one under which it was
-//! itself known before. The record of a version that comes back to its first name is, byte for byte, the first one.
+//! Why a crash leaves either the old or the new name: a record that says it was renamed counts only if the catalog lists it. The
+//! next writer does not take such a record from an interrupted pack (see `salvage`). Why a rebuild never finds two disks
+//! under one number: a version takes a number that was not used under the new name, or one that it had itself under that
+//! name. A version that returns to its first name gets, byte for byte, its first record.
 
 use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, RAW_LENGTH_DEFAULT};
 use platter_image::{BlockId, Domain, Error, ErrorKind, Kind, PinSet, Result};
@@ -16,17 +16,17 @@ use crate::session::RECORD_LEVEL;
 use crate::store::Store;
 use crate::token::refusal;
 
-/// A version that got another name.
+/// A version that was renamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renamed {
-    /// The name that it had.
+    /// Its previous name.
     pub from: VersionName,
-    /// The name that it has.
+    /// Its new name.
     pub to: VersionName,
 }
 
-/// What is to be done with one version.
-struct Move {
+/// The planned rename of one version.
+struct PlannedRename {
     from: VersionName,
     record_id: BlockId,
     record: VersionRecord,
@@ -34,21 +34,21 @@ struct Move {
 }
 
 impl Store {
-    /// Gives an image, and all images below it, another name, in one commit, durable when it returns. Scores, numbers and
-    /// times stay, and what other versions say of where they were cloned from stays as it was written.
+    /// Renames an image and all images below it in one commit, durable on return. Scores, numbers and times stay the same. The
+    /// `cloned_from` fields of other versions keep the old name.
     ///
     /// # Errors
-    /// `Missing` when there is no image of that name, nor one below it; `Refused` when the new name is taken, or was used
-    /// for other versions of the same numbers, or cannot be, or when one of the images is being edited; after another
-    /// error the store takes nothing more until it is opened again, and the images have one name or the other.
+    /// `Missing` when there is no image of that name or below it; `Refused` when the new name is invalid, exists, or was used for
+    /// other versions with the same numbers, or when one of the images is being edited; after any other error the store accepts
+    /// no more writes until it is opened again, and the images have either the old or the new name.
     pub fn rename(&self, from: &ImageName, to: &ImageName) -> Result<Vec<Renamed>> {
         if from == to || is_below(to, from) {
             return Err(Error::refused(format!(
-                "{from} cannot be renamed to {to}, which is the same or below it"
+                "{from} cannot be renamed to {to}: the new name is the same or below the old one"
             )));
         }
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
-        // What is refused inside has changed nothing, and is no failed write.
+        // An inner error means refused: nothing has changed, and the store stays usable.
         self.session()?.commit(|change, state, session| {
             let moves = match self.moves(change, from, to) {
                 Err(error) if is_answer(&error) => return Ok(Err(error)),
@@ -59,12 +59,12 @@ impl Store {
                 session.append_to(state, &frame)?;
             }
             let mut renamed = Vec::with_capacity(moves.len());
-            for Move { from, record_id, record, .. } in moves {
+            for PlannedRename { from, record_id, record, .. } in moves {
                 change.remove_version(&from)?;
                 if !change.add_version(record_id, &record)? {
-                    return Err(Error::bug(format!("{} is there, and was not", record.name())));
+                    return Err(Error::bug(format!("{} already exists", record.name())));
                 }
-                // What was forgotten under the old name had a number, too.
+                // Forgotten versions under the old name have used numbers, too.
                 change.raise_last_number(&record.image, change.last_number(&from.image)?)?;
                 renamed.push(Renamed { from, to: record.name() });
             }
@@ -75,11 +75,11 @@ impl Store {
         })
     }
 
-    /// What is to be done, or why it may not.
-    fn moves(&self, change: &Change<'_>, from: &ImageName, to: &ImageName) -> Result<Vec<Move>> {
+    /// Plans the rename of all versions of an image and of the images below it.
+    fn moves(&self, change: &Change<'_>, from: &ImageName, to: &ImageName) -> Result<Vec<PlannedRename>> {
         let versions = change.versions_below(from)?;
         if versions.is_empty() {
-            return Err(Error::missing(format!("there is no image {from}, nor one below it")));
+            return Err(Error::missing(format!("there is no image {from} and no image below it")));
         }
         versions.into_iter().map(|version| self.move_of(change, version, from, to)).collect()
     }
@@ -90,7 +90,7 @@ impl Store {
         version: Version,
         from: &ImageName,
         to: &ImageName,
-    ) -> Result<Move> {
+    ) -> Result<PlannedRename> {
         let old = version.name;
         let rest = old.image.as_str().get(from.as_str().len()..).unwrap_or_default();
         let image: ImageName = format!("{to}{rest}").parse()?;
@@ -100,7 +100,7 @@ impl Store {
             }
         }
         if change.versions_below(&image)?.iter().any(|version| version.name.image == image) {
-            return Err(Error::refused(format!("there is an image {image} already: rename that one first")));
+            return Err(Error::refused(format!("the image {image} already exists: rename it first")));
         }
         let mut record = version.record;
         let first = record.renamed_from.take().unwrap_or_else(|| old.clone());
@@ -111,22 +111,22 @@ impl Store {
         let last = change.last_number(&record.image)?;
         if record.number <= last && !self.has(&record_id) {
             return Err(Error::refused(format!(
-                "{} was another version once, and numbers are never used twice: take a name that was not used, or clone",
+                "the number of {} was used by another version, and numbers are never used twice: choose an unused name, or clone",
                 record.name()
             )));
         }
-        Ok(Move { from: old, record_id, record, bytes })
+        Ok(PlannedRename { from: old, record_id, record, bytes })
     }
 
-    /// The records that no pack has yet, in frames, and pins on the others.
+    /// Encodes the records that no pack has yet, and pins the others.
     fn new_records(
         &self,
-        moves: &[Move],
+        moves: &[PlannedRename],
         compressor: &mut Compressor,
     ) -> Result<(Vec<EncodedFrame>, PinSet)> {
         let (mut frames, mut pins) = (Vec::new(), PinSet::default());
         let mut frame = FrameBuilder::new(Kind::Version, Domain::SHARED, RAW_LENGTH_DEFAULT);
-        for Move { record_id, bytes, .. } in moves {
+        for PlannedRename { record_id, bytes, .. } in moves {
             if let Some((_, pin)) = self.0.lookup_and_pin(record_id)? {
                 pins.insert(pin);
                 continue;
@@ -143,12 +143,12 @@ impl Store {
     }
 }
 
-/// Whether an error says that it may not be done, rather than that it failed.
+/// Returns whether an error means that the request was refused, and not that the store failed.
 fn is_answer(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Refused | ErrorKind::Missing)
 }
 
-/// Whether an image is below another in the tree of names.
+/// Returns whether an image is below another in the tree of names.
 fn is_below(image: &ImageName, above: &ImageName) -> bool {
     image.as_str().strip_prefix(above.as_str()).is_some_and(|rest| rest.starts_with('/'))
 }

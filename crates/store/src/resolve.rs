@@ -1,4 +1,4 @@
-//! From what a person types to a version, and the version as the catalog has it.
+//! Resolves names and scores that a user typed to versions.
 
 use platter_image::{BlockId, Error, Result, Score};
 
@@ -17,17 +17,17 @@ pub struct Version {
     pub record: VersionRecord,
 }
 
-/// What a name or a score stands for.
+/// What a name or a score refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
-    /// The recipe.
+    /// The score of the recipe.
     pub score: Score,
-    /// The version; `None` for a score that no version has, but whose recipe is here.
+    /// The version; `None` for a score that belongs to no version, but whose recipe is in the store.
     pub version: Option<Version>,
 }
 
 impl Store {
-    /// Every image that has versions, by name: each by its newest version.
+    /// Returns the newest version of each image, ordered by name.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -35,7 +35,7 @@ impl Store {
         self.catalog()?.newest_versions()
     }
 
-    /// Every version of every image, by image and number.
+    /// Returns all versions, ordered by image and number.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -43,7 +43,7 @@ impl Store {
         self.catalog()?.all_versions()
     }
 
-    /// A number that is another one once names, versions or tokens have changed; cheap to ask.
+    /// Returns a number that changes whenever names, versions or tokens change. Cheap to call.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -51,7 +51,7 @@ impl Store {
         self.catalog()?.generation()
     }
 
-    /// The versions of an image, the newest first.
+    /// Returns the versions of an image, newest first.
     ///
     /// # Errors
     /// `Missing` when there is no such image; when the catalog cannot be read.
@@ -60,10 +60,10 @@ impl Store {
         if versions.is_empty() { Err(self.no_image(image)) } else { Ok(versions) }
     }
 
-    /// One version of an image.
+    /// Returns one version of an image.
     ///
     /// # Errors
-    /// `Missing`, saying what there is; when the catalog cannot be read.
+    /// `Missing`, with the newest version in the message; an error when the catalog cannot be read.
     pub fn version(&self, image: &ImageName, choice: NumberChoice) -> Result<Version> {
         let found = self.catalog()?.version(image, choice)?;
         if let Some(version) = found {
@@ -78,11 +78,11 @@ impl Store {
         })
     }
 
-    /// What `NAME`, `NAME@7`, `NAME@latest` or a score stands for. A score is good when its recipe's root is here,
-    /// whether a version has it or not.
+    /// Resolves `NAME`, `NAME@7`, `NAME@latest` or a score. A score is accepted if the root of its recipe is in the store, even
+    /// if no version has it.
     ///
     /// # Errors
-    /// `Refused` for text that is none of these, `Missing`; when the catalog cannot be read.
+    /// `Refused` for any other text; `Missing`; an error when the catalog cannot be read.
     pub fn resolve(&self, text: &str) -> Result<Resolved> {
         match text.parse()? {
             VersionQuery::Named(image, choice) => {
@@ -92,7 +92,7 @@ impl Store {
             VersionQuery::Score(score) => {
                 let version = self.catalog()?.versions_of(score)?.into_iter().next();
                 if version.is_none() && !self.has(&score.0) {
-                    return Err(Error::missing(format!("nothing here has the score {score}")));
+                    return Err(Error::missing(format!("no disk in the store has the score {score}")));
                 }
                 Ok(Resolved { score, version })
             }

@@ -1,4 +1,4 @@
-//! What was forgotten, as far as it is still here, and how it comes back.
+//! Restores forgotten versions whose data is still in the store.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use crate::store::Store;
 use crate::token::refusal;
 
 impl Store {
-    /// Versions that were forgotten and can come back: their recipes are still here. By image and number.
+    /// Returns the forgotten versions whose recipes are still in the store, ordered by image and number.
     ///
     /// # Errors
-    /// When the log of changes or the catalog cannot be read.
+    /// When the change log or the catalog cannot be read.
     pub fn forgotten(&self) -> Result<Vec<Version>> {
         let head = self.catalog()?.head()?;
         let mut forgotten = Past::of(&read_log(self.place(), Some(&head))?).forgotten();
@@ -24,17 +24,17 @@ impl Store {
         Ok(forgotten)
     }
 
-    /// Brings forgotten versions back, under their names and numbers, in one commit; all of them, if none is named. What
-    /// they had in the hoard does not come back.
+    /// Restores forgotten versions under their names and numbers in one commit; all of them if `names` is empty. Their boot sets
+    /// do not return to the hoard.
     ///
     /// # Errors
-    /// `Missing` when one was not forgotten, or is not here any more; `Refused` when somebody edits its image, or the store
-    /// was opened to be read; `Io`.
+    /// `Missing` when a version was not forgotten or its recipe is gone; `Refused` when its image is being edited, or the store
+    /// was opened for reading; `Io`.
     pub fn resurrect(&self, names: &[VersionName]) -> Result<Vec<VersionName>> {
         let mut chosen = self.forgotten()?;
         let unknown = names.iter().find(|name| !chosen.iter().any(|version| version.name == **name));
         if let Some(unknown) = unknown {
-            return Err(Error::missing(format!("{unknown} was not forgotten, or nothing is left of it")));
+            return Err(Error::missing(format!("{unknown} was not forgotten, or its data is gone")));
         }
         chosen.retain(|version| names.is_empty() || names.contains(&version.name));
         self.session()?.commit(|change, state, session| {

@@ -1,20 +1,20 @@
-//! Takes over packs that the catalog does not know: what sessions left that a crash or an error ended.
+//! Takes over packs that the catalog does not list: packs of sessions that a crash or an error interrupted.
 //!
-//! Nothing is copied. Such a pack may lack its footer, have holes where writes did not reach the disk, or, after a failed
-//! sync, be readable from memory and not be on the disk. So it is synced, dropped from memory and read back, and what
-//! counts is the unbroken chain of frames from its start. Behind the last of them the pack is cut off and gets a
-//! footer, where it lies. A crash anywhere in between leaves a pack of which the same frames are found again.
+//! Nothing is copied. Such a pack may lack its footer, or have holes where writes did not reach the disk. After a failed
+//! sync it may even be readable from memory although it is not on the disk. So it is synced, dropped from the cache and read
+//! back. The unbroken chain of frames from its start counts. The pack is truncated after the last of them and gets a footer in
+//! place. A crash during these steps leaves a pack in which the same frames are found again.
 //!
-//! The catalog does not know such a pack before a version needs it: a session that finds a block in it makes it count
-//! with its own commit. Until then [`Store::discard_interrupted`] can remove it: on a full disk that is a way out.
+//! The pack stays unlisted until it is needed: a session that finds a block in it lists it with its own commit. Until then
+//! [`Store::discard_interrupted`] can remove it, which helps on a full disk.
 //!
-//! Why a version record found there is entered in the catalog: a record is written only after all that it needs was
-//! durable (see `session`), so a record at the end of an unbroken chain is a publish that lacked nothing but the commit.
-//! It is finished, if it were allowed now: an edit token may have been taken over since. A record that is not entered
-//! is cut off with all behind it, or `rebuild` would find it again.
+//! Why a version record in such a pack is entered in the catalog: a record is written only after everything that it needs
+//! is durable (see `session`), so a record in an unbroken chain belongs to a publication that lacked only its commit. The
+//! commit is made now, if it is still allowed: the edit lock may have been taken over since. A record that is not
+//! entered is cut off together with everything after it; otherwise `rebuild` would find it again.
 //!
-//! Why nothing found by searching after a hole becomes a name: what looks like a frame there may be the contents of
-//! somebody's disk. Blocks are named by their contents and may come from anywhere; names may not.
+//! Why a frame that is found after a hole never yields a name: what looks like a frame there may be the contents of
+//! somebody's disk. Blocks are named by their contents, so their origin does not matter. Names have no such proof.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,16 +34,16 @@ use crate::session::Session;
 use crate::store::Store;
 use crate::token::{Token, refusal};
 
-/// What the packs are that the catalog does not know.
+/// How to treat packs that the catalog does not list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Adopt {
-    /// Left by interrupted sessions: nothing refers to them.
+    /// They are from interrupted sessions: nothing refers to them.
     Interrupted,
-    /// Versions may need any of them, for the catalog has been made anew.
+    /// Versions may need any of them, because the catalog was recreated.
     Needed {
-        /// Only these, for the catalog before knew them.
+        /// If set, only these may be needed: the previous catalog listed them.
         known: Option<BTreeSet<PackId>>,
-        /// Whether names are known without their records.
+        /// Whether the names of versions are known from a source other than version records.
         has_names: bool,
     },
 }
@@ -56,43 +56,44 @@ impl Adopt {
         }
     }
 
-    /// Whether what records in such packs say is so, because nothing else says it.
+    /// Returns whether the records in needed packs are believed, because there is no other source.
     fn believes_records(&self) -> bool {
         matches!(self, Self::Needed { has_names: false, .. })
     }
 }
 
-/// What was taken over.
+/// The result of taking over packs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Salvaged {
-    /// Packs of interrupted sessions: their good frames are found by the sessions that come.
+    /// Number of packs of interrupted sessions. New sessions find their sound frames.
     pub packs: usize,
-    /// Versions whose publishing lacked nothing but its last step: they exist now.
+    /// Versions whose publication lacked only its commit, which was made now.
     pub versions: Vec<VersionName>,
-    /// Packs whose good frames were copied, for the chain of them is broken: they go when the new catalog is in use.
+    /// Packs whose chain of frames is broken. Their sound frames were copied, and they are removed once the new catalog is in
+    /// use.
     pub(crate) copied: Vec<PackId>,
 }
 
-/// A boot set whose head was found.
+/// The id and head of a boot set that was found in a pack.
 pub(crate) type FoundBootSet = (BlockId, BootSetHead);
 
 /// The records in a frame of kind version.
 type Records = Vec<(BlockId, VersionRecord)>;
 
-/// What an unlisted pack holds: its chain of frames from the start.
-struct Found {
+/// The contents of an unlisted pack: its chain of frames from the start.
+struct UnlistedPack {
     pack: PackId,
     directory: PackDirectory,
-    /// By the number of their frame.
+    /// Each with the number of its frame.
     records: Vec<(usize, Records)>,
     boot_sets: Vec<(usize, FoundBootSet)>,
-    /// Whether the footer that stands in the pack is that of `directory`, written after all was proven.
+    /// Whether the pack has a footer for `directory` that was written after all frames were proven.
     is_whole: bool,
-    /// Whether good frames follow after a hole.
+    /// Whether sound frames follow after a hole.
     is_broken: bool,
 }
 
-/// Takes over every pack the catalog does not know. The store has been opened to be written, and has no sessions yet.
+/// Takes over all packs that the catalog does not list. The store was just opened for writing and has no sessions yet.
 pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     let mut found = Vec::new();
     for pack in unlisted(store.place(), store.id(), &*store.catalog()?)? {
@@ -134,7 +135,7 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
     Ok(Salvaged { packs, versions, copied: broken.iter().map(|found| found.pack).collect() })
 }
 
-/// Packs of this store that the catalog does not know. Those of another store, or a newer Platter, are nobody's here.
+/// Returns the packs of this store that the catalog does not list. Ignores packs of another store or a newer Platter.
 fn unlisted(
     place: &StorePlace,
     store: crate::identity::StoreId,
@@ -149,7 +150,7 @@ fn unlisted(
         match read_header(&*file) {
             Ok((_, owner)) if owner != store => continue,
             Err(error) if error.kind() == ErrorKind::Refused => continue,
-            // A header that did not reach the disk: the frames prove themselves.
+            // The header did not reach the disk. The frames can be proven without it.
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Corrupt => {}
             Err(error) => return Err(error),
@@ -159,22 +160,22 @@ fn unlisted(
     Ok(unlisted)
 }
 
-fn sealed_of(place: &StorePlace, found: &Found) -> Result<SealedPack> {
+fn sealed_of(place: &StorePlace, found: &UnlistedPack) -> Result<SealedPack> {
     let path = place.pack(found.pack);
-    let context = || format!("asking the length of {}", path.display());
+    let context = || format!("reading the length of {}", path.display());
     let length = place.vfs().open(&path, OpenMode::Read).and_then(|file| file.length()).context(context)?;
     let (frames, blocks) = (found.directory.frames() as u64, found.directory.blocks() as u64);
     Ok(SealedPack { id: found.pack, length, frames, blocks })
 }
 
-/// Reads an unlisted pack: by its footer when that was written after all was proven, otherwise frame by frame.
-fn examine(place: &StorePlace, store: crate::identity::StoreId, pack: PackId) -> Result<Found> {
+/// Reads an unlisted pack: by its footer if that was written after all frames were proven, otherwise frame by frame.
+fn examine(place: &StorePlace, store: crate::identity::StoreId, pack: PackId) -> Result<UnlistedPack> {
     let path = place.pack(pack);
     let file = place.vfs().open(&path, OpenMode::Write);
     let file = file.context(|| format!("opening {}", path.display()))?;
     let (records, boot_sets) = (Vec::new(), Vec::new());
     let directory = PackDirectory::default();
-    let mut found = Found { pack, directory, records, boot_sets, is_whole: false, is_broken: false };
+    let mut found = UnlistedPack { pack, directory, records, boot_sets, is_whole: false, is_broken: false };
     match read_directory(&*file, pack, store) {
         Ok(directory) if directory.is_proven => {
             by_footer(&*file, &directory, &mut found)?;
@@ -185,7 +186,7 @@ fn examine(place: &StorePlace, store: crate::identity::StoreId, pack: PackId) ->
         Err(error) if error.kind() == ErrorKind::Corrupt => {}
         Err(error) => return Err(error),
     }
-    // What is proven from here on is on the disk, and not only in memory.
+    // This makes sure that the following reads come from the disk and not from memory.
     file.sync().and_then(|()| file.drop_cache()).context(|| format!("syncing {}", path.display()))?;
     scan(&*file, &mut |frame| {
         if frame.after_hole {
@@ -200,7 +201,7 @@ fn examine(place: &StorePlace, store: crate::identity::StoreId, pack: PackId) ->
     Ok(found)
 }
 
-fn by_footer(file: &dyn VfsFile, directory: &PackDirectory, found: &mut Found) -> Result<()> {
+fn by_footer(file: &dyn VfsFile, directory: &PackDirectory, found: &mut UnlistedPack) -> Result<()> {
     let mut stored = Vec::new();
     for (number, (row, ids)) in directory.iter().enumerate() {
         if matches!(row.kind, Kind::Version | Kind::BootSet) {
@@ -213,7 +214,7 @@ fn by_footer(file: &dyn VfsFile, directory: &PackDirectory, found: &mut Found) -
     Ok(())
 }
 
-impl Found {
+impl UnlistedPack {
     fn take(&mut self, number: usize, kind: Kind, stored: &[u8]) -> Result<()> {
         match kind {
             Kind::Version => self.records.push((number, read_records(stored)?)),
@@ -225,7 +226,7 @@ impl Found {
         Ok(())
     }
 
-    /// Only the first `frames` frames count.
+    /// Drops all frames after the first `frames`.
     fn cut(&mut self, frames: usize) {
         self.directory.truncate(frames);
         self.records.retain(|(number, _)| *number < frames);
@@ -234,8 +235,9 @@ impl Found {
     }
 }
 
-/// The records that count, the oldest of each image first. Packs of interrupted sessions are cut where one does not.
-fn choose_records(store: &Store, adopt: &Adopt, found: &mut [Found]) -> Result<Records> {
+/// Returns the records that count, the oldest of each image first. Truncates packs of interrupted sessions before a record
+/// that does not count.
+fn choose_records(store: &Store, adopt: &Adopt, found: &mut [UnlistedPack]) -> Result<Records> {
     let (mut last, tokens, known) = {
         let catalog = store.catalog()?;
         let known: BTreeSet<BlockId> =
@@ -246,7 +248,7 @@ fn choose_records(store: &Store, adopt: &Adopt, found: &mut [Found]) -> Result<R
     for (pack, found) in found.iter().enumerate() {
         in_order.extend((0..found.records.len()).map(|record| (pack, record)));
     }
-    // In their order, so that of two records for one number the older one wins: it was there first.
+    // Sorted by time, so that of two records with the same number the older one wins.
     in_order.sort_by_cached_key(|(pack, record)| {
         let first = found[*pack].records[*record].1.first();
         first.map(|(_, record)| (record.image.clone(), record.number, record.time_unix_ms))
@@ -272,7 +274,7 @@ fn choose_records(store: &Store, adopt: &Adopt, found: &mut [Found]) -> Result<R
     Ok(chosen)
 }
 
-/// Whether these records of an interrupted session lack nothing but the commit, and it may be made.
+/// Returns whether these records of an interrupted session lack only the commit, and it may still be made.
 fn may_be_finished(
     records: &[(BlockId, VersionRecord)],
     last: &BTreeMap<ImageName, u64>,
@@ -281,21 +283,21 @@ fn may_be_finished(
     !records.is_empty()
         && records.iter().all(|(_, record)| {
             let held = tokens.iter().find(|token| token.image == record.image);
-            // A rename that lacks its commit has not happened: the version has its old name. What stands under a number
-            // that was used was renamed, or forgotten.
+            // A rename without its commit has not happened: the version keeps its old name. A record whose number was already
+            // assigned belongs to a version that was renamed or forgotten.
             record.renamed_from.is_none()
                 && record.number > last.get(&record.image).copied().unwrap_or(0)
                 && refusal(&record.image, record.token, held).is_none()
         })
 }
 
-/// Enters records and boot sets in the catalog, with all packs; what is good in broken ones is copied first.
+/// Enters records, boot sets and all their packs in the catalog. Sound frames of broken packs are copied first.
 fn enter(
     store: &Store,
     adopt: &Adopt,
     records: &[(BlockId, VersionRecord)],
     boot_sets: &[FoundBootSet],
-    broken: &[Found],
+    broken: &[UnlistedPack],
 ) -> Result<Vec<VersionName>> {
     store
         .0
@@ -324,7 +326,7 @@ fn enter(
     Ok(versions)
 }
 
-/// Copies a frame, unless the store has every block of it.
+/// Copies a frame, unless the store has all of its blocks.
 fn keep_frame(session: &Session, frame: &Scanned<'_>) -> Result<()> {
     for block in frame.blocks {
         if session.lookup_and_pin(&block.id)?.is_none() {
@@ -343,11 +345,11 @@ fn copy(frame: &Scanned<'_>) -> EncodedFrame {
     }
 }
 
-/// Packs that wait for a session that needs them, and those that have found one.
+/// Packs of interrupted sessions: those that no session needs yet, and those that the next commit lists.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupted {
     waiting: Vec<(u32, SealedPack, Index)>,
-    /// To be listed by the next commit.
+    /// Packs that the next commit lists.
     referred: Vec<(u32, SealedPack)>,
 }
 
@@ -377,13 +379,13 @@ impl crate::store::Shared {
         Ok(())
     }
 
-    /// Takes in the index of such a pack, less the trust in frames that are in quarantine.
+    /// Adds the index of such a pack. Quarantined frames in it are marked as bad.
     fn absorb_interrupted(&self, ordinal: u32, mut index: Index) -> Result<()> {
         self.condemn_known_bad(ordinal, &mut index)?;
         self.absorb(index)
     }
 
-    /// If a pack of an interrupted session has that block, it is part of this store from now on; says whether.
+    /// If a pack of an interrupted session has that block, makes it part of this store. Returns whether it did.
     pub(crate) fn refer_to_interrupted_with(&self, id: &BlockId) -> bool {
         let Some(writer) = &self.writer else { return false };
         let mut interrupted = writer.interrupted();
@@ -391,7 +393,7 @@ impl crate::store::Shared {
             return false;
         };
         let (ordinal, sealed, index) = interrupted.waiting.swap_remove(at);
-        // Where the index cannot take it, the block counts as missing, and is stored once more.
+        // If the index is full, the block counts as missing and is stored again.
         let is_indexed = self.absorb_interrupted(ordinal, index).is_ok();
         if is_indexed {
             interrupted.referred.push((ordinal, sealed));
@@ -401,36 +403,35 @@ impl crate::store::Shared {
 }
 
 impl Interrupted {
-    /// The packs that the next commit lists.
+    /// Returns the packs that the next commit lists.
     pub(crate) fn referred(&self) -> Vec<(u32, SealedPack)> {
         self.referred.clone()
     }
 
-    /// These have been listed.
+    /// Removes packs from the list after a commit has listed them.
     pub(crate) fn listed(&mut self, packs: &[(u32, SealedPack)]) {
         self.referred.retain(|pack| !packs.contains(pack));
     }
 }
 
-/// What was removed of interrupted sessions.
+/// The result of discarding interrupted sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Discarded {
-    /// Packs.
+    /// Number of removed packs.
     pub packs: usize,
-    /// Bytes of them.
+    /// Their total length in bytes.
     pub bytes: u64,
-    /// Packs that stay, since each ends in a version that lacks only its commit.
+    /// Number of packs that stay, because each has a version that lacks only its commit.
     pub kept: usize,
 }
 
 impl Store {
-    /// Removes the packs that interrupted sessions left and no version needs. Takes no space: neither does it take them
-    /// over, nor does it change the catalog. A pack that ends in a version which lacks only its commit stays: the next
-    /// writer enters it.
+    /// Removes the packs that interrupted sessions left and no version needs. Needs no space: it does not take the packs over and
+    /// does not change the catalog. A pack with a version that lacks only its commit stays: the next writer commits it.
     ///
     /// # Errors
-    /// `Transient` when another process writes the store; `Missing` when this is no store; `Corrupt` also when the log of
-    /// changes says that the catalog does not know all packs; `Io`.
+    /// `Transient` when another process writes the store; `Missing` when there is no store; `Corrupt`, also when the log of
+    /// changes shows that the catalog does not list all packs; `Io`.
     pub fn discard_interrupted(place: &StorePlace) -> Result<Discarded> {
         let id = place.read_format()?;
         let _lock = crate::store::take_lock(place, crate::store::WRITER_LOCK_TRIES)?;
@@ -462,13 +463,13 @@ impl Store {
     }
 }
 
-/// Sixteen random bytes.
+/// Returns a random epoch for the hoard.
 fn random_epoch(store: &Store) -> Result<[u8; 16]> {
-    store.place().vfs().random_id().context(|| "choosing a name for the hoard's revisions".into())
+    store.place().vfs().random_id().context(|| "choosing a random epoch for the hoard".into())
 }
 
-/// Enters boot sets that were found in packs: each for all versions of its score that have none, in one revision. A
-/// newer one of the same score goes before an older one.
+/// Enters boot sets that were found in packs, in one revision: each for all versions of its score that have none. A newer
+/// boot set takes precedence over an older one with the same score.
 pub(crate) fn add_boot_sets(
     change: &mut Change<'_>,
     epoch: [u8; 16],
@@ -501,7 +502,7 @@ pub(crate) fn add_boot_sets(
     Ok(known.len() - before)
 }
 
-/// The good heads in a frame of kind boot set. Parts and bad ones are none; a newer Platter's end the whole run.
+/// Returns the valid heads in a frame of kind boot set. Skips parts and damaged heads; a head from a newer Platter is an error.
 pub(crate) fn read_boot_sets(stored: &[u8]) -> Result<Vec<FoundBootSet>> {
     let mut decoder = FrameDecoder::new()?;
     let (header, contents) = match decoder.decode(stored, Verify::Hashes) {
@@ -523,7 +524,7 @@ pub(crate) fn read_boot_sets(stored: &[u8]) -> Result<Vec<FoundBootSet>> {
     Ok(found)
 }
 
-/// The good records in a frame of kind version. Bad ones are none; a newer Platter's end the whole run.
+/// Returns the valid records in a frame of kind version. Skips damaged ones; a record from a newer Platter is an error.
 pub(crate) fn read_records(stored: &[u8]) -> Result<Vec<(BlockId, VersionRecord)>> {
     let mut decoder = FrameDecoder::new()?;
     let (header, contents) = match decoder.decode(stored, Verify::Hashes) {

@@ -1,9 +1,9 @@
-//! A session adds to the store: frames into packs of its own, and at the end a version, or nothing but the frames.
+//! A session adds frames to the store, in packs of its own. It ends with a new version or with frames only.
 //!
-//! The order that keeps promises (design: durable): frames, sealed and synced packs with synced names; the version record
-//! as the last frame of the last pack; only then one commit of the catalog that makes the packs count and the version
-//! exist. A record in a pack therefore says that all it needs was durable before it: a crash between the two is
-//! finished by the next writer (see `salvage`). After the first error nothing more is taken, whatever it was.
+//! The order of steps (design: durable): the packs with the frames are sealed and synced, including their names. The version
+//! record is the last frame of the last pack. Then one commit of the catalog makes the packs valid and the version exist. So when
+//! a pack has a version record, all data of that version was durable before the record. If a crash comes before the commit, the
+//! next writer completes it (see `salvage`). After the first error of any kind the store accepts no more writes.
 
 mod parked;
 
@@ -35,8 +35,8 @@ pub use parked::{ParkedPack, Resumed};
 /// zstd level of the record's frame.
 pub(crate) const RECORD_LEVEL: i32 = 3;
 
-/// Adds to a store. May be used by many threads at once. Dropped without being published, it leaves its frames to
-/// the store, where the next session finds them.
+/// Adds to a store. Several threads may use it at once. If it is dropped without publishing, its frames stay in the store, where
+/// the next session finds them.
 #[derive(Debug)]
 pub struct Session {
     shared: Arc<Shared>,
@@ -44,23 +44,23 @@ pub struct Session {
     known: KnownFrames,
 }
 
-/// What a session has done so far.
+/// What a session has added so far.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     open: Option<OpenPack>,
     sealed: Vec<(u32, SealedPack)>,
-    /// Packs of interrupted sessions that the commit lists.
+    /// Packs of interrupted sessions that the commit makes part of the store.
     referred: Vec<(u32, SealedPack)>,
-    /// Ordinals of packs that another session left: what is in them was written long ago.
+    /// Ordinals of packs from earlier, parked sessions. Their frames are read back before this session relies on them.
     resumed: HashSet<u32>,
-    /// Every pack begun, and whether a commit was tried: until then nobody can know of them.
+    /// Ids of all packs that were begun. Until a commit is tried, no other process can refer to them.
     begun: Vec<PackId>,
     commit_tried: bool,
-    /// The blocks of this session: nobody else finds them before they are published.
+    /// The blocks of this session. Other sessions cannot find them until they are published.
     index: Index,
     new_raw_bytes: u64,
     new_stored_bytes: u64,
-    /// Blocks of committed packs of this session that had no sound copy before.
+    /// Blocks in committed packs of this session that had no sound copy before.
     repaired: Vec<BlockId>,
 }
 
@@ -75,31 +75,31 @@ impl Session {
         Self { shared, state: Mutex::default(), known: KnownFrames::new(KnownCheck::Sample) }
     }
 
-    /// Reads so much of what the session relies on, instead of a sample.
+    /// Sets how many of the frames that the session relies on are read back; by default a sample.
     #[must_use]
     pub fn with_known_check(mut self, check: KnownCheck) -> Self {
         self.known = KnownFrames::new(check);
         self
     }
 
-    /// Publishes a version: when this returns, it is durable and everybody sees it. The version gets the next number
-    /// of its image, and the newest one as its parent. It is published under the edit token that `draft.token` names:
-    /// the image's token must have that number at the moment of the commit, or nobody must have it if none is named.
+    /// Publishes a version: on return it is durable and visible to everybody. It gets the next number of its image, and the
+    /// image's newest version as its parent. It is published under the edit lock that `draft.token` names: at the commit, the
+    /// image's current token must have that number. If none is named, nobody may hold a token.
     ///
     /// # Errors
-    /// `Refused` when the token is another's, the record would be too long, or a write had failed before; what the
-    /// session has added is then kept, and the store goes on. After any other error the store takes nothing more
-    /// until it is opened again; the version then exists whole, or not at all.
+    /// `Refused` when the token is not current, the record would be too long, or a write has failed before; the session's frames
+    /// are then kept, and the store stays usable. After any other error the store accepts no more writes until it is opened
+    /// again; the version then exists completely or not at all.
     pub fn publish(self, draft: VersionRecord) -> Result<Version> {
         self.publish_after(draft, None).map(|published| published.version)
     }
 
-    /// The same, if the newest version of the image has the number `newest` at the moment of the commit (0: there is none);
-    /// says also which damaged blocks the session has stored anew. What is refused leaves the session as it was; after a
+    /// As [`Session::publish`], but only if the newest version of the image has number `newest` at the commit (0: no version
+    /// exists). Also returns which damaged blocks the session has stored again. After a refusal the session is unchanged; after a
     /// publication it is empty.
     ///
     /// # Errors
-    /// As [`Session::publish`]; `Refused` also when the newest version has another number.
+    /// As [`Session::publish`]; also `Refused` when the newest version has another number.
     pub fn publish_after(&self, draft: VersionRecord, newest: Option<u64>) -> Result<Published> {
         draft.longest().encode()?;
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
@@ -119,7 +119,7 @@ impl Session {
             session.append_to(state, &frame)?;
             if !change.add_version(record_id, &record)? {
                 return Err(Error::corrupt(format!(
-                    "{} is there already: `platter check` the store",
+                    "{} already exists: check the store with `platter check`",
                     record.name()
                 )));
             }
@@ -129,7 +129,7 @@ impl Session {
         Ok(Published { version, repaired, known_frames_read: self.known.read() })
     }
 
-    /// Leaves the frames to the store without a version: what an interrupted job has done is found by the next one.
+    /// Ends the session without a version and keeps its frames: the next session finds what this one stored.
     ///
     /// # Errors
     /// As [`Session::publish`].
@@ -144,8 +144,8 @@ impl Session {
         self.commit(|_, _, _| Ok(Ok(())))
     }
 
-    /// Runs `last`, which may append, then seals, syncs and commits what `last` and the session did. What `last` refuses, before
-    /// it changes anything, is no failed write: the session is as it was.
+    /// Runs `last`, which may append frames, then seals, syncs and commits the session. `last` may refuse with an inner error
+    /// before it changes anything: the session is then unchanged, and the store stays usable.
     pub(crate) fn commit<T>(
         &self,
         last: impl FnOnce(&mut Change<'_>, &mut State, &Self) -> Result<Result<T>>,
@@ -154,7 +154,7 @@ impl Session {
         let mut state = self.state();
         writer.check()?;
         let was_tried = std::mem::replace(&mut state.commit_tried, true);
-        // Most of the syncing is done before the catalog is locked: others publish meanwhile.
+        // Most data is synced before the catalog is locked, so that other sessions can publish meanwhile.
         if let Some(open) = &state.open {
             writer.poison(open.writer.sync())?;
         }
@@ -175,8 +175,8 @@ impl Session {
                 change.add_live_pack(pack)?;
             }
             state.referred = referred;
-            // Before the commit, so that whoever sees the version finds its blocks. If the commit fails, nothing
-            // that refers to them can be published.
+            // Before the commit, so that whoever sees the version finds its blocks. If the commit fails, the store accepts no
+            // more writes, and nothing that refers to these blocks can be published.
             let index = std::mem::take(&mut state.index);
             repaired.extend(unsound.into_iter().filter(|id| index.locate_sound(id).is_some()));
             self.shared.absorb(index)?;
@@ -195,7 +195,7 @@ impl Session {
         done
     }
 
-    /// Writes version records anew whose frames are damaged: the catalog has them, and packs must have them too.
+    /// Writes version records again whose frames are damaged: every record in the catalog must also be in a pack.
     fn mend_records(&self, change: &Change<'_>, state: &mut State, unsound: &[BlockId]) -> Result<()> {
         if unsound.is_empty() {
             return Ok(());
@@ -203,7 +203,7 @@ impl Session {
         self.write_records(change, state, |id| unsound.binary_search(id).is_ok())
     }
 
-    /// Writes those version records anew that are in no pack, or in bad frames only.
+    /// Writes version records again that no pack has, or only in bad frames.
     pub(crate) fn write_lost_records(&self, change: &Change<'_>, state: &mut State) -> Result<()> {
         let unsound = self.shared.unsound();
         self.write_records(change, state, |id| {
@@ -223,7 +223,7 @@ impl Session {
                 continue;
             }
             let (id, frame) = encode_record(&version.record, &mut compressor)?;
-            // One that another Platter wrote in other words stays what it is.
+            // A record that another version of Platter serialized differently has another id: keep it as it is.
             if id == version.record_id {
                 self.append_to(state, &frame)?;
             }
@@ -242,7 +242,7 @@ impl Session {
             state.open = Some(OpenPack { ordinal, writer });
         }
         let Some(open) = state.open.as_mut() else {
-            return Err(Error::bug("a session without the pack it has just begun"));
+            return Err(Error::bug("the session has no pack although it just began one"));
         };
         let offset = open.writer.append(frame)?;
         let address = FrameAddress { pack: open.ordinal, length: frame.stored.len() as u32, offset };
@@ -258,7 +258,7 @@ impl Session {
 }
 
 impl Session {
-    /// A pin for a block that this session has added. What another session left is read back like all that was there before.
+    /// Returns a pin for a block that this session has added. Frames from a parked session are read back first.
     fn pin_own(&self, id: &BlockId) -> Result<Option<Pin>> {
         loop {
             let (place, is_resumed) = {
@@ -269,12 +269,12 @@ impl Session {
             if !is_resumed || self.known.is_sound(place.frame, || self.prove_own(place.frame)) {
                 return Ok(Some(self.shared.packs.get(place.frame.pack)?.pin()));
             }
-            // It is not found any more; another frame may have the block.
+            // From now on this frame is not found; another frame may have the block.
             self.state().index.condemn(&[place.frame]);
         }
     }
 
-    /// Whether a frame of this session is what it must be. What fails twice is remembered as bad.
+    /// Reads back a frame of this session and returns whether it is sound. A frame that fails twice is quarantined.
     fn prove_own(&self, address: FrameAddress) -> bool {
         let prove = || {
             let mut stored = Vec::new();
@@ -336,7 +336,7 @@ impl FrameStore for Session {
                 return Ok(Some(pin));
             }
             if !self.shared.is_bad(place.frame) {
-                // It could not be read for a reason that says nothing of it: stored anew, it is there for certain.
+                // The read failed for a reason that proves no damage. Storing the block again is safe.
                 break;
             }
         }
@@ -371,7 +371,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         let usable = self.shared.writer().is_ok_and(|writer| writer.check().is_ok());
         if usable && !std::thread::panicking() {
-            // If it fails, the store is poisoned and the next writer salvages the frames: nothing is lost.
+            // If this fails, the store accepts no more writes, and the next writer takes over the frames: nothing is lost.
             let _ = self.keep_frames();
         } else if !self.state().commit_tried {
             self.give_space_back();
@@ -380,13 +380,13 @@ impl Drop for Session {
 }
 
 impl Session {
-    /// Removes the packs of a session that a failed write has ended. On a full disk the space matters more than
-    /// blocks nobody refers to: taking them over would need as much again.
+    /// Removes the packs of a session after a failed write. On a full disk the space is worth more than blocks to which nobody
+    /// refers: taking them over would need the same space again.
     fn give_space_back(&self) {
         let mut state = self.state();
         state.open = None;
         for pack in std::mem::take(&mut state.begun) {
-            // What cannot be removed, the next writer takes over.
+            // The next writer takes over a pack that cannot be removed.
             let _ = self.shared.place.remove_if_there(&self.shared.place.pack(pack));
         }
     }

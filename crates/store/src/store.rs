@@ -1,7 +1,7 @@
-//! An opened store: what everybody reads, and the state that writers share.
+//! An opened store: reading, and the state that all sessions of the writing process share.
 //!
-//! Many processes may read a store, one may write it (it holds the lock). A reader sees what had been published when
-//! it last looked at the catalog, and looks again at every question that goes there.
+//! Many processes can read a store, but only one can write it: the one that holds the lock. A reader sees what was published when
+//! it last read the catalog. Every question to the catalog first looks for newer changes.
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::mpsc::sync_channel;
@@ -26,47 +26,47 @@ use crate::place::StorePlace;
 use crate::salvage::{Adopt, Interrupted, Salvaged, salvage};
 use crate::session::Session;
 
-/// How often a held lock is tried: by writers for half a second, since a token changes hands in less; by those who
-/// change a token for ten.
+/// How often to try a lock that is held. Writers try for half a second: a change of a token is shorter than that. Changes of
+/// tokens try for ten seconds.
 pub(crate) const WRITER_LOCK_TRIES: u32 = 50;
 pub(crate) const TOKEN_LOCK_TRIES: u32 = 1000;
-/// From one try to the next.
+/// Pause between two tries.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
-/// Most decoders kept between reads.
+/// Maximum number of idle decoders that are kept.
 const DECODERS_KEPT_MAX: usize = 16;
 
-/// An opened store. Clones are the same store.
+/// An opened store. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct Store(pub(crate) Arc<Shared>);
 
-/// What all clones and sessions of a store share.
+/// The state that all clones and sessions of a store share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) place: StorePlace,
     pub(crate) id: StoreId,
     pub(crate) packs: PackSet,
-    /// Collection must hold it for writing when it condemns a pack: a pin is taken under it (design: pins).
+    /// A pin is taken under the read lock, so collection must hold the write lock when it condemns a pack (design: pins).
     pub(crate) index: RwLock<Index>,
-    catalog: Mutex<Seen>,
+    catalog: Mutex<CatalogView>,
     decoders: Mutex<Decoders>,
-    /// What was wrong with packs when they were opened.
+    /// Damage that was found when packs were opened, one message each.
     damage: Mutex<Vec<String>>,
     pub(crate) health: Mutex<Health>,
     pub(crate) writer: Option<Writer>,
 }
 
-/// The catalog to ask, and the state of it for which packs have been opened.
+/// The catalog for reading, and its data version at which the packs were last opened.
 #[derive(Debug)]
-struct Seen {
+struct CatalogView {
     catalog: Catalog,
     data_version: Option<i64>,
 }
 
-/// What only the one writing process has.
+/// The state that only the writing process has.
 #[derive(Debug)]
 pub(crate) struct Writer {
     catalog: Mutex<Catalog>,
-    /// The first failure of a write: nothing is taken after it (design: durable).
+    /// The first failed write. Nothing is accepted after it (design: durable).
     failure: Mutex<Option<String>>,
     salvaged: OnceLock<Salvaged>,
     interrupted: Mutex<Interrupted>,
@@ -83,19 +83,19 @@ impl std::fmt::Debug for Decoders {
 }
 
 impl Store {
-    /// Makes a directory a store: makes it, and those above it, when missing.
+    /// Makes a directory a store. Creates the directory and its parents if missing.
     ///
     /// # Errors
-    /// `Refused` when it is a store already, or holds other things; `Io`.
+    /// `Refused` when it is a store already or holds other files; `Io`.
     pub fn init(place: &StorePlace) -> Result<StoreId> {
         place.create_dirs(place.dir())?;
-        // Before the lock, which is a file: nothing is left in a directory that is no place for a store.
+        // Checked before the lock is taken, because the lock is a file: an unsuitable directory stays untouched.
         if !place.is_store()? {
             refuse_strangers(place)?;
         }
         let _lock = take_lock(place, WRITER_LOCK_TRIES)?;
         if place.is_store()? {
-            return Err(Error::refused(format!("{} is a store already", place.dir().display())));
+            return Err(Error::refused(format!("{} is already a store", place.dir().display())));
         }
         refuse_strangers(place)?;
         place.create_dirs(&place.packs_dir())?;
@@ -106,30 +106,30 @@ impl Store {
             create_log(place.vfs(), &place.change_log(), &change.state()?.entries(&[])?)
         })?;
         place.sync_dir(place.dir())?;
-        // Last: a directory where this was interrupted is no store, and can be made one by another try.
+        // Last, so that an interrupted init leaves no store and can be repeated.
         place.write_format(id)?;
         Ok(id)
     }
 
-    /// Opens a store to be read; works beside a writer.
+    /// Opens a store for reading. Works beside a writer.
     ///
     /// # Errors
-    /// `Missing` when this is no store; `Corrupt`, `Io`.
+    /// `Missing` when there is no store; `Corrupt`, `Io`.
     pub fn open_reader(place: &StorePlace) -> Result<Self> {
         Self::open(place, None)
     }
 
-    /// Opens a store to be written: takes its lock, and takes over what interrupted sessions left.
+    /// Opens a store for writing: takes its lock, and takes over the packs that interrupted sessions left.
     ///
     /// # Errors
-    /// `Transient` when another process writes it; `Missing` when this is no store; `Corrupt`, `Io`.
+    /// `Transient` when another process writes the store; `Missing` when there is no store; `Corrupt`, `Io`.
     pub fn open_writer(place: &StorePlace) -> Result<Self> {
         place.read_format()?;
         let lock = take_lock(place, WRITER_LOCK_TRIES)?;
         Self::open_writer_adopting(place, Arc::from(lock), &Adopt::Interrupted)
     }
 
-    /// The same, under a lock that was taken before.
+    /// As [`Store::open_writer`], with a lock that the caller holds.
     pub(crate) fn open_writer_adopting(
         place: &StorePlace,
         lock: Arc<dyn VfsFile>,
@@ -160,14 +160,14 @@ impl Store {
             id,
             packs: PackSet::new(place.clone()),
             index: RwLock::new(Index::new()),
-            catalog: Mutex::new(Seen { catalog, data_version: None }),
+            catalog: Mutex::new(CatalogView { catalog, data_version: None }),
             decoders: Mutex::default(),
             damage: Mutex::default(),
             health: Mutex::default(),
             writer,
         }));
-        // Before the packs are opened: their bad frames are known then. A writer must know them; a reader only then stores
-        // nothing, and is told what is damaged when it reads it.
+        // Before the packs are opened, so that their bad frames are known. A writer fails if it cannot read the quarantine. A
+        // reader goes on: it stores nothing, and it notices damaged frames when it reads them.
         match store.0.learn_health() {
             Err(error) if store.0.writer.is_none() => store.0.note_damage(describe(&error)),
             learned => learned?,
@@ -176,47 +176,47 @@ impl Store {
         Ok(store)
     }
 
-    /// Begins adding to the store.
+    /// Starts a session, which adds to the store.
     ///
     /// # Errors
-    /// `Refused` when the store was opened to be read, or a write has failed since it was opened.
+    /// `Refused` when the store was opened for reading, or a write has failed since it was opened.
     pub fn session(&self) -> Result<Session> {
         self.0.writer()?.check()?;
         self.0.learn_health()?;
         Ok(Session::new(self.0.clone()))
     }
 
-    /// Whether sessions may begin: it was opened to be written, and no write has failed since. Reads nothing from the disk.
+    /// Returns whether sessions can be started: the store is open for writing and no write has failed. Does no I/O.
     pub fn takes_writes(&self) -> bool {
         self.0.writer().and_then(Writer::check).is_ok()
     }
 
-    /// Where the store lies.
+    /// Returns the store's directory.
     pub fn place(&self) -> &StorePlace {
         &self.0.place
     }
 
-    /// The store's id.
+    /// Returns the store's id.
     pub fn id(&self) -> StoreId {
         self.0.id
     }
 
-    /// Number of different blocks that can be read.
+    /// Returns the number of distinct blocks that can be read.
     pub fn blocks(&self) -> usize {
         self.0.index.read().len()
     }
 
-    /// What was wrong with packs when they were opened, in words. Their good frames are served all the same.
+    /// Returns messages about damage that was found when packs were opened. Sound frames of these packs are served.
     pub fn damage(&self) -> Vec<String> {
         self.0.damage.lock().clone()
     }
 
-    /// What was taken over from interrupted sessions when the store was opened to be written; `None` for readers.
+    /// Returns what was taken over from interrupted sessions when the store was opened for writing; `None` for readers.
     pub fn salvaged(&self) -> Option<&Salvaged> {
         self.0.writer.as_ref().and_then(|writer| writer.salvaged.get())
     }
 
-    /// Sees what other processes have published since. Questions to the catalog do it by themselves.
+    /// Makes what other processes have published visible. Questions to the catalog do this themselves.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -224,28 +224,29 @@ impl Store {
         self.catalog().map(|_| ())
     }
 
-    /// Reads a block, page or record and verifies it by its name.
+    /// Reads a block, page or record and verifies its hash.
     ///
     /// # Errors
-    /// `Missing` when it is not here; `Corrupt` when it is damaged; `Io`.
+    /// `Missing` when it is not in the store; `Corrupt` when it is damaged; `Io`.
     pub fn read_block(&self, kind: Kind, id: &BlockId) -> Result<Vec<u8>> {
         self.0.read_block(self, kind, id)
     }
 
-    /// The name of a pack that a frame's address has by number.
+    /// Returns the id of the pack that a frame's address refers to.
     ///
     /// # Errors
-    /// `Bug` when no frame of this store has that number.
+    /// `Bug` when the address is not of this store.
     pub fn pack_id(&self, address: FrameAddress) -> Result<PackId> {
         Ok(self.0.packs.get(address.pack)?.id)
     }
 
-    /// Whether a block can be located: for messages. Deduplication asks [`platter_image::FrameStore::lookup_and_pin`].
+    /// Returns whether a block can be located. For messages only: deduplication uses
+    /// [`platter_image::FrameStore::lookup_and_pin`].
     pub(crate) fn has(&self, id: &BlockId) -> bool {
         self.0.locate(id).is_some()
     }
 
-    /// The catalog to ask, after seeing what is new in it.
+    /// Returns the catalog for reading, after opening packs that are new in it.
     pub(crate) fn catalog(&self) -> Result<CatalogGuard<'_>> {
         let mut seen = self.0.catalog.lock();
         let data_version = Some(seen.catalog.data_version()?);
@@ -257,13 +258,13 @@ impl Store {
     }
 }
 
-/// The catalog, locked.
-pub(crate) struct CatalogGuard<'a>(MutexGuard<'a, Seen>);
+/// The catalog for reading, locked.
+pub(crate) struct CatalogGuard<'a>(MutexGuard<'a, CatalogView>);
 
 impl CatalogGuard<'_> {
     /// As [`Store::generation`].
     pub(crate) fn generation(&self) -> Result<i64> {
-        self.0.data_version.ok_or_else(|| Error::bug("a catalog that was not looked at"))
+        self.0.data_version.ok_or_else(|| Error::bug("the catalog was not read before use"))
     }
 }
 
@@ -299,32 +300,32 @@ impl PageSource for Store {
     }
 }
 
-/// Who wants a page has read what names it: if the page is not here, the store is damaged.
+/// Turns `Missing` into `Corrupt`: a page that another page names must be in the store.
 pub(crate) fn page_of(read: Result<Vec<u8>>) -> Result<Vec<u8>> {
     read.map_err(|error| match error.kind() {
-        ErrorKind::Missing => Error::corrupt(format!("{error}: a pack is gone; run `platter check`")),
+        ErrorKind::Missing => Error::corrupt(format!("{error}: a pack is missing; run `platter check`")),
         _ => error,
     })
 }
 
 impl Shared {
     pub(crate) fn writer(&self) -> Result<&Writer> {
-        self.writer.as_ref().ok_or_else(|| Error::refused("this store was opened to be read"))
+        self.writer.as_ref().ok_or_else(|| Error::refused("this store was opened for reading only"))
     }
 
-    /// Where a block stands. A writer that asks for one that only a pack of an interrupted session has makes the pack part
-    /// of the store.
+    /// Returns where a block is stored. If only a pack of an interrupted session has it and the store is open for writing, that
+    /// pack becomes part of the store.
     pub(crate) fn locate(&self, id: &BlockId) -> Option<BlockPlace> {
         let listed = || self.index.read().locate(id);
         listed().or_else(|| if self.refer_to_interrupted_with(id) { listed() } else { None })
     }
 
-    /// Takes in another index.
+    /// Adds all entries of another index.
     pub(crate) fn absorb(&self, index: Index) -> Result<()> {
         self.index.write().absorb(index)
     }
 
-    /// Where a block stands, with a pin, if it may be referred to and was not found bad.
+    /// Returns where a block is stored, with a pin, if its pack may be referred to and its frame is not known to be bad.
     pub(crate) fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<(BlockPlace, Pin)>> {
         match self.pin_sound(id)? {
             None if self.refer_to_interrupted_with(id) => self.pin_sound(id),
@@ -339,7 +340,7 @@ impl Shared {
         Ok(pack.may_be_referred_to().then(|| (place, pack.pin())))
     }
 
-    /// A pin for what may be referred to, sound or bad.
+    /// Returns a pin for a block whose pack may be referred to, even if its frame is bad.
     pub(crate) fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
         let index = self.index.read();
         let Some(place) = index.locate(id) else { return Ok(None) };
@@ -361,7 +362,10 @@ impl Shared {
     ) -> Result<()> {
         let laid = self.lay_ids(address, length, stored);
         let blocks = laid.ok_or_else(|| {
-            Error::bug(format!("no frame is known at {} of pack number {}", address.offset, address.pack))
+            Error::bug(format!(
+                "no frame is known at offset {} of pack number {}",
+                address.offset, address.pack
+            ))
         })?;
         let read = self.packs.read_frame(address, blocks, stored);
         if read.is_err() {
@@ -372,7 +376,7 @@ impl Shared {
         Ok(())
     }
 
-    /// As [`lay_ids`], if the frame at that address is known. Nobody waits for a file here.
+    /// As [`lay_ids`] for the frame at `address`, or `None` if it is not known. Does no I/O.
     pub(crate) fn lay_ids(
         &self,
         address: FrameAddress,
@@ -383,7 +387,7 @@ impl Shared {
         index.ids_at(address).map(|ids| lay_ids(ids, length.min(address.length as usize), stored))
     }
 
-    /// Reads a block from `source`, which is this store or a session of it, and verifies it by its name.
+    /// Reads a block from `source`, which is this store or one of its sessions, and verifies its hash.
     pub(crate) fn read_block(&self, source: &dyn FrameSource, kind: Kind, id: &BlockId) -> Result<Vec<u8>> {
         let place = source.locate(id)?;
         let place = place.ok_or_else(|| Error::missing(format!("{kind:?} {id} is not in the store")))?;
@@ -393,11 +397,11 @@ impl Shared {
             .with_decoder(|decoder| decoder.decode_block(&stored, kind, place.slot, id).map(<[u8]>::to_vec));
         judged(source, place.frame, decoded).map_err(|error| {
             let pack = self.packs.get(place.frame.pack).map(|pack| pack.id.to_string()).unwrap_or_default();
-            error.within(format!("{kind:?} {id} in pack {pack}, frame at {}", place.frame.offset))
+            error.within(format!("{kind:?} {id} in pack {pack}, frame at offset {}", place.frame.offset))
         })
     }
 
-    /// Decodes with a decoder of those that are kept.
+    /// Runs `decode` with one of the kept decoders, or a new one.
     pub(crate) fn with_decoder<T>(&self, decode: impl FnOnce(&mut FrameDecoder) -> Result<T>) -> Result<T> {
         let pooled = self.decoders.lock().0.pop();
         let mut decoder = pooled.map_or_else(FrameDecoder::new, Ok)?;
@@ -409,8 +413,8 @@ impl Shared {
         decoded
     }
 
-    /// Opens the packs that are new in the catalog: the live ones first, so that of two copies of a block the one
-    /// that stays is found. Packs once opened stay open under their ordinals.
+    /// Opens the packs that are new in the catalog. Live packs come first: of a block's copies, one in a live pack is found.
+    /// Opened packs stay open under their ordinals.
     fn open_packs(&self, rows: &[PackRow]) -> Result<()> {
         let mut known: Vec<PackId> = self.packs.all().iter().map(|pack| pack.id).collect();
         known.sort_unstable();
@@ -423,11 +427,11 @@ impl Shared {
             let (blocks, frames) =
                 new.iter().fold((0, 0), |sum, row| (sum.0 + row.blocks, sum.1 + row.frames));
             let mut index = self.index.write();
-            // The catalog's counts are a hint, not to be believed without bound.
+            // The catalog's counts are only a hint, so they are limited.
             index.reserve(blocks.min(RESERVE_MAX) as usize, frames.min(RESERVE_MAX) as usize);
             thread::scope(|scope| {
                 let (directory_out, directories) = sync_channel(DIRECTORIES_WAITING);
-                // It only ends early when nobody takes directories any more: that one has the reason.
+                // Sending fails only if the receiver stopped early. The receiver then returns the error.
                 scope.spawn(move || {
                     new.iter().try_for_each(|row| directory_out.send(self.open_pack(row)).ok())
                 });
@@ -440,7 +444,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Adds a pack; gives its ordinal, and what it holds as far as that can be read.
+    /// Adds a pack. Returns its ordinal and its directory, as far as that could be read.
     fn open_pack(&self, row: &PackRow) -> (u32, PackDirectory) {
         let ordinal = self.packs.add(row.id, row.state);
         let directory = self.packs.file(ordinal).and_then(|file| {
@@ -451,7 +455,7 @@ impl Shared {
             })
         });
         let directory = directory.unwrap_or_else(|error| {
-            self.note_damage(format!("pack {} cannot be read: {}", row.id, describe(&error)));
+            self.note_damage(format!("pack {} is unreadable: {}", row.id, describe(&error)));
             PackDirectory::default()
         });
         (ordinal, directory)
@@ -466,12 +470,12 @@ fn index_pack(ordinal: u32, directory: &PackDirectory, index: &mut Index) -> Res
     directory.iter().try_for_each(|(row, ids)| index.push_frame(row.address(ordinal), ids.iter().copied()))
 }
 
-/// Directories of packs that were read and wait to be indexed.
+/// Maximum number of pack directories that were read and wait to be indexed.
 const DIRECTORIES_WAITING: usize = 2;
-/// Most blocks that an index makes room for on the catalog's word.
+/// Maximum number of blocks for which the catalog's counts may reserve space in the index.
 const RESERVE_MAX: u64 = 1 << 26;
 
-/// The directory of a pack whose footer is damaged, from its frames.
+/// Builds the directory of a pack whose footer is damaged from its frames.
 fn scanned_directory(file: &dyn VfsFile) -> Result<PackDirectory> {
     let mut directory = PackDirectory::default();
     scan(file, &mut |frame| {
@@ -482,17 +486,17 @@ fn scanned_directory(file: &dyn VfsFile) -> Result<PackDirectory> {
 }
 
 impl Writer {
-    /// Refuses once a write has failed.
+    /// Returns an error if a write has failed since the store was opened.
     pub(crate) fn check(&self) -> Result<()> {
         match &*self.failure.lock() {
             None => Ok(()),
             Some(first) => Err(Error::refused(format!(
-                "the store takes nothing more since a write failed ({first}): open it again, and check it"
+                "the store accepts no more writes because one failed ({first}): open it again and check it"
             ))),
         }
     }
 
-    /// The same result; after an error the store takes nothing more.
+    /// Returns `result`. If it is an error, the store accepts no more writes.
     pub(crate) fn poison<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             let mut failure = self.failure.lock();
@@ -501,18 +505,18 @@ impl Writer {
         result
     }
 
-    /// What interrupted sessions left.
+    /// Returns the packs that interrupted sessions left.
     pub(crate) fn interrupted(&self) -> MutexGuard<'_, Interrupted> {
         self.interrupted.lock()
     }
 
-    /// The catalog, to change it.
+    /// Returns the catalog for changing it.
     pub(crate) fn catalog(&self) -> MutexGuard<'_, Catalog> {
         self.catalog.lock()
     }
 }
 
-/// An error and its sources in one line.
+/// Formats an error and its sources in one line.
 pub(crate) fn describe(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
@@ -523,7 +527,7 @@ pub(crate) fn describe(error: &Error) -> String {
     text
 }
 
-/// Takes the writer's lock, trying so often while somebody has it, and leaves our process id in it.
+/// Takes the writer's lock and writes our process id into its file. If the lock is held, tries up to `tries` times.
 pub(crate) fn take_lock(place: &StorePlace, tries: u32) -> Result<Box<dyn VfsFile>> {
     let path = place.lock_file();
     let lock = || place.vfs().lock(&path).context(|| format!("locking {}", path.display()));
@@ -537,7 +541,7 @@ pub(crate) fn take_lock(place: &StorePlace, tries: u32) -> Result<Box<dyn VfsFil
     }
     let Some(lock) = taken else {
         return Err(Error::transient(format!(
-            "{} is being written by {}: wait for it; if it is a server, go through it: --server unix:{}/serve.sock",
+            "{} is being written by {}: wait for it to finish; if it is a server, use --server unix:{}/serve.sock",
             place.dir().display(),
             lock_holder(place),
             place.dir().display()
@@ -545,7 +549,7 @@ pub(crate) fn take_lock(place: &StorePlace, tries: u32) -> Result<Box<dyn VfsFil
     };
     let text = format!("{}\n", std::process::id());
     match lock.set_length(0).and_then(|()| lock.write_all_at(text.as_bytes(), 0)) {
-        // It is for people, and a full disk is no reason to do nothing about it.
+        // The process id is only informative: a full disk must not prevent opening the store, which may free space.
         Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {}
         written => written.context(|| format!("writing {}", path.display()))?,
     }
@@ -565,7 +569,7 @@ fn lock_holder(place: &StorePlace) -> String {
     }
 }
 
-/// A directory that is to be a store may hold nothing but what an interrupted init leaves.
+/// Returns an error if a directory holds anything that an interrupted init does not leave.
 fn refuse_strangers(place: &StorePlace) -> Result<()> {
     const OURS: [&str; 7] = [
         "lock",
@@ -580,7 +584,7 @@ fn refuse_strangers(place: &StorePlace) -> Result<()> {
     let entries = place.vfs().list(place.dir()).context(|| format!("listing {dir}"))?;
     if let Some(stranger) = entries.iter().find(|entry| !OURS.contains(&entry.name.as_str())) {
         return Err(Error::refused(format!(
-            "{dir} holds {}: a store wants a directory of its own",
+            "{dir} contains {}: a store needs a directory of its own",
             stranger.name
         )));
     }
@@ -588,20 +592,20 @@ fn refuse_strangers(place: &StorePlace) -> Result<()> {
         let packs = place.list_packs()?.len();
         if packs > 0 {
             return Err(Error::refused(format!(
-                "{dir} holds {packs} packs but no store.json: `platter rebuild` makes it a store again"
+                "{dir} contains {packs} packs but no store.json: `platter rebuild` restores it"
             )));
         }
     }
     Ok(())
 }
 
-/// Refuses a catalog of another store.
+/// Returns an error if the catalog belongs to another store.
 pub(crate) fn check_store(catalog: &Catalog, id: StoreId) -> Result<()> {
     let found = catalog.store()?;
     if found == id {
         return Ok(());
     }
     Err(Error::corrupt(format!(
-        "the catalog is that of store {found}, not of {id}: `platter rebuild` makes it anew"
+        "the catalog belongs to store {found}, not to {id}: `platter rebuild` recreates it"
     )))
 }

@@ -1,12 +1,13 @@
-//! Edit tokens: the right to publish the next version of an image, one holder at a time, fenced by a number.
+//! Edit locks: the right to publish the next version of an image. One holder at a time, fenced by a number. The code calls an
+//! edit lock a token.
 //!
-//! Why a holder that slept cannot harm the one who took over (design: fencing): every taking over gets a number that no
-//! token of this store had before, and a publish compares its number with the token's in the very transaction that
-//! makes the version. No clock is asked; times are shown to people only. Tokens live in the catalog and in its log of
-//! changes: a store that lost both has none after a rebuild, and then everybody who held one is refused.
+//! Why a suspended holder cannot harm its successor (design: fencing): whoever takes a token gets a number higher than any token
+//! of this store had before. Publishing compares its number with the current token's number in the same transaction that creates
+//! the version. Clocks decide nothing; times are only displayed. Tokens are stored in the catalog and in its change log. A
+//! store that lost both has no tokens after a rebuild, and publishing under an older token is refused.
 //!
-//! A change of a token is one transaction under the writer's lock. A store that was opened to be read takes the lock
-//! for that moment: whoever serves a live disk for weeks need not keep others from writing.
+//! A change of a token is one transaction under the writer's lock. A store opened for reading takes that lock only for the
+//! transaction: a process that serves a live disk for weeks does not keep others from writing.
 
 use std::fmt;
 
@@ -17,9 +18,9 @@ use crate::catalog::{Catalog, Change};
 use crate::name::ImageName;
 use crate::store::{Store, TOKEN_LOCK_TRIES, check_store, take_lock};
 
-/// Most bytes of a holder's name.
+/// Maximum length of a holder's name in bytes.
 const HOLDER_LENGTH_MAX: usize = 255;
-/// Most bytes of an overlay's name.
+/// Maximum length of an overlay's name in bytes.
 const OVERLAY_LENGTH_MAX: usize = 4096;
 
 /// The right to publish the next version of an image.
@@ -27,13 +28,13 @@ const OVERLAY_LENGTH_MAX: usize = 4096;
 pub struct Token {
     /// The image.
     pub image: ImageName,
-    /// The fencing number: from 1, larger than that of any token of this store before.
+    /// The fencing number, from 1: higher than the number of any earlier token of this store.
     pub number: u64,
-    /// Who has it, in words, such as `root@node3`.
+    /// Name of the holder, such as `root@node3`.
     pub holder: String,
-    /// When it was taken: milliseconds since 1970 UTC. Shown to people, believed by nobody.
+    /// Time at which it was taken, in milliseconds since 1970 UTC. Only displayed.
     pub time_unix_ms: i64,
-    /// The overlay that holds what is to be published; empty when nobody has said.
+    /// The overlay that holds the unpublished changes; empty when not yet set.
     pub overlay: String,
 }
 
@@ -45,8 +46,8 @@ impl fmt::Display for Token {
     }
 }
 
-/// Why nobody may publish the next version of `image` under the token of that number, or under none; `None` when it
-/// may be done. `held` is the image's token.
+/// Returns why the next version of `image` may not be published under token `number` (`None`: without a token), or `None` when it
+/// may be published. `held` is the image's current token.
 pub fn refusal(image: &ImageName, number: Option<u64>, held: Option<&Token>) -> Option<Error> {
     let why = match (number, held) {
         (None, None) => return None,
@@ -68,7 +69,7 @@ pub fn refusal(image: &ImageName, number: Option<u64>, held: Option<&Token>) -> 
 }
 
 impl Store {
-    /// The token of an image; `None` when nobody has it.
+    /// Returns the current token of an image; `None` when nobody holds one.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -76,7 +77,7 @@ impl Store {
         self.catalog()?.token(image)
     }
 
-    /// All tokens that somebody has, by image.
+    /// Returns all tokens that are held, ordered by image.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -84,11 +85,11 @@ impl Store {
         self.catalog()?.tokens()
     }
 
-    /// Takes the token of an image that nobody has. Durable when it returns.
+    /// Takes the token of an image. It must be free. Durable on return.
     ///
     /// # Errors
-    /// `Refused` when somebody has it, the holder himself included, or for an unfit holder's name; `Missing` when
-    /// there is no such image; `Transient` when another process writes the store for longer than some seconds; `Io`.
+    /// `Refused` when the token is held, even by the same holder, or when the holder's name is invalid; `Missing` when there is
+    /// no such image; `Transient` when another process holds the writer's lock for more than a few seconds; `Io`.
     pub fn take_token(&self, image: &ImageName, holder: &str, time_unix_ms: i64) -> Result<Token> {
         check_text("holder", holder, 1, HOLDER_LENGTH_MAX)?;
         self.change_catalog(|change| match refusal(image, None, change.token(image)?.as_ref()) {
@@ -97,20 +98,22 @@ impl Store {
         })
     }
 
-    /// Takes the token of an image whoever has it. What the holder before has not published can be published under
-    /// its number no more. Durable when it returns.
+    /// Takes the token of an image even if it is held. The previous holder can no longer publish under its number. Durable on
+    /// return.
     ///
     /// # Errors
-    /// As [`Store::take_token`], but never because somebody has it.
+    /// As [`Store::take_token`], except that a held token is no error.
     pub fn steal_token(&self, image: &ImageName, holder: &str, time_unix_ms: i64) -> Result<Token> {
         check_text("holder", holder, 1, HOLDER_LENGTH_MAX)?;
         self.change_catalog(|change| change.grant_token(image, holder, time_unix_ms))
     }
 
-    /// Notes in which overlay the edits lie: its name has the token's number in it, so it is known after taking.
+    /// Records which overlay holds the edits. The overlay's name contains the token's number, so it is set after taking the
+    /// token.
     ///
     /// # Errors
-    /// `Refused` when the token is another's by now, or for an unfit name; `Transient`, `Io` as [`Store::take_token`].
+    /// `Refused` when the token is no longer current, or the overlay's name is invalid; `Transient`, `Io` as
+    /// [`Store::take_token`].
     pub fn set_overlay(&self, token: &Token, overlay: &str) -> Result<Token> {
         check_text("overlay", overlay, 0, OVERLAY_LENGTH_MAX)?;
         self.change_held(token, |change| {
@@ -119,25 +122,25 @@ impl Store {
         })
     }
 
-    /// Gives a token back. Its number is never used again. Durable when it returns.
+    /// Releases a token. Its number is never used again. Durable on return.
     ///
     /// # Errors
-    /// `Refused` when the token is another's, or nobody's, by now; `Transient`, `Io` as [`Store::take_token`].
+    /// `Refused` when the token is no longer current; `Transient`, `Io` as [`Store::take_token`].
     pub fn release_token(&self, token: &Token) -> Result<()> {
         self.change_held(token, |change| change.remove_token(&token.image))
     }
 
-    /// Whether the next version of `image` could be published now under the token of that number, or under none: for
-    /// asking before long work. What counts is asked again when it is published.
+    /// Checks whether the next version of `image` could be published now under token `number` (`None`: without a token). Used
+    /// before long work; publishing checks again.
     ///
     /// # Errors
-    /// `Refused` when it could not; when the catalog cannot be read.
+    /// `Refused` when it could not be published; an error when the catalog cannot be read.
     pub fn check_token(&self, image: &ImageName, number: Option<u64>) -> Result<()> {
         let held = self.token(image)?;
         refusal(image, number, held.as_ref()).map_or(Ok(()), Err)
     }
 
-    /// Changes a token if it still has its number.
+    /// Runs `change` if `token` is still the image's current token.
     fn change_held<T>(&self, token: &Token, change: impl FnOnce(&mut Change<'_>) -> Result<T>) -> Result<T> {
         self.change_catalog(|catalog| {
             let held = catalog.token(&token.image)?;
@@ -148,8 +151,8 @@ impl Store {
         })
     }
 
-    /// Runs `change`, which adds nothing to packs, as one transaction under the writer's lock. What it refuses, as the
-    /// inner result, leaves the store usable.
+    /// Runs `change`, which adds nothing to packs, as one transaction under the writer's lock. An inner error means refused: the
+    /// store stays usable.
     pub(crate) fn change_catalog<T>(
         &self,
         change: impl FnOnce(&mut Change<'_>) -> Result<Result<T>>,
@@ -166,7 +169,7 @@ impl Store {
     }
 }
 
-/// Names go into messages and tables: they must have a length that fits there, and no line breaks.
+/// Checks the length of a name that appears in messages and tables, and that it has no control characters.
 fn check_text(what: &str, text: &str, length_min: usize, length_max: usize) -> Result<()> {
     if text.len() < length_min || text.len() > length_max || text.chars().any(char::is_control) {
         return Err(Error::refused(format!(

@@ -1,7 +1,7 @@
-//! Forgetting and renaming on the system's files.
+//! Tests forgetting and renaming in a store on real files.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is test code")]
-#![allow(clippy::disallowed_methods, reason = "it looks at the store's files from outside")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
+#![allow(clippy::disallowed_methods, reason = "accesses the store's files directly")]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ fn new_store() -> (tempfile::TempDir, StorePlace, Store) {
     (folder, place, store)
 }
 
-/// Publishes a version whose recipe nobody will ask for.
+/// Publishes a version without a recipe. Nothing here reads it.
 fn publish(store: &Store, image: &str, score: u8) -> Version {
     let draft = VersionRecord::draft(name(image), Score(BlockId([score; 32])), i64::from(score));
     store.session().unwrap().publish(draft).unwrap()
@@ -39,7 +39,7 @@ fn refusal<T>(result: platter_image::Result<T>) -> String {
 }
 
 #[test]
-fn a_number_is_never_used_again() {
+fn a_number_is_never_reused() {
     let (_folder, place, store) = new_store();
     for score in 1..4 {
         publish(&store, "a", score);
@@ -61,9 +61,9 @@ fn a_number_is_never_used_again() {
     assert_eq!(publish(&store, "a", 5).name.number, 5);
 }
 
-/// A process that only reads the store takes the lock for that moment.
+/// A process that opened the store for reading takes the lock for the change.
 #[test]
-fn a_reader_forgets_too_unless_the_image_is_edited() {
+fn a_reader_can_forget_unless_the_image_is_edited() {
     let (_folder, place, store) = new_store();
     publish(&store, "a", 1);
     publish(&store, "a/b", 2);
@@ -73,11 +73,11 @@ fn a_reader_forgets_too_unless_the_image_is_edited() {
     assert!(refusal(reader.forget(&name("a"), None)).contains("somebody@here"));
     reader.release_token(&token).unwrap();
     reader.forget(&name("a"), None).unwrap();
-    assert_eq!(names(&reader), ["a/b@1"], "what is below it is another image");
+    assert_eq!(names(&reader), ["a/b@1"], "a/b is another image");
 }
 
 #[test]
-fn renaming_moves_an_image_and_all_below_it() {
+fn renaming_moves_an_image_and_those_below_it() {
     let (_folder, _place, store) = new_store();
     for (image, score) in [("lab", 1), ("lab/a", 2), ("lab/a", 3), ("lab.x", 4), ("lab0", 5), ("lab-x", 6)] {
         publish(&store, image, score);
@@ -96,12 +96,12 @@ fn renaming_moves_an_image_and_all_below_it() {
     let after = store.version(&name("attic/of/lab/a"), NumberChoice::Latest).unwrap().record;
     let first = Some(renamed[2].from.clone());
     assert_eq!(after, VersionRecord { image: name("attic/of/lab/a"), renamed_from: first, ..before });
-    assert_eq!(publish(&store, "lab/a", 7).name.number, 3, "its numbers go on");
+    assert_eq!(publish(&store, "lab/a", 7).name.number, 3, "numbers continue");
     assert_eq!(publish(&store, "attic/of/lab/a", 8).name.number, 3);
 }
 
 #[test]
-fn what_cannot_be_renamed_changes_nothing() {
+fn a_refused_rename_changes_nothing() {
     let (_folder, _place, store) = new_store();
     for image in ["a", "b", "lab/x", "deep/1/2/3/4/5/6/7"] {
         publish(&store, image, 1);
@@ -123,27 +123,30 @@ fn what_cannot_be_renamed_changes_nothing() {
     store.rename(&name("a"), &name("c")).unwrap();
 }
 
-/// An image can get its name back, and no number ever stands for two disks.
+/// An image can return to its first name, and no number is ever used for two disks.
 #[test]
-fn names_come_back_and_numbers_do_not() {
+fn names_can_be_reused_but_numbers_cannot() {
     let (_folder, place, store) = new_store();
     let first = publish(&store, "a", 1);
     publish(&store, "a", 2);
     publish(&store, "b", 3);
     store.rename(&name("a"), &name("c")).unwrap();
     store.rename(&name("c"), &name("d")).unwrap();
-    assert!(refusal(store.rename(&name("b"), &name("a"))).contains("a@1 was another version"));
+    assert!(
+        refusal(store.rename(&name("b"), &name("a")))
+            .contains("the number of a@1 was used by another version")
+    );
     store.rename(&name("d"), &name("a")).unwrap();
     assert_eq!(store.version(&name("a"), NumberChoice::Number(1)).unwrap(), first);
     store.rename(&name("a"), &name("c")).unwrap();
     store.forget(&name("c"), Some(2)).unwrap();
     store.rename(&name("c"), &name("e")).unwrap();
-    assert_eq!(publish(&store, "e", 4).name.number, 3, "2 was forgotten under another name");
+    assert_eq!(publish(&store, "e", 4).name.number, 3, "2 was used and forgotten under another name");
     drop(store);
     let report = rebuild(&place).unwrap();
     assert_eq!((report.lost.len(), report.notes.len()), (0, 0), "{report:?}");
     assert_eq!(report.reappeared, Some(Vec::new()));
-    // Where nothing but packs is left, all names come back that any record has.
+    // If only packs are left, all names reappear that any record has.
     for file in ["catalog.sqlite", "changes.log"] {
         fs::remove_file(place.dir().join(file)).unwrap();
     }
@@ -155,9 +158,9 @@ fn names_come_back_and_numbers_do_not() {
     assert_eq!(store.version(&name("e"), NumberChoice::Latest).unwrap().record.score.0.0, [4; 32]);
 }
 
-/// What the old catalog knows of numbers, the new one knows, too.
+/// The new catalog knows all numbers that the old one knew.
 #[test]
-fn numbers_go_on_after_a_rebuild() {
+fn numbers_continue_after_a_rebuild() {
     let (_folder, place, store) = new_store();
     let packs = || -> BTreeSet<PathBuf> {
         let folders = fs::read_dir(place.dir().join("packs")).unwrap();
@@ -171,7 +174,7 @@ fn numbers_go_on_after_a_rebuild() {
     let third: Vec<PathBuf> = packs().difference(&before).cloned().collect();
     store.forget(&name("a"), Some(3)).unwrap();
     drop(store);
-    // As if the record had been collected.
+    // Simulates that the record was collected.
     assert_eq!(third.len(), 1);
     fs::remove_file(&third[0]).unwrap();
     rebuild(&place).unwrap();

@@ -1,7 +1,7 @@
-//! The store on the system's files: readers beside a writer, one writer at a time, states of packs, the golden store.
+//! Tests a store on real files: readers beside a writer, one writer at a time, checks, and the golden store.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is test code")]
-#![allow(clippy::disallowed_methods, reason = "it looks at the store's files from outside")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
+#![allow(clippy::disallowed_methods, reason = "accesses the store's files directly")]
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ fn contents(number: u8) -> Vec<u8> {
     vec![number.max(1); 512 * (1 + usize::from(number % 3))]
 }
 
-/// Adds a disk of blocks `numbers`; gives its score and length.
+/// Adds a disk that consists of the blocks `numbers`. Returns its score and length.
 fn add_disk(session: &Session, numbers: &[u8]) -> (Score, u64) {
     let mut compressor = Compressor::new(3).unwrap();
     let mut append = |kind, id, bytes: &[u8]| {
@@ -65,7 +65,7 @@ fn verdict(store: &Store) -> Verdict {
 }
 
 #[test]
-fn a_reader_sees_what_is_published_while_it_is_open() {
+fn an_open_reader_sees_what_is_published() {
     let (_folder, place) = new_store();
     let reader = Store::open_reader(&place).unwrap();
     assert!(reader.images().unwrap().is_empty());
@@ -74,9 +74,9 @@ fn a_reader_sees_what_is_published_while_it_is_open() {
     let session = writer.session().unwrap();
     let disk = add_disk(&session, &[1, 2, 3]);
     let block = BlockId::of(Kind::Data, &contents(2));
-    assert!(session.locate(&block).unwrap().is_some(), "found at once in its own session");
+    assert!(session.locate(&block).unwrap().is_some(), "its own session finds it at once");
     for other in [&reader, &writer] {
-        assert!(other.locate(&block).unwrap().is_none(), "and by nobody else");
+        assert!(other.locate(&block).unwrap().is_none(), "others do not find it yet");
     }
     assert!(writer.session().unwrap().lookup_and_pin(&block).unwrap().is_none());
     let version = session.publish(draft("lab/debian12", disk)).unwrap();
@@ -90,10 +90,10 @@ fn a_reader_sees_what_is_published_while_it_is_open() {
     }
 }
 
-/// A recipe that takes more of a block than there is, or of what is no block, cannot be read: a check says so, although every
-/// page and block is there and sound.
+/// A recipe that refers past the end of a block, or to something that is not a data block, cannot be read. A check reports it
+/// although all pages and blocks exist and are sound.
 #[test]
-fn a_check_finds_a_recipe_that_leads_out_of_its_blocks_or_its_disk() {
+fn a_check_finds_a_recipe_that_refers_past_its_blocks_or_its_disk() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
     let session = store.session().unwrap();
@@ -137,10 +137,10 @@ fn a_check_finds_a_recipe_that_leads_out_of_its_blocks_or_its_disk() {
     }
 }
 
-/// In packs frames stand without their blocks' names. Nobody sees that: not the session that has just added them, nor readers
-/// of a part, and who asks for what is not there gets nothing.
+/// In packs, frames lack the ids of their blocks. This is invisible outside: to the session that has just added a frame and to
+/// readers of its start. Wrong addresses return an error.
 #[test]
-fn frames_come_out_whole() {
+fn frames_are_read_whole() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
     let session = store.session().unwrap();
@@ -162,7 +162,7 @@ fn frames_come_out_whole() {
     let wanted = store.locate(&id(&blocks[3])).unwrap().unwrap();
     for length in [0, 10, 56, 92, 56 + 36 * 9, frame.stored.len() - 1, frame.stored.len(), 1 << 20] {
         store.read_frame_start(wanted.frame, length, &mut stored).unwrap();
-        assert!(stored == frame.stored[..length.min(frame.stored.len())], "{length} bytes of it");
+        assert!(stored == frame.stored[..length.min(frame.stored.len())], "{length} bytes");
     }
     for wrong in [
         FrameAddress { offset: wanted.frame.offset + 1, ..wanted.frame },
@@ -174,7 +174,7 @@ fn frames_come_out_whole() {
 }
 
 #[test]
-fn versions_have_parents_and_names_that_are_missing_say_what_there_is() {
+fn versions_have_parents_and_errors_for_missing_names_help() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
     for numbers in [[1, 2], [2, 3]] {
@@ -193,11 +193,11 @@ fn versions_have_parents_and_names_that_are_missing_say_what_there_is() {
     };
     assert!(missing("a@3").contains("the newest is a@2"));
     assert!(missing("b").contains("no image b"));
-    assert!(missing(&"0".repeat(64)).contains("nothing here has the score"));
+    assert!(missing(&"0".repeat(64)).contains("no disk in the store has the score"));
 }
 
 #[test]
-fn one_writer_at_a_time_and_the_second_is_told_who() {
+fn only_one_writer_at_a_time_and_the_error_names_it() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
     let error = Store::open_writer(&place).unwrap_err();
@@ -205,13 +205,13 @@ fn one_writer_at_a_time_and_the_second_is_told_who() {
     assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
     let session = store.session().unwrap();
     drop(store);
-    assert!(Store::open_writer(&place).is_err(), "its sessions keep it");
+    assert!(Store::open_writer(&place).is_err(), "its session keeps the lock");
     drop(session);
     Store::open_writer(&place).unwrap();
 }
 
 #[test]
-fn sessions_side_by_side_and_a_dropped_one_leaves_its_blocks() {
+fn concurrent_sessions_publish_and_a_dropped_one_leaves_its_blocks() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
     std::thread::scope(|scope| {
@@ -242,9 +242,9 @@ fn sessions_side_by_side_and_a_dropped_one_leaves_its_blocks() {
 }
 
 #[test]
-fn init_refuses_what_is_not_empty() {
+fn init_refuses_a_directory_that_is_not_empty() {
     let (folder, place) = new_store();
-    assert!(Store::init(&place).unwrap_err().to_string().contains("is a store already"));
+    assert!(Store::init(&place).unwrap_err().to_string().contains("is already a store"));
     std::fs::write(folder.path().join("above/letter.txt"), "dear").unwrap();
     let error = Store::init(&StorePlace::on_system(folder.path().join("above"))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
@@ -269,17 +269,17 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Golden vector: a store of format 1, made once and kept, is read, checked, and rebuilt from its log of changes, then from
-/// its packs alone. Its token is in no pack, but the number is in the record that was published under it.
+/// The golden store has format 1 and must stay readable. It is read, checked, and rebuilt from its change log, then from
+/// its packs alone. Its token is in no pack, but its number is in the record that was published under it.
 #[test]
 fn the_golden_store_is_read() {
     let folder = tempfile::tempdir().unwrap();
     copy(&golden(), folder.path());
     let place = StorePlace::on_system(folder.path());
-    // A checkout has the modes of the umask.
+    // In a checkout, files have the umask's modes.
     place.close_to_others().unwrap();
     let expected = "be673dbaa0bb2119";
-    for round in ["as it was kept", "from its log", "from its packs"] {
+    for round in ["unchanged", "from its log", "from its packs"] {
         let store = Store::open_reader(&place).unwrap();
         let version = store.version(&"golden/disk".parse().unwrap(), NumberChoice::Number(1)).unwrap();
         assert_eq!(&version.record.score.to_string()[..16], expected, "{round}");
@@ -302,7 +302,7 @@ fn the_golden_store_is_read() {
     }
 }
 
-/// Makes the golden store; only for a new format version, in a folder of its own.
+/// Creates the golden store in its own folder. Only needed for a new format version.
 #[test]
 #[ignore = "writes into the source tree"]
 fn write_the_golden_store() {
@@ -322,7 +322,7 @@ fn write_the_golden_store() {
     session.publish(VersionRecord { token: Some(token.number), ..draft("golden/disk", disk) }).unwrap();
 }
 
-/// The number that a publish expects is compared where the version is made: another session can come before that.
+/// The expected number is compared in the transaction that creates the version, because another session may publish first.
 #[test]
 fn a_publish_after_another_version_than_expected_is_refused() {
     let (_folder, place) = new_store();
@@ -339,7 +339,7 @@ fn a_publish_after_another_version_than_expected_is_refused() {
     let version = late.publish_after(draft("a", disk), Some(1)).unwrap().version;
     assert_eq!(
         version.name.number, 2,
-        "the session is as it was, and can be published when the number is corrected"
+        "the refusal left the session unchanged, and it can publish with the right number"
     );
     assert!(version.record.new_raw_bytes > 0);
 }

@@ -1,8 +1,8 @@
-//! Edit tokens on the system's files: one holder at a time, numbers that are never used again, and a publish that is
-//! fenced whatever the order of events.
+//! Tests edit locks in a store on real files: one holder at a time, numbers that are never reused, and fenced publishing in any
+//! order of events.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is test code")]
-#![allow(clippy::disallowed_methods, reason = "it damages the store's files from outside")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
+#![allow(clippy::disallowed_methods, reason = "damages the store's files directly")]
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use platter_store::{
 
 const TIME: i64 = 1_700_000_000_000;
 
-/// A disk whose score says which it is: what is published here is never read.
+/// A draft whose score identifies the disk. The disk does not exist: nothing here reads it.
 fn draft(disk: u8, token: Option<u64>) -> VersionRecord {
     VersionRecord { token, ..VersionRecord::draft(image(), Score(BlockId([disk; 32])), TIME) }
 }
@@ -27,7 +27,7 @@ fn publish(store: &Store, disk: u8, token: Option<u64>) -> Result<Version> {
     store.session()?.publish(draft(disk, token))
 }
 
-/// A store whose image has version 1.
+/// A store with version 1 of the image.
 fn new_store() -> (tempfile::TempDir, StorePlace) {
     let folder = tempfile::tempdir().unwrap();
     let place = StorePlace::on_system(folder.path());
@@ -43,7 +43,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T>, word: &str) {
 }
 
 #[test]
-fn one_holder_at_a_time_and_numbers_that_grow() {
+fn only_one_holder_at_a_time_and_numbers_increase() {
     let (_folder, place) = new_store();
     let image = image();
     let open = || Store::open_reader(&place).unwrap();
@@ -57,7 +57,7 @@ fn one_holder_at_a_time_and_numbers_that_grow() {
     assert_eq!(
         open().tokens().unwrap(),
         std::slice::from_ref(&first),
-        "kept over reopening, overlay and all"
+        "still there after reopening, with the overlay"
     );
     let second = open().steal_token(&image, "root@b", TIME + 1).unwrap();
     assert_eq!((second.number, second.overlay.as_str()), (2, ""));
@@ -66,7 +66,7 @@ fn one_holder_at_a_time_and_numbers_that_grow() {
     open().release_token(&second).unwrap();
     refused(open().release_token(&second), "released");
     assert_eq!(open().tokens().unwrap(), []);
-    assert_eq!(open().take_token(&image, "root@a", TIME).unwrap().number, 3, "2 is never used again");
+    assert_eq!(open().take_token(&image, "root@a", TIME).unwrap().number, 3, "2 is never reused");
     let missing = open().take_token(&"lab/none".parse().unwrap(), "root@a", TIME).unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::Missing);
     for holder in ["", "two\nlines", &"x".repeat(256)] {
@@ -77,7 +77,7 @@ fn one_holder_at_a_time_and_numbers_that_grow() {
 }
 
 #[test]
-fn a_publish_needs_the_token_that_somebody_holds() {
+fn publishing_needs_the_token_that_is_held() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
     let token = store.take_token(&image(), "root@a", TIME).unwrap();
@@ -92,7 +92,7 @@ fn a_publish_needs_the_token_that_somebody_holds() {
     assert_eq!(publish(&store, 5, None).unwrap().record.token, None);
 }
 
-/// A refusal is no failed write: what was added is kept, and the store goes on.
+/// A refusal is not a failed write: the frames are kept, and the store stays usable.
 #[test]
 fn a_refused_publish_keeps_its_frames() {
     let (_folder, place) = new_store();
@@ -117,10 +117,10 @@ fn append(session: &Session, block: BlockId, bytes: &[u8]) {
     session.append(&frame.encode(&mut Compressor::new(3).unwrap()).unwrap()).unwrap();
 }
 
-/// A and B as two processes: both read the store, and each opens it to be written for the moment it publishes. Their
-/// steps are mixed by seed, as when A is stopped at any moment and goes on at another.
+/// A and B act as two processes: both read the store, and each opens it for writing only to publish. A seed mixes their
+/// steps, as if A were suspended at any moment and resumed later.
 #[test]
-fn a_holder_that_slept_cannot_publish() {
+fn a_suspended_holder_cannot_publish() {
     let mut overtaken = 0;
     for seed in 0..20_u64 {
         let (_folder, place) = new_store();
@@ -144,7 +144,7 @@ fn a_holder_that_slept_cannot_publish() {
                     tokens[who].push(token);
                 }
                 step => {
-                    // Every token this one ever had: the last may be good, all others never are.
+                    // All tokens that this process ever held: only the last may be valid.
                     for token in tokens[who].clone() {
                         let is_good = holds == Some(token.number);
                         if step == 1 {
@@ -164,10 +164,10 @@ fn a_holder_that_slept_cannot_publish() {
             }
         }
     }
-    assert!(overtaken > 20, "only {overtaken} tried to publish too late");
+    assert!(overtaken > 20, "only {overtaken} late attempts to publish");
 }
 
-/// The session was open, its frames written, and all was asked beforehand: what counts is the moment of the commit.
+/// The session was open, its frames written, and the token checked before. Only the check at the commit counts.
 #[test]
 fn a_token_stolen_in_the_middle_of_a_session_fences_it() {
     let (_folder, place) = new_store();
@@ -182,10 +182,10 @@ fn a_token_stolen_in_the_middle_of_a_session_fences_it() {
     assert_eq!(store.version(&image(), NumberChoice::Latest).unwrap(), theirs);
 }
 
-/// Asking and publishing are one step: whatever others do in between, no version stands behind one that was published
+/// Checking the token and publishing are one step: whatever others do in between, no version follows one that was published
 /// under a later token.
 #[test]
-fn no_version_stands_behind_that_of_a_later_token() {
+fn no_version_follows_one_of_a_later_token() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
     let published: usize = std::thread::scope(|scope| {
@@ -206,7 +206,7 @@ fn no_version_stands_behind_that_of_a_later_token() {
 }
 
 #[test]
-fn of_many_who_take_one_token_one_gets_it() {
+fn only_one_of_many_concurrent_takers_gets_a_token() {
     let (_folder, place) = new_store();
     let taken: Vec<Token> = std::thread::scope(|scope| {
         let place = &place;
@@ -224,7 +224,7 @@ fn of_many_who_take_one_token_one_gets_it() {
     assert_eq!(Store::open_reader(&place).unwrap().tokens().unwrap(), taken);
 }
 
-/// A writer is waited for, since it is soon done as a rule; and one that opens the store waits for a token's change.
+/// Taking a token waits for a writer, which is usually done soon. A writer that opens the store waits for a change of a token.
 #[test]
 fn a_token_waits_for_the_writer() {
     let (_folder, place) = new_store();
@@ -239,10 +239,10 @@ fn a_token_waits_for_the_writer() {
     });
 }
 
-/// A rebuild keeps edit tokens as long as the catalog or its log of changes is whole. Where both are lost, it says so, and
-/// numbers go on well past those that records tell of.
+/// A rebuild keeps edit locks as long as either the catalog or its change log is complete. If both are lost, it reports
+/// that, and numbers continue well past those in records.
 #[test]
-fn rebuild_keeps_tokens_and_gives_no_number_twice() {
+fn rebuild_keeps_tokens_and_never_reuses_a_number() {
     for damage in ["none", "gone", "garbage", "all gone", "all garbage"] {
         let (_folder, place) = new_store();
         let published = {

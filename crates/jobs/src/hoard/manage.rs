@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use platter_image::{Error, Result};
 use platter_store::{
-    BootSet, DailyWish, HoardSnapshot, ImageName, NumberChoice, Store, Version, VersionName, VersionQuery,
+    BootSet, DailyRequest, HoardSnapshot, ImageName, NumberChoice, Store, Version, VersionName, VersionQuery,
 };
 use serde::Serialize;
 
@@ -266,7 +266,7 @@ pub fn hoard_daily(request: &HoardDailyRequest, progress: &dyn Progress) -> Resu
         }
     }
     // Last: what was just recorded may be the latest of its image.
-    let wish = DailyWish {
+    let wish = DailyRequest {
         now_unix_ms: request.now_unix_ms.unwrap_or_else(unix_ms),
         keep_days: request.keep_days,
         window_days: request.window_days,

@@ -1,31 +1,31 @@
-//! What became held and what went, in order, for whoever keeps a filter of it. Pure.
+//! Which blocks became held and which were dropped, in order, so that a peer filter can be kept up to date. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use platter_image::BlockId;
 
-/// Changes that are remembered; whoever is further behind begins anew.
+/// Number of changes that are kept. A reader that is further behind gets the full list.
 const CHANGES_MAX: usize = 1 << 16;
 
-/// What became held and what went since some moment.
+/// The changes of a cache since a mark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheChanges {
-    /// Blocks and pages that were not held then; all that are held, if `whole`.
+    /// Blocks and pages that became held; if `whole`, all that are held.
     pub added: Vec<BlockId>,
-    /// Blocks and pages that are held no longer.
+    /// Blocks and pages that are no longer held.
     pub dropped: Vec<BlockId>,
-    /// That moment is too long ago: begin anew with `added`.
+    /// The mark is too old: `added` lists everything that is held.
     pub whole: bool,
-    /// What to ask with the next time.
+    /// The mark for the next call.
     pub mark: u64,
 }
 
-/// The last changes.
+/// The most recent changes.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// The number of the first one in `last`. 0 is nobody's, so that asking with it gives everything.
+    /// Number of the first change in `last`. Number 0 is never used, so mark 0 always returns the full list.
     first: u64,
-    /// Ids come and go by turns.
+    /// Each id with whether it became held. For the same id, held and not held alternate.
     last: VecDeque<(BlockId, bool)>,
 }
 
@@ -36,7 +36,7 @@ impl Default for Changes {
 }
 
 impl Changes {
-    /// Notes that an id became held, or is held no longer.
+    /// Adds a change: the id became held, or is no longer held.
     pub(super) fn push(&mut self, id: BlockId, is_held: bool) {
         if self.last.len() == CHANGES_MAX {
             self.last.pop_front();
@@ -45,12 +45,12 @@ impl Changes {
         self.last.push_back((id, is_held));
     }
 
-    /// What to ask with to get what comes after now.
+    /// Returns the mark from which later changes will be returned.
     pub(super) fn mark(&self) -> u64 {
         self.first + self.last.len() as u64
     }
 
-    /// The changes since a mark, those that another undid left out; `None` when they are not known any more.
+    /// Returns the changes since a mark, without those that were undone; `None` if they are no longer known.
     pub(super) fn since(&self, mark: u64) -> Option<CacheChanges> {
         if !(self.first..=self.mark()).contains(&mark) {
             return None;
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_once_and_what_was_undone_is_not() {
+    fn changes_are_returned_once_and_undone_ones_are_left_out() {
         let mut changes = Changes::default();
         assert_eq!(changes.since(0), None);
         let start = changes.mark();
@@ -91,11 +91,11 @@ mod tests {
         assert_eq!(since(start), Some((vec![id(2)], vec![])));
         assert_eq!(since(middle), Some((vec![], vec![id(1)])));
         assert_eq!(since(changes.mark()), Some((vec![], vec![])));
-        assert_eq!(since(changes.mark() + 1), None, "a mark of another life");
+        assert_eq!(since(changes.mark() + 1), None, "a mark of another process");
     }
 
     #[test]
-    fn who_is_far_behind_begins_anew() {
+    fn a_reader_far_behind_starts_over() {
         let mut changes = Changes::default();
         let start = changes.mark();
         (0..CHANGES_MAX as u32).for_each(|n| changes.push(id(n), true));

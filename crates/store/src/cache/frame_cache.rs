@@ -1,8 +1,8 @@
-//! A cache as its owner sees it.
+//! The public interface of a cache.
 //!
-//! Two locks: the writer's, held while frames are written and segments evicted, and the index's, held for moments and never
-//! while a file is touched. Whoever finds its frame here never waits for who writes or syncs. Taken in this order: pinning,
-//! writer, syncing, frames.
+//! There are two main locks. The writer's lock is held while frames are written and segments evicted. The index's lock is held
+//! briefly, and never during file I/O. So a read that finds its frame never waits for a write or a sync. Locks are taken in this
+//! order: pinning, writer, syncing, frames.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
@@ -23,33 +23,33 @@ use super::writer::{Newest, Writer};
 use crate::identity::StoreId;
 use crate::pack::{lay_ids, read_frame};
 
-/// Most notes that wait to be told.
+/// Maximum number of notes that wait to be collected.
 const NOTES_MAX: usize = 64;
-/// Decoders kept between reads.
+/// Maximum number of idle decoders that are kept.
 const DECODERS_KEPT_MAX: usize = 8;
 
-/// An open cache. Everything may be called from many threads; clones are the same cache. Nothing waits for a sync but
-/// [`Cache::sync`], the changing of pins, and whoever makes room where something is pinned.
+/// An open cache. All functions may be called from many threads; clones share one cache. Only [`Cache::sync`], changes of
+/// pins, and evictions with pinned frames wait for a sync.
 #[derive(Clone, Debug)]
 pub struct Cache(Arc<Shared>);
 
-/// A whole frame that holds a block.
+/// A whole frame that has a requested block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredFrame {
-    /// Header and payload as they lie, checked.
+    /// Header and payload in stored form, verified.
     pub stored: Vec<u8>,
-    /// Which of its blocks the wanted one is.
+    /// The number of the requested block in the frame.
     pub slot: u32,
 }
 
-/// What all clones share.
+/// The state that all clones share.
 pub(super) struct Shared {
     pub(super) place: CachePlace,
     pub(super) id: StoreId,
     pub(super) options: CacheOptions,
     frames: Mutex<Frames>,
     writer: Mutex<Writer>,
-    /// One sync at a time: after a failed one, a later one would say that all is well (design: durable).
+    /// Only one sync runs at a time: after a failed sync, a concurrent one could wrongly succeed (design: durable).
     syncing: Mutex<()>,
     pinning: Mutex<()>,
     decoders: Mutex<Vec<FrameDecoder>>,
@@ -64,10 +64,10 @@ impl fmt::Debug for Shared {
 }
 
 impl Cache {
-    /// Opens the cache in a directory, which is made when missing, and makes it smaller when its limit was larger.
+    /// Opens the cache in a directory, which is created if missing. Evicts frames if the limit was lowered.
     ///
     /// # Errors
-    /// `Refused` when the limit is too small, another process has it open, or a newer Platter made it; `Io`.
+    /// `Refused` when the limit is too small, another process has the cache open, or a newer Platter made it; `Io`.
     pub fn open(vfs: Arc<dyn Vfs>, dir: impl Into<PathBuf>, options: CacheOptions) -> Result<Self> {
         options.check()?;
         let place = CachePlace::new(vfs, dir);
@@ -88,22 +88,22 @@ impl Cache {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Its directory: others may keep small files there, of other names than [`crate::cache`] uses.
+    /// Returns its directory. Other code may keep small files there, under names that [`crate::cache`] does not use.
     pub fn dir(&self) -> &Path {
         self.0.place.dir()
     }
 
-    /// Its id, random and never changed.
+    /// Returns its id, which is random and never changes.
     pub fn id(&self) -> StoreId {
         self.0.id
     }
 
-    /// Whether that block or page is held.
+    /// Returns whether a block or page is held.
     pub fn holds(&self, id: &BlockId) -> bool {
         self.0.frames().holds(id)
     }
 
-    /// The frame that holds that block, checked, and noted as used. `None` when it is not held, or just turned out to be
+    /// Reads and verifies the frame that has a block, and marks it as used. `None` if the block is not held, or its frame is
     /// damaged.
     pub fn get(&self, kind: Kind, id: &BlockId) -> Option<StoredFrame> {
         let place = self.locate(kind, id)?;
@@ -111,8 +111,8 @@ impl Cache {
         self.read(place.frame, &mut stored).then_some(StoredFrame { stored, slot: place.slot })
     }
 
-    /// Where the frame with that block lies, noted as used: [`Cache::get`] in two steps, for those who speak
-    /// [`platter_image::FrameSource`].
+    /// Returns where a block is stored, and marks its frame as used. With [`Cache::read`], this is [`Cache::get`] in two steps,
+    /// as [`platter_image::FrameSource`] requires.
     pub fn locate(&self, kind: Kind, id: &BlockId) -> Option<BlockPlace> {
         let mut frames = self.0.frames();
         let place = frames.place(kind, id);
@@ -120,24 +120,24 @@ impl Cache {
         place
     }
 
-    /// The same without counting it: for whoever has just put the frame there.
+    /// As [`Cache::locate`], without counting the request: for a frame that the caller has just stored.
     pub fn place_of(&self, kind: Kind, id: &BlockId) -> Option<BlockPlace> {
         self.0.frames().place(kind, id)
     }
 
-    /// Replaces `stored` by the frame at an address that [`Cache::locate`] gave, checked; false when it is no longer there:
-    /// [`Cache::gone`] then says what it held.
+    /// Replaces `stored` by the verified frame at an address from [`Cache::locate`]. Returns false if it is no longer there;
+    /// [`Cache::gone`] then returns its first block.
     pub fn read(&self, address: FrameAddress, stored: &mut Vec<u8>) -> bool {
         self.0.read_checked(address, stored).is_some()
     }
 
-    /// The first block of a frame that was at that address not long ago.
+    /// Returns the first block of a frame that was recently at that address.
     pub fn gone(&self, address: FrameAddress) -> Option<BlockId> {
         self.0.frames().gone(address)
     }
 
-    /// Takes a frame all of whose blocks were hashed on this machine; `header` is its own. What is held already costs
-    /// nothing. False when it was not taken, because everything is pinned or writing failed lately: [`Cache::notes`] says so.
+    /// Stores a frame. All of its blocks were hashed on this machine, and `header` is its header. Does nothing if all blocks are
+    /// held. Returns false if it was not stored, because everything is pinned or a write failed recently; see [`Cache::notes`].
     pub fn put(&self, stored: &[u8], header: &FrameHeader) -> bool {
         let whole = header.stored_length() == stored.len() && stored.len() <= STORED_LENGTH_MAX;
         if !whole || header.blocks.is_empty() {
@@ -147,7 +147,7 @@ impl Cache {
             return true;
         }
         let mut writer = self.0.writer();
-        // Another thread may have had it.
+        // Another thread may have stored it meanwhile.
         if self.0.holds_all(&header.blocks) {
             return true;
         }
@@ -155,7 +155,7 @@ impl Cache {
             writer.pause(&self.0);
             self.0.frames().counts.write_failures += 1;
             let seconds = self.0.options.pause.as_secs();
-            self.0.note(format!("nothing is kept in the cache for {seconds} s: {}", with_causes(&error)));
+            self.0.note(format!("nothing is stored in the cache for {seconds} s: {}", with_causes(&error)));
             false
         });
         let mut frames = self.0.frames();
@@ -167,29 +167,32 @@ impl Cache {
         taken
     }
 
-    /// Makes that set of pins be exactly these blocks and pages, held now or later: they are not evicted. Durable when this
-    /// returns; not the frames, which [`Cache::sync`] is for.
+    /// Sets the blocks and pages of a set of pins. Pinned blocks are not evicted, whether they are held now or later. The set is
+    /// durable on return; use [`Cache::sync`] for the frames.
     ///
     /// # Errors
-    /// `Refused` for too many; `Io`: the set is as it was before, or as it was to be after the next opening.
+    /// `Refused` for too many ids; `Io`: the set is unchanged now, but may have changed at the next opening.
     pub fn pin(&self, set: &PinName, ids: &[BlockId]) -> Result<()> {
         let mut sorted = ids.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
         if sorted.len() > PINS_MAX {
-            return Err(Error::refused(format!("{} pins in {set}: {PINS_MAX} at most", sorted.len())));
+            return Err(Error::refused(format!(
+                "{set} has {} pins, but at most {PINS_MAX} are allowed",
+                sorted.len()
+            )));
         }
         let bytes = pins::encode(&sorted);
         let _one = lock(&self.0.pinning);
         let old = self.pinned(set).ok().flatten();
         self.0.place.write_pins(set, &bytes)?;
-        // Not while something is on its way out that is to stay.
+        // Holding the writer's lock, because an eviction in progress may be dropping newly pinned frames.
         let _writer = self.0.writer();
         self.0.frames().set_pins(set, Some((&sorted, bytes.len() as u64)), old.as_deref());
         Ok(())
     }
 
-    /// Removes a set of pins, if there is one.
+    /// Removes a set of pins, if it exists.
     ///
     /// # Errors
     /// `Io`.
@@ -201,12 +204,12 @@ impl Cache {
         Ok(())
     }
 
-    /// The sets of pins, by name.
+    /// Returns the names of all sets of pins.
     pub fn pin_sets(&self) -> Vec<PinName> {
         self.0.frames().pins.names()
     }
 
-    /// What a set pins, sorted; `None` when there is no such set.
+    /// Returns the ids of a set, sorted; `None` if there is no such set.
     ///
     /// # Errors
     /// `Corrupt` when its file is damaged; `Io`.
@@ -215,26 +218,26 @@ impl Cache {
         bytes.map(|bytes| pins::decode(&bytes).map_err(|error| error.within(set.to_string()))).transpose()
     }
 
-    /// Makes durable what was taken before: what is held when this has succeeded, and stays pinned, is held after a power
-    /// loss.
+    /// Makes stored frames durable: pinned blocks that are held when this succeeds are still held after a power
+    /// failure.
     ///
     /// # Errors
-    /// `Io`: what was not surely durable before is no longer held.
+    /// `Io`: frames that were not known to be durable before are no longer held.
     pub fn sync(&self) -> Result<()> {
         self.0.sync()
     }
 
-    /// What became held and what went since a mark that an earlier call gave; 0 at first.
+    /// Returns the changes since the mark of an earlier call; everything that is held if `since` is 0.
     pub fn changes(&self, since: u64) -> CacheChanges {
         self.0.frames().changes(since)
     }
 
-    /// What it did, and what it holds.
+    /// Returns counters and current size.
     pub fn counts(&self) -> CacheCounts {
         self.0.frames().counts()
     }
 
-    /// What a person should know since the last call: damage, failed writes, pins that leave no room. Each is told once.
+    /// Returns messages for the user since the last call: damage, failed writes, pins that leave no room. Each is returned once.
     pub fn notes(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.0.notes))
     }
@@ -261,7 +264,7 @@ impl Shared {
         blocks.iter().all(|block| frames.holds(&block.id))
     }
 
-    /// Takes in what earlier processes left.
+    /// Loads what earlier processes stored.
     fn load(&self) -> Result<()> {
         for set in self.place.list_pins()? {
             let ids = self.place.read_pins(&set).and_then(|bytes| pins::decode(&bytes.unwrap_or_default()));
@@ -271,7 +274,7 @@ impl Shared {
                     self.frames().pins.insert(set, &ids, length);
                 }
                 Err(error) => self.note(format!(
-                    "the cache in {}: what {set} pins is lost: {}",
+                    "the cache in {}: the set of pins {set} is lost: {}",
                     self.place.dir().display(),
                     with_causes(&error)
                 )),
@@ -297,12 +300,12 @@ impl Shared {
         let mut writer = self.writer();
         if let Err(error) = writer.make_room(self) {
             writer.pause(self);
-            self.note(format!("the cache cannot be made smaller: {}", with_causes(&error)));
+            self.note(format!("the cache cannot be shrunk to its limit: {}", with_causes(&error)));
         }
         Ok(())
     }
 
-    /// Takes in a segment; gives it to be written on, if it can be.
+    /// Loads a segment. Returns it if frames can be appended to it.
     fn load_segment(&self, number: u32) -> Result<Option<Newest>> {
         let file = self.place.open_segment(number, OpenMode::Write)?;
         let found = segment::read(&*file, number, self.id)?;
@@ -312,22 +315,24 @@ impl Shared {
             frames.push(row.address(number), row.kind, ids, found.hashed);
         }
         let Some(end) = found.end else { return Ok(None) };
-        // What stands behind its last frame was cut by a crash.
+        // A crash left incomplete bytes after its last frame.
         if found.length > end {
-            file.set_length(end).context(|| format!("cutting segment {number:08x}"))?;
+            file.set_length(end).context(|| format!("truncating segment {number:08x}"))?;
             frames.set_length(number, end, false);
         }
         Ok(Some(Newest { number, file, length: end, directory: found.directory }))
     }
 
-    /// Reads the frame at an address and checks it; what fails is dropped.
+    /// Reads and verifies the frame at an address. Drops it if that fails.
     pub(super) fn read_checked(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Option<FrameHeader> {
         let found = self.frames().to_read(address)?;
         let blocks = lay_ids(&found.ids, address.length as usize, stored);
         let read = read_frame(&*found.file, address.offset, address.length as usize, blocks, stored);
         let checked = read.and_then(|()| self.check(stored, found.hashed)).and_then(|header| {
             let is_listed = header.kind == found.kind;
-            is_listed.then_some(header).ok_or_else(|| Error::corrupt("it is of another kind than is listed"))
+            is_listed
+                .then_some(header)
+                .ok_or_else(|| Error::corrupt("the frame's kind differs from the listed kind"))
         });
         let mut frames = self.frames();
         match checked {
@@ -340,7 +345,7 @@ impl Shared {
                     frames.counts.damaged += 1;
                     drop(frames);
                     self.note(format!(
-                        "{}: the frame at {} is damaged and had again when it is wanted: {}",
+                        "{}: the frame at offset {} is damaged and will be fetched again when needed: {}",
                         self.place.segment(address.pack).display(),
                         address.offset,
                         with_causes(&error)
@@ -387,14 +392,17 @@ impl Shared {
             Ok(()) => self.frames().set_names_synced(&numbers),
             Err(error) => {
                 let mut frames = self.frames();
-                // Those whose names were durable before keep what was.
+                // Segments whose names were durable before keep their durable frames.
                 numbers.iter().for_each(|number| frames.drop_unsynced(*number));
                 result = Err(error);
             }
         }
         if let Err(error) = &result {
             self.frames().counts.write_failures += 1;
-            self.note(format!("part of the cache is dropped: {}", with_causes(error)));
+            self.note(format!(
+                "frames that may not be durable were dropped from the cache: {}",
+                with_causes(error)
+            ));
         }
         result
     }
@@ -404,7 +412,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
-/// An error with its causes, for a note.
+/// Formats an error with its causes.
 fn with_causes(error: &Error) -> String {
     let mut what = error.to_string();
     let mut source = std::error::Error::source(error);

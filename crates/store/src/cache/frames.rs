@@ -1,8 +1,8 @@
-//! The frames of a cache in memory: which block is in which, what is used, pinned, durable, and what goes next. All decisions,
-//! without files.
+//! The index of a cache in memory: which frame has which block, which frames are used, pinned and durable, and what is evicted
+//! next. It makes all decisions and accesses no files.
 //!
-//! About 50 bytes a block, as in the store's index. Where several frames hold a block, the first counts that came; a frame
-//! none of whose blocks counts is dead, and goes with its segment.
+//! It takes about 50 bytes per block, like the store's index. If several frames have a block, it counts only in the first one
+//! added. A frame in which no block counts is dead, and disappears with its segment.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use super::options::CacheCounts;
 use super::pins::{PinName, Pins};
 use crate::index::IdHash;
 
-/// Frames remembered after they went.
+/// Number of dropped frames that are remembered.
 const GONE_MAX: usize = 1 << 14;
-/// A segment is worth evicting when it has at least this part of its bytes not pinned.
+/// A segment is evicted only if at least 1/4 of its bytes are not pinned.
 const GAIN_PART: u64 = 4;
-/// Of these, at most this part is kept because it was used: each eviction then gives an eighth of a segment at least.
+/// At most 1/2 of these bytes are kept because they were used. So each eviction frees at least 1/8 of a segment.
 const KEPT_PART: u64 = 2;
 
-/// A frame.
+/// A frame in the cache.
 #[derive(Clone, Debug)]
-struct Held {
+struct CachedFrame {
     offset: u32,
-    /// Bytes in the segment: the ids of its blocks are not among them.
+    /// Its length in the segment in bytes, without the ids of its blocks.
     length: u32,
     first_block: u32,
     kind: Kind,
-    /// Blocks that count here.
+    /// Number of its blocks that count here.
     live: u16,
     used: bool,
     hashed: bool,
@@ -45,7 +45,7 @@ struct Held {
 #[derive(Debug)]
 struct Segment {
     file: Arc<dyn VfsFile>,
-    frames: Vec<Held>,
+    frames: Vec<CachedFrame>,
     ids: Vec<BlockId>,
     length: u64,
     /// Bytes of it that are known to be durable, and whether its name is.
@@ -54,49 +54,49 @@ struct Segment {
     pinned_bytes: u64,
 }
 
-/// A block of a segment.
+/// The place of a block: its segment and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Spot {
+struct BlockSpot {
     segment: u32,
     block: u32,
 }
 
-/// A frame that is to stay when its segment goes.
+/// A frame that stays when its segment is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Survivor {
     pub(super) address: FrameAddress,
     pub(super) pinned: bool,
 }
 
-/// A frame to be read.
+/// What is needed to read a frame.
 pub(super) struct ToRead {
     pub(super) file: Arc<dyn VfsFile>,
     pub(super) kind: Kind,
     pub(super) ids: Vec<BlockId>,
-    /// It was hashed on this machine since the cache was opened.
+    /// Whether its blocks were hashed since the cache was opened.
     pub(super) hashed: bool,
 }
 
-/// A segment to be synced.
+/// A segment that must be synced.
 pub(super) struct Unsynced {
     pub(super) number: u32,
     pub(super) file: Arc<dyn VfsFile>,
     pub(super) length: u64,
 }
 
-/// All frames.
+/// The index of all frames.
 #[derive(Debug)]
 pub(super) struct Frames {
     hash: IdHash,
-    table: HashTable<Spot>,
+    table: HashTable<BlockSpot>,
     segments: BTreeMap<u32, Segment>,
-    /// The one that grows.
+    /// The newest segment, to which frames are appended.
     open: Option<u32>,
     pub(super) pins: Pins,
     changes: Changes,
     gone: HashMap<FrameAddress, BlockId>,
     gone_order: VecDeque<FrameAddress>,
-    /// What is counted while it happens.
+    /// Counters of events.
     pub(super) counts: CacheCounts,
 }
 
@@ -115,8 +115,8 @@ impl Frames {
         }
     }
 
-    fn spot(&self, id: &BlockId) -> Option<Spot> {
-        let is_it = |spot: &Spot| block_at(&self.segments, *spot) == Some(id);
+    fn spot(&self, id: &BlockId) -> Option<BlockSpot> {
+        let is_it = |spot: &BlockSpot| block_at(&self.segments, *spot) == Some(id);
         self.table.find(self.hash.of(id), is_it).copied()
     }
 
@@ -124,7 +124,7 @@ impl Frames {
         self.spot(id).is_some()
     }
 
-    /// Where a block stands.
+    /// Returns where a block of that kind is stored.
     pub(super) fn place(&self, kind: Kind, id: &BlockId) -> Option<BlockPlace> {
         let spot = self.spot(id)?;
         let segment = self.segments.get(&spot.segment)?;
@@ -136,8 +136,8 @@ impl Frames {
         })
     }
 
-    /// Counts a question, and notes the frame that answers it as used. What came lately is asked for many times by the one
-    /// reader that it came for: that says nothing of later readers, so the newest segment's frames are not noted.
+    /// Counts a request and marks the frame that answers it as used. Frames of the newest segment are not marked: the reader for
+    /// which they were fetched asks for them many times, which says nothing about later readers.
     pub(super) fn note_asked(&mut self, place: Option<BlockPlace>) {
         let Some(place) = place else {
             self.counts.misses += 1;
@@ -151,7 +151,7 @@ impl Frames {
         }
     }
 
-    /// The frame at an address.
+    /// Returns what is needed to read the frame at an address.
     pub(super) fn to_read(&self, address: FrameAddress) -> Option<ToRead> {
         let segment = self.segments.get(&address.pack)?;
         let number = segment.find(address)?;
@@ -160,20 +160,20 @@ impl Frames {
         Some(ToRead { file: segment.file.clone(), kind: held.kind, ids, hashed: held.hashed })
     }
 
-    /// Every block of it was hashed.
+    /// Records that all blocks of a frame were hashed.
     pub(super) fn set_hashed(&mut self, address: FrameAddress) {
         if let Some(held) = self.held_mut(address) {
             held.hashed = true;
         }
     }
 
-    fn held_mut(&mut self, address: FrameAddress) -> Option<&mut Held> {
+    fn held_mut(&mut self, address: FrameAddress) -> Option<&mut CachedFrame> {
         let segment = self.segments.get_mut(&address.pack)?;
         let number = segment.find(address)?;
         Some(&mut segment.frames[number])
     }
 
-    /// Adds a segment without frames; with `is_open`, the one that grows.
+    /// Adds a segment without frames. With `is_open`, it is the newest one.
     pub(super) fn add_segment(&mut self, number: u32, file: Arc<dyn VfsFile>, length: u64, is_open: bool) {
         let segment = Segment {
             file,
@@ -190,12 +190,12 @@ impl Frames {
         }
     }
 
-    /// That segment is the one that grows.
+    /// Makes that segment the newest one.
     pub(super) fn set_open(&mut self, number: u32) {
         self.open = Some(number);
     }
 
-    /// The segment's file has that length now; if it no longer grows, `is_open` is false.
+    /// Sets the length of a segment's file. With `is_open` false, the segment is no longer the newest one.
     pub(super) fn set_length(&mut self, number: u32, length: u64, is_open: bool) {
         if let Some(segment) = self.segments.get_mut(&number) {
             segment.length = length;
@@ -205,12 +205,12 @@ impl Frames {
         }
     }
 
-    /// Adds a frame behind the others of its segment. Blocks that are held already stay where they are.
+    /// Adds a frame after the others of its segment. Blocks that are already held keep their places.
     pub(super) fn push(&mut self, address: FrameAddress, kind: Kind, ids: &[BlockId], hashed: bool) {
         let Some(segment) = self.segments.get_mut(&address.pack) else { return };
         let first_block = segment.ids.len() as u32;
         segment.ids.extend_from_slice(ids);
-        segment.frames.push(Held {
+        segment.frames.push(CachedFrame {
             offset: address.offset as u32,
             length: packed_length(address.length as usize, ids.len()) as u32,
             first_block,
@@ -224,7 +224,7 @@ impl Frames {
         self.revive(address);
     }
 
-    /// Lets the blocks of a frame count there that are held nowhere else.
+    /// Makes the blocks of a frame count there, unless they are held elsewhere.
     pub(super) fn revive(&mut self, address: FrameAddress) {
         let Some(segment) = self.segments.get(&address.pack) else { return };
         let Some(number) = segment.find(address) else { return };
@@ -239,7 +239,7 @@ impl Frames {
                 |other| block_at(segments, *other).map_or(0, |id| hash.of(id)),
             );
             if let Entry::Vacant(entry) = entry {
-                entry.insert(Spot { segment: address.pack, block });
+                entry.insert(BlockSpot { segment: address.pack, block });
                 self.changes.push(*id, true);
                 live += 1;
             }
@@ -251,7 +251,7 @@ impl Frames {
         }
     }
 
-    /// The frame at an address cannot be had any more: what counted there is not held. Whether it was there.
+    /// Drops a frame: its blocks that counted there are no longer held. Returns whether it existed.
     pub(super) fn drop_frame(&mut self, address: FrameAddress) -> bool {
         let Some(segment) = self.segments.get_mut(&address.pack) else { return false };
         let Some(number) = segment.find(address) else { return false };
@@ -263,7 +263,7 @@ impl Frames {
         let blocks = held.first_block..segment.blocks_end(number);
         let ids = segment.blocks_of(number).to_vec();
         for (block, id) in blocks.zip(&ids) {
-            let own = Spot { segment: address.pack, block };
+            let own = BlockSpot { segment: address.pack, block };
             if let Ok(entry) = self.table.find_entry(self.hash.of(id), |spot| *spot == own) {
                 entry.remove();
                 self.changes.push(*id, false);
@@ -275,7 +275,7 @@ impl Frames {
         true
     }
 
-    /// All frames of a segment go; gives how many of them counted.
+    /// Drops all frames of a segment. Returns how many of them had blocks that counted.
     pub(super) fn remove_segment(&mut self, number: u32) -> u64 {
         let addresses = self.segments.get(&number).map(|segment| segment.addresses(number));
         let mut counted = 0;
@@ -300,18 +300,18 @@ impl Frames {
         }
     }
 
-    /// The first block of a frame that was at that address not long ago.
+    /// Returns the first block of a frame that was recently at that address.
     pub(super) fn gone(&self, address: FrameAddress) -> Option<BlockId> {
         self.gone.get(&address).copied()
     }
 
-    /// Bytes of all files but the segment that grows.
+    /// Returns the total length of all files except the newest segment.
     pub(super) fn sealed_bytes(&self) -> u64 {
         let others = self.segments.iter().filter(|(number, _)| self.open != Some(**number));
         others.map(|(_, segment)| segment.length).sum::<u64>() + self.pins.file_bytes()
     }
 
-    /// The segment that goes next: the oldest of which enough is not pinned.
+    /// Returns the segment to evict next: the oldest one of which enough is not pinned.
     pub(super) fn victim(&self) -> Option<u32> {
         let is_worth_it = |segment: &Segment| {
             segment.length.saturating_sub(segment.pinned_bytes) * GAIN_PART >= segment.length
@@ -320,7 +320,7 @@ impl Frames {
         others.filter(|(_, segment)| is_worth_it(segment)).map(|(number, _)| *number).next()
     }
 
-    /// What is to stay of a segment that goes: all that is pinned, and some of what was used, the newest first.
+    /// Returns the frames that stay when a segment is evicted: all pinned ones, and some of the used ones, newest first.
     pub(super) fn survivors(&self, number: u32) -> Vec<Survivor> {
         let Some(segment) = self.segments.get(&number) else { return Vec::new() };
         let mut room = segment.length.saturating_sub(segment.pinned_bytes) / KEPT_PART;
@@ -338,7 +338,7 @@ impl Frames {
         stay
     }
 
-    /// Makes a set of pins be exactly `ids`, or removes it; `old` is what it was, if that is known.
+    /// Sets the ids of a set of pins, or removes it. `old` are its previous ids, if known.
     pub(super) fn set_pins(
         &mut self,
         set: &PinName,
@@ -350,17 +350,17 @@ impl Frames {
             None => self.pins.remove(set),
         };
         for id in ids.map_or(&[][..], |(ids, _)| ids) {
-            self.judge(id);
+            self.update_pinned(id);
         }
         match old {
-            Some(old) => old.iter().for_each(|id| self.judge(id)),
-            None if was_there => self.judge_all(),
+            Some(old) => old.iter().for_each(|id| self.update_pinned(id)),
+            None if was_there => self.update_all_pinned(),
             None => {}
         }
     }
 
-    /// Sees anew whether the frame with that block is pinned.
-    fn judge(&mut self, id: &BlockId) {
+    /// Updates whether the frame with that block is pinned.
+    fn update_pinned(&mut self, id: &BlockId) {
         let Some(spot) = self.spot(id) else { return };
         let Some(segment) = self.segments.get_mut(&spot.segment) else { return };
         let number = segment.frame_of(spot.block);
@@ -368,8 +368,8 @@ impl Frames {
         segment.set_pinned(number, pinned);
     }
 
-    /// The same for all frames.
-    pub(super) fn judge_all(&mut self) {
+    /// Updates whether frames are pinned, for all frames.
+    pub(super) fn update_all_pinned(&mut self) {
         for segment in self.segments.values_mut() {
             for number in 0..segment.frames.len() {
                 let pinned = segment.frames[number].live > 0
@@ -379,7 +379,7 @@ impl Frames {
         }
     }
 
-    /// Segments with bytes or a name that may not be durable.
+    /// Returns the segments whose bytes or name may not be durable.
     pub(super) fn unsynced(&self) -> Vec<Unsynced> {
         let is_unsynced = |segment: &Segment| !segment.name_synced || segment.synced_length < segment.length;
         let unsynced = self.segments.iter().filter(|(_, segment)| is_unsynced(segment));
@@ -392,14 +392,14 @@ impl Frames {
             .collect()
     }
 
-    /// So many bytes of a segment are durable.
+    /// Records that the first `length` bytes of a segment are durable.
     pub(super) fn set_synced(&mut self, number: u32, length: u64) {
         if let Some(segment) = self.segments.get_mut(&number) {
             segment.synced_length = segment.synced_length.max(length);
         }
     }
 
-    /// The names of these segments are durable.
+    /// Records that the names of these segments are durable.
     pub(super) fn set_names_synced(&mut self, numbers: &[u32]) {
         for number in numbers {
             if let Some(segment) = self.segments.get_mut(number) {
@@ -408,11 +408,11 @@ impl Frames {
         }
     }
 
-    /// A sync of that segment, or of its name, failed: what was not durable before never surely is.
+    /// Handles a failed sync of a segment or its name: drops the frames that were not durable before.
     pub(super) fn drop_unsynced(&mut self, number: u32) {
         let Some(segment) = self.segments.get(&number) else { return };
         let durable = if segment.name_synced { segment.synced_length } else { 0 };
-        let is_durable = |held: &Held| u64::from(held.offset) + u64::from(held.length) <= durable;
+        let is_durable = |held: &CachedFrame| u64::from(held.offset) + u64::from(held.length) <= durable;
         let first = segment.frames.partition_point(is_durable);
         let in_doubt: Vec<FrameAddress> =
             (first..segment.frames.len()).map(|at| segment.address(number, at)).collect();
@@ -442,7 +442,7 @@ impl Frames {
 }
 
 impl Segment {
-    /// The number of the frame that has that block.
+    /// Returns the number of the frame that has that block.
     fn frame_of(&self, block: u32) -> usize {
         self.frames.partition_point(|held| held.first_block <= block) - 1
     }
@@ -470,13 +470,13 @@ impl Segment {
         }
     }
 
-    /// Its frames that were not dropped, and whether they count.
+    /// Returns the addresses of its frames that were not dropped, and whether any of their blocks counts.
     fn addresses(&self, number: u32) -> Vec<(FrameAddress, bool)> {
         let there = self.frames.iter().enumerate().filter(|(_, held)| !held.dropped);
         there.map(|(at, held)| (self.address(number, at), held.live > 0)).collect()
     }
 
-    /// The address of a frame of this segment, which is `segment`.
+    /// Returns the address of a frame. `segment` is the number of this segment.
     fn address(&self, segment: u32, number: usize) -> FrameAddress {
         let held = &self.frames[number];
         let ids = (self.blocks_end(number) - held.first_block) * BlockId::LEN as u32;
@@ -484,6 +484,6 @@ impl Segment {
     }
 }
 
-fn block_at(segments: &BTreeMap<u32, Segment>, spot: Spot) -> Option<&BlockId> {
+fn block_at(segments: &BTreeMap<u32, Segment>, spot: BlockSpot) -> Option<&BlockId> {
     segments.get(&spot.segment)?.ids.get(spot.block as usize)
 }

@@ -1,19 +1,20 @@
-//! A store in cache mode: verified frames of any origin's stores, in a directory with a size limit.
+//! The disk cache of a node: verified frames from any origin's store, in a directory with a size limit.
 //!
 //! ```text
-//! put ─▶ newest segment ─full▶ sealed segments ─oldest▶ evicted: what was read since, or is pinned, goes to the newest
-//! get ─▶ index ─▶ segment ─▶ checked by checksum, hashed the first time after opening
+//! put ─▶ newest segment ─full▶ sealed segments ─oldest▶ evicted: frames used since or pinned are copied to the newest
+//! get ─▶ index ─▶ segment ─▶ verified by checksum, the first time after opening by hash
 //! ```
 //!
-//! All of it can be had again from elsewhere: what is damaged, or cannot be read or written, is not held, and nobody's read
-//! fails for it. Must never give out bytes that were not checked, nor drop what is pinned, nor pass its limit by more than one
-//! segment. The layout is `docs/formats/cache.md`. Ids of blocks and pages cannot be equal, so one index has both.
+//! Everything in it can be fetched again from elsewhere: frames that are damaged, or cannot be read or written, count as not
+//! held, and no read fails because of them. Must never return bytes that were not verified, never evict a pinned frame,
+//! and never exceed its limit by more than one segment. The layout is `docs/formats/cache.md`. Ids of blocks and of pages
+//! never coincide, so one index has both.
 //!
-//! - `frame_cache`: what its owner calls
+//! - `frame_cache`: the public interface
 //! - `frames`: the index in memory, and all decisions
 //! - `writer`: the newest segment, and eviction
-//! - `segment`: opens what an earlier process left
-//! - `pins`, `changes`, `place`: sets of pins, what came and went, where everything lies
+//! - `segment`: opens segments that an earlier process wrote
+//! - `pins`, `changes`, `place`: sets of pins, the log of held and evicted blocks, the directory layout
 
 mod changes;
 mod frame_cache;

@@ -1,32 +1,32 @@
-//! How large a cache is, and what it tells of itself.
+//! Size options of a cache, and its counters.
 
 use std::time::Duration;
 
 use platter_image::{Error, Result};
 
-/// Bytes of a segment, where the limit is neither large nor small.
+/// Usual length of a segment in bytes. Large and small limits change it.
 const SEGMENT_BYTES: u64 = 32 << 20;
-/// Least bytes of a segment: several of the largest frames.
+/// Minimum length of a segment in bytes: room for several of the largest frames.
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
-/// Most bytes of a segment: offsets in it have 32 bits.
+/// Maximum length of a segment in bytes: offsets in it have 32 bits.
 const SEGMENT_BYTES_MAX: u64 = 1 << 30;
-/// Segments that a cache has at least, and about how many at most: each is an open file.
+/// Minimum number of segments, and the usual maximum: each segment is an open file.
 const SEGMENTS_MIN: u64 = 8;
 const SEGMENTS_USUAL: u64 = 256;
 
-/// How large a cache is, and how it works.
+/// Options of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// Most bytes of its files, passed by one segment at most, for a moment.
+    /// Maximum total length of its files in bytes. It may be exceeded by one segment for a moment.
     pub limit_bytes: u64,
-    /// Bytes of one segment.
+    /// Length of a segment in bytes.
     pub segment_bytes: u64,
-    /// After a write that failed, nothing is taken for so long.
+    /// After a failed write, nothing is stored for this long.
     pub pause: Duration,
 }
 
 impl CacheOptions {
-    /// A cache of that many bytes at most.
+    /// Options for a cache of at most `limit_bytes`.
     pub fn new(limit_bytes: u64) -> Self {
         let usual = SEGMENT_BYTES.max(limit_bytes / SEGMENTS_USUAL).min(SEGMENT_BYTES_MAX);
         Self {
@@ -36,12 +36,12 @@ impl CacheOptions {
         }
     }
 
-    /// Refuses what cannot work.
+    /// Returns an error if the limit is too small.
     pub(super) fn check(&self) -> Result<()> {
         if self.segment_bytes > SEGMENT_BYTES_MAX || self.segment_bytes < SEGMENT_BYTES_MIN {
             let least = SEGMENT_BYTES_MIN * SEGMENTS_MIN;
             return Err(Error::refused(format!(
-                "a cache of {} bytes in segments of {}: it needs {least} bytes at least",
+                "a cache of {} bytes in segments of {} bytes is too small: use at least {least} bytes",
                 self.limit_bytes, self.segment_bytes
             )));
         }
@@ -49,29 +49,29 @@ impl CacheOptions {
     }
 }
 
-/// What a cache did since it was opened, and what it holds.
+/// Counters since the cache was opened, and its current contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Blocks and pages that were asked for and held.
+    /// Requests for blocks and pages that were held.
     pub hits: u64,
-    /// Blocks and pages that were asked for and not held.
+    /// Requests for blocks and pages that were not held.
     pub misses: u64,
-    /// Frames taken.
+    /// Frames stored.
     pub taken: u64,
-    /// Frames not taken: everything is pinned, or writing failed lately.
+    /// Frames not stored, because everything is pinned or a write failed recently.
     pub refused: u64,
-    /// Frames that went to make room.
+    /// Frames evicted to make room.
     pub evicted: u64,
-    /// Frames that went because they were damaged.
+    /// Frames dropped because they were damaged.
     pub damaged: u64,
-    /// Writes and syncs that failed.
+    /// Failed writes and syncs.
     pub write_failures: u64,
-    /// Blocks and pages held.
+    /// Blocks and pages that are held.
     pub blocks: u64,
-    /// Bytes of its files.
+    /// Total length of its files in bytes.
     pub bytes: u64,
-    /// Bytes of frames that are pinned.
+    /// Total length of pinned frames in bytes.
     pub pinned_bytes: u64,
-    /// The limit.
+    /// The limit in bytes.
     pub limit_bytes: u64,
 }

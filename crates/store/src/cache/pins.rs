@@ -1,5 +1,5 @@
-//! Sets of pins: their names, the bytes of their files (`docs/formats/cache.md`), and in memory as much of each id as tells it
-//! from others. Two ids that begin alike are pinned together, which keeps one too many and drops none. Pure.
+//! Sets of pins: their names and the byte layout of their files (`docs/formats/cache.md`). In memory, only the first 8 bytes of
+//! each id are kept. If two ids begin alike, both are pinned: that may keep one too many but never drops a pinned one. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,11 +12,11 @@ const MAGIC: [u8; 4] = *b"PLpn";
 const FORMAT_VERSION: u16 = 1;
 const HEADER_LENGTH: usize = 16;
 const CHECKSUM_LENGTH: usize = 8;
-/// Most ids in a set.
+/// Maximum number of ids in a set.
 pub(super) const PINS_MAX: usize = 1 << 24;
-/// Most bytes of a set's file.
+/// Maximum length of a set's file in bytes.
 pub(super) const FILE_LENGTH_MAX: u64 = (HEADER_LENGTH + CHECKSUM_LENGTH + PINS_MAX * BlockId::LEN) as u64;
-/// Most characters of a name.
+/// Maximum length of a name in characters.
 const NAME_LENGTH_MAX: usize = 80;
 
 /// The name of a set of pins: 1 to 80 characters of `a-z`, `0-9`, `-`.
@@ -24,7 +24,7 @@ const NAME_LENGTH_MAX: usize = 80;
 pub struct PinName(String);
 
 impl PinName {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -36,7 +36,9 @@ impl FromStr for PinName {
     fn from_str(text: &str) -> Result<Self> {
         let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if text.is_empty() || text.len() > NAME_LENGTH_MAX || !text.bytes().all(allowed) {
-            return Err(Error::refused(format!("set of pins {text:?}: names have a-z, 0-9 and -")));
+            return Err(Error::refused(format!(
+                "set of pins {text:?}: a name has 1 to {NAME_LENGTH_MAX} characters of a-z, 0-9 and -"
+            )));
         }
         Ok(Self(text.to_owned()))
     }
@@ -48,7 +50,7 @@ impl fmt::Display for PinName {
     }
 }
 
-/// The file of a set whose ids are these, sorted.
+/// Encodes the file of a set. `ids` are sorted.
 pub fn encode(ids: &[BlockId]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_LENGTH + ids.len() * BlockId::LEN + CHECKSUM_LENGTH);
     out.extend_from_slice(&MAGIC);
@@ -61,14 +63,14 @@ pub fn encode(ids: &[BlockId]) -> Vec<u8> {
     out
 }
 
-/// The ids of a set's file, sorted.
+/// Parses the file of a set. Returns its ids, sorted.
 ///
 /// # Errors
 /// `Corrupt`; `Refused` when a newer Platter wrote it.
 pub fn decode(bytes: &[u8]) -> Result<Vec<BlockId>> {
     let corrupt = |what: &str| Error::corrupt(format!("set of pins: {what}"));
     if bytes.len() < HEADER_LENGTH + CHECKSUM_LENGTH || bytes[..4] != MAGIC {
-        return Err(corrupt("no magic"));
+        return Err(corrupt("too short, or wrong magic number"));
     }
     let (body, checksum) = bytes.split_at(bytes.len() - CHECKSUM_LENGTH);
     if XxHash3_64::oneshot(body).to_le_bytes() != *checksum {
@@ -77,14 +79,14 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<BlockId>> {
     let version = u16::from_le_bytes([body[4], body[5]]);
     if version != FORMAT_VERSION {
         return Err(Error::refused(format!(
-            "set of pins: format {version}, this Platter knows {FORMAT_VERSION}: use a newer one"
+            "set of pins of format {version}: this Platter supports format {FORMAT_VERSION}, use a newer Platter"
         )));
     }
     let mut count = [0; 8];
     count.copy_from_slice(&body[8..16]);
     let listed = &body[HEADER_LENGTH..];
     if u64::from_le_bytes(count).checked_mul(BlockId::LEN as u64) != Some(listed.len() as u64) {
-        return Err(corrupt("it counts otherwise than it lists"));
+        return Err(corrupt("its count does not match its length"));
     }
     let ids: Vec<BlockId> = listed
         .chunks_exact(BlockId::LEN)
@@ -95,48 +97,48 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<BlockId>> {
         })
         .collect();
     if !ids.is_sorted_by(|a, b| a < b) {
-        return Err(corrupt("it is not sorted"));
+        return Err(corrupt("its ids are not sorted"));
     }
     Ok(ids)
 }
 
-/// All sets, as far as memory needs them.
+/// All sets of pins, in the form kept in memory.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
-    /// The first bytes of each id, sorted; and the length of the set's file.
+    /// For each set, the first bytes of its ids, sorted, and the length of its file.
     sets: BTreeMap<PinName, (Vec<u64>, u64)>,
 }
 
 impl Pins {
-    /// Whether some set has that id, or one that begins alike.
+    /// Returns whether some set has this id, or one with the same first bytes.
     pub(super) fn has(&self, id: &BlockId) -> bool {
         let start = start_of(id);
         self.sets.values().any(|(starts, _)| starts.binary_search(&start).is_ok())
     }
 
-    /// Makes a set be exactly these ids, sorted; whether it was there.
+    /// Sets the ids of a set, which are sorted. Returns whether the set existed.
     pub(super) fn insert(&mut self, name: PinName, ids: &[BlockId], file_length: u64) -> bool {
         let starts = ids.iter().map(start_of).collect();
         self.sets.insert(name, (starts, file_length)).is_some()
     }
 
-    /// Removes a set; whether it was there.
+    /// Removes a set. Returns whether it existed.
     pub(super) fn remove(&mut self, name: &PinName) -> bool {
         self.sets.remove(name).is_some()
     }
 
-    /// Bytes of all files.
+    /// Returns the total length of all files in bytes.
     pub(super) fn file_bytes(&self) -> u64 {
         self.sets.values().map(|(_, length)| length).sum()
     }
 
-    /// The sets' names.
+    /// Returns the names of all sets.
     pub(super) fn names(&self) -> Vec<PinName> {
         self.sets.keys().cloned().collect()
     }
 }
 
-/// The first bytes of an id, so that ids in order give these in order.
+/// Returns the first bytes of an id as a number. Sorted ids give sorted numbers.
 fn start_of(id: &BlockId) -> u64 {
     let mut start = [0; 8];
     start.copy_from_slice(&id.0[..8]);
@@ -150,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_can_be_names_of_files() {
+    fn names_are_safe_as_file_names() {
         for good in ["hoard", "disk-0af9", &"x".repeat(NAME_LENGTH_MAX)] {
             assert_eq!(good.parse::<PinName>().unwrap().as_str(), good);
         }
@@ -159,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Golden vector: an empty set and one of two ids.
+    /// These bytes are a golden vector: an empty set and a set of two ids.
     #[test]
     fn the_bytes_are_frozen() {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -171,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_and_damage_is_seen(
+        fn sets_round_trip_and_damage_is_detected(
             raw in prop::collection::btree_set(any::<[u8; 32]>(), 0..20),
             at in any::<prop::sample::Index>(),
             bit in 0..8_u8,
@@ -189,7 +191,7 @@ mod tests {
         }
 
         #[test]
-        fn hostile_bytes_are_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_are_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(decode(&bytes).is_err());
         }
     }

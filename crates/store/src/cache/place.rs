@@ -1,4 +1,4 @@
-//! Where a cache lies and what stands where in its directory (`docs/formats/cache.md`).
+//! The directory of a cache and its layout (`docs/formats/cache.md`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use super::pins::{FILE_LENGTH_MAX, PinName};
 use crate::identity::{PackId, StoreId};
 use crate::place::StorePlace;
 
-/// Version of the layout of directory and files together.
+/// Format version of directory layout and files together.
 const FORMAT_VERSION: u32 = 1;
 const FORMAT_FILE: &str = "cache.json";
-/// Most bytes of `cache.json` that are read.
+/// Maximum number of bytes of `cache.json` that are read.
 const FORMAT_FILE_LENGTH_MAX: u64 = 4 << 10;
 const SEGMENT_SUFFIX: &str = ".segment";
 const PINS_SUFFIX: &str = ".pins";
 
-/// What `cache.json` says.
+/// The contents of `cache.json`.
 #[derive(Serialize, Deserialize)]
 struct FormatFile {
     platter_cache: u32,
     id: String,
 }
 
-/// A directory of a cache.
+/// The directory of a cache.
 #[derive(Clone, Debug)]
 pub(super) struct CachePlace {
     vfs: Arc<dyn Vfs>,
-    /// For the names and syncs of directories.
+    /// Used for creating and syncing directories.
     files: StorePlace,
 }
 
@@ -59,13 +59,13 @@ impl CachePlace {
         self.pins_dir().join(format!("{set}{PINS_SUFFIX}"))
     }
 
-    /// Makes the directories, takes the lock, and gives it with the cache's id, which is made the first time.
+    /// Creates the directories and takes the lock. Returns it with the cache's id, which is created the first time.
     pub(super) fn open(&self) -> Result<(Box<dyn VfsFile>, StoreId)> {
         self.files.create_dirs(self.dir())?;
         let path = self.dir().join("lock");
         let lock = self.vfs.lock(&path).context(|| format!("locking {}", path.display()))?;
         let lock = lock.ok_or_else(|| {
-            Error::refused(format!("the cache in {} is another process's", self.dir().display()))
+            Error::refused(format!("the cache in {} is in use by another process", self.dir().display()))
         })?;
         self.files.create_dirs(&self.segments_dir())?;
         self.files.create_dirs(&self.pins_dir())?;
@@ -81,13 +81,13 @@ impl CachePlace {
     fn make(&self, path: &Path) -> Result<StoreId> {
         if !self.list_segments()?.is_empty() {
             return Err(Error::refused(format!(
-                "{} has segments of a cache, but no {FORMAT_FILE}: remove the directory, or name another",
+                "{} has segments of a cache but no {FORMAT_FILE}: remove the directory, or choose another",
                 self.dir().display()
             )));
         }
         let id = StoreId(self.vfs.random_id().context(|| "choosing the cache's id".into())?);
         let text = serde_json::to_string(&FormatFile { platter_cache: FORMAT_VERSION, id: id.to_string() })
-            .map_err(|error| Error::bug("cache.json without a text").with_source(error))?;
+            .map_err(|error| Error::bug("cannot serialize cache.json").with_source(error))?;
         let written = replace(&*self.vfs, path, format!("{text}\n").as_bytes());
         written.context(|| format!("writing {}", path.display()))?;
         Ok(id)
@@ -95,20 +95,19 @@ impl CachePlace {
 
     fn parse(&self, bytes: &[u8]) -> Result<StoreId> {
         let dir = self.dir().display();
-        let corrupt =
-            || Error::corrupt(format!("{dir}/{FORMAT_FILE} says nothing known: remove the directory"));
+        let corrupt = || Error::corrupt(format!("{dir}/{FORMAT_FILE} is invalid: remove the directory"));
         let format: FormatFile =
             serde_json::from_slice(bytes).map_err(|error| corrupt().with_source(error))?;
         if format.platter_cache != FORMAT_VERSION {
             return Err(Error::refused(format!(
-                "the cache in {dir} has format {}, this Platter knows {FORMAT_VERSION}: use a newer one, or remove it",
+                "the cache in {dir} has format {}, but this Platter supports format {FORMAT_VERSION}: use a newer Platter, or remove the cache",
                 format.platter_cache
             )));
         }
         StoreId::from_hex(&format.id).ok_or_else(corrupt)
     }
 
-    /// The numbers of the segments that are there, ascending.
+    /// Returns the numbers of all segments, ascending.
     pub(super) fn list_segments(&self) -> Result<Vec<u32>> {
         let dir = self.segments_dir();
         let listed = self.vfs.list(&dir).context(|| format!("listing {}", dir.display()))?;
@@ -134,7 +133,7 @@ impl CachePlace {
         self.files.sync_dir(&self.segments_dir())
     }
 
-    /// The sets of pins that are there.
+    /// Returns the names of all sets of pins.
     pub(super) fn list_pins(&self) -> Result<Vec<PinName>> {
         let dir = self.pins_dir();
         let listed = self.vfs.list(&dir).context(|| format!("listing {}", dir.display()))?;
@@ -157,7 +156,7 @@ impl CachePlace {
     }
 }
 
-/// What the header of a segment calls it: a pack of the cache whose id is its number.
+/// Returns the pack id in a segment's header. A segment has the format of a pack, with its number as id.
 pub(super) fn pack_id(number: u32) -> PackId {
     let mut id = [0; 16];
     id[12..].copy_from_slice(&number.to_be_bytes());

@@ -1,4 +1,4 @@
-//! What an earlier process left of a segment: what its footer lists, or, where there is none, the frames that prove themselves.
+//! Opens a segment that an earlier process wrote: by its footer, or without one by verifying each frame.
 
 use platter_image::{ErrorKind, IoContext, Result};
 use platter_vfs::VfsFile;
@@ -8,30 +8,30 @@ use crate::identity::StoreId;
 use crate::index::ids;
 use crate::pack::{HEADER_LENGTH, PackDirectory, read_directory, read_header, scan};
 
-/// What was found.
-pub(super) struct Found {
+/// The contents of a segment.
+pub(super) struct SegmentContents {
     /// Its frames.
     pub(super) directory: PackDirectory,
-    /// Their blocks were hashed: there was no footer. Those of a footer were not even read.
+    /// Whether the blocks were hashed: true if there was no footer. With a footer, frames were not even read.
     pub(super) hashed: bool,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub(super) length: u64,
-    /// Where more frames may follow: it has no footer, and no hole.
+    /// Offset at which frames can be appended; `None` if there is a footer or a hole.
     pub(super) end: Option<u64>,
 }
 
 /// Reads a segment.
 ///
 /// # Errors
-/// `Io`, and whatever says that it is not that segment of that cache.
-pub(super) fn read(file: &dyn VfsFile, number: u32, cache: StoreId) -> Result<Found> {
-    let length = file.length().context(|| "asking a segment's length".into())?;
+/// `Io`, and errors that show that it is another segment or of another cache.
+pub(super) fn read(file: &dyn VfsFile, number: u32, cache: StoreId) -> Result<SegmentContents> {
+    let length = file.length().context(|| "reading a segment's length".into())?;
     match read_directory(file, pack_id(number), cache) {
-        Ok(directory) => return Ok(Found { directory, hashed: false, length, end: None }),
+        Ok(directory) => return Ok(SegmentContents { directory, hashed: false, length, end: None }),
         Err(error) if error.kind() == ErrorKind::Corrupt => {}
         Err(error) => return Err(error),
     }
-    // A segment that is another's is never written on; its frames are as good as any.
+    // A segment with another id is never appended to, but its frames are used.
     let is_ours = read_header(file).is_ok_and(|found| found == (pack_id(number), cache));
     let (mut directory, mut end, mut has_hole) = (PackDirectory::default(), HEADER_LENGTH, false);
     scan(file, &mut |frame| {
@@ -40,5 +40,5 @@ pub(super) fn read(file: &dyn VfsFile, number: u32, cache: StoreId) -> Result<Fo
         directory.push(frame.row, ids(frame.blocks));
         Ok(())
     })?;
-    Ok(Found { directory, hashed: true, length, end: (is_ours && !has_hole).then_some(end) })
+    Ok(SegmentContents { directory, hashed: true, length, end: (is_ours && !has_hole).then_some(end) })
 }

@@ -1,4 +1,4 @@
-//! A cache on a simulated disk: limit, eviction, pins, damage, power loss.
+//! Tests a cache on a simulated disk: limit, eviction, pins, damage and power failure.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::{Cache, CacheOptions, PinName};
 
 const SEGMENT: u64 = 1 << 20;
 const LIMIT: u64 = 8 * SEGMENT;
-/// Frames that fit under the limit: seven in a segment.
+/// Number of frames that fit under the limit: seven per segment.
 const HELD: u32 = 56;
 
-/// A frame of two blocks that do not compress, 128 KiB together.
+/// A frame of two incompressible blocks, 128 KiB together.
 struct Frame {
     stored: Vec<u8>,
     header: FrameHeader,
@@ -80,18 +80,21 @@ fn file_bytes(disk: &SimulatedDisk, dir: &str) -> u64 {
 }
 
 #[test]
-fn what_was_put_is_there_also_after_opening_again() {
+fn stored_frames_are_still_held_after_reopening() {
     let (disk, frames) = (SimulatedDisk::new(1), frames(17));
     let cache = open(&disk);
     let id = cache.id();
     assert!(frames.iter().all(|frame| frame.put(&cache)));
-    assert!(frames.iter().all(|frame| frame.put(&cache)), "again costs nothing");
+    assert!(frames.iter().all(|frame| frame.put(&cache)), "storing them again does nothing");
     assert_eq!((cache.counts().taken, cache.counts().blocks), (17, 34));
     assert!(frames.iter().all(|frame| frame.is_right_in(&cache)));
-    assert!(cache.get(Kind::Page, &frames[0].id()).is_none(), "a block is no page");
-    assert!(Cache::open(Arc::new(disk.clone()), "/cache", options()).is_err(), "one process");
+    assert!(cache.get(Kind::Page, &frames[0].id()).is_none(), "a data block is not a page");
+    assert!(
+        Cache::open(Arc::new(disk.clone()), "/cache", options()).is_err(),
+        "only one process may open it"
+    );
     drop(cache);
-    // Two segments with a footer, one without, which goes on growing.
+    // Two segments have a footer. The third has none and is continued.
     let cache = open(&disk);
     assert_eq!((cache.id(), cache.counts().blocks), (id, 34));
     assert!(frames.iter().all(|frame| frame.is_right_in(&cache)));
@@ -105,14 +108,14 @@ fn what_was_put_is_there_also_after_opening_again() {
 }
 
 #[test]
-fn the_limit_is_kept_and_the_oldest_go_first() {
+fn the_limit_is_kept_and_the_oldest_frames_are_evicted_first() {
     let disk = SimulatedDisk::new(1);
     let cache = open(&disk);
     for n in 0..3 * HELD {
         assert!(Frame::new(n).put(&cache));
         let bytes = file_bytes(&disk, "/cache/segments");
         assert!(bytes <= LIMIT + SEGMENT && bytes == cache.counts().bytes, "{bytes}");
-        // One is read all the time.
+        // Frame 2 is read again and again.
         assert!(n < 10 || Frame::new(2).is_right_in(&cache), "{n}");
     }
     assert!(file_bytes(&disk, "/cache/segments") <= LIMIT);
@@ -126,9 +129,9 @@ fn the_limit_is_kept_and_the_oldest_go_first() {
     assert!(cache.holds(&Frame::new(3 * HELD - 1).id()));
 }
 
-/// One long read of more than fits, read as it comes, leaves nothing that is kept for having been used.
+/// A sequential read of more than fits leaves no frames marked as used.
 #[test]
-fn a_long_scan_copies_nothing() {
+fn a_long_scan_causes_no_copies() {
     let disk = SimulatedDisk::new(1);
     let cache = open(&disk);
     for n in 0..2 * HELD {
@@ -136,11 +139,11 @@ fn a_long_scan_copies_nothing() {
         assert!(frame.put(&cache) && frame.is_right_in(&cache));
     }
     let last = disk.list(Path::new("/cache/segments")).unwrap().pop().unwrap().name;
-    assert_eq!(last, "00000010.segment", "sixteen segments of seven frames");
+    assert_eq!(last, "00000010.segment", "sixteen segments with seven frames each");
 }
 
 #[test]
-fn what_is_pinned_stays_and_when_all_is_pinned_nothing_is_taken() {
+fn pinned_frames_stay_and_nothing_is_stored_when_all_is_pinned() {
     let (disk, frames) = (SimulatedDisk::new(1), frames(4 * HELD));
     let ids: Vec<BlockId> = frames.iter().map(Frame::id).collect();
     let cache = open(&disk);
@@ -154,7 +157,7 @@ fn what_is_pinned_stays_and_when_all_is_pinned_nothing_is_taken() {
     let cache = open(&disk);
     assert_eq!(cache.pin_sets(), [set("disk-1"), set("hoard")]);
     frames.iter().rev().for_each(|frame| assert!(frame.put(&cache)));
-    assert!(frames[..15].iter().all(|frame| frame.is_right_in(&cache)), "after opening again too");
+    assert!(frames[..15].iter().all(|frame| frame.is_right_in(&cache)), "also after reopening");
     let pinned = cache.counts().pinned_bytes;
     cache.unpin(&set("disk-1")).unwrap();
     assert!(cache.counts().pinned_bytes < pinned && cache.pinned(&set("disk-1")).unwrap().is_none());
@@ -162,15 +165,15 @@ fn what_is_pinned_stays_and_when_all_is_pinned_nothing_is_taken() {
     let taken = frames.iter().filter(|frame| frame.put(&cache)).count();
     assert!((30..=HELD as usize + 4).contains(&taken), "{taken}");
     assert!(cache.counts().bytes <= LIMIT && cache.counts().refused > 0);
-    assert_eq!(cache.notes().iter().filter(|note| note.contains("full of what is pinned")).count(), 1);
+    assert_eq!(cache.notes().iter().filter(|note| note.contains("full of pinned blocks")).count(), 1);
     assert!(frames.iter().filter(|frame| cache.holds(&frame.id())).all(|frame| frame.is_right_in(&cache)));
     cache.pin(&set("hoard"), &ids[..3]).unwrap();
-    assert!(frames.iter().all(|frame| frame.put(&cache)), "room again");
+    assert!(frames.iter().all(|frame| frame.put(&cache)), "there is room again");
     assert!(frames[..3].iter().all(|frame| cache.holds(&frame.id())));
 }
 
 #[test]
-fn a_damaged_frame_is_dropped_and_taken_again() {
+fn a_damaged_frame_is_dropped_and_can_be_stored_again() {
     let (disk, frames) = (SimulatedDisk::new(1), frames(8));
     let cache = open(&disk);
     assert!(frames.iter().all(|frame| frame.put(&cache)));
@@ -185,18 +188,18 @@ fn a_damaged_frame_is_dropped_and_taken_again() {
     assert!(!frames[1].is_right_in(&cache) && !cache.holds(&frames[1].id()));
     assert_eq!((cache.gone(address), cache.counts().damaged), (Some(frames[1].header.blocks[0].id), 1));
     assert_eq!(cache.notes().len(), 1);
-    assert!(frames[1].put(&cache) && frames[1].is_right_in(&cache), "it goes to the end");
+    assert!(frames[1].put(&cache) && frames[1].is_right_in(&cache), "it is appended at the end");
     assert!(frames.iter().all(|frame| frame.is_right_in(&cache)));
     drop(cache);
-    // The footer is damaged too: frames prove themselves, and the first of both copies is dropped at once.
+    // Now the footer is damaged too: each frame is verified by itself, and the damaged copy is dropped at once.
     damage(disk.contents(path).unwrap().len() as u64 - 80);
     let cache = open(&disk);
     assert!(frames.iter().all(|frame| frame.is_right_in(&cache)));
 }
 
-/// Checksums tell damage, hashes tell lies: what lay on a disk is hashed once.
+/// A checksum detects damage, a hash detects false names: frames read from disk are hashed once.
 #[test]
-fn a_frame_that_lies_is_not_given_out_after_opening() {
+fn a_frame_with_a_false_name_is_not_returned_after_reopening() {
     let disk = SimulatedDisk::new(1);
     let wanted = BlockId::of(Kind::Data, b"something else");
     let liar = Frame::of(1, |block, contents| match block {
@@ -207,16 +210,16 @@ fn a_frame_that_lies_is_not_given_out_after_opening() {
     assert!(liar.put(&cache));
     drop(cache);
     let cache = open(&disk);
-    assert!(!cache.holds(&wanted), "a segment without a footer says no names: they follow from the contents");
+    assert!(!cache.holds(&wanted), "without a footer, names are computed from the contents");
     assert!(liar.put(&cache) && frames(9).iter().all(|frame| frame.put(&cache)));
     drop(cache);
     let cache = open(&disk);
-    assert!(cache.holds(&wanted), "its footer says so");
+    assert!(cache.holds(&wanted), "the footer lists it");
     assert!(cache.get(Kind::Data, &wanted).is_none() && !cache.holds(&wanted));
     assert!(frames(9).iter().all(|frame| frame.is_right_in(&cache)));
 }
 
-/// Frames, some of them pinned, pass through the cache with a sync now and then. Says what must be there if it ends now.
+/// Stores frames, pins some of them and syncs from time to time. Sets `durable` to the frames that must survive a crash now.
 fn work(cache: &Cache, frames: &[Frame], durable: &mut Vec<usize>) -> platter_image::Result<()> {
     let mut pinned: Vec<usize> = Vec::new();
     for (n, frame) in frames.iter().enumerate() {
@@ -234,10 +237,10 @@ fn work(cache: &Cache, frames: &[Frame], durable: &mut Vec<usize>) -> platter_im
     Ok(())
 }
 
-/// Stopped at many calls, eviction among them, and crashed in every way: what was synced and pinned is there, and nothing
-/// that is there is wrong.
+/// The cache is stopped at many calls, also during eviction, and the disk crashes in every way. Synced and pinned frames are
+/// still held, and no held frame is wrong.
 #[test]
-fn a_power_loss_takes_nothing_that_was_synced_and_pinned() {
+fn a_power_failure_loses_nothing_that_was_synced_and_pinned() {
     let frames = frames(2 * HELD + 10);
     let mut seen = 0;
     for call in (20..).step_by(11) {
@@ -270,20 +273,20 @@ fn a_power_loss_takes_nothing_that_was_synced_and_pinned() {
 }
 
 #[test]
-fn a_full_disk_turns_the_cache_off_and_reads_go_on() {
+fn a_full_disk_stops_storing_but_not_reading() {
     let (disk, frames) = (SimulatedDisk::new(1), frames(30));
     let cache = open(&disk);
     disk.set_capacity(2 << 20);
     let taken = frames.iter().filter(|frame| frame.put(&cache)).count();
     assert!((12..17).contains(&taken), "{taken}");
     assert!(frames[..12].iter().all(|frame| frame.is_right_in(&cache)));
-    assert!(cache.counts().write_failures > 0 && cache.notes()[0].contains("nothing is kept"));
+    assert!(cache.counts().write_failures > 0 && cache.notes()[0].contains("nothing is stored"));
     disk.set_capacity(u64::MAX);
     assert!(frames.iter().all(|frame| frame.put(&cache) && frame.is_right_in(&cache)));
     drop(cache);
     let cache = open(&disk);
     assert!(frames.iter().all(|frame| frame.is_right_in(&cache)));
-    // With a pause, not even a try is made.
+    // During the pause, no write is tried.
     drop(cache);
     let options = CacheOptions { pause: Duration::from_secs(1000), ..options() };
     let cache = Cache::open(Arc::new(disk.clone()), "/cache", options).unwrap();
@@ -294,7 +297,7 @@ fn a_full_disk_turns_the_cache_off_and_reads_go_on() {
 }
 
 #[test]
-fn what_a_failed_sync_leaves_in_doubt_is_not_held() {
+fn frames_in_doubt_after_a_failed_sync_are_not_held() {
     let (disk, frames) = (SimulatedDisk::new(1), frames(4));
     let cache = open(&disk);
     assert!(frames[0].put(&cache) && cache.sync().is_ok());
@@ -314,7 +317,7 @@ fn what_a_failed_sync_leaves_in_doubt_is_not_held() {
 }
 
 #[test]
-fn changes_tell_what_came_and_went() {
+fn changes_list_added_and_dropped_blocks() {
     let disk = SimulatedDisk::new(1);
     let cache = open(&disk);
     let whole = cache.changes(0);

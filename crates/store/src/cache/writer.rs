@@ -1,8 +1,8 @@
-//! The newest segment, which grows, and the way of old ones out of the cache.
+//! Writes the newest segment, and evicts old ones.
 //!
-//! Room is made before a segment is begun, so that it fits under the limit when it is full. What stays of a segment that goes
-//! is copied to the newest one first, and made durable there if it is pinned: until then both copies lie there, which is the
-//! one segment by which the limit may be passed.
+//! Room is made before a segment is begun, so that the full segment fits under the limit. When a segment is evicted, the frames
+//! that stay are first copied to the newest segment, and synced there if one is pinned. Until then both copies exist, so
+//! the limit may be exceeded by one segment.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,20 +19,20 @@ use crate::pack::{
     end_length, write_frame,
 };
 
-/// What only one thread at a time changes.
+/// State that only one thread at a time changes.
 #[derive(Debug)]
 pub(super) struct Writer {
     newest: Option<Newest>,
     next_number: u32,
-    /// The newest segment, or the one that will be begun, fits under the limit.
+    /// Whether the newest segment, or the next one to be begun, fits under the limit.
     has_room: bool,
-    /// It was said that pins leave no room.
+    /// Whether a note that pins leave no room was already made.
     told_full: bool,
-    /// Nothing is taken before that.
+    /// Nothing is stored before this time.
     resume_at: Option<Instant>,
 }
 
-/// The segment that grows.
+/// The newest segment, to which frames are appended.
 #[derive(Debug)]
 pub(super) struct Newest {
     pub(super) number: u32,
@@ -51,15 +51,15 @@ impl Newest {
 }
 
 impl Writer {
-    /// Goes on with `newest`, an earlier process's; other segments get numbers from `next_number` on.
+    /// Continues the segment `newest` of an earlier process. Further segments get numbers from `next_number` on.
     pub(super) fn new(newest: Option<Newest>, next_number: u32) -> Self {
         Self { newest, next_number, has_room: false, told_full: false, resume_at: None }
     }
 
-    /// Takes a frame; false when there is no room that may be made.
+    /// Stores a frame. Returns false if no room can be made for it.
     ///
     /// # Errors
-    /// `Io`: nothing is to be taken for a while.
+    /// `Io`: the caller should then call [`Writer::pause`].
     pub(super) fn take(&mut self, cache: &Shared, stored: &[u8], header: &FrameHeader) -> Result<bool> {
         if self.resume_at.is_some_and(|at| Instant::now() < at) {
             return Ok(false);
@@ -81,13 +81,13 @@ impl Writer {
         Ok(true)
     }
 
-    /// A write failed: nothing more goes to that segment, and nothing is taken for a while.
+    /// Handles a failed write: ends the newest segment, and stores nothing for a while.
     pub(super) fn pause(&mut self, cache: &Shared) {
         self.abandon(cache);
         self.resume_at = Some(Instant::now() + cache.options.pause);
     }
 
-    /// Evicts until the newest segment fits under the limit when it is full; false when too much is pinned.
+    /// Evicts segments until a full newest segment fits under the limit. Returns false if too much is pinned.
     pub(super) fn make_room(&mut self, cache: &Shared) -> Result<bool> {
         loop {
             let victim = {
@@ -101,7 +101,7 @@ impl Writer {
             let Some(victim) = victim else {
                 if !std::mem::replace(&mut self.told_full, true) {
                     cache.note(format!(
-                        "the cache in {} is full of what is pinned: nothing more is kept; a larger limit than {} bytes would help",
+                        "the cache in {} is full of pinned blocks: nothing more is stored; use a larger limit than {} bytes",
                         cache.place.dir().display(),
                         cache.options.limit_bytes
                     ));
@@ -116,13 +116,13 @@ impl Writer {
         self.newest.as_ref().is_some_and(|newest| newest.is_full_for(header, cache.options.segment_bytes))
     }
 
-    /// Removes a segment, after what stays of it was copied. The copies count when it is gone, not before: if they cannot be
-    /// made durable, nothing was lost.
+    /// Evicts a segment after copying the frames that stay. The copies count only once the segment is removed from the index: if
+    /// they cannot be made durable, nothing is lost.
     fn evict(&mut self, cache: &Shared, victim: u32) -> Result<()> {
         let survivors = cache.frames().survivors(victim);
         let (mut stored, mut copies) = (Vec::new(), Vec::new());
         for survivor in &survivors {
-            // What is damaged is dropped here as everywhere.
+            // Damaged frames are dropped here too.
             if let Some(header) = cache.read_checked(survivor.address, &mut stored) {
                 copies.push(self.append(cache, &stored, &header)?);
             }
@@ -135,11 +135,11 @@ impl Writer {
         frames.counts.evicted += went.saturating_sub(copies.len() as u64);
         copies.into_iter().for_each(|copy| frames.revive(copy));
         drop(frames);
-        // After a crash the name may be back: its frames are then there twice, and it goes the next time.
+        // After a crash the file may reappear. Its frames then exist twice, and it is evicted next.
         cache.place.remove_segment(victim)
     }
 
-    /// Writes a frame, all of whose blocks were hashed, behind the others, and gives where it lies.
+    /// Appends a frame and returns its address. All of its blocks were hashed.
     fn append(&mut self, cache: &Shared, stored: &[u8], header: &FrameHeader) -> Result<FrameAddress> {
         if self.is_full_for(cache, header) {
             self.seal(cache)?;
@@ -148,7 +148,7 @@ impl Writer {
             self.newest = Some(self.begin(cache)?);
         }
         let Some(newest) = self.newest.as_mut() else {
-            return Err(Error::bug("a cache without the segment it has just begun"));
+            return Err(Error::bug("the cache has no segment although it just began one"));
         };
         let offset = newest.length;
         let packed_length = write_frame(&*newest.file, offset, stored).map_err(|error| {
@@ -173,12 +173,15 @@ impl Writer {
     fn begin(&mut self, cache: &Shared) -> Result<Newest> {
         let number = self.next_number;
         self.next_number = number.checked_add(1).ok_or_else(|| {
-            Error::refused(format!("the cache in {} is worn out: remove it", cache.place.dir().display()))
+            Error::refused(format!(
+                "the cache in {} has used all segment numbers: remove it",
+                cache.place.dir().display()
+            ))
         })?;
         let file = cache.place.open_segment(number, OpenMode::CreateNew)?;
         let path = cache.place.segment(number);
         if let Err(error) = file.write_all_at(&encode_header(pack_id(number), cache.id), 0) {
-            // If it stays, it is an empty segment.
+            // If it cannot be removed, it is an empty segment.
             let _ = cache.place.remove_segment(number);
             return Err(Error::io(format!("writing {}", path.display()), error));
         }
@@ -186,7 +189,7 @@ impl Writer {
         Ok(Newest { number, file, length: HEADER_LENGTH, directory: PackDirectory::default() })
     }
 
-    /// Ends the newest segment by its footer. Nothing waits for that to be durable.
+    /// Ends the newest segment with its footer, which is not synced.
     fn seal(&mut self, cache: &Shared) -> Result<()> {
         self.has_room = false;
         let Some(newest) = &self.newest else { return Ok(()) };
@@ -201,11 +204,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Leaves the newest segment as it is: what is in it is read on.
+    /// Ends the newest segment without a footer. Its frames can still be read.
     fn abandon(&mut self, cache: &Shared) {
         self.has_room = false;
         if let Some(newest) = self.newest.take() {
-            // Bytes of what failed may stand behind its frames, and count.
+            // The file may have bytes of the failed write after its frames; they count too.
             let length = newest.file.length().unwrap_or(newest.length).max(newest.length);
             cache.frames().set_length(newest.number, length, false);
         }

@@ -1,5 +1,5 @@
-//! The hoard in the catalog: its members now and before, its revisions, and the images whose versions are recorded
-//! again. The hoard's keys in `meta` are made with the first of them: a catalog without has an empty hoard.
+//! The hoard in the catalog: current and former members, revisions, and the images whose new versions are recorded. The hoard's
+//! keys in `meta` are created with the first of these: a catalog without them has an empty hoard.
 
 use platter_image::{BlockId, Error, Result};
 use rusqlite::types::Value;
@@ -12,32 +12,32 @@ use crate::boot_set::BootSetRecord;
 use crate::hoard_member::HoardMember;
 use crate::name::{ImageName, VersionName};
 
-/// Keys in `meta`: a random name of this run of revisions, the newest of them, the last one that changes can no longer
-/// be told since, and the days that were counted.
+/// Keys in `meta`: the random id of this sequence of revisions, the newest revision, the oldest revision since which changes
+/// are known, and the number and date of the days counted.
 const EPOCH: &str = "hoard_epoch";
 const REVISION: &str = "hoard_revision";
 const OLDEST: &str = "hoard_oldest";
 const DAY: &str = "hoard_day";
 const DATE: &str = "hoard_date";
 
-/// What holds for the whole hoard.
+/// State of the whole hoard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HoardFacts {
-    /// Empty where there never was a member.
+    /// Empty until the hoard is created.
     pub(crate) epoch: String,
     /// The newest revision.
     pub(crate) revision: u64,
-    /// Changes since this revision, or a later one, can be told.
+    /// The oldest revision since which changes are known.
     pub(crate) oldest: u64,
-    /// Days on which the daily work was done.
+    /// Number of days on which the daily work ran.
     pub(crate) day: u64,
-    /// The date of the last of them, in days since 1970 UTC; -1 before the first.
+    /// Date of the last of them, in days since 1970 UTC; -1 before the first.
     pub(crate) date: i64,
 }
 
 fn member(row: &Row) -> Result<HoardMember> {
     let (image, number) = (row.text(0), row.number(1));
-    let corrupt = || Error::corrupt(format!("the catalog's boot set of {image}@{number} is none"));
+    let corrupt = || Error::corrupt(format!("the catalog has an invalid boot set of {image}@{number}"));
     let record: BootSetRecord =
         serde_json::from_str(row.text(6)).map_err(|error| corrupt().with_source(error))?;
     let name = image.parse().ok().zip(u64::try_from(number).ok());
@@ -47,7 +47,7 @@ fn member(row: &Row) -> Result<HoardMember> {
     Ok(HoardMember { version: VersionName { image, number }, boot_set, added, record })
 }
 
-/// A number as the tables have it: none of ours is larger.
+/// Converts a number for a table. Larger numbers than SQLite's do not occur.
 fn to_row(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -79,17 +79,17 @@ fn members(connection: &Connection, condition: &str, revision: u64) -> Result<Ve
 }
 
 impl Catalog {
-    /// What holds for the whole hoard.
+    /// Returns the state of the whole hoard.
     pub(crate) fn hoard_facts(&self) -> Result<HoardFacts> {
         facts(&self.connection)
     }
 
-    /// The members, in the order in which they came.
+    /// Returns the members in the order in which they were added.
     pub(crate) fn hoard_members(&self) -> Result<Vec<HoardMember>> {
         members(&self.connection, "gone IS NULL AND added > ?1", 0)
     }
 
-    /// The members that came after that revision, and what is no member any more and was one at it.
+    /// Returns the members added after revision `since`, and the members at that revision that were removed later.
     pub(crate) fn hoard_changes(&self, since: u64) -> Result<(Vec<HoardMember>, Vec<HoardMember>)> {
         Ok((
             members(&self.connection, "gone IS NULL AND added > ?1", since)?,
@@ -97,13 +97,13 @@ impl Catalog {
         ))
     }
 
-    /// When each revision was made, as far as they are kept: number, and milliseconds since 1970 UTC (0: not known).
+    /// Returns the known revisions, each with its time in milliseconds since 1970 UTC (0: unknown).
     pub(crate) fn hoard_revisions(&self) -> Result<Vec<(u64, i64)>> {
         let rows = table::read(&self.connection, &HOARD_REVISIONS, "ORDER BY revision", &[])?;
         Ok(rows.iter().map(|row| (row.number(0).max(0) as u64, row.number(2))).collect())
     }
 
-    /// The images whose new versions are to be recorded, with how.
+    /// Returns the images whose new versions are recorded, with their settings.
     pub(crate) fn hoard_followed(&self) -> Result<Vec<(ImageName, String)>> {
         let rows = table::read(&self.connection, &HOARD_FOLLOWED, "ORDER BY image", &[])?;
         rows.iter().map(|row| Ok((row.text(0).parse()?, row.text(1).to_owned()))).collect()
@@ -111,7 +111,7 @@ impl Catalog {
 }
 
 impl Change<'_> {
-    /// Makes an empty hoard where there is none; `epoch` then names this run of revisions.
+    /// Creates an empty hoard if there is none. `epoch` then identifies its sequence of revisions.
     pub(crate) fn make_hoard(&mut self, epoch: [u8; 16]) -> Result<()> {
         if meta(self.transaction, EPOCH)?.is_some() {
             return Ok(());
@@ -121,17 +121,17 @@ impl Change<'_> {
         values.into_iter().try_for_each(|(key, value)| self.set_meta(key, value))
     }
 
-    /// What holds for the whole hoard.
+    /// Returns the state of the whole hoard.
     pub(crate) fn hoard_facts(&self) -> Result<HoardFacts> {
         facts(self.transaction)
     }
 
-    /// The members, in the order in which they came.
+    /// Returns the members in the order in which they were added.
     pub(crate) fn hoard_members(&self) -> Result<Vec<HoardMember>> {
         members(self.transaction, "gone IS NULL AND added > ?1", 0)
     }
 
-    /// The next revision: one for each change of members. The hoard must have been made.
+    /// Starts the next revision and returns its number. Each change of members takes one. The hoard must exist.
     pub(crate) fn next_hoard_revision(&mut self, time_unix_ms: i64) -> Result<u64> {
         let facts = self.hoard_facts()?;
         let revision = facts.revision + 1;
@@ -141,7 +141,7 @@ impl Change<'_> {
         Ok(revision)
     }
 
-    /// Makes a boot set the one of that version from a new revision on.
+    /// Makes a boot set that of a version, from `revision` on.
     pub(crate) fn add_member(
         &mut self,
         name: &VersionName,
@@ -150,7 +150,7 @@ impl Change<'_> {
         revision: u64,
     ) -> Result<()> {
         let record = serde_json::to_string(record)
-            .map_err(|error| Error::bug("a boot set without a text").with_source(error))?;
+            .map_err(|error| Error::bug("cannot serialize a boot set").with_source(error))?;
         self.end_member(name, revision)?;
         let day = self.hoard_facts()?.day;
         let (image, boot_set) = (text(&name.image), text(boot_set));
@@ -158,7 +158,7 @@ impl Change<'_> {
         self.put(&HOARD, vec![image, version, added, gone, number(day), boot_set, Value::Text(record)])
     }
 
-    /// That version has no boot set from a new revision on.
+    /// Ends the membership of a version's boot set with `revision`.
     pub(crate) fn end_member(&mut self, name: &VersionName, revision: u64) -> Result<()> {
         let condition = "image = ?1 AND number = ?2 AND gone IS NULL";
         for row in member_rows(self.transaction, condition, &[&name.image.as_str(), &to_row(name.number)])? {
@@ -169,7 +169,7 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Versions are gone or have other names: so have their boot sets, in one revision, if there are any.
+    /// Moves the boot sets of renamed versions and removes those of forgotten versions, in one revision if there are any.
     pub(crate) fn move_members(&mut self, moved: &[(VersionName, Option<VersionName>)]) -> Result<()> {
         let members = self.hoard_members()?;
         let of = |name: &VersionName| members.iter().find(|member| member.version == *name);
@@ -187,12 +187,12 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// The members that came on that day or before.
+    /// Returns the members that were added on that day or earlier.
     pub(crate) fn members_of_days(&self, day_max: u64) -> Result<Vec<HoardMember>> {
         members(self.transaction, "gone IS NULL AND day <= ?1", day_max)
     }
 
-    /// Counts another day, if the date is another one than that of the last.
+    /// Counts another day if the date differs from that of the last count. Returns the number of days.
     pub(crate) fn count_day(&mut self, date: i64) -> Result<u64> {
         let facts = self.hoard_facts()?;
         if facts.date == date {
@@ -203,7 +203,7 @@ impl Change<'_> {
         Ok(facts.day + 1)
     }
 
-    /// Forgets what changed on that day or before: whoever has not heard of it gets everything.
+    /// Forgets the changes of that day and earlier. A node with an older revision gets all members.
     pub(crate) fn forget_changes(&mut self, day_max: u64) -> Result<()> {
         let old = table::read(self.transaction, &HOARD_REVISIONS, "WHERE day <= ?1", &[&to_row(day_max)])?;
         let Some(last) = old.iter().map(|row| row.number(0)).max() else { return Ok(()) };
@@ -216,7 +216,7 @@ impl Change<'_> {
         self.set_meta(OLDEST, &last.to_string())
     }
 
-    /// New versions of that image are to be recorded so; or no longer.
+    /// Sets how new versions of an image are to be recorded; `None` ends it.
     pub(crate) fn follow(&mut self, image: &ImageName, settings: Option<&str>) -> Result<()> {
         match settings {
             Some(settings) => self.put(&HOARD_FOLLOWED, vec![text(image), text(settings)]),

@@ -1,12 +1,12 @@
-//! The catalog: names, versions, edit tokens and the states of packs, in SQLite (`docs/formats/catalog.md`).
+//! The catalog: names, versions, edit locks and the states of packs, in SQLite (`docs/formats/catalog.md`).
 //!
-//! A rollback journal with `synchronous=FULL`: a commit that returned is durable, and readers wait for a writer only while it
-//! commits. Not a write-ahead log: SQLite keeps the log's index in a file that all processes map into memory, and on a full
-//! disk a store to such a mapping ends the process with SIGBUS.
+//! It uses a rollback journal with `synchronous=FULL`: a commit is durable when it returns, and readers wait for a writer only
+//! during a commit. It does not use a write-ahead log: SQLite keeps that log's index in a file that all processes map into
+//! memory, and on a full disk a write to such a mapping kills the process with SIGBUS.
 //!
-//! What it says of versions is a copy of the version records in packs; what it alone knows is which packs count, and who
-//! holds which edit token. Each change is also an entry of a log beside it (`log`). Every row has a checksum, and every
-//! table a seal (`table`): both are compared at every opening. All its statements stand in this folder.
+//! The catalog's version rows are copies of the version records in packs. Only the catalog knows which packs are valid and who
+//! holds which edit lock. Each change is also an entry of a log beside it (`log`). Every row has a checksum and every table
+//! a seal (`table`); all of them are verified whenever the catalog is opened. All SQL statements are in this folder.
 
 mod hoard;
 mod log;
@@ -37,23 +37,23 @@ pub(crate) use old::Sources;
 pub(crate) use removal::{remove_catalog, remove_journals};
 pub(crate) use write::Change;
 
-/// How long a statement waits for another process's lock.
+/// How long a statement waits for a lock of another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a pack is to the store (trust 3.2). A pack file that the catalog does not know is an open one: being written,
-/// or left by a crash.
+/// The state of a pack (`docs/formats/catalog.md`). A pack file that the catalog does not list counts as open: it is being
+/// written, or was left by a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PackState {
     /// Being written by a session of this process.
     Open = 0,
-    /// Its blocks may be read and referred to.
+    /// Its blocks may be read, and new data may refer to them.
     Live = 1,
-    /// Chosen for collection: still readable, no longer to be referred to.
+    /// Selected for collection: it can still be read, but new data must not refer to it.
     Condemned = 2,
-    /// Given up for ever: its file may be deleted at any time.
+    /// Permanently given up: its file may be deleted at any time.
     Dead = 3,
-    /// Its file is gone.
+    /// Its file was deleted.
     Deleted = 4,
 }
 
@@ -66,7 +66,7 @@ impl PackState {
         (Self::Deleted, "deleted"),
     ];
 
-    /// The word in the catalog.
+    /// Returns the word for this state in the catalog.
     pub fn as_str(self) -> &'static str {
         Self::ALL[self as usize].1
     }
@@ -76,7 +76,7 @@ impl PackState {
     }
 }
 
-/// A pack as the catalog has it.
+/// A row of the catalog's table of packs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackRow {
     pub(crate) id: PackId,
@@ -91,23 +91,23 @@ pub(crate) struct PackRow {
 #[derive(Debug)]
 pub(crate) struct Catalog {
     connection: Connection,
-    /// The log of changes, which only a writer opens.
+    /// The change log, which only a writer opens.
     log: Option<log::ChangeLog>,
 }
 
 impl Catalog {
-    /// Opens the catalog to be read: works beside a writer, and needs no space on the disk.
+    /// Opens the catalog for reading. Works beside a writer and needs no space on the disk.
     ///
-    /// The file is opened for writing where that is allowed, since the first to come after a crash takes back what an
-    /// unfinished commit wrote.
+    /// The file is opened for writing where permissions allow it: the first process after a crash must roll back an
+    /// unfinished commit.
     pub(crate) fn open_reader(place: &StorePlace) -> Result<Self> {
         let catalog = Self::open(place, &place.catalog())?;
-        let doing = |error| failed("opening the catalog to be read", error);
+        let doing = |error| failed("opening the catalog for reading", error);
         catalog.connection.pragma_update(None, "query_only", true).map_err(doing)?;
         Ok(catalog)
     }
 
-    /// Opens the catalog to be written, with its log of changes. The lock is the caller's.
+    /// Opens the catalog with its change log for writing. The caller holds the writer's lock.
     pub(crate) fn open_writer(place: &StorePlace) -> Result<Self> {
         let mut catalog = Self::open(place, &place.catalog())?;
         catalog.remove_others(place)?;
@@ -118,8 +118,8 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// Removes what an interrupted rebuild left beside this catalog, which is the one in use: it is older than the next
-    /// change of this one. The lock is the caller's.
+    /// Removes the catalogs that an interrupted rebuild left beside this one. This one is in use, and after its next change the
+    /// others are outdated. The caller holds the writer's lock.
     pub(crate) fn remove_others(&self, place: &StorePlace) -> Result<()> {
         for left in [place.new_catalog(), place.unfinished().catalog()] {
             let is_there = place.vfs().exists(&left).context(|| "looking for a new catalog".into())?;
@@ -135,7 +135,7 @@ impl Catalog {
         let connection = connect(place, path, flags)?;
         schema::check(&connection).and_then(|()| query::verify(&connection)).map_err(|error| {
             let remedy =
-                if error.kind() == ErrorKind::Corrupt { " (`platter rebuild` makes it anew)" } else { "" };
+                if error.kind() == ErrorKind::Corrupt { " (`platter rebuild` recreates it)" } else { "" };
             error.within(format!("opening the catalog {}{remedy}", path.display()))
         })?;
         Ok(Self { connection, log: None })
@@ -148,16 +148,17 @@ fn connect(place: &StorePlace, path: &std::path::Path, flags: OpenFlags) -> Resu
         None => Connection::open_with_flags(path, flags),
     };
     let connection = opened.map_err(|error| match place.vfs().exists(path) {
-        Ok(false) => {
-            Error::corrupt(format!("the catalog {} is gone: `platter rebuild` makes it anew", path.display()))
-        }
+        Ok(false) => Error::corrupt(format!(
+            "the catalog {} is missing: `platter rebuild` recreates it",
+            path.display()
+        )),
         _ => failed(&format!("opening the catalog {}", path.display()), error),
     })?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(|error| failed("setting the catalog's timeout", error))?;
     Ok(connection)
 }
 
-/// The first column of all rows that a statement gives.
+/// Runs a statement and returns the first column of all rows.
 fn lines(connection: &Connection, doing: &str, sql: &str) -> Result<Vec<String>> {
     let failed = |error| failed(doing, error);
     let mut statement = connection.prepare(sql).map_err(failed)?;
@@ -165,7 +166,7 @@ fn lines(connection: &Connection, doing: &str, sql: &str) -> Result<Vec<String>>
     rows.collect::<rusqlite::Result<Vec<String>>>().map_err(failed)
 }
 
-/// What SQLite's error means to a caller.
+/// Converts an error of SQLite to the error kind that tells the caller what to do.
 fn failed(doing: &str, error: rusqlite::Error) -> Error {
     use rusqlite::ErrorCode as Code;
     let kind = match error.sqlite_error_code() {

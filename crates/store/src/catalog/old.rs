@@ -1,4 +1,4 @@
-//! The catalog that a rebuild replaces, as far as it can be read.
+//! Reads what is valid of the catalog that a rebuild replaces.
 
 use std::collections::BTreeSet;
 
@@ -11,33 +11,33 @@ use crate::identity::PackId;
 use crate::place::StorePlace;
 use crate::token::Token;
 
-/// What a rebuild can read of the catalog that it replaces.
+/// The valid parts of the catalog that a rebuild replaces.
 #[derive(Debug, Default)]
 pub(crate) struct OldCatalog {
-    /// Its rows: all of them if it is sound, otherwise those that are right by their checksums.
+    /// Its rows: all of them if it is sound, otherwise those with a correct checksum.
     pub(crate) state: State,
-    /// Whether it agrees with all its checksums.
+    /// Whether all of its checksums are correct.
     pub(crate) is_sound: bool,
-    /// The packs that it knows.
+    /// The packs that it lists.
     pub(crate) packs: BTreeSet<PackId>,
-    /// The edit tokens of a sound one.
+    /// Its edit locks, if it is sound.
     pub(crate) tokens: Vec<Token>,
     head: Option<Head>,
 }
 
-/// What a rebuild can believe.
+/// The sources of a rebuild.
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) old: OldCatalog,
     pub(crate) log: ChangeLogContents,
-    /// The rows, if log or catalog proves them.
+    /// The rows, if either log or catalog proves that they are complete.
     pub(crate) proven: Option<State>,
-    /// Whether the old catalog is as new as the log: packs that it does not know were left by interrupted sessions.
+    /// Whether the old catalog is as new as the log. Packs that it does not list are then from interrupted sessions.
     pub(crate) knows_packs: bool,
 }
 
 impl Sources {
-    /// Reads catalog and log. The lock is ours.
+    /// Reads catalog and log. The caller holds the writer's lock.
     ///
     /// # Errors
     /// `Io`; `Refused` when a newer Platter wrote one of them.
@@ -50,7 +50,7 @@ impl Sources {
         let replayed = State::replay(&log);
         let seals = log.entries.last().is_some_and(|last| last.after == replayed.digest());
         let is_whole = log.is_whole() && seals;
-        // A sound catalog knows its log: another one says nothing of it.
+        // A sound catalog names its log. A catalog without a head says nothing about the log.
         let head = old.head.as_ref().filter(|head| head.is_of(&log));
         let log_is_newer = head.is_some_and(|head| head.number() < log.last);
         let log_is_older = old.is_sound && head.is_none_or(|head| head.number() > log.last);
@@ -63,28 +63,28 @@ impl Sources {
         Ok(Self { old, log, proven, knows_packs })
     }
 
-    /// What the log's good entries come to.
+    /// Returns the rows that the log's valid entries produce.
     pub(crate) fn replayed(&self) -> State {
         State::replay(&self.log)
     }
 }
 
 impl Catalog {
-    /// Whether the catalog that a rebuild was making is whole, and its log is there.
+    /// Checks that a rebuild's new catalog is complete and that its log exists.
     ///
     /// # Errors
-    /// `Corrupt` when not; `Io`.
+    /// `Corrupt` if not; `Io`.
     pub(crate) fn check_new(place: &StorePlace) -> Result<()> {
         let catalog = Self::open(place, &place.new_catalog())?;
         let head = catalog.head()?;
         settle(place, &head)?;
         let log = read_log(place, Some(&head))?;
-        if head.is_of(&log) { Ok(()) } else { Err(Error::corrupt("the new catalog's log is gone")) }
+        if head.is_of(&log) { Ok(()) } else { Err(Error::corrupt("the new catalog's log is missing")) }
     }
 }
 
 impl Change<'_> {
-    /// Numbers go on after the highest ones of that state.
+    /// Raises the highest assigned numbers to at least those of `state`.
     pub(crate) fn raise_as(&mut self, state: &State) -> Result<()> {
         let (images, token) = state.last_numbers();
         images.iter().try_for_each(|(image, number)| self.raise_last_number(image, *number))?;
@@ -93,8 +93,8 @@ impl Change<'_> {
 }
 
 impl OldCatalog {
-    /// Only a catalog that is not there, or is damaged, leaves the word to others: one that cannot be read now, or by this
-    /// Platter, may know more than they do.
+    /// Reads the old catalog. A missing or damaged one is replaced by other sources. Any other error ends the rebuild: a catalog
+    /// that cannot be read now, or only by a newer Platter, may know more than the other sources.
     fn read(place: &StorePlace) -> Result<Self> {
         let path = place.catalog();
         if !place.vfs().exists(&path).context(|| format!("looking for {}", path.display()))? {
@@ -112,15 +112,15 @@ impl OldCatalog {
         read.or_else(|error| match error.kind() {
             ErrorKind::Corrupt => Self::read_damaged(place),
             ErrorKind::Refused => {
-                let advice = "if no newer Platter ever wrote to this store, the number in its header is damaged: move \
-                              it away and rebuild again";
+                let advice = "if no newer Platter ever wrote to this store, the format number in the catalog's header is damaged: \
+                              move the catalog away and rebuild again";
                 Err(error.within(advice))
             }
             _ => Err(error),
         })
     }
 
-    /// Rows that are right by their checksums, of a catalog that is not.
+    /// Reads the rows with a correct checksum from a damaged catalog.
     fn read_damaged(place: &StorePlace) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let read = connect(place, &place.catalog(), flags).and_then(|connection| {

@@ -1,4 +1,4 @@
-//! What is asked of the catalog.
+//! Queries of the catalog.
 
 use platter_image::{BlockId, Error, Result, Score};
 use rusqlite::{Connection, ToSql};
@@ -13,16 +13,15 @@ use crate::place::StorePlace;
 use crate::record::VersionRecord;
 use crate::resolve::Version;
 
-/// Most differences that are told.
+/// Maximum number of differences that are reported.
 const DIFFERENCES_MAX: usize = 100;
-/// How often the log is read again because another process has replaced it.
+/// How often to read the log again after another process has replaced it.
 const DIFFERENCES_TRIES: u32 = 3;
 
-/// A version's row as what it stands for.
+/// Parses a version's row.
 fn version(row: &Row) -> Result<Version> {
     let (image, number) = (row.text(0), row.number(1));
-    let corrupt =
-        || Error::corrupt(format!("the catalog's row of {image}@{number} does not agree with itself"));
+    let corrupt = || Error::corrupt(format!("the catalog's row of {image}@{number} contradicts its record"));
     let record_id = BlockId::from_hex(row.text(4)).ok_or_else(corrupt)?;
     let record = VersionRecord::from_json(row.text(5))
         .map_err(|error| error.within(format!("version {image}@{number}")))?;
@@ -42,29 +41,29 @@ fn pack(row: &Row) -> Result<PackRow> {
 }
 
 impl Catalog {
-    /// Every pack.
+    /// Returns all packs.
     pub(crate) fn packs(&self) -> Result<Vec<PackRow>> {
         table::read(&self.connection, &PACKS, "ORDER BY id", &[])?.iter().map(pack).collect()
     }
 
-    /// Images that have versions, by name, each with its newest version.
+    /// Returns the newest version of each image, ordered by name.
     pub(crate) fn newest_versions(&self) -> Result<Vec<Version>> {
         let tail =
             "AS v WHERE number = (SELECT max(number) FROM versions WHERE image = v.image) ORDER BY image";
         versions(&self.connection, tail, &[])
     }
 
-    /// Every version.
+    /// Returns all versions.
     pub(crate) fn all_versions(&self) -> Result<Vec<Version>> {
         versions(&self.connection, "ORDER BY image, number", &[])
     }
 
-    /// The versions of an image, the newest first.
+    /// Returns the versions of an image, newest first.
     pub(crate) fn history(&self, image: &ImageName) -> Result<Vec<Version>> {
         versions(&self.connection, "WHERE image = ?1 ORDER BY number DESC", &[&image.as_str()])
     }
 
-    /// One version of an image.
+    /// Returns one version of an image.
     pub(crate) fn version(&self, image: &ImageName, choice: NumberChoice) -> Result<Option<Version>> {
         let found = match choice {
             NumberChoice::Latest => return newest_version(&self.connection, image),
@@ -76,25 +75,25 @@ impl Catalog {
         Ok(found.into_iter().next())
     }
 
-    /// The versions of that score, the oldest first.
+    /// Returns the versions with that score, oldest first.
     pub(crate) fn versions_of(&self, score: Score) -> Result<Vec<Version>> {
         let tail = "WHERE score = ?1 ORDER BY time_unix_ms, image, number";
         versions(&self.connection, tail, &[&score.to_string()])
     }
 
-    /// The highest number that each image ever had.
+    /// Returns the highest number that each image ever had.
     pub(crate) fn last_numbers(&self) -> Result<Vec<(ImageName, u64)>> {
         let rows = table::read(&self.connection, &IMAGES, "ORDER BY name", &[])?;
         rows.iter().map(|row| Ok((row.text(0).parse()?, last_number(row)?))).collect()
     }
 
-    /// A number that changes when another connection has changed the catalog.
+    /// Returns a number that changes when another connection changes the catalog.
     pub(crate) fn data_version(&self) -> Result<i64> {
         let read = self.connection.pragma_query_value(None, "data_version", |row| row.get(0));
-        read.map_err(|error| failed("asking whether the catalog has changed", error))
+        read.map_err(|error| failed("reading the catalog's data version", error))
     }
 
-    /// What SQLite finds wrong with the file, and what its rows say against each other; nothing, if it is sound.
+    /// Returns what SQLite finds wrong with the file, and where rows contradict each other; empty if the catalog is sound.
     pub(crate) fn integrity(&self) -> Result<Vec<String>> {
         let doing = "checking the catalog's file";
         let mut found = lines(&self.connection, doing, "PRAGMA integrity_check(100)")?;
@@ -107,9 +106,9 @@ impl Catalog {
 }
 
 impl Catalog {
-    /// What the log of changes says otherwise than the catalog; nothing, if they agree.
+    /// Returns the differences between the change log and the catalog; empty if they agree.
     pub(crate) fn differences(&self, place: &StorePlace) -> Result<Vec<String>> {
-        // Another process may write meanwhile: what it adds comes later, and it may replace the log once.
+        // Another process may write meanwhile: entries past our catalog's last one are ignored, and it may replace the log.
         for _ in 0..DIFFERENCES_TRIES {
             let transaction = self.connection.unchecked_transaction();
             let transaction = transaction.map_err(|error| failed("reading the catalog", error))?;
@@ -121,12 +120,11 @@ impl Catalog {
                 contents.entries.truncate(count);
                 let names = State::replay(&contents).differences(&found);
                 let told = names.into_iter().take(DIFFERENCES_MAX);
-                let again = "`platter rebuild` makes it what the log says";
-                // A change is in the catalog before it is in the log: a catalog that still lacks it is a copy of before.
+                let again = "`platter rebuild` restores what the log says";
+                // A change is committed to the catalog before the log. So a catalog that lacks a logged change is an old copy.
                 let is_old = contents.last > head.number() && read_head(&self.connection)? == head;
-                let old = is_old.then(|| format!("catalog: it is older than the log of changes: {again}"));
-                let told =
-                    told.map(|name| format!("catalog: {name} is not what the log of changes says: {again}"));
+                let old = is_old.then(|| format!("catalog: it is older than the change log: {again}"));
+                let told = told.map(|name| format!("catalog: {name} differs from the change log: {again}"));
                 return Ok(old.into_iter().chain(told).collect());
             }
             if read_head(&self.connection)? == head {
@@ -134,16 +132,16 @@ impl Catalog {
             }
         }
         Ok(vec![format!(
-            "{} is damaged, or not this catalog's: `platter rebuild` writes it anew from the catalog",
+            "{} is damaged, or belongs to another catalog: `platter rebuild` writes it again from the catalog",
             place.change_log().display()
         )])
     }
 }
 
-/// Compares all of the catalog with itself: rows with their checksums, tables with their seals, the numbers of versions
-/// and edit tokens with the highest ones that were given, and all of that with what the last change left.
+/// Verifies the catalog: rows against their checksums, tables against their seals, the numbers of versions and edit locks
+/// against the highest assigned ones, and everything against the digest in the log's last entry.
 pub(super) fn verify(connection: &Connection) -> Result<()> {
-    // One state of it, whoever writes meanwhile.
+    // One transaction, so that all reads see the same state.
     let failed = |error| failed("reading the catalog", error);
     let transaction = connection.unchecked_transaction().map_err(failed)?;
     table::verify(&transaction)?;
@@ -159,30 +157,30 @@ pub(super) fn verify(connection: &Connection) -> Result<()> {
 }
 
 impl Change<'_> {
-    /// The versions of an image and of all images below it, by image and number.
+    /// Returns the versions of an image and of all images below it, ordered by image and number.
     pub(crate) fn versions_below(&self, image: &ImageName) -> Result<Vec<Version>> {
-        // '0' is the character after '/': between the two is all that begins with the name and a slash.
+        // '0' is the character after '/', so this range contains exactly the names that begin with the name and a slash.
         let tail = "WHERE image = ?1 OR (image > ?1 || '/' AND image < ?1 || '0') ORDER BY image, number";
         versions(self.transaction, tail, &[&image.as_str()])
     }
 
-    /// Every version, the oldest first.
+    /// Returns all versions, oldest first.
     pub(crate) fn versions_by_time(&self) -> Result<Vec<Version>> {
         versions(self.transaction, "ORDER BY time_unix_ms, image, number", &[])
     }
 
-    /// The newest version of an image.
+    /// Returns the newest version of an image.
     pub(super) fn newest_version(&self, image: &ImageName) -> Result<Option<Version>> {
         newest_version(self.transaction, image)
     }
 
-    /// The highest number that a version of an image ever had; 0 if there was none.
+    /// Returns the highest number that a version of an image ever had; 0 if there was none.
     pub(crate) fn last_number(&self, image: &ImageName) -> Result<u64> {
         self.row(&IMAGES, &[table::text(image)])?.as_ref().map_or(Ok(0), last_number)
     }
 }
 
-/// What stands under a key of `meta`.
+/// Returns the value of a key in `meta`.
 pub(super) fn meta(connection: &Connection, key: &str) -> Result<Option<String>> {
     let rows = table::read(connection, &META, "WHERE key = ?1", &[&key])?;
     Ok(rows.first().map(|row| row.text(1).to_owned()))
@@ -190,7 +188,7 @@ pub(super) fn meta(connection: &Connection, key: &str) -> Result<Option<String>>
 
 fn last_number(row: &Row) -> Result<u64> {
     u64::try_from(row.number(1))
-        .map_err(|_| Error::corrupt(format!("image {}: a last number of {}", row.text(0), row.number(1))))
+        .map_err(|_| Error::corrupt(format!("image {}: invalid last number {}", row.text(0), row.number(1))))
 }
 
 fn newest_version(connection: &Connection, image: &ImageName) -> Result<Option<Version>> {

@@ -1,4 +1,4 @@
-//! Rows as the log of changes has them: the values of a row, and that one was made, replaced or removed.
+//! Rows in the form that the change log uses: the values of a row, and whether it was written or removed.
 
 use rusqlite::types::Value;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ impl From<&Cell> for Value {
     }
 }
 
-/// One row that a change made or replaced (`put`), or the primary key of one that it removed (`gone`).
+/// One changed row: the values of a row that was inserted or replaced (`put`), or the primary key of a removed row (`gone`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RowChange {
     pub(crate) table: String,

@@ -1,4 +1,4 @@
-//! How a new catalog is made, and what tells a catalog from other databases.
+//! Creates new catalogs, and tells a catalog from other databases.
 
 use std::cmp::Ordering;
 
@@ -14,15 +14,14 @@ use super::{Catalog, Change, connect, failed, lines};
 use crate::identity::StoreId;
 use crate::place::StorePlace;
 
-/// In the database's header: `file` and people can tell a catalog from other databases. "PLca".
+/// Application id in the database's header ("PLca"). It identifies a catalog, for `file` too.
 const APPLICATION_ID: i64 = 0x504c_6361;
-/// In the database's header as `user_version`.
+/// Format version, stored in the database's header as `user_version`.
 const FORMAT_VERSION: i64 = 3;
 
 impl Catalog {
-    /// Makes the catalog of a store in a file that must not exist, holding `changes`, and closes it. `changes` also makes
-    /// the log that belongs to it, and gives its head. The catalog's bytes are durable then; its name is the caller's to
-    /// sync.
+    /// Creates a store's catalog in a file that must not exist, applies `changes`, and closes it. `changes` also creates the
+    /// catalog's log and returns its head. The catalog's contents are durable on return; the caller syncs its name.
     pub(crate) fn create(
         place: &StorePlace,
         path: &std::path::Path,
@@ -33,13 +32,14 @@ impl Catalog {
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         if place.sqlite_vfs().is_none() {
-            // SQLite would make it as wide as the umask lets it; an empty file is a database, and its log gets its mode.
+            // SQLite would create it with the umask's mode. It accepts an empty file as a database, and its journal gets the same
+            // mode.
             let made = place.vfs().open(path, OpenMode::CreateNew);
-            made.context(|| format!("making {}", path.display()))?;
+            made.context(|| format!("creating {}", path.display()))?;
         }
         let mut connection = connect(place, path, flags)?;
-        let doing = |error| failed(&format!("making the catalog {}", path.display()), error);
-        // Once it is closed, nothing but this one file may hold its contents.
+        let doing = |error| failed(&format!("creating the catalog {}", path.display()), error);
+        // With EXTRA, all contents are in this one file once it is closed.
         connection.pragma_update(None, "synchronous", "EXTRA").map_err(doing)?;
         let transaction =
             connection.transaction_with_behavior(TransactionBehavior::Exclusive).map_err(doing)?;
@@ -56,32 +56,32 @@ impl Catalog {
         connection.close().map_err(|(_, error)| doing(error))
     }
 
-    /// Prepares a writer's connection, whose commits are durable then.
+    /// Prepares a writer's connection so that commits are durable.
     ///
-    /// The journal stays, and a commit ends with its header overwritten and synced. A journal that is truncated gives up its
-    /// space while it is still valid: where a file system lets a file grow before its data are written, the next journal could
-    /// show these bytes again after a power cut, and they would be played back.
+    /// The journal file stays, and a commit ends by overwriting and syncing its header. Truncating the journal instead would free
+    /// its space while it is still valid. On file systems that let a file grow before its data is written, the next journal could
+    /// show these old bytes after a power failure, and SQLite would roll them back into the catalog.
     pub(super) fn keep_journal(&self) -> Result<()> {
         let what = "preparing the catalog's journal";
         let modes: Vec<String> = lines(&self.connection, what, "PRAGMA journal_mode = PERSIST")?;
         let mode = modes.first().map_or("none", String::as_str);
         if mode != "persist" {
             return Err(Error::refused(format!(
-                "the catalog cannot use its journal here (journal mode {mode})"
+                "the catalog cannot keep its journal here (journal mode {mode})"
             )));
         }
         self.connection.pragma_update(None, "synchronous", "FULL").map_err(|error| failed(what, error))
     }
 
-    /// The store it belongs to.
+    /// Returns the id of the store to which the catalog belongs.
     pub(crate) fn store(&self) -> Result<StoreId> {
         let text = meta(&self.connection, STORE)?.unwrap_or_default();
         StoreId::from_hex(&text)
-            .ok_or_else(|| Error::corrupt(format!("the catalog has no store id but {text:?}")))
+            .ok_or_else(|| Error::corrupt(format!("the catalog has an invalid store id: {text:?}")))
     }
 }
 
-/// Refuses what is no catalog, or a newer Platter's.
+/// Returns an error if the database is not a catalog, or a newer Platter wrote it.
 pub(super) fn check(connection: &Connection) -> Result<()> {
     let number = |name: &str| {
         let read = connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
@@ -89,12 +89,12 @@ pub(super) fn check(connection: &Connection) -> Result<()> {
     };
     let (application, version) = (number("application_id")?, number("user_version")?);
     if application != APPLICATION_ID {
-        return Err(Error::corrupt(format!("it is no catalog (application id {application:#x})")));
+        return Err(Error::corrupt(format!("not a catalog (application id {application:#x})")));
     }
-    let what = format!("it has format {version}, this Platter knows {FORMAT_VERSION}");
+    let what = format!("the catalog has format {version}, but this Platter supports format {FORMAT_VERSION}");
     match version.cmp(&FORMAT_VERSION) {
         Ordering::Less => Err(Error::corrupt(what)),
         Ordering::Equal => Ok(()),
-        Ordering::Greater => Err(Error::refused(format!("{what}: use a newer one"))),
+        Ordering::Greater => Err(Error::refused(format!("{what}: use a newer Platter"))),
     }
 }

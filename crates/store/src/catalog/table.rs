@@ -1,10 +1,9 @@
-//! The catalog's tables, and the one way to read and change their rows: every row ends in a checksum of itself, and the
-//! table `seals` has the number of rows of each table and the sum of their checksums.
+//! The catalog's tables, and the only code that reads and changes their rows. Every row ends with its checksum. The table `seals`
+//! has the number of rows of each table and the sum of their checksums.
 //!
-//! So no flipped byte of the file passes for another answer. A row that changed contradicts its checksum when it is
-//! read. A row that disappeared, or stands twice, contradicts the table's seal, which is compared whenever the catalog
-//! is opened or checked. There is no index besides the primary keys, whose rows these are: nothing stands anywhere
-//! without being covered.
+//! So a flipped byte of the file never changes an answer unnoticed. A changed row contradicts its checksum when it is
+//! read. A missing or duplicated row contradicts the table's seal, which is verified whenever the catalog is opened or checked.
+//! There are no indexes except the primary keys, which are the tables themselves, so the checksums cover all data.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -18,11 +17,11 @@ use super::row::{Cell, RowChange};
 use super::{Change, failed, lines};
 use crate::resolve::Version;
 
-/// A table; its primary key is the first `keys` columns.
+/// A table. Its first `keys` columns are the primary key.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) name: &'static str,
-    /// Columns with their types, in SQL, without the checksum.
+    /// Names and SQL types of the columns, without the checksum.
     columns: &'static [(&'static str, &'static str)],
     keys: usize,
 }
@@ -91,24 +90,24 @@ pub(super) const HOARD_FOLLOWED: Table =
 const SEALS: Table =
     Table { name: "seals", columns: &[("name", TEXT), ("rows", INTEGER), ("total", INTEGER)], keys: 1 };
 
-/// Every table that has a seal.
+/// All tables that have a seal.
 pub(super) const SEALED: [&Table; 8] =
     [&META, &PACKS, &IMAGES, &VERSIONS, &TOKENS, &HOARD, &HOARD_REVISIONS, &HOARD_FOLLOWED];
 
-/// Key in `meta` of the store's id, and of what the catalog says of its log.
+/// Keys in `meta`: the store's id, and the head of the log.
 pub(super) const STORE: &str = "store";
 pub(super) const LOG: &str = "log";
 
-/// The tables that the log of changes tells of: all but the packs, which are files.
+/// Returns the tables that the change log covers: all except the packs, which are files.
 pub(super) fn logged() -> impl Iterator<Item = &'static Table> {
     SEALED.into_iter().filter(|table| table.name != PACKS.name)
 }
 
-/// Column of the checksum.
+/// Name of the checksum's column.
 const SUM: &str = "checksum";
 
 impl Table {
-    /// The statement that makes it, as SQLite keeps it.
+    /// Returns the statement that creates the table, in the form in which SQLite stores it.
     fn sql(&self) -> String {
         let columns: Vec<String> =
             self.columns.iter().map(|(name, kind)| format!("{name} {kind}, ")).collect();
@@ -121,24 +120,24 @@ impl Table {
         )
     }
 
-    /// `WHERE` the primary key is the first parameters.
+    /// Returns a `WHERE` clause that compares the primary key with the first parameters.
     fn where_key(&self) -> String {
         let terms = self.columns[..self.keys].iter().zip(1..);
         let terms: Vec<String> = terms.map(|((name, _), number)| format!("{name} = ?{number}")).collect();
         format!("WHERE {}", terms.join(" AND "))
     }
 
-    /// The primary key in a row.
+    /// Returns the primary key of a row.
     pub(super) fn key_of<'a>(&self, row: &'a [Cell]) -> &'a [Cell] {
         &row[..self.keys.min(row.len())]
     }
 
-    /// Whether a row, without its checksum, has the columns' types.
+    /// Returns whether the values of a row, without its checksum, match the columns' types.
     pub(super) fn fits_row(&self, row: &[Cell]) -> bool {
         row.len() == self.columns.len() && self.fits(row)
     }
 
-    /// Whether a primary key has the columns' types.
+    /// Returns whether the values of a primary key match the columns' types.
     pub(super) fn fits_key(&self, key: &[Cell]) -> bool {
         key.len() == self.keys && self.fits(key)
     }
@@ -151,7 +150,7 @@ impl Table {
         })
     }
 
-    /// Whether a row, or a primary key, is what the catalog says of itself: that is no part of the log.
+    /// Returns whether a row or primary key is metadata of the catalog itself, which the log does not cover.
     pub(super) fn is_own(&self, row: &[Cell]) -> bool {
         let key = match row.first() {
             Some(Cell::Text(key)) => key.as_str(),
@@ -172,7 +171,7 @@ impl Table {
             match value {
                 Value::Integer(number) => take(1, &number.to_le_bytes()),
                 Value::Text(text) => take(2, text.as_bytes()),
-                // The columns have no other types.
+                // No column has another type.
                 _ => take(3, &[]),
             }
         }
@@ -180,7 +179,7 @@ impl Table {
     }
 }
 
-/// A row whose checksum was right, without the checksum.
+/// A row whose checksum was verified, without the checksum.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) values: Vec<Value>,
@@ -188,7 +187,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The text in that column; empty when it is none, which the checksum does not allow.
+    /// Returns the text in that column; empty if it is not text, which the verified checksum rules out.
     pub(super) fn text(&self, at: usize) -> &str {
         match self.values.get(at) {
             Some(Value::Text(text)) => text,
@@ -196,7 +195,7 @@ impl Row {
         }
     }
 
-    /// The number in that column.
+    /// Returns the number in that column.
     pub(super) fn number(&self, at: usize) -> i64 {
         match self.values.get(at) {
             Some(Value::Integer(number)) => *number,
@@ -205,7 +204,7 @@ impl Row {
     }
 }
 
-/// How many rows a table has, and the sum of their checksums.
+/// The number of rows of a table, and the sum of their checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seal {
     rows: i64,
@@ -224,12 +223,12 @@ impl Seal {
     }
 }
 
-/// What the rows come to that the log tells of: one number for all of them, from the seals of their tables.
+/// A digest of all rows that the log covers, computed from the seals of their tables.
 #[derive(Default)]
 pub(super) struct Digest(XxHash3_64);
 
 impl Digest {
-    /// Adds a table, next in the order of [`logged`].
+    /// Adds a table. Tables must be added in the order of [`logged`].
     pub(super) fn add(&mut self, table: &Table, rows: impl Iterator<Item = Vec<Value>>) {
         let mut seal = Seal::default();
         rows.for_each(|values| seal.add(&Row { checksum: table.checksum(&values), values }));
@@ -242,13 +241,13 @@ impl Digest {
         self.0.write(&seal.total.to_le_bytes());
     }
 
-    /// In hexadecimal digits.
+    /// Returns the digest in hexadecimal.
     pub(super) fn finish(self) -> String {
         format!("{:016x}", self.0.finish())
     }
 }
 
-/// The digest of the catalog's rows, from its seals.
+/// Computes the digest of the catalog's rows from its seals.
 pub(super) fn digest(connection: &Connection) -> Result<String> {
     let mut digest = Digest::default();
     for table in logged() {
@@ -263,10 +262,10 @@ pub(super) fn digest(connection: &Connection) -> Result<String> {
     Ok(digest.finish())
 }
 
-/// Seals by the names of their tables, as far as they were read or changed.
+/// Seals that were read or changed, by the names of their tables.
 pub(super) type Seals = BTreeMap<&'static str, Seal>;
 
-/// The rows of a table that `tail`, the rest of the statement, selects.
+/// Reads rows of a table and verifies their checksums. `tail` is the part of the statement after the table's name.
 pub(super) fn read(
     connection: &Connection,
     table: &Table,
@@ -299,7 +298,7 @@ fn visit(
             values.push(match row.get_ref(at).map_err(failed)? {
                 ValueRef::Text(text) => Value::Text(utf8(table, text)?),
                 ValueRef::Integer(number) => Value::Integer(number),
-                // The columns have no other types: the checksum will not be right.
+                // No column has another type, so the checksum will not match.
                 _ => Value::Null,
             });
         }
@@ -307,7 +306,7 @@ fn visit(
         let checksum = table.checksum(&values);
         if width != table.columns.len() + 1 || found != Some(Value::Integer(checksum)) {
             return Err(Error::corrupt(format!(
-                "a row of the catalog's table {} contradicts its checksum ({:?}): `platter rebuild` makes it anew",
+                "a row of the catalog's table {} contradicts its checksum ({:?}): `platter rebuild` recreates the catalog",
                 table.name,
                 values.first().unwrap_or(&Value::Null)
             )));
@@ -317,7 +316,7 @@ fn visit(
     Ok(())
 }
 
-/// The rows of a table that are right by their checksums, up to the first that cannot be read at all.
+/// Calls `take` for the rows of a table with correct checksums, up to the first row that cannot be read at all.
 pub(super) fn read_sound(
     connection: &Connection,
     table: &Table,
@@ -338,7 +337,7 @@ pub(super) fn read_sound(
     Ok(())
 }
 
-/// A version's row.
+/// Makes a version's row.
 pub(super) fn version_row(version: &Version) -> Result<Vec<Value>> {
     let Version { name, record_id, record } = version;
     let time = record.time_unix_ms.into();
@@ -347,24 +346,25 @@ pub(super) fn version_row(version: &Version) -> Result<Vec<Value>> {
 }
 
 fn utf8(table: &Table, text: &[u8]) -> Result<String> {
-    String::from_utf8(text.to_vec())
-        .map_err(|error| Error::corrupt(format!("text in the catalog's {}", table.name)).with_source(error))
+    String::from_utf8(text.to_vec()).map_err(|error| {
+        Error::corrupt(format!("invalid text in the catalog's table {}", table.name)).with_source(error)
+    })
 }
 
-/// Makes all tables, empty.
+/// Creates all tables, empty.
 pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     SEALED.iter().chain([&&SEALS]).try_for_each(|table| connection.execute_batch(&table.sql()))
 }
 
-/// Compares all of the catalog with itself: the statements that made the tables, every row with its checksum, every table
-/// with its seal.
+/// Verifies the catalog's tables: the statements that created them, every row's checksum and every table's
+/// seal.
 pub(super) fn verify(connection: &Connection) -> Result<()> {
     let sql = "SELECT coalesce(sql, '') FROM sqlite_master ORDER BY name";
     let found = lines(connection, "reading the catalog's tables", sql)?;
     let mut expected: Vec<&Table> = SEALED.iter().chain([&&SEALS]).copied().collect();
     expected.sort_by_key(|table| table.name);
     if found != expected.iter().map(|table| table.sql()).collect::<Vec<_>>() {
-        return Err(Error::corrupt("the catalog's tables are not those of a catalog"));
+        return Err(Error::corrupt("the database does not have the tables of a catalog"));
     }
     for table in SEALED {
         let mut seal = Seal::default();
@@ -375,7 +375,7 @@ pub(super) fn verify(connection: &Connection) -> Result<()> {
         let kept = read_seal(connection, table)?;
         if seal != kept {
             return Err(Error::corrupt(format!(
-                "the catalog's table {} has {} rows and not those {} that it should have",
+                "the catalog's table {} has {} rows that do not match its seal over {} rows",
                 table.name, seal.rows, kept.rows
             )));
         }
@@ -390,13 +390,13 @@ fn read_seal(connection: &Connection, table: &Table) -> Result<Seal> {
 }
 
 impl Change<'_> {
-    /// The row of that primary key.
+    /// Returns the row with that primary key.
     pub(super) fn row(&self, table: &Table, key: &[Value]) -> Result<Option<Row>> {
         let key: Vec<&dyn ToSql> = key.iter().map(|value| value as &dyn ToSql).collect();
         Ok(read(self.transaction, table, &table.where_key(), &key)?.into_iter().next())
     }
 
-    /// Enters a row, instead of one that has its primary key.
+    /// Inserts a row, or replaces the row with the same primary key.
     pub(super) fn put(&mut self, table: &'static Table, values: Vec<Value>) -> Result<()> {
         let old = self.row(table, &values[..table.keys])?;
         if old.as_ref().is_some_and(|old| old.values == values) {
@@ -412,15 +412,15 @@ impl Change<'_> {
             .transaction
             .prepare_cached(&sql)
             .and_then(|mut statement| statement.execute(params_from_iter(row.values.iter().chain([&sum]))))
-            .map_err(|error| failed(&format!("entering a row of {} in the catalog", table.name), error))?;
+            .map_err(|error| failed(&format!("inserting a row into {} of the catalog", table.name), error))?;
         if inserted != 1 {
-            return Err(Error::corrupt(format!("a row of {} was not entered in the catalog", table.name)));
+            return Err(Error::corrupt(format!("a row was not inserted into {} of the catalog", table.name)));
         }
         self.seal(table)?.add(&row);
         Ok(())
     }
 
-    /// Removes the row of that primary key, if there is one.
+    /// Removes the row with that primary key, if it exists.
     pub(super) fn remove(&mut self, table: &'static Table, key: &[Value]) -> Result<()> {
         let old = self.row(table, key)?;
         if old.is_some() {
@@ -438,13 +438,16 @@ impl Change<'_> {
             .and_then(|mut statement| statement.execute(params_from_iter(&old.values[..table.keys])))
             .map_err(|error| failed(&format!("removing a row of {} from the catalog", table.name), error))?;
         if removed != 1 {
-            return Err(Error::corrupt(format!("{removed} rows of {} were removed for one", table.name)));
+            return Err(Error::corrupt(format!(
+                "{removed} rows of {} were removed instead of one",
+                table.name
+            )));
         }
         self.seal(table)?.remove(&old);
         Ok(())
     }
 
-    /// Notes a change for the log.
+    /// Records a change for the log.
     fn note(&mut self, table: &'static Table, values: &[Value], is_put: bool) {
         let cells: Vec<Cell> = values.iter().map(Cell::from).collect();
         let Some(log) = self.log.as_mut().filter(|_| table.name != PACKS.name && !table.is_own(&cells))
@@ -462,7 +465,7 @@ impl Change<'_> {
         Ok(self.seals.entry(table.name).or_default())
     }
 
-    /// Writes the seals of the tables that were changed: last of all.
+    /// Writes the seals of the changed tables. This must be the last step before the commit.
     pub(super) fn write_seals(&mut self) -> Result<()> {
         for (name, seal) in std::mem::take(&mut self.seals) {
             let values =
@@ -479,13 +482,13 @@ impl Change<'_> {
     }
 }
 
-/// A text, as rows have it.
-#[expect(clippy::needless_pass_by_value, reason = "what is written as text is most often made for it")]
+/// Converts to a text value.
+#[expect(clippy::needless_pass_by_value, reason = "most callers pass a value made for this call")]
 pub(super) fn text(value: impl ToString) -> Value {
     Value::Text(value.to_string())
 }
 
-/// A number, as rows have it: none of ours is larger.
+/// Converts to a number value. Larger numbers than SQLite's do not occur.
 pub(super) fn number(value: u64) -> Value {
     Value::Integer(i64::try_from(value).unwrap_or(i64::MAX))
 }

@@ -1,5 +1,5 @@
-//! A catalog that is wrong, byte by byte and as a whole: nobody gets another answer for it. And states of packs, which
-//! nothing but collection sets.
+//! Damages a catalog byte by byte and as a whole, and checks that no answer changes unnoticed. Also tests states of packs that
+//! only collection sets.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn image(name: &str) -> ImageName {
 
 fn publish(store: &Store, name: &str, score: u8) -> platter_image::Result<Version> {
     let mut draft = VersionRecord::draft(image(name), Score(BlockId([score; 32])), i64::from(score));
-    // So that some tables have more than one page.
+    // Long, so that some tables have more than one page.
     draft.notes = format!("{score} ").repeat(100);
     store.session()?.publish(draft)
 }
@@ -36,7 +36,7 @@ fn new_store() -> (tempfile::TempDir, StorePlace, Store) {
     (folder, place, store)
 }
 
-/// All that the catalog says, by every question that is asked of it.
+/// The answers to all queries that the catalog supports.
 fn answers(place: &StorePlace) -> platter_image::Result<String> {
     let catalog = Catalog::open_reader(place)?;
     let mut said = format!(
@@ -65,7 +65,7 @@ fn answers(place: &StorePlace) -> platter_image::Result<String> {
     Ok(said)
 }
 
-/// A store with something in every table; its catalog's file is closed and whole.
+/// A store with rows in every table. Its catalog is closed and complete.
 fn small_store() -> (tempfile::TempDir, StorePlace) {
     let (folder, place, store) = new_store();
     for score in 1..9 {
@@ -128,20 +128,20 @@ fn flip_every(step: usize) {
 }
 
 #[test]
-fn a_flipped_byte_of_the_file_gives_an_error_or_the_same_answers() {
+fn a_flipped_byte_causes_an_error_or_the_same_answers() {
     flip_every(211);
 }
 
 /// Part of `make test-full`.
 #[test]
 #[ignore = "minutes: every byte of the file"]
-fn every_flipped_byte_of_the_file_gives_an_error_or_the_same_answers() {
+fn every_flipped_byte_causes_an_error_or_the_same_answers() {
     flip_every(1);
 }
 
-/// Whoever changes a row and not its checksum, removes one, or brings one back, is found out at the next opening.
+/// Changing a row without its checksum, removing a row or adding one is detected at the next opening.
 #[test]
-fn rows_that_others_changed_are_refused() {
+fn rows_changed_by_other_programs_are_refused() {
     for sql in [
         "UPDATE images SET last_number = last_number - 1",
         "UPDATE tokens SET number = 2",
@@ -165,9 +165,9 @@ fn rows_that_others_changed_are_refused() {
     }
 }
 
-/// Rows that agree with their checksums and not with each other.
+/// Rows with correct checksums that contradict each other.
 #[test]
-fn a_publish_that_would_change_nothing_is_an_error() {
+fn a_version_above_the_last_number_is_an_error() {
     let (_folder, place, store) = new_store();
     publish(&store, "a", 1).unwrap();
     publish(&store, "a", 2).unwrap();
@@ -176,7 +176,7 @@ fn a_publish_that_would_change_nothing_is_an_error() {
     let error = publish(&store, "a", 3).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("a@2"), "{error}");
-    assert_eq!(store.session().unwrap_err().kind(), ErrorKind::Refused, "nothing more is taken");
+    assert_eq!(store.session().unwrap_err().kind(), ErrorKind::Refused, "no more writes");
     let report = store.check(crate::check::CheckOptions::default(), &mut |_| {}).unwrap();
     assert_eq!(report.verdict, crate::check::Verdict::Damaged);
     drop(store);
@@ -187,7 +187,7 @@ fn a_publish_that_would_change_nothing_is_an_error() {
     assert_eq!(publish(&store, "a", 3).unwrap().name.number, 3);
 }
 
-/// A condemned pack is still readable, and nothing new may refer to it; a dead one is neither.
+/// A condemned pack can be read, but new data must not refer to it. A dead pack can do neither.
 #[test]
 fn a_condemned_pack_is_read_but_not_referred_to() {
     let (_folder, place, store) = new_store();
@@ -219,7 +219,7 @@ fn a_condemned_pack_is_read_but_not_referred_to() {
     }
 }
 
-/// Rebuild puts nothing in the place of a catalog that a newer Platter wrote: that one may know more than the log says here.
+/// A rebuild does not replace a catalog that a newer Platter wrote: it may know more than the log.
 #[test]
 fn rebuild_refuses_the_catalog_of_a_newer_platter() {
     for (version, kind) in [(4, Some(ErrorKind::Refused)), (2, None)] {
@@ -233,7 +233,7 @@ fn rebuild_refuses_the_catalog_of_a_newer_platter() {
         assert_eq!(rebuilt.as_ref().err().map(platter_image::Error::kind), kind);
         if let Err(error) = rebuilt {
             let told = crate::store::describe(&error);
-            assert!(told.contains("it has format 4") && told.contains("move it away"), "{told}");
+            assert!(told.contains("has format 4") && told.contains("move the catalog away"), "{told}");
             assert_eq!(bytes_of(&place.catalog()), before);
             assert!(!place.unfinished().catalog().exists());
         }

@@ -1,4 +1,4 @@
-//! What is written to the catalog: always whole changes, each one transaction.
+//! Changes of the catalog. Each change is one transaction.
 
 use platter_image::{BlockId, Error, ErrorKind, Result};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -14,25 +14,25 @@ use crate::place::StorePlace;
 use crate::record::{Parent, VersionRecord};
 use crate::resolve::Version;
 
-/// A change that is not committed yet.
+/// A change that is not yet committed.
 #[derive(Debug)]
 pub(crate) struct Change<'a> {
     pub(super) transaction: &'a Transaction<'a>,
-    /// Of the tables that were changed.
+    /// Seals of the tables that were changed.
     pub(super) seals: Seals,
-    /// What goes into the log's next entry; `None` while a catalog is made.
+    /// Rows for the log's next entry; `None` while a catalog is created.
     pub(super) log: Option<Vec<RowChange>>,
 }
 
 impl Catalog {
-    /// Runs `change` and commits it: when this returns, it is durable. Nothing is changed when it fails, unless the
-    /// commit itself does: then nobody knows.
+    /// Runs `change` and commits it; the commit is durable on return. An error leaves the catalog unchanged, except an error of
+    /// the commit itself: the result is then unknown.
     pub(crate) fn change<T>(&mut self, change: impl FnOnce(&mut Change<'_>) -> Result<T>) -> Result<T> {
-        // Immediate: what it reads stays true until it commits.
+        // Immediate: what the transaction reads stays valid until it commits.
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(|error| failed("beginning a change of the catalog", error))?;
+            .map_err(|error| failed("starting a change of the catalog", error))?;
         let before = read_head(&transaction)?;
         compare(&transaction, &before)?;
         let mut under_way = Change::new(&transaction);
@@ -43,30 +43,30 @@ impl Catalog {
         under_way.write_seals()?;
         let entry = match (&self.log, &head) {
             (Some(log), Some(head)) => Some((log, head)),
-            (None, Some(_)) => return Err(Error::bug("a change of a catalog that was opened to be read")),
+            (None, Some(_)) => return Err(Error::bug("the catalog was opened for reading only")),
             (_, None) => None,
         };
-        // A full disk is noticed while nothing is committed.
+        // Reserved before the commit, so that a full disk fails the change while nothing is committed.
         entry.map_or(Ok(()), |(log, head)| log.reserve(head))?;
         transaction.commit().map_err(|error| failed("committing a change of the catalog", error))?;
         entry.map_or(Ok(()), |(log, head)| log.append(head))?;
         Ok(done)
     }
 
-    /// Writes a row as it is. After a failed sync, memory may hold a commit that the disk does not; once this returns, the disk
-    /// holds all that was read.
+    /// Writes an unchanged row. After a failed sync, the cache may hold a commit that is not on the disk. When this returns,
+    /// everything that was read from the catalog is on the disk.
     pub(super) fn write_again(&self) -> Result<()> {
         let written = self.connection.execute("UPDATE meta SET value = value WHERE key = ?1", [LOG]);
         written.map(drop).map_err(|error| failed("writing the catalog's last change again", error))
     }
 
-    /// What the catalog says of its log.
+    /// Returns what the catalog records about its log.
     pub(crate) fn head(&self) -> Result<Head> {
         read_head(&self.connection)
     }
 
-    /// Replaces a log that has become long by one that holds the rows as they are, and what was forgotten. Where there is no
-    /// space for that, the long one stays.
+    /// Replaces a long log by one with only the current rows and the forgotten versions. If there is no space for it, keeps
+    /// the long one.
     pub(super) fn shorten_log(&mut self, place: &StorePlace) -> Result<()> {
         let head = self.head()?;
         if !head.is_long() {
@@ -74,7 +74,7 @@ impl Catalog {
         }
         let contents = log::read(place, Some(&head))?;
         if !contents.is_whole() {
-            // Nothing that it says of the past may get lost: `check` names the damage.
+            // Its history must not get lost. `check` reports the damage.
             return Ok(());
         }
         let state = State::read(&self.connection)?;
@@ -86,7 +86,7 @@ impl Catalog {
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(|error| failed("beginning a change of the catalog", error))?;
+            .map_err(|error| failed("starting a change of the catalog", error))?;
         let mut change = Change::new(&transaction);
         change.set_meta(LOG, &head.to_text()?)?;
         change.write_seals()?;
@@ -96,12 +96,12 @@ impl Catalog {
     }
 }
 
-/// What the catalog says of its log.
+/// Returns what the catalog records about its log.
 pub(super) fn read_head(connection: &Connection) -> Result<Head> {
     Head::from_text(&meta(connection, LOG)?.unwrap_or_default())
 }
 
-/// Compares the rows with what the last change left: names, numbers and edit tokens are those of the log's last entry.
+/// Compares the catalog's names, numbers and edit locks with the digest in the log's last entry.
 pub(super) fn compare(connection: &Connection, head: &Head) -> Result<()> {
     let (found, expected) = (digest(connection)?, head.entry()?.after);
     if found == expected {
@@ -118,7 +118,7 @@ impl<'a> Change<'a> {
         Self { transaction, seals: Seals::new(), log: None }
     }
 
-    /// Ends the entry of what was changed; gives the head with it, which is then the catalog's.
+    /// Completes the log entry of this change. Stores the new head in the catalog and returns it.
     fn end_entry(&mut self, before: &Head, rows: Vec<RowChange>) -> Result<Head> {
         self.write_seals()?;
         let entry = Entry { rows, after: digest(self.transaction)? };
@@ -127,17 +127,17 @@ impl<'a> Change<'a> {
         Ok(head)
     }
 
-    /// The number that the next version of an image gets, and the version before it.
+    /// Returns the number of an image's next version, and the version before it.
     ///
     /// # Errors
-    /// `Corrupt` when there is a version of a higher number than the highest that the image ever had.
+    /// `Corrupt` when a version has a higher number than the image's highest recorded number.
     pub(crate) fn next_number(&self, image: &ImageName) -> Result<(u64, Option<Parent>)> {
         let last = self.last_number(image)?;
         let newest = self.newest_version(image)?;
         if let Some(newest) = newest.as_ref().filter(|newest| newest.name.number > last) {
             return Err(Error::corrupt(format!(
                 "there is {}, but the catalog says that the highest number of {image} is {last}: `platter rebuild` \
-                 makes it anew",
+                 recreates the catalog",
                 newest.name
             )));
         }
@@ -145,19 +145,19 @@ impl<'a> Change<'a> {
         Ok((last + 1, parent))
     }
 
-    /// A sealed pack counts from now on.
+    /// Lists a sealed pack as live.
     pub(crate) fn add_live_pack(&mut self, pack: &SealedPack) -> Result<()> {
         let state = text(PackState::Live.as_str());
         let numbers = [0, pack.length, pack.frames, pack.blocks].map(number);
         self.put(&PACKS, [text(pack.id), state].into_iter().chain(numbers).collect())
     }
 
-    /// Enters a version; says whether it was not there before. A number once used stays with its first version,
-    /// and a token's number found in a record is never given again.
+    /// Enters a version. Returns false if a version of that name exists: a number stays with its first version. Numbers of
+    /// versions and tokens in the record are never assigned again.
     pub(crate) fn add_version(&mut self, record_id: BlockId, record: &VersionRecord) -> Result<bool> {
         let name = record.name();
         if i64::try_from(record.number).is_err() {
-            return Err(Error::corrupt(format!("version {name}: its number")));
+            return Err(Error::corrupt(format!("version {name}: its number is too high")));
         }
         self.raise_last_number(&name.image, record.number)?;
         record.token.map_or(Ok(()), |token| self.raise_last_token(token))?;
@@ -169,21 +169,21 @@ impl<'a> Change<'a> {
         Ok(true)
     }
 
-    /// Whether there is a version of that name with that very record.
+    /// Returns whether a version of that name exists and has exactly that record.
     pub(crate) fn has_version(&self, name: &VersionName, record_id: &BlockId) -> Result<bool> {
         let row = self.row(&VERSIONS, &[text(&name.image), number(name.number)])?;
         Ok(row.is_some_and(|row| row.text(4) == record_id.to_string()))
     }
 
-    /// Removes a version. Its number stays used.
+    /// Removes a version. Its number is never used again.
     pub(crate) fn remove_version(&mut self, name: &VersionName) -> Result<()> {
         self.remove(&VERSIONS, &[text(&name.image), number(name.number)])
     }
 
-    /// The next version of an image will have a number larger than that.
+    /// Makes sure that the next version of an image gets a number higher than `last`.
     pub(crate) fn raise_last_number(&mut self, image: &ImageName, last: u64) -> Result<()> {
         if i64::try_from(last).is_err() {
-            return Err(Error::corrupt(format!("image {image}: its last number")));
+            return Err(Error::corrupt(format!("image {image}: its last number is too high")));
         }
         let last = last.max(self.last_number(image)?);
         self.put(&IMAGES, vec![text(image), number(last)])
@@ -192,13 +192,13 @@ impl<'a> Change<'a> {
     /// Enters all rows of a state.
     pub(crate) fn enter(&mut self, state: &State) -> Result<()> {
         for (place, row) in state.rows() {
-            let table = logged().nth(place).ok_or_else(|| Error::bug("a table that is none"))?;
+            let table = logged().nth(place).ok_or_else(|| Error::bug("no such table"))?;
             self.put(table, row)?;
         }
         Ok(())
     }
 
-    /// All rows that the log tells of.
+    /// Returns all rows that the log covers.
     pub(crate) fn state(&self) -> Result<State> {
         State::read(self.transaction)
     }

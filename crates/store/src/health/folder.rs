@@ -1,8 +1,8 @@
-//! The folder that observations lie in: `docs/formats/health.md`.
+//! The folder with the files of observations: `docs/formats/health.md`.
 //!
-//! A file is made under a name never used before, synced, and never changed: any number of processes add some at the same
-//! time without a lock. Merging and lifting take files away, and only the holder of the store's lock does that, after their
-//! successor is durable. Whoever lists the folder meanwhile sees one of them, or both, which say the same.
+//! A file gets a name that was never used, is synced, and never changes: any number of processes can add files at once without a
+//! lock. Merging and lifting remove files. Only the holder of the store's lock does that, after the replacement is durable. A
+//! process that lists the folder meanwhile finds the old file, the new file or both, with the same contents.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::place::StorePlace;
 
 const SUFFIX: &str = ".health";
 
-/// The names of all files.
+/// Lists the names of all files.
 pub(super) fn list(place: &StorePlace) -> Result<BTreeSet<String>> {
     let dir = place.health_dir();
     let entries = match place.vfs().list(&dir) {
@@ -26,7 +26,7 @@ pub(super) fn list(place: &StorePlace) -> Result<BTreeSet<String>> {
     Ok(names.filter(|name| name.ends_with(SUFFIX)).collect())
 }
 
-/// What a file says; `None` when it has been merged into another meanwhile.
+/// Reads a file; `None` when it was merged into another one meanwhile.
 pub(super) fn read(place: &StorePlace, store: StoreId, name: &str) -> Result<Option<Observations>> {
     let path = place.health_dir().join(name);
     let bytes = read_whole(place.vfs(), &path, FILE_LENGTH_MAX);
@@ -34,11 +34,11 @@ pub(super) fn read(place: &StorePlace, store: StoreId, name: &str) -> Result<Opt
     bytes.map(|bytes| decode_health(&bytes, store)).transpose()
 }
 
-/// Writes observations as a new file, durably; gives its name.
+/// Writes observations to a new file, durably. Returns its name.
 pub(super) fn write(place: &StorePlace, store: StoreId, observations: &[Observation]) -> Result<String> {
     let dir = place.health_dir();
     place.create_dirs(&dir)?;
-    let id = place.vfs().random_id().context(|| "choosing a name for findings about packs".into())?;
+    let id = place.vfs().random_id().context(|| "choosing a name for a health file".into())?;
     let name = id.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + SUFFIX;
     let path = dir.join(&name);
     let file =
@@ -49,7 +49,7 @@ pub(super) fn write(place: &StorePlace, store: StoreId, observations: &[Observat
     Ok(name)
 }
 
-/// Puts `observations` in the place of those files. Only for the holder of the store's lock.
+/// Replaces those files by `observations`. Only for the holder of the store's lock.
 pub(super) fn replace(
     place: &StorePlace,
     store: StoreId,
@@ -63,14 +63,14 @@ pub(super) fn replace(
     for name in files {
         place.remove_if_there(&place.health_dir().join(name))?;
     }
-    // Names that come back after a crash say what was known before.
+    // Files that reappear after a crash contain only what was known before.
     if !files.is_empty() {
         place.sync_dir(&place.health_dir())?;
     }
     Ok(written)
 }
 
-/// Removes a file that its own process has written again as part of a longer one.
+/// Removes a file after its process has written a longer one that includes it.
 pub(super) fn remove(place: &StorePlace, name: &str) -> Result<()> {
     place.remove_if_there(&place.health_dir().join(name))
 }

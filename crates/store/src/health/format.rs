@@ -1,7 +1,7 @@
-//! The bytes of a file of observations, written and parsed here only (`docs/formats/health.md`).
+//! The byte layout of a file of observations, written and parsed only here (`docs/formats/health.md`).
 //!
-//! Each observation proves itself, so that a file that a crash or a bad sector tore still tells the others. Parsing takes
-//! hostile bytes and allocates no more than they account for.
+//! Each observation has its own checksum, so an incomplete or damaged file still yields the other observations. Parsing accepts
+//! hostile bytes and allocates only in proportion to them.
 
 use std::hash::Hasher;
 
@@ -15,45 +15,45 @@ const FORMAT_VERSION: u16 = 1;
 const HEADER_LENGTH: usize = 64;
 const OBSERVATION_LENGTH: usize = 48;
 
-/// Most observations in one file.
+/// Maximum number of observations in a file.
 pub(super) const OBSERVATIONS_MAX: usize = 1 << 16;
-/// Most bytes of a file.
+/// Maximum length of a file in bytes.
 pub(super) const FILE_LENGTH_MAX: u64 = (HEADER_LENGTH + OBSERVATIONS_MAX * OBSERVATION_LENGTH) as u64;
 
-/// What was seen when bytes of a pack were read.
+/// The result of reading bytes of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Condition {
-    /// They came, twice, and are not what they must be.
+    /// Two reads returned bytes that do not match their hash or checksum.
     Damaged = 1,
-    /// The system failed to read them, twice.
+    /// Two reads failed with an I/O error.
     Unreadable = 2,
-    /// The whole pack was read, and every frame that was not found bad was decoded and hashed.
+    /// The whole pack was read, and every frame except those known to be bad was decoded and hashed.
     ReadBack = 3,
 }
 
-/// One thing that was seen.
+/// One result of reading bytes of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Observation {
-    /// Where.
+    /// The pack.
     pub pack: PackId,
-    /// First byte of the frame; of a pack that was read back, its length.
+    /// Offset of the frame; for [`Condition::ReadBack`], the length of the pack in bytes.
     pub offset: u64,
-    /// What.
+    /// The result.
     pub condition: Condition,
-    /// When: for people, nothing is decided by it.
+    /// Time in milliseconds since 1970 UTC. Only displayed.
     pub time_unix_ms: i64,
 }
 
-/// What a file says.
+/// The contents of a file of observations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observations {
-    /// The good ones.
+    /// The valid observations.
     pub good: Vec<Observation>,
-    /// How many prove nothing: torn by a crash, or damaged.
+    /// Number of invalid ones: incomplete after a crash, or damaged.
     pub lost: usize,
 }
 
-/// A file of these observations.
+/// Serializes observations.
 pub(super) fn encode(store: StoreId, observations: &[Observation]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_LENGTH + observations.len() * OBSERVATION_LENGTH);
     out.extend_from_slice(&MAGIC);
@@ -73,7 +73,7 @@ pub(super) fn encode(store: StoreId, observations: &[Observation]) -> Vec<u8> {
     out
 }
 
-/// Parses a file of observations. One whose header is torn or damaged says nothing: all of it is lost.
+/// Parses a file of observations. If its header is incomplete or damaged, all observations are lost.
 ///
 /// # Errors
 /// `Refused` when a newer Platter wrote it.
@@ -90,7 +90,7 @@ pub fn decode_health(bytes: &[u8], store: StoreId) -> Result<Observations> {
     let version = u16::from_le_bytes([header[4], header[5]]);
     if version != FORMAT_VERSION {
         return Err(Error::refused(format!(
-            "a file of findings about packs: format {version}, this Platter knows {FORMAT_VERSION}: use a newer one"
+            "health file of format {version}: this Platter supports format {FORMAT_VERSION}, use a newer Platter"
         )));
     }
     for record in records {
@@ -120,7 +120,7 @@ fn decode_observation(record: &[u8; OBSERVATION_LENGTH]) -> Option<Observation> 
     Some(Observation { pack: PackId(pack), offset, condition, time_unix_ms: time as i64 })
 }
 
-/// Whether the checksum at the end is that of what stands before it.
+/// Returns whether the last 8 bytes are the checksum of the bytes before them.
 fn is_whole(bytes: &[u8]) -> bool {
     let (covered, checksum) = bytes.split_at(bytes.len() - 8);
     XxHash3_64::oneshot(covered).to_le_bytes() == checksum
@@ -149,10 +149,10 @@ mod tests {
         (0..count).map(one).collect()
     }
 
-    /// Golden vector: format 1 as it was first written.
+    /// These bytes are a golden vector: format 1 must not change.
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "the golden file is no file of a store")]
-    fn the_golden_file_is_what_is_written_and_read() {
+    #[expect(clippy::disallowed_methods, reason = "the golden file is not part of a store")]
+    fn the_golden_file_matches_what_is_written_and_parsed() {
         let golden = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/health-v1.health");
         let written = encode(STORE, &observations(4));
         if std::env::var_os("PLATTER_WRITE_GOLDEN").is_some() {
@@ -162,9 +162,9 @@ mod tests {
         assert_eq!(decode_health(&written, STORE).unwrap(), Observations { good: observations(4), lost: 0 });
     }
 
-    /// Whatever is flipped or cut, nothing is believed that was not written, and the rest of the file still counts.
+    /// After any bit flip or truncation, only observations that were written are returned, and the undamaged ones still count.
     #[test]
-    fn damage_costs_what_it_hits_and_no_more() {
+    fn damage_loses_only_the_observations_it_hits() {
         let all = observations(3);
         let good = encode(STORE, &all);
         for at in 0..good.len() {

@@ -1,16 +1,15 @@
-//! What is known of the health of packs: which frames were found bad, and which packs were once read whole
+//! The record of pack health: which frames were found bad, and which packs were read back completely
 //! (`docs/formats/health.md`).
 //!
-//! Why it has files of its own: whoever reads a store finds the damage, and readers hold no lock and must not write the
-//! catalog. An observation is a line in a small file that nobody changes once it is written, so any process may add one at any
-//! time.
+//! Why it has files of its own: readers find damage, but they hold no lock and must not write the catalog. An observation is a
+//! record in a small file that never changes once written, so any process can add one at any time.
 //!
-//! What may go wrong, and why it is harmless: an observation that a crash takes away is made again when the bytes are read
-//! again. One that stays although the bytes are good again costs space: their blocks are stored a second time. So in doubt a
-//! place stays bad. It is lifted only after the bytes were read and hashed, by the holder of the store's lock, and only as far
-//! as was known before that reading began.
+//! What can go wrong, and why it is harmless: an observation that a crash loses is made again when the bytes are read
+//! again. An observation that is outdated, because the bytes are good again, costs space: their blocks are stored a second time.
+//! So in doubt a frame stays bad. A frame leaves the quarantine only after the holder of the store's lock has read and hashed
+//! it, and only regarding observations from before that read.
 //!
-//! A place is bad, never a block: of a block with a good copy elsewhere, that copy is used, and the bad place stays bad.
+//! Frames are bad, not blocks: if another frame has a good copy of a block, that copy is used, and the bad frame stays bad.
 
 mod folder;
 mod format;
@@ -24,13 +23,13 @@ pub use format::{Condition, Observation, Observations, decode_health};
 use crate::identity::{PackId, StoreId};
 use crate::place::StorePlace;
 
-/// Files that a writer leaves before it merges them.
+/// Number of files above which a writer merges them.
 const FILES_MAX: usize = 16;
-/// Observations that a process collects in one file, which it writes anew with each.
+/// Maximum number of observations in this process's own file. Each observation rewrites the file.
 const OWN_MAX: usize = 256;
 
 impl Condition {
-    /// What a frame in that condition is, in words.
+    /// Describes the condition for messages.
     pub(crate) fn in_words(self) -> &'static str {
         match self {
             Self::Damaged => "the frame was found damaged",
@@ -40,24 +39,24 @@ impl Condition {
     }
 }
 
-/// What is known.
+/// All known observations.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     packs: BTreeMap<PackId, PackHealth>,
-    /// Files whose every observation is known.
+    /// Files that were read completely.
     files: BTreeSet<String>,
-    /// Files some of which is lost: torn by a crash, damaged, or being written.
+    /// Files that were read only in part: incomplete after a crash, damaged, or just being written.
     torn: BTreeSet<String>,
     own: Vec<Observation>,
     own_file: Option<String>,
 }
 
-/// What is known of one pack.
+/// Observations about one pack.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PackHealth {
-    /// Bad frames by their first byte.
+    /// Bad frames by their offset.
     pub(crate) bad: BTreeMap<u64, Bad>,
-    /// When all of it was last read, and how long it was.
+    /// The last time the pack was read completely.
     pub(crate) read_back: Option<ReadBack>,
 }
 
@@ -68,41 +67,41 @@ pub(crate) struct Bad {
     pub(crate) time_unix_ms: i64,
 }
 
-/// A pack that was read whole.
+/// A complete read of a pack: its time and the pack's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadBack {
     pub(crate) time_unix_ms: i64,
     pub(crate) length: u64,
 }
 
-/// A frame that is bad: its pack and its first byte.
+/// The address of a bad frame: its pack and its offset.
 pub(crate) type BadPlace = (PackId, u64);
 
 impl Health {
-    /// What is known of a pack.
+    /// Returns what is known about a pack.
     pub(crate) fn pack(&self, pack: PackId) -> Option<&PackHealth> {
         self.packs.get(&pack)
     }
 
-    /// What is known to be wrong with a frame.
+    /// Returns the bad condition of a frame, if known.
     pub(crate) fn bad(&self, pack: PackId, offset: u64) -> Option<Bad> {
         self.packs.get(&pack)?.bad.get(&offset).copied()
     }
 
-    /// Files some of which cannot be read.
+    /// Returns the number of files that could be read only in part.
     pub(crate) fn torn(&self) -> usize {
         self.torn.len()
     }
 
-    /// Files that say what is known here.
+    /// Returns the names of all files that were read.
     pub(crate) fn files(&self) -> BTreeSet<String> {
         self.files.union(&self.torn).cloned().collect()
     }
 
-    /// Takes in what other processes have written since; gives the places that are newly bad.
+    /// Reads the observations that other processes have added. Returns the frames that are newly bad.
     ///
     /// # Errors
-    /// `Io`; `Refused` when a newer Platter wrote some. What could be read is taken in all the same.
+    /// `Io`; `Refused` when a newer Platter wrote a file. The files that could be read are taken into account anyway.
     pub(crate) fn learn(&mut self, place: &StorePlace, store: StoreId) -> Result<Vec<BadPlace>> {
         let (mut new, mut failed) = (Vec::new(), Ok(()));
         let listed = folder::list(place)?;
@@ -122,7 +121,7 @@ impl Health {
         failed.map(|()| new)
     }
 
-    /// Notes what was seen; gives the place if it is newly bad.
+    /// Adds an observation. Returns the frame if it is newly bad.
     fn note(&mut self, seen: Observation) -> Option<BadPlace> {
         let pack = self.packs.entry(seen.pack).or_default();
         let time_unix_ms = seen.time_unix_ms;
@@ -137,10 +136,10 @@ impl Health {
         pack.bad.insert(seen.offset, bad).is_none().then_some((seen.pack, seen.offset))
     }
 
-    /// Notes observations and makes them durable.
+    /// Adds observations and makes them durable.
     ///
     /// # Errors
-    /// `Io`: this process knows them all the same.
+    /// `Io`: this process then still knows them.
     pub(crate) fn add(&mut self, place: &StorePlace, store: StoreId, seen: &[Observation]) -> Result<()> {
         for observation in seen {
             self.note(*observation);
@@ -155,7 +154,7 @@ impl Health {
         self.own.extend_from_slice(seen);
         let name = folder::write(place, store, &self.own)?;
         self.files.insert(name.clone());
-        // Only now: what the shorter file says stands in the longer one.
+        // Removed only now: the new file contains the observations of the old one.
         if let Some(before) = self.own_file.replace(name) {
             self.files.remove(&before);
             folder::remove(place, &before)?;
@@ -163,7 +162,7 @@ impl Health {
         Ok(())
     }
 
-    /// Merges files that have become many, and drops what they say of packs that are gone. Only for the holder of the
+    /// Merges the files if there are many, and drops observations about packs that are gone. Only for the holder of the
     /// store's lock.
     ///
     /// # Errors
@@ -183,8 +182,8 @@ impl Health {
         Ok(())
     }
 
-    /// Ends the quarantine of places that were read and are good, as far as `files` say that they are bad: what came later
-    /// stays. Only for the holder of the store's lock.
+    /// Lifts the quarantine of frames that were read and are good. Only observations in `files` are lifted; later ones stay. Only
+    /// for the holder of the store's lock.
     ///
     /// # Errors
     /// `Io`.
@@ -208,7 +207,7 @@ impl Health {
     }
 }
 
-/// What says the same as these.
+/// Converts what is known back to observations.
 fn observations(packs: &BTreeMap<PackId, PackHealth>) -> Vec<Observation> {
     let mut all = Vec::new();
     for (pack, health) in packs {

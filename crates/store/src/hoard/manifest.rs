@@ -1,5 +1,6 @@
-//! What a cast of the hoard brings first: a revision's members, and which blocks each of its chunks holds, so that a node asks
-//! for what it lacks (`docs/formats/hoard-cast.md`). Blocks of kind boot set, under one name that all of it is verified from.
+//! The manifest that a cast of the hoard sends first: the members of a revision, and the blocks of each chunk. With it a node
+//! requests only what it lacks (`docs/formats/hoard-cast.md`). It is sent as blocks of kind boot set; the name of the top
+//! block verifies all of them.
 
 use std::collections::HashMap;
 
@@ -12,36 +13,36 @@ use crate::hoard_member::HoardSnapshot;
 const TOP_MAGIC: [u8; 4] = *b"PLht";
 const LIST_MAGIC: [u8; 4] = *b"PLhl";
 const FORMAT_VERSION: u16 = 1;
-/// Magic, format version, zeros, length of the list.
+/// Bytes of the top's header: magic, format version, zeros, length of the list.
 const TOP_HEADER_LENGTH: usize = 16;
-/// Magic, format version, zeros, length of the text, number of chunks.
+/// Bytes of the list's header: magic, format version, zeros, length of the text, number of chunks.
 const LIST_HEADER_LENGTH: usize = 16;
 const PIECE_LENGTH: usize = BLOCK_LENGTH_MAX as usize;
-/// Most pieces: their names fit the top.
+/// Maximum number of pieces: their names must fit in the top block.
 const PIECES_MAX: usize = (PIECE_LENGTH - TOP_HEADER_LENGTH) / BlockId::LEN;
 /// zstd level of its frames.
 const LEVEL: i32 = 3;
 
-/// What is cast.
+/// The contents of a cast of the hoard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoardManifest {
-    /// The revision.
+    /// The revision and its members.
     pub snapshot: HoardSnapshot,
-    /// The blocks of each chunk of data, in order.
+    /// The blocks of each data chunk, in order.
     pub chunks: Vec<Vec<BlockId>>,
 }
 
 impl HoardManifest {
-    /// Its name, and the frames that carry it: the first begins with the top.
+    /// Returns the manifest's name, and the frames that carry it. The first block of the first frame is the top.
     ///
     /// # Errors
-    /// `Refused` when there is more than a manifest can hold.
+    /// `Refused` when the manifest would be too large.
     pub fn frames(&self) -> Result<(Score, Vec<EncodedFrame>)> {
         let list = self.list()?;
         let pieces: Vec<&[u8]> = list.chunks(PIECE_LENGTH).collect();
         if pieces.len() > PIECES_MAX {
             return Err(Error::refused(format!(
-                "{} bytes about a hoard: it is too large to be cast",
+                "the manifest of the hoard has {} bytes: the hoard is too large to be cast",
                 list.len()
             )));
         }
@@ -67,7 +68,7 @@ impl HoardManifest {
 
     fn list(&self) -> Result<Vec<u8>> {
         let text = serde_json::to_vec(&self.snapshot)
-            .map_err(|error| Error::bug("a hoard without a text").with_source(error))?;
+            .map_err(|error| Error::bug("cannot serialize a hoard").with_source(error))?;
         let mut out = Vec::new();
         out.extend_from_slice(&LIST_MAGIC);
         out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -82,13 +83,16 @@ impl HoardManifest {
         Ok(out)
     }
 
-    /// Puts it together from blocks that came, whose names were compared with their contents.
+    /// Assembles a manifest from received blocks. The caller has checked the blocks against their names.
     ///
     /// # Errors
-    /// `Missing` when a block has not come; `Corrupt` when it is none; `Refused` when a newer Platter made it.
+    /// `Missing` when a block was not received; `Corrupt` when the blocks are not a manifest; `Refused` when a newer Platter made
+    /// it.
     pub fn assemble(name: Score, blocks: &HashMap<BlockId, Vec<u8>>) -> Result<Self> {
         let block = |id: &BlockId| {
-            blocks.get(id).ok_or_else(|| Error::missing(format!("block {id} did not come with the manifest")))
+            blocks
+                .get(id)
+                .ok_or_else(|| Error::missing(format!("the manifest's block {id} was not received")))
         };
         let top = block(&name.0)?;
         let (head, names) = split(top, TOP_HEADER_LENGTH, TOP_MAGIC)?;
@@ -97,17 +101,17 @@ impl HoardManifest {
             list.extend_from_slice(block(&id)?);
         }
         if number(head, 8, 8) != list.len() as u64 {
-            return Err(corrupt("its length is wrong"));
+            return Err(corrupt("wrong length"));
         }
         Self::parse(&list)
     }
 
     fn parse(list: &[u8]) -> Result<Self> {
         let (head, rest) = split(list, LIST_HEADER_LENGTH, LIST_MAGIC)?;
-        let cut = || corrupt("cut short");
+        let cut = || corrupt("truncated");
         let (text, mut rest) = rest.split_at_checked(number(head, 8, 4) as usize).ok_or_else(cut)?;
-        let snapshot = serde_json::from_slice(text)
-            .map_err(|error| corrupt("its text says nothing known").with_source(error))?;
+        let snapshot =
+            serde_json::from_slice(text).map_err(|error| corrupt("invalid JSON").with_source(error))?;
         let mut chunks = Vec::new();
         for _ in 0..number(head, 12, 4) {
             let (count, after) = rest.split_at_checked(4).ok_or_else(cut)?;
@@ -117,7 +121,7 @@ impl HoardManifest {
             rest = after;
         }
         if !rest.is_empty() {
-            return Err(corrupt("something follows its end"));
+            return Err(corrupt("trailing bytes"));
         }
         Ok(Self { snapshot, chunks })
     }
@@ -126,23 +130,23 @@ impl HoardManifest {
 fn split(bytes: &[u8], length: usize, magic: [u8; 4]) -> Result<(&[u8], &[u8])> {
     let (head, rest) = bytes.split_at_checked(length).ok_or_else(|| corrupt("too short"))?;
     if head[..4] != magic {
-        return Err(corrupt("no magic"));
+        return Err(corrupt("wrong magic number"));
     }
     match number(head, 4, 2) {
         version if version == u64::from(FORMAT_VERSION) => Ok((head, rest)),
         version => Err(Error::refused(format!(
-            "a manifest of format {version}: this Platter knows {FORMAT_VERSION}, use a newer one"
+            "manifest of format {version}: this Platter supports format {FORMAT_VERSION}, use a newer Platter"
         ))),
     }
 }
 
-/// The little-endian number of `length` bytes at `at`, which are there.
+/// Reads a little-endian number of `length` bytes at `at`. The range must exist.
 fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
     bytes[at..at + length].iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 fn corrupt(what: &str) -> Error {
-    Error::corrupt(format!("manifest of a hoard: {what}"))
+    Error::corrupt(format!("hoard manifest: {what}"))
 }
 
 #[cfg(test)]
@@ -174,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_back_whole_or_not_at_all() {
+    fn a_manifest_is_assembled_only_if_all_blocks_arrived() {
         for count in [0, 5, 3000] {
             let manifest = manifest(count);
             let (name, frames) = manifest.frames().unwrap();
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_lists_are_refused() {
+    fn damaged_lists_are_refused() {
         let good = manifest(4).list().unwrap();
         assert_eq!(HoardManifest::parse(&good).unwrap(), manifest(4));
         for length in 0..good.len() {

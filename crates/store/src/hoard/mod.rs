@@ -1,18 +1,18 @@
-//! The hoard: the boot sets of all versions, kept whole on every node (Squirrel, Razavi et al., HPDC 2014, section 3).
+//! The hoard: the boot sets of all versions, stored in full on every node (Squirrel, Razavi et al., HPDC 2014, section 3).
 //!
 //! ```text
 //! origin: boot sets in packs ─▶ members in the catalog, numbered revisions ─changes since R▶ node: a replica
 //! ```
 //!
-//! - `origin`: registering, unregistering, retention, changes, over a store
-//! - `manifest`: what a cast of the hoard brings first
-//! - `replica`: what a node keeps: frames of its own in boot order, and the revision that they make whole
-//! - `update`: how that comes to a newer revision
-//! - `read_ahead`: what of it is read before it is asked for
-//! - `replica_file`: the bytes of what a replica says of itself
+//! - `origin`: registration, removal, retention and changes, in a store
+//! - `manifest`: the list that a cast of the hoard sends first
+//! - `replica`: what a node stores: its own frames in boot order, and the revision that is complete
+//! - `update`: brings a replica to a newer revision
+//! - `read_ahead`: selects what is read from a replica before it is requested
+//! - `replica_file`: the file with a replica's state
 //!
-//! A revision is a number, never a time. Times are shown to people; what is old is counted in days on which the daily work
-//! was done, so a clock that jumps makes nothing go. A replica says that it has a revision when all of it is durable.
+//! A revision is a number, never a time; times are only displayed. Age is counted in days on which the daily work ran, so that
+//! a clock that jumps does not remove members. A replica claims a revision only when all of its data is durable.
 
 mod manifest;
 mod origin;
@@ -24,6 +24,6 @@ mod tests;
 mod update;
 
 pub use manifest::HoardManifest;
-pub use origin::{DailyReport, DailyWish, Registered};
+pub use origin::{DailyReport, DailyRequest, Registered};
 pub use replica::{Hoard, ReplicaFacts};
 pub use update::{Added, HoardWriter};

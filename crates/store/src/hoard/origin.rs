@@ -1,7 +1,7 @@
-//! The hoard at the origin: what is in it, and how that changes. Each change is one commit and makes one revision.
+//! The hoard at the origin: its members and how they change. Each change is one commit and makes one revision.
 //!
-//! Why a jump of the clock loses no member: how old a member is, is how many days of daily work were done since it came,
-//! and one run of the daily work counts one day at most, whatever the clock says. Times are shown, and decide nothing.
+//! Why a jump of the clock removes no member: a member's age is the number of days on which the daily work ran since it was
+//! added, and one run of the daily work counts at most one day, whatever the clock shows. Times are only displayed.
 
 use platter_image::{BlockId, Error, IoContext, Kind, Result};
 use serde::{Deserialize, Serialize};
@@ -14,42 +14,43 @@ use crate::store::Store;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
-/// A boot set that was registered.
+/// The result of registering a boot set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
-    /// The revision that has it.
+    /// The revision that contains it.
     pub revision: u64,
-    /// It was not there before.
+    /// Whether it was not registered before.
     pub is_new: bool,
 }
 
-/// The daily work.
+/// Parameters of the daily work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DailyWish {
-    /// What the clock says, in milliseconds since 1970 UTC: another date than last time counts one day.
+pub struct DailyRequest {
+    /// Current time in milliseconds since 1970 UTC. A date that differs from that of the last run counts as one day.
     pub now_unix_ms: i64,
-    /// Members that came so many days ago go, but the one of the highest number of each image; `None` keeps all.
+    /// Members that were added this many days ago or earlier are removed, except the newest version of each image; `None` keeps
+    /// all.
     pub keep_days: Option<u64>,
-    /// Changes of so many days can be told; who was away for longer gets everything.
+    /// Changes are kept for this many days. A node that was away for longer gets the full list.
     pub window_days: u64,
 }
 
-/// What the daily work did.
+/// The result of the daily work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DailyReport {
-    /// Days counted so far.
+    /// Number of days counted so far.
     pub day: u64,
     /// The newest revision.
     pub revision: u64,
-    /// Changes since this revision, or a later one, can be told.
+    /// The oldest revision since which changes are known.
     pub oldest: u64,
-    /// What went.
+    /// The members that were removed.
     #[serde(skip)]
     pub dropped: Vec<VersionName>,
 }
 
 impl Store {
-    /// The hoard as it is.
+    /// Returns the current members and revision of the hoard.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -59,7 +60,7 @@ impl Store {
         Ok(HoardSnapshot { epoch: facts.epoch, revision: facts.revision, members: catalog.hoard_members()? })
     }
 
-    /// The number of the hoard's newest revision, and the name of their run.
+    /// Returns the epoch of the hoard's revisions (see [`HoardSnapshot::epoch`]) and the newest revision.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -68,7 +69,7 @@ impl Store {
         Ok((facts.epoch, facts.revision))
     }
 
-    /// What changed since a revision; everything, when that is not known any more or was of another run.
+    /// Returns the changes since a revision; all members when those changes are no longer known or `epoch` is another one.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -84,7 +85,7 @@ impl Store {
         Ok(HoardChanges { epoch: facts.epoch, revision: facts.revision, whole, added, gone })
     }
 
-    /// When each revision was made, as far as that is kept, in milliseconds since 1970 UTC; 0 where nobody said.
+    /// Returns each known revision with its time in milliseconds since 1970 UTC; 0 where the time is unknown.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -92,10 +93,10 @@ impl Store {
         self.catalog()?.hoard_revisions()
     }
 
-    /// Reads a boot set: its head and parts, one after another, as [`BootSet::decode`] takes them.
+    /// Reads a boot set as bytes: its head followed by its parts, as [`BootSet::decode`] takes them.
     ///
     /// # Errors
-    /// `Missing` when it is not here; `Corrupt` when it is damaged; `Io`.
+    /// `Missing` when it is not in the store; `Corrupt` when it is damaged; `Io`.
     pub fn boot_set_bytes(&self, id: &BlockId) -> Result<Vec<u8>> {
         let mut bytes = self.read_block(Kind::BootSet, id)?;
         let head = BootSetHead::decode(&bytes)?;
@@ -113,11 +114,11 @@ impl Store {
         BootSet::decode(id, &self.boot_set_bytes(id)?)
     }
 
-    /// Makes a boot set that of a version, instead of the one it had. Durable when it returns.
+    /// Registers a boot set for a version and replaces the one it had. Durable on return.
     ///
     /// # Errors
-    /// `Missing` when there is no such version; `Refused` when it has another score, or the boot set names what is not in
-    /// the store; after any other error the store takes nothing more until it is opened again.
+    /// `Missing` when there is no such version; `Refused` when the version has another score, or the boot set names blocks that
+    /// are not in the store; after any other error the store accepts no more writes until it is opened again.
     pub fn register_boot_set(
         &self,
         name: &VersionName,
@@ -134,7 +135,7 @@ impl Store {
         let encoded = set.encode()?;
         let frames = encoded.frames()?;
         let epoch = self.random_epoch()?;
-        // What is refused inside has changed nothing, and is no failed write.
+        // An inner error means refused: nothing has changed, and the store stays usable.
         self.session()?.commit(|change, state, session| {
             let version = change.versions_below(&name.image)?;
             let Some(version) = version.into_iter().find(|version| version.name == *name) else {
@@ -143,7 +144,7 @@ impl Store {
             if version.record.score != set.record.score {
                 let score = set.record.score;
                 return Ok(Err(Error::refused(format!(
-                    "{name} has another score than the boot set, {score}"
+                    "{name} has a different score than the boot set ({score})"
                 ))));
             }
             let members = change.hoard_members()?;
@@ -151,7 +152,7 @@ impl Store {
             if member.is_some_and(|member| member.boot_set == encoded.id) {
                 return Ok(Ok(Registered { revision: change.hoard_facts()?.revision, is_new: false }));
             }
-            // Another version of this score, or an earlier time, may have left it here.
+            // The store may have this boot set from another version with this score, or from an earlier registration.
             if !self.has(&encoded.id) {
                 for frame in &frames {
                     session.append_to(state, frame)?;
@@ -164,11 +165,11 @@ impl Store {
         })
     }
 
-    /// Takes the boot set of that version out of the hoard, or those of all versions of an image, in one revision. Gives
-    /// that revision, and what went.
+    /// Removes the boot set of a version, or those of all versions of an image, from the hoard in one revision. Returns that
+    /// revision and the removed versions.
     ///
     /// # Errors
-    /// `Missing` when there is none; `Transient` when another process writes the store for longer than some seconds; `Io`.
+    /// `Missing` when there is none; `Transient` when another process holds the writer's lock for more than a few seconds; `Io`.
     pub fn unregister_boot_set(
         &self,
         image: &ImageName,
@@ -188,24 +189,24 @@ impl Store {
         })
     }
 
-    /// Counts a day, drops what is too old, and forgets changes that are older than the window.
+    /// Does the daily work: counts a day, removes old members, and forgets changes that are older than the window.
     ///
     /// # Errors
-    /// `Transient` when another process writes the store for longer than some seconds; `Io`.
-    pub fn hoard_daily(&self, wish: DailyWish) -> Result<DailyReport> {
+    /// `Transient` when another process holds the writer's lock for more than a few seconds; `Io`.
+    pub fn hoard_daily(&self, request: DailyRequest) -> Result<DailyReport> {
         let epoch = self.random_epoch()?;
         self.change_catalog(|change| {
             change.make_hoard(epoch)?;
-            let day = change.count_day(wish.now_unix_ms.div_euclid(DAY_MS))?;
-            let old = match wish.keep_days.and_then(|days| day.checked_sub(days)) {
+            let day = change.count_day(request.now_unix_ms.div_euclid(DAY_MS))?;
+            let old = match request.keep_days.and_then(|days| day.checked_sub(days)) {
                 Some(day_max) => change.members_of_days(day_max)?,
                 None => Vec::new(),
             };
             let dropped = too_old(&old, &change.hoard_members()?);
             if !dropped.is_empty() {
-                end_all(change, &dropped, wish.now_unix_ms)?;
+                end_all(change, &dropped, request.now_unix_ms)?;
             }
-            if let Some(day_max) = day.checked_sub(wish.window_days.max(1)) {
+            if let Some(day_max) = day.checked_sub(request.window_days.max(1)) {
                 change.forget_changes(day_max)?;
             }
             let facts = change.hoard_facts()?;
@@ -213,11 +214,11 @@ impl Store {
         })
     }
 
-    /// Notes that the boot sets of new versions of an image are to be recorded, and how, in words of the caller's; `None`:
-    /// no longer.
+    /// Records that boot sets of new versions of an image are to be recorded. `settings` says how, in the caller's format; `None`
+    /// ends it.
     ///
     /// # Errors
-    /// `Missing` when there is no such image; `Transient` when another process writes the store for longer than some
+    /// `Missing` when there is no such image; `Transient` when another process holds the writer's lock for more than a few
     /// seconds; `Io`.
     pub fn hoard_follow(&self, image: &ImageName, settings: Option<&str>) -> Result<()> {
         let epoch = self.random_epoch()?;
@@ -230,7 +231,7 @@ impl Store {
         })
     }
 
-    /// The images whose new versions are to be recorded, with how.
+    /// Returns the images whose new versions are to be recorded, with their settings.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -239,11 +240,11 @@ impl Store {
     }
 
     fn random_epoch(&self) -> Result<[u8; 16]> {
-        self.place().vfs().random_id().context(|| "choosing a name for the hoard's revisions".into())
+        self.place().vfs().random_id().context(|| "choosing a random epoch for the hoard".into())
     }
 }
 
-/// These of the old ones go: all but the one of the highest number that each image has in the hoard.
+/// Returns which of the old members to remove: all except the newest version of each image in the hoard.
 fn too_old(old: &[HoardMember], all: &[HoardMember]) -> Vec<VersionName> {
     let is_latest = |name: &VersionName| {
         !all.iter().any(|other| other.version.image == name.image && other.version.number > name.number)

@@ -1,33 +1,34 @@
-//! Which part of a hoard's packs is read before it is asked for. Frames lie there in the order of boots, so whoever has read some
-//! that lie behind each other reads on.
+//! Selects which part of a hoard's packs to read ahead. Frames are stored in boot order, so a reader that reads consecutive
+//! frames will probably read the next ones.
 //!
-//! Pure: it is told of reads, and knows neither files nor clocks.
+//! Pure: it is told which frames are read, and uses neither files nor clocks.
 
 use std::ops::Range;
 
 use platter_image::FrameAddress;
 
-/// Readers that are told apart: each disk that boots is one, and what several boot sets share lies where the first has it.
+/// Maximum number of tracked readers. Each booting disk is one; blocks shared by several boot sets are stored with the first set.
 const RUNS_MAX: usize = 16;
-/// Bytes ahead of a reader at first, and at most.
+/// Initial and maximum length of the range ahead of a reader, in bytes.
 const WINDOW_MIN: u64 = 256 << 10;
 const WINDOW_MAX: u64 = 4 << 20;
-/// How far behind what was read, and beyond what is read ahead, a read of the same reader may be, in bytes: boots are not alike to
-/// the last read, and what is in memory already is left out.
+/// Tolerance in bytes: a read belongs to a reader if it is at most this far behind the reader's last read or past its read-ahead
+/// range. Boots differ a little from each other, and blocks in the memory cache are skipped.
 const GAP_MAX: u64 = 512 << 10;
 
-/// A reader.
+/// One tracked reader.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     pack: u32,
-    /// First byte after the farthest frame that was read, and after what is read ahead.
+    /// Byte after the farthest frame that was read.
     front: u64,
+    /// Byte after the range that is read ahead.
     end: u64,
     window: u64,
     last_used: u64,
 }
 
-/// All readers of a hoard.
+/// All tracked readers of a hoard.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
     runs: Vec<Run>,
@@ -35,7 +36,7 @@ pub(super) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Takes note of a frame that a reader comes to. If it follows others: which bytes of its pack to read ahead, if any.
+    /// Records that a frame is read. If it continues a sequence, returns the range of its pack to read ahead, possibly empty.
     pub(super) fn note(&mut self, frame: FrameAddress) -> Option<Range<u64>> {
         self.clock += 1;
         let (offset, end) = (frame.offset, frame.offset + u64::from(frame.length));
@@ -76,9 +77,9 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_in_order_has_everything_ahead_of_him_once_and_no_more_than_the_bound() {
+    fn a_sequential_reader_gets_each_byte_ahead_once_and_within_the_limit() {
         let mut ahead = ReadAhead::default();
-        assert_eq!(ahead.note(frame(1, 0)), None, "one read is no order");
+        assert_eq!(ahead.note(frame(1, 0)), None, "one read is no sequence");
         let mut planned = frame(1, 1).offset;
         for number in 1..1000 {
             let front = frame(1, number + 1).offset;
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_at_once_are_told_apart() {
+    fn concurrent_readers_are_tracked_separately() {
         let mut ahead = ReadAhead::default();
         for number in 0..100 {
             for reader in 0..RUNS_MAX as u64 {
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_here_and_there_has_nothing_read_ahead() {
+    fn random_reads_cause_no_read_ahead() {
         let (mut ahead, mut state, mut bytes) = (ReadAhead::default(), 1_u64, 0);
         for _ in 0..1000 {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

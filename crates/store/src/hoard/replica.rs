@@ -1,13 +1,12 @@
-//! The hoard as a node keeps it: a directory of packs with frames of its own, laid out in the order of boots, and
-//! `hoard.json`, which says which revision they make whole (`docs/formats/hoard.md`).
+//! A node's replica of the hoard: a directory of packs with the node's own frames in boot order, and `hoard.json`, which states
+//! which revision is complete (`docs/formats/hoard.md`).
 //!
-//! Why it may be killed anywhere: a pack counts when it was sealed and synced and `hoard.json` names it; that says that it
-//! has a revision when all that the revision names is in such packs; and only after that is a pack removed that nothing
-//! needs. What was sealed for an update that did not come to its end is found by the next one. Whatever is lost can be had
-//! again from the origin.
+//! Why it may be killed at any point: a pack counts once it is sealed, synced and named in `hoard.json`. `hoard.json` claims a
+//! revision once all data of that revision is in such packs. Only then are packs removed that nothing needs any more. The next
+//! update finds what an interrupted update sealed. Lost data can be fetched from the origin again.
 //!
-//! Readers go on while another process updates it: they look at it again now and then, and what they cannot read any more
-//! they have from where everybody has it.
+//! Readers continue while another process updates the replica. They refresh their view from time to time; frames that
+//! have vanished are read from the layers below the hoard.
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::collections::{BTreeMap, HashSet};
@@ -32,14 +31,15 @@ use crate::pack::{PackDirectory, lay_ids, read_directory};
 use crate::pack_set::PackSet;
 use crate::place::StorePlace;
 
-/// What packs of a hoard name as their store: blocks are named by their contents, whichever store they were of.
+/// The store that a hoard's packs name as their owner. Blocks are named by contents, so it does not matter from which store they
+/// came.
 pub(super) const OWNER: StoreId = StoreId(*b"platter-hoard-v1");
-/// Frames that a reader is told of ahead of where it is.
+/// Number of following frames that a reader is told about.
 const FRAMES_AHEAD: usize = 8;
-/// Most decoders kept between pages.
+/// Maximum number of idle decoders that are kept.
 const DECODERS_KEPT_MAX: usize = 4;
 
-/// A hoard that is read. Many processes may do that, beside one that updates it.
+/// A hoard opened for reading. Several processes may read it while another one updates it.
 pub struct Hoard {
     pub(super) place: StorePlace,
     packs: PackSet,
@@ -48,44 +48,44 @@ pub struct Hoard {
     decoders: Mutex<Vec<FrameDecoder>>,
 }
 
-/// The hoard as it was when it was looked at.
+/// The state of the hoard at the last refresh.
 #[derive(Default)]
 pub(super) struct View {
     pub(super) state: ReplicaState,
     /// The bytes of `hoard.json`.
     file: Vec<u8>,
     index: Index,
-    /// What stood in packs that went with the last update: who located it before is still told what it was.
+    /// Frames of packs that the last update removed. A reader that located one before can still learn which blocks it had.
     gone: Index,
     pub(super) ordinals: BTreeMap<PackId, u32>,
     disk_bytes: u64,
     raw_bytes: u64,
 }
 
-/// What a hoard holds.
+/// Size and state of a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReplicaFacts {
-    /// The revision that is whole here.
+    /// The revision that is complete.
     pub revision: u64,
-    /// Its run of revisions.
+    /// The epoch of that revision, see [`HoardSnapshot::epoch`].
     pub epoch: String,
-    /// Boot sets.
+    /// Number of boot sets.
     pub members: usize,
-    /// Different blocks, pages and parts of boot sets.
+    /// Number of distinct blocks, pages and parts of boot sets.
     pub blocks: usize,
-    /// Bytes of its packs.
+    /// Length of its packs in bytes.
     pub disk_bytes: u64,
-    /// Bytes in them before compression.
+    /// Contents of its packs in bytes, before compression.
     pub raw_bytes: u64,
-    /// Memory of its index, in bytes.
+    /// Memory that its index uses, in bytes.
     pub index_bytes: usize,
 }
 
 impl Hoard {
-    /// Opens the hoard in a directory, which may be empty, or missing.
+    /// Opens the hoard in a directory, which may be empty or missing.
     ///
     /// # Errors
-    /// `Corrupt` when its `hoard.json` is damaged; `Refused` when a newer Platter made it; `Io`.
+    /// `Corrupt` when `hoard.json` is damaged; `Refused` when a newer Platter wrote it; `Io`.
     pub fn open(place: &StorePlace) -> Result<Arc<Self>> {
         let hoard = Self::closed(place);
         hoard.refresh()?;
@@ -98,10 +98,10 @@ impl Hoard {
         Self { place: place.clone(), packs, view, ahead, decoders }
     }
 
-    /// Sees what another process has made of it since.
+    /// Reloads the hoard if another process has updated it.
     ///
     /// # Errors
-    /// As [`Hoard::open`]; it then shows what it showed before.
+    /// As [`Hoard::open`]; the previous view then stays.
     pub fn refresh(&self) -> Result<()> {
         let (state, file) = replica_file::read(&self.place)?;
         if self.view().file == file {
@@ -110,12 +110,12 @@ impl Hoard {
         self.load(state, file)
     }
 
-    /// Indexes all packs that count.
+    /// Indexes all packs named in `state`.
     fn load(&self, state: ReplicaState, file: Vec<u8>) -> Result<()> {
         let known = self.view().ordinals.clone();
         let mut view = View { state, file, ..View::default() };
         for pack in view.state.packs.clone().iter().filter_map(|name| PackId::from_hex(name)) {
-            // Damaged at its end, or gone: its blocks are had from elsewhere.
+            // The pack is missing or its footer is damaged: its blocks come from elsewhere.
             let Some((directory, length)) = open_directory(&self.place, pack)? else { continue };
             let ordinal = match known.get(&pack) {
                 Some(ordinal) => *ordinal,
@@ -138,12 +138,12 @@ impl Hoard {
         Ok(())
     }
 
-    /// The revision that is whole here, and its members.
+    /// Returns the revision that is complete, and its members.
     pub fn snapshot(&self) -> HoardSnapshot {
         self.view().state.snapshot.clone()
     }
 
-    /// What it holds.
+    /// Returns size and state.
     pub fn facts(&self) -> ReplicaFacts {
         let view = self.view();
         ReplicaFacts {
@@ -157,26 +157,26 @@ impl Hoard {
         }
     }
 
-    /// Whether that block or page is here.
+    /// Returns whether the hoard has this block or page.
     pub fn holds(&self, id: &BlockId) -> bool {
         self.view().index.locate(id).is_some()
     }
 
-    /// The blocks of the frame at an address that [`FrameSource::locate`] gave, in their order, as far as that is still
-    /// known.
+    /// Returns the blocks of the frame at an address that [`FrameSource::locate`] returned, in order; `None` if that frame is no
+    /// longer known.
     pub fn blocks_at(&self, address: FrameAddress) -> Option<Vec<BlockId>> {
         self.view().ids_at(address).map(<[BlockId]>::to_vec)
     }
 
-    /// Every frame that is here, in order, with its blocks.
+    /// Returns every frame in order, with its blocks.
     pub fn frames(&self) -> Vec<(FrameAddress, Vec<BlockId>)> {
         self.view().index.frames().map(|(address, ids)| (address, ids.to_vec())).collect()
     }
 
-    /// Reads a boot set that is kept here.
+    /// Reads a boot set from the hoard.
     ///
     /// # Errors
-    /// `Missing` when it is not here; `Corrupt`, `Io`.
+    /// `Missing` when the hoard does not have it; `Corrupt`, `Io`.
     pub fn boot_set(&self, id: &BlockId) -> Result<BootSet> {
         let mut bytes = self.read_block(Kind::BootSet, id)?;
         for part in &BootSetHead::decode(&bytes)?.parts {
@@ -185,10 +185,10 @@ impl Hoard {
         BootSet::decode(id, &bytes)
     }
 
-    /// Reads a block and verifies it by its name.
+    /// Reads a block and verifies its hash.
     ///
     /// # Errors
-    /// `Missing` when it is not here; `Corrupt`, `Io`.
+    /// `Missing` when the hoard does not have it; `Corrupt`, `Io`.
     pub fn read_data(&self, id: &BlockId) -> Result<Vec<u8>> {
         self.read_block(Kind::Data, id)
     }
@@ -227,7 +227,7 @@ impl FrameSource for Hoard {
     fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
         let laid = self.view().ids_at(address).map(|ids| lay_ids(ids, address.length as usize, stored));
         let blocks =
-            laid.ok_or_else(|| Error::missing("a frame that the hoard had before it was updated"))?;
+            laid.ok_or_else(|| Error::missing("a frame that an update has removed from the hoard"))?;
         self.packs.read_frame(address, blocks, stored)
     }
 
@@ -235,7 +235,7 @@ impl FrameSource for Hoard {
         let ahead = self.ahead.lock().note(address);
         let Some(range) = ahead else { return Some(Vec::new()) };
         if !range.is_empty() {
-            // Without it, they are read when they are wanted.
+            // An error does not matter: the bytes are then read when they are requested.
             let _ = self
                 .packs
                 .file(address.pack)
@@ -253,7 +253,7 @@ impl PageSource for Hoard {
     }
 }
 
-/// What a pack holds, and its length; `None` for one that is damaged at its end, or gone.
+/// Reads a pack's directory and length; `None` when the pack is missing or its footer is damaged.
 pub(super) fn open_directory(place: &StorePlace, pack: PackId) -> Result<Option<(PackDirectory, u64)>> {
     let path = place.pack(pack);
     let file = match place.vfs().open(&path, OpenMode::Read) {

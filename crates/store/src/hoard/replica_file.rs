@@ -1,5 +1,5 @@
-//! What a replica says of itself: `hoard.json` (`docs/formats/hoard.md`). Written whole beside the old one, synced, and
-//! renamed: there is one or the other.
+//! The file `hoard.json`, which holds a replica's state (`docs/formats/hoard.md`). A new file is written beside the old one,
+//! synced and renamed, so that a crash leaves either the old or the new one.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::place::StorePlace;
 
 const FORMAT_VERSION: u32 = 1;
 const NAME: &str = "hoard.json";
-/// Most bytes of it: tens of thousands of members.
+/// Maximum length in bytes: enough for tens of thousands of members.
 const LENGTH_MAX: u64 = 64 << 20;
 
 #[derive(Serialize, Deserialize)]
@@ -22,23 +22,23 @@ struct ReplicaFile {
     state: ReplicaState,
 }
 
-/// What a replica says of itself.
+/// The state of a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ReplicaState {
-    /// The revision that is whole.
+    /// The revision that is complete.
     #[serde(flatten)]
     pub(super) snapshot: HoardSnapshot,
-    /// The packs that were sealed and synced, in hexadecimal digits. Others do not count.
+    /// Ids of the packs that are sealed and synced, in hexadecimal. Other packs do not count.
     pub(super) packs: Vec<String>,
 }
 
-/// What stands in a file, and its bytes.
+/// The parsed state, and the bytes of the file.
 pub(super) type Contents = (ReplicaState, Vec<u8>);
 
-/// Reads it; nothing, when there is none yet.
+/// Reads the file; returns the default when it does not exist.
 ///
 /// # Errors
-/// `Corrupt` when it says nothing known; `Refused` when a newer Platter wrote it; `Io`.
+/// `Corrupt` when it is not a valid `hoard.json`; `Refused` when a newer Platter wrote it; `Io`.
 pub(super) fn read(place: &StorePlace) -> Result<Contents> {
     let path = path(place);
     let context = || format!("reading {}", path.display());
@@ -57,23 +57,23 @@ pub(super) fn read(place: &StorePlace) -> Result<Contents> {
 
 fn parse(bytes: &[u8]) -> Result<ReplicaState> {
     let file: ReplicaFile = serde_json::from_slice(bytes)
-        .map_err(|error| Error::corrupt("it says nothing known of a hoard").with_source(error))?;
+        .map_err(|error| Error::corrupt("not a valid hoard.json").with_source(error))?;
     match file.platter_hoard {
         FORMAT_VERSION => Ok(file.state),
         version => Err(Error::refused(format!(
-            "a hoard of format {version}, this Platter knows {FORMAT_VERSION}: use a newer one"
+            "hoard of format {version}: this Platter supports format {FORMAT_VERSION}, use a newer Platter"
         ))),
     }
 }
 
-/// Writes it; durable when this returns.
+/// Writes the file. Durable on return.
 ///
 /// # Errors
-/// `Io`: it says what it said before, or this.
+/// `Io`: the file then holds either the old or the new state.
 pub(super) fn write(place: &StorePlace, state: &ReplicaState) -> Result<()> {
     let file = ReplicaFile { platter_hoard: FORMAT_VERSION, state: state.clone() };
     let mut text = serde_json::to_vec(&file)
-        .map_err(|error| Error::bug("hoard.json without a text").with_source(error))?;
+        .map_err(|error| Error::bug("cannot serialize hoard.json").with_source(error))?;
     text.push(b'\n');
     let (path, new) = (path(place), place.dir().join("hoard.json.new"));
     place.remove_if_there(&new)?;
@@ -94,7 +94,7 @@ mod tests {
     use platter_image::ErrorKind;
 
     #[test]
-    fn only_what_is_known_is_read() {
+    fn invalid_files_and_newer_formats_are_refused() {
         let good = br#"{"platter_hoard":1,"epoch":"ab","revision":7,"members":[],"packs":["x"]}"#;
         let state = parse(good).unwrap();
         assert_eq!((state.snapshot.epoch.as_str(), state.snapshot.revision), ("ab", 7));

@@ -1,4 +1,4 @@
-//! The hoard over a store on files, and replicas of it on a simulated disk whose power fails.
+//! Tests the hoard in a store on real files, and its replicas on a simulated disk with power failures.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn block(number: u16) -> BlockId {
     BlockId::of(Kind::Data, &contents(number))
 }
 
-/// A disk of these blocks, one after another: its score and pages.
+/// A disk that consists of these blocks: its score and pages.
 fn disk(numbers: &[u16]) -> (Score, Vec<(BlockId, Vec<u8>)>) {
     let pages: Vec<(BlockId, Vec<u8>)> = Vec::new();
     let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
@@ -48,7 +48,7 @@ fn encode(kind: Kind, blocks: &[(BlockId, Vec<u8>)]) -> EncodedFrame {
     frame.encode(&mut Compressor::new(1).unwrap()).unwrap()
 }
 
-/// A boot that reads these blocks of that disk, in that order.
+/// The boot set of a boot that reads the blocks `read`, in that order, from the disk `numbers`.
 fn boot(name: &str, numbers: &[u16], read: &[u16]) -> BootSet {
     let (score, mut pages) = disk(numbers);
     pages.sort_by_key(|(id, _)| *id != score.0);
@@ -106,7 +106,7 @@ fn image(name: &str) -> ImageName {
 }
 
 #[test]
-fn each_change_is_a_revision_and_changes_are_told_since_any() {
+fn each_change_is_a_revision_and_changes_since_any_revision_are_known() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
     publish(&store, "a", &[1, 2, 3]);
@@ -120,7 +120,11 @@ fn each_change_is_a_revision_and_changes_are_told_since_any() {
     };
     assert_eq!(refused("a@2", &absent), ErrorKind::Missing);
     assert_eq!(refused("b@1", &absent), ErrorKind::Refused, "a boot set of another disk");
-    assert_eq!(refused("a@1", &boot("a@1", &[1, 2, 3], &[99])), ErrorKind::Refused, "of blocks not here");
+    assert_eq!(
+        refused("a@1", &boot("a@1", &[1, 2, 3], &[99])),
+        ErrorKind::Refused,
+        "blocks not in the store"
+    );
     assert_eq!(register(&store, "a@1", &[1, 2, 3], &[3, 1]), Registered { revision: 1, is_new: true });
     assert_eq!(register(&store, "a@1", &[1, 2, 3], &[3, 1]), Registered { revision: 1, is_new: false });
     assert_eq!(register(&store, "b@1", &[3, 4], &[4]).revision, 2);
@@ -148,7 +152,7 @@ fn each_change_is_a_revision_and_changes_are_told_since_any() {
 }
 
 #[test]
-fn a_boot_set_goes_and_moves_with_its_version_and_is_found_again_in_packs() {
+fn a_boot_set_follows_its_version_and_survives_a_rebuild() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
     for name in ["a", "b"] {
@@ -163,33 +167,29 @@ fn a_boot_set_goes_and_moves_with_its_version_and_is_found_again_in_packs() {
     store.hoard_follow(&image("c"), Some("{}")).unwrap();
     drop(store);
     rebuild(&place).unwrap();
-    assert_eq!(
-        Store::open_reader(&place).unwrap().hoard().unwrap(),
-        hoard,
-        "the log of changes has all of it"
-    );
+    assert_eq!(Store::open_reader(&place).unwrap().hoard().unwrap(), hoard, "restored from the change log");
     place.remove_if_there(&place.change_log()).unwrap();
     rebuild(&place).unwrap();
-    assert_eq!(Store::open_reader(&place).unwrap().hoard().unwrap(), hoard, "and so has the catalog");
+    assert_eq!(Store::open_reader(&place).unwrap().hoard().unwrap(), hoard, "restored from the catalog");
     place.remove_if_there(&place.change_log()).unwrap();
     place.remove_if_there(&place.catalog()).unwrap();
     let report = rebuild(&place).unwrap();
     assert_eq!(report.boot_sets, report.versions.len(), "every version of that score has it");
     let store = Store::open_reader(&place).unwrap();
     let found = store.hoard().unwrap();
-    assert!(found.epoch != hoard.epoch && found.epoch.len() == 32, "numbers count anew");
+    assert!(found.epoch != hoard.epoch && found.epoch.len() == 32, "a new epoch");
     let member = found.members.iter().find(|member| member.version.image == image("c")).unwrap();
     assert_eq!((member.boot_set, &member.record), (hoard.members[0].boot_set, &hoard.members[0].record));
     assert_eq!(store.boot_set(&member.boot_set).unwrap(), boot("a@1", &[1, 2, 3], &[3, 1]));
 }
 
 fn daily(store: &Store, day: i64, keep_days: Option<u64>, window_days: u64) -> DailyReport {
-    store.hoard_daily(DailyWish { now_unix_ms: day * DAY_MS, keep_days, window_days }).unwrap()
+    store.hoard_daily(DailyRequest { now_unix_ms: day * DAY_MS, keep_days, window_days }).unwrap()
 }
 
-/// What came long ago goes, but the latest of each image; a day counts once, and a clock that jumps counts one.
+/// Old members are removed, except the newest of each image. A date counts once, and a clock that jumps counts one day.
 #[test]
-fn retention_keeps_the_latest_and_believes_no_clock() {
+fn retention_keeps_the_latest_and_ignores_clock_jumps() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
     for (number, name) in ["a", "a", "b"].into_iter().enumerate() {
@@ -201,24 +201,24 @@ fn retention_keeps_the_latest_and_believes_no_clock() {
     assert_eq!(daily(&store, 20_000, Some(2), 9).day, 1, "the same day");
     register(&store, "a@2", &[1, 2, 4], &[4]);
     let jumped = daily(&store, 90_000, Some(2), 9);
-    assert_eq!((jumped.day, names(&store.hoard().unwrap().members).len()), (2, 2), "a@1 came on day 0");
+    assert_eq!((jumped.day, names(&store.hoard().unwrap().members).len()), (2, 2), "a@1 was added on day 0");
     assert_eq!(jumped.dropped.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a@1"]);
     publish(&store, "a", &[1, 2, 9]);
     register(&store, "a@3", &[1, 2, 9], &[9]);
     assert_eq!(
         daily(&store, 20_001, Some(2), 9).dropped.len(),
         1,
-        "a@2 came on day 1, and is the latest no more"
+        "a@2 was added on day 1, and is no longer the latest"
     );
     for day in 0..20 {
         let report = daily(&store, 20_002 + day, Some(2), 9);
-        assert_eq!(report.dropped, [], "the latest stays for ever");
+        assert_eq!(report.dropped, [], "the latest is never removed");
     }
     assert_eq!(names(&store.hoard().unwrap().members), ["b@1", "a@3"]);
 }
 
 #[test]
-fn who_was_away_for_longer_than_the_window_gets_everything() {
+fn a_node_that_was_away_for_longer_than_the_window_gets_everything() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
     publish(&store, "a", &[1, 2, 3]);
@@ -231,7 +231,7 @@ fn who_was_away_for_longer_than_the_window_gets_everything() {
     assert_eq!((daily(&store, 2, None, 3).oldest, whole(0)), (0, false));
     assert_eq!((daily(&store, 3, None, 3).oldest, whole(0), whole(1)), (1, true, false));
     assert_eq!((daily(&store, 4, None, 3).oldest, whole(1), whole(2)), (2, true, false));
-    assert_eq!(store.hoard().unwrap().members.len(), 2, "what is in it stays");
+    assert_eq!(store.hoard().unwrap().members.len(), 2, "all members stay");
     assert_eq!(store.hoard_changes(&epoch, 0).unwrap().added.len(), 2);
 }
 
@@ -319,7 +319,7 @@ fn update(place: &StorePlace, revision: u64, sets: &[&BootSet]) -> Result<Replic
     writer.finish(&snapshot(revision, sets))
 }
 
-/// Every block that a set names is readable, and has the right bytes.
+/// Returns whether every page and block of a set is readable and correct.
 fn is_whole(hoard: &Hoard, set: &BootSet) -> bool {
     let data = set.blocks.iter().all(|row| {
         let number = (0..100).find(|number| block(*number) == row.id).unwrap();
@@ -330,7 +330,7 @@ fn is_whole(hoard: &Hoard, set: &BootSet) -> bool {
 }
 
 #[test]
-fn a_replica_lies_in_the_order_of_boots_and_has_every_block_once() {
+fn a_replica_is_in_boot_order_and_has_every_block_once() {
     let disk = SimulatedDisk::new(1);
     let place = replica_place(&disk);
     let [one, two, _] = &sets();
@@ -341,13 +341,13 @@ fn a_replica_lies_in_the_order_of_boots_and_has_every_block_once() {
     // Another source, with frames at the same addresses.
     let memory = Memory::of(&[TWO, ONE]);
     let second = writer.add(two, &memory).unwrap();
-    assert_eq!(second.blocks, (two.pages.len() + 2) as u64, "5 and 6 are there");
+    assert_eq!(second.blocks, (two.pages.len() + 2) as u64, "5 and 6 are already in the hoard");
     assert_eq!(writer.add(two, &memory).unwrap(), Added::default());
     let facts = writer.finish(&snapshot(3, &[one, two])).unwrap();
     assert_eq!((facts.revision, facts.members), (3, 2));
     let hoard = Hoard::open(&place).unwrap();
     assert!(is_whole(&hoard, one) && is_whole(&hoard, two));
-    assert!(!hoard.holds(&block(3)), "what no boot reads is not here");
+    assert!(!hoard.holds(&block(3)), "no boot reads it");
     let place_of = |number| hoard.locate(&block(number)).unwrap().unwrap();
     let frame = hoard.blocks_at(place_of(5).frame).unwrap();
     assert_eq!(frame, [5, 1, 6, 2].map(block));
@@ -355,7 +355,7 @@ fn a_replica_lies_in_the_order_of_boots_and_has_every_block_once() {
 }
 
 #[test]
-fn who_reads_in_order_is_told_what_comes() {
+fn a_sequential_reader_learns_the_following_frames() {
     let place = replica_place(&SimulatedDisk::new(1));
     let numbers: Vec<u16> = (1..=1000).collect();
     let set = boot("long@1", &numbers, &numbers);
@@ -367,22 +367,22 @@ fn who_reads_in_order_is_told_what_comes() {
         hoard.frames().into_iter().filter(|(_, ids)| numbers.iter().any(|n| ids[0] == block(*n))).collect();
     assert!(frames.len() > 20);
     let first = |frame: usize| frames[frame].1[0];
-    assert_eq!(hoard.read_on(frames[3].0), Some(Vec::new()), "one frame is no order");
+    assert_eq!(hoard.read_on(frames[3].0), Some(Vec::new()), "one frame is no sequence");
     assert_eq!(hoard.read_on(frames[4].0), Some((5..13).map(first).collect()));
     let last = frames.len() - 1;
     let behind = hoard.read_on(frames[last].0).unwrap();
-    assert!(behind.iter().all(|id| !numbers.iter().any(|n| *id == block(*n))), "nothing of the boot");
+    assert!(behind.iter().all(|id| !numbers.iter().any(|n| *id == block(*n))), "no block of the boot");
     let gone = FrameAddress { offset: frames[5].0.offset + 1, ..frames[5].0 };
     assert_eq!(hoard.read_on(gone), Some(Vec::new()), "no such frame");
 }
 
 #[test]
-fn large_frames_of_nothing_but_what_boots_are_kept_as_they_came() {
+fn large_frames_that_are_needed_whole_and_soon_are_kept_unchanged() {
     let disk = SimulatedDisk::new(1);
     let place = replica_place(&disk);
     let numbers: Vec<u16> = (1..=96).collect();
-    // Of six frames the first is read at once, not in the order in which it lies there, so is the second; the third not whole, and
-    // the fifth first and last.
+    // There are six frames. All blocks of the first and second are read close together, though not in frame order. The third
+    // is not read whole. The fifth is read in part at the start and in part at the end.
     let near = [65, 9].into_iter().chain(1..=8).chain(10..=16).chain([40]).chain(17..=32);
     let read: Vec<u16> =
         near.chain(33..=39).chain(41..=47).chain(49..=64).chain(81..=96).chain(66..=80).collect();
@@ -408,7 +408,7 @@ fn large_frames_of_nothing_but_what_boots_are_kept_as_they_came() {
 }
 
 #[test]
-fn of_a_frame_from_elsewhere_what_is_missing_is_added() {
+fn only_missing_blocks_of_a_foreign_frame_are_added() {
     let disk = SimulatedDisk::new(1);
     let mut writer = HoardWriter::open(&replica_place(&disk)).unwrap();
     let frame = |numbers: &[u16]| {
@@ -417,13 +417,13 @@ fn of_a_frame_from_elsewhere_what_is_missing_is_added() {
     };
     let whole = writer.add_frame(&frame(&[1, 2])).unwrap();
     assert_eq!((whole.blocks, whole.raw_bytes, whole.stored_bytes), (2, 8192, frame(&[1, 2]).len() as u64));
-    assert_eq!(writer.add_frame(&frame(&[1, 3, 2])).unwrap().blocks, 1, "as the first two are there");
+    assert_eq!(writer.add_frame(&frame(&[1, 3, 2])).unwrap().blocks, 1, "1 and 2 are already in the hoard");
     assert_eq!(writer.add_frame(&frame(&[3, 1])).unwrap(), Added::default());
     assert_eq!(writer.add_frame(&frame(&[])).unwrap(), Added::default());
 }
 
 #[test]
-fn a_revision_that_is_not_whole_is_not_claimed() {
+fn an_incomplete_revision_is_not_claimed() {
     let disk = SimulatedDisk::new(1);
     let place = replica_place(&disk);
     let [one, two, three] = &sets();
@@ -435,13 +435,13 @@ fn a_revision_that_is_not_whole_is_not_claimed() {
     assert_eq!(Hoard::open(&place).unwrap().snapshot().revision, 0);
     let second = HoardWriter::open(&place).unwrap();
     assert_eq!(HoardWriter::open(&place).map(drop).unwrap_err().kind(), ErrorKind::Transient);
-    assert!(second.hoard().holds(&block(1)), "what was sealed is found");
+    assert!(second.hoard().holds(&block(1)), "the sealed pack is found");
     drop(second);
     update(&place, 2, &[one, three]).unwrap();
 }
 
 #[test]
-fn what_no_member_needs_is_given_back() {
+fn space_that_no_member_needs_is_reclaimed() {
     let disk = SimulatedDisk::new(1);
     let place = replica_place(&disk);
     let [one, two, three] = &sets();
@@ -451,7 +451,7 @@ fn what_no_member_needs_is_given_back() {
     let less = update(&place, 2, &[two]).unwrap();
     assert!(less.disk_bytes < all.disk_bytes / 2 + 1000, "{less:?} {all:?}");
     reader.refresh().unwrap();
-    // Who located it before the update has it made anew of these.
+    // The view still lists the blocks of the removed frame, for readers that located it before the update.
     assert!(reader.blocks_at(located.frame).unwrap().contains(&block(1)));
     assert!(is_whole(&reader, two) && !reader.holds(&block(1)) && reader.holds(&block(5)));
     let none = update(&place, 3, &[]).unwrap();
@@ -459,7 +459,7 @@ fn what_no_member_needs_is_given_back() {
     assert_eq!(place.list_packs().unwrap(), []);
 }
 
-/// The power is cut at any call: whatever revision is there then is whole, and the next update comes to its end.
+/// Power fails at any call: the claimed revision is complete, and the next update succeeds.
 #[test]
 fn power_cuts_leave_a_whole_revision() {
     let [one, two, three] = &sets();
@@ -494,7 +494,7 @@ fn power_cuts_leave_a_whole_revision() {
 }
 
 #[test]
-fn a_damaged_file_begins_anew() {
+fn a_damaged_hoard_json_is_replaced_by_the_next_update() {
     let disk = SimulatedDisk::new(1);
     let place = replica_place(&disk);
     let [one, two, _] = &sets();

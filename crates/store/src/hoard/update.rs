@@ -1,7 +1,7 @@
-//! Updates a replica of the hoard: what is new is added in the order of boots, and then a revision is made that of the whole.
+//! Updates a replica of the hoard: adds missing data in boot order, then makes a revision the complete one.
 //!
-//! Owns the order in which that becomes durable (see [`super::replica`]), and the space of what nothing needs any more. Must
-//! never add what was not hashed here.
+//! Owns the order in which these steps become durable (see [`super::replica`]), and reclaims the space of what nothing needs.
+//! Must never add data whose hash was not checked here.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -25,25 +25,25 @@ use crate::index::ids;
 use crate::pack::{PackDirectory, PackWriter, read_row};
 use crate::place::StorePlace;
 
-/// A pack that has grown to that many bytes is sealed: what a killed update loses at most.
+/// A pack of this many bytes is sealed. An interrupted update loses at most this much.
 const PACK_LENGTH: u64 = 64 << 20;
 /// zstd level of its frames.
 const LEVEL: i32 = 3;
-/// Decoded frames of the source that an update keeps, 128 KiB each, mostly: boots come back to them.
+/// Maximum number of decoded source frames that an update keeps, mostly 128 KiB each: boots return to them.
 const DECODED_FRAMES_MAX: usize = 64;
-/// A frame of the source with at least that many bytes of blocks is kept as it is, if all of them are wanted, and soon:
+/// A source frame is kept unchanged if it holds at least this many bytes of blocks and all of them are needed soon, that is,
 const RAW_LENGTH_KEPT_MIN: u32 = (RAW_LENGTH_DEFAULT / 2) as u32;
-/// within so many blocks of the boot. Sources give frames in an order of theirs, and boots read a hoard in its own.
+/// within this many blocks of the boot. Frames of sources have their own order, but a boot reads the hoard in boot order.
 const NEAR: usize = 64;
 
-/// What adding a boot set did.
+/// Totals of what was added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Added {
-    /// Pages and blocks that were not here.
+    /// Pages and blocks that were missing before.
     pub blocks: u64,
-    /// Bytes of them before compression.
+    /// Their bytes before compression.
     pub raw_bytes: u64,
-    /// Bytes of their frames.
+    /// Bytes of their frames as stored.
     pub stored_bytes: u64,
 }
 
@@ -55,25 +55,25 @@ impl std::ops::AddAssign for Added {
     }
 }
 
-/// Updates a hoard: boot sets are added, and then a revision is made that of the whole. Dropped before that, it leaves
-/// what was added for the next one to find.
+/// Updates a hoard: boot sets are added, then [`HoardWriter::finish`] makes a revision the complete one. If it is dropped before
+/// that, the next update finds what was sealed.
 pub struct HoardWriter {
     hoard: Hoard,
     open: Option<PackWriter>,
     /// Bytes in the open pack.
     open_length: u64,
-    /// What was added and is in no index yet.
+    /// Blocks that were added since the last pack was sealed; the index does not have them yet.
     new: HashSet<BlockId>,
     compressor: Compressor,
     _lock: Box<dyn VfsFile>,
 }
 
 impl HoardWriter {
-    /// Opens the hoard in a directory, which is made when missing. A `hoard.json` that is damaged is taken for none, and all
-    /// is fetched anew.
+    /// Opens the hoard in a directory and creates it if missing. A damaged `hoard.json` counts as missing: all data is then
+    /// fetched again.
     ///
     /// # Errors
-    /// `Transient` when another process updates it; `Refused` when a newer Platter made it; `Io`.
+    /// `Transient` when another process updates it; `Refused` when a newer Platter wrote it; `Io`.
     pub fn open(place: &StorePlace) -> Result<Self> {
         place.create_dirs(&place.packs_dir())?;
         let path = place.lock_file();
@@ -97,15 +97,15 @@ impl HoardWriter {
         })
     }
 
-    /// The hoard as it was when this was opened.
+    /// Returns the hoard as it was after the last sealed pack.
     pub fn hoard(&self) -> &Hoard {
         &self.hoard
     }
 
-    /// Adds a boot set: what is not here is read from `source`, in the order of the boot, and laid out in it.
+    /// Adds a boot set. Missing pages and blocks are read from `source` and stored in boot order.
     ///
     /// # Errors
-    /// What `source` says; `Corrupt` when it gives something else; `Io`.
+    /// Errors of `source`; `Corrupt` when it returns wrong contents; `Io`.
     pub fn add(&mut self, set: &BootSet, source: &(impl FrameSource + PageSource + ?Sized)) -> Result<Added> {
         let mut added = Added::default();
         let missing = |rows: &[BootBlock]| -> Vec<BlockId> {
@@ -118,36 +118,36 @@ impl HoardWriter {
         for id in &pages {
             let contents = source.page(id)?;
             if BlockId::of(Kind::Page, &contents) != *id {
-                return Err(Error::corrupt(format!("page {id}: contents do not have that hash")));
+                return Err(Error::corrupt(format!("page {id}: its contents do not match its hash")));
             }
             self.push(&mut frame, *id, &contents, &mut added)?;
         }
         self.flush(frame, &mut added)?;
-        // Not before: who shares blocks with others goes by the pages that name them.
+        // Only after the pages were read: a source with peers needs the pages that name the blocks.
         source.will_need(&blocks);
         let mut frame = FrameBuilder::new(Kind::Data, Domain::SHARED, RAW_LENGTH_DEFAULT);
-        // Addresses mean something to one source only.
+        // A new cache for each call: addresses are valid for one source only.
         let mut decoded = DecodedFrames::new()?;
-        let mut left = Left(blocks.iter().copied().zip(0..).collect());
+        let mut left = RemainingBlocks(blocks.iter().copied().zip(0..).collect());
         for id in &blocks {
             if !left.0.contains_key(id) {
                 continue;
             }
             match decoded.find(source, id, &left)? {
-                Found::Frame(whole) => {
+                SourceBlock::Frame(whole) => {
                     let full = frame.take();
                     self.flush(full, &mut added)?;
                     ids(&whole.blocks).for_each(|id| _ = left.0.remove(&id));
                     self.keep(&whole, &mut added)?;
                 }
-                Found::Block(contents) => {
+                SourceBlock::Block(contents) => {
                     left.0.remove(id);
                     self.push(&mut frame, *id, contents, &mut added)?;
                 }
             }
         }
         self.flush(frame, &mut added)?;
-        // Last: where the boot set itself is, all that it names was added.
+        // The boot set itself comes last: where it exists, everything that it names exists too.
         let encoded = set.encode()?;
         if !self.holds(&encoded.id) {
             for frame in encoded.frames()? {
@@ -157,20 +157,20 @@ impl HoardWriter {
         Ok(added)
     }
 
-    /// Whether that block or page is here, or was added.
+    /// Returns whether this block or page is in the hoard or was added.
     pub fn holds(&self, id: &BlockId) -> bool {
         self.new.contains(id) || self.hoard.holds(id)
     }
 
-    /// Adds what is missing of a frame that came from elsewhere: nothing of it is believed before it was hashed.
+    /// Adds the missing blocks of a frame from elsewhere, after checking the hash of every block.
     ///
     /// # Errors
-    /// `Corrupt` when it is damaged, or of another domain; `Io`.
+    /// `Corrupt` when the frame is damaged or of another domain; `Io`.
     pub fn add_frame(&mut self, stored: &[u8]) -> Result<Added> {
         let mut decoder = FrameDecoder::new()?;
         let (header, contents) = decoder.decode(stored, Verify::Hashes)?;
         if header.kind == Kind::Version || header.domain != Domain::SHARED {
-            return Err(Error::corrupt("a frame that does not belong into a hoard"));
+            return Err(Error::corrupt("a frame of this kind or domain does not belong in a hoard"));
         }
         let mut added = Added::default();
         let is_new = !header.blocks.iter().any(|block| self.holds(&block.id));
@@ -192,11 +192,11 @@ impl HoardWriter {
         Ok(added)
     }
 
-    /// Makes this the revision that is whole here, and gives back the space of what it does not need. All that was added
-    /// is durable, and so is the revision, when this returns.
+    /// Makes `snapshot` the complete revision and reclaims the space of what it does not need. Added data and revision are
+    /// durable on return.
     ///
     /// # Errors
-    /// `Missing` when a member's boot set, or something that it names, was not added; `Io`.
+    /// `Missing` when a member's boot set, or something that it names, is not in the hoard; `Io`.
     pub fn finish(mut self, snapshot: &HoardSnapshot) -> Result<ReplicaFacts> {
         self.seal()?;
         let needed = self.needed(snapshot)?;
@@ -212,7 +212,7 @@ impl HoardWriter {
         Ok(self.hoard.facts())
     }
 
-    /// Everything that the members need; all of it is here.
+    /// Returns all ids that the members need, after checking that the hoard has them.
     fn needed(&self, snapshot: &HoardSnapshot) -> Result<HashSet<BlockId>> {
         let mut needed = HashSet::new();
         for member in &snapshot.members {
@@ -233,7 +233,7 @@ impl HoardWriter {
         Ok(needed)
     }
 
-    /// Copies what is needed out of packs that hold little of it; gives the packs that nobody needs then.
+    /// Copies needed blocks out of packs that hold few of them. Returns the packs that are then no longer needed.
     fn make_room(&mut self, needed: &HashSet<BlockId>) -> Result<Vec<PackId>> {
         let mut obsolete = Vec::new();
         let packs: Vec<(PackId, u32)> =
@@ -245,7 +245,8 @@ impl HoardWriter {
                 let address = row.address(ordinal);
                 total += u64::from(row.raw_length);
                 for id in ids.iter().filter(|id| needed.contains(id)) {
-                    // Of two copies the one counts that is found. Blocks of a frame are taken to be alike: none is empty.
+                    // If a block has two copies, only the one that `locate` finds counts. Blocks of a frame are assumed to have
+                    // equal lengths.
                     let place = self.hoard.locate(id)?;
                     let is_here = place.is_some_and(|place| place.frame == address);
                     live += if is_here { u64::from(row.raw_length / row.blocks) } else { 0 };
@@ -259,7 +260,7 @@ impl HoardWriter {
                 _ => self.copy_needed(pack, ordinal, &directory, needed),
             };
             match copied {
-                // What is damaged in it is read elsewhere, and what is not stays here.
+                // Part of the pack is damaged: keep the pack. Its damaged blocks are read from elsewhere.
                 Err(error) if error.kind() == ErrorKind::Corrupt => {}
                 copied => {
                     copied?;
@@ -331,7 +332,7 @@ impl HoardWriter {
         self.append(&frame)
     }
 
-    /// Appends a frame as it came, all of whose blocks are new here.
+    /// Appends a frame unchanged. All of its blocks are new here.
     fn keep(&mut self, frame: &EncodedFrame, added: &mut Added) -> Result<()> {
         added.blocks += frame.blocks.len() as u64;
         added.raw_bytes += u64::from(frame.raw_length);
@@ -354,7 +355,7 @@ impl HoardWriter {
         Ok(())
     }
 
-    /// Makes durable what was added so far, and finds it.
+    /// Seals the open pack: makes it durable and adds it to the index.
     fn seal(&mut self) -> Result<()> {
         self.open_length = 0;
         let Some(open) = self.open.take() else { return Ok(()) };
@@ -372,7 +373,7 @@ impl HoardWriter {
     }
 }
 
-/// Removes packs that do not count: what an interrupted update has left open, or not removed yet.
+/// Removes packs that do not count: those that an interrupted update left open, or did not remove yet.
 fn remove_strangers(place: &StorePlace, state: &ReplicaState) -> Result<()> {
     for pack in place.list_packs()?.into_iter().filter(|pack| !state.packs.contains(&pack.to_string())) {
         place.remove_if_there(&place.pack(pack))?;
@@ -380,11 +381,11 @@ fn remove_strangers(place: &StorePlace, state: &ReplicaState) -> Result<()> {
     Ok(())
 }
 
-/// What of a boot is still to be added, and where in its order each block stands.
-struct Left(HashMap<BlockId, usize>);
+/// The blocks of a boot that are still to be added, each with its position in the boot.
+struct RemainingBlocks(HashMap<BlockId, usize>);
 
-impl Left {
-    /// Whether a frame holds that block and nothing but what is read soon after it, and is no small one.
+impl RemainingBlocks {
+    /// Returns whether a frame holds this block, only blocks that are needed soon after it, and enough bytes.
     fn is_worth_keeping(&self, header: &FrameHeader, id: &BlockId) -> bool {
         let Some(at) = self.0.get(id) else { return false };
         let is_soon = |id: &BlockId| self.0.get(id).is_some_and(|place| *place < at + NEAR);
@@ -396,15 +397,15 @@ impl Left {
     }
 }
 
-/// Where a block of a boot is.
-enum Found<'a> {
-    /// In a frame of nothing but what is wanted, hashed.
+/// A block that was read from a source.
+enum SourceBlock<'a> {
+    /// The whole frame of the block, hashed. All of its blocks are needed soon.
     Frame(EncodedFrame),
-    /// Here are its contents.
+    /// The block's contents.
     Block(&'a [u8]),
 }
 
-/// Frames of a source, decoded and hashed, those kept that came last.
+/// The most recently used frames of a source, decoded and hashed.
 struct DecodedFrames {
     decoder: FrameDecoder,
     stored: Vec<u8>,
@@ -418,8 +419,13 @@ impl DecodedFrames {
         Ok(Self { decoder: FrameDecoder::new()?, stored: Vec::new(), frames, order })
     }
 
-    /// A block, or all of its frame if it came just now and holds only what is left and read soon.
-    fn find(&mut self, source: &(impl FrameSource + ?Sized), id: &BlockId, left: &Left) -> Result<Found<'_>> {
+    /// Returns a block, or its whole frame if that was just read and holds only blocks that are needed soon.
+    fn find(
+        &mut self,
+        source: &(impl FrameSource + ?Sized),
+        id: &BlockId,
+        left: &RemainingBlocks,
+    ) -> Result<SourceBlock<'_>> {
         let address = locate(source, id)?.frame;
         if !self.frames.contains_key(&address) {
             source.read_frame(address, &mut self.stored)?;
@@ -429,7 +435,7 @@ impl DecodedFrames {
             if left.is_worth_keeping(&header, id) {
                 let (stored, raw_length) = (std::mem::take(&mut self.stored), header.raw_length);
                 let blocks = header.blocks;
-                return Ok(Found::Frame(EncodedFrame { kind: Kind::Data, stored, blocks, raw_length }));
+                return Ok(SourceBlock::Frame(EncodedFrame { kind: Kind::Data, stored, blocks, raw_length }));
             }
             let frame = (header, raw.to_vec());
             if self.order.len() >= DECODED_FRAMES_MAX
@@ -440,13 +446,13 @@ impl DecodedFrames {
             self.order.push_back(address);
             self.frames.insert(address, frame);
         }
-        let absent = || Error::corrupt(format!("the frame where block {id} must be has another one"));
+        let absent = || Error::corrupt(format!("block {id} is not in the frame that should hold it"));
         let (header, raw) = self.frames.get(&address).ok_or_else(absent)?;
         let mut start = 0;
         for block in &header.blocks {
             let end = start + block.length as usize;
             if block.id == *id && header.kind == Kind::Data {
-                return Ok(Found::Block(&raw[start..end]));
+                return Ok(SourceBlock::Block(&raw[start..end]));
             }
             start = end;
         }

@@ -1,7 +1,7 @@
-//! The bytes of a pack around its frames, written and parsed here only: `docs/formats/pack.md`.
+//! The byte layout of a pack around its frames, written and parsed only here: `docs/formats/pack.md`.
 //!
-//! Parsing takes hostile bytes: nothing is allocated beyond what the bytes at hand account for, and whatever does not
-//! add up to the very length of the file is refused.
+//! Parsing accepts hostile bytes. It allocates only in proportion to the bytes at hand, and refuses anything that does not add
+//! up to the exact length of the file.
 
 use std::hash::Hasher;
 
@@ -18,60 +18,60 @@ const FOOTER_MAGIC: [u8; 4] = *b"PLpf";
 const TRAILER_MAGIC: [u8; 4] = *b"PLpt";
 const FORMAT_VERSION: u16 = 1;
 
-/// Bytes before the first frame.
+/// Length of the header, before the first frame.
 pub(crate) const HEADER_LENGTH: u64 = 64;
-/// Bytes at the very end of a sealed pack.
+/// Length of the trailer, at the very end of a sealed pack.
 pub(crate) const TRAILER_LENGTH: u64 = 64;
 const FOOTER_HEAD_LENGTH: u64 = 16;
 const FRAME_ROW_LENGTH: u64 = 24;
 const BLOCK_ROW_LENGTH: u64 = BlockId::LEN as u64;
 
-/// Rows of a footer that are written together.
+/// Number of rows of a footer that are written at once.
 const END_PIECE_ROWS: usize = 16 << 10;
 
-/// Most frames in a pack.
+/// Maximum number of frames in a pack.
 pub(crate) const PACK_FRAMES_MAX: usize = 1 << 18;
-/// Most blocks in a pack. A writer holds 32 bytes for each.
+/// Maximum number of blocks in a pack. A writer needs 32 bytes of memory for each.
 pub(crate) const PACK_BLOCKS_MAX: usize = 1 << 19;
 
-/// One frame of a pack.
+/// The entry of one frame in a pack's footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameRow {
-    /// First byte of the frame in the pack.
+    /// Byte offset of the frame in the pack.
     pub(crate) offset: u64,
-    /// Bytes of it in the pack.
+    /// Bytes of the frame in the pack, where it lacks the ids of its blocks.
     pub(crate) packed_length: u32,
-    /// Bytes of its blocks before compression.
+    /// Total bytes of its blocks before compression.
     pub(crate) raw_length: u32,
-    /// What its blocks are.
+    /// The kind of its blocks.
     pub(crate) kind: Kind,
-    /// How many blocks it has.
+    /// The number of its blocks.
     pub(crate) blocks: u32,
 }
 
 impl FrameRow {
-    /// Bytes of it when it is whole.
+    /// Returns the length of the whole frame, including the ids of its blocks.
     pub(crate) fn whole_length(&self) -> usize {
         self.packed_length as usize + self.blocks as usize * BlockId::LEN
     }
 
-    /// Where it is, in the pack of that number.
+    /// Returns its address, given the number of the pack.
     pub(crate) fn address(&self, pack: u32) -> FrameAddress {
         FrameAddress { pack, offset: self.offset, length: self.whole_length() as u32 }
     }
 
-    /// The first byte behind it.
+    /// Returns the offset of the first byte after it.
     pub(crate) fn end(&self) -> u64 {
         self.offset + u64::from(self.packed_length)
     }
 }
 
-/// What stands where in one pack: its frames, and the ids of the blocks of all of them, in order.
+/// The contents of a pack: its frames, and the ids of all blocks in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PackDirectory {
     pub(crate) frames: Vec<FrameRow>,
     pub(crate) ids: Vec<BlockId>,
-    /// Whether it was written after all frames had been proven and synced.
+    /// Whether the footer was written after all frames had been proven and synced.
     pub(crate) is_proven: bool,
 }
 
@@ -86,24 +86,24 @@ impl PackDirectory {
         self.ids.len()
     }
 
-    /// Where the last frame ends.
+    /// Returns the end of the last frame.
     pub(crate) fn end(&self) -> u64 {
         self.frames.last().map_or(HEADER_LENGTH, FrameRow::end)
     }
 
-    /// Leaves only the first `frames` frames.
+    /// Drops all frames after the first `frames`.
     pub(crate) fn truncate(&mut self, frames: usize) {
         self.frames.truncate(frames);
         self.ids.truncate(self.frames.iter().map(|row| row.blocks as usize).sum());
     }
 
-    /// Adds a frame behind the others, with the ids of its blocks.
+    /// Appends a frame with the ids of its blocks.
     pub(crate) fn push(&mut self, row: FrameRow, ids: impl Iterator<Item = BlockId>) {
         self.frames.push(row);
         self.ids.extend(ids);
     }
 
-    /// The frames, each with the ids of its blocks.
+    /// Returns the frames, each with the ids of its blocks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&FrameRow, &[BlockId])> {
         let mut start = 0;
         self.frames.iter().map(move |row| {
@@ -114,7 +114,7 @@ impl PackDirectory {
     }
 }
 
-/// The first bytes of a pack.
+/// Encodes a pack's header.
 pub(crate) fn encode_header(pack: PackId, store: StoreId) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_LENGTH as usize);
     out.extend_from_slice(&HEADER_MAGIC);
@@ -127,14 +127,14 @@ pub(crate) fn encode_header(pack: PackId, store: StoreId) -> Vec<u8> {
     out
 }
 
-/// Parses the first bytes of a pack.
+/// Parses a pack's header. Returns the ids of pack and store.
 pub(super) fn decode_header(bytes: &[u8; HEADER_LENGTH as usize]) -> Result<(PackId, StoreId)> {
     check_fixed("header", HEADER_MAGIC, bytes)?;
     Ok((PackId(array_at(bytes, 16)), StoreId(array_at(bytes, 32))))
 }
 
-/// Footer and trailer of a pack whose frames end at `footer_offset`, given to `write` piece by piece: a footer may be
-/// long.
+/// Encodes footer and trailer of a pack whose frames end at `footer_offset`. Calls `write` piece by piece, because a footer can
+/// be long.
 pub(crate) fn encode_end(
     pack: PackId,
     footer_offset: u64,
@@ -184,7 +184,7 @@ pub(crate) fn encode_end(
     write(&trailer)
 }
 
-/// Where the footer stands, as the trailer has it.
+/// The contents of a trailer: where the footer is, and its counts and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Trailer {
     pub(super) footer_offset: u64,
@@ -195,7 +195,7 @@ pub(super) struct Trailer {
     is_proven: bool,
 }
 
-/// Parses the last bytes of a pack that is `pack_length` bytes long: what it says fits into that length exactly.
+/// Parses the trailer of a pack of `pack_length` bytes. Its values must add up to exactly that length.
 pub(super) fn decode_trailer(
     bytes: &[u8; TRAILER_LENGTH as usize],
     pack: PackId,
@@ -211,7 +211,7 @@ pub(super) fn decode_trailer(
         is_proven: bytes[6] == 1,
     };
     if array_at(bytes, 40) != pack.0 {
-        return Err(Error::corrupt("pack trailer: it is another pack's"));
+        return Err(Error::corrupt("pack trailer: it belongs to another pack"));
     }
     let end = trailer.footer_offset.checked_add(trailer.footer_length);
     if trailer.frames as usize > PACK_FRAMES_MAX
@@ -219,22 +219,24 @@ pub(super) fn decode_trailer(
         || trailer.footer_length != footer_length(trailer.frames, trailer.blocks)
         || end.and_then(|end| end.checked_add(TRAILER_LENGTH)) != Some(pack_length)
     {
-        return Err(Error::corrupt(format!("pack trailer: {trailer:?} in a file of {pack_length} bytes")));
+        return Err(Error::corrupt(format!(
+            "pack trailer: inconsistent in a file of {pack_length} bytes: {trailer:?}"
+        )));
     }
     Ok(trailer)
 }
 
-/// Parses the footer that the trailer points to.
+/// Parses the footer to which the trailer points.
 pub(super) fn decode_footer(bytes: &[u8], trailer: &Trailer) -> Result<PackDirectory> {
     let corrupt = |what: String| Error::corrupt(format!("pack footer: {what}"));
     if bytes.len() as u64 != trailer.footer_length || XxHash3_64::oneshot(bytes) != trailer.footer_checksum {
         return Err(corrupt("checksum mismatch".into()));
     }
     if bytes[..4] != FOOTER_MAGIC || u16::from_le_bytes([bytes[4], bytes[5]]) != FORMAT_VERSION {
-        return Err(corrupt("magic or format version".into()));
+        return Err(corrupt("wrong magic number or format version".into()));
     }
     if (u32_at(bytes, 8), u32_at(bytes, 12)) != (trailer.frames, trailer.blocks) {
-        return Err(corrupt("it counts otherwise than the trailer".into()));
+        return Err(corrupt("its counts differ from the trailer's".into()));
     }
     let rows_end = (FOOTER_HEAD_LENGTH + u64::from(trailer.frames) * FRAME_ROW_LENGTH) as usize;
     let (rows, listed) = (&bytes[FOOTER_HEAD_LENGTH as usize..rows_end], &bytes[rows_end..]);
@@ -242,13 +244,13 @@ pub(super) fn decode_footer(bytes: &[u8], trailer: &Trailer) -> Result<PackDirec
     let (mut offset, mut blocks_total) = (HEADER_LENGTH, 0_u64);
     for row in rows.chunks_exact(FRAME_ROW_LENGTH as usize) {
         let row = decode_row(row).filter(|row| row.offset == offset);
-        let row = row.ok_or_else(|| corrupt(format!("frame {} says what cannot be", frames.len())))?;
+        let row = row.ok_or_else(|| corrupt(format!("the entry of frame {} is invalid", frames.len())))?;
         offset += u64::from(row.packed_length);
         blocks_total += u64::from(row.blocks);
         frames.push(row);
     }
     if offset != trailer.footer_offset || blocks_total != u64::from(trailer.blocks) {
-        return Err(corrupt(format!("{} frames do not add up", frames.len())));
+        return Err(corrupt(format!("the lengths of its {} frames do not add up", frames.len())));
     }
     let ids = listed.chunks_exact(BLOCK_ROW_LENGTH as usize).map(|row| BlockId(array_at(row, 0))).collect();
     Ok(PackDirectory { frames, ids, is_proven: trailer.is_proven })
@@ -264,7 +266,7 @@ fn decode_row(row: &[u8]) -> Option<FrameRow> {
         kind,
     };
     let blocks = row.blocks as usize;
-    // No block is empty, and each has a place in the header.
+    // No block is empty, and each needs its part of the header.
     let within = (1..=BLOCKS_MAX).contains(&blocks)
         && (blocks..=RAW_LENGTH_MAX).contains(&(row.raw_length as usize))
         && row.packed_length as usize >= packed_length(whole_header_length(blocks), blocks)
@@ -272,7 +274,7 @@ fn decode_row(row: &[u8]) -> Option<FrameRow> {
     within.then_some(row)
 }
 
-/// Bytes of footer and trailer together.
+/// Returns the length of footer and trailer together.
 pub(crate) fn end_length(frames: usize, blocks: usize) -> u64 {
     footer_length(frames as u32, blocks as u32) + TRAILER_LENGTH
 }
@@ -281,10 +283,10 @@ fn footer_length(frames: u32, blocks: u32) -> u64 {
     FOOTER_HEAD_LENGTH + u64::from(frames) * FRAME_ROW_LENGTH + u64::from(blocks) * BLOCK_ROW_LENGTH
 }
 
-/// Magic, format version and checksum of header or trailer.
+/// Checks magic, checksum and format version of a header or trailer.
 fn check_fixed(what: &str, magic: [u8; 4], bytes: &[u8; 64]) -> Result<()> {
     if bytes[..4] != magic {
-        return Err(Error::corrupt(format!("pack {what}: no magic: {:02x?}", &bytes[..4])));
+        return Err(Error::corrupt(format!("pack {what}: wrong magic number {:02x?}", &bytes[..4])));
     }
     if XxHash3_64::oneshot(&bytes[..56]) != u64_at(bytes, 56) {
         return Err(Error::corrupt(format!("pack {what}: checksum mismatch")));
@@ -292,7 +294,7 @@ fn check_fixed(what: &str, magic: [u8; 4], bytes: &[u8; 64]) -> Result<()> {
     let version = u16::from_le_bytes([bytes[4], bytes[5]]);
     if version != FORMAT_VERSION {
         return Err(Error::refused(format!(
-            "pack {what}: format {version}, this Platter knows {FORMAT_VERSION}: use a newer one"
+            "pack {what} of format {version}: this Platter supports format {FORMAT_VERSION}, use a newer Platter"
         )));
     }
     Ok(())

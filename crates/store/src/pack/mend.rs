@@ -1,8 +1,8 @@
-//! Gives a pack that a crash left without a good footer one, where it lies. Its frames stay where they are: that takes
-//! no space but the footer's, and no time but the footer's.
+//! Writes a new footer for a pack that a crash left without a valid one. The frames stay in place: it takes only the space and
+//! the time of the footer.
 //!
-//! The frames must have been proven as the disk has them, and synced. So the new footer says: whoever finds it whole
-//! need not prove them again.
+//! The frames must have been synced and then proven by reading them from the disk. The new footer records that, so that they need
+//! not be proven again.
 
 use platter_image::{IoContext, Result};
 use platter_vfs::OpenMode;
@@ -12,10 +12,10 @@ use super::format::{PackDirectory, encode_end, encode_header};
 use crate::identity::{PackId, StoreId};
 use crate::place::StorePlace;
 
-/// Makes the pack end after the last frame of `directory`, with a footer and a header to match, durably.
+/// Truncates the pack after the last frame of `directory`, and writes a matching footer and header, durably.
 ///
-/// Where there is no space for the footer, frames are dropped from the end until there is, if `may_drop` says so: of a
-/// pack that nothing refers to. `directory` is then shorter. `None` when no frame is left: the file is gone.
+/// If there is no space for the footer and `may_drop` is set, because nothing refers to the pack, frames are dropped from the
+/// end until there is; `directory` is then shorter. Returns `None` if no frame is left and the file was removed.
 ///
 /// # Errors
 /// `Io`.
@@ -26,7 +26,7 @@ pub(crate) fn mend(
     may_drop: bool,
 ) -> Result<Option<SealedPack>> {
     let path = place.pack(pack);
-    let context = || format!("mending {}", path.display());
+    let context = || format!("writing a new footer for {}", path.display());
     directory.is_proven = true;
     let file = place.vfs().open(&path, OpenMode::Write).context(context)?;
     let length = loop {
@@ -56,7 +56,7 @@ pub(crate) fn mend(
     };
     file.sync().context(context)?;
     place.sync_dir(&place.pack_dir(pack))?;
-    // The folder may have been made by a process that did not live to sync its name.
+    // A process that crashed may have created the folder without syncing its name.
     place.sync_dir(&place.packs_dir())?;
     let (frames, blocks) = (directory.frames.len() as u64, directory.ids.len() as u64);
     Ok(Some(SealedPack { id: pack, length, frames, blocks }))

@@ -1,15 +1,15 @@
-//! Packs: append-only files of frames, with a footer that has the ids of their blocks (`docs/formats/pack.md`).
+//! Packs: append-only files of frames, with a footer that lists the ids of their blocks (`docs/formats/pack.md`).
 //!
-//! A frame stands in a pack without these ids. All that goes out of here is whole again, so nobody else knows of it.
+//! In a pack, frames lack these ids. This module adds them when it reads a frame, so that other code only sees whole frames.
 //!
-//! A pack is written once, from start to end, and never changed after it was sealed. One that a crash left without a
-//! footer, or with a hole where a write did not reach the disk, is read by [`scan`]: every frame proves itself.
+//! A pack is written once, from start to end, and never changes after it was sealed. If a crash left a pack without a footer, or
+//! with a hole where a write did not reach the disk, [`scan`] reads it: each frame can be verified by itself.
 //!
-//! - `format`: the bytes of header, footer and trailer
-//! - `writer`: appends frames, seals
+//! - `format`: the byte layout of header, footer and trailer
+//! - `writer`: appends frames and seals the pack
 //! - `reader`: reads the directory of a sealed pack, and frames
-//! - `mend`: gives a pack that was not sealed, or lost its footer, a footer in its place
-//! - `scan`: finds the frames of any pack, footer or not
+//! - `mend`: writes a footer for a pack that was not sealed, or whose footer is damaged
+//! - `scan`: finds the frames of any pack, with or without a footer
 
 mod format;
 mod mend;

@@ -1,5 +1,5 @@
-//! Reads the directory of a sealed pack, believing nothing, and frames, which it makes whole: in a pack their blocks' ids
-//! stand in the directory only.
+//! Reads the directory of a sealed pack, trusting none of its values, and reads frames. In a pack, frames lack the ids of their
+//! blocks; reading completes a frame with the ids from the directory.
 
 use platter_image::frame::{make_whole, whole_header_length};
 use platter_image::{BlockId, Error, IoContext, Result};
@@ -13,15 +13,18 @@ use crate::identity::{PackId, StoreId};
 /// Reads header, trailer and footer of a sealed pack.
 ///
 /// # Errors
-/// `Corrupt` when it is not sealed, damaged, or not that pack of that store; `Refused` when a newer Platter wrote it.
+/// `Corrupt` when the pack is not sealed, is damaged, or has another id or store; `Refused` when a newer Platter wrote it.
 pub fn read_directory(file: &dyn VfsFile, pack: PackId, store: StoreId) -> Result<PackDirectory> {
     let found = read_header(file)?;
     if found != (pack, store) {
-        return Err(Error::corrupt(format!("pack header: it is pack {} of store {}", found.0, found.1)));
+        return Err(Error::corrupt(format!(
+            "pack header: the file is pack {} of store {}",
+            found.0, found.1
+        )));
     }
-    let length = file.length().context(|| "asking a pack's length".into())?;
+    let length = file.length().context(|| "reading a pack's length".into())?;
     if length < HEADER_LENGTH + TRAILER_LENGTH {
-        return Err(Error::corrupt(format!("a pack of {length} bytes has no trailer")));
+        return Err(Error::corrupt(format!("a pack of {length} bytes is too short for a trailer")));
     }
     let mut trailer = [0; TRAILER_LENGTH as usize];
     read(file, &mut trailer, length - TRAILER_LENGTH, "pack trailer")?;
@@ -31,15 +34,15 @@ pub fn read_directory(file: &dyn VfsFile, pack: PackId, store: StoreId) -> Resul
     decode_footer(&footer, &trailer)
 }
 
-/// Reads a pack's header: which pack of which store it is.
+/// Reads a pack's header. Returns the ids of pack and store.
 pub(crate) fn read_header(file: &dyn VfsFile) -> Result<(PackId, StoreId)> {
     let mut header = [0; HEADER_LENGTH as usize];
     read(file, &mut header, 0, "pack header")?;
     decode_header(&header)
 }
 
-/// Makes `stored` ready for [`read_frame`]: it begins with the ids of the frame's blocks, and is as long as what is wanted of
-/// the whole frame, or as its header. Gives the number of blocks.
+/// Prepares `stored` for [`read_frame`]: puts the ids of the frame's blocks at its start, and sets its length to `length`, but at
+/// least to the length of the whole frame's header. Returns the number of blocks.
 pub(crate) fn lay_ids(ids: &[BlockId], length: usize, stored: &mut Vec<u8>) -> usize {
     stored.resize(length.max(whole_header_length(ids.len())), 0);
     for (place, id) in stored.chunks_exact_mut(BlockId::LEN).zip(ids) {
@@ -48,8 +51,8 @@ pub(crate) fn lay_ids(ids: &[BlockId], length: usize, stored: &mut Vec<u8>) -> u
     ids.len()
 }
 
-/// Reads the frame at `offset`, or the start of it, behind the ids that [`lay_ids`] left in `stored`, and makes it whole where
-/// it is: nothing else is proved. `length` is that of the whole frame.
+/// Reads the frame at `offset`, or its start, after the ids that [`lay_ids`] put into `stored`, and completes its header in
+/// place. `length` is the length of the whole frame. Contents are not verified.
 pub(crate) fn read_frame(
     file: &dyn VfsFile,
     offset: u64,
@@ -61,12 +64,12 @@ pub(crate) fn read_frame(
     let within = |error: Error| error.within(format!("frame at {offset}"));
     let found = make_whole(stored, blocks).map_err(within)?;
     if found != length {
-        return Err(within(Error::corrupt(format!("it has {found} bytes where {length} are listed"))));
+        return Err(within(Error::corrupt(format!("the frame has {found} bytes, but {length} are listed"))));
     }
     Ok(())
 }
 
-/// Reads the frame of a directory's row, whole.
+/// Reads the whole frame of a directory's row.
 pub(crate) fn read_row(
     file: &dyn VfsFile,
     row: &FrameRow,
@@ -78,7 +81,7 @@ pub(crate) fn read_row(
     read_frame(file, row.offset, length, blocks, stored)
 }
 
-/// The same, its header only.
+/// As [`read_row`], but only the frame's header.
 pub(crate) fn read_row_header(
     file: &dyn VfsFile,
     row: &FrameRow,
@@ -89,12 +92,13 @@ pub(crate) fn read_row_header(
     read_frame(file, row.offset, row.whole_length(), blocks, stored)
 }
 
-/// Reads exactly; a file that ends before is damage, not a failure of the system.
+/// Fills `buffer`. If the file ends early, that is damage and not an I/O error.
 pub(super) fn read(file: &dyn VfsFile, buffer: &mut [u8], offset: u64, what: &str) -> Result<()> {
     match file.read_exact_at(buffer, offset) {
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            Err(Error::corrupt(format!("{what} at {offset}: the pack ends before")).with_source(error))
+            Err(Error::corrupt(format!("{what} at offset {offset}: the pack ends before it"))
+                .with_source(error))
         }
-        result => result.context(|| format!("reading a {what} at {offset}")),
+        result => result.context(|| format!("reading a {what} at offset {offset}")),
     }
 }

@@ -1,6 +1,6 @@
-//! Finds the frames of a pack without its footer: from the start, one after another. The footer has the ids of the blocks,
-//! so each frame is decoded and its blocks hashed; the checksum of its header, which covers the ids, then proves it. Where one
-//! does not prove itself, the search goes on for the next that does.
+//! Finds the frames of a pack without its footer, one after another from the start. The footer has the ids of the blocks, so each
+//! frame is decoded and its blocks are hashed. The checksum of its header covers the ids and proves the frame. If a frame is
+//! not valid, the search continues for the next one that is.
 
 use platter_image::frame::{
     FrameDecoder, FrameHeader, HEADER_LENGTH as FRAME_HEADER_LENGTH, ListedBlock, PACKED_MAGIC, peek_packed,
@@ -11,22 +11,22 @@ use platter_vfs::VfsFile;
 use super::format::{FrameRow, HEADER_LENGTH};
 use super::reader::{read, read_frame};
 
-/// Bytes read at once in the search for the next frame.
+/// Bytes that the search for the next frame reads at once.
 const SEARCH_LENGTH: usize = 1 << 20;
 
-/// A frame that proved itself: every block of it was hashed.
+/// A frame that was proven: all of its blocks were hashed.
 pub(crate) struct Scanned<'a> {
     pub(crate) row: FrameRow,
     pub(crate) blocks: &'a [ListedBlock],
     /// The whole frame.
     pub(crate) stored: &'a [u8],
-    /// Whether bytes before it, in this pack, were no frame: something was lost there.
+    /// Whether bytes before it in this pack are not a valid frame: something was lost there.
     pub(crate) after_hole: bool,
 }
 
-/// Calls `visit` with every frame of the pack, in order. Whether the header is good does not matter.
+/// Calls `visit` with every valid frame of the pack, in order. Does not need the pack's header.
 pub(crate) fn scan(file: &dyn VfsFile, visit: &mut dyn FnMut(Scanned<'_>) -> Result<()>) -> Result<()> {
-    let length = file.length().context(|| "asking a pack's length".into())?;
+    let length = file.length().context(|| "reading a pack's length".into())?;
     let (mut offset, mut after_hole) = (HEADER_LENGTH, false);
     let (mut decoder, mut stored) = (FrameDecoder::new()?, Vec::new());
     while offset < length {
@@ -60,7 +60,7 @@ fn prove_frame(
     }
     let length = packed_length + blocks * BlockId::LEN;
     stored.resize(length, 0);
-    // Whatever stands in the place of the ids: they follow from the contents.
+    // The bytes in the place of the ids do not matter yet: the ids are computed from the contents.
     read_frame(file, offset, length, blocks, stored)?;
     let header = decoder.name_blocks(stored)?;
     let row = FrameRow {
@@ -73,12 +73,12 @@ fn prove_frame(
     Ok((row, header))
 }
 
-/// Where the next frame may start, at or after `start`.
+/// Returns the offset of the next frame magic at or after `start`.
 fn find_magic(file: &dyn VfsFile, mut start: u64, length: u64) -> Result<Option<u64>> {
     let mut window = vec![0; SEARCH_LENGTH];
     while start + PACKED_MAGIC.len() as u64 <= length {
         let count = (length - start).min(SEARCH_LENGTH as u64) as usize;
-        read(file, &mut window[..count], start, "stretch of a damaged pack")?;
+        read(file, &mut window[..count], start, "part of a damaged pack")?;
         if let Some(at) = window[..count].windows(PACKED_MAGIC.len()).position(|bytes| bytes == PACKED_MAGIC)
         {
             return Ok(Some(start + at as u64));

@@ -1,5 +1,5 @@
-//! Appends frames to a new pack and seals it. After an error the pack is in doubt and must not be used further: its
-//! owner poisons the store (design: durable).
+//! Appends frames to a new pack and seals it. After an error the state of the pack is unknown and it must not be used further:
+//! its owner then makes the store refuse writes (design: durable).
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub(crate) struct PackWriter {
     directory: PackDirectory,
 }
 
-/// What the catalog keeps of a sealed pack.
+/// What the catalog stores about a sealed pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SealedPack {
     pub(crate) id: PackId,
@@ -36,7 +36,7 @@ pub(crate) struct SealedPack {
 }
 
 impl PackWriter {
-    /// Begins a pack of a name never used before.
+    /// Creates a pack with a new random id.
     pub(crate) fn create(place: &StorePlace, store: StoreId) -> Result<Self> {
         let id = PackId(place.vfs().random_id().context(|| "choosing a name for a pack".into())?);
         place.create_dirs(&place.pack_dir(id))?;
@@ -48,12 +48,12 @@ impl PackWriter {
         Ok(Self { place: place.clone(), id, path, file, length: HEADER_LENGTH, directory })
     }
 
-    /// Its name.
+    /// Returns the pack's id.
     pub(crate) fn id(&self) -> PackId {
         self.id
     }
 
-    /// Whether that frame should rather go into the next pack.
+    /// Returns whether that frame should go into the next pack.
     pub(crate) fn is_full_for(&self, frame: &EncodedFrame) -> bool {
         !self.directory.frames.is_empty()
             && (self.length + packed_length(frame.stored.len(), frame.blocks.len()) as u64
@@ -62,7 +62,7 @@ impl PackWriter {
                 || self.directory.ids.len() + frame.blocks.len() > PACK_BLOCKS_MAX)
     }
 
-    /// Appends a frame; gives its offset.
+    /// Appends a frame and returns its offset.
     pub(crate) fn append(&mut self, frame: &EncodedFrame) -> Result<u64> {
         let offset = self.length;
         let length = write_frame(&*self.file, offset, &frame.stored)
@@ -79,7 +79,7 @@ impl PackWriter {
         Ok(offset)
     }
 
-    /// Makes the frames so far durable: so that sealing, under the catalog's lock, is short.
+    /// Makes the frames so far durable, so that sealing, which happens under the catalog's lock, is short.
     pub(crate) fn sync(&self) -> Result<()> {
         self.file.sync().context(|| format!("syncing {}", self.path.display()))
     }
@@ -96,7 +96,7 @@ impl PackWriter {
         })?;
         self.sync()?;
         self.place.sync_dir(&self.place.pack_dir(self.id))?;
-        // The folder may have been made by a process that did not live to sync its name.
+        // A process that crashed may have created the folder without syncing its name.
         self.place.sync_dir(&self.place.packs_dir())?;
         Ok(SealedPack {
             id: self.id,
@@ -107,7 +107,7 @@ impl PackWriter {
     }
 }
 
-/// Writes a whole frame as it stands in a pack; gives the bytes that it takes there. Two writes, so that no payload is copied.
+/// Writes a whole frame in the form it has in a pack. Returns its length there. Uses two writes to avoid copying the payload.
 pub(crate) fn write_frame(file: &dyn VfsFile, offset: u64, stored: &[u8]) -> Result<u32> {
     let (header, payload) = to_packed(stored)?;
     let length = header.len() + payload.len();

@@ -1,9 +1,9 @@
-//! Unfinished work of a session that ends without a version, kept aside for whoever began it: sealed packs under other names,
-//! which are no part of the store. Nobody refers to what is in them, so each can be discarded, and its space is free at once.
+//! Parked packs: the unfinished work of a session that ended without a version, kept for its owner. They are sealed packs under
+//! other file names and are not part of the store. Nothing refers to their blocks, so discarding one frees its space at once.
 //!
-//! Why no reader sees them and no later writer takes them over: both look at files that end in `.pack`, and these do not.
-//! A pack is sealed and synced before it gets its other name, and has its own name again, durably, before a commit can
-//! list it. A crash in between leaves either a parked pack or the pack of an interrupted session.
+//! Why readers do not see them and later writers do not take them over: both only look at files that end in `.pack`. A pack
+//! is sealed and synced before it is renamed to its parked name. It is renamed back, durably, before a commit can list it. A
+//! crash in between leaves either a parked pack or the pack of an interrupted session.
 
 use std::path::PathBuf;
 
@@ -18,35 +18,35 @@ use crate::pack::{SealedPack, read_directory};
 use crate::place::StorePlace;
 use crate::store::Store;
 
-/// What the name of a parked pack ends in, behind pack, owner and time.
+/// Suffix of a parked pack's file name, after pack id, owner and time.
 const SUFFIX: &str = ".unfinished";
 
-/// A pack that is kept aside.
+/// A parked pack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParkedPack {
-    /// Whom it is kept for.
+    /// The owner for whom it is kept.
     pub owner: String,
-    /// Since when: milliseconds since 1970 UTC.
+    /// Time at which it was parked, in milliseconds since 1970 UTC.
     pub since_unix_ms: i64,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub length: u64,
     id: PackId,
     path: PathBuf,
 }
 
-/// What became of a parked pack that a session wanted.
+/// The result of resuming a parked pack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resumed {
-    /// It is part of the session, with these blocks.
+    /// It is part of the session now, with these blocks.
     Taken(Vec<BlockId>),
-    /// It is not there any more.
+    /// It no longer exists.
     Gone,
-    /// It was damaged, and has been removed.
+    /// It was damaged and has been removed.
     Damaged,
 }
 
 impl Store {
-    /// The packs that are kept aside, for whomever.
+    /// Lists the parked packs of all owners.
     ///
     /// # Errors
     /// `Io`.
@@ -63,7 +63,7 @@ impl Store {
                 let Some((id, owner, since_unix_ms)) = parse_name(&entry.name) else { continue };
                 let path = dir.join(&entry.name);
                 let file = match place.vfs().open(&path, OpenMode::Read) {
-                    // Somebody was faster.
+                    // It was removed or resumed meanwhile.
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                     opened => opened.context(|| format!("opening {}", path.display()))?,
                 };
@@ -74,7 +74,7 @@ impl Store {
         Ok(parked)
     }
 
-    /// The blocks in a parked pack; none when it is gone or damaged.
+    /// Returns the blocks in a parked pack; none if it is missing or damaged.
     ///
     /// # Errors
     /// `Io`.
@@ -89,7 +89,7 @@ impl Store {
         }
     }
 
-    /// Removes a parked pack; says whether it was there. Somebody may have gone on with it.
+    /// Removes a parked pack. Returns whether it still existed: it may have been resumed.
     ///
     /// # Errors
     /// `Io`.
@@ -102,13 +102,13 @@ impl Store {
 }
 
 impl Session {
-    /// Ends without a version and keeps what was added aside for `owner` (letters and digits).
+    /// Ends the session without a version and parks its packs for `owner` (ASCII letters and digits).
     ///
     /// # Errors
-    /// `Refused` when a write had failed before, and `Io`: what was added is then not kept.
+    /// `Refused` when a write has failed before, and `Io`: the session's frames are then lost.
     pub fn park(self, owner: &str, now_unix_ms: i64) -> Result<()> {
         if owner.is_empty() || !owner.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            return Err(Error::bug(format!("packs cannot be kept aside for {owner:?}")));
+            return Err(Error::bug(format!("invalid owner of parked packs: {owner:?}")));
         }
         let writer = self.shared.writer()?;
         let mut state = self.state();
@@ -130,7 +130,7 @@ impl Session {
     /// Makes a parked pack part of this session.
     ///
     /// # Errors
-    /// `Refused` when a write has failed; `Io`.
+    /// `Refused` when a write has failed before; `Io`.
     pub fn resume(&self, parked: &ParkedPack) -> Result<Resumed> {
         self.shared.writer()?.check()?;
         let place = &self.shared.place;
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_parked_is_no_part_of_the_store_until_its_owner_goes_on() {
+    fn a_parked_pack_is_not_in_the_store_until_its_owner_resumes_it() {
         let folder = tempfile::tempdir().unwrap();
         let place = StorePlace::on_system(folder.path().join("store"));
         Store::init(&place).unwrap();
@@ -207,7 +207,7 @@ mod tests {
             session.append(&frame).unwrap();
             session.park("token1", 5).unwrap();
         }
-        // Another writer takes nothing over.
+        // Another writer does not take it over.
         let store = Store::open_writer(&place).unwrap();
         assert_eq!((store.blocks(), place.list_packs().unwrap().len()), (0, 0));
         let parked = store.parked().unwrap();
@@ -217,18 +217,18 @@ mod tests {
         assert!(session.locate(&id).unwrap().is_none());
         assert_eq!(session.resume(&parked[0]).unwrap(), Resumed::Taken(vec![id]));
         assert_eq!(session.resume(&parked[0]).unwrap(), Resumed::Gone);
-        assert!(!store.discard_parked(&parked[0]).unwrap(), "it is not there to be discarded");
+        assert!(!store.discard_parked(&parked[0]).unwrap(), "it was resumed and cannot be discarded");
         assert!(session.lookup_and_pin(&id).unwrap().is_some());
         session.keep().unwrap();
         assert!(store.read_block(Kind::Data, &id).is_ok());
         assert_eq!(store.parked().unwrap(), []);
         drop(store);
         let report = Store::open_reader(&place).unwrap();
-        assert!(report.read_block(Kind::Data, &id).is_ok(), "a later opening finds the pack in the catalog");
+        assert!(report.read_block(Kind::Data, &id).is_ok(), "a reader finds the pack in the catalog");
     }
 
     #[test]
-    fn a_byte_that_rotted_in_a_parked_pack_is_not_relied_on() {
+    fn a_damaged_frame_of_a_parked_pack_is_not_relied_on() {
         let folder = tempfile::tempdir().unwrap();
         let place = StorePlace::on_system(folder.path().join("store"));
         Store::init(&place).unwrap();
@@ -247,7 +247,7 @@ mod tests {
         let session = store.session().unwrap();
         assert_eq!(session.resume(&parked[0]).unwrap(), Resumed::Taken(vec![good, bad]));
         assert!(session.lookup_and_pin(&good).unwrap().is_some());
-        assert!(session.lookup_and_pin(&bad).unwrap().is_none(), "it has to be sent again");
+        assert!(session.lookup_and_pin(&bad).unwrap().is_none(), "it must be sent again");
         session.append(&second).unwrap();
         assert!(session.lookup_and_pin(&bad).unwrap().is_some());
         session.keep().unwrap();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn discarding_frees_the_space() {
+    fn discarding_a_parked_pack_frees_its_space() {
         let folder = tempfile::tempdir().unwrap();
         let place = StorePlace::on_system(folder.path().join("store"));
         Store::init(&place).unwrap();
@@ -265,7 +265,7 @@ mod tests {
         session.park("a", 1).unwrap();
         store.session().unwrap().park("a", 1).unwrap();
         let parked = store.parked().unwrap();
-        assert_eq!(parked.len(), 1, "an empty session leaves nothing");
+        assert_eq!(parked.len(), 1, "an empty session parks nothing");
         assert!(store.discard_parked(&parked[0]).unwrap());
         assert_eq!(store.parked().unwrap(), []);
         assert_eq!(store.parked_ids(&parked[0]).unwrap(), []);

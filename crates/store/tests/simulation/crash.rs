@@ -1,5 +1,5 @@
-//! The power is cut at any call, with any subset of what was not synced lost; then once more during recovery. What
-//! was published is there whole, the store is clean, and work goes on.
+//! Power fails at any call, and any subset of the unsynced data is lost; then power fails again during recovery. Published
+//! versions are complete, the store is clean, and work can continue.
 
 use platter_store::{Store, rebuild};
 use platter_vfs::Vfs;
@@ -11,13 +11,13 @@ fn halt_at(call: u64) -> Option<Fault> {
     Some(Fault { call, kind: FaultKind::Halt, persistent: true, only: None })
 }
 
-/// Works until the power is cut at call `call`, then once more while the store is opened.
+/// Works until power fails at call `call`. Power fails once more while the store is opened.
 fn crash_once(machine: &Machine, seed: u64, call: u64, profile: CrashProfile) {
     let context = format!("seed {seed}, power cut at call {call}, {profile:?}");
     machine.insert(&SimulatedDisk::new(seed));
     machine.disk().set_fault(halt_at(call));
     let mut model = Model::default();
-    // Whether it ends with an error does not matter (closing tells none): what was published counts.
+    // An error at the end does not matter, and closing reports none: only what was published counts.
     let _ = work(machine, seed, &mut model);
     machine.disk().crash(profile, seed ^ call);
     machine.restart();
@@ -29,7 +29,7 @@ fn crash_once(machine: &Machine, seed: u64, call: u64, profile: CrashProfile) {
     verify(machine, &model, &context);
 }
 
-/// Every seed with every profile, at `cuts` random calls each.
+/// Runs every seed with every profile, with `cuts` random calls each.
 fn crash_often(seeds: std::ops::Range<u64>, cuts: u64) {
     let machine = Machine::new();
     for seed in seeds {
@@ -47,20 +47,20 @@ fn crash_often(seeds: std::ops::Range<u64>, cuts: u64) {
 }
 
 #[test]
-fn power_cuts_lose_nothing_published() {
+fn power_failures_lose_nothing_published() {
     crash_often(0..8, 10);
 }
 
 /// Part of `make test-full`.
 #[test]
-#[ignore = "minutes: 30,000 power cuts"]
-fn many_power_cuts_lose_nothing_published() {
+#[ignore = "minutes: 30,000 power failures"]
+fn many_power_failures_lose_nothing_published() {
     crash_often(1000..1100, 50);
 }
 
-/// A rebuild is cut off, with catalog or log of changes gone, or both there: the next one ends with every name as it was.
+/// A rebuild is interrupted, with catalog, change log or nothing missing. The next rebuild ends with all names unchanged.
 #[test]
-fn power_cuts_during_a_rebuild_change_no_name() {
+fn power_failures_during_a_rebuild_change_no_name() {
     let machine = Machine::new();
     for seed in 0..6 {
         machine.insert(&SimulatedDisk::new(seed));
@@ -72,7 +72,7 @@ fn power_cuts_during_a_rebuild_change_no_name() {
                 machine.insert(&worked.fork());
                 for suffix in ["", "-journal"] {
                     let name = lost.map(|lost| machine.place.dir().join(format!("{lost}{suffix}")));
-                    // Not everything is there that SQLite may leave.
+                    // SQLite does not always leave a journal.
                     let _ = name.map(|name| machine.disk().remove(&name));
                 }
                 machine.disk().sync_dir(machine.place.dir()).unwrap();
@@ -96,7 +96,7 @@ fn power_cuts_during_a_rebuild_change_no_name() {
                     let report =
                         rebuild(&machine.place).unwrap_or_else(|error| panic!("{context}: {error:?}"));
                     assert!(
-                        !report.notes.iter().any(|note| note.contains("may be back")),
+                        !report.notes.iter().any(|note| note.contains("may have reappeared")),
                         "{context}: {report:?}"
                     );
                     verify(&machine, &model, &context);
@@ -106,8 +106,8 @@ fn power_cuts_during_a_rebuild_change_no_name() {
     }
 }
 
-/// What was interrupted is found by the next session: after a power cut in which everything reached the disk, the
-/// second try of the same disk adds next to nothing.
+/// The next session finds what an interrupted one stored: after a power failure in which everything reached the disk, capturing
+/// the same disk again adds almost nothing.
 #[test]
 fn an_interrupted_capture_is_taken_over() {
     let machine = Machine::new();
@@ -125,5 +125,5 @@ fn an_interrupted_capture_is_taken_over() {
     let store = Store::open_writer(&machine.place).unwrap();
     assert!(store.salvaged().unwrap().packs >= 1);
     let version = super::work::publish(&store, "a", &numbers).unwrap();
-    assert_eq!(version.record.new_raw_bytes, 0, "every block was found again");
+    assert_eq!(version.record.new_raw_bytes, 0, "every block was found");
 }

@@ -1,5 +1,5 @@
-//! Damage as a matrix: every byte of a pack flipped, every length it can be cut to. `check` names it; reading gives
-//! the right bytes or an error, never others, and never panics; `rebuild` brings back what is whole.
+//! Damage as a matrix: every byte of a pack is flipped, and a pack is truncated to every length. `check` reports it. Reading
+//! returns the right bytes or an error, and never panics. `rebuild` restores what is complete.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use super::work::{Machine, block, publish};
 
 const NUMBERS: [u64; 3] = [1, 2, 3];
 
-/// A machine whose store has one version in one small pack; its file, and the disk.
+/// A machine whose store has one version in one small pack. Returns the pack's file and the disk as well.
 fn small_store() -> (Machine, PathBuf, SimulatedDisk) {
     let machine = Machine::new();
     Store::init(&machine.place).unwrap();
@@ -32,7 +32,7 @@ fn only_pack(machine: &Machine, disk: &SimulatedDisk) -> PathBuf {
     packs[0].clone()
 }
 
-/// Reads every block of the damaged store and checks it.
+/// Reads every block of the damaged store and runs a check.
 fn examine(machine: &Machine, pack: PackId, context: &str) {
     let store = Store::open_reader(&machine.place).unwrap_or_else(|error| panic!("{context}: {error:?}"));
     for number in NUMBERS {
@@ -61,7 +61,7 @@ fn pack_id(file: &std::path::Path) -> PackId {
 }
 
 #[test]
-fn every_byte_of_a_pack_flipped() {
+fn every_byte_of_a_pack_is_flipped() {
     let (machine, file, disk) = small_store();
     let good = disk.contents(&file).unwrap();
     for at in 0..good.len() {
@@ -71,23 +71,23 @@ fn every_byte_of_a_pack_flipped() {
         machine.disk().overwrite(&file, &bad);
         examine(&machine, pack_id(&file), &format!("byte {at} of {} flipped", good.len()));
     }
-    // The bytes are good again, and a check that has read them ends what is in quarantine.
+    // With the bytes restored, a check that reads them lifts the quarantine.
     machine.disk().overwrite(&file, &good);
     let store = Store::open_reader(&machine.place).unwrap();
     assert_eq!(store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap().verdict, Verdict::Clean);
 }
 
 #[test]
-fn a_pack_cut_to_every_length() {
+fn a_pack_is_truncated_to_every_length() {
     let (machine, file, disk) = small_store();
     let good = disk.contents(&file).unwrap();
     for length in 0..good.len() {
         disk.overwrite(&file, &good[..length]);
-        examine(&machine, pack_id(&file), &format!("cut to {length} of {}", good.len()));
+        examine(&machine, pack_id(&file), &format!("truncated to {length} of {}", good.len()));
     }
 }
 
-/// A quick check reads headers alone, and still sees a frame that is another than the footer lists.
+/// A quick check reads only headers, and still detects a frame that differs from its row in the footer.
 #[test]
 fn a_quick_check_compares_headers() {
     let (machine, file, disk) = small_store();
@@ -101,10 +101,10 @@ fn a_quick_check_compares_headers() {
     assert_eq!(hit.versions[0].to_string(), "a@1");
 }
 
-/// A footer that is whole and names a block that its frame does not hold: the header's checksum covers the names, so even a
-/// quick check sees it, and nobody is given the block's neighbours under wrong names.
+/// A footer with a valid checksum lists a block that its frame does not have. The checksum of the frame's header covers the ids,
+/// so even a quick check detects it, and no block is returned under a wrong id.
 #[test]
-fn a_footer_with_other_names_is_damage() {
+fn wrong_ids_in_a_footer_are_damage() {
     let (machine, file, disk) = small_store();
     let good = disk.contents(&file).unwrap();
     let number = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
@@ -120,18 +120,18 @@ fn a_footer_with_other_names_is_damage() {
         let sum = XxHash3_64::oneshot(&bad[trailer..trailer + 56]);
         bad[trailer + 56..].copy_from_slice(&sum.to_le_bytes());
         disk.overwrite(&file, &bad);
-        examine(&machine, pack_id(&file), &format!("the name at {at}"));
+        examine(&machine, pack_id(&file), &format!("the id at {at}"));
         let store = Store::open_reader(&machine.place).unwrap();
-        assert!(store.damage().is_empty(), "its footer is whole");
+        assert!(store.damage().is_empty(), "the footer's checksum is right");
         let report = store.check(CheckOptions::default(), &mut |_| {}).unwrap();
         let named = report.findings.iter().find(|finding| finding.pack == Some(pack_id(&file))).unwrap();
         assert!(named.offset.is_some() && named.what.contains("checksum"), "{named:?}");
     }
 }
 
-/// A lost pack is damage, with the versions that it takes along.
+/// A missing pack is reported as damage, with the versions that need it.
 #[test]
-fn a_missing_pack_is_named() {
+fn a_missing_pack_is_reported() {
     let (machine, file, disk) = small_store();
     disk.remove(&file).unwrap();
     let store = Store::open_reader(&machine.place).unwrap();
@@ -140,7 +140,7 @@ fn a_missing_pack_is_named() {
     assert!(report.findings.iter().any(|finding| !finding.versions.is_empty()));
 }
 
-/// The pack with a footer that says that all frames were proven before.
+/// The pack with a footer that says that all frames were proven.
 fn good_mended(good: &[u8]) -> Vec<u8> {
     let mut mended = good.to_vec();
     let trailer = mended.len() - 64;
@@ -150,8 +150,8 @@ fn good_mended(good: &[u8]) -> Vec<u8> {
     mended
 }
 
-/// A record in a pack that the catalog does not know: the publish is finished when nothing is missing before it, and
-/// not when something is.
+/// A pack that the catalog does not list has a version record. The publish is finished if no frame before the record is
+/// damaged, and only then.
 #[test]
 fn a_publish_that_lacked_only_the_commit_is_finished() {
     let machine = Machine::new();
@@ -164,7 +164,7 @@ fn a_publish_that_lacked_only_the_commit_is_finished() {
     let good = machine.disk().contents(&file).unwrap();
     for damaged_byte in [None, Some(64 + 100)] {
         let (disk, mut bytes) = (before.fork(), good.clone());
-        // The fork's next random name would be the very one of this pack.
+        // Skips the fork's next random id, which would be the id of this pack.
         disk.random_id().unwrap();
         disk.create_dir(&folder).unwrap();
         drop(disk.open(&file, OpenMode::CreateNew).unwrap());
@@ -176,7 +176,7 @@ fn a_publish_that_lacked_only_the_commit_is_finished() {
             store.salvaged().unwrap().versions.iter().map(ToString::to_string).collect();
         let expected: &[&str] = if damaged_byte.is_none() { &["a@1"] } else { &[] };
         assert_eq!(finished, expected);
-        // Its frames stay where they are; of a chain that is broken at its first frame there are none.
+        // Its frames stay in place. If the first frame is damaged, the chain is empty and the pack is removed.
         assert_eq!(disk.contents(&file), damaged_byte.is_none().then_some(good_mended(&good)));
         assert_eq!(
             store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap().verdict,
@@ -185,9 +185,9 @@ fn a_publish_that_lacked_only_the_commit_is_finished() {
     }
 }
 
-/// A wrong bit from the disk on any one read: right bytes or an error.
+/// The disk returns a wrong bit in any one read: the result is the right bytes or an error.
 #[test]
-fn a_wrong_bit_on_any_read() {
+fn a_wrong_bit_in_any_read() {
     let (machine, _, disk) = small_store();
     for call in 1..80 {
         let fault =
@@ -203,10 +203,10 @@ fn a_wrong_bit_on_any_read() {
     }
 }
 
-/// A footer that is damaged, or gone, costs nothing: frames prove themselves, their contents say the names, and rebuild
-/// writes both anew. Readers find all of it before that too.
+/// A damaged or missing footer loses nothing: frames can be verified by themselves, their contents determine the ids, and a
+/// rebuild writes the footer again. Readers find all blocks even before that.
 #[test]
-fn rebuild_mends_a_lost_footer() {
+fn rebuild_restores_a_lost_footer() {
     for lost in ["a byte", "the trailer", "all"] {
         let (machine, file, disk) = small_store();
         let bytes = disk.contents(&file).unwrap();
@@ -233,13 +233,13 @@ fn rebuild_mends_a_lost_footer() {
             Verdict::Clean
         );
         let new = disk.contents(&only_pack(&machine, &disk)).unwrap();
-        assert!(new[64..trailer] == bytes[64..trailer], "{lost}: frames and footer are what they were");
-        assert!(file == only_pack(&machine, &disk), "{lost}: it is the same pack");
+        assert!(new[64..trailer] == bytes[64..trailer], "{lost}: frames and footer are unchanged");
+        assert!(file == only_pack(&machine, &disk), "{lost}: same pack");
     }
 }
 
-/// Whatever is damaged in a pack, rebuild comes to its end. No name is lost by it, and a damaged record is written anew; only
-/// where catalog and log of changes are gone as well, names are lost with their records, and rebuild says so.
+/// Whatever is damaged in a pack, a rebuild succeeds. It loses no name and writes damaged records again. Only if catalog
+/// and change log are missing too, names are lost with their records, and the rebuild reports it.
 #[test]
 fn rebuild_survives_any_damage_of_a_pack() {
     let (machine, file, disk) = small_store();
@@ -260,7 +260,7 @@ fn rebuild_survives_any_damage_of_a_pack() {
             lost += usize::from(report.versions.is_empty());
             assert!(is_alone || report.versions.len() == 1, "{context}: {report:?}");
             assert!(!is_alone || !report.notes.is_empty(), "{context}");
-            written += usize::from(report.notes.iter().any(|note| note.contains("written anew")));
+            written += usize::from(report.notes.iter().any(|note| note.contains("written again")));
             let packs = pack_count(&machine, &disk);
             assert_eq!(rebuild(&machine.place).unwrap().versions, report.versions, "{context}");
             assert_eq!(pack_count(&machine, &disk), packs, "{context}: nothing is copied again");
@@ -283,9 +283,9 @@ fn pack_count(machine: &Machine, disk: &SimulatedDisk) -> usize {
     folders.iter().map(|folder| disk.list(&packs.join(&folder.name)).unwrap().len()).sum()
 }
 
-/// The catalog is gone, or is garbage, or store.json is: rebuild brings every version back.
+/// The catalog or `store.json` is missing or garbage: a rebuild restores every version.
 #[test]
-fn rebuild_needs_packs_alone() {
+fn rebuild_works_from_packs_alone() {
     let machine = Machine::new();
     machine.insert(&SimulatedDisk::new(1));
     Store::init(&machine.place).unwrap();

@@ -1,5 +1,5 @@
-//! Any call fails, once or from then on. Nothing is called done that is not, nothing is taken after a failed write,
-//! and the store opened again is sound.
+//! Any call fails, once or from then on. Nothing is reported done that is not, nothing is accepted after a failed write,
+//! and the reopened store is sound.
 
 use platter_image::ErrorKind;
 use platter_store::Store;
@@ -7,7 +7,7 @@ use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, Operation, Simulate
 
 use super::work::{Machine, Model, publish, verify, work};
 
-/// Fails call 1, then 2, and so on until no call is left to fail; every `step`th.
+/// Fails every `step`th call in turn, until the workload has fewer calls.
 fn sweep(kind: FaultKind, persistent: bool, seed: u64, step: usize) {
     let machine = Machine::new();
     let mut hits = 0;
@@ -23,7 +23,7 @@ fn sweep(kind: FaultKind, persistent: bool, seed: u64, step: usize) {
         }
         hits += disk.fault_hits();
         let context = format!("{kind:?} at call {call}, persistent {persistent}, seed {seed}: {done:?}");
-        // Power is cut, and nothing that was not synced has reached the disk: what was called done must be there.
+        // Power fails and only synced data is left: everything that was reported done must be there.
         disk.crash(CrashProfile::Nothing, seed);
         machine.restart();
         verify(&machine, &model, &context);
@@ -31,23 +31,23 @@ fn sweep(kind: FaultKind, persistent: bool, seed: u64, step: usize) {
 }
 
 #[test]
-fn an_io_error_anywhere() {
+fn an_io_error_at_any_call() {
     sweep(FaultKind::Io, false, 3, 3);
 }
 
 #[test]
-fn io_errors_from_anywhere_on() {
+fn io_errors_from_any_call_on() {
     sweep(FaultKind::Io, true, 4, 3);
 }
 
 #[test]
-fn no_space_anywhere() {
+fn no_space_at_any_call() {
     sweep(FaultKind::NoSpace, false, 5, 3);
     sweep(FaultKind::NoSpace, true, 6, 3);
 }
 
 #[test]
-fn short_writes_anywhere() {
+fn short_writes_at_any_call() {
     sweep(FaultKind::ShortWrite, false, 7, 5);
 }
 
@@ -62,9 +62,9 @@ fn any_fault_at_every_call() {
     }
 }
 
-/// Trust F6: the second sync would succeed and save nothing, so nobody may try it.
+/// A second sync would succeed although data was lost, so the store must not try it (design: durable).
 #[test]
-fn after_a_failed_sync_nothing_is_taken_until_the_store_is_opened_again() {
+fn after_a_failed_sync_the_store_refuses_writes_until_reopened() {
     let machine = Machine::new();
     machine.insert(&SimulatedDisk::new(1));
     Store::init(&machine.place).unwrap();
@@ -92,9 +92,9 @@ fn after_a_failed_sync_nothing_is_taken_until_the_store_is_opened_again() {
     );
 }
 
-/// Room runs out in the middle; when there is room again, work goes on.
+/// The disk becomes full during the work. When there is space again, work continues.
 #[test]
-fn a_full_disk_is_survived() {
+fn a_full_disk_loses_nothing() {
     let machine = Machine::new();
     for capacity in (4..160).step_by(9).map(|kib| kib << 10) {
         machine.insert(&SimulatedDisk::new(1));
@@ -108,9 +108,9 @@ fn a_full_disk_is_survived() {
     }
 }
 
-/// Wherever the space ends, a change that is said to have failed did not happen, and one that is said to be done did.
+/// Wherever space runs out, a change that was reported as failed did not happen, and one that was reported as done did.
 #[test]
-fn for_want_of_space_a_change_happens_or_fails() {
+fn without_space_a_change_happens_or_fails() {
     let machine = Machine::new();
     let (mut failed, mut done) = (0, 0);
     for room in 0..=40 {

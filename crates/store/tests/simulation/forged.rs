@@ -1,5 +1,5 @@
-//! Somebody stores a disk that holds what looks like a record of an image that he may not publish. Whatever happens to
-//! the pack, no name comes of it: names come from records whose place in a pack is proven.
+//! An attacker stores a disk whose contents look like a version record of an image that the attacker may not publish. Whatever
+//! happens to the pack, this never yields a name: names come only from records whose place in a pack is proven.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use platter_vfs::simulated::SimulatedDisk;
 
 use super::work::{Dice, Machine, draft};
 
-/// One block: noise, so that it is stored as it is, with a whole frame in the middle, as it would stand in a pack.
+/// A block of incompressible noise, which is stored unchanged, with a whole frame in the middle, in the form it has in a pack.
 fn poisoned() -> Vec<u8> {
     let mut record = VersionRecord::draft("secret/payroll".parse().unwrap(), Score(BlockId([9; 32])), 1);
     record.number = 1000;
@@ -29,7 +29,7 @@ fn poisoned() -> Vec<u8> {
     block
 }
 
-/// A store with one version of `secret/payroll`, and one of `lab/a` whose disk is poisoned; the file of that one's pack.
+/// A store with a version of `secret/payroll` and a version of `lab/a` with the poisoned disk. Returns the latter's pack file.
 fn poisoned_store() -> (Machine, PathBuf) {
     let machine = Machine::new();
     Store::init(&machine.place).unwrap();
@@ -64,7 +64,7 @@ fn poisoned_store() -> (Machine, PathBuf) {
     assert_eq!(new.len(), 1);
     let bytes = machine.disk().contents(&new[0]).unwrap();
     let forged = poisoned()[300..320].to_vec();
-    assert!(bytes.windows(20).any(|window| window == forged), "the frame stands in the pack as it is");
+    assert!(bytes.windows(20).any(|window| window == forged), "the pack contains the frame unchanged");
     (machine, new[0].clone())
 }
 
@@ -76,7 +76,7 @@ fn packs(machine: &Machine) -> Vec<PathBuf> {
     list(&machine.place.dir().join("packs")).iter().flat_map(list).collect()
 }
 
-/// Rebuilds with these bytes in the pack, twice, without the catalog and with it, and as an interrupted session's.
+/// Rebuilds twice with these bytes in the pack, without the catalog and with it, and checks the names.
 fn names_after(machine: &Machine, good: &SimulatedDisk, pack: &Path, bytes: &[u8], context: &str) {
     for without_catalog in [true, false] {
         let disk = good.fork();
@@ -103,7 +103,7 @@ fn damage_at_every(step: usize) {
         let mut bad = bytes.clone();
         bad[at] ^= 1 << (at % 8);
         names_after(&machine, &good, &pack, &bad, &format!("byte {at} of {}", bytes.len()));
-        // And one in the footer, so that frames are searched for.
+        // Also damages the footer, so that frames are searched for.
         let second = bytes.len() - 10;
         bad[second] ^= 1;
         names_after(&machine, &good, &pack, &bad, &format!("bytes {at} and {second} of {}", bytes.len()));
@@ -111,13 +111,13 @@ fn damage_at_every(step: usize) {
 }
 
 #[test]
-fn no_damage_makes_a_name_of_a_disks_contents() {
+fn no_damage_turns_a_disks_contents_into_a_name() {
     damage_at_every(23);
 }
 
 /// Part of `make test-full`.
 #[test]
 #[ignore = "minutes: every byte of a pack, in three ways"]
-fn no_damage_of_any_byte_makes_a_name_of_a_disks_contents() {
+fn no_damage_of_any_byte_turns_a_disks_contents_into_a_name() {
     damage_at_every(1);
 }

@@ -1,6 +1,6 @@
-//! Damage does not spread: every byte of a pack is flipped, and the same good disk captured again makes every version whole
-//! again, across `rebuild` too, whoever found the damage; and while nobody found it, when the capture reads all it relies on.
-
+//! Damage does not spread. Any byte of a pack is flipped, and capturing the same good disk again repairs all versions, also
+//! across a rebuild and whoever found the damage. If nobody found it, a capture that reads back everything it relies on
+//! repairs them too.
 use std::path::{Path, PathBuf};
 
 use platter_image::page::State;
@@ -13,10 +13,10 @@ use platter_vfs::simulated::{Fault, FaultKind, Operation, SimulatedDisk};
 use super::work::{Machine, add_disk, block, draft, publish};
 
 const NUMBERS: [u64; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
-/// A disk that shares blocks with the first.
+/// A disk that shares blocks with the first one.
 const OTHERS: [u64; 4] = [2, 3, 20, 21];
 
-/// A store with `a@1` and `b@1`, in a pack each; the file of the first.
+/// A store with `a@1` and `b@1` in one pack each. Returns the file of the first pack.
 fn two_versions() -> (Machine, PathBuf) {
     let machine = Machine::new();
     Store::init(&machine.place).unwrap();
@@ -56,7 +56,7 @@ fn read_all(store: &Store, version: &Version, numbers: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// Captures the first disk again, reading of what it relies on what `check` says; gives the names of what it repaired.
+/// Captures the first disk again with that check of known frames. Returns the names of the repaired versions.
 fn capture_again(machine: &Machine, check: KnownCheck) -> (Version, Vec<String>) {
     let store = Store::open_writer(&machine.place).unwrap();
     let session = store.session().unwrap().with_known_check(check);
@@ -67,7 +67,7 @@ fn capture_again(machine: &Machine, check: KnownCheck) -> (Version, Vec<String>)
     (published.version, repaired.whole.iter().map(ToString::to_string).collect())
 }
 
-/// Every version is whole, and nothing is in quarantine; a record may be left out of that.
+/// Checks that every version is complete and nothing is quarantined; the record `but` may be damaged.
 fn all_is_well(machine: &Machine, but: Option<BlockId>, context: &str) {
     let store = Store::open_reader(&machine.place).unwrap();
     for version in store.versions().unwrap() {
@@ -83,7 +83,7 @@ fn all_is_well(machine: &Machine, but: Option<BlockId>, context: &str) {
     assert!(quarantined.iter().all(|id| Some(*id) == but), "{context}: {quarantined:?}");
 }
 
-/// By what the damage comes to be known before the disk is captured again.
+/// How the damage is noticed before the disk is captured again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Noticed {
     Check,
@@ -102,7 +102,7 @@ fn notice(machine: &Machine, how: Noticed) {
     }
     for version in store.versions().unwrap() {
         let numbers = if version.name.image.as_str() == "a" { &NUMBERS[..] } else { &OTHERS };
-        // Its end does not matter: whatever it came across is known then.
+        // Errors do not matter here: the damage found on the way is recorded.
         let _ = read_all(&store, &version, numbers);
         let _ = store.read_block(Kind::Version, &version.record_id);
     }
@@ -112,7 +112,7 @@ fn heals(stride: usize, how: Noticed, with_rebuild: bool) {
     let (machine, file) = two_versions();
     let good = machine.disk();
     let length = good.contents(&file).unwrap().len();
-    // Nothing relies on a record, so a capture does not look at it.
+    // Nothing relies on a version record, so a capture does not read it.
     let record =
         Store::open_reader(&machine.place).unwrap().resolve("a@1").unwrap().version.unwrap().record_id;
     let but = (how == Noticed::Nobody).then_some(record);
@@ -138,32 +138,32 @@ fn heals(stride: usize, how: Noticed, with_rebuild: bool) {
 }
 
 #[test]
-fn any_byte_heals_after_a_check() {
+fn any_damaged_byte_heals_after_a_check() {
     heals(37, Noticed::Check, false);
 }
 
 #[test]
-fn any_byte_heals_after_a_read() {
+fn any_damaged_byte_heals_after_a_read() {
     heals(61, Noticed::Reading, false);
 }
 
 #[test]
-fn any_byte_heals_unnoticed_when_all_is_verified() {
+fn any_damaged_byte_heals_unnoticed_if_everything_is_read_back() {
     heals(61, Noticed::Nobody, false);
 }
 
 #[test]
-fn any_byte_heals_across_a_rebuild() {
+fn any_damaged_byte_heals_across_a_rebuild() {
     heals(97, Noticed::Check, true);
 }
 
-/// The first byte of a frame that holds data of the first disk only.
+/// Offset in a frame that holds only data of the first disk.
 const IN_FIRST_FRAME: usize = 64 + 300;
 
-/// A flipped byte of a data frame is found by one process that only reads, and known to one that has the store open for
-/// writing since before.
+/// A process that only reads finds a flipped byte. A writer that had opened the store before learns of
+/// it.
 #[test]
-fn what_a_reader_finds_a_writer_knows() {
+fn a_writer_learns_what_a_reader_found() {
     let (machine, file) = two_versions();
     let writer = Store::open_writer(&machine.place).unwrap();
     flip(&machine.disk(), &file, IN_FIRST_FRAME);
@@ -174,13 +174,13 @@ fn what_a_reader_finds_a_writer_knows() {
     assert!(reader.quarantined().contains(&first));
     let session = writer.session().unwrap();
     assert!(session.lookup_and_pin(&first).unwrap().is_none());
-    assert!(session.pin_stored(&first).unwrap().is_some(), "what is taken over may refer to it");
+    assert!(session.pin_stored(&first).unwrap().is_some(), "data taken over from a version may refer to it");
     assert_eq!(writer.read_block(Kind::Data, &first).unwrap_err().kind(), ErrorKind::Corrupt, "not missing");
 }
 
-/// An I/O error that comes again quarantines; one that passes does not. The first reading that goes well ends it.
+/// A repeated I/O error quarantines a frame, a transient one does not. A check that reads the frame lifts the quarantine.
 #[test]
-fn io_errors_quarantine_when_they_come_twice() {
+fn repeated_io_errors_quarantine() {
     let (machine, _) = two_versions();
     let first = BlockId::of(Kind::Data, &block(1));
     for (persistent, quarantined) in [(false, false), (true, true)] {
@@ -195,17 +195,17 @@ fn io_errors_quarantine_when_they_come_twice() {
         let store = Store::open_writer(&machine.place).unwrap();
         assert_eq!(store.quarantined().contains(&first), quarantined);
         assert_eq!(store.session().unwrap().lookup_and_pin(&first).unwrap().is_none(), quarantined);
-        assert!(store.read_block(Kind::Data, &first).unwrap() == block(1), "reading goes on trying");
+        assert!(store.read_block(Kind::Data, &first).unwrap() == block(1), "reads still try the frame");
     }
     let store = Store::open_reader(&machine.place).unwrap();
     let quick = store.check(CheckOptions::default(), &mut |_| {}).unwrap();
-    assert_eq!(quick.verdict, Verdict::Damaged, "it does not read what would tell");
+    assert_eq!(quick.verdict, Verdict::Damaged, "a quick check does not read the contents");
     let full = store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap();
     assert_eq!((full.verdict, full.never_read_back.packs), (Verdict::Clean, 0));
     assert_eq!(Store::open_reader(&machine.place).unwrap().quarantined(), []);
 }
 
-/// Once all of a bad frame stands elsewhere nothing is lost by it, and the check says so; the place stays bad.
+/// If all blocks of a bad frame are stored elsewhere, nothing is lost and the check says so. The frame stays bad.
 #[test]
 fn a_healed_store_is_not_damaged() {
     let (machine, file) = two_versions();
@@ -225,13 +225,13 @@ fn a_healed_store_is_not_damaged() {
     let healed = check();
     assert_eq!(healed.verdict, Verdict::Leaks, "{:?}", healed.findings);
     let leak = healed.findings.iter().find(|finding| finding.offset.is_some()).unwrap();
-    assert!(leak.severity == Severity::Leak && leak.what.contains("stored anew"), "{leak:?}");
+    assert!(leak.severity == Severity::Leak && leak.what.contains("stored again"), "{leak:?}");
     assert_eq!((healed.never_read_back.packs, healed.oldest_read_back_unix_ms.is_some()), (0, true));
 }
 
-/// Many findings of many processes come down to a few files, and none is forgotten.
+/// Many observations of many processes are merged into a few files, and none is lost.
 #[test]
-fn findings_are_merged() {
+fn observations_are_merged() {
     let (machine, file) = two_versions();
     let health = machine.place.dir().join("health");
     for _ in 0..40 {

@@ -1,7 +1,7 @@
-//! The store on a simulated disk, catalog and all: power cuts, failing calls, damage. Every failure names its seed
-//! and call, which repeat it.
+//! Tests the store, including the catalog, on a simulated disk: power failures, failing calls, damage. Every failure names the
+//! seed and call that reproduce it.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is test code")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 mod crash;
 mod damage;

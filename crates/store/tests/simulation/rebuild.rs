@@ -1,5 +1,5 @@
-//! Packs are damaged, catalog and log of changes are lost or not, and the rebuild that mends it is interrupted at any call:
-//! nothing that could be read before is given up, whatever is done before the next rebuild.
+//! Packs are damaged, catalog and change log may be lost, and the rebuild is interrupted at any call: whatever could be read
+//! before can be read after the next rebuild.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 
 use super::work::{Machine, block, publish};
 
-/// Blocks of all versions of the test's store.
+/// The blocks of all versions in the test's store.
 const BLOCKS: std::ops::Range<u64> = 0..30;
 
-/// Every pack's file.
+/// The files of all packs.
 pub(crate) fn packs(machine: &Machine) -> Vec<PathBuf> {
     let disk = machine.disk();
     let list = |dir: &PathBuf| {
@@ -23,7 +23,7 @@ pub(crate) fn packs(machine: &Machine) -> Vec<PathBuf> {
     list(&machine.place.dir().join("packs")).iter().flat_map(list).collect()
 }
 
-/// A store with three versions, every pack of which has a damaged footer; and a damaged frame, if `has_bad_frames`.
+/// A store with three versions. All packs have a damaged footer; with `has_bad_frames`, a damaged frame as well.
 fn damaged_store(machine: &Machine, has_bad_frames: bool) -> SimulatedDisk {
     machine.insert(&SimulatedDisk::new(7));
     Store::init(&machine.place).unwrap();
@@ -56,8 +56,8 @@ fn readable(machine: &Machine) -> BTreeSet<u64> {
     BLOCKS.filter(is_readable).collect()
 }
 
-/// Lets a rebuild be interrupted at each `step`th call, by a power cut or a failure, discards what was interrupted, and
-/// rebuilds.
+/// Interrupts a rebuild at every `step`th call by a power failure or an error, discards interrupted packs, and rebuilds
+/// again.
 fn interrupt(has_bad_frames: bool, lost: &[&str], step: usize) {
     let machine = Machine::new();
     let damaged = damaged_store(&machine, has_bad_frames);
@@ -89,7 +89,7 @@ fn interrupt(has_bad_frames: bool, lost: &[&str], step: usize) {
         let _ = rebuild(&machine.place);
         machine.disk().crash(profile, call);
         machine.restart();
-        // Where it is refused, it removes nothing.
+        // It may be refused. Then it must remove nothing.
         let _ = Store::discard_interrupted(&machine.place);
         let report = rebuild(&machine.place).unwrap_or_else(|error| panic!("{context}: {error:?}"));
         assert_eq!(report.versions, versions, "{context}");
@@ -98,7 +98,7 @@ fn interrupt(has_bad_frames: bool, lost: &[&str], step: usize) {
 }
 
 #[test]
-fn an_interrupted_rebuild_gives_up_no_damaged_pack() {
+fn an_interrupted_rebuild_loses_no_damaged_pack() {
     for has_bad_frames in [false, true] {
         for lost in [&[][..], &["catalog.sqlite"], &["changes.log"], &["catalog.sqlite", "changes.log"]] {
             interrupt(has_bad_frames, lost, 19);
@@ -109,7 +109,7 @@ fn an_interrupted_rebuild_gives_up_no_damaged_pack() {
 /// Part of `make test-full`.
 #[test]
 #[ignore = "minutes: every call of a rebuild"]
-fn a_rebuild_interrupted_at_every_call_gives_up_no_damaged_pack() {
+fn a_rebuild_interrupted_at_every_call_loses_no_damaged_pack() {
     for has_bad_frames in [false, true] {
         for lost in [&[][..], &["catalog.sqlite"], &["changes.log"], &["catalog.sqlite", "changes.log"]] {
             interrupt(has_bad_frames, lost, 1);
@@ -117,9 +117,9 @@ fn a_rebuild_interrupted_at_every_call_gives_up_no_damaged_pack() {
     }
 }
 
-/// What an interrupted rebuild leaves beside a catalog that is in use gets older than that one: it may never take its place.
+/// After the next change, what an interrupted rebuild left is older than the catalog in use and must never replace it.
 #[test]
-fn nothing_that_a_rebuild_left_outlives_the_next_change() {
+fn leftovers_of_a_rebuild_are_removed_before_the_next_change() {
     let machine = Machine::new();
     machine.insert(&SimulatedDisk::new(7));
     Store::init(&machine.place).unwrap();

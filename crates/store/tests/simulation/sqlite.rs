@@ -1,8 +1,8 @@
-//! A VFS for SQLite over any [`platter_vfs::Vfs`]: so that a simulated disk stands under the catalog too.
+//! An SQLite VFS on top of any [`platter_vfs::Vfs`], so that the catalog is on the simulated disk too.
 //!
-//! It does to files what SQLite's own unix VFS does, and no more: a connection that may make a journal syncs the directory
-//! when it first syncs that file, and after removing one when SQLite asks for it. Locks are kept in this process. There is no
-//! shared memory: a catalog that needed any could not be opened here.
+//! It treats files exactly like SQLite's own unix VFS. If a journal may have been created, its first sync also syncs the
+//! directory. After removing a journal, the directory is synced when SQLite asks for it. Locks are kept in this process. There is
+//! no shared memory: a catalog that needs it cannot be opened here.
 
 #![expect(unsafe_code, reason = "SQLite's VFS interface is C")]
 
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use platter_vfs::{OpenMode, Vfs, VfsFile};
 use rusqlite::ffi;
 
-/// Locks of one database file, for all its connections.
+/// The locks of a database file, shared by all its connections.
 #[derive(Default)]
 struct Shared {
-    /// How many hold SHARED; who holds RESERVED or more; whether somebody has PENDING or EXCLUSIVE.
+    /// Number of holders of SHARED; whether someone holds RESERVED or more; whether someone holds PENDING or EXCLUSIVE.
     readers: u32,
     reserved: bool,
     exclusive: bool,
@@ -37,7 +37,7 @@ struct Handle {
     path: PathBuf,
     shared: Arc<Mutex<Shared>>,
     level: c_int,
-    /// Whether RESERVED is its own: who takes back an unfinished commit goes from SHARED to EXCLUSIVE.
+    /// Whether this handle holds RESERVED. A handle that rolls back an unfinished commit goes from SHARED to EXCLUSIVE directly.
     reserved: bool,
     sync_dir: bool,
     delete_on_close: bool,
@@ -49,13 +49,13 @@ struct File {
     handle: *mut Handle,
 }
 
-/// Registers a VFS over `vfs` and gives its name. It stays for as long as the process lives.
+/// Registers a VFS on top of `vfs` and returns its name. It stays registered until the process ends.
 pub(crate) fn register(vfs: Arc<dyn Vfs>) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("platter-simulation-{}", COUNT.fetch_add(1, Ordering::Relaxed));
     let c_name = CString::new(name.clone()).unwrap();
     let world = Box::leak(Box::new(World { vfs, files: Mutex::default() }));
-    // SAFETY: SQLite is initialised by the first call; what is registered is leaked, so it outlives every connection.
+    // SAFETY: the first call initialises SQLite; everything registered is leaked, so it outlives every connection.
     unsafe {
         let base = ffi::sqlite3_vfs_find(ptr::null());
         assert!(!base.is_null());
@@ -97,7 +97,7 @@ static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
     xUnfetch: None,
 };
 
-// SAFETY of all below: SQLite passes the pointers that it was given by `register` and `open`, and calls for one file
+// SAFETY of all functions below: SQLite passes only pointers that `register` and `open` gave it, and calls for one file
 // come from one thread at a time.
 
 unsafe fn world(vfs: *mut ffi::sqlite3_vfs) -> &'static World {
@@ -106,7 +106,7 @@ unsafe fn world(vfs: *mut ffi::sqlite3_vfs) -> &'static World {
 }
 
 unsafe fn handle<'a>(file: *mut ffi::sqlite3_file) -> &'a mut Handle {
-    // SAFETY: `open` put a Handle there, `close` takes it out; SQLite calls nothing else outside.
+    // SAFETY: `open` stored a Handle, `close` removes it; SQLite calls nothing before or after.
     unsafe { &mut *(*file.cast::<File>()).handle }
 }
 
@@ -130,7 +130,7 @@ unsafe extern "C" fn open(
     flags: c_int,
     out_flags: *mut c_int,
 ) -> c_int {
-    // SAFETY: see above; a database without a name would be a temporary one, which the catalog never makes.
+    // SAFETY: see above. A database without a name would be temporary; the catalog never uses one.
     unsafe {
         (*file).pMethods = ptr::null();
         if name.is_null() {
@@ -201,12 +201,12 @@ unsafe extern "C" fn access(
 ) -> c_int {
     // SAFETY: see above.
     let (vfs, path) = unsafe { (&world(vfs).vfs, path(name)) };
-    // As unix: an empty file is none.
+    // As in SQLite's unix VFS, an empty file counts as missing.
     let is_there = vfs.exists(path).and_then(|exists| {
         if exists { vfs.open(path, OpenMode::Read)?.length().map(|length| length > 0) } else { Ok(false) }
     });
     let Ok(is_there) = is_there else { return ffi::SQLITE_IOERR_ACCESS };
-    // SAFETY: SQLite wants the answer there.
+    // SAFETY: SQLite expects the answer there.
     unsafe { *out = c_int::from(is_there) };
     ffi::SQLITE_OK
 }
@@ -301,7 +301,7 @@ unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, wanted: c_int) -> c_int 
     let taken = match wanted {
         ffi::SQLITE_LOCK_SHARED => !shared.exclusive,
         ffi::SQLITE_LOCK_RESERVED => !shared.reserved,
-        // PENDING keeps new readers out even when the present ones are still there.
+        // PENDING keeps new readers out while present ones remain.
         _ if shared.exclusive && handle.level < ffi::SQLITE_LOCK_PENDING => return ffi::SQLITE_BUSY,
         _ => {
             shared.exclusive = true;
@@ -309,7 +309,7 @@ unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, wanted: c_int) -> c_int 
         }
     };
     if !taken {
-        // As unix: who did not get EXCLUSIVE has PENDING, and gives it back with its other locks.
+        // As in SQLite's unix VFS: a failed request for EXCLUSIVE leaves PENDING, released with the other locks.
         if wanted == ffi::SQLITE_LOCK_EXCLUSIVE {
             handle.level = ffi::SQLITE_LOCK_PENDING;
         }
@@ -355,11 +355,11 @@ unsafe extern "C" fn sector_size(_file: *mut ffi::sqlite3_file) -> c_int {
 }
 
 unsafe extern "C" fn characteristics(_file: *mut ffi::sqlite3_file) -> c_int {
-    // The weakest: what is torn, reordered and lost is the simulated disk's affair.
+    // No guarantees: the simulated disk decides what is torn, reordered and lost.
     0
 }
 
-/// Forgets locks: as when the machine starts again. No connection may be open.
+/// Forgets all locks, as a restart of the machine does. No connection may be open.
 pub(crate) fn restart(name: &str) {
     let c_name = CString::new(name).unwrap();
     // SAFETY: `register` has registered it.

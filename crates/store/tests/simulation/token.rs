@@ -1,5 +1,5 @@
-//! Edit tokens when the power is cut or a call fails: each answer is one of before and after the call in flight, nothing
-//! that returned is lost, and no number is given twice. An interrupted publish is finished only by the right one.
+//! Edit locks under power failures and failing calls: the state is that before or after the call in flight, nothing that
+//! returned is lost, and no number is assigned twice. An interrupted publish is finished only under the current token.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ fn image() -> ImageName {
     "a".parse().unwrap()
 }
 
-/// Publishes under a token, or under none.
+/// Publishes under a token, or without one.
 fn publish_under(store: &Store, numbers: &[u64], token: Option<u64>) -> Result<Version> {
     let session = store.session()?;
     let disk = add_disk(&session, numbers)?;
@@ -23,15 +23,15 @@ fn publish_under(store: &Store, numbers: &[u64], token: Option<u64>) -> Result<V
     session.publish(draft)
 }
 
-/// What was promised of the token.
+/// What the store has promised about the token.
 #[derive(Debug, Default)]
 struct Promised {
     model: Model,
     /// The token after the last call that returned.
     held: Option<Token>,
-    /// What it would be if the call that did not return had been done; of a new token the number is 0.
+    /// The token if the call that did not return has happened; a new token has number 0 here.
     in_flight: Option<Option<Token>>,
-    /// The highest number that was given.
+    /// The highest number that was assigned.
     last: u64,
 }
 
@@ -51,7 +51,7 @@ impl Promised {
     }
 }
 
-/// Random changes of the token by seed, through stores opened to be read and to be written.
+/// Random changes of the token by seed, through stores opened for reading and for writing.
 fn work(machine: &Machine, seed: u64, promised: &mut Promised) -> Result<()> {
     let mut dice = Dice(seed);
     Store::init(&machine.place)?;
@@ -99,7 +99,7 @@ fn work(machine: &Machine, seed: u64, promised: &mut Promised) -> Result<()> {
     Ok(())
 }
 
-/// The token is the one promised, or what the call in flight makes of it; and the next number was never given.
+/// Checks that the token is the promised one, or the result of the call in flight, and that the next number is new.
 fn verify_token(machine: &Machine, promised: &mut Promised, context: &str) {
     if promised.model.published.is_empty() {
         return;
@@ -150,20 +150,20 @@ fn crash_often(seeds: std::ops::Range<u64>, cuts: u64) {
 }
 
 #[test]
-fn power_cuts_keep_one_answer() {
+fn power_failures_leave_the_state_before_or_after() {
     crash_often(0..8, 8);
 }
 
 /// Part of `make test-full`.
 #[test]
-#[ignore = "minutes: 20,000 power cuts"]
-fn many_power_cuts_keep_one_answer() {
+#[ignore = "minutes: 20,000 power failures"]
+fn many_power_failures_leave_the_state_before_or_after() {
     crash_often(2000..2080, 40);
 }
 
-/// Any call fails once: what returned holds, and the store opened again is sound.
+/// Any call fails once: what was promised holds, and the reopened store is sound.
 #[test]
-fn an_io_error_anywhere_keeps_one_answer() {
+fn an_io_error_at_any_call_leaves_the_state_before_or_after() {
     let machine = Machine::new();
     for call in (1..).step_by(5) {
         machine.insert(&SimulatedDisk::new(11));
@@ -182,7 +182,7 @@ fn an_io_error_anywhere_keeps_one_answer() {
     }
 }
 
-/// Every pack of the machine's disk.
+/// The files of all packs on the machine's disk.
 fn packs(machine: &Machine) -> Vec<PathBuf> {
     let (disk, packs) = (machine.disk(), machine.place.dir().join("packs"));
     let folders = disk.list(&packs).unwrap().into_iter().map(|entry| packs.join(entry.name));
@@ -191,8 +191,8 @@ fn packs(machine: &Machine) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A publish under token 1 that lacked only its commit. While its token stands, the next writer finishes it. Taken over
-/// in between, it is not finished, and no rebuild ever finds it again; the next holder's version has its number.
+/// A publish under token 1 lacked only its commit. If the token is still current, the next writer finishes it. If the token was
+/// taken over meanwhile, it is not finished and no rebuild finds it again; the next holder's version gets its number.
 #[test]
 fn an_interrupted_publish_is_fenced_too() {
     for is_stolen in [false, true] {
@@ -205,7 +205,7 @@ fn an_interrupted_publish_is_fenced_too() {
         let new = packs(&machine).into_iter().find(|pack| !known.contains(pack)).unwrap();
         let bytes = machine.disk().contents(&new).unwrap();
         machine.insert(&before);
-        // The fork's next random name would be the very one of this pack.
+        // Skips the fork's next random id, which would be the id of this pack.
         before.random_id().unwrap();
         match before.create_dir(new.parent().unwrap()) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => panic!("{error}"),
@@ -223,7 +223,7 @@ fn an_interrupted_publish_is_fenced_too() {
         assert_eq!(publish_under(&store, &[5], Some(1)).is_err(), is_stolen);
         if is_stolen {
             let theirs = publish_under(&store, &[5, 6], Some(2)).unwrap();
-            assert_eq!((theirs.name.number, theirs.record.new_raw_bytes), (2, 0), "the blocks were kept");
+            assert_eq!((theirs.name.number, theirs.record.new_raw_bytes), (2, 0), "blocks were kept");
             drop(store);
             assert_eq!(rebuild(&machine.place).unwrap().notes, Vec::<String>::new());
             let store = Store::open_reader(&machine.place).unwrap();
@@ -232,9 +232,9 @@ fn an_interrupted_publish_is_fenced_too() {
     }
 }
 
-/// A change of a token whose sync failed is an error, and a store that writes takes nothing more then.
+/// If the sync of a token's change fails, the change is an error, and the store accepts no more writes.
 #[test]
-fn a_failed_sync_is_no_success() {
+fn a_failed_sync_is_reported() {
     let machine = Machine::new();
     Store::init(&machine.place).unwrap();
     let store = Store::open_writer(&machine.place).unwrap();

@@ -1,4 +1,4 @@
-//! A machine with a simulated disk and a store on it, work to do there, and the model of what was promised.
+//! A simulated machine with a store, a random workload, and a model of what the store has promised.
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -19,10 +19,10 @@ use platter_vfs::{Entry, OpenMode, Vfs, VfsFile};
 
 use super::sqlite;
 
-/// Bytes of blocks in one of the test's frames: small, so that there are many.
+/// Bytes of blocks in a frame of these tests: few, so that there are many frames.
 const FRAME_TARGET: usize = 3 << 10;
 
-/// A drive bay: the disk in it can be exchanged, and SQLite's VFS stands over whatever is in it.
+/// A drive bay: its disk can be exchanged. SQLite's VFS uses whichever disk is in it.
 #[derive(Debug)]
 struct Bay(Mutex<SimulatedDisk>);
 
@@ -62,7 +62,7 @@ impl Vfs for Bay {
     }
 }
 
-/// A machine.
+/// A simulated machine.
 pub(crate) struct Machine {
     bay: Arc<Bay>,
     sqlite_vfs: String,
@@ -83,19 +83,19 @@ impl Machine {
         self.bay.disk()
     }
 
-    /// Puts that disk in and starts the machine. No store may be open.
+    /// Inserts a disk and starts the machine. No store may be open.
     pub(crate) fn insert(&self, disk: &SimulatedDisk) {
         *self.bay.0.lock() = disk.clone();
         self.restart();
     }
 
-    /// Starts the machine again, after a crash of its disk. No store may be open.
+    /// Restarts the machine after a crash of its disk. No store may be open.
     pub(crate) fn restart(&self) {
         sqlite::restart(&self.sqlite_vfs);
     }
 }
 
-/// A small generator of numbers, the test's own: its sequence is part of what a seed means.
+/// A small random number generator, kept here because its sequence is part of what a seed means.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -105,7 +105,7 @@ impl Dice {
     }
 }
 
-/// The contents of block `number`: one to six sectors, half of it incompressible.
+/// The contents of block `number`: one to six sectors, half of each incompressible.
 pub(crate) fn block(number: u64) -> Vec<u8> {
     let mut dice = Dice(number.wrapping_mul(0x9e37_79b9) + 1);
     let sectors = 1 + dice.below(6) as usize;
@@ -115,22 +115,22 @@ pub(crate) fn block(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// A version, and the numbers of its blocks.
+/// A version and the numbers of its blocks.
 pub(crate) type Published = (Version, Vec<u64>);
 
-/// What was promised.
+/// What the store has promised.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
-    /// Versions whose publishing returned, under the names that they have by now.
+    /// Versions whose publishing returned, under their current names.
     pub(crate) published: Vec<Published>,
-    /// What `published` would be if the forgetting or renaming that did not return had been done.
+    /// The value of `published` if the forget or rename that did not return has happened.
     pub(crate) in_flight: Option<Vec<Published>>,
-    /// Names that versions once had and have no more.
+    /// Names that versions had and no longer have.
     pub(crate) removed: Vec<VersionName>,
 }
 
 impl Model {
-    /// Takes note of a forgetting or renaming that returned.
+    /// Applies a forget or rename that has returned.
     fn done(&mut self) {
         let Some(new) = self.in_flight.take() else { return };
         for (version, _) in std::mem::replace(&mut self.published, new) {
@@ -140,7 +140,7 @@ impl Model {
         self.removed.retain(|name| !published.iter().any(|(version, _)| version.name == *name));
     }
 
-    /// The highest number that an image's name ever had, beside those that `more` have.
+    /// Returns the highest number that the image ever had, including those in `more`.
     fn last(&self, image: &str, more: &[Published]) -> u64 {
         let names = self.published.iter().chain(more).map(|(version, _)| &version.name);
         let all = names.chain(&self.removed).filter(|name| name.image.as_str() == image);
@@ -148,7 +148,7 @@ impl Model {
     }
 }
 
-/// Adds the blocks that the store does not have, and the recipe of a disk that consists of all of them.
+/// Adds the blocks that the store does not have, and the recipe of a disk that consists of all `numbers`.
 pub(crate) fn add_disk(session: &Session, numbers: &[u64]) -> Result<(Score, u64)> {
     let mut compressor = Compressor::new(1)?;
     let (mut pins, mut frame) =
@@ -191,20 +191,20 @@ pub(crate) fn add_disk(session: &Session, numbers: &[u64]) -> Result<(Score, u64
     Ok((score, disk_length))
 }
 
-/// Publishes a disk of those blocks as the next version of `image`.
+/// Publishes a disk of these blocks as the next version of `image`.
 pub(crate) fn publish(store: &Store, image: &str, numbers: &[u64]) -> Result<Version> {
     let session = store.session()?;
     let disk = add_disk(&session, numbers)?;
     session.publish(draft(image, disk)?)
 }
 
-/// What is published of a disk of that score and length.
+/// Makes a draft for a disk with that score and length.
 pub(crate) fn draft(image: &str, (score, disk_length): (Score, u64)) -> Result<VersionRecord> {
     let draft = VersionRecord::draft(image.parse()?, score, 1_000);
     Ok(VersionRecord { disk_length, ..draft })
 }
 
-/// Forgets a version that there is, or all versions of its image.
+/// Forgets an existing version, or all versions of its image.
 fn forget(store: &Store, dice: &mut Dice, model: &mut Model) -> Result<()> {
     let Some((version, _)) = pick(dice, &model.published) else { return Ok(()) };
     let (image, number) = (version.name.image.clone(), version.name.number);
@@ -217,7 +217,7 @@ fn forget(store: &Store, dice: &mut Dice, model: &mut Model) -> Result<()> {
     Ok(())
 }
 
-/// Renames an image with all that is below it, to a new name or to one that was used. What is refused has not happened.
+/// Renames an image and those below it to a new or used name. A refused rename has no effect.
 fn rename(store: &Store, dice: &mut Dice, model: &mut Model) -> Result<()> {
     let names = ["a", "lab", "lab/b", "c", "c/d"];
     let (from, to) = (names[dice.below(5) as usize], names[dice.below(5) as usize]);
@@ -253,8 +253,8 @@ fn pick<'a, T>(dice: &mut Dice, all: &'a [T]) -> Option<&'a T> {
     all.get(dice.below(all.len().max(1) as u64) as usize)
 }
 
-/// Random work by seed: makes the store, publishes versions that share blocks, forgets and renames some, drops sessions
-/// half done, opens the store anew. Ends at the first error, which it gives; `model` has what was published until then.
+/// A random workload by seed: creates the store, publishes versions that share blocks, forgets and renames some, drops unfinished
+/// sessions, reopens the store. Returns the first error; `model` then has what was promised so far.
 pub(crate) fn work(machine: &Machine, seed: u64, model: &mut Model) -> Result<()> {
     let mut dice = Dice(seed);
     Store::init(&machine.place)?;
@@ -271,7 +271,7 @@ pub(crate) fn work(machine: &Machine, seed: u64, model: &mut Model) -> Result<()
                 session.keep()?;
             }
             1 => {
-                // Dropped: whatever happens, the store stays usable or says that it does not.
+                // Dropped: the store must stay usable, or refuse further sessions.
                 add_disk(&store.session()?, &numbers)?;
                 store.session()?;
             }
@@ -291,10 +291,10 @@ pub(crate) fn work(machine: &Machine, seed: u64, model: &mut Model) -> Result<()
     Ok(())
 }
 
-/// Everything promised is there, the store is sound, and one can go on.
+/// Checks that everything promised exists, the store is sound, and publishing works.
 pub(crate) fn verify(machine: &Machine, model: &Model, context: &str) {
     let is_store = machine.place.is_store().unwrap();
-    assert!(is_store || model.published.is_empty(), "{context}: the store is gone");
+    assert!(is_store || model.published.is_empty(), "{context}: the store is missing");
     if !is_store {
         Store::init(&machine.place).unwrap_or_else(|error| panic!("{context}: init again: {error:?}"));
     }
@@ -304,8 +304,8 @@ pub(crate) fn verify(machine: &Machine, model: &Model, context: &str) {
     verify_versions(&store, in_flight.unwrap_or(&model.published), context);
     let clean = |store: &Store| {
         let report = store.check(CheckOptions { read_data: true }, &mut |_| {}).unwrap();
-        // What interrupted sessions left is kept until somebody needs it.
-        let is_left = |finding: &Finding| finding.what.contains("left by an interruption");
+        // Packs of interrupted sessions are kept until they are needed.
+        let is_left = |finding: &Finding| finding.what.contains("left by an interrupted session");
         assert_ne!(report.verdict, Verdict::Damaged, "{context}: {:#?}", report.findings);
         assert!(report.findings.iter().all(is_left), "{context}: {:#?}", report.findings);
     };
@@ -313,15 +313,15 @@ pub(crate) fn verify(machine: &Machine, model: &Model, context: &str) {
     let numbers: Vec<u64> = (0..20).collect();
     let version =
         publish(&store, "a", &numbers).unwrap_or_else(|error| panic!("{context}: publish: {error:?}"));
-    // What was in flight and did not happen has used no number.
+    // A change in flight that did not happen has used no number.
     let last = model.last("a", in_flight.map_or(&[], Vec::as_slice));
     assert!(last < version.name.number, "{context}: {} after {last}", version.name);
     verify_versions(&store, &[(version, numbers)], context);
     clean(&store);
 }
 
-/// The names are those promised, or all those of the change in flight: says which. At most one is there beside them, that of
-/// a publish in flight, and it never had a version before.
+/// Checks that the names are those promised, or those after the change in flight; returns whether the latter. A publish in
+/// flight may have added one more, with a number that was never used.
 fn verify_names(store: &Store, model: &Model, context: &str) -> bool {
     let found: BTreeSet<VersionName> =
         store.versions().unwrap().into_iter().map(|version| version.name).collect();
@@ -333,7 +333,7 @@ fn verify_names(store: &Store, model: &Model, context: &str) -> bool {
         let may_be_more = usize::from(model.in_flight.is_none());
         assert!(more.len() <= may_be_more, "{context}: {more:?} beside {model:?}");
         let is_new = |name: &VersionName| name.number > model.last(name.image.as_str(), &[]);
-        assert!(more.iter().all(is_new), "{context}: {more:?} came back: {model:?}");
+        assert!(more.iter().all(is_new), "{context}: {more:?} reappeared: {model:?}");
     }
     is_changed
 }

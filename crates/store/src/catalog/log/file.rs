@@ -1,4 +1,4 @@
-//! The file of the log of changes: how it is made, opened, added to, replaced and read.
+//! The file of the change log: creating, opening, appending, replacing and reading it.
 
 use std::path::Path;
 
@@ -10,22 +10,22 @@ use super::format::{HEADER_LENGTH, encode_header, entry_length, find_entry, read
 use super::{ChangeLogContents, Entry, decode_change_log, encode};
 use crate::place::StorePlace;
 
-/// A log is not replaced by a shorter one before it is so long.
+/// Minimum length in bytes at which a log is replaced by a shorter one.
 const REPLACED_FROM: u64 = if cfg!(test) { 64 << 10 } else { 8 << 20 };
-/// What makes a damaged log good again.
-const REMEDY: &str = "`platter rebuild` writes catalog and log anew";
+/// How to repair a damaged log.
+const REMEDY: &str = "`platter rebuild` writes catalog and log again";
 
-/// What the catalog says of its log.
+/// What the catalog records about its log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head {
-    /// The log's random id, in hexadecimal digits.
+    /// The log's random id, in hexadecimal.
     id: String,
     /// Number of the last entry, from 1.
     number: u64,
-    /// Where that entry begins, and its text.
+    /// Offset and text of that entry.
     offset: u64,
     text: String,
-    /// How long the log was when it was made.
+    /// Length of the log in bytes when it was created.
     made: u64,
 }
 
@@ -39,34 +39,34 @@ impl Head {
         self.offset.saturating_add(entry_length(&self.text))
     }
 
-    /// With one more entry.
+    /// Returns the head after one more entry.
     pub(in crate::catalog) fn next(&self, text: String) -> Self {
         Self { id: self.id.clone(), number: self.number + 1, offset: self.end(), text, made: self.made }
     }
 
-    /// The last entry.
+    /// Returns the last entry.
     pub(in crate::catalog) fn entry(&self) -> Result<Entry> {
         Entry::from_text(&self.text)
     }
 
-    /// Whether the log is of that id.
+    /// Returns whether this head belongs to that log.
     pub(crate) fn is_of(&self, contents: &ChangeLogContents) -> bool {
         contents.id.as_ref() == Some(&self.id)
     }
 
-    /// Whether the log has grown so much that a copy of all rows is shorter.
+    /// Returns whether the log has grown so much that a copy of all rows is shorter.
     pub(in crate::catalog) fn is_long(&self) -> bool {
         self.end() > REPLACED_FROM.max(self.made.saturating_mul(2))
     }
 
     pub(in crate::catalog) fn to_text(&self) -> Result<String> {
         serde_json::to_string(self)
-            .map_err(|error| Error::bug("a log's head without a text").with_source(error))
+            .map_err(|error| Error::bug("cannot serialize a log's head").with_source(error))
     }
 
     pub(in crate::catalog) fn from_text(text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|error| {
-            Error::corrupt("the catalog does not say which log of changes is its own").with_source(error)
+            Error::corrupt("the catalog has no valid reference to its change log").with_source(error)
         })
     }
 
@@ -75,9 +75,9 @@ impl Head {
     }
 }
 
-/// Makes a log of these entries, at least one; gives its head. The file must not exist; its name is the caller's to sync.
+/// Creates a log of these entries, at least one, and returns its head. The file must not exist. The caller syncs its name.
 pub(crate) fn create(vfs: &dyn Vfs, path: &Path, entries: &[Entry]) -> Result<Head> {
-    let context = || format!("making {}", path.display());
+    let context = || format!("creating {}", path.display());
     let (header, id) = encode_header(vfs.random_id().context(context)?);
     let file = vfs.open(path, OpenMode::CreateNew).context(context)?;
     file.write_all_at(&header, 0).context(context)?;
@@ -92,16 +92,16 @@ pub(crate) fn create(vfs: &dyn Vfs, path: &Path, entries: &[Entry]) -> Result<He
     last.map(|head| Head { made: offset, ..head }).ok_or_else(|| Error::bug("a log without an entry"))
 }
 
-/// The log, as a writer of the catalog has it.
+/// The change log, opened for appending.
 #[derive(Debug)]
 pub(in crate::catalog) struct ChangeLog(Box<dyn VfsFile>);
 
 impl ChangeLog {
-    /// Opens the log that the catalog names, and appends the catalog's last entry if it is missing, after `write_again` has
-    /// made certain that the catalog's last commit is on the disk: the log must not get ahead of it.
+    /// Opens the log that the catalog names. If the catalog's last entry is missing, appends it. Before that, `write_again` makes
+    /// sure that the catalog's last commit is on the disk: the log must not get ahead of the catalog.
     ///
     /// # Errors
-    /// `Corrupt` when the log is gone, is another one, or says something else than the catalog; `Io`.
+    /// `Corrupt` when the log is missing, belongs to another catalog, or contradicts the catalog; `Io`.
     pub(in crate::catalog) fn open(
         place: &StorePlace,
         head: &Head,
@@ -113,11 +113,11 @@ impl ChangeLog {
         let corrupt = |what: &str| Error::corrupt(format!("{}: {what}: {REMEDY}", path.display()));
         let file = match place.vfs().open(&path, OpenMode::Write) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(corrupt("it is gone").with_source(error));
+                return Err(corrupt("it is missing").with_source(error));
             }
             opened => opened.context(context)?,
         };
-        // After a failed sync, memory may hold what the disk does not.
+        // After a failed sync, the cache may hold data that is not on the disk.
         file.sync().and_then(|()| file.drop_cache()).context(context)?;
         let length = file.length().context(context)?;
         if id_of(&*file, length)?.as_ref() != Some(&head.id) {
@@ -136,29 +136,29 @@ impl ChangeLog {
         let mut from = 0;
         while let Some((at, found)) = find_entry(&rest, head.offset, &head.id, from) {
             if found.number > head.number {
-                return Err(corrupt("the catalog is older than it"));
+                return Err(corrupt("the catalog is older than this log"));
             }
             if !rest.starts_with(&expected) {
-                return Err(corrupt("the catalog says something else of the last change"));
+                return Err(corrupt("the catalog has a different last change"));
             }
             from = at + 1;
         }
-        // Torn by a crash, or not written at all.
+        // The entry is incomplete after a crash, or was not written at all.
         write_again()?;
         log.append(head)?;
         Ok(log)
     }
 
-    /// Takes the space of that head's entry, with zeros: after that, appending it needs none.
+    /// Reserves the space for that head's entry by writing zeros, so that appending it needs no more space.
     pub(in crate::catalog) fn reserve(&self, head: &Head) -> Result<()> {
-        let context = || "making room in the log of changes".to_owned();
+        let context = || "reserving space in the change log".to_owned();
         self.0.set_length(head.offset).context(context)?;
         self.0.write_all_at(&vec![0; head.bytes().len()], head.offset).context(context)
     }
 
-    /// Appends the entry of that head, durably, into the space that was reserved for it, if it was.
+    /// Appends the entry of that head, durably, into the reserved space if there is some.
     pub(in crate::catalog) fn append(&self, head: &Head) -> Result<()> {
-        let context = || "writing the log of changes".to_owned();
+        let context = || "writing the change log".to_owned();
         let bytes = head.bytes();
         self.0.write_all_at(&bytes, head.offset).context(context)?;
         self.0.set_length(head.offset + bytes.len() as u64).context(context)?;
@@ -168,18 +168,18 @@ impl ChangeLog {
 
 fn id_of(file: &dyn VfsFile, length: u64) -> Result<Option<String>> {
     let mut header = vec![0; length.min(HEADER_LENGTH as u64) as usize];
-    file.read_exact_at(&mut header, 0).context(|| "reading the log of changes".into())?;
+    file.read_exact_at(&mut header, 0).context(|| "reading the change log".into())?;
     read_header(&header)
 }
 
-/// Makes a log of these entries beside the one in use, durable with its name; gives its head. When the catalog names it,
-/// [`settle`] puts it in the other's place. A crash before that leaves a file that nobody needs.
+/// Creates a log of these entries beside the one in use, with a durable name, and returns its head. Once the catalog names it,
+/// [`settle`] puts it in place of the other. A crash before that leaves a file that nothing needs.
 pub(crate) fn create_new(place: &StorePlace, entries: &[Entry]) -> Result<Head> {
     let new = place.new_change_log();
     place.remove_if_there(&new)?;
     let made = create(place.vfs(), &new, entries);
     if made.is_err() {
-        // It would only take space.
+        // An incomplete file would only take space.
         place.remove_if_there(&new)?;
     }
     let head = made?;
@@ -187,7 +187,7 @@ pub(crate) fn create_new(place: &StorePlace, entries: &[Entry]) -> Result<Head> 
     Ok(head)
 }
 
-/// Puts a log that the catalog already names into its place. The lock is ours.
+/// Puts a new log in place if the catalog names it. The caller holds the writer's lock.
 pub(crate) fn settle(place: &StorePlace, head: &Head) -> Result<()> {
     let (path, new) = (place.change_log(), place.new_change_log());
     let context = || format!("opening {}", new.display());
@@ -202,7 +202,7 @@ pub(crate) fn settle(place: &StorePlace, head: &Head) -> Result<()> {
     place.sync_dir(place.dir())
 }
 
-/// Reads all of a store's log, with the entry that a good catalog says is the last, if a crash kept it from the log.
+/// Reads a store's whole log. If a crash lost the last entry that a sound catalog records, adds it.
 ///
 /// # Errors
 /// `Io`; `Refused` when a newer Platter wrote it.

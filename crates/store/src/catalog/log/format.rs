@@ -1,4 +1,4 @@
-//! The bytes of the log of changes (`docs/formats/change-log.md`).
+//! The byte layout of the change log (`docs/formats/change-log.md`).
 
 use std::hash::Hasher;
 
@@ -15,11 +15,11 @@ const FORMAT_VERSION: u16 = 1;
 pub(super) const HEADER_LENGTH: usize = 32;
 const ENTRY_MAGIC: [u8; 4] = *b"\0PLc";
 const ENTRY_HEAD: usize = 24;
-/// Most bytes of an entry's text: a change of some 100,000 versions.
+/// Maximum length of an entry's text in bytes: enough to change about 100,000 versions.
 const TEXT_LENGTH_MAX: usize = 256 << 20;
 
 impl RowChange {
-    /// The table, if the change fits it.
+    /// Returns the table of this change, if its row or key fits that table.
     fn fitting(&self) -> Option<&'static Table> {
         let table = logged().find(|table| table.name == self.table)?;
         let fits = match (&self.put[..], &self.gone[..]) {
@@ -35,70 +35,70 @@ impl RowChange {
     }
 }
 
-/// What one change did.
+/// The rows that one change wrote and removed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) rows: Vec<RowChange>,
-    /// The digest of all rows after it; empty inside a copy of the rows that takes several entries.
+    /// The digest of all rows after it. A copy of all rows may take several entries; only the last of them has a digest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) after: String,
 }
 
 impl Entry {
-    /// Its text.
+    /// Serializes the entry.
     pub(crate) fn to_text(&self) -> Result<String> {
         let text = serde_json::to_string(self)
-            .map_err(|error| Error::bug("an entry of the log without a text").with_source(error))?;
+            .map_err(|error| Error::bug("cannot serialize a log entry").with_source(error))?;
         if text.len() > TEXT_LENGTH_MAX {
             return Err(Error::refused(format!(
-                "one change would take {} bytes in the log of changes, {TEXT_LENGTH_MAX} are allowed: do it in parts",
+                "one change needs {} bytes in the change log, but at most {TEXT_LENGTH_MAX} are allowed: split it",
                 text.len()
             )));
         }
         Ok(text)
     }
 
-    /// Parses the text of an entry, all of whose rows must fit their tables.
+    /// Parses an entry. All of its rows must fit their tables.
     pub(super) fn from_text(text: &str) -> Result<Self> {
         let entry: Self = serde_json::from_str(text)
-            .map_err(|error| Error::corrupt("an entry of the log of changes").with_source(error))?;
+            .map_err(|error| Error::corrupt("invalid entry in the change log").with_source(error))?;
         if entry.rows.iter().all(|row| row.fitting().is_some()) {
             Ok(entry)
         } else {
-            Err(Error::corrupt("an entry of the log of changes has rows that fit no table"))
+            Err(Error::corrupt("an entry of the change log has rows that fit no table"))
         }
     }
 }
 
-/// What a log holds.
+/// The contents of a log.
 #[derive(Debug, Default)]
 pub struct ChangeLogContents {
-    /// Its random id, in hexadecimal digits; `None` without a good header.
+    /// Its random id, in hexadecimal; `None` without a valid header.
     pub(crate) id: Option<String>,
-    /// The good entries, in order.
+    /// The valid entries, in order.
     pub(crate) entries: Vec<Entry>,
-    /// The number of the last of them; 0 when there is none.
+    /// Number of the last valid entry; 0 if there is none.
     pub(crate) last: u64,
-    /// Whether the header or an entry before the last good one is damaged.
+    /// Whether the header, or an entry before the last valid one, is damaged.
     pub(crate) has_holes: bool,
-    /// Whether bytes follow after the last good entry: of one that a crash tore, or that was damaged later.
+    /// Whether bytes follow the last valid entry: an entry that is incomplete after a crash, or damaged.
     pub(crate) has_torn_end: bool,
 }
 
 impl ChangeLogContents {
-    /// How many good entries it has.
+    /// Returns the number of valid entries.
     pub fn entries(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether its header and all entries before the last good one are good, and that one says what all rows come to.
+    /// Returns whether the header and all entries up to the last valid one are valid, and that one has a digest.
     pub fn is_whole(&self) -> bool {
         let is_sealed = self.entries.last().is_some_and(|last| !last.after.is_empty());
         self.id.is_some() && !self.has_holes && is_sealed
     }
 }
 
-/// Parses the bytes of a log of changes. Whatever is damaged is left out, and the contents say so.
+/// Parses a change log. Skips damaged parts and reports that in the result.
 ///
 /// # Errors
 /// `Refused` when a newer Platter wrote it.
@@ -118,19 +118,19 @@ pub fn decode_change_log(bytes: &[u8]) -> Result<ChangeLogContents> {
     Ok(contents)
 }
 
-/// The log's id; `None` without a good header.
+/// Returns the log's id; `None` without a valid header.
 pub(super) fn read_header(bytes: &[u8]) -> Result<Option<String>> {
     let Some(header) = bytes.get(..HEADER_LENGTH) else { return Ok(None) };
     if header[..4] != MAGIC || header[24..] != XxHash3_64::oneshot(&header[..24]).to_le_bytes() {
         return Ok(None);
     }
     if header[4..8] != [FORMAT_VERSION.to_le_bytes(), [0; 2]].concat() {
-        return Err(Error::refused("the log of changes has another format: use a newer Platter"));
+        return Err(Error::refused("the change log has another format: use a newer Platter"));
     }
     Ok(Some(header[8..24].iter().map(|byte| format!("{byte:02x}")).collect()))
 }
 
-/// A new log's header, and its id in digits.
+/// Encodes a new log's header. Returns it with the id in hexadecimal.
 pub(super) fn encode_header(id: [u8; 16]) -> (Vec<u8>, String) {
     let mut header = Vec::with_capacity(HEADER_LENGTH);
     header.extend_from_slice(&MAGIC);
@@ -141,21 +141,21 @@ pub(super) fn encode_header(id: [u8; 16]) -> (Vec<u8>, String) {
     (header, id.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A good entry.
-pub(super) struct Found {
+/// A valid entry.
+pub(super) struct FoundEntry {
     pub(super) number: u64,
     pub(super) entry: Entry,
     end: usize,
 }
 
-/// The next good entry at or after `from`, and where it begins. The first of `bytes` is that at `base` of the log.
-pub(super) fn find_entry(bytes: &[u8], base: u64, id: &str, from: usize) -> Option<(usize, Found)> {
+/// Finds the next valid entry at or after `from` in `bytes`, and its position there. `bytes` begins at offset `base` of the log.
+pub(super) fn find_entry(bytes: &[u8], base: u64, id: &str, from: usize) -> Option<(usize, FoundEntry)> {
     let windows = bytes.get(from..)?.windows(ENTRY_MAGIC.len()).enumerate();
     let mut places = windows.filter(|(_, window)| **window == ENTRY_MAGIC).map(|(at, _)| from + at);
     places.find_map(|at| Some((at, entry_at(bytes, base, id, at)?)))
 }
 
-fn entry_at(bytes: &[u8], base: u64, id: &str, at: usize) -> Option<Found> {
+fn entry_at(bytes: &[u8], base: u64, id: &str, at: usize) -> Option<FoundEntry> {
     let (head, rest) = bytes.get(at..)?.split_at_checked(ENTRY_HEAD)?;
     let offset = base + at as u64;
     let number_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| head[at + index]));
@@ -166,10 +166,10 @@ fn entry_at(bytes: &[u8], base: u64, id: &str, at: usize) -> Option<Found> {
         return None;
     }
     let entry = Entry::from_text(text).ok()?;
-    Some(Found { number, entry, end: at + ENTRY_HEAD + length })
+    Some(FoundEntry { number, entry, end: at + ENTRY_HEAD + length })
 }
 
-/// The bytes of an entry.
+/// Encodes an entry.
 pub(crate) fn encode(id: &str, offset: u64, number: u64, text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(ENTRY_HEAD + text.len());
     out.extend_from_slice(&ENTRY_MAGIC);
@@ -180,7 +180,7 @@ pub(crate) fn encode(id: &str, offset: u64, number: u64, text: &str) -> Vec<u8> 
     out
 }
 
-/// How long they are.
+/// Returns the length of an encoded entry.
 pub(super) fn entry_length(text: &str) -> u64 {
     (ENTRY_HEAD + text.len()) as u64
 }

@@ -1,19 +1,19 @@
-//! The log of changes: which rows of the catalog every change made and removed, one entry after another in `changes.log`
-//! (`docs/formats/change-log.md`). `rebuild` reads it, so that what was forgotten stays forgotten.
+//! The change log: which rows of the catalog each change wrote and removed, one entry after another in `changes.log`
+//! (`docs/formats/change-log.md`). `rebuild` reads it, so that forgotten versions stay forgotten.
 //!
-//! Why log and catalog never part: a commit of the catalog contains the entry that describes it. The entry's space in the
-//! log is taken before the commit, so a full disk fails the change while nothing is committed. The entry itself is
-//! written there right after the commit, and synced, before anybody is told that the change is done. Whoever opens the catalog to
-//! write appends it if a crash came between. So the log lacks one entry at most, and that one is in the catalog.
+//! Why log and catalog always agree: a commit of the catalog contains the log entry that describes it. The entry's space in the
+//! log is reserved before the commit, so a full disk fails the change before anything is committed. Right after the commit the
+//! entry is written there and synced, before the change is reported done. If a crash comes in between, the next
+//! process that opens the catalog for writing appends the entry. So the log lacks at most one entry, which the catalog has.
 //!
-//! Why either can be trusted without the other: an entry ends in a digest of all rows as they are after it. Every writer
-//! compares the digest with the catalog's rows, at opening and before each change.
+//! Why either can be trusted without the other: an entry ends with a digest of all rows after it. Every writer
+//! compares this digest with the catalog's rows when it opens the catalog and before each change.
 //!
-//! Why no bytes of a disk pass for an entry: the log holds nothing but entries; an entry's checksum covers the log's random
-//! id and the entry's own offset; and the magic of an entry begins with a zero byte, which no text of an entry contains.
+//! Why no contents of a disk can pass for an entry: the log contains only entries; an entry's checksum covers the log's
+//! random id and the entry's own offset; and an entry's magic begins with a zero byte, which no entry's text contains.
 //!
-//! Why it stays small: a writer that finds it grown to twice its length, and past 8 MiB, replaces it by one that
-//! holds the rows as they are, and what was forgotten.
+//! Why it stays small: when a writer finds that the log is longer than 8 MiB and has doubled since it was created, it replaces
+//! it by one with only the current rows and the forgotten versions.
 
 mod file;
 mod format;

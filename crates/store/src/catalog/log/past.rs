@@ -1,4 +1,4 @@
-//! What became of the versions that a log tells of.
+//! The history of versions, as a log records it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use crate::name::{ImageName, VersionName};
 use crate::record::VersionRecord;
 use crate::resolve::Version;
 
-/// What became of the versions that a log tells of.
+/// The history of the versions in a log.
 #[derive(Debug, Default)]
 pub(crate) struct Past {
-    /// Every version that an entry names, present or not.
+    /// All versions that any entry names.
     pub(crate) mentioned: BTreeSet<VersionName>,
-    /// Those that are there.
+    /// Versions that exist after the last entry.
     present: BTreeMap<VersionName, Version>,
-    /// Those that were forgotten, and not only renamed.
+    /// Versions that were forgotten, without those that were only renamed.
     forgotten: BTreeMap<VersionName, Version>,
 }
 
 impl Past {
-    /// What a log's good entries tell.
+    /// Collects the history from a log's valid entries.
     pub(crate) fn of(contents: &ChangeLogContents) -> Self {
         let mut past = Self::default();
         contents.entries.iter().for_each(|entry| past.apply(entry));
@@ -49,7 +49,7 @@ impl Past {
                 let Some(name) = name_of(image, *number) else { continue };
                 self.mentioned.insert(name.clone());
                 let Some(version) = self.present.remove(&name) else { continue };
-                // What the same change puts there under another name was renamed.
+                // A version that the same change writes under another name was renamed.
                 let names = put.get(&first_name(&version.record)).into_iter().flatten();
                 if names.filter(|other| **other != name).count() == 0 {
                     self.forgotten.insert(name, version);
@@ -58,13 +58,13 @@ impl Past {
         }
     }
 
-    /// The versions that were forgotten.
+    /// Returns the versions that were forgotten.
     pub(crate) fn forgotten(&self) -> Vec<Version> {
         self.forgotten.values().cloned().collect()
     }
 }
 
-/// The name that a version was published under.
+/// Returns the name under which a version was first published.
 pub(crate) fn first_name(record: &VersionRecord) -> VersionName {
     record.renamed_from.clone().unwrap_or_else(|| record.name())
 }
@@ -74,10 +74,10 @@ fn name_of(image: &str, number: i64) -> Option<VersionName> {
     Some(VersionName { image, number: u64::try_from(number).ok()? })
 }
 
-/// The version that a row stands for.
+/// Parses a version's row.
 pub(super) fn version_of(record_id: &str, record: &str) -> Result<Version> {
     let record = VersionRecord::from_json(record)?;
     let record_id = BlockId::from_hex(record_id)
-        .ok_or_else(|| Error::corrupt(format!("a version with the record {record_id:?}")))?;
+        .ok_or_else(|| Error::corrupt(format!("a version has an invalid record id {record_id:?}")))?;
     Ok(Version { name: record.name(), record_id, record })
 }

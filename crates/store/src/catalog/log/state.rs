@@ -1,4 +1,4 @@
-//! All rows of the catalog that the log tells of, in memory: as the log has them, or as the catalog does.
+//! All rows that the log covers, in memory: read from the log or from the catalog.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::catalog::token::LAST_TOKEN;
 use crate::name::ImageName;
 use crate::resolve::Version;
 
-/// Most bytes of rows in one entry of a copy of all rows.
+/// Maximum bytes of rows in one entry of a copy of all rows.
 const COPIED_TOGETHER: usize = 1 << 20;
 
-/// Rows by the numbers of their tables, and by their primary keys.
+/// Rows by the number of their table and their primary key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct State(BTreeMap<(usize, Vec<Cell>), Vec<Cell>>);
 
@@ -26,7 +26,7 @@ fn place_of(name: &str) -> Option<(usize, &'static Table)> {
 }
 
 impl State {
-    /// What a log's good entries come to.
+    /// Returns the rows that a log's valid entries produce.
     pub(crate) fn replay(contents: &ChangeLogContents) -> Self {
         let mut state = Self::default();
         contents.entries.iter().for_each(|entry| state.apply(entry));
@@ -35,7 +35,7 @@ impl State {
 
     fn apply(&mut self, entry: &Entry) {
         for row in &entry.rows {
-            // An entry was parsed: its tables are there, and its rows fit them.
+            // Parsing the entry has checked that its tables exist and its rows fit them.
             let Some((place, table)) = place_of(&row.table) else { continue };
             if row.put.is_empty() {
                 self.0.remove(&(place, row.gone.clone()));
@@ -45,7 +45,7 @@ impl State {
         }
     }
 
-    /// What the catalog has.
+    /// Reads the rows from the catalog.
     pub(in crate::catalog) fn read(connection: &Connection) -> Result<Self> {
         let mut state = Self::default();
         for (place, table) in logged().enumerate() {
@@ -56,10 +56,10 @@ impl State {
         Ok(state)
     }
 
-    /// Those rows of a damaged catalog that are right by their checksums, as far as it can be read.
+    /// Reads the rows with correct checksums from a damaged catalog, as far as it can be read.
     ///
     /// # Errors
-    /// All but `Corrupt`.
+    /// All kinds except `Corrupt`.
     pub(in crate::catalog) fn read_sound(connection: &Connection) -> Result<Self> {
         let mut state = Self::default();
         for (place, table) in logged().enumerate() {
@@ -79,7 +79,7 @@ impl State {
         }
     }
 
-    /// Every row, with its table's place among those that the log tells of.
+    /// Returns all rows, each with the number of its table.
     pub(in crate::catalog) fn rows(&self) -> impl Iterator<Item = (usize, Vec<Value>)> {
         self.0.iter().map(|((place, _), row)| (*place, Self::values(row)))
     }
@@ -88,7 +88,7 @@ impl State {
         cells.iter().map(Value::from).collect()
     }
 
-    /// What the rows come to, as the catalog's seals say it.
+    /// Computes the digest of all rows. It equals the one that the catalog's seals yield.
     pub(crate) fn digest(&self) -> String {
         let mut digest = Digest::default();
         for (place, table) in logged().enumerate() {
@@ -102,7 +102,7 @@ impl State {
         self.0.range((place, Vec::new())..(place + 1, Vec::new())).map(|(_, row)| row)
     }
 
-    /// Its versions. Rows that are none are left out.
+    /// Returns its versions. Skips invalid rows.
     pub(crate) fn versions(&self) -> Vec<Version> {
         let rows = place_of(VERSIONS.name).into_iter().flat_map(|(place, _)| self.rows_of(place));
         let version = |row: &Vec<Cell>| match &row[..] {
@@ -112,7 +112,7 @@ impl State {
         rows.filter_map(version).collect()
     }
 
-    /// The highest numbers that were given: of versions, and of edit tokens. Rows that are none are left out.
+    /// Returns the highest assigned numbers of each image's versions and of edit locks. Skips invalid rows.
     pub(crate) fn last_numbers(&self) -> (Vec<(ImageName, u64)>, u64) {
         let rows = |name: &str| place_of(name).into_iter().flat_map(|(place, _)| self.rows_of(place));
         let image = |row: &Vec<Cell>| match &row[..] {
@@ -126,14 +126,14 @@ impl State {
         (rows(IMAGES.name).filter_map(image).collect(), rows(META.name).find_map(token).unwrap_or(0))
     }
 
-    /// Without edit tokens.
+    /// Removes all edit locks.
     pub(crate) fn drop_tokens(&mut self) {
         if let Some((tokens, _)) = place_of(TOKENS.name) {
             self.0.retain(|(place, _), _| *place != tokens);
         }
     }
 
-    /// What is not the same in another state, in words.
+    /// Lists the rows that differ in another state, each as its table and key.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let keys = self.0.keys().chain(other.0.keys());
         let mut keys: Vec<_> = keys.filter(|key| self.0.get(*key) != other.0.get(*key)).collect();
@@ -152,7 +152,7 @@ impl State {
         keys.into_iter().map(named).collect()
     }
 
-    /// Entries that make these rows, and before that tell of versions that were forgotten.
+    /// Returns entries that produce these rows. They begin by writing and removing the forgotten versions, to record them.
     pub(crate) fn entries(&self, forgotten: &[Version]) -> Result<Vec<Entry>> {
         let (mut put, mut gone) = (Vec::new(), Vec::new());
         for version in forgotten {
@@ -180,7 +180,7 @@ impl State {
 }
 
 impl RowChange {
-    /// About how many bytes it takes.
+    /// Returns the approximate length of the serialized change in bytes.
     fn length(&self) -> usize {
         let cell = |cell: &Cell| match cell {
             Cell::Text(text) => text.len(),

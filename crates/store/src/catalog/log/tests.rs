@@ -1,9 +1,9 @@
-//! The log of changes: every damage of a small one, with the catalog and without.
+//! Damages a small change log at every byte, with and without the catalog.
 
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    reason = "test code, which looks at the files from outside"
+    reason = "test code that accesses the files directly"
 )]
 
 use std::fs;
@@ -29,7 +29,7 @@ fn new_store() -> (tempfile::TempDir, StorePlace, Store) {
     (folder, place, store)
 }
 
-/// Publishes a disk of that many zero sectors.
+/// Publishes a disk of `sectors` zero sectors.
 fn publish(store: &Store, name: &str, sectors: u64) -> Result<Version> {
     let policy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
     let pages: Vec<(BlockId, Vec<u8>)> = Vec::new();
@@ -45,7 +45,7 @@ fn publish(store: &Store, name: &str, sectors: u64) -> Result<Version> {
     session.publish(draft)
 }
 
-/// Rows of a catalog, in words: names, numbers and edit tokens.
+/// The rows of a catalog as text: names, numbers and edit locks.
 fn answers(place: &StorePlace) -> Vec<String> {
     let store = Store::open_reader(place).unwrap();
     let catalog = store.catalog().unwrap();
@@ -56,7 +56,7 @@ fn answers(place: &StorePlace) -> Vec<String> {
     answers
 }
 
-/// A store with versions published, forgotten and renamed, and edit tokens held, taken over and given back.
+/// A store with versions that were published, forgotten and renamed, and edit locks that are held, taken over and released.
 fn eventful_store() -> (tempfile::TempDir, StorePlace) {
     let (folder, place, store) = new_store();
     for number in 1..=3 {
@@ -75,14 +75,14 @@ fn eventful_store() -> (tempfile::TempDir, StorePlace) {
     (folder, place)
 }
 
-/// Puts the store into the state that `files` say, which were read before.
-struct Kept {
+/// Copies of a store's catalog and log, to restore them later.
+struct SavedFiles {
     place: StorePlace,
     catalog: Vec<u8>,
     log: Vec<u8>,
 }
 
-impl Kept {
+impl SavedFiles {
     fn of(place: &StorePlace) -> Self {
         let read = |path: PathBuf| fs::read(path).unwrap();
         Self { place: place.clone(), catalog: read(place.catalog()), log: read(place.change_log()) }
@@ -113,7 +113,7 @@ fn a_rebuild_changes_no_name_number_or_token() {
     let (_folder, place) = eventful_store();
     let expected = answers(&place);
     assert_eq!(names(&place), ["a@1", "c/d@1"]);
-    let kept = Kept::of(&place);
+    let kept = SavedFiles::of(&place);
     let (catalog, log) = (&kept.catalog[..], &kept.log[..]);
     for (catalog, log) in [(Some(catalog), Some(log)), (None, Some(log)), (Some(catalog), None)] {
         kept.put(catalog, log);
@@ -129,16 +129,16 @@ fn a_rebuild_changes_no_name_number_or_token() {
         let report = store.check(crate::check::CheckOptions::default(), &mut |_| {}).unwrap();
         assert_eq!(report.findings, []);
     }
-    // Without both, all that has a record is back, and the report says so.
+    // Without both, every version with a record reappears, and the report says so.
     kept.put(None, None);
     let report = rebuild(&place).unwrap();
     assert_eq!(names(&place), ["a@1", "a@2", "a@3", "b@1", "c/d@1"]);
-    assert!(report.notes[0].contains("may be back"), "{:?}", report.notes);
+    assert!(report.notes[0].contains("may have reappeared"), "{:?}", report.notes);
     assert_eq!(report.tokens_lost, None);
 }
 
 #[test]
-fn what_was_forgotten_comes_back_on_request() {
+fn forgotten_versions_are_restored_on_request() {
     let (_folder, place) = eventful_store();
     let store = Store::open_writer(&place).unwrap();
     let refused = |text: &str| {
@@ -146,8 +146,8 @@ fn what_was_forgotten_comes_back_on_request() {
         let name = wanted.map_or_else(|| publish(&store, "n", 9).unwrap().name, |version| version.name);
         store.resurrect(&[name]).unwrap_err().kind()
     };
-    assert_eq!(refused("a@3"), ErrorKind::Refused, "somebody edits the image");
-    assert_eq!(refused("a@9"), ErrorKind::Missing, "what is there was not forgotten");
+    assert_eq!(refused("a@3"), ErrorKind::Refused, "the image is being edited");
+    assert_eq!(refused("a@9"), ErrorKind::Missing, "an existing version was not forgotten");
     let a = "a".parse().unwrap();
     store.release_token(&store.token(&a).unwrap().unwrap()).unwrap();
     let wanted = store.forgotten().unwrap()[1].name.clone();
@@ -158,17 +158,17 @@ fn what_was_forgotten_comes_back_on_request() {
     rebuild(&place).unwrap();
     assert_eq!(names(&place), ["a@1", "a@3", "c/d@1", "n@1"]);
     let store = Store::open_writer(&place).unwrap();
-    assert_eq!(publish(&store, "a", 5).unwrap().name.number, 4, "numbers go on");
-    assert_eq!(store.resurrect(&[]).unwrap().len(), 1, "all that is left");
+    assert_eq!(publish(&store, "a", 5).unwrap().name.number, 4, "numbers continue");
+    assert_eq!(store.resurrect(&[]).unwrap().len(), 1, "the remaining one");
     assert_eq!(forgotten(&place), Vec::<String>::new());
 }
 
-/// A crash tears the last entry at any byte: the catalog has it, and the next writer appends it again.
+/// A crash truncates the last entry at any byte: the catalog has it, and the next writer appends it again.
 #[test]
-fn a_torn_end_is_written_again() {
+fn an_incomplete_last_entry_is_written_again() {
     let (_folder, place) = eventful_store();
     let expected = answers(&place);
-    let kept = Kept::of(&place);
+    let kept = SavedFiles::of(&place);
     let last = last_entry(&kept.log);
     for length in last..=kept.log.len() {
         kept.put(Some(&kept.catalog), Some(&kept.log[..length]));
@@ -179,7 +179,7 @@ fn a_torn_end_is_written_again() {
         rebuild(&place).unwrap();
         assert_eq!(answers(&place), expected, "{length}");
     }
-    // Garbage behind it is no entry, and goes with the next one.
+    // Garbage after it is not an entry, and the next entry overwrites it.
     kept.put(Some(&kept.catalog), Some(&[&kept.log[..], &kept.log[last..last + 30]].concat()));
     let store = Store::open_writer(&place).unwrap();
     publish(&store, "z", 7).unwrap();
@@ -187,16 +187,17 @@ fn a_torn_end_is_written_again() {
     assert!(contents.is_whole() && !contents.has_torn_end);
 }
 
-/// Where the last entry of a log begins.
+/// The offset of the last entry of a log.
 fn last_entry(log: &[u8]) -> usize {
     log.windows(4).rposition(|window| window == *b"\0PLc").unwrap()
 }
 
-/// Cut anywhere, without the catalog: what is there is the state after one of the changes, and whatever lacks only the commit.
+/// The log is truncated anywhere and the catalog is missing: a rebuild finds the state after one of the changes, plus versions
+/// that lack only their commit.
 #[test]
-fn a_log_cut_anywhere_gives_no_wrong_name() {
+fn a_truncated_log_gives_no_wrong_name() {
     let (_folder, place) = eventful_store();
-    let kept = Kept::of(&place);
+    let kept = SavedFiles::of(&place);
     for length in (0..kept.log.len()).step_by(17) {
         let contents = decode_change_log(&kept.log[..length]).unwrap();
         assert!(!contents.has_holes || contents.id.is_none(), "{length}");
@@ -210,19 +211,20 @@ fn a_log_cut_anywhere_gives_no_wrong_name() {
     }
 }
 
-/// Any byte of the log is wrong. With the catalog nothing is lost, and `check` says so; without it, what may be wrong is told.
+/// Damages the log at every `step`th byte. With the catalog nothing is lost, and `check` reports the damage. Without it, the
+/// rebuild reports what may be wrong.
 fn flip_every(step: usize) {
     let (_folder, place) = eventful_store();
     let expected = answers(&place);
-    let kept = Kept::of(&place);
+    let kept = SavedFiles::of(&place);
     let last = last_entry(&kept.log);
     for at in (0..kept.log.len()).step_by(step) {
         let mut bad = kept.log.clone();
         bad[at] ^= 1 << (at % 8);
-        // The version of the format is the one field that is judged, not proven.
+        // Never refused as a newer format: the header's checksum is verified before its version.
         let contents = decode_change_log(&bad).unwrap();
         assert!(!contents.is_whole() || contents.has_torn_end, "{at}");
-        assert!(!contents.has_torn_end || at >= last, "{at}: a hole is no torn end");
+        assert!(!contents.has_torn_end || at >= last, "{at}: a hole is not an incomplete end");
         kept.put(Some(&kept.catalog), Some(&bad));
         let store = Store::open_reader(&place).unwrap();
         let found = store.check(crate::check::CheckOptions::default(), &mut |_| {}).unwrap();
@@ -236,25 +238,25 @@ fn flip_every(step: usize) {
         let known = ["a@1", "a@2", "a@3", "b@1", "c/d@1"];
         assert!(names(&place).iter().all(|name| known.contains(&&name[..])), "{at}");
         let tokens = Store::open_reader(&place).unwrap().tokens().unwrap();
-        assert!(at >= last || tokens.is_empty(), "{at}: who holds one is not known");
+        assert!(at >= last || tokens.is_empty(), "{at}: it is unknown who holds one");
     }
 }
 
 #[test]
-fn a_flipped_byte_is_told_and_costs_nothing_beside_the_catalog() {
+fn a_flipped_byte_is_reported_and_the_catalog_makes_up_for_it() {
     flip_every(29);
 }
 
 /// Part of `make test-full`.
 #[test]
 #[ignore = "a minute: every byte of a log"]
-fn every_flipped_byte_is_told_and_costs_nothing_beside_the_catalog() {
+fn every_flipped_byte_is_reported_and_the_catalog_makes_up_for_it() {
     flip_every(1);
 }
 
-/// What the user writes into a record is no entry, and neither is an entry of another log, or one at another place.
+/// Text that a user writes into a record is not an entry. Neither is an entry of another log, or one at another offset.
 #[test]
-fn nothing_that_lies_elsewhere_is_an_entry() {
+fn bytes_from_elsewhere_are_not_entries() {
     let (_folder, place) = eventful_store();
     let log = fs::read(place.change_log()).unwrap();
     let whole = decode_change_log(&log).unwrap();
@@ -275,21 +277,21 @@ fn nothing_that_lies_elsewhere_is_an_entry() {
     assert_eq!(decode_change_log(&newer).unwrap_err().kind(), ErrorKind::Refused);
 }
 
-/// An older catalog, an older log, and a log of another store are told from the right ones before anything is written.
+/// An older catalog, an older log and another store's log are detected before anything is written.
 #[test]
-fn what_does_not_belong_together_is_refused_and_mended() {
+fn a_catalog_and_log_that_do_not_match_are_refused_and_rebuilt() {
     let (_folder, place) = eventful_store();
-    let before = Kept::of(&place);
+    let before = SavedFiles::of(&place);
     let store = Store::open_writer(&place).unwrap();
     let token = store.token(&"a".parse().unwrap()).unwrap().unwrap();
     store.release_token(&token).unwrap();
     store.forget(&"a".parse().unwrap(), None).unwrap();
     drop(store);
-    let (after, expected) = (Kept::of(&place), answers(&place));
+    let (after, expected) = (SavedFiles::of(&place), answers(&place));
     let (_other_folder, other) = eventful_store();
     let foreign = fs::read(other.change_log()).unwrap();
     for (what, catalog, log) in [
-        ("the catalog is older", &before.catalog, &after.log),
+        ("the catalog is older than this log", &before.catalog, &after.log),
         ("ends before", &after.catalog, &before.log),
         ("not the log of this catalog", &after.catalog, &foreign),
     ] {
@@ -303,10 +305,10 @@ fn what_does_not_belong_together_is_refused_and_mended() {
     }
     before.put(Some(&after.catalog), None);
     let error = crate::store::describe(&Store::open_writer(&place).unwrap_err());
-    assert!(error.contains("it is gone"), "{error}");
+    assert!(error.contains("it is missing"), "{error}");
 }
 
-/// A log that has grown is replaced by a short one, which says the same; a crash leaves the one or the other.
+/// A long log is replaced by a short one with the same contents. A crash leaves either of them.
 #[test]
 fn a_long_log_is_replaced() {
     let (_folder, place, store) = new_store();
@@ -323,26 +325,26 @@ fn a_long_log_is_replaced() {
         }
     }
     drop(store);
-    let kept = Kept::of(&place);
+    let kept = SavedFiles::of(&place);
     let expected = answers(&place);
     drop(Store::open_writer(&place).unwrap());
     assert!(length() < 20 << 10);
     assert_eq!((answers(&place), forgotten(&place)), (expected.clone(), vec!["a@1".into()]));
-    // The new one was made, and the catalog does not name it yet.
+    // The new log exists, but the catalog does not name it yet.
     let new = fs::read(place.change_log()).unwrap();
     kept.put(Some(&kept.catalog), Some(&kept.log));
     fs::write(place.new_change_log(), &new[..new.len() / 2]).unwrap();
     drop(Store::open_writer(&place).unwrap());
     assert_eq!((answers(&place), length() < 20 << 10), (expected.clone(), true));
-    // The catalog names it, and it is not in its place yet.
-    let named = Kept::of(&place);
+    // The catalog names it, but it is not in place yet.
+    let named = SavedFiles::of(&place);
     named.put(Some(&named.catalog), Some(&kept.log));
     fs::write(place.new_change_log(), &named.log).unwrap();
     drop(Store::open_writer(&place).unwrap());
     assert_eq!((answers(&place), fs::read(place.change_log()).unwrap()), (expected, named.log));
 }
 
-/// What a log says is what the catalog has, after each change.
+/// After each change the log describes the catalog's rows.
 #[test]
 fn log_and_catalog_agree() {
     let (_folder, place) = eventful_store();
