@@ -1,7 +1,7 @@
 //! The erasure code: `reed-solomon-simd`, high rate, always 256 repair symbols (design: code).
 //!
-//! Owns what is frozen by golden vectors: the library's repair symbols depend on how many are asked for and on the
-//! rate, so both are pinned here and nowhere else. Must never be called with other numbers.
+//! Owns the parameters that golden vectors fix: the library's repair symbols depend on how many are requested and on the
+//! rate, so both are set only here. Must never be called with other numbers.
 
 use platter_image::{Error, Result};
 use reed_solomon_simd::engine::DefaultEngine;
@@ -9,19 +9,19 @@ use reed_solomon_simd::rate::{HighRateDecoder, HighRateEncoder, RateDecoder, Rat
 
 use crate::session::{SYMBOL_BYTES, SYMBOLS_MAX};
 
-/// Repair symbols of every chunk, however small.
+/// Number of repair symbols of every chunk, however small.
 pub(crate) const REPAIR_SYMBOLS: usize = 256;
-/// This code's number in announcements.
+/// The id of this code in announcements.
 pub(crate) const CODE_ID: u16 = 1;
 
-/// Makes repair symbols; keeps its tables and working space.
+/// Encodes repair symbols. Keeps its tables and working memory.
 #[derive(Default)]
 pub(crate) struct Encoder {
     inner: Option<HighRateEncoder<DefaultEngine>>,
 }
 
 impl Encoder {
-    /// All [`REPAIR_SYMBOLS`] repair symbols of a chunk, one after the other. The chunk's last symbol counts as padded
+    /// Returns all [`REPAIR_SYMBOLS`] repair symbols of a chunk, one after another. The chunk's last source symbol is padded
     /// with zeros.
     ///
     /// # Errors
@@ -29,7 +29,10 @@ impl Encoder {
     pub(crate) fn repair_symbols(&mut self, chunk: &[u8]) -> Result<Vec<u8>> {
         let count = chunk.len().div_ceil(SYMBOL_BYTES);
         if count > SYMBOLS_MAX {
-            return Err(Error::bug(format!("a chunk of {} bytes is too long for the code", chunk.len())));
+            return Err(Error::bug(format!(
+                "a chunk of {} bytes is too long for the erasure code",
+                chunk.len()
+            )));
         }
         let encoder = match &mut self.inner {
             Some(encoder) => {
@@ -57,18 +60,18 @@ impl Encoder {
     }
 }
 
-/// Restores missing source symbols; keeps its tables and working space.
+/// Restores missing source symbols. Keeps its tables and working memory.
 #[derive(Default)]
 pub(crate) struct Decoder {
     inner: Option<HighRateDecoder<DefaultEngine>>,
 }
 
 impl Decoder {
-    /// Fills in the missing symbols of `chunk` (`count` symbols; `has` says which are there) from repair symbols
-    /// (`repair_indices` beside `repair`, one symbol each). There must be `count` symbols in all.
+    /// Fills in the missing symbols of `chunk`, which has `count` symbols; `has` tells which are present. `repair` has one repair
+    /// symbol for each index in `repair_indices`. Source and repair symbols together must be `count`.
     ///
     /// # Errors
-    /// `Bug` when there are too few symbols. Wrong symbols give wrong bytes, not errors: callers verify chunks.
+    /// `Bug` when there are too few symbols. Wrong symbols yield wrong bytes without an error: callers must verify chunks.
     pub(crate) fn restore(
         &mut self,
         chunk: &mut [u8],
@@ -117,8 +120,8 @@ mod tests {
         (0..bytes).map(|_| random.next() as u8).collect()
     }
 
-    /// Golden vectors: the repair symbols of a protocol version never change. One encoder makes them all, so stale
-    /// state in its working space would show as well.
+    /// These repair symbols are golden vectors: they must not change within a protocol version. One encoder makes all of them,
+    /// so that stale state in its working memory would be noticed too.
     #[test]
     fn repair_symbols_are_frozen() {
         let golden: Vec<&str> = include_str!("../golden/repair-symbols.txt").lines().collect();
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn any_symbols_in_sufficient_number_restore_a_chunk() {
+    fn any_sufficient_set_of_symbols_restores_a_chunk() {
         let (mut encoder, mut decoder) = (Encoder::default(), Decoder::default());
         for (length, lost) in
             [(1, vec![0]), (5000, vec![3]), (300 * SYMBOL_BYTES, (20..276).collect::<Vec<usize>>())]

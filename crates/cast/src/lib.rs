@@ -1,14 +1,14 @@
-//! Casting: one sender brings an image to any number of receivers by multicast, as pure state machines.
+//! Casting: one sender transfers an image to any number of receivers by multicast, as pure state machines.
 //!
-//! Beside it [`peer`]: nodes that give each other what they hold.
+//! The crate also contains [`peer`]: nodes that exchange the blocks they hold.
 //!
 //! Owns the wire protocol ([`Sender`], [`Receiver`], docs/formats/cast-wire.md), the erasure code, pacing, flow control
-//! and repair. A chunk here is opaque bytes: nothing is known of disks, frames or stores.
+//! and repair. A chunk is opaque bytes here: this code knows nothing about disks, frames or stores.
 //!
-//! A crate of its own so that its manifest enforces purity: no I/O, no threads, no clock, no randomness but a given
-//! seed. `handle_*` takes datagrams, messages and time; `poll_*` gives datagrams, messages, events and the next
-//! deadline. Time is a [`std::time::Duration`] since any start. The same code runs over sockets (`platter-net`) and over
-//! the simulated network of its tests.
+//! A separate crate so that its manifest enforces purity: no I/O, no threads, no clock, and no randomness except from a given
+//! seed. `handle_*` takes datagrams, messages and time; `poll_*` returns datagrams, messages, events and the next
+//! deadline. Time is a [`std::time::Duration`] since an arbitrary start. The same code runs over sockets (`platter-net`) and
+//! over the simulated network of its tests.
 
 mod coding;
 mod pacing;

@@ -1,40 +1,40 @@
-//! How fast to send: a token bucket under a rate that follows the loss of receivers.
+//! Pacing: a token bucket with a rate that follows the loss of receivers.
 //!
-//! Owns the count of bits on the wire and the current rate. Loss counts only above a receiver's long-run base, so a
-//! link that always loses some is not starved (design: repair). Must never exceed the ceiling.
+//! Owns the count of bits on the wire and the current rate. Only loss above a receiver's long-term base counts, so that a
+//! link with constant loss is not starved (design: repair). Must never exceed the ceiling.
 
 use std::time::Duration;
 
-/// What a datagram costs on Ethernet beyond its payload: UDP 8, IPv4 20, header 14, checksum 4, preamble 8, gap 12.
+/// Overhead of a datagram on Ethernet in bytes: UDP 8, IPv4 20, header 14, checksum 4, preamble 8, gap 12.
 pub(crate) const WIRE_OVERHEAD_BYTES: usize = 66;
-/// The bucket holds that much time of the rate: what a late wake-up may catch up on. A busy machine wakes a thread some
-/// scheduler slices late, and what the bucket does not hold is lost to the link.
+/// Capacity of the bucket, as time at the current rate: how much a late wake-up can catch up. A busy machine may wake a thread
+/// several scheduler slices late; bandwidth beyond the bucket is lost.
 const BUCKET: Duration = Duration::from_millis(20);
-/// Datagrams leave in batches of about that much time.
+/// Datagrams are sent in batches of about this much time.
 const BATCH: Duration = Duration::from_micros(1500);
-/// The bucket holds at least that many bytes: one batch, or low rates could never send one.
+/// Minimum capacity of the bucket in bytes: one batch. Otherwise low rates could never send one.
 const BUCKET_BYTES_MIN: u64 = 1600;
-/// The rate never falls below this share of the ceiling: flow control by buffers stops a sender, loss only slows it.
+/// The rate never falls below the ceiling divided by this. Flow control by buffers can stop a sender; loss only slows it.
 const RATE_SHARE_MIN: u64 = 100;
-/// After a cut, its effect needs that long to be seen.
+/// Time after a cut in which its effect becomes visible.
 const CUT_HOLD: Duration = Duration::from_millis(250);
-/// The rate grows by a twentieth that often.
+/// Interval at which the rate grows by 1/20.
 const GROWTH_INTERVAL: Duration = Duration::from_millis(100);
-/// Loss above the base by that much cuts the rate: several times what a good room shows, and a batch of 44 datagrams
-/// lost in a sample of [`LOSS_SAMPLE_PACKETS`] stays below.
+/// Loss of more than this above the base cuts the rate. It is several times what a good network shows, and a lost batch of 44
+/// datagrams in a sample of [`LOSS_SAMPLE_PACKETS`] stays below it.
 const LOSS_TOLERATED: f64 = 0.10;
-/// Packets in one sample of loss.
+/// Number of packets in one sample of loss.
 const LOSS_SAMPLE_PACKETS: u64 = 1024;
-/// Weight of a sample above, and below the base: the base rises slowly and falls fast.
+/// Weight of a sample above and below the base: the base rises slowly and falls fast.
 const BASE_RISE: f64 = 0.02;
 const BASE_FALL: f64 = 0.25;
 
-/// Tokens and rate.
+/// The token bucket and its rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
     ceiling: u64,
     rate: u64,
-    /// Bits that may be sent now; negative when the last batch went beyond.
+    /// Bits that may be sent now; negative if the last batch exceeded them.
     tokens: i64,
     filled_at: Duration,
     grown_at: Duration,
@@ -42,7 +42,7 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// A pacer for that many bits per second, at least 100 kbit/s.
+    /// Makes a pacer for a ceiling in bits per second, at least 100 kbit/s.
     pub(crate) fn new(ceiling_bits_per_second: u64) -> Self {
         let ceiling = ceiling_bits_per_second.max(100_000);
         Self {
@@ -55,12 +55,12 @@ impl Pacer {
         }
     }
 
-    /// Bits per second at present.
+    /// Returns the current rate in bits per second.
     pub(crate) fn rate(&self) -> u64 {
         self.rate
     }
 
-    /// Lets time pass.
+    /// Adds the tokens for the time that has passed.
     pub(crate) fn advance(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.filled_at);
         self.filled_at = now.max(self.filled_at);
@@ -72,17 +72,17 @@ impl Pacer {
         }
     }
 
-    /// Whether a datagram may be sent now.
+    /// Returns whether a datagram may be sent now.
     pub(crate) fn may_send(&self) -> bool {
         self.tokens > 0
     }
 
-    /// A datagram of that many payload bytes was sent.
+    /// Subtracts the tokens for a sent datagram with that many payload bytes.
     pub(crate) fn spend(&mut self, payload_bytes: usize) {
         self.tokens -= ((payload_bytes + WIRE_OVERHEAD_BYTES) * 8) as i64;
     }
 
-    /// When enough for a batch will be there again.
+    /// Returns when there will be enough tokens for a batch.
     pub(crate) fn ready_at(&self) -> Duration {
         let batch = self.bits_in(BATCH).max(BUCKET_BYTES_MIN as i64 * 4);
         let missing = batch - self.tokens;
@@ -90,7 +90,7 @@ impl Pacer {
         self.filled_at + Duration::from_nanos(nanoseconds as u64)
     }
 
-    /// A receiver lost that share more than it always does.
+    /// Cuts the rate because a receiver's loss exceeds its base by `loss`.
     fn cut(&mut self, now: Duration, loss: f64) {
         if now < self.cut_until {
             return;
@@ -110,7 +110,7 @@ impl Pacer {
     }
 }
 
-/// The loss of one receiver, from its reports.
+/// Measures the loss of one receiver from its reports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LossMeter {
     seen: u64,
@@ -124,12 +124,12 @@ impl LossMeter {
         Self { seen: packet, ..Self::default() }
     }
 
-    /// Counts on from here: what was lost before is not judged.
+    /// Continues counting from here and ignores earlier loss.
     pub(crate) fn skip_to(&mut self, seen: u64, received: u64) {
         (self.seen, self.received) = (seen, received);
     }
 
-    /// Takes a report: the highest packet seen, and how many arrived. Cuts the rate if too many did not.
+    /// Processes a report: the highest packet seen, and the number of packets received. Cuts the rate if the loss is too high.
     pub(crate) fn report(&mut self, now: Duration, seen: u64, received: u64, pacer: &mut Pacer) {
         let sent = seen.saturating_sub(self.seen);
         if sent < LOSS_SAMPLE_PACKETS {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn it_sends_at_the_ceiling_and_not_above() {
+    fn it_sends_at_the_ceiling_but_not_above() {
         for ceiling in [1_000_000, 100_000_000, 1_000_000_000] {
             let bits = sent_in_a_second(&mut Pacer::new(ceiling), Duration::ZERO);
             assert!(bits <= ceiling + 20_000 && bits > ceiling * 98 / 100, "{bits} of {ceiling}");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_second_is_not_caught_up() {
+    fn idle_time_is_not_caught_up() {
         let mut pacer = Pacer::new(100_000_000);
         pacer.advance(Duration::from_secs(100));
         let bits = sent_in_a_second(&mut pacer, Duration::from_secs(100));

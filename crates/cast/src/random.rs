@@ -1,6 +1,6 @@
-//! Seeded random numbers: the machines have no other, so that a seed repeats every run.
+//! Seeded random numbers. The machines use no other randomness, so that a seed reproduces every run.
 
-/// SplitMix64 (Steele, Lea, Flood 2014). Spreads timers; keeps no secrets.
+/// SplitMix64 (Steele, Lea, Flood 2014). Used to spread timers, never for secrets.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -14,13 +14,13 @@ impl Random {
         mix(self.0)
     }
 
-    /// Evenly below `end` (0 gives 0); the bias of the remainder does not matter to timers.
+    /// Returns a number below `end` (0 if `end` is 0). Its small bias does not matter for timers.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 }
 
-/// The finaliser of SplitMix64: every bit of the input changes half of the output's, and no two inputs meet.
+/// The finaliser of SplitMix64: a bijection in which each input bit flips about half of the output bits.
 pub(crate) fn mix(value: u64) -> u64 {
     let mut mixed = value;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,39 +1,39 @@
-//! What a cast carries: the table of chunks, as the sender describes it and every receiver learns it.
+//! The contents of a cast: the table of chunks, as the sender describes it and every receiver learns it.
 //!
-//! Owns the numbering. On the wire the directory (the table of segments and the byte length of every content chunk) comes
-//! first as chunks `0..D`, then segment after segment, of each the recipe's chunks and then the data chunks. Callers
-//! never see the directory: they count *content chunks* from 0. Must never trust a length it was told: every table is
-//! checked.
+//! Owns the numbering of chunks. On the wire, the directory (the table of segments and the byte length of every content chunk)
+//! comes first as chunks `0..D`. The segments follow one after another, each with the chunks of its recipe and then its data
+//! chunks. Callers never see the directory: they count *content chunks* from 0. Must never trust a received length: every
+//! table is checked.
 
 use std::fmt;
 use std::ops::Range;
 
 use platter_image::{Error, Result, Score};
 
-/// Bytes of one symbol: 22 × 64, as the code wants multiples of 64, and a datagram with it fits IPv6 in an Ethernet
+/// Bytes of a symbol: 22 × 64, because the code requires multiples of 64, and a datagram with one symbol fits IPv6 in an Ethernet
 /// frame (design: datagrams).
 pub const SYMBOL_BYTES: usize = 1408;
-/// Most source symbols of a chunk (design: code).
+/// Maximum number of source symbols of a chunk (design: code).
 pub const SYMBOLS_MAX: usize = 1024;
-/// Most bytes of a chunk: 1,441,792.
+/// Maximum length of a chunk in bytes: 1,441,792.
 pub const CHUNK_BYTES_MAX: usize = SYMBOLS_MAX * SYMBOL_BYTES;
-/// Most content chunks of one cast: 4 TiB of frames in chunks of 1 MiB, and a directory of 16 MiB.
+/// Maximum number of content chunks of a cast: 4 TiB of frames in chunks of 1 MiB, with a directory of 16 MiB.
 pub const CHUNKS_MAX: u32 = 4 << 20;
-/// Most segments of one cast.
+/// Maximum number of segments of a cast.
 pub const SEGMENTS_MAX: u32 = 1 << 16;
-/// Bytes of a segment in the directory, and of a chunk's length.
+/// Bytes of a segment's entry in the directory, and of a chunk length's entry.
 const SEGMENT_ENTRY_BYTES: u32 = 8;
 const LENGTH_ENTRY_BYTES: u32 = 4;
-/// Most bytes of an image's name in a cast.
+/// Maximum length of an image's name in a cast, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// 128 random bits that name one cast.
+/// 128 random bits that identify a cast.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionId(pub [u8; 16]);
 
 impl SessionId {
-    /// What stands in each datagram's header: the first four bytes, little-endian. It keeps sessions apart that share
-    /// a group; it proves nothing.
+    /// Returns the short id in each datagram's header: the first four bytes, little-endian. It tells apart sessions that share a
+    /// group; it proves nothing.
     pub fn short(&self) -> u32 {
         let [a, b, c, d, ..] = self.0;
         u32::from_le_bytes([a, b, c, d])
@@ -46,28 +46,28 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// What is cast: an image and the lengths of its chunks.
+/// Describes what is cast: an image and the lengths of its chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionDescription {
-    /// The recipe's root.
+    /// The score of the recipe.
     pub score: Score,
-    /// What people call it; receivers can ask for it. At most [`NAME_BYTES_MAX`] bytes.
+    /// The image's name, by which receivers can request it. At most [`NAME_BYTES_MAX`] bytes.
     pub name: String,
-    /// Bytes of the disk that a segment is about; the last may be about less. A receiver takes one segment at a time, so
-    /// that what it has to remember does not grow with the disk (design: order).
+    /// Length of the disk range that a segment covers, in bytes; the last segment may be shorter. A receiver processes one
+    /// segment at a time, so that its memory does not grow with the disk (design: order).
     pub segment_length: u64,
-    /// The segments, in the order of the disk: 1 to [`SEGMENTS_MAX`].
+    /// The segments, in disk order: 1 to [`SEGMENTS_MAX`].
     pub segments: Vec<Segment>,
-    /// Byte length of each content chunk, segment after segment: 1 to [`CHUNK_BYTES_MAX`].
+    /// Byte length of each content chunk, in the order of the segments: 1 to [`CHUNK_BYTES_MAX`].
     pub chunk_lengths: Vec<u32>,
 }
 
-/// How many content chunks a segment has.
+/// The numbers of content chunks of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// All of them, at least one.
+    /// All content chunks, at least one.
     pub chunks: u32,
-    /// How many of them, the first ones, hold the recipe.
+    /// The first ones of them, which hold the recipe.
     pub recipe_chunks: u32,
 }
 
@@ -78,45 +78,45 @@ impl Segment {
 }
 
 impl SessionDescription {
-    /// Checks every limit.
+    /// Checks all limits.
     ///
     /// # Errors
-    /// `Refused`, with the value that is out of bounds.
+    /// `Refused`, with the value that breaks a limit.
     pub fn check(&self) -> Result<()> {
         let chunks = self.chunk_lengths.len();
         if self.name.len() > NAME_BYTES_MAX {
             return Err(Error::refused(format!(
-                "the name has {} bytes, the limit is {NAME_BYTES_MAX}",
+                "the name has {} bytes, but at most {NAME_BYTES_MAX} are allowed",
                 self.name.len()
             )));
         }
         if chunks == 0 || chunks > CHUNKS_MAX as usize {
-            return Err(Error::refused(format!("{chunks} chunks cannot be cast: 1 to {CHUNKS_MAX} can")));
+            return Err(Error::refused(format!("a cast has 1 to {CHUNKS_MAX} chunks, not {chunks}")));
         }
         if self.segments.len() > SEGMENTS_MAX as usize || !are_segments(&self.segments, chunks) {
             return Err(Error::refused(format!(
-                "{} segments do not divide {chunks} chunks: 1 to {SEGMENTS_MAX} can",
+                "{} segments do not match {chunks} chunks, or exceed the limit of {SEGMENTS_MAX}",
                 self.segments.len()
             )));
         }
         let bad = self.chunk_lengths.iter().position(|length| !is_chunk_length(*length));
         match bad {
             Some(index) => Err(Error::refused(format!(
-                "chunk {index} has {} bytes: 1 to {CHUNK_BYTES_MAX} are allowed",
+                "chunk {index} has {} bytes, but 1 to {CHUNK_BYTES_MAX} are allowed",
                 self.chunk_lengths[index]
             ))),
             None => Ok(()),
         }
     }
 
-    /// The content chunks of a segment's recipe; none if there is no such segment.
+    /// Returns the content chunks of a segment's recipe; empty if there is no such segment.
     pub fn recipe_chunks(&self, segment: usize) -> Range<u32> {
         let chunks = self.segment_chunks(segment);
         let recipe = self.segments.get(segment).map_or(0, |segment| segment.recipe_chunks);
         chunks.start..(chunks.start + recipe).min(chunks.end)
     }
 
-    /// The content chunks of a segment's data; none if there is no such segment.
+    /// Returns the content chunks of a segment's data; empty if there is no such segment.
     pub fn data_chunks(&self, segment: usize) -> Range<u32> {
         self.recipe_chunks(segment).end..self.segment_chunks(segment).end
     }
@@ -126,24 +126,24 @@ impl SessionDescription {
         before..before + self.segments.get(segment).map_or(0, |segment| segment.chunks)
     }
 
-    /// All content chunks.
+    /// Returns all content chunks.
     pub fn all_chunks(&self) -> Range<u32> {
         0..self.chunk_lengths.len() as u32
     }
 
-    /// Bytes of all content chunks.
+    /// Returns the total bytes of all content chunks.
     pub fn total_bytes(&self) -> u64 {
         self.chunk_lengths.iter().map(|length| u64::from(*length)).sum()
     }
 
-    /// The directory as it goes over the wire.
+    /// Encodes the directory.
     pub(crate) fn directory(&self) -> Vec<u8> {
         let segments = self.segments.iter().flat_map(|segment| [segment.chunks, segment.recipe_chunks]);
         segments.chain(self.chunk_lengths.iter().copied()).flat_map(u32::to_le_bytes).collect()
     }
 }
 
-/// Whether these segments together have that many chunks, and each is possible.
+/// Returns whether these segments are valid and have `chunks` chunks in total.
 fn are_segments(segments: &[Segment], chunks: usize) -> bool {
     let sum: u64 = segments.iter().map(|segment| u64::from(segment.chunks)).sum();
     !segments.is_empty() && sum == chunks as u64 && segments.iter().all(Segment::is_possible)
@@ -153,15 +153,15 @@ fn is_chunk_length(length: u32) -> bool {
     length > 0 && length as usize <= CHUNK_BYTES_MAX
 }
 
-/// Source symbols of a chunk of that many bytes.
+/// Returns the number of source symbols of a chunk of `length` bytes.
 pub(crate) fn symbols_of(length: u32) -> usize {
     (length as usize).div_ceil(SYMBOL_BYTES)
 }
 
-/// Wire numbering of a session: directory chunks, then content chunks.
+/// The chunk table of a session by wire number: directory chunks, then content chunks.
 #[derive(Clone, Debug)]
 pub(crate) struct ChunkTable {
-    /// Length of each chunk by wire number; before the directory is known, of directory chunks only.
+    /// Length of each chunk by wire number. Before the directory is known, only those of directory chunks.
     lengths: Vec<u32>,
     directory_chunks: u32,
     segments: u32,
@@ -169,7 +169,7 @@ pub(crate) struct ChunkTable {
 }
 
 impl ChunkTable {
-    /// The table before the directory is known.
+    /// Makes the table that is known before the directory.
     pub(crate) fn of_directory(segments: u32, content_chunks: u32) -> Self {
         let mut lengths = Vec::new();
         let mut left = segments * SEGMENT_ENTRY_BYTES + content_chunks * LENGTH_ENTRY_BYTES;
@@ -182,7 +182,7 @@ impl ChunkTable {
         Self { lengths, directory_chunks, segments, total: directory_chunks + content_chunks }
     }
 
-    /// The table of a description.
+    /// Makes the table of a description.
     pub(crate) fn of_description(description: &SessionDescription) -> Self {
         let mut table =
             Self::of_directory(description.segments.len() as u32, description.chunk_lengths.len() as u32);
@@ -190,17 +190,17 @@ impl ChunkTable {
         table
     }
 
-    /// Adds the content chunks from a received directory, and gives the segments.
+    /// Adds the content chunks of a received directory. Returns the segments.
     ///
     /// # Errors
-    /// `Corrupt` when a length is out of bounds, or their number or that of the segments is not the announced one.
+    /// `Corrupt` when a length is invalid, or the number of chunks or segments differs from the announcement.
     pub(crate) fn add_directory(&mut self, directory: &[u8]) -> Result<Vec<Segment>> {
         let numbers: Vec<u32> = directory
             .chunks_exact(4)
             .map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
             .collect();
         let impossible =
-            || Error::corrupt(format!("a directory of {} bytes with impossible numbers", directory.len()));
+            || Error::corrupt(format!("a directory of {} bytes has impossible numbers", directory.len()));
         let (segments, lengths) =
             numbers.split_at_checked(self.segments as usize * 2).ok_or_else(impossible)?;
         let segments: Vec<Segment> = segments
@@ -218,27 +218,27 @@ impl ChunkTable {
         Ok(segments)
     }
 
-    /// Whether content chunks are known.
+    /// Returns whether the content chunks are known.
     pub(crate) fn is_complete(&self) -> bool {
         self.lengths.len() == self.total as usize
     }
 
-    /// Byte length of a chunk, if it exists and is known.
+    /// Returns the length of a chunk in bytes, if it exists and is known.
     pub(crate) fn length(&self, chunk: u32) -> Option<u32> {
         self.lengths.get(chunk as usize).copied()
     }
 
-    /// Number of chunks, directory included.
+    /// Returns the number of chunks, including the directory's.
     pub(crate) fn total(&self) -> u32 {
         self.total
     }
 
-    /// Number of directory chunks, which is the wire number of content chunk 0.
+    /// Returns the number of directory chunks, which equals the wire number of content chunk 0.
     pub(crate) fn directory_chunks(&self) -> u32 {
         self.directory_chunks
     }
 
-    /// Lengths of the known content chunks.
+    /// Returns the lengths of the known content chunks.
     pub(crate) fn content_lengths(&self) -> &[u32] {
         &self.lengths[self.directory_chunks as usize..]
     }
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_received_directory_gives_the_senders_table() {
+    fn a_received_directory_yields_the_senders_table() {
         let mut sent = description((1..400_000).map(|index| index % CHUNK_BYTES_MAX as u32 + 1).collect());
         sent.segments = vec![
             Segment { chunks: 300_000, recipe_chunks: 7 },
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_follow_each_other() {
+    fn segments_are_consecutive() {
         let mut sent = description(vec![1; 6]);
         sent.segments =
             vec![Segment { chunks: 4, recipe_chunks: 1 }, Segment { chunks: 2, recipe_chunks: 2 }];

@@ -1,11 +1,11 @@
-//! Rooms that somebody disturbs: forged datagrams, a member without room, a disk that hangs, a machine that is stopped.
-//! Whoever is not disturbed is not slowed, and everybody who can end ends with the right bytes.
+//! Casts that somebody disturbs: forged datagrams, a receiver without buffers, a disk that hangs, a suspended machine. The other
+//! receivers are not slowed, and every receiver that can finish gets the right bytes.
 
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a test: it fails by panicking, and tells tables"
+    reason = "a test: it fails by panicking, and prints tables"
 )]
 
 mod simulated;
@@ -16,7 +16,7 @@ use platter_cast::ReceiverState;
 use simulated::{Forger, Link, Room, sender_options};
 
 const RATE: u64 = 400_000_000;
-/// What 20 chunks of a million bytes take at that rate, and a little.
+/// Slightly more than the time that 20 chunks of a million bytes take at that rate.
 const UNDISTURBED: Duration = Duration::from_millis(800);
 
 fn lengths(count: u32) -> Vec<u32> {
@@ -27,7 +27,7 @@ fn lossy(loss: f64) -> Link {
     Link { loss, ..Link::default() }
 }
 
-/// Three receivers of 12 chunks, and a forger: how many chunks they fetched from the sender alone.
+/// Casts 12 chunks to three receivers with a forger. Returns how many chunks they fetched over the reliable channel.
 fn forged(seed: u64, forger: Forger) -> u64 {
     let mut room = Room::new(seed, lengths(12), sender_options(1, RATE), &[lossy(0.01); 3]);
     room.forger = Some(forger);
@@ -40,7 +40,7 @@ fn forged(seed: u64, forger: Forger) -> u64 {
 }
 
 #[test]
-fn forged_symbols_of_what_is_being_sent_end_nothing() {
+fn forged_symbols_of_active_chunks_do_not_stop_a_cast() {
     for seed in 1..3 {
         let fetched = forged(seed, Forger { every: 40, left: 200, anywhere: false, lies: false });
         assert!((1..=36).contains(&fetched), "{fetched} of 3 x 12 chunks");
@@ -48,29 +48,29 @@ fn forged_symbols_of_what_is_being_sent_end_nothing() {
 }
 
 #[test]
-fn forged_symbols_of_any_chunk_end_nothing() {
+fn forged_symbols_of_any_chunk_do_not_stop_a_cast() {
     for seed in 1..3 {
         forged(seed, Forger { every: 10, left: 400, anywhere: true, lies: false });
     }
 }
 
-/// Packet numbers that no sender has reached, and plans: they may cost datagrams, but end and stop nothing.
+/// Forged packet numbers that no sender has reached, and forged plans. They may cost datagrams but must not end or stop a cast.
 #[test]
-fn forged_plans_and_packet_numbers_end_nothing() {
+fn forged_plans_and_packet_numbers_do_not_stop_a_cast() {
     for seed in 1..4 {
         forged(seed, Forger { every: 10, left: 300, anywhere: seed == 2, lies: true });
     }
 }
 
-/// With a forger who never stops every chunk comes wrong, and all of them over the reliable channel.
+/// With a permanent forger, every chunk is corrupt and is fetched over the reliable channel.
 #[test]
-fn a_forger_who_never_stops_only_slows() {
+fn a_permanent_forger_only_slows_a_cast() {
     forged(5, Forger { every: 20, left: u64::MAX, anywhere: false, lies: false });
 }
 
-/// A room of 20 chunks with one odd member: when the others were done, and the room after everybody was.
-fn with_odd(odd: Link, until: Duration) -> (Duration, Room) {
-    let mut room = Room::new(31, lengths(20), sender_options(1, RATE), &[lossy(0.01), lossy(0.01), odd]);
+/// Casts 20 chunks to two normal receivers and `third`. Returns when the two had finished, and the room at its end.
+fn with_third(third: Link, until: Duration) -> (Duration, Room) {
+    let mut room = Room::new(31, lengths(20), sender_options(1, RATE), &[lossy(0.01), lossy(0.01), third]);
     room.run(until);
     let ends = room.receivers[..2].iter().map(|it| it.finished_at.unwrap());
     let others = ends.max().unwrap();
@@ -79,33 +79,33 @@ fn with_odd(odd: Link, until: Duration) -> (Duration, Room) {
 }
 
 #[test]
-fn a_member_without_room_stops_nobody_for_long() {
+fn a_receiver_without_buffers_delays_the_others_only_briefly() {
     let (others, room) =
-        with_odd(Link { buffer_chunks: 0, never_ends: true, ..Link::default() }, Duration::from_secs(60));
+        with_third(Link { buffer_chunks: 0, never_ends: true, ..Link::default() }, Duration::from_secs(60));
     assert!(others < Duration::from_secs(5) + UNDISTURBED, "{others:?}");
     let receivers = room.sender.receivers();
-    let odd = receivers.iter().find(|it| it.name == "pc2").unwrap();
-    assert_eq!(odd.state, ReceiverState::Stalled);
+    let third = receivers.iter().find(|it| it.name == "pc2").unwrap();
+    assert_eq!(third.state, ReceiverState::Stalled);
 }
 
 #[test]
-fn a_disk_that_hangs_stops_nobody_for_long_and_ends_well() {
+fn a_disk_that_hangs_delays_the_others_only_briefly_and_finishes() {
     let hangs = Some((Duration::from_millis(200), Duration::from_secs(40)));
     let (others, room) =
-        with_odd(Link { disk_hangs: hangs, buffer_chunks: 8, ..lossy(0.01) }, Duration::from_secs(90));
+        with_third(Link { disk_hangs: hangs, buffer_chunks: 8, ..lossy(0.01) }, Duration::from_secs(90));
     assert!(others < Duration::from_secs(5) + UNDISTURBED, "{others:?}");
     room.assert_identical();
     assert!(room.now < Duration::from_secs(40) + UNDISTURBED * 2, "{:?}", room.now);
-    assert_eq!(room.sender.receivers().len(), 3, "nobody had to join again");
+    assert_eq!(room.sender.receivers().len(), 3, "no receiver had to join again");
     assert!(room.sender.progress().rate_bits_per_second == RATE, "the rate is not cut");
 }
 
 #[test]
-fn a_machine_that_is_stopped_slows_nobody_and_ends_well() {
+fn a_suspended_machine_delays_nobody_and_finishes() {
     for until in [4, 40] {
         let stopped = Some((Duration::from_millis(200), Duration::from_secs(until)));
         let (others, room) =
-            with_odd(Link { stopped, buffer_chunks: 8, ..lossy(0.01) }, Duration::from_secs(90));
+            with_third(Link { stopped, buffer_chunks: 8, ..lossy(0.01) }, Duration::from_secs(90));
         assert!(others < Duration::from_secs(2) + UNDISTURBED, "{others:?}");
         room.assert_identical();
         assert!(room.now < Duration::from_secs(until) + UNDISTURBED * 3, "{:?}", room.now);

@@ -1,11 +1,11 @@
-//! Hostile bytes: random and mutated datagrams and messages, to both machines. Nothing panics, nothing is believed that
-//! should not be, and the cast still ends with the right bytes.
+//! Random and mutated datagrams and messages for both machines. Nothing panics, nothing false is believed, and the sender sends
+//! nothing for strangers.
 
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a test: it fails by panicking, and tells tables"
+    reason = "a test: it fails by panicking, and prints tables"
 )]
 
 mod simulated;
@@ -24,7 +24,7 @@ fn message_of(bytes: &[u8]) -> Vec<u8> {
     bytes[4..].to_vec()
 }
 
-/// Both machines joined, the table known, everything wanted; and one of every datagram they make.
+/// A sender and a receiver that has joined and wants everything, with samples of every type of datagram that they make.
 fn joined() -> (Sender, Receiver, Vec<Vec<u8>>) {
     let description = description(vec![3000, 20_000, 50_000]);
     let mut sender = Sender::new(sender_options(1, 100_000_000), &description).unwrap();
@@ -72,14 +72,17 @@ fn mutated_datagrams_do_no_harm() {
     let (mut sender, mut receiver, datagrams) = joined();
     assert!(datagrams.len() > 50);
     for kind in 1..=5 {
-        assert!(datagrams.iter().any(|datagram| datagram[1] == kind), "no datagram of type {kind} to mutate");
+        assert!(
+            datagrams.iter().any(|datagram| datagram[1] == kind),
+            "there is no datagram of type {kind} to mutate"
+        );
     }
     let mut random = Random(77);
     let (mut transmit, mut feedback) = (Transmit::new(), Vec::new());
     for round in 0..60_000u32 {
         let mut datagram = datagrams[random.next() as usize % datagrams.len()].clone();
         for _ in 0..1 + random.next() % 6 {
-            // Mostly in front, where the fields are.
+            // Mostly at the front, where the fields are.
             let position =
                 random.next() as usize % if random.next().is_multiple_of(4) { datagram.len() } else { 60 };
             if let Some(byte) = datagram.get_mut(position) {
@@ -102,7 +105,7 @@ fn mutated_datagrams_do_no_harm() {
 }
 
 #[test]
-fn a_flood_without_the_token_makes_the_sender_send_nothing() {
+fn a_flood_without_the_token_does_not_make_the_sender_send() {
     let (_, _, datagrams) = joined();
     let description = description(vec![3000, 20_000, 50_000]);
     let mut options = sender_options(1, 100_000_000);

@@ -1,12 +1,12 @@
-//! Nodes that share what they hold, on a simulated network: what the origin sends, how long fetches take, what filters
-//! cost, and what liars and failures do. A seed repeats every run; every property is printed as a table.
+//! Nodes that share blocks on a simulated network: what the origin sends, how long fetches take, what filters
+//! cost, and what liars and failures do. A seed reproduces every run; results are printed as tables.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a test: it fails by panicking, and tells tables"
+    reason = "a test: it fails by panicking, and prints tables"
 )]
 
 mod peers_network;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use peers_network::{Network, Plan, Universe};
 use platter_cast::peer::PIECE_TIME_MAX;
 
-/// A fetch ends in that time: one piece's limit at the node, and one at a home that fetches for it.
+/// Maximum time of a fetch, even if a home has to fetch the blocks from the origin first.
 const FETCH_TIME_MAX: Duration = PIECE_TIME_MAX;
 const LIMIT: Duration = Duration::from_secs(3600);
 
@@ -52,12 +52,12 @@ fn line(network: &Network) {
     );
 }
 
-/// Bytes from the origin, over those that it must send at least.
+/// Returns the bytes from the origin, relative to the minimum.
 fn origin_copies(network: &Network) -> f64 {
     network.counts.origin_bytes as f64 / network.universe_bytes() as f64
 }
 
-/// Bytes of filters, over those of data that nodes got.
+/// Returns the bytes of filters, relative to the data that nodes received.
 fn filter_part(network: &Network) -> f64 {
     network.counts.filter_bytes as f64 / network.counts.held_bytes as f64
 }
@@ -69,18 +69,18 @@ fn run(plan: Plan, universe: Universe) -> Network {
     network
 }
 
-/// What holds in every run.
+/// Checks what holds in every run.
 fn check(network: &Network) {
     let counts = &network.counts;
-    assert_eq!(counts.wrong_frames, 0, "wrong bytes were taken");
-    assert_eq!(counts.failed_reads, 0, "the origin has everything, and is there");
+    assert_eq!(counts.wrong_frames, 0, "wrong bytes were accepted");
+    assert_eq!(counts.failed_reads, 0, "the origin has everything and is available");
     assert_eq!(counts.boots_done, network.plan.nodes * network.plan.boots);
     assert!(network.fetch_longest() <= FETCH_TIME_MAX, "{:?}", network.fetch_longest());
     let part = filter_part(network);
     assert!(part <= 0.01, "filters are {:.2} % of the data", part * 100.0);
 }
 
-/// The exponent with which the origin's bytes grow with nodes: least squares of the logarithms.
+/// Returns the exponent with which the origin's bytes grow with the number of nodes, by least squares of the logarithms.
 fn exponent(points: &[(usize, u64)]) -> f64 {
     let logs: Vec<(f64, f64)> =
         points.iter().map(|(nodes, bytes)| ((*nodes as f64).ln(), (*bytes as f64).ln())).collect();
@@ -113,7 +113,7 @@ fn sixty_nodes_boot_ten_images() {
     check(&network);
     assert!(origin_copies(&network) < 1.35, "{}", origin_copies(&network));
     assert!(network.fetch_time(990) < Duration::from_millis(100), "{:?}", network.fetch_time(990));
-    // Who hangs is hedged long before ten seconds of silence.
+    // Hedged requests replace a peer that hangs long before ten seconds have passed.
     assert!(network.fetch_longest() < Duration::from_secs(9), "{:?}", network.fetch_longest());
     assert!(network.statistics().liars > 0 && network.counts.failures > 0);
 }
@@ -138,7 +138,7 @@ fn the_origin_sends_little_more_to_more_nodes() {
     assert!(exponent < 0.5, "{exponent}");
 }
 
-/// Liquid's figure 9: a disk from one node to seven, all at once, all empty. The quick one is a fourth of everything.
+/// Liquid's figure 9: one to seven empty nodes fetch a disk at once. The quick test uses a quarter of all sizes.
 fn boot_storm(frames: u32, part: u64) {
     println!("nodes | time s | over one copy | origin, of one image");
     let rate = 200_000_000 / part;
@@ -152,7 +152,7 @@ fn boot_storm(frames: u32, part: u64) {
             delay: Duration::from_millis(1),
             boots: 1,
             boot_interval: Duration::from_millis(10),
-            // As many blocks, of two in a frame, as a node that is filled has coming.
+            // As many blocks, with two per frame, as a filling node requests ahead.
             window: 8000 / read_frames,
             read_frames,
             bytes_in_flight_max: (256 << 20) / part,
@@ -193,7 +193,7 @@ fn a_thousand_nodes_boot_fifty_images() {
     assert!(exponent < 0.5, "{exponent}");
 }
 
-/// For comparison: filters of sixteen neighbours and nothing else.
+/// For comparison: only the filters of sixteen neighbours, without homes.
 #[test]
 #[ignore = "minutes"]
 fn without_homes_the_origin_sends_ever_more() {

@@ -1,10 +1,11 @@
-//! A room on a simulated network: overhead tables, late joiners, crashes, restarts. A seed repeats every run.
+//! Casts to a room of receivers on a simulated network: overhead tables, late joins, crashes, restarts. A seed reproduces every
+//! run.
 
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a test: it fails by panicking, and tells tables"
+    reason = "a test: it fails by panicking, and prints tables"
 )]
 
 mod simulated;
@@ -16,7 +17,7 @@ use simulated::{Link, Random, Room, sender_options};
 
 const RATE: u64 = 400_000_000;
 
-/// Chunks as the lead makes them: about 1 MiB, a small recipe first and a small rest last.
+/// Chunk lengths as a real cast has them: about 1 MiB, with a small recipe first and a small rest last.
 fn lengths(count: usize) -> Vec<u32> {
     let mut random = Random(99);
     let mut lengths: Vec<u32> = (0..count).map(|_| 1_000_000 + (random.next() % 100_000) as u32).collect();
@@ -25,7 +26,7 @@ fn lengths(count: usize) -> Vec<u32> {
     lengths
 }
 
-/// Runs a room to its end and gives what the sender sent, relative to the least possible.
+/// Runs a room to its end. Returns the bytes sent, relative to the minimum.
 fn overhead(seed: u64, chunks: usize, links: &[Link]) -> f64 {
     let mut room = Room::new(seed, lengths(chunks), sender_options(1, RATE), links);
     room.run(Duration::from_secs(60));
@@ -60,14 +61,14 @@ fn overhead_at_five_percent_loss() {
 }
 
 #[test]
-fn half_of_everything_lost_still_ends_well() {
+fn a_cast_with_half_of_all_datagrams_lost_succeeds() {
     let overhead = overhead(4, 8, &[lossy(0.5); 3]);
     println!("50 % loss, 3 receivers: {overhead:.4}");
     assert!(overhead <= 4.0, "{overhead}");
 }
 
 #[test]
-fn reordering_and_doubling_change_nothing() {
+fn reordering_and_duplicates_do_no_harm() {
     let link = Link { doubled: 0.1, jitter: Duration::from_millis(1), ..lossy(0.01) };
     let overhead = overhead(5, 16, &[link; 4]);
     println!("1 % loss, 10 % doubled, reordered: {overhead:.4}");
@@ -87,7 +88,7 @@ fn the_same_seed_gives_the_same_trace() {
 }
 
 #[test]
-fn late_joiners_get_what_they_missed_and_no_more_is_sent() {
+fn late_joiners_get_what_they_missed_and_little_else_is_sent() {
     let late = Link { joins_at: Duration::from_millis(300), ..lossy(0.01) };
     let mut room = Room::new(9, lengths(32), sender_options(1, RATE), &[lossy(0.01), late, late]);
     room.run(Duration::from_millis(500));
@@ -97,13 +98,13 @@ fn late_joiners_get_what_they_missed_and_no_more_is_sent() {
     room.assert_identical();
     let overhead = room.group_bytes as f64 / room.least_bytes() as f64;
     println!("two join at 500 ms of 680: {overhead:.4}");
-    // They hear of the session at the second announcement, at 500 ms: 0.68 again, up to four chunks
-    // of which they heard the end only (0.12), and a few sent while they did not yet know what they want.
+    // They hear of the session at the second announcement, at 500 ms. So 0.68 is sent again, up to four chunks
+    // of which they heard only the end (0.12), and a few that are sent before they know what they want.
     assert!(overhead <= 1.95, "{overhead}");
 }
 
 #[test]
-fn only_what_somebody_wants_is_sent() {
+fn only_wanted_chunks_are_sent() {
     let delta = Link { wants_from: 20, ..lossy(0.01) };
     let overhead = overhead(10, 24, &[delta; 3]);
     println!("4 of 24 chunks wanted: {overhead:.4}");
@@ -111,7 +112,7 @@ fn only_what_somebody_wants_is_sent() {
 }
 
 #[test]
-fn a_slow_sink_slows_the_sender_and_loses_nothing() {
+fn a_slow_sink_slows_the_sender_without_loss() {
     let slow = Link { sink_time: Duration::from_millis(60), buffer_chunks: 8, ..Link::default() };
     let mut room = Room::new(11, lengths(32), sender_options(1, RATE), &[slow, Link::default()]);
     room.run(Duration::from_secs(60));
@@ -120,11 +121,7 @@ fn a_slow_sink_slows_the_sender_and_loses_nothing() {
     println!("slow sink: {overhead:.4} in {:?} ({:?})", room.now, room.receivers[0].machine.statistics());
     assert!(overhead <= 1.03, "{overhead}");
     assert_eq!(room.receivers[0].machine.statistics().no_room, 0);
-    assert!(
-        room.now < Duration::from_millis(32 * 60 + 500),
-        "the slow sink was kept waiting: {:?}",
-        room.now
-    );
+    assert!(room.now < Duration::from_millis(32 * 60 + 500), "the slow sink had to wait: {:?}", room.now);
 }
 
 #[test]
@@ -145,7 +142,7 @@ fn a_crashed_receiver_does_not_stop_the_others() {
 }
 
 #[test]
-fn a_receiver_that_is_started_again_leaves_nobody_lost() {
+fn a_restarted_receiver_leaves_no_lost_receiver() {
     let crashes = Link { crashes_at: Some(Duration::from_millis(200)), ..Link::default() };
     let again = Link { joins_at: Duration::from_secs(3), again: Some(0), ..Link::default() };
     let mut room = Room::new(14, lengths(32), sender_options(1, RATE), &[crashes, lossy(0.01), again]);
@@ -158,11 +155,11 @@ fn a_receiver_that_is_started_again_leaves_nobody_lost() {
     }
     let states: Vec<ReceiverState> = room.sender.receivers().into_iter().map(|status| status.state).collect();
     assert!(matches!(states[..], [ReceiverState::Done(_), ReceiverState::Done(_)]), "{states:?}");
-    assert!(room.now < Duration::from_secs(10), "nobody waits for what was started again: {:?}", room.now);
+    assert!(room.now < Duration::from_secs(10), "the sender waited for the old receiver: {:?}", room.now);
 }
 
 #[test]
-fn a_sender_that_restarts_is_found_again_and_nothing_is_fetched_twice() {
+fn a_restarted_sender_is_found_and_nothing_is_sent_twice() {
     let mut room = Room::new(13, lengths(32), sender_options(1, RATE), &[lossy(0.01); 3]);
     room.run(Duration::from_millis(600));
     assert!(!room.all_done());
@@ -180,16 +177,16 @@ fn a_sender_that_restarts_is_found_again_and_nothing_is_fetched_twice() {
 }
 
 #[test]
-fn a_chunk_that_the_sink_refuses_comes_again() {
+fn a_chunk_that_the_sink_rejects_is_sent_again() {
     let link = Link { bad_chunk: Some(5), ..lossy(0.01) };
     let mut room = Room::new(14, lengths(12), sender_options(1, RATE), &[link, lossy(0.01)]);
     room.run(Duration::from_secs(60));
     room.assert_identical();
 }
 
-/// The recipe comes late although everything was wanted from the start: data waits for it, in all buffers but one.
+/// The recipe arrives late although everything was wanted from the start: data waits for it in all buffers except one.
 #[test]
-fn data_waits_for_a_recipe_that_comes_late() {
+fn data_waits_for_a_late_recipe() {
     for seed in 50..60 {
         let late =
             Link { bad_chunk: Some(0), buffer_chunks: 3, sink_time: Duration::from_millis(30), ..lossy(0.2) };
@@ -200,7 +197,7 @@ fn data_waits_for_a_recipe_that_comes_late() {
 }
 
 #[test]
-fn one_symbol_sessions_and_tiny_buffers_work() {
+fn tiny_chunks_and_a_single_buffer_work() {
     for seed in 20..40 {
         let link = Link { buffer_chunks: 1, ..lossy(0.3) };
         let mut room = Room::new(seed, vec![1, 1408, 1409, 5000], sender_options(1, 10_000_000), &[link; 2]);
@@ -209,16 +206,16 @@ fn one_symbol_sessions_and_tiny_buffers_work() {
     }
 }
 
-/// A late joiner whose first request is lost gets the directory all the same, while others ask for other things.
+/// A late joiner whose first request is lost still gets the directory while others request other chunks.
 #[test]
-fn a_few_rooms() {
+fn a_few_random_rooms() {
     rooms(130..134);
 }
 
-/// Long: many seeds and conditions. For `make test-full`.
+/// Many seeds and conditions. Part of `make test-full`.
 #[test]
 #[ignore = "minutes"]
-fn many_rooms() {
+fn many_random_rooms() {
     rooms(100..160);
 }
 

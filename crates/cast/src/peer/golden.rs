@@ -1,8 +1,8 @@
-//! Golden vectors of the peer protocol, version 1: one fixed sample of every message; the bytes written are those of
-//! `golden/peer-v1.txt`, and those bytes are read as the sample.
+//! Golden vectors of the peer protocol, version 1: a fixed sample of every message. Encoding a sample must yield the bytes
+//! in `golden/peer-v1.txt`, and parsing those bytes must yield the sample.
 //!
-//! Owns that file: lines of a sample's name and its bytes in hexadecimal, behind their length. Must never change a line
-//! that was released: who changes one makes another version.
+//! Owns that file. Each line has a sample's name and its bytes in hexadecimal, with their length. Lines of a released version
+//! must never change; a change needs a new version.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -65,18 +65,18 @@ fn to_hex(bytes: &[u8]) -> String {
 }
 
 fn from_hex(hex: &str) -> Vec<u8> {
-    assert!(hex.len().is_multiple_of(2), "half a byte");
+    assert!(hex.len().is_multiple_of(2), "odd number of digits");
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
 fn golden() -> BTreeMap<&'static str, &'static str> {
     let lines: BTreeMap<_, _> = GOLDEN.lines().map(|line| line.split_once(' ').unwrap()).collect();
-    assert_eq!(lines.len(), GOLDEN.lines().count(), "every name stands once");
+    assert_eq!(lines.len(), GOLDEN.lines().count(), "each name occurs once");
     lines
 }
 
 #[test]
-fn what_is_written_is_frozen() {
+fn encoding_matches_the_golden_bytes() {
     let golden = golden();
     let samples = samples();
     let lacking: Vec<String> = samples
@@ -84,27 +84,27 @@ fn what_is_written_is_frozen() {
         .filter(|(name, _)| !golden.contains_key(name))
         .map(|(name, sample)| format!("{name} {}", to_hex(&sample.to_bytes())))
         .collect();
-    assert!(lacking.is_empty(), "add to the frozen ones:\n{}", lacking.join("\n"));
+    assert!(lacking.is_empty(), "add to the golden file:\n{}", lacking.join("\n"));
     for (name, sample) in &samples {
-        assert_eq!(to_hex(&sample.to_bytes()), golden[name], "{name} is written otherwise than in version 1");
+        assert_eq!(to_hex(&sample.to_bytes()), golden[name], "{name} is encoded differently from version 1");
     }
-    assert_eq!(samples.len(), golden.len(), "a frozen sample is no longer written");
+    assert_eq!(samples.len(), golden.len(), "a golden sample is no longer encoded");
 }
 
 #[test]
-fn what_is_frozen_is_read() {
+fn golden_bytes_are_parsed() {
     let golden = golden();
     let mut stream = PeerStream::default();
     for (name, sample) in samples() {
         stream.push(&from_hex(golden[name]));
         let read = stream.next_message().unwrap();
-        assert_eq!(read, Some(sample), "{name} is read otherwise than in version 1");
+        assert_eq!(read, Some(sample), "{name} is parsed differently from version 1");
         assert_eq!(stream.next_message().unwrap(), None);
     }
 }
 
 #[test]
-fn a_stream_cut_anywhere_gives_the_messages_back() {
+fn messages_are_parsed_however_the_stream_is_split() {
     let all: Vec<PeerMessage> = samples().into_iter().map(|(_, sample)| sample).collect();
     let bytes: Vec<u8> = all.iter().flat_map(PeerMessage::to_bytes).collect();
     for piece in [1, 3, 100, bytes.len()] {
@@ -120,7 +120,7 @@ fn a_stream_cut_anywhere_gives_the_messages_back() {
 }
 
 #[test]
-fn a_message_cut_short_or_longer_than_it_says_is_none() {
+fn truncated_and_extended_messages_are_refused() {
     for (name, sample) in samples() {
         let bytes = sample.to_bytes();
         let message = &bytes[4..];
@@ -130,7 +130,7 @@ fn a_message_cut_short_or_longer_than_it_says_is_none() {
             assert!(parsed.is_err() || open_ended, "{name} of {end} bytes");
         }
         let longer = [message, &[0]].concat();
-        assert!(PeerMessage::parse(&longer).is_err() || open_ended, "{name} with a byte more");
+        assert!(PeerMessage::parse(&longer).is_err() || open_ended, "{name} with one more byte");
     }
     let mut stream = PeerStream::default();
     stream.push(&(MESSAGE_BYTES_MAX as u32 + 1).to_le_bytes());

@@ -1,14 +1,14 @@
-//! Nodes that give each other what they hold, as pure state machines: what to tell of a cache ([`filter`]), whom to ask
-//! ([`choice`]), what to say and to answer ([`exchange`], [`wire`]).
+//! Nodes that exchange the blocks they hold, as pure state machines: what a node tells about its cache ([`filter`]), which
+//! peer to ask ([`choice`]), and how to ask and answer ([`exchange`], [`wire`]).
 //!
-//! Frames are opaque: whoever receives one decodes and hashes every block before use, keeps it or passes it on, and
-//! says what came to [`Choice`]. A driver joins the two machines: it sends what `Choice` asks, to peers by
-//! [`Exchange::ask`] and to the origin by its own means, and gives `Choice` what comes back. Streams, authentication and
-//! encryption are the driver's.
+//! Frames are opaque: the driver that receives one decodes it and hashes every block before it uses, stores or forwards the
+//! frame, and reports to [`Choice`] which blocks arrived. The driver connects the two machines: it sends the requests of
+//! `Choice`, to peers with [`Exchange::ask`] and to the origin by its own means, and passes the results to `Choice`. Streams,
+//! authentication and encryption are the driver's task.
 //!
-//! The ideas are those of Liquid (TPDS 2014, sections 3.4 to 3.6): peers tell of their caches by Bloom filters and are asked in
-//! random order. There each peer knows all others; here sixteen, and homes for the rest, or filters alone would pass the
-//! hundredth of the traffic that they may cost among a thousand nodes.
+//! The ideas are from Liquid (TPDS 2014, sections 3.4 to 3.6): peers describe their caches with Bloom filters and are asked in
+//! random order. In Liquid each peer knows all others. Here each knows sixteen, and homes cover the rest: with filters alone,
+//! a thousand nodes would exceed the limit of 1 % of the traffic for filters.
 
 mod choice;
 mod exchange;

@@ -1,7 +1,7 @@
-//! Messages between two nodes: each behind its length, over one reliable ordered stream. docs/formats/peer-wire.md.
+//! Messages between two nodes. Each follows its length in a reliable ordered stream. docs/formats/peer-wire.md.
 //!
-//! Owns the layout and the cutting of a stream into messages ([`PeerStream`]). Must never hold more than
-//! [`MESSAGE_BYTES_MAX`] of a peer's bytes, nor read a message that is not exactly as long as it says.
+//! Owns the layout, and splits a stream into messages ([`PeerStream`]). Must never hold more than
+//! [`MESSAGE_BYTES_MAX`] bytes from a peer, nor accept a message with another length than it states.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::filter::{CHANGES_MAX, FilterChanges, FilterPiece, FilterVersion, LAYE
 use super::filter::{PIECE_BYTES_MAX, parse_keys, put_keys};
 use crate::wire::format::Reader;
 
-/// Version of the protocol, said in HELLO.
+/// Version of the protocol, sent in HELLO.
 pub const PEER_VERSION: u16 = 1;
-/// Most ids in one ASK: at most 16 MiB of blocks.
+/// Maximum number of ids in one ASK: at most 16 MiB of blocks.
 pub const ASK_IDS_MAX: usize = 256;
-/// Longest message, without its length: a frame behind type and request number.
+/// Maximum length of a message without its length field, in bytes: a frame with type and request number.
 pub const MESSAGE_BYTES_MAX: usize = STORED_LENGTH_MAX + 5;
 const HELLO_MAGIC: [u8; 4] = *b"PLpe";
 
@@ -32,7 +32,7 @@ const END: u8 = 7;
 const BUSY: u8 = 8;
 const CANCEL: u8 = 9;
 
-/// 128 random bits that name a node, for as long as it keeps its cache.
+/// 128 random bits that identify a node as long as it keeps its cache.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub [u8; 16]);
 
@@ -45,74 +45,75 @@ impl fmt::Debug for NodeId {
 /// The first message of each side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The store whose blocks these are: nodes of another one are not talked to.
+    /// The store to which the blocks belong. Nodes of another store are refused.
     pub store: [u8; 16],
-    /// Its identity domain.
+    /// The identity domain of the blocks.
     pub domain: Domain,
-    /// Who speaks.
+    /// The node that sends this message.
     pub node: NodeId,
 }
 
-/// A question for frames.
+/// A question: a request for frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskMessage {
-    /// Chosen by the asker; not used again while it is under way.
+    /// Number chosen by the asker. It is not reused while the question is open.
     pub request: u32,
-    /// The recipe that the ids stand in.
+    /// The score of a recipe that names the ids.
     pub score: Score,
-    /// Data or pages.
+    /// Kind of the blocks: data or pages.
     pub kind: Kind,
-    /// The asker sees the other as these blocks' home: who lacks them may fetch them from the origin, and then answer.
+    /// Whether the asker regards the receiver as the home of these blocks. It may then fetch missing blocks from the origin
+    /// first.
     pub fetch: bool,
-    /// One to [`ASK_IDS_MAX`] ids.
+    /// 1 to [`ASK_IDS_MAX`] ids.
     pub ids: Vec<BlockId>,
 }
 
-/// What nodes say to each other.
+/// A message between nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerMessage {
-    /// Who I am.
+    /// Introduces the sender.
     Hello(Hello),
-    /// Tell me what you hold, from now on; or no longer.
+    /// Starts (true) or ends (false) a subscription to the receiver's filter.
     Subscribe(bool),
-    /// A piece of what I hold.
+    /// A piece of the sender's filter.
     Filter(FilterPiece),
-    /// What I hold since.
+    /// Blocks added to the sender's filter since a version.
     Changes(FilterChanges),
-    /// Give me frames.
+    /// Requests frames.
     Ask(AskMessage),
-    /// A frame as it is stored, with at least one block that was asked for. Opaque here.
+    /// A stored frame with at least one requested block. Opaque here.
     Frame {
-        /// The question.
+        /// The number of the question.
         request: u32,
-        /// Its bytes, unverified.
+        /// The frame's bytes, unverified.
         frame: Arc<[u8]>,
     },
-    /// The last answer to a question, also of a cancelled one.
+    /// The end of the answer to a question, also of a cancelled one.
     End {
-        /// The question.
+        /// The number of the question.
         request: u32,
-        /// The speaker's filter now: an older one at the asker explains what is missing.
+        /// The current version of the answering node's filter. If the asker has an older one, that explains missing blocks.
         version: FilterVersion,
-        /// Ids that are not here.
+        /// Requested ids that the node does not hold.
         missing: Vec<BlockId>,
     },
-    /// Not now: the only answer to a question.
+    /// Refuses a question for now. It is then the only answer.
     Busy {
-        /// The question.
+        /// The number of the question.
         request: u32,
-        /// When it may be better.
+        /// Time after which to ask again.
         retry_after: Duration,
     },
-    /// No more frames for that question.
+    /// Requests that no more frames are sent for a question.
     Cancel {
-        /// The question.
+        /// The number of the question.
         request: u32,
     },
 }
 
 impl PeerMessage {
-    /// Length and message, up to a frame's bytes, which follow as they are.
+    /// Encodes the length and the message, without a frame's bytes, which follow unchanged.
     pub fn head(&self) -> Vec<u8> {
         let mut to = vec![0, 0, 0, 0];
         let mut frame_length = 0;
@@ -155,7 +156,7 @@ impl PeerMessage {
         to
     }
 
-    /// The whole message behind its length.
+    /// Encodes the whole message with its length.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.head();
         if let Self::Frame { frame, .. } = self {
@@ -164,14 +165,14 @@ impl PeerMessage {
         bytes
     }
 
-    /// Reads one message without its length.
+    /// Parses one message without its length.
     ///
     /// # Errors
-    /// `Corrupt`: not a message of this version, or not exactly one.
+    /// `Corrupt`: not exactly one message of this version.
     pub fn parse(message: &[u8]) -> Result<Self> {
         let bad = || {
             let kind = message.first().copied().unwrap_or(0);
-            Error::corrupt(format!("a peer's message of type {kind} and {} bytes", message.len()))
+            Error::corrupt(format!("invalid message of a peer: type {kind}, {} bytes", message.len()))
         };
         let mut reader = Reader::new(message);
         let parsed = match reader.u8().ok_or_else(bad)? {
@@ -272,7 +273,7 @@ fn parse_piece(reader: &mut Reader<'_>) -> Option<FilterPiece> {
     fits.then(|| FilterPiece { salt, version, layers, offset, bytes: bytes.to_vec() })
 }
 
-/// Generation, additions before, room of a layer to open, and number of keys.
+/// Parses generation, additions before, capacity of a layer to open, and number of keys.
 fn parse_changes_head(reader: &mut Reader<'_>) -> Option<(u32, u32, u32, usize)> {
     Some((reader.u32()?, reader.u32()?, reader.u32()?, usize::from(reader.u16()?)))
 }
@@ -303,32 +304,32 @@ fn parse_busy(reader: &mut Reader<'_>) -> Option<PeerMessage> {
     Some(PeerMessage::Busy { request, retry_after: Duration::from_millis(u64::from(milliseconds)) })
 }
 
-/// Cuts a byte stream into messages.
+/// Splits a byte stream into messages.
 #[derive(Debug, Default)]
 pub struct PeerStream {
     bytes: Vec<u8>,
-    /// Bytes in front that were given as messages.
+    /// Number of bytes at the front that were already returned as messages.
     taken: usize,
 }
 
 impl PeerStream {
-    /// Takes bytes from the stream. Call [`PeerStream::next_message`] until it gives nothing before the next ones.
+    /// Adds bytes of the stream. Before the next call, call [`PeerStream::next_message`] until it returns nothing.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.taken);
         self.taken = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole message.
+    /// Returns the next complete message.
     ///
     /// # Errors
-    /// `Corrupt`: it is too long, or no message. End the stream.
+    /// `Corrupt`: it is too long or invalid. Then end the stream.
     pub fn next_message(&mut self) -> Result<Option<PeerMessage>> {
         let mut reader = Reader::new(&self.bytes[self.taken..]);
         let Some(length) = reader.u32().map(|length| length as usize) else { return Ok(None) };
         if length > MESSAGE_BYTES_MAX {
             return Err(Error::corrupt(format!(
-                "a peer's message of {length} bytes, {MESSAGE_BYTES_MAX} are allowed"
+                "a peer's message has {length} bytes, but at most {MESSAGE_BYTES_MAX} are allowed"
             )));
         }
         let Some(message) = reader.bytes(length) else { return Ok(None) };

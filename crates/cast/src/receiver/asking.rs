@@ -1,9 +1,9 @@
-//! What to ask for, and when.
+//! What to request, and when.
 //!
-//! A chunk is asked for when the sender has evidently finished with it (a plan says so, or nothing of it has come for a
-//! while), after a short random wait in which a plan may show that the answer is coming anyway, and again in growing
-//! intervals while it is not answered. Whole chunks are asked for once when they become wanted, and again when the
-//! sender says that it has nothing to do. Must never ask so often that a lost sender is flooded.
+//! Symbols of a chunk are requested when the sender has evidently finished the chunk (a plan says so, or nothing of it has
+//! arrived for a while), after a short random delay in which a plan may show that the repair is coming anyway. Unanswered
+//! requests are repeated at growing intervals. Whole chunks are requested once when they become wanted, and again when the
+//! sender says that it has nothing to send. Must never request so often that a sender is flooded.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,35 +15,35 @@ use crate::random::Random;
 use crate::wire::plan::Plan;
 use crate::wire::request::{ITEMS_MAX, RequestItem};
 
-/// Packets may overtake each other by that much.
+/// Maximum time by which packets may be reordered.
 const REORDER: Duration = Duration::from_millis(2);
-/// Without an answer, the first repetition comes after this, the next after twice the time.
+/// Time until the first repetition of an unanswered request; it doubles each time.
 const RETRY: Duration = Duration::from_millis(60);
-/// Doublings of [`RETRY`], at most: to about two seconds.
+/// Maximum number of doublings of [`RETRY`], which makes about two seconds.
 const RETRY_DOUBLINGS: u32 = 5;
-/// A chunk of which nothing came for that long is looked at even if no plan told its end.
+/// If nothing of a chunk arrives for this long, its missing symbols are requested even if no plan announced its end.
 pub(crate) const STALL: Duration = Duration::from_millis(400);
-/// After that many unanswered counts, symbols are asked for by name.
+/// After this many unanswered counts, symbols are requested by number.
 const COUNTS_MAX: u32 = 4;
-/// Ranges of missing symbols named at once for a chunk.
+/// Maximum number of ranges of missing symbols that a request names for a chunk.
 const RANGES_MAX: usize = 64;
-/// Datagrams that ask for whole chunks are that far apart.
+/// Minimum interval between datagrams that request whole chunks.
 const CHUNKS_INTERVAL: Duration = Duration::from_millis(2);
-/// Whole chunks are not asked for again sooner.
+/// Minimum time until whole chunks are requested again.
 const CHUNKS_AGAIN: Duration = Duration::from_millis(100);
-/// A chunk that was missed wholly is asked for again after that, until something of it comes.
+/// A completely missed chunk is requested again after this time, until something of it arrives.
 const MISSED_AGAIN: Duration = Duration::from_millis(200);
-/// Chunks noted as missed wholly, at most; beyond, the end of the session finds them.
+/// Maximum number of chunks recorded as completely missed. Further ones are requested at the end of the session.
 const MISSED_MAX: usize = 4096;
 
-/// The times and lists of asking.
+/// The state of requesting.
 pub(crate) struct Asking {
     random: Random,
     backoff: Duration,
-    /// From which chunk on whole chunks are to be asked for, and when.
+    /// The first chunk from which whole chunks are to be requested, and when.
     chunks_from: Option<(u32, Duration)>,
     chunks_asked_at: Duration,
-    /// Chunks that were sent and of which nothing came: the end that was told, and when to ask (`None`: something came).
+    /// Chunks that were sent but of which nothing arrived: the announced end, and when to request (`None`: something arrived).
     missed: BTreeMap<u32, (u64, Option<Duration>)>,
 }
 
@@ -58,7 +58,7 @@ impl Asking {
         }
     }
 
-    /// A session begins: its backoff.
+    /// Starts a session with this maximum random delay, in microseconds.
     pub(crate) fn begin(&mut self, backoff_us_max: u32) {
         self.backoff = Duration::from_micros(u64::from(backoff_us_max)).min(Duration::from_secs(1));
         self.missed.clear();
@@ -69,17 +69,17 @@ impl Asking {
         REORDER + Duration::from_nanos(self.random.below(self.backoff.as_nanos() as u64))
     }
 
-    /// Chunks became wanted: ask for all of which nothing is here.
+    /// Requests all wanted chunks of which nothing has arrived.
     pub(crate) fn ask_for_chunks(&mut self, now: Duration) {
         self.chunks_from = Some((0, now));
     }
 
-    /// One chunk must come again from its start.
+    /// Requests a chunk from its start.
     pub(crate) fn ask_for_chunk(&mut self, now: Duration, chunk: u32) {
         self.missed.insert(chunk, (0, Some(now)));
     }
 
-    /// Heeds a plan. `joined_packet`: what ended before it is not ours to miss.
+    /// Processes a plan. `joined_packet`: chunks that ended before it were not missed.
     pub(crate) fn heed(
         &mut self,
         now: Duration,
@@ -124,14 +124,14 @@ impl Asking {
         }
     }
 
-    /// When the next request is due.
+    /// Returns when the next request is due.
     pub(crate) fn next_deadline(&self, assembly: &Assembly) -> Option<Duration> {
         let slots = assembly.slots().iter().map(|slot| slot.check_at);
         let missed = self.missed.values().filter_map(|(_, at)| *at);
         slots.chain(missed).chain(self.chunks_from.map(|(_, at)| at)).min()
     }
 
-    /// The items of the request that is due now; empty when none is.
+    /// Returns the items of the request that is due now; empty if none is.
     pub(crate) fn take_items(
         &mut self,
         now: Duration,
@@ -178,7 +178,7 @@ impl Asking {
     }
 }
 
-/// Asks for what a slot lacks, unless symbols are still coming.
+/// Requests the missing symbols of a slot, unless symbols are still arriving.
 fn ask_for_slot(now: Duration, slot: &mut Slot, items: &mut Vec<RequestItem>) {
     let unheeded = slot.heeded_end == 0;
     if unheeded && now < slot.symbol_at + STALL {

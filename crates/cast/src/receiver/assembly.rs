@@ -1,14 +1,14 @@
-//! Puts symbols together into chunks, in any order, whatever comes twice.
+//! Assembles symbols into chunks, in any order and with duplicates.
 //!
-//! Owns the buffers: a symbol is copied once, straight to its place. Must never hold more than the agreed number of
-//! chunks; buffers go round between here and the driver.
+//! Owns the buffers: a symbol is copied once, directly to its place. Must never hold more than the agreed number of
+//! chunks. Buffers circulate between this module and the driver.
 
 use std::time::Duration;
 
 use crate::coding::{Decoder, REPAIR_SYMBOLS};
 use crate::session::{CHUNK_BYTES_MAX, SYMBOL_BYTES, SYMBOLS_MAX, symbols_of};
 
-/// A chunk that is being put together.
+/// A chunk that is being assembled.
 pub(crate) struct Slot {
     pub(crate) chunk: u32,
     length: u32,
@@ -19,36 +19,36 @@ pub(crate) struct Slot {
     repair_has: [u64; REPAIR_SYMBOLS / 64],
     repair_indices: Vec<u16>,
     repair: Vec<u8>,
-    /// When the last new symbol came.
+    /// Time of the last new symbol.
     pub(crate) symbol_at: Duration,
-    /// When to look whether something must be asked for.
+    /// When to check whether symbols must be requested.
     pub(crate) check_at: Duration,
-    /// Requests without an answer.
+    /// Number of requests without an answer.
     pub(crate) attempts: u32,
-    /// Up to which end (packet number) plans have been heeded.
+    /// The end (packet number) of the last plan entry that was processed.
     pub(crate) heeded_end: u64,
-    /// Repair symbols that the sender says it has sent.
+    /// Repair symbols that the sender has sent, according to its plans.
     pub(crate) repair_sent: u16,
 }
 
-/// What became of a symbol.
+/// The result of adding a symbol.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Placed {
-    /// It was new, and more are needed.
+    /// It is new, and more are needed.
     New,
-    /// It was there already, or cannot be.
-    Vain,
+    /// It was already there, or is impossible.
+    Redundant,
     /// It was the last one needed.
     Complete,
 }
 
 impl Slot {
-    /// Symbols that are still needed.
+    /// Returns the number of symbols that are still needed.
     pub(crate) fn lacks(&self) -> usize {
         self.count - self.sources - self.repair_indices.len()
     }
 
-    /// The missing source symbols as (first, count), at most `ranges_max` of them.
+    /// Returns at most `ranges_max` ranges of missing source symbols, as (first, count).
     pub(crate) fn missing(&self, ranges_max: usize) -> Vec<(u16, u16)> {
         let mut ranges: Vec<(u16, u16)> = Vec::new();
         for index in (0..self.count).filter(|index| !has_bit(&self.has, *index)) {
@@ -69,7 +69,7 @@ impl Slot {
         let index = usize::from(symbol);
         if index < self.count {
             if has_bit(&self.has, index) {
-                return Placed::Vain;
+                return Placed::Redundant;
             }
             set_bit(&mut self.has, index);
             self.bytes[index * SYMBOL_BYTES..][..SYMBOL_BYTES].copy_from_slice(bytes);
@@ -77,10 +77,10 @@ impl Slot {
         } else {
             let Some(repair) = index.checked_sub(SYMBOLS_MAX).filter(|repair| *repair < REPAIR_SYMBOLS)
             else {
-                return Placed::Vain;
+                return Placed::Redundant;
             };
             if has_bit(&self.repair_has, repair) {
-                return Placed::Vain;
+                return Placed::Redundant;
             }
             set_bit(&mut self.repair_has, repair);
             self.repair_indices.push(repair as u16);
@@ -98,10 +98,10 @@ fn set_bit(words: &mut [u64], index: usize) {
     words[index / 64] |= 1 << (index % 64);
 }
 
-/// All chunks that are being put together.
+/// All chunks that are being assembled.
 pub(crate) struct Assembly {
     slots: Vec<Slot>,
-    /// Buffers of chunks and of repair symbols that wait to be used again.
+    /// Buffers of chunks and of repair symbols for reuse.
     spare: Vec<Vec<u8>>,
     spare_repair: Vec<Vec<u8>>,
     spare_max: usize,
@@ -109,7 +109,7 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// Nothing yet; keeps at most that many buffers for later.
+    /// Makes an empty assembly that keeps at most `chunks_max` buffers for reuse.
     pub(crate) fn new(chunks_max: usize) -> Self {
         Self {
             slots: Vec::new(),
@@ -120,22 +120,22 @@ impl Assembly {
         }
     }
 
-    /// Number of chunks being put together.
+    /// Returns the number of chunks being assembled.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// All slots.
+    /// Returns all slots.
     pub(crate) fn slots(&self) -> &[Slot] {
         &self.slots
     }
 
-    /// All slots, to set their times.
+    /// Returns all slots for changing their times.
     pub(crate) fn slots_mut(&mut self) -> &mut [Slot] {
         &mut self.slots
     }
 
-    /// Opens a slot for a chunk of `length` bytes: its number, which stays until some slot is closed.
+    /// Opens a slot for a chunk of `length` bytes. Returns its number, which is valid until a slot is closed.
     pub(crate) fn open(&mut self, chunk: u32, length: u32, now: Duration, check_at: Duration) -> usize {
         let count = symbols_of(length);
         let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK_BYTES_MAX));
@@ -159,7 +159,7 @@ impl Assembly {
         self.slots.len() - 1
     }
 
-    /// Puts a symbol into a slot.
+    /// Adds a symbol to a slot.
     pub(crate) fn place(
         &mut self,
         slot: usize,
@@ -168,14 +168,14 @@ impl Assembly {
         bytes: &[u8; SYMBOL_BYTES],
     ) -> Placed {
         let placed = self.slots[slot].place(symbol, bytes);
-        if placed != Placed::Vain {
+        if placed != Placed::Redundant {
             self.slots[slot].symbol_at = now;
         }
         placed
     }
 
-    /// Closes a complete slot: the chunk's bytes (`None` if the code failed, which is a bug) and how many symbols
-    /// repair symbols replaced. The last slot moves to its number: the second value says which chunk that is.
+    /// Closes a complete slot. Returns the chunk's bytes (`None` if decoding failed, which is a bug), the chunk of the last slot
+    /// if that moves to this number, and how many symbols were restored from repair symbols.
     pub(crate) fn close(&mut self, slot: usize) -> (Option<Vec<u8>>, Option<u32>, u64) {
         let mut closed = self.slots.swap_remove(slot);
         let moved = self.slots.get(slot).map(|moved| moved.chunk);
@@ -204,14 +204,14 @@ impl Assembly {
         (None, moved, 0)
     }
 
-    /// Takes a buffer back.
+    /// Takes a buffer back for reuse.
     pub(crate) fn recycle(&mut self, bytes: Vec<u8>) {
         if self.spare.len() < self.spare_max && bytes.capacity() >= CHUNK_BYTES_MAX {
             self.spare.push(bytes);
         }
     }
 
-    /// Gives all slots up.
+    /// Drops all slots.
     pub(crate) fn clear(&mut self) {
         while let Some(slot) = self.slots.pop() {
             self.recycle(slot.bytes);
@@ -224,14 +224,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_of_symbols_does_not_matter_and_doubles_are_in_vain() {
+    fn symbols_may_arrive_in_any_order_and_duplicates_are_redundant() {
         let mut assembly = Assembly::new(2);
         let slot = assembly.open(7, 3 * SYMBOL_BYTES as u32 - 5, Duration::ZERO, Duration::ZERO);
         let symbol = |value| [value; SYMBOL_BYTES];
         assert_eq!(assembly.place(slot, Duration::ZERO, 2, &symbol(2)), Placed::New);
-        assert_eq!(assembly.place(slot, Duration::ZERO, 2, &symbol(9)), Placed::Vain);
+        assert_eq!(assembly.place(slot, Duration::ZERO, 2, &symbol(9)), Placed::Redundant);
         for impossible in [3, 1023, 1024 + 256, u16::MAX] {
-            assert_eq!(assembly.place(slot, Duration::ZERO, impossible, &symbol(9)), Placed::Vain);
+            assert_eq!(assembly.place(slot, Duration::ZERO, impossible, &symbol(9)), Placed::Redundant);
         }
         assert_eq!(assembly.slots()[slot].missing(9), [(0, 2)]);
         assert_eq!(assembly.place(slot, Duration::ZERO, 0, &symbol(0)), Placed::New);

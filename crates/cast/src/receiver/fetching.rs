@@ -1,31 +1,31 @@
-//! Chunks that came wrong by datagrams and are fetched over the reliable channel, one at a time.
+//! Chunks whose datagrams were corrupt, and which are fetched over the reliable channel, one at a time.
 //!
-//! Anybody on the network can send a datagram with the session's number, and a wrong symbol shows only when its chunk is
-//! whole. What the join connection brings, only the sender that was joined can have sent. Owns the chunk that is being
-//! fetched, and how often each chunk was wrong. Must never hold more than one chunk, nor ask for more than
-//! [`FETCH_BYTES_MAX`] before that much has come.
+//! Anybody on the network can send a datagram with the session's number, and a forged symbol is noticed only when its chunk is
+//! complete. What arrives over the join connection can only come from the sender that was joined. Owns the chunk that is being
+//! fetched, and how often each chunk was corrupt. Must never hold more than one chunk, nor have requests open for more than
+//! [`FETCH_BYTES_MAX`] bytes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use crate::sender::FETCH_BYTES_MAX;
 
-/// Fetches of a chunk that may be wrong: what the sender itself sends wrong so often is wrong where it comes from.
+/// Maximum number of corrupt fetches of a chunk. If the sender itself sends it corrupt so often, its data is damaged.
 const WRONG_FETCHES_MAX: u8 = 3;
-/// Without an answer it is asked for again after that long. The channel loses nothing; the sender may have been busy.
+/// An unanswered request is repeated after this time. The channel loses nothing, but the sender may have been busy.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
-/// A chunk on its way.
+/// The chunk that is being fetched.
 #[derive(Debug)]
 struct Fetched {
     chunk: u32,
     length: u32,
     bytes: Vec<u8>,
-    /// The end of what was asked for, and when. `None`: nothing of the rest was.
+    /// The end of the requested range, and when it was requested; `None` if the rest was not requested.
     asked: Option<(u32, Duration)>,
 }
 
-/// What to ask for: bytes of a chunk.
+/// A request for bytes of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Question {
     pub(crate) chunk: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Question {
     pub(crate) length: u32,
 }
 
-/// The chunks to fetch, by wire number: the directory and the recipe go first.
+/// The chunks to fetch, by wire number, so that directory and recipe are fetched first.
 #[derive(Debug, Default)]
 pub(crate) struct Fetching {
     queue: BTreeSet<u32>,
@@ -42,17 +42,17 @@ pub(crate) struct Fetching {
 }
 
 impl Fetching {
-    /// A session begins.
+    /// Drops everything, for a new session.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// A chunk is to be fetched.
+    /// Adds a chunk to fetch.
     pub(crate) fn add(&mut self, chunk: u32) {
         self.queue.insert(chunk);
     }
 
-    /// A chunk was wrong, and is to be fetched. False: that often, that it is wrong at the sender.
+    /// Adds a corrupt chunk to fetch. Returns false if it was corrupt so often that the sender's data must be damaged.
     #[must_use]
     pub(crate) fn add_wrong(&mut self, chunk: u32) -> bool {
         let times = self.wrong.entry(chunk).or_default();
@@ -64,19 +64,19 @@ impl Fetching {
         true
     }
 
-    /// Chunks held: the one that is on its way.
+    /// Returns the number of chunks held: the one that is being fetched.
     pub(crate) fn held(&self) -> usize {
         usize::from(self.current.is_some())
     }
 
-    /// The channel was connected anew: what was asked for does not come any more.
+    /// Forgets the open request, because the channel was connected again.
     pub(crate) fn forget_question(&mut self) {
         if let Some(current) = &mut self.current {
             current.asked = None;
         }
     }
 
-    /// What to ask for now. `length` gives a chunk's bytes.
+    /// Returns the next request to send. `length` returns a chunk's length in bytes.
     pub(crate) fn next_question(
         &mut self,
         now: Duration,
@@ -97,7 +97,7 @@ impl Fetching {
         Some(Question { chunk: current.chunk, offset, length })
     }
 
-    /// Takes what came; what does not continue the chunk is left. Gives the chunk when it is whole.
+    /// Adds received bytes, if they continue the chunk. Returns the chunk when it is complete.
     pub(crate) fn take(&mut self, chunk: u32, offset: u32, bytes: &[u8]) -> Option<(u32, Vec<u8>)> {
         let current = self.current.as_mut().filter(|it| it.chunk == chunk)?;
         let length = current.length as usize;
@@ -111,7 +111,7 @@ impl Fetching {
         self.current.take().map(|whole| (whole.chunk, whole.bytes))
     }
 
-    /// When to ask again if nothing comes.
+    /// Returns when to repeat the request if nothing arrives.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         self.current.as_ref()?.asked.map(|(_, at)| at + ASK_AGAIN)
     }
@@ -124,7 +124,7 @@ mod tests {
     const NOW: Duration = Duration::from_secs(9);
 
     #[test]
-    fn a_chunk_comes_in_pieces_and_the_lowest_first() {
+    fn a_chunk_arrives_in_pieces_and_the_lowest_is_fetched_first() {
         let mut fetching = Fetching::default();
         let length = |chunk| (chunk < 9).then_some(FETCH_BYTES_MAX + 10);
         [7, 3, 20].into_iter().for_each(|chunk| fetching.add(chunk));
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(fetching.next_question(NOW + ASK_AGAIN, length), Some(first), "no answer");
         let half = vec![5; FETCH_BYTES_MAX as usize / 2];
         assert_eq!(fetching.take(3, 0, &half), None);
-        assert_eq!(fetching.take(3, 0, &half), None, "again");
+        assert_eq!(fetching.take(3, 0, &half), None, "received twice");
         assert_eq!(fetching.take(7, FETCH_BYTES_MAX / 2, &half), None, "another chunk");
         assert_eq!(fetching.take(3, FETCH_BYTES_MAX / 2, &[1; 1 << 20]), None, "too much");
         assert_eq!(fetching.next_question(NOW, length), None);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_wrong_is_wrong_at_the_sender() {
+    fn a_chunk_that_stays_corrupt_is_damaged_at_the_sender() {
         let mut fetching = Fetching::default();
         for _ in 0..WRONG_FETCHES_MAX {
             assert!(fetching.add_wrong(1) && fetching.add_wrong(2));

@@ -1,8 +1,9 @@
-//! The receiver's machine: datagrams, messages, verdicts and time go in; events, messages and requests come out.
+//! The receiver's state machine. Inputs: datagrams, messages, results of verification and time. Outputs: events, messages and
+//! requests.
 //!
-//! Owns the phases (searching, connecting, joined) and the session it is in. Nothing here is verified but the
-//! directory: chunks are for the driver to check, and a wrong one is fetched over the reliable channel. Must never take
-//! anything of another session, nor block.
+//! Owns the phases (searching, connecting, joined) and the current session. It verifies only the directory: the driver verifies
+//! chunks, and corrupt ones are fetched over the reliable channel. Must never accept anything of another session, nor
+//! block.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -24,77 +25,77 @@ use crate::wire::plan::Plan;
 use crate::wire::report::Report;
 use crate::wire::request::Request;
 
-/// Without news a receiver reports that often; a sender takes two seconds of silence as a sign.
+/// Interval between reports without news. A sender reacts to two seconds of silence.
 const REPORT_INTERVAL_MAX: Duration = Duration::from_millis(200);
-/// Reports are at least that far apart, whatever the sender says.
+/// Minimum interval between reports, whatever the sender announces.
 const REPORT_INTERVAL_MIN: Duration = Duration::from_millis(1);
-/// A joined sender that is silent for that long is gone: it announces itself twice a second.
+/// A joined sender that is silent for this long is gone: it announces itself twice per second.
 const SENDER_SILENCE: Duration = Duration::from_secs(5);
 
-/// Names of casts of something else that are remembered.
+/// Maximum number of names of unwanted casts that are remembered.
 const OTHERS_MAX: usize = 8;
 
-/// How a receiver behaves.
+/// Options of a receiver.
 #[derive(Clone, Debug)]
 pub struct ReceiverOptions {
-    /// Spreads the timers of a room; any number that differs between receivers.
+    /// Spreads the timers of receivers; any number that differs between them.
     pub seed: u64,
-    /// Which session to take.
+    /// The session to join.
     pub wanted: Wanted,
-    /// What it calls itself.
+    /// The name that it gives itself.
     pub hello: String,
-    /// Chunks it may hold at once, with those that the driver has not given back. One that came wrong and is fetched may
-    /// come on top.
+    /// Maximum number of chunks that it may hold at once, including those that the driver has not returned. A corrupt one that is
+    /// being fetched may exceed this by one.
     pub buffer_chunks: usize,
-    /// Want every chunk of the first session's first segment from the start, and not wait for the driver to learn from
-    /// the recipe what it wants: that is two answers sooner. Whatever is said here, data chunks are given to the driver
-    /// only when it has accepted all of that segment's recipe chunks that it wants.
+    /// Request every chunk of the first session's first segment from the start, without waiting until the driver knows from the
+    /// recipe what it wants; this saves two round trips. In any case, the driver gets data chunks only after it has accepted all
+    /// wanted recipe chunks of that segment.
     pub everything: bool,
 }
 
-/// What the driver has to do.
+/// An event for the driver.
 #[derive(Debug)]
 pub enum ReceiverEvent {
     /// A session was found: connect the reliable channel to this address.
     Connect(SocketAddr),
-    /// Joined: listen to this group.
+    /// The session was joined: receive from its multicast group.
     Joined(Box<Announce>),
-    /// The table is known: say what is wanted ([`Receiver::want`]). Comes again after a restart of the sender.
+    /// The chunk table is known: call [`Receiver::want`]. Occurs again after the sender was restarted.
     Session(SessionDescription),
-    /// A chunk is complete: give it back by [`Receiver::chunk_accepted`], [`Receiver::chunk_bad`] or
+    /// A chunk is complete: return it with [`Receiver::chunk_accepted`], [`Receiver::chunk_bad`] or
     /// [`Receiver::chunk_contradicts`], with the same generation.
     Chunk {
-        /// Which session it belongs to, counted from 1.
+        /// The number of its session, counted from 1.
         generation: u32,
         /// Content chunk number.
         index: u32,
         /// Its bytes, unverified.
         bytes: Vec<u8>,
     },
-    /// The sender does not let us in, or what it sends cannot be used.
+    /// The sender refused the join, or its data cannot be used.
     Refused(String),
     /// The sender is gone: close the reliable channel and call [`Receiver::handle_disconnected`].
     SenderLost,
-    /// The sender has noted the result.
+    /// The sender has confirmed the result.
     Acknowledged,
 }
 
-/// Counters.
+/// Counters of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverStatistics {
-    /// New symbols.
+    /// New symbols received.
     pub symbols: u64,
-    /// Source symbols that repair symbols replaced.
+    /// Source symbols restored from repair symbols.
     pub repaired: u64,
-    /// Symbols that were here already, or not wanted any more.
+    /// Symbols that were received again or no longer wanted.
     pub duplicates: u64,
-    /// Chunks that came wrong and were fetched over the reliable channel.
+    /// Chunks that were corrupt and fetched over the reliable channel.
     pub fetched: u64,
-    /// Symbols dropped for want of a buffer.
+    /// Symbols dropped because no buffer was free.
     pub no_room: u64,
-    /// Content chunks wanted so far, and taken.
+    /// Content chunks wanted so far.
     pub wanted: u32,
-    /// See `wanted`.
+    /// Content chunks accepted by the driver.
     pub done: u32,
 }
 
@@ -106,7 +107,7 @@ enum Phase {
     Joined,
 }
 
-/// A session we are, or were, in.
+/// The current session, or the last one.
 struct Session {
     announce: Announce,
     receiver: u32,
@@ -122,25 +123,25 @@ struct Session {
 }
 
 impl Session {
-    /// Whether a chunk is data that nobody can use yet, for want of the recipe.
+    /// Returns whether a chunk is data that nobody can use yet, because the recipe is incomplete.
     fn must_wait(&self, chunk: u32) -> bool {
         chunk >= self.recipe().end && self.wants_recipe()
     }
 
-    /// Whether something of the recipe is wanted and not accepted yet.
+    /// Returns whether a part of the recipe is wanted and not yet accepted.
     fn wants_recipe(&self) -> bool {
         let open = |chunk| !matches!(self.wants.state(chunk), ChunkState::Unwanted | ChunkState::Done);
         self.recipe().any(open)
     }
 
-    /// The first segment's recipe: those of the others are wanted one at a time, and their data after them.
+    /// Returns the chunks of the first segment's recipe. Later segments are requested one at a time, recipe before data.
     fn recipe(&self) -> Range<u32> {
         let first = self.table.directory_chunks();
         first..first.saturating_add(self.announce.first_segment.recipe_chunks)
     }
 }
 
-/// The receiving machine.
+/// The receiver's state machine.
 pub struct Receiver {
     options: ReceiverOptions,
     phase: Phase,
@@ -148,16 +149,16 @@ pub struct Receiver {
     generation: u32,
     assembly: Assembly,
     asking: Asking,
-    /// Chunks that are complete and not given back: with the driver, or held.
+    /// Number of complete chunks that the driver has not returned, including `held` ones.
     delivered: usize,
-    /// Data chunks that are complete before the recipe is: their numbers and bytes.
+    /// Data chunks that are complete before the recipe: their numbers and bytes.
     held: Vec<(u32, Vec<u8>)>,
-    /// Chunks that came wrong.
+    /// Corrupt chunks that are being fetched.
     fetching: Fetching,
     events: VecDeque<ReceiverEvent>,
     messages: VecDeque<Vec<u8>>,
     statistics: ReceiverStatistics,
-    /// What others are announced to be casting.
+    /// Names of other casts that were announced.
     others: BTreeSet<String>,
     packet: u64,
     reported_at: Duration,
@@ -168,7 +169,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver that searches.
+    /// Makes a receiver that searches for a session.
     pub fn new(options: ReceiverOptions) -> Self {
         Self {
             phase: Phase::Searching,
@@ -193,7 +194,7 @@ impl Receiver {
         }
     }
 
-    /// A datagram came, from the group or from anyone.
+    /// Handles a datagram from the group, or from anybody else.
     pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) {
         let Some((header, reader)) = Header::parse(datagram) else { return };
         if header.message == MessageType::Announce && self.phase == Phase::Searching {
@@ -225,7 +226,7 @@ impl Receiver {
                 if let Some(plan) = Plan::parse(reader) {
                     let free = self.free();
                     if let Some(session) = &self.session {
-                        // Without the directory nothing else could be put anywhere.
+                        // Without the directory no other chunk could be used.
                         let has_room = free > 0 && session.table.is_complete();
                         let joined = session.joined_packet;
                         self.asking.heed(now, &plan, &session.wants, &mut self.assembly, joined, has_room);
@@ -253,7 +254,7 @@ impl Receiver {
             ChunkState::Filling(slot) => slot as usize,
             ChunkState::Wanted => {
                 let Some(length) = session.table.length(data.chunk) else { return };
-                // One buffer is the recipe's as long as it is not whole: all others may be waiting for it.
+                // Until the recipe is complete, one buffer is reserved for it: all others may hold data that waits for it.
                 let others = usize::from(session.must_wait(data.chunk));
                 if free <= others {
                     self.statistics.no_room += 1;
@@ -270,7 +271,7 @@ impl Receiver {
             }
         };
         match self.assembly.place(slot, now, data.symbol, data.bytes) {
-            Placed::Vain => self.statistics.duplicates += 1,
+            Placed::Redundant => self.statistics.duplicates += 1,
             Placed::New => self.statistics.symbols += 1,
             Placed::Complete => {
                 self.statistics.symbols += 1;
@@ -294,7 +295,8 @@ impl Receiver {
         self.deliver(now, chunk, bytes);
     }
 
-    /// A chunk is whole: keeps it if it is of the directory, or if it must wait for the recipe; the driver gets it else.
+    /// Handles a complete chunk: keeps it if it belongs to the directory or must wait for the recipe, else passes it to the
+    /// driver.
     fn deliver(&mut self, now: Duration, chunk: u32, bytes: Vec<u8>) {
         let Some(session) = &mut self.session else { return };
         session.wants.set(chunk, ChunkState::Delivered);
@@ -315,7 +317,7 @@ impl Receiver {
         self.events.push_back(ReceiverEvent::Chunk { generation, index, bytes });
     }
 
-    /// If the whole directory is there: checks it, and tells the driver.
+    /// Once the directory is complete, verifies it and passes the description to the driver.
     fn complete_directory(&mut self, now: Duration) {
         let Some(session) = &mut self.session else { return };
         if session.directory.iter().any(Option::is_none) {
@@ -338,7 +340,7 @@ impl Receiver {
         for chunk in 0..session.table.directory_chunks() {
             session.wants.set(chunk, ChunkState::Fetching);
             if !self.fetching.add_wrong(chunk) {
-                let reason = "its table of chunks is not the one that it announced".to_owned();
+                let reason = "the table of chunks does not match its announcement".to_owned();
                 self.events.push_back(ReceiverEvent::Refused(reason));
                 return;
             }
@@ -346,7 +348,7 @@ impl Receiver {
         self.fetch(now);
     }
 
-    /// Asks for the next bytes of what is fetched.
+    /// Requests the next bytes of the chunk that is being fetched.
     fn fetch(&mut self, now: Duration) {
         let Some(session) = self.session.as_ref().filter(|_| self.phase == Phase::Joined) else { return };
         let question = self.fetching.next_question(now, |chunk| session.table.length(chunk));
@@ -366,7 +368,7 @@ impl Receiver {
         self.fetch(now);
     }
 
-    /// The reliable channel is connected.
+    /// Handles that the reliable channel is connected.
     pub fn handle_connected(&mut self, now: Duration) {
         self.phase = Phase::Joining;
         self.heard_at = now;
@@ -379,13 +381,13 @@ impl Receiver {
         self.messages.push_back(join.to_bytes());
     }
 
-    /// The reliable channel ended, or could not be connected: searches anew.
+    /// Handles that the reliable channel ended or could not be connected: searches again.
     pub fn handle_disconnected(&mut self) {
         self.phase = Phase::Searching;
         self.messages.clear();
     }
 
-    /// A message (without its length) came over the reliable channel.
+    /// Handles a message (without its length) of the reliable channel.
     pub fn handle_message(&mut self, now: Duration, message: &[u8]) {
         match JoinMessage::parse(message) {
             Some(JoinMessage::Welcome { receiver, token, packet, announce })
@@ -422,7 +424,7 @@ impl Receiver {
             None => self.begin_session(now, receiver, token, packet, announce),
         }
         self.asking.ask_for_chunks(now);
-        // Nothing can be used without the directory: unlike other chunks it is asked for until something of it comes.
+        // Nothing can be used without the directory, so its chunks are requested until something of each arrives.
         let directory_chunks = self.session.as_ref().map_or(0, |session| session.table.directory_chunks());
         for chunk in 0..directory_chunks {
             self.asking.ask_for_chunk(now, chunk);
@@ -444,7 +446,7 @@ impl Receiver {
             let first = table.directory_chunks();
             wants.want(first..first.saturating_add(announce.first_segment.chunks));
         }
-        // Chunks that the driver still holds are given back later, and counted then.
+        // Chunks that the driver still holds are counted when it returns them.
         let directory = vec![None; table.directory_chunks() as usize];
         self.session = Some(Session {
             announce,
@@ -461,7 +463,7 @@ impl Receiver {
         });
     }
 
-    /// The driver wants these content chunks (in addition).
+    /// Adds content chunks to those that the driver wants.
     pub fn want(&mut self, now: Duration, ranges: &[Range<u32>]) {
         let Some(session) = self.session.as_mut().filter(|session| session.table.is_complete()) else {
             return;
@@ -474,7 +476,7 @@ impl Receiver {
         self.news = true;
     }
 
-    /// The driver has taken a chunk; its buffer comes back.
+    /// Returns a chunk that the driver has accepted. Its buffer is reused.
     pub fn chunk_accepted(&mut self, generation: u32, index: u32, buffer: Vec<u8>) {
         let Some(chunk) = self.take_back(generation, index, buffer) else { return };
         let Some(session) = &mut self.session else { return };
@@ -486,15 +488,15 @@ impl Receiver {
         }
     }
 
-    /// A chunk is not what it must be: it is fetched over the reliable channel.
+    /// Returns a chunk that the driver found corrupt. It is fetched over the reliable channel.
     ///
     /// # Errors
-    /// `Corrupt` when it was wrong there, too, several times.
+    /// `Corrupt` when it was corrupt there several times, too.
     pub fn chunk_bad(&mut self, now: Duration, generation: u32, index: u32, buffer: Vec<u8>) -> Result<()> {
         let Some(chunk) = self.take_back(generation, index, buffer) else { return Ok(()) };
         if !self.fetching.add_wrong(chunk) {
             return Err(Error::corrupt(format!(
-                "chunk {index} is wrong however it comes, also over the connection to the sender: the sender's data is damaged"
+                "chunk {index} is corrupt, even over the connection to the sender: the sender's data is damaged"
             )));
         }
         if let Some(session) = &mut self.session {
@@ -504,8 +506,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// The driver took a chunk, and that shows that among these content chunks, which it took before, some were not the
-    /// sender's: they are all fetched over the reliable channel.
+    /// Returns a chunk that the driver has accepted and that proves some earlier chunks in `ranges` corrupt. All of these
+    /// are fetched over the reliable channel.
     pub fn chunk_contradicts(
         &mut self,
         now: Duration,
@@ -527,7 +529,7 @@ impl Receiver {
         self.fetch(now);
     }
 
-    /// The chunk's wire number, if it is of this session and was delivered.
+    /// Takes a buffer back. Returns the chunk's wire number if it belongs to this session and was delivered.
     fn take_back(&mut self, generation: u32, index: u32, buffer: Vec<u8>) -> Option<u32> {
         self.delivered = self.delivered.saturating_sub(1);
         self.assembly.recycle(buffer);
@@ -537,7 +539,8 @@ impl Receiver {
         (session.wants.state(chunk) == ChunkState::Delivered).then_some(chunk)
     }
 
-    /// It is over: what was verified, or why not. The sender is told, again after each rejoin, until it has noted it.
+    /// Ends the cast with the verified score or the reason of a failure. The result is sent to the sender, and again after each
+    /// rejoin, until the sender confirms it.
     pub fn finish(&mut self, now: Duration, outcome: Result<Score, String>, bytes_written: u64) {
         let duration = now.saturating_sub(self.joined_at.unwrap_or(now));
         self.result = Some(ReceiverResult {
@@ -559,17 +562,18 @@ impl Receiver {
         }
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<ReceiverEvent> {
         self.events.pop_front()
     }
 
-    /// The next message for the reliable channel (with its length).
+    /// Returns the next message for the reliable channel (with its length).
     pub fn poll_message(&mut self) -> Option<Vec<u8>> {
         self.messages.pop_front()
     }
 
-    /// Replaces `datagram` by the next one, and says where it goes. `None`: nothing, until [`Receiver::next_deadline`].
+    /// Replaces `datagram` by the next one to send and returns its destination. `None`: nothing until
+    /// [`Receiver::next_deadline`].
     pub fn poll_transmit(&mut self, now: Duration, datagram: &mut Vec<u8>) -> Option<SocketAddr> {
         if self.phase != Phase::Joined {
             return None;
@@ -636,8 +640,8 @@ impl Receiver {
         self.reported_at + if self.news { least } else { REPORT_INTERVAL_MAX }
     }
 
-    /// When to call [`Receiver::poll_transmit`] again if nothing happens before. `None`: nothing is awaited but
-    /// announcements.
+    /// Returns when to call [`Receiver::poll_transmit`] again if nothing happens before. `None`: only announcements are
+    /// expected.
     pub fn next_deadline(&self) -> Option<Duration> {
         if self.phase != Phase::Joined {
             return None;
@@ -652,23 +656,23 @@ impl Receiver {
         Some(deadline)
     }
 
-    /// Names of casts that were heard and are not what is wanted; anybody can announce any.
+    /// Returns the names of other casts that were announced. Anybody can announce any name.
     pub fn others(&self) -> impl Iterator<Item = &str> {
         self.others.iter().map(String::as_str)
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn statistics(&self) -> ReceiverStatistics {
         let (wanted, done) = self.session.as_ref().map_or((0, 0), |it| (it.wants.wanted, it.wants.done));
         ReceiverStatistics { wanted, done, ..self.statistics }
     }
 
-    /// The session it is in, or was in last.
+    /// Returns the current session, or the last one.
     pub fn session(&self) -> Option<SessionId> {
         self.session.as_ref().map(|session| session.announce.session)
     }
 
-    /// Chunks for which there is room.
+    /// Returns the number of free chunk buffers.
     fn free(&self) -> usize {
         let held = self.assembly.len() + self.delivered + self.fetching.held();
         self.options.buffer_chunks.saturating_sub(held)

@@ -1,8 +1,8 @@
-//! The receiving side: one state machine that finds a session, joins it, puts chunks together and asks for what lacks.
+//! The receiving side: one state machine that finds a session, joins it, assembles chunks and requests missing symbols.
 //!
-//! [`machine`] joins the parts: [`wants`] (what each chunk's state is), [`assembly`] (symbols into chunks), [`asking`]
-//! (what to ask for, and when), [`fetching`] (what came wrong and is fetched from the sender alone). It holds a bounded number of chunks; a symbol that finds no room is lost, and repair
-//! makes it right.
+//! [`machine`] combines the parts: [`wants`] (the state of each chunk), [`assembly`] (symbols into chunks), [`asking`]
+//! (what to request, and when), [`fetching`] (chunks that arrived corrupt and are fetched over the reliable channel). It holds a
+//! bounded number of chunks. A symbol without a free buffer is dropped like a lost one, and repaired later.
 
 mod asking;
 mod assembly;

@@ -1,35 +1,35 @@
 //! The state of every chunk of a session, from not wanted to done.
 //!
-//! Owns the counts that the screen and the end of the session live on. All numbers are wire numbers.
+//! Owns the counts for the progress display and for the end of the session. All numbers are wire numbers.
 
 use std::ops::Range;
 
-/// The state of a chunk.
+/// State of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkState {
-    /// Nobody wants it (yet).
+    /// Not wanted (yet).
     Unwanted,
-    /// Wanted, and nothing of it is here.
+    /// Wanted, and nothing of it has arrived.
     Wanted,
-    /// Being put together in that slot.
+    /// Being assembled in that slot.
     Filling(u32),
-    /// It came wrong, and is fetched over the reliable channel: what datagrams bring of it is not looked at.
+    /// It was corrupt and is fetched over the reliable channel; datagrams of it are ignored.
     Fetching,
-    /// With the driver.
+    /// Passed to the driver.
     Delivered,
-    /// Taken.
+    /// Accepted by the driver.
     Done,
 }
 
-/// All chunks.
+/// The states of all chunks.
 #[derive(Debug)]
 pub(crate) struct Wants {
     states: Vec<ChunkState>,
     directory_chunks: u32,
-    /// Content chunks wanted so far, and taken.
+    /// Number of content chunks wanted so far, and accepted.
     pub(crate) wanted: u32,
     pub(crate) done: u32,
-    /// Chunks in state `Wanted`.
+    /// Number of chunks in state `Wanted`.
     unheld: u32,
 }
 
@@ -49,12 +49,12 @@ impl Wants {
         wants
     }
 
-    /// The state of a chunk; one that does not exist is not wanted.
+    /// Returns the state of a chunk. One that does not exist is not wanted.
     pub(crate) fn state(&self, chunk: u32) -> ChunkState {
         self.states.get(chunk as usize).copied().unwrap_or(ChunkState::Unwanted)
     }
 
-    /// Changes a chunk's state.
+    /// Changes the state of a chunk.
     pub(crate) fn set(&mut self, chunk: u32, state: ChunkState) {
         let Some(slot) = self.states.get_mut(chunk as usize) else { return };
         let before = std::mem::replace(slot, state);
@@ -67,7 +67,7 @@ impl Wants {
         }
     }
 
-    /// Wants these chunks, unless they are already.
+    /// Marks these chunks as wanted, unless they already are.
     pub(crate) fn want(&mut self, range: Range<u32>) {
         for chunk in range.start..range.end.min(self.states.len() as u32) {
             if self.state(chunk) == ChunkState::Unwanted {
@@ -76,12 +76,12 @@ impl Wants {
         }
     }
 
-    /// Whether a wanted chunk has nothing here.
+    /// Returns whether there is a wanted chunk of which nothing has arrived.
     pub(crate) fn has_unheld(&self) -> bool {
         self.unheld > 0
     }
 
-    /// The next run of wanted chunks of which nothing is here, from `start` on.
+    /// Returns the next run of wanted chunks of which nothing has arrived, from `start` on.
     pub(crate) fn next_unheld(&self, start: u32) -> Option<Range<u32>> {
         let rest = self.states.get(start as usize..)?;
         let first = start + rest.iter().position(|state| *state == ChunkState::Wanted)? as u32;
@@ -90,7 +90,7 @@ impl Wants {
         Some(first..first + run as u32)
     }
 
-    /// Gives up what is being put together: it is wanted again.
+    /// Drops the chunks that are being assembled: they are wanted again.
     pub(crate) fn drop_filling(&mut self) {
         for chunk in 0..self.states.len() as u32 {
             if matches!(self.state(chunk), ChunkState::Filling(_)) {

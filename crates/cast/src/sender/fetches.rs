@@ -1,24 +1,24 @@
-//! Chunks that receivers fetch over the reliable channel, because what came of them by datagrams was wrong.
+//! Requests for chunks over the reliable channel, because their datagrams were corrupt.
 //!
-//! Owns the open questions, one for each connection, and the share of the rate that their answers may take. A receiver
-//! asks for the next bytes when it has those before, so nothing piles up behind one that does not read. Must never
-//! answer faster than the share while there are datagrams to send: who fetches must not slow the others.
+//! Owns the open requests, one per connection, and the share of the rate for the answers. A receiver requests the next bytes
+//! when it has the previous ones, so nothing accumulates for one that does not read. Must never exceed the share while there are
+//! datagrams to send: fetches must not slow the other receivers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Most bytes of one question. They fit the driver's queue of a connection.
+/// Maximum bytes of one request. They fit the driver's queue of a connection.
 pub(crate) const FETCH_BYTES_MAX: u32 = 32 << 10;
-/// While there are datagrams to send, all fetches together take one part in so many of the rate.
+/// While there are datagrams to send, all fetches together get 1/8 of the rate.
 const SHARE: u64 = 8;
-/// The share adds up to that many questions, so that few are answered at once.
+/// Maximum unused share, in bits: four requests, so that only few are answered at once.
 const SAVED_MAX: i64 = 4 * FETCH_BYTES_MAX as i64 * 8;
-/// Questions looked at for one whose chunk is at hand, and whose chunks are read ahead.
+/// Number of requests that are searched for one whose chunk is in memory, and whose chunks are read ahead.
 const WINDOW: usize = 8;
-/// While questions are open, the machine wants to be woken that often.
+/// Interval at which the machine must be called while requests are open.
 pub(crate) const FETCH_TICK: Duration = Duration::from_millis(2);
 
-/// Bytes of a chunk, and who wants them.
+/// A request for bytes of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fetch {
     pub(crate) connection: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Fetch {
     pub(crate) length: u32,
 }
 
-/// The open questions, oldest first.
+/// The open requests, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Fetches {
     open: VecDeque<Fetch>,
@@ -38,7 +38,7 @@ pub(crate) struct Fetches {
 }
 
 impl Fetches {
-    /// A connection asks; what it asked before and has no answer is forgotten.
+    /// Adds a request. It replaces an unanswered one of the same connection.
     pub(crate) fn ask(&mut self, fetch: Fetch) {
         let fetch = Fetch { length: fetch.length.min(FETCH_BYTES_MAX), ..fetch };
         match self.open.iter_mut().find(|open| open.connection == fetch.connection) {
@@ -47,22 +47,22 @@ impl Fetches {
         }
     }
 
-    /// A connection ended.
+    /// Drops the requests of a connection that ended.
     pub(crate) fn forget(&mut self, connection: u64) {
         self.open.retain(|open| open.connection != connection);
     }
 
-    /// Whether nobody waits for an answer.
+    /// Returns whether there are no open requests.
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Chunks whose contents are wanted.
+    /// Returns the chunks whose contents are needed.
     pub(crate) fn upcoming(&self) -> impl Iterator<Item = u32> + '_ {
         self.open.iter().take(WINDOW).map(|open| open.chunk)
     }
 
-    /// The next question to answer now, of those whose chunk `has` says is at hand. `idle`: there are no datagrams to send.
+    /// Returns the next request to answer, among those whose chunk is in memory (`has`). `idle`: there are no datagrams to send.
     pub(crate) fn next(
         &mut self,
         now: Duration,
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_take_their_share_and_all_of_it_when_nothing_else_is_sent() {
+    fn answers_keep_to_their_share_unless_nothing_else_is_sent() {
         let mut fetches = Fetches::default();
         let mut answered = |idle| {
             let mut bytes = 0;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn each_connection_has_one_question_and_its_turn() {
+    fn each_connection_has_one_request_and_they_take_turns() {
         let mut fetches = Fetches::default();
         for chunk in [1, 2, 3] {
             fetches.ask(fetch(7, chunk));

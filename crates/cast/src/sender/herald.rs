@@ -1,25 +1,25 @@
-//! When the sender speaks of itself: announcements, and plans of what was sent and what is coming.
+//! When to send announcements, and plans about what was sent and what will be sent.
 //!
-//! Owns the list of news and its repetition. Plans ride behind data (every [`PLAN_PACKETS`] datagrams at most, so they
-//! cost under 2 %, mostly far less as they are short) and go out by themselves, ever more seldom, when there is none.
+//! Owns the list of news and its repetition. Plans follow data, at most one every [`PLAN_PACKETS`] datagrams, so they
+//! cost under 2 % and mostly far less, because they are short. Without data they are sent at growing intervals.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::wire::plan::{ENTRIES_MAX, PlanEntry};
 
-/// Announcements are that far apart.
+/// Interval between announcements.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
-/// A plan goes out behind that many data datagrams if there is news.
+/// If there is news, a plan is sent after this many data datagrams.
 const PLAN_PACKETS: u64 = 64;
-/// Each news is told that often while data flows: at 20 % loss one in 400,000 is missed by all, and asked for at the
+/// How often each news is sent while data is sent. At 20 % loss, one in 400,000 is missed completely and requested at the
 /// end.
 const NEWS_REPEATS: u32 = 8;
-/// Without data, plans go out this soon, then in twice the time, up to the maximum.
+/// Without data, the first plan is sent after the minimum, the next ones after doubled intervals up to the maximum.
 const IDLE_INTERVAL_MIN: Duration = Duration::from_millis(8);
 const IDLE_INTERVAL_MAX: Duration = Duration::from_millis(256);
 
-/// News and their times.
+/// News for plans, and when to send them.
 pub(crate) struct Herald {
     announce_at: Duration,
     news: VecDeque<(PlanEntry, u32)>,
@@ -39,7 +39,7 @@ impl Herald {
         }
     }
 
-    /// Whether an announcement is due; then it counts as made.
+    /// Returns whether an announcement is due, and then counts it as sent.
     pub(crate) fn take_announcement(&mut self, now: Duration) -> bool {
         let due = now >= self.announce_at;
         if due {
@@ -48,7 +48,7 @@ impl Herald {
         due
     }
 
-    /// There is news of a chunk.
+    /// Adds news about a chunk. Replaces older news about it.
     pub(crate) fn tell(&mut self, entry: PlanEntry) {
         self.news.retain(|(known, _)| known.chunk != entry.chunk);
         if self.news.len() >= ENTRIES_MAX {
@@ -57,19 +57,19 @@ impl Herald {
         self.news.push_back((entry, 0));
     }
 
-    /// Chunks that begin anew are no news any more.
+    /// Removes the news about a chunk that is sent from its start again.
     pub(crate) fn forget(&mut self, chunk: u32) {
         self.news.retain(|(known, _)| known.chunk != chunk);
     }
 
-    /// A data datagram left: the line is not idle.
+    /// Records that a data datagram was sent.
     pub(crate) fn data_sent(&mut self, now: Duration) {
         self.packets_since_plan += 1;
         self.idle_interval = IDLE_INTERVAL_MIN;
         self.idle_at = now + IDLE_INTERVAL_MIN;
     }
 
-    /// The news to tell now, if a plan is due. `idle`: there is no data to send.
+    /// Returns the news to send now, if a plan is due. `idle`: there is no data to send.
     pub(crate) fn take_plan(&mut self, now: Duration, idle: bool) -> Option<Vec<PlanEntry>> {
         let fresh = self.news.iter().any(|(_, told)| *told < NEWS_REPEATS);
         let behind_data = fresh && self.packets_since_plan >= PLAN_PACKETS;
@@ -93,7 +93,7 @@ impl Herald {
         Some(entries)
     }
 
-    /// When to wake up although there is no data.
+    /// Returns when to send something although there is no data.
     pub(crate) fn next_deadline(&self, idle: bool) -> Duration {
         if idle { self.idle_at.min(self.announce_at) } else { self.announce_at }
     }
@@ -104,14 +104,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plans_follow_data_and_thin_out_when_idle() {
+    fn plans_follow_data_and_become_rarer_when_idle() {
         let mut herald = Herald::new();
         let now = Duration::from_secs(1);
         let entry = PlanEntry { chunk: 1, end_packet: 2, repair_sent: 0, repair_planned: 0 };
         herald.data_sent(now);
         herald.tell(entry);
         assert_eq!(herald.take_plan(now, false), None);
-        assert_eq!(herald.take_plan(now, true), Some(vec![entry]), "the end of the data is told at once");
+        assert_eq!(herald.take_plan(now, true), Some(vec![entry]), "the end of the data is sent at once");
         assert_eq!(herald.take_plan(now, true), None);
         let plans =
             (0..10_000).filter(|ms| herald.take_plan(now + Duration::from_millis(*ms), true).is_some());
@@ -119,7 +119,7 @@ mod tests {
         for packet in 0..2000 {
             herald.data_sent(now);
             let told = herald.take_plan(now, false).is_some();
-            assert!(!told, "packet {packet}: nothing is new");
+            assert!(!told, "packet {packet}: there is no news");
         }
     }
 }

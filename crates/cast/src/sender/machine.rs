@@ -1,7 +1,8 @@
-//! The sender's machine: datagrams, messages, chunk contents and time go in; batches, messages and wishes come out.
+//! The sender's state machine. Inputs: datagrams, messages, chunk contents and time. Outputs: batches of datagrams, messages, and
+//! requests for chunk contents.
 //!
-//! Owns the order of what is sent: announcement, plan, repair, source symbols, and the beginning and end of the
-//! session. Must never send faster than the pacer allows, nor begin a chunk that a voting receiver has no room for.
+//! Owns the order of sending: announcement, plan, repair, source symbols; and the start and end of the
+//! session. Must never send faster than the pacer allows, nor start a chunk for which a voting receiver has no buffer.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -26,73 +27,73 @@ use crate::wire::plan::{LIMITING_MAX, Plan, PlanEntry};
 use crate::wire::report::Report;
 use crate::wire::request::{Request, RequestItem};
 
-/// Datagrams in one batch: 44 × 1,448 bytes stay below the 65,507 that one UDP send can hold.
+/// Maximum number of datagrams in a batch: 44 × 1,448 bytes are less than the 65,507 bytes of one UDP send.
 pub const BATCH_DATAGRAMS_MAX: usize = 44;
-/// Reports of one receiver are that far apart at least.
+/// Minimum time between two reports of a receiver, in microseconds.
 const REPORT_US_MIN: u32 = 8_000;
-/// Requests wait a random part of this, times the receivers' number's bit length.
+/// Maximum random delay of a request, in microseconds.
 const BACKOFF_US: u32 = 1_000;
-/// Repair symbols sent unasked behind each chunk of the directory and the recipe, and one more for that many symbols:
-/// whoever misses these cannot use what follows, and it is little.
+/// Repair symbols sent without a request after each chunk of the directory and the recipe, plus one for each
+/// [`UNASKED_REPAIR_SHARE`] source symbols. Receivers cannot use any other chunk without these, and they are small.
 const UNASKED_REPAIR: u16 = 3;
 /// See [`UNASKED_REPAIR`].
 const UNASKED_REPAIR_SHARE: u16 = 16;
-/// The first data flows that long after the last join, as receivers still have to open their groups.
+/// Time between the last join and the first data: receivers must first join the multicast group.
 const SETTLE: Duration = Duration::from_millis(100);
-/// While nothing happens the machine wants to be woken that often, to see who fell silent.
+/// Interval at which an idle machine must be called, to detect silent receivers.
 const TICK: Duration = Duration::from_millis(250);
 
-/// How a sender behaves.
+/// Options of a sender.
 #[derive(Clone, Debug)]
 pub struct SenderOptions {
-    /// Random bytes: the session id and the receivers' tokens come from them. Never reuse them.
+    /// Random bytes from which the session id and the receivers' tokens are derived. Never reuse them.
     pub seed: [u8; 32],
-    /// Ceiling of the rate, bits per second on the wire.
+    /// Maximum rate on the wire, in bits per second.
     pub rate_bits_per_second: u64,
-    /// Where data goes.
+    /// The multicast group of the data.
     pub group: SocketAddr,
-    /// Where joins go (TCP).
+    /// The address for joins (TCP).
     pub join: SocketAddr,
-    /// Where requests and reports go (UDP).
+    /// The address for requests and reports (UDP).
     pub feedback: SocketAddr,
-    /// Begin as soon as that many receivers have joined, at least 1.
+    /// Start as soon as this many receivers have joined, at least 1.
     pub wait_receivers: u32,
-    /// Begin after that long with fewer.
+    /// Start after this time even with fewer receivers.
     pub wait: Duration,
-    /// Time for late receivers after the last one has ended.
+    /// Time to wait for late receivers after the last one has finished.
     pub linger: Duration,
-    /// End when nobody has joined for that long.
+    /// End if nobody joins within this time.
     pub give_up: Option<Duration>,
 }
 
-/// Where a batch goes.
+/// The destination of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// The data group.
+    /// The multicast group of the data.
     Group,
-    /// The data group, and the place where sessions are announced.
+    /// The data group and the discovery group, where sessions are announced.
     GroupAndDiscovery,
 }
 
-/// A batch of datagrams of one length (the last may be shorter), to be sent in one call. Reused by its owner.
+/// A batch of datagrams of equal length (the last may be shorter), to be sent in one call. Its owner reuses it.
 #[derive(Debug)]
 pub struct Transmit {
-    /// Where it goes.
+    /// The destination.
     pub to: Destination,
-    /// Bytes of each datagram.
+    /// Length of each datagram in bytes.
     pub segment_bytes: usize,
-    /// All datagrams, one after the other.
+    /// All datagrams, one after another.
     pub bytes: Vec<u8>,
 }
 
 impl Transmit {
-    /// An empty one, with room for the largest batch.
+    /// Makes an empty batch with capacity for the largest one.
     pub fn new() -> Self {
         let bytes = Vec::with_capacity(BATCH_DATAGRAMS_MAX * DATA_BYTES);
         Self { to: Destination::Group, segment_bytes: 0, bytes }
     }
 
-    /// The datagrams.
+    /// Returns the datagrams.
     pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         self.bytes.chunks(self.segment_bytes.max(1))
     }
@@ -104,28 +105,28 @@ impl Default for Transmit {
     }
 }
 
-/// What the sender has done so far.
+/// Counters of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderProgress {
-    /// Whether data has begun to flow.
+    /// Whether data is being sent.
     pub started: bool,
-    /// Source symbols sent for the first or another time.
+    /// Source symbols sent, including repetitions of whole chunks.
     pub source_symbols: u64,
-    /// Symbols sent on request: repair symbols, and source symbols named.
+    /// Symbols sent on request: repair symbols, and named source symbols.
     pub repair_symbols: u64,
     /// Bytes of chunks sent over reliable channels.
     pub fetched_bytes: u64,
-    /// All datagrams sent.
+    /// Datagrams sent.
     pub datagrams: u64,
-    /// Payload bytes of all datagrams sent.
+    /// Payload bytes of the datagrams sent.
     pub bytes: u64,
-    /// The rate allowed at present, bits per second.
+    /// Current maximum rate, in bits per second.
     pub rate_bits_per_second: u64,
-    /// Chunks pending or being sent.
+    /// Chunks that are pending or being sent.
     pub chunks_remaining: u32,
 }
 
-/// The sending machine.
+/// The sender's state machine.
 pub struct Sender {
     options: SenderOptions,
     announce: Announce,
@@ -148,7 +149,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender of this image.
+    /// Makes a sender for an image.
     ///
     /// # Errors
     /// `Refused` when the description breaks a limit.
@@ -194,12 +195,12 @@ impl Sender {
         })
     }
 
-    /// What it announces.
+    /// Returns the announcement.
     pub fn announce(&self) -> &Announce {
         &self.announce
     }
 
-    /// A datagram came from a receiver, or from anyone.
+    /// Handles a datagram from a receiver, or from anybody else.
     pub fn handle_datagram(&mut self, now: Duration, datagram: &[u8]) {
         let Some((header, reader)) = Header::parse(datagram) else { return };
         if header.session != self.announce.session.short() {
@@ -216,7 +217,7 @@ impl Sender {
             MessageType::Report => {
                 let report = Report::parse(reader).filter(|it| self.roster.admits(it.receiver, it.token));
                 if let Some(mut report) = report {
-                    // A forged number that a receiver believed: what it says of its room counts all the same.
+                    // The number may come from a forged datagram. The rest of the report is valid.
                     report.seen_packet = report.seen_packet.min(self.packet);
                     self.roster.report(now, &report, &mut self.pacer);
                 }
@@ -249,8 +250,8 @@ impl Sender {
         }
     }
 
-    /// A message (without its length) came over the reliable channel. `connection` is the driver's number for it, `from`
-    /// the address at its other end.
+    /// Handles a message (without its length) of the reliable channel. `connection` is the driver's number of the connection,
+    /// `from` the address of its other end.
     pub fn handle_message(&mut self, now: Duration, connection: u64, from: IpAddr, message: &[u8]) {
         let answer = match JoinMessage::parse(message) {
             Some(JoinMessage::Join { wanted, hello, buffer_chunks }) => {
@@ -270,12 +271,12 @@ impl Sender {
                 None
             }
             Some(JoinMessage::Leave) => {
-                self.roster.leave(now, connection, "it left without a result");
+                self.roster.leave(now, connection, "the receiver left without a result");
                 None
             }
             Some(_) => None,
             None => {
-                Some(JoinMessage::Refused { reason: "a message of another version, or none at all".into() })
+                Some(JoinMessage::Refused { reason: "the message is invalid, or of another version".into() })
             }
         };
         if let Some(answer) = answer {
@@ -292,7 +293,7 @@ impl Sender {
         buffer_chunks: u32,
     ) -> JoinMessage {
         if !wanted.matches(&self.announce.score, &self.announce.name) {
-            let reason = format!("this is a cast of {} ({})", self.announce.name, self.announce.score);
+            let reason = format!("this sender casts {} ({})", self.announce.name, self.announce.score);
             return JoinMessage::Refused { reason };
         }
         if buffer_chunks == 0 {
@@ -308,21 +309,21 @@ impl Sender {
         }
     }
 
-    /// Whether a receiver joined over this connection and takes part.
+    /// Returns whether a receiver has joined over this connection and not left.
     pub fn has_joined(&self, connection: u64) -> bool {
         self.roster.has_joined(connection)
     }
 
-    /// A connection of the reliable channel ended.
+    /// Handles the end of a connection of the reliable channel.
     pub fn handle_disconnect(&mut self, now: Duration, connection: u64) {
         self.fetches.forget(connection);
-        self.roster.leave(now, connection, "its connection ended");
+        self.roster.leave(now, connection, "the connection ended");
     }
 
-    /// The contents of a chunk that [`Sender::poll_chunk_needed`] asked for.
+    /// Takes the contents of a chunk that [`Sender::poll_chunk_needed`] requested.
     ///
     /// # Errors
-    /// `Bug` when they have not the length that was described.
+    /// `Bug` when their length differs from the description.
     pub fn handle_chunk(&mut self, index: u32, bytes: Arc<[u8]>) -> Result<()> {
         let chunk = index
             .checked_add(self.table.directory_chunks())
@@ -330,7 +331,7 @@ impl Sender {
         self.shelf.supply(chunk, bytes, &self.table)
     }
 
-    /// The next content chunk whose contents are wanted. Ask until `None`.
+    /// Returns the next content chunk whose contents are needed. Call until `None`.
     pub fn poll_chunk_needed(&mut self) -> Option<u32> {
         let directory_chunks = self.table.directory_chunks();
         let asked_for = self.repairs.upcoming().chain(self.fetches.upcoming());
@@ -338,12 +339,12 @@ impl Sender {
         self.shelf.ask(wanted).map(|chunk| chunk - directory_chunks)
     }
 
-    /// The next message for the reliable channel (with its length).
+    /// Returns the next message for the reliable channel (with its length).
     pub fn poll_message(&mut self) -> Option<(u64, Vec<u8>)> {
         self.messages.pop_front()
     }
 
-    /// Fills in what is to be sent now. False: nothing, until [`Sender::next_deadline`] or until something is handled.
+    /// Fills in the next batch to send. Returns false if there is none until [`Sender::next_deadline`] or the next input.
     pub fn poll_transmit(&mut self, now: Duration, transmit: &mut Transmit) -> bool {
         self.advance(now);
         self.answer_fetches(now);
@@ -371,7 +372,7 @@ impl Sender {
         }
     }
 
-    /// Sends what is asked for over reliable channels, as far as the rate allows. It counts for the rate.
+    /// Answers requests over reliable channels, as far as the rate allows. The answers count towards the rate.
     fn answer_fetches(&mut self, now: Duration) {
         while !self.fetches.is_empty() && self.pacer.may_send() {
             let idle = self.schedule.remaining() == 0 && self.repairs.is_empty();
@@ -420,7 +421,8 @@ impl Sender {
 
     fn append_source(&mut self, now: Duration, transmit: &mut Transmit) -> bool {
         while let Some(chunk) = self.schedule.candidate() {
-            // Whoever has no directory cannot tell what a content chunk is: its end is awaited, and its repair symbols.
+            // Without the directory a receiver cannot use content chunks, so the directory is sent completely first, with its
+            // repair.
             let directory = 0..self.table.directory_chunks();
             let on_its_way = |first| self.schedule.is_active(first) || self.repairs.is_open(first);
             let too_early = !directory.contains(&chunk) && directory.clone().any(on_its_way);
@@ -451,7 +453,7 @@ impl Sender {
         true
     }
 
-    /// What is known of a chunk goes into the next plan.
+    /// Puts the progress of a chunk into the next plan.
     fn tell(&mut self, chunk: u32) {
         let (repair_sent, repair_planned) = self.repairs.state(chunk);
         self.herald.tell(PlanEntry { chunk, end_packet: self.packet + 1, repair_sent, repair_planned });
@@ -506,7 +508,7 @@ impl Sender {
         }
     }
 
-    /// When to call [`Sender::poll_transmit`] again if nothing happens before.
+    /// Returns when to call [`Sender::poll_transmit`] again if nothing happens before.
     pub fn next_deadline(&self, now: Duration) -> Duration {
         let mut deadline = self.herald.next_deadline(self.started_at.is_some()).min(now + TICK);
         if self.started_at.is_none() && self.roster.present() > 0 {
@@ -524,7 +526,7 @@ impl Sender {
         }
     }
 
-    /// Whether the session is over: everyone has ended and nobody came any more.
+    /// Returns whether the session is over: all receivers have finished and nobody else joined.
     pub fn is_finished(&self, now: Duration) -> bool {
         match (self.emptied_at, self.options.give_up) {
             (Some(emptied), _) => now >= emptied + self.options.linger,
@@ -535,17 +537,17 @@ impl Sender {
         }
     }
 
-    /// Everyone who ever joined. A receiver that was started again counts once.
+    /// Returns all receivers that ever joined. A receiver that was restarted counts once.
     pub fn receivers(&self) -> Vec<ReceiverStatus> {
         self.roster.statuses()
     }
 
-    /// Whether a receiver's state changed since the last call.
+    /// Returns whether a receiver's state has changed since the last call.
     pub fn take_changed(&mut self) -> bool {
         self.roster.take_changed()
     }
 
-    /// What was sent.
+    /// Returns the counters.
     pub fn progress(&self) -> SenderProgress {
         SenderProgress {
             started: self.started_at.is_some(),
@@ -555,7 +557,7 @@ impl Sender {
         }
     }
 
-    /// When data began to flow, and when a receiver was last heard.
+    /// Returns when the sending of data started, and when a receiver was last heard.
     pub fn times(&self) -> Option<(Duration, Duration)> {
         Some((self.started_at?, self.roster.last_heard()?))
     }

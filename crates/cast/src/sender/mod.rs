@@ -1,9 +1,10 @@
-//! The sending side: one state machine that answers requests, paces, and keeps the state of every receiver.
+//! The sending side: one state machine that answers requests, paces, and tracks the state of every receiver.
 //!
-//! [`machine`] joins the parts: [`roster`] (who is there, who has room), [`schedule`] (which symbol comes next),
-//! [`repair`] (what is asked for again), [`fetches`] (what is asked for over the reliable channel), [`shelf`] (chunk contents at hand), [`herald`] (announcements and plans). The schedule
-//! knows nothing of receivers and the roster nothing of chunks; state per chunk does not grow with the number of
-//! receivers, and state per receiver does not grow with the number of chunks.
+//! [`machine`] combines the parts: [`roster`] (which receivers take part, and their free buffers), [`schedule`] (the next
+//! source symbol), [`repair`] (symbols that were requested again), [`fetches`] (requests over the reliable channel),
+//! [`shelf`] (chunk contents in memory), [`herald`] (announcements and plans). The schedule knows nothing about receivers and
+//! the roster nothing about chunks. State per chunk does not grow with the number of receivers, and state per receiver does
+//! not grow with the number of chunks.
 
 mod fetches;
 mod herald;

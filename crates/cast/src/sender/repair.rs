@@ -1,9 +1,9 @@
-//! What is asked for again: per chunk, how many repair symbols are to be sent, and which source symbols.
+//! Repair on request: for each chunk, how many repair symbols and which source symbols to send.
 //!
-//! Why the same loss is never repaired twice: a COUNT says how many symbols a receiver lacks *having looked at all
-//! packets up to some number*. Repair symbols sent later than that, or still to be sent, already count for it. So the
-//! target is an absolute number of repair symbols, `sent up to that packet + lacking`, and only ever the maximum over
-//! receivers. Must never send a repair symbol twice before the chunk begins anew.
+//! Why the same loss is never repaired twice: a COUNT says how many symbols a receiver lacks *after all packets up to a
+//! stated number*. Repair symbols that were sent after that packet, or will be sent, already help it. So the
+//! target is an absolute number of repair symbols, `sent up to that packet + lacking`, and its maximum over all
+//! receivers. Must never send a repair symbol twice before the chunk is sent from its start again.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -11,19 +11,19 @@ use std::time::Duration;
 use crate::coding::REPAIR_SYMBOLS;
 use crate::session::SYMBOLS_MAX;
 
-/// A first request waits that long for others of the same chunk, so one answer serves all.
+/// A first request waits this long for others about the same chunk, so that one answer serves all.
 const GATHER: Duration = Duration::from_millis(6);
-/// Chunks repaired at the same time, one symbol each in turn, so one lost batch does not hit one chunk.
+/// Number of chunks that are repaired at a time, one symbol each in turn, so that one lost batch does not hit one chunk alone.
 const WINDOW: usize = 8;
-/// Runs of repair symbols remembered per chunk; older ones count as seen by everyone.
+/// Number of runs of repair symbols that are remembered per chunk. Older ones count as seen by all receivers.
 const HISTORY_MAX: usize = 16;
 
-/// The next symbol to send again.
+/// The next symbol to send on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RepairSymbol {
     pub(crate) chunk: u32,
     pub(crate) symbol: u16,
-    /// No more of this chunk is to be repaired after it.
+    /// Whether it is the last symbol to repair of this chunk.
     pub(crate) last: bool,
 }
 
@@ -31,9 +31,9 @@ pub(crate) struct RepairSymbol {
 struct ChunkRepair {
     sent: u16,
     target: u16,
-    /// (packet, repair symbols sent up to it), ascending.
+    /// Pairs of a packet and the repair symbols sent up to it, ascending.
     history: VecDeque<(u64, u16)>,
-    /// Source symbols to send again, a bit each.
+    /// Source symbols to send again, one bit each.
     sources: [u64; SYMBOLS_MAX / 64],
     /// The last packet that carried one of them.
     sources_packet: u64,
@@ -65,9 +65,9 @@ pub(crate) struct Repairs {
 }
 
 impl Repairs {
-    /// A receiver that has looked up to packet `seen` lacks that many symbols of a chunk. True: the plan changed. While
-    /// named symbols of the chunk are on their way, counts are not heeded: those may be what lacks, and a plan tells
-    /// when they are through.
+    /// Processes a COUNT: a receiver that has seen all packets up to `seen` lacks `lacks` symbols of a chunk. Returns whether the
+    /// plan has changed. Counts are ignored while named symbols of the chunk are in transit: these may be the missing ones, and a
+    /// plan tells receivers when they have been sent.
     pub(crate) fn count(&mut self, now: Duration, chunk: u32, lacks: u16, seen: u64) -> bool {
         let repair = self.chunks.entry(chunk).or_default();
         if repair.next_source().is_some() || seen < repair.sources_packet {
@@ -82,7 +82,8 @@ impl Repairs {
         true
     }
 
-    /// A receiver that has looked up to packet `seen` lacks these source symbols of a chunk of `symbols` symbols.
+    /// Processes a SYMBOLS request: a receiver that has seen packets up to `seen` lacks these of the chunk's `symbols` source
+    /// symbols.
     pub(crate) fn sources(
         &mut self,
         now: Duration,
@@ -105,7 +106,7 @@ impl Repairs {
         }
     }
 
-    /// Whether something of a chunk is to be sent again.
+    /// Returns whether something of a chunk is still to be repaired.
     pub(crate) fn is_open(&self, chunk: u32) -> bool {
         self.chunks.get(&chunk).is_some_and(|repair| !repair.is_idle())
     }
@@ -120,20 +121,20 @@ impl Repairs {
         }
     }
 
-    /// A chunk is sent from its start again: what was asked of it comes by itself, and its repair symbols count anew.
+    /// Drops the repair of a chunk that is sent from its start again. Its repair symbols then count from 0.
     pub(crate) fn restart(&mut self, chunk: u32) {
         if self.chunks.remove(&chunk).is_some() {
             self.queue.retain(|queued| *queued != chunk);
         }
     }
 
-    /// Forgets everything: nobody is there any more.
+    /// Drops all repairs, because no receiver is left.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// The next symbol to send, of the chunks that are due and whose contents `has` says are at hand. It counts as sent
-    /// with packet number `packet`.
+    /// Returns the next symbol to send, among chunks that are due and in memory (`has`). It counts as sent with packet number
+    /// `packet`.
     pub(crate) fn next(
         &mut self,
         now: Duration,
@@ -173,29 +174,29 @@ impl Repairs {
         None
     }
 
-    /// Chunks whose contents will be wanted next.
+    /// Returns the chunks whose contents are needed next.
     pub(crate) fn upcoming(&self) -> impl Iterator<Item = u32> + '_ {
         self.queue.iter().take(WINDOW).copied()
     }
 
-    /// Whether nothing is to be repaired.
+    /// Returns whether nothing is to be repaired.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// When the first repair that is gathering requests becomes due, and whether that is in the future.
+    /// Returns when the first repair becomes due, which may be in the past.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         self.upcoming().filter_map(|chunk| self.chunks.get(&chunk)).map(|repair| repair.due).min()
     }
 
-    /// Repair symbols sent and planned for a chunk.
+    /// Returns how many repair symbols of a chunk were sent, and how many are planned in total.
     pub(crate) fn state(&self, chunk: u32) -> (u16, u16) {
         self.chunks.get(&chunk).map_or((0, 0), |repair| (repair.sent, repair.target.max(repair.sent)))
     }
 }
 
 impl ChunkRepair {
-    /// Notes that the symbol just counted goes with `packet`: runs without a gap in time share one note.
+    /// Records that `packet` carries the latest repair symbol. Consecutive symbols without a large gap share one record.
     fn record(&mut self, packet: u64) {
         match self.history.back_mut() {
             Some((at, sent)) if self.sent == *sent + 1 && packet - *at <= 2 * WINDOW as u64 => {
@@ -225,22 +226,22 @@ mod tests {
     }
 
     #[test]
-    fn many_receivers_get_the_largest_deficit_once() {
+    fn receivers_share_the_repair_of_the_largest_loss() {
         let mut repairs = Repairs::default();
         let mut packet = 100;
         for lacks in [3, 5, 2] {
             repairs.count(Duration::ZERO, 7, lacks, 99);
         }
-        assert_eq!(repairs.next(Duration::ZERO, packet, |_| true), None, "it gathers first");
+        assert_eq!(repairs.next(Duration::ZERO, packet, |_| true), None, "it waits for other requests first");
         assert_eq!(drain(&mut repairs, &mut packet), [1024, 1025, 1026, 1027, 1028]);
-        assert!(!repairs.count(LATER, 7, 5, 99), "the same loss again");
+        assert!(!repairs.count(LATER, 7, 5, 99), "the same loss");
         assert_eq!(drain(&mut repairs, &mut packet), []);
-        assert!(repairs.count(LATER, 7, 2, 104), "it saw the repair and lacks more");
+        assert!(repairs.count(LATER, 7, 2, 104), "it lacks more after seeing the repair");
         assert_eq!(drain(&mut repairs, &mut packet), [1029, 1030]);
     }
 
     #[test]
-    fn the_code_ends_at_256_and_sources_follow() {
+    fn after_256_repair_symbols_source_symbols_are_sent() {
         let mut repairs = Repairs::default();
         let mut packet = 1;
         repairs.count(Duration::ZERO, 1, 1000, 0);
@@ -249,9 +250,9 @@ mod tests {
         repairs.sources(LATER, 1, (60, 6), 65, packet);
         assert_eq!(drain(&mut repairs, &mut packet), [60, 61, 62, 63, 64]);
         repairs.sources(LATER, 1, (60, 6), 65, packet - 3);
-        assert_eq!(drain(&mut repairs, &mut packet), [], "asked before it could have seen them");
+        assert_eq!(drain(&mut repairs, &mut packet), [], "requested before it could see them");
         repairs.sources(LATER, 2, (0, 300), 700, packet);
-        assert!(!repairs.count(LATER, 2, 200, packet), "300 are on their way");
+        assert!(!repairs.count(LATER, 2, 200, packet), "300 are in transit");
     }
 
     #[test]

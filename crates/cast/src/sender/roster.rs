@@ -1,11 +1,10 @@
-//! Who takes part: joins, votes, room, loss and results of receivers.
+//! The receivers of a session: joins, votes, free buffers, loss and results.
 //!
-//! Owns the receiver ids and tokens. A receiver votes on the pace while it reports and makes progress. It loses its vote
-//! after two seconds of silence, or after five without room and without a chunk taken; the next chunk that it takes gives
-//! the vote back. It counts as lost after half a minute of silence or five minutes without progress, and takes part
-//! again if it is heard while its connection stands. A receiver that was started again joins as a new one, and takes the
-//! place of the one that it was in what is told. Must never let one receiver's message change another's state: a message
-//! counts only with the token of its id.
+//! Owns the receiver ids and tokens. A receiver votes on the pace while it reports and makes progress. It loses its vote after
+//! two seconds of silence, or after five seconds without a free buffer and without an accepted chunk. The next chunk that it
+//! accepts restores the vote. It counts as lost after 30 seconds of silence or five minutes without progress, and returns if it
+//! is heard while its connection exists. A receiver that was restarted joins as a new one, and replaces the old one in the
+//! status. Must never let one receiver's message change another's state: a message counts only with the token of its id.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -17,71 +16,71 @@ use crate::pacing::{LossMeter, Pacer};
 use crate::wire::join::ReceiverResult;
 use crate::wire::report::Report;
 
-/// A receiver that is silent for that long no longer holds the others up.
+/// A receiver that is silent for this long no longer slows the others.
 pub(crate) const VOTE_SILENCE: Duration = Duration::from_secs(2);
-/// A receiver that has no room and takes no chunk for that long no longer holds the others up.
+/// A receiver that has no free buffer and accepts no chunk for this long no longer slows the others.
 pub(crate) const VOTE_STALL: Duration = Duration::from_secs(5);
-/// A receiver that has lost its vote for want of progress, and makes none for that long, is lost.
+/// A receiver that has lost its vote and makes no progress for this long is lost.
 pub(crate) const LOST_STALL: Duration = Duration::from_secs(300);
-/// A receiver that is silent for that long is lost.
+/// A receiver that is silent for this long is lost.
 pub(crate) const LOST_SILENCE: Duration = Duration::from_secs(30);
-/// Most receivers of a session, those that left included.
+/// Maximum number of receivers of a session, including those that left.
 pub(crate) const RECEIVERS_MAX: usize = 16_384;
-/// Begun chunks remembered for the receivers' room; a receiver with more of them on their way counts as full.
+/// Number of started chunks that are remembered to compute free buffers. A receiver with more chunks in transit counts as full.
 const BEGUN_MAX: usize = 4096;
 
-/// Where a receiver stands.
+/// State of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiverState {
     /// Receiving.
     Active,
-    /// Receiving, but silent for two seconds: it no longer holds the others up.
+    /// Receiving, but silent for two seconds: it no longer slows the others.
     Silent,
-    /// Receiving, but without room or behind, and it has taken no chunk since: it does not hold the others up.
+    /// Receiving, but without a free buffer or behind, and without progress since: it does not slow the others.
     Stalled,
     /// Finished, with the right score.
     Done(ReceiverResult),
-    /// It said that it failed, or finished with a wrong score.
+    /// It reported a failure, or finished with a wrong score.
     Failed(String),
-    /// It went without a result, was silent for half a minute, or made no progress for five.
+    /// It left without a result, was silent for 30 seconds, or made no progress for five minutes.
     Lost(String),
 }
 
-/// What the sender knows of a receiver.
+/// The status of a receiver.
 #[derive(Clone, Debug)]
 pub struct ReceiverStatus {
     /// Its number in this session.
     pub id: u32,
-    /// What it calls itself.
+    /// The name that it gave itself.
     pub name: String,
-    /// Where it stands.
+    /// Its state.
     pub state: ReceiverState,
-    /// Content chunks taken by its sink.
+    /// Content chunks that its sink has accepted.
     pub done_chunks: u32,
-    /// Content chunks it wants, as far as it knows; 0 before it knows the table.
+    /// Content chunks that it wants, as far as known; 0 before it knows the chunk table.
     pub wanted_chunks: u32,
-    /// Chunk buffers that it had free when it last reported.
+    /// Free chunk buffers in its last report.
     pub free_chunks: u32,
-    /// Symbols it made from repair symbols.
+    /// Symbols that it restored from repair symbols.
     pub repaired: u64,
-    /// Time since the start of the cast at which it joined, and at which it ended (or was last heard).
+    /// Time since the start of the cast at which it joined.
     pub joined_at: Duration,
-    /// See `joined_at`.
+    /// Time since the start of the cast at which it finished or was last heard.
     pub heard_at: Duration,
 }
 
 struct Member {
     status: ReceiverStatus,
     token: u64,
-    /// Where it joined from.
+    /// The address from which it joined.
     address: IpAddr,
-    /// It was gone, or had failed, when a receiver of the same name and address joined: that one is told of in its place.
+    /// Whether a receiver with the same name and address joined after it was gone or failed. That one replaces it in the status.
     is_replaced: bool,
-    /// Its connection, as long as that stands.
+    /// Its connection, while it exists.
     connection: Option<u64>,
     seen_packet: u64,
     loss: LossMeter,
-    /// Since when it has had no room for the next chunk and taken none.
+    /// Since when it has had no free buffer for the next chunk and accepted none.
     full_since: Option<Duration>,
 }
 
@@ -90,14 +89,14 @@ impl Member {
         matches!(self.status.state, ReceiverState::Active | ReceiverState::Silent | ReceiverState::Stalled)
     }
 
-    /// Whether it may be heard: it takes part, or was given up while its connection stands.
+    /// Returns whether its messages count: it takes part, or is lost but its connection exists.
     fn is_admitted(&self) -> bool {
         let given_up = matches!(self.status.state, ReceiverState::Lost(_));
         self.is_present() || (given_up && self.connection.is_some())
     }
 
-    /// Whether it failed, is lost, or has been silent for so long that it may have been started again. One that has ended
-    /// for good comes before one that may be heard again, and that before one that is only silent.
+    /// Returns how likely this receiver was restarted, 0 being most likely: 0 if it failed or is lost for good, 1 if it is lost
+    /// but its connection exists, 2 if it is only silent; `None` otherwise.
     fn absence(&self, now: Duration) -> Option<u8> {
         let is_silent = now.saturating_sub(self.status.heard_at) >= VOTE_SILENCE;
         match self.status.state {
@@ -108,7 +107,7 @@ impl Member {
         }
     }
 
-    /// Whether it has taken all that it knows to want: its room then says nothing.
+    /// Returns whether it has accepted all that it wants. Its free buffers then do not matter.
     fn has_all(&self) -> bool {
         self.status.wanted_chunks > 0 && self.status.done_chunks == self.status.wanted_chunks
     }
@@ -124,7 +123,7 @@ pub(crate) struct Roster {
 }
 
 impl Roster {
-    /// Nobody; tokens derive from the key.
+    /// Makes an empty roster. Tokens are derived from the key.
     pub(crate) fn new(token_key: [u8; 32]) -> Self {
         Self {
             members: Vec::new(),
@@ -135,7 +134,7 @@ impl Roster {
         }
     }
 
-    /// A receiver joins: its id and token. `None` when there is no more room.
+    /// Adds a receiver. Returns its id and token; `None` at the limit of receivers.
     pub(crate) fn join(
         &mut self,
         now: Duration,
@@ -147,7 +146,7 @@ impl Roster {
         if self.members.len() >= RECEIVERS_MAX {
             return None;
         }
-        self.leave(now, connection, "it joined again");
+        self.leave(now, connection, "the receiver joined again");
         self.replace(now, &name, address);
         let id = self.members.len() as u32 + 1;
         let hash = blake3::keyed_hash(&self.token_key, &id.to_le_bytes());
@@ -180,8 +179,8 @@ impl Roster {
         Some((id, token))
     }
 
-    /// A receiver of that name and address joins: if one of the same is gone, it was started again. One that is heard
-    /// after all (two of a machine may have the same name) is told of again.
+    /// Handles the join of a receiver with that name and address: if another one with both is gone, it was restarted and is
+    /// replaced. If the replaced one is heard again (two receivers of a machine may have the same name), it is listed again.
     fn replace(&mut self, now: Duration, name: &str, address: IpAddr) {
         let same = self
             .members
@@ -191,22 +190,22 @@ impl Roster {
         let Some((_, gone)) = gone.min_by_key(|(absence, _)| *absence) else { return };
         gone.is_replaced = true;
         if gone.is_present() {
-            gone.status.state = ReceiverState::Lost("it joined again".into());
+            gone.status.state = ReceiverState::Lost("the receiver joined again".into());
         }
     }
 
-    /// Whether a receiver joined over this connection and has not left.
+    /// Returns whether a receiver has joined over this connection and not left.
     pub(crate) fn has_joined(&self, connection: u64) -> bool {
         self.by_connection.contains_key(&connection)
     }
 
-    /// Whether id and token belong together and the receiver takes part.
+    /// Returns whether id and token match and the receiver's messages count.
     pub(crate) fn admits(&self, id: u32, token: u64) -> bool {
         self.member(id).is_some_and(|member| member.token == token && member.is_admitted())
     }
 
-    /// A receiver was heard. One that was silent has its vote back when it takes a chunk: until then it is behind. One
-    /// that was given up for want of progress needs progress to come back.
+    /// Records that a receiver was heard. A silent one is then stalled, because it is behind, and regains its vote with the next
+    /// chunk that it accepts. One that was lost for lack of progress needs progress to return.
     pub(crate) fn heard(&mut self, now: Duration, id: u32) {
         let Some(member) = self.members.get_mut(id as usize - 1) else { return };
         member.status.heard_at = now;
@@ -225,7 +224,7 @@ impl Roster {
         }
     }
 
-    /// Takes a report. The caller checked the token, and that the packet exists.
+    /// Processes a report. The caller has checked the token, and that the packet exists.
     pub(crate) fn report(&mut self, now: Duration, report: &Report, pacer: &mut Pacer) {
         self.heard(now, report.receiver);
         let Some(member) = self.members.get_mut(report.receiver as usize - 1) else { return };
@@ -239,7 +238,7 @@ impl Roster {
         member.status.wanted_chunks = report.wanted_chunks;
         member.status.repaired = u64::from(report.repaired);
         if member.status.state == ReceiverState::Stalled {
-            // What it lost meanwhile tells nothing of the network.
+            // Loss during the stall says nothing about the network.
             member.loss.skip_to(report.seen_packet, report.received);
         } else {
             member.loss.report(now, report.seen_packet, report.received, pacer);
@@ -257,7 +256,7 @@ impl Roster {
         }
     }
 
-    /// A receiver's result. The caller checked the token.
+    /// Processes a receiver's result. The caller has checked the token.
     pub(crate) fn result(&mut self, now: Duration, id: u32, result: ReceiverResult, score: Score) {
         let Some(member) = self.members.get_mut(id as usize - 1) else { return };
         member.status.heard_at = now;
@@ -268,13 +267,15 @@ impl Roster {
                 member.status.done_chunks = member.status.wanted_chunks;
                 ReceiverState::Done(result)
             }
-            Ok(verified) => ReceiverState::Failed(format!("it verified {verified}, cast was {score}")),
+            Ok(verified) => {
+                ReceiverState::Failed(format!("the receiver verified {verified}, but {score} was cast"))
+            }
             Err(reason) => ReceiverState::Failed(reason.clone()),
         };
         self.changed = true;
     }
 
-    /// A receiver's connection ended.
+    /// Handles the end of a receiver's connection.
     pub(crate) fn leave(&mut self, now: Duration, connection: u64, reason: &str) {
         let Some(id) = self.by_connection.remove(&connection) else { return };
         let Some(member) = self.members.get_mut(id as usize - 1) else { return };
@@ -286,7 +287,7 @@ impl Roster {
         }
     }
 
-    /// Lets time pass: receivers that are silent or make no progress lose their vote, and then count as lost.
+    /// Updates states by time: receivers that are silent or make no progress lose their vote, and later count as lost.
     pub(crate) fn advance(&mut self, now: Duration) {
         for member in &mut self.members {
             if !member.is_present() {
@@ -313,7 +314,7 @@ impl Roster {
         }
     }
 
-    /// A chunk begins at this packet: it will take a buffer of everyone.
+    /// Records that a chunk starts at this packet. It will need a buffer at every receiver.
     pub(crate) fn chunk_begins(&mut self, packet: u64) {
         if self.begun.len() >= BEGUN_MAX {
             self.begun.pop_front();
@@ -321,12 +322,12 @@ impl Roster {
         self.begun.push_back(packet);
     }
 
-    /// Chunks that may begin before some voting receiver runs out of room.
+    /// Returns how many chunks may start before some voting receiver runs out of buffers.
     pub(crate) fn room(&self) -> u32 {
         self.voting().map(|member| room_of(&self.begun, member)).min().unwrap_or(u32::MAX)
     }
 
-    /// Receivers without room.
+    /// Returns up to `most` receivers without a free buffer.
     pub(crate) fn limiting(&self, most: usize) -> Vec<u32> {
         let full = self.voting().filter(|member| room_of(&self.begun, member) == 0);
         full.map(|member| member.status.id).take(most).collect()
@@ -340,28 +341,28 @@ impl Roster {
         self.members.get((id as usize).checked_sub(1)?)
     }
 
-    /// Receivers that are still at it.
+    /// Returns the number of receivers that take part.
     pub(crate) fn present(&self) -> usize {
         self.members.iter().filter(|member| member.is_present()).count()
     }
 
-    /// When somebody was last heard or ended.
+    /// Returns when a receiver was last heard or finished.
     pub(crate) fn last_heard(&self) -> Option<Duration> {
         self.members.iter().map(|member| member.status.heard_at).max()
     }
 
-    /// Everyone, but for those who were started again as another.
+    /// Returns the status of all receivers, except those that were replaced after a restart.
     pub(crate) fn statuses(&self) -> Vec<ReceiverStatus> {
         self.members.iter().filter(|member| !member.is_replaced).map(|member| member.status.clone()).collect()
     }
 
-    /// Whether a state changed since the last call.
+    /// Returns whether a state has changed since the last call.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 }
 
-/// Chunks that may begin before a receiver runs out of room.
+/// Returns how many chunks may start before a receiver runs out of buffers.
 fn room_of(begun: &VecDeque<u64>, member: &Member) -> u32 {
     let on_their_way = begun.len() - begun.partition_point(|packet| *packet <= member.seen_packet);
     member.status.free_chunks.saturating_sub(on_their_way as u32)
@@ -380,7 +381,7 @@ mod tests {
         join_as(roster, 0, connection, ("a", 1), buffers)
     }
 
-    /// Joins with that name, and that last byte of an address.
+    /// Joins with that name, from an address with that last byte.
     fn join_as(
         roster: &mut Roster,
         at: u64,
@@ -401,24 +402,24 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_that_failed_and_was_started_again_is_told_of_once() {
+    fn a_failed_receiver_that_was_restarted_is_listed_once() {
         let mut roster = Roster::new([1; 32]);
         let (first, token) = join_as(&mut roster, 0, 1, ("a", 1), 4);
         let (other, _) = join_as(&mut roster, 0, 2, ("b", 1), 4);
         roster.result(seconds(1), first, result_of(Err("the disk is full".into())), Score(BlockId([1; 32])));
-        assert_eq!(told(&roster), [first, other], "nobody took its place yet");
+        assert_eq!(told(&roster), [first, other], "nobody has replaced it yet");
         let (again, _) = join_as(&mut roster, 1, 3, ("a", 1), 4);
         assert_eq!(told(&roster), [other, again]);
-        assert!(!roster.admits(first, token), "it does not come back");
+        assert!(!roster.admits(first, token), "it does not return");
     }
 
     #[test]
-    fn a_receiver_that_was_started_again_is_told_of_once() {
+    fn a_lost_receiver_that_was_restarted_is_listed_once() {
         let mut roster = Roster::new([1; 32]);
         let (first, token) = join_as(&mut roster, 0, 1, ("a", 1), 4);
         let (other, _) = join_as(&mut roster, 0, 2, ("b", 2), 4);
         roster.leave(seconds(1), 1, "its connection ended");
-        // Another machine, and another name on the same one.
+        // One from another address, and one with another name from the same address.
         let (machine, _) = join_as(&mut roster, 1, 3, ("a", 2), 4);
         let (name, _) = join_as(&mut roster, 1, 4, ("c", 1), 4);
         assert_eq!(told(&roster), [first, other, machine, name]);
@@ -427,7 +428,7 @@ mod tests {
         assert_ne!((again, again_token), (first, token));
         assert!(roster.admits(again, again_token) && !roster.admits(first, token));
         assert!(!roster.has_joined(1) && roster.has_joined(5));
-        // It takes one place, not all that were like it.
+        // A new receiver replaces one old receiver, not all similar ones.
         roster.leave(seconds(2), 5, "its connection ended");
         let (twin, _) = join_as(&mut roster, 2, 6, ("a", 1), 4);
         roster.leave(seconds(2), 6, "its connection ended");
@@ -437,22 +438,22 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_heard_after_all_is_told_of_again() {
+    fn a_replaced_receiver_that_is_heard_is_listed_again() {
         let mut roster = Roster::new([1; 32]);
         let (first, token) = join_as(&mut roster, 0, 1, ("a", 1), 4);
-        // Two disks of one machine: the first receiver is there, so that this is no restart.
+        // Two disks of one machine: the first receiver is present, so the second is no restart.
         let (second, _) = join_as(&mut roster, 1, 2, ("a", 1), 4);
         assert_eq!(told(&roster), [first, second]);
         roster.heard(seconds(4), second);
         let (third, _) = join_as(&mut roster, 4, 3, ("a", 1), 4);
         assert_eq!((told(&roster), roster.present()), (vec![second, third], 2));
-        assert!(roster.admits(first, token), "its connection stands");
+        assert!(roster.admits(first, token), "its connection exists");
         roster.heard(seconds(5), first);
         assert_eq!((told(&roster), roster.present()), (vec![first, second, third], 3));
     }
 
     #[test]
-    fn room_counts_what_is_on_its_way() {
+    fn free_buffers_account_for_chunks_in_transit() {
         let mut roster = Roster::new([1; 32]);
         let mut pacer = Pacer::new(1_000_000);
         assert_eq!(roster.room(), u32::MAX);
@@ -464,13 +465,13 @@ mod tests {
         assert_eq!(roster.room(), 1);
         let report = Report { receiver: id, token, seen_packet: 25, free_chunks: 2, ..Report::default() };
         roster.report(seconds(1), &report, &mut pacer);
-        assert_eq!(roster.room(), 1, "two taken, one on its way");
+        assert_eq!(roster.room(), 1, "two accepted, one in transit");
         roster.chunk_begins(40);
         assert_eq!((roster.room(), roster.limiting(9)), (0, vec![id]));
     }
 
     #[test]
-    fn the_silent_lose_their_vote_and_then_their_place() {
+    fn silent_receivers_lose_their_vote_and_then_are_lost() {
         let mut roster = Roster::new([1; 32]);
         let (id, token) = join(&mut roster, 1, 0);
         assert_eq!(roster.room(), 0);
@@ -485,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn the_full_lose_their_vote_until_they_take_a_chunk() {
+    fn full_receivers_lose_their_vote_until_they_accept_a_chunk() {
         let mut roster = Roster::new([1; 32]);
         let mut pacer = Pacer::new(1_000_000);
         let (id, token) = join(&mut roster, 1, 1);
@@ -504,7 +505,7 @@ mod tests {
         assert_eq!(
             report(&mut roster, 6, 1, 0, 10),
             (u32::MAX, ReceiverState::Stalled),
-            "room is no progress"
+            "a free buffer is no progress"
         );
         roster.chunk_begins(20);
         assert_eq!(
@@ -513,7 +514,7 @@ mod tests {
             "it is still behind"
         );
         assert_eq!(report(&mut roster, 8, 2, 2, 20), (2, ReceiverState::Active));
-        // Room that comes and goes without a chunk taken is none.
+        // A free buffer without an accepted chunk does not count.
         for at in 9..14 {
             assert_eq!(
                 report(&mut roster, at, 1 - (at % 2) as u32, 2, 20).1,
@@ -527,12 +528,12 @@ mod tests {
         }
         let lost = report(&mut roster, 309, 0, 2, 20).1;
         assert_eq!(lost, ReceiverState::Lost("no progress for 300 s".into()));
-        assert_eq!(report(&mut roster, 310, 1, 2, 20).1, lost, "it is heard, and there is still no progress");
+        assert_eq!(report(&mut roster, 310, 1, 2, 20).1, lost, "it is heard, but still without progress");
         assert_eq!(report(&mut roster, 311, 1, 3, 20).1, ReceiverState::Active);
     }
 
     #[test]
-    fn who_was_given_up_takes_part_again_while_its_connection_stands() {
+    fn a_lost_receiver_returns_while_its_connection_exists() {
         let mut roster = Roster::new([1; 32]);
         let (id, token) = join(&mut roster, 1, 4);
         roster.advance(seconds(30));
@@ -546,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_token_admits_nobody_and_a_wrong_score_is_a_failure() {
+    fn a_wrong_token_is_refused_and_a_wrong_score_is_a_failure() {
         let mut roster = Roster::new([1; 32]);
         let (id, token) = join(&mut roster, 1, 1);
         assert!(

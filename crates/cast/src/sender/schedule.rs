@@ -1,16 +1,16 @@
-//! Which source symbol comes next: chunks that somebody asked for, a few at a time, symbol by symbol in turn.
+//! Selects the next source symbol: a few requested chunks are sent at a time, one symbol of each in turn.
 //!
-//! Owns the set of pending chunks and those being sent. Directory and recipe chunks go first (a newcomer cannot use
-//! the others without them), then the rest in a cycle from where it is. Must never know who asked.
+//! Owns the sets of pending and active chunks. Directory and recipe chunks are sent first, because a new receiver cannot use
+//! the others without them. The rest follow in a cycle from the current position. Must never know who requested them.
 
 use std::sync::Arc;
 
 use crate::session::SYMBOL_BYTES;
 
-/// Chunks sent at the same time, a symbol each in turn: a lost batch of 44 datagrams costs each at most 11 or 12
-/// (design: datagrams).
+/// Number of chunks that are sent at a time, one symbol of each in turn: a lost batch of 44 datagrams costs each at most 11 or 12
+/// symbols (design: datagrams).
 pub(crate) const ACTIVE_CHUNKS: usize = 4;
-/// Pending chunks looked at for reading ahead: 12 MiB, 100 ms at 1 Gbit/s.
+/// Number of pending chunks that are read ahead: 12 MiB, or 100 ms at 1 Gbit/s.
 const AHEAD_CHUNKS: usize = 12;
 
 struct Active {
@@ -26,28 +26,28 @@ pub(crate) struct SourceSymbol<'a> {
     pub(crate) symbol: u16,
     /// At most a symbol; shorter at the end of the chunk.
     pub(crate) bytes: &'a [u8],
-    /// It is the chunk's last.
+    /// Whether it is the last symbol of the chunk.
     pub(crate) last: bool,
 }
 
-/// Pending and active chunks, by wire number.
+/// The pending and active chunks, by wire number.
 pub(crate) struct Schedule {
     pending: Vec<u64>,
     pending_count: u32,
     total: u32,
-    /// Chunks below this go first.
+    /// Chunks below this number are sent first.
     first_end: u32,
     cursor: u32,
-    /// The packet at which each chunk was last begun, plus one; 0: never.
+    /// For each chunk, the packet at which it was last started, plus one; 0 if never.
     begun: Vec<u64>,
     active: Vec<Active>,
-    /// The active chunk that ended with the last symbol, to be taken away.
+    /// Whether the active chunk at `turn` has been sent completely and must be removed.
     ended: bool,
     turn: usize,
 }
 
 impl Schedule {
-    /// Nothing pending, of `total` chunks of which the first `first_end` have precedence.
+    /// Makes a schedule without pending chunks. The first `first_end` of the `total` chunks are sent first.
     pub(crate) fn new(total: u32, first_end: u32) -> Self {
         Self {
             pending: vec![0; (total as usize).div_ceil(64)],
@@ -62,8 +62,8 @@ impl Schedule {
         }
     }
 
-    /// Someone who has looked up to packet `seen` needs these chunks. One that was begun later is left out: its symbols are
-    /// still on their way to whoever asks.
+    /// Marks chunks as pending for a receiver that has seen packets up to `seen`. Skips chunks that were started later: their
+    /// symbols are still in transit to it.
     pub(crate) fn want(&mut self, first: u32, count: u32, seen: u64) {
         let end = first.saturating_add(count).min(self.total);
         for chunk in first..end {
@@ -76,7 +76,7 @@ impl Schedule {
         }
     }
 
-    /// Nobody needs anything.
+    /// Drops all pending and active chunks.
     pub(crate) fn clear(&mut self) {
         self.pending.fill(0);
         self.pending_count = 0;
@@ -84,22 +84,22 @@ impl Schedule {
         self.ended = false;
     }
 
-    /// Chunks pending or being sent.
+    /// Returns the number of pending and active chunks.
     pub(crate) fn remaining(&self) -> u32 {
         self.pending_count + self.active.len() as u32 - u32::from(self.ended)
     }
 
-    /// Whether a chunk belongs to those without which a receiver cannot use the others.
+    /// Returns whether a chunk is one of those that receivers need before the others.
     pub(crate) fn goes_first(&self, chunk: u32) -> bool {
         chunk < self.first_end
     }
 
-    /// Whether a chunk is being sent.
+    /// Returns whether a chunk is being sent.
     pub(crate) fn is_active(&self, chunk: u32) -> bool {
         self.active.iter().any(|active| active.chunk == chunk)
     }
 
-    /// Whether another chunk may begin, and which comes next. Call it before each [`Schedule::next`].
+    /// Returns the next chunk to start, if another one may start. Call it before each [`Schedule::next`].
     pub(crate) fn candidate(&mut self) -> Option<u32> {
         self.drop_ended();
         if self.active.len() >= ACTIVE_CHUNKS {
@@ -108,7 +108,7 @@ impl Schedule {
         self.upcoming().next()
     }
 
-    /// Begins a chunk at packet number `packet`.
+    /// Starts a chunk at packet number `packet`.
     pub(crate) fn begin(&mut self, chunk: u32, bytes: Arc<[u8]>, packet: u64) {
         let (word, bit) = (chunk as usize / 64, 1 << (chunk % 64));
         if self.pending[word] & bit != 0 {
@@ -122,7 +122,7 @@ impl Schedule {
         self.active.push(Active { chunk, bytes, next: 0 });
     }
 
-    /// The next symbol of the chunks being sent.
+    /// Returns the next symbol of the active chunks.
     pub(crate) fn next(&mut self) -> Option<SourceSymbol<'_>> {
         self.drop_ended();
         if self.active.is_empty() {
@@ -143,7 +143,7 @@ impl Schedule {
         Some(SourceSymbol { chunk: active.chunk, symbol, bytes: &active.bytes[start..end], last: self.ended })
     }
 
-    /// Pending chunks in the order in which they will begin, as far as reading ahead looks.
+    /// Returns the pending chunks in the order in which they will start, up to the read-ahead limit.
     pub(crate) fn upcoming(&self) -> impl Iterator<Item = u32> + '_ {
         let first = self.pending_in(0, self.first_end);
         let cursor = self.cursor.clamp(self.first_end, self.total);
@@ -151,7 +151,7 @@ impl Schedule {
         first.chain(rest).take(AHEAD_CHUNKS)
     }
 
-    /// The active chunk at `turn` ended: it is taken away when its last symbol is no longer borrowed.
+    /// Removes the chunk that has been sent completely, once its last symbol is no longer borrowed.
     fn drop_ended(&mut self) {
         if self.ended {
             self.active.remove(self.turn);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn it_interleaves_and_covers_everything_once() {
+    fn it_interleaves_chunks_and_sends_everything_once() {
         let mut schedule = Schedule::new(200, 3);
         schedule.want(0, u32::MAX, 0);
         assert_eq!(schedule.remaining(), 200);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_gets_the_recipe_first_and_then_the_cycle_goes_on() {
+    fn a_new_receiver_gets_the_recipe_first_and_then_the_cycle_continues() {
         let mut schedule = Schedule::new(100, 2);
         schedule.want(10, 80, 0);
         let bytes: Arc<[u8]> = vec![1; 10].into();
@@ -230,11 +230,11 @@ mod tests {
         })
         .collect();
         assert_eq!(order[..4], [0, 1, 49, 50]);
-        assert_eq!(order[order.len() - 1], 47, "48 was on its way when it was asked for");
+        assert_eq!(order[order.len() - 1], 47, "48 was in transit when it was requested");
     }
 
     #[test]
-    fn a_chunk_that_is_on_its_way_is_not_sent_again() {
+    fn a_chunk_in_transit_is_not_sent_again() {
         let mut schedule = Schedule::new(10, 0);
         schedule.want(4, 1, 0);
         let mut packet = 100;

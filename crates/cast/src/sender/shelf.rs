@@ -1,6 +1,6 @@
-//! Chunk contents at hand: a bounded cache, filled by the driver, with the repair symbols made from them on demand.
+//! A bounded cache of chunk contents. The driver fills it, and repair symbols are computed from it on demand.
 //!
-//! The directory's chunks stand here always. Must never hold more than [`SHELF_CHUNKS`] content chunks.
+//! The directory's chunks are always in it. Must never hold more than [`SHELF_CHUNKS`] content chunks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use platter_image::{Error, Result};
 use crate::coding::Encoder;
 use crate::session::{CHUNK_BYTES_MAX, ChunkTable, SYMBOL_BYTES, SYMBOLS_MAX};
 
-/// Content chunks kept: 64 of 1.4 MB, and 0.36 MB of repair symbols each: 115 MB. More than twice what is wanted at
-/// one time (active, repair window, read ahead), so what was asked for is there when its turn comes.
+/// Number of content chunks that are kept: 64 of 1.4 MB with 0.36 MB of repair symbols each, 115 MB in total. That is more than
+/// twice what is needed at a time (active, repair window, read ahead), so requested chunks are still there when their turn comes.
 pub(crate) const SHELF_CHUNKS: usize = 64;
-/// Chunks asked from the driver and not yet supplied, at most.
+/// Maximum number of chunks that are requested from the driver and not yet supplied.
 const ASKED_MAX: usize = 8;
 
 struct Contents {
@@ -22,7 +22,7 @@ struct Contents {
     used: u64,
 }
 
-/// The cache.
+/// The cache of chunk contents.
 pub(crate) struct Shelf {
     chunks: HashMap<u32, Contents>,
     asked: Vec<u32>,
@@ -32,7 +32,7 @@ pub(crate) struct Shelf {
 }
 
 impl Shelf {
-    /// A shelf that holds the directory.
+    /// Makes a shelf with the directory.
     pub(crate) fn new(directory: &[u8]) -> Self {
         let chunks: HashMap<u32, Contents> = directory
             .chunks(CHUNK_BYTES_MAX)
@@ -43,7 +43,8 @@ impl Shelf {
         Self { chunks, asked: Vec::new(), clock: 0, encoder: Encoder::default(), directory_chunks }
     }
 
-    /// Asks the driver for the first of `wanted` that is neither here nor asked for. All numbers are wire numbers.
+    /// Returns the first of `wanted` that is neither here nor requested, and counts it as requested. All numbers are wire
+    /// numbers.
     pub(crate) fn ask(&mut self, wanted: impl Iterator<Item = u32>) -> Option<u32> {
         if self.asked.len() >= ASKED_MAX {
             return None;
@@ -55,15 +56,15 @@ impl Shelf {
         Some(chunk)
     }
 
-    /// Takes a chunk from the driver.
+    /// Adds a chunk from the driver.
     ///
     /// # Errors
-    /// `Bug` when it does not have the length it was described with.
+    /// `Bug` when its length differs from the description.
     pub(crate) fn supply(&mut self, chunk: u32, bytes: Arc<[u8]>, table: &ChunkTable) -> Result<()> {
         if table.length(chunk).map(|length| length as usize) != Some(bytes.len()) {
             let expected = table.length(chunk);
             return Err(Error::bug(format!(
-                "chunk {chunk} has {} bytes, described were {expected:?}",
+                "chunk {chunk} has {} bytes, but the description says {expected:?}",
                 bytes.len()
             )));
         }
@@ -79,7 +80,7 @@ impl Shelf {
         Ok(())
     }
 
-    /// A chunk's contents, if they are here.
+    /// Returns a chunk's contents, if they are here.
     pub(crate) fn bytes(&mut self, chunk: u32) -> Option<Arc<[u8]>> {
         self.clock += 1;
         let clock = self.clock;
@@ -88,13 +89,13 @@ impl Shelf {
         Some(Arc::clone(&contents.bytes))
     }
 
-    /// Whether a chunk's contents are here.
+    /// Returns whether a chunk's contents are here.
     pub(crate) fn has(&self, chunk: u32) -> bool {
         self.chunks.contains_key(&chunk)
     }
 
-    /// A symbol of a chunk, source or repair (from [`SYMBOLS_MAX`]); the last source symbol may be short. `None` when
-    /// the contents are not here.
+    /// Returns a symbol of a chunk, source or repair (from [`SYMBOLS_MAX`]). The last source symbol may be short. `None` if the
+    /// contents are not here.
     pub(crate) fn symbol(&mut self, chunk: u32, symbol: u16) -> Option<&[u8]> {
         self.clock += 1;
         let contents = self.chunks.get_mut(&chunk)?;

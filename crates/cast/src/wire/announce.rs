@@ -1,8 +1,8 @@
-//! ANNOUNCE, sender to group: which session this is, what it carries, how to join. Typed values, so it can grow:
-//! unknown ones are skipped, the first of a kind counts.
+//! ANNOUNCE, from the sender to the group: the session, its contents, and how to join. It consists of typed values, so that it
+//! can be extended: unknown values are skipped, and the first value of each type counts.
 //!
-//! The same values travel in WELCOME over the reliable channel. Must never accept a session that this version cannot
-//! decode (other symbol size or code).
+//! WELCOME carries the same values over the reliable channel. Must never accept a session that this version cannot
+//! decode (another symbol size or code).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -29,12 +29,12 @@ const SEGMENTS: u16 = 11;
 const FAMILY_IPV4: u8 = 4;
 const FAMILY_IPV6: u8 = 6;
 
-/// What an announcement says.
+/// The contents of an announcement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announce {
     /// The session.
     pub session: SessionId,
-    /// The recipe's root.
+    /// The score of the recipe.
     pub score: Score,
     /// The image's name.
     pub name: String,
@@ -42,40 +42,40 @@ pub struct Announce {
     pub content_chunks: u32,
     /// Number of segments.
     pub segments: u32,
-    /// The first of them.
+    /// The first segment.
     pub first_segment: Segment,
-    /// Bytes of the disk that a segment is about.
+    /// Length of the disk range that a segment covers, in bytes.
     pub segment_length: u64,
-    /// BLAKE3 of the directory, whose length is eight bytes a segment and four a content chunk.
+    /// BLAKE3 hash of the directory. Its length is eight bytes per segment and four per content chunk.
     pub directory_hash: [u8; 32],
-    /// Where data goes.
+    /// The multicast group of the data.
     pub group: SocketAddr,
-    /// Where joins go (TCP).
+    /// The address for joins (TCP).
     pub join: SocketAddr,
-    /// Where requests and reports go (UDP).
+    /// The address for requests and reports (UDP).
     pub feedback: SocketAddr,
     /// Feedback timing.
     pub timers: FeedbackTimers,
 }
 
-/// Feedback parameters: how receivers space what they say.
+/// Feedback parameters: how receivers space their datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeedbackTimers {
-    /// Least time between two reports of a receiver, microseconds.
+    /// Minimum time between two reports of a receiver, in microseconds.
     pub report_us_min: u32,
-    /// A request waits a random part of this, so that an echoed plan can make it needless; microseconds. Grows with
+    /// A request waits a random part of this time, in microseconds, because a plan may make the request unnecessary. Grows with
     /// the number of receivers.
     pub backoff_us_max: u32,
 }
 
 impl Announce {
-    /// The datagram.
+    /// Encodes the datagram.
     pub(crate) fn write(&self, header: &Header, to: &mut Vec<u8>) {
         begin(to, header);
         self.put_values(to);
     }
 
-    /// The typed values alone.
+    /// Encodes only the typed values.
     pub(crate) fn put_values(&self, to: &mut Vec<u8>) {
         put_value(to, SESSION, &self.session.0);
         put_value(to, SCORE, &self.score.0.0);
@@ -99,7 +99,7 @@ impl Announce {
         put_value(to, SEGMENTS, &segments);
     }
 
-    /// Reads the typed values. `None` when one is missing, impossible, or asks for a code that is not this one.
+    /// Parses the typed values. `None` when one is missing or invalid, or the code is another one.
     pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
         let mut values: [Option<&[u8]>; SEGMENTS as usize + 1] = [None; SEGMENTS as usize + 1];
         while let Some((number, value)) = reader.value() {
@@ -149,7 +149,7 @@ fn pair(first: u32, second: u32) -> [u8; 8] {
     bytes
 }
 
-/// Family 1, port 2, address 4 or 16.
+/// Encodes an address: family 1, port 2, address 4 or 16 bytes.
 fn address_bytes(address: SocketAddr) -> Vec<u8> {
     let mut bytes = vec![if address.is_ipv4() { FAMILY_IPV4 } else { FAMILY_IPV6 }];
     bytes.extend_from_slice(&address.port().to_le_bytes());
@@ -194,7 +194,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn it_comes_back_and_skips_what_it_does_not_know() {
+    fn it_round_trips_and_skips_unknown_values() {
         let header = Header { message: MessageType::Announce, session: 1, packet: 2, sent_us: 3 };
         let mut longest = sample();
         longest.name = "n".repeat(NAME_BYTES_MAX);
@@ -210,7 +210,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn another_code_or_an_impossible_table_is_not_taken() {
+    fn another_code_or_an_impossible_table_is_refused() {
         let mut bytes = Vec::new();
         put_value(&mut bytes, SYMBOLS, &[0; 8]);
         sample().put_values(&mut bytes);

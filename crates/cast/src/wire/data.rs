@@ -1,15 +1,15 @@
-//! DATA, sender to group: one symbol of one chunk. Source symbols count from 0, repair symbols from
+//! DATA, from the sender to the group: one symbol of one chunk. Source symbols are numbered from 0, repair symbols from
 //! [`SYMBOLS_MAX`](crate::session::SYMBOLS_MAX).
 //!
-//! The hot path of both sides: written into and read from the batch in place. Must never allocate.
+//! This is the hot path of both sides: data is written to and read from the batch in place. Must never allocate.
 
 use super::format::{HEADER_BYTES, Header, Reader};
 use crate::session::SYMBOL_BYTES;
 
-/// Bytes of a data datagram without a tag: header 18, chunk 4, symbol 2, symbol data 1408.
+/// Length of a data datagram without a tag in bytes: header 18, chunk 4, symbol 2, symbol data 1408.
 pub(crate) const DATA_BYTES: usize = HEADER_BYTES + 4 + 2 + SYMBOL_BYTES;
 
-/// One received symbol.
+/// A received symbol.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Data<'a> {
     pub(crate) chunk: u32,
@@ -30,7 +30,7 @@ impl<'a> Data<'a> {
         to.resize(end, 0);
     }
 
-    /// Reads what follows the header.
+    /// Parses the bytes after the header.
     pub(crate) fn parse(mut reader: Reader<'a>) -> Option<Self> {
         let chunk = reader.u32()?;
         let symbol = reader.u16()?;

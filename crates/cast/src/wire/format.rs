@@ -1,23 +1,23 @@
-//! What all messages share: the header of a datagram, a bounds-checked reader, and typed values.
+//! The parts that all messages share: the header of a datagram, a bounds-checked reader, and typed values.
 //!
-//! Owns the version and the numbers of message types. Everything is little-endian. Must never index without a check.
+//! Owns the protocol version and the numbers of message types. Everything is little-endian. Must never index without a check.
 
 use std::time::Duration;
 
-/// Version of the datagrams and of the reliable channel's messages.
+/// Version of the datagrams and of the messages of the reliable channel.
 pub(crate) const VERSION: u8 = 1;
-/// Bytes of the header.
+/// Length of the header in bytes.
 pub(crate) const HEADER_BYTES: usize = 18;
-/// Largest datagram payload: fits IPv6 (40) and UDP (8) in 1,500 bytes, with 4 to spare.
+/// Maximum length of a datagram's payload in bytes: fits IPv6 (40) and UDP (8) in 1,500 bytes, with 4 to spare.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 1448;
-/// Kept free at the end of every datagram for an authentication tag.
+/// Bytes reserved at the end of every datagram for an authentication tag.
 pub(crate) const TAG_BYTES: usize = 16;
-/// Largest datagram without its tag.
+/// Maximum length of a datagram without its tag in bytes.
 pub(crate) const BODY_END_MAX: usize = DATAGRAM_BYTES_MAX - TAG_BYTES;
-/// Packet numbers have 48 bits.
+/// Maximum packet number: 48 bits.
 pub(crate) const PACKET_NUMBER_MAX: u64 = (1 << 48) - 1;
 
-/// What a datagram is.
+/// The type of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum MessageType {
@@ -42,7 +42,7 @@ pub(crate) struct Header {
     pub(crate) message: MessageType,
     /// The session's short id.
     pub(crate) session: u32,
-    /// Counts the datagrams of this sender (or of this receiver) from 1; at most [`PACKET_NUMBER_MAX`].
+    /// Number of this datagram, counted per sender or receiver from 1; at most [`PACKET_NUMBER_MAX`].
     pub(crate) packet: u64,
     /// The low 32 bits of the sender's clock in microseconds.
     pub(crate) sent_us: u32,
@@ -60,8 +60,8 @@ impl Header {
         to[14..18].copy_from_slice(&self.sent_us.to_le_bytes());
     }
 
-    /// The header and what follows it. `None`: not ours, another version, or flags that this version cannot honour
-    /// (a tag that must be checked, encryption).
+    /// Parses the header. Returns it with a reader for the bytes after it. `None`: not our protocol, another version, or flags
+    /// that this version does not support (a tag that must be checked, encryption).
     pub(crate) fn parse(datagram: &[u8]) -> Option<(Self, Reader<'_>)> {
         if datagram.len() > DATAGRAM_BYTES_MAX {
             return None;
@@ -79,12 +79,12 @@ impl Header {
     }
 }
 
-/// The low 32 bits of a clock in microseconds: wraps every 71 minutes, and is only compared over seconds.
+/// Returns the low 32 bits of a clock in microseconds. They wrap every 71 minutes; only values seconds apart are compared.
 pub(crate) fn low_microseconds(now: Duration) -> u32 {
     now.as_micros() as u32
 }
 
-/// Reads fields off the front of hostile bytes.
+/// Reads fields from the front of hostile bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -93,14 +93,14 @@ impl<'a> Reader<'a> {
         Self(bytes)
     }
 
-    /// The next `count` bytes.
+    /// Reads the next `count` bytes.
     pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (front, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(front)
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (front, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
@@ -128,18 +128,18 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A string behind its length in one byte.
+    /// Reads a string with a length of one byte before it.
     pub(crate) fn short_text(&mut self) -> Option<String> {
         let length = usize::from(self.u8()?);
         text(self.bytes(length)?)
     }
 
-    /// All that is left.
+    /// Returns all remaining bytes.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0
     }
 
-    /// The next typed value (number 2, length 2, bytes). `None` at the end, or when it is cut short.
+    /// Reads the next typed value (number 2, length 2, bytes). `None` at the end, or when it is truncated.
     pub(crate) fn value(&mut self) -> Option<(u16, &'a [u8])> {
         let number = self.u16()?;
         let length = self.u16()?;
@@ -147,12 +147,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Text that is UTF-8, or nothing.
+/// Returns the bytes as text if they are valid UTF-8.
 pub(crate) fn text(bytes: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes).ok().map(str::to_owned)
 }
 
-/// Appends a typed value; one that is longer than 65,535 bytes is cut (no caller has one).
+/// Appends a typed value. Truncates it to 65,535 bytes; no caller has a longer one.
 pub(crate) fn put_value(to: &mut Vec<u8>, number: u16, value: &[u8]) {
     let value = &value[..value.len().min(usize::from(u16::MAX))];
     to.extend_from_slice(&number.to_le_bytes());
@@ -160,14 +160,14 @@ pub(crate) fn put_value(to: &mut Vec<u8>, number: u16, value: &[u8]) {
     to.extend_from_slice(value);
 }
 
-/// Appends a string behind its length in one byte, cut at a character's border to 255 bytes.
+/// Appends a string with a length of one byte before it, truncated at a character boundary to 255 bytes.
 pub(crate) fn put_short_text(to: &mut Vec<u8>, value: &str) {
     let cut = cut_text(value, usize::from(u8::MAX));
     to.push(cut.len() as u8);
     to.extend_from_slice(cut.as_bytes());
 }
 
-/// The longest start of `value` of at most `bytes_max` bytes that ends at a character's border.
+/// Returns the longest prefix of `value` of at most `bytes_max` bytes that ends at a character boundary.
 pub(crate) fn cut_text(value: &str, bytes_max: usize) -> &str {
     let mut end = bytes_max.min(value.len());
     while !value.is_char_boundary(end) {
@@ -176,12 +176,12 @@ pub(crate) fn cut_text(value: &str, bytes_max: usize) -> &str {
     &value[..end]
 }
 
-/// Appends the low 48 bits.
+/// Appends the low 48 bits of a number.
 pub(crate) fn put_u48(to: &mut Vec<u8>, value: u64) {
     to.extend_from_slice(&value.to_le_bytes()[..6]);
 }
 
-/// Replaces `to` by a header; the body is appended after it.
+/// Replaces the contents of `to` by a header. The body is appended after it.
 pub(crate) fn begin(to: &mut Vec<u8>, header: &Header) {
     let mut bytes = [0; HEADER_BYTES];
     header.write(&mut bytes);
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_comes_back() {
+    fn a_header_round_trips() {
         let header = Header {
             message: MessageType::Plan,
             session: 0xdead_beef,
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_types_and_flags_are_not_read() {
+    fn other_versions_types_and_flags_are_refused() {
         let header = Header { message: MessageType::Data, session: 1, packet: 1, sent_us: 1 };
         let mut bytes = Vec::new();
         begin(&mut bytes, &header);

@@ -1,8 +1,8 @@
-//! Golden vectors of wire format 1: one fixed sample of every datagram and of every message of the reliable channel, in
-//! both directions: the bytes written are those of `golden/wire-v1.txt`, and those bytes are read as the sample.
+//! Golden vectors of wire format 1: a fixed sample of every datagram and of every message of the reliable channel. Encoding
+//! a sample must yield the bytes in `golden/wire-v1.txt`, and parsing those bytes must yield the sample.
 //!
-//! Owns that file: lines of a sample's name and its bytes in hexadecimal, a whole datagram or a whole message behind
-//! its length. Must never change a line that was released: who changes one makes another version.
+//! Owns that file. Each line has a sample's name and its bytes in hexadecimal: a whole datagram, or a message with its length.
+//! Lines of a released version must never change; a change needs a new version.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,14 +24,14 @@ const RECEIVER: u32 = 0x1122_3344;
 const TOKEN: u64 = 0x0102_0304_0506_0708;
 const SEEN_PACKET: u64 = 0xa1a2_a3a4_a5a6;
 
-/// What goes over the wire.
+/// A datagram or a message.
 #[derive(Debug, PartialEq)]
 enum Sample {
     Datagram(Header, Body),
     Message(JoinMessage),
 }
 
-/// What follows the header of a datagram.
+/// The body of a datagram.
 #[derive(Debug, PartialEq)]
 enum Body {
     Announce(Announce),
@@ -47,7 +47,7 @@ impl Sample {
         match self {
             Self::Datagram(header, Body::Announce(announce)) => announce.write(header, &mut to),
             Self::Datagram(header, Body::Data { chunk, symbol, bytes }) => {
-                // The zeros at the end are the encoder's to write.
+                // The encoder must write the zeros at the end.
                 let length = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
                 Data::append(header, *chunk, *symbol, &bytes[..length], &mut to);
             }
@@ -59,13 +59,13 @@ impl Sample {
         to
     }
 
-    /// Reads bytes as what this sample is: a datagram of the type that its header says, or a message.
+    /// Parses bytes as a datagram or a message, whichever this sample is.
     fn decode_like(&self, bytes: &[u8]) -> Option<Self> {
         if let Self::Message(_) = self {
             let mut buffer = MessageBuffer::default();
             assert!(buffer.push(bytes));
             let message = buffer.next_message()?;
-            assert_eq!(message.len() + 4, bytes.len(), "the length counts what follows it");
+            assert_eq!(message.len() + 4, bytes.len(), "the length counts the bytes after it");
             return JoinMessage::parse(&message).map(Self::Message);
         }
         let (header, rest) = Header::parse(bytes)?;
@@ -83,7 +83,7 @@ impl Sample {
     }
 }
 
-/// 32 different bytes.
+/// 32 distinct bytes.
 fn counting(first: u8) -> [u8; 32] {
     std::array::from_fn(|index| first + index as u8)
 }
@@ -213,34 +213,34 @@ fn to_hex(bytes: &[u8]) -> String {
 }
 
 fn from_hex(hex: &str) -> Vec<u8> {
-    assert!(hex.len().is_multiple_of(2), "half a byte");
+    assert!(hex.len().is_multiple_of(2), "odd number of digits");
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-/// Name and hexadecimal bytes of every frozen sample.
+/// The name and hexadecimal bytes of every golden sample.
 fn golden() -> BTreeMap<&'static str, &'static str> {
     let lines: BTreeMap<_, _> = GOLDEN.lines().map(|line| line.split_once(' ').unwrap()).collect();
-    assert_eq!(lines.len(), GOLDEN.lines().count(), "every name stands once");
+    assert_eq!(lines.len(), GOLDEN.lines().count(), "each name occurs once");
     lines
 }
 
 #[test]
-fn what_is_written_is_frozen() {
+fn encoding_matches_the_golden_bytes() {
     let written: BTreeMap<_, _> =
         samples().into_iter().map(|(name, sample)| (name, to_hex(&sample.encode()))).collect();
     let golden = golden();
     for (name, hex) in &written {
-        let frozen = golden.get(name).unwrap_or_else(|| panic!("add to the frozen ones: {name} {hex}"));
-        assert_eq!(hex, frozen, "{name} is written otherwise than in version 1");
+        let frozen = golden.get(name).unwrap_or_else(|| panic!("add to the golden file: {name} {hex}"));
+        assert_eq!(hex, frozen, "{name} is encoded differently from version 1");
     }
-    assert_eq!(written.len(), golden.len(), "a frozen sample is no longer written");
+    assert_eq!(written.len(), golden.len(), "a golden sample is no longer encoded");
 }
 
 #[test]
-fn what_is_frozen_is_read() {
+fn golden_bytes_are_parsed() {
     let golden = golden();
     for (name, sample) in samples() {
         let read = sample.decode_like(&from_hex(golden[name]));
-        assert_eq!(read, Some(sample), "{name} is read otherwise than in version 1");
+        assert_eq!(read, Some(sample), "{name} is parsed differently from version 1");
     }
 }

@@ -1,19 +1,19 @@
-//! The reliable channel: JOIN → WELCOME or REFUSED, FETCH → PIECE, RESULT → RESULT_OK, LEAVE. Each message stands behind
-//! its length (`u32`), and starts with version and type.
+//! The reliable channel: JOIN → WELCOME or REFUSED, FETCH → PIECE, RESULT → RESULT_OK, LEAVE. Each message follows its
+//! length (`u32`), and starts with version and type.
 //!
-//! Owns the layout and the cutting of a byte stream into messages ([`MessageBuffer`]). Must never hold more than
-//! [`MESSAGE_BYTES_MAX`] of a peer's bytes.
+//! Owns the layout, and splits a byte stream into messages ([`MessageBuffer`]). Must never hold more than
+//! [`MESSAGE_BYTES_MAX`] bytes from a peer.
 
 use platter_image::{BlockId, Score};
 
 use super::announce::Announce;
 use super::format::{Reader, VERSION, cut_text, put_short_text, put_u48, put_value, text};
 
-/// Longest message of the reliable channel, without its length.
+/// Maximum length of a message, without its length field, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
-/// Most bytes of a chunk in one PIECE: what a message holds besides version, type, chunk and offset.
+/// Maximum bytes of a chunk in one PIECE: the message without version, type, chunk and offset.
 pub(crate) const PIECE_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 2 - 4 - 4;
-/// Longest text in a message, bytes.
+/// Maximum length of a text in a message in bytes.
 const TEXT_BYTES_MAX: usize = 1000;
 
 const JOIN: u8 = 1;
@@ -29,28 +29,28 @@ const WANTED_SCORE: u16 = 1;
 const WANTED_NAME: u16 = 2;
 const HELLO: u16 = 3;
 const BUFFERS: u16 = 4;
-/// Named and never sent by version 1: a bit for each thing that this receiver can do.
+/// Reserved, never sent by version 1: a bit for each capability of the receiver.
 const CAPABILITIES: u16 = 5;
 
-/// Which session a receiver takes.
+/// The session that a receiver wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// The first one heard.
+    /// The first session that it hears.
     Any,
-    /// The one with this recipe.
+    /// The session with this score.
     Score(Score),
-    /// The one of that name; `lab/debian12` also means `lab/debian12@7`.
+    /// The session with this name; `lab/debian12` also matches `lab/debian12@7`.
     Name(String),
 }
 
 impl Wanted {
-    /// Whether a session is the one.
+    /// Returns whether a session matches.
     pub fn matches(&self, score: &Score, name: &str) -> bool {
         match self {
             Self::Any => true,
             Self::Score(wanted) => wanted == score,
             Self::Name(wanted) => {
-                // A name without a number is met by every version of it.
+                // A name without a number matches every version of it.
                 name.strip_prefix(wanted.as_str())
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
             }
@@ -58,46 +58,46 @@ impl Wanted {
     }
 }
 
-/// How a receiver ended.
+/// The final result of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiverResult {
-    /// The score that was verified, or why it failed.
+    /// The score that was verified, or the reason of the failure.
     pub outcome: Result<Score, String>,
     /// Bytes written to the target.
     pub bytes_written: u64,
-    /// From joining to the end, milliseconds.
+    /// Time from joining to the end, in milliseconds.
     pub duration_ms: u64,
     /// Distinct symbols received.
     pub symbols: u64,
-    /// Symbols made from repair symbols.
+    /// Symbols restored from repair symbols.
     pub repaired: u64,
-    /// Symbols received in vain.
+    /// Symbols that were received again or not needed.
     pub duplicates: u64,
 }
 
 /// A message of the reliable channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum JoinMessage {
-    /// Receiver: let me in.
+    /// Receiver: requests to join.
     Join { wanted: Wanted, hello: String, buffer_chunks: u32 },
-    /// Sender: you are in; this is the session, and where its packet numbers are.
+    /// Sender: accepts, and describes the session and its current packet number.
     Welcome { receiver: u32, token: u64, packet: u64, announce: Announce },
-    /// Sender: no, and why.
+    /// Sender: refuses, with a reason.
     Refused { reason: String },
-    /// Receiver: this is how it ended.
+    /// Receiver: reports its result.
     Result { receiver: u32, token: u64, result: ReceiverResult },
-    /// Sender: noted.
+    /// Sender: confirms the result.
     ResultOk,
-    /// Receiver: I go without a result.
+    /// Receiver: leaves without a result.
     Leave,
-    /// Receiver: send me these bytes of a chunk on this channel.
+    /// Receiver: requests bytes of a chunk over this channel.
     Fetch { receiver: u32, token: u64, chunk: u32, offset: u32, length: u32 },
     /// Sender: bytes of a chunk; at most [`PIECE_BYTES_MAX`].
     Piece { chunk: u32, offset: u32, bytes: Vec<u8> },
 }
 
 impl JoinMessage {
-    /// Length and message.
+    /// Encodes the length and the message.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut to = vec![0, 0, 0, 0, VERSION, self.kind()];
         match self {
@@ -150,7 +150,7 @@ impl JoinMessage {
         }
     }
 
-    /// Reads one message without its length.
+    /// Parses one message without its length.
     pub(crate) fn parse(message: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(message);
         if reader.u8()? != VERSION {
@@ -232,21 +232,21 @@ fn parse_result(mut reader: Reader<'_>) -> Option<JoinMessage> {
     Some(JoinMessage::Result { receiver, token, result })
 }
 
-/// Cuts a byte stream into messages.
+/// Splits a byte stream into messages.
 #[derive(Debug, Default)]
 pub struct MessageBuffer {
     bytes: Vec<u8>,
 }
 
 impl MessageBuffer {
-    /// Takes bytes from the stream. False when the peer announces a message that is too long: end the connection.
+    /// Adds bytes of the stream. Returns false when the next message is too long: then end the connection.
     #[must_use]
     pub fn push(&mut self, bytes: &[u8]) -> bool {
         self.bytes.extend_from_slice(bytes);
         self.next_length().is_none_or(|length| length <= MESSAGE_BYTES_MAX)
     }
 
-    /// The next whole message, without its length.
+    /// Returns the next complete message, without its length.
     pub fn next_message(&mut self) -> Option<Vec<u8>> {
         let length = self.next_length().filter(|length| *length <= MESSAGE_BYTES_MAX)?;
         if self.bytes.len() < 4 + length {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_cut_anywhere_gives_the_messages_back() {
+    fn messages_are_parsed_however_the_stream_is_split() {
         let stream: Vec<u8> = messages().iter().flat_map(JoinMessage::to_bytes).collect();
         for piece in [1, 3, 7, 100, stream.len()] {
             let mut buffer = MessageBuffer::default();

@@ -1,9 +1,9 @@
-//! Every message of the cast protocol: one file reads and writes each of them.
+//! The messages of the cast protocol. Each is written and parsed in one file.
 //!
 //! Datagrams share a header ([`format`]). From the sender to the group: [`announce`], [`data`], [`plan`]. From a
-//! receiver to the sender: [`request`], [`report`]. Over the reliable channel: [`join`]. Parsing takes hostile bytes,
+//! receiver to the sender: [`request`], [`report`]. Over the reliable channel: [`join`]. Parsing accepts hostile bytes,
 //! never panics, and allocates at most what a datagram can hold. The layouts are in `docs/formats/cast-wire.md`
-//! and frozen by `golden/wire-v1.txt`.
+//! and fixed by `golden/wire-v1.txt`.
 
 pub(crate) mod announce;
 pub(crate) mod data;

@@ -1,48 +1,48 @@
-//! PLAN, sender to group: which chunks have been sent to their end, how much repair of each is planned, how much is
-//! left to do, and which receivers limit the rate.
+//! PLAN, from the sender to the group: which chunks were sent completely, how much repair of each is planned, how much is
+//! left to send, and which receivers limit the rate.
 //!
-//! It ends the waiting of receivers (a finished chunk that lacks symbols may be asked for) and spares them requests
-//! (who is covered by planned repair stays silent). Repeated a few times, since it may be lost.
+//! It tells receivers that they may request missing symbols of a finished chunk, and which requests are unnecessary because
+//! planned repair covers them. It is repeated a few times, because it may be lost.
 
 use super::format::{BODY_END_MAX, HEADER_BYTES, Header, Reader, begin, put_u48};
 
-/// Bytes before the lists: pending 4, last packet 6, entries 2, limiting 2.
+/// Bytes before the lists: pending 4, last packet 6, number of entries 2, number of limiting receivers 2.
 const FIXED_BYTES: usize = 4 + 6 + 2 + 2;
 /// Bytes of an entry: chunk 4, end packet 6, repair sent 2, repair planned 2.
 const ENTRY_BYTES: usize = 14;
-/// Most limiting receivers that are named.
+/// Maximum number of limiting receivers in a plan.
 pub(crate) const LIMITING_MAX: usize = 16;
-/// Most entries of one plan.
+/// Maximum number of entries in a plan.
 pub(crate) const ENTRIES_MAX: usize =
     (BODY_END_MAX - HEADER_BYTES - FIXED_BYTES - LIMITING_MAX * 4) / ENTRY_BYTES;
 
-/// How far a chunk is.
+/// The progress of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlanEntry {
     pub(crate) chunk: u32,
-    /// Everything of this chunk that was to be sent had been sent before this packet number.
+    /// All planned symbols of this chunk were sent before this packet number.
     pub(crate) end_packet: u64,
-    /// Repair symbols sent so far: the next new one has this index.
+    /// Number of repair symbols sent so far, which is the index of the next one.
     pub(crate) repair_sent: u16,
-    /// Repair symbols that will have been sent when what is planned is done.
+    /// Number of repair symbols sent after the current plan is done.
     pub(crate) repair_planned: u16,
 }
 
 /// A plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Chunks that are yet to be sent or are being sent; 0 says that the sender waits for requests.
+    /// Chunks that are pending or being sent; 0 means that the sender waits for requests.
     pub(crate) pending: u32,
     /// Number of the last data packet.
     pub(crate) last_data_packet: u64,
     /// At most [`ENTRIES_MAX`].
     pub(crate) entries: Vec<PlanEntry>,
-    /// Receivers that hold the rate down, worst first; at most [`LIMITING_MAX`].
+    /// Receivers that limit the rate, worst first; at most [`LIMITING_MAX`].
     pub(crate) limiting: Vec<u32>,
 }
 
 impl Plan {
-    /// The datagram.
+    /// Encodes the datagram.
     pub(crate) fn write(&self, header: &Header, to: &mut Vec<u8>) {
         let entries = &self.entries[..self.entries.len().min(ENTRIES_MAX)];
         let limiting = &self.limiting[..self.limiting.len().min(LIMITING_MAX)];
@@ -62,7 +62,7 @@ impl Plan {
         }
     }
 
-    /// Reads what follows the header.
+    /// Parses the bytes after the header.
     pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
         let pending = reader.u32()?;
         let last_data_packet = reader.u48()?;
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_comes_back() {
+    fn the_largest_plan_round_trips() {
         let header = Header { message: MessageType::Plan, session: 1, packet: 2, sent_us: 3 };
         let entry = |chunk| PlanEntry { chunk, end_packet: 1 << 40, repair_sent: 3, repair_planned: 256 };
         let plan = Plan {

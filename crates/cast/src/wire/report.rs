@@ -1,4 +1,4 @@
-//! REPORT, receiver to sender: room, progress and loss; what flow and rate control live on.
+//! REPORT, from a receiver to the sender: free buffers, progress and loss, for flow and rate control.
 
 use super::format::{Header, Reader, begin, put_u48};
 
@@ -7,24 +7,24 @@ use super::format::{Header, Reader, begin, put_u48};
 pub(crate) struct Report {
     pub(crate) receiver: u32,
     pub(crate) token: u64,
-    /// The highest packet of the sender that had arrived.
+    /// The highest packet number received from the sender.
     pub(crate) seen_packet: u64,
-    /// Send time of that packet, and the microseconds since it arrived: round trip time on the sender's clock.
+    /// Send time of that packet, and the microseconds since it arrived. They yield the round trip time on the sender's clock.
     pub(crate) echo_us: u32,
     pub(crate) echo_delay_us: u32,
-    /// Packets of this session that arrived since the join, whatever they were.
+    /// Number of packets of this session received since the join, of any type.
     pub(crate) received: u64,
-    /// Chunk buffers that are free.
+    /// Number of free chunk buffers.
     pub(crate) free_chunks: u32,
-    /// Content chunks that the sink has taken, and that it wants so far.
+    /// Content chunks that the sink has accepted, and that are wanted so far.
     pub(crate) done_chunks: u32,
     pub(crate) wanted_chunks: u32,
-    /// Symbols that were made from repair symbols so far.
+    /// Symbols restored from repair symbols so far.
     pub(crate) repaired: u32,
 }
 
 impl Report {
-    /// The datagram.
+    /// Encodes the datagram.
     pub(crate) fn write(&self, header: &Header, to: &mut Vec<u8>) {
         begin(to, header);
         to.extend_from_slice(&self.receiver.to_le_bytes());
@@ -38,7 +38,7 @@ impl Report {
         }
     }
 
-    /// Reads what follows the header; later versions may append fields.
+    /// Parses the bytes after the header. Later versions may append fields.
     pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
         Some(Self {
             receiver: reader.u32()?,
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_comes_back() {
+    fn it_round_trips() {
         let header = Header { message: MessageType::Report, session: 1, packet: 2, sent_us: 3 };
         let report = Report {
             receiver: 1,

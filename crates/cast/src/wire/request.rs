@@ -1,8 +1,7 @@
-//! REQUEST, receiver to sender: symbols that are lacking, counted (COUNT: any new repair symbols do) or named
-//! (CHUNKS, SYMBOLS: late join, delta, past the reach of the code).
+//! REQUEST, from a receiver to the sender: missing symbols, either counted (COUNT: any new repair symbols will do) or named
+//! (CHUNKS, SYMBOLS: for late joins, deltas, and losses that the code cannot cover).
 //!
-//! It says up to which of the sender's packets the receiver has looked, so that the sender never repairs the same loss
-//! twice.
+//! It states the highest packet that the receiver has seen, so that the sender never repairs the same loss twice.
 
 use super::format::{BODY_END_MAX, HEADER_BYTES, Header, Reader, begin, put_u48};
 
@@ -13,13 +12,13 @@ const SYMBOLS: u8 = 3;
 const FIXED_BYTES: usize = 4 + 8 + 6 + 2;
 /// Bytes of an item: kind 1, then two fields of 4.
 const ITEM_BYTES: usize = 9;
-/// Most items of one request.
+/// Maximum number of items in a request.
 pub(crate) const ITEMS_MAX: usize = (BODY_END_MAX - HEADER_BYTES - FIXED_BYTES) / ITEM_BYTES;
 
-/// One thing asked for.
+/// One requested item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestItem {
-    /// That many more distinct symbols of the chunk are needed.
+    /// This many more distinct symbols of the chunk.
     Count { chunk: u32, lacks: u16 },
     /// These chunks from their start.
     Chunks { first: u32, count: u32 },
@@ -31,16 +30,16 @@ pub(crate) enum RequestItem {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) receiver: u32,
-    /// What WELCOME gave; who does not know it is not heard.
+    /// The token from WELCOME. Requests with a wrong token are ignored.
     pub(crate) token: u64,
-    /// The highest packet of the sender that had arrived.
+    /// The highest packet number received from the sender.
     pub(crate) seen_packet: u64,
     /// At most [`ITEMS_MAX`].
     pub(crate) items: Vec<RequestItem>,
 }
 
 impl Request {
-    /// The datagram.
+    /// Encodes the datagram.
     pub(crate) fn write(&self, header: &Header, to: &mut Vec<u8>) {
         let items = &self.items[..self.items.len().min(ITEMS_MAX)];
         begin(to, header);
@@ -62,7 +61,7 @@ impl Request {
         }
     }
 
-    /// Reads what follows the header. Items of unknown kinds are skipped.
+    /// Parses the bytes after the header. Skips items of unknown kinds.
     pub(crate) fn parse(mut reader: Reader<'_>) -> Option<Self> {
         let mut request = Self {
             receiver: reader.u32()?,
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_kinds_come_back() {
+    fn all_kinds_of_items_round_trip() {
         let header = Header { message: MessageType::Request, session: 1, packet: 2, sent_us: 3 };
         let mut items = vec![
             RequestItem::Count { chunk: u32::MAX, lacks: u16::MAX },

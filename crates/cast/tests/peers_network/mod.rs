@@ -1,6 +1,6 @@
 //! A simulated network of nodes and an origin: links with rate and delay, boots, failures and liars, by seed.
 //!
-//! Owns a virtual clock and a queue of events. Must never use anything that a seed does not decide.
+//! Owns a virtual clock and a queue of events. Must never use anything that the seed does not determine.
 
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "a part of a test binary")]
 
@@ -22,14 +22,14 @@ pub use node::{Boot, Character, Node, Waiter};
 pub use plan::Plan;
 pub use universe::{FRAME_SCALE, Universe, decode};
 
-/// Bytes of an HTTP request and of a response's head at the origin, and of TCP/IP for each message.
+/// Bytes of an HTTP request, and of a response's head, at the origin; and of the TCP/IP headers of each message.
 const ORIGIN_HEAD_BYTES: u64 = 300;
 const PACKET_BYTES: u64 = 54;
-/// A guest computes that long between reads.
+/// Time that a guest computes between reads.
 const THINK: Duration = Duration::from_millis(4);
-/// Nodes look for neighbours that often.
+/// Interval at which nodes look for neighbours.
 const TICK: Duration = Duration::from_secs(5);
-/// A stream whose peer is silently gone is noticed after that time.
+/// Time until a stream to a peer that vanished silently is noticed.
 const SILENT_END: Duration = Duration::from_secs(15);
 const DOWN: Duration = Duration::from_secs(60);
 
@@ -52,7 +52,7 @@ impl Random {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Time to the next event of a Poisson process.
+    /// Returns the time to the next event of a Poisson process.
     pub fn interval(&mut self, mean: Duration) -> Duration {
         mean.mul_f64(-(1.0 - self.unit()).ln())
     }
@@ -77,7 +77,7 @@ enum Event {
         request: u32,
         ids: Vec<BlockId>,
     },
-    /// A frame of the origin comes to a node's link: only now it takes its place there.
+    /// A frame of the origin reaches a node's link. Only now it takes time on that link.
     OriginSent {
         node: usize,
         life: u32,
@@ -160,7 +160,7 @@ impl Ord for Due {
     }
 }
 
-/// What was counted.
+/// Counters of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Bytes that the origin sent, as on a link.
@@ -168,12 +168,12 @@ pub struct Counts {
     /// Bytes of frames that nodes sent each other, and of filters.
     pub peer_bytes: u64,
     pub filter_bytes: u64,
-    /// Bytes of frames that nodes came to hold: what would come from the origin without peers.
+    /// Bytes of frames that nodes received: without peers, the origin would send all of them.
     pub held_bytes: u64,
-    /// Of each read that was not held: how long it took.
+    /// Duration of each read that was not held.
     pub fetches: Vec<Duration>,
     pub failed_reads: u64,
-    /// Frames that were taken, and are not what the origin has.
+    /// Frames that were accepted but differ from the origin's.
     pub wrong_frames: u64,
     pub failures: u64,
     pub boots_done: usize,
@@ -206,7 +206,7 @@ fn score() -> Score {
 impl Network {
     pub fn new(plan: Plan, universe: Universe) -> Self {
         let mut random = Random(plan.seed);
-        // What passes through the machines is a 64th of what is on the links.
+        // The machines see 1/64 of the bytes on the links.
         let share = plan.node_bits_per_second / FRAME_SCALE;
         let liars = (plan.nodes as f64 * plan.lying).ceil() as usize;
         let kinds = [Character::WrongBytes, Character::Hangs, Character::ClaimsAll];
@@ -243,7 +243,7 @@ impl Network {
         network
     }
 
-    /// The origin tells a node of all others.
+    /// Tells a node about all others, as the origin does.
     fn introduce(&mut self, node: usize) {
         let ids: Vec<NodeId> = self.nodes.iter().map(|node| node.id).collect();
         ids.into_iter().for_each(|id| self.nodes[node].choice.add_peer(id));
@@ -273,7 +273,7 @@ impl Network {
         self.events.push(Reverse(Due { at: self.now + after, order: self.order, event }));
     }
 
-    /// Runs until every boot ended.
+    /// Runs until every boot has ended.
     pub fn run(&mut self, limit: Duration) {
         while self.open_boots > 0 {
             let Some(Reverse(Due { at, event, .. })) = self.events.pop() else { break };
@@ -364,7 +364,7 @@ impl Network {
         }
     }
 
-    /// When that many bytes from one link are through the other.
+    /// Returns when that many bytes from one link have passed the other.
     fn transmit(&mut self, from: Option<usize>, to: Option<usize>, bytes: u64) -> Duration {
         let time = |bits_per_second: u64| Duration::from_nanos(bytes * 8_000_000_000 / bits_per_second);
         let (node_time, origin_time) =
@@ -381,7 +381,7 @@ impl Network {
                 self.origin_free
             }
         };
-        // The far link is taken while the near one is: bytes flow through.
+        // Both links are busy at the same time, because bytes flow through.
         let arrives = sent + self.plan.delay;
         match to {
             Some(to) => {
@@ -405,7 +405,7 @@ impl Network {
                 self.counts.filter_bytes += bytes;
                 bytes
             }
-            // What it takes to be exact is not worth the time to encode it.
+            // Approximate lengths: exact ones are not worth the time of encoding.
             PeerMessage::Ask(ask) => 80 + 32 * ask.ids.len() as u64,
             _ => 32,
         };
@@ -459,7 +459,7 @@ impl Network {
         self.nodes[number].choice.peer_gone(now, gone);
     }
 
-    /// A node breaks a stream, for its peer lies.
+    /// Ends a stream because the peer lies.
     fn drop_liar(&mut self, number: usize, liar: usize) {
         let (now, id) = (self.now, self.nodes[liar].id);
         self.nodes[number].choice.ban(now, id);
@@ -571,7 +571,7 @@ impl Network {
         }
     }
 
-    /// A peer asks: what is held is given; what is not is fetched when the peer takes this node for its home.
+    /// Answers a peer's question from the held frames. Fetches missing ones if the peer regards this node as their home.
     fn serve(&mut self, number: usize, peer: NodeId, ask: &platter_cast::peer::AskMessage) {
         let node = &mut self.nodes[number];
         let (frames, missing) = node.look_up(ask, &self.universe);
@@ -589,7 +589,7 @@ impl Network {
             Character::Honest if ask.fetch && !missing.is_empty() => {
                 let wanted = missing.iter().filter_map(|id| self.universe.frame_of(id));
                 let wanted: BTreeSet<u32> = wanted.chain(frames).collect();
-                // What is being fetched anyway must not wait for its turn.
+                // Pieces that are already being fetched become urgent.
                 for frame in &wanted {
                     if let Some(piece) = node.piece_of.get(frame) {
                         node.choice.hurry(self.now, *piece);
@@ -611,7 +611,7 @@ impl Network {
         exchange.finish(peer, request, missing);
     }
 
-    /// Wants frames, in pieces of one group.
+    /// Requests frames in pieces, each of one group.
     fn fetch(&mut self, number: usize, frames: &[u32], origin_only: bool) {
         let universe = &self.universe;
         for frames in frames.chunk_by(|a, b| universe.group_of(*a) == universe.group_of(*b)) {
@@ -626,7 +626,7 @@ impl Network {
         }
     }
 
-    /// A frame came: verified, and then held.
+    /// Verifies a received frame and then holds it.
     fn take_frame(&mut self, number: usize, peer: Option<NodeId>, request: u32, bytes: &Arc<[u8]>) {
         let ids = decode(bytes);
         let known = ids.as_ref().and_then(|ids| self.universe.frame_of(ids.first()?));
@@ -636,7 +636,7 @@ impl Network {
             self.drop_liar(number, number_of(peer));
             return;
         };
-        // The simulation knows what a node cannot: the true bytes.
+        // Unlike a node, the simulation knows the true bytes.
         self.counts.wrong_frames += u64::from(**bytes != *self.universe.frames[frame as usize]);
         let node = &mut self.nodes[number];
         if node.held.insert(frame) {
@@ -662,7 +662,7 @@ impl Network {
                     let held = |frame: &u32| self.nodes[number].held.contains(frame);
                     let (frames, lacking): (Vec<u32>, Vec<u32>) =
                         read.frames.iter().partition(|frame| held(frame));
-                    // The peer may not have asked for all blocks of a frame: it is told of none that it did not name.
+                    // The peer may not have requested all blocks of a frame; report only those as missing that it requested.
                     let missing = if lacking.is_empty() { Vec::new() } else { self.asked_of(&lacking) };
                     self.give(number, peer, request, &frames, missing);
                 }
@@ -688,7 +688,7 @@ impl Network {
         }
     }
 
-    /// Reads on until enough is under way.
+    /// Continues a boot until enough reads are in progress.
     fn read_on(&mut self, number: usize, index: usize) {
         loop {
             let node = &mut self.nodes[number];
@@ -726,7 +726,7 @@ impl Network {
         self.counts.failures += 1;
         self.nodes[number].is_up = false;
         let gone_life = self.nodes[number].life;
-        // Half of the failures are seen at once, half only by silence.
+        // Half of the failures are noticed at once, half only by silence.
         let after = if self.random.below(2) == 0 { self.plan.delay } else { SILENT_END };
         let ends: Vec<(usize, usize)> =
             self.streams.iter().copied().filter(|(a, b)| *a == number || *b == number).collect();
@@ -749,7 +749,7 @@ impl Network {
         self.pump(number);
     }
 
-    /// Sums of all nodes.
+    /// Returns the sums of all nodes' counters.
     pub fn statistics(&self) -> ChoiceStatistics {
         let mut sum = ChoiceStatistics::default();
         for node in &self.nodes {
@@ -766,13 +766,13 @@ impl Network {
         sum
     }
 
-    /// Bytes that all frames have together, on a link.
+    /// Returns the total bytes of all frames that were read, on a link.
     pub fn universe_bytes(&self) -> u64 {
         let read: BTreeSet<u32> = self.nodes.iter().flat_map(|node| node.held.iter().copied()).collect();
         read.iter().map(|frame| self.universe.frames[*frame as usize].len() as u64 * FRAME_SCALE).sum()
     }
 
-    /// The fetch that so many in a thousand are faster than.
+    /// Returns the given per-mille quantile of the duration of fetches.
     pub fn fetch_time(&self, per_mille: usize) -> Duration {
         let mut sorted = self.counts.fetches.clone();
         sorted.sort_unstable();
@@ -782,7 +782,7 @@ impl Network {
             .unwrap_or_default()
     }
 
-    /// The slowest fetch, those that have not ended included.
+    /// Returns the duration of the slowest fetch, including those in progress.
     pub fn fetch_longest(&self) -> Duration {
         let open = self.nodes.iter().filter(|node| node.is_up).flat_map(|node| node.reads.values());
         let open = open.map(|read| self.now - read.began).max().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! One simulated node: the driver that joins choice and exchange, its cache, its boots and its character.
+//! A simulated node: the driver that connects choice and exchange, its cache, its boots and its character.
 //!
-//! Owns what a real driver owns: which frames are held, who waits for what, verification of what comes. It is the example to
-//! write a real one after.
+//! Owns what a real driver owns: the held frames, the waiting reads, and the verification of received frames. It is an example
+//! for writing a real driver.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -13,22 +13,22 @@ use platter_image::{BlockId, Domain};
 
 use super::universe::Universe;
 
-/// Frames of one read of a guest, with the read-ahead of its kernel: 256 KiB.
+/// Number of frames in one read of a guest, including its kernel's read-ahead: 256 KiB.
 pub const READ_FRAMES: usize = 2;
 
-/// What a node is like.
+/// Behaviour of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Character {
     Honest,
-    /// Gives other bytes than it says.
+    /// Sends wrong bytes.
     WrongBytes,
-    /// Takes questions and never answers.
+    /// Accepts questions and never answers.
     Hangs,
-    /// Says to hold everything, and has nothing.
+    /// Claims to hold everything, and holds nothing.
     ClaimsAll,
 }
 
-/// Who waits for frames.
+/// The reader that waits for frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiter {
     /// A guest of this node.
@@ -37,7 +37,7 @@ pub enum Waiter {
     Peer(NodeId, u32),
 }
 
-/// A read that is not complete.
+/// A read that is not yet complete.
 #[derive(Debug)]
 pub struct Read {
     pub waiter: Waiter,
@@ -47,18 +47,18 @@ pub struct Read {
     pub began: Duration,
 }
 
-/// A boot: its image, and how far it is.
+/// A boot: its image and its progress.
 #[derive(Debug)]
 pub struct Boot {
     pub image: usize,
     pub next: usize,
-    /// Reads of it under way.
+    /// Number of its reads in progress.
     pub reading: usize,
     pub began: Duration,
     pub ended: Option<Duration>,
 }
 
-/// One node.
+/// A simulated node.
 pub struct Node {
     pub id: NodeId,
     pub character: Character,
@@ -69,10 +69,10 @@ pub struct Node {
     pub reads: BTreeMap<u64, Read>,
     pub waiting: HashMap<u32, Vec<u64>>,
     pub pieces: BTreeMap<PieceId, Vec<u32>>,
-    /// Of each frame that is being fetched, its piece.
+    /// The piece of each frame that is being fetched.
     pub piece_of: HashMap<u32, PieceId>,
     pub is_up: bool,
-    /// Counts its lives: what was on its way to an earlier one is lost.
+    /// Counts restarts. Messages to an earlier life are lost.
     pub life: u32,
     pub wake_at: Option<Duration>,
     seed: u64,
@@ -117,7 +117,7 @@ impl Node {
         }
     }
 
-    /// Comes back after a failure: its cache is there, everything else is new.
+    /// Restarts the node after a failure: it keeps its cache and loses all other state.
     pub fn restart(&mut self, universe: &Universe) {
         self.life += 1;
         self.seed = self.seed.wrapping_mul(31).wrapping_add(1);
@@ -136,13 +136,13 @@ impl Node {
             universe.ids.iter().for_each(|id| self.exchange.hold(id));
         }
         for boot in &mut self.boots {
-            // What was being read is read again.
+            // Reads in progress are repeated.
             boot.next = boot.next.saturating_sub(boot.reading * READ_FRAMES);
             boot.reading = 0;
         }
     }
 
-    /// Begins a read of frames that are not held. Gives those that nobody is fetching yet.
+    /// Starts a read of frames, some of which are not held. Returns those that are not yet being fetched.
     pub fn begin_read(&mut self, now: Duration, waiter: Waiter, frames: Vec<u32>) -> Vec<u32> {
         let number = self.next_read;
         self.next_read += 1;
@@ -160,7 +160,7 @@ impl Node {
         unasked
     }
 
-    /// A frame is there, or will not come. Gives the reads that ended with it.
+    /// Handles that a frame has arrived or failed. Returns the reads that this completes.
     pub fn end_frame(&mut self, frame: u32, failed: bool) -> Vec<Read> {
         let mut ended = Vec::new();
         for number in self.waiting.remove(&frame).unwrap_or_default() {
@@ -174,7 +174,7 @@ impl Node {
         ended
     }
 
-    /// The frames for a question that are held, and the ids that are not.
+    /// Returns the held frames for a question, and the ids that are not held.
     pub fn look_up(&self, ask: &AskMessage, universe: &Universe) -> (Vec<u32>, Vec<BlockId>) {
         let (mut frames, mut missing) = (BTreeSet::new(), Vec::new());
         for id in &ask.ids {

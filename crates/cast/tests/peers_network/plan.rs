@@ -1,13 +1,13 @@
-//! What a simulated network is like: nodes, links, boots, failures and liars.
+//! The parameters of a simulated network: nodes, links, boots, failures and liars.
 
 use std::time::Duration;
 
 use super::node::READ_FRAMES;
 
-/// Reads of one boot at a time.
+/// Number of concurrent reads of one boot.
 const BOOT_READS: usize = 2;
 
-/// What a network is like.
+/// The parameters of a simulated network.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
@@ -15,22 +15,22 @@ pub struct Plan {
     pub node_bits_per_second: u64,
     pub origin_bits_per_second: u64,
     pub delay: Duration,
-    /// Neighbours whose filters each node hears.
+    /// Number of neighbours whose filters each node subscribes to.
     pub neighbours: usize,
     pub homes: bool,
     pub bytes_in_flight_max: u64,
-    /// Boots of each node, and the mean time between two of them.
+    /// Number of boots per node, and the mean time between two of them.
     pub boots: usize,
     pub boot_interval: Duration,
-    /// Reads of one boot at a time, and frames of a read.
+    /// Number of concurrent reads of one boot, and of frames in a read.
     pub window: usize,
     pub read_frames: usize,
-    /// The whole image is wanted for later, as by nodes that are filled: pieces can wait.
+    /// The whole image is fetched for later, as on nodes that fill a disk: pieces can wait.
     pub fills: bool,
-    /// Part of the nodes that fail in a minute, and that lie.
+    /// Fraction of the nodes that fail per minute, and that lie.
     pub failing: f64,
     pub lying: f64,
-    /// Carry every message through its bytes.
+    /// Encodes and parses every message.
     pub through_bytes: bool,
 }
 

@@ -1,6 +1,6 @@
-//! What there is to boot: images in families, boot sets that overlap within one, frames of four blocks.
+//! The blocks to boot from: images in families, boot sets that overlap within a family, frames of four blocks.
 //!
-//! Owns the true bytes. After Squirrel: 50 images, boot sets of 1,000 to 4,000 blocks, 60 to 90 % of them the family's.
+//! Owns the true bytes. As in Squirrel: 50 images, boot sets of 1,000 to 4,000 blocks, 60 to 90 % of them shared by the family.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,12 +11,12 @@ use platter_image::{BlockId, Kind};
 
 use super::Random;
 
-/// Blocks of a frame.
+/// Number of blocks in a frame.
 pub const FRAME_BLOCKS: usize = 4;
-/// A byte of a simulated frame stands for so many on a link: 44 KB a frame, as real ones have.
+/// Each byte of a simulated frame stands for this many on a link: 44 KB per frame, as in reality.
 pub const FRAME_SCALE: u64 = 64;
 const BLOCK_BYTES: usize = 138;
-/// Images of a family.
+/// Number of images in a family.
 const FAMILY_IMAGES: usize = 5;
 
 /// All frames and images.
@@ -25,15 +25,15 @@ pub struct Universe {
     pub frames: Vec<Arc<[u8]>>,
     /// Ids of all blocks, frame after frame.
     pub ids: Vec<BlockId>,
-    /// Of each block, its group.
+    /// The group of each block.
     pub groups: Vec<u64>,
-    /// Of each image, the frames that its boot reads, in that order.
+    /// For each image, the frames that its boot reads, in order.
     pub images: Vec<Vec<u32>>,
     by_id: HashMap<BlockId, u32>,
 }
 
 impl Universe {
-    /// Images as Squirrel has them.
+    /// Makes images as in Squirrel.
     pub fn of_images(seed: u64, images: usize) -> Self {
         let mut random = Random(seed);
         let (mut frames, mut lists) = (0_u32, Vec::new());
@@ -52,7 +52,7 @@ impl Universe {
         Self::new(frames, lists)
     }
 
-    /// One disk that is read whole.
+    /// Makes one disk that is read completely.
     pub fn of_one_disk(frames: u32) -> Self {
         Self::new(frames, vec![(0..frames).collect()])
     }
@@ -65,12 +65,12 @@ impl Universe {
         Self { frames, ids, groups, images, by_id }
     }
 
-    /// The frame that a block stands in.
+    /// Returns the frame that has a block.
     pub fn frame_of(&self, id: &BlockId) -> Option<u32> {
         self.by_id.get(id).map(|block| block / FRAME_BLOCKS as u32)
     }
 
-    /// The blocks of a frame.
+    /// Returns the blocks of a frame.
     pub fn ids_of(&self, frame: u32) -> &[BlockId] {
         let first = frame as usize * FRAME_BLOCKS;
         &self.ids[first..first + FRAME_BLOCKS]
@@ -81,7 +81,7 @@ impl Universe {
     }
 }
 
-/// Runs of the family's frames and runs of the image's own, by turns.
+/// Mixes runs of the family's frames with runs of the image's own.
 fn interleaved(random: &mut Random, mut shared: Range<u32>, mut own: Range<u32>) -> Vec<u32> {
     let mut list = Vec::new();
     while !shared.is_empty() || !own.is_empty() {
@@ -93,7 +93,7 @@ fn interleaved(random: &mut Random, mut shared: Range<u32>, mut own: Range<u32>)
     list
 }
 
-/// Its blocks, each behind its id.
+/// Makes a frame: its blocks, each with its id before it.
 fn frame(number: u32) -> Arc<[u8]> {
     let mut random = Random(u64::from(number) * 2 + 1);
     let mut bytes = Vec::new();
@@ -105,7 +105,7 @@ fn frame(number: u32) -> Arc<[u8]> {
     bytes.into()
 }
 
-/// The ids of a frame's blocks, each hashed; nothing when it is not what it says.
+/// Returns the ids of a frame's blocks after hashing each; `None` if an id is wrong.
 pub fn decode(frame: &[u8]) -> Option<Vec<BlockId>> {
     let blocks = frame.chunks(BlockId::LEN + BLOCK_BYTES).map(|block| {
         let (id, contents) = block.split_first_chunk()?;

@@ -1,6 +1,6 @@
-//! A simulated room: one sender and its receivers over a network that loses, delays, reorders and doubles, by seed.
+//! A simulated room: one sender and its receivers on a network that loses, delays, reorders and duplicates datagrams, by seed.
 //!
-//! Owns a virtual clock and a queue of deliveries. Must never use anything that a seed does not decide.
+//! Owns a virtual clock and a queue of deliveries. Must never use anything that the seed does not determine.
 
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "a part of test binaries")]
 
@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// How one receiver is connected and behaves.
+/// Connection and behaviour of one receiver.
 #[derive(Clone, Copy)]
 pub struct Link {
     pub loss: f64,
@@ -40,21 +40,21 @@ pub struct Link {
     pub jitter: Duration,
     pub buffer_chunks: usize,
     pub joins_at: Duration,
-    /// Falls silent for ever.
+    /// When it falls silent for good.
     pub crashes_at: Option<Duration>,
-    /// Time its sink takes for each chunk.
+    /// Time that its sink takes for each chunk.
     pub sink_time: Duration,
-    /// Content chunks from here on are wanted only.
+    /// It wants only the content chunks from this number on.
     pub wants_from: u32,
-    /// The first delivery of this chunk counts as bad.
+    /// The first delivery of this chunk counts as corrupt.
     pub bad_chunk: Option<u32>,
-    /// Its disk takes nothing from the first time to the second.
+    /// Its disk accepts nothing from the first time to the second.
     pub disk_hangs: Option<(Duration, Duration)>,
-    /// The whole machine is stopped from the first time to the second.
+    /// The whole machine is suspended from the first time to the second.
     pub stopped: Option<(Duration, Duration)>,
-    /// It is the receiver of that number, started again: it has its name and address.
+    /// It is a restart of the receiver with this number, with the same name and address.
     pub again: Option<usize>,
-    /// It is not expected to end.
+    /// It is not expected to finish.
     pub never_ends: bool,
 }
 
@@ -79,16 +79,16 @@ impl Default for Link {
     }
 }
 
-/// Somebody in the group who sees every datagram, and sends ones of their own to everybody.
+/// An attacker in the group who sees every datagram and sends forged ones to all receivers.
 #[derive(Clone, Copy)]
 pub struct Forger {
-    /// After each of so many of the sender's datagrams.
+    /// Forge a datagram after every this many datagrams of the sender.
     pub every: u64,
-    /// Datagrams that are still to be forged.
+    /// Number of datagrams that are still to be forged.
     pub left: u64,
-    /// Symbols of any chunk; else of the chunk that was just seen.
+    /// Forge symbols of any chunk, instead of the chunk that was just seen.
     pub anywhere: bool,
-    /// Plans and impossible packet numbers, too.
+    /// Forge plans and impossible packet numbers, too.
     pub lies: bool,
 }
 
@@ -145,7 +145,7 @@ pub struct Room {
     random: Random,
     queue: BinaryHeap<Reverse<Event>>,
     order: u64,
-    /// Counts restarts of the sender: messages of older connections are lost.
+    /// Counts restarts of the sender. Messages of older connections are lost.
     epoch: u64,
     pub group_bytes: u64,
     pub forger: Option<Forger>,
@@ -226,7 +226,7 @@ impl Room {
         self.queue.push(Reverse(Event { at: self.now + delay, order: self.order, delivery }));
     }
 
-    /// Bytes of the data datagrams that a network without loss needs.
+    /// Bytes of the data datagrams that are needed without loss.
     pub fn least_bytes(&self) -> u64 {
         self.contents.iter().map(|bytes| bytes.len().div_ceil(1408) as u64 * 1432).sum()
     }
@@ -241,7 +241,7 @@ impl Room {
         self.now >= link.joins_at && link.crashes_at.is_none_or(|at| self.now < at) && !stopped
     }
 
-    /// The sender comes back with another session, and knows nothing.
+    /// Replaces the sender by one with another session that knows nothing.
     pub fn restart_sender(&mut self, options: SenderOptions) {
         self.sender = Sender::new(options, &self.description).unwrap();
         self.epoch += 1;
@@ -250,7 +250,7 @@ impl Room {
         }
     }
 
-    /// Runs until everyone who has not crashed is done, or that time has passed.
+    /// Runs until all receivers that have not crashed are done, or until that time.
     pub fn run(&mut self, until: Duration) {
         while self.now < until && !self.all_done() {
             self.step();
@@ -377,7 +377,7 @@ impl Room {
         }
     }
 
-    /// Sends a forged datagram after this one, if its turn has come.
+    /// Sends a forged datagram after this one if it is due.
     fn forge(&mut self, seen: &[u8]) {
         let Some(forger) = &mut self.forger else { return };
         self.seen += 1;
@@ -392,7 +392,7 @@ impl Room {
             forged[8..14].fill(0xff);
         }
         if kind > 1 {
-            // A plan: nothing is pending, and one chunk ended long ago, with all its repair symbols.
+            // A plan: nothing is pending, and one chunk ended long ago with all of its repair symbols.
             forged[1] = 3;
             forged.extend([0; 10]);
             forged.extend([1, 0, 0, 0]);
@@ -483,7 +483,7 @@ impl Room {
         }
     }
 
-    /// Everyone who did not crash has exactly the sender's bytes of all it wanted.
+    /// Checks that every receiver that did not crash has exactly the sender's bytes of all chunks that it wanted.
     pub fn assert_identical(&self) {
         for (number, receiver) in self.receivers.iter().enumerate() {
             if receiver.link.crashes_at.is_some() || receiver.link.never_ends {

@@ -1,4 +1,4 @@
-//! What the exchanging machine is told at its start, and what it tells its driver.
+//! Options, events and counters of the exchange.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,52 +8,52 @@ use platter_image::BlockId;
 use crate::peer::filter::{FilterChanges, FilterPiece, FilterVersion};
 use crate::peer::wire::{AskMessage, Hello, NodeId};
 
-/// How a node shares.
+/// Options of the exchange.
 #[derive(Clone, Debug)]
 pub struct ExchangeOptions {
-    /// Who this node is.
+    /// The HELLO of this node.
     pub hello: Hello,
-    /// The filter's salt: random, another one at each start.
+    /// Salt of the filter: random, and different at each start.
     pub salt: u64,
-    /// Ceiling of what is sent to all peers, bits per second.
+    /// Maximum rate of sending to all peers, in bits per second.
     pub share_bits_per_second: u64,
 }
 
-/// What the driver has to do.
+/// An event for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExchangeEvent {
-    /// A question waits for a stream to that node: call [`Exchange::handle_connected`] or
+    /// A message waits for a stream to that node: connect, and call [`Exchange::handle_connected`] or
     /// [`Exchange::handle_disconnected`].
     Connect(NodeId),
-    /// The peer is one of our store. Subscribe if its filter is wanted.
+    /// The peer belongs to our store. Subscribe if its filter is wanted.
     Joined(NodeId),
-    /// For [`crate::peer::Choice::handle_filter`].
+    /// Pass it to [`crate::peer::Choice::handle_filter`].
     Filter(NodeId, FilterPiece),
-    /// For [`crate::peer::Choice::handle_changes`].
+    /// Pass it to [`crate::peer::Choice::handle_changes`].
     Changes(NodeId, FilterChanges),
-    /// Read frames with these ids: [`Exchange::give`] each, then [`Exchange::finish`].
+    /// Read frames with these ids: call [`Exchange::give`] for each, then [`Exchange::finish`].
     Asked(NodeId, AskMessage),
-    /// No more of that; what is given all the same goes nowhere.
+    /// A peer cancelled that question. Further frames for it are dropped.
     Cancelled(NodeId, u32),
     /// A frame for our question, unverified.
     Frame(NodeId, u32, Arc<[u8]>),
-    /// Our question was answered to its end: what is not there, and the peer's version.
+    /// The end of the answer to our question: the ids that the peer does not hold, and its filter's version.
     Answered(NodeId, u32, Vec<BlockId>, FilterVersion),
-    /// Our question was put off for that time.
+    /// The peer refused our question for that time.
     Busy(NodeId, u32, Duration),
 }
 
-/// Counters.
+/// Counters of the exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExchangeStatistics {
-    /// Frames sent to peers, and their bytes.
+    /// Frames sent to peers.
     pub frames_sent: u64,
-    /// See `frames_sent`.
+    /// Bytes of the frames sent to peers.
     pub frame_bytes_sent: u64,
-    /// Bytes of filters and changes sent.
+    /// Bytes of filters and their changes sent to peers.
     pub filter_bytes_sent: u64,
-    /// Questions put off.
+    /// Questions of peers refused with BUSY.
     pub busy: u64,
-    /// Frames that came for questions cancelled before.
+    /// Frames received for questions that were cancelled before.
     pub unwanted_frames: u64,
 }

@@ -1,7 +1,7 @@
-//! The machine: messages, frames, what this node holds and time go in; messages and events come out.
+//! The state machine of the exchange. Inputs: messages, frames, what this node holds, and time. Outputs: messages and events.
 //!
-//! Owns the streams, the filter of this node, and the order in which things are sent: small messages first, then
-//! frames, by turns among askers. Must never hold more for a peer than its limits say, whatever the peer sends.
+//! Owns the streams, this node's filter, and the order of sending: small messages first, then
+//! frames, with askers taking turns. Must never hold more for a peer than its limits allow, whatever the peer sends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use crate::peer::choice::Ask;
 use crate::peer::filter::{FilterVersion, Holdings};
 use crate::peer::wire::{AskMessage, Hello, NodeId, PeerMessage};
 
-/// Most streams.
+/// Maximum number of streams.
 pub const STREAMS_MAX: usize = 4096;
-/// Peers that are told of our filter; further ones are not.
+/// Maximum number of peers that subscribe to our filter. Further subscriptions are ignored.
 const SUBSCRIBERS_MAX: usize = 64;
-/// Questions with the driver at a time, without those that it fetches for.
+/// Maximum number of questions with the driver, not counting fetches.
 const SERVING_MAX: usize = 32;
-/// Frames on their way out: no further question is begun above it.
+/// Bytes of frames that wait to be sent, above which no further question is started.
 const OUT_BYTES_MAX: u64 = 32 << 20;
-/// Questions of all peers that are not answered; at the limit everybody is told to come back.
+/// Maximum number of unanswered questions of all peers. Further ones are refused with BUSY.
 const ASKS_MAX: usize = 4096;
-/// When to come back.
+/// The time in BUSY after which to ask again.
 const BUSY_RETRY: Duration = Duration::from_millis(200);
-/// Small messages that wait for one peer: a peer that does not read is dropped.
+/// Maximum number of small messages that wait for one peer. A peer that does not read them is dropped.
 const CONTROL_MAX: usize = 1024;
 
-/// The exchanging machine.
+/// The state machine of the exchange.
 #[derive(Debug)]
 pub struct Exchange {
     pub(super) options: ExchangeOptions,
@@ -40,11 +40,11 @@ pub struct Exchange {
     pub(super) streams: BTreeMap<NodeId, Stream>,
     /// Streams with small messages to send.
     pub(super) talking: BTreeSet<NodeId>,
-    /// Streams with frames to send, by turns.
+    /// Streams with frames to send, in turn.
     pub(super) sending: VecDeque<NodeId>,
-    /// Streams with questions for the driver, by turns.
+    /// Streams with questions for the driver, in turn.
     pub(super) asking: VecDeque<NodeId>,
-    /// Subscribers that are not up to date, by turns.
+    /// Subscribers that are not up to date, in turn.
     pub(super) telling: VecDeque<NodeId>,
     pub(super) subscribers: BTreeSet<NodeId>,
     pub(super) told: FilterVersion,
@@ -59,7 +59,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// A node that holds nothing and is connected to nobody.
+    /// Makes the machine of a node that holds nothing and has no streams.
     pub fn new(options: ExchangeOptions) -> Self {
         let holdings = Holdings::new(options.salt);
         Self {
@@ -83,33 +83,33 @@ impl Exchange {
         }
     }
 
-    /// This node holds a block now, verified.
+    /// Adds a verified block to those that this node holds.
     pub fn hold(&mut self, id: &BlockId) {
         self.holdings.insert(id);
     }
 
-    /// This node holds these blocks and no others: what is held is told anew.
+    /// Replaces the blocks that this node holds. Subscribers get a new filter.
     pub fn hold_only(&mut self, ids: &[BlockId]) {
         self.holdings.replace(ids);
     }
 
-    /// This node holds a block no more.
+    /// Removes a block from those that this node holds.
     pub fn drop_held(&mut self, id: &BlockId) {
         self.holdings.remove(id);
     }
 
-    /// What this node holds.
+    /// Returns the blocks that this node holds.
     pub fn holdings(&self) -> &Holdings {
         &self.holdings
     }
 
-    /// The node's own disks use disk or network now: peers yield.
+    /// Records that the node's own disks use disk or network now: peers yield.
     pub fn own_traffic(&mut self, now: Duration) {
         self.share.own_traffic(now);
     }
 
-    /// There is a stream to that node, whoever opened it; of two between the same nodes, the driver keeps the one that
-    /// the node with the smaller id opened. False when there are [`STREAMS_MAX`] already: close it.
+    /// Handles that there is a stream to that node, whichever side opened it. Of two streams between the same nodes, the driver
+    /// keeps the one that the node with the smaller id opened. Returns false at the limit of [`STREAMS_MAX`]: then close it.
     #[must_use]
     pub fn handle_connected(&mut self, node: NodeId) -> bool {
         if self.streams.len() >= STREAMS_MAX && !self.streams.contains_key(&node) {
@@ -124,7 +124,7 @@ impl Exchange {
         true
     }
 
-    /// The stream to that node ended, or could not be opened. Our questions to it get no answer: tell
+    /// Handles that the stream to that node ended or could not be opened. Our questions to it get no answer: call
     /// [`crate::peer::Choice::peer_gone`].
     pub fn handle_disconnected(&mut self, node: NodeId) {
         let Some(stream) = self.streams.remove(&node) else { return };
@@ -141,15 +141,15 @@ impl Exchange {
         }
     }
 
-    /// The connection to that node takes no more for now, or takes it again: until then nothing is given for it, and none of
-    /// its questions is begun.
+    /// Handles that the connection to that node is full, or no longer full. While it is full, no messages are returned for it,
+    /// and none of its questions is started.
     pub fn handle_full(&mut self, node: NodeId, is_full: bool) {
         let Some(stream) = self.streams.get_mut(&node) else { return };
         stream.is_full = is_full;
         if is_full {
             return;
         }
-        // What was passed over meanwhile.
+        // The node was skipped meanwhile.
         let (sends, is_told) = (!stream.asker.out.is_empty(), stream.reader.is_some());
         if sends {
             self.will_send(node);
@@ -159,7 +159,7 @@ impl Exchange {
         }
     }
 
-    /// Hear of that node's filter from now on, or no more.
+    /// Starts or ends our subscription to that node's filter.
     pub fn subscribe(&mut self, node: NodeId, on: bool) {
         if let Some(stream) = self.open(node) {
             stream.is_heard = on;
@@ -176,14 +176,14 @@ impl Exchange {
         self.say(node, PeerMessage::Ask(AskMessage { request, score, kind, fetch, ids }));
     }
 
-    /// The answer to a question is not needed any more.
+    /// Cancels a question whose answer is no longer needed.
     pub fn cancel(&mut self, node: NodeId, request: u32) {
         if self.streams.get_mut(&node).is_some_and(|stream| stream.cancel(request)) {
             self.say(node, PeerMessage::Cancel { request });
         }
     }
 
-    /// A frame for a peer's question. False when it goes nowhere: the question was cancelled.
+    /// Adds a frame to the answer of a peer's question. Returns false if the question was cancelled.
     pub fn give(&mut self, node: NodeId, request: u32, frame: Arc<[u8]>) -> bool {
         let Some(asker) = self.serving_asker(node, request) else { return false };
         let bytes = frame.len() as u64;
@@ -193,7 +193,7 @@ impl Exchange {
         true
     }
 
-    /// All frames for a peer's question were given; `missing` is not here.
+    /// Completes the answer of a peer's question. `missing` are the ids that this node does not hold.
     pub fn finish(&mut self, node: NodeId, request: u32, missing: Vec<BlockId>) {
         let version = self.holdings.version();
         let Some(asker) = self.serving_asker(node, request) else { return };
@@ -204,20 +204,20 @@ impl Exchange {
         self.will_send(node);
     }
 
-    /// A message came.
+    /// Handles a message.
     ///
     /// # Errors
-    /// `Corrupt`: the peer breaks the protocol. `Refused`: it is of another store. End the stream either way.
+    /// `Corrupt`: the peer violates the protocol. `Refused`: it belongs to another store. End the stream in both cases.
     pub fn handle_message(&mut self, node: NodeId, message: PeerMessage) -> Result<()> {
         let stream = self.streams.get_mut(&node).filter(|stream| stream.is_connected);
-        let stream = stream.ok_or_else(|| Error::bug("a message of a peer without a stream"))?;
+        let stream = stream.ok_or_else(|| Error::bug("a message from a peer without a stream"))?;
         if stream.is_joined == matches!(message, PeerMessage::Hello(_)) {
-            return Err(Error::corrupt("a peer must say HELLO first, and once"));
+            return Err(Error::corrupt("a peer must send HELLO first, and only once"));
         }
         match message {
             PeerMessage::Hello(hello) => return self.handle_hello(node, &hello),
             PeerMessage::Subscribe(on) => self.handle_subscribe(node, on),
-            // It may come after it was unsubscribed from; and nobody gets memory for a filter that was not wanted.
+            // These may be in transit after the subscription ended. Without a subscription they must not take memory.
             PeerMessage::Filter(_) | PeerMessage::Changes(_) if !stream.is_heard => {}
             PeerMessage::Filter(piece) => self.events.push_back(ExchangeEvent::Filter(node, piece)),
             PeerMessage::Changes(changes) => self.events.push_back(ExchangeEvent::Changes(node, changes)),
@@ -244,7 +244,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// The next message to send, and to whom. Ask again at [`Exchange::poll_timeout`].
+    /// Returns the next message to send, and to which node. Call again at [`Exchange::poll_timeout`].
     pub fn poll_message(&mut self, now: Duration) -> Option<(NodeId, PeerMessage)> {
         if let Some(message) = self.poll_control() {
             return Some(message);
@@ -271,12 +271,12 @@ impl Exchange {
         Some((node, message))
     }
 
-    /// The next thing that the driver has to do.
+    /// Returns the next event for the driver.
     pub fn poll_event(&mut self) -> Option<ExchangeEvent> {
         self.events.pop_front().or_else(|| self.begin_serving())
     }
 
-    /// When to ask for messages again, if nothing happens before.
+    /// Returns when to call [`Exchange::poll_message`] again if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Duration> {
         let sends = !self.sending.is_empty() || !self.telling.is_empty();
         let tells = !self.subscribers.is_empty() && self.told != self.holdings.version();
@@ -285,18 +285,18 @@ impl Exchange {
         [sends_at, tells_at].into_iter().flatten().min()
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn statistics(&self) -> ExchangeStatistics {
         self.statistics
     }
 
-    /// Streams with frames to send.
+    /// Returns the number of streams with frames to send.
     #[cfg(test)]
     pub(super) fn streams_sending(&self) -> usize {
         self.sending.len()
     }
 
-    /// Whether nothing is left of any question.
+    /// Returns whether no question has left any state.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         let counts = [self.asks, self.serving, self.fetching.len(), self.sending.len(), self.asking.len()];
@@ -306,7 +306,7 @@ impl Exchange {
     fn handle_hello(&mut self, node: NodeId, hello: &Hello) -> Result<()> {
         let own = &self.options.hello;
         if (hello.store, hello.domain) != (own.store, own.domain) || hello.node != node {
-            return Err(Error::refused("a peer of another store, or not the one that was meant"));
+            return Err(Error::refused("the peer belongs to another store, or is not the expected node"));
         }
         if let Some(stream) = self.streams.get_mut(&node) {
             stream.is_joined = true;
@@ -334,12 +334,12 @@ impl Exchange {
         let Some(stream) = self.streams.get_mut(&node) else { return Ok(()) };
         let request = ask.request;
         if stream.asker.has(request) {
-            return Err(Error::corrupt(format!("a peer asks question {request} twice")));
+            return Err(Error::corrupt(format!("a peer used request number {request} twice")));
         }
         let is_busy = stream.asker.open() >= ASKS_PER_PEER_MAX || self.asks >= ASKS_MAX;
-        // Who does not read its answers would make us hold ever more of them.
+        // A peer that does not read its answers must not make us hold ever more of them.
         if stream.control.len() >= CONTROL_MAX || stream.asker.out.len() >= CONTROL_MAX * 16 {
-            return Err(Error::corrupt("a peer asks and does not read the answers"));
+            return Err(Error::corrupt("a peer asks questions but does not read the answers"));
         }
         if is_busy {
             self.statistics.busy += 1;
@@ -368,7 +368,7 @@ impl Exchange {
             self.leave(node, request);
             self.events.push_back(ExchangeEvent::Cancelled(node, request));
         }
-        // A question that was finished has its END behind the frames already.
+        // If the question was finished, its END already follows the frames.
         if closed > 0 {
             let version = self.holdings.version();
             if let Some(stream) = self.streams.get_mut(&node) {
@@ -378,20 +378,20 @@ impl Exchange {
         }
     }
 
-    /// The asker of a question that the driver is serving.
+    /// Returns the asker of a question that the driver is serving.
     fn serving_asker(&mut self, node: NodeId, request: u32) -> Option<&mut super::serving::Asker> {
         let asker = &mut self.streams.get_mut(&node)?.asker;
         asker.serving.contains(&request).then_some(asker)
     }
 
-    /// The driver serves that question no more.
+    /// Records that the driver no longer serves that question.
     fn leave(&mut self, node: NodeId, request: u32) {
         if !self.fetching.remove(&(node, request)) {
             self.serving -= 1;
         }
     }
 
-    /// The next question for the driver: one of each asker by turns.
+    /// Starts the next question for the driver; askers take turns.
     fn begin_serving(&mut self) -> Option<ExchangeEvent> {
         if self.serving >= SERVING_MAX || self.out_bytes >= OUT_BYTES_MAX {
             return None;
@@ -399,7 +399,7 @@ impl Exchange {
         let at = self.asking.iter().position(|node| self.may_serve(node))?;
         let node = self.asking.remove(at)?;
         let asker = &mut self.streams.get_mut(&node)?.asker;
-        // `asking` has exactly the streams where questions wait.
+        // `asking` contains exactly the streams with waiting questions.
         let ask = asker.waiting.pop_front()?;
         asker.serving.insert(ask.request);
         if !asker.waiting.is_empty() {
@@ -413,19 +413,19 @@ impl Exchange {
         Some(ExchangeEvent::Asked(node, ask))
     }
 
-    /// Whether a question of that peer may be begun.
+    /// Returns whether a question of that peer may be started.
     fn may_serve(&self, node: &NodeId) -> bool {
         let serving = self.streams.get(node).map_or(0, |stream| stream.asker.serving.len());
         let fetching = self.fetching.range((*node, 0)..=(*node, u32::MAX)).count();
         !self.is_full(node) && serving - fetching < SERVING_PER_PEER_MAX
     }
 
-    /// Whether its connection takes no more for now.
+    /// Returns whether its connection is full.
     pub(super) fn is_full(&self, node: &NodeId) -> bool {
         self.streams.get(node).is_some_and(|stream| stream.is_full)
     }
 
-    /// The stream to that node; the driver is told to connect when there is none.
+    /// Returns the stream to that node. If there is none, tells the driver to connect.
     fn open(&mut self, node: NodeId) -> Option<&mut Stream> {
         if !self.streams.contains_key(&node) {
             self.events.push_back(ExchangeEvent::Connect(node));

@@ -1,7 +1,7 @@
-//! What a node says to each peer and what it makes of what they say, in both roles, without any I/O.
+//! The protocol between a node and each peer, in both roles, without I/O.
 //!
-//! [`machine`] joins the parts: [`stream`] is what is known of one peer's stream, [`serving`] the questions of others
-//! and the frames on their way to them, within the share of the uplink that is given to peers.
+//! [`machine`] combines the parts: [`stream`] (state of one peer's stream), [`serving`] (questions of peers and the frames
+//! that answer them, within the share of the uplink for peers), [`sending`] (the order of sending).
 
 mod event;
 mod machine;

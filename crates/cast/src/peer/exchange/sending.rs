@@ -1,13 +1,13 @@
-//! What the machine sends, and in which order: small messages first, then news of the filter and frames by turns.
+//! What the machine sends, and in which order: small messages first, then filters and frames, with peers taking turns.
 //!
-//! Owns when subscribers hear of new blocks.
+//! Owns when subscribers get updates of the filter.
 
 use std::time::Duration;
 
 use super::machine::Exchange;
 use crate::peer::wire::{NodeId, PeerMessage};
 
-/// Subscribers hear of new blocks so often. Nodes that read the same at once ask each other for what they heard of.
+/// Interval of updates to subscribers. Nodes that read the same data at once ask each other for blocks from these updates.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Exchange {
@@ -22,12 +22,12 @@ impl Exchange {
         None
     }
 
-    /// When subscribers hear again.
+    /// Returns when subscribers get the next update.
     pub(super) fn tells_at(&self) -> Duration {
         self.told_at + UPDATE_INTERVAL
     }
 
-    /// Subscribers are due when there is news, and the last was some time ago.
+    /// Marks all subscribers as due if there are new blocks and the last update was long enough ago.
     pub(super) fn begin_telling(&mut self, now: Duration) {
         let version = self.holdings.version();
         if self.told == version || now < self.tells_at() {
@@ -41,16 +41,16 @@ impl Exchange {
         }
     }
 
-    /// What the next subscriber lacks.
+    /// Returns the next part of the filter for a subscriber.
     pub(super) fn poll_filter(&mut self) -> Option<(NodeId, PeerMessage)> {
         while let Some(node) = self.telling.pop_front() {
-            // Who is full has his turn when he is not.
+            // A full connection gets its turn when it is no longer full.
             if self.is_full(&node) {
                 continue;
             }
             let reader = self.streams.get_mut(&node).and_then(|stream| stream.reader.as_mut());
             if let Some(message) = reader.and_then(|reader| reader.next_message(&self.holdings)) {
-                // There may be more, after others had their turn.
+                // There may be more, after the others have had their turn.
                 self.telling.push_back(node);
                 return Some((node, message));
             }
@@ -58,14 +58,14 @@ impl Exchange {
         None
     }
 
-    /// The next frame or end: one message of each asker by turns.
+    /// Returns the next frame or END; askers take turns message by message.
     pub(super) fn poll_frame(&mut self) -> Option<(NodeId, PeerMessage)> {
         while let Some(node) = self.sending.pop_front() {
             if self.is_full(&node) {
                 continue;
             }
             let Some(stream) = self.streams.get_mut(&node) else { continue };
-            // A cancelled question takes its frames back.
+            // The frames of a cancelled question were removed.
             let Some(message) = stream.asker.out.pop_front() else { continue };
             if !stream.asker.out.is_empty() {
                 self.sending.push_back(node);
@@ -77,7 +77,7 @@ impl Exchange {
     }
 }
 
-/// Bytes of a frame in a message; 0 of others.
+/// Returns the bytes of a frame in a message; 0 for other messages.
 pub(super) fn frame_bytes(message: &PeerMessage) -> u64 {
     match message {
         PeerMessage::Frame { frame, .. } => frame.len() as u64,

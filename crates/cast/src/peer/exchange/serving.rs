@@ -1,8 +1,7 @@
-//! The questions of one asker, and the share of the uplink for all of them.
+//! The questions of one asker, and the share of the uplink for all askers.
 //!
-//! Owns the bounds of what an asker can make this node hold, and when frames may go out. Own disks come first: after
-//! each word of their traffic, peers get an eighth of their share for a while.
-
+//! Owns the limits on what an asker can make this node hold, and when frames may be sent. The node's own disks have priority: for
+//! a while after their traffic, peers get only an eighth of their share.
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,39 +9,40 @@ use std::time::Duration;
 use crate::pacing::Pacer;
 use crate::peer::wire::{AskMessage, PeerMessage};
 
-/// Questions of one peer that are not answered; the next one is told to come back.
+/// Maximum number of unanswered questions of a peer. Further ones are refused with BUSY.
 pub const ASKS_PER_PEER_MAX: usize = 32;
-/// Of them with the driver at a time, without those that it fetches for: one who does not read has so much made ready for him.
+/// Maximum number of a peer's questions with the driver, not counting fetches for it. This limits what is prepared for a
+/// peer that does not read.
 pub(super) const SERVING_PER_PEER_MAX: usize = 8;
-/// After the node's own traffic, peers' frames yield for that long.
+/// Time for which peers' frames yield after the node's own traffic.
 const YIELD: Duration = Duration::from_millis(50);
-/// To that part of their rate.
+/// While yielding, peers get this fraction (1/8) of their rate.
 const YIELD_PART: u64 = 8;
 
 /// The questions of one peer.
 #[derive(Debug, Default)]
 pub(super) struct Asker {
-    /// Not yet given to the driver.
+    /// Questions that were not yet passed to the driver.
     pub(super) waiting: VecDeque<AskMessage>,
-    /// With the driver: it reads the frames.
+    /// Questions with the driver, which reads the frames.
     pub(super) serving: BTreeSet<u32>,
-    /// Frames and ends on their way out.
+    /// Frames and ENDs that wait to be sent.
     pub(super) out: VecDeque<PeerMessage>,
 }
 
 impl Asker {
-    /// Questions that are not answered.
+    /// Returns the number of unanswered questions.
     pub(super) fn open(&self) -> usize {
         self.waiting.len() + self.serving.len()
     }
 
-    /// Whether that number is in use.
+    /// Returns whether that request number is in use.
     pub(super) fn has(&self, request: u32) -> bool {
         self.serving.contains(&request) || self.waiting.iter().any(|ask| ask.request == request)
     }
 
-    /// Forgets a question and its frames. Gives whether the driver knows of it, and the bytes that will not go out;
-    /// `None` when it was answered already.
+    /// Drops a question and its frames. Returns whether the driver has the question, and the bytes that will not be sent;
+    /// `None` if it was already answered.
     pub(super) fn cancel(&mut self, request: u32) -> Option<(bool, u64)> {
         let before = self.waiting.len();
         self.waiting.retain(|ask| ask.request != request);
@@ -59,13 +59,13 @@ impl Asker {
         (was_waiting || was_serving).then_some((was_serving, bytes)).or((bytes > 0).then_some((false, bytes)))
     }
 
-    /// Puts a frame behind the others.
+    /// Appends a frame to those that wait to be sent.
     pub(super) fn give(&mut self, request: u32, frame: Arc<[u8]>) {
         self.out.push_back(PeerMessage::Frame { request, frame });
     }
 }
 
-/// The share of the uplink.
+/// The share of the uplink for peers.
 #[derive(Debug)]
 pub(super) struct Share {
     full: Pacer,
@@ -82,7 +82,7 @@ impl Share {
         }
     }
 
-    /// The node's own disks are reading or fetching now.
+    /// Records that the node's own disks are reading or fetching now.
     pub(super) fn own_traffic(&mut self, now: Duration) {
         self.yields_until = now + YIELD;
     }
@@ -98,7 +98,7 @@ impl Share {
         self.yielding.spend(bytes);
     }
 
-    /// When something may be sent again.
+    /// Returns when something may be sent again.
     pub(super) fn ready_at(&self) -> Duration {
         let yielding = self.yielding.ready_at().min(self.yields_until);
         self.full.ready_at().max(yielding)

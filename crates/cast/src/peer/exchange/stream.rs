@@ -1,6 +1,6 @@
-//! One peer's stream: what was said, what is to be said, and our questions under way.
+//! The state of one peer's stream: received and pending messages, and our open questions.
 //!
-//! Owns the order of a conversation: HELLO first, answers only to questions, and never more than was asked for.
+//! Owns the rules of the protocol: HELLO comes first, answers only follow questions, and never have more than was requested.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,28 +10,28 @@ use super::serving::Asker;
 use crate::peer::filter::{FilterVersion, Holdings, PieceCursor};
 use crate::peer::wire::PeerMessage;
 
-/// One peer's stream.
+/// The state of one peer's stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// The driver has a connection.
+    /// Whether the driver has a connection.
     pub(super) is_connected: bool,
-    /// The peer said HELLO.
+    /// Whether the peer has sent HELLO.
     pub(super) is_joined: bool,
-    /// Its connection takes no more for now.
+    /// Whether the connection is full for now.
     pub(super) is_full: bool,
-    /// Its filter is wanted here.
+    /// Whether we subscribe to the peer's filter.
     pub(super) is_heard: bool,
-    /// Small messages, which go before frames.
+    /// Small messages, which are sent before frames.
     pub(super) control: VecDeque<PeerMessage>,
-    /// Our questions.
+    /// Our questions to the peer.
     pub(super) questions: BTreeMap<u32, Question>,
-    /// The peer's questions.
+    /// The peer's questions to us.
     pub(super) asker: Asker,
-    /// How far the peer knows our filter, if it wants to.
+    /// The peer's progress in reading our filter, if it subscribes to it.
     pub(super) reader: Option<FilterReader>,
 }
 
-/// Our question to a peer.
+/// One of our questions to a peer.
 #[derive(Debug)]
 pub(super) struct Question {
     ids: Vec<BlockId>,
@@ -40,42 +40,42 @@ pub(super) struct Question {
 }
 
 impl Stream {
-    /// Notes a question that is being sent.
+    /// Records a question that is being sent.
     pub(super) fn ask(&mut self, request: u32, ids: Vec<BlockId>) {
         self.questions.insert(request, Question { ids, frames: 0, is_cancelled: false });
     }
 
-    /// True when there was such a question, and it is cancelled only now.
+    /// Cancels a question. Returns whether it was open and not yet cancelled.
     pub(super) fn cancel(&mut self, request: u32) -> bool {
         let question = self.questions.get_mut(&request).filter(|question| !question.is_cancelled);
         question.map(|question| question.is_cancelled = true).is_some()
     }
 
-    /// A frame came. True when somebody still wants it.
+    /// Handles a frame. Returns whether it is still wanted.
     pub(super) fn heed_frame(&mut self, request: u32) -> Result<bool> {
         let question = self.questions.get_mut(&request).ok_or_else(|| unasked(request))?;
         question.frames += 1;
         if question.frames > question.ids.len() {
             let asked = question.ids.len();
-            return Err(Error::corrupt(format!("a peer sent more than {asked} frames for as many ids")));
+            return Err(Error::corrupt(format!("a peer sent more than {asked} frames for {asked} ids")));
         }
         Ok(!question.is_cancelled)
     }
 
-    /// A question was answered to its end. True when somebody still wants to know.
+    /// Handles the end of an answer. Returns whether it is still wanted.
     pub(super) fn heed_end(&mut self, request: u32, missing: &[BlockId]) -> Result<bool> {
         let question = self.questions.remove(&request).ok_or_else(|| unasked(request))?;
         if missing.iter().any(|id| !question.ids.contains(id)) {
-            return Err(Error::corrupt("a peer misses blocks that nobody asked for"));
+            return Err(Error::corrupt("a peer reports missing blocks that were not requested"));
         }
         Ok(!question.is_cancelled)
     }
 
-    /// A question was put off. True when somebody still wants to know.
+    /// Handles a BUSY. Returns whether the question is still wanted.
     pub(super) fn heed_busy(&mut self, request: u32) -> Result<bool> {
         let question = self.questions.remove(&request).ok_or_else(|| unasked(request))?;
         if question.frames > 0 {
-            return Err(Error::corrupt("a peer was busy in the middle of an answer"));
+            return Err(Error::corrupt("a peer sent BUSY after frames of the same answer"));
         }
         Ok(!question.is_cancelled)
     }
@@ -85,16 +85,16 @@ fn unasked(request: u32) -> Error {
     Error::corrupt(format!("a peer answers question {request}, which was not asked"))
 }
 
-/// How far a subscriber knows our filter.
+/// A subscriber's progress in reading our filter.
 #[derive(Debug, Default)]
 pub(super) struct FilterReader {
     cursor: PieceCursor,
-    /// None until the first filter went out whole.
+    /// The version that it has; `None` until the first whole filter was sent.
     version: Option<FilterVersion>,
 }
 
 impl FilterReader {
-    /// The next message that brings it up to date; none when it is.
+    /// Returns the next message that brings it up to date; `None` if it is.
     pub(super) fn next_message(&mut self, holdings: &Holdings) -> Option<PeerMessage> {
         let now = holdings.version();
         if self.version.is_none_or(|version| version.generation != now.generation) {

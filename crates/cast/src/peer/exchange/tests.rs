@@ -1,4 +1,4 @@
-//! Two exchanges that talk, and one that is talked to by somebody hostile.
+//! Tests of two exchanges with each other, and of one with a hostile peer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ fn own_question(request: u32, ids: std::ops::Range<u32>) -> Ask {
     Ask { request, source, score: Score(id(0)), kind: Kind::Data, fetch: false, ids }
 }
 
-/// Carries what one says to the other, through bytes. True when it said anything.
+/// Passes all messages of one exchange to the other, in encoded form. Returns whether there were any.
 fn carry(now: Duration, from: (&mut Exchange, u8), to: &mut Exchange) -> bool {
     let (from, name) = from;
     let mut said = false;
@@ -62,18 +62,18 @@ fn carry(now: Duration, from: (&mut Exchange, u8), to: &mut Exchange) -> bool {
     said
 }
 
-/// Both talk until nobody says anything.
+/// Passes messages in both directions until there are none.
 fn talk(now: Duration, one: &mut Exchange, other: &mut Exchange) {
     while carry(now, (one, 1), other) || carry(now, (other, 2), one) {}
 }
 
 #[test]
-fn a_question_is_answered_and_a_filter_told() {
+fn a_question_is_answered_and_a_filter_is_sent() {
     let (mut one, mut other) = (exchange(1, 1_000_000_000), exchange(2, 1_000_000_000));
     one.ask(node(2), &own_question(5, 0..3));
     one.subscribe(node(2), true);
     assert_eq!(one.poll_event(), Some(ExchangeEvent::Connect(node(2))));
-    assert_eq!(one.poll_message(MS), None, "nothing is said before there is a stream");
+    assert_eq!(one.poll_message(MS), None, "nothing is sent before there is a stream");
     assert!(one.handle_connected(node(2)) && other.handle_connected(node(1)));
     other.hold(&id(0));
     talk(MS, &mut one, &mut other);
@@ -83,7 +83,7 @@ fn a_question_is_answered_and_a_filter_told() {
     let frame: Arc<[u8]> = vec![7; 1000].into();
     assert!(other.give(node(1), 5, Arc::clone(&frame)));
     other.finish(node(1), 5, vec![id(2)]);
-    assert!(!other.give(node(1), 5, Arc::clone(&frame)), "finished is finished");
+    assert!(!other.give(node(1), 5, Arc::clone(&frame)), "the answer is finished");
     talk(20 * MS, &mut one, &mut other);
     assert_eq!(one.poll_event(), Some(ExchangeEvent::Joined(node(2))));
     let mut filter = RemoteFilter::default();
@@ -101,7 +101,7 @@ fn a_question_is_answered_and_a_filter_told() {
         events,
         [ExchangeEvent::Frame(node(2), 5, frame), ExchangeEvent::Answered(node(2), 5, vec![id(2)], version)]
     );
-    // What comes later is told at an interval, and only then.
+    // Blocks added later are sent only at the next interval.
     other.hold(&id(1));
     talk(30 * MS, &mut one, &mut other);
     assert_eq!(one.poll_event(), None);
@@ -113,7 +113,7 @@ fn a_question_is_answered_and_a_filter_told() {
 }
 
 #[test]
-fn who_breaks_the_protocol_is_an_error() {
+fn protocol_violations_are_errors() {
     let version = exchange(2, 1).holdings().version();
     let frame = |request| PeerMessage::Frame { request, frame: vec![1].into() };
     let end = |request, missing| PeerMessage::End { request, version, missing };
@@ -139,12 +139,12 @@ fn who_breaks_the_protocol_is_an_error() {
     }
     let mut exchange = exchange(1, 1_000_000);
     assert!(exchange.handle_connected(node(2)));
-    assert!(exchange.handle_message(node(2), question(1, 0..1)).is_err(), "HELLO comes first");
-    assert!(exchange.handle_message(node(2), hello(3)).is_err(), "another node than was meant");
+    assert!(exchange.handle_message(node(2), question(1, 0..1)).is_err(), "HELLO must come first");
+    assert!(exchange.handle_message(node(2), hello(3)).is_err(), "not the expected node");
 }
 
 #[test]
-fn too_many_questions_are_put_off() {
+fn too_many_questions_are_refused_with_busy() {
     let mut exchange = joined(1_000_000_000);
     for request in 0..40 {
         exchange.handle_message(node(2), question(request, 0..1)).unwrap();
@@ -157,7 +157,7 @@ fn too_many_questions_are_put_off() {
 }
 
 #[test]
-fn a_cancelled_question_ends_at_once_and_its_frames_stay() {
+fn a_cancelled_question_ends_at_once_and_its_frames_are_not_sent() {
     let mut exchange = joined(1_000_000_000);
     exchange.handle_message(node(2), question(1, 0..9)).unwrap();
     assert!(matches!(exchange.poll_event(), Some(ExchangeEvent::Asked(..))));
@@ -172,7 +172,7 @@ fn a_cancelled_question_ends_at_once_and_its_frames_stay() {
     exchange.handle_message(node(2), question(1, 0..9)).unwrap();
 }
 
-/// Bytes that leave in ten seconds when there is always something to send.
+/// Returns the bytes sent in ten seconds if there is always something to send.
 fn sent(exchange: &mut Exchange, own_traffic: bool) -> u64 {
     let mut bytes = 0;
     let mut request = 100;
@@ -206,7 +206,7 @@ fn sending_keeps_to_its_share_and_yields() {
 }
 
 #[test]
-fn askers_have_turns() {
+fn askers_take_turns() {
     let mut exchange = joined(8_000_000);
     assert!(exchange.handle_connected(node(3)));
     exchange.handle_message(node(3), hello(3)).unwrap();
@@ -222,7 +222,7 @@ fn askers_have_turns() {
             exchange.finish(node, ask.request, vec![]);
         }
     }
-    assert!(served[..2].contains(&node(3)), "the second asker is served second at the latest");
+    assert!(served[..2].contains(&node(3)), "the second asker must be served second at the latest");
     let mut before_third = 0;
     let mut now = MS;
     let mut ended = false;
@@ -234,11 +234,11 @@ fn askers_have_turns() {
             before_third += usize::from(to == node(2) && !ended);
         }
     }
-    assert!(before_third <= 8, "{before_third} messages of the greedy before the other had his five");
+    assert!(before_third <= 8, "{before_third} messages to the greedy asker before the other had its five");
 }
 
 #[test]
-fn a_stream_that_ends_takes_everything_with_it() {
+fn the_end_of_a_stream_drops_all_of_its_state() {
     let mut exchange = joined(1_000_000);
     exchange.handle_message(node(2), PeerMessage::Subscribe(true)).unwrap();
     for request in 0..5 {
@@ -255,9 +255,9 @@ fn a_stream_that_ends_takes_everything_with_it() {
     assert!(exchange.is_idle());
 }
 
-/// A connection that takes no more holds up nobody else, and is given everything once it takes it.
+/// A full connection does not delay others, and gets everything once it is no longer full.
 #[test]
-fn who_is_full_waits_and_others_do_not() {
+fn a_full_connection_waits_without_delaying_others() {
     let mut exchange = joined(1_000_000_000);
     assert!(exchange.handle_connected(node(3)));
     exchange.handle_message(node(3), hello(3)).unwrap();
@@ -273,7 +273,7 @@ fn who_is_full_waits_and_others_do_not() {
         exchange.finish(node(asker), 1, vec![]);
     }
     exchange.handle_message(node(2), question(2, 0..1)).unwrap();
-    assert_eq!(exchange.poll_event(), None, "no question of his is begun");
+    assert_eq!(exchange.poll_event(), None, "no question of the full peer is started");
     let said = |exchange: &mut Exchange, to: u8, now: Duration| {
         let mut count = 0;
         while let Some((receiver, _)) = exchange.poll_message(now) {
@@ -282,14 +282,14 @@ fn who_is_full_waits_and_others_do_not() {
         }
         count
     };
-    assert_eq!(said(&mut exchange, 3, MS), 3, "a greeting, a frame, an end");
+    assert_eq!(said(&mut exchange, 3, MS), 3, "a HELLO, a frame, an END");
     assert_eq!(said(&mut exchange, 3, 2 * MS), 0);
     exchange.handle_full(node(2), false);
     assert!(matches!(exchange.poll_event(), Some(ExchangeEvent::Asked(_, ask)) if ask.request == 2));
-    assert_eq!(said(&mut exchange, 2, 3 * MS), 3, "a frame, an end, and the filter");
+    assert_eq!(said(&mut exchange, 2, 3 * MS), 3, "a frame, an END, and the filter");
     exchange.hold(&id(1));
     exchange.hold_only(&[id(2), id(3)]);
     let held = [1, 2, 3].map(|number| exchange.holdings().holds(&id(number)));
     assert_eq!(held, [false, true, true]);
-    assert!(said(&mut exchange, 2, Duration::from_secs(3)) > 0, "and is told anew");
+    assert!(said(&mut exchange, 2, Duration::from_secs(3)) > 0, "it gets the new filter");
 }

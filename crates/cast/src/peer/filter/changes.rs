@@ -1,32 +1,32 @@
-//! New blocks of a filter since a version: their keys, sorted, the gaps Rice-coded.
+//! Blocks added to a filter since a version: their keys, sorted, with Rice-coded gaps.
 //!
-//! Owns the code: with n keys a gap is about 2^32 / n, so a key costs log2(2^32 / n) + 1.5 bits: 3.4 bytes among 100
-//! of them, 2.8 among 5,000. Must never give more keys than were announced and allowed.
+//! Owns the code. With n keys a gap is about 2^32 / n, so a key takes log2(2^32 / n) + 1.5 bits: 3.4 bytes with 100
+//! keys, 2.8 with 5,000. Must never return more keys than announced and allowed.
 
 use platter_image::{Error, Result};
 
-/// Most keys in one message.
+/// Maximum number of keys in one message.
 pub const CHANGES_MAX: usize = 8192;
 
 /// Blocks that were added to a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterChanges {
-    /// The generation it is about.
+    /// The generation of the filter.
     pub generation: u32,
-    /// Additions before these.
+    /// The number of additions before these.
     pub from: u32,
-    /// Room of a layer to be opened first; 0 for none.
+    /// Capacity of a layer to be opened first, in blocks; 0 for none.
     pub opens: u32,
     /// Keys, ascending. At most [`CHANGES_MAX`].
     pub keys: Vec<u32>,
 }
 
-/// The bits of a gap below its unary part, for so many keys.
+/// Returns the number of bits of a gap below its unary part, for `count` keys.
 fn low_bits(count: usize) -> u32 {
     (u64::from(u32::MAX) / count.max(1) as u64).checked_ilog2().unwrap_or(0)
 }
 
-/// Appends the ascending keys' code.
+/// Appends the code of ascending keys.
 pub(in crate::peer) fn put_keys(to: &mut Vec<u8>, keys: &[u32]) {
     let low = low_bits(keys.len());
     let mut writer = BitWriter { to, pending: 0, filled: 0 };
@@ -43,15 +43,17 @@ pub(in crate::peer) fn put_keys(to: &mut Vec<u8>, keys: &[u32]) {
     writer.finish();
 }
 
-/// Reads `count` keys, which must fill `bytes` to the last.
+/// Parses `count` keys, which must use all of `bytes`.
 ///
 /// # Errors
-/// `Corrupt`: too many keys, cut short, past the largest key, or bytes left over.
+/// `Corrupt`: too many keys, truncated, above the largest key, or trailing bytes.
 pub(in crate::peer) fn parse_keys(count: usize, bytes: &[u8]) -> Result<Vec<u32>> {
     if count > CHANGES_MAX {
-        return Err(Error::corrupt(format!("{count} changes of a filter, {CHANGES_MAX} are allowed")));
+        return Err(Error::corrupt(format!(
+            "a filter's changes have {count} keys, but at most {CHANGES_MAX} are allowed"
+        )));
     }
-    let bad = || Error::corrupt(format!("{} bytes are not {count} keys of a filter", bytes.len()));
+    let bad = || Error::corrupt(format!("{} bytes do not contain exactly {count} keys", bytes.len()));
     let low = low_bits(count);
     let mut reader = BitReader { bytes, at: 0 };
     let (mut keys, mut before) = (Vec::with_capacity(count), 0_u32);
@@ -74,7 +76,7 @@ pub(in crate::peer) fn parse_keys(count: usize, bytes: &[u8]) -> Result<Vec<u32>
     Ok(keys)
 }
 
-/// Bits into bytes, the lowest first.
+/// Writes bits into bytes, lowest bit first.
 struct BitWriter<'a> {
     to: &'a mut Vec<u8>,
     pending: u64,

@@ -1,8 +1,8 @@
-//! The owner's side: which blocks this node holds, the filter that says so, and what each reader of it lacks.
+//! The owner's side of a filter: the blocks that this node holds, its filter, and what each reader of the filter lacks.
 //!
-//! Owns the set of keys, the log of additions of this generation, and the decision to make a new filter. Must never
-//! take a block out of a filter: bits are shared. Evicted blocks stay claimed until the next generation; a peer that
-//! asks for one is told, and forgives.
+//! Owns the set of keys, the log of additions in this generation, and the decision to make a new filter. Must never
+//! remove a block from a filter, because blocks share bits. Evicted blocks stay claimed until the next generation. A peer that
+//! asks for one is told that it is missing, with the filter's version.
 
 use std::collections::HashSet;
 
@@ -13,29 +13,29 @@ use super::layer::{BITS_PER_BLOCK, FILTER_BYTES_MAX, LAYERS_MAX, Layer, LayerSiz
 use super::remote::{FilterPiece, PIECE_BYTES_MAX};
 use super::{FilterVersion, key_of};
 
-/// A filter has room for at least so many blocks.
+/// Minimum capacity of a filter in blocks.
 const CAPACITY_MIN: u32 = 1024;
-/// The most that a filter of one layer has room for. Whoever holds more tells of the first so many.
+/// Maximum capacity of a filter with one layer, in blocks. A node that holds more announces only this many.
 const CAPACITY_MAX: u32 = (FILTER_BYTES_MAX * 8 / BITS_PER_BLOCK) as u32;
 
-/// What a node holds, as its peers are to know it.
+/// The blocks that a node holds, with the filter for its peers.
 #[derive(Debug)]
 pub struct Holdings {
     salt: u64,
     held: HashSet<u64>,
     version: FilterVersion,
     layers: Vec<Layer>,
-    /// Keys added in this generation, in order: 4 bytes a block.
+    /// Keys added in this generation, in order: 4 bytes per block.
     log: Vec<u32>,
-    /// At which additions of this generation a layer was opened.
+    /// The numbers of additions in this generation at which a layer was opened.
     opened: Vec<u32>,
-    /// Blocks evicted in this generation, and still claimed.
+    /// Number of blocks that were evicted in this generation and are still claimed.
     evicted: usize,
 }
 
 impl Holdings {
-    /// Nothing held yet. The salt is random, and another one each time: it keeps makers of blocks from choosing ones
-    /// that collide.
+    /// Makes an empty set. The salt must be random and different each time, so that nobody can choose blocks that
+    /// collide.
     pub fn new(salt: u64) -> Self {
         Self {
             salt,
@@ -48,27 +48,27 @@ impl Holdings {
         }
     }
 
-    /// Blocks held.
+    /// Returns the number of blocks held.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether nothing is held.
+    /// Returns whether no block is held.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// The filter's version now.
+    /// Returns the current version of the filter.
     pub fn version(&self) -> FilterVersion {
         self.version
     }
 
-    /// Whether it is held.
+    /// Returns whether a block is held.
     pub fn holds(&self, id: &BlockId) -> bool {
         self.held.contains(&key_of(self.salt, id))
     }
 
-    /// A block came.
+    /// Adds a block.
     pub fn insert(&mut self, id: &BlockId) {
         let key = key_of(self.salt, id);
         if !self.held.insert(key) {
@@ -87,25 +87,26 @@ impl Holdings {
         }
     }
 
-    /// A block was evicted.
+    /// Removes an evicted block.
     pub fn remove(&mut self, id: &BlockId) {
         if !self.held.remove(&key_of(self.salt, id)) {
             return;
         }
         self.evicted += 1;
-        // What is evicted was not used for long and is seldom asked for, and a new filter goes whole to every peer.
+        // A new filter is sent whole to every peer, so it must be rare. Evicted blocks were not used for long and are seldom
+        // requested.
         if self.evicted > self.held.len() + CAPACITY_MIN as usize {
             self.renew();
         }
     }
 
-    /// These are held, and nothing else.
+    /// Replaces all blocks.
     pub fn replace(&mut self, ids: &[BlockId]) {
         self.held = ids.iter().map(|id| key_of(self.salt, id)).collect();
         self.renew();
     }
 
-    /// Whether there was room for one more layer.
+    /// Opens a layer. Returns whether there was room for it.
     fn open_layer(&mut self) -> bool {
         let capacity = self.layers.iter().map(|layer| layer.size.capacity).sum::<u32>().saturating_mul(2);
         let size = LayerSize { capacity, blocks: 0 };
@@ -118,7 +119,7 @@ impl Holdings {
         true
     }
 
-    /// A new filter of what is held, with room for half as much again.
+    /// Makes a new filter of the blocks held, with a capacity of 1.5 times as many.
     fn renew(&mut self) {
         let held = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
         let mut layer = Layer::new(held.saturating_add(held / 2).clamp(CAPACITY_MIN, CAPACITY_MAX));
@@ -132,17 +133,18 @@ impl Holdings {
         self.evicted = 0;
     }
 
-    /// What a reader at `version` lacks, in one message; it may lack more. `None`: nothing, or the whole filter.
+    /// Returns additions that a reader at `version` lacks, in one message; there may be more. `None`: nothing, or the whole
+    /// filter.
     pub fn changes_since(&self, version: FilterVersion) -> Option<FilterChanges> {
         if version.generation != self.version.generation || version.additions >= self.version.additions {
             return None;
         }
         let from = version.additions;
-        // A message never crosses the opening of a layer.
+        // A message never spans the opening of a layer.
         let border = self.opened.iter().copied().find(|opened| *opened > from);
         let end = border.unwrap_or(self.version.additions).min(from.saturating_add(CHANGES_MAX as u32));
         let opens = self.opened.iter().position(|opened| *opened == from);
-        // The layers that this generation opened are the last ones.
+        // The layers opened in this generation are the last ones.
         let first_opened = self.layers.len() - self.opened.len();
         let opens = opens.map_or(0, |index| self.layers[first_opened + index].size.capacity);
         let mut keys = self.log.get(from as usize..end as usize)?.to_vec();
@@ -150,10 +152,10 @@ impl Holdings {
         Some(FilterChanges { generation: version.generation, from, opens, keys })
     }
 
-    /// The next piece of the whole filter. `None` when the last one was given.
+    /// Returns the next piece of the whole filter. `None` after the last one.
     ///
-    /// Blocks may be added while pieces are on their way: bits are only ever set, and the first piece's version counts.
-    /// When a layer was opened meanwhile, it begins anew.
+    /// Blocks may be added between pieces: bits are only ever set, so the version of the first piece counts.
+    /// If a layer was opened in between, the pieces start over.
     pub fn next_piece(&self, cursor: &mut PieceCursor) -> Option<FilterPiece> {
         let layers: Vec<LayerSize> = self.layers.iter().map(|layer| layer.size).collect();
         let made_of = (self.version.generation, layers.len());
@@ -175,17 +177,17 @@ impl Holdings {
     }
 }
 
-/// How far the whole filter was given to one reader.
+/// A reader's progress in reading the whole filter.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PieceCursor {
-    /// Generation and layers of the filter that was begun.
+    /// Generation and number of layers of the filter that is being read.
     made_of: Option<(u32, usize)>,
     offset: u64,
     version: FilterVersion,
 }
 
 impl PieceCursor {
-    /// The version that the reader has when it has all pieces: changes go on from there.
+    /// Returns the version that the reader has after all pieces. Changes continue from there.
     pub fn version(&self) -> FilterVersion {
         self.version
     }

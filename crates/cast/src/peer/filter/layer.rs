@@ -1,34 +1,35 @@
-//! One Bloom filter: twelve bits for each block it has room for, seven of them set by each.
+//! One Bloom filter: it has twelve bits per block of its capacity, and each block sets seven of them.
 //!
-//! Owns the places of bits. Full, it says yes by chance to 0.33 % (Bloom 1970); three of them to 1 %. Must never be made
-//! larger than its sizes were checked to be.
+//! Owns the positions of bits. A full layer falsely claims 0.33 % (Bloom 1970), three of them 1 %. Must never be made
+//! larger than its checked size.
 
 use std::ops::Range;
 
 use crate::random::mix;
 
-/// Bits for each block that a layer has room for.
+/// Bits per block of a layer's capacity.
 pub(super) const BITS_PER_BLOCK: u64 = 12;
-/// Bits that a block sets.
+/// Number of bits that a block sets.
 const PROBES: u32 = 7;
-/// Most layers of a filter.
+/// Maximum number of layers of a filter.
 pub const LAYERS_MAX: usize = 3;
-/// Most bytes of a filter: 11 million blocks, over 300 GB of them.
+/// Maximum length of a filter in bytes: enough for 11 million blocks, or over 300 GB.
 pub const FILTER_BYTES_MAX: u64 = 16 << 20;
-/// A full layer of an honest owner has 44 % of its bits set; more than this share in 256 is a claim to hold everything.
+/// Maximum share of set bits, in 256ths. A full layer of an honest owner has 44 % of its bits set; one with more claims
+/// everything.
 const SET_SHARE_MAX: u64 = 141;
 
-/// For how many blocks a layer is, and how many are in it.
+/// The capacity of a layer, and the number of blocks in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerSize {
-    /// Blocks it has room for; at least one.
+    /// Capacity in blocks; at least one.
     pub capacity: u32,
-    /// Blocks in it, at most the capacity.
+    /// Number of blocks in it, at most the capacity.
     pub blocks: u32,
 }
 
 impl LayerSize {
-    /// Bytes of its bits: a multiple of eight.
+    /// Returns the length of its bits in bytes: a multiple of eight.
     pub(super) fn bytes(&self) -> u64 {
         (u64::from(self.capacity) * BITS_PER_BLOCK).div_ceil(64) * 8
     }
@@ -38,7 +39,7 @@ impl LayerSize {
     }
 }
 
-/// A layer and its bits.
+/// A layer with its bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layer {
     pub(super) size: LayerSize,
@@ -46,13 +47,13 @@ pub(super) struct Layer {
 }
 
 impl Layer {
-    /// An empty layer for so many blocks, as many as [`FILTER_BYTES_MAX`] allows.
+    /// Makes an empty layer. The caller has checked the capacity against [`FILTER_BYTES_MAX`].
     pub(super) fn new(capacity: u32) -> Self {
         let size = LayerSize { capacity, blocks: 0 };
         Self { size, words: vec![0; size.bytes() as usize / 8] }
     }
 
-    /// A layer from bytes, exactly as many as its size says.
+    /// Makes a layer from bytes. Their number must match its size exactly.
     pub(super) fn from_bytes(size: LayerSize, bytes: &[u8]) -> Option<Self> {
         if !size.is_possible() || bytes.len() as u64 != size.bytes() {
             return None;
@@ -60,12 +61,12 @@ impl Layer {
         let (words, _) = bytes.as_chunks::<8>();
         let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let set: u64 = words.iter().map(|word| u64::from(word.count_ones())).sum();
-        // A few bits of a tiny layer may be set by chance.
+        // By chance, a tiny layer may have a few more bits set.
         let believable = set * 256 <= words.len() as u64 * 64 * SET_SHARE_MAX + 64 * 256;
         believable.then_some(Self { size, words })
     }
 
-    /// Appends its bits as they travel, from one byte to another, both multiples of eight.
+    /// Appends a range of its bits in the form in which they are sent. Both ends of the byte range are multiples of eight.
     pub(super) fn put_bytes(&self, range: Range<u64>, to: &mut Vec<u8>) {
         let words = self.words.get(range.start as usize / 8..range.end as usize / 8);
         words.unwrap_or_default().iter().for_each(|word| to.extend_from_slice(&word.to_le_bytes()));
@@ -88,7 +89,7 @@ impl Layer {
     }
 }
 
-/// The bits of a key: double hashing (Kirsch and Mitzenmacher 2006), spread over the layer by multiplying.
+/// Returns the bit positions of a key: double hashing (Kirsch and Mitzenmacher 2006), scaled to the layer's size.
 fn places(key: u32, words: usize) -> impl Iterator<Item = usize> {
     let hash = mix(u64::from(key) ^ 0x9e37_79b9_7f4a_7c15);
     let (start, step) = (hash as u32, (hash >> 32) as u32 | 1);

@@ -1,13 +1,13 @@
-//! The Bloom filter of the blocks that a node holds: what it tells its peers, so that they know whom to ask.
+//! The Bloom filter of the blocks that a node holds. A node sends it to its peers so that they know which node to ask.
 //!
-//! A filter is one to three *layers*, each a Bloom filter of its own for so many blocks ([`layer`]). A full layer is
-//! followed by a larger empty one, so a growing cache is told by its new blocks alone ([`changes`]), and the copy that
-//! a peer keeps stays equal to the owner's bit for bit. When three layers are full, or as many blocks were evicted as
-//! are held, the owner ([`holdings`]) makes a new filter, of another generation, and sends it whole.
+//! A filter has one to three *layers*. Each is a Bloom filter with its own capacity in blocks ([`layer`]). When a layer is
+//! full, a larger empty one follows, so that a growing cache only sends its new blocks ([`changes`]), and a peer's copy stays
+//! bit for bit equal to the owner's. When three layers are full, or as many blocks were evicted as are held, the owner
+//! ([`holdings`]) makes a new filter with the next generation number and sends it whole.
 //!
-//! A filter may say yes to what is not there: about one time in a hundred by chance, and for blocks evicted since. It
-//! never says no to what its owner held at that version. The keys in it depend on a salt of the owner's: whoever makes
-//! blocks cannot choose ones that collide. Layout: docs/formats/peer-wire.md.
+//! A filter may claim blocks that are not held: about 1 % by chance, and blocks evicted since. It never denies a block that
+//! its owner held at that version. Keys depend on a random salt of the owner, so that nobody can choose blocks that
+//! collide. Layout: docs/formats/peer-wire.md.
 
 mod changes;
 mod holdings;
@@ -23,17 +23,17 @@ pub use remote::{FilterPiece, PIECE_BYTES_MAX, RemoteFilter};
 use crate::random::mix;
 use platter_image::BlockId;
 
-/// Where a filter stands in its owner's history. Greater is newer.
+/// A version of a node's filter. A greater version is newer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FilterVersion {
-    /// Counts the filters that were made anew.
+    /// Number of the filter; each new filter gets the next number.
     pub generation: u32,
-    /// Blocks added to this one since.
+    /// Blocks added since this filter was made.
     pub additions: u32,
 }
 
-/// The key of a block under a salt. The low half stands in filters; the owner knows all of it. Half of the id is
-/// enough: it is a hash, and evenly spread.
+/// Returns the key of a block under a salt. The filter uses the low 32 bits; the owner keeps all 64. Half of the id is
+/// enough input, because an id is a uniformly distributed hash.
 fn key_of(salt: u64, id: &BlockId) -> u64 {
     let (words, _) = id.0.as_chunks::<8>();
     let word = |index: usize| u64::from_le_bytes(words[index]);

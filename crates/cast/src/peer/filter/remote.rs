@@ -1,7 +1,7 @@
-//! The reader's side: a peer's filter as pieces and changes make it.
+//! The reader's side of a filter: a peer's filter, built from pieces and changes.
 //!
-//! Owns the checks: a filter grows only as its pieces arrive and never past its limit, changes fit exactly behind the
-//! version that is here, and no layer claims more than an honest one can.
+//! Owns the checks: a filter grows only as its pieces arrive and never past its limit, changes must continue exactly the
+//! present version, and no layer may claim more than an honest one can.
 
 use platter_image::{BlockId, Error, Result};
 
@@ -9,26 +9,26 @@ use super::changes::FilterChanges;
 use super::layer::{FILTER_BYTES_MAX, LAYERS_MAX, Layer, LayerSize};
 use super::{FilterVersion, key_of};
 
-/// Most bytes of a filter in one message.
+/// Maximum bytes of a filter in one message.
 pub const PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// A part of a whole filter.
+/// A piece of a whole filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterPiece {
     /// The owner's salt.
     pub salt: u64,
-    /// Which filter; every piece of one says the generation, and the first one's additions count.
+    /// The filter's version. All pieces have the same generation; the additions of the first piece count.
     pub version: FilterVersion,
-    /// Its layers: one to [`LAYERS_MAX`].
+    /// The filter's layers: 1 to [`LAYERS_MAX`].
     pub layers: Vec<LayerSize>,
-    /// Where these bytes stand in the layers' bits, one after another.
+    /// Offset of these bytes in the layers' bits, one layer after another.
     pub offset: u32,
     /// The bits: at most [`PIECE_BYTES_MAX`] bytes.
     pub bytes: Vec<u8>,
 }
 
 impl FilterPiece {
-    /// Bytes of the whole filter, if its layers can be.
+    /// Returns the bytes of the whole filter, if its layers are possible.
     fn total(&self) -> Option<u64> {
         let possible =
             (1..=LAYERS_MAX).contains(&self.layers.len()) && self.layers.iter().all(LayerSize::is_possible);
@@ -37,7 +37,7 @@ impl FilterPiece {
     }
 }
 
-/// A filter that is whole.
+/// A complete filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Whole {
     salt: u64,
@@ -45,21 +45,21 @@ struct Whole {
     layers: Vec<Layer>,
 }
 
-/// A peer's filter; until the first is whole it holds nothing.
+/// A peer's filter. Until the first one is complete, it claims no blocks.
 #[derive(Clone, Debug, Default)]
 pub struct RemoteFilter {
     whole: Option<Whole>,
-    /// The first piece of the next one, with all bytes that came.
+    /// The first piece of the next filter, with all bytes received so far.
     incoming: Option<FilterPiece>,
 }
 
 impl RemoteFilter {
-    /// The version of the filter that is here.
+    /// Returns the version of the complete filter.
     pub fn version(&self) -> Option<FilterVersion> {
         self.whole.as_ref().map(|whole| whole.version)
     }
 
-    /// Whether the peer says that it holds the block. Yes can be wrong.
+    /// Returns whether the peer claims to hold a block. The claim can be wrong.
     pub fn contains(&self, id: &BlockId) -> bool {
         self.whole.as_ref().is_some_and(|whole| {
             let key = key_of(whole.salt, id) as u32;
@@ -67,27 +67,29 @@ impl RemoteFilter {
         })
     }
 
-    /// Takes a piece. True when the filter is whole with it.
+    /// Adds a piece. Returns whether it completes a filter.
     ///
     /// # Errors
-    /// `Corrupt`: it does not fit, is too large, or claims more than can be.
+    /// `Corrupt`: it does not fit, is too large, or claims too much.
     pub fn handle_piece(&mut self, piece: FilterPiece) -> Result<bool> {
-        let total = piece.total().ok_or_else(|| Error::corrupt("a filter of impossible layers"))?;
+        let total = piece.total().ok_or_else(|| Error::corrupt("a filter has impossible layers"))?;
         if piece.bytes.is_empty() || piece.bytes.len() > PIECE_BYTES_MAX {
-            return Err(Error::corrupt(format!("a piece of a filter of {} bytes", piece.bytes.len())));
+            return Err(Error::corrupt(format!("a piece of a filter has {} bytes", piece.bytes.len())));
         }
         let incoming = match self.incoming.take() {
-            // A filter may be begun anew before it was whole.
+            // A filter may start over before it was complete.
             _ if piece.offset == 0 => piece,
             Some(mut before) if continues(&before, &piece) => {
                 before.bytes.extend_from_slice(&piece.bytes);
                 before
             }
-            _ => return Err(Error::corrupt(format!("a piece of a filter at byte {}", piece.offset))),
+            _ => {
+                return Err(Error::corrupt(format!("unexpected piece of a filter at byte {}", piece.offset)));
+            }
         };
         let here = incoming.bytes.len() as u64;
         if here > total {
-            return Err(Error::corrupt(format!("{here} bytes of a filter of {total}")));
+            return Err(Error::corrupt(format!("a filter of {total} bytes has {here} bytes of pieces")));
         }
         if here < total {
             self.incoming = Some(incoming);
@@ -97,12 +99,12 @@ impl RemoteFilter {
         Ok(true)
     }
 
-    /// Takes additions.
+    /// Adds changes.
     ///
     /// # Errors
-    /// `Corrupt`: they are not about the version that is here, or find no room.
+    /// `Corrupt`: they do not continue the present version, or exceed a layer's capacity.
     pub fn handle_changes(&mut self, changes: &FilterChanges) -> Result<()> {
-        let misfit = || Error::corrupt("changes of a filter that is not here");
+        let misfit = || Error::corrupt("changes do not continue the present version of the filter");
         let whole = self.whole.as_mut().ok_or_else(misfit)?;
         if (FilterVersion { generation: changes.generation, additions: changes.from }) != whole.version {
             return Err(misfit());
@@ -111,10 +113,10 @@ impl RemoteFilter {
             let size = LayerSize { capacity: changes.opens, blocks: 0 };
             let bytes: u64 = whole.layers.iter().map(|layer| layer.size.bytes()).sum();
             let fits = size.is_possible() && bytes + size.bytes() <= FILTER_BYTES_MAX;
-            // Nobody opens a layer while the last has room: memory grows only with what is told.
+            // An honest owner opens no layer while the last one has room. So memory grows only with received keys.
             let is_due = whole.layers.last().is_some_and(Layer::is_full);
             if !fits || !is_due || whole.layers.len() == LAYERS_MAX {
-                return Err(Error::corrupt(format!("no room for a layer of {} blocks", changes.opens)));
+                return Err(Error::corrupt(format!("a layer of {} blocks may not be opened", changes.opens)));
             }
             whole.layers.push(Layer::new(changes.opens));
         }
@@ -123,7 +125,7 @@ impl RemoteFilter {
         let additions = whole.version.additions.checked_add(changes.keys.len() as u32);
         let (true, Some(additions)) = (changes.keys.len() <= room, additions) else {
             return Err(Error::corrupt(format!(
-                "{} blocks for a layer with room for {room}",
+                "changes add {} blocks to a layer with room for {room}",
                 changes.keys.len()
             )));
         };
@@ -133,7 +135,7 @@ impl RemoteFilter {
     }
 }
 
-/// Whether a piece is the one behind what came.
+/// Returns whether a piece directly follows the previous ones.
 fn continues(before: &FilterPiece, piece: &FilterPiece) -> bool {
     let capacities = |piece: &FilterPiece| piece.layers.iter().map(|size| size.capacity).collect::<Vec<_>>();
     before.salt == piece.salt
@@ -147,7 +149,7 @@ fn assemble(piece: &FilterPiece) -> Result<Whole> {
     for size in &piece.layers {
         let (bits, behind) = rest.split_at_checked(size.bytes() as usize).unwrap_or((rest, &[]));
         let layer = Layer::from_bytes(*size, bits);
-        layers.push(layer.ok_or_else(|| Error::corrupt("a filter that claims too much"))?);
+        layers.push(layer.ok_or_else(|| Error::corrupt("a filter claims too many blocks"))?);
         rest = behind;
     }
     Ok(Whole { salt: piece.salt, version: piece.version, layers })

@@ -1,4 +1,4 @@
-//! Filters: what is held is said to be held, at every version and at every reader, and hardly anything else.
+//! Tests of filters: every version at every reader claims all blocks that are held, and hardly any others.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ fn id(number: u64) -> BlockId {
     BlockId(*blake3::hash(&number.to_le_bytes()).as_bytes())
 }
 
-/// Brings a reader up to date as a stream would.
+/// Brings a reader up to date with the messages of a stream.
 fn catch_up(holdings: &Holdings, reader: &mut RemoteFilter, cursor: &mut PieceCursor) {
     let generation = reader.version().map(|version| version.generation);
     if generation != Some(holdings.version().generation) {
@@ -32,7 +32,7 @@ fn false_rate(reader: &RemoteFilter) -> f64 {
 }
 
 #[test]
-fn one_of_a_hundred_is_claimed_by_chance_at_most() {
+fn at_most_one_percent_is_claimed_by_chance() {
     for blocks in [1, 100, 1024, 1025, 3000, 9000, 9300, 40_000] {
         let mut holdings = Holdings::new(blocks);
         let (mut reader, mut cursor) = (RemoteFilter::default(), PieceCursor::default());
@@ -50,7 +50,7 @@ fn one_of_a_hundred_is_claimed_by_chance_at_most() {
 }
 
 #[test]
-fn a_reader_of_changes_has_what_a_reader_of_the_whole_has() {
+fn a_reader_of_changes_has_the_same_filter_as_a_reader_of_the_whole() {
     let mut holdings = Holdings::new(7);
     let (mut follower, mut cursor) = (RemoteFilter::default(), PieceCursor::default());
     for number in 0..6000 {
@@ -68,7 +68,7 @@ fn a_reader_of_changes_has_what_a_reader_of_the_whole_has() {
 }
 
 #[test]
-fn blocks_that_come_between_the_pieces_are_not_lost() {
+fn blocks_added_between_pieces_are_not_lost() {
     let mut holdings = Holdings::new(8);
     (0..60_000).for_each(|number| holdings.insert(&id(number)));
     let (mut reader, mut cursor) = (RemoteFilter::default(), PieceCursor::default());
@@ -77,7 +77,7 @@ fn blocks_that_come_between_the_pieces_are_not_lost() {
     while let Some(piece) = holdings.next_piece(&mut cursor) {
         reader.handle_piece(piece).unwrap();
         pieces += 1;
-        // Enough that a layer is opened on the way, at first.
+        // First enough blocks to open a layer in between.
         let more = if pieces == 1 { 40_000 } else { 100 };
         (next..next + more).for_each(|number| holdings.insert(&id(number)));
         next += more;
@@ -88,13 +88,13 @@ fn blocks_that_come_between_the_pieces_are_not_lost() {
 }
 
 #[test]
-fn what_was_evicted_is_forgotten_some_time() {
+fn evicted_blocks_are_eventually_no_longer_claimed() {
     let mut holdings = Holdings::new(9);
     (0..5000).for_each(|number| holdings.insert(&id(number)));
     let before = holdings.version();
     (0..4000).for_each(|number| holdings.remove(&id(number)));
     assert!(holdings.version() > before && holdings.version().generation > before.generation);
-    assert_eq!(holdings.changes_since(before), None, "a reader of the old one gets the new one whole");
+    assert_eq!(holdings.changes_since(before), None, "a reader of the old filter gets the new one whole");
     let mut reader = RemoteFilter::default();
     catch_up(&holdings, &mut reader, &mut PieceCursor::default());
     let claimed = (0..3000).filter(|number| reader.contains(&id(*number))).count();
@@ -103,7 +103,7 @@ fn what_was_evicted_is_forgotten_some_time() {
 }
 
 #[test]
-fn the_salt_decides_who_collides() {
+fn the_salt_determines_which_blocks_collide() {
     let hits = |salt| {
         let mut holdings = Holdings::new(salt);
         (0..1000).for_each(|number| holdings.insert(&id(number)));
@@ -117,7 +117,7 @@ fn the_salt_decides_who_collides() {
 }
 
 #[test]
-fn who_claims_everything_is_not_believed() {
+fn a_filter_that_claims_everything_is_refused() {
     let mut holdings = Holdings::new(3);
     (0..1024).for_each(|number| holdings.insert(&id(number)));
     let piece = holdings.next_piece(&mut PieceCursor::default()).unwrap();
@@ -126,8 +126,8 @@ fn who_claims_everything_is_not_believed() {
     let mut reader = RemoteFilter::default();
     assert!(reader.handle_piece(all).is_err());
     assert_eq!(reader.version(), None);
-    assert!(reader.handle_piece(piece).unwrap(), "a full layer of an honest owner is believed");
-    // Nor can changes fill a layer past its room.
+    assert!(reader.handle_piece(piece).unwrap(), "a full layer of an honest owner is accepted");
+    // Changes cannot fill a layer past its capacity either.
     let changes =
         FilterChanges { generation: 1, from: 1024, opens: 0, keys: (0..2000).map(|n| n * 1000).collect() };
     assert!(reader.handle_changes(&changes).is_err());
@@ -135,7 +135,7 @@ fn who_claims_everything_is_not_believed() {
 
 proptest! {
     #[test]
-    fn nothing_held_is_ever_denied(
+    fn no_held_block_is_ever_denied(
         steps in proptest::collection::vec((0u64..4000, 0u8..8), 1..3000),
         follow in 1usize..300,
     ) {
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn keys_come_back(mut keys in proptest::collection::vec(any::<u32>(), 0..500)) {
+    fn keys_round_trip(mut keys in proptest::collection::vec(any::<u32>(), 0..500)) {
         keys.sort_unstable();
         let mut bytes = Vec::new();
         put_keys(&mut bytes, &keys);
