@@ -1,4 +1,4 @@
-# Platter: what a person runs. `make help` tells.
+# Platter: build, demo, tests, benchmarks and lints. `make help` lists the targets.
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -6,25 +6,25 @@ export PLATTER ?= $(TARGET_DIR)/release/platter
 
 .PHONY: help build demo test test-full bench lint
 
-help: ## this list
+help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
-build: ## the binary, in target/release, stripped; its symbols are in platter.debug beside it
+build: ## build target/release/platter, stripped; its symbols go to platter.debug beside it
 	$(CARGO) build --release --package platter
 	packaging/split-symbols $(TARGET_DIR)/release/platter
 
-demo: ## capture, change, capture again, install, cast to a room: on real files, in a few minutes
+demo: ## capture, change, recapture, install and cast a disk of real files, in a few minutes
 	@tests/prerequisites demo
 	$(MAKE) --no-print-directory build
 	@demo/run
 
-test: ## unit tests, then the quick end-to-end suites (about half an hour from nothing, as root)
+test: ## unit tests and the quick end-to-end suites (about half an hour from nothing, as root)
 	@tests/prerequisites test
 	$(CARGO) test --workspace
 	$(MAKE) --no-print-directory build
 	tests/run quick
 
-test-full: ## every sample, the catalog, a boot, 500 kill -9 cycles, the long simulations, a minute of each fuzz target
+test-full: ## also all samples, the catalog, a boot, 500 kill -9 cycles, long simulations, a minute of each fuzz target
 	@tests/prerequisites full
 	$(CARGO) test --workspace
 	$(CARGO) test --workspace --release -- --ignored
@@ -32,12 +32,12 @@ test-full: ## every sample, the catalog, a boot, 500 kill -9 cycles, the long si
 	tests/run full
 	tests/fuzz 60
 
-bench: ## ratios against peers and limits; CATALOG=DIR names a catalog (the small one is built when missing)
+bench: ## compare with other tools and limits; CATALOG=DIR names a catalog (without it, the small one is built)
 	@tests/prerequisites bench
 	$(MAKE) --no-print-directory build
 	bench/run $(CATALOG)
 
-lint: ## what the project's checks say of the source
+lint: ## run all checks of the source
 	@tests/prerequisites lint
 	$(CARGO) xtask tidy
 	$(CARGO) fmt --all --check

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What every benchmark starts with. It owns the work folder, timing, medians and the printing of ratios.
-# Peers run in turn with Platter, run by run, so that both see the same machine; only medians and ratios are printed.
+# Sourced by every benchmark. It owns the work directory, timing, medians and the printing of ratios.
+# Platter and the compared tools run in turn, so that both see the same machine; only medians and ratios are printed.
 #
 #   PLATTER        the binary (default: target/release/platter)
-#   BENCH_RUNS     runs of each (default: 3)
-#   BENCH_SCRATCH  where work folders go (default: $TMPDIR); its disk is part of what is measured
+#   BENCH_RUNS     number of runs of each (default: 3)
+#   BENCH_SCRATCH  parent of work directories (default: $TMPDIR); its disk is part of the measurement
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -59,7 +59,7 @@ wait_for() { # COMMAND...: until it is true, for five minutes
 	local end=$((SECONDS + 300))
 	until "$@" >/dev/null 2>&1; do
 		if [ "$SECONDS" -ge "$end" ]; then
-			echo "$BENCH: waited in vain: $*" >&2
+			echo "$BENCH: timed out waiting for: $*" >&2
 			tail -n 3 "$WORK"/*.log >&2
 			exit 1
 		fi
@@ -67,7 +67,7 @@ wait_for() { # COMMAND...: until it is true, for five minutes
 	done
 }
 
-# boot DRIVE: QEMU boots that drive, emulated, until it says the catalog's marker. $BOOTED is how many seconds it took
+# boot DRIVE: boots the drive in QEMU (emulated) until the catalog's marker. $BOOTED is the time in seconds
 boot() {
 	local start=$SECONDS machine
 	begin "$WORK/console" qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 1024 -nodefaults -no-reboot -nographic -serial stdio \
@@ -75,7 +75,7 @@ boot() {
 	machine=$SERVER
 	until grep -q PLATTER-BOOT-OK "$WORK/console"; do
 		if [ $((SECONDS - start)) -gt 420 ] || ! kill -0 "$machine" 2>/dev/null; then
-			echo "$BENCH: it did not boot from $1" >&2
+			echo "$BENCH: no boot from $1" >&2
 			tail -n 5 "$WORK/console" >&2
 			exit 1
 		fi
@@ -90,7 +90,7 @@ platter() { "$PLATTER" --store "$STORE" --quiet "$@"; }
 platter_json() { "$PLATTER" --store "$STORE" --quiet --json "$@"; }
 new_store() { rm -rf "$STORE" && platter init >/dev/null; }
 
-# attach FILE [LOSETUP-OPTION...]: a loop device, in $DEVICE
+# attach FILE [LOSETUP-OPTION...]: creates a loop device, $DEVICE
 attach() {
 	local file=$1
 	shift
@@ -102,7 +102,7 @@ detach() {
 	rm -f "$WORK/loops/${1##*/}"
 }
 
-# timed SERIES COMMAND...: one run; its seconds are added to the series
+# timed SERIES COMMAND...: runs it once and adds its seconds to the series
 timed() {
 	local series=$1 start
 	shift
@@ -110,45 +110,45 @@ timed() {
 	"$@" >"$WORK/output" 2>&1 || { echo "$BENCH: failed: $*" >&2; tail -n 5 "$WORK/output" >&2; exit 1; }
 	awk -v start="$start" -v end="$EPOCHREALTIME" 'BEGIN { printf "%.4f\n", end - start }' >>"$WORK/times/$series"
 }
-# median NAME: of its seconds
+# median NAME: prints the median of a series
 median() { sort -g "$WORK/times/$1" | awk '{ value[NR] = $1 } END { printf "%.3f", NR % 2 ? value[(NR + 1) / 2] : (value[NR / 2] + value[NR / 2 + 1]) / 2 }'; }
 spread() { sort -g "$WORK/times/$1" | awk 'NR == 1 { low = $1 } { high = $1 } END { printf "%.2f-%.2f", low, high }'; }
-# calculate EXPRESSION: with awk, three digits
+# calculate EXPRESSION: evaluates it with awk, three digits
 calculate() { awk "BEGIN { printf \"%.3f\", $1 }"; }
-# result WHAT VALUE [LIMIT]: one line of the outcome
+# result WHAT VALUE [LIMIT]: prints one line of results
 result() { printf '%-58s %14s   %s\n' "$1" "$2" "${3:-}"; }
-# line NAME BYTES: its median, spread and speed
+# line NAME BYTES: prints median, spread and speed of a series
 line() { result "$1" "$(median "$1") s" "$(spread "$1") s, $(calculate "$2 / $(median "$1") / 1e6") MB/s"; }
 heading() { printf '\n%s (%d runs, medians)\n' "$*" "$RUNS"; }
 
-# peak_mib COMMAND...: its greatest resident set, MiB
+# peak_mib COMMAND...: prints its peak resident set in MiB
 peak_mib() {
 	/usr/bin/time -f '%M' -o "$WORK/peak" "$@" >"$WORK/output" 2>&1 || { tail -n 5 "$WORK/output" >&2; exit 1; }
 	tail -n 1 "$WORK/peak" | awk '{ printf "%d", $1 / 1024 }'
 }
 
-# example CRATE NAME: builds a measuring program and sets $EXAMPLE to it
+# example CRATE NAME: builds an example program and sets $EXAMPLE to its path
 example() {
 	cargo build --quiet --release --manifest-path "$ROOT/Cargo.toml" --package "$1" --example "$2"
 	# shellcheck disable=SC2034  # the benchmarks use it
 	EXAMPLE=${CARGO_TARGET_DIR:-$ROOT/target}/release/examples/$2
 }
 
-# images CATALOG-DIR: its disks in order of creation
+# images CATALOG-DIR: prints its disks in order of creation
 images() {
 	local name
 	[ -f "$1/catalog.tsv" ] || { echo "$BENCH: no catalog.tsv in $1: build it with catalog/make-catalog" >&2; exit 1; }
 	tail -n +2 "$1/catalog.tsv" | sort -n | cut -f 2 | while read -r name; do echo "$1/$name.raw"; done
 }
 
-# ext4_parts DISK: "offset length" of its ext4 partitions
+# ext4_parts DISK: prints "offset length" of its ext4 partitions
 ext4_parts() {
 	sfdisk -J "$1" | jq -r '.partitiontable.partitions[] | "\(.start * 512) \(.size * 512)"' | while read -r offset length; do
 		[ "$(blkid -p -O "$offset" -S "$length" -o value -s TYPE "$1" 2>/dev/null)" != ext4 ] || echo "$offset $length"
 	done
 }
 
-# allocated_bytes DISK: the allocated blocks of its ext4 partitions, one after the other, to standard output
+# allocated_bytes DISK: writes the allocated blocks of its ext4 partitions to standard output
 allocated_bytes() {
 	local offset length
 	ext4_parts "$1" | while read -r offset length; do

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What every end-to-end suite starts with: `. "$(dirname "$0")/lib.sh"`. It owns the work folder, the counting of
-# checks, and the calling of the binary. A suite ends with `finish`, which prints "N passed, N failed".
+# Sourced by every end-to-end suite: `. "$(dirname "$0")/lib.sh"`. It owns the work directory, counts checks, and calls
+# the binary. A suite ends with `finish`, which prints "N passed, N failed".
 #
 #   PLATTER          the binary under test (default: target/release/platter)
-#   PLATTER_SCRATCH  where work folders go (default: $TMPDIR)
-#   PLATTER_SEED     seed of everything random (default: 1); printed, so that a failure can be repeated
+#   PLATTER_SCRATCH  parent of work directories (default: $TMPDIR)
+#   PLATTER_SEED     seed of all random choices (default: 1); printed, so that a failure can be reproduced
 set -euo pipefail
 
 TESTS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -15,7 +15,7 @@ PLATTER=${PLATTER:-${CARGO_TARGET_DIR:-$ROOT/target}/release/platter}
 SEED=${PLATTER_SEED:-1}
 [ -x "$PLATTER" ] || { echo "$SUITE: no binary at $PLATTER: run \`make build\`" >&2; exit 1; }
 
-# Exit codes of the command line, as `platter help` tells them.
+# Exit codes of the command line, as documented by `platter help`.
 # shellcheck disable=SC2034  # the suites use them
 readonly EXIT_FAILED=1 EXIT_USAGE=2 EXIT_MISSING=3 EXIT_CORRUPT=4 EXIT_REFUSED=5 EXIT_DIFFERENT=6
 
@@ -26,7 +26,7 @@ fi
 
 WORK=$(mktemp -d "${PLATTER_SCRATCH:-${TMPDIR:-/tmp}}/platter-$SUITE.XXXXXX")
 STORE=$WORK/store
-# What is kept on this machine for the stores of origins.
+# Local overlays and other data for the stores of origins.
 export XDG_STATE_HOME=$WORK/state
 MNT=$WORK/mnt
 LOG=$WORK/log
@@ -53,7 +53,7 @@ ok() {
 	echo "ok $SUITE: $*"
 }
 
-# not_ok NAME: and shows the end of the log
+# not_ok NAME: records a failure and shows the end of the log
 not_ok() {
 	FAILED=$((FAILED + 1))
 	echo "not ok $SUITE: $*"
@@ -69,7 +69,7 @@ check() {
 	if "$@" >"$LOG" 2>&1; then ok "$name"; else not_ok "$name"; fi
 }
 
-# check_exit CODE NAME COMMAND...: it must end with that code, and say something where it fails
+# check_exit CODE NAME COMMAND...: the command must end with this exit code, and print a message if it fails
 check_exit() {
 	local wanted=$1 name=$2 code=0
 	shift 2
@@ -84,14 +84,14 @@ check_exit() {
 	fi
 }
 
-# said WORD...: the last command checked must have said one of these (extended regular expression)
+# said PATTERN: the last checked command must have printed this (extended regular expression)
 said() { grep -qiE -- "$1" "$LOG"; }
 
 check_said() {
 	if said "$2"; then ok "$1"; else not_ok "$1 (nothing like /$2/ in what it said)"; fi
 }
 
-# offers_only_its_own COMMAND NAME: every option that the last message names is one of that command
+# offers_only_its_own COMMAND NAME: every option named in the last message must be an option of the command
 offers_only_its_own() {
 	local help option strange=''
 	help=$("$PLATTER" "$1" --help)
@@ -115,7 +115,7 @@ need_root() {
 platter() { "$PLATTER" --store "$STORE" --quiet "$@"; }
 platter_json() { "$PLATTER" --store "$STORE" --quiet --json "$@"; }
 
-# attach FILE [LOSETUP-OPTION...]: a loop device, its name in $DEVICE; detached at the end, from subshells too
+# attach FILE [LOSETUP-OPTION...]: creates a loop device, $DEVICE; detached at the end, also when called in a subshell
 attach() {
 	local file=$1
 	shift
@@ -123,24 +123,24 @@ attach() {
 	: >"$WORK/loops/${DEVICE##*/}"
 }
 
-# Only what is still attached for us: the numbers of loop devices are given out anew.
+# Detaches only devices that are still ours: numbers of loop devices are reused.
 detach_loop() {
 	[ -e "$WORK/loops/${1##*/}" ] || return 0
 	losetup -d "$1" || true
 	rm -f "$WORK/loops/${1##*/}"
 }
 
-# random BYTES KEY: incompressible bytes, the same at every run
+# random BYTES KEY: prints incompressible bytes, the same in every run
 random() {
 	local key
 	key=$(printf %s "$2" | md5sum | cut -c1-32)
 	head -c "$1" /dev/zero | openssl enc -aes-128-ctr -K "$key" -iv "$key" -nosalt
 }
 
-# number KEY LIMIT: a number below LIMIT from the seed and a key
+# number KEY LIMIT: prints a number below LIMIT, derived from the seed and a key
 number() { echo $((0x$(printf '%s %s' "$SEED" "$1" | md5sum | cut -c1-12) % $2)); }
 
-# file_tree DIR MIB KEY: about so many MiB of files: text, random, many small ones
+# file_tree DIR MIB KEY: creates about MIB of files: text, random data, many small ones
 file_tree() {
 	local dir=$1 mib=$2 key=$3 n
 	mkdir -p "$dir/many"
@@ -149,14 +149,14 @@ file_tree() {
 	seq $((mib * 65000)) >"$dir/numbers.txt"
 }
 
-# ext4_image FILE MIB TREE: a bare ext4 file system that holds a tree; needs no root
+# ext4_image FILE MIB TREE: creates an unpartitioned ext4 image with a file tree; needs no root
 ext4_image() {
 	rm -f "$1"
 	truncate -s "${2}M" "$1"
 	mke2fs -q -t ext4 -d "$3" "$1"
 }
 
-# start_server ARGUMENT...: `platter attach` in the background, until it says that it is attached; its process is SERVER
+# start_server ARGUMENT...: runs `platter attach` in the background and waits until the disk is attached; sets SERVER to its process id
 start_server() {
 	local tries=0
 	: >"$WORK/server.log"
@@ -179,7 +179,7 @@ stop() {
 	SERVER=
 }
 
-# boots_to_marker FILE-OR-URI: in QEMU, emulated, until the marker of the catalog's disks; what it writes is thrown away
+# boots_to_marker FILE-OR-URI: boots it in QEMU (emulated) until the marker of the catalog's disks; its writes are discarded
 boots_to_marker() {
 	local tries=0 machine
 	: >"$WORK/console"
@@ -199,8 +199,8 @@ boots_to_marker() {
 	wait "$machine" || true
 }
 
-# start_origin: `platter serve` of the store at unix:$SOCKET and at 127.0.0.1:$PORT, until it answers; its process is ORIGIN.
-# Then `afar` and `afar_tls` (with TOKEN and FINGERPRINT) are `platter` on the store behind it.
+# start_origin: runs `platter serve` at unix:$SOCKET and 127.0.0.1:$PORT and waits until it answers; sets ORIGIN to its process id.
+# Then `afar` and `afar_tls` (with TOKEN and FINGERPRINT) run `platter` on the store of that origin.
 ORIGIN=
 SOCKET=$WORK/origin.sock
 PORT=$((20000 + $$ % 20000))
@@ -222,7 +222,7 @@ stop_origin() {
 	wait "$ORIGIN" 2>/dev/null || true
 	ORIGIN=
 }
-# origin_secret ROLE [PATTERN]: the secret of a new access token
+# origin_secret ROLE [PATTERN]: creates an access token and prints its secret
 origin_secret() { platter_json serve token add "tests $1" --role "$1" --images "${2:-*}" | jq -r .secret; }
 origin_fingerprint() { openssl s_client -connect "127.0.0.1:$PORT" </dev/null 2>/dev/null | openssl x509 -outform DER | sha256sum | cut -d' ' -f1; }
 afar() { "$PLATTER" --server "unix:$SOCKET" --quiet "$@"; }
