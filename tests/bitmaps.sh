@@ -59,7 +59,7 @@ lies() {
 	fi
 	length=$(stat -c %s "$source")
 	check "$name: capture" "$PLATTER" --store "$STORE" capture "$source" bitmaps --audit
-	check_said "$name: the reason is told" 'all of it is taken'
+	check_said "$name: the reason is told" 'stored in full'
 	head -c "$length" /dev/zero | tr '\0' '\252' >"$copy"
 	check "$name: install" platter install bitmaps "$copy" --yes --force not-a-disk
 	check "$name: e2fsck finds the same" diff <(findings "$source" -fn) <(findings "$copy" -fn)

@@ -48,16 +48,16 @@ mount "$mounted" "$MNT"
 sync -f "$MNT"
 check_exit "$EXIT_REFUSED" "a mounted device is refused" platter install image "$mounted" --yes
 check_said "a mounted device: the reason is told" 'mounted'
-check_said "and the option that overrides it" '[(]or insist: --force mounted[)]'
+check_said "and the option that overrides it" '[(]override with --force mounted[)]'
 check_exit "$EXIT_REFUSED" "nothing is received onto a mounted device" platter receive image "$mounted" --yes --give-up 1
-check_said "receive has the same option" '[(]or insist: --force mounted[)]'
+check_said "receive has the same option" '[(]override with --force mounted[)]'
 check_exit "$EXIT_REFUSED" "nothing is exported onto a mounted device" platter export image "$mounted"
 offers_only_its_own export "a mounted device: nothing is offered that export has not"
 check_exit "$EXIT_REFUSED" "the file behind a mounted device is refused" platter install image "$WORK/mounted" --yes
 check_said "the file behind a mounted device: the reason is told" 'mounted|in use|loop'
 check_exit "$EXIT_REFUSED" "capture of a file system mounted for writing is refused" platter capture "$mounted" x
 check_said "capture of a mounted one: the reason is told" 'mounted'
-check_said "and its option, which takes no reason" '[(]or insist: --force[)]'
+check_said "and its option, which takes no reason" '[(]override with --force[)]'
 mount -o remount,ro "$MNT"
 check "mounted read-only, it is captured" platter capture "$mounted" was/mounted
 umount "$MNT"

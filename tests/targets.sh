@@ -125,7 +125,7 @@ check "keeps its length" [ "$(stat -c %s "$WORK/odd")" = 100000000 ]
 check "and holds the disk" cmp -n $((24 * MIB)) "$WORK/odd" "$WORK/new"
 ln -s "$WORK/nowhere" "$WORK/dangling"
 check_exit "$EXIT_REFUSED" "a link that leads to nothing is no target" platter install lab/plain "$WORK/dangling" --yes
-check_said "and why" 'symbolic link that leads to nothing'
+check_said "and why" 'symbolic link to a file that does not exist'
 check "nothing was made" [ ! -e "$WORK/nowhere" ]
 for place in /dev/platter-nonexist /dev/disk/platter-none; do
 	check_exit "$EXIT_REFUSED" "no file is made at $place" platter install lab/plain "$place" --yes --force not-a-disk

@@ -1,7 +1,7 @@
-//! Memory for direct I/O: its address is a multiple of [`AlignedBuffer::ALIGNMENT`], and where it is long the system is
-//! asked for huge pages, which take far less work to hand to a device.
+//! Memory for direct I/O. Its address is a multiple of [`AlignedBuffer::ALIGNMENT`]; for long buffers the
+//! system is asked for huge pages, which are cheaper to pass to a device.
 //!
-//! Owns nothing but its bytes. It never grows or moves them.
+//! A buffer never grows or moves.
 
 use std::fmt;
 use std::io;
@@ -9,27 +9,27 @@ use std::ops::{Deref, DerefMut};
 
 use memmap2::{Advice, MmapMut};
 
-/// Buffers from that length on ask for huge pages, in bytes.
+/// Buffers of at least this many bytes request huge pages.
 const HUGE_LENGTH: usize = 2 << 20;
 
-/// Bytes of a fixed number, zero at first, at an address that is a multiple of [`AlignedBuffer::ALIGNMENT`].
+/// A fixed number of bytes, initially zero, at an address that is a multiple of [`AlignedBuffer::ALIGNMENT`].
 pub struct AlignedBuffer {
     map: MmapMut,
     length: usize,
 }
 
 impl AlignedBuffer {
-    /// What the address of the first byte is a multiple of: the smallest page there is.
+    /// The address of the first byte is a multiple of this: the smallest page size.
     pub const ALIGNMENT: usize = 4096;
 
     /// A buffer of `length` zeros.
     ///
     /// # Errors
-    /// Whatever the system says when it has no memory.
+    /// The system's error when it has no memory.
     pub fn zeroed(length: usize) -> io::Result<Self> {
         let map = MmapMut::map_anon(length.max(1))?;
         if length >= HUGE_LENGTH {
-            // Faster with, right without: not every system has them.
+            // Only an optimization: some systems do not support it.
             let _ = map.advise(Advice::HugePage);
         }
         Ok(Self { map, length })
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn starts_at_a_page_and_stays_there() {
+    fn a_buffer_is_page_aligned_and_does_not_move() {
         for length in [0, 1, 511, 4096, 1 << 20] {
             let mut buffer = AlignedBuffer::zeroed(length).unwrap();
             assert_eq!(buffer.len(), length);

@@ -1,7 +1,7 @@
-//! Files that hold a disk in a wrapping: formats of virtual machines, and compressed files.
+//! Recognizes files that contain a disk in another format: images of virtual machines, and compressed files.
 //!
-//! Captured as they lie, they would be kept well and be no disk: what they hold is found by the program that made them. A
-//! format is named here to refuse the file with a hint, never to read it.
+//! Stored as they are, they would not boot or mount as a disk; only the program that made them can read them.
+//! A format is listed here so that the file is refused with a hint, never to read it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,15 +9,15 @@ use std::path::Path;
 
 use platter_image::{Error, IoContext, Result};
 
-/// What is read of both ends of a file.
+/// How many bytes are read at each end of a file.
 const END_LENGTH: u64 = 512;
 
-/// A wrapping: what to call it, and the command that takes it off, before the file's name.
+/// A format: its name, and the command that converts it, before the file's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wrapping {
     name: &'static str,
     program: &'static str,
-    /// What follows the file's name in the command.
+    /// The rest of the command after the file's name.
     end: &'static str,
 }
 
@@ -29,7 +29,7 @@ const fn compressed(name: &'static str, program: &'static str) -> Wrapping {
     Wrapping { name, program, end: "> disk.raw" }
 }
 
-/// Bytes at an offset from the beginning, and what they stand for.
+/// Magic bytes, their offset, and the format.
 const BEGINNINGS: [(usize, &[u8], Wrapping); 15] = [
     (0, b"QFI\xfb", machine("a qcow2 image")),
     (0, b"QED\0", machine("a QED image")),
@@ -45,22 +45,23 @@ const BEGINNINGS: [(usize, &[u8], Wrapping); 15] = [
     (0, b"\x04\x22\x4d\x18", compressed("an LZ4 file", "lz4 -dc")),
     (0, b"PK\x03\x04", compressed("a zip file", "unzip -p")),
     (0, b"BZh", compressed("a bzip2 file", "bzip2 -dc")),
-    // Skippable frames of zstd, of which parallel compressors put one first; the first byte's low half may be any.
+    // Skippable frames of zstd; parallel compressors put one first. The low half of the first byte can be
+    // anything.
     (1, b"\x2a\x4d\x18", compressed("a zstd file", "zstd -dc")),
 ];
-/// What follows the level in a bzip2 file, at byte 4: a block, or the end of an empty one.
+/// What follows the level in a bzip2 file, at byte 4: a block, or the end of an empty file.
 const BZIP2_BLOCKS: [&[u8]; 2] = [b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"];
-/// The footer of a VHD image that is as long as its disk.
+/// The magic of the footer of a fixed-size VHD image.
 const VHD_FOOTER: &[u8] = b"conectix";
-/// What a Frisbee image begins with: this and its version.
+/// The versioned magic numbers of a Frisbee image.
 const NDZ: std::ops::RangeInclusive<u32> = 0x6969_6969..=0x6969_6970;
 
-/// Refuses a regular file that is known to hold a disk in a wrapping.
+/// Refuses a regular file that is known to contain a disk in another format.
 ///
 /// # Errors
 /// `Refused`, with the command that makes a raw file of it; `Io`.
 pub fn refuse_wrapped(path: &Path) -> Result<()> {
-    let doing = || format!("looking at {}", path.display());
+    let doing = || format!("examining {}", path.display());
     if !std::fs::metadata(path).context(doing)?.is_file() {
         return Ok(());
     }
@@ -74,11 +75,11 @@ pub fn refuse_wrapped(path: &Path) -> Result<()> {
     let Some(Wrapping { name, program, end }) = wrapping(&first, &last) else { return Ok(()) };
     let path = path.display();
     Err(Error::refused(format!(
-        "{path} is {name}, not a raw disk: make one with `{program} {path} {end}`, or take it as it lies: `platter capture --raw`"
+        "{path} is {name}, not a raw disk: convert it with `{program} {path} {end}`, or store the file itself with `platter capture --raw`"
     )))
 }
 
-/// The wrapping of a file with these ends.
+/// The format of a file with these first and last bytes.
 fn wrapping(first: &[u8], last: &[u8]) -> Option<Wrapping> {
     let has = |offset: usize, bytes: &[u8]| first.get(offset..).is_some_and(|rest| rest.starts_with(bytes));
     let is_whole = |offset: usize, bytes: &[u8]| match bytes {
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_wrapping_is_refused_with_what_takes_it_off_and_disks_are_not() {
+    fn each_format_is_refused_with_its_command_and_raw_disks_are_accepted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         let refused = |bytes: &[u8]| {
@@ -115,7 +116,7 @@ mod tests {
             bytes[0] = 0x50;
             bytes[offset..offset + magic.len()].copy_from_slice(magic);
             if magic == b"BZh" {
-                assert_eq!(refused(&bytes), None, "these letters alone are no bzip2 file");
+                assert_eq!(refused(&bytes), None, "these letters alone do not make a bzip2 file");
                 bytes[3..10].copy_from_slice(b"91AY&SY");
             }
             let words = refused(&bytes).unwrap();

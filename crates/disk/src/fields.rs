@@ -1,7 +1,7 @@
-//! Integers of on-disk structures, by their offset: the one way bytes of a disk become numbers here.
+//! Integers in on-disk structures, read by offset. All bytes of a disk become numbers here.
 //!
-//! A field past the end of the bytes reads as zero, so that no disk can make a reader panic; readers check magics and
-//! lengths where it matters.
+//! A field past the end of the bytes reads as zero, so that no disk can cause a panic; readers check magic
+//! numbers and lengths where it matters.
 
 fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     let mut field = [0; N];
@@ -36,24 +36,25 @@ pub(crate) fn be32(bytes: &[u8], offset: usize) -> u32 {
     u32::from_be_bytes(array(bytes, offset))
 }
 
-/// Whether `magic` stands at `offset`.
+/// Whether `magic` is at `offset`.
 pub(crate) fn has(bytes: &[u8], offset: usize, magic: &[u8]) -> bool {
     bytes.get(offset..).is_some_and(|rest| rest.starts_with(magic))
 }
 
-/// Text that ends at its first zero byte; `None` if it is empty.
+/// Text up to the first zero byte; `None` if it is empty.
 pub(crate) fn text(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     (end > 0).then(|| String::from_utf8_lossy(&bytes[..end]).into_owned())
 }
 
-/// The 16 bytes at `offset` as a UUID in the order they are stored (filesystems); `None` if all are zero.
+/// The 16 bytes at `offset` as a UUID in stored order (filesystems); `None` if all are zero.
 pub(crate) fn uuid(bytes: &[u8], offset: usize) -> Option<String> {
     let field: [u8; 16] = array(bytes, offset);
     (field != [0; 16]).then(|| hyphenated(&field))
 }
 
-/// The 16 bytes at `offset` as a GUID, its first three parts stored little-endian (GPT); `None` if all are zero.
+/// The 16 bytes at `offset` as a GUID whose first three parts are little-endian (GPT); `None` if all are
+/// zero.
 pub(crate) fn guid(bytes: &[u8], offset: usize) -> Option<String> {
     let mut field: [u8; 16] = array(bytes, offset);
     field[..4].reverse();
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn guids_are_stored_mixed() {
+    fn the_first_three_parts_of_a_guid_are_little_endian() {
         let stored = b"\x28\x73\x2a\xc1\x1f\xf8\xd2\x11\xba\x4b\x00\xa0\xc9\x3e\xc9\x3b";
         assert_eq!(guid(stored, 0).unwrap(), "c12a7328-f81f-11d2-ba4b-00a0c93ec93b");
         assert_eq!(uuid(stored, 0).unwrap(), "28732ac1-1ff8-d211-ba4b-00a0c93ec93b");

@@ -1,10 +1,10 @@
-//! The edge to devices: what a disk is made of, before it is an image and after.
+//! Access to devices: surveying a disk before it becomes an image, and writing it afterwards.
 //!
-//! Owns opening block devices and files ([`device`]) and whether one may be used ([`refusal`]), partition tables
-//! ([`partition`]), filesystems ([`filesystem`]), and from these what of a disk counts ([`survey()`]); then reading
-//! that ([`capture`]) and writing it ([`install`]). A crate of its own because here are hostile bytes, ioctls and
-//! direct I/O. Whatever a disk holds, reading it must neither panic nor take more time and memory than its length
-//! allows.
+//! It opens block devices and files ([`device`]), decides whether one may be used ([`refusal`]), reads
+//! partition tables ([`partition`]) and filesystems ([`filesystem`]), and determines from these which bytes
+//! of a disk must be kept ([`survey()`]); then it reads them ([`capture`]) or writes them ([`install`]). It
+//! is a crate of its own to isolate hostile bytes, ioctls and direct I/O. Whatever a disk contains, reading
+//! it must neither panic nor take more time and memory than the disk's length justifies.
 
 mod aligned_buffer;
 pub mod capture;

@@ -1,10 +1,11 @@
-//! What stands where on a disk, before any of its data is read: tables, filesystems, gaps.
+//! What is where on a disk, found before reading its data: tables, filesystems, gaps.
 //!
-//! Owns the decision what counts. Every byte of the disk is in exactly one [`Part`]; a part says what of it is
-//! allocated. Bytes are dropped only on proof: a filesystem may drop its free space if its place on the disk is beyond
-//! doubt and nobody else left a mark there. If the partition table contradicts itself, or the disk as a whole carries
-//! marks of somebody beside the table, all of the disk counts. So do sectors in no partition, unless the user says
-//! otherwise: RAID controllers, boot loaders and forgotten partitions live there.
+//! It decides which bytes are kept. Every byte of the disk is in exactly one [`Part`], and each part says
+//! which of its bytes are allocated. Bytes are dropped only on proof: a filesystem may drop its free space
+//! only if its place on the disk is beyond doubt and there is no mark of another owner. If the partition
+//! table contradicts itself, or if there are marks of an owner of the whole disk besides the table, the whole
+//! disk is kept. Sectors outside of partitions are kept, too, unless the user says otherwise: RAID
+//! controllers, boot loaders and forgotten partitions live there.
 
 use platter_image::chunking::{FileRun, GRID, Region};
 use platter_image::{DiskRead, Error, Extent, Extents, Result, SECTOR};
@@ -12,101 +13,102 @@ use platter_image::{DiskRead, Error, Extent, Extents, Result, SECTOR};
 use crate::filesystem::{Contents, Found, Owners, TABLES_READ, Trust, examine, probe};
 use crate::partition::{Partition, PartitionTable, TableKind};
 
-/// A gap counts whole even if gaps are skipped, if it is not longer, in bytes: alignment makes such gaps.
+/// With `skip_gaps`, gaps of at most this many bytes are kept anyway: alignment creates such gaps.
 pub const GAP_KEPT_MAX: u64 = 1 << 20;
 
-/// So much before the first partition counts even if gaps are skipped, in bytes: boot loaders, firmware of small
-/// computers.
+/// With `skip_gaps`, at most this many bytes before the first partition are kept anyway: boot loaders,
+/// firmware of small computers.
 pub const LEADING_GAP_KEPT: u64 = 64 << 20;
 
-/// So much at the end of the disk counts even if gaps are skipped, in bytes: backup tables, RAID and dynamic disk
-/// metadata.
+/// With `skip_gaps`, this many bytes at the end of the disk are kept anyway: backup tables, metadata of RAID
+/// and dynamic disks.
 pub const TRAILING_GAP_KEPT: u64 = 1 << 20;
 
-/// What to look at, and how closely.
+/// The options of a survey.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SurveyOptions {
-    /// Take a filesystem that needs recovery whole, instead of refusing it.
+    /// Keep all of a filesystem that needs recovery, instead of refusing it.
     pub force: bool,
-    /// Look for neither partitions nor filesystems: every byte counts.
+    /// Look for neither partitions nor filesystems: every byte is kept.
     pub raw: bool,
-    /// Long gaps between and behind partitions do not count.
+    /// Drop long gaps between and after partitions.
     pub skip_gaps: bool,
 }
 
-/// A part of the disk, with what is known of it.
+/// A part of the disk and what is known about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What it covers and what of it counts.
+    /// Its range, and which bytes of it are kept.
     pub region: Region,
-    /// The number of the partition it is; `None` for an unpartitioned disk and for what is in no partition.
+    /// The partition's number; `None` for an unpartitioned disk and for space outside of partitions.
     pub partition: Option<u32>,
-    /// `ext4`, `swap`, `xfs`, …; `unallocated` for what is in no partition; empty if nothing is known.
+    /// `ext4`, `swap`, `xfs`, …; `unallocated` for space outside of partitions; empty if unknown.
     pub filesystem: String,
     /// The filesystem's label.
     pub label: Option<String>,
     /// The filesystem's UUID.
     pub uuid: Option<String>,
-    /// Bytes of the filesystem's blocks; 0 if nothing is known.
+    /// Block size of the filesystem in bytes; 0 if unknown.
     pub block_size: u32,
-    /// Bytes that count, zeros among them.
+    /// Number of bytes that are kept, including zeros.
     pub used: u64,
-    /// Bytes in no partition that do not count because gaps are skipped.
+    /// Bytes outside of partitions that are dropped because gaps are skipped.
     pub skipped: u64,
-    /// What is odd about it, in sentences.
+    /// Peculiarities of this part, in sentences.
     pub notes: Vec<String>,
 }
 
-/// A disk, surveyed.
+/// The result of a survey.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survey {
-    /// Bytes of the disk.
+    /// Length of the disk in bytes.
     pub length: u64,
-    /// Bytes of the sectors that its table counts in; those of the device if it has no table.
+    /// Sector size in which the table counts, in bytes; without a table, that of the device.
     pub sector_size: u32,
     /// The partition table.
     pub table: PartitionTable,
-    /// All parts, ascending, without gaps or overlaps, from the first byte of the disk to the last.
+    /// All parts in ascending order, without gaps or overlaps, from the first byte of the disk to the last.
     pub parts: Vec<Part>,
-    /// What is odd about the disk, in sentences. Those about a part are with the part.
+    /// Peculiarities of the disk, in sentences. Those of a part are in the part.
     pub notes: Vec<String>,
 }
 
 impl Survey {
-    /// Bytes that count.
+    /// Number of bytes that are kept.
     pub fn used(&self) -> u64 {
         self.parts.iter().map(|part| part.used).sum()
     }
 
-    /// Bytes in no partition that do not count because gaps are skipped.
+    /// Bytes outside of partitions that are dropped because gaps are skipped.
     pub fn skipped(&self) -> u64 {
         self.parts.iter().map(|part| part.skipped).sum()
     }
 
-    /// Every note, with the partition it is about.
+    /// All notes, each with the partition to which it applies.
     pub fn all_notes(&self) -> impl Iterator<Item = String> {
         let of_parts = self.parts.iter().flat_map(|part| {
             part.notes.iter().map(|note| match part.partition {
                 Some(number) => format!("partition {number}: {note}"),
-                None => format!("at {}: {note}", part.region.extent.offset),
+                None => format!("at offset {}: {note}", part.region.extent.offset),
             })
         });
-        let doubts = self.table.doubts.iter().map(|doubt| format!("{doubt}: all of the disk is kept"));
+        let doubts = self.table.doubts.iter().map(|doubt| format!("{doubt}: the whole disk is stored"));
         self.notes.iter().chain(&self.table.notes).cloned().chain(doubts).chain(of_parts)
     }
 }
 
-/// Surveys a disk. `data` says where a sparse file has data, if that is known: everything else is zeros, and is
-/// stored as zeros without being read (inside of files it is read all the same, so that files are cut alike
-/// everywhere).
+/// Surveys a disk. `data` says where a sparse file has data, if known: other ranges are zeros, and are stored
+/// as zeros without being read. Holes inside files are read anyway, so that files are cut alike everywhere.
 ///
 /// # Errors
-/// `Refused` if a filesystem needs recovery and `force` does not say to take it whole, or the length of the disk is
-/// not a multiple of 512; and what reading the disk says.
+/// `Refused` if a filesystem needs recovery and `force` is not set, or if the disk's length is not a multiple
+/// of 512; errors of reading the disk.
 pub fn survey(disk: &dyn DiskRead, data: Option<&Extents>, options: &SurveyOptions) -> Result<Survey> {
     let length = disk.length();
     if !length.is_multiple_of(SECTOR) {
-        return Err(Error::refused(format!("a disk of {length} bytes: not a multiple of {SECTOR}")));
+        return Err(Error::refused(format!(
+            "the disk has {length} bytes, which is not a multiple of {SECTOR}"
+        )));
     }
     let all = Extent::new(0, length);
     let mut table = if options.raw { PartitionTable::default() } else { read_table(disk)? };
@@ -135,7 +137,7 @@ pub fn survey(disk: &dyn DiskRead, data: Option<&Extents>, options: &SurveyOptio
     Ok(survey)
 }
 
-/// The parts of a disk that has a table. Doubts that come up are added to it.
+/// The parts of a disk with a partition table. Adds new doubts to the table.
 fn partitioned(
     disk: &dyn DiskRead,
     table: &mut PartitionTable,
@@ -159,8 +161,9 @@ fn partitioned(
             Some(doubt) => Trust::Doubted(doubt),
             None => Trust::Sole,
         };
-        let contents = examine(disk, extent, &owners, trust, options.force)
-            .map_err(|error| error.within(format!("partition {} at {}", partition.number, extent.offset)))?;
+        let contents = examine(disk, extent, &owners, trust, options.force).map_err(|error| {
+            error.within(format!("partition {} at offset {}", partition.number, extent.offset))
+        })?;
         parts.push(part(Some(partition.number), extent, contents));
         end = extent.end();
     }
@@ -169,8 +172,8 @@ fn partitioned(
     Ok(parts)
 }
 
-/// What speaks against the table: marks of somebody who owns the disk as a whole. A mark that lies in a partition which
-/// carries the same one is the partition's: at the end of a disk, the places of both may be one.
+/// Reasons to doubt the table: marks of owners of the whole disk. A mark inside a partition that has the same
+/// mark is the partition's own: at the end of a disk, the places for both may coincide.
 fn doubts_of_whole_disk(disk: &dyn DiskRead, owned: &[(&Partition, Owners)]) -> Result<Vec<String>> {
     let whole = Owners::find(disk, Extent::new(0, disk.length()))?;
     let is_explained = |name: &str, offset: u64| {
@@ -180,30 +183,30 @@ fn doubts_of_whole_disk(disk: &dyn DiskRead, owned: &[(&Partition, Owners)]) -> 
     };
     let others = whole.list().iter().filter(|owner| !TABLES_READ.contains(&owner.name));
     let others = others.filter(|owner| !is_explained(owner.name, owner.offset));
-    Ok(others.map(|owner| format!("the disk as a whole carries the mark of {}, too", owner.name)).collect())
+    Ok(others.map(|owner| format!("there is also a mark of {} for the whole disk", owner.name)).collect())
 }
 
-/// The partition table, in the sectors it was written for.
+/// Reads the partition table, with the sector size for which it was written.
 ///
 /// # Errors
-/// What reading the disk says.
+/// Errors of reading the disk.
 pub fn read_table(disk: &dyn DiskRead) -> Result<PartitionTable> {
     let table = PartitionTable::read(disk)?;
     if table.kind != TableKind::Mbr || disk.sector_size() != 512 || filesystems(disk, &table)? > 0 {
         return Ok(table);
     }
-    // It may be the image of a disk with large sectors, in a file that does not say so.
+    // The file may be the image of a disk with large sectors.
     let mut large = PartitionTable::read_with_sectors(disk, 4096)?;
     let all_trusted = large.partitions.iter().all(|partition| partition.trusted || partition.container);
     if all_trusted && filesystems(disk, &large)? > 0 {
-        let doubt = "the table makes sense with sectors of 4096 bytes only, and the file does not say that it has such";
+        let doubt = "the partition table is valid only with 4096-byte sectors, but the file does not state its sector size";
         large.doubts.push(doubt.to_owned());
         return Ok(large);
     }
     Ok(table)
 }
 
-/// How many partitions hold something that is known.
+/// Number of partitions whose contents are recognized.
 fn filesystems(disk: &dyn DiskRead, table: &PartitionTable) -> Result<usize> {
     let mut known = 0;
     for partition in table.partitions.iter().filter(|partition| partition.trusted) {
@@ -226,7 +229,7 @@ fn part(partition: Option<u32>, extent: Extent, contents: Contents) -> Part {
     }
 }
 
-/// What lies in no partition that can be looked into.
+/// The part for space outside of partitions.
 fn gap(
     extent: Extent,
     table: &PartitionTable,
@@ -240,7 +243,7 @@ fn gap(
     if is_doubted || !options.skip_gaps {
         return Some(part(None, extent, Contents::whole("unallocated", extent)));
     }
-    // What counts for sure: the table, what else it announces, and partitions that could not be looked into.
+    // Always kept: the table, other announced ranges, and partitions that could not be examined.
     let is_kept = |partition: &&Partition| match partition.container {
         true => partition.doubt.is_some(),
         false => !partition.trusted,
@@ -253,7 +256,7 @@ fn gap(
     let certain = Extents::from_unsorted(kept);
     let (small, large): (Vec<Extent>, Vec<Extent>) =
         certain.complement(extent).iter().partition(|rest| rest.length <= GAP_KEPT_MAX);
-    // What is a hole anyway is nothing to speak of.
+    // Do not report ranges that are holes anyway.
     let filled =
         |rest: &Extent| data.map_or(rest.length, |data| data.clip(*rest).map(|one| one.length).sum());
     let skipped: u64 = large.iter().map(filled).sum();
@@ -261,7 +264,7 @@ fn gap(
     let contents = Contents { filesystem: "unallocated".to_owned(), allocated, ..Contents::default() };
     let contents = match large.first() {
         Some(first) if skipped > 0 => contents.with_note(format!(
-            "{skipped} bytes from {} on are in no partition and are skipped, as was asked for",
+            "{skipped} bytes from offset {} on are outside of partitions and were skipped as requested",
             first.offset
         )),
         _ => contents,
@@ -278,10 +281,11 @@ fn trailing(length: u64) -> Extent {
     Extent::between(length.saturating_sub(TRAILING_GAP_KEPT), length)
 }
 
-/// Adds to the zeroed extents of a region what is allocated, in no file, and in a hole of the disk's own file.
+/// Adds to a region's zeroed extents the allocated space that is in a hole of the disk's file and outside of
+/// files.
 ///
-/// Only whole cells of the grid: zeros beside data belong to the block of their cell, as they do where they are read. So a
-/// disk has one score, whether its zeros are holes or not.
+/// Only whole grid cells are added: zeros next to data belong to the block of their cell, as when they are
+/// read. So a disk has the same score whether its zeros are holes or not.
 fn mark_holes(region: &mut Region, data: &Extents) {
     let origin = region.extent.offset;
     let cells = |one: Extent| {

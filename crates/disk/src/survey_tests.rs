@@ -1,11 +1,11 @@
-//! Tests of surveys: that every byte of a disk is in one part, and which bytes count.
+//! Tests of surveys: every byte of a disk is in exactly one part, and the right bytes are kept.
 
 use super::*;
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
-/// A disk with an MBR of these partitions: type, first byte, length.
+/// A disk with an MBR and these partitions: type, offset, length.
 fn disk(length: u64, sector: u64, partitions: &[(u8, u64, u64)]) -> Vec<u8> {
     let mut disk = vec![0xcc; length as usize];
     disk[440..512].fill(0);
@@ -31,7 +31,7 @@ fn look(disk: &Vec<u8>, options: SurveyOptions) -> Survey {
     let survey = survey(disk, None, &options).unwrap();
     let mut end = 0;
     for part in &survey.parts {
-        assert_eq!(part.region.extent.offset, end, "parts follow each other");
+        assert_eq!(part.region.extent.offset, end, "parts must be contiguous");
         end = part.region.extent.end();
     }
     assert_eq!(end, disk.len() as u64);
@@ -44,26 +44,26 @@ fn allocated(survey: &Survey) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn gaps() {
+fn gaps_are_kept_or_skipped() {
     let partitions = [(0x83, 2 * MIB, 2 * MIB), (0x83, 5 * MIB, MIB), (0x83, 9 * MIB, MIB)];
     let disk = disk(20 * MIB, 512, &partitions);
     let kept = look(&disk, SurveyOptions::default());
     assert_eq!((kept.used(), kept.skipped(), kept.all_notes().count()), (20 * MIB, 0, 0));
     let skipping = SurveyOptions { skip_gaps: true, ..SurveyOptions::default() };
     let survey = look(&disk, skipping);
-    // The room in front, a gap of 1 MiB, none of 3 MiB, the end.
+    // Kept: the space before the first partition, a gap of 1 MiB, and the end; not the gap of 3 MiB.
     assert_eq!(allocated(&survey), [(0, 6 * MIB), (9 * MIB, 10 * MIB), (19 * MIB, 20 * MIB)]);
     assert_eq!(survey.skipped(), 12 * MIB);
     let notes: Vec<String> = survey.all_notes().collect();
     assert_eq!(notes.len(), 2);
-    assert!(notes[0].contains(&format!("{} bytes from {} on", 3 * MIB, 6 * MIB)), "{notes:?}");
+    assert!(notes[0].contains(&format!("{} bytes from offset {} on", 3 * MIB, 6 * MIB)), "{notes:?}");
     let raw = look(&disk, SurveyOptions { raw: true, ..SurveyOptions::default() });
     assert_eq!((raw.used(), raw.parts.len(), raw.table.kind), (20 * MIB, 1, TableKind::None));
 }
 
-/// What is announced and not understood is no gap, whoever wants gaps to be skipped.
+/// Ranges that are announced but not understood do not count as gaps, even when gaps are skipped.
 #[test]
-fn gaps_that_are_none() {
+fn announced_ranges_are_not_gaps() {
     let skipping = SurveyOptions { skip_gaps: true, ..SurveyOptions::default() };
     let mut disk = disk(40 * MIB, 512, &[(0x83, MIB, MIB), (0x05, 10 * MIB, 20 * MIB)]);
     assert_eq!(look(&disk, skipping).used(), (2 + 20 + 1) * MIB, "an extended partition without a record");
@@ -72,12 +72,12 @@ fn gaps_that_are_none() {
     assert_eq!(look(&disk, skipping).used(), 3 * MIB + 512, "an empty one");
     disk[MIB as usize..MIB as usize + 4].copy_from_slice(b"XFSB");
     disk[32769..32774].copy_from_slice(b"CD001");
-    assert_eq!(look(&disk, skipping).used(), 40 * MIB, "a disk that belongs to somebody else as well");
+    assert_eq!(look(&disk, skipping).used(), 40 * MIB, "a disk with marks of other owners");
 }
 
-/// The disk was somebody's before it was partitioned, or is again: nobody can tell.
+/// Marks of an earlier or later owner of the whole disk: it is unknown which use is current.
 #[test]
-fn marks_on_the_whole_disk() {
+fn marks_on_the_whole_disk_keep_all_of_it() {
     let marks: [(u64, &[u8]); 6] = [
         (1080, b"\x53\xef"),
         (0x10040, b"_BHRfS_M"),
@@ -94,15 +94,15 @@ fn marks_on_the_whole_disk() {
         disk[offset as usize..offset as usize + mark.len()].copy_from_slice(mark);
         let survey = look(&disk, SurveyOptions::default());
         assert_eq!(survey.used(), 20 * MIB, "{offset}");
-        assert_eq!(survey.parts[1].filesystem, "swap", "it is shown all the same");
+        assert_eq!(survey.parts[1].filesystem, "swap", "it is still reported");
         let notes: Vec<String> = survey.all_notes().collect();
-        assert!(notes.len() == 1 && notes[0].ends_with("all of the disk is kept"), "{notes:?}");
+        assert!(notes.len() == 1 && notes[0].ends_with("the whole disk is stored"), "{notes:?}");
     }
 }
 
-/// At the end of a disk, the mark of a partition stands where one of the disk would.
+/// At the end of a disk, a partition's mark may be where a mark of the disk would be.
 #[test]
-fn marks_of_the_last_partition() {
+fn marks_of_the_last_partition_are_not_those_of_the_disk() {
     let mut disk = disk(20 * MIB, 512, &[(0x82, 2 * MIB, 8 * MIB), (0xfd, 10 * MIB, 10 * MIB)]);
     put_swap(&mut disk, 2 * MIB, 8 * MIB);
     let at = 20 * MIB as usize - (64 << 10);
@@ -112,9 +112,9 @@ fn marks_of_the_last_partition() {
     assert_eq!(survey.used(), 12 * MIB + 4096);
 }
 
-/// A boot record on a disk that is one filesystem: entries that nobody can read, or a GPT that nobody announces.
+/// A boot record on a disk that is a single filesystem: invalid entries, or a GPT that is not announced.
 #[test]
-fn swap_on_the_whole_disk() {
+fn swap_on_the_whole_disk_with_a_boot_record() {
     let mut clean = vec![0xcc; 8 * MIB as usize];
     put_swap(&mut clean, 0, 8 * MIB);
     assert_eq!(look(&clean, SurveyOptions::default()).used(), 4096);
@@ -142,9 +142,9 @@ fn swap_on_the_whole_disk() {
     assert_eq!(look(&clean, SurveyOptions::default()).used(), 4096, "a boot record without entries");
 }
 
-/// A file system inside of a container that is not understood.
+/// A filesystem inside a container that is not understood.
 #[test]
-fn swap_in_containers() {
+fn swap_in_a_container_is_kept_in_full() {
     for (kind, at, mark) in [
         (0xa5, 0, &b""[..]),
         (0x8e, 0, b""),
@@ -164,8 +164,8 @@ fn swap_in_containers() {
 }
 
 #[test]
-fn filesystems_are_found_by_themselves() {
-    // The type byte says NTFS, and it is swap.
+fn filesystems_are_found_by_their_own_marks() {
+    // The partition type says NTFS, but it is swap.
     let mut disk = disk(10 * MIB, 512, &[(0x07, MIB, 4 * MIB), (0x82, 5 * MIB, 4 * MIB)]);
     put_swap(&mut disk, MIB, 4 * MIB);
     let survey = look(&disk, SurveyOptions::default());
@@ -175,7 +175,7 @@ fn filesystems_are_found_by_themselves() {
 }
 
 #[test]
-fn what_overlaps_is_taken_whole() {
+fn overlapping_partitions_are_kept_in_full() {
     let mut disk =
         disk(20 * MIB, 512, &[(0x83, 2 * MIB, 4 * MIB), (0x83, 5 * MIB, 4 * MIB), (0x83, 18 * MIB, 9 * MIB)]);
     put_swap(&mut disk, 2 * MIB, 4 * MIB);
@@ -187,7 +187,7 @@ fn what_overlaps_is_taken_whole() {
 }
 
 #[test]
-fn sectors_of_4096_bytes_in_a_file_that_does_not_say_so() {
+fn a_table_for_4096_byte_sectors_in_a_plain_file() {
     let mut disk = disk(20 * MIB, 4096, &[(0x82, 8 * MIB, 4 * MIB)]);
     put_swap(&mut disk, 8 * MIB, 4 * MIB);
     let survey = look(&disk, SurveyOptions::default());
@@ -196,7 +196,7 @@ fn sectors_of_4096_bytes_in_a_file_that_does_not_say_so() {
 }
 
 #[test]
-fn odd_disks() {
+fn tiny_and_unaligned_disks() {
     for length in [0, 512, 1024, 4096] {
         let disk = vec![0xaa; length];
         assert_eq!(look(&disk, SurveyOptions::default()).used(), length as u64);
@@ -206,19 +206,19 @@ fn odd_disks() {
 }
 
 #[test]
-fn holes_are_zeros() {
+fn holes_are_stored_as_zeros() {
     let disk = disk(10 * MIB, 512, &[(0x83, MIB, 4 * MIB)]);
     let data = Extents::from_unsorted(vec![Extent::new(0, 4096), Extent::new(2 * MIB, MIB)]);
     let survey = survey(&disk, Some(&data), &SurveyOptions::default()).unwrap();
-    assert_eq!(survey.parts[1].region.allocated.total(), 4 * MIB, "it still counts");
+    assert_eq!(survey.parts[1].region.allocated.total(), 4 * MIB, "it is still kept");
     let zeroed: Vec<Extent> = survey.parts[1].region.zeroed.iter().copied().collect();
     assert_eq!(zeroed, [Extent::new(MIB, MIB), Extent::new(3 * MIB, 2 * MIB)]);
 }
 
 proptest! {
-    /// Whatever stands in the first sectors: no panic, and parts that cover the disk.
+    /// Arbitrary first sectors cause no panic, and the parts cover the disk.
     #[test]
-    fn any_table(head in prop::collection::vec(any::<u8>(), 2048), entries in prop::collection::vec((0..8_u8, 0..40_u32, 0..60_u32), 4)) {
+    fn arbitrary_tables_do_not_panic(head in prop::collection::vec(any::<u8>(), 2048), entries in prop::collection::vec((0..8_u8, 0..40_u32, 0..60_u32), 4)) {
         let mut disk = vec![0; 32 * 512];
         disk[..2048].copy_from_slice(&head);
         for sector in 0..8 {

@@ -1,5 +1,5 @@
-//! ext filesystems with every feature that mke2fs makes, against e2fsprogs: allocation maps exactly, files by their
-//! contents, and a copy that has nothing but what the survey says.
+//! ext filesystems with all features that mke2fs offers, checked against e2fsprogs: exact allocation maps,
+//! contents of files, and a copy with nothing but the surveyed bytes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test")]
 
 mod oracle;
@@ -11,7 +11,7 @@ use oracle::STALE;
 use platter_disk::{Source, SurveyOptions, survey};
 use platter_image::{DiskRead, ErrorKind, Extent, Extents};
 
-/// Name, MiB, options of mke2fs.
+/// Name, size in MiB, options of mke2fs.
 const FILESYSTEMS: &[(&str, u64, &[&str])] = &[
     ("ext2 1k", 24, &["-t", "ext2", "-b", "1024"]),
     ("ext2 4k", 24, &["-t", "ext2", "-b", "4096"]),
@@ -60,7 +60,7 @@ fn look(image: &Path) -> (Source, platter_disk::Survey) {
 }
 
 #[test]
-fn every_feature() {
+fn every_feature_survives_a_copy() {
     if !oracle::is_available() {
         return;
     }
@@ -73,7 +73,7 @@ fn every_feature() {
         let image = directory.path().join("image");
         let Some(()) = oracle::make(&image, mib << 20, options, Some(&tree)) else { continue };
         made += 1;
-        // Some of it is deleted, so that blocks that were files are free.
+        // Delete some files, so that free blocks have old contents.
         oracle::debugfs(&image, "rm many/file-77\nrm many/file-99\n");
         let (block_size, free) = oracle::free(&image);
         let (source, survey) = look(&image);
@@ -81,8 +81,12 @@ fn every_feature() {
         assert!(part.filesystem.starts_with("ext"), "{name}: {}", part.filesystem);
         assert_eq!(part.notes, Vec::<String>::new(), "{name}");
         let in_use = free.complement(Extent::new(0, source.length()));
-        assert_eq!(part.region.allocated.subtract(&in_use), Extents::new(), "{name}: taken, though free");
-        assert_eq!(in_use.subtract(&part.region.allocated), Extents::new(), "{name}: in use, and not taken");
+        assert_eq!(part.region.allocated.subtract(&in_use), Extents::new(), "{name}: free space is kept");
+        assert_eq!(
+            in_use.subtract(&part.region.allocated),
+            Extents::new(),
+            "{name}: space in use is dropped"
+        );
         let has_journal = oracle::has_journal(&image);
         assert_eq!(part.region.zeroed.total() > 0, has_journal, "{name}: the body of its journal");
 
@@ -99,7 +103,7 @@ fn every_feature() {
         let lost = theirs.iter().filter(|(piece, count)| ours.get(*piece) < Some(count)).count();
         assert_eq!(lost, 0, "{name}: blocks of files that are in no run");
         let more = ours.iter().filter(|(piece, count)| theirs.get(*piece) < Some(count)).count();
-        // Quota, orphan and large attribute files are files nobody put there.
+        // Quota files, the orphan file and large attributes are files that the test did not create.
         assert!(more <= 40, "{name}: {more} blocks of runs that are in no file");
 
         let copy = directory.path().join("copy");
@@ -108,7 +112,7 @@ fn every_feature() {
         let dumped = directory.path().join("dumped");
         oracle::dump(&copy, &dumped);
         let all: Vec<_> = if options.contains(&"inline_data") {
-            // debugfs does not get all of them right, not even from the original.
+            // debugfs does not read all of them correctly, not even from the original.
             let from_original = directory.path().join("from-original");
             oracle::dump(&image, &from_original);
             oracle::files(&from_original)
@@ -126,7 +130,7 @@ fn every_feature() {
     assert!(made >= FILESYSTEMS.len() / 2, "only {made} filesystems could be made");
 }
 
-/// Backup superblocks and descriptors come back, in initialised groups and in others.
+/// Backup superblocks and descriptors are restored, in initialised groups and others.
 #[test]
 fn backups_are_kept() {
     if !oracle::is_available() {
@@ -151,7 +155,7 @@ fn backups_are_kept() {
     }
 }
 
-/// Preallocated blocks that were never written are not kept, and everything around them is.
+/// Preallocated blocks that were never written are dropped; everything around them is kept.
 #[test]
 fn preallocation_is_not_data() {
     if !oracle::is_available() {
@@ -169,7 +173,7 @@ fn preallocation_is_not_data() {
         let Some(()) = oracle::make(&image, 48 << 20, options, Some(&tree)) else { continue };
         oracle::debugfs(&image, "fallocate file 5 300\n");
         let tree = oracle::run("debugfs", &["-R", "ex file", image.to_str().unwrap()]);
-        // Level, entries, logical, physical, length, flags: of leaves only, the level being "0/ 0".
+        // Level, entries, logical, physical, length, flags; of leaves only, whose level is "0/ 0".
         let listing = oracle::text(&tree);
         let unwritten: u64 = listing
             .lines()
@@ -193,8 +197,8 @@ fn preallocation_is_not_data() {
     }
 }
 
-/// A file in pieces of a block is cut along the grid, for blocks of 1 KiB would cost more than they hold. Other files keep
-/// their places.
+/// A heavily fragmented file is cut along the grid, because 1 KiB blocks would cost more than they hold.
+/// Other files are cut along the file.
 #[test]
 fn fragments_are_cut_along_the_grid() {
     if !oracle::is_available() {
@@ -220,9 +224,9 @@ fn fragments_are_cut_along_the_grid() {
     assert_eq!(short, 4, "of the file that has few");
 }
 
-/// What cannot be trusted is taken whole; what needs recovery is refused, unless one insists.
+/// An untrustworthy filesystem is kept in full; one that needs recovery is refused unless forced.
 #[test]
-fn distrust() {
+fn damaged_filesystems_are_kept_in_full_or_refused() {
     if !oracle::is_available() {
         return;
     }
@@ -249,12 +253,12 @@ fn distrust() {
     short.truncate(20 << 20);
     whole(&short, "its place has");
 
-    // Without checksums, the counts tell.
+    // Without checksums, wrong counts are detected.
     oracle::make(&image, 32 << 20, &["-t", "ext2", "-b", "4096"], None).unwrap();
     let mut plain = fs::read(&image).unwrap();
     let bitmap = u32::from_le_bytes(plain[4096..4100].try_into().unwrap()) as usize * 4096;
     plain[bitmap + 900] ^= 1;
-    whole(&plain, "free clusters by its bitmap");
+    whole(&plain, "free clusters according to its bitmap");
     plain[bitmap + 900] ^= 1;
     plain[1024 + 0x62] |= 0x80;
     whole(&plain, "incompatible feature bits 0x800000");
@@ -265,12 +269,12 @@ fn distrust() {
     assert!(refused.to_string().contains("not unmounted"), "{refused}");
     let insisted = survey(&plain, None, &SurveyOptions { force: true, ..SurveyOptions::default() }).unwrap();
     assert_eq!(insisted.used(), plain.len() as u64);
-    assert!(plain.contains(&STALE), "what is free holds something");
+    assert!(plain.contains(&STALE), "free space has old contents");
 }
 
-/// A journal with something in it is refused even if the superblock does not say so.
+/// A journal with pending changes is refused even if the superblock does not mention it.
 #[test]
-fn a_journal_that_starts_somewhere() {
+fn a_journal_with_pending_changes_is_refused() {
     if !oracle::is_available() {
         return;
     }
@@ -287,10 +291,10 @@ fn a_journal_that_starts_somewhere() {
     bytes[journal] = 0;
     let survey = survey(&bytes, None, &SurveyOptions::default()).unwrap();
     assert!(survey.parts[0].region.zeroed.is_empty());
-    assert!(survey.parts[0].notes[0].contains("journal is kept"), "{:?}", survey.parts[0].notes);
+    assert!(survey.parts[0].notes[0].contains("journal is stored in full"), "{:?}", survey.parts[0].notes);
 }
 
-/// Seeded damage anywhere in the metadata: no panic, and nothing but what regions promise.
+/// Random damage in the metadata (with a fixed seed) never causes a panic or an invalid region.
 #[test]
 fn damage_never_panics() {
     if !oracle::is_available() {
@@ -332,7 +336,7 @@ fn damage_never_panics() {
             let mut bytes = good.clone();
             for _ in 0..1 + random() % 6 {
                 let extents = metadata.as_slice();
-                // Half of the damage goes to the superblock and the descriptors.
+                // Half of the damage hits the superblock and the descriptors.
                 let extent = if random() % 2 == 0 {
                     Extent::new(1024, 3072)
                 } else {

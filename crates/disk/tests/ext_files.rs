@@ -1,4 +1,4 @@
-//! The files of ext filesystems, and what hostile ones may not do: lead in circles, panic, or take for ever.
+//! The files of ext filesystems. Hostile filesystems must not cause endless loops, panics or endless work.
 
 #![expect(clippy::unwrap_used, reason = "a test may")]
 
@@ -9,7 +9,7 @@ use platter_image::{DiskRead, ErrorKind, Extent};
 
 const MIB: u64 = 1 << 20;
 
-/// A filesystem of 8 MiB with blocks of 1 KiB; `None` where there is no `mke2fs`.
+/// An 8 MiB filesystem with 1 KiB blocks; `None` if `mke2fs` is missing.
 fn filesystem(options: &[&str]) -> Option<Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let (tree, file) = (dir.path().join("tree"), dir.path().join("image"));
@@ -71,15 +71,16 @@ fn files_are_read() {
     }
 }
 
-/// Where the inode of a path stands on a disk.
+/// Where an inode is stored on a disk.
 fn place_of_inode(disk: &[u8], inode: &FileInode) -> usize {
     let found = disk.windows(inode.bytes().len()).position(|bytes| bytes == inode.bytes());
     found.unwrap()
 }
 
-/// An extent tree whose node is its own child: the depth it says ends it, and it is refused.
+/// An extent tree whose node is its own child: the walk ends because the depth decreases, and the tree is
+/// refused.
 #[test]
-fn trees_that_loop() {
+fn cyclic_extent_trees_are_refused() {
     let Some(mut disk) = filesystem(&["-t", "ext4", "-O", "^metadata_csum,^has_journal"]) else { return };
     let (at, block) = {
         let mut files = open(&disk);
@@ -107,9 +108,9 @@ fn trees_that_loop() {
     }
 }
 
-/// Names that lead to inodes which are not there, not in use, or never were.
+/// Inode numbers that do not exist, are not in use, or were never used.
 #[test]
-fn inodes_that_are_not() {
+fn invalid_inode_numbers_are_refused() {
     let Some(disk) = filesystem(&["-t", "ext4"]) else { return };
     let files = open(&disk);
     for number in [0, 1000, 60_000, u32::MAX] {
@@ -117,9 +118,9 @@ fn inodes_that_are_not() {
     }
 }
 
-/// One that was not unmounted is refused: its newest files stand in its journal.
+/// A filesystem that was not unmounted is refused: its newest files are only in its journal.
 #[test]
-fn one_that_needs_recovery() {
+fn a_filesystem_that_needs_recovery_is_refused() {
     let Some(mut disk) = filesystem(&["-t", "ext4", "-O", "^metadata_csum"]) else { return };
     disk[1024 + 0x60] |= 4;
     let refused = Files::open(&disk, Extent::new(0, 8 * MIB)).err().map(|error| error.kind());

@@ -1,5 +1,5 @@
-//! Capture and install, against stores and devices in memory: what goes in comes out, damage is refused, and what
-//! fails, fails clearly.
+//! Capture and install with stores and devices in memory: a disk is restored as captured, damage is refused,
+//! and errors name their cause.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 mod memory;
@@ -22,7 +22,7 @@ use platter_image::{
 
 const DISK: usize = 24 << 20;
 
-/// A disk of that seed: runs of repeating text, of noise, of zeros.
+/// A disk for that seed: runs of repeating text, noise and zeros.
 fn disk(seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut random = move || {
@@ -44,7 +44,7 @@ fn disk(seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// A region with free space, files and zeroed parts all over.
+/// A region with free space, files and zeroed parts.
 fn region() -> Region {
     let (mut allocated, mut zeroed, mut files, mut position) =
         (Extents::new(), Extents::new(), Vec::new(), 0);
@@ -72,7 +72,7 @@ fn captured(disk: &dyn DiskRead, region: &Region, store: &MemoryStore) -> Captur
     capture(disk, std::slice::from_ref(region), None, store, options(), &mut |_| {}).unwrap()
 }
 
-/// What the target must hold: the disk's allocated bytes, zeros where zeroed, and `elsewhere` in free space.
+/// The expected target: the disk's allocated bytes, zeros where zeroed, and `elsewhere` in free space.
 fn expected(disk: &[u8], region: &Region, elsewhere: u8) -> Vec<u8> {
     let mut bytes = vec![elsewhere; DISK];
     for extent in &region.allocated {
@@ -92,7 +92,7 @@ fn assert_same(found: &MemoryDevice, wanted: &[u8]) {
     }
 }
 
-/// A disk of 15 TiB with a little data, that counts how often it is read, written and asked for zeros.
+/// A disk of 15 TiB with little data. It counts reads, writes and requests for zeros.
 #[derive(Default)]
 struct Sparse {
     calls: AtomicU64,
@@ -138,9 +138,9 @@ impl DiskWrite for Sparse {
     }
 }
 
-/// What a sparse disk costs follows its data, not its length.
+/// The cost of a sparse disk depends on its data, not its length.
 #[test]
-fn a_sparse_disk_costs_nothing() {
+fn a_sparse_disk_costs_little() {
     let all = Extent::new(0, SPARSE_LENGTH);
     let zeroed = SPARSE_DATA.into_iter().collect::<Extents>().complement(all);
     let region = Region { zeroed, ..Region::whole(all) };
@@ -159,14 +159,15 @@ fn a_sparse_disk_costs_nothing() {
     assert_eq!(zeroed.subtract(&written), zeroed);
 }
 
-/// The runs of zeros of that disk, of at least so many bytes, as a file system with such blocks would leave holes.
+/// The runs of zeros of at least `block` bytes on that disk, as a filesystem with such blocks would leave
+/// holes.
 fn zeros_of(disk: &[u8], block: usize) -> Extents {
     let zeros = disk.chunks(block).enumerate().filter(|(_, bytes)| bytes.iter().all(|byte| *byte == 0));
     zeros.map(|(at, bytes)| Extent::new((at * block) as u64, bytes.len() as u64)).collect()
 }
 
-/// Whether zeros are holes of the file or stand in it makes no difference: every hole lies somewhere in a cell of the grid,
-/// and the partition begins at no multiple of one.
+/// A disk has the same score whether its zeros are holes of the file or stored bytes, although holes end
+/// inside grid cells and the partition does not start at a multiple of the grid.
 #[test]
 fn a_disk_has_one_score_with_and_without_holes() {
     for seed in 0..4 {
@@ -192,7 +193,7 @@ fn a_disk_has_one_score_with_and_without_holes() {
     }
 }
 
-/// A store that counts questions, answers several at once, and wants to be told what will be needed.
+/// A store that counts lookups, allows several at once, and wants announcements.
 #[derive(Default)]
 struct Far {
     store: MemoryStore,
@@ -203,7 +204,7 @@ struct Far {
 
 impl FrameSource for Far {
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
-        assert!(self.hinted.lock().contains(id), "{id} is read and was not told");
+        assert!(self.hinted.lock().contains(id), "{id} was read but not announced");
         self.store.locate(id)
     }
 
@@ -240,9 +241,9 @@ impl FrameStore for Far {
     }
 }
 
-/// A store far away is asked seldom, and for nothing one by one that it has; a reader tells it what it will need first.
+/// A far store gets few lookups for many blocks each, and a reader announces the blocks that it will need.
 #[test]
-fn a_far_store_is_asked_for_many_blocks_at_once_and_told_what_comes() {
+fn a_far_store_gets_few_lookups_and_announcements() {
     let (bytes, region, far) = (disk(5), region(), Far::default());
     let regions = std::slice::from_ref(&region);
     let source = MemoryDevice(Mutex::new(bytes.clone()));
@@ -253,7 +254,7 @@ fn a_far_store_is_asked_for_many_blocks_at_once_and_told_what_comes() {
     assert_eq!(run().score, first.score);
     let together = far.together.load(Ordering::Relaxed);
     assert_eq!(far.single.load(Ordering::Relaxed), 0);
-    assert!(together < first.counts.new_blocks / 10, "{together} questions");
+    assert!(together < first.counts.new_blocks / 10, "{together} lookups");
     let near = captured(&source, &region, &MemoryStore::default());
     assert_eq!((near.score, near.counts), (first.score, first.counts));
     let target = MemoryDevice::filled(DISK, 0x5a);
@@ -263,7 +264,7 @@ fn a_far_store_is_asked_for_many_blocks_at_once_and_told_what_comes() {
 }
 
 #[test]
-fn goes_in_comes_out() {
+fn a_captured_disk_is_restored() {
     for (seed, region) in [(1, region()), (2, Region::whole(Extent::new(0, DISK as u64)))] {
         let (disk, store) = (disk(seed), MemoryStore::default());
         let done = captured(&disk, &region, &store);
@@ -300,7 +301,7 @@ fn second_capture_adds_nothing_and_changes_add_little() {
 }
 
 #[test]
-fn what_is_captured_does_not_depend_on_threads() {
+fn the_result_does_not_depend_on_threads() {
     let (disk, region) = (disk(4), region());
     let score = |threads| {
         let store = MemoryStore::default();
@@ -327,7 +328,7 @@ fn damaged_frames_are_never_written() {
     }
 }
 
-/// A disk that counts what is read of it.
+/// A disk that counts the bytes read.
 struct Counted(Vec<u8>, AtomicU64);
 
 impl DiskRead for Counted {
@@ -341,15 +342,15 @@ impl DiskRead for Counted {
     }
 }
 
-/// A version with changes is captured by reading the changes, and is the same disk as one captured by reading all.
+/// Capturing a changed version reads only the changes, and gives the same disk as reading everything.
 #[test]
-fn what_did_not_change_is_not_read() {
+fn unchanged_data_is_not_read() {
     let whole = Region::whole(Extent::new(0, DISK as u64));
     for (seed, second) in [(7_u64, region()), (8, whole), (9, region())] {
         let (first, store) = (region(), MemoryStore::default());
         let before = disk(seed);
         let recipe = Recipe::open(captured(&before, &first, &store).score, &store).unwrap();
-        // A virtual disk shows zeros where nobody could read anything.
+        // A virtual disk shows zeros in free space.
         let mut bytes = expected(&before, &first, 0);
         let run = |i: u64| Extent::new((i * 600 + i * i % 7 * seed) << 10, (i % 4 * i % 50 + 1) << 12);
         let changed: Extents = (0..40).map(run).collect();
@@ -389,7 +390,7 @@ impl DiskRead for Failing {
 }
 
 #[test]
-fn failures_say_what_failed() {
+fn errors_name_the_failed_operation() {
     let region = [Region::whole(Extent::new(0, DISK as u64))];
     let run = |disk: &dyn DiskRead, store: &MemoryStore| -> Result<Captured> {
         capture(disk, &region, None, store, options(), &mut |_| {})

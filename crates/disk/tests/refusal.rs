@@ -1,4 +1,4 @@
-//! Targets and sources that must be refused, on loop devices (as root; skipped otherwise) and files.
+//! Targets and sources that must be refused, on loop devices (as root; otherwise skipped) and files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test")]
 
 use std::fs;
@@ -14,7 +14,7 @@ fn run(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// A loop device on a file, detached when dropped.
+/// A loop device on a file; detached when dropped.
 struct Loop(String);
 
 impl Loop {
@@ -40,7 +40,7 @@ impl Drop for Loop {
     }
 }
 
-/// A mounted filesystem, unmounted when dropped.
+/// A mounted filesystem; unmounted when dropped.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -79,7 +79,7 @@ fn file(directory: &Path, name: &str, length: u64) -> PathBuf {
 }
 
 #[test]
-fn files() {
+fn files_as_targets_and_sources() {
     let directory = tempfile::tempdir().unwrap();
     let store = directory.path().join("store");
     fs::create_dir(&store).unwrap();
@@ -103,7 +103,7 @@ fn files() {
 }
 
 #[test]
-fn devices() {
+fn devices_in_use_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let backing = file(directory.path(), "image", 32 << 20);
     let Some(device) = Loop::attach(&backing, &[]) else { return };
@@ -119,15 +119,15 @@ fn devices() {
     refused(
         device.path(),
         &TargetCheck { image: image(32 << 20, 4096), ..check.clone() },
-        &["(or insist: --force sector-size)"],
+        &["(override with --force sector-size)"],
     );
     let insisting =
         TargetCheck { image: image(32 << 20, 4096), force: Some(&[Reason::SectorSize]), ..check.clone() };
     check_target(device.path(), &insisting).unwrap();
-    refused(&backing, &check, &["it is behind loop", "(or insist: --force loop-backing)"]);
+    refused(&backing, &check, &["it is the file behind loop", "(override with --force loop-backing)"]);
     let without_option = TargetCheck { force: None, ..check.clone() };
     let error = check_target(&backing, &without_option).unwrap_err().to_string();
-    assert!(error.contains("it is behind loop") && !error.contains("insist"), "{error}");
+    assert!(error.contains("it is the file behind loop") && !error.contains("--force"), "{error}");
     check_source(&backing, &[]).unwrap();
 
     let exclusive = Target::open(device.path(), &TargetOptions::new(32 << 20)).unwrap();
@@ -138,18 +138,18 @@ fn devices() {
 
     run("mke2fs", &["-q", "-F", "-t", "ext4", device.0.as_str()]).unwrap();
     let Some(mounted) = Mounted::mount(device.path(), &directory.path().join("mnt"), "rw") else { return };
-    refused(device.path(), &check, &["is mounted on", "mnt", "(or insist: --force mounted)"]);
+    refused(device.path(), &check, &["is mounted on", "mnt", "(override with --force mounted)"]);
     refused(&backing, &check, &["is mounted on", "losetup -d"]);
     for path in [device.path(), &backing] {
         let error = check_source(path, &[]).unwrap_err();
-        let words = "mount it read-only (or insist: --force)";
+        let words = "mount it read-only (override with --force)";
         assert!(
             error.to_string().contains("mounted for writing") && error.to_string().contains(words),
             "{error}"
         );
         check_source(path, &[Reason::Mounted]).unwrap();
     }
-    // A store on it: never, however much one insists; also through a loop device on a file on it.
+    // A device that holds the store is always refused, even if the store is on a loop device on a file on it.
     let store = mounted.0.join("store");
     fs::create_dir(&store).unwrap();
     let forbidden = [store];
@@ -163,18 +163,18 @@ fn devices() {
 }
 
 #[test]
-fn partitions() {
+fn partitions_in_use_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let backing = file(directory.path(), "image", 64 << 20);
     let Some(device) = Loop::attach(&backing, &["--partscan"]) else { return };
-    // Told to the kernel by number: not every kernel reads tables.
+    // Partitions are added by number, because not every kernel reads partition tables.
     for (number, start) in [("1", "2048"), ("2", "43008")] {
         if run("addpart", &[&device.0, number, start, "40960"]).is_none() {
             eprintln!("skipped: no partitions on loop devices here");
             return;
         }
     }
-    // Nodes of our own: not every machine makes those of partitions.
+    // Nodes are created here, because not every machine creates those of partitions.
     let part = |number: u32| directory.path().join(format!("p{number}"));
     for number in [1, 2] {
         let name = format!("{}p{number}", device.0.rsplit('/').next().unwrap());
@@ -196,9 +196,9 @@ fn partitions() {
     check_source(&part(2), &[]).unwrap();
 }
 
-/// Before the image is known, a device is refused for what it is, and not for what the image may need.
+/// Before the image is known, a device is refused for its own state, not for the image's requirements.
 #[test]
-fn without_an_image_sectors_and_size_are_not_judged() {
+fn without_an_image_sector_size_and_length_are_not_checked() {
     let directory = tempfile::tempdir().unwrap();
     let backing = file(directory.path(), "image", 32 << 20);
     let unknown = TargetCheck::default();
@@ -214,9 +214,9 @@ fn without_an_image_sectors_and_size_are_not_judged() {
     assert_eq!(check_target(&gone, &unknown).unwrap_err().kind(), ErrorKind::Io);
 }
 
-/// Direct I/O on a block device, with writes of every alignment; sectors of both sizes.
+/// Direct I/O on a block device with writes of any alignment, for both sector sizes.
 #[test]
-fn writing_to_devices() {
+fn unaligned_direct_writes_to_devices_are_correct() {
     let directory = tempfile::tempdir().unwrap();
     for sector in ["512", "4096"] {
         let image = file(directory.path(), "image", 8 << 20);
@@ -244,10 +244,10 @@ fn writing_to_devices() {
     }
 }
 
-/// Nothing is made among the nodes of devices, whoever insists and whatever path leads there; other file systems below
-/// /dev have files like any.
+/// No file is created among device nodes, whatever is overridden and whatever path is used; other filesystems
+/// below /dev contain ordinary files.
 #[test]
-fn no_files_among_the_devices() {
+fn no_files_are_created_in_dev() {
     let everything = TargetCheck { force: Some(&Reason::ALL), ..TargetCheck::default() };
     let directory = tempfile::tempdir().unwrap();
     let devices = directory.path().join("devices");
@@ -261,11 +261,11 @@ fn no_files_among_the_devices() {
         paths.push("/dev/shm/../nonexist");
     }
     for path in paths {
-        refused(Path::new(path), &everything, &["no file is made among the devices"]);
+        refused(Path::new(path), &everything, &["no files are created in /dev"]);
     }
     let link = directory.path().join("link");
     std::os::unix::fs::symlink("/dev/nonexist", &link).unwrap();
-    // It leads nowhere, so it looks like a new file; making one does not follow it.
+    // The link dangles, so it looks like a new file; creating that file does not follow the link.
     let checked = check_target(&link, &everything).unwrap();
     let options = TargetOptions { expected: Some(checked.identity()), ..TargetOptions::new(512) };
     assert_eq!(Target::open(&link, &options).unwrap_err().kind(), ErrorKind::Refused);
@@ -273,15 +273,15 @@ fn no_files_among_the_devices() {
 }
 
 #[test]
-fn files_that_hold_something() {
+fn files_with_data_need_consent() {
     let directory = tempfile::tempdir().unwrap();
     let hosts = directory.path().join("hosts");
     fs::write(&hosts, "127.0.0.1 localhost\n").unwrap();
     let check = TargetCheck { image: image(512, 512), force: Some(&[]), ..TargetCheck::default() };
-    refused(&hosts, &check, &["something else", "(or insist: --force not-a-disk)"]);
+    refused(&hosts, &check, &["does not contain a disk", "(override with --force not-a-disk)"]);
     let insisting = TargetCheck { force: Some(&[Reason::NotADisk]), ..check.clone() };
     let checked = check_target(&hosts, &insisting).unwrap();
-    // Insisting on what it is does not agree to losing it.
+    // Overriding the kind of file is not consent to losing it.
     let error = checked.agree(&Consent::Absent).unwrap_err();
     assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("--yes"), "{error}");
     let error = checked.agree(&Consent::NewFile).unwrap_err().to_string();
@@ -303,16 +303,16 @@ fn files_that_hold_something() {
     }
 }
 
-/// What is insisted on drops that reason only: a device that nobody uses is still opened exclusively.
+/// An override drops only its own reason: a device that no one uses is still opened exclusively.
 #[test]
-fn insisting_keeps_others_out() {
+fn overrides_still_open_exclusively() {
     let directory = tempfile::tempdir().unwrap();
     let backing = file(directory.path(), "image", 32 << 20);
     let Some(device) = Loop::attach(&backing, &[]) else { return };
     let insisting =
         TargetCheck { image: image(32 << 20, 4096), force: Some(&Reason::ALL), ..TargetCheck::default() };
     let checked = check_target(device.path(), &insisting).unwrap();
-    assert!(checked.is_exclusive(), "nobody uses it, whatever the user insists on");
+    assert!(checked.is_exclusive(), "no one uses it, whatever is overridden");
     let contents = checked.contents().expect("a device is always shown").to_string();
     assert!(contents.contains("33.5 MB") && contents.contains("image"), "{contents}");
     let taken = Target::open(device.path(), &TargetOptions::new(32 << 20)).unwrap();
@@ -320,13 +320,13 @@ fn insisting_keeps_others_out() {
     drop(taken);
 }
 
-/// They look like regular files, and writing to them changes a process or the kernel.
+/// These look like regular files, but writing to them changes a process or the kernel.
 #[test]
-fn files_of_the_kernel_are_no_disks() {
+fn kernel_interfaces_are_refused() {
     for path in ["/proc/self/mem", "/sys/kernel/mm/transparent_hugepage/enabled"] {
         let path = Path::new(path);
         if fs::metadata(path).is_ok() {
-            refused(path, &TargetCheck::default(), &["a file of the kernel's"]);
+            refused(path, &TargetCheck::default(), &["a kernel interface"]);
             assert_eq!(check_source(path, &[]).unwrap_err().kind(), ErrorKind::Refused);
         }
     }

@@ -1,5 +1,6 @@
-//! Every sample of `PLATTER_SAMPLES`, a directory with `manifest.tsv`: what counts against what the manifest says, and
-//! files of a copy that has nothing but that. Part of `make test-full`; skipped if the variable is not set.
+//! Checks every sample in `PLATTER_SAMPLES`, a directory with a `manifest.tsv`: the allocated space against
+//! the manifest, and the files of a copy that contains nothing else. Part of `make test-full`; skipped if the
+//! variable is not set.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test")]
 
 mod oracle;
@@ -38,7 +39,7 @@ fn rows(directory: &Path) -> Vec<Row> {
     manifest.lines().skip(1).map(row).collect()
 }
 
-/// The free list beside a sample, with the place of its filesystem added.
+/// The list of free space beside a sample, shifted by the filesystem's offset.
 fn free_list(directory: &Path, row: &Row) -> Option<Extents> {
     let name = if row.part == "0" { row.image.clone() } else { format!("{}.p{}", row.image, row.part) };
     let list = fs::read_to_string(directory.join(format!("{name}.free"))).ok()?;
@@ -59,11 +60,11 @@ fn check_ext(directory: &Path, row: &Row, source: &Source, survey: &Survey, copy
     if !row.note.contains("clusters") {
         let free = free_list(directory, row).unwrap();
         let lost = free.complement(row.extent).subtract(&part.region.allocated);
-        // Only preallocation may be missing, and the samples have 1 MiB of it.
-        assert!(lost.total() <= 1 << 20, "{name}: {} bytes in use are not taken", lost.total());
+        // Only preallocated space may be missing; the samples have 1 MiB of it.
+        assert!(lost.total() <= 1 << 20, "{name}: {} bytes in use are not kept", lost.total());
         assert!(
             part.region.allocated.subtract(&free.complement(row.extent)).is_empty(),
-            "{name}: free, and taken"
+            "{name}: free space is kept"
         );
     }
     let ext = copy.with_extension("part");
@@ -77,7 +78,8 @@ fn check_ext(directory: &Path, row: &Row, source: &Source, survey: &Survey, copy
     let dumped = copy.with_extension("dumped");
     oracle::dump(&ext, &dumped);
     if row.note.contains("inline_data") {
-        // debugfs does not get all of these files right: they are compared with what it gets from the original.
+        // debugfs does not read all of these files correctly, so compare with what it reads from the
+        // original.
         let mut original = vec![0; row.extent.length as usize];
         source.read_exact_at(&mut original, row.extent.offset).unwrap();
         let (image, from_original) = (copy.with_extension("original"), copy.with_extension("from-original"));
@@ -98,7 +100,7 @@ fn check_ext(directory: &Path, row: &Row, source: &Source, survey: &Survey, copy
 }
 
 #[test]
-fn every_sample() {
+fn every_sample_survives_a_copy() {
     let Some(directory) = std::env::var_os("PLATTER_SAMPLES").map(PathBuf::from) else {
         eprintln!("skipped: PLATTER_SAMPLES does not say where the samples are");
         return;
@@ -126,7 +128,7 @@ fn every_sample() {
         oracle::install(&surveyed, &path, &copy);
         for row in &rows {
             match row.filesystem.as_str() {
-                // Volumes in a volume group are taken with it.
+                // Volumes in a volume group are stored with it.
                 "ext2" | "ext3" | "ext4" if !row.part.contains('.') => {
                     check_ext(&directory, row, &source, &surveyed, &copy);
                 }
@@ -141,7 +143,11 @@ fn every_sample() {
                         .flat_map(|part| part.region.allocated.clip(row.extent))
                         .map(|one| one.length)
                         .sum();
-                    assert_eq!(kept, row.extent.length, "{image} {}: not understood, so whole", row.part);
+                    assert_eq!(
+                        kept, row.extent.length,
+                        "{image} {}: not understood, so kept in full",
+                        row.part
+                    );
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The one stage that sees blocks in disk order: decides what is new, fills frames, builds the recipe.
+//! The only stage that sees blocks in disk order: decides which are new, fills frames, builds the recipe.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
@@ -14,10 +14,10 @@ use super::compress::Full;
 use super::hash::{Block, Hashed};
 use super::{CaptureCounts, CaptureOptions, next_stage_gone};
 
-/// Pages that the store is asked for together.
+/// How many pages are looked up in the store together.
 const PAGES_TOGETHER: usize = 16;
 
-/// Names of blocks that are on their way to the store, and not found there yet.
+/// Ids of blocks that are on their way to the store but cannot be found there yet.
 pub(super) type InFlight = Mutex<HashSet<BlockId>>;
 
 pub(super) struct Assembler<'a, S> {
@@ -58,7 +58,7 @@ impl<'a, S: FrameStore> Assembler<'a, S> {
         }
     }
 
-    /// Takes all batches, puts them in order, and gives their buffers back.
+    /// Takes all batches, sorts them, and returns their buffers.
     pub(super) fn take_all(
         &mut self,
         hashed: Receiver<Hashed>,
@@ -71,7 +71,7 @@ impl<'a, S: FrameStore> Assembler<'a, S> {
             early.insert(batch.loaded.number, batch);
             while let Some(mut batch) = early.remove(&next) {
                 self.take(&mut batch)?;
-                // The reader makes a new buffer if this one does not get back to it.
+                // If this buffer does not get back to the reader, the reader allocates a new one.
                 let _ = used.try_send(std::mem::take(&mut batch.loaded.buffer));
                 next += 1;
             }
@@ -127,7 +127,7 @@ impl<'a, S: FrameStore> Assembler<'a, S> {
         if pages.len() >= PAGES_TOGETHER { self.frames.add_pages(pages) } else { Ok(()) }
     }
 
-    /// Closes the recipe and sends the last frames.
+    /// Finishes the recipe and sends the last frames.
     pub(super) fn finish(mut self) -> Result<(Score, CaptureCounts, PinSet)> {
         let (score, mut pages) = self.recipe.finish()?;
         self.frames.add_pages(&mut pages)?;
@@ -138,12 +138,13 @@ impl<'a, S: FrameStore> Assembler<'a, S> {
     }
 }
 
-/// The bytes of data in some entries.
+/// The bytes of data in these entries.
 fn data_bytes(entries: &[Entry]) -> u64 {
     entries.iter().filter(|entry| entry.state != State::Zero).map(|entry| entry.extent.length).sum()
 }
 
-/// What stands in a piece of a cut whose block, if it has one, has that name and that length: data, then zeros.
+/// The entries for a piece of a cut: data, then zeros. `named` is the cut's block and its length, if it has
+/// one.
 fn entries_of(cut: &Cut, piece: Extent, named: Option<(BlockId, u64)>) -> [Option<Entry>; 2] {
     let Some((block, length)) = named else {
         return [Some(Entry { extent: piece, state: State::Zero }), None];
@@ -158,7 +159,7 @@ fn entries_of(cut: &Cut, piece: Extent, named: Option<(BlockId, u64)>) -> [Optio
     ]
 }
 
-/// The frames that are being filled with what nobody has.
+/// The frames being filled with new blocks.
 struct Frames<'a, S> {
     store: &'a S,
     in_flight: &'a InFlight,
@@ -170,9 +171,9 @@ struct Frames<'a, S> {
 }
 
 impl<S: FrameStore> Frames<'_, S> {
-    /// Adds a block unless it is stored or on its way; gives whether it was new.
+    /// Adds a block unless it is stored or on its way; returns whether it was new.
     fn add(&mut self, kind: Kind, id: BlockId, contents: &[u8]) -> Result<bool> {
-        // In this order, for the appender takes a name out only when the store finds it.
+        // The order matters: the appender removes an id only once the store can find the block.
         if !self.in_flight.lock().insert(id) {
             return Ok(false);
         }
@@ -188,11 +189,11 @@ impl<S: FrameStore> Frames<'_, S> {
         Ok(true)
     }
 
-    /// Keeps the block of an entry that was taken over.
+    /// Pins the block of an entry that was copied from the base.
     fn pin(&mut self, entry: &Entry) -> Result<()> {
         let State::Data { block, .. } = entry.state else { return Ok(()) };
         let pin = self.store.pin_stored(&block)?;
-        self.pins.insert(pin.ok_or_else(|| Error::missing(format!("block {block} of the version before")))?);
+        self.pins.insert(pin.ok_or_else(|| Error::missing(format!("block {block} of the base version")))?);
         Ok(())
     }
 

@@ -1,29 +1,29 @@
-//! What a capture knows already: a version that the disk was, and where it was written since.
+//! What a capture already knows: the version from which a disk started, and where it was written since.
 //!
-//! Owns the decision which parts of a cut are taken from the version as they stand, without being read, and which are
-//! cut anew (design: overlays). Must never keep a byte that was written.
+//! It decides which parts of a cut are copied from the version unread, and which are cut anew
+//! (design: overlays). It must never copy an entry over a byte that was written.
 
 use platter_image::chunking::{Batch, Cut};
 use platter_image::page::{Entry, State};
 use platter_image::{Extent, Extents, Result};
 
-/// Gives what the base holds inside an extent: entries of states data and zero, ascending, clipped to it.
+/// Returns the base's data and zero entries inside an extent, ascending and clipped to it.
 pub type EntriesOf<'a> = dyn Fn(Extent) -> Result<Vec<Entry>> + Sync + 'a;
 
 /// A version, and what was written above it.
 pub struct Base<'a> {
-    /// What the version holds; gaps read as zeros.
+    /// The contents of the version; gaps read as zeros.
     pub entries: &'a EntriesOf<'a>,
     /// What was written since.
     pub changed: &'a Extents,
 }
 
 impl Base<'_> {
-    /// Takes out of the batch what was not written, and gives the entries that stand there instead.
+    /// Removes from the batch what was not written, and returns the base's entries for it.
     ///
-    /// A cut at least half of which was written stays whole, so that a file written anew has the blocks it has on any
-    /// disk. Of other cuts only what was written becomes blocks: its neighbours keep parts of old ones, and what is free
-    /// around it is not carried along.
+    /// A cut of which at least half was written stays whole, so that a rewritten file has the same blocks as
+    /// on any disk. Of other cuts, only the written parts become blocks: the parts beside them keep referring
+    /// to old blocks, and free space around them is not stored.
     pub(super) fn take_unchanged(&self, batch: &mut Batch) -> Result<Vec<Entry>> {
         let span = batch.span();
         let changed: Extents = self.changed.clip(span).collect();
@@ -56,7 +56,7 @@ fn add_cut(batch: &mut Batch, extent: Extent, pieces: &[Extent]) {
     batch.cuts.push(Cut { extent, pieces: (first, batch.pieces.len() as u32) });
 }
 
-/// The entries of `below` inside `piece`, with zeros where it has none.
+/// Copies the entries of `below` inside `piece` to `kept`, with zeros in the gaps.
 fn keep(below: &[Entry], piece: Extent, kept: &mut Vec<Entry>) {
     let mut position = piece.offset;
     let first = below.partition_point(|entry| entry.extent.end() <= piece.offset);

@@ -1,4 +1,5 @@
-//! The last two stages: compresses frames side by side, and appends them in the order in which they were filled.
+//! The last two stages: compresses frames in parallel, and appends them in the order in which they were
+//! filled.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +9,9 @@ use platter_image::{FrameStore, PinSet, Result};
 
 use super::assemble::InFlight;
 
-/// A frame that takes no more blocks.
+/// A frame that accepts no more blocks.
 pub(super) struct Full {
-    /// Position among all frames, from 0.
+    /// Its position among all frames, from 0.
     pub(super) number: u64,
     pub(super) frame: FrameBuilder,
 }
@@ -18,7 +19,7 @@ pub(super) struct Full {
 /// What was added to the store.
 #[derive(Default)]
 pub(super) struct Appended {
-    /// Bytes as stored.
+    /// Stored bytes.
     pub(super) stored: u64,
     pub(super) frames: u64,
 }

@@ -1,4 +1,4 @@
-//! Makes blocks of a batch: trims their zeros, and names them.
+//! Turns the cuts of a batch into blocks: trims trailing zeros and computes ids.
 
 use crossbeam_channel::{Receiver, Sender};
 use platter_image::chunking::{BLOCK_LENGTH_MAX, Cut};
@@ -7,30 +7,30 @@ use platter_image::{BlockId, FrameStore, Kind, Pin, Result, SECTOR};
 use super::look_up::look_up;
 use super::read::Loaded;
 
-/// A batch all of whose blocks have names.
+/// A batch whose blocks all have ids.
 pub(super) struct Hashed {
     pub(super) loaded: Loaded,
-    /// For each cut of the batch, in its order.
+    /// One for each cut of the batch, in its order.
     pub(super) blocks: Vec<Block>,
-    /// Contents of blocks that do not stand in the batch's buffer as they are.
+    /// Contents of blocks that are not contiguous in the batch's buffer.
     pub(super) gathered: Vec<u8>,
 }
 
-/// What became of a cut.
+/// The result for one cut.
 pub(super) enum Block {
-    /// All of it is zeros.
+    /// All zeros.
     Zero,
     /// A block.
     Named {
         id: BlockId,
-        /// Where its contents stand.
+        /// Where its contents are.
         place: Place,
-        /// Set once the store was asked, if it has it.
+        /// Set by the lookup if the store has it.
         known: Option<Pin>,
     },
 }
 
-/// Where a block's contents stand: offset and length in bytes.
+/// Where a block's contents are: offset and length in bytes.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
     InBuffer(usize, usize),
@@ -47,7 +47,7 @@ impl Hashed {
     }
 }
 
-/// Hashes batches until there are no more, or nobody takes them. Asks a store that is near.
+/// Hashes batches until there are no more, or no one takes the results. Queries a near store as well.
 pub(super) fn hash_batches<S: FrameStore>(
     near: Option<&S>,
     loaded: &Receiver<Loaded>,
@@ -77,7 +77,7 @@ pub(super) fn hash_batches<S: FrameStore>(
     Ok(())
 }
 
-/// Finds the contents of a cut without the zero sectors at their end; gathers them if they have gaps.
+/// Finds the contents of a cut without trailing zero sectors; copies them together if they have gaps.
 fn trim(hashed: &mut Hashed, cut: &Cut) -> Place {
     let Hashed { loaded, gathered, .. } = hashed;
     let pieces = loaded.batch.pieces_of(cut);
@@ -103,7 +103,7 @@ fn trim(hashed: &mut Hashed, cut: &Cut) -> Place {
     }
 }
 
-/// The length without zero sectors at the end.
+/// The length without trailing zero sectors.
 fn trimmed_length(contents: &[u8]) -> usize {
     contents
         .chunks_exact(SECTOR as usize)

@@ -1,15 +1,15 @@
-//! Asks the store which blocks it has: of all batches together that wait when an answer is there, so that a store far
-//! away is asked seldom and a near one at once.
+//! Looks up in the store which blocks it has. All batches that wait are looked up together, so a far store
+//! gets few requests, and a near one is asked at once.
 
 use crossbeam_channel::{Receiver, Sender};
 use platter_image::{BlockId, FrameStore, Result};
 
 use super::hash::{Block, Hashed};
 
-/// Most batches in one question.
+/// The most batches in one lookup.
 const BATCHES_TOGETHER: usize = 16;
 
-/// Whether to ask in threads of their own: those who hash ask a store that is near, as soon as they have names.
+/// Whether lookups need separate threads; a near store is queried by the hashing threads themselves.
 pub(super) fn is_far<S: FrameStore>(store: &S) -> bool {
     store.lookups_under_way() > 1
 }
@@ -33,7 +33,7 @@ pub(super) fn look_up_batches<S: FrameStore>(
     Ok(())
 }
 
-/// Notes which blocks of these batches the store has.
+/// Records which blocks of these batches the store has.
 pub(super) fn look_up<S: FrameStore>(store: &S, batches: &mut [Hashed]) -> Result<()> {
     let ids: Vec<BlockId> = batches
         .iter()

@@ -1,6 +1,7 @@
-//! Capture: from a disk and what is known of it to frames in a store and a recipe (design: identity, frames).
+//! Capture: turns a disk and its survey into frames in a store and a recipe (design: identity, frames).
 //!
-//! A bounded pipeline of threads; each arrow is a channel with a named limit, so memory does not grow with the disk:
+//! It is a bounded pipeline of threads. Each arrow is a channel with a named limit, so memory does not grow
+//! with the disk:
 //!
 //! ```text
 //! read ─batches▶ hash ×n ─▶ look up ─▶ assemble ─full frames▶ compress ×n ─▶ append
@@ -8,9 +9,9 @@
 //!  in disk order  names      new         frames, recipe                       frames were filled
 //! ```
 //!
-//! A store that is near is asked by those who hash; a far one by threads of their own, for many batches at once.
+//! A near store is queried by the hashing threads; a far one by separate threads, for many batches at once.
 //!
-//! Nothing is durable, nor visible to anybody else, until the caller publishes the score.
+//! Nothing is durable or visible to others until the caller publishes the score.
 
 mod assemble;
 mod base;
@@ -30,21 +31,21 @@ use platter_image::{BlockId, DiskRead, Domain, Error, FrameStore, PinSet, Result
 use assemble::Assembler;
 pub use base::{Base, EntriesOf};
 
-/// Batches between two stages, for each hashing thread.
+/// Batches that wait between two stages, per hashing thread.
 const BATCHES_WAITING: usize = 1;
-/// Frames between two stages, for each compressing thread.
+/// Frames that wait between two stages, per compressing thread.
 const FRAMES_WAITING: usize = 8;
 
-/// How to capture.
+/// The options of a capture.
 #[derive(Clone, Copy, Debug)]
 pub struct CaptureOptions {
-    /// Threads that hash, and as many that compress.
+    /// Number of hashing threads, and also of compressing threads.
     pub threads: usize,
     /// zstd level.
     pub level: i32,
     /// How to cut.
     pub cut_policy: CutPolicy,
-    /// Bytes of blocks in a frame before compression, about.
+    /// Approximate bytes of blocks in a frame before compression.
     pub frame_length: usize,
     /// Identity domain of the blocks.
     pub domain: Domain,
@@ -62,44 +63,44 @@ impl Default for CaptureOptions {
     }
 }
 
-/// What a capture found and made. All lengths in bytes.
+/// The result of a capture. All lengths are in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureCounts {
-    /// What somebody can still read of the disk.
+    /// What can still be read of the disk.
     pub allocated: u64,
-    /// Of that, zeros.
+    /// Zeros in it.
     pub zero: u64,
-    /// Of that, data: what blocks hold of it, each time they stand somewhere.
+    /// Data in it, counted at each place where a block is used.
     pub data: u64,
-    /// Blocks that were not known before.
+    /// Blocks that the store did not have.
     pub new_blocks: u64,
-    /// Of the data, what stands in such blocks, each counted where it is met first; at most `data`.
+    /// Data in such blocks, counted only at the block's first place; at most `data`.
     pub new_raw: u64,
-    /// Bytes of new frames as stored, pages of the recipe included.
+    /// Stored bytes of new frames, including pages of the recipe.
     pub new_stored: u64,
     /// Frames added.
     pub new_frames: u64,
 }
 
-/// A finished capture, which keeps its blocks from being collected until it is dropped.
+/// A finished capture; its blocks are not collected while it exists.
 #[derive(Debug)]
 pub struct Captured {
     /// The disk's score.
     pub score: Score,
-    /// What was found and made.
+    /// Its counts.
     pub counts: CaptureCounts,
-    /// Holds every block that the recipe names.
+    /// Pins every block that the recipe names.
     pub pins: PinSet,
 }
 
-/// Captures the disk into `store`: regions ascend and do not overlap; what lies in none of them is free.
+/// Captures the disk into `store`. Regions must ascend and not overlap; space outside of them is free.
 ///
-/// Of a disk that is a version with changes, only what changed is read: `base` says what. `progress` is told how many
-/// allocated bytes are done.
+/// With `base`, only the changes to that version are read. `progress` is called with the number of allocated
+/// bytes done so far.
 ///
 /// # Errors
-/// `Io` when the disk cannot be read (saying where) or the store not written; what the store says; `Missing` when it
-/// lacks a block of the base.
+/// `Io` when the disk cannot be read (naming the offset) or the store not written; errors of the store;
+/// `Missing` when it lacks a block of the base.
 pub fn capture<S: FrameStore>(
     disk: &dyn DiskRead,
     regions: &[Region],
@@ -114,7 +115,7 @@ pub fn capture<S: FrameStore>(
     let file_alignment = options
         .cut_policy
         .file_alignment()
-        .ok_or_else(|| Error::bug(format!("cut policy {}", options.cut_policy.0)))?;
+        .ok_or_else(|| Error::bug(format!("unknown cut policy {}", options.cut_policy.0)))?;
     let threads = options.threads.max(1);
     let (batch_out, batch_in) = bounded(BATCHES_WAITING * threads);
     let (buffer_out, buffer_in) = bounded(BATCHES_WAITING * threads * 2);
@@ -149,7 +150,7 @@ pub fn capture<S: FrameStore>(
             assembler.take_all(looked_up_in, &buffer_out, progress).and_then(|()| assembler.finish());
         drop(buffer_out);
 
-        // The stage that failed first has the reason; the others only noticed that it is gone.
+        // The stage that failed first has the reason; the others only ended because it did.
         let appended = join(appender);
         let workers: Vec<Result<()>> = workers.into_iter().map(join).collect();
         let read = join(reader);
@@ -169,7 +170,7 @@ fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(Error::bug("a thread of the capture panicked")))
 }
 
-/// What a stage says that finds the next one gone: that one has the reason, and says it.
+/// The error of a stage whose next stage has ended; that stage reports the reason.
 fn next_stage_gone() -> Error {
     Error::bug("a later stage of the capture ended early")
 }

@@ -1,4 +1,4 @@
-//! Reads batches from the disk, in disk order, into buffers that are used again and again.
+//! Reads batches from the disk in disk order, into buffers that are reused.
 
 use crossbeam_channel::{Receiver, Sender};
 use platter_image::chunking::{BATCH_SPAN_MAX, Batch, Cutter, FILE_ALIGNMENT, GRID, Region};
@@ -7,22 +7,22 @@ use platter_image::{DiskRead, Extent, IoContext, Result};
 
 use super::base::Base;
 
-/// Gaps up to this are read through rather than jumped over, in bytes.
+/// Gaps of at most this many bytes are read instead of skipped.
 const GAP_READ_THROUGH: u64 = 64 << 10;
 
-/// A batch with what the disk holds of it.
+/// A batch with the bytes that were read for it.
 pub(super) struct Loaded {
-    /// Position of the batch among all, from 0.
+    /// The batch's position among all batches, from 0.
     pub(super) number: u64,
     pub(super) batch: Batch,
-    /// What the buffer covers of the disk; where no piece lies, its contents mean nothing.
+    /// The range of the disk in the buffer; bytes outside of pieces are unspecified.
     pub(super) span: Extent,
     pub(super) buffer: Vec<u8>,
-    /// What stands in the parts of the batch's cuts that were taken out of it.
+    /// Entries copied from the base for the unchanged parts of the batch, which were removed from it.
     pub(super) kept: Vec<Entry>,
 }
 
-/// Reads all batches of all regions; buffers come back by `used`.
+/// Reads all batches of all regions; used buffers come back through `used`.
 pub(super) fn read_batches(
     disk: &dyn DiskRead,
     regions: &[Region],
@@ -40,16 +40,18 @@ pub(super) fn read_batches(
             let longest = (BATCH_SPAN_MAX + GRID + FILE_ALIGNMENT) as usize;
             let needed = span.length as usize;
             if buffer.len() < needed {
-                // Anew, and not longer: zeros from the system cost nothing, and the old contents mean nothing.
+                // Allocate a new buffer instead of growing the old one: zeroed memory is cheap, and the old
+                // contents are not needed.
                 buffer = vec![0; needed.next_power_of_two().min(longest).max(needed)];
             }
             for run in runs(&batch) {
                 let at = (run.offset - span.offset) as usize;
-                disk.read_exact_at(&mut buffer[at..at + run.length as usize], run.offset)
-                    .context(|| format!("reading {} bytes at {} of the disk", run.length, run.offset))?;
+                disk.read_exact_at(&mut buffer[at..at + run.length as usize], run.offset).context(|| {
+                    format!("reading {} bytes at offset {} of the disk", run.length, run.offset)
+                })?;
             }
             if loaded.send(Loaded { number, batch, span, buffer, kept }).is_err() {
-                // Whoever stopped taking has the reason.
+                // The stage that stopped has the error.
                 return Ok(());
             }
             number += 1;
@@ -58,7 +60,7 @@ pub(super) fn read_batches(
     Ok(())
 }
 
-/// The pieces of a batch in as few reads as makes sense.
+/// The pieces of a batch, joined into a few reads.
 fn runs(batch: &Batch) -> Vec<Extent> {
     let mut pieces = batch.pieces.clone();
     pieces.sort_unstable();

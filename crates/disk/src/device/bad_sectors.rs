@@ -1,9 +1,9 @@
-//! A disk some of whose sectors cannot be read.
+//! Reads a disk with unreadable sectors.
 //!
-//! A read that fails is done again sector by sector, around the system's cache where that is possible, for the cache reads
-//! pages of 4 KiB and one bad sector spoils all of one. What still cannot be read ends the job, or, if that is wanted,
-//! reads as zeros and is written down. Zeros, because an installed copy then has the same bytes everywhere, and nobody
-//! takes what the target held before for contents of the file.
+//! A failed read is repeated sector by sector, bypassing the system's cache if possible, because the cache
+//! reads 4 KiB pages and one bad sector makes its whole page unreadable. A sector that still cannot be read
+//! ends the job or, with `skips`, reads as zeros and is recorded. Zeros, so that an installed copy has the
+//! same bytes everywhere, and old contents of the target are not mistaken for contents of a file.
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -13,32 +13,32 @@ use platter_image::{DiskRead, Extent, Extents};
 
 use super::Source;
 
-/// A disk with more bad sectors than this is given up: each costs seconds.
+/// The most bad sectors before a disk is given up: each costs seconds.
 const BAD_SECTORS_MAX: usize = 65_536;
 
-/// A source, read in spite of bad sectors.
+/// A disk read in spite of bad sectors.
 #[derive(Debug)]
 pub struct Salvaged<'s, D = Source> {
     disk: &'s D,
-    /// Zeros stand for what cannot be read.
+    /// Unreadable sectors become zeros.
     skips: bool,
-    /// Where sectors begin that cannot be read.
+    /// Offsets of the unreadable sectors.
     bad: Mutex<BTreeSet<u64>>,
 }
 
-/// A disk that can read one sector by another way than others.
+/// A disk that may have another way to read a single sector.
 pub trait SectorRead: DiskRead {
-    /// Reads one sector, straight from the device if that is possible.
+    /// Reads one sector, directly from the device if possible.
     ///
     /// # Errors
-    /// What the device says.
+    /// Errors of the device.
     fn read_sector(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_exact_at(buffer, offset)
     }
 }
 
 impl<'s, D: SectorRead> Salvaged<'s, D> {
-    /// That disk. `skips` says whether sectors that cannot be read become zeros, or end the job.
+    /// Wraps a disk. With `skips`, unreadable sectors become zeros; otherwise they end the job.
     pub fn new(disk: &'s D, skips: bool) -> Self {
         Self { disk, skips, bad: Mutex::default() }
     }
@@ -59,7 +59,7 @@ impl<'s, D: SectorRead> Salvaged<'s, D> {
             let inside = Extent::between(at.max(offset), (at + sector).min(end));
             let wanted = &mut buffer[(inside.offset - offset) as usize..][..inside.length as usize];
             let whole = sector.min(self.disk.length() - at) as usize;
-            // A sector that was bad once stays zeros: another try costs seconds, and might give other bytes.
+            // A sector that was bad once stays zeros: another try costs seconds and may return other bytes.
             let read = match self.is_noted(at) {
                 true => Err(io::ErrorKind::Other.into()),
                 false => self.disk.read_sector(&mut bytes[..whole], at),
@@ -68,7 +68,7 @@ impl<'s, D: SectorRead> Salvaged<'s, D> {
                 Ok(()) => wanted.copy_from_slice(&bytes[(inside.offset - at) as usize..][..wanted.len()]),
                 Err(error) if !self.skips => {
                     let text = format!(
-                        "the sector at {at} cannot be read: {error} (--skip-bad leaves such sectors out)"
+                        "the sector at offset {at} cannot be read: {error} (use --skip-bad to replace such sectors with zeros)"
                     );
                     return Err(io::Error::new(error.kind(), text));
                 }
@@ -89,7 +89,7 @@ impl<'s, D: SectorRead> Salvaged<'s, D> {
     fn note(&self, sector: u64) -> io::Result<()> {
         let mut bad = self.bad.lock();
         if bad.len() >= BAD_SECTORS_MAX && !bad.contains(&sector) {
-            let text = format!("more than {BAD_SECTORS_MAX} sectors cannot be read");
+            let text = format!("the disk has more than {BAD_SECTORS_MAX} unreadable sectors");
             return Err(io::Error::other(text));
         }
         bad.insert(sector);
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// A disk of which two sectors cannot be read, nor anything together with them.
+    /// A disk with two unreadable sectors; a read that includes one of them fails as a whole.
     #[derive(Default)]
     struct Failing(AtomicU64);
 
@@ -145,7 +145,7 @@ mod tests {
     impl SectorRead for Failing {}
 
     #[test]
-    fn only_bad_sectors_are_lost() {
+    fn only_bad_sectors_become_zeros() {
         let disk = Failing::default();
         let salvaged = Salvaged::new(&disk, true);
         let mut bytes = vec![1; 100_000];
@@ -159,10 +159,10 @@ mod tests {
         assert_eq!(bad, [Extent::new(5120, 512), Extent::new(81_920, 512)]);
         let reads = disk.0.load(Ordering::Relaxed);
         salvaged.read_exact_at(&mut bytes[..10_000], 200_000).unwrap();
-        assert_eq!(disk.0.load(Ordering::Relaxed), reads + 1, "what is good is read at once");
+        assert_eq!(disk.0.load(Ordering::Relaxed), reads + 1, "good sectors are read in one call");
     }
 
-    /// A disk all of whose sectors are bad; it counts the sectors that were asked for.
+    /// A disk with only bad sectors; it counts the sectors requested.
     #[derive(Default)]
     struct Dead(AtomicU64);
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_bad_sectors_as_allowed_can_be_read_again() {
+    fn known_bad_sectors_are_not_read_again_up_to_the_limit() {
         let disk = Dead::default();
         let salvaged = Salvaged::new(&disk, true);
         let mut bytes = vec![1; 512 * BAD_SECTORS_MAX];
@@ -192,7 +192,7 @@ mod tests {
         salvaged.read_exact_at(&mut bytes, 0).expect("no sector is new");
         assert!(bytes.iter().all(|byte| *byte == 0));
         let asked = disk.0.load(Ordering::Relaxed);
-        assert_eq!(asked, BAD_SECTORS_MAX as u64, "what is known as bad is not tried again");
+        assert_eq!(asked, BAD_SECTORS_MAX as u64, "known bad sectors are not tried again");
         let error = salvaged.read_exact_at(&mut bytes[..512], 512 * BAD_SECTORS_MAX as u64).unwrap_err();
         assert!(error.to_string().contains("more than 65536"), "{error}");
         assert_eq!(salvaged.bad().total(), 512 * BAD_SECTORS_MAX as u64);
@@ -202,6 +202,6 @@ mod tests {
     fn a_bad_sector_ends_the_job_unless_skipped() {
         let disk = Failing::default();
         let error = Salvaged::new(&disk, false).read_exact_at(&mut [0; 4096], 4096).unwrap_err();
-        assert!(error.to_string().contains("the sector at 5120"), "{error}");
+        assert!(error.to_string().contains("the sector at offset 5120"), "{error}");
     }
 }

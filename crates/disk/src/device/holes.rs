@@ -1,8 +1,8 @@
-//! Where a sparse file has data, asked only where the answer is safe.
+//! Finds where a sparse file has data, but only where the answer is reliable.
 //!
-//! Filesystems have reported holes where data was on its way (OpenZFS 15526), so an answer counts only when the
-//! file was synced right before, did not change from before the sync until after the last question, and some of the
-//! holes were read and are zeros (design: proof). Otherwise all of the file is data.
+//! Filesystems have reported holes where data was still being written (OpenZFS 15526). So an answer counts
+//! only if the file was synced right before, did not change between that sync and the last query, and a
+//! sample of the holes was read and contains zeros (design: proof). Otherwise the whole file counts as data.
 
 use std::fs::File;
 use std::io;
@@ -11,16 +11,16 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use platter_image::{Extent, Extents};
 use rustix::fs::SeekFrom;
 
-/// More extents than this are not kept: the whole file is then taken as data. 64 MiB of memory.
+/// The most extents that are kept; a file with more counts as all data. They take 64 MiB of memory.
 const EXTENTS_MAX: usize = 4 << 20;
 
-/// So many holes are read, evenly spread over the file.
+/// The number of holes that are read, evenly distributed over the file.
 const HOLES_READ: usize = 64;
 
-/// So much of each of them.
+/// How many bytes are read of each hole.
 const HOLE_READ_LENGTH: u64 = 4096;
 
-/// Where a regular file of `length` bytes has data, in whole sectors; `None` if that is not safe to say.
+/// The data of a regular file of `length` bytes, in whole sectors; `None` if no reliable answer is possible.
 pub(super) fn data_extents(file: &File, length: u64) -> io::Result<Option<Extents>> {
     let before = identity(file)?;
     rustix::fs::fdatasync(file)?;
@@ -31,13 +31,13 @@ pub(super) fn data_extents(file: &File, length: u64) -> io::Result<Option<Extent
     Ok(Some(data))
 }
 
-/// Whether a regular file of `length` bytes holds anything but one hole. A file system that cannot tell is taken to hold
-/// data.
+/// Whether a regular file of `length` bytes is more than one hole. If the filesystem cannot tell, it counts
+/// as data.
 pub(crate) fn has_data(file: &File, length: u64) -> bool {
     length > 0 && !matches!(rustix::fs::seek(file, SeekFrom::Data(0)), Err(rustix::io::Errno::NXIO))
 }
 
-/// What changes when a file does: length, modification time, change time.
+/// What changes when a file changes: length, modification time, change time.
 fn identity(file: &File) -> io::Result<(u64, [i64; 4])> {
     let metadata = file.metadata()?;
     let times = [metadata.mtime(), metadata.mtime_nsec(), metadata.ctime(), metadata.ctime_nsec()];
@@ -84,19 +84,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_what_was_written() {
+    fn written_data_is_found() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(16 << 20).unwrap();
         file.write_all_at(&[1; 8192], 4 << 20).unwrap();
         file.write_all_at(&[2; 100], (16 << 20) - 100).unwrap();
-        let data = data_extents(&file, 16 << 20).unwrap().expect("a file at rest");
+        let data = data_extents(&file, 16 << 20).unwrap().expect("the file does not change");
         assert!(data.contains(4 << 20) && data.contains((4 << 20) + 8191) && data.contains((16 << 20) - 1));
         assert!(data.total() < 1 << 20, "the filesystem of this test keeps files sparse: {data:?}");
-        assert_eq!(data_extents(&file, 8 << 20).unwrap(), None, "its length is not what it was at opening");
+        assert_eq!(data_extents(&file, 8 << 20).unwrap(), None, "its length is not the given one");
     }
 
     #[test]
-    fn a_file_without_data() {
+    fn a_file_of_one_hole_has_no_data() {
         let file = tempfile::tempfile().unwrap();
         assert!(!has_data(&file, 0));
         file.set_len(1 << 20).unwrap();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_answer_is_found_out() {
+    fn data_in_a_reported_hole_is_detected() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&[1; 65536], 0).unwrap();
         let wrong: Extents = [Extent::new(0, 4096)].into_iter().collect();

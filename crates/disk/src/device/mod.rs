@@ -1,7 +1,7 @@
-//! Block devices and regular files of the machine, as devices that are read ([`Source`]) and written ([`Target`]).
+//! Block devices and regular files of this machine, for reading ([`Source`]) and writing ([`Target`]).
 //!
-//! Both forms are opened by path, and a symbolic link stands for what it leads to. Whether a device may be used at
-//! all is decided elsewhere, before: see [`crate::refusal`]. Nothing here knows what the bytes mean.
+//! Both are opened by path, and symbolic links are followed. Whether a device may be used at all is decided
+//! before, in [`crate::refusal`]. Nothing here interprets the bytes.
 
 mod bad_sectors;
 mod holes;
@@ -22,27 +22,27 @@ pub use source::Source;
 pub use target::{Target, TargetOptions};
 pub use watch::Watch;
 
-/// Which device or file stands at a path. Names are given to others; these numbers are not while somebody has it open.
+/// The device or file at a path. Names can be reassigned; these numbers cannot while someone holds it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// Nothing that could be a disk.
+    /// Nothing that can be a disk.
     Nothing,
     /// A block device.
     Block {
-        /// Its number, as `stat` gives it.
+        /// Its device number as in `stat`.
         number: u64,
     },
     /// A regular file.
     Regular {
-        /// The number of its file system.
+        /// The device number of its filesystem.
         filesystem: u64,
-        /// Its inode.
+        /// Its inode number.
         inode: u64,
     },
 }
 
 impl Identity {
-    /// What these are the metadata of.
+    /// The identity of the device or file with this metadata.
     pub(crate) fn of(metadata: Option<&std::fs::Metadata>) -> Self {
         match metadata {
             Some(metadata) if metadata.file_type().is_block_device() => {
@@ -56,7 +56,7 @@ impl Identity {
     }
 }
 
-/// What a path leads to, as far as it can hold a disk.
+/// The kinds of files that can be a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeKind {
     Block,
@@ -84,7 +84,7 @@ impl NodeKind {
     }
 }
 
-/// What a file is that cannot be a disk.
+/// A description of a file that cannot be a disk.
 pub(crate) fn describe(kind: std::fs::FileType) -> &'static str {
     if kind.is_dir() {
         "a directory"
@@ -99,19 +99,19 @@ pub(crate) fn describe(kind: std::fs::FileType) -> &'static str {
     }
 }
 
-/// The length in bytes and the logical sector size of an open block device.
+/// The length and the logical sector size of an open block device, in bytes.
 pub(crate) fn block_geometry(file: &File, path: &Path) -> Result<(u64, u32)> {
     let sector = rustix::fs::ioctl_blksszget(file)
         .map_err(io::Error::from)
-        .context(|| format!("asking {} for its sector size", path.display()))?;
+        .context(|| format!("reading the sector size of {}", path.display()))?;
     if !matches!(sector, 512 | 4096) {
         return Err(Error::refused(format!(
-            "{} has sectors of {sector} bytes: only 512 and 4096 are known",
+            "{} has sectors of {sector} bytes: only 512 and 4096 are supported",
             path.display()
         )));
     }
     let length = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))
         .map_err(io::Error::from)
-        .context(|| format!("asking {} for its length", path.display()))?;
+        .context(|| format!("reading the length of {}", path.display()))?;
     Ok((length, sector))
 }

@@ -1,4 +1,4 @@
-//! A disk that is captured: a block device or a regular file, opened for reading only.
+//! A disk to be captured: a block device or a regular file, opened read-only.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,46 +13,48 @@ use rustix::fs::OFlags;
 use super::{NodeKind, SectorRead, block_geometry, holes};
 use crate::aligned_buffer::AlignedBuffer;
 
-/// A block device or a regular file that is read. Reads may come from many threads.
+/// A block device or a regular file for reading, usable by many threads.
 ///
-/// A file whose length is not a multiple of 512 is followed by zeros up to the next one: sectors are whole.
+/// If a file's length is not a multiple of 512, zeros follow it up to the next multiple.
 #[derive(Debug)]
 pub struct Source {
     file: File,
     path: PathBuf,
     kind: NodeKind,
     sector_size: u32,
-    /// A block device, opened for direct reads if that was ever wanted and is possible.
+    /// The block device opened again for direct reads, once they were wanted; `None` inside if that is not
+    /// possible.
     direct: OnceLock<Option<File>>,
-    /// Bytes that are in the file; the length of the device is this rounded up to a sector.
+    /// Length of the file in bytes; the device's length is this rounded up to a whole sector.
     stored_length: u64,
 }
 
 impl Source {
-    /// Opens a disk for reading. `sector_size` (512 or 4096) is what the bytes of a file were written for; 512 if not
-    /// said. A block device knows its own, and being told another is refused.
+    /// Opens a disk for reading. `sector_size` (512 or 4096, default 512) is the sector size for which a
+    /// file's contents were written. A block device has its own; any other value is refused.
     ///
     /// # Errors
-    /// `Io` if it cannot be opened; `Refused` if it is neither a block device nor a regular file, or the sector size
-    /// is wrong.
+    /// `Io` if it cannot be opened; `Refused` if it is neither a block device nor a regular file, or the
+    /// sector size is wrong.
     pub fn open(path: &Path, sector_size: Option<u32>) -> Result<Self> {
         Self::open_with(path, sector_size, OFlags::empty())
     }
 
-    /// The same, and nobody else may mount a block device, or open it in this way, as long as this is open.
+    /// Like [`Source::open`], but exclusively: while it is open, no one else can mount the block device or
+    /// open it exclusively.
     ///
     /// # Errors
-    /// As [`Source::open`]; `Refused` if somebody else has the device so already.
+    /// Those of [`Source::open`]; `Refused` if the device is already open exclusively.
     pub fn open_alone(path: &Path, sector_size: Option<u32>) -> Result<Self> {
-        let metadata = std::fs::metadata(path).context(|| format!("looking at {}", path.display()))?;
+        let metadata = std::fs::metadata(path).context(|| format!("examining {}", path.display()))?;
         let is_block = NodeKind::of(&metadata, path)? == NodeKind::Block;
-        // Of regular files, the flag has no meaning.
+        // The flag is meaningless for regular files.
         Self::open_with(path, sector_size, if is_block { OFlags::EXCL } else { OFlags::empty() })
     }
 
     fn open_with(path: &Path, sector_size: Option<u32>, flags: OFlags) -> Result<Self> {
-        // Told apart before opening: opening a pipe or a tape drive has consequences.
-        let metadata = std::fs::metadata(path).context(|| format!("looking at {}", path.display()))?;
+        // Check the kind before opening: opening a pipe or a tape drive has side effects.
+        let metadata = std::fs::metadata(path).context(|| format!("examining {}", path.display()))?;
         NodeKind::of(&metadata, path)?;
         let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
         let file = file.map_err(|error| match error.kind() {
@@ -63,7 +65,7 @@ impl Source {
             .with_source(error),
             _ => Error::io(format!("opening {} for reading", path.display()), error),
         })?;
-        let metadata = file.metadata().context(|| format!("looking at {}", path.display()))?;
+        let metadata = file.metadata().context(|| format!("examining {}", path.display()))?;
         let kind = NodeKind::of(&metadata, path)?;
         let (stored_length, own_sector_size) = match kind {
             NodeKind::Block => {
@@ -78,23 +80,23 @@ impl Source {
             (Some(said), Some(own)) if said == own => own,
             (Some(said), own) => {
                 return Err(Error::refused(format!(
-                    "sectors of {said} bytes: {} has {} bytes",
+                    "a sector size of {said} bytes was given, but {} has sectors of {} bytes",
                     path.display(),
                     own.map_or("512 or 4096".to_owned(), |own| own.to_string())
                 )));
             }
         };
-        // Advice only: a file system that does not take it reads as well as it can.
+        // Only advice: a filesystem that ignores it still reads correctly.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
         Ok(Self { file, path: path.to_owned(), kind, sector_size, direct: OnceLock::new(), stored_length })
     }
 
-    /// Where it was opened.
+    /// The path at which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A block device once more, opened for direct reads; `None` where that is not possible.
+    /// The block device, opened for direct reads; `None` if that is not possible.
     fn around_the_cache(&self) -> Option<&File> {
         let open = || {
             let same = format!("/proc/self/fd/{}", self.file.as_raw_fd());
@@ -116,30 +118,31 @@ impl Source {
         self.kind == NodeKind::Block
     }
 
-    /// Where a sparse file has data; everything else reads as zeros. `None` when all of it must be taken as data: a
-    /// block device, a file that is being changed, a filesystem whose answers do not hold (design: proof).
+    /// Where a sparse file has data; everything else reads as zeros. `None` if all of it must count as data:
+    /// for a block device, a file that is being changed, or a filesystem with unreliable answers
+    /// (design: proof).
     ///
     /// # Errors
-    /// When the file cannot be looked at or read.
+    /// When the file cannot be examined or read.
     pub fn data_extents(&self) -> Result<Option<Extents>> {
         if self.kind == NodeKind::Block {
             return Ok(None);
         }
         holes::data_extents(&self.file, self.stored_length)
-            .context(|| format!("looking for the holes of {}", self.path.display()))
+            .context(|| format!("finding the holes of {}", self.path.display()))
     }
 
-    /// Tells the system that `extent` will be read soon.
+    /// Announces to the system that `extent` will be read soon.
     pub fn will_read(&self, extent: Extent) {
-        // Advice only, as above.
+        // Only advice, as above.
         let length = std::num::NonZeroU64::new(extent.length);
         let _ = rustix::fs::fadvise(&self.file, extent.offset, length, rustix::fs::Advice::WillNeed);
     }
 
-    /// Tells the system that what was read of `extent` will not be read again, so that capturing a disk does not
-    /// push everything else out of memory.
+    /// Tells the system that `extent` will not be read again, so that capturing a disk does not evict
+    /// everything else from the page cache.
     pub fn was_read(&self, extent: Extent) {
-        // Advice only, as above.
+        // Only advice, as above.
         let length = std::num::NonZeroU64::new(extent.length);
         let _ = rustix::fs::fadvise(&self.file, extent.offset, length, rustix::fs::Advice::DontNeed);
     }
@@ -170,7 +173,7 @@ impl SectorRead for Source {
     fn read_sector(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let is_whole = offset.saturating_add(buffer.len() as u64) <= self.stored_length;
         match self.around_the_cache() {
-            // A read of a sector is short only at the end.
+            // A direct read of a whole stored sector cannot be short.
             Some(direct) if is_whole => {
                 let mut sector = AlignedBuffer::zeroed(buffer.len())?;
                 direct.read_exact_at(&mut sector, offset)?;
@@ -188,7 +191,7 @@ mod tests {
     use platter_image::ErrorKind;
 
     #[test]
-    fn a_file_is_followed_by_zeros_up_to_a_sector() {
+    fn a_file_is_padded_with_zeros_to_a_whole_sector() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
         std::fs::write(&path, vec![9; 700]).unwrap();
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_disk_is_refused() {
+    fn other_kinds_of_files_are_refused() {
         for path in ["/dev/null", "/dev"] {
             assert_eq!(Source::open(Path::new(path), None).unwrap_err().kind(), ErrorKind::Refused);
         }

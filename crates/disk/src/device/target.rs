@@ -1,8 +1,8 @@
-//! A disk that is installed to: a block device or a regular file, opened for writing.
+//! A disk to be installed to: a block device or a regular file, opened for writing.
 //!
-//! Direct I/O is used where it works, so that installing a disk does not push everything else out of memory. What is
-//! not aligned then goes through read, change and write of the sectors around it, while no other write runs: a
-//! lock tells the two apart, since two such writes side by side would undo each other.
+//! Direct I/O is used where it works, so that installing a disk does not evict everything else from the page
+//! cache. Then an unaligned write reads the sectors around it, changes them and writes them back. A lock
+//! keeps other writes out meanwhile, because two such writes at once would undo each other.
 
 use parking_lot::RwLock;
 use std::fs::{File, OpenOptions};
@@ -16,38 +16,38 @@ use rustix::fs::{FallocateFlags, OFlags};
 use super::{Identity, NodeKind, block_geometry};
 use crate::aligned_buffer::AlignedBuffer;
 
-/// How much is written at once when sectors around a write are read first, and when zeros are written, in bytes.
+/// How many bytes are written at once by unaligned writes, and when writing zeros.
 const BOUNCE_LENGTH: usize = 1 << 20;
 
-/// What direct I/O on a regular file is aligned to, in bytes: enough for every filesystem.
+/// The alignment of direct I/O on a regular file in bytes; enough for every filesystem.
 const FILE_ALIGNMENT: usize = 4096;
 
 /// How to open a target.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetOptions {
-    /// Bytes that must fit. A regular file is created if missing, and made this long if it is shorter; a longer one
-    /// keeps its length, as a block device does.
+    /// Bytes that must fit. A regular file is created if missing and extended if shorter; a longer one keeps
+    /// its length, like a block device.
     pub length: u64,
-    /// Whether to go around the system's cache; `None` does for block devices and does not for files. Where it is not
-    /// possible, the cache is used.
+    /// Whether to bypass the system's cache; `None` means yes for block devices and no for files. Where that
+    /// is not possible, the cache is used.
     pub direct: Option<bool>,
-    /// Whether a block device is opened exclusively, so that the system neither mounts it nor lets others use it so.
-    /// Only a user who insists on a device in use says false.
+    /// Whether to open a block device exclusively, so that no one else mounts it or opens it exclusively.
+    /// False only if the user insists on a device in use.
     pub exclusive: bool,
-    /// The sector size of a regular file, 512 or 4096. A block device knows its own.
+    /// The sector size of a regular file, 512 or 4096. A block device has its own.
     pub sector_size: u32,
-    /// What must stand at the path: what was checked before. `None` takes whatever does.
+    /// The identity that was checked before; anything else at the path is refused. `None` accepts anything.
     pub expected: Option<Identity>,
 }
 
 impl TargetOptions {
-    /// The usual way, for a disk of that length and sectors of 512 bytes.
+    /// The defaults, for a disk with that length and 512-byte sectors.
     pub fn new(length: u64) -> Self {
         Self { length, direct: None, exclusive: true, sector_size: 512, expected: None }
     }
 }
 
-/// A block device or a regular file that is written, by many threads if need be. It can be read, too.
+/// A block device or a regular file for writing and reading, usable by many threads.
 #[derive(Debug)]
 pub struct Target {
     file: File,
@@ -55,24 +55,23 @@ pub struct Target {
     kind: NodeKind,
     length: u64,
     sector_size: u32,
-    /// What offset, length and address of a write are multiples of to go straight to the device; 1 without direct
-    /// I/O.
+    /// Offset, length and address of a direct write are multiples of this; 1 without direct I/O.
     alignment: usize,
-    /// Shared by aligned writes, held alone by one that reads sectors first.
+    /// Shared by aligned writes, and exclusive for a write that first reads sectors.
     alone: RwLock<()>,
 }
 
 impl Target {
-    /// Opens a disk for writing, creating a regular file if nothing is there.
+    /// Opens a disk for writing; creates a regular file if the path does not exist.
     ///
     /// # Errors
-    /// `Io` if it cannot be opened or made so long; `Refused` if it is neither a block device nor a regular file, in
-    /// use, or too small.
+    /// `Io` if it cannot be opened or extended; `Refused` if it is neither a block device nor a regular file,
+    /// is in use, or is too small.
     pub fn open(path: &Path, options: &TargetOptions) -> Result<Self> {
         let known = match std::fs::metadata(path) {
             Ok(metadata) => Some(NodeKind::of(&metadata, path)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(Error::io(format!("looking at {}", path.display()), error)),
+            Err(error) => return Err(Error::io(format!("examining {}", path.display()), error)),
         };
         let create = match options.expected {
             Some(expected) => expected == Identity::Nothing,
@@ -84,10 +83,10 @@ impl Target {
         if create {
             sync_folder_of(path)?;
         }
-        let metadata = file.metadata().context(|| format!("looking at {}", path.display()))?;
+        let metadata = file.metadata().context(|| format!("examining {}", path.display()))?;
         if options.expected.is_some_and(|expected| !create && expected != Identity::of(Some(&metadata))) {
             return Err(Error::refused(format!(
-                "{} is not what it was when it was checked: another device or file stands there now",
+                "{} has changed since it was checked: it is now another device or file",
                 path.display()
             )));
         }
@@ -98,13 +97,13 @@ impl Target {
         };
         if length < options.length {
             return Err(Error::refused(format!(
-                "{} holds {length} bytes, {} are needed: a larger disk would do",
+                "{} has {length} bytes, but {} are needed: use a larger disk",
                 path.display(),
                 options.length
             )));
         }
         if direct && !length.is_multiple_of(FILE_ALIGNMENT as u64) && kind == NodeKind::Regular {
-            // The last bytes of such a file cannot be written directly: none are.
+            // The end of such a file cannot be written directly, so direct I/O is not used at all.
             write_through_cache(&file, path)?;
             direct = false;
         }
@@ -116,7 +115,7 @@ impl Target {
         Ok(Self { file, path: path.to_owned(), kind, length, sector_size, alignment, alone: RwLock::new(()) })
     }
 
-    /// Where it was opened.
+    /// The path at which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -138,7 +137,7 @@ impl Target {
         numbers.is_multiple_of(self.alignment)
     }
 
-    /// Writes by way of an aligned buffer, with the rest of the first and last sectors as it was.
+    /// Writes through an aligned buffer and keeps the rest of the first and last sectors.
     fn write_around(&self, mut buffer: &[u8], mut offset: u64) -> io::Result<()> {
         let _alone = self.alone.write();
         let alignment = self.alignment as u64;
@@ -170,9 +169,9 @@ impl Target {
         Ok(())
     }
 
-    /// Asks the filesystem or the device for zeros; false if it cannot.
+    /// Asks the filesystem or the device to make zeros; `false` if it cannot.
     fn ask_for_zeros(&self, offset: u64, length: u64) -> io::Result<bool> {
-        // Of a block device, both become what BLKZEROOUT does; the first may also give the space back.
+        // On a block device both act like BLKZEROOUT; the first may also free the space.
         for flags in [FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE] {
             match rustix::fs::fallocate(&self.file, flags | FallocateFlags::KEEP_SIZE, offset, length) {
                 Ok(()) => return Ok(true),
@@ -184,36 +183,36 @@ impl Target {
     }
 }
 
-/// The mode of a file that is made: it holds what the disk holds.
+/// The mode of a created file: it contains the data of a disk, so only the owner may read it.
 const FILE_MODE: u32 = 0o600;
 
-/// Makes the name of a file that was just made durable: syncing the file need not do that.
+/// Makes the name of a new file durable, which syncing the file may not do.
 fn sync_folder_of(path: &Path) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match File::open(folder).and_then(|folder| folder.sync_all()) {
-        // This file system cannot, and there is nothing else to ask of it.
+        // This filesystem cannot sync directories; nothing more can be done.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => Ok(()),
         synced => synced.context(|| format!("syncing {}", folder.display())),
     }
 }
 
-/// Makes a regular file long enough; gives its length. A file of the right length is left alone: not every file system
-/// lets one be changed (FUSE file systems with a single file do not).
+/// Extends a regular file if necessary and returns its length. A file of the right length is not touched:
+/// some filesystems (FUSE with a single file) do not allow changing it.
 fn regular_length(file: &File, path: &Path, length: u64, options: &TargetOptions) -> Result<u64> {
     if length < options.length {
         file.set_len(options.length)
-            .context(|| format!("making {} {} bytes long", path.display(), options.length))?;
+            .context(|| format!("extending {} to {} bytes", path.display(), options.length))?;
     }
     Ok(length.max(options.length))
 }
 
-/// Ends direct I/O on an open file.
+/// Turns direct I/O off for an open file.
 fn write_through_cache(file: &File, path: &Path) -> Result<()> {
     let flags = rustix::fs::fcntl_getfl(file).map_err(io::Error::from);
-    let flags = flags.context(|| format!("asking how {} was opened", path.display()))?;
+    let flags = flags.context(|| format!("reading the flags of {}", path.display()))?;
     rustix::fs::fcntl_setfl(file, flags - OFlags::DIRECT)
         .map_err(io::Error::from)
-        .context(|| format!("using the system's cache for {}", path.display()))
+        .context(|| format!("turning off direct I/O for {}", path.display()))
 }
 
 fn open_file(path: &Path, create: bool, exclusive: bool, direct: bool) -> Result<(File, bool)> {
@@ -230,16 +229,16 @@ fn open_file(path: &Path, create: bool, exclusive: bool, direct: bool) -> Result
     match opened {
         Ok(file) => Ok((file, direct)),
         Err(error) if direct && error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => {
-            // The file may have been created before direct I/O was denied.
+            // The file may have been created before direct I/O was refused.
             open_file(path, create && !path.exists(), exclusive, false)
         }
         Err(error) if create && path.is_symlink() => Err(Error::refused(format!(
-            "{} is a symbolic link that leads to nothing: name the file that is to be made",
+            "{} is a symbolic link to a file that does not exist: name the file to create",
             path.display()
         ))
         .with_source(error)),
         Err(error) if create && error.kind() == io::ErrorKind::AlreadyExists => Err(Error::refused(format!(
-            "{} was not there when it was checked, and is there now",
+            "{} did not exist when it was checked, but exists now",
             path.display()
         ))
         .with_source(error)),
@@ -272,7 +271,7 @@ impl DiskWrite for Target {
 
     fn write_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
         self.check_range(offset, length, io::ErrorKind::WriteZero)?;
-        // Whole sectors by the cheap way; what is left on both sides by writing.
+        // Zero whole sectors in the cheap way, and write the rest on both sides.
         let sector = u64::from(self.sector_size);
         let (start, end) = (offset.next_multiple_of(sector), (offset + length) / sector * sector);
         if start >= end {
@@ -292,7 +291,8 @@ impl DiskWrite for Target {
     fn flush(&self) -> io::Result<()> {
         self.file.sync_data()?;
         if self.alignment == 1 {
-            // What is durable need not stay in the cache, and whoever reads it back asks the device. Advice only.
+            // Durable data need not stay in the cache, and a later read-back then comes from the device. Only
+            // advice.
             let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
         }
         Ok(())
@@ -335,9 +335,9 @@ mod tests {
     use super::*;
     use platter_image::ErrorKind;
 
-    /// Writes of all alignments, from several threads, end up where they belong, with and without direct I/O.
+    /// Writes of any alignment from several threads arrive correctly, with and without direct I/O.
     #[test]
-    fn unaligned_writes_are_right() {
+    fn unaligned_writes_are_correct() {
         let directory = tempfile::tempdir().unwrap();
         for direct in [false, true] {
             let path = directory.path().join(format!("disk-{direct}"));
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_gets_its_length_and_stays_sparse() {
+    fn a_file_is_extended_and_stays_sparse() {
         use std::os::unix::fs::MetadataExt;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_checked_is_opened() {
+    fn only_the_checked_file_is_opened() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
         let identity = |path: &Path| Identity::of(std::fs::metadata(path).ok().as_ref());
@@ -416,6 +416,6 @@ mod tests {
         std::fs::rename(&path, directory.path().join("old")).unwrap();
         std::fs::write(&path, [1; 512]).unwrap();
         assert_eq!(Target::open(&path, &options(checked)).unwrap_err().kind(), ErrorKind::Refused);
-        assert_eq!(std::fs::read(&path).unwrap(), [1; 512], "and it is untouched");
+        assert_eq!(std::fs::read(&path).unwrap(), [1; 512], "it must be untouched");
     }
 }

@@ -1,9 +1,9 @@
-//! Whether a source was written while it was read.
+//! Detects whether a source was written while it was read.
 //!
-//! A regular file tells by its length and times, a block device by the kernel's counters of what was written to it, and
-//! both by the first bytes of their partitions, where file systems keep their state. None of these misses a write by
-//! programs that use the system's ordinary calls; a machine elsewhere that shares the disk is not seen unless it changes
-//! those first bytes.
+//! For a regular file it compares length and times; for a block device, the kernel's counters of writes; for
+//! both, the first bytes of the partitions, where filesystems keep their state. This detects all writes of
+//! programs that use ordinary system calls. Another machine that shares the disk is detected only if it
+//! changes those first bytes.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -12,10 +12,10 @@ use platter_image::{DiskRead, IoContext, Result};
 
 use super::Source;
 
-/// So much is kept of each start, in bytes.
+/// How many bytes are kept of each start.
 const START_LENGTH: u64 = 4096;
 
-/// What a source was when it began to be read.
+/// The state of a source when reading began.
 #[derive(Debug)]
 pub struct Watch<'s> {
     source: &'s Source,
@@ -26,9 +26,9 @@ pub struct Watch<'s> {
 /// What changes when a source is written.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
-    /// Length, modification and change time of a regular file.
+    /// Length, modification time and change time of a regular file.
     file: Option<(u64, [i64; 4])>,
-    /// Sectors written to a block device, and discarded; `None` where the kernel does not count.
+    /// Sectors written to a block device or discarded; `None` if the kernel does not count them.
     written: Option<u64>,
 }
 
@@ -36,7 +36,7 @@ impl Stamp {
     fn of(file: &File, is_block_device: bool) -> std::io::Result<Self> {
         let metadata = file.metadata()?;
         if is_block_device {
-            // What others wrote before is written now, so that it does not count later.
+            // Flush earlier writes of others now, so that they are not counted later.
             rustix::fs::fdatasync(file)?;
             return Ok(Self { file: None, written: sectors_written(metadata.rdev()) });
         }
@@ -46,15 +46,15 @@ impl Stamp {
 }
 
 impl<'s> Watch<'s> {
-    /// Begins to watch.
+    /// Starts watching.
     ///
     /// # Errors
-    /// When the source cannot be looked at.
+    /// When the source cannot be examined.
     pub fn begin(source: &'s Source) -> Result<Self> {
         Ok(Self { source, stamp: Self::stamp(source)?, starts: Vec::new() })
     }
 
-    /// Watches what stands at the starts of partitions, too.
+    /// Also watches the bytes at the starts of partitions.
     pub fn add_starts(&mut self, offsets: impl Iterator<Item = u64>) {
         for offset in offsets {
             let bytes = self.start_at(offset);
@@ -62,14 +62,14 @@ impl<'s> Watch<'s> {
         }
     }
 
-    /// What shows that the source was written since; `None` if nothing does.
+    /// The evidence that the source was written since; `None` if there is none.
     ///
     /// # Errors
-    /// When the source cannot be looked at.
+    /// When the source cannot be examined.
     pub fn change(&self) -> Result<Option<String>> {
         let now = Self::stamp(self.source)?;
         if now.file != self.stamp.file {
-            return Ok(Some("its length, or one of its times, changed".to_owned()));
+            return Ok(Some("its length or one of its times changed".to_owned()));
         }
         if let (Some(before), Some(now)) = (self.stamp.written, now.written)
             && before != now
@@ -78,7 +78,7 @@ impl<'s> Watch<'s> {
         }
         for (offset, before) in &self.starts {
             if self.start_at(*offset) != *before {
-                return Ok(Some(format!("what stands at {offset} is different")));
+                return Ok(Some(format!("the bytes at offset {offset} changed")));
             }
         }
         Ok(None)
@@ -86,10 +86,10 @@ impl<'s> Watch<'s> {
 
     fn stamp(source: &Source) -> Result<Stamp> {
         Stamp::of(source.file(), source.is_block_device())
-            .context(|| format!("looking at {}", source.path().display()))
+            .context(|| format!("examining {}", source.path().display()))
     }
 
-    /// `None` where it cannot be read: whoever captures it says so.
+    /// `None` if it cannot be read; the capture reports such errors.
     fn start_at(&self, offset: u64) -> Option<Vec<u8>> {
         let length = self.source.length().saturating_sub(offset).min(START_LENGTH);
         let mut bytes = vec![0; length as usize];
@@ -97,14 +97,14 @@ impl<'s> Watch<'s> {
     }
 }
 
-/// What `/sys` counts for a block device.
+/// The counter in `/sys` for a block device.
 fn sectors_written(device: u64) -> Option<u64> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     parse_counters(&std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?)
 }
 
-/// Sectors written are the seventh number (kernel: Documentation/block/stat.rst), sectors discarded the fourteenth, which old
-/// kernels do not have.
+/// The seventh number counts sectors written (kernel: Documentation/block/stat.rst), the fourteenth sectors
+/// discarded; old kernels do not have the latter.
 fn parse_counters(text: &str) -> Option<u64> {
     let number = |place: usize| text.split_whitespace().nth(place)?.parse::<u64>().ok();
     Some(number(6)?.wrapping_add(number(13).unwrap_or(0)))
@@ -116,7 +116,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     #[test]
-    fn a_file_that_is_written_is_seen() {
+    fn writes_to_a_file_are_detected() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
         std::fs::write(&path, vec![7; 65536]).unwrap();
@@ -132,11 +132,11 @@ mod tests {
             let mut watch = Watch::begin(&source).unwrap();
             watch.add_starts([32768].into_iter());
             writer.write_all_at(b"other", 33000).unwrap();
-            // As if its times did not tell.
+            // Pretend that its times did not change.
             watch.stamp = Watch::stamp(&source).unwrap();
             watch
         };
-        assert_eq!(watch.change().unwrap().unwrap(), "what stands at 32768 is different");
+        assert_eq!(watch.change().unwrap().unwrap(), "the bytes at offset 32768 changed");
     }
 
     #[test]

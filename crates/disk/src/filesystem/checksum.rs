@@ -1,14 +1,15 @@
-//! The checksums of filesystem metadata, in the raw form that ext keeps: no final inversion, seed given.
+//! The checksums of filesystem metadata in the raw form that ext uses: with a given seed and without final
+//! inversion.
 
 use crc::{Algorithm, CRC_16_MODBUS, CRC_32_ISCSI, Crc, Table};
 
-/// CRC-32C as the kernel's `crc32c()`: what goes in is a seed, what comes out is not inverted.
+/// CRC-32C as the kernel's `crc32c()`: the input is a seed, and the output is not inverted.
 const RAW_CRC32C: Algorithm<u32> = Algorithm { xorout: 0, ..CRC_32_ISCSI };
 
 static CRC32C: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&RAW_CRC32C);
 static CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_MODBUS);
 
-/// The CRC-32C of some pieces one after the other, continuing from `seed`.
+/// The CRC-32C of several pieces in sequence, continued from `seed`.
 pub(super) fn crc32c(seed: u32, pieces: &[&[u8]]) -> u32 {
     let mut digest = CRC32C.digest_with_initial(seed.reverse_bits());
     for piece in pieces {
@@ -31,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_values() {
+    fn checksums_match_known_values() {
         assert_eq!(!crc32c(!0, &[b"123456789"]), 0xe306_9283);
         assert_eq!(crc32c(crc32c(!0, &[b"1234"]), &[b"56", b"789"]), !0xe306_9283);
         assert_eq!(crc16(&[b"1234", b"56789"]), 0x4b37);

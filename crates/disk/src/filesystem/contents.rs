@@ -1,31 +1,31 @@
-//! What is known of the contents of an extent that may hold a filesystem.
+//! What is known about the contents of an extent that may hold a filesystem.
 
 use platter_image::chunking::{FileRun, Region};
 use platter_image::{Extent, Extents};
 
-/// What of an extent counts, and whose it is. All offsets are the device's.
+/// Which bytes of an extent are kept, and where files lie. All offsets are those of the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// What it is: `ext4`, `swap`, `xfs`, …; empty if nothing is known.
+    /// The filesystem: `ext4`, `swap`, `xfs`, …; empty if unknown.
     pub filesystem: String,
     /// Its label, if it has one.
     pub label: Option<String>,
     /// Its UUID, if it has one.
     pub uuid: Option<String>,
-    /// Bytes of its blocks; 0 if nothing is known.
+    /// Its block size in bytes; 0 if unknown.
     pub block_size: u32,
-    /// What somebody can still read, whole sectors.
+    /// What can still be read, in whole sectors.
     pub allocated: Extents,
-    /// What of that is stored as zeros without being read.
+    /// The part of `allocated` that is stored as zeros without being read.
     pub zeroed: Extents,
-    /// Where files stand, ascending and inside of `allocated`.
+    /// Where files lie, ascending and inside `allocated`.
     pub files: Vec<FileRun>,
-    /// What is odd about it, in sentences.
+    /// Peculiarities, in sentences.
     pub notes: Vec<String>,
 }
 
 impl Contents {
-    /// All of `extent` counts.
+    /// All of `extent` is kept.
     pub fn whole(filesystem: &str, extent: Extent) -> Self {
         Self {
             filesystem: filesystem.to_owned(),
@@ -34,14 +34,14 @@ impl Contents {
         }
     }
 
-    /// The same, with a reason.
+    /// Adds a note.
     #[must_use]
     pub fn with_note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
     }
 
-    /// As chunking wants it.
+    /// Converts it to a region for chunking.
     pub fn into_region(self, extent: Extent) -> Region {
         Region { extent, allocated: self.allocated, zeroed: self.zeroed, files: self.files }
     }

@@ -1,25 +1,25 @@
-//! Looks into an extent with the reader for the filesystem that was found there.
+//! Examines an extent with the reader for the filesystem that was found there.
 
 use platter_image::{DiskRead, Extent, Result};
 
 use super::{Contents, Found, Owners, ext, swap};
 
-/// Whether what surrounds an extent lets its filesystem drop anything.
+/// Whether the surroundings of an extent allow its filesystem to drop anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust<'a> {
-    /// Nothing speaks against it.
+    /// Yes.
     Sole,
-    /// Something does; the reason is noted with the extent.
+    /// No; the reason is noted with the extent.
     Doubted(&'a str),
-    /// Something does that is noted elsewhere.
+    /// No; the reason is noted elsewhere.
     Kept,
 }
 
-/// Looks into `extent` of a disk, whose owners were looked for.
+/// Examines `extent`, whose owners were searched for.
 ///
 /// # Errors
-/// `Refused` if a filesystem there needs recovery, unless `force` (then all of it counts); and what reading the disk
-/// says.
+/// `Refused` if its filesystem needs recovery, unless `force` is set (then all of it is kept); errors of
+/// reading the disk.
 pub fn examine(
     disk: &dyn DiskRead,
     extent: Extent,
@@ -32,12 +32,12 @@ pub fn examine(
         (Found::Other(name), _) => Contents::whole(name, extent),
         (Found::Ambiguous(names), _) => {
             let contents = Contents::whole("", extent);
-            // Of others, nothing would be dropped anyway.
+            // Other filesystems are kept in full anyway.
             if !(owners.has("ext") || owners.has("swap")) {
                 return Ok(contents);
             }
             contents.with_note(format!(
-                "{} left their marks side by side: all of it is kept, since some of them may be alive",
+                "stored in full: there are marks of {}, and more than one of them may be in use",
                 names.join(" and ")
             ))
         }
@@ -50,7 +50,9 @@ pub fn examine(
 
 fn kept(contents: Contents, trust: Trust<'_>) -> Contents {
     match trust {
-        Trust::Doubted(reason) => contents.with_note(format!("all of it is kept, used or not: {reason}")),
+        Trust::Doubted(reason) => {
+            contents.with_note(format!("stored in full, including unused blocks: {reason}"))
+        }
         Trust::Sole | Trust::Kept => contents,
     }
 }

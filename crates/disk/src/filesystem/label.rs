@@ -1,19 +1,19 @@
-//! The label of a filesystem, from where its superblock has it: for people to recognise a disk by.
+//! Reads the label of a filesystem from its superblock, so that people can recognize a disk.
 
 use platter_image::{DiskRead, Extent};
 
 use crate::fields::{has, le16, le32, le64};
 
-/// How a label is written.
+/// How a label is encoded.
 #[derive(Clone, Copy)]
 enum Text {
-    /// Bytes up to the first zero, or all of them.
+    /// Bytes up to the first zero byte, or all of them.
     Bytes,
     /// UTF-16, little-endian.
     Wide,
 }
 
-/// Names of filesystems, with offset, length in bytes and form of their labels.
+/// Filesystem names with the offset, length in bytes and encoding of their labels.
 const LABELS: &[(&str, usize, usize, Text)] = &[
     ("ext", 1024 + 0x78, 16, Text::Bytes),
     ("swap", 1024 + 28, 16, Text::Bytes),
@@ -28,11 +28,11 @@ const LABELS: &[(&str, usize, usize, Text)] = &[
 
 /// Longer records of an NTFS master file table are not read.
 const NTFS_RECORD_MAX: usize = 4096;
-/// The file record with the name of an NTFS volume, and the attribute that has it.
+/// The file record that contains the name of an NTFS volume, and the attribute with it.
 const NTFS_VOLUME: u64 = 3;
 const NTFS_VOLUME_NAME: u32 = 0x60;
 
-/// The label of the filesystem of that name in `extent`; `None` if it has none, or it cannot be read.
+/// The label of the filesystem of that name in `extent`; `None` if it has none or cannot be read.
 pub(crate) fn label(disk: &dyn DiskRead, extent: Extent, name: &str) -> Option<String> {
     let text = match name {
         "vfat" => fat(disk, extent),
@@ -67,7 +67,7 @@ fn decode(bytes: &[u8], form: Text) -> String {
     }
 }
 
-/// From the boot sector: FAT32 has it farther back than its elders.
+/// From the boot sector; in FAT32 the label is further back than in older versions.
 fn fat(disk: &dyn DiskRead, extent: Extent) -> Option<String> {
     let sector = read(disk, extent, 0, 512)?;
     let offset = if has(&sector, 82, b"FAT32") { 71 } else { 43 };
@@ -75,12 +75,12 @@ fn fat(disk: &dyn DiskRead, extent: Extent) -> Option<String> {
     Some(text).filter(|text| text.trim() != "NO NAME")
 }
 
-/// From the attribute "volume name" of the volume's file record.
+/// From the attribute "volume name" in the volume's file record.
 fn ntfs(disk: &dyn DiskRead, extent: Extent) -> Option<String> {
     let sector = read(disk, extent, 0, 512)?;
     let sector_size = u64::from(le16(&sector, 11));
     let cluster_size = sector_size * u64::from(sector[13]);
-    // A negative number is a power of two of bytes, a positive one counts clusters.
+    // A negative number is a power of two in bytes; a positive number counts clusters.
     let record_size = match sector[64].cast_signed() {
         power @ -12..=-9 => 1_u64 << -power,
         clusters @ 1.. => cluster_size * u64::from(clusters.unsigned_abs()),
@@ -93,7 +93,7 @@ fn ntfs(disk: &dyn DiskRead, extent: Extent) -> Option<String> {
     if !has(&record, 0, b"FILE") {
         return None;
     }
-    // The last two bytes of each 512 are kept in the header.
+    // The last two bytes of every 512 are stored in the header.
     let kept = usize::from(le16(&record, 4));
     for piece in 1..=record_size / 512 {
         let bytes: [u8; 2] = record.get(kept + 2 * piece..)?.get(..2)?.try_into().ok()?;

@@ -1,10 +1,11 @@
-//! Filesystems: what of a partition somebody can still read, and where files stand in it.
+//! Filesystems: which bytes of a partition can still be read, and where files lie in it.
 //!
-//! A filesystem is found by its own superblock, never by what a partition table says ([`probe()`]). One that a reader
-//! here understands, whose own checks hold, and beside which nobody else left a mark ([`Owners`]), gives an allocation
-//! map and the places of files; anything else counts whole. Readers take any [`DiskRead`](platter_image::DiskRead), believe no number, and never fail for what is on
-//! the disk: what they cannot trust, they take whole and say so. Only a filesystem that needs recovery is refused,
-//! since its maps lie.
+//! A filesystem is recognized by its own superblock, never by the partition table ([`probe()`]). If a reader
+//! here understands it, its own checks hold, and there is no mark of another owner ([`Owners`]), it yields an
+//! allocation map and the places of files; anything else is kept in full. Readers take any
+//! [`DiskRead`](platter_image::DiskRead), trust no number, and never fail because of the disk's contents:
+//! what they cannot trust, they keep in full with a note. Only a filesystem that needs recovery is refused,
+//! because its maps may be wrong.
 
 mod checksum;
 mod contents;

@@ -1,4 +1,4 @@
-//! An extent of a disk that is looked at for marks of owners: its first bytes, and whatever else is asked for.
+//! An extent of a disk that is searched for marks of owners: its first bytes, and other bytes on request.
 
 use std::borrow::Cow;
 
@@ -6,8 +6,8 @@ use platter_image::{DiskRead, Extent, IoContext, Result};
 
 use crate::fields::has;
 
-/// So much from the start is read at once, in bytes: most marks stand there, and the log of XFS may begin anywhere in
-/// it.
+/// How many bytes are read at the start: most marks are there, and the log of XFS may begin anywhere in this
+/// range.
 const HEAD_LENGTH: u64 = 264 << 10;
 
 /// An extent of a disk.
@@ -18,7 +18,7 @@ pub(super) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// Reads the first bytes of `extent`, which lies on the disk.
+    /// Reads the first bytes of `extent`, which must lie on the disk.
     pub(super) fn read(disk: &'a dyn DiskRead, extent: Extent) -> Result<Self> {
         let mut place = Self { disk, extent, head: Vec::new() };
         place.head = place.read_at(0, extent.length.min(HEAD_LENGTH))?;
@@ -38,7 +38,7 @@ impl<'a> Place<'a> {
         &self.head
     }
 
-    /// `length` bytes at `offset`; fewer if the extent ends before.
+    /// `length` bytes at `offset`; fewer if the extent ends first.
     pub(super) fn bytes(&self, offset: u64, length: usize) -> Result<Cow<'_, [u8]>> {
         let length = (length as u64).min(self.extent.length.saturating_sub(offset));
         let end = offset.saturating_add(length);
@@ -48,7 +48,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Whether one of the magics stands at `offset`.
+    /// Whether one of the magics is at `offset`.
     pub(super) fn has_one_of(&self, offset: u64, magics: &[&[u8]]) -> Result<bool> {
         let longest = magics.iter().map(|magic| magic.len()).max().unwrap_or(0);
         let bytes = self.bytes(offset, longest)?;
@@ -61,7 +61,7 @@ impl<'a> Place<'a> {
             let at = self.extent.offset + offset;
             self.disk
                 .read_exact_at(&mut bytes, at)
-                .context(|| format!("looking for a filesystem at {at}"))?;
+                .context(|| format!("looking for a filesystem at offset {at}"))?;
         }
         Ok(bytes)
     }

@@ -1,7 +1,7 @@
-//! Who may own an extent, by the marks that they left: every one of them is looked for, wherever it stands.
+//! Finds all possible owners of an extent by their marks.
 //!
-//! A device that was used again keeps marks of what it was. Nothing tells a stale mark from a living one for sure, so
-//! whoever finds more than one owner must take all of the extent.
+//! A reused device keeps marks of its earlier uses. Nothing distinguishes a stale mark from a current one for
+//! certain, so an extent with more than one owner must be kept in full.
 
 use platter_image::{DiskRead, Extent, Result};
 
@@ -10,7 +10,7 @@ use super::signatures::{self, Rule, Signature};
 use super::swap;
 use crate::fields::has;
 
-/// Where an ext superblock has its magic.
+/// The place of the magic in an ext superblock.
 const EXT_MAGIC: (usize, &[u8]) = (1024 + 0x38, b"\x53\xef");
 
 /// What was found.
@@ -20,9 +20,9 @@ pub enum Found {
     Ext,
     /// A swap area, and nothing else.
     Swap(swap::Header),
-    /// A filesystem or container that is known by name only.
+    /// A filesystem or container known only by name.
     Other(&'static str),
-    /// More than one of them: some are leftovers, and nobody can tell which.
+    /// Several owners: some marks are stale, but it is unknown which.
     Ambiguous(Vec<&'static str>),
     /// No known mark.
     Nothing,
@@ -31,13 +31,13 @@ pub enum Found {
 /// A mark of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Whose it is, in the words of `blkid`; `ext` for all of its kinds.
+    /// The owner's name as in `blkid`; `ext` for ext2, ext3 and ext4.
     pub name: &'static str,
-    /// Where on the disk it stands.
+    /// The mark's offset on the disk.
     pub offset: u64,
 }
 
-/// Everybody who may own an extent.
+/// All possible owners of an extent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owners {
     list: Vec<Owner>,
@@ -45,10 +45,10 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Looks for every mark there is.
+    /// Searches for all marks.
     ///
     /// # Errors
-    /// Only what reading the disk says.
+    /// Only errors of reading the disk.
     pub fn find(disk: &dyn DiskRead, extent: Extent) -> Result<Self> {
         let place = Place::read(disk, extent)?;
         let mut owners = Self { list: Vec::new(), swap: swap::Header::find(place.head()) };
@@ -65,17 +65,17 @@ impl Owners {
         Ok(owners)
     }
 
-    /// All of them, each once.
+    /// All owners, each once.
     pub fn list(&self) -> &[Owner] {
         &self.list
     }
 
-    /// Whether one of them has that name.
+    /// Whether there is an owner of that name.
     pub fn has(&self, name: &str) -> bool {
         self.list.iter().any(|owner| owner.name == name)
     }
 
-    /// Whether it is one, none or many.
+    /// Summarizes the owners: none, one or several.
     pub fn found(&self) -> Found {
         match (self.list.as_slice(), &self.swap) {
             ([], _) => Found::Nothing,
@@ -101,10 +101,10 @@ fn offset_of(signature: &Signature, place: &Place<'_>) -> Result<Option<u64>> {
     }
 }
 
-/// What `extent` of the disk holds.
+/// What `extent` of the disk contains.
 ///
 /// # Errors
-/// Only what reading the disk says.
+/// Only errors of reading the disk.
 pub fn probe(disk: &dyn DiskRead, extent: Extent) -> Result<Found> {
     Ok(Owners::find(disk, extent)?.found())
 }

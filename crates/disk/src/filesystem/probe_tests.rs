@@ -1,4 +1,5 @@
-//! Tests of probing: every mark of the table is found where it may stand, and no other is found in its place.
+//! Tests of probing: every mark in the table is found wherever it may be, and no other mark is found in its
+//! place.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use proptest::prelude::*;
 use super::super::signatures::{At, Rule};
 use super::*;
 
-/// A place that no mark has to itself: 24 MiB that do not begin where the disk does, and end in no round number.
+/// A place that coincides with no fixed offset: 24 MiB plus 3 sectors, not at the start of the disk.
 const START: u64 = 1 << 20;
 const LENGTH: u64 = (24 << 20) + 3 * 512;
 
@@ -24,7 +25,7 @@ fn put(disk: &mut [u8], offset: u64, bytes: &[u8]) {
     disk[(START + offset) as usize..][..bytes.len()].copy_from_slice(bytes);
 }
 
-/// Every magic at every place it may stand.
+/// Every magic is found at every offset where it may be.
 #[test]
 fn every_magic_is_found() {
     let mut disk = disk();
@@ -47,7 +48,7 @@ fn every_magic_is_found() {
 }
 
 #[test]
-fn places() {
+fn offsets_of_places() {
     assert_eq!(At::Start(5).offset(5), None);
     assert_eq!(At::End(512).offset(511), None);
     assert_eq!(At::AlignedEnd(65536, 65536).offset(65536 * 3 + 512), Some(65536 * 2));
@@ -60,16 +61,16 @@ fn found(bytes: &[(u64, &[u8])], name: &str) {
         put(&mut disk, *offset, bytes);
     }
     assert_eq!(names(&disk), [name]);
-    // Without any of them, there is nobody.
+    // Without any one of them, no owner is found.
     for (offset, bytes) in bytes {
         let mut other = disk.clone();
         put(&mut other, *offset, &vec![0; bytes.len()]);
-        assert_eq!(names(&other), Vec::<&str>::new(), "{name} without its byte at {offset}");
+        assert_eq!(names(&other), Vec::<&str>::new(), "{name} without its bytes at {offset}");
     }
 }
 
 #[test]
-fn marks_with_tests() {
+fn marks_that_need_a_test_are_found() {
     let last = LENGTH - 512;
     found(&[(0, b"HM\x01\0")], "LVM1_member");
     found(&[(8, b"\x01\0"), (88, b"CS"), (90, b"\x01\0\0\0")], "cs_fvault2");
@@ -77,18 +78,18 @@ fn marks_with_tests() {
     found(&[(1024, b"BD"), (1024 + 20, b"\0\0\x10\0")], "hfs");
     found(&[(0, b"ER"), (512, b"PM\0\0")], "mac");
     found(&[(0x1c6, b"\x01GEM\0\0\0\x02\0\0\x10\0")], "atari");
-    // The sum of the first 50 bytes, which is that of the magic.
+    // The checksum of the first 50 bytes, which is that of the magic.
     found(&[(last, b"\x55\xaa"), (last + 50, b"\xff")], "via_raid_member");
     found(&[(last + 0x60, b"\0\0\0\x2f"), (last + 0x13e, b"\0\xd1")], "silicon_medley_raid_member");
     // "JM" and its complement.
     found(&[(last, b"JM"), (last + 4, b"\xb6\xb2")], "jmicron_raid_member");
     found(&[(508, b"\xda\xbe"), (256, b"\xda\xbe")], "sun");
-    // Inodes, zones, maps of one block, first zone.
+    // Inodes, zones, maps of one block each, first zone.
     found(&[(1024, b"\x40\0\xe8\x03\x01\0\x01\0\x20\0"), (1024 + 16, b"\x7f\x13")], "minix");
     let fat = b"\xeb\x3c\x90mkdosfs\0\0\x02\x04\x01\0\x02\0\x02\0\x80\xf8";
     let mut disk = disk();
     put(&mut disk, 0, fat);
-    assert_eq!(names(&disk), Vec::<&str>::new(), "no boot record");
+    assert_eq!(names(&disk), Vec::<&str>::new(), "without a boot record");
     put(&mut disk, 510, b"\x55\xaa");
     assert_eq!(names(&disk), ["vfat"]);
     let mut log = vec![0; 512];
@@ -101,9 +102,9 @@ fn marks_with_tests() {
     assert_eq!(names(&disk), ["xfs_external_log"]);
 }
 
-/// Each of the four labels is enough, by its list of names or by an uberblock.
+/// Each of the four labels suffices, by its list of names or by an uberblock.
 #[test]
-fn zfs_at_both_ends() {
+fn zfs_is_found_at_both_ends() {
     let end = LENGTH >> 18 << 18;
     for label in [0, 1 << 18, end - (2 << 18), end - (1 << 18)] {
         let list = b"\x01\x01\0\0\0\0\0\0\0\0\0\x01\0\0\0\x24\0\0\0\x20";
@@ -120,9 +121,9 @@ fn zfs_at_both_ends() {
     }
 }
 
-/// Descriptors of 2 and of 4 KiB, behind those of ISO 9660.
+/// Descriptors 2 and 4 KiB apart, after those of ISO 9660.
 #[test]
-fn udf_in_every_size() {
+fn udf_is_found_in_every_block_size() {
     for step in [2048, 4096] {
         for (before, name) in [(0, b"BEA01"), (0, b"NSR03"), (3, b"NSR02"), (40, b"TEA01")] {
             let mut disk = disk();
@@ -136,7 +137,7 @@ fn udf_in_every_size() {
     }
 }
 
-/// An ext superblock in which a count reads like the magic of Minix is still ext's alone.
+/// An ext superblock with a count that looks like the magic of Minix is recognized as ext only.
 #[test]
 fn ext_is_not_minix() {
     let mut disk = disk();
@@ -150,9 +151,9 @@ fn ext_is_not_minix() {
 }
 
 proptest! {
-    /// Any bytes in a place of any length: no panic.
+    /// Arbitrary bytes in a place of any length cause no panic.
     #[test]
-    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..6000), at_end in any::<bool>(), sectors in 0..2000_u64) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..6000), at_end in any::<bool>(), sectors in 0..2000_u64) {
         let length = sectors * 512;
         let mut disk = vec![0; length as usize + 512];
         let count = bytes.len().min(length as usize);

@@ -1,29 +1,29 @@
-//! The marks that owners leave on a device: file systems, members of RAID sets and volume groups, encrypted containers,
-//! partition tables.
+//! The marks that owners leave on a device: filesystems, members of RAID sets and volume groups, encrypted
+//! containers, partition tables.
 //!
-//! Owns the facts: names, places and magic numbers, as libblkid of util-linux knows them, and a few that it does not
-//! know. A mark that is missing here costs data, since a file system beside it looks like the only owner; a mark that
-//! is found by mistake costs space. So magics of four bytes and more need nothing else; shorter ones have a test
-//! ([`super::weak_signatures`]). Names are those of `blkid`.
+//! It contains the facts: names, places and magic numbers, as libblkid of util-linux knows them, and a few
+//! more. A mark missing here may cost data, because a filesystem beside it then looks like the only owner; a
+//! mark found by mistake only costs space. So magics of four or more bytes suffice on their own; shorter ones
+//! need a test ([`super::weak_signatures`]). Names are those of `blkid`.
 
 use platter_image::Result;
 
 use super::place::Place;
 use super::weak_signatures as weak;
 
-/// Where a magic may stand, in bytes.
+/// Where a magic may be, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum At {
-    /// Behind the start.
+    /// This far after the start.
     Start(u64),
-    /// Before the end.
+    /// This far before the end.
     End(u64),
-    /// Before the last multiple of the first number; the second says how far.
+    /// Before the last multiple of the first number; the second number is the distance.
     AlignedEnd(u64, u64),
 }
 
 impl At {
-    /// The offset in an extent of that length; `None` if it has no such place.
+    /// The offset in an extent of that length; `None` if the extent is too short.
     pub(super) fn offset(self, length: u64) -> Option<u64> {
         match self {
             Self::Start(offset) => (offset < length).then_some(offset),
@@ -33,17 +33,17 @@ impl At {
     }
 }
 
-/// How a mark is recognised.
+/// How a mark is recognized.
 pub(super) enum Rule {
     /// One of the magics at one of the places.
     Magic(&'static [At], &'static [&'static [u8]]),
-    /// A test; gives the offset in the extent at which the mark stands.
+    /// A test that returns the mark's offset in the extent.
     Test(fn(&Place<'_>) -> Result<Option<u64>>),
 }
 
 /// A mark.
 pub(super) struct Signature {
-    /// Whose it is.
+    /// Its owner.
     pub(super) name: &'static str,
     pub(super) rule: Rule,
 }
@@ -60,10 +60,10 @@ use At::{AlignedEnd, End, Start};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// A sector, in which old RAID controllers count.
+/// A sector, the unit of old RAID controllers.
 const S: u64 = 512;
 
-/// Where the second header of LUKS2 stands, depending on the size of the first.
+/// Where the second header of LUKS2 is, depending on the size of the first.
 const LUKS2_SECOND: &[At] = &[
     Start(0x4000),
     Start(0x8000),
@@ -92,10 +92,10 @@ const PROMISE: &[At] = &[
     End(3087 * S),
 ];
 
-/// 1372 bytes into a superblock, which stands in one of four places.
+/// 1372 bytes into a superblock, which may be at one of four offsets.
 const UFS: &[At] = &[Start(1372), Start(8 * KIB + 1372), Start(64 * KIB + 1372), Start(256 * KIB + 1372)];
 
-/// Blocks of 512 to 4096 bytes; in the second or third of them, behind a key of four bytes or none.
+/// With blocks of 512 to 4096 bytes: in the second or third block, after a key of four bytes or none.
 const DASD: &[At] = &[
     Start(512),
     Start(516),
@@ -109,7 +109,7 @@ const DASD: &[At] = &[
     Start(8196),
 ];
 
-/// Members of RAID sets, of volume groups and of pools, and encrypted containers.
+/// Members of RAID sets, volume groups and pools, and encrypted containers.
 const CONTAINERS: &[Signature] = &[
     // Versions 1.1, 1.2, 0.90 and 1.0, either endianness.
     magic(
@@ -160,7 +160,7 @@ const CONTAINERS: &[Signature] = &[
     magic("windows_ldm", &[Start(6 * S), End(S), End(192 * S)], &[b"PRIVHEAD"]),
 ];
 
-/// File systems other than ext and swap, which have readers of their own.
+/// Filesystems other than ext and swap, which have their own readers.
 const FILESYSTEMS: &[Signature] = &[
     magic("vfat", &[Start(82)], &[b"FAT32   ", b"MSWIN"]),
     magic("vfat", &[Start(54)], &[b"FAT12   ", b"FAT16   ", b"FAT     ", b"MSDOS"]),
@@ -224,14 +224,14 @@ const FILESYSTEMS: &[Signature] = &[
     magic("bfs", &[Start(0)], &[b"\xce\xfa\xad\x1b"]),
     magic("befs", &[Start(32), Start(S + 32)], &[b"BFS1", b"1SFB"]),
     magic("VMFS", &[Start(2 * MIB)], &[b"\x5e\xf1\xab\x2f"]),
-    // The revision, 2.0, stands before the magic of two bytes.
+    // The revision, 2.0, is before the 2-byte magic.
     magic("nilfs2", &[Start(KIB), End(4096), AlignedEnd(4096, 4096)], &[b"\x02\0\0\0\0\0\x34\x34"]),
     magic("mpool", &[Start(0)], &[b"mpoolDev"]),
     magic("zonefs", &[Start(0)], &[b"SFOZ"]),
     magic("qnx6", &[Start(8 * KIB)], &[b"\x22\x11\x19\x68", b"\x68\x19\x11\x22"]),
 ];
 
-/// Partition tables, on a disk or inside of a partition.
+/// Partition tables, on a disk or inside a partition.
 const TABLES: &[Signature] = &[
     magic("bsd", &[Start(S), Start(64), Start(128)], &[b"\x57\x45\x56\x82", b"\x82\x56\x45\x57"]),
     magic("solaris", &[Start(S + 12)], &[b"\xee\xde\x0d\x60"]),
@@ -248,7 +248,8 @@ const TABLES: &[Signature] = &[
     magic("amiga", &[Start(0), Start(S), Start(2 * S), Start(3 * S)], &[b"RDSK"]),
 ];
 
-/// The names of tables that are read here: inside of a partition, or where the disk has none, they are owners.
+/// Tables that Platter reads. Inside a partition, or where the disk's table was not recognized, they count as
+/// owners.
 pub(crate) const TABLES_READ: [&str; 2] = ["gpt", "dos"];
 
 /// All marks.

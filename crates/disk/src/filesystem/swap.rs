@@ -1,22 +1,22 @@
-//! Swap areas: one page of header, and nothing else that outlives a boot, unless the system sleeps in it.
+//! Swap areas: only the header, one page, outlives a boot, unless a hibernated system is stored in the area.
 //!
-//! The last ten bytes of the first page are the magic; the header's fields start at 1024: version (1), number of the
-//! last page, number of bad pages, UUID at 1036, label at 1052. A hibernated system is told by other magics in the
-//! same place, and then all of it counts.
+//! The last ten bytes of the first page are the magic. The header's fields start at 1024: version (1), number
+//! of the last page, number of bad pages, UUID at 1036, label at 1052. A hibernated system has another magic
+//! in the same place; then the whole area is kept.
 
 use platter_image::{Extent, Extents};
 
 use super::Contents;
 use crate::fields::{has, le32, text, uuid};
 
-/// What the first page says.
+/// The header of a swap area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes of a page; 4096 to 65536, a power of two.
+    /// Page size in bytes: 4096 to 65536, a power of two.
     page_size: u32,
-    /// The name of the magic of a hibernated system, if that is what stands there.
+    /// The magic's name if a hibernated system is stored.
     hibernated: Option<&'static str>,
-    /// Pages of other sizes have a magic at their end, too.
+    /// The magic was also found at the ends of pages of other sizes.
     is_ambiguous: bool,
     version: u32,
     last_page: u32,
@@ -25,7 +25,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header in the first bytes of an extent.
+    /// Finds the header in the first bytes of an extent.
     pub(super) fn find(start: &[u8]) -> Option<Self> {
         if has(start, 0, b"\xed\xc3\x02\xe9\x98\x56\xe5\x0c") {
             return Some(Self::parse(start, 4096, Some("TuxOnIce")));
@@ -59,7 +59,7 @@ impl Header {
     }
 }
 
-/// What of a swap area counts: its first page, and what lies behind its last one.
+/// Which bytes of a swap area are kept: its first page, and everything after its last page.
 pub(super) fn examine(header: &Header, extent: Extent) -> Contents {
     let named = |contents: Contents| Contents {
         block_size: header.page_size,
@@ -68,18 +68,18 @@ pub(super) fn examine(header: &Header, extent: Extent) -> Contents {
         ..contents
     };
     if let Some(magic) = header.hibernated {
-        let note = format!("a hibernated system sleeps in it ({magic}): all of it is taken");
+        let note = format!("stored in full: it contains a hibernated system ({magic})");
         return named(Contents::whole("swap", extent).with_note(note));
     }
     if header.is_ambiguous {
-        let note = "pages of several sizes end in its magic: all of it is taken";
+        let note = "stored in full: its magic was found for several page sizes";
         return named(Contents::whole("swap", extent).with_note(note));
     }
     let page = u64::from(header.page_size);
     let length = (u64::from(header.last_page) + 1) * page;
     if !header.is_current() || header.last_page == 0 || length > extent.length {
         let note = format!(
-            "its header (version {}, {length} bytes) does not fit {} bytes: all of it is taken",
+            "stored in full: its header (version {}, {length} bytes) does not fit its place of {} bytes",
             header.version, extent.length
         );
         return named(Contents::whole("swap", extent).with_note(note));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_header_counts() {
+    fn only_the_header_is_kept() {
         for page in [4096, 8192, 65536] {
             let disk = area(page, b"SWAPSPACE2", 20);
             let found = contents(&disk, Trust::Sole);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeping_system_counts_whole() {
+    fn a_hibernated_system_is_kept_in_full() {
         for magic in ["S1SUSPEND", "S2SUSPEND", "ULSUSPEND", "LINHIB0001"] {
             let disk = area(4096, magic.as_bytes(), 20);
             let found = contents(&disk, Trust::Sole);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn two_owners_are_one_too_many() {
+    fn an_area_with_two_owners_is_kept_in_full() {
         let mut disk = area(4096, b"SWAPSPACE2", 20);
         disk[..4].copy_from_slice(b"XFSB");
         let extent = Extent::new(0, disk.len() as u64);

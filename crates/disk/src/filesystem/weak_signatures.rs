@@ -1,7 +1,7 @@
-//! Marks that a magic number alone does not tell: too short, not there, or anywhere in a large area.
+//! Marks that a magic number alone does not identify: it is too short, missing, or anywhere in a large area.
 //!
-//! Each test looks at no more than it needs to tell the mark from boot code and from an ext superblock; a real one that
-//! it does not believe would cost data. Each gives the offset of the mark in the extent.
+//! Each test checks only as much as it needs to distinguish the mark from boot code and from an ext
+//! superblock; rejecting a real mark would cost data. Each returns the mark's offset in the extent.
 
 use platter_image::Result;
 
@@ -11,7 +11,7 @@ use crate::partition::mbr;
 
 const SECTOR: u64 = 512;
 
-/// Looks at the last sector; gives where it stands if it is one of those.
+/// Checks the last sector and returns its offset if `is_one` holds.
 fn last_sector(place: &Place<'_>, is_one: impl FnOnce(&[u8]) -> bool) -> Result<Option<u64>> {
     let Some(offset) = place.length().checked_sub(SECTOR) else { return Ok(None) };
     Ok(is_one(&place.bytes(offset, SECTOR as usize)?).then_some(offset))
@@ -21,7 +21,7 @@ fn sum16(bytes: &[u8]) -> u16 {
     bytes.chunks_exact(2).fold(0, |sum: u16, pair| sum.wrapping_add(u16::from_le_bytes([pair[0], pair[1]])))
 }
 
-/// The sum of 50 bytes.
+/// VIA: the magic, and a checksum of the first 50 bytes.
 pub(super) fn via_raid(place: &Place<'_>) -> Result<Option<u64>> {
     last_sector(place, |sector| {
         let sum = sector[..50].iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
@@ -29,7 +29,7 @@ pub(super) fn via_raid(place: &Place<'_>) -> Result<Option<u64>> {
     })
 }
 
-/// A magic of which three bytes are zero, and a sum of the words before it.
+/// Silicon Image: a magic with three zero bytes, and a checksum of the words before it.
 pub(super) fn silicon_raid(place: &Place<'_>) -> Result<Option<u64>> {
     last_sector(place, |sector| {
         let sum = sum16(&sector[..0x13e]).wrapping_neg();
@@ -37,12 +37,12 @@ pub(super) fn silicon_raid(place: &Place<'_>) -> Result<Option<u64>> {
     })
 }
 
-/// A sum of all words that is 0 or 1, and a RAID level.
+/// JMicron: all words add up to 0 or 1, and the RAID level is valid.
 pub(super) fn jmicron_raid(place: &Place<'_>) -> Result<Option<u64>> {
     last_sector(place, |sector| has(sector, 0, b"JM") && sum16(&sector[..128]) <= 1 && sector[0x30] <= 5)
 }
 
-/// A version of 1 or 2.
+/// LVM1: the version is 1 or 2.
 pub(super) fn lvm1(place: &Place<'_>) -> Result<Option<u64>> {
     let head = place.head();
     Ok((has(head, 0, b"HM") && matches!(le16(head, 2), 1 | 2)).then_some(0))
@@ -54,8 +54,8 @@ pub(super) fn core_storage(place: &Place<'_>) -> Result<Option<u64>> {
     Ok((has(head, 88, b"CS") && le16(head, 8) == 1 && le32(head, 90) == 1).then_some(0))
 }
 
-/// Four labels of 256 KiB, two at either end: 16 KiB into each a list of names and values in XDR with unique names,
-/// 128 KiB into each a ring of uberblocks. Each may be all that is left.
+/// ZFS: four labels of 256 KiB, two at each end. 16 KiB into each is a list of names and values in XDR; 128
+/// KiB into each is a ring of uberblocks. Each of these may be all that is left.
 pub(super) fn zfs(place: &Place<'_>) -> Result<Option<u64>> {
     const LABEL: u64 = 256 << 10;
     const RING: u64 = 128 << 10;
@@ -79,7 +79,7 @@ pub(super) fn zfs(place: &Place<'_>) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// The parameters that a FAT of any size has, without a name.
+/// FAT without a name: valid parameters.
 pub(super) fn unnamed_fat(place: &Place<'_>) -> Result<Option<u64>> {
     let head = place.head();
     if !has(head, 510, b"\x55\xaa") {
@@ -95,7 +95,7 @@ pub(super) fn unnamed_fat(place: &Place<'_>) -> Result<Option<u64>> {
     Ok(is_one.then_some(0))
 }
 
-/// A record of a log that stands apart from its file system, in any of the first 512 sectors.
+/// XFS: a record of an external log, in any of the first 512 sectors.
 pub(super) fn xfs_log(place: &Place<'_>) -> Result<Option<u64>> {
     const SECTORS: usize = 512;
     let is_record = |sector: &[u8]| {
@@ -109,7 +109,7 @@ pub(super) fn xfs_log(place: &Place<'_>) -> Result<Option<u64>> {
     Ok(found.map(|number| number as u64 * SECTOR))
 }
 
-/// A sequence of descriptors from 32 KiB on, each of 2 KiB, or of 4 KiB where blocks are so large.
+/// UDF: a sequence of descriptors from 32 KiB on, 2 KiB apart, or 4 KiB with large blocks.
 pub(super) fn udf(place: &Place<'_>) -> Result<Option<u64>> {
     const START: u64 = 32 << 10;
     const DESCRIPTORS: u64 = 64;
@@ -128,21 +128,22 @@ pub(super) fn udf(place: &Place<'_>) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// Allocation blocks of whole sectors.
+/// HFS: allocation blocks are whole sectors.
 pub(super) fn hfs(place: &Place<'_>) -> Result<Option<u64>> {
     let head = place.head();
     let block = be32(head, 1024 + 20);
     Ok((has(head, 1024, b"BD") && block > 0 && block.is_multiple_of(512)).then_some(1024))
 }
 
-/// Version 4 or 5.
+/// HFS+: version 4 or 5.
 pub(super) fn hfs_plus(place: &Place<'_>) -> Result<Option<u64>> {
     let head = place.head();
     let is_named = has(head, 1024, b"H+") || has(head, 1024, b"HX");
     Ok((is_named && matches!(be16(head, 1026), 4 | 5)).then_some(1024))
 }
 
-/// Maps of inodes and zones that are large enough. In an ext superblock the magic would be a count of inodes.
+/// Minix: the maps of inodes and zones are large enough. In an ext superblock, the magic's place holds a
+/// count of inodes.
 pub(super) fn minix(place: &Place<'_>) -> Result<Option<u64>> {
     const MAP_BITS: u64 = 1024 * 8;
     let Some(superblock) = place.head().get(1024..1024 + 64) else { return Ok(None) };
@@ -171,7 +172,7 @@ pub(super) fn minix(place: &Place<'_>) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// A label whose words, exclusively ored, give zero.
+/// Sun label: its words XORed together give zero.
 pub(super) fn sun_label(place: &Place<'_>) -> Result<Option<u64>> {
     let head = place.head();
     let Some(sector) = head.get(..512) else { return Ok(None) };
@@ -179,7 +180,7 @@ pub(super) fn sun_label(place: &Place<'_>) -> Result<Option<u64>> {
     Ok((has(sector, 508, b"\xda\xbe") && parity == 0).then_some(0))
 }
 
-/// A driver descriptor, and the first entry of the map one block behind.
+/// Macintosh: a driver descriptor, and the first entry of the map one block later.
 pub(super) fn mac_table(place: &Place<'_>) -> Result<Option<u64>> {
     let head = place.head();
     if !has(head, 0, b"ER") {
@@ -189,7 +190,7 @@ pub(super) fn mac_table(place: &Place<'_>) -> Result<Option<u64>> {
     Ok([512, 1024, 2048, 4096].into_iter().any(is_entry).then_some(0))
 }
 
-/// One of four entries that exists, has a name of three letters or digits, and lies inside.
+/// Atari: one of four entries exists, has a name of three letters or digits, and lies inside.
 pub(super) fn atari_table(place: &Place<'_>) -> Result<Option<u64>> {
     let head = place.head();
     let sectors = place.length() / SECTOR;
@@ -202,7 +203,7 @@ pub(super) fn atari_table(place: &Place<'_>) -> Result<Option<u64>> {
     Ok((0..4).any(is_entry).then_some(0))
 }
 
-/// A boot record with partitions of its own, as Minix and others keep inside of a partition.
+/// A boot record with its own partitions, as Minix and others have inside a partition.
 pub(super) fn nested_record(place: &Place<'_>) -> Result<Option<u64>> {
     let sectors = place.disk_length() / SECTOR;
     let is_table = place.head().get(..512).is_some_and(|sector| mbr::could_be_table(sector, sectors));

@@ -1,16 +1,16 @@
 //! A target whose first and last MiB are written after everything else.
 //!
-//! What finds a disk's contents stands there: the partition table, the boot loader, the superblock of a file system
-//! without a table, the backup GPT. Both edges are emptied before anything else is written, and what belongs there is
-//! kept in memory until everything between them is durable. So at every moment, whatever ends the job, the target either
-//! has all of the disk or nothing that looks like one.
+//! These contain whatever makes a disk's contents findable: the partition table, the boot loader, the
+//! superblock of a filesystem without a table, the backup GPT. Both edges are emptied before anything else is
+//! written, and their final bytes are kept in memory until everything in between is durable. So whenever the
+//! job ends, the target contains either the whole disk or nothing that looks like a disk.
 //!
 //! ```text
 //! empty both edges · sync · everything between · sync · last MiB · sync · first MiB without its first 4 KiB · sync
 //! · first 4 KiB · sync
 //! ```
 //!
-//! What lies past the disk's end on a longer target stays, except the header of an old backup GPT.
+//! On a longer target, what lies past the disk's end is kept, except for the header of an old backup GPT.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::io;
@@ -21,23 +21,23 @@ use platter_image::{DiskRead, DiskWrite, Extent, IoContext, Result};
 use super::state::{Phase, TargetState};
 use crate::partition::gpt;
 
-/// How long each edge is.
+/// Length of each edge in bytes.
 pub const EDGE_LENGTH: u64 = 1 << 20;
-/// What an edge is written in: pieces that the target has already are left out.
+/// The unit in which an edge is written; pieces that the target already has are skipped.
 const PIECE_LENGTH: usize = 4096;
-/// What a header of a GPT begins with.
+/// The first bytes of a GPT header.
 const GPT_MAGIC: &[u8] = b"EFI PART";
 
-/// What finishing did.
+/// The result of finishing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
     /// Whether the backup GPT was moved to the end of a larger target.
     pub backup_gpt_moved: bool,
-    /// What is odd, in sentences.
+    /// Peculiarities, in sentences.
     pub notes: Vec<String>,
 }
 
-/// One edge: where it is, what the target has there until it is finished, and what will stand there.
+/// An edge: its range, the target's bytes there until it is finished, and its final bytes.
 #[derive(Debug)]
 struct Edge {
     extent: Extent,
@@ -46,9 +46,9 @@ struct Edge {
 }
 
 impl Edge {
-    /// Empties an edge of a target that gets a disk of that length.
+    /// Empties an edge of a target that receives a disk of that length.
     fn empty(target: &(impl DiskRead + DiskWrite), extent: Extent, disk_length: u64) -> Result<Self> {
-        let what = || format!("emptying {} bytes at {} of the target", extent.length, extent.offset);
+        let what = || format!("emptying {} bytes at offset {} of the target", extent.length, extent.offset);
         let mut emptied = vec![0; extent.length as usize];
         let past = Extent::between(extent.offset.max(disk_length), extent.end());
         if past.offset < past.end() {
@@ -73,7 +73,7 @@ impl Edge {
         self.bytes.lock()
     }
 
-    /// The part of `range` that lies in this edge: as a range of the edge's bytes, and where it begins in `range`.
+    /// The part of `range` in this edge: as a range of the edge's bytes, and its start in `range`.
     fn part(&self, range: Extent) -> Option<(std::ops::Range<usize>, usize)> {
         let both = self.extent.intersect(&range)?;
         let start = (both.offset - self.extent.offset) as usize;
@@ -92,8 +92,8 @@ pub struct EdgesLast<T> {
 }
 
 impl<T: DiskRead + DiskWrite> EdgesLast<T> {
-    /// Empties both edges of a target that gets a disk of that length, durably, and tells `state` that the target is no
-    /// longer what it was.
+    /// Empties both edges of a target that receives a disk of that length, and syncs. Tells `state` that the
+    /// target has been changed.
     ///
     /// # Errors
     /// `Io` when the target fails.
@@ -108,20 +108,21 @@ impl<T: DiskRead + DiskWrite> EdgesLast<T> {
         Ok(Self { target, disk_length, first, last, state })
     }
 
-    /// Everything else was written. Makes that durable, moves the backup GPT of a disk that is shorter than the target
-    /// to the target's end, and writes the edges, and with `read_back` compares them with what the target has then. All
-    /// of the disk is durable then.
+    /// Call this when everything else was written. It makes that durable, moves the backup GPT to the end of
+    /// a target longer than the disk, writes the edges, and with `read_back` compares them with the target.
+    /// The whole disk is durable when this returns.
     ///
     /// # Errors
-    /// `Io` when the target fails; `Refused` when a partition leaves no room for the backup GPT; `Corrupt`, with the
-    /// offset of the first difference found.
+    /// `Io` when the target fails; `Refused` when a partition leaves no space for the backup GPT; `Corrupt`
+    /// with the offset of the first difference found.
     pub fn finish(&self, read_back: bool) -> Result<Finished> {
         self.sync()?;
         let mut finished = Finished::default();
         if self.disk_length < DiskWrite::length(&self.target) {
             let relocation = gpt::relocate_backup(self)?;
             for (offset, bytes) in &relocation.writes {
-                self.write_all_at(bytes, *offset).context(|| format!("moving the backup GPT to {offset}"))?;
+                self.write_all_at(bytes, *offset)
+                    .context(|| format!("moving the backup GPT to offset {offset}"))?;
             }
             finished = Finished { backup_gpt_moved: !relocation.writes.is_empty(), notes: relocation.notes };
             // A table with very many entries begins before the last MiB.
@@ -144,14 +145,14 @@ impl<T: DiskRead + DiskWrite> EdgesLast<T> {
         Ok(finished)
     }
 
-    /// Compares both edges with what the target has there.
+    /// Compares both edges with the target's bytes.
     fn compare_edges(&self) -> Result<()> {
         for edge in [&self.first, &self.last] {
             let wanted = edge.lock();
             let mut found = vec![0; wanted.len()];
-            self.target
-                .read_exact_at(&mut found, edge.extent.offset)
-                .context(|| format!("reading {} bytes at {} back", wanted.len(), edge.extent.offset))?;
+            self.target.read_exact_at(&mut found, edge.extent.offset).context(|| {
+                format!("reading back {} bytes at offset {}", wanted.len(), edge.extent.offset)
+            })?;
             if let Some(at) = found.iter().zip(wanted.iter()).position(|(found, wanted)| found != wanted) {
                 return Err(super::differs(edge.extent.offset + at as u64));
             }
@@ -163,7 +164,7 @@ impl<T: DiskRead + DiskWrite> EdgesLast<T> {
         self.target.flush().context(|| "making the target durable".to_owned())
     }
 
-    /// Writes what the target does not have yet of a range of an edge.
+    /// Writes the pieces in a range of an edge that the target does not have yet.
     fn write_edge(&self, edge: &Edge, range: std::ops::Range<usize>) -> Result<()> {
         let bytes = edge.lock();
         let piece = |at: usize| at..range.end.min(at + PIECE_LENGTH);
@@ -180,12 +181,12 @@ impl<T: DiskRead + DiskWrite> EdgesLast<T> {
             let offset = edge.extent.offset + start as u64;
             self.target
                 .write_all_at(&bytes[start..at], offset)
-                .context(|| format!("writing {} bytes at {offset} of the target", at - start))?;
+                .context(|| format!("writing {} bytes at offset {offset} of the target", at - start))?;
         }
         Ok(())
     }
 
-    /// What of `range` lies between the edges.
+    /// The part of `range` between the edges.
     fn middle(&self, range: Extent) -> Option<Extent> {
         Extent::between(self.first.extent.end(), self.last.extent.offset).intersect(&range)
     }
@@ -237,13 +238,13 @@ impl<T: DiskRead + DiskWrite> DiskWrite for EdgesLast<T> {
         }
     }
 
-    /// Makes durable what lies between the edges. The edges are written by [`EdgesLast::finish`] alone.
+    /// Makes everything between the edges durable. Only [`EdgesLast::finish`] writes the edges.
     fn flush(&self) -> io::Result<()> {
         self.target.flush()
     }
 }
 
-/// What the target will hold: the edges as they will be.
+/// The target's future contents: the edges as they will be.
 impl<T: DiskRead + DiskWrite> DiskRead for EdgesLast<T> {
     fn length(&self) -> u64 {
         DiskRead::length(&self.target)

@@ -1,10 +1,10 @@
-//! Tests of the order in which a target is written: it is cut at every single operation.
+//! Tests of the order in which a target is written: the job is interrupted at every single operation.
 
 use super::*;
 
 const LENGTH: usize = 3 << 20;
 
-/// A disk in memory that fails after some operations, and then takes nothing more.
+/// A disk in memory that fails after a number of operations, and then accepts no more.
 struct Failing {
     bytes: Mutex<Vec<u8>>,
     left: Mutex<usize>,
@@ -51,7 +51,7 @@ impl DiskRead for Failing {
     }
 }
 
-/// Bytes that are never zero, in pieces that end anywhere.
+/// Writes non-zero bytes in pieces that end anywhere, and a run of zeros.
 fn write_all(target: Failing, state: &Arc<TargetState>) -> (Result<()>, Vec<u8>) {
     let edges = match EdgesLast::begin(target, LENGTH as u64, state.clone()) {
         Ok(edges) => edges,
@@ -78,14 +78,14 @@ fn wanted() -> Vec<u8> {
 }
 
 #[test]
-fn the_first_sector_comes_last_wherever_it_is_cut() {
+fn the_first_sector_is_written_last() {
     let mut phases = Vec::new();
     for left in 0.. {
         let state = Arc::new(TargetState::new(std::path::Path::new("disk")));
         let (result, found) = write_all(Failing::new(left), &state);
         phases.push(state.phase());
         if result.is_ok() {
-            assert!(found == wanted(), "all of it is there");
+            assert!(found == wanted(), "the whole disk must be there");
             break;
         }
         if found.is_empty() {
@@ -102,14 +102,14 @@ fn the_first_sector_comes_last_wherever_it_is_cut() {
 }
 
 #[test]
-fn reading_shows_the_edges_as_they_will_be() {
+fn reading_shows_the_final_edges() {
     let state = Arc::new(TargetState::new(std::path::Path::new("disk")));
     let edges = EdgesLast::begin(Failing::new(usize::MAX), LENGTH as u64, state).unwrap();
     edges.write_all_at(&vec![7; LENGTH], 0).unwrap();
     let mut found = vec![0; LENGTH - 200];
     edges.read_exact_at(&mut found, 100).unwrap();
     assert!(found.iter().all(|byte| *byte == 7));
-    assert_eq!(edges.target.bytes.lock()[0], 0, "and the target does not have them yet");
+    assert_eq!(edges.target.bytes.lock()[0], 0, "the target must not have them yet");
     let mut none = [0; 2];
     assert_eq!(
         edges.read_exact_at(&mut none, LENGTH as u64 - 1).unwrap_err().kind(),
@@ -118,9 +118,9 @@ fn reading_shows_the_edges_as_they_will_be() {
     assert_eq!(edges.write_all_at(&none, u64::MAX).unwrap_err().kind(), io::ErrorKind::WriteZero);
 }
 
-/// What lies past the disk on a longer target is none of its business, but for a backup GPT of what was there before.
+/// Bytes past the disk on a longer target are kept, except for the backup GPT of an earlier disk.
 #[test]
-fn what_comes_after_the_disk_stays() {
+fn bytes_after_the_disk_are_kept() {
     for sector in [512, 4096] {
         let disk_length = LENGTH - 700_000;
         let target = Failing::new(usize::MAX);
@@ -146,7 +146,7 @@ fn what_comes_after_the_disk_stays() {
 }
 
 #[test]
-fn a_wrong_byte_in_an_edge_is_found() {
+fn a_wrong_byte_in_an_edge_is_detected() {
     for at in [5, LENGTH - 5] {
         let state = Arc::new(TargetState::new(std::path::Path::new("disk")));
         let edges = EdgesLast::begin(Failing::new(usize::MAX), LENGTH as u64, state).unwrap();
@@ -160,7 +160,7 @@ fn a_wrong_byte_in_an_edge_is_found() {
 }
 
 #[test]
-fn a_disk_shorter_than_two_edges_is_all_edge() {
+fn a_disk_shorter_than_two_edges_is_written_completely() {
     for length in [512_u64, EDGE_LENGTH, EDGE_LENGTH + 512] {
         let state = Arc::new(TargetState::new(std::path::Path::new("disk")));
         let target = Failing { bytes: Mutex::new(vec![0; length as usize]), left: Mutex::new(usize::MAX) };

@@ -1,9 +1,9 @@
-//! Decoded frames of one install: each is read, decoded and verified once, while it is near.
+//! The decoded frames of one install: each is read, decoded and verified once while it is near.
 //!
-//! Most frames are used whole and at once, by one thread: such a frame never leaves that thread's buffer, which stays
-//! in the processor's cache. A frame that is left with blocks nobody has read waits on a shelf for whoever comes back
-//! to it. In disk order, 16 MiB on the shelf make an install decode 1.05 times what it uses, 128 MiB no less: most of
-//! what is decoded twice is wanted again long after it was used whole.
+//! Most frames are used completely and at once by one thread; such a frame never leaves that thread's buffer,
+//! which stays in the processor's cache. A frame with unread blocks waits on a shelf for another use. In disk
+//! order, a 16 MiB shelf makes an install decode 1.05 times what it uses; 128 MiB gives the same figure,
+//! because most frames decoded twice are needed again long after they were used completely.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
@@ -13,37 +13,37 @@ use platter_image::frame::{FrameDecoder, Verify};
 use platter_image::recipe::check_piece;
 use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, Kind, Result, judged, locate};
 
-/// Bytes of decoded frames that wait on the shelf.
+/// The most bytes of decoded frames on the shelf.
 const SHELF_LENGTH: usize = 16 << 20;
-/// Buffers of dropped frames that wait to be used again: a fresh one costs page faults and zeroing.
+/// The most buffers of dropped frames that are kept for reuse: a new one costs page faults and zeroing.
 const SPARE_BUFFERS_MAX: usize = 8;
 
-/// A verified frame. One thread has it at a time.
+/// A verified frame, held by one thread at a time.
 struct Decoded {
     blocks: Vec<DecodedBlock>,
-    /// Blocks that nobody has read yet.
+    /// Blocks that were not read yet.
     unread: usize,
     raw: Vec<u8>,
 }
 
 struct DecodedBlock {
     id: BlockId,
-    /// Where its bytes end in the frame.
+    /// End of its bytes in the frame.
     end: usize,
     read: bool,
 }
 
 enum Slot {
-    /// Some thread has it.
+    /// A thread holds it.
     Taken,
-    /// On the shelf since then.
+    /// On the shelf since that time.
     Waiting(u64, Decoded),
 }
 
 #[derive(Default)]
 struct State {
     slots: HashMap<FrameAddress, Slot>,
-    /// The frames on the shelf by when they were put there.
+    /// The frames on the shelf by the time when they were put there.
     order: BTreeMap<u64, FrameAddress>,
     clock: u64,
     length: usize,
@@ -52,7 +52,7 @@ struct State {
     waiting: usize,
 }
 
-/// The decoded frames of a source that are likely to be wanted again.
+/// The decoded frames of a source that may be needed again.
 pub struct FrameShelf<'a, F: ?Sized> {
     source: &'a F,
     state: Mutex<State>,
@@ -61,12 +61,12 @@ pub struct FrameShelf<'a, F: ?Sized> {
 }
 
 impl<'a, F: FrameSource + ?Sized> FrameShelf<'a, F> {
-    /// An empty shelf before that source.
+    /// An empty shelf for that source.
     pub fn new(source: &'a F) -> Self {
         Self { source, state: Mutex::default(), put_back: Condvar::new(), decoded: AtomicU64::new(0) }
     }
 
-    /// What a thread needs to read blocks.
+    /// A reader of blocks for one thread.
     ///
     /// # Errors
     /// `Bug` when there is no memory for a decoder.
@@ -74,7 +74,7 @@ impl<'a, F: FrameSource + ?Sized> FrameShelf<'a, F> {
         Ok(BlockReader { shelf: self, decoder: FrameDecoder::new()?, stored: Vec::new(), current: None })
     }
 
-    /// How many frames were decoded.
+    /// Number of frames decoded so far.
     pub fn decoded(&self) -> u64 {
         self.decoded.load(Ordering::Relaxed)
     }
@@ -83,8 +83,9 @@ impl<'a, F: FrameSource + ?Sized> FrameShelf<'a, F> {
         self.state.lock()
     }
 
-    /// The frame if it was on the shelf; `None`: the caller must decode it. Either way it is the caller's until it is
-    /// put back. Whoever waits here has no frame, so no two threads wait for each other.
+    /// Takes the frame from the shelf; `None` means that the caller must decode it. In both cases the caller
+    /// holds it until it is put back. A thread that waits here holds no frame, so threads cannot wait for
+    /// each other.
     fn take(&self, address: FrameAddress) -> Option<Decoded> {
         let mut state = self.lock();
         while matches!(state.slots.get(&address), Some(Slot::Taken)) {
@@ -100,7 +101,7 @@ impl<'a, F: FrameSource + ?Sized> FrameShelf<'a, F> {
         Some(decoded)
     }
 
-    /// Ends what [`FrameShelf::take`] began; what nobody has to read any more is not kept.
+    /// Ends the hold begun by [`FrameShelf::take`]. A frame without unread blocks is not kept.
     fn put_back(&self, address: FrameAddress, decoded: Option<Decoded>) {
         let mut state = self.lock();
         state.slots.remove(&address);
@@ -137,31 +138,34 @@ impl State {
     }
 }
 
-/// One thread's way to blocks.
+/// Reads blocks for one thread.
 pub(super) struct BlockReader<'c, 'a, F: ?Sized> {
     shelf: &'c FrameShelf<'a, F>,
     decoder: FrameDecoder,
     stored: Vec<u8>,
-    /// The frame used last: the next block most often stands in it.
+    /// The last frame used; it probably contains the next block.
     current: Option<(FrameAddress, Decoded)>,
 }
 
 impl<F: FrameSource + ?Sized> BlockReader<'_, '_, F> {
-    /// Fills `bytes` with what the block holds from `offset`.
+    /// Fills `bytes` with the block's bytes from `offset`.
     ///
     /// # Errors
-    /// `Missing` or `Corrupt`, naming the block; `bytes` then means nothing.
+    /// `Missing` or `Corrupt`, naming the block; the contents of `bytes` are then unspecified.
     pub(super) fn read(&mut self, id: &BlockId, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let place = locate(self.shelf.source, id)?;
         let frame = self.frame(place).map_err(|error| {
             let frame = place.frame;
-            error.within(format!("block {id} in the frame at {} of pack number {}", frame.offset, frame.pack))
+            error.within(format!(
+                "block {id} in the frame at offset {} of pack number {}",
+                frame.offset, frame.pack
+            ))
         })?;
         let slot = place.slot as usize;
         let start = slot.checked_sub(1).and_then(|before| frame.blocks.get(before)).map_or(0, |it| it.end);
         let block = frame.blocks.get_mut(slot).filter(|block| block.id == *id);
         let Some(block) = block else {
-            return Err(Error::corrupt(format!("block {id} is not where the index says")));
+            return Err(Error::corrupt(format!("block {id} is not at the place stated in the index")));
         };
         let contents = &frame.raw[start..block.end];
         check_piece(id, offset as u64, bytes.len() as u64, contents.len() as u64)?;
@@ -170,7 +174,7 @@ impl<F: FrameSource + ?Sized> BlockReader<'_, '_, F> {
         Ok(())
     }
 
-    /// Lets others have the frame used last.
+    /// Gives up the last frame used, so that others can have it.
     pub(super) fn leave(&mut self) {
         if let Some((address, decoded)) = self.current.take() {
             self.shelf.put_back(address, Some(decoded));
@@ -188,7 +192,7 @@ impl<F: FrameSource + ?Sized> BlockReader<'_, '_, F> {
             self.current = Some((address, decoded));
         }
         let current = self.current.as_mut().map(|(_, decoded)| decoded);
-        current.ok_or_else(|| Error::bug("a frame was lost while it was read"))
+        current.ok_or_else(|| Error::bug("a frame was lost while in use"))
     }
 
     fn decode(&mut self, address: FrameAddress) -> Result<Decoded> {
@@ -198,7 +202,7 @@ impl<F: FrameSource + ?Sized> BlockReader<'_, '_, F> {
         let decoded = self.decoder.decode(&self.stored, Verify::Hashes).map(|(header, _)| header);
         let header = judged(self.shelf.source, address, decoded)?;
         if header.kind != Kind::Data {
-            return Err(Error::corrupt(format!("a frame of kind {:?} where data must be", header.kind)));
+            return Err(Error::corrupt(format!("a frame of kind {:?} instead of data", header.kind)));
         }
         self.shelf.decoded.fetch_add(1, Ordering::Relaxed);
         let ends = header.blocks.iter().scan(0, |end, block| {
@@ -211,7 +215,7 @@ impl<F: FrameSource + ?Sized> BlockReader<'_, '_, F> {
 }
 
 impl<F: ?Sized> Drop for BlockReader<'_, '_, F> {
-    /// One that ends by an error must not keep others waiting for its frame.
+    /// A reader that ends with an error must not keep others waiting for its frame.
     fn drop(&mut self) {
         if let Some((address, _)) = self.current.take() {
             let mut state = self.shelf.state.lock();

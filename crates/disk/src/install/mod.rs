@@ -1,15 +1,16 @@
-//! Install: from a recipe and frames to a device, in disk order (design: recipes, verify).
+//! Install: writes a recipe's disk from frames to a device, in disk order (design: recipes, verify).
 //!
 //! ```text
 //! walk recipe ─segments▶ (fill, write) ×n
-//!                         frames decoded and verified once, left to others on a shelf
+//!                         each frame decoded and verified once, then shared on a shelf
 //! ```
 //!
-//! Each worker has one segment at a time and waits for its own write, and there are a few more workers than processors:
-//! while some wait for the device, the others decode. Memory is a buffer a worker and the shelf, whatever the disk.
+//! Each worker handles one segment at a time and waits for its own write. There are a few more workers than
+//! processors, so that some decode while others wait for the device. Memory is one buffer per worker plus the
+//! shelf, whatever the disk.
 //!
-//! Only what the recipe says is written, and only bytes whose block had the right hash. Read-back runs the same
-//! pipeline with a comparison where the write is. Whatever is found at the edges of a disk is written last
+//! Only what the recipe says is written, and only bytes of blocks with the right hash. Read-back runs the
+//! same pipeline with a comparison instead of the write. The edges of a disk are written last
 //! ([`EdgesLast`]), so that a target looks finished only when it is.
 
 mod edges_last;
@@ -33,30 +34,30 @@ use crate::AlignedBuffer;
 
 /// Bytes of the disk that are filled and written together.
 const SEGMENT_LENGTH: u64 = 2 << 20;
-/// Segments that wait for a worker: as entries, a few KiB each. Workers come for them in bursts.
+/// Segments that wait for a worker, as entries of a few KiB each. Workers take them in bursts.
 const SEGMENTS_WAITING: usize = 64;
-/// Workers besides one for each processor: so many writes are under way while every processor decodes.
+/// Workers in addition to one per processor: so many writes are in progress while every processor decodes.
 const WRITES_UNDER_WAY: usize = 8;
-/// Zeros up to this are written, more are asked of the device, in bytes.
+/// Zeros of at most this many bytes are written; longer runs are requested from the device.
 const ZEROS_WRITTEN_MAX: u64 = 64 << 10;
-/// Runs of such zeros that are asked for one after another.
+/// The most such runs of zeros that are collected for one worker.
 const ZEROS_TOGETHER: usize = 4096;
 
-/// What to do with space that nobody can read.
+/// What to do with free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreeSpace {
-    /// Leave it: it keeps what the target held.
+    /// Leave it; it keeps the target's old contents.
     Skip,
     /// Make it zeros.
     Zero,
 }
 
-/// How to install.
+/// The options of an install.
 #[derive(Clone, Copy, Debug)]
 pub struct InstallOptions {
     /// What to do with free space.
     pub free: FreeSpace,
-    /// Threads that decode.
+    /// Number of decoding threads.
     pub threads: usize,
 }
 
@@ -71,18 +72,19 @@ impl Default for InstallOptions {
 pub struct InstallCounts {
     /// Data of the disk.
     pub data: u64,
-    /// Zeros of the disk, and free space made zeros.
+    /// Zeros of the disk, and free space that was zeroed.
     pub zero: u64,
-    /// Frames decoded, some of them more than once if they stand far apart on the disk.
+    /// Frames decoded; a frame counts several times if its blocks are far apart on the disk.
     pub frames_decoded: u64,
 }
 
-/// Writes the disk of that recipe to `target` and waits until it is durable.
+/// Writes the recipe's disk to `target` and waits until it is durable.
 ///
-/// `progress` is told how many bytes were done more.
+/// `progress` is called with the number of bytes done since its last call.
 ///
 /// # Errors
-/// `Missing` or `Corrupt` when the store is damaged (nothing wrong was written), `Io` when the target fails.
+/// `Missing` or `Corrupt` when the store is damaged (nothing wrong was written); `Io` when the target fails;
+/// `Refused` when the target is too short.
 pub fn install<P: PageSource + Sync>(
     recipe: &Recipe<P>,
     source: &(impl FrameSource + ?Sized),
@@ -92,7 +94,7 @@ pub fn install<P: PageSource + Sync>(
 ) -> Result<InstallCounts> {
     if recipe.root().disk_length > target.length() {
         return Err(Error::refused(format!(
-            "the disk has {} bytes, the target only {}",
+            "the disk has {} bytes, but the target only {}",
             recipe.root().disk_length,
             target.length()
         )));
@@ -102,11 +104,11 @@ pub fn install<P: PageSource + Sync>(
     Ok(counts)
 }
 
-/// The same of a disk that is damaged, for a target that reads as zeros: `on_lost` is told which ranges cannot be read, and
-/// they stay zeros.
+/// Installs a damaged disk to a target that reads as zeros: `on_lost` is called with each range that cannot
+/// be read, which stays zeros.
 ///
 /// # Errors
-/// As [`install`], but for what is told.
+/// Those of [`install`], except for unreadable ranges.
 pub fn install_readable<P: PageSource + Sync>(
     recipe: &Recipe<P>,
     source: &(impl FrameSource + ?Sized),
@@ -121,10 +123,10 @@ pub fn install_readable<P: PageSource + Sync>(
     Ok(counts)
 }
 
-/// Compares a device with the disk of that recipe, in the same way in which it was installed.
+/// Compares a device with the recipe's disk, with the same pipeline as an install.
 ///
 /// # Errors
-/// `Corrupt`, with the offset of the first difference found; `Io` when the device cannot be read.
+/// `Corrupt` with the offset of the first difference found; `Io` when the device cannot be read.
 pub fn compare<P: PageSource + Sync>(
     recipe: &Recipe<P>,
     source: &(impl FrameSource + ?Sized),
@@ -162,7 +164,7 @@ fn run<P: PageSource + Sync>(
             })
             .collect();
         drop(segment_in);
-        // A worker that failed has the reason; the walker then only ended.
+        // A worker that failed has the reason; the walker only ended because of it.
         let results: Vec<Result<()>> = workers.into_iter().chain([walker]).map(join).collect();
         results.into_iter().collect::<Result<()>>()
     })?;
@@ -192,19 +194,18 @@ fn work<F: FrameSource + ?Sized>(
 }
 
 fn segment_buffer() -> Result<AlignedBuffer> {
-    AlignedBuffer::zeroed(SEGMENT_LENGTH as usize)
-        .context(|| "getting memory for a part of the disk".to_owned())
+    AlignedBuffer::zeroed(SEGMENT_LENGTH as usize).context(|| "allocating memory for a segment".to_owned())
 }
 
 fn write_segment(target: &dyn DiskWrite, filled: &Filled) -> Result<()> {
     for (extent, bytes) in filled.data() {
-        target
-            .write_all_at(bytes, extent.offset)
-            .context(|| format!("writing {} bytes at {} of the target", extent.length, extent.offset))?;
+        target.write_all_at(bytes, extent.offset).context(|| {
+            format!("writing {} bytes at offset {} of the target", extent.length, extent.offset)
+        })?;
     }
     for extent in filled.zeros() {
         target.write_zeroes(extent.offset, extent.length).context(|| {
-            format!("making zeros of {} bytes at {} of the target", extent.length, extent.offset)
+            format!("zeroing {} bytes at offset {} of the target", extent.length, extent.offset)
         })?;
     }
     Ok(())
@@ -214,7 +215,9 @@ fn compare_segment(device: &dyn DiskRead, filled: &Filled) -> Result<()> {
     let mut found = segment_buffer()?;
     let read = |buffer: &mut [u8], offset: u64| {
         let length = buffer.len();
-        device.read_exact_at(buffer, offset).context(|| format!("reading {length} bytes at {offset} back"))
+        device
+            .read_exact_at(buffer, offset)
+            .context(|| format!("reading back {length} bytes at offset {offset}"))
     };
     for (extent, bytes) in filled.data() {
         let found = &mut found[..bytes.len()];
@@ -239,6 +242,6 @@ fn compare_segment(device: &dyn DiskRead, filled: &Filled) -> Result<()> {
 
 fn differs(offset: u64) -> Error {
     Error::corrupt(format!(
-        "reading back: byte {offset} of the target is not what was installed; the device is failing"
+        "reading back: byte {offset} of the target differs from what was written; the device is failing"
     ))
 }

@@ -9,11 +9,11 @@ use super::frames::BlockReader;
 use super::{FreeSpace, SEGMENT_LENGTH, ZEROS_TOGETHER, ZEROS_WRITTEN_MAX};
 use crate::AlignedBuffer;
 
-/// What the recipe says of one aligned part of the disk.
+/// The entries of one aligned part of the disk.
 pub(super) struct Segment {
     start: u64,
     entries: Vec<Entry>,
-    /// Zeros that are long enough to be asked of the device, wherever they are.
+    /// Runs of zeros, anywhere on the disk, that are long enough to ask the device for.
     zeros: Vec<Extent>,
 }
 
@@ -21,15 +21,15 @@ pub(super) struct Segment {
 pub(super) struct Filled {
     start: u64,
     buffer: AlignedBuffer,
-    /// What to write of the buffer: ascending runs.
+    /// Which parts of the buffer to write, in ascending order.
     runs: Vec<Extent>,
-    /// Bytes in the runs that the recipe calls zeros.
+    /// Bytes in the runs that are zeros in the recipe.
     written_zeros: u64,
     zeros: Vec<Extent>,
 }
 
-/// Walks the recipe and sends its segments in disk order.
-/// The source is told of the blocks of each before it is sent: of as many segments ahead as may wait for a worker.
+/// Walks the recipe and sends its segments in disk order. The blocks of each segment are announced to the
+/// source before it is sent, so announcements are as far ahead as segments may wait.
 pub(super) fn walk<P: PageSource>(
     recipe: &Recipe<P>,
     source: &(impl FrameSource + ?Sized),
@@ -70,17 +70,18 @@ pub(super) fn walk<P: PageSource>(
     Ok(())
 }
 
-/// Tells a source which blocks will be asked for.
+/// Announces blocks to a source.
 type Tell<'a> = &'a dyn Fn(&[BlockId]);
 
 struct Walk<'a> {
     segments: &'a Sender<Segment>,
-    /// Tells a source that wants to know.
+    /// Set if the source wants announcements.
     will_need: Option<Tell<'a>>,
     current: Segment,
-    /// Zeros to ask for. Many together: a file system ends every write under way before it makes a hole in a file.
+    /// Zeros to ask the device for, collected: a filesystem finishes all writes in progress before it makes a
+    /// hole in a file.
     zeros: Vec<Extent>,
-    /// Set when nobody takes segments any more: whoever stopped has the reason.
+    /// No one takes segments any more; the stage that stopped has the error.
     gone: bool,
 }
 
@@ -111,7 +112,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Sends the current segment, and begins the one around `next`.
+    /// Sends the current segment, and begins the one that contains `next`.
     fn close(&mut self, next: u64) {
         let start = next / SEGMENT_LENGTH * SEGMENT_LENGTH;
         let done = std::mem::replace(&mut self.current, Segment::begin(start));
@@ -123,7 +124,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Sends the zeros that came together.
+    /// Sends the collected zeros.
     fn close_zeros(&mut self) {
         let zeros = std::mem::take(&mut self.zeros);
         if !zeros.is_empty() {
@@ -137,7 +138,7 @@ impl Segment {
         Self { start, entries: Vec::new(), zeros: Vec::new() }
     }
 
-    /// The blocks it needs, in disk order.
+    /// The blocks that it needs, in disk order.
     fn blocks(&self) -> Vec<BlockId> {
         let blocks = self.entries.iter().filter_map(|entry| match entry.state {
             State::Data { block, .. } => Some(block),
@@ -148,7 +149,8 @@ impl Segment {
         blocks
     }
 
-    /// Fills `buffer` with the verified bytes of all entries; with zeros where they cannot be read, if somebody is told.
+    /// Fills `buffer` with the verified bytes of all entries. With `on_lost`, unreadable entries become zeros
+    /// and are reported to it.
     pub(super) fn fill<F: FrameSource + ?Sized>(
         self,
         mut buffer: AlignedBuffer,
@@ -187,7 +189,7 @@ impl Segment {
 }
 
 impl Filled {
-    /// What to write, and where.
+    /// What to write: ranges of the disk with their bytes.
     pub(super) fn data(&self) -> impl Iterator<Item = (Extent, &[u8])> {
         self.runs.iter().map(|run| {
             let at = (run.offset - self.start) as usize;
@@ -195,7 +197,7 @@ impl Filled {
         })
     }
 
-    /// What must read as zeros besides.
+    /// Ranges to zero in addition.
     pub(super) fn zeros(&self) -> &[Extent] {
         &self.zeros
     }

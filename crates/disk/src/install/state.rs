@@ -1,18 +1,18 @@
-//! What state a target is in, shared between the job that writes it and whoever must say so when it ends early: after
-//! an error, or after Ctrl-C in another thread.
+//! The state of a target, shared between the job that writes it and whoever reports an early end: after an
+//! error, or after Ctrl-C in another thread.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-/// How far writing has come. A target goes through these in order.
+/// How far writing has progressed. A target passes through these in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Nothing was written.
     Untouched,
-    /// The first MiB and the last one are emptied, and everything between them is being written.
+    /// The first and last MiB have been emptied; everything in between is being written.
     Filling,
-    /// Everything between them is durable. They are being written.
+    /// Everything in between is durable; the first and last MiB are being written.
     Finishing,
     /// Everything is written and durable.
     Complete,
@@ -22,20 +22,20 @@ impl Phase {
     const ALL: [Self; 4] = [Self::Untouched, Self::Filling, Self::Finishing, Self::Complete];
 }
 
-/// The state of one target. `Display` says it in a sentence.
+/// The state of one target. `Display` describes it in a sentence.
 #[derive(Debug)]
 pub struct TargetState {
     target: PathBuf,
     phase: AtomicU8,
     written: AtomicU64,
-    /// Bytes that have to be written; 0 while nobody knows.
+    /// Bytes to be written; 0 while unknown.
     total: AtomicU64,
-    /// An incomplete target is of no use and was made by this job: whoever ends early removes it.
+    /// The job created the target, and an incomplete one is useless: remove it on an early end.
     is_removed: AtomicBool,
 }
 
 impl TargetState {
-    /// The state of a target that nothing was written to.
+    /// The state of a target that was not written to yet.
     pub fn new(target: &Path) -> Self {
         Self {
             target: target.to_owned(),
@@ -46,32 +46,32 @@ impl TargetState {
         }
     }
 
-    /// How far writing has come.
+    /// How far writing has progressed.
     pub fn phase(&self) -> Phase {
         Phase::ALL[usize::from(self.phase.load(Ordering::SeqCst)) % Phase::ALL.len()]
     }
 
-    /// The next phase begins.
+    /// Enters the next phase.
     pub(super) fn enter(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::SeqCst);
     }
 
-    /// So many bytes will have to be written.
+    /// Sets the number of bytes to be written.
     pub fn expect(&self, bytes: u64) {
         self.total.store(bytes, Ordering::Relaxed);
     }
 
-    /// So many more bytes were written.
+    /// Adds to the number of bytes written.
     pub fn advance(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// From now on an incomplete target is removed by [`TargetState::abandon`].
+    /// From now on [`TargetState::abandon`] removes an incomplete target.
     pub fn remove_if_incomplete(&self) {
         self.is_removed.store(true, Ordering::SeqCst);
     }
 
-    /// The job ends here. Gives the sentence about what it leaves.
+    /// Ends the job, and returns a sentence about what it leaves.
     pub fn abandon(&self) -> String {
         if !matches!(self.phase(), Phase::Filling | Phase::Finishing)
             || !self.is_removed.load(Ordering::SeqCst)
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_phase_is_said() {
+    fn every_phase_is_described() {
         let state = TargetState::new(Path::new("/dev/sdb"));
         assert_eq!(state.to_string(), "nothing was written to /dev/sdb");
         state.enter(Phase::Filling);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_incomplete_file_that_the_job_made_is_removed() {
+    fn only_an_incomplete_file_created_by_the_job_is_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("disk");
         std::fs::write(&path, "half").unwrap();

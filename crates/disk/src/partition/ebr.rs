@@ -1,23 +1,25 @@
-//! Extended partitions: chains of extended boot records (EBR), each of which describes a logical partition.
+//! Extended partitions: chains of extended boot records (EBR), each describing one logical partition.
 //!
-//! An extended partition starts with a boot record of its own. The plain form: its first entry is a logical partition,
-//! counted from that record; its second the next record, counted from the start of the extended partition; the others
-//! are blank. Systems read every other form in ways of their own: DR-DOS puts the link first, OS/2 uses four entries, some
-//! write two extended partitions, and none agrees on what follows a record that cannot be. Partitions of such a chain
-//! are found as Linux finds them, but nothing in their extended partition may be dropped.
+//! An extended partition starts with its own boot record. In the plain form, the first entry is a logical
+//! partition, relative to that record; the second is the next record, relative to the start of the extended
+//! partition; the others are blank. Systems differ on all other forms: DR-DOS puts the link first, OS/2 uses
+//! four entries, some systems write two extended partitions, and none agree on what follows an invalid
+//! record. The partitions of such a chain are found as Linux finds them, but nothing in their extended
+//! partition may be dropped.
 
 use platter_image::{DiskRead, Extent, Result};
 
 use super::mbr::{self, Entry, Record};
 use super::{PartitionTable, read_sectors};
 
-/// Longer chains are cut here: no system numbers so many partitions.
+/// The most records of a chain that are read: no system numbers as many partitions.
 const RECORDS_MAX: usize = 128;
 
 /// The number of the first logical partition.
 const FIRST_NUMBER: u32 = 5;
 
-/// Adds the logical partitions of all extended ones, and the records, to a table that has the primary ones.
+/// Adds the logical partitions of all extended partitions, and their records, to a table with the primary
+/// ones.
 pub(super) fn read(
     disk: &dyn DiskRead,
     containers: &[Entry],
@@ -37,7 +39,9 @@ pub(super) fn read(
         }
         let Some(doubt) = doubt else { continue };
         let extent = mbr::partition(0, *container, u64::from(container.start), sector_size).extent;
-        table.notes.push(format!("{doubt}: all of the extended partition at {} is kept", extent.offset));
+        table
+            .notes
+            .push(format!("{doubt}: the whole extended partition at offset {} is stored", extent.offset));
         let (primary, logical) = table.partitions.split_at_mut(first);
         let itself = primary.iter_mut().filter(|partition| partition.container && partition.extent == extent);
         for partition in itself.chain(logical) {
@@ -53,9 +57,9 @@ struct Chain<'t> {
     sector_size: u32,
     /// The number of the next logical partition.
     number: u32,
-    /// Records that were read, in sectors behind the start of the extended partition.
+    /// Records that were read, in sectors from the start of the extended partition.
     seen: Vec<u32>,
-    /// What was not understood first.
+    /// The first thing that was not understood.
     doubt: Option<String>,
     table: &'t mut PartitionTable,
 }
@@ -69,7 +73,7 @@ impl Chain<'_> {
         let (mut next, mut room) = (Some(0), self.container.sectors);
         while let Some(at) = next {
             let end = if self.seen.contains(&at) {
-                Some("comes back to itself")
+                Some("loops back to itself")
             } else if at >= self.container.sectors {
                 Some("leaves the extended partition")
             } else if self.seen.len() == RECORDS_MAX {
@@ -82,14 +86,14 @@ impl Chain<'_> {
                 return Ok(());
             }
             if self.seen.last().is_some_and(|last| at < *last) {
-                self.doubt("the chain of logical partitions turns back");
+                self.doubt("the chain of logical partitions goes backwards");
             }
             self.seen.push(at);
             let sector = u64::from(self.container.start) + u64::from(at);
             let offset = sector.saturating_mul(u64::from(self.sector_size));
             let bytes = read_sectors(disk, offset, 512)?;
             let Some(record) = bytes.as_deref().and_then(Record::parse).filter(Record::is_table) else {
-                self.doubt(format!("there is no extended boot record at {offset}"));
+                self.doubt(format!("there is no extended boot record at offset {offset}"));
                 return Ok(());
             };
             let record_extent = Extent::new(offset, u64::from(self.sector_size));
@@ -101,7 +105,8 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Adds what a record describes. `room` is what the link to it says it has, in sectors.
+    /// Adds the partitions that a record describes. `room` is the length that the link to it states, in
+    /// sectors.
     fn add_partitions(&mut self, record: &Record, sector: u64, room: u32) {
         let [first, second, third, fourth] = record.entries;
         let is_plain = !first.is_extended()
@@ -109,9 +114,7 @@ impl Chain<'_> {
             && !third.is_used()
             && !fourth.is_used();
         if !is_plain {
-            self.doubt(format!(
-                "the extended boot record in sector {sector} has entries in other places than usual"
-            ));
+            self.doubt(format!("the extended boot record in sector {sector} has entries in unusual places"));
         }
         let container_start = u64::from(self.container.start);
         let container_end = container_start + u64::from(self.container.sectors);
@@ -123,7 +126,7 @@ impl Chain<'_> {
             let end = start + u64::from(entry.sectors);
             let is_inside = start >= container_start && end <= container_end;
             let fits = u64::from(entry.start) + u64::from(entry.sectors) <= u64::from(room);
-            // Linux takes the last two entries for leftovers if they cannot be.
+            // Linux ignores the last two entries if they are invalid.
             if slot >= 2 && !(is_inside && fits) {
                 continue;
             }

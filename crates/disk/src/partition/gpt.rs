@@ -1,10 +1,11 @@
-//! The GUID partition table: UEFI specification 2.10, section 5.3. Read with its checksums and its backup, and moved
-//! to the end of a larger disk after an install.
+//! The GUID partition table (UEFI specification 2.10, section 5.3). It is read with its checksums and its
+//! backup, and after an install its backup is moved to the end of a larger disk.
 //!
-//! Sector 1 has the header ("EFI PART"), which names the sectors of the table; the last sector of the disk has a
-//! backup header, which names a copy of the table that stands before it. A header or table whose CRC-32 is wrong is
-//! not used. Nothing is repaired silently: a disk whose primary header is bad is left as it is. Only two copies that agree
-//! prove what a disk holds: systems differ in which one they read, and what damaged one copy may own the disk.
+//! Sector 1 contains the header ("EFI PART"), which names the sectors of the table; the last sector of the
+//! disk contains a backup header, which names a copy of the table before it. A header or table with a wrong
+//! CRC-32 is not used. Nothing is repaired silently: a disk with a bad primary header is left as it is. Only
+//! two copies that agree prove what a disk contains: systems differ in which copy they read, and whatever
+//! damaged one copy may own the disk.
 
 use crc::{CRC_32_ISO_HDLC, Crc};
 use platter_image::{DiskRead, Error, Extent, Extents, Result};
@@ -14,15 +15,15 @@ use crate::fields::{guid, has, le16, le32, le64};
 
 const CRC32: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 
-/// More entries than this are not believed; tables have 128.
+/// Tables with more entries are not trusted; usually there are 128.
 const ENTRIES_MAX: u32 = 1024;
-/// Longer entries are not believed; they have 128 bytes.
+/// Longer entries are not trusted, in bytes; usually they have 128 bytes.
 const ENTRY_LENGTH_MAX: u32 = 4096;
 const HEADER_LENGTH_MIN: usize = 92;
-/// Partitions named 36 UTF-16 units at most.
+/// The most UTF-16 units of a partition's name.
 const NAME_UNITS: usize = 36;
 
-/// Offsets of the header's fields that are changed when the backup moves.
+/// Offsets of the header fields that change when the backup moves.
 mod field {
     pub(super) const HEADER_LENGTH: usize = 12;
     pub(super) const HEADER_CRC: usize = 16;
@@ -32,18 +33,18 @@ mod field {
     pub(super) const TABLE_SECTOR: usize = 72;
 }
 
-/// A header with its table, both with good checksums.
+/// A header with its table, both with correct checksums.
 #[derive(Clone, Debug)]
 struct Copy {
-    /// The header's sector.
+    /// The sector of the header.
     header: Vec<u8>,
-    /// The entries, as long as they are.
+    /// All entries.
     table: Vec<u8>,
     sector_size: u64,
 }
 
 impl Copy {
-    /// The copy whose header stands in that sector, or what is wrong with it.
+    /// Reads the copy whose header is in that sector; the inner error says what is wrong with it.
     fn read(disk: &dyn DiskRead, sector: u64, sector_size: u32) -> Result<Result<Self, &'static str>> {
         let sector_size = u64::from(sector_size);
         let offset = sector.saturating_mul(sector_size);
@@ -64,7 +65,7 @@ impl Copy {
         Ok(Ok(Self { table, ..copy }))
     }
 
-    /// Where its table stands, without the rest of the last sector.
+    /// The range of its table, without the rest of its last sector.
     fn table_place(&self) -> Extent {
         let length = u64::from(le32(&self.header, 80)) * u64::from(le32(&self.header, 84));
         Extent::new(le64(&self.header, field::TABLE_SECTOR).saturating_mul(self.sector_size), length)
@@ -78,14 +79,14 @@ impl Copy {
         le64(&self.header, field::OTHER_SECTOR)
     }
 
-    /// The sectors that header and table stand in.
+    /// The sectors of header and table.
     fn structures(&self) -> [Extent; 2] {
         let header = le64(&self.header, field::OWN_SECTOR).saturating_mul(self.sector_size);
         let table = self.table_place().offset;
         [Extent::new(header, self.sector_size), Extent::new(table, self.table_sectors() * self.sector_size)]
     }
 
-    /// Entries that are in use, with their numbers.
+    /// The entries in use, with their numbers.
     fn entries(&self) -> impl Iterator<Item = (u32, &[u8])> {
         let entries = self.table.chunks_exact(le32(&self.header, 84) as usize);
         (1..).zip(entries).filter(|(_, entry)| entry[..16] != [0; 16])
@@ -119,7 +120,7 @@ impl Copy {
             .collect()
     }
 
-    /// The same copy with other places, and its checksum made right.
+    /// The header with other locations and a corrected checksum.
     fn placed(&self, own: u64, other: u64, table: u64, last_usable: u64) -> Vec<u8> {
         let mut header = self.header.clone();
         let places = [
@@ -137,7 +138,7 @@ impl Copy {
     }
 }
 
-/// The checksum of a header whose length was checked, its own field taken as zero.
+/// The checksum of a header whose length was checked, with the checksum field taken as zero.
 fn header_checksum(header: &[u8]) -> u32 {
     let length = le32(header, field::HEADER_LENGTH) as usize;
     let mut digest = CRC32.digest();
@@ -171,7 +172,8 @@ fn check_header(header: &[u8], sector: u64) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The GPT of a disk, if it has one with sectors of that size: the primary, or its backup if that is bad.
+/// The GPT of a disk for sectors of that size, if there is one: the primary, or its backup if the primary is
+/// bad.
 pub(super) fn read(disk: &dyn DiskRead, sector_size: u32) -> Result<Option<PartitionTable>> {
     let last = (disk.length() / u64::from(sector_size)).saturating_sub(1);
     if last < 2 {
@@ -184,7 +186,7 @@ pub(super) fn read(disk: &dyn DiskRead, sector_size: u32) -> Result<Option<Parti
     let used = match (&primary, &backup) {
         (Ok(primary), Ok(backup)) => {
             if primary.table != backup.table || le32(&primary.header, 84) != le32(&backup.header, 84) {
-                table.doubts.push("the backup GPT has other partitions than the primary".to_owned());
+                table.doubts.push("the backup GPT and the primary GPT have different partitions".to_owned());
             }
             primary
         }
@@ -193,7 +195,7 @@ pub(super) fn read(disk: &dyn DiskRead, sector_size: u32) -> Result<Option<Parti
             primary
         }
         (Err(reason), Ok(backup)) => {
-            table.doubts.push(format!("the primary GPT header {reason}, and only its backup can be read"));
+            table.doubts.push(format!("the primary GPT header {reason}; only its backup can be read"));
             backup
         }
         (Err(_), Err(_)) => return Ok(None),
@@ -201,9 +203,9 @@ pub(super) fn read(disk: &dyn DiskRead, sector_size: u32) -> Result<Option<Parti
     if backup_sector != last {
         table
             .notes
-            .push(format!("the backup GPT stands in sector {backup_sector}, not in the last one, {last}"));
+            .push(format!("the backup GPT is in sector {backup_sector}, not in the last sector, {last}"));
         if Copy::read(disk, last, sector_size)?.is_ok_and(|other| other.table != used.table) {
-            table.doubts.push("a GPT at the end of the disk has other partitions".to_owned());
+            table.doubts.push("another GPT at the end of the disk has different partitions".to_owned());
         }
     }
     if used.entries().next().is_none() {
@@ -219,21 +221,21 @@ pub(super) fn read(disk: &dyn DiskRead, sector_size: u32) -> Result<Option<Parti
     Ok(Some(table))
 }
 
-/// What to write so that a GPT fits a disk of another length than the one it was made for.
+/// What to write so that a GPT fits a disk of another length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Relocation {
-    /// Offsets and bytes, in the order they are to be written: the backup first, so that a crash leaves the primary
-    /// that was there. Whole sectors of the table's own size.
+    /// Offsets and bytes in writing order: the backup first, so that a crash leaves the old primary intact.
+    /// Whole sectors of the table's sector size.
     pub writes: Vec<(u64, Vec<u8>)>,
-    /// What was left as it is, and why.
+    /// What was left unchanged, and why.
     pub notes: Vec<String>,
 }
 
-/// Where the backup GPT has to go on `disk`, which has been installed to and may be longer than the disk that was
-/// captured. No writes if there is no GPT, it fits already, or its primary is bad.
+/// Computes where the backup GPT must go on an installed disk that may be longer than the captured one. No
+/// writes if there is no GPT, it already fits, or its primary is bad.
 ///
 /// # Errors
-/// `Refused` if a partition would no longer fit before the backup; and what reading the disk says.
+/// `Refused` if a partition would not fit before the backup; errors of reading the disk.
 pub fn relocate_backup(disk: &dyn DiskRead) -> Result<Relocation> {
     let mut relocation = Relocation::default();
     let table = PartitionTable::read(disk)?;
@@ -245,7 +247,7 @@ pub fn relocate_backup(disk: &dyn DiskRead) -> Result<Relocation> {
         Err(reason) => {
             relocation
                 .notes
-                .push(format!("the primary GPT header {reason}: the tables are left as they were captured"));
+                .push(format!("the primary GPT header {reason}: the partition tables are left unchanged"));
             return Ok(relocation);
         }
     };
@@ -256,13 +258,13 @@ pub fn relocate_backup(disk: &dyn DiskRead) -> Result<Relocation> {
     }
     let backup_table = last.saturating_sub(primary.table_sectors());
     if backup_table < 2 + primary.table_sectors() {
-        return Err(Error::refused(format!("a disk of {} bytes has no room for two GPTs", disk.length())));
+        return Err(Error::refused(format!("a disk of {} bytes is too small for two GPTs", disk.length())));
     }
     let last_usable = backup_table - 1;
     if let Some((number, entry)) = primary.entries().find(|(_, entry)| le64(entry, 40) > last_usable) {
         return Err(Error::refused(format!(
-            "partition {number} ends in sector {}, and the last one that this disk has room for is {last_usable}: a \
-             larger disk would do",
+            "partition {number} ends in sector {}, but the last usable sector of this disk is {last_usable}: use a \
+             larger disk",
             le64(entry, 40)
         )));
     }
@@ -276,7 +278,7 @@ pub fn relocate_backup(disk: &dyn DiskRead) -> Result<Relocation> {
     Ok(relocation)
 }
 
-/// Sector 0 with its protective entry as long as the disk, unless it is a hybrid.
+/// Sector 0 with its protective entry extended to the length of the disk; `None` for a hybrid MBR.
 fn protective_mbr(disk: &dyn DiskRead, sector_size: usize, last: u64) -> Result<Option<(u64, Vec<u8>)>> {
     let Some(mut sector) = read_sectors(disk, 0, sector_size)? else { return Ok(None) };
     let kinds = [446, 462, 478, 494].map(|entry| sector[entry + 4]);
@@ -290,7 +292,7 @@ fn protective_mbr(disk: &dyn DiskRead, sector_size: usize, last: u64) -> Result<
     Ok(Some((0, sector)))
 }
 
-/// Types whose partitions hold volumes, or a table of their own that is not read here.
+/// Types whose partitions contain volumes, or a table of their own that is not read here.
 fn is_container(type_id: &str) -> bool {
     matches!(
         type_id,

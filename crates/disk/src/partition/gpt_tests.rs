@@ -21,7 +21,7 @@ impl Maker {
         ((self.entries * self.entry_length) as usize).div_ceil(self.sector)
     }
 
-    /// A disk with these partitions, first and last sector of each.
+    /// A disk with these partitions, given as first and last sector.
     fn disk(&self, partitions: &[(u64, u64)]) -> Vec<u8> {
         let mut disk = vec![0; self.sector * self.sectors];
         disk[450] = 0xee;
@@ -70,7 +70,7 @@ impl Maker {
 }
 
 #[test]
-fn both_sector_sizes() {
+fn a_gpt_is_read_with_both_sector_sizes() {
     for sector in [512, 4096] {
         let disk = Maker::new(sector).disk(&[(100, 199), (300, 300)]);
         let table = PartitionTable::read(&disk).unwrap();
@@ -91,9 +91,9 @@ fn a_bad_copy_is_not_used() {
     let good = maker.disk(&[(100, 199)]);
     let last = good.len() - 512;
     for (at, note) in [
-        (512 + 40, "primary GPT header has a wrong checksum, and only its backup"),
-        (1024 + 3, "primary GPT header has a table with a wrong checksum, and only its backup"),
-        (512, "primary GPT header is missing, and only its backup"),
+        (512 + 40, "primary GPT header has a wrong checksum; only its backup"),
+        (1024 + 3, "primary GPT header has a table with a wrong checksum; only its backup"),
+        (512, "primary GPT header is missing; only its backup"),
         (last + 40, "the backup GPT header in sector 1999 has a wrong checksum"),
         (last - 32 * 512, "has a table with a wrong checksum"),
     ] {
@@ -104,7 +104,7 @@ fn a_bad_copy_is_not_used() {
         assert!(table.doubts.iter().any(|found| found.contains(note)), "{note}: {:?}", table.doubts);
         if note.starts_with("primary") {
             let relocation = relocate_backup(&disk).unwrap();
-            assert!(relocation.writes.is_empty() && relocation.notes.len() == 1, "nothing is repaired");
+            assert!(relocation.writes.is_empty() && relocation.notes.len() == 1, "nothing may be repaired");
         }
     }
     let mut disk = good.clone();
@@ -115,9 +115,9 @@ fn a_bad_copy_is_not_used() {
     assert!(table.doubts[0].contains("neither it nor its backup"), "{:?}", table.doubts);
 }
 
-/// Copies that are both sound, and do not say the same.
+/// Two valid copies with different contents.
 #[test]
-fn copies_that_disagree() {
+fn copies_that_disagree_are_a_doubt() {
     let maker = Maker::new(512);
     let good = maker.disk(&[(100, 199)]);
     assert_eq!(PartitionTable::read(&good).unwrap().doubts, Vec::<String>::new());
@@ -127,9 +127,9 @@ fn copies_that_disagree() {
     disk[backup..].copy_from_slice(&other[backup..]);
     let table = PartitionTable::read(&disk).unwrap();
     assert_eq!(table.partitions[0].extent.length, 100 * 512, "the primary is shown");
-    assert!(table.doubts[0].contains("other partitions than the primary"), "{:?}", table.doubts);
+    assert!(table.doubts[0].contains("have different partitions"), "{:?}", table.doubts);
 
-    // The disk grew, its table was not moved, and an older table stands at its end.
+    // The disk grew, its table was not moved, and an older table is at its end.
     let mut grown = good;
     grown.resize(3000 * 512, 0);
     assert_eq!(PartitionTable::read(&grown).unwrap().doubts, Vec::<String>::new());
@@ -143,14 +143,15 @@ fn copies_that_disagree() {
 }
 
 #[test]
-fn a_gpt_without_partitions() {
+fn a_gpt_without_partitions_is_a_doubt() {
     let table = PartitionTable::read(&Maker::new(512).disk(&[])).unwrap();
     assert_eq!((table.kind, table.partitions.len(), table.doubts.len()), (TableKind::Gpt, 0, 1));
 }
 
-/// A hybrid MBR repeats partitions of the GPT, which is fine, or announces others, which then are in the way.
+/// Entries of a hybrid MBR may repeat partitions of the GPT; other entries are announced ranges that may
+/// overlap them.
 #[test]
-fn hybrid_records() {
+fn hybrid_mbrs_announce_ranges() {
     let mut disk = Maker::new(512).disk(&[(100, 199), (300, 399)]);
     let mut put = |slot: usize, start: u32, sectors: u32| {
         let at = 446 + slot * 16;
@@ -167,7 +168,7 @@ fn hybrid_records() {
 }
 
 #[test]
-fn an_mbr_without_announcement_counts() {
+fn an_mbr_that_does_not_announce_the_gpt_is_used() {
     let mut disk = Maker::new(512).disk(&[(100, 199)]);
     disk[450] = 0x83;
     disk[454..458].copy_from_slice(&500_u32.to_le_bytes());
@@ -182,7 +183,7 @@ fn an_mbr_without_announcement_counts() {
 }
 
 #[test]
-fn impossible_numbers() {
+fn impossible_numbers_are_not_trusted() {
     let right = |entries, entry_length| Maker { entries, entry_length, ..Maker::new(512) };
     for maker in [right(1024, 128), right(4, 4096)] {
         assert_eq!(PartitionTable::read(&maker.disk(&[(1500, 1510)])).unwrap().partitions.len(), 1);
@@ -204,7 +205,7 @@ fn impossible_numbers() {
     assert_eq!(trusted, [false, false, false, false, false], "the first covers the last");
 }
 
-/// Applies a relocation, and reads what there is then.
+/// Applies a relocation, and reads the resulting table.
 fn relocated(mut disk: Vec<u8>) -> (Vec<u8>, PartitionTable) {
     for (offset, bytes) in relocate_backup(&disk).unwrap().writes {
         disk[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
@@ -221,12 +222,16 @@ fn a_backup_moves_to_the_end() {
         let mut large = small.clone();
         large.resize(3333 * sector, 0);
         let before = PartitionTable::read(&large).unwrap();
-        assert!(before.notes[0].contains("not in the last one"), "{:?}", before.notes);
+        assert!(before.notes[0].contains("not in the last sector"), "{:?}", before.notes);
         let (mut large, table) = relocated(large);
         assert_eq!((&table.partitions, table.notes.len()), (&before.partitions, 0), "{:?}", table.notes);
         assert_eq!(le32(&large, 458), 3332, "the MBR covers the disk");
         large[sector] ^= 1;
-        assert_eq!(PartitionTable::read(&large).unwrap().partitions, before.partitions, "by the backup");
+        assert_eq!(
+            PartitionTable::read(&large).unwrap().partitions,
+            before.partitions,
+            "read from the backup"
+        );
 
         let mut shorter = small.clone();
         shorter.truncate(1902 * sector);
@@ -234,7 +239,7 @@ fn a_backup_moves_to_the_end() {
     }
 }
 
-/// What `sgdisk -v` says of a moved backup.
+/// `sgdisk -v` accepts a moved backup.
 #[test]
 fn sgdisk_agrees() {
     let run = |arguments: &[&str]| std::process::Command::new("sgdisk").args(arguments).output();

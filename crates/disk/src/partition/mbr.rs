@@ -1,8 +1,9 @@
-//! The master boot record and the chain of extended boot records: the table of old PCs.
+//! The master boot record (MBR) and the chain of extended boot records: the partition table of old PCs.
 //!
-//! Sector 0: boot code, a disk signature at 440, four entries of 16 bytes at 446, 0x55 0xaa at 510. An entry has a
-//! status (0x80 active, 0 not), a type at 4, and first sector and number of sectors at 8 and 12, both 32 bits.
-//! An entry counts if it has a length, whatever its type; systems agree on that. Extended partitions: [`super::ebr`].
+//! Sector 0: boot code, a disk signature at 440, four 16-byte entries at 446, 0x55 0xaa at 510. An entry has
+//! a status (0x80 active, 0 not), a type at 4, and the first sector and the number of sectors at 8 and 12,
+//! both 32 bits. An entry counts if its length is not zero, whatever its type, as all systems agree. Extended
+//! partitions: [`super::ebr`].
 
 use platter_image::{DiskRead, Extent, Result};
 
@@ -11,7 +12,7 @@ use crate::fields::{has, le32};
 
 const TYPE_PROTECTIVE: u8 = 0xee;
 
-/// An entry as it stands, in sectors.
+/// An entry as stored, in sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     status: u8,
@@ -42,8 +43,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record in the first 512 bytes of a sector, if it ends in the right two bytes. That of a filesystem does,
-    /// too: see [`Self::is_table`].
+    /// The record in the first 512 bytes of a sector, if it ends in 0x55 0xaa. A filesystem's boot sector
+    /// does, too; see [`Self::is_table`].
     pub fn parse(sector: &[u8]) -> Option<Self> {
         if !has(sector, 510, &[0x55, 0xaa]) {
             return None;
@@ -57,12 +58,12 @@ impl Record {
         Some(Self { entries, signature: le32(sector, 440) })
     }
 
-    /// Whether its entries can be a table: each is marked active or not, and nothing else.
+    /// Whether its entries may be a table: each is marked either active or not.
     pub fn is_table(&self) -> bool {
         self.entries.iter().all(|entry| matches!(entry.status, 0 | 0x80))
     }
 
-    /// Whether one of its entries has a length.
+    /// Whether any entry has a length.
     pub fn is_used(&self) -> bool {
         self.entries.iter().any(|entry| entry.is_used())
     }
@@ -72,7 +73,7 @@ impl Record {
         self.entries.iter().any(|entry| entry.kind == TYPE_PROTECTIVE)
     }
 
-    /// Adds to a GPT what this record announces beside it: partitions that the GPT does not have.
+    /// Adds to a GPT the ranges of this record's entries that are not partitions of the GPT.
     pub(super) fn add_hybrid(&self, table: &mut PartitionTable) {
         let others = self.entries.iter().filter(|entry| entry.is_used() && entry.kind != TYPE_PROTECTIVE);
         let sector_size = table.sector_size.unwrap_or(512);
@@ -82,7 +83,7 @@ impl Record {
             return;
         }
         table.notes.push(format!(
-            "a hybrid MBR: {} of its entries stand beside the GPT, which counts",
+            "the MBR is a hybrid: {} of its entries are ignored in favour of the GPT",
             extents.len()
         ));
         let is_known = |extent: &Extent| table.partitions.iter().any(|known| known.extent == *extent);
@@ -90,8 +91,8 @@ impl Record {
     }
 }
 
-/// Whether a sector may hold the table of something that lies in a partition: every entry is blank or lies on a disk
-/// of so many sectors. How entries are marked says nothing here.
+/// Whether a sector may contain a partition table inside a partition: every entry is blank, or lies on a disk
+/// of `disk_sectors` sectors. The status of entries is not checked.
 pub fn could_be_table(sector: &[u8], disk_sectors: u64) -> bool {
     let Some(record) = Record::parse(sector) else { return false };
     let lies_on_disk = |entry: &Entry| {
@@ -122,7 +123,7 @@ pub(super) fn partition(number: u32, entry: Entry, first_sector: u64, sector_siz
     }
 }
 
-/// The partitions of a record and of the chains behind it; a table of no kind if it has none.
+/// The partitions of a record and of its chains; a table of kind `None` if there are none.
 pub(super) fn read(disk: &dyn DiskRead, record: &Record, sector_size: u32) -> Result<PartitionTable> {
     let mut table = PartitionTable::default();
     if !record.is_used() {
@@ -140,7 +141,7 @@ pub(super) fn read(disk: &dyn DiskRead, record: &Record, sector_size: u32) -> Re
     Ok(table)
 }
 
-/// Types whose partitions hold volumes, or a table of their own that is not read here.
+/// Types whose partitions contain volumes, or a table of their own that is not read here.
 fn is_container(kind: u8) -> bool {
     matches!(
         kind,

@@ -1,4 +1,4 @@
-//! Tests of the MBR reader, and of every shape of chain that extended partitions come in.
+//! Tests of the MBR reader, with all forms of chains of extended partitions.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn numbers(table: &PartitionTable) -> Vec<(u32, u64, u64, bool)> {
 }
 
 #[test]
-fn primary_and_logical() {
+fn primary_and_logical_partitions_are_read() {
     let mut disk = vec![0; 4000 * 512];
     put(&mut disk, 0, 0, 0x83, 100, 200);
     disk[446] = 0x80;
@@ -40,7 +40,7 @@ fn doubted(table: &PartitionTable) -> Vec<u32> {
     doubted.map(|partition| partition.number).collect()
 }
 
-/// A primary partition, and an extended one from sector 1000 on with a logical one in it.
+/// A primary partition, and an extended one from sector 1000 with one logical partition.
 fn with_chain() -> Vec<u8> {
     let mut disk = vec![0; 4000 * 512];
     put(&mut disk, 0, 0, 0x83, 100, 200);
@@ -58,9 +58,9 @@ fn a_type_of_zero_is_a_partition() {
     assert_eq!(PartitionTable::read(&disk).unwrap(), PartitionTable::default());
 }
 
-/// The link stands first, as DR-DOS writes it, or behind; all four entries are used, as OS/2 does.
+/// The link comes first, as DR-DOS writes it, or last; or all four entries are used, as in OS/2.
 #[test]
-fn chains_of_other_systems() {
+fn chains_of_other_systems_are_doubted() {
     for link in [0, 2, 3] {
         let mut disk = with_chain();
         put(&mut disk, 1000, link, 0x05, 500, 300);
@@ -69,8 +69,8 @@ fn chains_of_other_systems() {
         let last = *numbers(&table).last().unwrap();
         assert_eq!((last.1, last.2), (1520, 50), "a link in entry {link}");
         assert_eq!(doubted(&table)[0], 2);
-        assert_eq!(doubted(&table).len(), table.partitions.len() - 1, "all but the primary one");
-        assert!(table.notes[0].contains("other places than usual"), "{:?}", table.notes);
+        assert_eq!(doubted(&table).len(), table.partitions.len() - 1, "all except the primary one");
+        assert!(table.notes[0].contains("unusual places"), "{:?}", table.notes);
     }
     let mut disk = with_chain();
     put(&mut disk, 1000, 2, 0x83, 200, 100);
@@ -91,14 +91,14 @@ fn two_extended_partitions() {
 }
 
 #[test]
-fn logical_partitions_that_are_not_inside() {
+fn logical_partitions_outside_are_doubted() {
     for (start, sectors) in [(900, 200), (1500, 100)] {
         let mut disk = with_chain();
         put(&mut disk, 1000, 0, 0x83, start, sectors);
         let table = PartitionTable::read(&disk).unwrap();
         assert_eq!(doubted(&table), [2, 5]);
     }
-    // A record that is marked as no record is.
+    // A record with an invalid status.
     let mut disk = with_chain();
     disk[1000 * 512 + 446] = 0x7f;
     let table = PartitionTable::read(&disk).unwrap();
@@ -106,7 +106,7 @@ fn logical_partitions_that_are_not_inside() {
 }
 
 #[test]
-fn containers_of_others() {
+fn container_types_are_doubted() {
     for kind in [0x42, 0x63, 0x81, 0x8e, 0xa5, 0xa6, 0xa9, 0xbf, 0xfd] {
         let mut disk = vec![0; 1000 * 512];
         put(&mut disk, 0, 0, kind, 10, 100);
@@ -114,9 +114,9 @@ fn containers_of_others() {
     }
 }
 
-/// Entries that are marked in ways that nobody reads: no table, and no proof that there is none.
+/// Entries with an unknown status: there is no table, but a doubt.
 #[test]
-fn odd_marks() {
+fn an_unknown_status_is_a_doubt() {
     for mark in [0x01, 0x40, 0x7f, 0x81, 0xff] {
         let mut disk = vec![0; 1000 * 512];
         put(&mut disk, 0, 0, 0x83, 10, 100);
@@ -127,18 +127,18 @@ fn odd_marks() {
 }
 
 #[test]
-fn tables_inside_of_partitions() {
+fn tables_inside_partitions_are_recognized() {
     let mut disk = vec![0; 512];
     assert!(!could_be_table(&disk, 1000));
     put(&mut disk, 0, 0, 0x81, 10, 100);
     assert!(could_be_table(&disk, 1000));
-    assert!(!could_be_table(&disk, 100), "it lies on no such disk");
+    assert!(!could_be_table(&disk, 100), "it does not lie on the disk");
     disk[446 + 48 + 4] = 0x33;
     assert!(!could_be_table(&disk, 1000), "boot code");
 }
 
 #[test]
-fn chains_that_do_not_end() {
+fn endless_chains_are_cut() {
     let mut disk = vec![0; 4000 * 512];
     put(&mut disk, 0, 0, 0x05, 1000, 3000);
     put(&mut disk, 1000, 0, 0x83, 1, 10);
@@ -162,7 +162,7 @@ fn chains_that_do_not_end() {
 }
 
 #[test]
-fn what_cannot_be_is_not_looked_into() {
+fn invalid_partitions_are_not_trusted() {
     let mut disk = vec![0; 1000 * 512];
     put(&mut disk, 0, 0, 0x83, 10, 100);
     put(&mut disk, 0, 1, 0x83, 109, 100);
@@ -186,7 +186,7 @@ fn sectors_of_4096_bytes() {
 }
 
 #[test]
-fn boot_sectors_of_filesystems_are_no_tables() {
+fn boot_sectors_of_filesystems_are_not_tables() {
     let mut disk = vec![0; 1000 * 512];
     disk[446..510].fill(0x4e);
     disk[510..512].copy_from_slice(&[0x55, 0xaa]);

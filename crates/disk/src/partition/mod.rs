@@ -1,9 +1,9 @@
-//! Partition tables: what a disk says of how it is divided. MBR with extended partitions, and GPT.
+//! Partition tables: how a disk is divided. MBR with extended partitions, and GPT.
 //!
-//! Tables are read from any [`DiskRead`] and never believed: whatever they say that cannot be is noted, and a
-//! partition that overlaps another or does not lie on the disk keeps its place in the list with a mark
-//! ([`Partition::trusted`]), so that nobody looks for a filesystem in it. What makes a table or a part of it unsafe to
-//! rely on is a doubt: then the space it describes is kept whole. Reading fails only if the disk does.
+//! Tables are read from any [`DiskRead`] and never trusted: impossible values are noted. A partition that
+//! overlaps another, or does not lie on the disk, stays in the list but is marked ([`Partition::trusted`]),
+//! so that no one looks for a filesystem in it. A reason not to rely on a table, or on a part of it, is a
+//! doubt: then the described space is kept in full. Reading fails only if the disk fails.
 
 mod ebr;
 pub mod gpt;
@@ -11,20 +11,20 @@ pub mod mbr;
 
 use platter_image::{DiskRead, Extent, Extents, IoContext, Result};
 
-/// What kind of table a disk has.
+/// The kind of partition table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TableKind {
-    /// None that we know: the disk may be one filesystem.
+    /// None that is known: the disk may be one filesystem.
     #[default]
     None,
-    /// A master boot record, with extended partition tables if need be.
+    /// A master boot record, possibly with extended partition tables.
     Mbr,
     /// A GUID partition table.
     Gpt,
 }
 
 impl TableKind {
-    /// Its name, as tools of this field write it.
+    /// Its name as used by other tools.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -39,67 +39,67 @@ impl TableKind {
 pub struct Partition {
     /// Its number as the system counts: from 1; logical partitions of an MBR from 5.
     pub number: u32,
-    /// Where it says it is. Of a partition that is not [`Self::trusted`] this may lie outside the disk.
+    /// Its stated range. If it is not [`Self::trusted`], the range may lie outside of the disk.
     pub extent: Extent,
     /// `0x83`, or the type GUID in lower case.
     pub type_id: String,
-    /// What that type is called, if we know.
+    /// The name of that type; `unknown` if there is none.
     pub type_name: &'static str,
     /// Its name (GPT), if it has one.
     pub name: Option<String>,
     /// Its own GUID (GPT).
     pub uuid: Option<String>,
-    /// Marked active (MBR) or bootable by old firmware (GPT).
+    /// Marked active (MBR) or legacy-bootable (GPT).
     pub bootable: bool,
-    /// An extended partition: it holds logical ones, and no filesystem.
+    /// An extended partition, which contains logical partitions and no filesystem.
     pub container: bool,
     /// It lies on the disk, and overlaps neither another partition nor the table.
     pub trusted: bool,
-    /// Why all that it holds has to be kept: something in or around it is not understood.
+    /// Why all its contents must be kept: something in or around it is not understood.
     pub doubt: Option<String>,
 }
 
-/// What a disk says of how it is divided.
+/// The partition table of a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartitionTable {
     /// Its kind.
     pub kind: TableKind,
-    /// The sector size that its numbers count in; `None` without a table. For the image of a disk with sectors of
-    /// 4096 bytes this may differ from what the image file says.
+    /// The sector size in bytes in which its numbers count; `None` without a table. For the image of a disk
+    /// with 4096-byte sectors, it may differ from what the image file states.
     pub sector_size: Option<u32>,
-    /// The disk's own identity, if it has one: a GUID, or eight hexadecimal digits.
+    /// The disk's own id, if it has one: a GUID, or eight hexadecimal digits.
     pub disk_id: Option<String>,
-    /// Its partitions, in the order of their numbers.
+    /// Its partitions in the order of their numbers.
     pub partitions: Vec<Partition>,
-    /// The sectors that the table itself stands in.
+    /// The sectors of the table itself.
     pub structures: Extents,
-    /// Stretches that somebody else announces beside the partitions: entries of a hybrid MBR.
+    /// Ranges announced in addition to the partitions: entries of a hybrid MBR.
     pub announced: Extents,
-    /// Why the table does not prove what the disk holds, in sentences: then all of the disk has to be kept.
+    /// Why the table does not prove what the disk contains, in sentences: then the whole disk must be kept.
     pub doubts: Vec<String>,
-    /// What else is odd about it, in sentences.
+    /// Other peculiarities, in sentences.
     pub notes: Vec<String>,
 }
 
 impl PartitionTable {
-    /// Reads the partition table of a disk, with sectors of the size the disk has; a GPT is also found when it was
-    /// written with the other size.
+    /// Reads the partition table of a disk with the disk's sector size; a GPT is also found if it was written
+    /// with the other sector size.
     ///
     /// # Errors
-    /// Only what reading the disk says.
+    /// Only errors of reading the disk.
     pub fn read(disk: &dyn DiskRead) -> Result<Self> {
         Self::read_with_sectors(disk, disk.sector_size())
     }
 
-    /// The same, with another sector size for a disk that may have been written with that one.
+    /// Reads the partition table with another sector size, for a disk that may have been written with it.
     ///
     /// # Errors
-    /// Only what reading the disk says.
+    /// Only errors of reading the disk.
     pub fn read_with_sectors(disk: &dyn DiskRead, sector_size: u32) -> Result<Self> {
         let Some(sector) = read_sectors(disk, 0, 512)? else { return Ok(Self::default()) };
         let Some(record) = mbr::Record::parse(&sector) else { return Ok(Self::default()) };
         if !record.is_table() {
-            let doubt = "sector 0 ends like a partition table, and its entries cannot be read";
+            let doubt = "sector 0 ends like a partition table, but its entries are invalid";
             let doubts = record.is_used().then(|| doubt.to_owned()).into_iter().collect();
             return Ok(Self { doubts, ..Self::default() });
         }
@@ -110,7 +110,7 @@ impl PartitionTable {
         let table = match first.or(second) {
             Some(mut table) if record.is_protective() => {
                 if both {
-                    table.doubts.push("there are GPTs for sectors of 512 and of 4096 bytes".to_owned());
+                    table.doubts.push("there are GPTs for both 512-byte and 4096-byte sectors".to_owned());
                 }
                 record.add_hybrid(&mut table);
                 table
@@ -118,10 +118,10 @@ impl PartitionTable {
             unannounced => {
                 let mut table = mbr::read(disk, &record, sector_size)?;
                 if unannounced.is_some() {
-                    table.doubts.push("there is a GPT that the MBR does not announce".to_owned());
+                    table.doubts.push("there is a GPT, but the MBR does not announce it".to_owned());
                 }
                 if record.is_protective() {
-                    let doubt = "the MBR announces a GPT, and neither it nor its backup can be read";
+                    let doubt = "the MBR announces a GPT, but neither it nor its backup can be read";
                     table.doubts.push(doubt.to_owned());
                 }
                 table
@@ -130,7 +130,7 @@ impl PartitionTable {
         Ok(table.judged(disk.length()))
     }
 
-    /// Marks and notes the partitions that cannot be looked into.
+    /// Marks and notes the partitions that cannot be examined.
     fn judged(mut self, disk_length: u64) -> Self {
         let fixed = |extents: &Extents, area| -> Vec<(u64, u64, Area)> {
             extents.iter().map(|extent| (extent.offset, extent.end(), area)).collect()
@@ -142,7 +142,7 @@ impl PartitionTable {
             partition.trusted = extent.length > 0 && extent.end() <= disk_length && !partition.container;
             if extent.end() > disk_length {
                 self.notes.push(format!(
-                    "partition {} ends at {}, past the end of the disk at {disk_length}: it is taken whole",
+                    "partition {} ends at {}, past the end of the disk at {disk_length}: it is stored in full",
                     partition.number,
                     extent.end()
                 ));
@@ -171,14 +171,14 @@ impl PartitionTable {
     }
 }
 
-/// What a stretch of the disk is, as far as overlaps go.
+/// What a range of the disk is, for finding overlaps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Area {
     /// Sectors of the table itself.
     Table,
-    /// An entry of a hybrid MBR that is no partition of the GPT.
+    /// An entry of a hybrid MBR that is not a partition of the GPT.
     Hybrid,
-    /// The partition with that place in the list.
+    /// The partition with that index in the list.
     Partition(usize),
 }
 
@@ -197,21 +197,21 @@ fn overlap_note(partitions: &[Partition], one: Area, other: Area) -> String {
         Area::Hybrid => "an entry of the hybrid MBR".to_owned(),
         Area::Partition(place) => format!("partition {}", partitions[place].number),
     };
-    format!("{} overlaps {}: what they cover is taken whole", name(one), name(other))
+    format!("{} overlaps {}: their ranges are stored in full", name(one), name(other))
 }
 
-/// The doubt about a partition of a type that holds volumes or a table of its own.
+/// The doubt about a partition whose type announces volumes or a table of its own.
 fn container_doubt(is_container: bool, type_name: &str) -> Option<String> {
     is_container.then(|| format!("its type ({type_name}) announces a container"))
 }
 
-/// `length` bytes at `offset`; `None` if the disk ends before.
+/// `length` bytes at `offset`; `None` if the disk ends first.
 fn read_sectors(disk: &dyn DiskRead, offset: u64, length: usize) -> Result<Option<Vec<u8>>> {
     if offset.checked_add(length as u64).is_none_or(|end| end > disk.length()) {
         return Ok(None);
     }
     let mut bytes = vec![0; length];
     disk.read_exact_at(&mut bytes, offset)
-        .context(|| format!("reading {length} bytes of the partition table at {offset}"))?;
+        .context(|| format!("reading {length} bytes of the partition table at offset {offset}"))?;
     Ok(Some(bytes))
 }

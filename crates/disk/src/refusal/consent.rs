@@ -1,4 +1,4 @@
-//! A target that nothing speaks against, and whether what it holds may be overwritten.
+//! A target without objections, and the consent to overwrite its contents.
 
 use std::fmt;
 use std::fs::File;
@@ -10,19 +10,19 @@ use super::contents::TargetContents;
 use super::decide::{self, Agreement, Step};
 use crate::device::Identity;
 
-/// Shows what a target holds, and gives whether it may be overwritten.
+/// Shows the contents of a target, and returns whether they may be overwritten.
 type Ask = dyn Fn(&TargetContents) -> Result<bool> + Send + Sync;
 
-/// How the user agrees to what is overwritten.
+/// How the user consents to overwriting.
 #[derive(Clone)]
 pub enum Consent {
-    /// He did beforehand.
+    /// Consent was given beforehand.
     Given,
-    /// He is asked.
+    /// The user is asked.
     Ask(Arc<Ask>),
-    /// Nobody can be asked: nothing is overwritten.
+    /// No one can be asked: nothing is overwritten.
     Absent,
-    /// The command makes new files: nothing is overwritten, and nobody asked.
+    /// The command creates new files: nothing is overwritten, and no one is asked.
     NewFile,
 }
 
@@ -42,7 +42,8 @@ impl fmt::Debug for Consent {
     }
 }
 
-/// A target that may be written. While this lives, the device is held open: its number cannot become another one's.
+/// A target that may be written. While this exists, the device is held open, so that its number cannot be
+/// reassigned.
 #[derive(Debug)]
 pub struct CheckedTarget {
     pub(super) identity: Identity,
@@ -52,40 +53,41 @@ pub struct CheckedTarget {
 }
 
 impl CheckedTarget {
-    /// What was checked: to be compared with what is opened.
+    /// The checked device or file, for comparison with the opened one.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Whether nobody uses it, so that it is opened exclusively. False only where the user insists on a device in use.
+    /// Whether no one uses it, so that it is opened exclusively. False only if the user insists on a device
+    /// in use.
     pub fn is_exclusive(&self) -> bool {
         self.is_exclusive
     }
 
-    /// What it holds; `None` if there is nothing that could be lost.
+    /// Its contents; `None` if nothing could be lost.
     pub fn contents(&self) -> Option<&TargetContents> {
         self.contents.as_ref()
     }
 
-    /// Makes sure that what it holds may be overwritten.
+    /// Makes sure that its contents may be overwritten.
     ///
     /// # Errors
-    /// `Refused` when nobody can be asked, or the answer is no; what asking says.
+    /// `Refused` when no one can be asked, or the answer is no; errors of asking.
     pub fn agree(&self, consent: &Consent) -> Result<()> {
         let step = decide::overwrite(self.contents.is_some(), consent.agreement());
         match (step, &self.contents, consent) {
             (Step::Refuse, Some(contents), Consent::NewFile) => Err(Error::refused(format!(
-                "{} is there already, and only a new file is written: choose another name, or remove it",
+                "{} already exists, but only a new file is written: choose another name, or remove it",
                 contents.path.display()
             ))),
             (Step::Refuse, Some(contents), _) => Err(Error::refused(format!(
-                "nobody can be asked whether this may be overwritten; say --yes to overwrite it: {}",
+                "consent is needed, but no terminal is available for the question; use --yes to overwrite: {}",
                 contents.to_string().replace("\n ", ";")
             ))),
             (Step::Ask, Some(contents), Consent::Ask(ask)) => match ask(contents)? {
                 true => Ok(()),
                 false => Err(Error::refused(format!(
-                    "{} is as it was: nobody agreed that it is overwritten",
+                    "{} is unchanged: overwriting was not confirmed",
                     contents.path.display()
                 ))),
             },

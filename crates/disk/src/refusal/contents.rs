@@ -1,7 +1,7 @@
-//! What a target holds that an install would overwrite: shown to whoever has to agree.
+//! The contents of a target that an install would overwrite, shown to the user who must consent.
 //!
-//! Read from the device that is kept open, never by other programs. A part that cannot be read is shown as such: a
-//! failing disk may be overwritten too.
+//! They are read from the device that is held open, never by other programs. An unreadable part is shown as
+//! such: a failing disk may be overwritten, too.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -16,45 +16,45 @@ use crate::filesystem::{Owners, TABLES_READ, label};
 use crate::install::EDGE_LENGTH;
 use crate::partition::{PartitionTable, TableKind};
 
-/// Partitions shown; the others are counted.
+/// The most partitions that are shown; the others are counted.
 const PARTS_SHOWN_MAX: usize = 16;
 
-/// What a target holds. `Display` shows it in a few lines, without control characters.
+/// The contents of a target. `Display` shows them in a few lines, without control characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetContents {
     /// The device or file.
     pub path: PathBuf,
-    /// What the kernel says of the device: its model, its serial number, the file behind a loop device.
+    /// What the kernel reports about the device: model, serial number, the file behind a loop device.
     pub hardware: Vec<String>,
-    /// Bytes that it holds.
+    /// Length in bytes.
     pub length: u64,
-    /// Bytes of its sectors; `None` for a file.
+    /// Sector size in bytes; `None` for a file.
     pub sector_size: Option<u32>,
     /// `gpt`, `mbr` or `none`.
     pub table: &'static str,
-    /// The whole of it where no table divides it, else its partitions.
+    /// Its partitions; the whole disk as one part if there is no table.
     pub parts: Vec<PartContents>,
-    /// The first MiB is zeros, and something stands after it: what an install leaves that was interrupted.
+    /// The first MiB is zeros although the target has a length, as after an interrupted install.
     pub is_headless: bool,
 }
 
-/// What one partition holds, or a disk without partitions.
+/// The contents of one partition, or of a disk without partitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartContents {
     /// The partition's number; `None` for the whole disk.
     pub number: Option<u32>,
     /// Its length in bytes.
     pub length: u64,
-    /// What its table calls it: its type, its name.
+    /// The type and name in the partition table.
     pub announced: String,
-    /// The file system or container found, if any.
+    /// The filesystem or container found, if any.
     pub filesystem: Option<String>,
     /// Its label.
     pub label: Option<String>,
 }
 
 impl TargetContents {
-    /// Looks into an open device or file.
+    /// Examines an open device or file.
     pub(super) fn look(path: &Path, file: &File, length: u64, sector_size: Option<u32>) -> Self {
         let disk = OpenDisk { file, length: length / 512 * 512, sector_size: sector_size.unwrap_or(512) };
         let table = PartitionTable::read(&disk).unwrap_or_default();
@@ -77,7 +77,7 @@ impl TargetContents {
                 label,
             });
         }
-        // A file system may also begin where the disk does, beside a table that is left over or is its own.
+        // A filesystem may also start at the beginning of the disk, beside a stale table or its own.
         let shown: &[&str] = if table.kind == TableKind::None { &[] } else { &TABLES_READ };
         let (filesystem, label) = found(&disk, whole, shown);
         if filesystem.is_some() {
@@ -97,7 +97,7 @@ impl TargetContents {
         }
     }
 
-    /// Adds what the kernel says of a block device.
+    /// Adds what the kernel reports about a block device.
     pub(super) fn with_hardware(mut self, machine: &Machine, number: DeviceNumber) -> Self {
         let disk = machine.blocks.get(&number).and_then(|block| block.disk);
         let number = disk.unwrap_or(number);
@@ -116,7 +116,7 @@ impl TargetContents {
         self
     }
 
-    /// Whether a partition table or a file system was found, or the empty beginning that an interrupted install
+    /// Whether there is a partition table, a filesystem, or the empty beginning that an interrupted install
     /// leaves.
     pub(super) fn is_disk(&self) -> bool {
         !self.parts.is_empty() || self.table == TableKind::Gpt.name() || self.is_headless
@@ -131,23 +131,23 @@ impl fmt::Display for TargetContents {
         }
         match (self.table, self.parts.as_slice()) {
             ("none", []) if self.is_headless => {
-                write!(f, "\n  begins with zeros: blank, or an install that was interrupted")?;
+                write!(f, "\n  begins with zeros: blank, or an interrupted install")?;
             }
-            ("none", []) => write!(f, "\n  no partition table and no file system that is known")?,
+            ("none", []) => write!(f, "\n  no partition table and no known file system")?,
             ("none", _) => {}
             (table, _) => write!(f, "\n  partition table: {table}")?,
         }
         for part in self.parts.iter().take(PARTS_SHOWN_MAX) {
             match part.number {
                 Some(number) => write!(f, "\n  partition {number}, {}", size(part.length))?,
-                None => write!(f, "\n  all of it")?,
+                None => write!(f, "\n  whole disk")?,
             }
             if !part.announced.is_empty() {
                 write!(f, " ({})", printable(&part.announced))?;
             }
             match &part.filesystem {
                 Some(name) => write!(f, ": {}", printable(name))?,
-                None => write!(f, ": nothing that is known")?,
+                None => write!(f, ": unknown contents")?,
             }
             if let Some(label) = &part.label {
                 write!(f, " \"{}\"", printable(label))?;
@@ -160,8 +160,8 @@ impl fmt::Display for TargetContents {
     }
 }
 
-/// The file system of an extent and its label, or all that left their marks there but `besides`. What cannot be read is
-/// shown, and hinders nobody.
+/// The filesystem of an extent and its label, or all owners whose marks are there, except those in `besides`.
+/// An unreadable extent is reported, not an error.
 fn found(disk: &dyn DiskRead, extent: Extent, besides: &[&str]) -> (Option<String>, Option<String>) {
     let Ok(owners) = Owners::find(disk, extent) else { return (Some("unreadable".to_owned()), None) };
     let names = owners.list().iter().map(|owner| owner.name).filter(|name| !besides.contains(name));
@@ -178,12 +178,12 @@ fn is_zero(file: &File, length: u64) -> io::Result<bool> {
     Ok(bytes.iter().all(|byte| *byte == 0))
 }
 
-/// Whoever writes a label must not write to the terminal.
+/// Escapes control characters: a label must not control the terminal.
 fn printable(text: &str) -> String {
     text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
-/// Bytes with a decimal unit, as disks are sold.
+/// A length with a decimal unit, as on disk labels.
 fn size(bytes: u64) -> String {
     let units = [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1000)];
     let unit = units.into_iter().find(|(_, factor)| bytes >= *factor);
@@ -193,7 +193,7 @@ fn size(bytes: u64) -> String {
     )
 }
 
-/// An open device or file, as far as whole sectors go.
+/// An open device or file, up to its last whole sector.
 struct OpenDisk<'a> {
     file: &'a File,
     length: u64,
@@ -232,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_disk() {
+    fn disks_are_recognized() {
         assert!(!look(b"127.0.0.1 localhost\n").is_disk(), "a text file");
         assert!(!look(&[b'x'; 5000]).is_disk());
         assert!(look(&ext(b"")).is_disk());
         let mut interrupted = vec![0; 3 << 20];
         interrupted[2 << 20..].fill(1);
-        assert!(look(&interrupted).is_disk(), "an install that was interrupted is begun again");
+        assert!(look(&interrupted).is_disk(), "an interrupted install may be repeated");
         let mut partitioned = vec![7; 4 << 20];
         partitioned[..512].fill(0);
         partitioned[446 + 4] = 0x83;
@@ -253,6 +253,6 @@ mod tests {
     #[test]
     fn labels_are_shown_without_control_characters() {
         let shown = look(&ext(b"ba\x1b[2Jckup")).to_string();
-        assert_eq!(shown, "disk (1.0 MB)\n  all of it: ext \"ba\\u{1b}[2Jckup\"");
+        assert_eq!(shown, "disk (1.0 MB)\n  whole disk: ext \"ba\\u{1b}[2Jckup\"");
     }
 }

@@ -1,19 +1,19 @@
-//! The decision: from what is known of a device to the reasons why it is refused. Pure.
+//! The decision: turns what is known about a device into reasons to refuse it. Pure.
 
-/// Why a device is refused. Names are what a user types to insist.
+/// Why a device is refused. The names are what a user types to override a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// A filesystem on it is mounted.
     Mounted,
     /// It is used as swap.
     Swap,
-    /// RAID, device mapper or a cache holds it.
+    /// It is held by RAID, device mapper or a cache.
     Held,
     /// It is the file behind an active loop device.
     LoopBacking,
     /// Something else has it open exclusively.
     Busy,
-    /// Its sectors are of another size than the image's.
+    /// Its sector size differs from the image's.
     SectorSize,
     /// The image does not fit.
     TooSmall,
@@ -21,16 +21,16 @@ pub enum Reason {
     HoldsStore,
     /// It is neither a block device nor a regular file.
     WrongKind,
-    /// It is a regular file with data, and no disk is in it.
+    /// It is a regular file with data that is not a disk.
     NotADisk,
     /// It cannot be written.
     ReadOnly,
-    /// A file among the nodes of devices, or one that would be made there.
+    /// It is a regular file among device nodes, or would be created there.
     BelowDev,
 }
 
 impl Reason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 12] = [
         Self::Mounted,
         Self::Swap,
@@ -64,23 +64,23 @@ impl Reason {
         }
     }
 
-    /// The reason of that name.
+    /// The reason with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.name() == name)
     }
 
-    /// Whether a user who insists may have it anyway.
+    /// Whether the user may override it.
     pub fn can_be_forced(self) -> bool {
         !matches!(self, Self::TooSmall | Self::HoldsStore | Self::WrongKind | Self::ReadOnly | Self::BelowDev)
     }
 
-    /// Whether it says that somebody uses the device: whoever insists then cannot have it for himself alone.
+    /// Whether it means that the device is in use, so that it cannot be opened exclusively.
     pub(super) fn is_use(self) -> bool {
         matches!(self, Self::Mounted | Self::Swap | Self::Held | Self::Busy)
     }
 }
 
-/// A reason, with what was found and what would help.
+/// A reason with the evidence and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The reason.
@@ -89,7 +89,7 @@ pub struct Refusal {
     pub text: String,
 }
 
-/// A filesystem that is mounted from the device.
+/// A filesystem mounted from the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MountedFrom {
     pub(super) device: String,
@@ -97,57 +97,57 @@ pub(super) struct MountedFrom {
     pub(super) is_writable: bool,
 }
 
-/// What is known of a device.
+/// What is known about a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Evidence {
     /// What it is, if it cannot be a disk.
     pub(super) wrong_kind: Option<&'static str>,
     pub(super) mounted: Vec<MountedFrom>,
-    /// Names of devices used as swap.
+    /// Devices used as swap.
     pub(super) swaps: Vec<String>,
     /// Devices with their holders.
     pub(super) holders: Vec<(String, String)>,
-    /// Loop devices that it is behind.
+    /// Loop devices whose file it is.
     pub(super) loops: Vec<String>,
     /// It could not be opened exclusively.
     pub(super) is_busy: bool,
-    /// The device, or the file or its directory, cannot be written.
+    /// The device, file or directory cannot be written.
     pub(super) is_read_only: bool,
-    /// Its length and the one that is needed, if it cannot grow and the image is known.
+    /// Its length and the required length, if it cannot grow and the image is known.
     pub(super) lengths: Option<(u64, u64)>,
-    /// Its sector size and the image's, if it has one of its own and the image is known.
+    /// Its sector size and the image's, if it has one and the image is known.
     pub(super) sector_sizes: Option<(u32, u32)>,
-    /// The directory of the store, and how it comes to be on the device.
+    /// The directory of the store, and how it is located on the device.
     pub(super) store: Option<(String, &'static str)>,
-    /// A file would be made among the nodes of devices (false), or stands there already (true).
+    /// A file would be created among device nodes (false), or is there already (true).
     pub(super) below_dev: Option<bool>,
-    /// It is a file of so many bytes with data in which no disk was found.
+    /// It is a file with this many bytes in which no disk was found.
     pub(super) no_disk: Option<u64>,
 }
 
-/// How the user can agree to what is overwritten.
+/// Whether the user consents to overwriting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Agreement {
-    /// He did.
+    /// Yes.
     Given,
-    /// He can be asked.
+    /// The user can be asked.
     Askable,
-    /// Nobody can be asked.
+    /// No one can be asked.
     Absent,
 }
 
-/// What an agreement leads to.
+/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Go on.
     Write,
-    /// Show what is there, and ask.
+    /// Show the contents, and ask.
     Ask,
     /// Refuse.
     Refuse,
 }
 
-/// Whether a target may be overwritten that holds something, or does not.
+/// What to do with a target that does or does not hold data.
 pub(super) fn overwrite(holds_data: bool, agreement: Agreement) -> Step {
     match (holds_data, agreement) {
         (false, _) | (true, Agreement::Given) => Step::Write,
@@ -161,7 +161,7 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
     let mut refusals = Vec::new();
     let mut add = |reason, text| refusals.push(Refusal { reason, text });
     if let Some(kind) = evidence.wrong_kind {
-        add(Reason::WrongKind, format!("it is {kind}, and a disk is a block device or a regular file"));
+        add(Reason::WrongKind, format!("it is {kind}, but a disk is a block device or a regular file"));
     }
     if let Some((store, how)) = &evidence.store {
         add(Reason::HoldsStore, format!("the store {store} {how}: choose another target"));
@@ -169,12 +169,11 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
     match evidence.below_dev {
         Some(true) => add(
             Reason::BelowDev,
-            "it is a regular file among the devices, perhaps left by a mistyped name: remove it".to_owned(),
+            "it is a regular file in /dev, perhaps created by a mistyped name: remove it".to_owned(),
         ),
         Some(false) => add(
             Reason::BelowDev,
-            "there is no such device, and no file is made among the devices of /dev: check the name"
-                .to_owned(),
+            "there is no such device, and no files are created in /dev: check the name".to_owned(),
         ),
         None => {}
     }
@@ -182,7 +181,7 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
         add(
             Reason::NotADisk,
             format!(
-                "it is a file with {length} bytes of something else: neither a partition table nor a file system is in it"
+                "it is a file of {length} bytes that does not contain a disk: there is neither a partition table nor a file system"
             ),
         );
     }
@@ -195,14 +194,14 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
     if let Some((length, needed)) = evidence.lengths.filter(|(length, needed)| length < needed) {
         add(
             Reason::TooSmall,
-            format!("it holds {length} bytes and the image needs {needed}: choose a larger one"),
+            format!("it has {length} bytes, but the image needs {needed}: choose a larger one"),
         );
     }
     if let Some((own, image)) = evidence.sector_sizes.filter(|(own, image)| own != image) {
         add(
             Reason::SectorSize,
             format!(
-                "its sectors have {own} bytes, those of the image {image}: partition tables would not be found"
+                "its sectors have {own} bytes, those of the image {image}: its partition tables would not be found"
             ),
         );
     }
@@ -210,29 +209,30 @@ pub(super) fn target(evidence: &Evidence) -> Vec<Refusal> {
         add(Reason::Mounted, format!("{} is mounted on {}: unmount it", mount.device, mount.mount_point));
     }
     for swap in &evidence.swaps {
-        add(Reason::Swap, format!("{swap} is used as swap: swapoff it"));
+        add(Reason::Swap, format!("{swap} is used as swap: turn it off with swapoff"));
     }
     for (device, holder) in &evidence.holders {
         add(Reason::Held, format!("{device} is held by {holder}: stop it"));
     }
     for device in &evidence.loops {
-        add(Reason::LoopBacking, format!("it is behind {device}: losetup -d it"));
+        add(Reason::LoopBacking, format!("it is the file behind {device}: detach it with losetup -d"));
     }
     let is_explained =
         !(evidence.mounted.is_empty() && evidence.swaps.is_empty() && evidence.holders.is_empty());
     if evidence.is_busy && !is_explained {
-        add(Reason::Busy, "something has it open exclusively: stop that".to_owned());
+        add(Reason::Busy, "a program has it open exclusively: stop that program".to_owned());
     }
     refusals
 }
 
-/// Why it cannot be captured: it may change while it is read. Mounted read-only, it does not, and then nobody can have it
-/// alone; what such a mount stands upon (a volume, say) is held for it.
+/// Why it cannot be captured: it may change while it is read. If it is mounted read-only it does not change,
+/// and it cannot be opened exclusively anyway; layers below such a mount (such as a volume) are held because
+/// of it.
 pub(super) fn source(evidence: &Evidence) -> Vec<Refusal> {
     let mut refusals = Vec::new();
     let mut add = |reason, text| refusals.push(Refusal { reason, text });
     if let Some(kind) = evidence.wrong_kind {
-        add(Reason::WrongKind, format!("it is {kind}, and a disk is a block device or a regular file"));
+        add(Reason::WrongKind, format!("it is {kind}, but a disk is a block device or a regular file"));
     }
     for mount in evidence.mounted.iter().filter(|mount| mount.is_writable) {
         add(
@@ -244,7 +244,7 @@ pub(super) fn source(evidence: &Evidence) -> Vec<Refusal> {
         );
     }
     for swap in &evidence.swaps {
-        add(Reason::Swap, format!("{swap} is used as swap: swapoff it"));
+        add(Reason::Swap, format!("{swap} is used as swap: turn it off with swapoff"));
     }
     if !evidence.mounted.is_empty() {
         return refusals;
@@ -253,7 +253,7 @@ pub(super) fn source(evidence: &Evidence) -> Vec<Refusal> {
         add(Reason::Held, format!("{device} is held by {holder}: stop it"));
     }
     if evidence.is_busy && evidence.swaps.is_empty() && evidence.holders.is_empty() {
-        add(Reason::Busy, "something has it open exclusively: stop that".to_owned());
+        add(Reason::Busy, "a program has it open exclusively: stop that program".to_owned());
     }
     refusals
 }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn targets() {
+    fn every_reason_refuses_a_target() {
         assert_eq!(target(&Evidence::default()), []);
         let fits =
             Evidence { lengths: Some((10, 10)), sector_sizes: Some((512, 512)), ..Evidence::default() };
@@ -298,13 +298,13 @@ mod tests {
         let found = reasons(&target(&everything));
         let all_but_busy = Reason::ALL.into_iter().filter(|reason| *reason != Reason::Busy);
         assert!(all_but_busy.into_iter().all(|reason| found.contains(&reason)), "{found:?}");
-        assert!(!found.contains(&Reason::Busy), "being mounted says why it is busy");
+        assert!(!found.contains(&Reason::Busy), "being mounted explains why it is busy");
         let busy = Evidence { is_busy: true, ..Evidence::default() };
         assert_eq!(reasons(&target(&busy)), [Reason::Busy]);
     }
 
     #[test]
-    fn what_is_overwritten_is_agreed_to() {
+    fn data_is_overwritten_only_with_consent() {
         for (holds_data, agreement, step) in [
             (false, Agreement::Given, Step::Write),
             (false, Agreement::Askable, Step::Write),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn files_in_wrong_places() {
+    fn files_in_wrong_places_are_refused() {
         let evidence = |below_dev, no_disk| Evidence { below_dev, no_disk, ..Evidence::default() };
         assert_eq!(reasons(&target(&evidence(Some(false), None))), [Reason::BelowDev]);
         assert_eq!(reasons(&target(&evidence(Some(true), Some(3)))), [Reason::BelowDev, Reason::NotADisk]);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn sources() {
+    fn sources_in_use_are_refused() {
         let mounted =
             |is_writable| MountedFrom { device: "sda1".into(), mount_point: "/".into(), is_writable };
         let read_only = Evidence { mounted: vec![mounted(false)], is_busy: true, ..Evidence::default() };

@@ -1,4 +1,4 @@
-//! What is known of one device, put together from the kernel's tables.
+//! Gathers what is known about one device from the kernel's tables.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -14,7 +14,7 @@ use super::decide::{Evidence, MountedFrom};
 use super::kernel::{DeviceNumber, FileIdentity, LAYERS_MAX, Machine, identity, number_of};
 use crate::device::{block_geometry, describe};
 
-/// What is known of a path that shall be overwritten. `metadata` is of what stands there, if something does.
+/// What is known about a path to be overwritten. `metadata` is that of the existing device or file, if any.
 pub(super) fn of_target(
     path: &Path,
     metadata: Option<&fs::Metadata>,
@@ -33,8 +33,8 @@ pub(super) fn of_target(
             evidence.is_busy = is_busy;
             evidence.is_read_only = machine.blocks.get(&number).is_some_and(|block| block.is_read_only);
             devices.push(number);
-            // The file behind a loop device may be behind another one, too. (That it is behind two partitions of one device is fine:
-            // they do not overlap.)
+            // The file behind this loop device may also be behind another loop device. (It may be behind
+            // several partitions of one device: they do not overlap.)
             let backing = machine.blocks.get(&number).and_then(|block| block.backing_file.as_deref());
             files.extend(backing.and_then(identity));
         }
@@ -62,10 +62,10 @@ pub(super) fn of_target(
     Ok(evidence)
 }
 
-/// What to call a file such as /proc/self/mem.
-const OF_KERNEL: &str = "a file of the kernel's";
-/// File systems whose files look regular, and are the kernel's own doors (statfs(2)): proc, sysfs, debugfs, tracefs, securityfs,
-/// cgroup, cgroup2, configfs, efivarfs, bpf, pstore, binfmt_misc, selinuxfs, nsfs.
+/// The description of files such as /proc/self/mem.
+const OF_KERNEL: &str = "a kernel interface";
+/// Filesystems whose files look regular but are interfaces of the kernel (statfs(2)): proc, sysfs, debugfs,
+/// tracefs, securityfs, cgroup, cgroup2, configfs, efivarfs, bpf, pstore, binfmt_misc, selinuxfs, nsfs.
 const KERNEL_FILESYSTEMS: [u32; 14] = [
     0x9fa0,
     0x6265_6572,
@@ -83,16 +83,16 @@ const KERNEL_FILESYSTEMS: [u32; 14] = [
     0x6e73_6673,
 ];
 
-/// Whether a file is on a file system that holds nothing.
+/// Whether a file is on such a filesystem of the kernel.
 fn is_of_kernel(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|found| KERNEL_FILESYSTEMS.contains(&(found.f_type as u32)))
 }
 
-/// Where the nodes of devices are.
+/// The directory of device nodes.
 const DEVICES: &str = "/dev";
 
-/// Whether a file stands among the nodes of devices, or would be made there: on a devtmpfs, or on the file system of /dev
-/// below /dev. Other file systems that are mounted below it, such as /dev/shm, have files like any.
+/// Whether a file is among device nodes, or would be created there: on a devtmpfs, or below /dev on the
+/// filesystem of /dev. Other filesystems mounted below it, such as /dev/shm, contain ordinary files.
 fn below_dev(path: &Path, metadata: Option<&fs::Metadata>, machine: &Machine) -> Option<bool> {
     let (place, directory) = match metadata {
         Some(metadata) if metadata.is_file() => (fs::canonicalize(path).ok()?, metadata.dev()),
@@ -110,9 +110,9 @@ fn below_dev(path: &Path, metadata: Option<&fs::Metadata>, machine: &Machine) ->
     (is_below || is_devtmpfs).then_some(metadata.is_some())
 }
 
-/// What is known of a path that shall be read.
+/// What is known about a path to be read.
 pub(super) fn of_source(path: &Path, machine: &Machine) -> Result<Evidence> {
-    let metadata = fs::metadata(path).context(|| format!("looking at {}", path.display()))?;
+    let metadata = fs::metadata(path).context(|| format!("examining {}", path.display()))?;
     let mut evidence = Evidence::default();
     if metadata.file_type().is_block_device() {
         add_uses(&mut evidence, machine, DeviceNumber::from_stat(metadata.rdev()));
@@ -128,7 +128,7 @@ pub(super) fn of_source(path: &Path, machine: &Machine) -> Result<Evidence> {
 
 /// How a device, or anything on it, is used: mounts, swap, holders.
 fn add_uses(evidence: &mut Evidence, machine: &Machine, number: DeviceNumber) {
-    // What stands upon a device (volumes of its partitions, say) may be mounted, too.
+    // Devices stacked on it (such as volumes on its partitions) may be mounted, too.
     let mut family = machine.family(number);
     let mut next = 0;
     while next < family.len().min(LAYERS_MAX) {
@@ -161,7 +161,7 @@ fn add_loops(evidence: &mut Evidence, machine: &Machine, file: FileIdentity, wit
     }
 }
 
-/// Length and sector size of a block device, and whether somebody has it exclusively.
+/// Length and sector size of a block device in bytes, and whether it is open exclusively elsewhere.
 fn geometry(path: &Path) -> Result<(u64, u32, bool)> {
     let exclusively = OFlags::EXCL.bits().cast_signed();
     let (file, is_busy) = match OpenOptions::new().read(true).custom_flags(exclusively).open(path) {
@@ -175,16 +175,17 @@ fn geometry(path: &Path) -> Result<(u64, u32, bool)> {
     Ok((length, sector_size, is_busy))
 }
 
-/// Whether a file may be written, or something may be made in a directory.
+/// Whether a file is writable, or a file may be created in a directory.
 fn may_write(path: &Path) -> Result<bool> {
     match rustix::fs::access(path, Access::WRITE_OK) {
         Ok(()) => Ok(true),
         Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => Ok(false),
-        Err(error) => Err(Error::io(format!("looking at {}", path.display()), error.into())),
+        Err(error) => Err(Error::io(format!("examining {}", path.display()), error.into())),
     }
 }
 
-/// How the store comes to be on the target, if it is: `devices` is the target, `files` are what it stands upon.
+/// How the store is located on the target, if it is: `devices` is the target, `files` are the files behind
+/// it.
 fn store_on(
     target: &Path,
     store: &Path,
@@ -201,16 +202,16 @@ fn store_on(
     if files.iter().any(|file| files_below.contains(file)) {
         return Some("is on a loop device on it");
     }
-    // A store that is still to be made has nothing inside.
+    // A store that does not exist yet contains nothing.
     let store = fs::canonicalize(store).ok()?;
     let target = nearest_existing(target)?;
     let behind = devices.iter().flat_map(|device| machine.below(*device).0);
     let behind = behind.filter_map(|number| machine.blocks.get(&number)?.backing_file.clone());
     let is_inside = |path: &Path| fs::canonicalize(path).is_ok_and(|path| path.starts_with(&store));
-    (is_inside(&target) || behind.into_iter().any(|file| is_inside(&file))).then_some("has it inside")
+    (is_inside(&target) || behind.into_iter().any(|file| is_inside(&file))).then_some("contains it")
 }
 
-/// The path without links, or that of the nearest directory above it that exists.
+/// The path without symbolic links, or that of its nearest existing ancestor.
 fn nearest_existing(path: &Path) -> Option<PathBuf> {
     let absolute = std::path::absolute(path).ok()?;
     absolute.ancestors().find_map(|ancestor| fs::canonicalize(ancestor).ok())

@@ -1,4 +1,5 @@
-//! What the kernel says of block devices: `/proc/self/mountinfo`, `/proc/swaps` and `/sys`, as parsed tables.
+//! What the kernel reports about block devices: `/proc/self/mountinfo`, `/proc/swaps` and `/sys`, as parsed
+//! tables.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use platter_image::{IoContext, Result};
 
-/// Longer chains of devices upon devices are followed up to here.
+/// The most layers of stacked devices that are followed.
 pub(super) const LAYERS_MAX: usize = 64;
 
 /// The number of a block device: major and minor.
@@ -15,7 +16,7 @@ pub(super) const LAYERS_MAX: usize = 64;
 pub(super) struct DeviceNumber(pub(super) u32, pub(super) u32);
 
 impl DeviceNumber {
-    /// From the form that `stat` gives.
+    /// From the form used by `stat`.
     pub(super) fn from_stat(device: u64) -> Self {
         Self(rustix::fs::major(device), rustix::fs::minor(device))
     }
@@ -29,18 +30,18 @@ impl DeviceNumber {
 /// A line of `mountinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
-    /// What the filesystem says it is on; some (btrfs, overlay) have numbers of their own.
+    /// The device number of the filesystem; some filesystems (btrfs, overlay) have their own numbers.
     pub(super) number: DeviceNumber,
     pub(super) mount_point: String,
     /// What was mounted: for filesystems on devices, the device's path.
     pub(super) source: String,
-    /// Whether the filesystem itself may write, which its single mounts may not.
+    /// Whether the filesystem itself is writable; single mounts of it may still be read-only.
     pub(super) is_writable: bool,
-    /// Whether it holds the nodes of devices that the kernel makes.
+    /// Whether it contains the device nodes that the kernel creates.
     pub(super) is_devtmpfs: bool,
 }
 
-/// Parses `/proc/self/mountinfo`; lines that are not understood are left out.
+/// Parses `/proc/self/mountinfo`; lines that are not understood are skipped.
 pub(super) fn parse_mounts(text: &str) -> Vec<Mount> {
     let line = |line: &str| {
         let (before, after) = line.split_once(" - ")?;
@@ -59,12 +60,12 @@ pub(super) fn parse_mounts(text: &str) -> Vec<Mount> {
     text.lines().filter_map(line).collect()
 }
 
-/// Parses `/proc/swaps`: the paths.
+/// Parses `/proc/swaps` and returns the paths.
 pub(super) fn parse_swaps(text: &str) -> Vec<String> {
     text.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(unescape).collect()
 }
 
-/// The kernel writes blanks and backslashes in names as three octal digits.
+/// Decodes blanks and backslashes in names, which the kernel writes as three octal digits.
 fn unescape(name: &str) -> String {
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name.as_bytes();
@@ -84,26 +85,26 @@ fn unescape(name: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What `/sys/class/block` says of a device.
+/// What `/sys/class/block` reports about a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Block {
     pub(super) name: String,
-    /// The disk that it is a partition of.
+    /// The disk of which it is a partition.
     pub(super) disk: Option<DeviceNumber>,
-    /// Names of what stands upon it.
+    /// Names of the devices stacked on it.
     pub(super) holders: Vec<String>,
-    /// What it stands upon.
+    /// The devices on which it is stacked.
     pub(super) slaves: Vec<DeviceNumber>,
-    /// The kernel refuses to write to it.
+    /// The kernel does not allow writing to it.
     pub(super) is_read_only: bool,
     /// The file behind it, if it is an active loop device.
     pub(super) backing_file: Option<PathBuf>,
 }
 
-/// A file, whatever its name: filesystem and inode.
+/// The identity of a file independent of its name: filesystem and inode.
 pub(super) type FileIdentity = (u64, u64);
 
-/// All that the kernel says.
+/// All the kernel's tables.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Machine {
     pub(super) mounts: Vec<Mount>,
@@ -112,18 +113,18 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Reads everything once.
+    /// Reads all tables once.
     pub(super) fn read() -> Result<Self> {
         let read = |path: &str| fs::read_to_string(path).context(|| format!("reading {path}"));
         Ok(Self {
             mounts: parse_mounts(&read("/proc/self/mountinfo")?),
-            // A kernel without swap has no such table.
+            // A kernel without swap support does not have this table.
             swaps: fs::read_to_string("/proc/swaps").map(|text| parse_swaps(&text)).unwrap_or_default(),
             blocks: read_blocks(Path::new("/sys/class/block"))?,
         })
     }
 
-    /// The device itself, its partitions, and the disk it is a partition of.
+    /// The device itself, its partitions, and the disk of which it is a partition.
     pub(super) fn family(&self, number: DeviceNumber) -> Vec<DeviceNumber> {
         let mut family = vec![number];
         family.extend(self.partitions(number));
@@ -155,8 +156,8 @@ impl Machine {
         self.blocks.iter().filter(|(_, block)| is_on(block)).map(|(number, _)| *number).collect()
     }
 
-    /// Everything that a device stands upon, itself first: disks of partitions, members of RAID, files behind loop
-    /// devices, and what they are on.
+    /// The device itself and everything below it: disks of partitions, members of RAID sets, files behind
+    /// loop devices, and the devices that these are on.
     pub(super) fn below(&self, start: DeviceNumber) -> (Vec<DeviceNumber>, Vec<FileIdentity>) {
         let (mut devices, mut files) = (vec![start], Vec::new());
         let mut next = 0;
@@ -172,7 +173,7 @@ impl Machine {
                     found.push(DeviceNumber::from_stat(file.0));
                 }
             }
-            // Filesystems with numbers of their own tell their device by its path.
+            // Filesystems with their own device numbers name their device by its path.
             let own = self.mounts.iter().filter(|mount| mount.number == number && number.0 == 0);
             found.extend(own.filter_map(|mount| number_of(Path::new(&mount.source))));
             for number in found {
@@ -185,7 +186,7 @@ impl Machine {
     }
 }
 
-/// The number of the block device at an absolute path; mounts also have sources like `tmpfs`.
+/// The number of the block device at an absolute path; mount sources such as `tmpfs` are not paths.
 pub(super) fn number_of(path: &Path) -> Option<DeviceNumber> {
     if !path.is_absolute() {
         return None;
@@ -194,7 +195,7 @@ pub(super) fn number_of(path: &Path) -> Option<DeviceNumber> {
     metadata.file_type().is_block_device().then(|| DeviceNumber::from_stat(metadata.rdev()))
 }
 
-/// Which file stands at a path.
+/// The identity of the file at a path.
 pub(super) fn identity(path: &Path) -> Option<FileIdentity> {
     let metadata = fs::metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))
@@ -205,7 +206,7 @@ fn read_blocks(directory: &Path) -> Result<HashMap<DeviceNumber, Block>> {
     let entries = fs::read_dir(directory).context(|| format!("reading {}", directory.display()))?;
     for entry in entries {
         let entry = entry.context(|| format!("reading {}", directory.display()))?;
-        // Devices come and go; one that went is of no interest.
+        // Devices come and go; skip one that has just gone.
         let Ok(path) = fs::canonicalize(entry.path()) else { continue };
         let number = |path: &Path| DeviceNumber::parse(&fs::read_to_string(path.join("dev")).ok()?);
         let Some(own) = number(&path) else { continue };
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn families_and_layers() {
+    fn families_and_layers_of_devices() {
         let mut machine = Machine::default();
         let (disk, first, second, mapped) =
             (DeviceNumber(8, 0), DeviceNumber(8, 1), DeviceNumber(8, 2), DeviceNumber(253, 0));
@@ -271,7 +272,7 @@ mod tests {
         assert_eq!(family, [disk, first, second]);
         assert_eq!(machine.family(first), [first, disk], "not its sibling");
         assert_eq!(machine.below(mapped).0, [mapped, second, disk]);
-        // A loop of devices ends.
+        // A cycle of devices is not followed forever.
         machine.blocks.get_mut(&disk).unwrap().slaves.push(mapped);
         assert_eq!(machine.below(mapped).0, [mapped, second, disk]);
     }

@@ -1,9 +1,10 @@
-//! Which devices may be installed to, and which may be captured: the guard before anything is written.
+//! Which devices may be installed to, and which may be captured: the check before anything is written.
 //!
-//! The kernel's tables are read once ([`kernel`]), what they say of the device and of the store is put together
-//! ([`evidence`]), what the target holds is looked at ([`contents`]), and the decision is a pure function of that
-//! ([`decide`]). Nothing is opened for writing here, and nothing changes. A refusal names every reason at once, and
-//! what would help. What holds data is shown, and overwritten only when somebody agrees ([`Consent`]).
+//! It reads the kernel's tables once ([`kernel`]), gathers what they say about the device and the store
+//! ([`evidence`]), and examines the target's contents ([`contents`]); the decision is a pure function of
+//! these ([`decide`]). Nothing is opened for writing or changed here. A refusal states all reasons at once,
+//! and what would help. Contents of a target are shown, and overwritten only with the user's consent
+//! ([`Consent`]).
 
 mod consent;
 mod contents;
@@ -23,36 +24,36 @@ pub use decide::{Reason, Refusal};
 
 use crate::device::{Identity, NodeKind, block_geometry, has_data};
 
-/// What an image needs of the disk that it is written to.
+/// What an image requires of the disk it is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageGeometry {
-    /// Bytes that have to fit.
+    /// Bytes that must fit.
     pub length: u64,
-    /// The sector size that the image was made for, 512 or 4096; files take any.
+    /// The sector size for which the image was made, 512 or 4096; files accept any.
     pub sector_size: u32,
 }
 
-/// What is asked of a target.
+/// What a target is checked against.
 #[derive(Clone, Debug, Default)]
 pub struct TargetCheck<'a> {
-    /// The image. `None` as long as it is not known, before a cast is joined: everything else is checked then.
+    /// The image. `None` while it is unknown, before a cast is joined: then everything else is checked.
     pub image: Option<ImageGeometry>,
     /// Directories that must not be overwritten: the store's.
     pub forbidden: &'a [PathBuf],
-    /// What the user insists on with `--force REASON`. `None` for a command without that option.
+    /// The reasons that the user overrides with `--force REASON`. `None` for a command without that option.
     pub force: Option<&'a [Reason]>,
 }
 
 /// Checks whether a path may be installed to. A regular file need not exist.
 ///
 /// # Errors
-/// `Refused` with every reason that was not forced; `Io` if the kernel's tables cannot be read.
+/// `Refused` with every reason that was not overridden; `Io` if the kernel's tables cannot be read.
 pub fn check_target(path: &Path, check: &TargetCheck<'_>) -> Result<CheckedTarget> {
     let machine = kernel::Machine::read()?;
     let held = hold(path)?;
     let metadata = match &held {
-        Some(file) => Some(file.metadata().context(|| format!("looking at {}", path.display()))?),
-        // It may also be a directory or a pipe, which nobody opens.
+        Some(file) => Some(file.metadata().context(|| format!("examining {}", path.display()))?),
+        // It may also be a directory or a pipe, which is not opened.
         None => std::fs::metadata(path).ok(),
     };
     let mut evidence = evidence::of_target(path, metadata.as_ref(), check, &machine)?;
@@ -70,21 +71,22 @@ pub fn check_target(path: &Path, check: &TargetCheck<'_>) -> Result<CheckedTarge
     Ok(CheckedTarget { identity, is_exclusive: !is_used, contents, _held: held })
 }
 
-/// Opens what stands at a path, so that it stays the same; `None` if that is nothing, or nothing that could be a disk.
+/// Opens the device or file at a path, so that it stays the same; `None` if there is nothing that can be a
+/// disk.
 fn hold(path: &Path) -> Result<Option<File>> {
-    // Told apart before opening: opening a pipe or a tape drive has consequences.
+    // Check the kind before opening: opening a pipe or a tape drive has side effects.
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io(format!("looking at {}", path.display()), error)),
+        Err(error) => return Err(Error::io(format!("examining {}", path.display()), error)),
     };
     if NodeKind::of(&metadata, path).is_err() {
         return Ok(None);
     }
-    File::open(path).map(Some).context(|| format!("opening {} to see what it holds", path.display()))
+    File::open(path).map(Some).context(|| format!("opening {} to examine its contents", path.display()))
 }
 
-/// What would be overwritten: anything that a block device holds, and a file with data.
+/// What would be overwritten: the contents of a block device, or of a file with data.
 fn look(
     path: &Path,
     file: &File,
@@ -104,21 +106,22 @@ fn look(
     }
 }
 
-/// Checks whether a path may be captured: nobody may have it to write to. Tells whether it is in use all the same, so that
-/// nobody can open it alone: mounted read-only, or in a way that the user forces.
+/// Checks whether a path may be captured: no one else may be able to write to it. Returns whether it is in
+/// use anyway, so that it cannot be opened exclusively: mounted read-only, or in a way that the user
+/// overrides.
 ///
 /// # Errors
-/// `Refused` with every reason that was not forced; `Io` if the kernel's tables cannot be read.
+/// `Refused` with every reason that was not overridden; `Io` if the kernel's tables cannot be read.
 pub fn check_source(path: &Path, force: &[Reason]) -> Result<bool> {
     let machine = kernel::Machine::read()?;
     let evidence = evidence::of_source(path, &machine)?;
-    // `capture`, the one command that reads a disk, takes no reason.
+    // `capture` is the only command that reads a disk; its --force takes no reason.
     refuse(path, "captured", &decide::source(&evidence), force, |_| Some("--force".to_owned()))?;
     Ok(evidence.is_busy)
 }
 
-/// Refuses for all reasons that are not forced. `option` is what the user adds to the command at hand to force one, if the
-/// command has such an option.
+/// Refuses for all reasons that are not overridden. `option` is the command's option that overrides a reason,
+/// if it has one.
 fn refuse(
     path: &Path,
     action: &str,
@@ -130,7 +133,7 @@ fn refuse(
         .iter()
         .filter(|refusal| !(refusal.reason.can_be_forced() && force.contains(&refusal.reason)))
         .map(|refusal| match Some(refusal.reason).filter(|it| it.can_be_forced()).and_then(&option) {
-            Some(option) => format!("{} (or insist: {option})", refusal.text),
+            Some(option) => format!("{} (override with {option})", refusal.text),
             None => refusal.text.clone(),
         })
         .collect();

@@ -1,4 +1,4 @@
-//! Stores and devices in memory, for tests of the pipelines.
+//! In-memory stores and devices for tests of the pipelines.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use platter_image::{
 pub(crate) struct MemoryStore {
     pub(crate) frames: Mutex<Vec<Vec<u8>>>,
     pub(crate) index: Mutex<HashMap<BlockId, BlockPlace>>,
-    /// Appends that still succeed.
+    /// How many more appends succeed.
     pub(crate) appends_left: Option<AtomicU64>,
 }
 
@@ -65,7 +65,7 @@ impl PageSource for MemoryStore {
     }
 }
 
-/// A device in memory that can be read and written.
+/// A device in memory for reading and writing.
 pub(crate) struct MemoryDevice(pub(crate) Mutex<Vec<u8>>);
 
 impl MemoryDevice {

@@ -1,4 +1,4 @@
-//! What other programs say of a filesystem: e2fsprogs as the oracle of tests, run on image files.
+//! What other programs report about a filesystem: e2fsprogs as the oracle of tests, run on image files.
 #![allow(dead_code, unreachable_pub, reason = "every test uses another part of it")]
 
 use std::collections::HashMap;
@@ -10,17 +10,17 @@ use platter_disk::{Source, Survey};
 use platter_image::chunking::FileRun;
 use platter_image::{DiskRead, Extent, Extents};
 
-/// Bytes that no file holds, so that whoever reads what is free reads something wrong.
+/// Bytes that no file contains; a reader of free space sees these wrong bytes.
 pub const STALE: u8 = 0xa7;
 
-/// Runs a program that must be there and succeed.
+/// Runs a program that must exist and succeed.
 pub fn run(program: &str, arguments: &[&str]) -> Output {
     let output = try_run(program, arguments).unwrap_or_else(|| panic!("{program} is not installed"));
     assert!(output.status.success(), "{program} {arguments:?}: {}", text(&output));
     output
 }
 
-/// Runs a program, if there is one.
+/// Runs a program; `None` if it does not exist.
 pub fn try_run(program: &str, arguments: &[&str]) -> Option<Output> {
     Command::new(program).args(arguments).env("LC_ALL", "C").output().ok()
 }
@@ -29,7 +29,7 @@ pub fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Whether e2fsprogs are here; says so if not.
+/// Whether e2fsprogs are installed; prints a message if not.
 pub fn is_available() -> bool {
     let is_here = try_run("mke2fs", &["-V"]).is_some();
     if !is_here {
@@ -43,7 +43,7 @@ pub fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Files of many shapes; none has a block of [`STALE`] bytes.
+/// Creates files of many shapes; none has a block of [`STALE`] bytes.
 pub fn populate(directory: &Path) {
     let pattern = |length: usize, seed: usize| -> Vec<u8> {
         (0..length).map(|at| ((at / 7 + seed * 31 + at % 251) % 160) as u8 + 1).collect()
@@ -64,7 +64,8 @@ pub fn populate(directory: &Path) {
     fs::hard_link(directory.join("big"), directory.join("many/hard-link")).unwrap();
 }
 
-/// Makes a filesystem in a file full of [`STALE`] bytes, with the contents of `from`. `None` if this mke2fs cannot.
+/// Makes a filesystem in a file full of [`STALE`] bytes, with the contents of `from`. `None` if this mke2fs
+/// cannot.
 pub fn make(image: &Path, length: u64, options: &[&str], from: Option<&Path>) -> Option<()> {
     fs::write(image, vec![STALE; length as usize]).unwrap();
     let mut arguments = vec!["-q", "-F", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1"];
@@ -82,14 +83,14 @@ pub fn make(image: &Path, length: u64, options: &[&str], from: Option<&Path>) ->
     Some(())
 }
 
-/// Runs commands in debugfs, one for each line, that may write.
+/// Runs commands in debugfs with write access, one per line.
 pub fn debugfs(image: &Path, commands: &str) -> String {
     let script = image.with_extension("debugfs");
     fs::write(&script, commands).unwrap();
     text(&run("debugfs", &["-w", "-f", script.to_str().unwrap(), image.to_str().unwrap()]))
 }
 
-/// Block size, and the free bytes that dumpe2fs tells of the filesystem in a file.
+/// The block size and the free bytes that dumpe2fs reports for the filesystem in a file.
 pub fn free(image: &Path) -> (u64, Extents) {
     let output = run("dumpe2fs", &[image.to_str().unwrap()]);
     let listing = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -98,7 +99,7 @@ pub fn free(image: &Path) -> (u64, Extents) {
         line.rsplit(' ').next().unwrap().parse().ok()
     };
     let block_size = value("Block size:").unwrap();
-    // Ranges of clusters end with the first block of the last one.
+    // Ranges of clusters end with the first block of the last cluster.
     let cluster_blocks = value("Cluster size:").unwrap_or(block_size) / block_size;
     let mut extents = Vec::new();
     for list in listing.lines().filter_map(|line| line.strip_prefix("  Free blocks:")) {
@@ -116,8 +117,8 @@ pub fn has_journal(image: &Path) -> bool {
     text(&run("dumpe2fs", &["-h", image.to_str().unwrap()])).contains("has_journal")
 }
 
-/// Writes to `copy` what an install would: `original` where the survey says data, zeros where it says zeros, and
-/// something else everywhere else.
+/// Writes to `copy` what an install would write: data from `original`, zeros where the survey says zeros, and
+/// other bytes everywhere else.
 pub fn install(survey: &Survey, original: &Path, copy: &Path) {
     let source = Source::open(original, None).unwrap();
     let mut bytes = vec![0xff_u8; source.length() as usize];
@@ -136,7 +137,7 @@ pub fn range(extent: &Extent) -> std::ops::Range<usize> {
     extent.offset as usize..extent.end() as usize
 }
 
-/// What e2fsck finds in the filesystem in a file, without changing it, is what it finds in the original.
+/// Checks that e2fsck finds the same in a copy as in the original, without changing them.
 pub fn check(copy: &Path, original: &Path) {
     let look = |image: &Path| try_run("e2fsck", &["-fn", image.to_str().unwrap()]).unwrap();
     let output = look(copy);
@@ -175,7 +176,7 @@ pub fn files(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-/// Where a block stands in its file modulo 64 KiB, and what it holds.
+/// Blocks of files: the offset in the file modulo 64 KiB, and the contents.
 type Pieces = HashMap<(u64, Vec<u8>), u32>;
 
 fn count(pieces: &mut Pieces, phase: u64, contents: &[u8]) {
@@ -184,7 +185,7 @@ fn count(pieces: &mut Pieces, phase: u64, contents: &[u8]) {
     }
 }
 
-/// The blocks of files that are not all zeros, by what the files hold.
+/// The non-zero blocks of files, from the files' contents.
 pub fn pieces_of_files(files: &[(PathBuf, Vec<u8>)], block_size: u64) -> Pieces {
     let mut pieces = Pieces::new();
     for (_, contents) in files {
@@ -197,7 +198,7 @@ pub fn pieces_of_files(files: &[(PathBuf, Vec<u8>)], block_size: u64) -> Pieces 
     pieces
 }
 
-/// The same blocks, by where the survey says that they stand.
+/// The non-zero blocks of files, from the places that the survey reports.
 pub fn pieces_of_runs(runs: &[FileRun], disk: &dyn DiskRead, block_size: u64) -> Pieces {
     let mut pieces = Pieces::new();
     let mut piece = vec![0; block_size as usize];

@@ -1,8 +1,8 @@
-//! Whether the bitmaps agree with everything else: each block that somebody claims is in use by them and has one owner,
-//! the groups' own metadata is in use, and every inode that a name leads to was looked at.
+//! Checks that the bitmaps agree with everything else: each claimed block is marked in use and has one owner,
+//! the metadata of groups is marked in use, and every inode with a name was examined.
 //!
-//! Bitmaps that contradict any of this lie, so the filesystem is taken whole. Inodes that were deleted claim nothing and
-//! contradict nothing.
+//! Bitmaps that contradict any of this are wrong, so the filesystem is kept in full. Deleted inodes claim
+//! nothing and contradict nothing.
 
 use std::ops::ControlFlow;
 
@@ -15,15 +15,15 @@ use super::directory;
 use super::groups::Group;
 use super::volume::Volume;
 
-/// Directories are read in pieces of at most this, in bytes.
+/// Directories are read in pieces of at most this many bytes.
 const READ_LENGTH: u64 = 1 << 20;
-/// Gaps between directories up to this are read through, in bytes.
+/// Gaps of at most this many bytes between directories are read along with them.
 const GAP_READ_THROUGH: u64 = 64 << 10;
 
-/// Checks all of it; sorts the claims.
+/// Makes all checks; sorts the claims.
 ///
 /// # Errors
-/// `Corrupt`, saying what contradicts what; and what reading the disk says.
+/// `Corrupt` with the contradiction; errors of reading the disk.
 pub(super) fn check(
     volume: &Volume<'_>,
     groups: &[Group],
@@ -40,7 +40,7 @@ fn check_metadata(volume: &Volume<'_>, allocation: &Allocation) -> Result<()> {
     let free = allocation.metadata.subtract(&allocation.marked).subtract(&allocation.blank);
     match free.as_slice().first() {
         Some(first) => Err(Error::corrupt(format!(
-            "the block bitmaps call block {} free, which is metadata of a group",
+            "block {} is group metadata, but the block bitmaps mark it as free",
             volume.block_at(first.offset)
         ))),
         None => Ok(()),
@@ -55,31 +55,34 @@ fn check_claims(volume: &Volume<'_>, allocation: &Allocation, claims: &mut Claim
     others.extend(claims.unwritten.iter().chain(&attributes));
     others.sort_unstable();
     let wrong = |extent: Extent, what: &str| {
-        Error::corrupt(format!("block {} {what}", volume.block_at(extent.offset)))
+        Error::corrupt(format!("block {}{what}", volume.block_at(extent.offset)))
     };
     let (mut marked, mut metadata) = (allocation.marked.as_slice(), allocation.metadata.as_slice());
     let mut end = 0;
     for claim in ascending(&claims.files, &others) {
         if claim.offset < end {
-            return Err(wrong(claim, "is claimed twice"));
+            return Err(wrong(claim, " is claimed twice"));
         }
         end = claim.end();
         if !covers(&mut marked, claim) {
-            return Err(wrong(claim, "is in use, or one close after it, and the block bitmaps call it free"));
+            return Err(wrong(
+                claim,
+                ", or one close after it, is in use, but the block bitmaps mark it as free",
+            ));
         }
         skip_before(&mut metadata, claim);
         if metadata.first().is_some_and(|extent| extent.offset < claim.end()) {
-            return Err(wrong(claim, "is claimed by an inode, and is metadata of a group"));
+            return Err(wrong(claim, " is claimed by an inode, but is group metadata"));
         }
     }
     let reserved = Extents::from_unsorted(std::mem::take(&mut claims.reserved));
     match reserved.subtract(&allocation.used).as_slice().first() {
-        Some(first) => Err(wrong(*first, "is reserved, and the block bitmaps call it free")),
+        Some(first) => Err(wrong(*first, " is reserved, but the block bitmaps mark it as free")),
         None => Ok(()),
     }
 }
 
-/// All claims by their places.
+/// All claims in ascending order.
 fn ascending<'a>(files: &'a [FileRun], others: &'a [Extent]) -> impl Iterator<Item = Extent> + 'a {
     let mut files = files.iter().map(FileRun::extent).peekable();
     let mut others = others.iter().copied().peekable();
@@ -90,20 +93,21 @@ fn ascending<'a>(files: &'a [FileRun], others: &'a [Extent]) -> impl Iterator<It
     })
 }
 
-/// Drops what ends before `claim` begins.
+/// Skips extents that end before `claim` begins.
 fn skip_before(extents: &mut &[Extent], claim: Extent) {
     while extents.first().is_some_and(|extent| extent.end() <= claim.offset) {
         *extents = &extents[1..];
     }
 }
 
-/// Whether `claim` lies in one of the extents, none of which touch each other. Claims come in ascending order.
+/// Whether `claim` lies in one of the extents, which do not touch each other. Claims must come in ascending
+/// order.
 fn covers(extents: &mut &[Extent], claim: Extent) -> bool {
     skip_before(extents, claim);
     extents.first().is_some_and(|extent| extent.offset <= claim.offset && claim.end() <= extent.end())
 }
 
-/// The end of an inode table that was never used is not read: its bitmap must agree.
+/// The never-used end of an inode table is not read, so the inode bitmap must agree that it is unused.
 fn check_inode_bitmaps(volume: &Volume<'_>, groups: &[Group]) -> Result<()> {
     let per_group = volume.superblock.inodes_per_group;
     let mut bitmap = vec![0; volume.superblock.block_size as usize];
@@ -113,7 +117,7 @@ fn check_inode_bitmaps(volume: &Volume<'_>, groups: &[Group]) -> Result<()> {
         let is_set = |inode: &u32| bitmap[*inode as usize / 8] >> (inode % 8) & 1 == 1;
         if let Some(inode) = (group.inodes..per_group).find(is_set) {
             return Err(Error::corrupt(format!(
-                "inode {} is in use by its bitmap, and was never used by the descriptor of its group",
+                "inode {} is in use according to its bitmap, but was never used according to its group descriptor",
                 number * per_group + inode + 1
             )));
         }
@@ -121,12 +125,12 @@ fn check_inode_bitmaps(volume: &Volume<'_>, groups: &[Group]) -> Result<()> {
     Ok(())
 }
 
-/// Every name leads to an inode in use.
+/// Checks that every name refers to an inode in use.
 fn check_names(volume: &Volume<'_>, claims: &mut Claims) -> Result<()> {
     let in_use = &claims.in_use;
     let check = |number: u32| match in_use.contains(number) {
         true => Ok(()),
-        false => Err(Error::corrupt(format!("a name leads to inode {number}, which is not in use"))),
+        false => Err(Error::corrupt(format!("a name refers to inode {number}, which is not in use"))),
     };
     claims.named.iter().try_for_each(|number| check(*number))?;
     let directories = Extents::from_unsorted(std::mem::take(&mut claims.directories));
@@ -153,7 +157,7 @@ fn check_names(volume: &Volume<'_>, claims: &mut Claims) -> Result<()> {
     Ok(())
 }
 
-/// What is read at once, from `start` on, which lies in the first extent.
+/// The range to read next, from `start`, which lies in the first extent.
 fn next_window(extents: &[Extent], start: u64) -> Extent {
     let limit = start + READ_LENGTH;
     let end = extents.iter().try_fold(start, |end, extent| {

@@ -1,4 +1,4 @@
-//! Which blocks are in use, as bitmaps and group metadata say.
+//! Which blocks are in use, according to bitmaps and group metadata.
 
 use platter_image::{Error, Extent, Extents, Result};
 
@@ -9,20 +9,20 @@ use crate::filesystem::checksum::crc32c;
 
 /// The blocks of a filesystem that are in use.
 pub(super) struct Allocation {
-    /// All of them: what the bitmaps mark, and metadata.
+    /// All blocks in use: those marked in the bitmaps, and metadata.
     pub(super) used: Extents,
-    /// What the bitmaps mark.
+    /// Blocks marked in the bitmaps.
     pub(super) marked: Extents,
-    /// What no bitmap speaks of: groups whose bitmap was never written, and what lies before the first group.
+    /// Blocks without a bitmap: groups whose bitmap was never written, and the space before the first group.
     pub(super) blank: Extents,
-    /// Those of the groups' own metadata: copies, bitmaps, inode tables. Whole clusters.
+    /// The metadata of groups: copies, bitmaps, inode tables; in whole clusters.
     pub(super) metadata: Extents,
 }
 
-/// Reads every bitmap there is.
+/// Reads all bitmaps.
 ///
 /// # Errors
-/// `Corrupt` if a checksum or a count is wrong; and what reading the disk says.
+/// `Corrupt` if a checksum or a count is wrong; errors of reading the disk.
 pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Allocation> {
     let superblock = &volume.superblock;
     let metadata = metadata(volume, groups);
@@ -48,7 +48,7 @@ pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Allocation> 
         });
         if clusters - in_use != u64::from(group.free) {
             return Err(Error::corrupt(format!(
-                "group {number} has {} free clusters by its bitmap, {} by its descriptor",
+                "group {number} has {} free clusters according to its bitmap, but {} according to its descriptor",
                 clusters - in_use,
                 group.free
             )));
@@ -72,7 +72,7 @@ fn check(volume: &Volume<'_>, number: u64, group: &Group, bitmap: &[u8]) -> Resu
     Ok(())
 }
 
-/// What the groups use for themselves, wherever it stands, and everything before the first group.
+/// The metadata of all groups, wherever it is, and everything before the first group.
 fn metadata(volume: &Volume<'_>, groups: &[Group]) -> Extents {
     let superblock = &volume.superblock;
     let whole_clusters = |block: u64, count: u64| {
@@ -93,7 +93,7 @@ fn metadata(volume: &Volume<'_>, groups: &[Group]) -> Extents {
     Extents::from_unsorted(extents)
 }
 
-/// Calls `run` with first bit and number of bits of every run of ones among the first `bits` of a bitmap.
+/// Calls `run` with the first bit and the length of every run of ones among the first `bits` of a bitmap.
 fn for_each_run(bitmap: &[u8], bits: u64, mut run: impl FnMut(u64, u64)) {
     let mut open: Option<u64> = None;
     let words = bitmap
@@ -121,7 +121,7 @@ fn for_each_run(bitmap: &[u8], bits: u64, mut run: impl FnMut(u64, u64)) {
     }
 }
 
-/// What of `extent` is left of a filesystem that is smaller than its place.
+/// The rest of `extent` after a filesystem that is smaller than its place.
 pub(super) fn tail(volume: &Volume<'_>) -> Extent {
     Extent::between(volume.extent.offset + volume.superblock.length(), volume.extent.end())
 }
@@ -133,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_are_the_ones(bitmap in prop::collection::vec(prop_oneof![Just(0_u8), Just(255), any::<u8>()], 64), bits in 0..=512_u64) {
+        fn runs_cover_exactly_the_ones(bitmap in prop::collection::vec(prop_oneof![Just(0_u8), Just(255), any::<u8>()], 64), bits in 0..=512_u64) {
             let mut seen = vec![false; bits as usize];
             let mut end = 0;
             for_each_run(&bitmap, bits, |first, count| {

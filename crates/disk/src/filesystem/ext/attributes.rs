@@ -1,7 +1,8 @@
-//! Extended attributes: in the rest of an inode, in a block of their own, or with values in inodes of their own.
+//! Extended attributes: in the rest of an inode, in a separate block, or with values in separate inodes.
 //!
-//! Entries (name length 1, name index 1, value offset 2, value inode 4, value length 4, hash 4, name) follow one another
-//! until four zero bytes. Offsets of values count from the first entry in an inode, and from the start in a block.
+//! Entries (name length 1 byte, name index 1, value offset 2, value inode 4, value length 4, hash 4, name)
+//! follow each other until four zero bytes. Value offsets are relative to the first entry in an inode, and to
+//! the start in a block.
 
 use platter_image::{Error, Result};
 
@@ -10,51 +11,51 @@ use crate::fields::{le16, le32};
 const MAGIC: u32 = 0xea02_0000;
 const ENTRY_LENGTH: usize = 16;
 const BLOCK_HEADER_LENGTH: usize = 32;
-/// The inode's part that every version of ext has.
+/// The part of an inode that every version of ext has.
 const OLD_INODE_LENGTH: usize = 128;
-/// Most bytes of a value, as the kernel has it.
+/// The most bytes of a value, as in the kernel.
 pub(super) const VALUE_LENGTH_MAX: u32 = 65536;
 
-/// The index of names that begin with `system.` and are none of the others.
+/// The index of names that begin with `system.` and have no index of their own.
 const INDEX_SYSTEM: u8 = 7;
 
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Attribute {
-    /// What its name begins with, as a number: 1 for `user.`, 6 for `security.`, and so on.
+    /// The number of the name's prefix: 1 for `user.`, 6 for `security.`, and so on.
     pub index: u8,
-    /// The rest of its name.
+    /// The rest of the name.
     pub name: Vec<u8>,
     /// Its value.
     pub value: Vec<u8>,
 }
 
 impl Attribute {
-    /// Whether it is the rest of contents that stand in the inode.
+    /// Whether it is the rest of contents that are inside the inode.
     pub(super) fn is_inline_data(&self) -> bool {
         is_inline_data(self.index, &self.name)
     }
 }
 
-/// Whether an attribute of that name is the rest of contents that stand in the inode.
+/// Whether an attribute of that name is the rest of contents that are inside the inode.
 pub(super) fn is_inline_data(index: u8, name: &[u8]) -> bool {
     index == INDEX_SYSTEM && name == b"data"
 }
 
-/// Where a value stands.
+/// Where a value is.
 pub(super) enum Value<'b> {
     Here(&'b [u8]),
-    /// In the contents of that inode: so many bytes.
+    /// In the contents of an inode: its number, and the value's length in bytes.
     Inode(u32, u32),
 }
 
-/// Told of an attribute: what its name begins with, the rest of it, the value.
+/// Called for each attribute with the prefix's number, the rest of the name, and the value.
 pub(super) type Visit<'v> = &'v mut dyn FnMut(u8, &[u8], Value<'_>) -> Result<()>;
 
-/// Calls `visit` with each attribute that stands in an inode.
+/// Calls `visit` with each attribute inside an inode.
 ///
 /// # Errors
-/// `Corrupt` when they are not what they must be; what `visit` says.
+/// `Corrupt` when they are invalid; errors of `visit`.
 pub(super) fn in_inode(inode: &[u8], visit: Visit<'_>) -> Result<()> {
     let extra = usize::from(le16(inode, OLD_INODE_LENGTH));
     let Some(area) = inode.get(OLD_INODE_LENGTH + extra..).filter(|area| extra > 0 && area.len() > 4) else {
@@ -69,22 +70,22 @@ pub(super) fn in_inode(inode: &[u8], visit: Visit<'_>) -> Result<()> {
 /// Calls `visit` with each attribute of a block.
 ///
 /// # Errors
-/// As [`in_inode`].
+/// Those of [`in_inode`].
 pub(super) fn in_block(block: &[u8], visit: Visit<'_>) -> Result<()> {
     if le32(block, 0) != MAGIC || le32(block, 8) != 1 {
-        return Err(Error::corrupt("a block of attributes that is none"));
+        return Err(Error::corrupt("not a block of attributes"));
     }
     entries(block.get(BLOCK_HEADER_LENGTH..).unwrap_or_default(), block, visit)
 }
 
 fn entries(mut rest: &[u8], values: &[u8], visit: Visit<'_>) -> Result<()> {
-    let corrupt = || Error::corrupt("an attribute that leads out of its place");
+    let corrupt = || Error::corrupt("an attribute reaches past the end");
     while rest.len() >= 4 && le32(rest, 0) != 0 {
         let name_length = usize::from(rest[0]);
         let name = rest.get(ENTRY_LENGTH..ENTRY_LENGTH + name_length).ok_or_else(corrupt)?;
         let (offset, inode, length) = (usize::from(le16(rest, 2)), le32(rest, 4), le32(rest, 8));
         if length > VALUE_LENGTH_MAX {
-            return Err(Error::corrupt(format!("an attribute of {length} bytes, which cannot be")));
+            return Err(Error::corrupt(format!("an attribute of {length} bytes is too long")));
         }
         let value = match inode {
             0 if length == 0 => Value::Here(&[]),
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_two() {
+    fn a_block_with_two_attributes_is_read() {
         let found = read(&block(&[entry(b"color", 1021, 3), entry(b"empty", 0, 0)], b"red")).unwrap();
         assert_eq!(found, [(b"color".to_vec(), b"red".to_vec()), (b"empty".to_vec(), Vec::new())]);
     }
@@ -155,7 +156,7 @@ mod tests {
         assert!(read(&[0; 1024]).is_err());
     }
 
-    /// An inode may say that its attributes begin anywhere.
+    /// The attributes of an inode may claim to begin anywhere.
     #[test]
     fn hostile_inodes_do_not_panic() {
         for extra in [0_u16, 4, 28, 124, 127, 128, 60000] {

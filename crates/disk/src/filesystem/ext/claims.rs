@@ -1,4 +1,4 @@
-//! What all inodes claim, and which inodes there are: everything that the bitmaps must agree with.
+//! What all inodes claim, and which inodes exist: everything with which the bitmaps must agree.
 
 use platter_image::chunking::FileRun;
 use platter_image::{Error, Extent, Result};
@@ -11,40 +11,41 @@ use super::volume::Volume;
 use super::walker::{Piece, Walker};
 use super::{attributes, directory};
 
-/// A filesystem with more file runs than this is not checked: 1 GiB of memory.
+/// A filesystem with more file runs is not checked: they would take more than 1 GiB of memory.
 const FILE_RUNS_MAX: usize = 1 << 26;
 
-/// Runs for which memory is set aside before they are counted.
+/// The most runs for which memory is reserved in advance.
 const FILE_RUNS_RESERVED_MAX: usize = 1 << 22;
 
-/// Runs that are shorter become blocks that cost more than they hold, in bytes.
+/// Shorter runs, in bytes, would become blocks that cost more than they hold.
 const SHORT_RUN_LENGTH: u64 = 8 << 10;
-/// A file with more short runs is in fragments: they are cut along the grid, together with what lies between them.
+/// A file with more short runs counts as fragmented: they are cut along the grid, together with the space
+/// between them.
 const SHORT_RUNS_MAX: usize = 16;
 
 /// The inode whose contents are bad blocks.
 const BAD_BLOCKS: u32 = 1;
-/// The inode that holds blocks into which the group descriptors may grow.
+/// The inode with blocks reserved for growing the group descriptors.
 const RESIZE: u32 = 7;
 
 /// What all inodes claim.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    /// Contents of regular files, in no order; runs of a file that continue each other are one.
+    /// Contents of regular files, unordered; consecutive runs of a file are joined.
     pub(super) files: Vec<FileRun>,
     /// Preallocated and never written.
     pub(super) unwritten: Vec<Extent>,
-    /// Directories, links, trees, the filesystem's own files: each has one owner.
+    /// Directories, links, trees and the filesystem's own files; each block has one owner.
     pub(super) others: Vec<Extent>,
-    /// Blocks of extended attributes: inodes may share them.
+    /// Blocks of extended attributes, which inodes may share.
     pub(super) attributes: Vec<Extent>,
-    /// Bad blocks, and room for group descriptors: may lie in the metadata of groups.
+    /// Bad blocks, and space for group descriptors; may lie in the metadata of groups.
     pub(super) reserved: Vec<Extent>,
     /// The blocks of directories.
     pub(super) directories: Vec<Extent>,
     /// The inodes in use.
     pub(super) in_use: InodeSet,
-    /// Inodes that are named elsewhere than in blocks of directories.
+    /// Inodes that are named outside of directory blocks.
     pub(super) named: Vec<u32>,
 }
 
@@ -60,8 +61,8 @@ impl Claims {
     /// Walks all inodes in use.
     ///
     /// # Errors
-    /// What reading the disk says, and `Corrupt` when an inode names what cannot be, or the filesystem claims more
-    /// blocks than it has.
+    /// `Corrupt` when an inode names invalid blocks, or the filesystem claims more blocks than it has; errors
+    /// of reading the disk.
     pub(super) fn gather(volume: &Volume<'_>, groups: &[Group]) -> Result<Self> {
         let superblock = &volume.superblock;
         let mut claims = Self { in_use: InodeSet::new(superblock.inodes()), ..Self::default() };
@@ -84,7 +85,7 @@ impl Claims {
             };
             match is_sound {
                 Ok(true) => Ok(()),
-                Ok(false) => Err(Error::corrupt(format!("inode {number} names blocks that cannot be"))),
+                Ok(false) => Err(Error::corrupt(format!("inode {number} names invalid blocks"))),
                 Err(error) => Err(error.within(format!("inode {number}"))),
             }
         })?;
@@ -111,13 +112,15 @@ impl Claims {
         }
     }
 
-    /// The block of an inode's attributes, and the inodes that hold values.
+    /// The block of an inode's attributes, and the inodes that hold attribute values.
     fn add_attributes(&mut self, volume: &Volume<'_>, inode: Inode<'_>) -> Result<()> {
         let features = volume.superblock.features;
         let block = inode.attribute_block(features.incompat(features::INCOMPAT_64BIT));
         if let Some(block) = block {
             if !volume.holds(block, 1) {
-                return Err(Error::corrupt(format!("its attributes are in block {block}, which cannot be")));
+                return Err(Error::corrupt(format!(
+                    "its attributes are in block {block}, which does not exist"
+                )));
             }
             push(&mut self.attributes, volume.place(block, 1));
         }
@@ -164,7 +167,7 @@ impl Claims {
         })
     }
 
-    /// A directory in its inode: the number of its parent, then entries; what does not fit is an attribute.
+    /// A directory inside its inode: the parent's number, then entries; the rest is in an attribute.
     fn add_inline_directory(&mut self, inode: Inode<'_>) -> Result<()> {
         let named = &mut self.named;
         let mut add = |block: &[u8]| {
@@ -209,13 +212,13 @@ impl Claims {
         self.take_fragments(first);
         if self.files.len() >= FILE_RUNS_MAX {
             return Err(Error::corrupt(format!(
-                "its files stand in more than {FILE_RUNS_MAX} pieces, which are too many to check"
+                "its files have more than {FILE_RUNS_MAX} fragments, too many to check"
             )));
         }
         Ok(is_sound)
     }
 
-    /// Takes short runs away from a file that has many: `first` is its first run.
+    /// Removes the short runs of a file if it has many of them; `first` is the index of its first run.
     fn take_fragments(&mut self, first: usize) {
         let is_short = |run: &FileRun| run.extent().length < SHORT_RUN_LENGTH;
         if self.files[first..].iter().filter(|run| is_short(run)).count() <= SHORT_RUNS_MAX {
@@ -265,14 +268,14 @@ impl Claims {
 
     fn add_block(&mut self, volume: &Volume<'_>, block: u64) -> Result<()> {
         if !volume.holds(block, 1) {
-            return Err(Error::corrupt(format!("its superblock names block {block}, which cannot be")));
+            return Err(Error::corrupt(format!("its superblock names block {block}, which does not exist")));
         }
         push(&mut self.others, volume.place(block, 1));
         Ok(())
     }
 }
 
-/// Adds an extent, to the last one if it continues it.
+/// Adds an extent, joined with the last one if it continues it.
 fn push(extents: &mut Vec<Extent>, extent: Extent) {
     match extents.last_mut() {
         Some(last) if last.end() == extent.offset => last.length += extent.length,

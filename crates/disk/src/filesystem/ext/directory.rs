@@ -1,28 +1,27 @@
-//! Directories: names and the inodes they lead to.
+//! Directories: names, and the inodes to which they refer.
 //!
-//! A directory's blocks are lists of entries (inode 4 bytes, entry length 2, name length 1, type 1, name). The nodes of
-//! a hashed directory look like blocks with no entries in use, so reading all blocks one after the other is enough,
-//! whatever index there is. Nothing is believed: an entry that leads out of its block, or a name that cannot be, makes
-//! the directory one that cannot be read.
+//! A directory's blocks are lists of entries (inode 4 bytes, entry length 2, name length 1, type 1, name).
+//! The index nodes of a hashed directory look like blocks without used entries, so reading all blocks in
+//! sequence suffices with any index. Nothing is trusted: an entry that reaches past its block, or an invalid
+//! name, makes the whole directory unreadable.
 
 use platter_image::{Error, Result};
 
 use crate::fields::{le16, le32};
 
-/// What is in front of an entry's name.
+/// Bytes of an entry before its name.
 const HEADER_LENGTH: usize = 8;
-/// In a block of 64 KiB, the length of an entry that fills it does not fit its field.
+/// In a 64 KiB block, the length of an entry that fills it does not fit into the length field.
 const WHOLE_BLOCK: usize = 65536;
 
-/// Most names of one directory that are read, and most bytes of them: 700 MiB of memory.
+/// The most names of one directory, and the most bytes of them, that are read: 700 MiB of memory.
 const NAMES_MAX: usize = 1 << 24;
 const NAME_BYTES_MAX: usize = 512 << 20;
 
-/// The names of a directory, in the order of their bytes, without those of itself and its parent. Names that are
-/// encrypted are as they stand on the disk.
+/// The names in a directory, sorted by bytes, without `.` and `..`. Encrypted names are in their stored form.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
-    /// All names, one after the other.
+    /// All names, concatenated.
     text: Vec<u8>,
     names: Vec<Name>,
 }
@@ -40,12 +39,12 @@ impl Listing {
         self.names.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// The name at that place, and its inode.
+    /// The name at that index, and its inode.
     pub fn get(&self, place: usize) -> Option<(&[u8], u32)> {
         let name = self.names.get(place)?;
         Some((self.text_of(name), name.inode))
@@ -56,10 +55,11 @@ impl Listing {
         self.text.get(start..start + usize::from(name.length)).unwrap_or_default()
     }
 
-    /// Adds the entries of one block, or of what stands in an inode. `inodes` is how many the filesystem has.
+    /// Adds the entries of one block, or of the part stored in an inode. `inodes` is the number of inodes in
+    /// the filesystem.
     ///
     /// # Errors
-    /// `Corrupt` when it is no list of entries, or names an inode that cannot be.
+    /// `Corrupt` when it is not a list of entries, or names an inode that does not exist.
     pub(super) fn add_block(&mut self, block: &[u8], inodes: u32) -> Result<()> {
         for entry in entries(block) {
             let (inode, name) = entry?;
@@ -72,44 +72,44 @@ impl Listing {
 
     fn add(&mut self, name: &[u8], inode: u32, inodes: u32) -> Result<()> {
         if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-            return Err(Error::corrupt(format!(
-                "a name that cannot be: {:?}",
-                String::from_utf8_lossy(name)
-            )));
+            return Err(Error::corrupt(format!("invalid file name: {:?}", String::from_utf8_lossy(name))));
         }
         if inode > inodes {
             return Err(Error::corrupt(format!(
-                "{:?} leads to inode {inode}, and there are {inodes}",
+                "{:?} refers to inode {inode}, but there are only {inodes}",
                 String::from_utf8_lossy(name)
             )));
         }
         if self.names.len() >= NAMES_MAX || self.text.len() >= NAME_BYTES_MAX {
-            return Err(Error::corrupt(format!("more than {} names, which are not read", self.names.len())));
+            return Err(Error::corrupt(format!(
+                "the directory has more than {} names and is not read",
+                self.names.len()
+            )));
         }
         self.names.push(Name { start: self.text.len() as u32, length: name.len() as u8, inode });
         self.text.extend_from_slice(name);
         Ok(())
     }
 
-    /// Puts the names in order, once all are there.
+    /// Sorts the names; call it once all blocks were added.
     ///
     /// # Errors
-    /// `Corrupt` when a name is there twice.
+    /// `Corrupt` when a name occurs twice.
     pub(super) fn sorted(mut self) -> Result<Self> {
         let mut names = std::mem::take(&mut self.names);
         names.sort_unstable_by(|a, b| self.text_of(a).cmp(self.text_of(b)));
         let twice = names.windows(2).find(|pair| self.text_of(&pair[0]) == self.text_of(&pair[1]));
         if let Some([name, _]) = twice {
             let text = String::from_utf8_lossy(self.text_of(name)).into_owned();
-            return Err(Error::corrupt(format!("the name {text:?} is there twice")));
+            return Err(Error::corrupt(format!("the name {text:?} occurs twice")));
         }
         self.names = names;
         Ok(self)
     }
 }
 
-/// The entries of one block, or of what stands in an inode: inode and name; the inode is 0 where there is no name. Ends
-/// after an error, which says that it is no list of entries.
+/// The entries of one block, or of the part stored in an inode: inode and name. Unused entries have inode 0.
+/// Ends after an error, which means that it is not a list of entries.
 pub(super) fn entries(block: &[u8]) -> impl Iterator<Item = Result<(u32, &[u8])>> {
     let mut rest = block;
     std::iter::from_fn(move || {
@@ -121,16 +121,14 @@ pub(super) fn entries(block: &[u8]) -> impl Iterator<Item = Result<(u32, &[u8])>
         let fits = length.is_multiple_of(4) && length >= HEADER_LENGTH + name_length;
         let Some((entry, after)) = rest.split_at_checked(length).filter(|_| fits) else {
             rest = &[];
-            return Some(Err(Error::corrupt(format!(
-                "a directory entry of {length} bytes, which cannot be"
-            ))));
+            return Some(Err(Error::corrupt(format!("invalid directory entry of {length} bytes"))));
         };
         rest = after;
         Some(Ok((le32(entry, 0), &entry[HEADER_LENGTH..HEADER_LENGTH + name_length])))
     })
 }
 
-/// The length of the entry that `rest` begins with, in a block of `block_length` bytes.
+/// The length of the first entry in `rest`, in a block of `block_length` bytes.
 fn entry_length(rest: &[u8], block_length: usize) -> usize {
     let field = usize::from(le16(rest, 4));
     match field {
@@ -174,16 +172,16 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_an_index_and_checksums_are_no_names() {
+    fn index_nodes_and_checksums_are_not_names() {
         let node = entry(0, 1024, b"");
         let mut tail = entry(12, 1012, b"a");
         tail.extend(entry(0, 12, b""));
         assert_eq!(read(&[node, tail]).unwrap(), [("a".into(), 12)]);
     }
 
-    /// Blocks of 64 KiB keep two bits of a length where its multiple of four leaves room.
+    /// In 64 KiB blocks, two more bits of the length are stored in its lowest bits, which are otherwise zero.
     #[test]
-    fn lengths_in_large_blocks() {
+    fn entry_lengths_in_64_kib_blocks() {
         for field in [0, 0xffff] {
             let mut block = entry(12, 12, b"all");
             block[4..6].copy_from_slice(&u16::to_le_bytes(field));
@@ -205,11 +203,11 @@ mod tests {
             ("no multiple of four", entry(12, 13, b"a")),
             ("past the block", [entry(12, 12, b"a"), entry(13, 12, b"b")[..8].to_vec()].concat()),
             ("a name past its entry", long_name),
-            ("an inode that is not there", entry(101, 12, b"a")),
+            ("an inode that does not exist", entry(101, 12, b"a")),
             ("a slash", entry(12, 12, b"a/b")),
             ("a zero byte", entry(12, 12, b"a\0b")),
             ("no name", entry(12, 12, b"")),
-            ("a head cut short", vec![1; 6]),
+            ("a truncated entry", vec![1; 6]),
             ("twice", [entry(12, 12, b"a"), entry(13, 12, b"a")].concat()),
         ];
         for (what, block) in hostile {

@@ -1,5 +1,5 @@
-//! From a filesystem to what of it counts: puts allocation, claims and journal together, and decides what to do when
-//! something cannot be trusted.
+//! Determines which bytes of a filesystem are kept: combines allocation, claims and journal, and decides what
+//! to do when something cannot be trusted.
 
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Extents, Result};
 
@@ -8,13 +8,14 @@ use super::volume::Volume;
 use super::{agreement, allocation, groups, journal};
 use crate::filesystem::Contents;
 
-/// More than this behind the end of a filesystem is worth a note, in bytes.
+/// A longer rest after the end of a filesystem is noted, in bytes.
 const TAIL_NOTED: u64 = 1 << 20;
 
-/// Looks into the ext filesystem that begins where `extent` does.
+/// Examines the ext filesystem at the start of `extent`.
 ///
 /// # Errors
-/// `Refused` if it needs recovery, unless `force` (then all of it counts); and what reading the disk says.
+/// `Refused` if it needs recovery, unless `force` is set (then all of it is kept); errors of reading the
+/// disk.
 pub fn examine(disk: &dyn DiskRead, extent: Extent, force: bool) -> Result<Contents> {
     let volume = match Volume::open(disk, extent) {
         Ok(volume) => volume,
@@ -44,15 +45,16 @@ pub fn examine(disk: &dyn DiskRead, extent: Extent, force: bool) -> Result<Conte
 }
 
 fn distrusted(filesystem: &str, extent: Extent, reason: &Error) -> Contents {
-    Contents::whole(filesystem, extent).with_note(format!("all of it is taken, used or not: {reason}"))
+    Contents::whole(filesystem, extent)
+        .with_note(format!("stored in full, including unused blocks: {reason}"))
 }
 
 fn refusal(filesystem: &str, volume: &Volume<'_>, reason: &Error) -> Error {
     let superblock = &volume.superblock;
     let label = superblock.label.as_deref().unwrap_or("no label");
     Error::refused(format!(
-        "the {filesystem} filesystem at {} ({label}) is not safe to read by its maps: {reason}. Mount and unmount it, or \
-         run e2fsck on it; or insist: `platter capture --force` takes all of it, used or not",
+        "the allocation maps of the {filesystem} filesystem at offset {} ({label}) cannot be trusted: {reason}. Mount and unmount it, or \
+         run e2fsck on it; `platter capture --force` stores all of it, including unused blocks",
         volume.extent.offset
     ))
 }
@@ -68,9 +70,9 @@ fn read(volume: &Volume<'_>) -> Result<Contents> {
     notes.extend(journal.note);
     let tail = allocation::tail(volume);
     if tail.length > TAIL_NOTED {
-        notes.push(format!("{} bytes behind its end are taken, too", tail.length));
+        notes.push(format!("{} bytes after its end are stored, too", tail.length));
     }
-    // Each block has one owner, so nothing else stands in what was never written, nor in the journal.
+    // Each block has one owner, so unwritten extents and the journal contain nothing else.
     let unwritten = Extents::from_unsorted(claims.unwritten);
     let allocated = allocation.used.subtract(&unwritten).iter().copied().chain([tail]).collect();
     let zeroed = Extents::from_unsorted(journal.body);

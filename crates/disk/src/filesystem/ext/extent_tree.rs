@@ -1,7 +1,8 @@
 //! Extent trees: how ext4 inodes name their blocks.
 //!
-//! A node has a header of 12 bytes (magic, entries, capacity, depth, generation) and entries of 12 bytes. The root
-//! stands in the inode; a deeper node fills a block. Depth falls by one at each step, so no tree can be a cycle.
+//! A node has a 12-byte header (magic, entries, capacity, depth, generation) and 12-byte entries. The root is
+//! in the inode; a deeper node fills a block. The depth decreases by one at each step, so a tree cannot
+//! contain a cycle.
 
 use super::walker::{Piece, Walker};
 use crate::fields::{le16, le32};
@@ -10,13 +11,14 @@ use platter_image::Result;
 const MAGIC: u16 = 0xf30a;
 const ENTRY_LENGTH: usize = 12;
 const DEPTH_MAX: u16 = 5;
-/// Longer extents are unwritten ones, longer by this.
+/// An extent with a larger length field is unwritten; its length is the field minus this.
 const WRITTEN_LENGTH_MAX: u16 = 32768;
 
-/// Tells `visit` of every node and extent of the tree whose root is `area`. False if some of it is broken.
+/// Passes every node and extent of the tree with the root `area` to `visit`. Returns `false` if some of it is
+/// invalid.
 ///
 /// # Errors
-/// What reading the disk says, and `Corrupt` when the filesystem claims more blocks than it has.
+/// `Corrupt` when the filesystem claims more blocks than it has; errors of reading the disk.
 pub(super) fn walk(walker: &mut Walker<'_, '_>, area: &[u8], visit: &mut dyn FnMut(Piece)) -> Result<bool> {
     let depth = le16(area, 6);
     if depth > DEPTH_MAX {

@@ -1,4 +1,4 @@
-//! The feature bits of ext superblocks: which there are, and which of them we know not to change what we read.
+//! The feature bits of ext superblocks, and which of them do not change what Platter reads.
 
 pub(super) const COMPAT_HAS_JOURNAL: u32 = 0x4;
 pub(super) const COMPAT_SPARSE_SUPER2: u32 = 0x200;
@@ -20,8 +20,8 @@ pub(super) const RO_COMPAT_BIGALLOC: u32 = 0x200;
 pub(super) const RO_COMPAT_METADATA_CSUM: u32 = 0x400;
 pub(super) const RO_COMPAT_ORPHAN_PRESENT: u32 = 0x1_0000;
 
-/// filetype, recover, meta_bg, extents, 64bit, mmp, flex_bg, ea_inode, dirdata, csum_seed, largedir, inline_data,
-/// encrypt, casefold. Not: compression, journal_dev, whatever comes later.
+/// filetype, recover, meta_bg, extents, 64bit, mmp, flex_bg, ea_inode, dirdata, csum_seed, largedir,
+/// inline_data, encrypt, casefold. Not included: compression, journal_dev, and all later features.
 const INCOMPAT_KNOWN: u32 = 0x2
     | 0x4
     | 0x10
@@ -37,9 +37,9 @@ const INCOMPAT_KNOWN: u32 = 0x2
     | 0x1_0000
     | 0x2_0000;
 
-/// sparse_super, large_file, btree_dir, huge_file, gdt_csum, dir_nlink, extra_isize, quota, bigalloc, metadata_csum,
-/// readonly, project, verity, orphan_present. Not: snapshot, replica, shared_blocks (whose blocks have many owners), whatever
-/// comes later.
+/// sparse_super, large_file, btree_dir, huge_file, gdt_csum, dir_nlink, extra_isize, quota, bigalloc,
+/// metadata_csum, readonly, project, verity, orphan_present. Not included: snapshot, replica, shared_blocks
+/// (whose blocks have several owners), and all later features.
 const RO_COMPAT_KNOWN: u32 =
     0x1 | 0x2 | 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x100 | 0x200 | 0x400 | 0x1000 | 0x2000 | 0x8000 | 0x1_0000;
 
@@ -47,7 +47,7 @@ const RO_COMPAT_KNOWN: u32 =
 const INCOMPAT_EXT4: u32 = !(0x2 | 0x4 | 0x8 | 0x10);
 const RO_COMPAT_EXT4: u32 = !(0x1 | 0x2 | 0x4);
 
-/// The three words of a superblock.
+/// The three feature words of a superblock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Features {
     pub(super) compat: u32,
@@ -68,12 +68,12 @@ impl Features {
         self.ro_compat & bit != 0
     }
 
-    /// Whether group descriptors have checksums and the flags that come with them.
+    /// Whether group descriptors have checksums and the related flags.
     pub(super) fn has_group_checksums(self) -> bool {
         self.ro_compat(RO_COMPAT_GDT_CSUM | RO_COMPAT_METADATA_CSUM)
     }
 
-    /// What we do not know, in words; `None` if nothing.
+    /// The unknown features as text; `None` if all are known.
     pub(super) fn unknown(self) -> Option<String> {
         let (incompat, ro_compat) = (self.incompat & !INCOMPAT_KNOWN, self.ro_compat & !RO_COMPAT_KNOWN);
         let mut unknown = Vec::new();
@@ -86,7 +86,7 @@ impl Features {
         (!unknown.is_empty()).then(|| unknown.join(" and "))
     }
 
-    /// What people call a filesystem with these.
+    /// The name of a filesystem with these features.
     pub(super) fn filesystem(self) -> &'static str {
         if self.incompat(INCOMPAT_EXT4) || self.ro_compat(RO_COMPAT_EXT4) {
             "ext4"

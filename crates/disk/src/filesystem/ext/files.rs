@@ -1,8 +1,8 @@
-//! The files of a clean ext filesystem: their inodes, names, contents and attributes.
+//! The files of a clean ext filesystem: inodes, names, contents and attributes.
 //!
-//! Reads only, one inode at a time, and keeps none. All claims together are bounded by the blocks that the filesystem
-//! has, each a few times: whatever a disk says, walking it ends. Whoever goes through directories must see to it that
-//! each is entered once, for names may lead in circles.
+//! It only reads, one inode at a time, and keeps none. All claims together are limited to a few times the
+//! number of blocks in the filesystem, so every walk ends, whatever the disk contains. A caller that walks
+//! directories must enter each one only once, because names may form cycles.
 
 use platter_image::{DiskRead, Error, ErrorKind, Extent, Result};
 
@@ -15,25 +15,26 @@ use super::volume::Volume;
 use super::walker::{Piece, Walker};
 use crate::fields::{le16, le32};
 
-/// The first part of contents that stand in an inode.
+/// The length of the first part of contents stored in an inode.
 const INLINE_LENGTH: usize = 60;
-/// How often all that the filesystem has may be gone through.
+/// All claims together may be at most this many times the blocks of the filesystem.
 const TIMES_MAX: u64 = 4;
-/// Blocks that an attribute's value may claim: values are shared by many files, and cost none of them.
+/// Blocks that an attribute's value may claim. Values are shared by many files and are not charged to any.
 const VALUE_BLOCKS_MAX: u64 = 256;
-/// More pieces than this of one file are not read: 128 MiB of memory.
+/// Files with more fragments are not read; so many take 128 MiB of memory.
 const RUNS_MAX: usize = 1 << 22;
-/// Most bytes of a symbolic link, as the kernel has it.
+/// The most bytes of a symbolic link, as in the kernel.
 const LINK_LENGTH_MAX: u64 = 4096;
 
 const FLAG_INLINE_DATA: u32 = 0x1000_0000;
 const FLAG_ENCRYPT: u32 = 0x800;
 const FLAG_VERITY: u32 = 0x10_0000;
-/// Flags that a user sees and sets, not those that say how contents are laid out: secrm, unrm, compr, sync, immutable, append,
-/// nodump, noatime, encrypt, journal_data, notail, dirsync, topdir, verity, dax, projinherit, casefold.
+/// Flags that a user sees and sets, without those for the layout of contents: secrm, unrm, compr, sync,
+/// immutable, append, nodump, noatime, encrypt, journal_data, notail, dirsync, topdir, verity, dax,
+/// projinherit, casefold.
 const FLAGS_SEEN: u32 = 0x6213_c8ff;
 
-/// What an inode is.
+/// The type of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// A file with contents.
@@ -52,30 +53,30 @@ pub enum FileKind {
     Socket,
 }
 
-/// What an inode says of itself, apart from contents and attributes.
+/// An inode's metadata, without contents and attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// What it is.
+    /// Its type.
     pub kind: FileKind,
     /// The twelve bits of `chmod`.
     pub mode: u16,
-    /// User and group.
+    /// User id and group id.
     pub owner: (u32, u32),
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Seconds since 1970 UTC, and nanoseconds: when its contents were changed last.
+    /// Time of the last change of its contents: seconds since 1970 UTC, and nanoseconds.
     pub mtime: (i64, u32),
-    /// Names that lead to it.
+    /// Number of names that refer to it.
     pub links: u16,
-    /// Which device it is, as it stands in the inode; 0 for others.
+    /// The device number as stored in the inode; 0 if it is not a device.
     pub device: u64,
     /// Flags that a user sees (`lsattr`).
     pub flags: u32,
-    /// Its project.
+    /// Its project id.
     pub project: u32,
 }
 
-/// An inode, as it stands in its table.
+/// An inode as stored in its table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInode {
     number: u32,
@@ -83,21 +84,21 @@ pub struct FileInode {
     metadata: Metadata,
 }
 
-/// A piece of a file's contents; what lies in none reads as zeros.
+/// A run of a file's contents; parts of a file outside of runs read as zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run {
-    /// Its first byte in the file.
+    /// Offset of its first byte in the file.
     pub file_offset: u64,
-    /// Where it stands on the disk.
+    /// Its range on the disk.
     pub place: Extent,
 }
 
-/// Where contents stand.
+/// Where contents are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// In the inode.
     Inline(Vec<u8>),
-    /// On the disk, ascending by their places in the file.
+    /// On the disk, in ascending order of file offset.
     Runs(Vec<Run>),
 }
 
@@ -110,11 +111,11 @@ pub struct Files<'d> {
 }
 
 impl<'d> Files<'d> {
-    /// Opens the filesystem that begins where `extent` does.
+    /// Opens the filesystem at the start of `extent`.
     ///
     /// # Errors
-    /// `Corrupt` if there is none that can be trusted; `Refused` if it needs recovery, for then its newest files stand in
-    /// its journal only; and what reading the disk says.
+    /// `Corrupt` if there is no trustworthy filesystem; `Refused` if it needs recovery, because its newest
+    /// files are then only in its journal; errors of reading the disk.
     pub fn open(disk: &'d dyn DiskRead, extent: Extent) -> Result<Self> {
         let volume = Volume::open(disk, extent)?;
         if let Some(reason) = volume.superblock.needs_recovery() {
@@ -130,17 +131,17 @@ impl<'d> Files<'d> {
         self.volume.superblock.features.filesystem()
     }
 
-    /// Its label and its UUID, if it has them.
+    /// Its label and UUID, if it has them.
     pub fn names(&self) -> (Option<&str>, Option<&str>) {
         (self.volume.superblock.label.as_deref(), self.volume.superblock.uuid.as_deref())
     }
 
-    /// Bytes of its blocks.
+    /// Its block size in bytes.
     pub fn block_size(&self) -> u32 {
         self.volume.superblock.block_size
     }
 
-    /// Where it stands on the disk.
+    /// Its range on the disk.
     pub fn extent(&self) -> Extent {
         Extent::new(self.volume.extent.offset, self.volume.superblock.length())
     }
@@ -154,15 +155,15 @@ impl<'d> Files<'d> {
         self.volume.superblock.inodes()
     }
 
-    /// The inode of that number, which a name leads to.
+    /// Reads the inode of that number, to which a name refers.
     ///
     /// # Errors
-    /// `Corrupt` if there is none, or it is not in use; what reading the disk says.
+    /// `Corrupt` if it does not exist or is not in use; errors of reading the disk.
     pub fn inode(&self, number: u32) -> Result<FileInode> {
         let bytes = self.raw_inode(number)?;
         let metadata = metadata(&bytes, &self.volume).filter(|_| Inode::new(&bytes).is_in_use());
-        let metadata = metadata
-            .ok_or_else(|| Error::corrupt(format!("inode {number}, to which a name leads, is not in use")))?;
+        let metadata =
+            metadata.ok_or_else(|| Error::corrupt(format!("inode {number} has a name but is not in use")))?;
         Ok(FileInode { number, bytes, metadata })
     }
 
@@ -177,16 +178,17 @@ impl<'d> Files<'d> {
         inodes::read_one(&self.volume, &self.groups, number)
     }
 
-    /// The names of a directory.
+    /// The names in a directory.
     ///
     /// # Errors
-    /// `Corrupt` if it cannot be read, or the filesystem claims more blocks than it has; what reading the disk says.
+    /// `Corrupt` if it cannot be read, or the filesystem claims more blocks than it has; errors of reading
+    /// the disk.
     pub fn list(&mut self, directory: &FileInode) -> Result<Listing> {
         let inodes = self.inodes();
         let mut listing = Listing::default();
         match self.contents(directory)? {
             Contents::Inline(bytes) => {
-                // The parent's number, then entries up to the end of the inode's own part, then others.
+                // The parent's number, entries up to the end of the inode's own part, then further entries.
                 let (own, rest) = bytes.split_at(bytes.len().min(INLINE_LENGTH));
                 listing.add_block(own.get(4..).unwrap_or_default(), inodes)?;
                 listing.add_block(rest, inodes)?;
@@ -209,10 +211,10 @@ impl<'d> Files<'d> {
         listing.sorted()
     }
 
-    /// Where the contents of an inode stand: all that was written, past the end of the file too.
+    /// Where the contents of an inode are: everything written, even past the end of the file.
     ///
     /// # Errors
-    /// As [`Files::list`].
+    /// Those of [`Files::list`].
     pub fn contents(&mut self, inode: &FileInode) -> Result<Contents> {
         if inode.flags() & FLAG_INLINE_DATA != 0 {
             return self.inline_contents(inode).map(Contents::Inline);
@@ -235,24 +237,26 @@ impl<'d> Files<'d> {
             }
         })?;
         if runs.len() > RUNS_MAX {
-            return Err(Error::corrupt(format!("more than {RUNS_MAX} pieces, which are not read")));
+            return Err(Error::corrupt(format!(
+                "the file has more than {RUNS_MAX} fragments and is not read"
+            )));
         }
         runs.sort_unstable();
         let overlap = |pair: &[Run]| pair[0].file_offset + pair[0].place.length > pair[1].file_offset;
         if !is_sound || runs.windows(2).any(overlap) {
-            return Err(Error::corrupt(format!("inode {} names blocks that cannot be", inode.number)));
+            return Err(Error::corrupt(format!("inode {} names invalid blocks", inode.number)));
         }
         Ok(Contents::Runs(runs))
     }
 
-    /// Calls `visit` with every extent of the disk that contents and attributes of an inode stand in, the blocks that name
-    /// others among them. False if some of it cannot be told.
+    /// Calls `visit` with every disk extent that holds contents or attributes of an inode, including tree
+    /// blocks. Returns `false` if some of them are unknown.
     ///
     /// # Errors
-    /// As [`Files::list`].
+    /// Those of [`Files::list`].
     pub fn visit_places(&mut self, inode: &FileInode, visit: &mut dyn FnMut(Extent)) -> Result<bool> {
         if let Some(block) = self.attribute_block(inode) {
-            // Values in other inodes may change where this one does not.
+            // Values in other inodes may change without a change of this one.
             if !self.volume.holds(block, 1)
                 || self.volume.superblock.features.incompat(features::INCOMPAT_EA_INODE)
             {
@@ -283,7 +287,7 @@ impl<'d> Files<'d> {
         bytes.extend(rest.into_iter().flat_map(|rest| rest.value));
         if inode.metadata.size > bytes.len() as u64 {
             return Err(Error::corrupt(format!(
-                "inode {} says that {} bytes stand in it, and {} do",
+                "inode {} claims to contain {} bytes, but contains {}",
                 inode.number,
                 inode.metadata.size,
                 bytes.len()
@@ -293,14 +297,14 @@ impl<'d> Files<'d> {
         Ok(bytes)
     }
 
-    /// What a symbolic link says; of an encrypted one, what stands on the disk.
+    /// The target of a symbolic link; of an encrypted link, its stored form.
     ///
     /// # Errors
-    /// As [`Files::list`].
+    /// Those of [`Files::list`].
     pub fn target(&mut self, inode: &FileInode) -> Result<Vec<u8>> {
         let size = inode.metadata.size;
         if size > LINK_LENGTH_MAX.min(u64::from(self.block_size())) {
-            return Err(Error::corrupt(format!("a link of {size} bytes, which cannot be")));
+            return Err(Error::corrupt(format!("a symbolic link of {size} bytes is too long")));
         }
         let inode_view = Inode::new(&inode.bytes);
         if inode.flags() & FLAG_INLINE_DATA == 0 && inode_view.mapping() == Mapping::None {
@@ -313,10 +317,10 @@ impl<'d> Files<'d> {
         }
     }
 
-    /// The extended attributes, by name.
+    /// The extended attributes, sorted by name.
     ///
     /// # Errors
-    /// As [`Files::list`].
+    /// Those of [`Files::list`].
     pub fn attributes(&mut self, inode: &FileInode) -> Result<Vec<Attribute>> {
         let mut found = self.all_attributes(inode)?;
         found.retain(|attribute| !attribute.is_inline_data());
@@ -355,23 +359,25 @@ impl<'d> Files<'d> {
         Ok(found)
     }
 
-    /// The value of an attribute that stands in an inode of its own.
+    /// The value of an attribute that has an inode of its own.
     fn value(&mut self, number: u32, length: u32) -> Result<Vec<u8>> {
         let inode = self.inode(number)?;
         let is_value = inode.metadata.kind == FileKind::Regular && inode.flags() & FLAG_INLINE_DATA == 0;
         if !is_value || length > VALUE_LENGTH_MAX {
-            return Err(Error::corrupt(format!("inode {number} holds no attribute")));
+            return Err(Error::corrupt(format!("inode {number} does not contain an attribute")));
         }
         let budget = std::mem::replace(&mut self.budget, VALUE_BLOCKS_MAX);
         let contents = self.contents(&inode);
         self.budget = budget;
         match contents? {
             Contents::Runs(runs) => self.read_start(&runs, length as usize),
-            Contents::Inline(_) => Err(Error::new(ErrorKind::Corrupt, "an attribute inside an inode")),
+            Contents::Inline(_) => {
+                Err(Error::new(ErrorKind::Corrupt, "the value of an attribute is stored inline in an inode"))
+            }
         }
     }
 
-    /// The first bytes of contents.
+    /// The first `length` bytes of contents.
     fn read_start(&self, runs: &[Run], length: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         let block_size = u64::from(self.block_size());
@@ -391,22 +397,22 @@ impl FileInode {
         self.number
     }
 
-    /// What it says of itself.
+    /// Its metadata.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// Its bytes, as they stand in the table.
+    /// Its bytes as stored in the table.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Whether its contents, and a directory's names, are encrypted.
+    /// Whether its contents, or the names in a directory, are encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.flags() & FLAG_ENCRYPT != 0
     }
 
-    /// Whether what stands past its end counts: the hash tree of fs-verity.
+    /// Whether bytes past its end matter: the hash tree of fs-verity is there.
     pub fn has_verity(&self) -> bool {
         self.flags() & FLAG_VERITY != 0
     }
@@ -434,7 +440,7 @@ fn metadata(bytes: &[u8], volume: &Volume<'_>) -> Option<Metadata> {
     };
     let high = if is_wide { u64::from(le32(bytes, 0x6c)) << 32 } else { 0 };
     let is_device = matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice);
-    // Fields behind the first 128 bytes are there as far as the inode says.
+    // Fields after the first 128 bytes exist as far as the inode says.
     let extra = if bytes.len() > 128 { usize::from(le16(bytes, 0x80)) } else { 0 };
     let further = |offset: usize| if offset + 4 <= 128 + extra { le32(bytes, offset) } else { 0 };
     let (seconds, fine) = (le32(bytes, 0x10) as i32, further(0x88));

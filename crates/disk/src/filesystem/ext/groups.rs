@@ -1,4 +1,4 @@
-//! Block groups: their descriptors, checked, and where copies of the superblock and of the descriptors stand.
+//! Block groups: their descriptors, verified, and where copies of the superblock and the descriptors are.
 
 use platter_image::{Error, Result};
 
@@ -11,26 +11,26 @@ use crate::filesystem::checksum::{crc16, crc32c};
 const FLAG_INODES_UNINITIALISED: u16 = 1;
 const FLAG_BLOCKS_UNINITIALISED: u16 = 2;
 
-/// A group's descriptor.
+/// The descriptor of a group.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
     pub(super) block_bitmap: u64,
     pub(super) inode_bitmap: u64,
     pub(super) inode_table: u64,
-    /// Free clusters.
+    /// Number of free clusters.
     pub(super) free: u32,
-    /// The checksum of the block bitmap; only the lower half in descriptors of 32 bytes.
+    /// The checksum of the block bitmap; only its lower half in 32-byte descriptors.
     pub(super) bitmap_checksum: u32,
-    /// Inodes at the start of its table that were ever used; the rest was not even zeroed.
+    /// Inodes at the start of the table that were ever used; the rest was not even zeroed.
     pub(super) inodes: u32,
-    /// Its bitmap was never written: only metadata is in use.
+    /// Its bitmap was never written: only its metadata is in use.
     pub(super) is_blank: bool,
 }
 
-/// The descriptors of all groups.
+/// Reads the descriptors of all groups.
 ///
 /// # Errors
-/// `Corrupt` if a checksum is wrong or a block number cannot be; and what reading the disk says.
+/// `Corrupt` if a checksum is wrong or a block number is invalid; errors of reading the disk.
 pub(super) fn read(volume: &Volume<'_>) -> Result<Vec<Group>> {
     let superblock = &volume.superblock;
     let mut groups = Vec::with_capacity(superblock.groups as usize);
@@ -79,13 +79,13 @@ fn parse(volume: &Volume<'_>, number: u32, bytes: &[u8]) -> Result<Group> {
     ];
     if !blocks.iter().all(|(block, count)| volume.holds(*block, *count)) {
         return Err(Error::corrupt(format!(
-            "the descriptor of group {number} names blocks that are not there"
+            "the descriptor of group {number} names blocks that do not exist"
         )));
     }
     Ok(group)
 }
 
-/// Checks a descriptor's own checksum, if the filesystem has them.
+/// Checks a descriptor's checksum, if the filesystem has them.
 fn check(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<()> {
     let own = le16(bytes, 0x1e);
     let number_bytes = number.to_le_bytes();
@@ -111,7 +111,7 @@ fn descriptor_blocks(superblock: &Superblock) -> u64 {
     superblock.groups.div_ceil(descriptors_per_block(superblock))
 }
 
-/// How many blocks of descriptors stand together behind each superblock; the others stand in their meta groups.
+/// Number of descriptor blocks that follow each superblock; the others are in their meta groups.
 fn descriptor_blocks_together(superblock: &Superblock) -> u64 {
     let all = descriptor_blocks(superblock);
     if superblock.features.incompat(features::INCOMPAT_META_BG) {
@@ -121,18 +121,18 @@ fn descriptor_blocks_together(superblock: &Superblock) -> u64 {
     }
 }
 
-/// The block of the superblock itself.
+/// The block of the primary superblock.
 fn superblock_block(superblock: &Superblock) -> u64 {
     u64::from(superblock.block_size == 1024)
 }
 
-/// The block that has the descriptors number `index` of as many as fit into one.
+/// The block with the descriptors of block index `index`.
 fn descriptor_place(superblock: &Superblock, index: u64) -> u64 {
     if index < descriptor_blocks_together(superblock) {
         return superblock_block(superblock) + 1 + index;
     }
     let group = index * descriptors_per_block(superblock);
-    // With small blocks and clusters, the first group starts with a block that comes before the superblock.
+    // With small blocks and clusters, the first group starts with a block before the superblock.
     let shift = superblock_block(superblock) - superblock.first_data_block;
     let before = if group == 0 { shift } else { 0 };
     superblock.group_blocks(group).0 + u64::from(has_superblock(superblock, group)) + before
@@ -158,7 +158,8 @@ fn has_superblock(superblock: &Superblock, group: u64) -> bool {
     }
 }
 
-/// The first blocks of a group that hold copies of the superblock and of descriptors: their number, 0 for most.
+/// Number of blocks at the start of a group that hold copies of the superblock and descriptors; 0 for most
+/// groups.
 pub(super) fn copies(superblock: &Superblock, group: u64) -> u64 {
     let per_block = descriptors_per_block(superblock);
     let together = descriptor_blocks_together(superblock);

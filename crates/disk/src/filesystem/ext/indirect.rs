@@ -1,7 +1,7 @@
 //! Block maps: how ext2 and ext3 inodes name their blocks.
 //!
-//! The inode has twelve block numbers, then those of a block of numbers, of a block of such blocks, and of a block
-//! of those. Zero is a hole.
+//! The inode contains twelve block numbers, and the numbers of a single, a double and a triple indirect
+//! block. Zero is a hole.
 
 use super::walker::{Piece, Walker};
 use crate::fields::le32;
@@ -10,24 +10,24 @@ use platter_image::Result;
 const DIRECT: usize = 12;
 const LEVELS: u32 = 3;
 
-/// Tells `visit` of every block that the map in `area` names. False if some of it is broken.
+/// Passes every block that the map in `area` names to `visit`. Returns `false` if some of it is invalid.
 ///
 /// # Errors
-/// What reading the disk says, and `Corrupt` when the filesystem claims more blocks than it has.
+/// `Corrupt` when the filesystem claims more blocks than it has; errors of reading the disk.
 pub(super) fn walk(walker: &mut Walker<'_, '_>, area: &[u8], visit: &mut dyn FnMut(Piece)) -> Result<bool> {
     let per_block = u64::from(walker.block_size() / 4);
     let mut is_sound = walk_numbers(walker, &area[..DIRECT * 4], 0, 0, visit)?;
     let mut file_block = DIRECT as u64;
     for level in 1..=LEVELS {
         let at = (DIRECT + level as usize - 1) * 4;
-        // A block that holds this level's one number: its numbers are of the level below.
+        // The number of this level's one indirect block; the numbers in it belong to the level below.
         is_sound &= walk_numbers(walker, &area[at..at + 4], file_block, level, visit)?;
         file_block += per_block.pow(level);
     }
     Ok(is_sound)
 }
 
-/// Numbers that stand one after the other: of blocks with data at level 0, of blocks with numbers above.
+/// Walks consecutive block numbers: of data blocks at level 0, of indirect blocks above.
 fn walk_numbers(
     walker: &mut Walker<'_, '_>,
     numbers: &[u8],

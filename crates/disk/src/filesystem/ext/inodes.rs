@@ -1,4 +1,4 @@
-//! Inodes, read from their tables in large pieces, one after the other; none is kept.
+//! Inodes, read from their tables in sequence and in large pieces; none is kept.
 
 use platter_image::{Error, Result};
 
@@ -6,7 +6,7 @@ use super::groups::Group;
 use super::volume::Volume;
 use crate::fields::{le16, le32};
 
-/// So much of an inode table is read at once, in bytes; rounded to blocks, of which it holds at least one.
+/// How many bytes of an inode table are read at once; rounded to whole blocks, at least one.
 const READ_LENGTH: u64 = 1 << 20;
 
 /// The root directory's inode.
@@ -20,10 +20,10 @@ const MODE_SYMBOLIC_LINK: u16 = 0xa000;
 const FLAG_EXTENTS: u32 = 0x8_0000;
 const FLAG_INLINE_DATA: u32 = 0x1000_0000;
 
-/// What a symbolic link may be long to stand in its inode, in bytes.
+/// A symbolic link shorter than this many bytes is stored in its inode.
 const FAST_LINK_LENGTH: u32 = 60;
 
-/// An inode, as it stands in its table: at least 128 bytes.
+/// An inode as stored in its table: at least 128 bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Inode<'b>(&'b [u8]);
 
@@ -32,7 +32,7 @@ pub(super) struct Inode<'b>(&'b [u8]);
 pub(super) enum Mapping {
     Extents,
     Indirect,
-    /// It has none: everything it has stands in the inode.
+    /// It has no blocks: all its data is in the inode.
     None,
 }
 
@@ -46,7 +46,7 @@ impl<'b> Inode<'b> {
         le16(self.0, 0) & MODE_TYPE
     }
 
-    /// Whether a name leads to it.
+    /// Whether a name refers to it.
     pub(super) fn is_in_use(self) -> bool {
         le16(self.0, 0) != 0 && le16(self.0, 0x1a) != 0
     }
@@ -63,12 +63,12 @@ impl<'b> Inode<'b> {
         le32(self.0, 0x20) & FLAG_INLINE_DATA != 0
     }
 
-    /// All of it.
+    /// All its bytes.
     pub(super) fn bytes(self) -> &'b [u8] {
         self.0
     }
 
-    /// Bytes of its contents. The upper half of a directory's counts only if `is_wide`.
+    /// Size of its contents in bytes. The upper half counts only if `is_wide`.
     pub(super) fn size(self, is_wide: bool) -> u64 {
         let high = if is_wide { u64::from(le32(self.0, 0x6c)) << 32 } else { 0 };
         u64::from(le32(self.0, 4)) | high
@@ -94,7 +94,7 @@ impl<'b> Inode<'b> {
         &self.0[0x28..0x64]
     }
 
-    /// The block of its extended attributes, if they have one. Block numbers are longer than 32 bits only if
+    /// The block of its extended attributes, if it has one. Block numbers have more than 32 bits only if
     /// `is_64bit`.
     pub(super) fn attribute_block(self, is_64bit: bool) -> Option<u64> {
         let high = if is_64bit { u64::from(le16(self.0, 0x76)) << 32 } else { 0 };
@@ -103,10 +103,10 @@ impl<'b> Inode<'b> {
     }
 }
 
-/// Calls `visit` with number and inode of every inode that was ever used, deleted ones among them.
+/// Calls `visit` with the number and inode of every inode that was ever used, including deleted ones.
 ///
 /// # Errors
-/// What `visit` and reading the disk say.
+/// Errors of `visit` and of reading the disk.
 pub(super) fn for_each(
     volume: &Volume<'_>,
     groups: &[Group],
@@ -136,16 +136,16 @@ pub(super) fn for_each(
     Ok(())
 }
 
-/// Reads one inode by its number, into `bytes`.
+/// Reads one inode by its number.
 ///
 /// # Errors
-/// `Corrupt` if there is none of that number; and what reading the disk says.
+/// `Corrupt` if it does not exist; errors of reading the disk.
 pub(super) fn read_one(volume: &Volume<'_>, groups: &[Group], number: u32) -> Result<Vec<u8>> {
     let superblock = &volume.superblock;
-    let index = number.checked_sub(1).ok_or_else(|| Error::corrupt("an inode has the number 0"))?;
+    let index = number.checked_sub(1).ok_or_else(|| Error::corrupt("inode number 0 does not exist"))?;
     let group = groups
         .get((index / superblock.inodes_per_group) as usize)
-        .ok_or_else(|| Error::corrupt(format!("there is no inode {number}")))?;
+        .ok_or_else(|| Error::corrupt(format!("inode {number} does not exist")))?;
     let offset = u64::from(index % superblock.inodes_per_group) * u64::from(superblock.inode_size);
     let block_size = u64::from(superblock.block_size);
     let mut block = vec![0; superblock.block_size as usize];

@@ -1,8 +1,8 @@
 //! The journal inside a filesystem: whether it is clean, and which of its blocks need not be kept.
 //!
-//! The first block of inode 8 (usually) is the journal's superblock, big-endian: magic 0xc03b3998, block type 3 or 4,
-//! then at 12 block size, length, first log block, first sequence number, and at 28 where the log starts. That is
-//! zero if, and only if, there is nothing to replay.
+//! The first block of the journal's inode (usually 8) is the journal's superblock, big-endian: magic
+//! 0xc03b3998, block type 3 or 4, from offset 12 block size, length, first log block and first sequence
+//! number, and at 28 the start of the log. The start is zero if and only if there is nothing to replay.
 
 use platter_image::{Error, Extent, Result};
 
@@ -14,19 +14,19 @@ use crate::fields::be32;
 
 const MAGIC: u32 = 0xc03b_3998;
 
-/// What was found of a journal.
+/// The journal of a filesystem.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    /// Everything of it but its superblock.
+    /// All of it except its superblock.
     pub(super) body: Vec<Extent>,
     /// Why its body is kept, if it is.
     pub(super) note: Option<String>,
 }
 
-/// Looks at the journal, if there is one inside.
+/// Examines the journal, if there is one inside the filesystem.
 ///
 /// # Errors
-/// `Refused` if it has something to replay; `Corrupt` and what reading the disk says.
+/// `Refused` if there is something to replay; `Corrupt`; errors of reading the disk.
 pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Journal> {
     let number = volume.superblock.journal_inode;
     if number == 0 {
@@ -45,10 +45,10 @@ pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Journal> {
     })?;
     let kept = |reason: &str| Journal {
         body: Vec::new(),
-        note: Some(format!("its journal is kept whole: {reason}")),
+        note: Some(format!("its journal is stored in full: {reason}")),
     };
     let Some(first) = first.filter(|_| is_sound) else {
-        return Ok(kept("its inode does not tell where it stands"));
+        return Ok(kept("its inode does not name its blocks"));
     };
     let mut superblock = vec![0; volume.superblock.block_size as usize];
     volume.read(first, &mut superblock)?;
@@ -56,10 +56,10 @@ pub(super) fn read(volume: &Volume<'_>, groups: &[Group]) -> Result<Journal> {
         return Ok(kept("it has no superblock"));
     }
     if be32(&superblock, 28) != 0 {
-        return Err(Error::refused("its journal has changes that are not in place yet"));
+        return Err(Error::refused("its journal contains changes that were not applied yet"));
     }
     if be32(&superblock, 12) != volume.superblock.block_size {
-        return Ok(kept("it has blocks of another size"));
+        return Ok(kept("its block size differs"));
     }
     Ok(Journal { body, note: None })
 }

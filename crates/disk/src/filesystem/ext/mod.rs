@@ -1,17 +1,19 @@
-//! ext2, ext3 and ext4: which blocks count, and where files stand.
+//! ext2, ext3 and ext4: which blocks are kept, and where files lie.
 //!
-//! The allocation map is the union of the block bitmaps and of every group's own metadata (superblock and descriptor
-//! copies, bitmaps, inode tables), which alone speaks for groups whose bitmap was never initialised. From it go
-//! extents that were preallocated and never written, since they read as zeros; the body of a clean journal is stored
-//! as zeros. Inode tables are read in large pieces and nothing is kept per inode.
+//! The allocation map is the union of the block bitmaps and every group's own metadata (superblock and
+//! descriptor copies, bitmaps, inode tables); for groups with an uninitialised bitmap only the metadata
+//! counts. Preallocated extents that were never written are removed from it, because they read as zeros; the
+//! body of a clean journal is stored as zeros. Inode tables are read in large pieces, and nothing is kept per
+//! inode.
 //!
-//! Bitmaps are believed only if the superblock is clean, every feature is one we know, all checksums and free
-//! counts hold, and everything that inodes claim agrees with them ([`agreement`]). Otherwise the whole partition
-//! counts, with a note that says why; a filesystem that needs recovery is refused. Inside this folder,
-//! [`ErrorKind::Corrupt`](platter_image::ErrorKind::Corrupt) means exactly that: do not trust it, take it whole.
+//! Bitmaps are trusted only if the superblock is clean, every feature is known, all checksums and free counts
+//! are correct, and everything that inodes claim agrees with them ([`agreement`]). Otherwise the whole
+//! partition is kept, with a note that says why; a filesystem that needs recovery is refused. Inside this
+//! folder, [`ErrorKind::Corrupt`](platter_image::ErrorKind::Corrupt) means exactly that: do not trust it,
+//! keep it in full.
 //!
-//! Whoever wants the files themselves opens [`Files`]: directories, contents and attributes, of a clean filesystem.
-//! There, `Corrupt` means that one file or directory cannot be told; the others can.
+//! [`Files`] gives access to the files themselves: directories, contents and attributes of a clean
+//! filesystem. There, `Corrupt` means that one file or directory cannot be read; others can.
 //!
 //! Sources: the kernel's `fs/ext4`, and its documentation, *ext4 Data Structures and Algorithms*.
 

@@ -6,45 +6,47 @@ use super::features::{self, Features};
 use crate::fields::{has, le16, le32, le64, text, uuid};
 use crate::filesystem::checksum::crc32c;
 
-/// Where it stands in the filesystem, and how long it is, in bytes.
+/// Its offset in the filesystem and its length, in bytes.
 pub(super) const SUPERBLOCK_OFFSET: u64 = 1024;
 pub(super) const SUPERBLOCK_LENGTH: usize = 1024;
 
-/// More block groups than this are taken whole: their descriptors are kept in memory. 128 TiB with 4 KiB blocks.
+/// A filesystem with more block groups is kept in full, because descriptors are held in memory. 128 TiB with
+/// 4 KiB blocks.
 const GROUPS_MAX: u64 = 1 << 20;
 
 const STATE_CLEAN: u16 = 1;
 const STATE_ERRORS: u16 = 2;
 
-/// What the superblock says, once it was found to be possible.
+/// The contents of a superblock, checked for plausibility.
 #[derive(Clone, Debug)]
 pub(super) struct Superblock {
     pub(super) features: Features,
     pub(super) block_size: u32,
     pub(super) blocks: u64,
-    /// 1 with blocks of 1024 bytes and no clusters, else 0.
+    /// 1 with 1024-byte blocks and no clusters, otherwise 0.
     pub(super) first_data_block: u64,
     pub(super) blocks_per_group: u64,
-    /// Blocks that one bit of a bitmap stands for.
+    /// Blocks per bit of a bitmap.
     pub(super) cluster_blocks: u64,
     pub(super) groups: u64,
     pub(super) inodes_per_group: u32,
     pub(super) inode_size: u32,
-    /// The first inode that is not the filesystem's own.
+    /// The first inode that is not reserved for the filesystem.
     pub(super) first_inode: u32,
     pub(super) descriptor_size: u32,
     pub(super) reserved_descriptor_blocks: u64,
     pub(super) first_meta_group: u64,
     pub(super) backup_groups: [u32; 2],
-    /// The journal's inode; 0 if it has none inside.
+    /// The journal's inode; 0 if there is no journal inside.
     pub(super) journal_inode: u32,
-    /// Inodes that it names, the journal's among them: quota, deleted files that were open. 0 for what it lacks.
+    /// Inodes named in the superblock, including the journal's: quota, and deleted files that were open. 0
+    /// for missing ones.
     pub(super) own_inodes: [u32; 5],
-    /// The block by which machines tell each other that it is mounted; 0 if it has none.
+    /// The block with which machines tell each other that the filesystem is mounted; 0 if there is none.
     pub(super) mmp_block: u64,
     pub(super) last_orphan: u32,
     pub(super) uuid_bytes: [u8; 16],
-    /// What metadata checksums start from.
+    /// The initial value of metadata checksums.
     pub(super) seed: u32,
     pub(super) state: u16,
     pub(super) label: Option<String>,
@@ -52,13 +54,14 @@ pub(super) struct Superblock {
 }
 
 impl Superblock {
-    /// Parses and checks a superblock.
+    /// Decodes and checks a superblock.
     ///
     /// # Errors
-    /// `Corrupt` if it is not one, its checksum is wrong, or it says what we do not know or cannot be.
+    /// `Corrupt` if it is not a superblock, its checksum is wrong, or it contains unknown or impossible
+    /// values.
     pub(super) fn parse(bytes: &[u8; SUPERBLOCK_LENGTH]) -> Result<Self> {
         if !has(bytes, 0x38, &[0x53, 0xef]) {
-            return Err(Error::corrupt("no superblock"));
+            return Err(Error::corrupt("there is no superblock"));
         }
         let is_old = le32(bytes, 0x4c) == 0;
         let words =
@@ -69,7 +72,7 @@ impl Superblock {
             return Err(Error::corrupt("it is a journal of another filesystem"));
         }
         if let Some(unknown) = features.unknown() {
-            return Err(Error::corrupt(format!("it has {unknown}, which are not known here")));
+            return Err(Error::corrupt(format!("it has unknown {unknown}")));
         }
         let is_64bit = features.incompat(features::INCOMPAT_64BIT);
         let high = |offset| if is_64bit { u64::from(le32(bytes, offset)) << 32 } else { 0 };
@@ -120,14 +123,14 @@ impl Superblock {
         superblock.with_groups(le32(bytes, 0))
     }
 
-    /// Checks the geometry, so that every sum of it fits and every loop over it ends.
+    /// Checks the geometry, so that no sum of its values overflows and every loop over it ends.
     fn with_groups(mut self, inodes: u32) -> Result<Self> {
         let bits = u64::from(self.block_size) * 8;
         let per_group = self.blocks_per_group / self.cluster_blocks;
         possible("number of blocks in a group", per_group, 8..=bits)?;
         if !self.blocks_per_group.is_multiple_of(self.cluster_blocks * 8) {
             return Err(Error::corrupt(format!(
-                "groups of {} blocks, which cannot be",
+                "impossible block groups of {} blocks",
                 self.blocks_per_group
             )));
         }
@@ -140,13 +143,13 @@ impl Superblock {
         possible("number of inodes in a group", u64::from(self.inodes_per_group), 1..=bits)?;
         possible("size of group descriptors", self.descriptor_size, 32..=1024)?;
         if !self.inode_size.is_power_of_two() || !self.descriptor_size.is_power_of_two() {
-            return Err(Error::corrupt("inodes or descriptors of a size that cannot be"));
+            return Err(Error::corrupt("the size of inodes or descriptors is not a power of two"));
         }
         if u64::from(inodes) != self.groups * u64::from(self.inodes_per_group)
             || self.inode_table_blocks() >= self.blocks_per_group
         {
             return Err(Error::corrupt(format!(
-                "{inodes} inodes in {} groups, which cannot be",
+                "impossible number of {inodes} inodes in {} groups",
                 self.groups
             )));
         }
@@ -158,13 +161,13 @@ impl Superblock {
         Ok(self)
     }
 
-    /// How many inodes it has.
+    /// Number of inodes.
     pub(super) fn inodes(&self) -> u32 {
-        // Checked by `with_groups`: their number fits.
+        // `with_groups` has checked that the product fits.
         (self.groups * u64::from(self.inodes_per_group)) as u32
     }
 
-    /// Bytes of the filesystem.
+    /// Length of the filesystem in bytes.
     pub(super) fn length(&self) -> u64 {
         self.blocks * u64::from(self.block_size)
     }
@@ -173,16 +176,16 @@ impl Superblock {
         (u64::from(self.inodes_per_group) * u64::from(self.inode_size)).div_ceil(u64::from(self.block_size))
     }
 
-    /// The first block of a group, and the first one past it.
+    /// The first block of a group, and the block after its last.
     pub(super) fn group_blocks(&self, group: u64) -> (u64, u64) {
         let start = self.first_data_block + group * self.blocks_per_group;
         (start, (start + self.blocks_per_group).min(self.blocks))
     }
 
-    /// Why it is not safe to read by its bitmaps, if it is not.
+    /// Why the bitmaps cannot be trusted, if so.
     pub(super) fn needs_recovery(&self) -> Option<&'static str> {
         if self.features.incompat(features::INCOMPAT_RECOVER) {
-            Some("it was not unmounted: its newest metadata stands in its journal only")
+            Some("it was not unmounted: its newest metadata is only in its journal")
         } else if self.state & STATE_ERRORS != 0 {
             Some("it is marked as having errors")
         } else if self.state & STATE_CLEAN == 0 {
@@ -192,13 +195,11 @@ impl Superblock {
         }
     }
 
-    /// What is odd but harmless.
+    /// Peculiarities that are harmless.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.last_orphan != 0 || self.features.ro_compat(features::RO_COMPAT_ORPHAN_PRESENT) {
-            notes.push(
-                "files that were deleted while open are still to be cleaned up by the next mount".to_owned(),
-            );
+            notes.push("the next mount will clean up files that were deleted while open".to_owned());
         }
         if self.features.compat(features::COMPAT_HAS_JOURNAL) && self.journal_inode == 0 {
             notes.push("its journal is on another device, which is not captured with it".to_owned());
@@ -212,7 +213,7 @@ fn check_checksum(bytes: &[u8; SUPERBLOCK_LENGTH], features: Features) -> Result
         return Ok(());
     }
     if bytes[0x175] != 1 {
-        return Err(Error::corrupt(format!("checksums of kind {}, which is not known here", bytes[0x175])));
+        return Err(Error::corrupt(format!("unknown checksum type {}", bytes[0x175])));
     }
     if crc32c(!0, &[&bytes[..0x3fc]]) != le32(bytes, 0x3fc) {
         return Err(Error::corrupt("its superblock has a wrong checksum"));
@@ -228,5 +229,5 @@ fn possible<T: PartialOrd + std::fmt::Display>(
     if range.contains(&value) {
         return Ok(value);
     }
-    Err(Error::corrupt(format!("its {what} is {value}, which cannot be")))
+    Err(Error::corrupt(format!("its {what} has the impossible value {value}")))
 }

@@ -1,6 +1,6 @@
-//! Walks what an inode names: runs of contents, and the blocks of trees that name them.
+//! Walks everything that an inode claims: runs of contents, and the tree blocks that name them.
 //!
-//! Owns the bound on the work: a filesystem cannot claim more blocks than it has, so walking ends when it does.
+//! It limits the work: a filesystem cannot claim more blocks than it has, so the walk stops when it does.
 
 use platter_image::{Error, Result};
 
@@ -8,24 +8,24 @@ use super::inodes::{Inode, Mapping};
 use super::volume::Volume;
 use super::{extent_tree, indirect};
 
-/// Levels of trees below an inode.
+/// The most tree levels below an inode.
 const LEVELS_MAX: usize = 5;
 
 /// Something that an inode claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// Contents from `file_block` on stand in `blocks` blocks from `block` on.
+    /// Contents starting at block `file_block` of the file lie in `blocks` blocks starting at `block`.
     Run { file_block: u64, block: u64, blocks: u64, is_written: bool },
     /// A block of the tree that names the contents.
     Node(u64),
 }
 
-/// Walks what inodes claim, within what the filesystem has.
+/// Walks what inodes claim, within a budget of blocks.
 pub(super) struct Walker<'v, 'd> {
     volume: &'v Volume<'d>,
     /// Blocks that may still be claimed.
     budget: u64,
-    /// A block of memory for each level, while it is not in use.
+    /// One buffer per level, while it is not in use.
     buffers: [Vec<u8>; LEVELS_MAX + 1],
 }
 
@@ -34,7 +34,7 @@ impl<'v, 'd> Walker<'v, 'd> {
         Self::with_budget(volume, volume.superblock.blocks)
     }
 
-    /// For walking inode by inode: the budget is what an earlier walk has left ([`Walker::budget`]).
+    /// For walking inode by inode: `budget` is what the last walk left ([`Walker::budget`]).
     pub(super) fn with_budget(volume: &'v Volume<'d>, budget: u64) -> Self {
         Self { volume, budget, buffers: Default::default() }
     }
@@ -49,15 +49,15 @@ impl<'v, 'd> Walker<'v, 'd> {
 
     fn spend(&mut self, blocks: u64) -> Result<()> {
         self.budget = self.budget.checked_sub(blocks).ok_or_else(|| {
-            Error::corrupt("its files claim more blocks than it has; e2fsck would tell which")
+            Error::corrupt("its files claim more blocks than it has; e2fsck can tell which")
         })?;
         Ok(())
     }
 
-    /// Tells `visit` of a run, if it lies in the filesystem.
+    /// Passes a run to `visit` if it lies in the filesystem. Returns whether it does.
     pub(super) fn claim(&mut self, piece: Piece, visit: &mut dyn FnMut(Piece)) -> Result<bool> {
         let Piece::Run { block, blocks, .. } = piece else { return Ok(false) };
-        // What is broken costs, too: there may be any number of it.
+        // Charge invalid runs as well: there may be any number of them.
         self.spend(blocks.max(1))?;
         let is_sound = blocks > 0 && self.volume.holds(block, blocks);
         if is_sound {
@@ -66,7 +66,7 @@ impl<'v, 'd> Walker<'v, 'd> {
         Ok(is_sound)
     }
 
-    /// The contents of a tree's block on some level; give them back with [`Walker::leave`].
+    /// Reads a tree block on some level. Return the buffer with [`Walker::leave`].
     pub(super) fn enter(
         &mut self,
         block: u64,
@@ -84,17 +84,18 @@ impl<'v, 'd> Walker<'v, 'd> {
         Ok(Some(buffer))
     }
 
-    /// Takes the memory of a tree's block back.
+    /// Takes back the buffer of a tree block.
     pub(super) fn leave(&mut self, buffer: Vec<u8>, level: usize) {
         self.buffers[level] = buffer;
     }
 
-    /// Tells `visit` of everything that an inode claims for its contents. False if some of it is broken.
+    /// Passes everything that an inode claims for its contents to `visit`. Returns `false` if some of it is
+    /// invalid.
     pub(super) fn walk(&mut self, inode: Inode<'_>, visit: &mut dyn FnMut(Piece)) -> Result<bool> {
         self.walk_as(inode.mapping(), inode, visit)
     }
 
-    /// The same, for an inode that does not say itself how it names its blocks.
+    /// Like [`Walker::walk`], with the mapping given, for an inode that does not state it.
     pub(super) fn walk_as(
         &mut self,
         mapping: Mapping,
