@@ -1,9 +1,10 @@
-//! The nodes that tell the origin of themselves: who may be told of whom, and what a person sees of them.
+//! The nodes that report to the origin: which nodes learn of which others, and what a person sees of them.
 //!
-//! Owns the list, in memory only: after a restart nodes tell again within seconds. Nodes that share are told of each other
-//! with the fingerprints of their certificates, and believe that; so only what a token for all images told is passed on,
-//! and only to such tokens. A node belongs to the token that told of it until it was silent for [`SEEN_MAX`]. Only
-//! monotonic time decides what is too long ago.
+//! Owns the list, in memory only: after a restart nodes report again within seconds. A node learns only of nodes whose
+//! access tokens read exactly the same images (one *sharing group*, [`sharing_group`]). Nodes of one group may exchange
+//! everything that their caches hold, because each of them may read all of it; a node of another group never learns that
+//! they exist. Nodes trust the certificate fingerprints that they receive here. A node belongs to the token that reported
+//! it until it was silent for [`SEEN_MAX`]. Only monotonic time decides how long ago something was.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -11,9 +12,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use platter_image::{BlockId, Error, Result};
+use platter_store::StoreId;
 use serde::{Deserialize, Serialize};
 
-use crate::access::Principal;
+use crate::access::{Patterns, Principal};
 
 /// A node that said nothing for longer counts as away.
 const SEEN_MAX: Duration = Duration::from_secs(60);
@@ -89,7 +91,8 @@ struct Known {
     report: NodeReport,
     /// The token that told of it last.
     owner: String,
-    reads_everything: bool,
+    /// What its token may read, in canonical form: equal for the nodes of one sharing group.
+    reads: Patterns,
     seen: Instant,
     seen_unix_ms: i64,
 }
@@ -99,14 +102,14 @@ struct Known {
 pub(crate) struct Nodes(Mutex<BTreeMap<String, Known>>);
 
 impl Nodes {
-    /// A node told of itself. Gives the others that it may know: none to a token that is not for all images.
+    /// Takes a node's report. Returns the other nodes of its sharing group.
     ///
     /// # Errors
     /// `Refused` when the id is another token's; `Transient` when there are too many nodes.
     pub(crate) fn report(&self, who: &Principal, report: NodeReport, now: Instant) -> Result<Vec<NodePeer>> {
         let mut known = self.lock();
         let id = report.id.clone();
-        let reads_everything = who.reads_everything();
+        let reads = who.patterns.canonical();
         if let Some(before) = known.get(&id)
             && before.owner != who.id
             && before.is_there(now)
@@ -114,18 +117,16 @@ impl Nodes {
             return Err(Error::refused(format!("node {id} is another access token's")));
         }
         if !known.contains_key(&id) {
-            make_room(&mut known, reads_everything, now)?;
+            make_room(&mut known, reads.match_everything(), now)?;
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seen_unix_ms = since.as_millis() as i64;
         let owner = who.id.clone();
-        known.insert(id.clone(), Known { report, owner, reads_everything, seen: now, seen_unix_ms });
-        if !reads_everything {
-            return Ok(Vec::new());
-        }
-        let others =
-            known.values().filter(|other| other.report.id != id && other.shares() && other.is_there(now));
-        Ok(others.map(Known::peer).collect())
+        let of_group = |other: &&Known| other.report.id != id && other.reads == reads;
+        let others = known.values().filter(of_group).filter(|other| other.shares() && other.is_there(now));
+        let others = others.map(Known::peer).collect();
+        known.insert(id, Known { report, owner, reads, seen: now, seen_unix_ms });
+        Ok(others)
     }
 
     /// All nodes, by id, for whoever may know everything.
@@ -148,9 +149,13 @@ impl Known {
         now.saturating_duration_since(self.seen) <= SEEN_MAX
     }
 
-    /// Whether other nodes may be told of it, and believe what it shows them.
+    /// Whether other nodes can recognise it.
     fn shares(&self) -> bool {
-        self.reads_everything && self.report.fingerprint.is_some()
+        self.report.fingerprint.is_some()
+    }
+
+    fn reads_everything(&self) -> bool {
+        self.reads.match_everything()
     }
 
     fn peer(&self) -> NodePeer {
@@ -171,18 +176,32 @@ impl Known {
 /// Room for one more: nodes that are away for long go, and if that is not enough, the one that is away for longest.
 fn make_room(known: &mut BTreeMap<String, Known>, reads_everything: bool, now: Instant) -> Result<()> {
     known.retain(|_, node| now.saturating_duration_since(node.seen) <= KEPT_MAX);
-    let few = known.values().filter(|node| !node.reads_everything).count();
+    let few = known.values().filter(|node| !node.reads_everything()).count();
     let is_full = known.len() >= NODES_MAX || (!reads_everything && few >= NODES_OF_FEW_IMAGES_MAX);
     if !is_full {
         return Ok(());
     }
     // Who may tell of few only takes the place of such a one.
-    let leaves = |node: &Known| !node.is_there(now) && (reads_everything || !node.reads_everything);
+    let leaves = |node: &Known| !node.is_there(now) && (reads_everything || !node.reads_everything());
     let oldest = known.iter().filter(|(_, node)| leaves(node)).min_by_key(|(_, node)| node.seen);
     let oldest = oldest.map(|(id, _)| id.clone());
     let oldest = oldest.ok_or_else(|| Error::transient("there are too many nodes: try again later"))?;
     known.remove(&oldest);
     Ok(())
+}
+
+/// The sharing group of everybody who may read these images of a store: 32 hexadecimal digits, equal exactly where
+/// [`Patterns::canonical`] is. Nodes greet each other with it, so nodes of different groups refuse each other even where
+/// they meet by accident.
+pub(crate) fn sharing_group(store: StoreId, reads: &Patterns) -> String {
+    let mut hasher = blake3::Hasher::new_derive_key("platter: sharing group of nodes, version 1");
+    hasher.update(&store.0);
+    for pattern in reads.canonical().0 {
+        let name = pattern.to_string();
+        hasher.update(&(name.len() as u64).to_le_bytes());
+        hasher.update(name.as_bytes());
+    }
+    hasher.finalize().as_bytes()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl NodeReport {
@@ -265,22 +284,41 @@ mod tests {
         assert_eq!(nodes.list(at(100) + KEPT_MAX).len(), 1);
     }
 
-    /// A token for some images only: nobody hears of its nodes, and they hear of nobody.
+    /// Nodes learn of each other exactly if their tokens read the same images, however the token lists these.
     #[test]
-    fn only_who_reads_everything_is_told_or_told_of() {
+    fn a_node_learns_only_of_nodes_that_read_the_same_images() {
+        let (nodes, now) = (Nodes::default(), Instant::now());
+        let lists =
+            [&["*"][..], &["lab/*"], &["lab/*", "lab/a"], &["lab/*", "b"], &["lab/a"], &["*", "lab/*"]];
+        let group_of = |list: &[&str]| Patterns(list.iter().map(|text| text.parse().unwrap()).collect());
+        let who = |list: &[&str]| Principal { id: list.concat(), role: Role::Read, patterns: group_of(list) };
+        for (number, list) in lists.iter().enumerate() {
+            nodes.report(&who(list), node(number), now).unwrap();
+        }
+        let hears: Vec<_> = lists
+            .iter()
+            .enumerate()
+            .map(|(number, list)| told(&nodes.report(&who(list), node(number), now).unwrap()))
+            .collect();
+        assert_eq!(hears, [vec![5], vec![2], vec![1], vec![], vec![], vec![0]]);
+        let group = |list: &&[&str]| sharing_group(StoreId([1; 16]), &group_of(list));
+        let groups: Vec<_> = lists.iter().map(group).collect();
+        assert!(groups[0] == groups[5] && groups[1] == groups[2] && groups[0].len() == 32);
+        let unique: std::collections::BTreeSet<_> = groups.iter().collect();
+        assert_eq!(unique.len(), 4);
+        assert_ne!(sharing_group(StoreId([2; 16]), &group_of(&["*"])), groups[0], "another store's group");
+    }
+
+    #[test]
+    fn a_node_cannot_take_the_place_of_another_tokens_node() {
         let (nodes, now) = (Nodes::default(), Instant::now());
         let (all, lab) = (who("a", "*"), who("b", "lab/*"));
         nodes.report(&all, node(1), now).unwrap();
-        assert!(nodes.report(&lab, node(2), now).unwrap().is_empty());
-        assert_eq!(told(&nodes.report(&all, node(3), now).unwrap()), [1]);
-        let shares: Vec<bool> = nodes.list(now).iter().map(|facts| facts.shares).collect();
-        assert_eq!(shares, [true, false, true]);
-        // Nor may it take the place of one of them.
         assert_eq!(nodes.report(&lab, node(1), now).unwrap_err().kind(), ErrorKind::Refused);
         assert!(nodes.report(&lab, node(1), now + SEEN_MAX * 2).is_ok());
         let without = NodeReport { fingerprint: None, ..node(4) };
         nodes.report(&all, without, now).unwrap();
-        assert!(!told(&nodes.report(&all, node(3), now).unwrap()).contains(&4), "nobody could know it");
+        assert!(!told(&nodes.report(&all, node(3), now).unwrap()).contains(&4), "no node could recognise it");
     }
 
     #[test]

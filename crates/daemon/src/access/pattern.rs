@@ -28,6 +28,18 @@ impl NamePattern {
         }
     }
 
+    /// Whether it matches every name that `other` matches.
+    fn covers(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Everything, _) => true,
+            (_, Self::Everything) => false,
+            (Self::Below(_), Self::Exactly(name)) => self.matches(name),
+            (Self::Below(_), Self::Below(above)) => self.matches_below(above),
+            (Self::Exactly(name), Self::Exactly(other)) => name == other,
+            (Self::Exactly(_), Self::Below(_)) => false,
+        }
+    }
+
     /// Whether it matches every name below `image`.
     fn matches_below(&self, image: &ImageName) -> bool {
         match self {
@@ -96,6 +108,21 @@ impl Patterns {
         self.matches(image) && self.0.iter().any(|pattern| pattern.matches_below(image))
     }
 
+    /// The shortest list that matches the same names, in one fixed order: two lists match the same names exactly if
+    /// their canonical lists are equal.
+    pub(crate) fn canonical(&self) -> Self {
+        let mut kept: Vec<&NamePattern> = Vec::new();
+        for pattern in &self.0 {
+            if !kept.iter().any(|other| other.covers(pattern)) {
+                kept.retain(|other| !pattern.covers(other));
+                kept.push(pattern);
+            }
+        }
+        let mut kept: Vec<NamePattern> = kept.into_iter().cloned().collect();
+        kept.sort_by_key(ToString::to_string);
+        Self(kept)
+    }
+
     /// Whether they are for every image there can be.
     pub(crate) fn match_everything(&self) -> bool {
         self.0.contains(&NamePattern::Everything)
@@ -134,6 +161,21 @@ mod tests {
         assert!(patterns(&["lab/*", "lab"]).matches_tree(&"lab".parse().unwrap()));
         assert!(!patterns(&["a/*", "b"]).match_everything());
         assert!(!patterns(&[]).matches(&"a".parse().unwrap()));
+    }
+
+    #[test]
+    fn lists_that_match_the_same_names_have_one_canonical_form() {
+        let table: [(&[&str], &[&str]); 6] = [
+            (&["b", "a", "b"], &["a", "b"]),
+            (&["lab/a", "lab/*", "lab/x/*"], &["lab/*"]),
+            (&["lab/x/*", "lab/*"], &["lab/*"]),
+            (&["lab/*", "lab"], &["lab", "lab/*"]),
+            (&["lab", "*", "x/*"], &["*"]),
+            (&["laboratory", "lab/*"], &["lab/*", "laboratory"]),
+        ];
+        for (given, canonical) in table {
+            assert_eq!(patterns(given).canonical(), patterns(canonical), "{given:?}");
+        }
     }
 
     #[test]

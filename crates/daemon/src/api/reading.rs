@@ -23,6 +23,7 @@ use super::gate::Asker;
 use super::problem::Problem;
 use crate::config::GROWTH_POINTS_MAX;
 use crate::growth::Growth;
+use crate::nodes::sharing_group;
 
 /// What the origin is asked about: one image, or all.
 #[derive(Deserialize)]
@@ -81,6 +82,8 @@ pub(super) async fn store(
         let stored: u64 = versions.iter().map(|version| version.record.new_stored_bytes).sum();
         Ok(json!({
             "id": shared.store.id().to_string(),
+            "sharing_group": sharing_group(shared.store.id(), &asker.who.patterns),
+            "reads_all_images": asker.who.reads_everything(),
             "version": env!("CARGO_PKG_VERSION"),
             "images": images.len(),
             "versions": versions.len(),

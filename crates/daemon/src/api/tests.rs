@@ -668,7 +668,18 @@ async fn nodes_tell_of_themselves_and_hear_of_others() {
     assert_eq!((status, list["nodes"].as_array().unwrap().len()), (StatusCode::OK, 3));
     assert_eq!(list["nodes"][0]["disks"][0]["image"], json!("lab/a@1"));
     let shares = |at: usize| (&list["nodes"][at]["is_there"], &list["nodes"][at]["shares"]);
-    assert_eq!((shares(0), shares(2)), ((&json!(true), &json!(true)), (&json!(true), &json!(false))));
+    assert_eq!((shares(0), shares(2)), ((&json!(true), &json!(true)), (&json!(true), &json!(true))));
+    assert_eq!(
+        report(&lab, node("5")).await.1["nodes"][0]["id"],
+        json!("3".repeat(32)),
+        "its own group only"
+    );
+    let group = async |token: &str| {
+        let (_, store) = room.json(token, "GET", "/api/v1/store", &Value::Null).await;
+        (store["sharing_group"].clone(), store["reads_all_images"].clone())
+    };
+    let (of_all, of_lab) = (group(&all).await, group(&lab).await);
+    assert!(of_all.0 != of_lab.0 && of_all.1 == json!(true) && of_lab.1 == json!(false));
     let (status, _) = room.json(&lab, "GET", "/api/v1/nodes", &Value::Null).await;
     assert_eq!(status, StatusCode::FORBIDDEN);
 }
