@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tests/peers.sh: nodes that share, each in a network namespace of its own: four read a disk at once and the origin sends little more than one
 # copy; one is killed meanwhile; they are filled at once, for about one copy again; then the origin is killed, and a fifth with an
-# empty cache reads the disk from the others, and boots a real one in QEMU when the size is full. Bytes are counted on the wire.
+# empty cache reads the disk from the others, and boots a real one in QEMU when the size is full. Bytes are counted on the wire. Nodes of
+# two tenants share with their own tenant's nodes only.
 . "$(dirname "$0")/lib.sh"
 
 ROOM=$ROOT/lab/room
@@ -107,8 +108,7 @@ if [ "${PLATTER_SIZE:-quick}" = full ] && need_root "building a bootable disk"; 
 fi
 score=$(platter_json show lab/disk | jq -r .score)
 platter_json serve token add nodes --role read --images '*' | jq -r .secret >"$WORK/token"
-platter_json serve token add few --role read --images 'lab/*' | jq -r .secret >"$WORK/few"
-"$ROOM" up 6 1gbit
+"$ROOM" up 9 1gbit
 start_origin
 FINGERPRINT=$(openssl x509 -in "$STORE/serve-certificate.pem" -outform DER | sha256sum | cut -d' ' -f1)
 before=$(sent)
@@ -138,9 +138,63 @@ check "the origin sent little more than one copy" at_most "$(awk -v bytes=$(($(s
 check "and they read what was captured" copies lab/filled "$WORK/shown-filled" 1 3 4
 [ -z "$boot_score" ] || check "one holds a disk that boots" fill lab/boot 3
 
-# Who may not read everything is told of nobody, and known by nobody.
-node 6 "$WORK/few"
-check "a node whose token is for some images knows nobody" until_true 20 sh -c "$(declare -f ask); SOCKET=$SOCKET; "'[ "$(ask /api/v1/nodes | jq "[.nodes[] | select(.name == \"node-6\" and .counters.peers_known == 0 and .shares == false)] | length")" = 1 ]'
+# Two tenants: nodes 6 and 7 read lab/*, 8 and 9 read shop/*. Both have the same tree, so most blocks are common.
+# The tokens of 6 and 7 list the same images in different words.
+platter_json serve token add lab --role read --images 'lab/*' | jq -r .secret >"$WORK/lab-6"
+platter_json serve token add lab-again --role read --images 'lab/disk' --images 'lab/*' | jq -r .secret >"$WORK/lab-7"
+platter_json serve token add shop --role read --images 'shop/*' | jq -r .secret >"$WORK/shop"
+random $((4 << 20)) shop >"$WORK/tree/of-the-shop"
+ext4_image "$WORK/shop-disk" $((mib * 2 + 16)) "$WORK/tree"
+here capture "$WORK/shop-disk" shop/disk >/dev/null
+here export shop/disk "$WORK/shown-shop" >/dev/null
+shop_score=$(here --json show shop/disk | jq -r .score)
+node 6 "$WORK/lab-6"
+node 7 "$WORK/lab-7"
+node 8 "$WORK/shop"
+node 9 "$WORK/shop"
+knows() { [ "$(counter "$1" peers_known)" = 1 ] && [ "$(counter "$1" peers_connected)" = 1 ]; }
+for i in 6 7 8 9; do check "tenants: node $i is connected with its own tenant's node and knows no other" until_true 40 knows "$i"; done
+sent_copies() { awk -v bytes=$(($(sent) - $1)) -v one="$one" 'BEGIN { printf "%.2f", bytes / one }'; }
+at_least() { awk -v got="$1" -v least="$2" 'BEGIN { print got, "at least", least; exit !(got >= least) }'; }
+for i in 6 7; do "$PLATTER" attach lab/disk --node "$WORK/cache-$i" >/dev/null; done
+for i in 8 9; do "$PLATTER" attach shop/disk --node "$WORK/cache-$i" >/dev/null; done
+check "tenants: the first node of a tenant reads its disk" copies lab/disk "$WORK/shown" 6
+before=$(sent)
+check "tenants: the second one reads it, too" copies lab/disk "$WORK/shown" 7
+check "tenants: and has it from the first" at_most "$(sent_copies "$before")" 0.2
+before=$(sent)
+check "tenants: the other tenant's first node reads a disk with the same blocks" copies shop/disk "$WORK/shown-shop" 8
+check "tenants: and has none of them from a node of another tenant" at_least "$(sent_copies "$before")" 0.9
+before=$(sent)
+check "tenants: its second node reads it" copies shop/disk "$WORK/shown-shop" 9
+check "tenants: and has it from the first" at_most "$(sent_copies "$before")" 0.2
+
+# What one tenant can learn of the other.
+of_lab() { "$ROOM" in 6 "$PLATTER" --server "https://$ORIGIN_ADDRESS" --fingerprint "$FINGERPRINT" --token-file "$WORK/lab-6" "$@"; }
+nobody=$(printf '%064d' 7)
+# answer SCORE: exit code and message for a disk of that score, with the score left out
+answer() { local code=0; of_lab export "$1" "$WORK/none" >"$WORK/answer" 2>&1 || code=$?; echo "$code $(sed "s/$1/SCORE/g" "$WORK/answer")"; }
+same() { [ "$1" = "$2" ] || { printf '%s\n%s\n' "$1" "$2"; return 1; }; }
+check "tenants: a disk of the other tenant does not exist, by its score either" same "$(answer "$shop_score")" "$(answer "$nobody")"
+check "tenants: the list of all nodes is refused" \
+	same 403 "$("$ROOM" in 6 curl -sk -o /dev/null -w '%{http_code}' -H "Authorization: Bearer $(cat "$WORK/lab-6")" "https://$ORIGIN_ADDRESS/api/v1/nodes")"
+# greets I J: whether node J sends a greeting to somebody with node I's certificate
+greets() {
+	# Standard input stays open: a client that has ended is not greeted.
+	sleep 3 | "$ROOM" in "$1" timeout 6 openssl s_client -quiet -tls1_3 -cert "$WORK/cache-$1/peer-certificate.pem" -key "$WORK/cache-$1/peer-key.pem" \
+		-connect "10.78.0.$2:7442" >"$WORK/greeting" 2>/dev/null || true
+	grep -q PLpe "$WORK/greeting"
+}
+refuses() { ! greets "$@"; }
+check "tenants: a node greets a node of its tenant" greets 6 7
+check "tenants: a node does not greet a node of another tenant" refuses 6 8
+kill -TERM "${NODES[9]}"
+wait "${NODES[9]}" 2>/dev/null || true
+unset 'NODES[9]'
+exits() { local code=0; "${@:2}" || code=$?; [ "$code" = "$1" ] || { echo "exit code $code"; return 1; }; }
+check "tenants: a cache that one tenant filled is not shared with another" exits 5 timeout 30 "$ROOM" in 9 \
+	"$PLATTER" --server "https://$ORIGIN_ADDRESS" --fingerprint "$FINGERPRINT" --token-file "$WORK/lab-6" \
+	node --cache "$WORK/cache-9" --peers 10.78.0.9:7442
 
 # The origin goes for good.
 node 5
@@ -161,5 +215,5 @@ rm -f "$WORK/cache-5/segments"/*
 node 5
 check "started again without an origin, it finds the others" until_true 30 copies "$score" "$WORK/shown" 5
 
-for i in 1 3 4 5 6; do kill -TERM "${NODES[$i]}"; done
+for i in 1 3 4 5 6 7 8; do kill -TERM "${NODES[$i]}"; done
 finish

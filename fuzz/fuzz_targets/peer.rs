@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(PeerMessage::parse(&written[4..]).ok().as_ref(), Some(message));
     }
     let mut pair = Pair::new();
-    let hello = Hello { store: [3; 16], domain: Domain::SHARED, node: PEER };
+    let hello = Hello { group: [3; 16], domain: Domain::SHARED, node: PEER };
     if choices & 1 == 0 {
         let _ = bug_free(pair.exchange.handle_message(PEER, PeerMessage::Hello(hello)));
     }
@@ -66,7 +66,7 @@ struct Pair {
 impl Pair {
     fn new() -> Self {
         let options = ChoiceOptions { seed: 1, own: OWN, bytes_in_flight_max: 1 << 20, homes: true };
-        let hello = Hello { store: [3; 16], domain: Domain::SHARED, node: OWN };
+        let hello = Hello { group: [3; 16], domain: Domain::SHARED, node: OWN };
         let exchange = ExchangeOptions { hello, salt: 9, share_bits_per_second: 1_000_000_000 };
         let mut pair = Self {
             now: Duration::from_millis(1),

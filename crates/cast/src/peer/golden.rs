@@ -23,7 +23,7 @@ fn counting<const N: usize>(first: u8) -> [u8; N] {
 }
 
 fn samples() -> Vec<(&'static str, PeerMessage)> {
-    let hello = Hello { store: counting(0x10), domain: Domain(counting(0x30)), node: NodeId(counting(0x50)) };
+    let hello = Hello { group: counting(0x10), domain: Domain(counting(0x30)), node: NodeId(counting(0x50)) };
     let mut holdings = Holdings::new(0x0102_0304_0506_0708);
     (0..20).for_each(|number| holdings.insert(&id(number)));
     let whole = holdings.next_piece(&mut PieceCursor::default()).unwrap();

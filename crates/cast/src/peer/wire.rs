@@ -45,8 +45,8 @@ impl fmt::Debug for NodeId {
 /// The first message of each side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The store to which the blocks belong. Nodes of another store are refused.
-    pub store: [u8; 16],
+    /// The sharing group: the nodes of one store that may read the same images. Nodes of another group are refused.
+    pub group: [u8; 16],
     /// The identity domain of the blocks.
     pub domain: Domain,
     /// The node that sends this message.
@@ -122,7 +122,7 @@ impl PeerMessage {
                 to.push(HELLO);
                 to.extend_from_slice(&HELLO_MAGIC);
                 to.extend_from_slice(&PEER_VERSION.to_le_bytes());
-                to.extend_from_slice(&hello.store);
+                to.extend_from_slice(&hello.group);
                 to.extend_from_slice(&hello.domain.0);
                 to.extend_from_slice(&hello.node.0);
             }
@@ -237,8 +237,8 @@ fn put_changes(to: &mut Vec<u8>, changes: &FilterChanges) {
 
 fn parse_hello(reader: &mut Reader<'_>) -> Option<PeerMessage> {
     let ours = reader.array()? == HELLO_MAGIC && reader.u16()? == PEER_VERSION;
-    let (store, domain, node) = (reader.array()?, Domain(reader.array()?), NodeId(reader.array()?));
-    ours.then_some(PeerMessage::Hello(Hello { store, domain, node }))
+    let (group, domain, node) = (reader.array()?, Domain(reader.array()?), NodeId(reader.array()?));
+    ours.then_some(PeerMessage::Hello(Hello { group, domain, node }))
 }
 
 fn parse_flag(reader: &mut Reader<'_>) -> Option<bool> {

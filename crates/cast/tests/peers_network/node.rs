@@ -195,7 +195,7 @@ fn machines(
     homes: bool,
 ) -> (Choice, Exchange) {
     let choice = Choice::new(ChoiceOptions { seed, own: id, bytes_in_flight_max, homes });
-    let hello = Hello { store: [7; 16], domain: Domain::SHARED, node: id };
+    let hello = Hello { group: [7; 16], domain: Domain::SHARED, node: id };
     let exchange = Exchange::new(ExchangeOptions { hello, salt: seed ^ 0x5a17, share_bits_per_second });
     (choice, exchange)
 }

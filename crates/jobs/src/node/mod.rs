@@ -11,6 +11,7 @@
 //! say that a disk needs nobody before all of it is durable here.
 
 mod answers;
+mod audience;
 mod fill;
 mod flights;
 mod loose;
@@ -24,6 +25,7 @@ mod source;
 mod tests;
 mod upstream;
 
+pub(crate) use audience::SharingRights;
 pub use fill::FillStatus;
 pub(crate) use fill::{Fill, pin_name};
 pub(crate) use node_cache::{Asking, NodeCache};

@@ -14,6 +14,7 @@ use platter_vfs::{OsVfs, Vfs};
 use serde::{Deserialize, Serialize};
 
 use super::answers::Answers;
+use super::audience::Audience;
 use super::flights::Flights;
 use super::sharing::{self, SharingRequest};
 use crate::peers::Peers;
@@ -62,6 +63,7 @@ pub(crate) struct NodeCache {
     /// Ids that some source has asked the origin for.
     asked: Mutex<HashSet<BlockId>>,
     answers: Answers,
+    audience: Audience,
     started: Instant,
     fetched_frames: AtomicU64,
     fetched_bytes: AtomicU64,
@@ -89,12 +91,14 @@ impl NodeCache {
         origin: &str,
     ) -> Result<Arc<Self>> {
         let cache = Cache::open(vfs.clone(), dir, options)?;
-        let answers = Answers::open(vfs, dir, origin);
+        let answers = Answers::open(vfs.clone(), dir, origin);
+        let audience = Audience::open(vfs, dir, cache.counts().blocks == 0);
         Ok(Arc::new(Self {
             cache,
             flights: Flights::default(),
             asked: Mutex::default(),
             answers,
+            audience,
             started: Instant::now(),
             fetched_frames: AtomicU64::new(0),
             fetched_bytes: AtomicU64::new(0),
@@ -126,6 +130,11 @@ impl NodeCache {
         Ok(())
     }
 
+    /// Under whose rights the cache was filled.
+    pub(super) fn audience(&self) -> &Audience {
+        &self.audience
+    }
+
     /// What the origin said before.
     pub(crate) fn answers(&self) -> &Answers {
         &self.answers
@@ -142,7 +151,13 @@ impl NodeCache {
     pub(crate) fn keep(&self, stored: &[u8], header: &FrameHeader) -> bool {
         self.fetched_frames.fetch_add(1, Ordering::Relaxed);
         self.fetched_bytes.fetch_add(stored.len() as u64, Ordering::Relaxed);
-        self.cache.put(stored, header)
+        match self.audience.before_filling() {
+            Ok(()) => self.cache.put(stored, header),
+            Err(error) => {
+                self.answers.note(format!("nothing is added to the cache: {error}"));
+                false
+            }
+        }
     }
 
     /// A source asks the origin, for as long as what this gives lives: for what `narrow` gives, which is told what is held or was asked

@@ -63,8 +63,9 @@ impl Holdings for HeldByCache {
 /// Begins to share what a cache holds.
 ///
 /// # Errors
-/// `Refused` for an address that is none; `Transient` when the origin is away and never said which store it has; `Io` when
-/// the address cannot be had.
+/// `Refused` for an address that no other node can reach, and when the cache may hold blocks of images that the access
+/// token does not cover; `Transient` when the origin is away and never said what the token covers; `Io` when the address
+/// is not available.
 pub(super) fn begin(cache: &NodeCache, store: &RemoteStore, request: &SharingRequest) -> Result<Peers> {
     if request.address.ip().is_unspecified() {
         return Err(Error::refused(format!(
@@ -73,10 +74,11 @@ pub(super) fn begin(cache: &NodeCache, store: &RemoteStore, request: &SharingReq
         )));
     }
     let (dir, id) = (cache.cache().dir(), NodeId(cache.cache().id().0));
-    let store_id = store.id()?;
+    let rights = store.sharing_rights()?;
+    cache.audience().share_with(rights)?;
     let identity = Identity::open(dir, id)?;
-    let directory = Directory::open(dir.join(DIRECTORY), store_id.0, id);
-    let usual = PeerOptions::new(store_id.0, Some(request.address));
+    let directory = Directory::open(dir.join(DIRECTORY), rights.group, id);
+    let usual = PeerOptions::new(rights.group, Some(request.address));
     let options = PeerOptions {
         share_bits_per_second: request.bits_per_second_max,
         memory_bytes_max: usual.memory_bytes_max.min(request.memory_bytes_max.max(MEMORY_BYTES_MIN)),

@@ -45,7 +45,7 @@ struct WrittenNode {
 #[derive(Debug, Serialize, Deserialize)]
 struct WrittenDirectory {
     platter_peers: u32,
-    store: String,
+    group: String,
     nodes: Vec<WrittenNode>,
 }
 
@@ -66,7 +66,7 @@ struct Remembered {
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    store: [u8; 16],
+    group: [u8; 16],
     own: NodeId,
     nodes: Mutex<BTreeMap<NodeId, Remembered>>,
     /// Times that somebody came who is not known.
@@ -97,12 +97,12 @@ impl KnownNode {
 }
 
 impl Directory {
-    /// What the file remembers of that store's nodes. A file that is damaged, or of another store, remembers nothing.
-    pub(crate) fn open(path: PathBuf, store: [u8; 16], own: NodeId) -> Self {
-        let nodes = read(&path, store).unwrap_or_default();
+    /// What the file remembers of that group's nodes. A file that is damaged, or of another sharing group, remembers nothing.
+    pub(crate) fn open(path: PathBuf, group: [u8; 16], own: NodeId) -> Self {
+        let nodes = read(&path, group).unwrap_or_default();
         let nodes = nodes.into_iter().filter(|node| node.id != own);
         let nodes = nodes.map(|node| (node.id, Remembered { node, missed: 0 })).collect();
-        Self { path, store, own, nodes: Mutex::new(nodes), strangers: AtomicU64::new(0) }
+        Self { path, group, own, nodes: Mutex::new(nodes), strangers: AtomicU64::new(0) }
     }
 
     /// The registry told these.
@@ -157,7 +157,7 @@ impl Directory {
 
     fn write(&self, nodes: &BTreeMap<NodeId, Remembered>) -> Result<()> {
         let nodes = nodes.values().map(|known| known.node.written()).collect();
-        let written = WrittenDirectory { platter_peers: FORMAT_VERSION, store: to_hex(&self.store), nodes };
+        let written = WrittenDirectory { platter_peers: FORMAT_VERSION, group: to_hex(&self.group), nodes };
         let text = serde_json::to_string_pretty(&written).unwrap_or_default();
         private_file::replace(&self.path, format!("{text}\n").as_bytes())
     }
@@ -178,12 +178,12 @@ impl KnownPeers for Directory {
     }
 }
 
-fn read(path: &Path, store: [u8; 16]) -> Option<Vec<KnownNode>> {
+fn read(path: &Path, group: [u8; 16]) -> Option<Vec<KnownNode>> {
     if fs::metadata(path).ok()?.len() > FILE_LENGTH_MAX {
         return None;
     }
     let written: WrittenDirectory = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-    if written.platter_peers != FORMAT_VERSION || written.store != to_hex(&store) {
+    if written.platter_peers != FORMAT_VERSION || written.group != to_hex(&group) {
         return None;
     }
     Some(written.nodes.iter().filter_map(KnownNode::of).take(NODES_MAX).collect())
@@ -204,7 +204,7 @@ mod tests {
     fn nodes_are_remembered_and_forgotten_only_when_the_origin_says_so() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("peers.json");
-        let open = |store| Directory::open(path.clone(), store, NodeId([1; 16]));
+        let open = |group| Directory::open(path.clone(), group, NodeId([1; 16]));
         let directory = open([9; 16]);
         let (learned, written) = directory.learn(&[node(1), node(2), node(3)]);
         assert!(written.is_ok());
@@ -216,7 +216,7 @@ mod tests {
         );
         let again = open([9; 16]);
         assert_eq!(again.get(&NodeId([3; 16])), Some(node(3)));
-        assert_eq!(open([8; 16]).len(), 0, "another store's nodes");
+        assert_eq!(open([8; 16]).len(), 0, "another group's nodes");
         for _ in 0..MISSED_MAX {
             assert_eq!(again.learn(&[node(2)]).0, Learned::default());
         }

@@ -75,7 +75,7 @@ impl Peers {
         let (commands, commanded) = bounded(COMMANDS_MAX);
         let (events, happened) = bounded(EVENTS_MAX);
         let (directory, groups) = (Arc::new(directory), Arc::new(Groups::default()));
-        let hello = Hello { store: options.store, domain: Domain::SHARED, node: identity.id };
+        let hello = Hello { group: options.group, domain: Domain::SHARED, node: identity.id };
         let choice = ChoiceOptions {
             seed: u64::from_le_bytes(random_bytes()?),
             own: identity.id,

@@ -14,8 +14,8 @@ const MEMORY_BYTES_MAX: u64 = 128 << 20;
 /// How a node shares.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerOptions {
-    /// The store whose blocks these are.
-    pub(crate) store: [u8; 16],
+    /// The sharing group: nodes of another one are not talked to.
+    pub(crate) group: [u8; 16],
     /// Where other nodes reach this one; none, and it is asked for nothing.
     pub(crate) listen: Option<SocketAddr>,
     /// Ceiling of what is sent to all peers.
@@ -26,9 +26,9 @@ pub(crate) struct PeerOptions {
 
 impl PeerOptions {
     /// With the usual limits.
-    pub(crate) fn new(store: [u8; 16], listen: Option<SocketAddr>) -> Self {
+    pub(crate) fn new(group: [u8; 16], listen: Option<SocketAddr>) -> Self {
         Self {
-            store,
+            group,
             listen,
             share_bits_per_second: SHARE_DEFAULT,
             silence_max: SILENCE_MAX,

@@ -22,7 +22,7 @@ use super::address::ServerOptions;
 use super::client::{Client, retried};
 use super::fetch::{self, RemoteSource, SourceOptions};
 use super::upload::RemoteSession;
-use crate::node::{CachedSource, NodeCache, NodeReport, PassingSource, Upstream};
+use crate::node::{CachedSource, NodeCache, NodeReport, PassingSource, SharingRights, Upstream};
 use crate::{CastStatus, MissingBlocks};
 
 /// So long an origin that is away is asked what became of something whose answer was lost.
@@ -46,6 +46,8 @@ type Sources = HashMap<(Score, bool), Weak<RemoteSource>>;
 #[derive(Deserialize)]
 struct Facts {
     id: String,
+    sharing_group: String,
+    reads_all_images: bool,
 }
 
 /// What an origin says of the blocks of a disk; one that says nothing is believed.
@@ -134,6 +136,18 @@ impl RemoteStore {
     pub(crate) fn id(&self) -> Result<StoreId> {
         let (facts, _): (Facts, _) = self.get_or_remember("/api/v1/store")?;
         StoreId::from_hex(&facts.id).ok_or_else(|| self.odd("has a store without an id"))
+    }
+
+    /// Which nodes this one may exchange blocks with.
+    ///
+    /// # Errors
+    /// `Transient` when the origin is away and never said it.
+    pub(crate) fn sharing_rights(&self) -> Result<SharingRights> {
+        let (facts, _): (Facts, _) = self.get_or_remember("/api/v1/store")?;
+        let group = StoreId::from_hex(&facts.sharing_group);
+        let group =
+            group.ok_or_else(|| self.odd("names a sharing group that is not 32 hexadecimal digits"))?;
+        Ok(SharingRights { group: group.0, all_images: facts.reads_all_images })
     }
 
     /// As [`platter_store::Store::versions`], of what may be read.

@@ -305,7 +305,7 @@ impl Exchange {
 
     fn handle_hello(&mut self, node: NodeId, hello: &Hello) -> Result<()> {
         let own = &self.options.hello;
-        if (hello.store, hello.domain) != (own.store, own.domain) || hello.node != node {
+        if (hello.group, hello.domain) != (own.group, own.domain) || hello.node != node {
             return Err(Error::refused("the peer belongs to another store, or is not the expected node"));
         }
         if let Some(stream) = self.streams.get_mut(&node) {

@@ -20,12 +20,12 @@ fn node(number: u8) -> NodeId {
 }
 
 fn exchange(number: u8, share_bits_per_second: u64) -> Exchange {
-    let hello = Hello { store: [9; 16], domain: Domain::SHARED, node: node(number) };
+    let hello = Hello { group: [9; 16], domain: Domain::SHARED, node: node(number) };
     Exchange::new(ExchangeOptions { hello, salt: u64::from(number), share_bits_per_second })
 }
 
 fn hello(number: u8) -> PeerMessage {
-    PeerMessage::Hello(Hello { store: [9; 16], domain: Domain::SHARED, node: node(number) })
+    PeerMessage::Hello(Hello { group: [9; 16], domain: Domain::SHARED, node: node(number) })
 }
 
 /// An exchange that a peer has joined.

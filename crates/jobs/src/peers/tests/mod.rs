@@ -24,7 +24,7 @@ use super::source::PeerSource;
 use super::{Directory, HeldChanges, Holdings, Identity, KnownNode, PeerOptions, Peers};
 use universe::Universe;
 
-const STORE: [u8; 16] = [9; 16];
+const GROUP: [u8; 16] = [9; 16];
 /// Long enough for any machine; nothing waits for it but what fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// So long a peer may be silent here.
@@ -147,7 +147,7 @@ struct Node {
 
 fn options() -> PeerOptions {
     let listen = "127.0.0.1:0".parse().ok();
-    PeerOptions { silence_max: SILENCE, ..PeerOptions::new(STORE, listen) }
+    PeerOptions { silence_max: SILENCE, ..PeerOptions::new(GROUP, listen) }
 }
 
 impl Node {
@@ -205,7 +205,7 @@ fn start_with(
 ) -> (Peers, KnownNode) {
     let identity = identity_in(folder);
     let (id, fingerprint) = (identity.id, identity.fingerprint());
-    let directory = Directory::open(folder.path().join("peers.json"), STORE, id);
+    let directory = Directory::open(folder.path().join("peers.json"), GROUP, id);
     let origin: Arc<dyn OriginFrames> = origin.clone();
     let peers = Peers::start(options, identity, directory, held, &origin).unwrap();
     let address = peers.address();

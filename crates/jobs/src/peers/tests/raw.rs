@@ -22,7 +22,7 @@ pub(super) struct RawPeer {
 }
 
 pub(super) fn hello(node: NodeId) -> Vec<u8> {
-    PeerMessage::Hello(Hello { store: STORE, domain: Domain::SHARED, node }).to_bytes()
+    PeerMessage::Hello(Hello { group: GROUP, domain: Domain::SHARED, node }).to_bytes()
 }
 
 impl RawPeer {
@@ -30,7 +30,7 @@ impl RawPeer {
     pub(super) fn start(friends: &[KnownNode], answer: Arc<Answer>) -> Self {
         let folder = new_folder();
         let identity = identity_in(&folder);
-        let directory = Directory::open(folder.path().join("peers.json"), STORE, identity.id);
+        let directory = Directory::open(folder.path().join("peers.json"), GROUP, identity.id);
         directory.learn(friends).1.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().ok();

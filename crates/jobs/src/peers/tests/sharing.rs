@@ -116,7 +116,7 @@ fn what_nobody_has_is_missing_and_what_nobody_can_be_asked_for_fails_within_its_
     origin.is_dead.store(true, Ordering::SeqCst);
     let folder = new_folder();
     let identity = identity_in(&folder);
-    let directory = Directory::open(folder.path().join("peers.json"), STORE, identity.id);
+    let directory = Directory::open(folder.path().join("peers.json"), GROUP, identity.id);
     let options = PeerOptions { listen: None, ..options() };
     let held: Arc<Memory> = Arc::default();
     let away: Arc<dyn OriginFrames> = origin.clone();
