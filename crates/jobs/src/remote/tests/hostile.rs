@@ -59,7 +59,7 @@ fn a_forged_frame_is_corrupt() {
         spoiled
     });
     assert_eq!(kind, ErrorKind::Corrupt, "{text}");
-    assert!(text.contains("fetching frames") && text.contains("that hash"), "{text}");
+    assert!(text.contains("fetching frames") && text.contains("match the hash"), "{text}");
 }
 
 #[test]
