@@ -1,8 +1,10 @@
-//! The clients of a server of any protocol: takes them, bounds their number, and sees them off at the end.
+//! The clients of a server of any protocol: accepts them, bounds their number, pauses them, and disconnects them at the
+//! end.
 //!
 //! Owns the table of connections. A client is a connection, and a connection is a thread that runs its protocol; this
 //! must never read from a client nor write to one. Over TCP a client is a stranger until its protocol says that it is known:
-//! strangers have few places and little time, and displace each other (`platter_admission`).
+//! strangers have few places and little time, and displace each other (`platter_admission`). When a pause is ordered, every
+//! thread stops between two requests and leaves its session here, for [`Clients::go_on`] in this process or another.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -10,18 +12,23 @@ use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use platter_admission::{Admission, Limits, Refusal, Source, Ticket};
 use platter_image::{Error, Result};
 use platter_transport::Listener;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
 
+use crate::moved::{MovedSession, Rest};
+use crate::pause::Pause;
 use crate::same_user;
 
+/// A client that negotiates may take so long for it after a pause was ordered; then it is disconnected.
+const SETTLE_TIME: Duration = Duration::from_millis(100);
+/// A pause is given up when requests take longer.
+const PAUSE_TIME: Duration = Duration::from_millis(400);
 /// Longest sleep, so that a stop is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// After a client could not be taken (too many open files), the next is taken no sooner.
@@ -81,11 +88,16 @@ pub(crate) trait Protocol: Send + Sync {
     /// Hears what happens, from many threads; must not wait.
     fn tell(&self, event: &ClientEvent<'_>);
 
-    /// A connection's whole life. As soon as the client has agreed on something, it is to become known.
+    /// New requests are refused from now on.
+    fn stop(&self);
+
+    /// A connection's whole life, or what is left of it: `rest` is where an earlier call stopped. As soon as the client has
+    /// agreed on something, it is to become known. Returns where to go on when a pause is ordered, and `None` when the
+    /// connection has ended in good order.
     ///
     /// # Errors
-    /// Why it ended, unless it ended in good order.
-    fn converse(&self, client: &Client) -> Result<()>;
+    /// Why it ended otherwise.
+    fn converse(&self, client: &Client, rest: Option<Rest>) -> Result<Option<Rest>>;
 }
 
 /// A connection, for its protocol.
@@ -108,6 +120,18 @@ impl Client {
         let known = self.clients.connections().admission.make_known(self.ticket);
         known.map_err(|refusal| refused(&refusal))
     }
+
+    /// From now on it can stop between two requests when a pause is ordered.
+    pub(crate) fn settle(&self) {
+        if let Some(entry) = self.clients.connections().entries.get_mut(&self.ticket) {
+            entry.is_settled = true;
+        }
+    }
+
+    /// The order to pause.
+    pub(crate) fn pause(&self) -> &Pause {
+        &self.clients.pause
+    }
 }
 
 fn refused(refusal: &Refusal) -> Error {
@@ -118,9 +142,17 @@ fn refused(refusal: &Refusal) -> Error {
     })
 }
 
+/// A connection that is here.
+struct Entry {
+    socket: Arc<Socket>,
+    is_settled: bool,
+}
+
 struct Table {
     admission: Admission,
-    sockets: HashMap<Ticket, Arc<Socket>>,
+    entries: HashMap<Ticket, Entry>,
+    /// Sessions that stopped because a pause is ordered.
+    paused: Vec<MovedSession>,
     /// Threads of connections that have not said yet that they end.
     threads: usize,
     threads_max: usize,
@@ -130,13 +162,19 @@ impl Table {
     fn new(limits: Limits) -> Self {
         // Those that had to go need a moment for it: see `ROOM_TIME`.
         let threads_max = limits.known_max + 2 * limits.strangers_max;
-        Self { admission: Admission::new(limits), sockets: HashMap::new(), threads: 0, threads_max }
+        Self {
+            admission: Admission::new(limits),
+            entries: HashMap::new(),
+            paused: Vec::new(),
+            threads: 0,
+            threads_max,
+        }
     }
 
     /// Disconnects a stranger that has no place any more; its thread ends by itself.
     fn see_off(&mut self, ticket: Ticket) {
-        if let Some(socket) = self.sockets.remove(&ticket) {
-            let _ = socket.shutdown(Shutdown::Both);
+        if let Some(entry) = self.entries.remove(&ticket) {
+            let _ = entry.socket.shutdown(Shutdown::Both);
         }
     }
 
@@ -159,7 +197,8 @@ impl Table {
             self.admission.leave(entered.ticket);
             return Err(refused(&refusal));
         }
-        self.sockets.insert(entered.ticket, Arc::clone(socket));
+        let entry = Entry { socket: Arc::clone(socket), is_settled: false };
+        self.entries.insert(entered.ticket, entry);
         self.threads += 1;
         Ok(entered.ticket)
     }
@@ -167,7 +206,7 @@ impl Table {
     /// False when it had to go before.
     fn leave(&mut self, ticket: Ticket) -> bool {
         self.admission.leave(ticket);
-        self.sockets.remove(&ticket).is_some()
+        self.entries.remove(&ticket).is_some()
     }
 }
 
@@ -176,19 +215,27 @@ pub(crate) struct Clients {
     connections: Mutex<Table>,
     /// A thread of a connection ends.
     gone: Condvar,
+    /// Connections are numbered from 1.
+    last_connection: AtomicU64,
+    pub(crate) pause: Arc<Pause>,
 }
 
 impl Clients {
     /// None yet, and never more than that at once.
-    pub(crate) fn new(limits: ClientLimits, listener: &Listener) -> Self {
-        Self { connections: Mutex::new(Table::new(limits.on(listener))), gone: Condvar::new() }
+    pub(crate) fn new(limits: ClientLimits, listener: &Listener, pause: Arc<Pause>) -> Self {
+        Self {
+            connections: Mutex::new(Table::new(limits.on(listener))),
+            gone: Condvar::new(),
+            last_connection: AtomicU64::new(0),
+            pause,
+        }
     }
 
     fn connections(&self) -> MutexGuard<'_, Table> {
         self.connections.lock()
     }
 
-    /// Takes clients until `stop` is true. Each has a thread of its own, which outlives this only when it is left behind:
+    /// Takes clients until `stop` is true or a pause is ordered. Each has a thread of its own, which outlives this only when it is left behind:
     /// see [`Clients::say_farewell`].
     ///
     /// # Errors
@@ -199,9 +246,12 @@ impl Clients {
         protocol: &Arc<dyn Protocol>,
         stop: &AtomicBool,
     ) -> Result<()> {
-        let mut connection = 0;
-        while !stop.load(Ordering::Relaxed) {
-            wait_readable(&listener.socket())?;
+        while !stop.load(Ordering::Relaxed) && !self.pause.is_ordered() {
+            let woken = self.pause.wait(listener.socket(), Some(SLEEP_MAX));
+            woken.map_err(|error| Error::io("waiting for clients", error))?;
+            if self.pause.is_ordered() {
+                break;
+            }
             self.see_off_slow_strangers();
             let (socket, peer) = match listener.socket().accept() {
                 Ok(accepted) => accepted,
@@ -212,8 +262,10 @@ impl Clients {
                     continue;
                 }
             };
-            connection += 1;
-            if let Err(error) = self.take(protocol, connection, socket, peer.as_socket()) {
+            let connection = self.last_connection.fetch_add(1, Ordering::Relaxed) + 1;
+            let peer = peer.as_socket();
+            let taken = self.take(protocol, connection, socket, peer, None);
+            if let Err(error) = taken.map_err(|(error, _)| error) {
                 protocol.tell(&ClientEvent::TurnedAway { error: &error });
             }
         }
@@ -228,31 +280,75 @@ impl Clients {
     }
 
     /// Starts a connection's thread, if there is room.
+    ///
+    /// # Errors
+    /// Why there is none, and what was to go on.
     fn take(
         self: &Arc<Self>,
         protocol: &Arc<dyn Protocol>,
         connection: u64,
         socket: Socket,
         peer: Option<SocketAddr>,
-    ) -> Result<()> {
+        rest: Option<Rest>,
+    ) -> Result<(), (Error, Option<Rest>)> {
         let socket = Arc::new(socket);
         let source = peer.map_or(Source::Unix, |peer| Source::from(peer.ip()));
         let mut table = self.connections();
         self.gone.wait_while_for(&mut table, |table| table.is_full(), ROOM_TIME);
-        let ticket = table.enter(source, &socket)?;
+        let ticket = match table.enter(source, &socket) {
+            Ok(ticket) => ticket,
+            Err(error) => return Err((error, rest)),
+        };
         drop(table);
-        protocol.tell(&ClientEvent::Connected { connection, peer });
+        if rest.is_none() {
+            protocol.tell(&ClientEvent::Connected { connection, peer });
+        }
         let clients = Arc::clone(self);
         let client = Client { connection, socket, is_tcp: peer.is_some(), ticket, clients };
         let speaker = Arc::clone(protocol);
-        match thread::Builder::new().name(protocol.reader_name().into()).spawn(move || run(client, speaker)) {
+        let name = protocol.reader_name().into();
+        match thread::Builder::new().name(name).spawn(move || run(client, speaker, rest)) {
             Ok(_) => Ok(()),
             Err(error) => {
                 let mut connections = self.connections();
                 connections.leave(ticket);
                 connections.threads -= 1;
-                Err(Error::io("starting a thread", error))
+                Err((Error::io("starting a thread", error), None))
             }
+        }
+    }
+
+    /// Goes on with sessions that stopped, here or in another process.
+    pub(crate) fn go_on(self: &Arc<Self>, protocol: &Arc<dyn Protocol>, sessions: Vec<MovedSession>) {
+        for MovedSession { connection, socket, rest } in sessions {
+            self.last_connection.fetch_max(connection, Ordering::Relaxed);
+            let peer = socket.peer_addr().ok().and_then(|peer| peer.as_socket());
+            if let Err((error, _)) = self.take(protocol, connection, socket, peer, Some(rest)) {
+                protocol.tell(&ClientEvent::Disconnected { connection, error: Some(&error) });
+            }
+        }
+    }
+
+    /// The sessions that have stopped.
+    pub(crate) fn take_paused(&self) -> Vec<MovedSession> {
+        std::mem::take(&mut self.connections().paused)
+    }
+
+    /// Waits until every session has stopped after a pause was ordered. Clients that still negotiate are disconnected after a
+    /// moment.
+    ///
+    /// # Errors
+    /// `Transient` when requests take too long: these sessions have not stopped.
+    pub(crate) fn wait_until_paused(&self) -> Result<()> {
+        let connections = self.wait_for_none(self.connections(), SETTLE_TIME);
+        for entry in connections.entries.values().filter(|entry| !entry.is_settled) {
+            let _ = entry.socket.shutdown(Shutdown::Both);
+        }
+        match self.wait_for_none(connections, PAUSE_TIME).threads {
+            0 => Ok(()),
+            count => Err(Error::transient(format!(
+                "{count} clients have requests that their disks have not answered yet"
+            ))),
         }
     }
 
@@ -263,13 +359,13 @@ impl Clients {
     /// `Transient` when some are given up.
     pub(crate) fn say_farewell(&self, time: Duration, hang_time: Duration) -> Result<()> {
         let connections = self.wait_for_none(self.connections(), time);
-        for socket in connections.sockets.values() {
+        for entry in connections.entries.values() {
             // A reader that waits for its client ends in good order.
-            let _ = socket.shutdown(Shutdown::Read);
+            let _ = entry.socket.shutdown(Shutdown::Read);
         }
         let connections = self.wait_for_none(connections, time);
-        for socket in connections.sockets.values() {
-            let _ = socket.shutdown(Shutdown::Both);
+        for entry in connections.entries.values() {
+            let _ = entry.socket.shutdown(Shutdown::Both);
         }
         match self.wait_for_none(connections, hang_time).threads {
             0 => Ok(()),
@@ -290,33 +386,52 @@ impl Clients {
 }
 
 /// A connection's thread.
-fn run(client: Client, speaker: Arc<dyn Protocol>) {
-    let converse = || {
-        if client.is_tcp && speaker.lets_in_same_user_only() && !same_user::check(&client.socket)? {
-            return Ok(());
+fn run(client: Client, speaker: Arc<dyn Protocol>, mut rest: Option<Rest>) {
+    let result = loop {
+        let was_let_in = rest.is_some();
+        let converse = || {
+            let is_checked = was_let_in || !client.is_tcp || !speaker.lets_in_same_user_only();
+            if !is_checked && !same_user::check(&client.socket)? {
+                return Ok(None);
+            }
+            speaker.converse(&client, rest.take())
+        };
+        let result = catch_unwind(AssertUnwindSafe(converse));
+        match result.unwrap_or_else(|_| Err(Error::bug("a client's thread panicked"))) {
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+            // The order may have been lifted meanwhile.
+            Ok(Some(stopped)) => match client.stop(stopped) {
+                Some(stopped) => rest = Some(stopped),
+                None => return,
+            },
         }
-        speaker.converse(&client)
     };
-    let result = catch_unwind(AssertUnwindSafe(converse));
-    let mut result = result.unwrap_or_else(|_| Err(Error::bug("a client's thread panicked")));
     // The client hears the end before the place is free again.
     let _ = client.socket.shutdown(Shutdown::Both);
     let Client { connection, ticket, clients, .. } = client;
-    if !clients.connections().leave(ticket) {
-        result = Err(refused(&Refusal::Gone));
-    }
+    let result = if clients.connections().leave(ticket) { result } else { Err(refused(&Refusal::Gone)) };
     speaker.tell(&ClientEvent::Disconnected { connection, error: result.as_ref().err() });
     drop(speaker);
     clients.connections().threads -= 1;
     clients.gone.notify_all();
 }
 
-fn wait_readable(socket: &Socket) -> Result<()> {
-    let mut descriptors = [PollFd::new(socket, PollFlags::IN)];
-    let time = Timespec { tv_sec: 0, tv_nsec: i64::from(SLEEP_MAX.subsec_nanos()) };
-    match poll(&mut descriptors, Some(&time)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(Error::io("waiting for clients", error.into())),
+impl Client {
+    /// Leaves where to go on to whoever ordered the pause, unless the order does not stand any more, or the socket cannot be
+    /// had twice: then it is given back.
+    fn stop(&self, rest: Rest) -> Option<Rest> {
+        let Ok(socket) = self.socket.try_clone() else { return Some(rest) };
+        let mut connections = self.clients.connections();
+        if !self.clients.pause.is_ordered() {
+            return Some(rest);
+        }
+        connections.leave(self.ticket);
+        connections.paused.push(MovedSession { connection: self.connection, socket, rest });
+        connections.threads -= 1;
+        drop(connections);
+        self.clients.gone.notify_all();
+        None
     }
 }
 

@@ -1,12 +1,11 @@
-//! The other end of a connection, as those see it who read requests and write replies: a socket, or what encrypts for
-//! one.
+//! The other end of a connection, as the code that reads requests and writes replies sees it: a socket, or TLS over one.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
 
 use socket2::Socket;
 
-/// Somebody to read from and to write to. One thread reads and one writes, at the same time.
+/// The other end of a connection. One thread reads and one writes, at the same time.
 pub(crate) trait Peer: Sync {
     /// Reads what is there, or waits for it. 0: nothing will come any more.
     ///
@@ -20,7 +19,15 @@ pub(crate) trait Peer: Sync {
     /// `WouldBlock` after the socket's time to write; `Interrupted` when it should be called again.
     fn send_slices(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Ends both directions at once, with nothing said; who waits in the other two wakes.
+    /// What is below, to wait for.
+    fn socket(&self) -> &Socket;
+
+    /// Whether [`Peer::receive`] may have bytes without reading the socket.
+    fn has_more(&self) -> bool {
+        false
+    }
+
+    /// Ends both directions at once without a goodbye; threads that wait in the other calls wake.
     fn cut_off(&self);
 }
 
@@ -31,6 +38,10 @@ impl Peer for Socket {
 
     fn send_slices(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         (&mut &*self).write_vectored(slices)
+    }
+
+    fn socket(&self) -> &Socket {
+        self
     }
 
     fn cut_off(&self) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use platter_image::{Error, Extent, Result, Score};
 use platter_vdisk::Allocation;
+use serde::{Deserialize, Serialize};
 
 /// The number of a node: the same as long as it is there, also when it gets another name.
 pub type NodeId = u64;
@@ -19,7 +20,7 @@ pub const ROOT: NodeId = 1;
 pub const NAME_LENGTH_MAX: usize = 255;
 
 /// What is known of a node without opening it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     /// Its number.
     pub id: NodeId,
@@ -32,7 +33,7 @@ pub struct Node {
 }
 
 /// What a node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeKind {
     /// It has names in it.
     Directory,
@@ -55,7 +56,7 @@ pub struct Room {
 }
 
 /// What a file is opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
     /// Reading only.
     Read,

@@ -48,6 +48,7 @@ mod targets {
     pub(crate) mod health;
     pub(crate) mod hoard_manifest;
     pub(crate) mod join_message;
+    pub(crate) mod moved_session;
     pub(crate) mod names;
     pub(crate) mod nbd;
     pub(crate) mod ninep;
@@ -128,8 +129,8 @@ mod tests {
     }
 
     replays! {
-        boot_set change_log control datagram directory filesystem frame frame_stream health hoard_manifest join_message names nbd ninep
-        overlay pack page partition peer pins recipe_root trace
+        boot_set change_log control datagram directory filesystem frame frame_stream health hoard_manifest join_message moved_session names nbd
+        ninep overlay pack page partition peer pins recipe_root trace
     }
 
     #[test]

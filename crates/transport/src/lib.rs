@@ -1,5 +1,5 @@
-//! How processes of Platter reach and recognize each other: listening sockets, TLS, certificates, private files, random
-//! bytes.
+//! How processes of Platter reach and recognize each other: listening sockets, open files that move to another process, TLS,
+//! certificates, private files, random bytes.
 //!
 //! A crate of its own because the origin, its clients, nodes among themselves and the block device servers all need the same
 //! few security decisions, and each must be made in one place. Knows no protocol: what travels over a connection is somebody
@@ -10,6 +10,7 @@ mod fingerprint;
 mod hex;
 mod identity;
 mod listener;
+mod parcel;
 mod pem_file;
 mod privacy;
 pub mod private_file;
@@ -20,6 +21,7 @@ pub use fingerprint::Fingerprint;
 pub use hex::to_hex;
 pub use identity::{Identity, TlsFiles};
 pub use listener::{Listener, SocketFile};
+pub use parcel::{PARCEL_DESCRIPTORS_MAX, Parcel};
 pub use pem_file::{read_certificates, read_key, read_many};
 pub use privacy::make_files_private;
 pub use random::{random_bytes, random_hex};

@@ -3,15 +3,20 @@
 //! Owns the socket's file: only its owner may connect. A file on which a server answers is never replaced. The file is
 //! removed at the end, unless another server has replaced it meanwhile.
 
+use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use platter_image::{Error, IoContext, Result};
 use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::parcel::Parcel;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -25,7 +30,8 @@ pub struct Listener {
 /// The file of a unix socket, removed when this is dropped.
 pub struct SocketFile {
     path: PathBuf,
-    metadata: Metadata,
+    /// To recognize it; `None` when another process owns it.
+    metadata: Option<Metadata>,
 }
 
 impl Listener {
@@ -44,7 +50,8 @@ impl Listener {
             .context(|| "setting the mode of a unix socket".into())?;
         socket.bind(&address).context(|| format!("{}: making a socket", path.display()))?;
         let metadata = fs::symlink_metadata(path).context(|| format!("{}: looking at it", path.display()))?;
-        let listener = Self { socket, file: Some(SocketFile { path: path.to_owned(), metadata }) };
+        let listener =
+            Self { socket, file: Some(SocketFile { path: path.to_owned(), metadata: Some(metadata) }) };
         listener.listen(|| path.display().to_string())?;
         Ok(listener)
     }
@@ -78,6 +85,40 @@ impl Listener {
         self.socket.local_addr().ok()?.as_socket()
     }
 
+    /// A copy for another process. Until that has it, and this one calls [`Listener::leave`], both own it; connections wait
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn to_parcel(&self) -> Result<Parcel> {
+        let socket = self.socket.try_clone().context(|| "duplicating a listening socket".into())?;
+        let path = self.file.as_ref().map(|file| file.path.as_os_str().as_bytes());
+        Ok(Parcel { bytes: path.unwrap_or_default().to_vec(), descriptors: vec![OwnedFd::from(socket)] })
+    }
+
+    /// The other end of [`Listener::to_parcel`].
+    ///
+    /// # Errors
+    /// `Corrupt`; `Io` when the socket's file is gone.
+    pub fn from_parcel(parcel: Parcel) -> Result<Self> {
+        let [socket] = <[OwnedFd; 1]>::try_from(parcel.descriptors)
+            .map_err(|_| Error::corrupt("a moved listener has one socket"))?;
+        let path = (!parcel.bytes.is_empty()).then(|| PathBuf::from(OsString::from_vec(parcel.bytes)));
+        let file = path.map(|path| {
+            let metadata = fs::symlink_metadata(&path);
+            let metadata = metadata.context(|| format!("{}: looking at it", path.display()))?;
+            Ok(SocketFile { path, metadata: Some(metadata) })
+        });
+        Ok(Self { socket: socket.into(), file: file.transpose()? })
+    }
+
+    /// Stops listening here; another process goes on, and owns the socket's file.
+    pub fn leave(mut self) {
+        if let Some(file) = &mut self.file {
+            file.metadata = None;
+        }
+    }
+
     fn listen(&self, name: impl Fn() -> String) -> Result<()> {
         self.socket.listen(BACKLOG).context(|| format!("{}: listening", name()))?;
         self.socket.set_nonblocking(true).context(|| format!("{}: making it non-blocking", name()))
@@ -86,8 +127,9 @@ impl Listener {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        let Some(metadata) = &self.metadata else { return };
         let is_ours = fs::symlink_metadata(&self.path)
-            .is_ok_and(|now| (now.dev(), now.ino()) == (self.metadata.dev(), self.metadata.ino()));
+            .is_ok_and(|now| (now.dev(), now.ino()) == (metadata.dev(), metadata.ino()));
         if is_ours {
             // If this fails, the next server replaces it as stale.
             let _ = fs::remove_file(&self.path);

@@ -89,7 +89,7 @@ fn access_of(flags: OpenFlags) -> Access {
     }
 }
 
-/// Methods that are not here answer that there is no such thing, and the kernel does not ask again: extended
+/// Each method begins with a turn, at whose end the thread may have to wait. Methods that are not here answer that there is no such thing, and the kernel does not ask again: extended
 /// attributes, links, locks between machines.
 impl Filesystem for Requests {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
@@ -112,10 +112,12 @@ impl Filesystem for Requests {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.0.gate.turn();
         self.entry(parent, self.0.lookup(parent.0, name), reply);
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let _turn = self.0.gate.turn();
         self.attributes(ino, self.0.node(ino.0), reply);
     }
 
@@ -137,10 +139,12 @@ impl Filesystem for Requests {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _turn = self.0.gate.turn();
         self.attributes(ino, self.0.set(ino.0, handle.map(|handle| handle.0), size), reply);
     }
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
+        let _turn = self.0.gate.turn();
         self.entry(parent, self.0.make_directory(parent.0, name), reply);
     }
 
@@ -154,14 +158,17 @@ impl Filesystem for Requests {
         _rdev: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.0.gate.turn();
         reply.error(Errno::EPERM);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.0.gate.turn();
         self.done(parent, None, self.0.remove_file(parent.0, name), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.0.gate.turn();
         self.done(parent, None, self.0.remove_directory(parent.0, name), reply);
     }
 
@@ -175,11 +182,13 @@ impl Filesystem for Requests {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.0.gate.turn();
         let result = self.0.rename((parent.0, name), (newparent.0, newname), flags);
         self.done(parent, None, result, reply);
     }
 
     fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.0.gate.turn();
         let how = (access_of(flags), flags.0 & libc::O_TRUNC != 0);
         let opened = self.0.open(ino.0, how, |descriptor| reply.open_backing(descriptor));
         match opened {
@@ -201,6 +210,7 @@ impl Filesystem for Requests {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let _turn = self.0.gate.turn();
         let access = access_of(OpenFlags(flags));
         let created = self.0.create(parent.0, name, access, |descriptor| reply.open_backing(descriptor));
         let (node, opened) = match created {
@@ -229,6 +239,7 @@ impl Filesystem for Requests {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _turn = self.0.gate.turn();
         let file = match self.0.handles.file(handle.0) {
             Ok(handle) => Arc::clone(&handle.file),
             Err(failure) => return reply.error(failure.number()),
@@ -257,6 +268,7 @@ impl Filesystem for Requests {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _turn = self.0.gate.turn();
         // What a mapping changed comes with any handle of the node.
         let is_synchronous = flags.0 & (libc::O_SYNC | libc::O_DSYNC) != 0;
         let is_mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
@@ -273,6 +285,7 @@ impl Filesystem for Requests {
     }
 
     fn flush(&self, _: &Request, ino: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        let _turn = self.0.gate.turn();
         let handle = self.0.handles.file(handle.0);
         let result = handle.and_then(|handle| handle.file.close().map_err(Into::into));
         self.done(ino, None, result, reply);
@@ -288,17 +301,20 @@ impl Filesystem for Requests {
         _: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.0.gate.turn();
         self.0.handles.remove_file(handle.0);
         reply.ok();
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        let _turn = self.0.gate.turn();
         let handle = self.0.handles.file(handle.0);
         let result = handle.and_then(|handle| handle.file.sync().map_err(Into::into));
         self.done(ino, None, result, reply);
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.0.gate.turn();
         match self.0.open_directory(ino.0) {
             Ok(number) => reply.opened(FileHandle(number), fuser::FopenFlags::empty()),
             Err(failure) => reply.error(self.0.number(ino.0, None, &failure)),
@@ -306,6 +322,7 @@ impl Filesystem for Requests {
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let _turn = self.0.gate.turn();
         let result = self.each_name(handle, offset, |next, name, id, node| {
             let kind = match node.kind {
                 NodeKind::Directory => FileType::Directory,
@@ -327,6 +344,7 @@ impl Filesystem for Requests {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let _turn = self.0.gate.turn();
         let result = self.each_name(handle, offset, |next, name, id, node| {
             // A snapshot may be old when its later names are read: a name that is gone must not come back.
             let time = if offset == 0 { attribute_time(node).min(NAME_TIME) } else { Duration::ZERO };
@@ -339,16 +357,19 @@ impl Filesystem for Requests {
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        let _turn = self.0.gate.turn();
         self.0.handles.remove_directory(handle.0);
         reply.ok();
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        let _turn = self.0.gate.turn();
         // Names are made to last before they are answered.
         reply.ok();
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let _turn = self.0.gate.turn();
         let room = self.0.tree.room();
         let (total, free) = (room.total / u64::from(ROOM_UNIT), room.free / u64::from(ROOM_UNIT));
         reply.statfs(total, free, free, 0, 0, ROOM_UNIT, NAME_LENGTH_MAX as u32, ROOM_UNIT);
@@ -364,6 +385,7 @@ impl Filesystem for Requests {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.0.gate.turn();
         let file = self.0.writable_file(handle.0);
         let result = file.and_then(|file| contents::allocate(&*file, offset, length, mode));
         self.done(ino, Some(Extent::new(offset, length)), result, reply);
@@ -378,6 +400,7 @@ impl Filesystem for Requests {
         whence: i32,
         reply: ReplyLseek,
     ) {
+        let _turn = self.0.gate.turn();
         let handle = self.0.handles.file(handle.0);
         match handle.and_then(|handle| contents::seek(&*handle.file, offset, whence)) {
             Ok(place) => reply.offset(i64::try_from(place).unwrap_or(i64::MAX)),
@@ -398,6 +421,7 @@ impl Filesystem for Requests {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let _turn = self.0.gate.turn();
         let copy = || {
             let source = self.0.handles.file(handle_in.0)?;
             let target = self.0.writable_file(handle_out.0)?;

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use fuser::{BackingId, Errno};
+use platter_image::{Error, Result};
 
 use super::failure::Answer;
-use crate::tree::{Access, Node, NodeId, OpenFile};
+use super::state::HandlesState;
+use crate::tree::{Access, Node, NodeId, OpenFile, Tree};
 
 /// Files open at once, of all processes.
 const FILES_MAX: usize = 16 << 10;
@@ -111,6 +113,46 @@ impl Default for Handles {
 }
 
 impl Handles {
+    /// What was open in another process.
+    ///
+    /// # Errors
+    /// `Refused` when it is too much; as [`Tree::open`].
+    pub(super) fn restored(state: HandlesState, tree: &dyn Tree) -> Result<Self> {
+        let handles = Self { next: AtomicU64::new(state.next), ..Self::default() };
+        let too_much = |_| Error::refused("more is open than there is room for");
+        for (number, node, access) in state.files {
+            let (file, place) = (tree.open(node, access)?, handles.file_place().map_err(too_much)?);
+            handles.nodes().entry(node).or_insert(OpenNode { handles: 0, backing: None }).handles += 1;
+            let handle = Arc::new(FileHandle { node, file, access, _place: place });
+            handles.files.write().insert(number, handle);
+        }
+        for (number, node, names) in state.directories {
+            let place = handles.directory_places.take(1).map_err(too_much)?;
+            let names = names.map(|names| handles.snapshot(names)).transpose().map_err(too_much)?;
+            let handle = Arc::new(DirectoryHandle { node, names: Mutex::new(names), _place: place });
+            handles.directories.write().insert(number, handle);
+        }
+        Ok(handles)
+    }
+
+    /// What is open, for another process.
+    pub(super) fn state(&self) -> HandlesState {
+        let file = |(number, handle): (&u64, &Arc<FileHandle>)| (*number, handle.node, handle.access);
+        let directory = |(number, handle): (&u64, &Arc<DirectoryHandle>)| {
+            (*number, handle.node, handle.names.lock().as_ref().map(|snapshot| snapshot.names.to_vec()))
+        };
+        HandlesState {
+            next: self.next.load(Ordering::Relaxed),
+            files: self.files.read().iter().map(file).collect(),
+            directories: self.directories.read().iter().map(directory).collect(),
+        }
+    }
+
+    /// Whether the kernel reads a plain file by itself.
+    pub(super) fn has_backing(&self) -> bool {
+        self.nodes().values().any(|node| node.backing.is_some())
+    }
+
     /// Room for one more file.
     pub(super) fn file_place(&self) -> Answer<Share> {
         self.file_places.take(1)

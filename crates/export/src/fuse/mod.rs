@@ -26,6 +26,13 @@
 //! returned, `fsync` and `O_SYNC` when [`OpenFile::sync`](crate::tree::OpenFile::sync) has, and `close` says what
 //! [`OpenFile::close`](crate::tree::OpenFile::close) said. Only a shared mapping is written later, at `msync`.
 //!
+//! # Moving to another process
+//!
+//! When a pause is ordered, each thread stops between two requests ([`gate`]); the device and the table of what is open
+//! ([`FuseState`]) go to another process, which goes on without a new handshake ([`handshake`]). The kernel keeps what comes
+//! meanwhile. The process before has to end: its threads wait for ever. A plain file that the kernel reads by itself keeps the
+//! mount where it is.
+//!
 //! # Bounds
 //!
 //! Any local process may be the client. Open files, open directories and the names these hold have limits; a
@@ -36,11 +43,15 @@ mod contents;
 mod event;
 mod failure;
 mod filesystem;
+mod gate;
 mod handles;
+mod handshake;
 mod mount;
 mod mount_table;
 mod names;
 mod server;
+mod state;
 
 pub use event::FuseEvent;
 pub use server::{FuseOptions, FuseServer};
+pub use state::{FuseHandover, FuseState};

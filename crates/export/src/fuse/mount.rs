@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use platter_image::{Error, IoContext, Result};
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -36,7 +37,7 @@ const READAHEAD_KIB: usize = super::contents::REQUEST_BYTES_MAX >> 10;
 pub(super) struct Mount {
     pub(super) mount_point: PathBuf,
     /// Its device, `major:minor`.
-    device: String,
+    pub(super) device: String,
 }
 
 /// What became of an attempt to unmount.
@@ -70,6 +71,19 @@ impl Mount {
             Ok(None) => Err(Error::bug(format!("{}: mounted, and not there", mount_point.display()))),
             Err(error) => Err(error),
         }
+    }
+
+    /// Its root, to ask the kernel about.
+    ///
+    /// # Errors
+    /// `Missing` when it is not seen at its place; `Io`.
+    pub(super) fn root(&self) -> Result<OwnedFd> {
+        let place = self.mount_point.display();
+        if !self.is_there()? {
+            return Err(Error::missing(format!("{place}: something else is mounted there")));
+        }
+        let root = open(&self.mount_point, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        root.map_err(io::Error::from).context(|| format!("{place}: opening it"))
     }
 
     /// Lets the kernel read ahead as far as a request reaches. Only root may; others read in smaller pieces.

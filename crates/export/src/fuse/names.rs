@@ -11,6 +11,7 @@ use platter_image::{Error, ErrorKind, Extent};
 use super::attributes::Owner;
 use super::event::FuseEvent;
 use super::failure::{Answer, Failure};
+use super::gate::Gate;
 use super::handles::{DirectoryHandle, Handles, Share, Snapshot};
 use super::server::FuseOptions;
 use crate::tree::{Access, NAME_LENGTH_MAX, Node, NodeId, NodeKind, OpenFile, Tree};
@@ -21,6 +22,8 @@ pub(super) struct Served {
     pub(super) options: FuseOptions,
     pub(super) owner: Owner,
     pub(super) handles: Handles,
+    /// Where threads wait while a pause lasts.
+    pub(super) gate: Gate,
     /// Nothing more is opened.
     pub(super) is_ending: AtomicBool,
     was_refusal_told: AtomicBool,
@@ -34,12 +37,13 @@ pub(super) struct Opened {
 }
 
 impl Served {
-    pub(super) fn new(tree: Arc<dyn Tree>, options: FuseOptions) -> Self {
+    pub(super) fn new(tree: Arc<dyn Tree>, options: FuseOptions, handles: Handles) -> Self {
         Self {
             tree,
             options,
             owner: Owner::current(),
-            handles: Handles::default(),
+            handles,
+            gate: Gate::default(),
             is_ending: AtomicBool::new(false),
             was_refusal_told: AtomicBool::new(false),
         }

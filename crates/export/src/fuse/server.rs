@@ -1,23 +1,32 @@
 //! The server: mounts, serves with several threads, and ends in good order.
 
 use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fuser::{BackgroundSession, Config, Session, SessionACL};
-use platter_image::{IoContext, Result};
+use fuser::{BackgroundSession, Config, Session};
+use platter_image::{Error, IoContext, Result};
+use platter_transport::Parcel;
 
 use super::event::FuseEvent;
 use super::filesystem::Requests;
+use super::handles::Handles;
+use super::handshake::{begin, hear_init};
 use super::mount::{Mount, Unmounted};
 use super::names::Served;
+use super::state::{FuseHandover, FuseState};
+use crate::pause::Pause;
+use crate::socket_server::RunEnd;
 use crate::tree::Tree;
 
 /// Longest sleep, so that a stop, or an end, is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// A pause is given up when requests take longer.
+const PAUSE_TIME: Duration = Duration::from_millis(400);
 /// Most threads: each has a buffer for what it reads and one for what it is told to write.
 const THREADS_MAX: usize = 64;
 
@@ -54,47 +63,160 @@ impl fmt::Debug for FuseOptions {
     }
 }
 
-/// A FUSE server.
+/// A FUSE server: a mount, whether requests are answered or wait.
 pub struct FuseServer {
     served: Arc<Served>,
     mount: Mount,
+    /// By which the kernel is talked to.
+    device: OwnedFd,
+    /// The kernel's first message.
+    init: Vec<u8>,
+    pause: Arc<Pause>,
+    threads: usize,
+    session: Conversation,
+}
+
+/// The library's side.
+enum Conversation {
+    /// Nobody answers yet.
+    Ready(Session<Requests>),
+    Running(BackgroundSession),
+    Over,
 }
 
 impl FuseServer {
-    /// Mounts `tree` at `mount_point`, an empty directory, and serves it until `stop` is true or until somebody unmounts
-    /// it. The mount is then gone. Requests that had begun are done, unless the store takes longer for one than
-    /// [`FuseOptions::farewell_time`]. Nothing is synced that nobody synced.
+    /// Mounts `tree` at `mount_point`, an empty directory. Requests wait until it runs: [`FuseServer::run`].
     ///
     /// # Errors
-    /// `Missing` or `Refused` when the mount point cannot be used or mounting is not allowed; `Io` when mounting,
-    /// unmounting or talking to the kernel fails.
+    /// `Missing` or `Refused` when the mount point cannot be used or mounting is not allowed; `Io` when mounting or talking to
+    /// the kernel fails.
+    pub fn mount(
+        mount_point: &Path,
+        tree: Arc<dyn Tree>,
+        options: FuseOptions,
+        pause: Arc<Pause>,
+    ) -> Result<Self> {
+        let (mount, device) = Mount::new(mount_point, &options, tree.is_read_only())?;
+        let (threads, config) = config(&options);
+        let served = Arc::new(Served::new(tree, options, Handles::default()));
+        let requests = Requests(Arc::clone(&served));
+        let init = hear_init(device.as_fd());
+        let begun = init.and_then(|init| Ok((begin(requests, device.as_fd(), &init, true, config)?, init)));
+        let (session, init) = begun.inspect_err(|_| drop(mount.detach()))?;
+        mount.raise_readahead();
+        let session = Conversation::Ready(session);
+        Ok(Self { served, mount, device, init, pause, threads, session })
+    }
+
+    /// Takes over the mount of another process, with all that is open there. Requests wait until it runs.
+    ///
+    /// # Errors
+    /// `Io`; as [`Tree::open`].
+    pub fn take_over(
+        handover: FuseHandover,
+        tree: Arc<dyn Tree>,
+        options: FuseOptions,
+        pause: Arc<Pause>,
+    ) -> Result<Self> {
+        let FuseHandover { state, device } = handover;
+        let FuseState { mount_point, device: number, init, handles } = state;
+        let (threads, config) = config(&options);
+        let handles = Handles::restored(handles, &*tree)?;
+        let served = Arc::new(Served::new(tree, options, handles));
+        let requests = Requests(Arc::clone(&served));
+        let session = Conversation::Ready(begin(requests, device.as_fd(), &init, false, config)?);
+        let mount = Mount { mount_point, device: number };
+        Ok(Self { served, mount, device, init, pause, threads, session })
+    }
+
+    /// Mounts and serves until `stop` is true or until somebody unmounts it: [`FuseServer::mount`] and
+    /// [`FuseServer::run`].
+    ///
+    /// # Errors
+    /// As these.
     pub fn serve(
         mount_point: &Path,
         tree: Arc<dyn Tree>,
         options: FuseOptions,
         stop: &AtomicBool,
     ) -> Result<()> {
-        let (mount, descriptor) = Mount::new(mount_point, &options, tree.is_read_only())?;
-        let mut config = Config::default();
-        config.n_threads = Some(options.threads.clamp(1, THREADS_MAX));
-        // Each thread has a descriptor of its own, so that they do not wait for one another's answers.
-        config.clone_fd = true;
-        let served = Arc::new(Served::new(tree, options));
-        let server = Self { served, mount };
-        // The kernel itself keeps others out, and knows better than the library who they are.
-        let requests = Requests(Arc::clone(&server.served));
-        let session = Session::from_fd(requests, descriptor, SessionACL::All, config);
-        let running = session.and_then(Session::spawn).context(|| "beginning to talk to the kernel".into());
-        let running = running.inspect_err(|_| drop(server.mount.detach()))?;
-        server.mount.raise_readahead();
-        let mount_point = &*server.mount.mount_point;
-        server.served.tell(&FuseEvent::Mounted { mount_point });
-        while !stop.load(Ordering::Relaxed) && !running.guard.is_finished() {
-            thread::sleep(SLEEP_MAX);
+        Self::mount(mount_point, tree, options, Arc::new(Pause::new()?))?.run(stop).map(drop)
+    }
+
+    /// Answers requests until `stop` is true or somebody unmounts the tree; the mount is then gone. Requests that had begun
+    /// are done, unless the store takes longer for one than [`FuseOptions::farewell_time`]. Nothing is synced that nobody
+    /// synced. Or until a pause is ordered: then every thread has stopped between two requests, or it is clear that they do
+    /// not in time, and it may run again.
+    ///
+    /// # Errors
+    /// `Io` when unmounting or talking to the kernel fails.
+    pub fn run(&mut self, stop: &AtomicBool) -> Result<RunEnd> {
+        let mount_point = self.mount.mount_point.clone();
+        match std::mem::replace(&mut self.session, Conversation::Over) {
+            Conversation::Ready(session) => {
+                let running = session.spawn().context(|| "beginning to talk to the kernel".into());
+                self.session = Conversation::Running(running.inspect_err(|_| drop(self.mount.detach()))?);
+                self.served.tell(&FuseEvent::Mounted { mount_point: &mount_point });
+            }
+            running => self.session = running,
         }
-        let result = server.end(running);
-        server.served.tell(&FuseEvent::Unmounted { mount_point });
-        result
+        self.served.gate.open();
+        while !stop.load(Ordering::Relaxed) && !self.is_over() {
+            if self.pause.wait_for_order(SLEEP_MAX)? && !stop.load(Ordering::Relaxed) {
+                return Ok(if self.stop_threads() { RunEnd::Paused } else { RunEnd::Busy });
+            }
+        }
+        let result = match std::mem::replace(&mut self.session, Conversation::Over) {
+            Conversation::Running(running) => self.end(running),
+            _ => Ok(()),
+        };
+        self.served.tell(&FuseEvent::Unmounted { mount_point: &mount_point });
+        result.map(|()| RunEnd::Stopped)
+    }
+
+    fn is_over(&self) -> bool {
+        !matches!(&self.session, Conversation::Running(running) if !running.guard.is_finished())
+    }
+
+    /// Waits until every thread has come to the gate. False when one does not, or the kernel reads a file by itself that
+    /// only this process knows of.
+    fn stop_threads(&self) -> bool {
+        if self.served.handles.has_backing() {
+            return false;
+        }
+        let Ok(root) = self.mount.root() else { return false };
+        // The last request may find nobody who answers before the next process does: it must not keep this thread.
+        let (wake, woken) = crossbeam_channel::bounded(1);
+        let asked = thread::Builder::new().name("fuse-wake".into()).spawn(move || {
+            for () in woken {
+                // What comes back does not matter: a thread has answered.
+                let _ = rustix::fs::fstatfs(&root);
+            }
+        });
+        asked.is_ok()
+            && self.served.gate.close(self.threads, PAUSE_TIME, || {
+                // One that waits already is enough.
+                let _ = wake.try_send(());
+            })
+    }
+
+    /// What the next process gets, after a run that ended paused. Until that goes on, this one may run again instead;
+    /// afterwards this process has to end, for its threads wait for ever.
+    ///
+    /// # Errors
+    /// `Bug` when nobody runs it; `Io` when there are too many open files.
+    pub fn to_parcel(&self) -> Result<Parcel> {
+        if !matches!(self.session, Conversation::Running(_)) {
+            return Err(Error::bug("a mount that nobody serves"));
+        }
+        let state = FuseState {
+            mount_point: self.mount.mount_point.clone(),
+            device: self.mount.device.clone(),
+            init: self.init.clone(),
+            handles: self.served.handles.state(),
+        };
+        let device = self.device.try_clone().context(|| "duplicating a device".into())?;
+        Ok(Parcel { bytes: state.to_text()?.into_bytes(), descriptors: vec![device] })
     }
 
     /// Unmounts, and waits for the threads.
@@ -128,4 +250,14 @@ impl FuseServer {
         }
         running.join().context(|| "talking to the kernel".into())
     }
+}
+
+/// How many threads, and what the library is to do with them.
+fn config(options: &FuseOptions) -> (usize, Config) {
+    let threads = options.threads.clamp(1, THREADS_MAX);
+    let mut config = Config::default();
+    config.n_threads = Some(threads);
+    // Each thread has a descriptor of its own, so that they do not wait for one another's answers.
+    config.clone_fd = true;
+    (threads, config)
 }

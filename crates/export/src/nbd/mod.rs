@@ -21,6 +21,9 @@
 //! With [`NbdOptions::tls`] a client must ask for TLS before anything else; the threads are the same, and each encrypts
 //! what it writes and decrypts what it reads.
 //!
+//! When a pause is ordered, each session stops between two requests and can go on in another server, of this process or of
+//! another one ([`NbdState`]). Keys of TLS do not move: such a client is disconnected, and connects again.
+//!
 //! A request that has its reply has taken effect on the device, which all connections share. So a flush on any
 //! connection covers it, and several connections of one client are one disk.
 
@@ -32,6 +35,7 @@ mod handshake;
 mod negotiate;
 mod server;
 mod session;
+mod state;
 mod stream;
 mod tls;
 pub mod wire;
@@ -39,4 +43,5 @@ pub mod wire;
 pub use event::NbdEvent;
 pub use negotiate::{Agreed, Negotiation, Step};
 pub use server::{NbdOptions, NbdServer};
+pub use state::NbdState;
 pub use tls::NbdTls;

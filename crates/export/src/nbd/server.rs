@@ -14,7 +14,8 @@ use platter_transport::Listener;
 use super::event::NbdEvent;
 use super::failures::Failures;
 use super::handshake::shake_hands;
-use super::session::{Job, Session, start_workers};
+use super::session::{End, Job, Session, start_workers};
+use super::state::NbdState;
 use super::stream::Stream;
 use super::tls::NbdTls;
 use super::wire::PAYLOAD_BYTES_MAX;
@@ -22,6 +23,9 @@ use crate::Exports;
 use crate::budget::{Account, Budget};
 use crate::buffer::Buffers;
 use crate::clients::{Client, ClientEvent, ClientLimits, Clients, Protocol};
+use crate::moved::{MovedSession, Rest};
+use crate::pause::Pause;
+use crate::socket_server::SocketServer;
 
 /// How a server serves.
 #[derive(Clone)]
@@ -112,6 +116,38 @@ pub struct NbdServer {
 }
 
 impl NbdServer {
+    /// A server that serves nobody until it runs: [`SocketServer::run`]. `sessions` stopped in another process and go on here.
+    ///
+    /// # Errors
+    /// `Refused` when the options do not allow such a listener.
+    pub fn over(
+        listener: Listener,
+        sessions: Vec<MovedSession>,
+        exports: Arc<dyn Exports>,
+        options: NbdOptions,
+        pause: Arc<Pause>,
+    ) -> Result<SocketServer> {
+        let remote = listener.tcp_address().filter(|address| !address.ip().is_loopback());
+        if let Some(address) = remote.filter(|_| options.tls.is_none()) {
+            return Err(Error::refused(format!(
+                "{address}: other machines reach this address; that takes TLS, and so certificates (--tls-certificates)"
+            )));
+        }
+        let NbdOptions { connections_max, handshake_time, farewell_time, hang_time, .. } = options;
+        let clients = Clients::new(ClientLimits { connections_max, handshake_time }, &listener, pause);
+        let shared = Arc::new(Shared {
+            exports,
+            budget: Budget::new(options.bytes_in_flight_max.max(2 * u64::from(PAYLOAD_BYTES_MAX))),
+            options,
+            buffers: Buffers::default(),
+            failures: Failures::default(),
+            workers: Mutex::default(),
+            is_stopping: AtomicBool::new(false),
+        });
+        let protocol = Arc::new(Self { shared });
+        Ok(SocketServer::new(listener, clients, protocol, sessions, [farewell_time, hang_time]))
+    }
+
     /// Serves until `stop` is true, and then until all clients have gone or been disconnected. Every request that had
     /// begun is then done. Nothing is flushed that no client flushed.
     ///
@@ -124,29 +160,8 @@ impl NbdServer {
         options: NbdOptions,
         stop: &AtomicBool,
     ) -> Result<()> {
-        let remote = listener.tcp_address().filter(|address| !address.ip().is_loopback());
-        if let Some(address) = remote.filter(|_| options.tls.is_none()) {
-            return Err(Error::refused(format!(
-                "{address}: other machines reach this address; that takes TLS, and so certificates (--tls-certificates)"
-            )));
-        }
-        let NbdOptions { connections_max, handshake_time, .. } = options;
-        let clients = Arc::new(Clients::new(ClientLimits { connections_max, handshake_time }, &listener));
-        let shared = Arc::new(Shared {
-            exports,
-            budget: Budget::new(options.bytes_in_flight_max.max(2 * u64::from(PAYLOAD_BYTES_MAX))),
-            options,
-            buffers: Buffers::default(),
-            failures: Failures::default(),
-            workers: Mutex::default(),
-            is_stopping: AtomicBool::new(false),
-        });
-        let server: Arc<dyn Protocol> = Arc::new(Self { shared: Arc::clone(&shared) });
-        let result = clients.accept_until(&listener, &server, stop);
-        shared.is_stopping.store(true, Ordering::Relaxed);
-        drop(listener);
-        let gone = clients.say_farewell(shared.options.farewell_time, shared.options.hang_time);
-        result.and(gone)
+        let mut server = Self::over(listener, Vec::new(), exports, options, Arc::new(Pause::new()?))?;
+        server.run(stop).map(drop)
     }
 }
 
@@ -168,31 +183,43 @@ impl Protocol for NbdServer {
         });
     }
 
-    fn converse(&self, client: &Client) -> Result<()> {
-        converse(&self.shared, client)
+    fn stop(&self) {
+        self.shared.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    fn converse(&self, client: &Client, rest: Option<Rest>) -> Result<Option<Rest>> {
+        converse(&self.shared, client, rest)
     }
 }
 
-/// A connection's whole life.
-fn converse(shared: &Arc<Shared>, client: &Client) -> Result<()> {
+/// A connection's whole life, or the rest of it.
+fn converse(shared: &Arc<Shared>, client: &Client, rest: Option<Rest>) -> Result<Option<Rest>> {
     let Client { connection, socket, is_tcp, .. } = client;
     let limit = |what: &'static str| move || format!("setting a connection's {what}");
     let stall_time = Some(shared.options.stall_time);
     if *is_tcp {
         socket.set_tcp_nodelay(true).context(limit("promptness"))?;
     }
-    socket.set_write_timeout(Some(shared.options.handshake_time)).context(limit("time to write"))?;
-    let deadline = Instant::now() + shared.options.handshake_time;
     let stream = Arc::new(Stream::new(Arc::clone(socket)));
-    let tls = shared.options.tls.as_ref();
-    let Some(agreed) = shake_hands(&stream, &*shared.exports, tls, deadline)? else {
-        stream.say_goodbye();
-        return Ok(());
+    let (agreed, unread) = match rest {
+        Some(Rest { state, unread }) => (NbdState::from_text(&state)?.agreed(&*shared.exports)?, unread),
+        None => {
+            socket.set_write_timeout(Some(shared.options.handshake_time)).context(limit("time to write"))?;
+            let deadline = Instant::now() + shared.options.handshake_time;
+            let tls = shared.options.tls.as_ref();
+            let Some(agreed) = shake_hands(&stream, &*shared.exports, tls, deadline)? else {
+                stream.say_goodbye();
+                return Ok(None);
+            };
+            shared.tell(&NbdEvent::Opened { connection: *connection, export: &agreed.name });
+            (agreed, Vec::new())
+        }
     };
     client.become_known()?;
+    client.settle();
     socket.set_read_timeout(stall_time).context(limit("time to read"))?;
     socket.set_write_timeout(stall_time).context(limit("time to write"))?;
-    shared.tell(&NbdEvent::Opened { connection: *connection, export: &agreed.name });
+    let state = NbdState::of(&agreed);
     let session = Session {
         shared: Arc::clone(shared),
         connection: *connection,
@@ -203,7 +230,17 @@ fn converse(shared: &Arc<Shared>, client: &Client) -> Result<()> {
         account: Account::default(),
         pace: Default::default(),
     };
-    Arc::new(session).run()?;
-    stream.say_goodbye();
-    Ok(())
+    let end = Arc::new(session).run(client.pause(), unread)?;
+    match end {
+        End::Paused(unread) if !stream.is_encrypted() => {
+            return Ok(Some(Rest { state: state.to_text()?, unread }));
+        }
+        _ => stream.say_goodbye(),
+    }
+    match end {
+        End::Paused(_) => Err(Error::transient(
+            "another process takes over, and cannot go on with TLS: the client has to connect again",
+        )),
+        End::Gone => Ok(None),
+    }
 }

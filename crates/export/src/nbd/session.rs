@@ -19,6 +19,7 @@ use crate::buffer::Buffer;
 use crate::input::Input;
 use crate::outbox::{Batch, Outbox, Owed};
 use crate::pace::Pace;
+use crate::pause::Pause;
 
 /// Requests of one disk that no worker has begun.
 const QUEUE_REQUESTS_MAX: usize = 256;
@@ -53,6 +54,24 @@ fn run_worker(jobs: &Receiver<Job>) {
     }
 }
 
+/// How a session ended.
+pub(super) enum End {
+    /// The client has gone.
+    Gone,
+    /// A pause is ordered. These bytes were read, and belong to requests that were not begun.
+    Paused(Vec<u8>),
+}
+
+/// What became of a request that was read.
+enum Accepted {
+    /// It is to be done, with this payload.
+    Yes(Buffer),
+    /// Its reply says why not.
+    Answered,
+    /// A pause was ordered before all of its payload came.
+    Paused,
+}
+
 /// What the threads of one connection, and the workers, share.
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
@@ -66,12 +85,13 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Serves until the client goes. The calling thread is the reader; there is a writer too from the first request on
-    /// that goes to a worker.
+    /// Serves until the client goes, or a pause is ordered. The calling thread is the reader; there is a writer too from the
+    /// first request on that goes to a worker. Gives what was read and not begun, when every request that was begun has its
+    /// reply.
     ///
     /// # Errors
     /// `Corrupt` when the client breaks the protocol; `Transient` when it stops or vanishes in the middle; `Io`.
-    pub(super) fn run(self: &Arc<Self>) -> Result<()> {
+    pub(super) fn run(self: &Arc<Self>, pause: &Pause, unread: Vec<u8>) -> Result<End> {
         thread::scope(|scope| {
             let mut writer = None;
             let mut start_writer = || -> Result<()> {
@@ -83,41 +103,54 @@ impl Session {
                 Ok(())
             };
             let mut batch = Batch::default();
-            let mut result = self.read_requests(&mut batch, &mut start_writer);
-            result = result.and(self.send(&mut batch));
+            let mut input = Input::new(&*self.stream, pause, self.shared.options.stall_time, unread);
+            let mut result = self.read_requests(&mut input, &mut batch, &mut start_writer);
+            let sent = self.send(&mut batch);
+            result = result.and_then(|has_gone| sent.map(|()| has_gone));
             self.outbox.close();
             if let Some(Ok(written)) = writer.map(thread::ScopedJoinHandle::join) {
                 // Why writing failed says more than that the reader was then cut off.
                 result = written.and(result);
             }
-            result
+            result.map(|has_gone| match has_gone {
+                true => End::Gone,
+                false => End::Paused(input.into_unread()),
+            })
         })
     }
 
+    /// Gives whether the client has gone; otherwise a pause is ordered.
     fn read_requests(
         self: &Arc<Self>,
+        input: &mut Input<'_, Stream>,
         batch: &mut Batch,
         start_writer: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<()> {
-        let mut input = Input::new(&*self.stream);
+    ) -> Result<bool> {
         loop {
             let has_next = input.available() >= REQUEST_HEADER_BYTES;
             if !has_next || batch.is_full() {
                 self.send(batch)?;
             }
-            let Some(header) = input.header()? else { return Ok(()) };
+            let Some(header) = input.header()? else { return Ok(!input.is_paused()) };
             let request = Request::parse(&header)?;
             if request.command == Command::Disconnect {
-                return Ok(());
+                return Ok(true);
             }
             let reserved = payload_bytes(&request);
             if !self.outbox.wait_for_room(reserved) {
-                return Ok(());
+                return Ok(true);
             }
             if input.available() < request.payload_length() as usize {
                 self.send(batch)?;
             }
-            let Some(payload) = self.accept(&request, &mut input, batch)? else { continue };
+            let payload = match self.accept(&request, input, batch)? {
+                Accepted::Yes(payload) => payload,
+                Accepted::Answered => continue,
+                Accepted::Paused => {
+                    input.put_back(&header);
+                    return Ok(false);
+                }
+            };
             let is_alone = input.available() < REQUEST_HEADER_BYTES && self.outbox.in_flight() == 0;
             if self.is_for_workers(&request, is_alone) {
                 start_writer()?;
@@ -136,7 +169,7 @@ impl Session {
         request: &Request,
         input: &mut Input<'_, Stream>,
         batch: &mut Batch,
-    ) -> Result<Option<Buffer>> {
+    ) -> Result<Accepted> {
         let length = request.payload_length();
         if length > PAYLOAD_BYTES_MAX {
             return Err(Error::corrupt(format!("a write of {length} bytes, over {PAYLOAD_BYTES_MAX}")));
@@ -153,12 +186,12 @@ impl Session {
         if let Err(failure) = checked {
             input.skip(length)?;
             batch.add(self.fail(&failure, request, self.shared.buffers.take()));
-            return Ok(None);
+            return Ok(Accepted::Answered);
         }
         let mut payload = self.shared.buffers.take();
         payload.share = share;
-        input.payload(payload.grow(length as usize))?;
-        Ok(Some(payload))
+        let is_whole = input.payload(payload.grow(length as usize))?;
+        Ok(if is_whole { Accepted::Yes(payload) } else { Accepted::Paused })
     }
 
     /// Takes bytes of what all clients together may have in flight; `None` when the server ends before there is room.

@@ -6,6 +6,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::io::{self, IoSlice, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -32,6 +33,8 @@ struct Tls {
     connection: Mutex<ServerConnection>,
     /// Of the thread that reads.
     incoming: Mutex<Incoming>,
+    /// The last reading was full, so there may be more that was decrypted.
+    has_more: AtomicBool,
     /// Records that were made and not sent; whoever has the lock sends them in their order.
     outgoing: Mutex<Vec<u8>>,
 }
@@ -42,9 +45,9 @@ impl Stream {
         Self { socket, tls: OnceLock::new() }
     }
 
-    /// What is below.
-    pub(super) fn socket(&self) -> &Socket {
-        &self.socket
+    /// Whether TLS has begun: its keys stay in this process.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.tls.get().is_some()
     }
 
     /// Agrees on TLS with a client that was told to begin.
@@ -76,7 +79,13 @@ impl Stream {
                 _ => Error::io("writing to the client", error),
             })?;
         }
-        let tls = Tls { connection: connection.into(), incoming: incoming.into(), outgoing: outgoing.into() };
+        let tls = Tls {
+            connection: connection.into(),
+            // What came with the end of the handshake may hold the first request.
+            has_more: AtomicBool::new(true),
+            incoming: incoming.into(),
+            outgoing: outgoing.into(),
+        };
         self.tls.set(tls).map_err(|_| Error::bug("TLS begins once"))
     }
 
@@ -109,6 +118,14 @@ impl Peer for Stream {
         }
     }
 
+    fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    fn has_more(&self) -> bool {
+        self.tls.get().is_some_and(|tls| tls.has_more.load(Ordering::Relaxed))
+    }
+
     fn cut_off(&self) {
         self.socket.cut_off();
     }
@@ -117,10 +134,22 @@ impl Peer for Stream {
 impl Tls {
     /// Reads the socket at most once, so that its time limit is that of this call.
     fn receive(&self, socket: &Socket, bytes: &mut [u8]) -> io::Result<usize> {
+        let received = self.receive_some(socket, bytes, self.has_more.load(Ordering::Relaxed));
+        // All that came is decrypted, unless there was no room for it.
+        let is_full = received.as_ref().is_ok_and(|count| *count == bytes.len());
+        self.has_more.store(is_full, Ordering::Relaxed);
+        received
+    }
+
+    fn receive_some(&self, socket: &Socket, bytes: &mut [u8], has_more: bool) -> io::Result<usize> {
         let mut incoming = lock(&self.incoming);
         let filled = self.decrypt(&mut incoming, bytes)?;
         if let Some(count) = filled {
             return Ok(count);
+        }
+        if has_more {
+            // There was none after all: whoever reads waits for the socket first.
+            return Err(io::ErrorKind::Interrupted.into());
         }
         let count = socket.receive(&mut incoming.bytes)?;
         (incoming.start, incoming.end) = (0, count);

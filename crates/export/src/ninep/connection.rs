@@ -1,7 +1,5 @@
 //! One client: messages in, replies out.
 
-use std::io;
-use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -10,24 +8,21 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender};
 use platter_image::{Error, IoContext, Result};
 use rustix::io::Errno;
-use socket2::Socket;
 
 use super::event::NinepEvent;
 use super::failure::Failure;
 use super::server::Shared;
 use super::session::Session;
+use super::state::NinepState;
 use super::tags::{Flush, Tags};
 use super::wire::{HEADER_BYTES, Header, Kind, Reply, Request, VERSION, error_reply};
 use crate::buffer::Buffer;
 use crate::clients::Client;
 use crate::input::Input;
+use crate::moved::Rest;
 use crate::outbox::{Batch, Outbox, Owed};
 use crate::pace::Pace;
-
-/// Most bytes of a message that a client may agree on.
-const MSIZE_MAX: u32 = 1 << 20;
-/// Fewest: names and their qids have room in it. Also what a message may have before anything is agreed on.
-const MSIZE_MIN: u32 = 4096;
+use crate::pause::Woken;
 
 /// A request for the workers.
 pub(super) struct Job {
@@ -57,53 +52,87 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Serves until the client goes. The calling thread is the reader.
+    /// Serves until the client goes, or a pause is ordered; gives where to go on then, when every request that was begun has
+    /// its reply. The calling thread is the reader.
     ///
     /// # Errors
     /// `Corrupt` when the client breaks the protocol; `Transient` when it stops or vanishes in the middle; `Io`.
-    pub(super) fn run(self: &Arc<Self>, jobs: &Sender<Job>) -> Result<()> {
+    pub(super) fn run(self: &Arc<Self>, jobs: &Sender<Job>, rest: Option<Rest>) -> Result<Option<Rest>> {
+        self.client.settle();
+        let (mut session, unread) = match rest {
+            None => (None, Vec::new()),
+            Some(Rest { state, unread }) => {
+                let session = NinepState::from_text(&state)?.session(&self.shared)?;
+                if session.is_some() {
+                    self.client.become_known()?;
+                }
+                (session, unread)
+            }
+        };
+        if session.is_none() && unread.is_empty() && !self.wait_for_first()? {
+            return Ok(Some(Rest { state: NinepState::of(None).to_text()?, unread }));
+        }
         let limit = |what: &'static str| move || format!("setting a connection's {what}");
-        self.client
-            .socket
-            .set_read_timeout(Some(self.shared.options.handshake_time))
-            .context(limit("time to begin"))?;
-        wait_for_first(&self.client.socket)?;
-        let stall_time = Some(self.shared.options.stall_time);
-        self.client.socket.set_read_timeout(stall_time).context(limit("time to read"))?;
-        self.client.socket.set_write_timeout(stall_time).context(limit("time to write"))?;
+        let stall_time = self.shared.options.stall_time;
+        self.client.socket.set_read_timeout(Some(stall_time)).context(limit("time to read"))?;
+        self.client.socket.set_write_timeout(Some(stall_time)).context(limit("time to write"))?;
         thread::scope(|scope| {
             let run = || self.outbox.run_writer(&*self.client.socket, &self.shared.buffers);
             let writer = thread::Builder::new().name("9p-writer".into()).spawn_scoped(scope, run);
             let writer = writer.context(|| "starting a thread".into())?;
             let mut batch = Batch::default();
-            let mut result = self.read_requests(jobs, &mut batch);
+            let mut input = Input::new(&*self.client.socket, self.client.pause(), stall_time, unread);
+            let mut result = self.read_requests(&mut input, &mut session, jobs, &mut batch);
             result = result.and(self.send(&mut batch));
             self.outbox.close();
             if let Ok(written) = writer.join() {
                 // Why writing failed says more than that the reader was then cut off.
                 result = written.and(result);
             }
-            result
+            result?;
+            if !input.is_paused() {
+                return Ok(None);
+            }
+            let state = NinepState::of(session.as_deref()).to_text()?;
+            Ok(Some(Rest { state, unread: input.into_unread() }))
         })
     }
 
-    fn read_requests(self: &Arc<Self>, jobs: &Sender<Job>, batch: &mut Batch) -> Result<()> {
-        let mut input = Input::new(&*self.client.socket);
-        let mut session = None;
+    /// Waits until the client says something, or hangs up. False: a pause is ordered.
+    fn wait_for_first(&self) -> Result<bool> {
+        let time = Some(self.shared.options.handshake_time);
+        match self.client.pause().wait(&*self.client.socket, time) {
+            Ok(Woken::Ready) => Ok(true),
+            Ok(Woken::Paused) => Ok(!self.client.pause().is_ordered()),
+            Ok(Woken::TimedOut) => Err(Error::transient("the client took too long to say anything")),
+            Err(error) => Err(Error::io("waiting for the client", error)),
+        }
+    }
+
+    fn read_requests(
+        self: &Arc<Self>,
+        input: &mut Input<'_>,
+        session: &mut Option<Arc<Session>>,
+        jobs: &Sender<Job>,
+        batch: &mut Batch,
+    ) -> Result<()> {
         loop {
             if input.available() < HEADER_BYTES || batch.is_full() {
                 self.send(batch)?;
             }
-            let Some(header) = input.header()? else { return Ok(()) };
-            let header = Header::parse(&header);
+            let Some(bytes) = input.header()? else { return Ok(()) };
+            let header = Header::parse(&bytes);
             let length = body_length(header, session.as_deref())?;
             if input.available() < length {
                 self.send(batch)?;
             }
             let mut body = self.shared.buffers.take();
-            input.payload(body.grow(length))?;
-            match (header.kind, &session) {
-                (Kind::VERSION, _) => session = self.begin(header, body, batch)?,
+            if !input.payload(body.grow(length))? {
+                input.put_back(&bytes);
+                return Ok(());
+            }
+            match (header.kind, &*session) {
+                (Kind::VERSION, _) => *session = self.begin(header, body, batch)?,
                 (_, None) => {
                     return Err(Error::corrupt(format!(
                         "a message of kind {} before the version",
@@ -125,9 +154,11 @@ impl Connection {
         // What the last session asked for takes no effect in this one, and its tags are free.
         self.outbox.wait_until_idle();
         let (answer, session) = match Request::parse(header.kind, body.as_slice()) {
-            Ok(Request::Version { msize, .. }) if msize < MSIZE_MIN => (Err(Errno::INVAL), None),
+            Ok(Request::Version { msize, .. }) if msize < *Session::MSIZES.start() => {
+                (Err(Errno::INVAL), None)
+            }
             Ok(Request::Version { msize, version }) => {
-                let (msize, is_known) = (msize.min(MSIZE_MAX), version == VERSION);
+                let (msize, is_known) = (msize.min(*Session::MSIZES.end()), version == VERSION);
                 let (tree, fids_max) = (Arc::clone(&self.shared.tree), self.shared.options.fids_max);
                 if is_known {
                     self.client.become_known()?;
@@ -276,23 +307,9 @@ impl Connection {
     }
 }
 
-/// Waits until the client says something, or hangs up, in the time that the socket's limit gives it.
-fn wait_for_first(socket: &Socket) -> Result<()> {
-    loop {
-        match socket.peek(&mut [MaybeUninit::uninit()]) {
-            Ok(_) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(Error::transient("the client took too long to say anything"));
-            }
-            Err(error) => return Err(Error::io("reading from the client", error)),
-        }
-    }
-}
-
 /// Bytes of the body of a message.
 fn body_length(header: Header, session: Option<&Session>) -> Result<usize> {
-    let size_max = session.map_or(MSIZE_MIN, |session| session.msize);
+    let size_max = session.map_or(*Session::MSIZES.start(), |session| session.msize);
     let size = header.size;
     if size < HEADER_BYTES as u32 || size > size_max {
         return Err(Error::corrupt(format!("a message of {size} bytes, where {size_max} were agreed on")));

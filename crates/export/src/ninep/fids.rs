@@ -9,6 +9,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::names::Listing;
 use super::wire::NO_FID;
@@ -18,7 +19,7 @@ use crate::tree::{Access, NodeId, OpenFile};
 const DIRECTORIES_OPEN_MAX: usize = 256;
 
 /// A place in the tree.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
     /// Which node.
     pub(super) node: NodeId,
@@ -137,6 +138,18 @@ impl Fids {
             }
             _ => Err(Errno::BADF),
         }
+    }
+
+    /// All fids, by their numbers.
+    pub(super) fn all(&self) -> Vec<(u32, Arc<Fid>)> {
+        let table = self.lock();
+        table.fids.iter().map(|(number, fid)| (*number, Arc::clone(fid))).collect()
+    }
+
+    /// These fids, of a session that goes on.
+    pub(super) fn restored(fids_max: usize, fids: HashMap<u32, Arc<Fid>>) -> Self {
+        let directories_open = fids.values().filter(|fid| fid.is_open_directory()).count();
+        Self { fids_max, table: Mutex::new(Table { fids, directories_open }) }
     }
 
     /// Ends a fid.

@@ -12,6 +12,9 @@
 //! has begun and changes something is waited for. A file is closed when its client says so and hears what became of it; a
 //! client that vanishes has closed nothing.
 //!
+//! When a pause is ordered, each session stops between two requests and can go on in another server, of this process or of
+//! another one ([`NinepState`]): files are opened again by their nodes' numbers, which the tree must keep.
+//!
 //! One client holds at most [`NinepOptions::fids_max`] fids, 64 requests and 16 MiB of their bytes; a server, that times
 //! [`NinepOptions::connections_max`]. There is no budget that clients share: it would let one of them stop the others.
 
@@ -24,8 +27,10 @@ mod fids;
 mod names;
 mod server;
 mod session;
+mod state;
 mod tags;
 pub mod wire;
 
 pub use event::NinepEvent;
 pub use server::{NinepOptions, NinepServer};
+pub use state::NinepState;

@@ -14,6 +14,9 @@ use super::connection::{Connection, Job, run_worker};
 use super::event::NinepEvent;
 use crate::buffer::Buffers;
 use crate::clients::{Client, ClientEvent, ClientLimits, Clients, Protocol};
+use crate::moved::{MovedSession, Rest};
+use crate::pause::Pause;
+use crate::socket_server::SocketServer;
 use crate::tree::Tree;
 
 /// Requests of all clients that no worker has begun.
@@ -88,6 +91,39 @@ pub struct NinepServer {
 }
 
 impl NinepServer {
+    /// A server that serves nobody until it runs: [`SocketServer::run`]. `sessions` stopped in another process and go on here.
+    ///
+    /// # Errors
+    /// `Refused` when the options do not allow such a listener; `Io` when threads cannot be had.
+    pub fn over(
+        listener: Listener,
+        sessions: Vec<MovedSession>,
+        tree: Arc<dyn Tree>,
+        options: NinepOptions,
+        pause: Arc<Pause>,
+    ) -> Result<SocketServer> {
+        let remote = listener.tcp_address().filter(|address| !address.ip().is_loopback());
+        if let Some(address) = remote {
+            return Err(Error::refused(format!(
+                "{address}: other machines reach this address, and there is no TLS; use a loopback address"
+            )));
+        }
+        let workers = options.workers.max(1);
+        let NinepOptions { connections_max, handshake_time, farewell_time, hang_time, .. } = options;
+        let clients = Clients::new(ClientLimits { connections_max, handshake_time }, &listener, pause);
+        let (buffers, is_stopping) = (Buffers::default(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { tree, options, buffers, is_stopping });
+        let (jobs, queue) = bounded(QUEUE_REQUESTS_MAX);
+        // Dropping it, and the clones of all connections, ends the workers.
+        let protocol = Arc::new(Self { shared, jobs });
+        for _ in 0..workers {
+            let queue = queue.clone();
+            let started = thread::Builder::new().name("9p-worker".into()).spawn(move || run_worker(&queue));
+            started.context(|| "starting a thread".into())?;
+        }
+        Ok(SocketServer::new(listener, clients, protocol, sessions, [farewell_time, hang_time]))
+    }
+
     /// Serves until `stop` is true, and then until all clients have gone or been disconnected. Every request that had
     /// begun is then done. Nothing is synced or closed that no client synced or closed.
     ///
@@ -99,30 +135,8 @@ impl NinepServer {
         options: NinepOptions,
         stop: &AtomicBool,
     ) -> Result<()> {
-        let remote = listener.tcp_address().filter(|address| !address.ip().is_loopback());
-        if let Some(address) = remote {
-            return Err(Error::refused(format!(
-                "{address}: other machines reach this address, and there is no TLS; use a loopback address"
-            )));
-        }
-        let workers = options.workers.max(1);
-        let NinepOptions { connections_max, handshake_time, .. } = options;
-        let clients = Arc::new(Clients::new(ClientLimits { connections_max, handshake_time }, &listener));
-        let (buffers, is_stopping) = (Buffers::default(), AtomicBool::new(false));
-        let shared = Arc::new(Shared { tree, options, buffers, is_stopping });
-        let (jobs, queue) = bounded(QUEUE_REQUESTS_MAX);
-        // Dropping it, and the clones of all connections, ends the workers.
-        let server: Arc<dyn Protocol> = Arc::new(Self { shared: Arc::clone(&shared), jobs });
-        for _ in 0..workers {
-            let queue = queue.clone();
-            let started = thread::Builder::new().name("9p-worker".into()).spawn(move || run_worker(&queue));
-            started.context(|| "starting a thread".into())?;
-        }
-        let result = clients.accept_until(&listener, &server, stop);
-        shared.is_stopping.store(true, Ordering::Relaxed);
-        drop(listener);
-        let gone = clients.say_farewell(shared.options.farewell_time, shared.options.hang_time);
-        result.and(gone)
+        let mut server = Self::over(listener, Vec::new(), tree, options, Arc::new(Pause::new()?))?;
+        server.run(stop).map(drop)
     }
 }
 
@@ -144,7 +158,11 @@ impl Protocol for NinepServer {
         });
     }
 
-    fn converse(&self, client: &Client) -> Result<()> {
+    fn stop(&self) {
+        self.shared.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    fn converse(&self, client: &Client, rest: Option<Rest>) -> Result<Option<Rest>> {
         if client.is_tcp {
             client.socket.set_tcp_nodelay(true).context(|| "setting a connection's promptness".into())?;
         }
@@ -155,6 +173,6 @@ impl Protocol for NinepServer {
             pace: Default::default(),
             tags: Default::default(),
         };
-        Arc::new(connection).run(&self.jobs)
+        Arc::new(connection).run(&self.jobs, rest)
     }
 }

@@ -20,6 +20,9 @@ pub(super) struct Session {
 }
 
 impl Session {
+    /// Most bytes of a message that a client may agree on, from the fewest: names and their qids have room in it.
+    pub(super) const MSIZES: std::ops::RangeInclusive<u32> = 4096..=1 << 20;
+
     /// One without fids, in which a message has at most `msize` bytes.
     pub(super) fn new(tree: Arc<dyn Tree>, msize: u32, fids_max: usize) -> Self {
         Self { tree, fids: Fids::new(fids_max), msize }

@@ -5,6 +5,7 @@
 mod contents;
 mod endings;
 mod errors;
+mod handover;
 mod loops;
 mod memory;
 mod mounted;

@@ -7,6 +7,7 @@
 mod client;
 mod connections;
 mod crowd;
+mod handover;
 mod memory;
 mod negotiation;
 mod programs;

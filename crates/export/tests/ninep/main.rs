@@ -5,6 +5,7 @@
 mod connections;
 mod contents;
 mod crowd;
+mod handover;
 mod hostile;
 mod memory_tree;
 mod names;

@@ -1,0 +1,117 @@
+//! What a 9P client has agreed on, and its fids, as they move to the next server.
+//!
+//! A fid is told by its node's number, so the next server's tree has to know nodes by the same numbers. An open file is opened
+//! again for the same access; an open directory keeps the names that the client is reading.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use platter_image::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::fids::{Fid, Fids, Opened, Place};
+use super::server::Shared;
+use super::session::Session;
+use super::wire::Qid;
+use crate::moved::{from_text, to_text};
+use crate::tree::Access;
+
+/// A client that speaks 9P.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NinepState {
+    /// What was agreed on, if anything was.
+    session: Option<SessionState>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SessionState {
+    msize: u32,
+    fids: Vec<FidState>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct FidState {
+    number: u32,
+    place: Place,
+    opened: OpenedState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum OpenedState {
+    No,
+    File(Access),
+    /// Names, each with whether it is a directory, the version and the node; `None` if none was read yet.
+    Directory(Option<Vec<(String, bool, u32, u64)>>),
+}
+
+impl NinepState {
+    pub(super) fn of(session: Option<&Session>) -> Self {
+        let fid = |(number, fid): (u32, Arc<Fid>)| {
+            let opened = match &fid.opened {
+                Opened::No => OpenedState::No,
+                Opened::File(_, access) => OpenedState::File(*access),
+                Opened::Directory(listing) => {
+                    OpenedState::Directory(listing.lock().as_ref().map(|listing| {
+                        let name = |(name, qid): &(String, Qid)| {
+                            (name.clone(), qid.is_directory, qid.version, qid.path)
+                        };
+                        listing.iter().map(name).collect()
+                    }))
+                }
+            };
+            FidState { number, place: fid.place, opened }
+        };
+        let session = session.map(|session| SessionState {
+            msize: session.msize,
+            fids: session.fids.all().into_iter().map(fid).collect(),
+        });
+        Self { session }
+    }
+
+    /// As text.
+    ///
+    /// # Errors
+    /// `Bug`.
+    pub fn to_text(&self) -> Result<String> {
+        to_text(self)
+    }
+
+    /// What [`NinepState::to_text`] made.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn from_text(text: &str) -> Result<Self> {
+        let state: Self = from_text(text)?;
+        match &state.session {
+            Some(session) if !Session::MSIZES.contains(&session.msize) => {
+                Err(Error::corrupt(format!("messages of {} bytes", session.msize)))
+            }
+            _ => Ok(state),
+        }
+    }
+
+    /// The session that goes on, if there was one.
+    ///
+    /// # Errors
+    /// As [`Tree::open`](crate::tree::Tree::open).
+    pub(super) fn session(self, shared: &Shared) -> Result<Option<Arc<Session>>> {
+        let Some(SessionState { msize, fids }) = self.session else { return Ok(None) };
+        let mut restored = HashMap::with_capacity(fids.len());
+        for FidState { number, place, opened } in fids {
+            let opened = match opened {
+                OpenedState::No => Opened::No,
+                OpenedState::File(access) => Opened::File(shared.tree.open(place.node, access)?, access),
+                OpenedState::Directory(names) => {
+                    let entry =
+                        |(name, is_directory, version, path)| (name, Qid { is_directory, version, path });
+                    let listing = names.map(|names| Arc::new(names.into_iter().map(entry).collect()));
+                    Opened::Directory(Mutex::new(listing))
+                }
+            };
+            restored.insert(number, Arc::new(Fid { place, opened }));
+        }
+        let fids = Fids::restored(shared.options.fids_max, restored);
+        Ok(Some(Arc::new(Session { tree: Arc::clone(&shared.tree), fids, msize })))
+    }
+}

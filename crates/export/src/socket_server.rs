@@ -1,0 +1,112 @@
+//! A server of clients that connect to a socket, of any protocol: it runs, stops, or pauses, and what it paused with can be
+//! handed to another process.
+//!
+//! ```text
+//!  run ──stop──▶ clients are seen off
+//!   └───pause──▶ run again: every session goes on     or     to_parcels, leave: another server goes on
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use platter_image::{Error, Result};
+use platter_transport::{Listener, Parcel};
+
+use crate::clients::{Clients, Protocol};
+use crate::moved::MovedSession;
+
+/// A server, whether it runs or not.
+pub struct SocketServer {
+    listener: Option<Listener>,
+    clients: Arc<Clients>,
+    protocol: Arc<dyn Protocol>,
+    /// Sessions that have not gone on here yet.
+    sessions: Vec<MovedSession>,
+    farewell_time: Duration,
+    hang_time: Duration,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunEnd {
+    /// It was stopped. There are no clients any more.
+    Stopped,
+    /// A pause was ordered, and every session has stopped between two requests.
+    Paused,
+    /// A pause was ordered, and requests took too long. Clients are served as soon as it runs again.
+    Busy,
+}
+
+/// What a server leaves to the next one.
+pub struct SocketHandover {
+    /// Where clients come in. Those who came meanwhile wait there.
+    pub listener: Listener,
+    /// Sessions that stopped.
+    pub sessions: Vec<MovedSession>,
+}
+
+impl SocketServer {
+    pub(crate) fn new(
+        listener: Listener,
+        clients: Clients,
+        protocol: Arc<dyn Protocol>,
+        sessions: Vec<MovedSession>,
+        [farewell_time, hang_time]: [Duration; 2],
+    ) -> Self {
+        let (listener, clients) = (Some(listener), Arc::new(clients));
+        Self { listener, clients, protocol, sessions, farewell_time, hang_time }
+    }
+
+    /// Serves until `stop` is true, and then until all clients have gone or been disconnected, or until a pause is ordered,
+    /// and then until every session has stopped or it is clear that they do not in time. After a pause, it may run again.
+    ///
+    /// # Errors
+    /// `Transient` when a disk does not answer at the end: the threads that wait for it are left behind; `Io` when threads
+    /// or polling fail.
+    pub fn run(&mut self, stop: &AtomicBool) -> Result<RunEnd> {
+        let listener = self.listener.as_ref().ok_or_else(|| Error::bug("a server that was stopped"))?;
+        self.sessions.append(&mut self.clients.take_paused());
+        self.clients.go_on(&self.protocol, std::mem::take(&mut self.sessions));
+        let result = self.clients.accept_until(listener, &self.protocol, stop);
+        if result.is_ok() && !stop.load(Ordering::Relaxed) {
+            let paused = self.clients.wait_until_paused();
+            return Ok(if paused.is_ok() { RunEnd::Paused } else { RunEnd::Busy });
+        }
+        self.protocol.stop();
+        self.listener = None;
+        let gone = self.clients.say_farewell(self.farewell_time, self.hang_time);
+        result.and(gone).map(|()| RunEnd::Stopped)
+    }
+
+    /// What the next server gets, after a run that ended paused. Until [`SocketServer::leave`], this one may run again instead.
+    ///
+    /// # Errors
+    /// `Bug` when it was stopped; `Io` when there are too many open files.
+    pub fn to_parcels(&mut self) -> Result<Vec<Parcel>> {
+        let listener = self.listener.as_ref().ok_or_else(|| Error::bug("a server that was stopped"))?;
+        self.sessions.append(&mut self.clients.take_paused());
+        let sessions = self.sessions.iter().map(MovedSession::to_parcel);
+        std::iter::once(listener.to_parcel()).chain(sessions).collect()
+    }
+
+    /// Another server has everything and goes on.
+    pub fn leave(self) {
+        if let Some(listener) = self.listener {
+            listener.leave();
+        }
+    }
+}
+
+impl SocketHandover {
+    /// The other end of [`SocketServer::to_parcels`].
+    ///
+    /// # Errors
+    /// `Corrupt`; `Io`.
+    pub fn from_parcels(parcels: Vec<Parcel>) -> Result<Self> {
+        let mut parcels = parcels.into_iter();
+        let listener = parcels.next().ok_or_else(|| Error::corrupt("a moved server has a listener"))?;
+        let listener = Listener::from_parcel(listener)?;
+        Ok(Self { listener, sessions: parcels.map(MovedSession::from_parcel).collect::<Result<_>>()? })
+    }
+}

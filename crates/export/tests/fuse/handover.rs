@@ -1,0 +1,148 @@
+//! A mount that moves from one server to the next while programs use it.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use platter_export::fuse::{FuseHandover, FuseOptions, FuseServer};
+use platter_export::tree::Tree;
+use platter_export::{Pause, RunEnd};
+use platter_transport::Parcel;
+
+use crate::memory::{MemoryFile, MemoryTree, pattern};
+use crate::mounted::{force_away, is_mounted, is_possible};
+
+const ROUNDS: u64 = 20;
+/// Requests that are answered between two pauses.
+const BETWEEN: u64 = 40;
+
+fn options() -> FuseOptions {
+    FuseOptions { threads: 3, ..FuseOptions::default() }
+}
+
+/// What another process gets of it, through a socket.
+fn sent(server: FuseServer) -> FuseHandover {
+    let (from, to) = UnixStream::pair().unwrap();
+    let parcel = server.to_parcel().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| parcel.send(&from).unwrap());
+        FuseHandover::from_parcel(Parcel::receive(&to, 1 << 20).unwrap()).unwrap()
+    })
+}
+
+/// Orders the pause when it is dropped.
+struct Ordered<'a>(&'a Pause);
+
+impl Drop for Ordered<'_> {
+    fn drop(&mut self) {
+        self.0.order();
+    }
+}
+
+fn run_while<T>(server: &mut FuseServer, pause: &Pause, act: impl FnOnce() -> T) -> (RunEnd, T) {
+    thread::scope(|scope| {
+        let stop = AtomicBool::new(false);
+        let running = scope.spawn(move || server.run(&stop).unwrap());
+        // A test that fails in the middle must not leave a server that runs.
+        let ordered = Ordered(pause);
+        let done = act();
+        drop(ordered);
+        let end = running.join().unwrap();
+        pause.lift();
+        (end, done)
+    })
+}
+
+/// Writes and reads one file, and checks each byte.
+fn work(file: &File, stop: &AtomicBool, answered: &AtomicU64) {
+    let mut model = pattern(1 << 20);
+    let mut at = 0;
+    while !stop.load(Ordering::Relaxed) {
+        at = (at + 77_773) % 900_000;
+        let bytes: Vec<u8> = (0..20_000).map(|n| (n ^ at) as u8).collect();
+        file.write_all_at(&bytes, at as u64).unwrap();
+        model[at..at + 20_000].copy_from_slice(&bytes);
+        let mut seen = vec![0; 120_000];
+        file.read_exact_at(&mut seen, at as u64).unwrap();
+        assert_eq!(seen, model[at..at + 120_000]);
+        answered.fetch_add(2, Ordering::Relaxed);
+    }
+    let mut seen = vec![0; 1 << 20];
+    file.read_exact_at(&mut seen, 0).unwrap();
+    assert_eq!(seen, model);
+}
+
+/// Takes the mount away, whatever becomes of the test.
+struct Away<'a>(&'a Path);
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        force_away(self.0);
+    }
+}
+
+#[test]
+fn programs_lose_nothing_when_the_mount_moves_many_times() {
+    if !is_possible() {
+        return;
+    }
+    let tree = Arc::new(MemoryTree::new());
+    for name in ["a", "b", "c"] {
+        tree.put(name, MemoryFile { is_fixed_length: true, ..MemoryFile::of(pattern(1 << 20)) });
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let point = folder.path().join("tree");
+    fs::create_dir(&point).unwrap();
+    let _away = Away(&point);
+    let mut pause = Arc::new(Pause::new().unwrap());
+    let served = || Arc::clone(&tree) as Arc<dyn Tree>;
+    let mut server = FuseServer::mount(&point, served(), options(), Arc::clone(&pause)).unwrap();
+    let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (end, files) = run_while(&mut server, &pause, || {
+        let open = |name| OpenOptions::new().read(true).write(true).open(point.join(name)).unwrap();
+        let mut names = fs::read_dir(&point).unwrap();
+        names.next().unwrap().unwrap();
+        (["a", "b"].map(open), names)
+    });
+    assert_eq!(end, RunEnd::Paused);
+    let (files, names) = files;
+    let mut server = thread::scope(|scope| {
+        let workers: Vec<_> = files
+            .iter()
+            .map(|file| {
+                let (stop, answered) = (&stop, &answered);
+                scope.spawn(move || work(file, stop, answered))
+            })
+            .collect();
+        for round in 0..ROUNDS {
+            // The next process has an order of its own.
+            pause = Arc::new(Pause::new().unwrap());
+            server = FuseServer::take_over(sent(server), served(), options(), Arc::clone(&pause)).unwrap();
+            let (end, ()) = run_while(&mut server, &pause, || {
+                while answered.load(Ordering::Relaxed) < (round + 1) * BETWEEN
+                    && !workers.iter().any(thread::ScopedJoinHandle::is_finished)
+                {
+                    thread::yield_now();
+                }
+            });
+            assert_eq!(end, RunEnd::Paused, "round {round}");
+        }
+        // One that goes on with itself loses nothing either.
+        let (end, left) = run_while(&mut server, &pause, || {
+            stop.store(true, Ordering::Relaxed);
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
+            assert_eq!(fs::read(point.join("c")).unwrap(), pattern(1 << 20));
+            names.map(|name| name.unwrap().file_name()).count()
+        });
+        assert_eq!((end, left), (RunEnd::Paused, 2));
+        server
+    });
+    run_while(&mut server, &pause, || drop(files));
+    assert!(is_mounted(&point));
+    server.run(&AtomicBool::new(true)).unwrap();
+    assert!(!is_mounted(&point), "the last one unmounts");
+}
