@@ -95,8 +95,8 @@ impl Member {
         self.is_present() || (given_up && self.connection.is_some())
     }
 
-    /// Returns how likely this receiver was restarted, 0 being most likely: 0 if it failed or is lost for good, 1 if it is lost
-    /// but its connection exists, 2 if it is only silent; `None` otherwise.
+    /// Ranks receivers that may have been restarted: 0 if it failed or is lost for good, 1 if it is lost but its connection exists,
+    /// 2 if it is only silent. The lowest rank is replaced first. `None` if it was evidently not restarted.
     fn absence(&self, now: Duration) -> Option<u8> {
         let is_silent = now.saturating_sub(self.status.heard_at) >= VOTE_SILENCE;
         match self.status.state {

@@ -24,7 +24,7 @@ pub(crate) struct PlanEntry {
     pub(crate) end_packet: u64,
     /// Number of repair symbols sent so far, which is the index of the next one.
     pub(crate) repair_sent: u16,
-    /// Number of repair symbols sent after the current plan is done.
+    /// Number of repair symbols that will have been sent when the planned repair is done.
     pub(crate) repair_planned: u16,
 }
 

@@ -25,7 +25,7 @@ pub enum ExchangeEvent {
     /// A message waits for a stream to that node: connect, and call [`Exchange::handle_connected`] or
     /// [`Exchange::handle_disconnected`].
     Connect(NodeId),
-    /// The peer belongs to our store. Subscribe if its filter is wanted.
+    /// The peer belongs to our sharing group. Subscribe if its filter is wanted.
     Joined(NodeId),
     /// Pass it to [`crate::peer::Choice::handle_filter`].
     Filter(NodeId, FilterPiece),

@@ -207,7 +207,7 @@ impl Exchange {
     /// Handles a message.
     ///
     /// # Errors
-    /// `Corrupt`: the peer violates the protocol. `Refused`: it belongs to another store. End the stream in both cases.
+    /// `Corrupt`: the peer violates the protocol. `Refused`: it belongs to another sharing group. End the stream in both cases.
     pub fn handle_message(&mut self, node: NodeId, message: PeerMessage) -> Result<()> {
         let stream = self.streams.get_mut(&node).filter(|stream| stream.is_connected);
         let stream = stream.ok_or_else(|| Error::bug("a message from a peer without a stream"))?;
@@ -306,7 +306,9 @@ impl Exchange {
     fn handle_hello(&mut self, node: NodeId, hello: &Hello) -> Result<()> {
         let own = &self.options.hello;
         if (hello.group, hello.domain) != (own.group, own.domain) || hello.node != node {
-            return Err(Error::refused("the peer belongs to another store, or is not the expected node"));
+            return Err(Error::refused(
+                "the peer belongs to another sharing group, or is not the expected node",
+            ));
         }
         if let Some(stream) = self.streams.get_mut(&node) {
             stream.is_joined = true;
