@@ -52,7 +52,7 @@ end_bad() {
 serve_bad "$WORK/disk" "$WORK/map"
 check "init" platter init
 check_exit "$EXIT_FAILED" "a disk with bad sectors is not captured" platter capture "$DEVICE" bad/disk
-check_said "the sector is named" "the sector at $first"
+check_said "the sector is named" "the sector at offset $first"
 check_said "and the way out" '--skip-bad'
 check_exit "$EXIT_MISSING" "and nothing is published" platter show bad/disk
 check "with --skip-bad it is captured" platter_json capture "$DEVICE" bad/disk --skip-bad --audit

@@ -37,7 +37,7 @@ mkfifo "$WORK/pipe"
 refused "a pipe" 'neither|regular|block' "$WORK/pipe"
 refused "a directory" 'neither|regular|block|directory' "$WORK/tree"
 refused "a character device" 'neither|regular|block' /dev/null
-refused "the memory of a process" "kernel's" /proc/self/mem
+refused "the memory of a process" 'kernel interface' /proc/self/mem
 
 # A disk that is mounted, whole or by a partition; and a file behind such a disk.
 truncate -s 64M "$WORK/mounted"
