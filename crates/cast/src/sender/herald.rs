@@ -1,4 +1,4 @@
-//! When to send announcements, and plans about what was sent and what will be sent.
+//! When to send announcements and plans. A plan says what was sent and what will be sent.
 //!
 //! Owns the list of news and its repetition. Plans follow data, at most one every [`PLAN_PACKETS`] datagrams, so they
 //! cost under 2 % and mostly far less, because they are short. Without data they are sent at growing intervals.

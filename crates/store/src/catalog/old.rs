@@ -1,4 +1,4 @@
-//! Reads what is valid of the catalog that a rebuild replaces.
+//! Reads the valid parts of the catalog that a rebuild replaces.
 
 use std::collections::BTreeSet;
 
