@@ -6,7 +6,7 @@ use std::time::Instant;
 use platter_image::recipe::Recipe;
 use platter_image::{Error, Result};
 use platter_store::{Consistency, ImageName, NumberChoice, Resolved, Store, VersionRecord};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::open_store::Opened;
 use crate::remote::RemoteStore;
@@ -31,7 +31,7 @@ pub struct CloneRequest {
 }
 
 /// A clone that was published.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CloneReport {
     /// `lab/copy@1`.
     pub version: String,
@@ -55,11 +55,15 @@ pub struct CloneReport {
 /// `Missing` when there is no such version; `Refused` when the image exists, unless its next version is wanted, or is
 /// being edited; what the store says.
 pub fn clone(request: &CloneRequest) -> Result<CloneReport> {
+    clone_from(&OpenStore::open_writer(&request.store)?, request)
+}
+
+/// The same, in a store that was opened before.
+pub(crate) fn clone_from(store: &OpenStore, request: &CloneRequest) -> Result<CloneReport> {
     let started = Instant::now();
-    let store = OpenStore::open_writer(&request.store)?;
     let record = match &store.0 {
-        Opened::Local(here) => clone_here(request, &store, here)?,
-        Opened::Remote(origin) => clone_afar(request, &store, origin)?,
+        Opened::Local(here) => clone_here(request, store, here)?,
+        Opened::Remote(origin) => clone_afar(request, store, origin)?,
     };
     Ok(CloneReport {
         version: record.name().to_string(),

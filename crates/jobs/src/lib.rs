@@ -46,10 +46,12 @@ pub use hoard::{
 };
 pub use install::{InstallRequest, install};
 pub use live::{
-    AttachRequest, Attached, CacheStatus, DiskList, DiskStatus, FuseAddress, ImageTree, ListedDisk,
-    LiveEvent, LivePlace, NodeRequest, OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize,
-    RecordReport, ServeAddress, TraceSummary, attach, attach_at_node, detach, detach_at_node, discard, disks,
-    disks_of_node, publish, read_control_line, served_disks, trace_summary,
+    AttachRequest, Attached, CacheStatus, DiskList, DiskRequest, DiskStatus, FuseAddress, ImageTree,
+    ListedDisk, LiveEvent, LivePlace, NbdAddress, NinepAddress, NodeRequest, OnDetach, OnEvent,
+    PublishReport, PublishRequest, ReadSize, RecordReport, ServeAddress, ServersRequest, TlsFolder,
+    TraceSummary, TreeAccess, WriteRequest, attach, attach_at, clone_at, detach, detach_at, discard,
+    discard_at, disks, disks_of_node, publish, publish_at, read_control_line, running_node, served_disks,
+    trace_summary,
 };
 pub use location::{SERVE_SOCKET, StoreLocation, default_store_dir, origin_of};
 pub use names::{ForgetReport, ForgetRequest, RenameReport, RenamedVersion, forget, rename};

@@ -56,6 +56,9 @@ impl From<StorePlace> for StoreLocation {
 /// Where programs keep what is theirs on this machine beside origins' stores: `XDG_STATE_HOME/platter/far` if that is set; else
 /// `/var/lib/platter/far` for root, and `~/.local/state/platter/far` for others.
 pub(crate) fn default_far_dir() -> PathBuf {
+    if cfg!(test) {
+        return std::env::temp_dir().join(format!("platter-tests-{}", std::process::id()));
+    }
     if let Some(state) = set("XDG_STATE_HOME") {
         return state.join("platter/far");
     }

@@ -4,18 +4,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_image::{Error, Result};
 use platter_store::{ImageName, Token, Version};
+use serde::{Deserialize, Serialize};
 
 use crate::{OpenStore, StoreLocation};
 
 /// Under which edit token a version is published.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TokenChoice {
     /// Under none: refused while somebody holds the image's token.
     #[default]
     Free,
     /// Under that one, which was taken before: refused once another has taken over.
     Number(u64),
-    /// Whoever holds the token loses it to this publishing, and what he has not published cannot be any more.
+    /// The holder of the token loses it to this publishing, and cannot publish what is left any more.
     Steal,
 }
 

@@ -17,13 +17,14 @@ use clap_complete::Shell;
 pub(crate) use hoard::Hoard;
 pub(crate) use image::{Capture, Check, Clone, Diff, Forget, Image, Rename, Which};
 pub(crate) use live::{
-    Attach, Detach, Discard, Disks, Far, NbdArguments, Node, Publish, Then, Trace, TreeArguments,
+    Attach, Detach, Discard, DiskArguments, Disks, Far, NbdArguments, Node, OfNode, Publish, Then, Trace,
+    TreeArguments,
 };
 pub(crate) use room::{Cast, Receive};
 pub(crate) use serve::{AccessToken, Serve, ServeCommand};
 pub(crate) use target::{CacheArguments, Export, Free, Install, TargetOptions};
 pub(crate) use token::{Token, TokenOf};
-pub(crate) use version::Resurrected;
+pub(crate) use version::{Resurrected, VersionArgument};
 
 /// Heading of the options that every command takes.
 const GLOBAL: &str = "Global options";

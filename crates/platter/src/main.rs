@@ -1,5 +1,6 @@
 //! The `platter` command: parses arguments, prints output, returns exit codes. The work itself is in `platter-jobs`.
 
+mod agent;
 mod arguments;
 mod command;
 mod interruption;

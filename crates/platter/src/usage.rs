@@ -10,6 +10,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, value_parser};
 use platter_jobs::{StoreLocation, VersionQuery};
 
+use crate::agent;
 use crate::arguments::{Arguments, Attach, CacheArguments, Command, Far};
 use crate::output::Output;
 
@@ -74,18 +75,21 @@ pub(crate) fn refused(error: &platter_jobs::Error) -> clap::Error {
 
 fn of_attach(options: &Attach, store: &StoreLocation) -> Option<&'static str> {
     let has_tree = options.tree.fuse.is_some() || options.tree.ninep.is_some();
-    let is_reached = has_tree || options.nbd.nbd.is_some();
-    let can_fill =
-        options.node.is_some() || (!is_local(store) && options.cache_of_origin.cache_dir.is_some());
+    let has_address = has_tree || options.nbd.nbd.is_some();
+    let is_at_node = options.node.is_some() || !has_address;
+    let can_fill = is_at_node || (!is_local(store) && options.cache_of_origin.cache_dir.is_some());
     match () {
         () if options.versions.is_empty() && !has_tree => {
             Some("nothing to serve: name a version, such as lab/debian12")
         }
-        () if options.node.is_none() && !is_reached => {
-            Some("no address to serve at: use --nbd, --fuse or --9p")
+        () if !has_address && matches!(agent::of_attach(store, options), Ok(None)) => {
+            Some("no address to serve at: use --nbd, --fuse or --9p; no node of this store runs here")
         }
-        () if options.fill && !can_fill => {
+        () if options.disk.fill && !can_fill => {
             Some("--fill needs an origin and a cache: --server URL --cache-dir DIR")
+        }
+        () if is_at_node && has_address && options.versions.len() > 1 => {
+            Some("--nbd with --node is for one disk: name one version")
         }
         () => None,
     }

@@ -1,24 +1,23 @@
-//! What a process has beside its disks when it reads an origin through a cache: disks that are being filled, those that a node
-//! serves again after it was killed, and what it tells the origin.
+//! What a process does beside its disks when it reads an origin through a cache: disks that cannot be served yet are tried again,
+//! the cache is made durable, and a node tells the origin of itself.
 
-use parking_lot::{Mutex, MutexGuard};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use platter_image::{Error, ErrorKind, IoContext, Result, Score};
+use parking_lot::Mutex;
+use platter_image::{Error, ErrorKind, IoContext, Result};
 use platter_store::VersionQuery;
 
-use super::attach::{AttachRequest, Attached, LiveEvent};
+use super::control::Attached;
+use super::disk_request::{DiskRequest, OnDetach};
+use super::event::LiveEvent;
+use super::remembered::RememberedDisk;
 use super::served::Served;
-use super::sources::FILL_OPTIONS;
-use crate::OpenStore;
-use crate::node::{
-    Fill, FillStatus, NodeReport, RememberedDisk, RememberedDisks, ReportedDisk, counters_of, pin_name,
-};
+use crate::node::{NodeReport, ReportedDisk, counters_of};
 use crate::peers::{KnownNode, Peers};
+use crate::remote::RemoteStore;
 
 /// How often notes are told.
 const NOTES_LOOK: Duration = Duration::from_millis(500);
@@ -27,88 +26,73 @@ const SYNC_EVERY: Duration = Duration::from_secs(10);
 /// How often the origin is told of this node, and how often one is that knows nothing of nodes.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 const REPORT_SELDOM: Duration = Duration::from_secs(60);
-/// Not so often, though nodes come that are not known.
+/// A node that is asked by unknown nodes reports at once, but not more often than this.
 const STRANGER_PAUSE: Duration = Duration::from_secs(1);
 /// How often disks are tried that could not be attached, because nobody had what they begin with.
 const ATTACH_EVERY: Duration = Duration::from_secs(5);
 /// From one look whether something is due to the next.
 const LOOK: Duration = Duration::from_millis(200);
+/// How often the origin is asked for all versions, so that their names are known here while it is away.
+const VERSIONS_EVERY: Duration = Duration::from_secs(600);
+/// Disks that are opened at once: each may wait for an origin that is away.
+const OPENING_MAX: usize = 32;
 
 /// A disk that is to be served, and cannot be for now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pending {
     /// What the command line names.
-    Named(String),
+    Named(DiskRequest),
     Remembered(RememberedDisk),
 }
 
 /// See above.
 pub(super) struct Agent {
-    remembered: Option<RememberedDisks>,
-    fills: Mutex<BTreeMap<String, Arc<Fill>>>,
+    served: Arc<Served>,
     pending: Mutex<Vec<Pending>>,
 }
 
 impl Agent {
+    /// For the disks of that process.
+    ///
     /// # Errors
-    /// `Refused` when a cache is needed and there is none.
-    pub(super) fn open(store: &OpenStore, request: &AttachRequest) -> Result<Self> {
-        let cache = store.cache();
-        if cache.is_none() && (request.fill || request.node.is_some()) {
-            return Err(needs_a_cache());
-        }
-        let dir = cache.filter(|_| request.node.is_some()).map(|cache| cache.cache().dir());
-        Ok(Self {
-            remembered: dir.map(RememberedDisks::open),
-            fills: Mutex::default(),
-            pending: Mutex::default(),
-        })
-    }
-
-    /// How far the filling of that disk is, if it is filled.
-    pub(super) fn fill_status(&self, disk: &str) -> Option<FillStatus> {
-        self.fills().get(disk).map(|fill| fill.status())
-    }
-
-    fn fills(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Fill>>> {
-        self.fills.lock()
-    }
-
-    fn pending(&self) -> MutexGuard<'_, Vec<Pending>> {
-        self.pending.lock()
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        self.fills().values().for_each(|fill| fill.stop());
-    }
-}
-
-fn needs_a_cache() -> Error {
-    Error::refused("that needs an origin and a cache of it: --server URL --cache-dir DIR")
-}
-
-impl Served {
-    /// Serves at the start what the request names, and what the node served before. What cannot be had for now is tried again.
-    pub(super) fn attach_at_start(self: &Arc<Self>) -> Result<()> {
-        match self.share() {
+    /// `Io` when nodes cannot be listened to.
+    pub(super) fn open(served: &Arc<Served>) -> Result<Arc<Self>> {
+        match share(served) {
             Err(error) if error.kind() == ErrorKind::Transient => {
-                self.tell(&LiveEvent::Note(format!("shares nothing until the origin is there: {error}")));
+                served.tell(&LiveEvent::Note(format!("shares nothing until the origin is there: {error}")));
             }
             shared => shared?,
         }
-        let remembered = self.agent.remembered.as_ref().map(RememberedDisks::all).unwrap_or_default();
-        let mut wanted: Vec<Pending> = remembered.into_iter().map(Pending::Remembered).collect();
-        wanted.extend(self.request().versions.iter().cloned().map(Pending::Named));
-        for pending in wanted {
-            match self.attach_pending(&pending) {
-                Err(error) if self.request().node.is_some() && error.kind() == ErrorKind::Transient => {
-                    self.tell(&LiveEvent::Note(format!(
-                        "{}: tried again until it can be had: {error}",
-                        pending.name()
-                    )));
-                    self.agent.pending().push(pending);
+        Ok(Arc::new(Self { served: served.clone(), pending: Mutex::default() }))
+    }
+
+    /// Serves what the request names, and what a node served before. What a node cannot have for now is tried again.
+    ///
+    /// # Errors
+    /// Why a disk cannot be served that the request names, or is never going to be.
+    pub(super) fn attach_at_start(&self) -> Result<()> {
+        let is_node = self.served.request().node.is_some();
+        if is_node {
+            match self.served.opener.claim() {
+                Err(error) if error.kind() == ErrorKind::Transient => {}
+                claimed => claimed?,
+            }
+        }
+        let remembered = self.served.remembered().into_iter().map(Pending::Remembered).collect();
+        for (pending, error) in self.attach_together(remembered) {
+            // A node does not stay away because of one of its disks.
+            self.served.tell(&LiveEvent::Note(format!("{}: {error}", pending.name())));
+            if self.is_tried_again(&pending, &error) {
+                self.pending.lock().push(pending);
+            }
+        }
+        for request in self.served.request().disks.clone() {
+            let pending = Pending::Named(request);
+            match self.attach(&pending) {
+                Err(error) if is_node && error.kind() == ErrorKind::Transient => {
+                    let note = format!("{}: tried again until it can be had: {error}", pending.name());
+                    self.served.tell(&LiveEvent::Note(note));
+                    self.pending.lock().push(pending);
                 }
                 attached => attached?,
             }
@@ -116,119 +100,90 @@ impl Served {
         Ok(())
     }
 
-    /// Begins to share with other nodes, if that is wanted and not done. Disks that are served already go on without peers.
-    fn share(&self) -> Result<()> {
-        let wanted = self.request().node.as_ref().and_then(|node| node.sharing.as_ref());
-        match (wanted, self.store().remote(), self.store().cache()) {
-            (Some(request), Some(store), Some(cache)) => cache.share(store, request),
-            _ => Ok(()),
-        }
+    /// Tries to serve all of these, some at a time; gives those that cannot be served now, and why.
+    fn attach_together(&self, all: Vec<Pending>) -> Vec<(Pending, Error)> {
+        let left = Mutex::new(all.into_iter());
+        let failed = Mutex::new(Vec::new());
+        let work = || {
+            loop {
+                let next = left.lock().next();
+                let Some(pending) = next else { return };
+                if let Err(error) = self.attach(&pending) {
+                    failed.lock().push((pending, error));
+                }
+            }
+        };
+        let count = left.lock().len().min(OPENING_MAX);
+        thread::scope(|scope| {
+            for _ in 1..count {
+                // One less is enough, too.
+                let _ = thread::Builder::new().name("attach".into()).spawn_scoped(scope, work);
+            }
+            work();
+        });
+        failed.into_inner()
     }
 
-    fn attach_pending(self: &Arc<Self>, pending: &Pending) -> Result<()> {
+    fn attach(&self, pending: &Pending) -> Result<()> {
         match pending {
-            Pending::Remembered(disk) => {
-                let score = Score::from_hex(&disk.score);
-                let score = score
-                    .ok_or_else(|| Error::corrupt(format!("{}: {} is no score", disk.name, disk.score)))?;
-                self.attach_read_only(&disk.name, score, disk.fill)
-            }
+            Pending::Remembered(disk) => self.served.reattach(disk).map(drop),
             // A node that is started again goes on with the version that it served.
-            Pending::Named(version) if self.request().node.is_some() && self.is_attached(version) => Ok(()),
-            Pending::Named(version) => {
-                let fill = self.request().fill;
-                let name = self.attach(version, fill)?;
-                self.remember(&name, fill)
+            Pending::Named(request) if self.served.request().node.is_some() && self.is_known(request) => {
+                Ok(())
             }
+            Pending::Named(request) => self.served.attach(request).map(drop),
         }
     }
 
-    /// Whether a disk is served under the name that this version's would have.
-    fn is_attached(&self, version: &str) -> bool {
-        let name = match version.parse::<VersionQuery>() {
+    /// Whether a disk is served, or is to be, under the name that this version's would have.
+    fn is_known(&self, request: &DiskRequest) -> bool {
+        let name = match request.version.parse::<VersionQuery>() {
             Ok(VersionQuery::Named(image, _)) => image.to_string(),
             Ok(VersionQuery::Score(score)) => score.to_string(),
             Err(_) => return false,
         };
-        self.score_of(&name).is_some()
+        let is_it = |pending: &Pending| matches!(pending, Pending::Remembered(disk) if disk.name == name);
+        self.served.is_attached(&name) || self.pending.lock().iter().any(is_it)
     }
 
-    fn score_of(&self, name: &str) -> Option<Score> {
-        let attached = self.attached().ok()?.into_iter().find(|disk| disk.disk == name)?;
-        Score::from_hex(&attached.base)
-    }
-
-    /// Serves what somebody asked for by the control socket. A disk that is served already is filled, if that is new.
-    pub(super) fn attach_asked(self: &Arc<Self>, version: &str, fill: bool) -> Result<Attached> {
-        if self.request().write {
-            return Err(Error::refused("that process serves disks to be written: start another one"));
-        }
-        let (_, name) = self.named(version, self.store().resolve(version))?;
-        let name = match self.score_of(&name) {
-            None => self.attach(version, fill)?,
-            Some(score) if fill && self.agent.fill_status(&name).is_none() => {
-                self.begin_filling(&name, score, true)?;
-                name
+    /// Whether it is of use to try a disk again that could not be served; if not, it is forgotten.
+    fn is_tried_again(&self, pending: &Pending, error: &Error) -> bool {
+        match pending {
+            Pending::Named(_) => error.kind() == ErrorKind::Transient,
+            // Its overlays were published or thrown away before the node noted it.
+            Pending::Remembered(disk) if error.kind() == ErrorKind::Missing => {
+                let _ = self.served.forget(&disk.name);
+                false
             }
-            Some(_) => return Err(Error::refused(format!("{name} is attached already"))),
-        };
-        self.remember(&name, fill)?;
-        let attached = self.attached()?.into_iter().find(|disk| disk.disk == name);
-        let attached = attached.ok_or_else(|| Error::missing(format!("{name} was detached meanwhile")))?;
-        self.tell(&LiveEvent::Attached(&attached));
-        Ok(attached)
+            Pending::Remembered(_) => true,
+        }
     }
 
-    fn remember(&self, name: &str, fill: bool) -> Result<()> {
-        let (Some(remembered), Some(score)) = (&self.agent.remembered, self.score_of(name)) else {
-            return Ok(());
-        };
-        remembered.add(RememberedDisk { name: name.to_owned(), score: score.to_string(), fill })
-    }
-
-    /// Has all of a disk fetched, if `fill` says so.
-    pub(super) fn begin_filling(self: &Arc<Self>, name: &str, score: Score, fill: bool) -> Result<()> {
-        if !fill {
-            return Ok(());
+    /// A disk that waits to be served is not to be served any more. False if there is none.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn forget_pending(&self, name: &str) -> Result<bool> {
+        let mut pending = self.pending.lock();
+        let before = pending.len();
+        pending.retain(|pending| pending.name() != name);
+        if pending.len() == before {
+            return Ok(false);
         }
-        let source = self.store().cached_source(score, FILL_OPTIONS);
-        let (served, disk) = (Arc::downgrade(self), name.to_owned());
-        let on_filled = move || {
-            if let Some(served) = served.upgrade() {
-                served.tell(&LiveEvent::Filled { disk: &disk });
-            }
-        };
-        let fill = Fill::start(source.ok_or_else(needs_a_cache)?, score, Box::new(on_filled))?;
-        self.agent.fills().insert(name.to_owned(), fill);
-        Ok(())
-    }
-
-    /// A disk was detached by somebody who asked for it: it is not served again, and what was pinned for it may go.
-    pub(super) fn forget_disk(&self, name: &str) -> Result<()> {
-        if let Some(remembered) = &self.agent.remembered {
-            remembered.remove(name)?;
-        }
-        let mut fills = self.agent.fills();
-        let Some(fill) = fills.remove(name) else { return Ok(()) };
-        fill.stop();
-        let shared = fills.values().any(|other| other.score() == fill.score());
-        drop(fills);
-        match self.store().cache() {
-            Some(cache) if !shared => cache.cache().unpin(&pin_name(fill.score())?),
-            _ => Ok(()),
-        }
+        self.served.forget(name).map(|()| true)
     }
 
     /// Does what goes on beside the disks, until the process is to stop.
-    pub(super) fn run_node(self: &Arc<Self>) {
-        let Some(cache) = self.store().cache() else { return };
+    pub(super) fn run(self: &Arc<Self>) {
+        let served = &self.served;
+        let Some(cache) = served.store().cache() else { return };
         if let Err(error) = self.start_reporting() {
-            self.tell(&LiveEvent::Note(error.to_string()));
+            served.tell(&LiveEvent::Note(error.to_string()));
         }
         let mut sync_due = Instant::now() + SYNC_EVERY;
         loop {
-            cache.notes().into_iter().for_each(|note| self.tell(&LiveEvent::Note(note)));
-            let stopped = self.request().stop.load(Ordering::Relaxed);
+            cache.notes().into_iter().for_each(|note| served.tell(&LiveEvent::Note(note)));
+            let stopped = served.stop().load(Ordering::Relaxed);
             if stopped || Instant::now() >= sync_due {
                 // What fails is noted by the cache.
                 let _ = cache.cache().sync();
@@ -243,31 +198,39 @@ impl Served {
 
     /// Starts the thread that speaks with the origin. Nothing waits for it: an origin may be silent for long.
     fn start_reporting(self: &Arc<Self>) -> Result<()> {
-        if self.request().node.is_none() {
+        if self.served.request().node.is_none() {
             return Ok(());
         }
-        self.listen_for_revisions()?;
+        self.served.listen_for_revisions()?;
         let weak = Arc::downgrade(self);
         let report = move || {
             let (mut report_due, mut attach_due) = (Instant::now(), Instant::now() + ATTACH_EVERY);
             let (mut strange, mut reported) = (0, Instant::now());
-            while let Some(served) = weak.upgrade() {
-                if served.request().stop.load(Ordering::Relaxed) {
+            let mut versions_due = Instant::now();
+            while let Some(agent) = weak.upgrade() {
+                let served = &agent.served;
+                if served.stop().load(Ordering::Relaxed) {
                     return;
                 }
                 let now_strange =
                     served.store().cache().and_then(|cache| cache.peers()).map_or(0, Peers::strangers);
-                // Who is not known here may have told the origin a moment ago.
+                // A node that is not known here may have told the origin a moment ago.
                 let is_asked_for = now_strange != strange && Instant::now() >= reported + STRANGER_PAUSE;
                 if Instant::now() >= report_due || is_asked_for || served.hoarding.has_news() {
                     (strange, reported) = (now_strange, Instant::now());
-                    report_due = Instant::now() + served.report();
+                    report_due = Instant::now() + agent.report();
+                }
+                if Instant::now() >= versions_due {
+                    // What it says is kept in the cache's directory.
+                    let asked = served.store().remote().map_or(Ok(Vec::new()), RemoteStore::versions);
+                    let pause = if asked.is_ok() { VERSIONS_EVERY } else { ATTACH_EVERY };
+                    versions_due = Instant::now() + pause;
                 }
                 if Instant::now() >= attach_due {
-                    served.try_pending();
+                    agent.try_pending();
                     attach_due = Instant::now() + ATTACH_EVERY;
                 }
-                drop(served);
+                drop(agent);
                 thread::sleep(LOOK);
             }
         };
@@ -276,20 +239,21 @@ impl Served {
     }
 
     /// Tells the origin of this node; gives after how long to do so again.
-    fn report(self: &Arc<Self>) -> Duration {
+    fn report(&self) -> Duration {
+        let served = &self.served;
         let (Some(node), Some(store), Some(cache)) =
-            (&self.request().node, self.store().remote(), self.store().cache())
+            (&served.request().node, served.store().remote(), served.store().cache())
         else {
             return REPORT_SELDOM;
         };
-        let disks = self.attached().unwrap_or_default().into_iter().map(|disk| ReportedDisk {
-            token_holder: disk.writable.then(|| self.request().holder.clone()),
+        let disks = served.statuses().into_iter().map(|disk| ReportedDisk {
+            token_holder: disk.holder,
             name: disk.disk,
             image: disk.base,
             writable: disk.writable,
         });
         // The origin may have been away when this node was started.
-        let _ = self.share();
+        let _ = share(served);
         let peers = cache.peers();
         let counts = peers.map(Peers::counts);
         let report = NodeReport {
@@ -297,7 +261,7 @@ impl Served {
             name: node.name.clone(),
             peer_address: peers.and_then(Peers::address).map(|address| address.to_string()),
             fingerprint: peers.map(|peers| peers.fingerprint().to_string()),
-            hoard_revision: self.hoarding.revision(),
+            hoard_revision: served.hoarding.revision(),
             counters: counters_of(&cache.counters(), counts.as_ref()),
             disks: disks.collect(),
         };
@@ -306,10 +270,10 @@ impl Served {
             // One that is away is told later.
             Err(_) => REPORT_EVERY,
             Ok(answer) => {
-                self.follow_hoard(answer["hoard_revision"].as_u64().unwrap_or_default());
+                served.follow_hoard(answer["hoard_revision"].as_u64().unwrap_or_default());
                 let learned = peers.map_or(Ok(()), |peers| peers.learn(&KnownNode::all_of(&answer["nodes"])));
                 if let Err(error) = learned {
-                    self.tell(&LiveEvent::Note(format!("nodes are not remembered: {error}")));
+                    served.tell(&LiveEvent::Note(format!("nodes are not remembered: {error}")));
                 }
                 REPORT_EVERY
             }
@@ -317,32 +281,63 @@ impl Served {
     }
 
     /// Tries once more to attach what could not be.
-    fn try_pending(self: &Arc<Self>) {
-        let waiting = self.agent.pending().clone();
+    fn try_pending(&self) {
+        let waiting = self.pending.lock().clone();
+        let failed = self.attach_together(waiting.clone());
         for pending in waiting {
-            match self.attach_pending(&pending) {
-                Err(error) if error.kind() == ErrorKind::Transient => {}
-                attached => {
-                    self.agent.pending().retain(|other| *other != pending);
-                    let disks = self.attached().unwrap_or_default();
-                    let disk = disks.iter().find(|disk| pending.name() == disk.disk);
-                    match (attached, disk) {
-                        (Err(error), _) => {
-                            self.tell(&LiveEvent::Note(format!("{}: {error}", pending.name())));
-                        }
-                        (Ok(()), Some(disk)) => self.tell(&LiveEvent::Attached(disk)),
-                        (Ok(()), None) => {}
-                    }
+            let error = failed.iter().find(|(other, _)| *other == pending).map(|(_, error)| error);
+            if error.is_some_and(|error| self.is_tried_again(&pending, error)) {
+                continue;
+            }
+            let was_detached = !self.take_pending(&pending);
+            match (error, self.attached(pending.name())) {
+                (Some(error), _) => {
+                    self.served.tell(&LiveEvent::Note(format!("{}: {error}", pending.name())));
                 }
+                // Somebody asked for that while it was opened.
+                (None, Some(_)) if was_detached => self.detach(pending.name()),
+                (None, Some(attached)) => self.served.tell(&LiveEvent::Attached(&attached)),
+                (None, None) => {}
             }
         }
+    }
+
+    /// Takes a disk from those that wait; false if it was not among them.
+    fn take_pending(&self, pending: &Pending) -> bool {
+        let mut all = self.pending.lock();
+        let before = all.len();
+        all.retain(|other| other != pending);
+        all.len() < before
+    }
+
+    fn detach(&self, name: &str) {
+        let detached = self
+            .served
+            .disk(name)
+            .and_then(|disk| self.served.detach(&disk, OnDetach::Keep, &self.served.words(&disk)));
+        if let Err(error) = detached {
+            self.served.tell(&LiveEvent::Note(format!("{name}: {error}")));
+        }
+    }
+
+    fn attached(&self, name: &str) -> Option<Attached> {
+        self.served.attached().ok()?.into_iter().find(|disk| disk.disk == name)
+    }
+}
+
+/// Begins to share with other nodes, if that is wanted and not done. Disks that are served already go on without peers.
+fn share(served: &Served) -> Result<()> {
+    let wanted = served.request().node.as_ref().and_then(|node| node.sharing.as_ref());
+    match (wanted, served.store().remote(), served.store().cache()) {
+        (Some(request), Some(store), Some(cache)) => cache.share(store, request),
+        _ => Ok(()),
     }
 }
 
 impl Pending {
     fn name(&self) -> &str {
         match self {
-            Self::Named(version) => version,
+            Self::Named(request) => &request.version,
             Self::Remembered(disk) => &disk.name,
         }
     }

@@ -111,7 +111,7 @@ impl LiveDisk {
         (image, token): (ImageName, Token),
         score: Score,
     ) -> Result<Self> {
-        let overlays = Overlays::lock(place, &image, token.number)?;
+        let overlays = Overlays::lock(place.dir(), &image, token.number)?;
         Self::on_overlays(name, overlays, sources, (image, token), score)
     }
 

@@ -7,7 +7,8 @@ use std::thread;
 use platter_image::{Result, Score};
 use platter_store::Hoard;
 
-use super::attach::{AttachRequest, LiveEvent};
+use super::attach::AttachRequest;
+use super::event::LiveEvent;
 use super::served::Served;
 use crate::hoard::{HoardSyncRequest, hoard_place, hoard_sync_from};
 use crate::remote::{Listener, ServerOptions, listen};

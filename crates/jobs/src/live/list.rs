@@ -1,11 +1,13 @@
 //! Which live disks there are: those that processes serve, and those that were written and wait.
 
-use platter_image::{ErrorKind, Result};
+use std::path::Path;
+
+use platter_image::{Error, ErrorKind, Result};
 use platter_store::{ImageName, Store, Token};
 use platter_vdisk::BlockDevice;
 use serde::Serialize;
 
-use super::control::{self, DiskStatus};
+use super::control::{DiskStatus, ServingProcess};
 use super::overlays::{self, Overlays};
 use super::place::LivePlace;
 use super::publish::open_left;
@@ -43,17 +45,17 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
         tokens => (tokens?, None),
     };
     let mut found = Vec::new();
-    for server in control::servers(place.dir())? {
-        found.extend(server.disks()?);
+    for process in processes(place)? {
+        found.extend(process.disks()?);
     }
-    let is_found = |found: &[DiskStatus], number| found.iter().any(|disk| disk.token == Some(number));
-    for (image, number) in overlays::list(place.dir())? {
+    for (image, number) in overlays::list_everywhere(place)? {
         if is_found(&found, number) {
             continue;
         }
+        let place = overlays::place_of(place, &image, number)?;
         let known = match away {
-            Some(_) => lying_there(place, &image, number)?,
-            None => left_disk(place, &store, &image, number)?,
+            Some(_) => lying_there(place.dir(), &image, number)?,
+            None => left_disk(&place, &store, &image, number)?,
         };
         let holder =
             tokens.iter().find(|it| is_token(it, image.as_str(), number)).map(|it| it.holder.clone());
@@ -94,10 +96,9 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
 pub fn served_disks(store: &Store) -> Result<Vec<ListedDisk>> {
     let tokens = store.tokens()?;
     let mut found = Vec::new();
-    for server in control::servers(store.place().dir())? {
-        found.extend(server.disks()?);
+    for process in ServingProcess::all(store.place().dir())? {
+        found.extend(process.disks()?);
     }
-    let is_found = |found: &[DiskStatus], number| found.iter().any(|disk| disk.token == Some(number));
     for token in &tokens {
         if !is_found(&found, token.number) {
             let holder = Some(token.holder.clone());
@@ -116,6 +117,58 @@ pub fn served_disks(store: &Store) -> Result<Vec<ListedDisk>> {
         ListedDisk { lost: status.token.is_some_and(|number| !is_held(number)), status }
     });
     Ok(listed.collect())
+}
+
+/// The processes that serve disks at that place, and at others of this machine for the same store.
+///
+/// # Errors
+/// `Io`.
+pub(super) fn processes(place: &LivePlace) -> Result<Vec<ServingProcess>> {
+    let mut all = Vec::new();
+    for other in place.everywhere()? {
+        all.extend(ServingProcess::all(other.dir())?);
+    }
+    Ok(all)
+}
+
+/// What is served in that directory by a node or by others, and what was written there and waits. Asks the store nothing.
+///
+/// # Errors
+/// `Missing` when no process answers there; `Io`.
+pub fn disks_of_node(dir: &Path) -> Result<Vec<DiskStatus>> {
+    let mut found = Vec::new();
+    for process in processes_at(dir)? {
+        found.extend(process.disks()?);
+    }
+    for (image, number) in overlays::list(dir)? {
+        if is_found(&found, number) {
+            continue;
+        }
+        if let Some((base, disk_bytes, written_bytes)) = lying_there(dir, &image, number)? {
+            found.push(DiskStatus { disk_bytes, written_bytes, ..waiting(&image, number, base) });
+        }
+    }
+    found.sort_by(|a, b| (&a.disk, a.token).cmp(&(&b.disk, b.token)));
+    Ok(found)
+}
+
+/// The processes that answer in that directory, a node first: one at least.
+///
+/// # Errors
+/// `Missing` when none does; `Io`.
+pub(super) fn processes_at(dir: &Path) -> Result<Vec<ServingProcess>> {
+    let all = ServingProcess::all(dir)?;
+    if all.is_empty() {
+        return Err(Error::missing(format!(
+            "no node answers in {0}: `platter node --cache {0}` starts one",
+            dir.display()
+        )));
+    }
+    Ok(all)
+}
+
+fn is_found(found: &[DiskStatus], number: u64) -> bool {
+    found.iter().any(|disk| disk.token == Some(number))
 }
 
 fn is_held(tokens: &[Token], image: &str, number: u64) -> bool {
@@ -162,9 +215,9 @@ fn left_disk(place: &LivePlace, store: &OpenStore, image: &ImageName, token: u64
 }
 
 /// The same without the version below it, which is out of reach.
-fn lying_there(place: &LivePlace, image: &ImageName, token: u64) -> Result<Option<Known>> {
+fn lying_there(dir: &Path, image: &ImageName, token: u64) -> Result<Option<Known>> {
     let lying = || -> Result<Option<Known>> {
-        let overlays = Overlays::lock(place, image, token)?;
+        let overlays = Overlays::lock(dir, image, token)?;
         let Some(newest) = overlays.numbers()?.last().copied() else { return Ok(None) };
         let header = overlays.header(newest)?;
         Ok(Some((header.base_score.to_string(), header.disk_length, None)))

@@ -4,17 +4,28 @@
 //! other processes ask about them. Where the store is, here or behind an origin, only [`crate::OpenStore`] knows. Must never let two processes write one disk, nor remove an overlay whose contents
 //! are in no version unless the user said so.
 
+mod address;
 mod agent;
+mod answering;
 mod attach;
+mod client;
 mod control;
 mod disk;
+mod disk_request;
+mod event;
+mod fills;
 mod hoarding;
 mod list;
+mod opener;
 mod overlays;
+mod own_server;
 mod place;
 mod publish;
+mod publish_report;
 mod record;
+mod remembered;
 mod served;
+mod served_disk;
 mod servers;
 mod sources;
 #[cfg(test)]
@@ -22,16 +33,19 @@ mod tests;
 mod tree;
 mod version;
 
-pub use attach::{AttachRequest, Attached, LiveEvent, NodeRequest, OnEvent, attach};
-pub use control::{
-    CacheStatus, DiskStatus, OnDetach, attach_at_node, detach, detach_at_node, disks_of_node,
-    read_control_line,
+pub use address::{
+    FuseAddress, NbdAddress, NinepAddress, ServeAddress, ServersRequest, TlsFolder, TreeAccess,
 };
-pub use list::{DiskList, ListedDisk, disks, served_disks};
+pub use attach::{AttachRequest, NodeRequest, attach};
+pub use client::{attach_at, clone_at, detach, detach_at, discard_at, publish_at, running_node};
+pub use control::{Attached, CacheStatus, DiskStatus, read_control_line};
+pub use disk_request::{DiskRequest, OnDetach, WriteRequest};
+pub use event::{LiveEvent, OnEvent};
+pub use list::{DiskList, ListedDisk, disks, disks_of_node, served_disks};
 pub use place::LivePlace;
-pub use publish::{PublishReport, PublishRequest, discard, publish};
+pub use publish::{PublishRequest, discard, publish};
+pub use publish_report::PublishReport;
 pub use record::{ReadSize, RecordReport, TraceSummary, trace_summary};
-pub use servers::{FuseAddress, ServeAddress};
 pub(crate) use sources::new_cache;
 #[cfg(test)]
 pub(crate) use tests::capture_bytes;

@@ -32,6 +32,32 @@ pub(super) fn list(dir: &Path) -> Result<BTreeSet<(ImageName, u64)>> {
     Ok(entries.iter().filter_map(|entry| disk_of(&entry.name)).collect())
 }
 
+/// Where the overlays of that image and token lie: there, at another place of this machine for the same store, or nowhere yet:
+/// then there. So one token never has overlays at two places.
+///
+/// # Errors
+/// `Io`; as [`LivePlace::everywhere`].
+pub(super) fn place_of(place: &LivePlace, image: &ImageName, token: u64) -> Result<LivePlace> {
+    for other in place.everywhere()? {
+        if list(other.dir())?.contains(&(image.clone(), token)) {
+            return Ok(other);
+        }
+    }
+    Ok(place.clone())
+}
+
+/// The disks whose overlays lie at that place, or at another one of this machine for the same store.
+///
+/// # Errors
+/// As [`place_of`].
+pub(super) fn list_everywhere(place: &LivePlace) -> Result<BTreeSet<(ImageName, u64)>> {
+    let mut all = BTreeSet::new();
+    for other in place.everywhere()? {
+        all.extend(list(other.dir())?);
+    }
+    Ok(all)
+}
+
 /// Whose overlay a file of that name is.
 fn disk_of(name: &str) -> Option<(ImageName, u64)> {
     let (disk, number) = name.strip_suffix(SUFFIX)?.rsplit_once('.')?;
@@ -52,16 +78,16 @@ pub(super) struct Overlays {
 }
 
 impl Overlays {
-    /// Takes the lock on the overlays of that image and token.
+    /// Takes the lock on the overlays of that image and token, in the directory of a place.
     ///
     /// # Errors
     /// `Refused` when another process has it; `Io`.
-    pub(super) fn lock(place: &LivePlace, image: &ImageName, token: u64) -> Result<Self> {
+    pub(super) fn lock(place: &Path, image: &ImageName, token: u64) -> Result<Self> {
         let vfs = OsVfs;
-        let dir = place.dir().join(DIRECTORY);
+        let dir = place.join(DIRECTORY);
         if !vfs.exists(&dir).context(|| format!("looking for {}", dir.display()))? {
             vfs.create_dir(&dir).context(|| format!("making {}", dir.display()))?;
-            vfs.sync_dir(place.dir()).context(|| format!("syncing {}", place.dir().display()))?;
+            vfs.sync_dir(place).context(|| format!("syncing {}", place.display()))?;
         }
         let prefix = format!("{}.{token}.", image.as_str().replace('/', "+"));
         let lock = dir.join(format!("{prefix}lock"));

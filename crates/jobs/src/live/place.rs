@@ -4,13 +4,17 @@
 //! names, or one that is called by the store's id. `origin.json` in it says which store that is, and at which
 //! addresses it was found: so what was written is found while the origin is away, and is never taken for that of
 //! another store, whose edit tokens have the same numbers.
+//!
+//! A node keeps the disks that it writes in its own directory, and so does any process that serves disks through a cache. A link in the directory that belongs to the store, `nodes/HASH`,
+//! leads there, so that commands find the disks of all nodes of this machine without being told where they are.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind as IoErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use platter_image::{Error, ErrorKind, IoContext, Result};
+use platter_image::{BlockId, Error, ErrorKind, IoContext, Kind, Result};
 use platter_store::StoreId;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +29,10 @@ const NOTE_LENGTH_MAX: u64 = 64 << 10;
 const ADDRESSES_MAX: usize = 16;
 /// Digits of a store's id in the name of a directory: paths of sockets are short.
 const NAME_DIGITS: usize = 16;
+/// Links to the directories of nodes.
+const NODES: &str = "nodes";
+/// Nodes of one store on one machine that are looked for.
+const NODES_MAX: usize = 64;
 
 /// A store, and where its live disks keep what is theirs on this machine.
 #[derive(Clone, Debug)]
@@ -33,6 +41,8 @@ pub struct LivePlace {
     dir: PathBuf,
     /// Of an origin's store, where more than a cache is kept.
     note: Option<Note>,
+    /// The user named it: disks of the store that lie elsewhere are not meant.
+    is_named: bool,
 }
 
 /// What the directory of an origin's store says of that.
@@ -53,7 +63,7 @@ impl LivePlace {
     pub fn open(store: &StoreLocation, overlays: Option<&Path>) -> Result<Self> {
         match store {
             StoreLocation::Local(place) if overlays.is_none() => {
-                Ok(Self { store: store.clone(), dir: place.dir().to_owned(), note: None })
+                Ok(Self { store: store.clone(), dir: place.dir().to_owned(), note: None, is_named: false })
             }
             StoreLocation::Local(place) => Err(Error::refused(format!(
                 "the overlays of the disks of {} lie there: a place for them is named with an origin only",
@@ -69,14 +79,31 @@ impl LivePlace {
                     }
                     Err(error) => return Err(error),
                 };
-                Ok(Self { store: store.clone(), dir, note: Some(note) })
+                let is_named = overlays.is_some();
+                Ok(Self { store: store.clone(), dir, note: Some(note), is_named })
             }
         }
     }
 
-    /// The place for disks that are only read, through a cache: the cache's directory.
+    /// The place of a node, or of a process that reads through a cache: the cache's directory. Nobody is asked whether it belongs
+    /// to the store: [`LivePlace::claim`] does that before a disk is written.
     pub fn of_cache(store: &StoreLocation, cache: &Path) -> Self {
-        Self { store: store.clone(), dir: cache.to_owned(), note: None }
+        Self { store: store.clone(), dir: cache.to_owned(), note: None, is_named: false }
+    }
+
+    /// The place of a node that does not run, for commands that do without it.
+    ///
+    /// # Errors
+    /// `Missing` when the store is none of an origin: a node's disks are those of one.
+    pub fn of_node(store: &StoreLocation, dir: &Path) -> Result<Self> {
+        match store {
+            StoreLocation::Remote(_) => Ok(Self::of_cache(store, dir)),
+            StoreLocation::Local(_) => Err(Error::missing(format!(
+                "no node answers in {0}: `platter node --cache {0}` starts one; or name its origin with --server, to do \
+                 without it",
+                dir.display()
+            ))),
+        }
     }
 
     /// The store.
@@ -92,6 +119,66 @@ impl LivePlace {
     /// The directory on this machine.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Notes in a cache's directory that disks of the store of that id are written there, and makes it known as a node's. Durable
+    /// when it returns.
+    ///
+    /// # Errors
+    /// `Refused` when disks of another store are written there; `Io`.
+    pub(super) fn claim(&self, store: StoreId) -> Result<()> {
+        let StoreLocation::Remote(options) = &self.store else { return Ok(()) };
+        // One that was opened with its note was checked then.
+        if self.note.is_some() {
+            return Ok(());
+        }
+        let (dir, note) = of_store(store, &address(options), Some(&self.dir))?;
+        let claimed = Self { store: self.store.clone(), dir, note: Some(note), is_named: false };
+        claimed.make()?;
+        // Without the link, commands have to name the directory: no reason not to serve the disk.
+        let _ = claimed.link();
+        Ok(())
+    }
+
+    fn link(&self) -> std::io::Result<()> {
+        let Some(note) = &self.note else { return Ok(()) };
+        let dir = fs::canonicalize(&self.dir)?;
+        let nodes = directory_of(&note.store).join(NODES);
+        DirBuilder::new().recursive(true).mode(0o700).create(&nodes)?;
+        let hash = BlockId::of(Kind::Data, dir.as_os_str().as_bytes()).to_string();
+        let link = nodes.join(hash.get(..NAME_DIGITS).unwrap_or(&hash));
+        match std::os::unix::fs::symlink(&dir, &link) {
+            Err(error) if error.kind() == IoErrorKind::AlreadyExists => Ok(()),
+            linked => linked,
+        }
+    }
+
+    /// This place and, unless the user named it, every other one of this machine where disks of the same store are known to be written.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` when a note is damaged.
+    pub(super) fn everywhere(&self) -> Result<Vec<Self>> {
+        let mut places = vec![self.clone()];
+        let note = match &self.note {
+            Some(note) => Some(note.clone()),
+            None => read_note(&self.dir)?,
+        };
+        let Some(note) = note.filter(|_| self.is_far() && !self.is_named) else { return Ok(places) };
+        let home = directory_of(&note.store);
+        let links = fs::read_dir(home.join(NODES)).map(|listed| listed.flatten().take(NODES_MAX));
+        let nodes = links.into_iter().flatten().filter_map(|link| fs::canonicalize(link.path()).ok());
+        let mut seen = vec![fs::canonicalize(&self.dir).unwrap_or_else(|_| self.dir.clone())];
+        for dir in std::iter::once(home.clone()).chain(nodes) {
+            let real = fs::canonicalize(&dir).unwrap_or_else(|_| dir.clone());
+            if seen.contains(&real) {
+                continue;
+            }
+            if let Some(other) = read_note(&dir)?.filter(|other| other.store == note.store) {
+                places.push(Self { store: self.store.clone(), dir, note: Some(other), is_named: false });
+            }
+            seen.push(real);
+        }
+        Ok(places)
     }
 
     /// Makes the directory, and notes what it is for. Durable when it returns.
@@ -120,11 +207,15 @@ fn address(options: &ServerOptions) -> String {
     absolute.as_ref().unwrap_or(&options.address).to_string()
 }
 
+/// The directory that belongs to the store of that id.
+fn directory_of(store: &str) -> PathBuf {
+    default_far_dir().join(store.get(..NAME_DIGITS).unwrap_or(store))
+}
+
 /// The directory for the store of that id, which is at that address now.
 fn of_store(id: StoreId, address: &str, overlays: Option<&Path>) -> Result<(PathBuf, Note)> {
     let store = id.to_string();
-    let named = || default_far_dir().join(store.get(..NAME_DIGITS).unwrap_or(&store));
-    let dir = overlays.map_or_else(named, Path::to_owned);
+    let dir = overlays.map_or_else(|| directory_of(&store), Path::to_owned);
     let mut note = read_note(&dir)?.unwrap_or_else(|| Note { store: store.clone(), addresses: Vec::new() });
     if note.store != store {
         return Err(Error::refused(format!(
@@ -201,7 +292,7 @@ mod tests {
             trust: crate::Trust::System,
             cache: None,
         };
-        LivePlace { store: StoreLocation::Remote(options), dir, note: Some(note) }.make()
+        LivePlace { store: StoreLocation::Remote(options), dir, note: Some(note), is_named: true }.make()
     }
 
     #[test]

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use platter_image::{Error, ErrorKind, Result};
-use platter_store::{Consistency, ImageName, Token};
-use serde::{Deserialize, Serialize};
+use platter_store::{ImageName, Token};
 
-use super::control::{self, OnDetach, Words};
+use super::control::{DiskStatus, ServingProcess, Words};
 use super::disk::LiveDisk;
+use super::disk_request::OnDetach;
+use super::list::processes;
 use super::overlays::{self, Overlays};
 use super::place::LivePlace;
+use super::publish_report::PublishReport;
 use super::sources::Sources;
 use super::version::publish_disk;
 use crate::{OpenStore, Progress};
@@ -33,31 +35,15 @@ pub struct PublishRequest {
     pub tool_version: String,
 }
 
-/// A published version of a live disk.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PublishReport {
-    /// `lab/debian12@4`.
-    pub version: String,
-    /// Its score.
-    pub score: String,
-    /// The score it was written above.
-    pub base: String,
-    /// `clean`: every filesystem was unmounted. `crash`: as after a power cut.
-    pub consistency: Consistency,
-    /// Bytes written since the version before.
-    pub written_bytes: u64,
-    /// Blocks that the store did not have, and their bytes.
-    pub new_blocks: u64,
-    /// See `new_blocks`.
-    pub new_raw_bytes: u64,
-    /// Bytes that the store grew by for blocks and recipe.
-    pub new_stored_bytes: u64,
-    /// Whether the disk goes on, above the new version.
-    pub attached: bool,
-    /// Wall time.
-    pub seconds: f64,
-    /// What was odd, in sentences.
-    pub notes: Vec<String>,
+impl PublishRequest {
+    pub(super) fn words(&self) -> Words {
+        Words {
+            labels: self.labels.clone(),
+            notes: self.notes.clone(),
+            tool_version: self.tool_version.clone(),
+            branch: self.branch.clone(),
+        }
+    }
 }
 
 /// Publishes a disk: by the process that serves it, which goes on above the new version; or, when none does, here. Then
@@ -69,26 +55,29 @@ pub struct PublishReport {
 /// written is kept. `Missing` when the image has no such disk. `Transient` when an origin is away: it can be tried again. What the
 /// store says.
 pub fn publish(request: &PublishRequest, progress: &dyn Progress) -> Result<PublishReport> {
-    let words = Words {
-        labels: request.labels.clone(),
-        notes: request.notes.clone(),
-        tool_version: request.tool_version.clone(),
-        branch: request.branch.clone(),
-    };
+    publish_from(&OpenStore::open_reader(request.place.store())?, request, progress)
+}
+
+/// The same, of a store that was opened before.
+pub(super) fn publish_from(
+    store: &OpenStore,
+    request: &PublishRequest,
+    progress: &dyn Progress,
+) -> Result<PublishReport> {
+    let words = request.words();
     let (image, place) = (&request.disk, &request.place);
-    let store = OpenStore::open_reader(place.store())?;
-    let wanted = Wanted::find(place, &store, image, request.token).map_err(kept)?;
-    if let Some((server, status)) = control::serving(place, image, wanted.number())? {
+    let wanted = Wanted::find(place, store, image, request.token).map_err(kept)?;
+    if let Some((server, status)) = serving(place, image, wanted.number())? {
         if words.branch.is_none() {
             return server.publish(image.as_str(), &words);
         }
         if status.written_bytes == Some(0) {
             return Err(nothing_written(image.as_str(), &status.base));
         }
-        let published = server.detach(image.as_str(), OnDetach::Publish, &words)?;
+        let published = server.detach(image.as_str(), Some(OnDetach::Publish), &words)?;
         return published.ok_or_else(|| nothing_written(image.as_str(), &status.base));
     }
-    let sources = Sources::for_a_job(store)?;
+    let sources = Sources::for_a_job(store.clone())?;
     let disk = wanted.open(place, &sources, image)?;
     // Nobody reads it afterwards.
     disk.set_open(false);
@@ -104,13 +93,33 @@ pub fn publish(request: &PublishRequest, progress: &dyn Progress) -> Result<Publ
 /// # Errors
 /// `Missing` when the image has no such disk; `Refused` when a process serves it.
 pub fn discard(place: &LivePlace, image: &ImageName, token: Option<u64>) -> Result<u64> {
-    let store = OpenStore::open_reader(place.store())?;
-    let wanted = Wanted::find(place, &store, image, token)?;
-    let sources = Sources::for_a_job(store)?;
+    discard_from(&OpenStore::open_reader(place.store())?, place, image, token)
+}
+
+/// The same, of a store that was opened before.
+pub(super) fn discard_from(
+    store: &OpenStore,
+    place: &LivePlace,
+    image: &ImageName,
+    token: Option<u64>,
+) -> Result<u64> {
+    let wanted = Wanted::find(place, store, image, token)?;
+    let sources = Sources::for_a_job(store.clone())?;
     let disk = wanted.open(place, &sources, image)?;
     let (_, written) = disk.state()?;
     end_editing(&disk, &sources.store)?;
     Ok(written)
+}
+
+/// The process that serves the disk of an image which is written under that token.
+fn serving(place: &LivePlace, image: &ImageName, token: u64) -> Result<Option<(ServingProcess, DiskStatus)>> {
+    for process in processes(place)? {
+        let is_it = |disk: &DiskStatus| disk.disk == image.as_str() && disk.token == Some(token);
+        if let Some(disk) = process.disks()?.into_iter().find(is_it) {
+            return Ok(Some((process, disk)));
+        }
+    }
+    Ok(None)
 }
 
 /// Which disk of an image a person means.
@@ -124,7 +133,7 @@ enum Wanted {
 impl Wanted {
     fn find(place: &LivePlace, store: &OpenStore, image: &ImageName, number: Option<u64>) -> Result<Self> {
         let held = store.token(image)?;
-        let of_image = overlays::list(place.dir())?.into_iter().filter(|(name, _)| name == image);
+        let of_image = overlays::list_everywhere(place)?.into_iter().filter(|(name, _)| name == image);
         let lost: Vec<u64> = of_image.map(|(_, number)| number).collect();
         if let Some(token) = held.filter(|held| number.is_none_or(|number| held.number == number)) {
             // What others write to an origin's images lies elsewhere, and is not ours to end.
@@ -154,6 +163,7 @@ impl Wanted {
 
     /// Opens the disk, which was left when its process ended.
     fn open(self, place: &LivePlace, sources: &Sources, image: &ImageName) -> Result<LiveDisk> {
+        let place = &overlays::place_of(place, image, self.number())?;
         let token = match self {
             Self::Held(token) => token,
             Self::Lost(number) => return open_left(place, sources, image, number, ""),
@@ -175,7 +185,7 @@ pub(super) fn open_left(
     number: u64,
     holder: &str,
 ) -> Result<LiveDisk> {
-    let overlays = Overlays::lock(place, image, number)?;
+    let overlays = Overlays::lock(place.dir(), image, number)?;
     let Some(lowest) = overlays.numbers()?.first().copied() else {
         overlays.remove_all()?;
         return Err(Error::missing(format!(

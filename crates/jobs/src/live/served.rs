@@ -1,7 +1,8 @@
-//! The disks that this process serves, for all its servers: attaching, publishing and detaching them, and answers to
-//! those who ask by the control socket.
+//! The disks that this process serves, for all its servers: attaching, publishing and detaching them.
+//!
+//! Whether a disk is written is a property of that disk, not of the process. Owns the table of disks; how one is opened is in
+//! `opener`, what is asked by the control socket in `answering`.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,23 +10,29 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use platter_export::tree::Tree;
 use platter_export::{Exports, ReadOnlyTree};
 use platter_image::{Error, ErrorKind, Result, Score};
-use platter_store::{HoardMember, HoardSnapshot, ImageName, NumberChoice, Resolved, Token, VersionQuery};
 use platter_vdisk::BlockDevice;
 
-use super::agent::Agent;
-use super::attach::{AttachRequest, Attached, LiveEvent, OnEvent};
-use super::control::{self, Answer, ControlSocket, DiskStatus, OnDetach, Question, Words};
-use super::disk::{Base, LiveDisk};
+use super::address::TreeAccess;
+use super::attach::AttachRequest;
+use super::control::{Attached, DiskStatus, Words};
+use super::disk_request::{DiskRequest, OnDetach};
+use super::event::{LiveEvent, OnEvent};
+use super::fills::{Fills, needs_a_cache};
 use super::hoarding::Hoarding;
-use super::overlays;
-use super::publish::{PublishReport, end_editing, open_left};
+use super::opener::{OpenedDisk, Opener};
+use super::own_server::OwnServer;
+use super::publish::end_editing;
+use super::publish_report::PublishReport;
 use super::record::Recorder;
-use super::servers::{Server, Uri};
+use super::remembered::{RememberedDisk, RememberedDisks};
+use super::served_disk::ServedDisk;
+use super::servers::{NbdPort, Server, Uri};
 use super::sources::Sources;
-use super::tree::ImageTree;
+use super::tree::{FixedNames, ImageTree};
 use super::version::publish_disk;
 use crate::{OpenStore, Silent};
 
@@ -35,77 +42,101 @@ const PUBLISH_LOOK: Duration = Duration::from_millis(500);
 /// What all servers of the process share.
 pub(super) struct Served {
     request: AttachRequest,
-    sources: Sources,
+    pub(super) opener: Opener,
     /// Boot sets that are kept on this machine.
     pub(super) hoarding: Hoarding,
-    disks: Mutex<BTreeMap<String, Arc<LiveDisk>>>,
-    recorder: OnceLock<Recorder>,
-    on_event: OnEvent,
-    /// How clients of each server write a disk.
-    uris: OnceLock<Vec<Uri>>,
+    disks: Mutex<BTreeMap<String, Arc<ServedDisk>>>,
+    pub(super) fills: Fills,
+    /// What a node serves again when it is started again.
+    remembered: Option<RememberedDisks>,
+    on_event: Arc<OnEvent>,
+    /// How clients of each shared server write a disk, and whether it is one of NBD.
+    uris: OnceLock<Vec<(bool, Uri)>>,
     /// What FUSE and 9P serve: one tree, as long as one of them does.
     tree: Mutex<Weak<dyn Tree>>,
     /// A tree is served, or this is a node, so this goes on without disks.
-    has_tree: AtomicBool,
-    /// What a node has beside.
-    pub(super) agent: Agent,
+    goes_on: AtomicBool,
 }
 
+/// All disks: those that the tree shows.
 impl Exports for Served {
     fn list(&self) -> Vec<String> {
         self.disks().keys().cloned().collect()
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>> {
-        let disk = self.disk(name)?;
-        Ok(self.recorder.get().map_or(disk.clone() as _, |recorder| recorder.over(disk)))
+        Ok(self.disk(name)?.opened())
+    }
+}
+
+/// Those that are served at the NBD address that disks share.
+struct SharedDisks(Arc<Served>);
+
+impl Exports for SharedDisks {
+    fn list(&self) -> Vec<String> {
+        let disks = self.0.disks();
+        let shared = disks.values().filter(|disk| disk.request.nbd.is_none());
+        shared.map(|disk| disk.name().to_owned()).collect()
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>> {
+        match self.0.disk(name)? {
+            disk if disk.request.nbd.is_none() => Ok(disk.opened()),
+            _ => Err(Error::missing(format!("{name} is served at an address of its own"))),
+        }
     }
 }
 
 impl Served {
     /// Opens the store, to serve no disk yet.
+    ///
+    /// # Errors
+    /// `Refused` when this is a node without a cache; what opening the store and the hoard says.
     pub(super) fn open(request: AttachRequest, on_event: OnEvent) -> Result<Arc<Self>> {
         let store = OpenStore::open_reader(request.place.store())?;
+        if request.node.is_some() && store.cache().is_none() {
+            return Err(needs_a_cache());
+        }
         let hoarding = Hoarding::open(&request)?;
+        let sources = Sources::new(store.clone(), request.memory_bytes, hoarding.hoard().cloned())?;
+        let dir = request.place.dir();
         Ok(Arc::new(Self {
-            agent: Agent::open(&store, &request)?,
-            sources: Sources::new(store, request.cache_bytes, hoarding.hoard().cloned())?,
+            remembered: request.node.as_ref().map(|_| RememberedDisks::open(dir)).transpose()?,
+            opener: Opener { place: request.place.clone(), sources },
             hoarding,
             disks: Mutex::default(),
-            recorder: OnceLock::new(),
+            fills: Fills::new(store),
             request,
-            on_event,
+            on_event: Arc::new(on_event),
             uris: OnceLock::new(),
             tree: Mutex::new(Weak::<ImageTree>::new()),
-            has_tree: AtomicBool::new(false),
+            goes_on: AtomicBool::new(false),
         }))
     }
 
     /// Notes which servers there are.
     pub(super) fn set_servers(&self, servers: &[Server]) {
-        self.uris.get_or_init(|| servers.iter().map(|server| server.uri.clone()).collect());
+        let uris = || servers.iter().map(|server| (!server.has_tree, server.uri.clone())).collect();
+        self.uris.get_or_init(uris);
         let goes_on = self.request.node.is_some() || servers.iter().any(|server| server.has_tree);
-        self.has_tree.store(goes_on, Ordering::Relaxed);
+        self.goes_on.store(goes_on, Ordering::Relaxed);
     }
 
     pub(super) fn request(&self) -> &AttachRequest {
         &self.request
     }
 
-    /// The tree of all images, the same for all who serve it. What was not served to be written is only read.
-    pub(super) fn tree(self: &Arc<Self>) -> Result<Arc<dyn Tree>> {
-        let mut kept = self.tree.lock();
-        if let Some(tree) = kept.upgrade() {
-            return Ok(tree);
-        }
-        let (place, tool_version) = (&self.request.place, self.request.tool_version.clone());
-        let tree = ImageTree::open(place, self.sources.clone(), self.clone(), tool_version)?;
-        let tree: Arc<dyn Tree> = match self.request.write {
-            true => Arc::new(tree),
-            false => Arc::new(ReadOnlyTree::over(Arc::new(tree))),
-        };
-        *kept = Arc::downgrade(&tree);
-        Ok(tree)
+    pub(super) fn store(&self) -> &OpenStore {
+        &self.opener.sources.store
+    }
+
+    /// Set when all is to end.
+    pub(super) fn stop(&self) -> &AtomicBool {
+        &self.request.stop
+    }
+
+    pub(super) fn on_event(&self) -> &Arc<OnEvent> {
+        &self.on_event
     }
 
     /// Tells what happens.
@@ -113,194 +144,193 @@ impl Served {
         (self.on_event)(event);
     }
 
-    fn disks(&self) -> MutexGuard<'_, BTreeMap<String, Arc<LiveDisk>>> {
+    /// What the shared NBD server serves.
+    pub(super) fn shared_exports(self: &Arc<Self>) -> Arc<dyn Exports> {
+        Arc::new(SharedDisks(self.clone()))
+    }
+
+    /// The tree of all images, the same for all who serve it.
+    pub(super) fn tree(self: &Arc<Self>) -> Result<Arc<dyn Tree>> {
+        let mut kept = self.tree.lock();
+        if let Some(tree) = kept.upgrade() {
+            return Ok(tree);
+        }
+        let tool_version = self.request.tool_version.clone();
+        let tree =
+            ImageTree::open(&self.request.place, self.opener.sources.clone(), self.clone(), tool_version)?;
+        let tree: Arc<dyn Tree> = match self.request.servers.tree_access {
+            TreeAccess::ReadOnly => Arc::new(ReadOnlyTree::over(Arc::new(tree))),
+            TreeAccess::Disks => Arc::new(FixedNames::over(Arc::new(tree))),
+            TreeAccess::Names => Arc::new(tree),
+        };
+        *kept = Arc::downgrade(&tree);
+        Ok(tree)
+    }
+
+    fn disks(&self) -> MutexGuard<'_, BTreeMap<String, Arc<ServedDisk>>> {
         self.disks.lock()
     }
 
-    fn disk(&self, name: &str) -> Result<Arc<LiveDisk>> {
+    fn all(&self) -> Vec<Arc<ServedDisk>> {
+        self.disks().values().cloned().collect()
+    }
+
+    pub(super) fn disk(&self, name: &str) -> Result<Arc<ServedDisk>> {
         let disk = self.disks().get(name).cloned();
         disk.ok_or_else(|| Error::missing(format!("no disk {name} is attached here")))
     }
 
-    /// Serves a version; gives the name of its disk.
-    pub(super) fn attach(self: &Arc<Self>, version: &str, fill: bool) -> Result<String> {
-        let disk = match self.sources.store.resolve(version) {
-            Err(error) if error.kind() == ErrorKind::Transient && self.request.write => {
-                self.go_on(version, error)?
-            }
-            resolved => {
-                let (resolved, name) = self.named(version, resolved)?;
-                if !self.request.write {
-                    self.attach_read_only(&name, resolved.score, fill)?;
-                    return Ok(name);
-                }
-                self.open_writable(name, version, resolved)?
-            }
-        };
-        let name = disk.name.clone();
-        self.insert(name.clone(), disk)?;
-        Ok(name)
+    pub(super) fn is_attached(&self, name: &str) -> bool {
+        self.disks().contains_key(name)
     }
 
-    fn insert(&self, name: String, disk: LiveDisk) -> Result<()> {
-        match self.disks().entry(name) {
-            Entry::Vacant(entry) => {
-                entry.insert(Arc::new(disk));
-                Ok(())
-            }
-            Entry::Occupied(entry) => Err(Error::refused(format!("{} is attached already", entry.key()))),
+    /// Nothing is served any more, and nothing keeps the process.
+    pub(super) fn is_done(&self) -> bool {
+        self.disks().is_empty() && !self.goes_on.load(Ordering::Relaxed)
+    }
+
+    /// What a node served when it ended.
+    pub(super) fn remembered(&self) -> Vec<RememberedDisk> {
+        self.remembered.as_ref().map(RememberedDisks::all).unwrap_or_default()
+    }
+
+    /// Serves a disk; gives its name. An edit token that was taken for one that then cannot be served is given back.
+    ///
+    /// # Errors
+    /// As [`Opener::open`]; `Refused` when it is attached already, or its own address is in use; `Io`.
+    pub(super) fn attach(self: &Arc<Self>, request: &DiskRequest) -> Result<String> {
+        if request.fill && self.store().cache().is_none() {
+            return Err(needs_a_cache());
+        }
+        // Its address first: where that is in use, no edit token is taken.
+        let port = request.nbd.as_ref().map(NbdPort::open).transpose()?;
+        let opened = self.opener.open(request, &|name| self.check_name(name))?;
+        self.begin(opened, request.clone(), port)
+    }
+
+    /// Serves a disk again that was served before.
+    ///
+    /// # Errors
+    /// As [`Opener::reopen`].
+    pub(super) fn reattach(self: &Arc<Self>, remembered: &RememberedDisk) -> Result<String> {
+        self.check_name(&remembered.name)?;
+        // A trace is of one process: that file has its end, or never gets one.
+        let request = DiskRequest { record: None, ..remembered.request.clone() };
+        let port = request.nbd.as_ref().map(NbdPort::open).transpose()?;
+        self.begin(self.opener.reopen(remembered)?, request, port)
+    }
+
+    fn check_name(&self, name: &str) -> Result<()> {
+        match self.is_attached(name) {
+            true => Err(Error::refused(format!("{name} is attached already"))),
+            false => Ok(()),
         }
     }
 
-    /// Serves a score under that name; with `fill`, all of it is fetched.
-    pub(super) fn attach_read_only(self: &Arc<Self>, name: &str, score: Score, fill: bool) -> Result<()> {
-        let disk = LiveDisk::read_only(name.to_owned(), Base::open(&self.sources, score)?);
-        self.insert(name.to_owned(), disk)?;
-        self.begin_filling(name, score, fill)
-    }
-
-    fn open_writable(&self, name: String, version: &str, resolved: Resolved) -> Result<LiveDisk> {
-        let version = resolved.version.ok_or_else(|| {
-            Error::refused(format!("{version} is a bare score: clone it to a name to write to it"))
-        })?;
-        let (image, number) = (version.record.image, version.record.number);
-        let newest = self.sources.store.resolve(image.as_str())?;
-        if newest.score != resolved.score {
-            return Err(Error::refused(format!(
-                "{image}@{number} is not the newest version, and publishing it would undo those after it: clone it to another name, or with --next"
-            )));
+    fn begin(
+        self: &Arc<Self>,
+        mut opened: OpenedDisk,
+        request: DiskRequest,
+        port: Option<NbdPort>,
+    ) -> Result<String> {
+        if let Some(note) = opened.note.take() {
+            self.tell(&LiveEvent::Note(note));
         }
-        let token = self.take_token(&image)?;
-        // Somebody may have published until the token was ours; nobody does from now on.
-        let score = self.sources.store.resolve(image.as_str())?.score;
-        LiveDisk::writable(name, &self.request.place, &self.sources, (image, token), score)
+        let (disk, recorder) = (&opened.disk, request.record.as_deref());
+        let start = |file| Recorder::start(file, disk.name.clone(), disk.state()?.0, disk.length());
+        let (recorder, failed) = match recorder.map(start).transpose() {
+            Ok(recorder) => (recorder, None),
+            Err(error) => (None, Some(error)),
+        };
+        let disk = Arc::new(ServedDisk::new(opened, request, recorder));
+        let begun = failed.map_or(Ok(()), Err).and_then(|()| self.serve(&disk, port));
+        match begun {
+            Ok(()) => Ok(disk.name().to_owned()),
+            Err(error) => {
+                self.release_unwritten(&disk);
+                Err(error)
+            }
+        }
     }
 
-    /// Opens a disk that was written here before, while the origin is away, as `error` says. Whether its token is still ours is
-    /// known when it is published.
-    fn go_on(&self, version: &str, error: Error) -> Result<LiveDisk> {
-        let place = &self.request.place;
-        let newest = match version.parse()? {
-            VersionQuery::Named(image, NumberChoice::Latest) if !self.request.steal => {
-                // Token numbers ascend: what lies there under lower ones is lost.
-                overlays::list(place.dir())?.into_iter().rfind(|(name, _)| *name == image)
-            }
-            _ => None,
+    fn serve(self: &Arc<Self>, disk: &Arc<ServedDisk>, port: Option<NbdPort>) -> Result<()> {
+        let name = disk.name();
+        match self.disks().entry(name.to_owned()) {
+            Entry::Vacant(entry) => entry.insert(disk.clone()),
+            Entry::Occupied(_) => return Err(Error::refused(format!("{name} is attached already"))),
         };
-        let Some((image, number)) = newest else { return Err(error) };
-        self.tell(&LiveEvent::Note(format!(
-            "{error}: continuing with the local changes to {image} under edit lock {number}"
-        )));
-        open_left(place, &self.sources, &image, number, &self.request.holder).map_err(|error| {
-            let dir = place.dir().display();
-            error.within(format!(
-                "{image} cannot be opened without its origin, which has the pages of its recipe; what was written to it \
-                 is kept in {dir}"
-            ))
+        let begin = || -> Result<()> {
+            if let Some((port, address)) = port.zip(disk.request.nbd.as_ref()) {
+                disk.set_own_server(OwnServer::start(port, address, disk, self.on_event.clone())?);
+            }
+            self.remember(disk, disk.request.fill)?;
+            match disk.request.fill {
+                true => self.fill(name, disk.disk.state()?.0),
+                false => Ok(()),
+            }
+        };
+        begin().inspect_err(|_| {
+            disk.end_own_server();
+            self.disks().remove(name);
+            // What is remembered and cannot be served is tried again when the node is started again.
+            let _ = self.forget(name);
         })
     }
 
-    /// What a version is, and what its disk is called. An origin that is away need not be asked for what is in the hoard.
-    pub(super) fn named(&self, version: &str, resolved: Result<Resolved>) -> Result<(Resolved, String)> {
-        let hoarded = |error: Error| match self.sources.hoard() {
-            Some(hoard) if error.kind() == ErrorKind::Transient => {
-                let snapshot = hoard.snapshot();
-                let found = hoarded_version(&snapshot, version).ok_or(error)?;
-                let score = found.record.score;
-                Ok((Resolved { score, version: None }, found.version.image.to_string()))
+    /// Gives back an edit token that was taken when the disk was attached, if nothing was written under it.
+    fn release_unwritten(&self, disk: &ServedDisk) {
+        disk.disk.set_open(false);
+        if disk.token_is_new && disk.disk.state().is_ok_and(|(_, written)| written == 0) {
+            let _ = self.forget(disk.name());
+            if let Err(error) = end_editing(&disk.disk, self.store()) {
+                self.tell(&LiveEvent::Note(format!("{}: {error}", disk.name())));
             }
-            _ => Err(error),
-        };
-        resolved.map_or_else(hoarded, |resolved| {
-            let name = match &resolved.version {
-                Some(version) => version.record.image.to_string(),
-                None => resolved.score.to_string(),
-            };
-            Ok((resolved, name))
+        }
+    }
+
+    /// Notes that a node is to serve a disk again when it is started again.
+    pub(super) fn remember(&self, disk: &ServedDisk, fill: bool) -> Result<()> {
+        let Some(all) = &self.remembered else { return Ok(()) };
+        let mut remembered = disk.remembered()?;
+        remembered.request.fill = fill;
+        all.add(remembered)
+    }
+
+    /// Notes that it is not.
+    pub(super) fn forget(&self, name: &str) -> Result<()> {
+        self.remembered.as_ref().map_or(Ok(()), |all| all.remove(name))
+    }
+
+    /// Has all of a disk fetched.
+    pub(super) fn fill(self: &Arc<Self>, name: &str, score: Score) -> Result<()> {
+        let (served, disk) = (Arc::downgrade(self), name.to_owned());
+        self.fills.start(name, score, move || {
+            if let Some(served) = served.upgrade() {
+                served.tell(&LiveEvent::Filled { disk: &disk });
+            }
         })
-    }
-
-    pub(super) fn start_recording(&self) -> Result<()> {
-        let Some(file) = &self.request.record else { return Ok(()) };
-        let disks: Vec<_> = self.disks().values().cloned().collect();
-        let [disk] = &disks[..] else {
-            return Err(Error::refused("a trace is of one disk: attach the others by themselves"));
-        };
-        let recorder = Recorder::start(file, disk.name.clone(), disk.state()?.0, disk.length())?;
-        self.recorder.set(recorder).map_err(|_| Error::bug("a disk that is recorded twice"))
-    }
-
-    pub(super) fn finish_recording(&self) -> Result<()> {
-        let Some(recorder) = self.recorder.get() else { return Ok(()) };
-        self.tell(&LiveEvent::Recorded(&recorder.finish()?));
-        Ok(())
-    }
-
-    /// The image's token: this holder's, if an earlier process left it, or a new one.
-    fn take_token(&self, image: &ImageName) -> Result<Token> {
-        let (holder, steal) = (&self.request.holder, self.request.steal);
-        let held = self.sources.store.token(image)?.filter(|token| token.holder == *holder && !steal);
-        held.map_or_else(|| self.sources.store.take_token(image, holder, steal), Ok)
-    }
-
-    pub(super) fn store(&self) -> &OpenStore {
-        &self.sources.store
     }
 
     pub(super) fn attached(&self) -> Result<Vec<Attached>> {
-        let status = |disk: &LiveDisk| -> Result<Attached> {
-            let (base, written_bytes) = disk.state()?;
-            Ok(Attached {
-                disk: disk.name.clone(),
-                base: base.to_string(),
-                disk_bytes: disk.length(),
-                writable: disk.is_writable(),
-                written_bytes,
-                exports: self.uris.get().into_iter().flatten().map(|uri| uri(&disk.name)).collect(),
-            })
-        };
-        self.disks().values().map(|disk| status(disk)).collect()
+        self.all().iter().map(|disk| self.attached_disk(disk)).collect()
     }
 
-    pub(super) fn answer_questions(self: &Arc<Self>, control: &ControlSocket) {
-        thread::scope(|scope| {
-            while let Ok((stream, _)) = control.listener.accept() {
-                if self.request.stop.load(Ordering::Relaxed) {
-                    return;
-                }
-                scope.spawn(move || control::answer(stream, &|question| self.answer(question)));
-            }
-        });
+    pub(super) fn attached_disk(&self, disk: &ServedDisk) -> Result<Attached> {
+        disk.attached(self.uris.get().map_or(&[], |uris| uris))
     }
 
-    pub(super) fn answer(self: &Arc<Self>, question: Question) -> Result<Answer> {
-        match question {
-            Question::Disks => {
-                let disks = self.attached()?.into_iter().map(|attached| self.status(attached));
-                Ok(Answer::Disks(disks.collect()))
-            }
-            Question::Attach { version, fill } => Ok(Answer::Attached(self.attach_asked(&version, fill)?)),
-            Question::Publish { disk, words } => {
-                Ok(Answer::Published(self.publish(&*self.disk(&disk)?, &words)?))
-            }
-            Question::Detach { disk, then, words } => {
-                let report = self.detach(&*self.disk(&disk)?, then, &words)?;
-                self.forget_disk(&disk)?;
-                if self.disks().is_empty() && !self.has_tree.load(Ordering::Relaxed) {
-                    self.request.stop.store(true, Ordering::Relaxed);
-                }
-                Ok(Answer::Detached(report))
-            }
-        }
+    /// What is told of every disk to those who ask. One that is detached at this moment is left out.
+    pub(super) fn statuses(&self) -> Vec<DiskStatus> {
+        let status = |disk: &Arc<ServedDisk>| Some(self.status(disk, self.attached_disk(disk).ok()?));
+        self.all().iter().filter_map(status).collect()
     }
 
-    pub(super) fn status(&self, attached: Attached) -> DiskStatus {
-        let attached_disk = attached.disk.clone();
-        let disk = self.disk(&attached.disk).ok();
-        let token = disk.as_ref().and_then(|disk| Some(&disk.writing()?.token));
+    fn status(&self, disk: &ServedDisk, attached: Attached) -> DiskStatus {
+        let token = disk.disk.writing().map(|writing| &writing.token);
         DiskStatus {
             holder: token.map(|token| token.holder.clone()),
             token: token.map(|token| token.number),
+            fill: self.fills.status(&attached.disk),
             disk: attached.disk,
             base: attached.base,
             disk_bytes: attached.disk_bytes,
@@ -308,88 +338,109 @@ impl Served {
             written_bytes: Some(attached.written_bytes),
             exports: attached.exports,
             process: Some(std::process::id()),
-            cache: Some(self.sources.memory.counters().into()),
-            fill: self.agent.fill_status(&attached_disk),
-            node: self.sources.store.cache().map(|cache| cache.counters()),
+            cache: Some(self.opener.sources.memory.counters().into()),
+            node: self.store().cache().map(|cache| cache.counters()),
         }
     }
 
-    fn publish(&self, disk: &LiveDisk, words: &Words) -> Result<PublishReport> {
-        let report = publish_disk(disk, &self.sources, words, &Silent)?;
+    pub(super) fn publish(self: &Arc<Self>, disk: &ServedDisk, words: &Words) -> Result<PublishReport> {
+        let report = publish_disk(&disk.disk, &self.opener.sources, words, &Silent)?;
         self.tell(&LiveEvent::Published(&report));
-        Ok(report)
-    }
-
-    /// Stops serving a disk. If it cannot be published, it is served on.
-    fn detach(&self, disk: &LiveDisk, then: OnDetach, words: &Words) -> Result<Option<PublishReport>> {
-        // First, so that no write comes after what is published, and is told done, and goes with the overlay.
-        disk.set_open(false);
-        let report = self.publish_last(disk, then, words).inspect_err(|_| disk.set_open(true))?;
-        self.disks().remove(&disk.name);
-        disk.detach()?;
-        let kept = disk.is_writable() && then == OnDetach::Keep;
-        if disk.is_writable() && !kept {
-            end_editing(disk, &self.sources.store)?;
+        let is_filled = self.fills.score(disk.name()).is_some();
+        if is_filled && words.branch.is_none() {
+            self.fill(disk.name(), disk.disk.state()?.0)?;
         }
-        self.tell(&LiveEvent::Detached { disk: &disk.name, kept });
         Ok(report)
     }
 
-    /// What becomes of a disk that nobody writes any more, if it is to be published.
-    fn publish_last(&self, disk: &LiveDisk, then: OnDetach, words: &Words) -> Result<Option<PublishReport>> {
-        let wanted = then == OnDetach::Publish && disk.is_writable() && disk.state()?.1 > 0;
-        wanted.then(|| self.publish(disk, words)).transpose()
+    /// Stops serving a disk that is not to be served again. If it cannot be published, it is served on.
+    pub(super) fn detach(
+        self: &Arc<Self>,
+        disk: &ServedDisk,
+        then: OnDetach,
+        words: &Words,
+    ) -> Result<Option<PublishReport>> {
+        // First, so that no write comes after what is published, and is told done, and goes with the overlay.
+        disk.disk.set_open(false);
+        let publish = then == OnDetach::Publish && disk.disk.is_writable() && disk.disk.state()?.1 > 0;
+        let last = publish.then(|| self.publish(disk, words)).transpose();
+        // Before the overlay goes: a disk that is remembered has one.
+        let report = last.and_then(|report| self.forget(disk.name()).map(|()| report));
+        let report = report.inspect_err(|_| disk.disk.set_open(true))?;
+        let kept = disk.disk.is_writable() && then == OnDetach::Keep;
+        let closed = self.close(disk).and_then(|()| self.fills.stop(disk.name()));
+        if disk.disk.is_writable() && !kept {
+            end_editing(&disk.disk, self.store())?;
+        }
+        closed?;
+        self.tell(&LiveEvent::Detached { disk: disk.name(), kept });
+        Ok(report)
     }
 
-    pub(super) fn detach_all(&self) -> Result<()> {
-        let disks: Vec<_> = self.disks().values().cloned().collect();
+    /// Ends all use of a disk. What was written to it is durable and stays.
+    fn close(&self, disk: &ServedDisk) -> Result<()> {
+        self.disks().remove(disk.name());
+        disk.end_own_server();
+        disk.disk.detach()?;
+        match disk.recorder() {
+            Some(recorder) => self.tell(&LiveEvent::Recorded(&recorder.finish()?)),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Ends in good order. A node goes on with its disks when it is started again; of any other process, what its requests said
+    /// becomes of what was written.
+    ///
+    /// # Errors
+    /// The first error; all disks are tried.
+    pub(super) fn detach_all(self: &Arc<Self>) -> Result<()> {
         let mut first = Ok(());
-        for disk in disks {
-            let detached = self.detach(&disk, self.request.on_detach, &self.words());
-            first = first.and(detached.map(drop));
+        for disk in self.all() {
+            let detached = match self.remembered {
+                Some(_) => {
+                    let kept = disk.disk.is_writable();
+                    self.close(&disk).map(|()| {
+                        self.tell(&LiveEvent::Detached { disk: disk.name(), kept });
+                    })
+                }
+                None => self.detach(&disk, disk.on_detach(), &self.words(&disk)).map(drop),
+            };
+            first = first.and(detached);
         }
         first
     }
 
-    fn words(&self) -> Words {
-        Words {
-            notes: self.request.notes.clone(),
-            tool_version: self.request.tool_version.clone(),
-            ..Words::default()
+    /// Ends because something failed: what was written stays for the next process, and edit tokens that were taken for nothing are
+    /// given back.
+    pub(super) fn give_up(&self) {
+        for disk in self.all() {
+            self.release_unwritten(&disk);
+            if let Err(error) = self.close(&disk) {
+                self.tell(&LiveEvent::Note(format!("{}: {error}", disk.name())));
+            }
         }
     }
 
-    pub(super) fn publish_now_and_then(&self) {
-        let Some(interval) = self.request.publish_every else { return };
-        let mut due = Instant::now() + interval;
-        while !self.request.stop.load(Ordering::Relaxed) {
-            thread::sleep(PUBLISH_LOOK.min(interval));
-            if Instant::now() < due {
-                continue;
-            }
-            due = Instant::now() + interval;
-            let disks: Vec<_> = self.disks().values().cloned().collect();
-            for disk in disks.iter().filter(|disk| disk.is_writable()) {
-                match self.publish(disk, &self.words()) {
+    /// What the request of a disk says of its versions.
+    pub(super) fn words(&self, disk: &ServedDisk) -> Words {
+        let notes = disk.write().map(|write| write.notes.clone()).unwrap_or_default();
+        Words { notes, tool_version: self.request.tool_version.clone(), ..Words::default() }
+    }
+
+    pub(super) fn publish_now_and_then(self: &Arc<Self>) {
+        while !self.stop().load(Ordering::Relaxed) {
+            thread::sleep(PUBLISH_LOOK);
+            let now = Instant::now();
+            for disk in self.all().iter().filter(|disk| disk.take_publish_due(now)) {
+                match self.publish(disk, &self.words(disk)) {
                     Err(error)
-                        if error.kind() == ErrorKind::Refused && disk.state().is_ok_and(|it| it.1 == 0) => {}
-                    Err(error) => self.tell(&LiveEvent::Note(format!("{}: {error}", disk.name))),
+                        if error.kind() == ErrorKind::Refused
+                            && disk.disk.state().is_ok_and(|it| it.1 == 0) => {}
+                    Err(error) => self.tell(&LiveEvent::Note(format!("{}: {error}", disk.name()))),
                     Ok(_) => {}
                 }
             }
         }
     }
-}
-
-/// The member of a hoard that a name or a score stands for; of an image, the one of the highest number.
-fn hoarded_version<'a>(hoard: &'a HoardSnapshot, text: &str) -> Option<&'a HoardMember> {
-    let query: VersionQuery = text.parse().ok()?;
-    let fits = |member: &&HoardMember| match &query {
-        VersionQuery::Named(image, NumberChoice::Latest) => member.version.image == *image,
-        VersionQuery::Named(image, NumberChoice::Number(number)) => {
-            member.version.image == *image && member.version.number == *number
-        }
-        VersionQuery::Score(score) => member.record.score == *score,
-    };
-    hoard.members.iter().filter(fits).max_by_key(|member| member.version.number)
 }

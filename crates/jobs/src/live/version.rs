@@ -24,7 +24,8 @@ use platter_vdisk::BlockDevice;
 
 use super::control::Words;
 use super::disk::{Base, Frozen, LiveDisk, Writing};
-use super::publish::{PublishReport, kept, lost_token, nothing_written};
+use super::publish::{kept, lost_token, nothing_written};
+use super::publish_report::PublishReport;
 use super::sources::Sources;
 use crate::capture::filesystems;
 use crate::open_session::{PublishedVersion, Repairs};

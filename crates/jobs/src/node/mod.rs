@@ -7,7 +7,6 @@
 //! fill: every block of a disk, behind those who wait ─▶ pinned, synced, told
 //! ```
 //!
-//! Owns what is remembered of the origin (answers, disks) in the cache's directory, and what a node tells of itself. Must never
 //! say that a disk needs nobody before all of it is durable here.
 
 mod answers;
@@ -17,7 +16,6 @@ mod flights;
 mod loose;
 mod node_cache;
 mod passing;
-mod remembered;
 mod report;
 mod sharing;
 mod source;
@@ -31,7 +29,6 @@ pub(crate) use fill::{Fill, pin_name};
 pub(crate) use node_cache::{Asking, NodeCache};
 pub use node_cache::{CacheLocation, NodeCounters};
 pub(crate) use passing::PassingSource;
-pub(crate) use remembered::{RememberedDisk, RememberedDisks};
 pub(crate) use report::{NodeReport, ReportedDisk, counters_of};
 pub use sharing::SharingRequest;
 pub(crate) use source::CachedSource;

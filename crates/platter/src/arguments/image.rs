@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use platter_jobs::{ForgetRequest, ImageName};
 
+use super::live::OfNode;
 use super::token::TokenOptions;
 use super::version::VersionArgument;
 use crate::sizes::label;
@@ -103,6 +104,8 @@ pub(crate) struct Clone {
     pub(crate) next: bool,
     #[command(flatten)]
     pub(crate) token: TokenOptions,
+    #[command(flatten)]
+    pub(crate) of: OfNode,
 }
 
 #[derive(Args, Debug)]

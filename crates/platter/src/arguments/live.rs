@@ -15,20 +15,12 @@ use crate::sizes::{bits_per_second, byte_size, duration, label, on_or_off, serve
 pub(crate) struct Attach {
     /// NAME (the latest version), NAME@NUMBER, or a score; can be repeated
     pub(crate) versions: Vec<VersionArgument>,
-    /// Make the disks writable. In the trees of --fuse and --9p, also allow removing versions, renaming images, and copying
-    /// disks into import/
-    #[arg(long)]
-    pub(crate) write: bool,
+    #[command(flatten)]
+    pub(crate) disk: DiskArguments,
     #[command(flatten)]
     pub(crate) nbd: NbdArguments,
     #[command(flatten)]
     pub(crate) tree: TreeArguments,
-    /// Take over the edit lock from its holder; the holder's changes are kept, but cannot become the next version
-    #[arg(long, requires = "write")]
-    pub(crate) steal: bool,
-    /// Holder name shown for the edit lock [default: user@host]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) holder: Option<String>,
     /// Memory for decoded blocks in MiB, shared by all disks. With --server, each disk also uses up to 64 MiB for received data,
     /// or 8 MiB with --cache-dir
     #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
@@ -40,7 +32,31 @@ pub(crate) struct Attach {
     /// Record all requests to the disk in a new trace file; see `platter trace` and `platter hoard import`
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
-    /// What to do with unpublished changes when the disk is detached or the process is told to end
+    #[command(flatten)]
+    pub(crate) far: Far,
+    #[command(flatten)]
+    pub(crate) cache_of_origin: CacheArguments,
+    /// Let the running node with this cache directory serve the disks, and return. With --nbd, at that address instead of the
+    /// node's. Without --node, --nbd, --fuse and --9p, a running node of the same store is found automatically
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["fuse", "ninep", "cache_dir", "hoard", "overlays"])]
+    pub(crate) node: Option<PathBuf>,
+}
+
+/// How each of the named disks is served.
+#[derive(Args, Debug)]
+pub(crate) struct DiskArguments {
+    /// Make the disks writable. In the trees of --fuse and --9p, also allow removing versions, renaming images, and copying
+    /// disks into import/
+    #[arg(long)]
+    pub(crate) write: bool,
+    /// Take over the edit lock from its holder; the holder's changes are kept, but cannot become the next version
+    #[arg(long, requires = "write")]
+    pub(crate) steal: bool,
+    /// Holder name shown for the edit lock [default: user@host]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) holder: Option<String>,
+    /// What to do with unpublished changes when the disk is detached, or when `attach` is told to end. A node that is told to end
+    /// keeps its disks, and serves them again after a restart
     #[arg(long, value_enum, default_value_t = Then::Keep, requires = "write")]
     pub(crate) on_detach: Then,
     /// Publish changes at this interval, such as 30s, 10m or 1h
@@ -49,16 +65,9 @@ pub(crate) struct Attach {
     /// Note for published versions
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
-    #[command(flatten)]
-    pub(crate) far: Far,
-    #[command(flatten)]
-    pub(crate) cache_of_origin: CacheArguments,
     /// Fetch every block in the background until the disk is fully local; the cache keeps it until the disk is detached
     #[arg(long)]
     pub(crate) fill: bool,
-    /// Let the running node with this cache directory serve the disks, and return
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["write", "nbd", "fuse", "ninep", "record", "cache_dir"])]
-    pub(crate) node: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -68,12 +77,14 @@ pub(crate) struct Node {
     /// Origin: unix:PATH or https://HOST:PORT [default: --server, else $PLATTER_SERVER]
     #[arg(long, value_name = "URL")]
     pub(crate) origin: Option<String>,
-    /// Cache directory; created if missing
+    /// Cache directory, which also holds the overlays of writable disks; created if missing
     #[arg(long = "cache", visible_alias = "cache-dir", value_name = "DIR")]
     pub(crate) cache_dir: PathBuf,
-    /// Size limit of the cache, such as 500M, 20G or 1T
+    /// Size limit of the cache, such as 500M, 20G or 1T; overlays do not count
     #[arg(long, value_name = "SIZE", default_value = "20G", value_parser = byte_size)]
     pub(crate) cache_size: u64,
+    #[command(flatten)]
+    pub(crate) disk: DiskArguments,
     #[command(flatten)]
     pub(crate) nbd: NbdArguments,
     #[command(flatten)]
@@ -82,9 +93,6 @@ pub(crate) struct Node {
     /// exchanged with other nodes
     #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub(crate) memory: u32,
-    /// Fetch every block of the disks named here, until they are fully local
-    #[arg(long)]
-    pub(crate) fill: bool,
     /// Name of this node [default: host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
@@ -134,12 +142,21 @@ pub(crate) struct NbdArguments {
     pub(crate) insecure_loopback: bool,
 }
 
+/// Which node does it.
+#[derive(Args, Debug)]
+pub(crate) struct OfNode {
+    /// Let the node with this cache directory do it. While that node does not run, the command itself does it, and needs --server.
+    /// The disks of all nodes of the same store are found without this option, too
+    #[arg(long, value_name = "DIR")]
+    pub(crate) node: Option<PathBuf>,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Disks {
     #[command(flatten)]
     pub(crate) far: Far,
-    /// List the disks of the node with this cache directory
-    #[arg(long, value_name = "DIR")]
+    /// List the disks of the node with this cache directory; while it runs, the origin is not asked
+    #[arg(long, value_name = "DIR", conflicts_with = "overlays")]
     pub(crate) node: Option<PathBuf>,
 }
 
@@ -148,12 +165,12 @@ pub(crate) struct Detach {
     /// Disk, as listed by `platter disks`
     pub(crate) disk: VersionArgument,
     /// Detach a disk of the node with this cache directory; the cache may then evict its blocks
-    #[arg(long, value_name = "DIR", conflicts_with = "then")]
+    #[arg(long, value_name = "DIR", conflicts_with = "overlays")]
     pub(crate) node: Option<PathBuf>,
-    /// What to do with unpublished changes
-    #[arg(long, value_enum, default_value_t = Then::Keep)]
-    pub(crate) then: Then,
-    /// Note for the version, with --then publish
+    /// What to do with unpublished changes [default: what --on-detach said when the disk was attached, else keep]
+    #[arg(long, value_enum)]
+    pub(crate) then: Option<Then>,
+    /// Note for the version, if one is published
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
     #[command(flatten)]
@@ -176,6 +193,8 @@ pub(crate) struct Publish {
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
     #[command(flatten)]
+    pub(crate) of: OfNode,
+    #[command(flatten)]
     pub(crate) far: Far,
 }
 
@@ -186,6 +205,8 @@ pub(crate) struct Discard {
     /// Number of the edit lock under which the changes were written; needed if there is more than one overlay of the image
     #[arg(long, value_name = "NUMBER")]
     pub(crate) token: Option<u64>,
+    #[command(flatten)]
+    pub(crate) of: OfNode,
     #[command(flatten)]
     pub(crate) far: Far,
 }

@@ -1,75 +1,119 @@
 //! `platter attach`.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use platter_jobs::{
-    AttachRequest, Attached, Error, FuseAddress, FuseEvent, LiveEvent, LivePlace, NbdEvent, NbdTls,
-    NinepEvent, RecordReport, Result, StoreLocation, attach, attach_at_node, default_holder,
+    AttachRequest, Attached, DiskRequest, Error, FuseAddress, FuseEvent, LiveEvent, LivePlace, NbdAddress,
+    NbdEvent, NinepAddress, NinepEvent, RecordReport, Result, ServeAddress, ServersRequest, StoreLocation,
+    TlsFolder, TreeAccess, WriteRequest, attach, attach_at, default_holder,
 };
 use serde_json::json;
 
 use super::publish::text as published;
 use super::{Outcome, TOOL_VERSION};
-use crate::arguments::{Attach, NbdArguments, TreeArguments};
+use crate::agent;
+use crate::arguments::{Attach, DiskArguments, NbdArguments, TreeArguments, VersionArgument};
 use crate::output::{Output, with_causes};
 use crate::server::with_cache;
 use crate::sizes::{bytes, count};
 
-/// TLS settings for NBD connections.
-pub(super) fn tls(options: &NbdArguments) -> Result<Option<NbdTls>> {
-    let folder = options.tls_certificates.as_ref();
-    folder.map(|folder| NbdTls::open(folder, options.tls_verify_peer)).transpose()
+/// How every one of these versions is served.
+pub(super) fn disks<'a>(
+    versions: impl IntoIterator<Item = &'a VersionArgument>,
+    options: &DiskArguments,
+) -> Vec<DiskRequest> {
+    let write = options.write.then(|| WriteRequest {
+        holder: options.holder.clone().unwrap_or_else(default_holder),
+        steal: options.steal,
+        on_detach: options.on_detach.into(),
+        publish_every: options.publish_every,
+        notes: options.note.clone(),
+    });
+    let request = |version: &VersionArgument| DiskRequest {
+        write: write.clone(),
+        fill: options.fill,
+        ..DiskRequest::new(version.to_string())
+    };
+    versions.into_iter().map(request).collect()
 }
 
-/// Mount point of the file tree, if any.
-pub(super) fn mount(options: &TreeArguments) -> Option<FuseAddress> {
-    let mount_point = options.fuse.clone()?;
-    Some(FuseAddress { mount_point, allow_other: options.allow_other })
+/// The NBD address that the arguments name, if they do: another process finds the same files.
+pub(super) fn nbd(options: &NbdArguments) -> Result<Option<NbdAddress>> {
+    let Some(address) = options.nbd.clone() else { return Ok(None) };
+    Ok(Some(nbd_at(options, address)?))
+}
+
+/// That NBD address, with what the arguments say of who may use it.
+pub(super) fn nbd_at(options: &NbdArguments, address: ServeAddress) -> Result<NbdAddress> {
+    let tls = options.tls_certificates.as_deref().map(|dir| -> Result<TlsFolder> {
+        Ok(TlsFolder { dir: absolute(dir)?, verify_peer: options.tls_verify_peer })
+    });
+    Ok(NbdAddress { address, tls: tls.transpose()?, insecure_loopback: options.insecure_loopback })
+}
+
+/// The same path from whatever directory it is used.
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|error| Error::io(path.display().to_string(), error))
+}
+
+/// Where the tree of all images is served.
+pub(super) fn trees(
+    options: &TreeArguments,
+    nbd: &NbdArguments,
+) -> (Option<FuseAddress>, Option<NinepAddress>) {
+    let fuse = options.fuse.clone();
+    let fuse = fuse.map(|mount_point| FuseAddress { mount_point, allow_other: options.allow_other });
+    let insecure_loopback = nbd.insecure_loopback;
+    (fuse, options.ninep.clone().map(|address| NinepAddress { address, insecure_loopback }))
 }
 
 pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> Outcome {
-    if let Some(dir) = &options.node {
-        for version in &options.versions {
-            let disk = attach_at_node(dir, version.as_str(), options.fill)?;
-            output.fact(&json!({ "attached": disk }), || attached(&disk));
-        }
-        return Ok(ExitCode::SUCCESS);
+    if let Some(dir) = agent::of_attach(store, options)? {
+        return at_node(&dir, options, output);
     }
     let stop = stop_at_signals()?;
     let store = with_cache(store, &options.cache_of_origin)?;
     // Reads of cached and hoarded data do not need the origin.
     let place = match options.cache_of_origin.cache_dir.as_ref().or(options.hoard.as_ref()) {
-        Some(dir) if !options.write && matches!(store, StoreLocation::Remote(_)) => {
+        Some(dir) if !options.disk.write && matches!(store, StoreLocation::Remote(_)) => {
             LivePlace::of_cache(&store, dir)
         }
         _ => LivePlace::open(&store, options.far.overlays.as_deref())?,
     };
+    let mut disks = disks(&options.versions, &options.disk);
+    disks.iter_mut().for_each(|disk| disk.record.clone_from(&options.record));
+    let (fuse, ninep) = trees(&options.tree, &options.nbd);
+    let tree_access = if options.disk.write { TreeAccess::Names } else { TreeAccess::ReadOnly };
     let request = AttachRequest {
         place,
-        versions: options.versions.iter().map(ToString::to_string).collect(),
-        write: options.write,
-        steal: options.steal,
-        holder: options.holder.clone().unwrap_or_else(default_holder),
-        nbd: options.nbd.nbd.clone(),
-        tls: tls(&options.nbd)?,
-        insecure_loopback: options.nbd.insecure_loopback,
-        fuse: mount(&options.tree),
-        ninep: options.tree.ninep.clone(),
-        cache_bytes: (options.cache as usize) << 20,
+        disks,
+        servers: ServersRequest { nbd: nbd(&options.nbd)?, fuse, ninep, tree_access },
+        memory_bytes: (options.cache as usize) << 20,
         hoard: options.hoard.clone(),
-        record: options.record.clone(),
-        on_detach: options.on_detach.into(),
-        publish_every: options.publish_every,
-        notes: options.note.clone(),
-        tool_version: TOOL_VERSION.into(),
-        fill: options.fill,
         node: None,
+        tool_version: TOOL_VERSION.into(),
         stop,
     };
     let output = *output;
     attach(request, Box::new(move |event| tell(event, output)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has a node serve the disks.
+fn at_node(dir: &Path, options: &Attach, output: &Output) -> Outcome {
+    let mut nbd = nbd(&options.nbd)?;
+    if let Some(NbdAddress { address: ServeAddress::Unix(path), .. }) = &mut nbd {
+        *path = absolute(path)?;
+    }
+    let record = options.record.as_deref().map(absolute).transpose()?;
+    for request in disks(&options.versions, &options.disk) {
+        let request = DiskRequest { nbd: nbd.clone(), record: record.clone(), ..request };
+        let disk = attach_at(dir, &request)?;
+        output.fact(&json!({ "attached": disk }), || attached(&disk));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

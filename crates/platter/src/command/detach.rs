@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{LivePlace, StoreLocation, detach, detach_at_node};
+use platter_jobs::{LivePlace, OnDetach, StoreLocation, detach, detach_at};
 use serde_json::json;
 
 use super::publish::text;
@@ -11,11 +11,12 @@ use crate::arguments::Detach;
 use crate::output::Output;
 
 pub(crate) fn run(store: &StoreLocation, options: &Detach, output: &Output) -> Outcome {
+    let (disk, then) = (options.disk.as_str(), options.then.map(OnDetach::from));
     let report = match &options.node {
-        Some(cache) => detach_at_node(cache, options.disk.as_str()).map(|()| None)?,
+        Some(dir) => detach_at(dir, disk, then, &options.note, TOOL_VERSION)?,
         None => {
             let place = LivePlace::open(store, options.far.overlays.as_deref())?;
-            detach(&place, options.disk.as_str(), options.then.into(), &options.note, TOOL_VERSION)?
+            detach(&place, disk, then, &options.note, TOOL_VERSION)?
         }
     };
     output.fact(&json!({ "detached": options.disk.as_str(), "published": report }), || {

@@ -2,17 +2,25 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{LivePlace, StoreLocation, discard};
+use platter_jobs::{StoreLocation, discard, discard_at};
 use serde_json::json;
 
 use super::Outcome;
+use crate::agent::place_of;
 use crate::arguments::Discard;
 use crate::output::Output;
 use crate::sizes::bytes;
 
 pub(crate) fn run(store: &StoreLocation, options: &Discard, output: &Output) -> Outcome {
-    let place = LivePlace::open(store, options.far.overlays.as_deref())?;
-    let written = discard(&place, &options.disk, options.token)?;
+    let (disk, token) = (&options.disk, options.token);
+    let asked = match &options.of.node {
+        Some(dir) => discard_at(dir, disk, token)?,
+        None => None,
+    };
+    let written = match asked {
+        Some(written) => written,
+        None => discard(&place_of(store, &options.of, &options.far)?, disk, token)?,
+    };
     output.fact(&json!({ "discarded": options.disk, "written_bytes": written }), || {
         format!("discarded {} of changes to {}", bytes(written), options.disk)
     });

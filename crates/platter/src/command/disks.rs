@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::path::Path;
 
 use platter_jobs::{
-    DiskList, DiskStatus, FillStatus, ListedDisk, LivePlace, StoreLocation, disks, disks_of_node,
+    DiskList, ErrorKind, FillStatus, ListedDisk, LivePlace, Result, StoreLocation, disks, disks_of_node,
 };
 use serde_json::json;
 
@@ -15,10 +15,10 @@ use crate::output::{Output, table};
 use crate::sizes::bytes;
 
 pub(crate) fn run(store: &StoreLocation, options: &Disks, output: &Output) -> Outcome {
-    if let Some(dir) = &options.node {
-        return of_node(dir, output);
-    }
-    let DiskList { disks, away } = disks(&LivePlace::open(store, options.far.overlays.as_deref())?)?;
+    let DiskList { disks, away } = match &options.node {
+        Some(dir) => of_node(store, dir)?,
+        None => disks(&LivePlace::open(store, options.far.overlays.as_deref())?)?,
+    };
     if let Some(why) = away {
         output.note(&format!("{why}: the holders of edit locks are unknown"));
     }
@@ -26,28 +26,22 @@ pub(crate) fn run(store: &StoreLocation, options: &Disks, output: &Output) -> Ou
         disks.iter().for_each(|disk| output.fact(disk, String::new));
         return Ok(ExitCode::SUCCESS);
     }
-    let mut rows = vec![
-        ["DISK", "SIZE", "CHANGES", "HOLDER", "LOCK", "PROCESS", "SERVED AT"].map(String::from).to_vec(),
-    ];
+    let head = ["DISK", "SIZE", "CHANGES", "CACHED", "HOLDER", "LOCK", "PROCESS", "SERVED AT"];
+    let mut rows = vec![head.map(String::from).to_vec()];
     rows.extend(disks.iter().map(row));
     output.fact(&json!(null), || table(&rows));
     Ok(ExitCode::SUCCESS)
 }
 
-fn of_node(dir: &Path, output: &Output) -> Outcome {
-    let disks = disks_of_node(dir)?;
-    if output.is_json() {
-        disks.iter().for_each(|disk| output.fact(disk, String::new));
-        return Ok(ExitCode::SUCCESS);
+/// What a node says; or, while it does not run, what lies in its directory.
+fn of_node(store: &StoreLocation, dir: &Path) -> Result<DiskList> {
+    match disks_of_node(dir) {
+        Err(error) if error.kind() == ErrorKind::Missing => disks(&LivePlace::of_node(store, dir)?),
+        told => {
+            let listed = |status| ListedDisk { status, lost: false };
+            Ok(DiskList { disks: told?.into_iter().map(listed).collect(), away: None })
+        }
     }
-    let row = |disk: &DiskStatus| {
-        let filled = disk.fill.as_ref().map_or_else(|| "on demand".to_owned(), filled);
-        vec![disk.disk.clone(), bytes(disk.disk_bytes), filled, disk.exports.join(" ")]
-    };
-    let mut rows = vec![["DISK", "SIZE", "CACHED", "SERVED AT"].map(String::from).to_vec()];
-    rows.extend(disks.iter().map(row));
-    output.fact(&json!(null), || table(&rows));
-    Ok(ExitCode::SUCCESS)
 }
 
 /// How much of a disk is in the cache.
@@ -68,6 +62,11 @@ fn row(listed: &ListedDisk) -> Vec<String> {
         match disk.written_bytes {
             _ if !disk.writable => "read-only".into(),
             written => or_none(written.map(bytes)),
+        },
+        match (&disk.fill, &disk.node) {
+            (Some(fill), _) => filled(fill),
+            (None, Some(_)) => "on demand".into(),
+            (None, None) => "-".into(),
         },
         or_none(disk.holder.clone()),
         or_none(disk.token.map(|token| format!("{token}{}", if listed.lost { " lost" } else { "" }))),

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use platter_jobs::{
-    AttachRequest, LivePlace, NodeRequest, OnDetach, ServeAddress, SharingRequest, StoreLocation, attach,
-    default_holder,
+    AttachRequest, LivePlace, NodeRequest, ServeAddress, ServersRequest, SharingRequest, StoreLocation,
+    TreeAccess, attach, default_holder,
 };
 
-use super::attach::{mount, stop_at_signals, tell, tls};
+use super::attach::{disks, nbd_at, stop_at_signals, tell, trees};
 use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Node;
 use crate::output::Output;
@@ -24,26 +24,16 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
         memory_bytes_max: memory_bytes,
     });
     let name = options.name.clone().unwrap_or_else(host_name);
+    let (fuse, ninep) = trees(&options.tree, &options.nbd);
+    let tree_access = if options.disk.write { TreeAccess::Names } else { TreeAccess::Disks };
     let request = AttachRequest {
         place: LivePlace::of_cache(&store, &options.cache_dir),
-        versions: options.versions.iter().map(ToString::to_string).collect(),
-        write: false,
-        steal: false,
-        holder: default_holder(),
-        nbd: Some(nbd),
-        tls: tls(&options.nbd)?,
-        insecure_loopback: options.nbd.insecure_loopback,
-        fuse: mount(&options.tree),
-        ninep: options.tree.ninep.clone(),
-        cache_bytes: memory_bytes as usize,
-        record: None,
-        on_detach: OnDetach::Keep,
-        publish_every: None,
+        disks: disks(&options.versions, &options.disk),
+        servers: ServersRequest { nbd: Some(nbd_at(&options.nbd, nbd)?), fuse, ninep, tree_access },
+        memory_bytes: memory_bytes as usize,
         hoard: (!options.no_hoard).then(|| options.cache_dir.clone()),
-        notes: String::new(),
-        tool_version: TOOL_VERSION.into(),
-        fill: options.fill,
         node: Some(NodeRequest { name, sharing }),
+        tool_version: TOOL_VERSION.into(),
         stop: stop_at_signals()?,
     };
     let output = *output;

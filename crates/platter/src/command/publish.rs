@@ -2,17 +2,18 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{LivePlace, PublishReport, PublishRequest, StoreLocation, publish};
+use platter_jobs::{LivePlace, PublishReport, PublishRequest, StoreLocation, publish, publish_at};
 
 use super::{Outcome, TOOL_VERSION};
+use crate::agent::place_of;
 use crate::arguments::Publish;
 use crate::output::Output;
 use crate::sizes::bytes;
 use crate::terminal::Terminal;
 
 pub(crate) fn run(store: &StoreLocation, options: &Publish, output: &Output) -> Outcome {
-    let request = PublishRequest {
-        place: LivePlace::open(store, options.far.overlays.as_deref())?,
+    let request = |place| PublishRequest {
+        place,
         disk: options.disk.clone(),
         token: options.token,
         branch: options.name.clone(),
@@ -20,9 +21,18 @@ pub(crate) fn run(store: &StoreLocation, options: &Publish, output: &Output) -> 
         notes: options.note.clone(),
         tool_version: TOOL_VERSION.into(),
     };
-    let terminal = Terminal::new(*output);
-    let report = publish(&request, &terminal)?;
-    drop(terminal);
+    let asked = match &options.of.node {
+        // The node knows its store.
+        Some(dir) => publish_at(dir, &request(LivePlace::of_cache(store, dir)))?,
+        None => None,
+    };
+    let report = match asked {
+        Some(report) => report,
+        None => {
+            let request = request(place_of(store, &options.of, &options.far)?);
+            publish(&request, &Terminal::new(*output))?
+        }
+    };
     output.fact(&report, || text(&report));
     Ok(ExitCode::SUCCESS)
 }

@@ -10,13 +10,16 @@ use platter_image::{ErrorKind, Result};
 use platter_store::{NumberChoice, Store, VersionRecord};
 use platter_vdisk::BlockDevice;
 
-use super::request_at;
+use super::{answer, request_at, written};
 use crate::Silent;
-use crate::live::attach::{AttachRequest, LiveEvent};
-use crate::live::control::{Answer, OnDetach, Question, Words};
+use crate::live::attach::AttachRequest;
+use crate::live::control::{Answer, Question, Words};
+use crate::live::disk_request::OnDetach;
+use crate::live::event::LiveEvent;
 use crate::live::list::disks;
 use crate::live::place::LivePlace;
-use crate::live::publish::{PublishReport, PublishRequest, discard, publish};
+use crate::live::publish::{PublishRequest, discard, publish};
+use crate::live::publish_report::PublishReport;
 use crate::live::served::Served;
 use crate::remote::tests::origin::{Origin, Running};
 use crate::remote::tests::{Lab, capture_to, kind};
@@ -51,7 +54,7 @@ impl Far {
     }
 
     fn request(&self) -> AttachRequest {
-        AttachRequest { write: true, ..request_at(self.place()) }
+        request_at(self.place())
     }
 
     /// Serves the disk for writing.
@@ -68,7 +71,7 @@ impl Far {
             }
         };
         let served = Served::open(request, Box::new(note))?;
-        served.attach(IMAGE, false)?;
+        served.attach(&written(IMAGE))?;
         Ok(served)
     }
 
@@ -99,7 +102,7 @@ impl Far {
 }
 
 fn ask_to_publish(served: &Arc<Served>) -> Result<PublishReport> {
-    match served.answer(Question::Publish { disk: IMAGE.into(), words: Words::default() })? {
+    match answer(served, Question::Publish { disk: IMAGE.into(), words: Words::default() })? {
         Answer::Published(report) => Ok(report),
         other => panic!("{other:?}"),
     }
@@ -144,7 +147,8 @@ fn what_is_written_here_becomes_a_version_there() {
     live.write(&[0x5b; 512], 0).unwrap();
     far.bytes[..512].fill(0x5b);
     let words = Words::default();
-    served.answer(Question::Detach { disk: IMAGE.into(), then: OnDetach::Publish, words }).unwrap();
+    let then = Some(OnDetach::Publish);
+    answer(&served, Question::Detach { disk: IMAGE.into(), then, words }).unwrap();
     assert_eq!(origin.0.store.tokens().unwrap(), []);
     assert_eq!(far.overlays(), 0);
     drop(origin);

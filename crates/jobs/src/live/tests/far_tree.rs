@@ -6,8 +6,7 @@ use platter_export::tree::{Access, NodeId, ROOT, Tree};
 use platter_image::{ErrorKind, Result};
 use platter_store::{NumberChoice, Store};
 
-use super::request_at;
-use crate::live::attach::AttachRequest;
+use super::{request_at, with_tree};
 use crate::live::place::LivePlace;
 use crate::live::served::Served;
 use crate::remote::tests::origin::{Origin, Running};
@@ -31,8 +30,7 @@ impl Far {
         let origin = Origin::new(&lab).run(&lab);
         let place = LivePlace::open(&lab.afar(), Some(&lab.path("overlays"))).unwrap();
         place.make().unwrap();
-        let served =
-            Served::open(AttachRequest { write: true, ..request_at(place) }, Box::new(|_| {})).unwrap();
+        let served = Served::open(with_tree(request_at(place)), Box::new(|_| {})).unwrap();
         Self { bytes: std::fs::read(disk).unwrap(), tree: served.tree().unwrap(), lab, origin }
     }
 

@@ -2,20 +2,24 @@
 
 mod far;
 mod far_tree;
+mod node;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use platter_export::Exports as _;
 use platter_export::tree::{Access, ROOT};
-use platter_image::ErrorKind;
+use platter_image::{ErrorKind, Result};
 use platter_store::{
     KnownCheck, NumberChoice, Store, StorePlace, UnreadableOmitted, UnreadableRecord, VersionRecord,
 };
 use tempfile::TempDir;
 
+use crate::live::address::{ServersRequest, TreeAccess};
+use crate::live::agent::Agent;
 use crate::live::attach::AttachRequest;
-use crate::live::control::{ControlSocket, OnDetach, Question, Words, servers};
+use crate::live::control::{Answer, ControlSocket, Question, ServingProcess, Words};
+use crate::live::disk_request::{DiskRequest, OnDetach, WriteRequest};
 use crate::live::place::LivePlace;
 use crate::live::served::Served;
 use crate::live::servers::Server;
@@ -34,26 +38,31 @@ pub(in crate::live) fn request() -> (TempDir, AttachRequest) {
 fn request_at(place: LivePlace) -> AttachRequest {
     AttachRequest {
         place,
-        versions: Vec::new(),
-        write: false,
-        steal: false,
-        holder: "test@here".into(),
-        nbd: None,
-        tls: None,
-        fuse: None,
+        disks: Vec::new(),
+        servers: ServersRequest::default(),
+        memory_bytes: 1 << 20,
         hoard: None,
-        record: None,
-        ninep: None,
-        insecure_loopback: false,
-        cache_bytes: 1 << 20,
-        on_detach: OnDetach::Keep,
-        publish_every: None,
-        notes: String::new(),
-        tool_version: "test".into(),
-        fill: false,
         node: None,
+        tool_version: "test".into(),
         stop: Arc::default(),
     }
+}
+
+/// A request to serve a disk to be written.
+pub(in crate::live) fn written(version: &str) -> DiskRequest {
+    let write = WriteRequest { holder: "test@here".into(), ..WriteRequest::default() };
+    DiskRequest { write: Some(write), ..DiskRequest::new(version) }
+}
+
+/// The same process, of whose tree all can be changed.
+fn with_tree(request: AttachRequest) -> AttachRequest {
+    let servers = ServersRequest { tree_access: TreeAccess::Names, ..request.servers };
+    AttachRequest { servers, ..request }
+}
+
+/// Answers as the process does.
+fn answer(served: &Arc<Served>, question: Question) -> Result<Answer> {
+    crate::live::answering::answer(served, &Agent::open(served)?, question)
 }
 
 /// Captures a disk of `bytes` as the next version of `image`.
@@ -89,12 +98,12 @@ fn detaching_the_last_disk_ends_what_serves_no_tree() {
         let served = Served::open(request, Box::new(|_| {})).unwrap();
         let uri = Arc::new(|disk: &str| format!("test:{disk}"));
         served.set_servers(&[Server { uri, has_tree, run: Box::new(|_| Ok(())) }]);
-        served.attach("lab/disk", false).unwrap();
+        served.attach(&DiskRequest::new("lab/disk")).unwrap();
         assert_eq!(served.attached().unwrap()[0].exports, ["test:lab/disk"]);
         let question =
-            Question::Detach { disk: "lab/disk".into(), then: OnDetach::Keep, words: Words::default() };
-        served.answer(question).unwrap();
-        assert_eq!(served.request().stop.load(Ordering::Relaxed), !has_tree);
+            Question::Detach { disk: "lab/disk".into(), then: Some(OnDetach::Keep), words: Words::default() };
+        answer(&served, question).unwrap();
+        assert_eq!(served.stop().load(Ordering::Relaxed), !has_tree);
     }
 }
 
@@ -103,8 +112,8 @@ fn detaching_the_last_disk_ends_what_serves_no_tree() {
 fn a_served_disk_is_in_the_tree() {
     let (_folder, request) = request();
     capture_bytes(request.place.store().local("this").unwrap(), "lab/disk", &[7; 4096]);
-    let served = Served::open(AttachRequest { write: true, ..request }, Box::new(|_| {})).unwrap();
-    served.attach("lab/disk", false).unwrap();
+    let served = Served::open(with_tree(request), Box::new(|_| {})).unwrap();
+    served.attach(&written("lab/disk")).unwrap();
     let tree = served.tree().unwrap();
     let find = |path: &str| path.split('/').try_fold(ROOT, |at, name| Ok(tree.lookup(at, name)?.id));
     let read = |path: &str| -> platter_image::Result<Vec<u8>> {
@@ -117,10 +126,11 @@ fn a_served_disk_is_in_the_tree() {
     live.sync().unwrap();
     assert_eq!(read("lab/disk/latest.raw").unwrap(), [7; 4096]);
     let words = Words::default();
-    served.answer(Question::Publish { disk: "lab/disk".into(), words: words.clone() }).unwrap();
+    answer(&served, Question::Publish { disk: "lab/disk".into(), words: words.clone() }).unwrap();
     assert_eq!(read("lab/disk/latest.raw").unwrap(), read("lab/disk/live.raw").unwrap());
     assert_eq!(read("lab/disk/2.raw").unwrap()[..513], [&[8; 512][..], &[7]].concat());
-    served.answer(Question::Detach { disk: "lab/disk".into(), then: OnDetach::Discard, words }).unwrap();
+    answer(&served, Question::Detach { disk: "lab/disk".into(), then: Some(OnDetach::Discard), words })
+        .unwrap();
     assert!(find("lab/disk/live.raw").is_err() && live.write(&[9; 512], 0).is_err());
 }
 
@@ -144,23 +154,18 @@ fn what_a_version_lacks_the_next_one_lacks_too() {
         ..newest()
     };
     Store::open_writer(&place).unwrap().session().unwrap().publish(lacking.clone()).unwrap();
-    let served = Served::open(AttachRequest { write: true, ..request }, Box::new(|_| {})).unwrap();
-    served.attach("lab/disk", false).unwrap();
+    let served = Served::open(with_tree(request), Box::new(|_| {})).unwrap();
+    served.attach(&written("lab/disk")).unwrap();
     let disk = served.open("lab/disk").unwrap();
     disk.write(&[8; 4096], 0).unwrap();
     disk.write(&[8; 512], 8192).unwrap();
-    served.answer(Question::Publish { disk: "lab/disk".into(), words: Words::default() }).unwrap();
+    answer(&served, Question::Publish { disk: "lab/disk".into(), words: Words::default() }).unwrap();
     let record = newest();
     assert_eq!((record.number, record.skipped_gap_bytes), (3, 5 << 20));
     assert_eq!(record.unreadable, lacking.unreadable[1..]);
     assert_eq!(record.unreadable_omitted, lacking.unreadable_omitted);
-    served
-        .answer(Question::Detach {
-            disk: "lab/disk".into(),
-            then: OnDetach::Discard,
-            words: Words::default(),
-        })
-        .unwrap();
+    let then = Some(OnDetach::Discard);
+    answer(&served, Question::Detach { disk: "lab/disk".into(), then, words: Words::default() }).unwrap();
 }
 
 /// What is served to be read can be seen, and is changed by nobody.
@@ -195,11 +200,12 @@ fn a_socket_that_is_just_made_is_not_taken_for_one_that_nobody_listens_at() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !has_ended.load(Ordering::SeqCst) {
-                servers(request.place.dir()).unwrap();
+                ServingProcess::all(request.place.dir()).unwrap();
             }
         });
-        let opened: Vec<_> =
-            (0..2000).map(|_| ControlSocket::open(&request.place).map(|socket| socket.wake())).collect();
+        let opened: Vec<_> = (0..2000)
+            .map(|_| ControlSocket::open(request.place.dir(), false).map(|socket| socket.wake()))
+            .collect();
         has_ended.store(true, Ordering::SeqCst);
         for socket in opened {
             socket.unwrap().unwrap();

@@ -26,6 +26,7 @@
 mod change;
 mod dates;
 mod files;
+mod fixed_names;
 mod holes;
 mod image_tree;
 mod keep;
@@ -38,4 +39,5 @@ mod tests;
 
 mod view;
 
+pub(super) use fixed_names::FixedNames;
 pub use image_tree::ImageTree;

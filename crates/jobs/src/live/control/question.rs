@@ -1,0 +1,70 @@
+//! What is asked over a control socket, and what is answered.
+
+use std::collections::BTreeMap;
+
+use platter_store::ImageName;
+use serde::{Deserialize, Serialize};
+
+use super::status::{Attached, DiskStatus};
+use crate::live::disk_request::{DiskRequest, OnDetach};
+use crate::live::publish_report::PublishReport;
+use crate::{CloneReport, TokenChoice};
+
+/// What is asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::live) enum Question {
+    /// Which disks the process serves.
+    Disks,
+    /// Serve another disk.
+    Attach(DiskRequest),
+    /// Publish a disk that the process serves.
+    Publish { disk: String, words: Words },
+    /// Stop serving a disk. Without `then`, what its request said becomes of what was written.
+    Detach { disk: String, then: Option<OnDetach>, words: Words },
+    /// Publish an image's disk, as the command does: served by this process or by another, or waiting.
+    PublishImage { image: ImageName, token: Option<u64>, words: Words },
+    /// Throw away what was written to an image's disk that nobody serves, as the command does.
+    Discard { image: ImageName, token: Option<u64> },
+    /// Clone a version, as the command does.
+    Clone { version: String, name: ImageName, next: bool, token: TokenChoice, tool_version: String },
+}
+
+/// What a user says of a version.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(in crate::live) struct Words {
+    pub(in crate::live) labels: BTreeMap<String, String>,
+    pub(in crate::live) notes: String,
+    pub(in crate::live) tool_version: String,
+    /// Publish as the first version of this new image, not as the next one of the disk's own.
+    #[serde(default)]
+    pub(in crate::live) branch: Option<ImageName>,
+}
+
+/// What is answered.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::live) enum Answer {
+    Disks(Vec<DiskStatus>),
+    Attached(Attached),
+    Published(PublishReport),
+    Detached(Option<PublishReport>),
+    /// Bytes that had been written.
+    Discarded(u64),
+    Cloned(CloneReport),
+    /// An error: its kind as a word, what it says, and what its causes say.
+    Failed {
+        kind: String,
+        messages: Vec<String>,
+    },
+}
+
+/// Reads a line as a question and as an answer, and writes what was understood again. For tests of the format.
+pub fn read_control_line(line: &[u8]) -> [Option<String>; 2] {
+    let question = serde_json::from_slice::<Question>(line).ok();
+    let answer = serde_json::from_slice::<Answer>(line).ok();
+    [
+        question.and_then(|question| serde_json::to_string(&question).ok()),
+        answer.and_then(|answer| serde_json::to_string(&answer).ok()),
+    ]
+}

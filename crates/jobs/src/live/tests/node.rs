@@ -1,0 +1,166 @@
+//! A node: disks that are written beside others that are read, served again after it was killed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use platter_export::Exports as _;
+use platter_store::Store;
+
+use super::{answer, request_at, written};
+use crate::live::address::{FuseAddress, NbdAddress, ServeAddress, ServersRequest};
+use crate::live::agent::Agent;
+use crate::live::attach::{AttachRequest, NodeRequest, attach};
+use crate::live::client::running_node;
+use crate::live::control::{Answer, Question, Words};
+use crate::live::disk_request::{DiskRequest, OnDetach};
+use crate::live::list::disks;
+use crate::live::place::LivePlace;
+use crate::live::served::Served;
+use crate::node::CacheLocation;
+use crate::remote::ServerOptions;
+use crate::remote::tests::origin::{Origin, Running};
+use crate::remote::tests::{Lab, capture_to, kind};
+use crate::{ErrorKind, StoreLocation};
+
+const KIB: usize = 1 << 10;
+
+/// An origin with two images, and the directory of a node.
+struct Host {
+    lab: Lab,
+    bytes: Vec<u8>,
+}
+
+impl Host {
+    fn new() -> Self {
+        let lab = Lab::new();
+        let disk = lab.disk("disk", KIB, 0);
+        for image in ["lab/read", "lab/written"] {
+            capture_to(lab.here(), &disk, image).unwrap();
+        }
+        Self { bytes: std::fs::read(disk).unwrap(), lab }
+    }
+
+    fn run_origin(&self) -> Running {
+        Origin::new(&self.lab).run(&self.lab)
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.lab.path("node")
+    }
+
+    fn place(&self) -> LivePlace {
+        let StoreLocation::Remote(origin) = self.lab.afar() else { panic!("an origin") };
+        let cache = Some(CacheLocation { dir: self.dir(), limit_bytes: 64 << 20 });
+        LivePlace::of_cache(&StoreLocation::Remote(ServerOptions { cache, ..origin }), &self.dir())
+    }
+
+    fn request(&self) -> AttachRequest {
+        AttachRequest {
+            node: Some(NodeRequest { name: "test".into(), sharing: None }),
+            ..request_at(self.place())
+        }
+    }
+
+    /// A node as it is started: it serves what it served before.
+    fn node(&self) -> Arc<Served> {
+        let served = Served::open(self.request(), Box::new(|_| {})).unwrap();
+        Agent::open(&served).unwrap().attach_at_start().unwrap();
+        served
+    }
+
+    fn tokens(&self) -> usize {
+        Store::open_reader(&self.lab.place).unwrap().tokens().unwrap().len()
+    }
+}
+
+fn contents(served: &Arc<Served>, disk: &str) -> Vec<u8> {
+    let disk = served.open(disk).unwrap();
+    let mut bytes = vec![0; disk.length() as usize];
+    disk.read(&mut bytes, 0).unwrap();
+    bytes
+}
+
+#[test]
+fn a_node_that_is_killed_goes_on_with_all_of_its_disks_without_its_origin() {
+    let host = Host::new();
+    let origin = host.run_origin();
+    let served = host.node();
+    for request in [DiskRequest::new("lab/read"), written("lab/written")] {
+        answer(&served, Question::Attach(request)).unwrap();
+    }
+    let disk = served.open("lab/written").unwrap();
+    assert!(disk.is_writable() && !served.open("lab/read").unwrap().is_writable());
+    disk.write(&[9; 4096], 8192).unwrap();
+    let mut expected = host.bytes.clone();
+    expected[8192..12288].fill(9);
+    // Both are in the cache as a whole.
+    assert!(contents(&served, "lab/read") == host.bytes && contents(&served, "lab/written") == expected);
+    served.store().cache().unwrap().cache().sync().unwrap();
+    drop((disk, served, origin));
+    std::fs::remove_file(host.lab.socket()).unwrap();
+
+    let served = host.node();
+    assert!(contents(&served, "lab/read") == host.bytes && contents(&served, "lab/written") == expected);
+    let disk = served.open("lab/written").unwrap();
+    disk.write(&[8; 512], 0).unwrap();
+    expected[..512].fill(8);
+    let _origin = host.run_origin();
+    let published = answer(
+        &served,
+        Question::Detach {
+            disk: "lab/written".into(),
+            then: Some(OnDetach::Publish),
+            words: Words::default(),
+        },
+    );
+    let Answer::Detached(Some(report)) = published.unwrap() else { panic!("it is published") };
+    assert_eq!((report.version.as_str(), host.tokens()), ("lab/written@2", 0));
+    drop((disk, served));
+    let served = host.node();
+    assert_eq!(served.list(), ["lab/read"], "what was detached is not served again");
+    answer(&served, Question::Attach(DiskRequest::new("lab/written"))).unwrap();
+    assert!(contents(&served, "lab/written") == expected);
+}
+
+/// A disk that waits in a node's directory is found by who names its store only.
+#[test]
+fn disks_of_a_node_are_found_without_its_directory() {
+    let host = Host::new();
+    let _origin = host.run_origin();
+    let served = host.node();
+    answer(&served, Question::Attach(written("lab/written"))).unwrap();
+    served.open("lab/written").unwrap().write(&[9; 4096], 0).unwrap();
+    drop(served);
+    let elsewhere = LivePlace::open(&host.lab.afar(), None).unwrap();
+    let listed = disks(&elsewhere).unwrap().disks;
+    assert_eq!((listed.len(), listed[0].status.written_bytes), (1, Some(4096)));
+    assert_eq!(running_node(&elsewhere).unwrap(), None);
+    let plain = Served::open(request_at(elsewhere), Box::new(|_| {})).unwrap();
+    plain.attach(&written("lab/written")).unwrap();
+    assert_eq!(contents(&plain, "lab/written")[..4096], [9; 4096], "above the same overlay");
+}
+
+/// An edit token that was taken for a disk that then cannot be served is given back, and its overlay goes.
+#[test]
+fn a_disk_that_cannot_be_served_keeps_no_edit_token() {
+    let host = Host::new();
+    let _origin = host.run_origin();
+    let served = host.node();
+    let unix = |name: &str| ServeAddress::Unix(host.lab.path(name));
+    let record = Some(host.lab.path("none/trace"));
+    assert_eq!(kind(served.attach(&DiskRequest { record, ..written("lab/written") })), ErrorKind::Io);
+    let own = NbdAddress { address: unix("none/nbd.sock"), tls: None, insecure_loopback: false };
+    assert!(served.attach(&DiskRequest { nbd: Some(own.clone()), ..written("lab/written") }).is_err());
+    assert_eq!((host.tokens(), served.list().len(), served.remembered().len()), (0, 0, 0));
+    drop(served);
+    // The tree is mounted after the token was taken.
+    let servers = ServersRequest {
+        nbd: Some(NbdAddress { address: unix("nbd.sock"), ..own }),
+        fuse: Some(FuseAddress { mount_point: host.lab.path("none"), allow_other: false }),
+        ..ServersRequest::default()
+    };
+    let request = AttachRequest { disks: vec![written("lab/written")], servers, ..host.request() };
+    assert_eq!(kind(attach(request, Box::new(|_| {}))), ErrorKind::Missing);
+    let overlays = std::fs::read_dir(host.dir().join("overlays")).unwrap().count();
+    assert_eq!((host.tokens(), overlays), (0, 0));
+}
