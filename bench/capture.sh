@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # bench/capture.sh CATALOG-DIR
 #
-# Capture of fresh data against `zstd -3 -T2` on the same allocated bytes; capture of a disk mostly known; peak memory
-# for a real disk, a 1 TiB sparse one, and one with two million small files (BENCH_FILES sets how many).
+# Capture of new data compared with `zstd -3 -T2` on the same allocated bytes; capture of a mostly known disk; peak memory
+# for a real disk, a sparse disk of 1 TiB, and a disk with two million small files (BENCH_FILES sets the number).
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/capture.sh CATALOG-DIR}
 FILES=${BENCH_FILES:-2000000}

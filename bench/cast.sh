@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # bench/cast.sh CATALOG-DIR
 #
-# Casts an image in rooms of 1, 4 and 16 receivers, verifying, to targets in memory. The limit is the greatest of wire
-# bytes over the link's rate, raw bytes over the targets' rate, and all processor seconds over the cores. Time is the
-# sender's: from the first receiver's start to the last one's result. Symbols sent are told as a ratio to those that had
-# to be: without loss, and with 1 % and 5 % independent loss. Then the image from a store of the whole catalog beside the
-# same image from a store that holds nothing else, which is one precompressed pack. BENCH_CAST names the image (default:
-# the catalog's last).
+# Casts an image in rooms of 1, 4 and 16 receivers, with verification, to targets in memory. The limit is the largest of:
+# wire bytes divided by the link rate, raw bytes divided by the target rate, and processor seconds divided by the cores.
+# The time is the sender's, from the start of the first receiver to the result of the last one. Symbols sent are printed
+# as a ratio to the minimum: without loss, and with 1 % and 5 % independent loss. Then the cast from a store of the whole
+# catalog is compared with one from a store of this image only, which is one precompressed pack. BENCH_CAST names the
+# image (default: the last one of the catalog).
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/cast.sh CATALOG-DIR}
 ROOM=$ROOT/lab/room
@@ -27,7 +27,7 @@ platter capture "$disk" bench/cast >/dev/null
 raw_bytes=$(platter_json show bench/cast | jq -r '[.. | .allocated_bytes? // empty] | first')
 cores=$(nproc)
 
-# What the targets take: zeros into memory.
+# Rate of the targets: zeros written to memory.
 timed target dd if=/dev/zero of="$WORK/memory/probe" bs=1M count=1024 status=none
 rm "$WORK/memory/probe"
 target_rate=$(calculate "1073741824 / $(median target)")
@@ -52,7 +52,7 @@ one_cast() {
 		{ tail -n 5 "$WORK/cast.log" >&2; exit 1; }
 	wait "${pids[@]}"
 	WALL=$(jq -s '[.. | objects | select(.symbols_sent? != null)] | last | .seconds' "$WORK/cast.json")
-	# What the datagrams take on a real wire, headers, preamble and gap included; the kernel must have seen nearly as much.
+	# Bytes on a real wire, with headers, preamble and gap; the kernel must have counted nearly as many.
 	WIRE=$(jq -s '[.. | objects | select(.symbols_sent? != null)] | last | .wire_bytes' "$WORK/cast.json")
 	[ $(($(wire_bytes) - before)) -gt $((WIRE * 9 / 10)) ] || { echo "cast: the kernel sent far less than $WIRE bytes" >&2; exit 1; }
 	SYMBOLS=$(jq -s '[.. | objects | select(.symbols_sent? != null)] | last | .symbols_sent / .symbols' "$WORK/cast.json")

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # bench/drift.sh CATALOG-DIR
 #
-# What it costs that machines drift (Liguori and Van Hensbergen, figure 8): two clones of one Debian disk install the same
-# packages, each by its own dpkg in its mounted file system, and are published. Before, the second one got files of its own,
-# so the same packages land at other places. Beside it the same on two qcow2 overlays of the raw disk, as they grew and
-# compressed with zstd afterwards, and on two raw copies.
+# Cost of drift between machines (Liguori and Van Hensbergen, figure 8): two clones of one Debian disk install the same
+# packages, each with its own dpkg in the mounted filesystem, and are published. The second one gets files of its own
+# first, so the packages are stored at other places. For comparison: two qcow2 overlays of the raw disk, as grown and as
+# compressed with zstd, and two raw copies.
 #
 #   DRIFT_PACKAGES  what is installed (default: some 250 MB; dependencies are not asked for)
 . "$(dirname "$0")/lib.sh"

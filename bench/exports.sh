@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # bench/exports.sh CATALOG-DIR
 #
-# Reading a whole disk as a file, in order, everything in memory: a version and a live disk over our FUSE export, beside a
-# stock FUSE passthrough (bindfs) and qemu-storage-daemon's FUSE export of the raw file, all by requests of 1 MiB around the
-# page cache; and over our 9P export beside diod serving the raw file, by the same client.
+# Reads a whole disk as a file, in order, with all data in memory: a version and a live disk through Platter's FUSE
+# export, compared with a plain FUSE passthrough (bindfs) and with qemu-storage-daemon's FUSE export of the raw file, in
+# requests of 1 MiB that bypass the page cache; and through Platter's 9P export compared with diod on the raw file, with
+# the same client.
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/exports.sh CATALOG-DIR}
 readonly OUR_PORT=25640 DIOD_PORT=25641

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # bench/far.sh
 #
-# A version of an origin that is far away, fetched in order: install and export over a link of FAR_MBIT (100) Mbit/s and
-# FAR_RTT (200) ms there and back, TLS included; then an install beside one TCP flow that takes what it gets. The link is lab/relay.
-# Everything ends by itself: each run may take LIMIT seconds.
+# Fetches a version from a distant origin in order: install and export over a link of FAR_MBIT (100) Mbit/s with a round
+# trip of FAR_RTT (200) ms, with TLS; then an install next to one greedy TCP flow. lab/relay emulates the link. Each run
+# is limited to LIMIT seconds.
 . "$(dirname "$0")/lib.sh"
 MBIT=${FAR_MBIT:-100}
 RTT=${FAR_RTT:-200}
@@ -53,7 +53,7 @@ heading "beside one TCP flow"
 for run in $(seq "$RUNS"); do
 	"$RELAY" sink --seconds "$LIMIT" "$FAR_FLOW_PORT" >"$WORK/taken.$run" &
 	sink=$!
-	# It has the link for itself first; what it got then is not counted.
+	# At first it has the link to itself; that part is not counted.
 	start=$EPOCHREALTIME
 	timed beside install_far
 	end=$EPOCHREALTIME

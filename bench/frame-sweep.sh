@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # bench/frame-sweep.sh CATALOG-DIR
 #
-# Block sizes (where files are cut) and frame sizes over the whole catalog: size of the store, capture of all of it,
-# install of its first image cold and warm, and random reads of 4 KiB, each decoding its frame up to the block. Hidden
-# options of `capture` set the sizes; the defaults and their reason stand in docs/benchmarks.md.
+# Compares block sizes (of files) and frame sizes over the whole catalog: size of the store, time to capture all of it, to
+# install the first image cold and warm, and random reads of 4 KiB, which decode the frame up to the block. Hidden options
+# of `capture` set the sizes; docs/benchmarks.md explains the defaults.
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/frame-sweep.sh CATALOG-DIR}
 FRAMES=${BENCH_FRAME_KIB:-32 64 128 256}

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # bench/install.sh CATALOG-DIR
 #
-# Installs the first and the last image of the catalog, to a file and to a loop device, beside `dd bs=4M oflag=direct`
-# of the same allocated bytes, `qemu-img convert` from compressed qcow2, and partclone + zstd. The limit is the slower
-# of dd to the same target and of decoding alone: every frame of the image once, on two cores, without hashing and
-# without writing. But an install hashes and writes too, with the same processors: its own processor seconds over two cores
-# are a limit that no order of work can beat, and it is told beside the other.
-# Then both images to a loop device that takes 500 MB/s, as a disk on SATA does, by the kernel's own throttle.
+# Installs the first and the last image of the catalog, to a file and to a loop device, compared with `dd bs=4M
+# oflag=direct` of the same allocated bytes, `qemu-img convert` from compressed qcow2, and partclone + zstd. The limit is
+# the slower of dd to the same target and of decoding alone: every frame of the image once, on two cores, without hashing
+# and without writing. But an install hashes and writes too, with the same processors: its own processor seconds over two
+# cores are a limit that no order of work can beat, and it is told beside the other. Then both images to a loop device
+# that takes 500 MB/s, as a disk on SATA does, by the kernel's own throttle.
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/install.sh CATALOG-DIR}
 
@@ -15,7 +15,7 @@ new_store
 mapfile -t disks < <(images "$CATALOG")
 for disk in "${disks[@]}"; do platter capture "$disk" "catalog/$(basename "$disk" .raw)" >/dev/null; done
 
-# What decoding alone takes, in seconds, without the starting of a program; and with every block hashed.
+# Seconds for decoding alone, without program start; and with hashing of every block.
 decode_alone() {
 	"$EXAMPLE" decode "$STORE" "catalog/$name" 2 >"$WORK/decoded"
 	awk '$1 == "checksum" { print $7 }' "$WORK/decoded" >>"$WORK/times/decode"
@@ -71,7 +71,7 @@ compare() { # FILE-or-LOOP
 	rm -f "$WORK/target"
 }
 
-# In a group of processes whose writes to the device are held to that many bytes a second.
+# Runs a command in a cgroup whose writes to the device are limited to this many bytes per second.
 BLKIO=/sys/fs/cgroup/blkio/platter-bench-$$
 bench_cleanup() { [ ! -d "$BLKIO" ] || rmdir "$BLKIO"; }
 throttled() {
@@ -81,7 +81,7 @@ throttled() {
 	(echo "$BASHPID" >"$BLKIO/cgroup.procs" && "$@")
 }
 
-# Zeros are written too, and a device that is held to a rate is held to it for them: speeds are compared, not times.
+# Zeros are written too, and the limit applies to them as well, so speeds are compared instead of times.
 compare_throttled() { # BYTES-PER-SECOND
 	local ran all
 	mkdir "$BLKIO" 2>/dev/null || { echo "install: no blkio control group here: the throttled target is left out"; return; }

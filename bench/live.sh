@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # bench/live.sh CATALOG-DIR
 #
-# Live disks over NBD beside qemu-nbd, in turn: the catalog's first image warm (qemu-nbd on the raw file), cold (on compressed
-# qcow2 with zstd), and written (on qcow2 above the raw file). Then what clones cost, and what twenty disks of one process
-# take of memory. Clients are nbdcopy and fio's nbd engine; both servers get a unix socket each.
+# Compares live disks over NBD with qemu-nbd, in turn: the first image of the catalog warm (qemu-nbd on the raw file),
+# cold (on zstd-compressed qcow2), and written (on qcow2 above the raw file). Then the cost of clones, and the memory of
+# one process with twenty disks. Clients are nbdcopy and fio's nbd engine; each server has a unix socket.
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/live.sh CATALOG-DIR}
 SECONDS_EACH=${BENCH_SECONDS:-3}
@@ -82,7 +82,7 @@ end "$other"
 
 heading "$name cold, beside qemu-nbd on qcow2 with zstd; $((3 * RUNS)) runs"
 rm -f "$WORK/times"/*
-# Half a second each, and the disk below is shared: more runs, and each server is the first in every other one.
+# Runs take half a second and share the disk, so there are more of them, and the servers alternate in order.
 order=(ours theirs)
 for _ in $(seq $((3 * RUNS))); do
 	order=("${order[1]}" "${order[0]}")

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # bench/publish.sh
 #
-# What publishing costs on a disk of 20 GB: after 100 MB written in one place, and after 100 MB of random writes of 4 KiB.
-# The disk is one that runs: its file system is mounted somewhere, by what it says. Nothing is dropped then, and what is
-# written stands beside a partition without a file system. Contents, and what is written, are this machine's programs and libraries, at places that no block of the disk begins at. Bytes are compared with what zstd -3 makes of
-# the written bytes in the order of the disk, cut into pieces as long as a frame: what is more is the recipe and what
-# frames and packs say of themselves. Of that, the pages of the recipe that were touched are told apart. One stream of
-# zstd over all of it stands beside; a frame is shorter so that it can be read alone (design: frames).
+# Cost of publishing on a disk of 20 GB: after 100 MB written in one place, and after 100 MB of random 4 KiB writes. The
+# disk is in use (its filesystem is marked as mounted), so nothing is dropped. Writes go to a partition without a
+# filesystem. All data are programs and libraries of this machine, at offsets where no block of the disk begins. The
+# stored bytes are compared with zstd -3 over the written bytes in disk order, cut into pieces of a frame's length; the
+# difference is the recipe and the headers of frames and packs, of which the changed recipe pages are printed separately.
+# One zstd stream over everything is printed as well; frames are shorter so that each can be read alone (design: frames).
 . "$(dirname "$0")/lib.sh"
 readonly DISK_BYTES=20000000000 WRITTEN_BYTES=100000000
 TREE=$WORK/tree
@@ -67,7 +67,7 @@ measure() { # WHAT TIME-LIMIT BYTES-EACH PLACE
 		pages=$("$EXAMPLE" pages "$STORE" "$version" "$base" | awk '$1 == "pages" { print $5 }')
 		platter forget "$version" >/dev/null
 		echo $((after - before)) >>"$WORK/times/stored"
-		# What was stored is known from then on: the next run stores other bytes.
+		# The stored blocks are known afterwards, so the next run writes other bytes.
 		tail -c +100000001 "$WORK/contents" >"$WORK/next" && mv "$WORK/next" "$WORK/contents"
 	done
 	stored=$(tail -n 1 "$WORK/times/stored")

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # bench/store-size.sh CATALOG-DIR
 #
-# The store after each image of the catalog, beside one compressed file per image: `partclone | zstd -3` of each ext4
-# partition, `zstd -3` of the sparse disk where there is none. What others need for the full catalog's eighteen disks
-# (measured once, of raw disks): casync 4,108 MB, restic 4,889 MB, borg 5,386 MB.
+# Size of the store after each image of the catalog, compared with one compressed file per image: `partclone | zstd -3` of
+# each ext4 partition, or `zstd -3` of the sparse disk without one. Other tools need for the eighteen raw disks of the
+# full catalog (measured once): casync 4,108 MB, restic 4,889 MB, borg 5,386 MB.
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/store-size.sh CATALOG-DIR}
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # bench/upload.sh CATALOG-DIR
 #
-# A version that the origin mostly has is captured to it by a machine whose link passes UPLOAD_MBIT (100) Mbit/s each way (lab/room),
-# TLS included: UPLOAD_DISK (bookworm-desktop) with files of another release, a twentieth of what is in use, copied to where they
-# stand there. Told as a ratio to the frames of its new blocks: in bytes, of the frames that were sent and of all packets with their
-# headers; and in time, beside as many bytes over the same link by one TCP connection and nothing else, in turn. Then once more, and
-# every connection is broken when half of it came, for as long as UPLOAD_CUT (3) seconds. Each run begins with the store as it was,
-# and the disk in this machine's memory.
+# Captures a version that the origin mostly has, over a link of UPLOAD_MBIT (100) Mbit/s in each direction (lab/room),
+# with TLS. The version is UPLOAD_DISK (bookworm-desktop) plus files of another release, a twentieth of the space in use.
+# Results are ratios to the frames of the new blocks: bytes of the sent frames and of all packets with headers, and the
+# time compared with one TCP connection that sends as many bytes over the same link. A second run breaks every connection
+# for UPLOAD_CUT (3) seconds when half of the data has arrived. Each run starts with the same store, and with the disk in
+# this machine's memory.
 #   UPLOAD_DONOR  where the files are from (default: trixie-web)
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/upload.sh CATALOG-DIR}

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# tests/api-fuzz.sh: an origin is asked by schemathesis whatever its description (/api/v1/openapi.json) allows, and what it does not:
-# with a token of each role over TLS, and through the unix socket. Whatever it answers must be described: status, media type,
-# schema; nothing may be an error of its own, and no token may be passed by. PLATTER_SEED chooses, PLATTER_EXAMPLES is how much.
+# tests/api-fuzz.sh: schemathesis sends an origin requests that its description (/api/v1/openapi.json) allows, and
+# requests that it does not: with a token of each role over TLS, and through the unix socket. Every response must match
+# the description (status, media type, schema); none may be a server error, and no token may be bypassed. PLATTER_SEED
+# selects the requests, PLATTER_EXAMPLES their number.
 . "$(dirname "$0")/lib.sh"
 
 VENV=$("$TESTS/prerequisites" --venv)
@@ -35,21 +36,21 @@ for _ in $(seq 600); do [ ! -S "$STORE/serve.sock" ] || break; sleep 0.05; done
 socat "TCP-LISTEN:$((PORT + 1)),bind=127.0.0.1,fork,reuseaddr" "UNIX-CONNECT:$STORE/serve.sock" 2>/dev/null &
 RELAY=$!
 check "the origin listens in both ways" curl -sf --retry 20 --retry-connrefused --retry-delay 1 "http://127.0.0.1:$((PORT + 1))/healthz"
-# To schemathesis a stream of frames is bytes as any others; and the socket asks nobody who he is.
+# schemathesis treats frame streams as plain bytes; the unix socket needs no authentication.
 curl -s --unix-socket "$STORE/serve.sock" http://origin/api/v1/openapi.json |
 	jq '.paths[][] |= (if .requestBody.content["application/x-platter-frames"] then .requestBody.content |= with_entries(.key = "application/octet-stream") else . end)' \
 		>"$WORK/token.json"
 jq 'del(.security, .components.securitySchemes)' "$WORK/token.json" >"$WORK/socket.json"
 
-# attack NAME URL DESCRIPTION TOKEN: events are a stream without an end, so they are left out; that a body of bytes is no frame, or an image not
-# there, no schema can say, so what fits the schema may still be refused
+# attack NAME URL DESCRIPTION TOKEN: events are an endless stream and left out; a schema cannot express that bytes are not
+# a frame or an image does not exist, so valid requests may still be refused
 attack() {
 	local name=$1 url=$2 headers=()
 	[ -z "$4" ] || headers=(--header "Authorization: Bearer $4")
 	(cd "$WORK" && timeout 900 "$SCHEMATHESIS" --no-color run "$WORK/$3.json" --url "$url" --tls-verify "$STORE/serve-certificate.pem" "${headers[@]}" \
 		--exclude-path /api/v1/events --exclude-checks positive_data_acceptance --phases examples,coverage,fuzzing \
 		--max-examples "$EXAMPLES" --seed "$SEED" --request-timeout 20 --suppress-health-check filter_too_much) >"$WORK/said" 2>&1 && code=0 || code=$?
-	# Of a failure what was asked and answered is shown; how to reproduce it too.
+	# For a failure, prints the request, the response and how to reproduce it.
 	sed -n '/^=* FAILURES =*$/,/^=* WARNINGS =*$/p' "$WORK/said" | grep . >"$LOG" || cp "$WORK/said" "$LOG"
 	[ -z "${PLATTER_KEEP:-}" ] || cp "$WORK/said" "$PLATTER_KEEP/api-fuzz-${name// /-}.log"
 	if [ "$code" = 0 ]; then ok "$name: every answer is described"; else not_ok "$name: every answer is described"; fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/bad-sectors.sh: a disk some of whose sectors cannot be read, made by nbdkit and nbdfuse. A capture fails and names
-# the sector; with --skip-bad it says which file lost what, and everything else is there.
+# tests/bad-sectors.sh: a disk with unreadable sectors, made with nbdkit and nbdfuse. A capture fails and names the
+# sector; with --skip-bad it lists the lost parts of each file, and everything else is captured.
 . "$(dirname "$0")/lib.sh"
 
 need_root "loop devices" || { finish; exit 0; }
@@ -17,8 +17,8 @@ suite_cleanup() {
 file_tree "$WORK/tree" 8 bad
 truncate -s 32M "$WORK/disk"
 mke2fs -q -t ext4 -b 4096 -d "$WORK/tree" "$WORK/disk"
-# Two blocks of a file, one after the other, and one of another file.
-# block_of FILE NUMBER: that block of a file, as it lies in one piece
+# Two consecutive blocks of a file, and one of another file. block_of FILE NUMBER: that block of a file, as it lies in one
+# piece
 block_of() { debugfs -R "blocks /$1" "$WORK/disk" 2>/dev/null | tr ' ' '\n' | grep . | sed -n "$(($2 + 1))p"; }
 first=$(($(block_of random-1.bin 5) * 4096))
 second=$(($(block_of random-3.bin 9) * 4096))
@@ -76,7 +76,7 @@ rmdir "$WORK/out/lost+found"
 check "only those sectors are lost, and they are zeros" diff -r "$WORK/expected" "$WORK/out"
 end_bad
 
-# The first block of each of 150 files with long names: more than a record has room for.
+# The first block of each of 150 files with long names: more than fits in a record.
 name=$(printf '字%.0s' {1..80})
 mkdir -p "$WORK/long/$name/$name"
 for number in {1..150}; do head -c 8192 /dev/urandom >"$WORK/long/$name/$name/$number"; done

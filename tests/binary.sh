@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/binary.sh: the binary as it ships: stripped, small enough to be copied to every machine, and with symbols beside it
-# that belong to it and turn an address of a crash into a line of source. Over a binary of `make build`.
+# tests/binary.sh: the shipped binary: stripped, small enough to copy to every machine, with matching separate symbols
+# that map an address to a source line. Needs a binary of `make build`.
 . "$(dirname "$0")/lib.sh"
 
 # Bytes of the stripped binary. It has 16 MB; one with symbols has about 100.

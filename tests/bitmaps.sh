@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/bitmaps.sh: ext file systems whose bitmaps call blocks free that are in use, one for each kind of block, with
-# counts that agree. Each is captured and installed over other bytes. Other people's tools must find the same in source
-# and copy, before and after e2fsck -fy mended both, and every file and attribute must be equal.
+# tests/bitmaps.sh: ext filesystems whose bitmaps mark used blocks as free, one for each kind of block, with matching
+# counts. Each is captured and installed over other bytes. Other tools must find the same in source and copy, before and
+# after e2fsck -fy repaired both, and every file and attribute must be equal.
 . "$(dirname "$0")/lib.sh"
 
 command -v python3 >/dev/null || { skip "python3 is not installed"; finish; exit 0; }

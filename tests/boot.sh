@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# tests/boot.sh [IMAGE.raw]: captures a bootable disk, installs it, and boots the copy in QEMU until it prints the
-# marker that the catalog's images print on their serial console. Then boots it from the store over NBD, writing to an
-# overlay, and publishes the disk of the running machine; that version boots as a file of the mounted tree, is written
-# and published in turn, installed, and boots again. Without an image, the small catalog's base is built.
+# tests/boot.sh [IMAGE.raw]: captures a bootable disk, installs it, and boots the copy in QEMU until it prints the marker
+# that the catalog's images print on their serial console. Then boots it from the store over NBD with an overlay, and
+# publishes the disk while the machine runs. That version boots from a file of the mounted tree, is written, published and
+# installed, and boots again. Without an image, the base of the small catalog is built.
 . "$(dirname "$0")/lib.sh"
 
 readonly MARKER=PLATTER-BOOT-OK BOOT_SECONDS_MAX=420
@@ -33,7 +33,7 @@ power_off() {
 # boots FILE-OR-URI [CACHE [OPTION]]: with -snapshot the disk is not written; $AT_MARKER is called while the machine runs
 boots() {
 	local console=$WORK/console start=$SECONDS
-	# Before the machine is there: the marker of the one before must not be taken for its own.
+	# Starts before the machine, so that the marker of the previous one is not mistaken for its own.
 	: >"$console"
 	# Emulated, not virtualised: a /dev/kvm that opens may still not run a kernel.
 	# Without cmpxchg16b: QEMU 7.2 emulates it with wrong flags, of which Linux 6.12 dies at random.

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# tests/cast.sh: one disk cast to a room of network namespaces, without loss and with 1 %, with a late and a killed
-# receiver. Every receiver's target is the disk, byte by byte, and the sender tells so of each. Targets are files and, as
-# root, block devices with sectors of both sizes; targets that must not be written are refused. Forged datagrams, a member
-# without room and one whose disk hangs end and stop nothing.
+# tests/cast.sh: one disk cast to a room of network namespaces, without loss and with 1 % loss, with a late and a killed
+# receiver. Every target must equal the disk, and the sender must report each result. Targets are files and, as root,
+# block devices with both sector sizes; forbidden targets are refused. Forged datagrams, a receiver without space and one
+# with a hanging disk must not end or stop the cast.
 . "$(dirname "$0")/lib.sh"
 
 ROOM=$ROOT/lab/room

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# tests/commands.sh: every command's outcome as a person or a script sees it: exit codes, JSON, names and versions.
-# Needs no root.
+# tests/commands.sh: the visible results of every command: exit codes, JSON, names and versions. Needs no root.
 . "$(dirname "$0")/lib.sh"
 
 file_tree "$WORK/tree" 12 commands
@@ -52,7 +51,7 @@ check_exit "$EXIT_MISSING" "install of an unknown image" platter install lab/not
 check_exit "$EXIT_MISSING" "install of an unknown version" platter install lab/debian@9 "$WORK/target"
 check_exit "$EXIT_MISSING" "capture of an unknown file" platter capture "$WORK/no-such-disk" x
 check_said "and it is named" 'no-such-disk'
-# Every command that takes a name of an image, with names that no image can have: wrong usage, and the rule is told.
+# Invalid image names are usage errors in every command, and the message states the rule.
 hex=$(printf 'a%.0s' $(seq 64))
 for name in past/A a//b ../escape '' "a@0" "a@x" "a@" a@1@2 "b a" "$hex"a; do
 	for command in "capture $WORK/disk NAME" "show NAME" "history NAME" "diff NAME lab/debian" "diff lab/debian NAME" "clone NAME lab/x" \
@@ -125,7 +124,7 @@ check "and gives it back" jq -e '.edit_token == null and .token == 3' <(platter_
 check_exit "$EXIT_MISSING" "there is none to release" platter token release lab/copy
 check_exit "$EXIT_MISSING" "no token for an unknown image" platter token take lab/nothing
 
-# Many processes, one token: one gets it.
+# Of many processes, exactly one gets the edit lock.
 for n in $(seq 8); do
 	"$PLATTER" --store "$STORE" --quiet --json token take lab/copy --holder "taker$n@here" >"$WORK/taker.$n" 2>&1 &
 	takers[n]=$!
@@ -143,7 +142,7 @@ done
 check "of eight that race for a token one gets it" [ ${#winners[@]} = 1 ]
 check "and it is the one that the store names" [ "$(platter_json token list | jq -r .holder)" = "${winners[0]}" ]
 
-# Killed at any moment, the store has one answer, and no number twice.
+# After a kill at any moment, the store has one state, and no number twice.
 highest=$(platter_json token list | jq .number)
 bad=0
 for n in $(seq 30); do
@@ -202,7 +201,7 @@ check "changes no name" diff <(platter_json images) "$WORK/images"
 check "and no edit token" diff <(platter_json token list) "$WORK/tokens"
 check "what was forgotten is listed" jq -e '.forgotten | index("cellar/one@2")' <(platter_json rebuild --resurrect)
 check_exit "$EXIT_USAGE" "a version to bring back is named by its number" platter rebuild --resurrect cellar/one
-# Where nothing but packs is left, records tell the names, and nobody holds a token.
+# With packs alone, the records restore the names, and no edit lock is held.
 rm -f "$STORE"/catalog.sqlite* "$STORE/changes.log"
 check "rebuild from packs" platter_json rebuild
 cp "$LOG" "$WORK/rebuilt"
@@ -214,7 +213,7 @@ check "a token given back" platter token release lab/copy
 check "after it nothing is missing" platter install lab/debian@1 "$WORK/target" --free zero --yes
 check "nor changed" cmp "$WORK/target" "$WORK/exported"
 
-# Two writers: the second waits or is told why not, and nothing breaks.
+# Two writers: the second waits or gets the reason, and nothing breaks.
 "$PLATTER" --store "$STORE" --quiet capture "$WORK/changed" two/a >"$WORK/a" 2>&1 &
 first=$!
 code=0
@@ -229,7 +228,7 @@ wait "$first" || first_code=$?
 check "one of two writers finishes" bash -c '[ "$0" = 0 ] || [ "$1" = 0 ]' "$code" "$first_code"
 check "the store is sound" platter check --read-data
 
-# Words that come from elsewhere never reach a terminal as they are.
+# Text from outside is escaped on the terminal.
 evil=$'evil\e]0;title\a\e[2J\u009b31m\u202e'
 cp --sparse=always "$WORK/disk" "$WORK/labelled"
 e2label "$WORK/labelled" $'\e[31mred\e[0m' 2>/dev/null
@@ -252,7 +251,7 @@ check "nor in an error" no_escapes show "$evil"
 check "nor for a file of such a name" no_escapes capture "$WORK/$evil" evil/none
 check "JSON has it as it is" jq -e --arg note "$evil" '.notes == $note' <(platter_json show evil/other@2)
 
-# What holds a disk in a wrapping is no raw disk.
+# Image files of other programs and compressed files are not raw disks.
 gzip -c "$WORK/new-file" >"$WORK/disk.gz"
 xz -c "$WORK/new-file" >"$WORK/disk.xz"
 bzip2 -c "$WORK/new-file" >"$WORK/disk.bz2"

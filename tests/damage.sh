@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# tests/damage.sh: a store's files damaged one by one: bits flipped, cut short, removed, written over. `check` names the
-# damage with exit code 4, `install` and `export` never give wrong bytes, nothing panics, and the undamaged copy of
-# the same store still works. What was damaged is stored anew by the next capture of the same disk. PLATTER_SEED chooses the places.
+# tests/damage.sh: damages the files of a store one by one: flipped bits, truncated, removed, overwritten. `check` must
+# name the damage with exit code 4, `install` and `export` must never produce wrong bytes, nothing may panic, and the
+# undamaged copy of the store must still work. The next capture of the same disk stores damaged blocks again. PLATTER_SEED
+# selects the places.
 . "$(dirname "$0")/lib.sh"
 
 case ${PLATTER_SIZE:-quick} in full) rounds=40 ;; *) rounds=4 ;; esac
@@ -66,7 +67,7 @@ damaged() { # KIND FILE KEY
 	cp -a "$WORK/sound" "$STORE"
 	"$1" "$STORE/$2" "$3"
 	name="$name ($PLACE)"
-	# Wrong bytes on a target are the one thing that must never be.
+	# Wrong bytes on a target must never occur.
 	outcome "$name: export" "$PLATTER" --store "$STORE" --quiet export image "$WORK/target"
 	local exported=$CODE
 	if [ "$exported" = 0 ] && ! cmp -s "$WORK/target" "$WORK/right"; then
@@ -92,7 +93,7 @@ for file in "${files[@]}"; do
 	for kind in cut_short lose write_over; do damaged "$kind" "$file" "$kind $file"; done
 	for round in $(seq "$rounds"); do damaged flip "$file" "$file $round"; done
 done
-# A check that saw no damage at all in any pack would pass the above.
+# A `check` that finds no damage in any pack would pass the tests above.
 check "damage in packs was seen ($seen times)" [ "$seen" -gt 0 ]
 
 # One damaged block must not poison later captures: whoever finds it, capturing the same disks again makes every version whole.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/dashboard.sh: the page of an origin in headless Chromium (tests/dashboard.py, over tests/browser.py): what it shows is what
-# the command line says, it follows what happens, survives the origin, fits on a phone, and can be read by a screen reader.
-# PLATTER_SCREENSHOTS names a folder that gets pictures of it.
+# tests/dashboard.sh: the page of an origin in headless Chromium (tests/dashboard.py, over tests/browser.py): it must show
+# what the command line prints, follow changes, survive restarts of the origin, fit on a phone, and work with a screen
+# reader. PLATTER_SCREENSHOTS names a directory for screenshots.
 . "$(dirname "$0")/lib.sh"
 
 if ! { type -P chromium || type -P chromium-browser || type -P google-chrome; } >/dev/null; then

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# tests/diff.sh: `platter diff` against an oracle. ext file systems of several layouts are filled, captured, changed by mounting
-# them, and captured again; what diff says must be what `find`, `getfattr` and SHA-256 of both mounted trees say, path
-# by path. Then single changes that a glance at size and time would miss, equal contents in other places, other file
-# systems, tables that differ. Needs root, to mount.
+# tests/diff.sh: `platter diff` against an oracle. ext filesystems of several layouts are filled, captured, changed while
+# mounted, and captured again; the output of diff must match `find`, `getfattr` and SHA-256 of both mounted trees, path by
+# path. Then single changes that keep size and time, equal contents at other places, other filesystems, different
+# partition tables. Needs root to mount.
 . "$(dirname "$0")/lib.sh"
 
 need_root "comparing with mounted trees" || { finish; exit; }

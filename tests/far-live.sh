@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# tests/far-live.sh: disks of an origin that are written here, over a unix socket and over TLS. The process that serves them is killed
-# while it takes writes and publishes, the origin is killed and started again under reads and writes: nothing that a
-# client was told is written is lost, and no version is made twice. A token stolen elsewhere fences. The tree of images
-# over FUSE and 9P, as far as the access token goes. PLATTER_SEED chooses the moments.
+# tests/far-live.sh: writable disks of an origin, over a unix socket and over TLS. The serving process is killed during
+# writes and publishing, and the origin is killed and restarted during reads and writes: no acknowledged write may be
+# lost, and no version created twice. An edit lock taken over elsewhere fences. The file tree over FUSE and 9P within the
+# limits of the access token. PLATTER_SEED selects the moments.
 . "$(dirname "$0")/lib.sh"
 
 case ${PLATTER_SIZE:-quick} in full) kills=40 ;; *) kills=4 ;; esac

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/private.sh: what disks hold is their owner's only. Everything that every command makes is walked under umask 000 and
-# 022: no other user may open any of it, read a disk, hold a lock or connect. Wider modes are reported and mended.
+# tests/private.sh: data of disks is accessible to its owner only. Checks all files made by every command under umask 000
+# and 022: no other user may open any of them, read a disk, hold a lock or connect. Wider modes are reported and fixed.
 . "$(dirname "$0")/lib.sh"
 
 need_root "another user" || { finish; exit 0; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/refusals.sh: targets and sources that must not be touched. Each is refused with exit code 5 and the reason, and
-# not one byte of a refused target changes.
+# tests/refusals.sh: forbidden targets and sources. Each is refused with exit code 5 and the reason, and no byte of a
+# refused target changes.
 . "$(dirname "$0")/lib.sh"
 
 need_root "loop devices" || { finish; exit 0; }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# tests/remote.sh: commands over an origin, by unix socket and by TLS. They say and do what they do in the store's own
-# directory; an origin that is killed under an install or a capture and started again costs nobody a byte; wrong
-# certificates and tokens are refused; an origin that lies gets nothing written, nor much memory. PLATTER_SEED chooses the
-# moments.
+# tests/remote.sh: commands through an origin, by unix socket and by TLS. Their output and effects must be the same as on
+# a local store. An origin that is killed and restarted during an install or a capture must not cause any loss; wrong
+# certificates and tokens are refused; a lying origin must cause no wrong writes and no large memory use. PLATTER_SEED
+# selects the moments.
 . "$(dirname "$0")/lib.sh"
 
 case ${PLATTER_SIZE:-quick} in full) kills=25 ;; *) kills=4 ;; esac

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # tests/roundtrip.sh [SAMPLES-DIR]
 #
-# Captures each sample, installs it over a file full of other bytes, and looks at the result with other people's
-# tools: partition tables by sfdisk and sgdisk, file systems by e2fsck, backup superblocks and group descriptors byte
-# by byte, every file by its SHA-256 on a mounted copy. What was captured of an ext file system may be at most 1.02 of what
-# dumpe2fs calls allocated. PLATTER_SIZE=quick (default) or full chooses the samples that are built when no folder is given.
+# Captures each sample, installs it over a file full of other bytes, and checks the result with other tools: partition
+# tables with sfdisk and sgdisk, filesystems with e2fsck, backup superblocks and group descriptors byte by byte, and the
+# SHA-256 of every file on a mounted copy. At most 1.02 times the space that dumpe2fs reports as allocated may be captured
+# of an ext filesystem. PLATTER_SIZE=quick (default) or full selects the samples to build if SAMPLES-DIR is not given.
 . "$(dirname "$0")/lib.sh"
 
 need_root "making and mounting file systems" || { finish; exit 0; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/serve.sh: an origin as its clients live with it, through the unix socket and over TLS: every role and pattern at every
-# endpoint, wrong tokens, bodies that are too long, cut, or slow, many idle connections with and without a token, restarts under load, and what a
-# token may not read. The client is curl.
+# tests/serve.sh: an origin through the unix socket and over TLS: every role and pattern at every endpoint, wrong tokens,
+# bodies that are too long, truncated or slow, many idle connections with and without a token, restarts under load, and
+# images that a token must not see. The client is curl.
 . "$(dirname "$0")/lib.sh"
 
 SERVER=

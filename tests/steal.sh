@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# tests/steal.sh [POINTS]: the holder of an edit token is stopped (SIGSTOP) at random moments while it takes writes and
-# publishes; another takes the token over, writes and publishes; then the first one goes on. It must be refused, the
-# winner's version must stand, and what the first one was told is written must be in its branch. PLATTER_SEED chooses
-# the moments.
+# tests/steal.sh [POINTS]: the holder of an edit lock is stopped (SIGSTOP) at random moments during writes and publishing;
+# another holder takes the lock over, writes and publishes; then the first one continues. It must be refused, the new
+# version must stay, and all acknowledged writes of the first one must be in its branch. PLATTER_SEED selects the moments.
 . "$(dirname "$0")/lib.sh"
 
 POINTS=${1:-20}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/targets.sh: every command that writes a target, onto loop devices with sectors of 512 and 4,096 bytes and onto files.
-# What a target holds is shown and agreed to; what ends early leaves nothing that looks finished; what `--verify` compares is
-# said. (What must not be touched at all: refusals.sh.)
+# tests/targets.sh: every command that writes a target, to loop devices with sectors of 512 and 4,096 bytes and to files.
+# The contents of a target are shown and confirmed; an interrupted write leaves nothing that looks complete; `--verify`
+# reports what it compared. (Forbidden targets: refusals.sh.)
 . "$(dirname "$0")/lib.sh"
 
 need_root "loop devices" || { finish; exit 0; }

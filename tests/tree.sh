@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/tree.sh: the tree of images, mounted over FUSE and asked for over 9P, with the programs people use: ls, cat, cmp, cp,
-# mkdir, mv, rm, mount. What is copied into import/ is captured; a copy of a version is a clone; a live disk is
-# mounted, written and published.
+# tests/tree.sh: the file tree, mounted over FUSE and read over 9P, with common programs: ls, cat, cmp, cp, mkdir, mv, rm,
+# mount. Files copied into import/ are captured; a copy of a version is a clone; a live disk is mounted, written and
+# published.
 . "$(dirname "$0")/lib.sh"
 
 need_root "mounting the tree" || { finish; exit 0; }
