@@ -96,7 +96,7 @@ pub(crate) struct Node {
     /// Name of this node [default: host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Exchange blocks with other nodes, which connect to this ADDRESS:PORT; needs an access token for all images
+    /// Exchange blocks with other nodes whose access tokens read the same images; they connect to this ADDRESS:PORT
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peers: Option<SocketAddr>,
     /// Limit for data sent to other nodes, in bits per second, such as 100M or 1G
