@@ -1,19 +1,20 @@
-//! Bytes of payload that all clients of a server have in flight: how many there may be, and who may have more.
+//! Limits the payload bytes that all clients of a server have in flight.
 //!
-//! Owns the sum. Each client may have an eighth of what is free at that moment (a dynamic threshold, as switches bound
-//! the queues of their ports): one that is alone gets much, many share alike, and there is always something left for
-//! one who comes new. So whoever takes replies slowly, or not at all, bounds himself before he bounds others.
+//! Owns the sum. Each client may use an eighth of the bytes that are free at that moment (a dynamic threshold, as
+//! switches limit their port queues). A single client gets many, several clients get equal shares, and something is
+//! always left for a new client. So a client that reads replies slowly, or not at all, slows itself down before it
+//! affects others.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A client may have that part of what is free.
+/// A client may use 1/N of the free bytes.
 const PART_OF_FREE: u64 = 8;
-/// The first request of a client may be larger than that, if this part of all stays free for the others.
+/// The first request of a client may exceed its share, if 1/N of the total stays free for others.
 const PART_KEPT: u64 = 4;
-/// How often one who waits looks whether he still should.
+/// Interval at which a waiting thread checks whether to continue waiting.
 const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
@@ -22,18 +23,18 @@ struct State {
     waiting: usize,
 }
 
-/// The bytes of a server.
+/// The payload budget of a server.
 pub(crate) struct Budget {
     bytes_max: u64,
     state: Mutex<State>,
     freed: Condvar,
 }
 
-/// What one client has of it.
+/// The bytes that one client uses.
 #[derive(Default)]
 pub(crate) struct Account(Arc<AtomicU64>);
 
-/// Bytes that a request has taken. Dropped, they are free again.
+/// Bytes taken by a request; freed on drop.
 pub(crate) struct Share {
     budget: Arc<Budget>,
     account: Arc<AtomicU64>,
@@ -41,17 +42,18 @@ pub(crate) struct Share {
 }
 
 impl Budget {
-    /// So many bytes for all together.
+    /// A budget of `bytes_max` for all clients together.
     pub(crate) fn new(bytes_max: u64) -> Arc<Self> {
         Arc::new(Self { bytes_max, state: Mutex::default(), freed: Condvar::new() })
     }
 
-    /// Takes `bytes` for a request of that client, if it may have them now.
+    /// Takes `bytes` for a request of the client, if permitted now.
     pub(crate) fn take(self: &Arc<Self>, account: &Account, bytes: u64) -> Option<Share> {
         self.take_in(&mut self.lock(), account, bytes)
     }
 
-    /// As [`Budget::take`], but waits for it, until `is_vain` says that it need not be. At most `bytes_max / 2` bytes.
+    /// As [`Budget::take`], but waits until the bytes are free, or `is_vain` returns true. At most `bytes_max / 2`
+    /// bytes.
     pub(crate) fn wait(
         self: &Arc<Self>,
         account: &Account,
@@ -95,7 +97,7 @@ impl Drop for Share {
     }
 }
 
-/// Whether a client that has `own` bytes may have `bytes` more, when all together have `used` of `bytes_max`.
+/// Whether a client with `own` bytes may take `bytes` more while all clients use `used` of `bytes_max`.
 fn may_take(bytes_max: u64, used: u64, own: u64, bytes: u64) -> bool {
     let free = bytes_max.saturating_sub(used);
     own + bytes <= free / PART_OF_FREE || (own == 0 && used + bytes <= bytes_max - bytes_max / PART_KEPT)
@@ -108,7 +110,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const MAX: u64 = 256 * MIB;
 
-    /// As many requests of `bytes` as each of so many clients may have, none of which is ever done.
+    /// The number of requests of `bytes` that each client may have in flight if none is ever finished.
     fn stuck(budget: &Arc<Budget>, clients: usize, bytes: u64) -> Vec<Share> {
         let accounts: Vec<Account> = (0..clients).map(|_| Account::default()).collect();
         let mut shares = Vec::new();

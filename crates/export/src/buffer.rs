@@ -1,7 +1,7 @@
-//! Buffers for payloads and replies, used again and again.
+//! Reusable buffers for payloads and replies.
 //!
-//! Owns the spare ones of a server. A buffer keeps the bytes of its last use behind its end, so that they need not be
-//! zeroed for the next; it must never show them.
+//! Owns the spare buffers of a server. A buffer keeps old bytes after its end, so it need not be zeroed before the next
+//! use; it must never expose them.
 
 use parking_lot::Mutex;
 
@@ -9,11 +9,11 @@ use crate::budget::Share;
 
 /// Spare buffers kept.
 const SPARE_MAX: usize = 128;
-/// Bytes of them together: enough for a few clients with all the bytes in flight that they may have.
+/// Total bytes of spare buffers: enough for a few clients with the maximum in flight.
 const SPARE_BYTES_ALL_MAX: usize = 16 << 20;
-/// A larger buffer is not kept: most requests are far smaller than the largest.
+/// Larger buffers are not kept, because most requests are far smaller than the maximum.
 const SPARE_BYTES_MAX: usize = 1 << 20;
-/// Most bytes in one: the largest payload of any protocol, and what stands around it.
+/// Maximum bytes in a buffer: the largest payload of any protocol, plus its header.
 const BYTES_MAX: usize = (32 << 20) + (64 << 10);
 
 /// Bytes up to an end.
@@ -21,7 +21,7 @@ const BYTES_MAX: usize = (32 << 20) + (64 << 10);
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
     end: usize,
-    /// What its request has taken of a server's budget, until it is given back.
+    /// The budget share of its request, until it is released.
     pub(crate) share: Option<Share>,
 }
 
@@ -31,7 +31,7 @@ impl Buffer {
         self.grow(bytes.len()).copy_from_slice(bytes);
     }
 
-    /// Appends `length` bytes of any value, and gives them to be filled.
+    /// Appends `length` bytes of unspecified value and returns them to be filled.
     pub(crate) fn grow(&mut self, length: usize) -> &mut [u8] {
         let start = self.end;
         self.end += length;
@@ -42,12 +42,12 @@ impl Buffer {
         &mut self.bytes[start..self.end]
     }
 
-    /// Makes it empty.
+    /// Clears the buffer.
     pub(crate) fn clear(&mut self) {
         self.end = 0;
     }
 
-    /// What is in it.
+    /// The contents.
     pub(crate) fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.end]
     }
@@ -72,7 +72,7 @@ impl Buffers {
         buffer
     }
 
-    /// Takes buffers back.
+    /// Returns buffers to the pool.
     pub(crate) fn give(&self, buffers: impl IntoIterator<Item = Buffer>) {
         let mut spare = self.0.lock();
         for mut buffer in buffers {

@@ -1,9 +1,9 @@
 //! The clients of a server of any protocol: accepts them, bounds their number, pauses them, and disconnects them at the
 //! end.
 //!
-//! Owns the table of connections. A client is a connection, and a connection is a thread that runs its protocol; this
-//! must never read from a client nor write to one. Over TCP a client is a stranger until its protocol says that it is known:
-//! strangers have few places and little time, and displace each other (`platter_admission`). When a pause is ordered, every
+//! Owns the table of connections. Each client is one connection with one thread that runs its protocol. This file must
+//! never read from or write to a client. A TCP client is a stranger until its protocol reports it as known; strangers
+//! have few places and little time, and displace each other (`platter_admission`). When a pause is ordered, every
 //! thread stops between two requests and leaves its session here, for [`Clients::go_on`] in this process or another.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -29,29 +29,30 @@ use crate::same_user;
 const SETTLE_TIME: Duration = Duration::from_millis(100);
 /// A pause is given up when requests take longer.
 const PAUSE_TIME: Duration = Duration::from_millis(400);
-/// Longest sleep, so that a stop is noticed.
+/// Maximum sleep, so that a stop is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// After a client could not be taken (too many open files), the next is taken no sooner.
+/// Pause after a failed accept (too many open files).
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// So long the next client waits for threads to end that had to go, before it is turned away.
+/// How long a new client waits for the threads of displaced clients to end, before it is rejected.
 const ROOM_TIME: Duration = Duration::from_secs(1);
-/// TCP clients that have not agreed on anything yet.
+/// TCP clients that have not finished their negotiation.
 const STRANGERS_MAX: usize = 64;
-/// Of these, from one address of another machine.
+/// Such clients from one remote address.
 const STRANGERS_OF_ADDRESS_MAX: usize = 16;
 
-/// How many clients there may be.
+/// Limits on clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClientLimits {
-    /// Clients that are served.
+    /// Maximum number of clients.
     pub(crate) connections_max: usize,
-    /// How long a TCP client may take until it is known.
+    /// Time limit for a TCP client to become known.
     pub(crate) handshake_time: Duration,
 }
 
 impl ClientLimits {
-    /// Of a listener. All clients of this machine have one address, and may have all places; one other machine has half.
+    /// The limits for a listener. Local clients share one address and may use all places; a remote address may use
+    /// half.
     fn on(&self, listener: &Listener) -> Limits {
         let is_remote = listener.tcp_address().is_some_and(|address| !address.ip().is_loopback());
         let of_one = |remote: usize| if is_remote { remote } else { usize::MAX };
@@ -65,27 +66,27 @@ impl ClientLimits {
     }
 }
 
-/// What happened to a connection. They are numbered from 1 in the order they came.
+/// An event of a connection. Connections are numbered from 1 in order of arrival.
 pub(crate) enum ClientEvent<'a> {
-    /// A client has come.
+    /// A client connected.
     Connected { connection: u64, peer: Option<SocketAddr> },
-    /// A client had to go at once.
+    /// A client was rejected at once.
     TurnedAway { error: &'a Error },
-    /// A connection could not be taken; the server goes on.
+    /// A connection could not be accepted; the server continues.
     AcceptFailed { error: &'a Error },
-    /// A client has gone; why, unless it went in good order.
+    /// A client disconnected, with the error unless it was a normal end.
     Disconnected { connection: u64, error: Option<&'a Error> },
 }
 
-/// What a server speaks with its clients.
+/// The protocol of a server.
 pub(crate) trait Protocol: Send + Sync {
-    /// The name of the threads that read from clients.
+    /// Name of the threads that read from clients.
     fn reader_name(&self) -> &'static str;
 
-    /// Whether a client over TCP has to be of the user of this process, or root.
+    /// Whether a TCP client must belong to the user of this process or to root.
     fn lets_in_same_user_only(&self) -> bool;
 
-    /// Hears what happens, from many threads; must not wait.
+    /// Receives events from many threads; must not block.
     fn tell(&self, event: &ClientEvent<'_>);
 
     /// New requests are refused from now on.
@@ -112,7 +113,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// It is no stranger any more.
+    /// Reports the client as known.
     ///
     /// # Errors
     /// `Refused` when there is no place for it.
@@ -136,9 +137,9 @@ impl Client {
 
 fn refused(refusal: &Refusal) -> Error {
     Error::refused(match refusal {
-        Refusal::Full(count) => format!("there are {count} clients already"),
-        Refusal::FullForSource(count) => format!("there are {count} clients from its address already"),
-        Refusal::Gone => "it had not agreed on anything, and others needed its place".to_owned(),
+        Refusal::Full(count) => format!("the limit of {count} clients is reached"),
+        Refusal::FullForSource(count) => format!("the limit of {count} clients from its address is reached"),
+        Refusal::Gone => "it had not finished its negotiation, and other clients needed its place".to_owned(),
     })
 }
 
@@ -153,14 +154,14 @@ struct Table {
     entries: HashMap<Ticket, Entry>,
     /// Sessions that stopped because a pause is ordered.
     paused: Vec<MovedSession>,
-    /// Threads of connections that have not said yet that they end.
+    /// Connection threads that have not reported their end.
     threads: usize,
     threads_max: usize,
 }
 
 impl Table {
     fn new(limits: Limits) -> Self {
-        // Those that had to go need a moment for it: see `ROOM_TIME`.
+        // Displaced clients need a moment to end: see `ROOM_TIME`.
         let threads_max = limits.known_max + 2 * limits.strangers_max;
         Self {
             admission: Admission::new(limits),
@@ -171,7 +172,7 @@ impl Table {
         }
     }
 
-    /// Disconnects a stranger that has no place any more; its thread ends by itself.
+    /// Disconnects a displaced stranger; its thread then ends.
     fn see_off(&mut self, ticket: Ticket) {
         if let Some(entry) = self.entries.remove(&ticket) {
             let _ = entry.socket.shutdown(Shutdown::Both);
@@ -182,16 +183,16 @@ impl Table {
         self.threads >= self.threads_max
     }
 
-    /// The place of one more client.
+    /// Admits one more client.
     fn enter(&mut self, source: Source, socket: &Arc<Socket>) -> Result<Ticket> {
         if self.is_full() {
-            return Err(Error::refused(format!("there are {} connections already", self.threads)));
+            return Err(Error::refused(format!("the limit of {} connections is reached", self.threads)));
         }
         let entered = self.admission.enter(source, Instant::now());
         if let Some(displaced) = entered.displaced {
             self.see_off(displaced);
         }
-        // Only those get that far on a unix socket who may have the disks.
+        // The mode of a unix socket already restricts who can connect.
         let known = if source == Source::Unix { self.admission.make_known(entered.ticket) } else { Ok(()) };
         if let Err(refusal) = known {
             self.admission.leave(entered.ticket);
@@ -203,17 +204,17 @@ impl Table {
         Ok(entered.ticket)
     }
 
-    /// False when it had to go before.
+    /// False if the client was displaced before.
     fn leave(&mut self, ticket: Ticket) -> bool {
         self.admission.leave(ticket);
         self.entries.remove(&ticket).is_some()
     }
 }
 
-/// The clients that are here.
+/// The connected clients.
 pub(crate) struct Clients {
     connections: Mutex<Table>,
-    /// A thread of a connection ends.
+    /// A connection thread ends.
     gone: Condvar,
     /// Connections are numbered from 1.
     last_connection: AtomicU64,
@@ -221,7 +222,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// None yet, and never more than that at once.
+    /// An empty table with these limits.
     pub(crate) fn new(limits: ClientLimits, listener: &Listener, pause: Arc<Pause>) -> Self {
         Self {
             connections: Mutex::new(Table::new(limits.on(listener))),
@@ -257,7 +258,8 @@ impl Clients {
                 Ok(accepted) => accepted,
                 Err(error) if is_passing(&error) => continue,
                 Err(error) => {
-                    protocol.tell(&ClientEvent::AcceptFailed { error: &Error::io("taking a client", error) });
+                    protocol
+                        .tell(&ClientEvent::AcceptFailed { error: &Error::io("accepting a client", error) });
                     thread::sleep(ACCEPT_AGAIN);
                     continue;
                 }
@@ -279,7 +281,7 @@ impl Clients {
         }
     }
 
-    /// Starts a connection's thread, if there is room.
+    /// Starts the thread of a connection, if there is a place.
     ///
     /// # Errors
     /// Why there is none, and what was to go on.
@@ -352,15 +354,15 @@ impl Clients {
         }
     }
 
-    /// Waits that long for the clients to go; those that do not are disconnected, with replies to what they asked if
-    /// they read them. `hang_time` later those are given up that wait for something else than their client.
+    /// Waits for the clients to disconnect. Remaining clients are disconnected after their pending replies. After
+    /// another `hang_time`, threads that still wait for something other than their client are abandoned.
     ///
     /// # Errors
-    /// `Transient` when some are given up.
+    /// `Transient` when threads are abandoned.
     pub(crate) fn say_farewell(&self, time: Duration, hang_time: Duration) -> Result<()> {
         let connections = self.wait_for_none(self.connections(), time);
         for entry in connections.entries.values() {
-            // A reader that waits for its client ends in good order.
+            // A reader that waits for its client ends normally.
             let _ = entry.socket.shutdown(Shutdown::Read);
         }
         let connections = self.wait_for_none(connections, time);
@@ -370,7 +372,7 @@ impl Clients {
         match self.wait_for_none(connections, hang_time).threads {
             0 => Ok(()),
             count => Err(Error::transient(format!(
-                "{count} clients have requests that their disks do not answer: these are given up"
+                "{count} clients have requests that their disks do not answer; these requests are abandoned"
             ))),
         }
     }
@@ -385,7 +387,7 @@ impl Clients {
     }
 }
 
-/// A connection's thread.
+/// Runs the thread of a connection.
 fn run(client: Client, speaker: Arc<dyn Protocol>, mut rest: Option<Rest>) {
     let result = loop {
         let was_let_in = rest.is_some();
@@ -407,7 +409,7 @@ fn run(client: Client, speaker: Arc<dyn Protocol>, mut rest: Option<Rest>) {
             },
         }
     };
-    // The client hears the end before the place is free again.
+    // The client is told about the end before its place is freed.
     let _ = client.socket.shutdown(Shutdown::Both);
     let Client { connection, ticket, clients, .. } = client;
     let result = if clients.connections().leave(ticket) { result } else { Err(refused(&Refusal::Gone)) };
@@ -435,7 +437,7 @@ impl Client {
     }
 }
 
-/// Nobody is there, or nobody any more.
+/// No client is waiting.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,6 +1,6 @@
-//! The error numbers that clients of a tree see, be it the kernel over FUSE or a client of 9P.
+//! Error numbers for clients of a file tree, over FUSE and 9P.
 //!
-//! Owns the mapping from an error's kind: the same failure has the same number in every protocol.
+//! Owns the mapping from error kinds: the same failure has the same number in both protocols.
 
 use std::error::Error as _;
 use std::io;
@@ -23,7 +23,7 @@ pub(crate) fn errno_of(error: &Error) -> Errno {
     }
 }
 
-/// What the operating system said, if it is among the sources.
+/// The error of the operating system, if it is among the sources.
 fn source_kind(error: &Error) -> Option<io::ErrorKind> {
     let mut source = error.source();
     while let Some(error) = source {

@@ -1,22 +1,22 @@
-//! Where a server finds the disks it serves: by name, when a client asks.
+//! Looks up the disks that a server exports, by name.
 
 use std::sync::Arc;
 
 use platter_image::Result;
 use platter_vdisk::BlockDevice;
 
-/// The disks that can be had, by name. Names are at most 4096 bytes.
+/// The exported disks, by name. Names have at most 4096 bytes.
 pub trait Exports: Send + Sync {
-    /// All names, for clients that ask what there is.
+    /// All names, for clients that list exports.
     fn list(&self) -> Vec<String>;
 
-    /// The disk of that name. All that open it share it: what one wrote, the others read.
+    /// The disk with this name. All clients share it and see each other's writes.
     ///
     /// # Errors
-    /// `Missing` when there is none; `Refused` when this client may not have it; others when it cannot be opened.
+    /// `Missing` when there is none; `Refused` when this client may not use it; other errors when it cannot be opened.
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>>;
 
-    /// What a person should know of the disk of that name.
+    /// Description of the disk for people.
     fn describe(&self, name: &str) -> Option<String> {
         let _ = name;
         None

@@ -1,4 +1,4 @@
-//! What a client sends, read in large pieces.
+//! Buffered input from a client.
 //!
 //! Owns the bytes that were read and not used yet. A client may be silent between requests for as long as it likes; one
 //! that stops in the middle of a request for the server's time limit has gone. When a pause is ordered, reading stops
@@ -13,7 +13,7 @@ use socket2::Socket;
 use crate::pause::{Pause, Woken};
 use crate::peer::Peer;
 
-/// Bytes read at once: over two thousand requests without payload, or many small writes.
+/// Bytes per read call: over two thousand requests without payload, or many small writes.
 const INPUT_BYTES: usize = 64 << 10;
 
 /// The reading side of a connection.
@@ -51,7 +51,7 @@ impl<'a, P: Peer + ?Sized> Input<'a, P> {
         self.was_paused
     }
 
-    /// Bytes that are here.
+    /// Number of buffered bytes.
     pub(crate) fn available(&self) -> usize {
         self.unread.len() + self.end - self.start
     }
@@ -59,7 +59,7 @@ impl<'a, P: Peer + ?Sized> Input<'a, P> {
     /// What the next request begins with; `None` when the client has hung up before it, or a pause is ordered.
     ///
     /// # Errors
-    /// `Transient` when the client stops in the middle; `Io`.
+    /// `Transient` when the client stalls within it; `Io`.
     pub(crate) fn header<const LENGTH: usize>(&mut self) -> Result<Option<[u8; LENGTH]>> {
         if self.pause.is_ordered() {
             self.was_paused = true;
@@ -87,10 +87,11 @@ impl<'a, P: Peer + ?Sized> Input<'a, P> {
         Ok(Some(header))
     }
 
-    /// Fills `payload` with what follows. False when a pause was ordered before all of it came: then what came is unread.
+    /// Fills `payload` with the following bytes. False when a pause was ordered before all of it came: then what came
+    /// is unread.
     ///
     /// # Errors
-    /// `Transient` when the client stops or hangs up before; `Io`.
+    /// `Transient` when the client stalls or disconnects before the end; `Io`.
     pub(crate) fn payload(&mut self, payload: &mut [u8]) -> Result<bool> {
         let mut filled = self.take(payload);
         while filled < payload.len() {
@@ -107,7 +108,7 @@ impl<'a, P: Peer + ?Sized> Input<'a, P> {
         Ok(true)
     }
 
-    /// Reads `length` bytes and forgets them. A pause waits for that.
+    /// Skips `length` bytes. A pause waits for that.
     ///
     /// # Errors
     /// As for [`Input::payload`].
@@ -158,7 +159,7 @@ impl<'a, P: Peer + ?Sized> Input<'a, P> {
     }
 }
 
-/// One successful call.
+/// One successful read call.
 fn receive<P: Peer + ?Sized>(
     peer: &P,
     pause: &Pause,
@@ -183,11 +184,11 @@ fn receive<P: Peer + ?Sized>(
 
 fn failed(error: io::Error) -> Error {
     if error.kind() == io::ErrorKind::WouldBlock {
-        return Error::transient("the client stopped in the middle of a request");
+        return Error::transient("the client stalled within a request");
     }
     Error::io("reading from the client", error)
 }
 
 fn cut_short() -> Error {
-    Error::transient("the client hung up in the middle of a request")
+    Error::transient("the client disconnected within a request")
 }

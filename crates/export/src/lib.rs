@@ -1,8 +1,8 @@
-//! Protocols by which others use virtual disks: NBD for one disk at a time, FUSE and 9P for a tree of them.
+//! Protocols that export virtual disks: NBD for single disks, FUSE and 9P for a file tree of disks.
 //!
-//! Owns the bytes of each protocol and the sessions that speak it. A crate of its own so that what the kernel and
-//! virtual machines ask for stays behind a fence. It must never allocate what a client says before it has checked it,
-//! nor know where a disk's bytes come from.
+//! Owns the bytes of each protocol and its sessions. It is a crate to isolate the interfaces of kernels and virtual
+//! machines. It must check every length from a client before allocating, and must not know where a disk's bytes come
+//! from.
 
 mod budget;
 mod buffer;

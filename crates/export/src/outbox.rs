@@ -1,8 +1,8 @@
-//! Replies on their way to one client, and the requests that still owe one.
+//! Replies that wait to be sent to one client, and the requests that still owe a reply.
 //!
-//! Owns the right to write to the socket: one thread at a time has it, and takes all replies that wait in one call. Any
-//! thread may leave a reply; only the two threads of the connection may write, so that a client that does not read holds
-//! up nobody else.
+//! Owns the right to write to the socket: one thread at a time has it, and sends all waiting replies in one call. Any
+//! thread may add a reply. Only the two threads of the connection may write, so a client that does not read blocks
+//! nobody else.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io::{self, IoSlice};
@@ -12,20 +12,20 @@ use platter_image::{Error, Result};
 use crate::buffer::{Buffer, Buffers};
 use crate::peer::Peer;
 
-/// Requests of one client that are with the workers, or whose replies wait.
+/// Maximum requests of one client at the workers or with waiting replies.
 const REQUESTS_IN_FLIGHT_MAX: usize = 64;
-/// Bytes of payload, in either direction, of these. One request alone may have more. Four times as much was no faster, and
-/// four connections of `nbdcopy` then cost 30 MB more.
+/// Maximum payload bytes of these requests, in both directions; a single request may have more. Four times as much was
+/// not faster, and cost 30 MB more for four connections of `nbdcopy`.
 const BYTES_IN_FLIGHT_MAX: u64 = 4 << 20;
-/// Replies in one system call.
+/// Maximum replies per system call.
 const REPLIES_AT_ONCE: usize = 64;
 
-/// Bytes of replies that the reader gathers before it sends them.
+/// Reply bytes that the reader collects before it sends them.
 const BATCH_BYTES_MAX: usize = 256 << 10;
-/// Replies that the reader gathers before it sends them.
+/// Replies that the reader collects before it sends them.
 const BATCH_REPLIES_MAX: usize = 64;
 
-/// A reply, and the payload that its request took from the budget; `None` when it took nothing.
+/// A reply, and the budget share of its request, if any.
 pub(crate) struct Owed {
     pub(crate) reply: Buffer,
     pub(crate) reserved: Option<u64>,
@@ -34,11 +34,11 @@ pub(crate) struct Owed {
 #[derive(Default)]
 struct State {
     waiting: Vec<Owed>,
-    /// A thread writes; it will take what comes meanwhile.
+    /// A thread is writing, and will also send replies added meanwhile.
     is_writing: bool,
-    /// Nothing can be written any more.
+    /// Writing has failed.
     has_failed: bool,
-    /// No reply will come any more.
+    /// No more replies will be added.
     is_closed: bool,
     requests: usize,
     bytes: u64,
@@ -57,9 +57,9 @@ impl State {
 #[derive(Default)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
-    /// Something to write, or the end: for the writer.
+    /// Wakes the writer: there is something to write, or the end.
     work: Condvar,
-    /// Less is in flight, or nothing can be written any more: for the reader.
+    /// Wakes the reader: less is in flight, or writing failed.
     room: Condvar,
 }
 
@@ -68,7 +68,7 @@ impl Outbox {
         self.state.lock()
     }
 
-    /// Waits until a request with that many bytes of payload may begin. False: the connection has failed.
+    /// Waits until a request with this payload size may start. Returns false if the connection failed.
     pub(crate) fn wait_for_room(&self, bytes: u64) -> bool {
         let mut state = self.lock();
         while !state.has_failed
@@ -80,19 +80,19 @@ impl Outbox {
         !state.has_failed
     }
 
-    /// Notes a request that goes to a worker.
+    /// Counts a request handed to a worker.
     pub(crate) fn reserve(&self, bytes: u64) {
         let mut state = self.lock();
         state.requests += 1;
         state.bytes += bytes;
     }
 
-    /// Requests that owe a reply.
+    /// Number of requests that owe a reply.
     pub(crate) fn in_flight(&self) -> usize {
         self.lock().requests
     }
 
-    /// Leaves a reply for the writer.
+    /// Adds a reply for the writer.
     pub(crate) fn post(&self, owed: Owed) {
         let mut state = self.lock();
         if state.has_failed {
@@ -106,11 +106,11 @@ impl Outbox {
         }
     }
 
-    /// Sends the reader's own replies, unless another thread writes already: then that one sends them too, and until it
-    /// has they count as in flight.
+    /// Sends the reader's own replies. If another thread is writing, that thread sends them too; until then they count
+    /// as in flight.
     ///
     /// # Errors
-    /// As the socket; the connection is then over.
+    /// Errors of the socket; the connection then ends.
     pub(crate) fn send(&self, batch: &mut Batch, peer: &impl Peer, buffers: &Buffers) -> Result<()> {
         if batch.replies.is_empty() {
             return Ok(());
@@ -130,7 +130,7 @@ impl Outbox {
         if state.is_writing { Ok(()) } else { self.write_all(state, peer, buffers) }
     }
 
-    /// The writer's whole life: writes what workers leave.
+    /// Runs the writer: sends the replies of workers.
     ///
     /// # Errors
     /// As the socket; the connection is then over.
@@ -147,7 +147,7 @@ impl Outbox {
         }
     }
 
-    /// A request that a worker had will have no reply.
+    /// A request at a worker will get no reply.
     pub(crate) fn release(&self, bytes: u64) {
         self.lock().release(Some(bytes));
         self.room.notify_all();
@@ -187,7 +187,7 @@ impl Outbox {
                 result = write(peer, &batch);
             }
             if result.is_err() {
-                // Wakes the reader, who would wait for requests.
+                // Wakes the reader, which would wait for requests.
                 peer.cut_off();
             }
             state = self.lock();
@@ -210,13 +210,13 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Adds one that took nothing from the budget.
+    /// Adds a reply without a budget share.
     pub(crate) fn add(&mut self, reply: Buffer) {
         self.bytes += reply.as_slice().len();
         self.replies.push(Owed { reply, reserved: None });
     }
 
-    /// Whether it should be sent before anything is added.
+    /// Whether the batch should be sent before more is added.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes >= BATCH_BYTES_MAX || self.replies.len() >= BATCH_REPLIES_MAX
     }
@@ -231,11 +231,11 @@ fn write(peer: &impl Peer, batch: &[Owed]) -> Result<()> {
         }
         while !left.is_empty() {
             match peer.send_slices(left) {
-                Ok(0) => return Err(Error::transient("the client has hung up")),
+                Ok(0) => return Err(Error::transient("the client disconnected")),
                 Ok(count) => IoSlice::advance_slices(&mut left, count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(Error::transient("the client does not read what it asked for"));
+                    return Err(Error::transient("the client does not read its replies"));
                 }
                 Err(error) => return Err(Error::io("writing to the client", error)),
             }

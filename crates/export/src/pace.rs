@@ -1,34 +1,34 @@
-//! Where a connection's next request is executed: by the thread that read it, or by a worker.
+//! Decides whether the reading thread or a worker executes a connection's next request.
 //!
-//! Owns the memory of how long the device took for the last eight requests. To hand a request to a worker and its reply
-//! to the writer costs two thread switches, which is more than a warm block takes; but a reader that waits for a
-//! device keeps all later requests of its client waiting. Only a hint: a wrong guess costs time, nothing else.
+//! Owns the service times of the last eight requests. Handing a request to a worker and its reply to the writer costs
+//! two thread switches, more than reading a cached block. But while the reader waits for a device, all later requests
+//! of its client wait. A wrong guess only costs time.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-/// A request of that time, and half a nanosecond for each byte, has not waited.
+/// A request within this time, plus half a nanosecond per byte, did not wait for a device.
 const QUICK: Duration = Duration::from_micros(50);
-/// A request that is alone may take that long before it goes to a worker: nobody is behind it.
+/// A single request may take this long before requests go to a worker, because no other request waits for it.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// So many of the last eight may be slower: a thread that was preempted looks slow too.
+/// This many of the last eight may be slower, because a preempted thread also looks slow.
 const EXCEPTIONS: u32 = 2;
 
-/// The last eight requests: in the low byte those that were not quick, in the high byte those past patience.
+/// The last eight requests, one bit each: the low byte marks slow ones, the high byte very slow ones.
 #[derive(Default)]
 pub(crate) struct Pace(AtomicU16);
 
 impl Pace {
-    /// Notes that the device took that long for so many bytes.
+    /// Records the service time of a request.
     pub(crate) fn note(&self, time: Duration, bytes: u32) {
         let waited = time > QUICK + Duration::from_nanos(u64::from(bytes) / 2);
         let past = self.0.load(Ordering::Relaxed);
         let shifted = past << 1 & 0xfefe;
-        // Notes of two threads at once may lose one: see above.
+        // Concurrent updates may lose one, which is harmless: see above.
         self.0.store(shifted | u16::from(waited) | u16::from(time > PATIENCE) << 8, Ordering::Relaxed);
     }
 
-    /// Whether the reader should execute the next request; `is_alone` when no other of its client is known.
+    /// Whether the reader should execute the next request; `is_alone`: no other request of the client is known.
     pub(crate) fn is_quick(&self, is_alone: bool) -> bool {
         let past = self.0.load(Ordering::Relaxed);
         let slow = if is_alone { past >> 8 } else { past & 0xff };

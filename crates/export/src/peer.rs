@@ -7,16 +7,16 @@ use socket2::Socket;
 
 /// The other end of a connection. One thread reads and one writes, at the same time.
 pub(crate) trait Peer: Sync {
-    /// Reads what is there, or waits for it. 0: nothing will come any more.
+    /// Reads available bytes, or waits for some. 0 means end of stream.
     ///
     /// # Errors
-    /// `WouldBlock` after the socket's time to read; `Interrupted` when it should be called again.
+    /// `WouldBlock` after the socket's read timeout; `Interrupted` when the call should be repeated.
     fn receive(&self, bytes: &mut [u8]) -> io::Result<usize>;
 
     /// Writes some of these bytes.
     ///
     /// # Errors
-    /// `WouldBlock` after the socket's time to write; `Interrupted` when it should be called again.
+    /// `WouldBlock` after the socket's write timeout; `Interrupted` when the call should be repeated.
     fn send_slices(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// What is below, to wait for.
@@ -45,7 +45,7 @@ impl Peer for Socket {
     }
 
     fn cut_off(&self) {
-        // It fails when the other end has done it already.
+        // It fails if the other end has already closed.
         let _ = self.shutdown(Shutdown::Both);
     }
 }

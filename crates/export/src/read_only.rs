@@ -1,7 +1,7 @@
-//! A tree of which nothing can be changed, over any other tree.
+//! A read-only layer over any file tree.
 //!
-//! Owns the promise that a tree served to be read is only read: nothing below is ever asked to change a name or to open a
-//! file for writing, by whatever protocol a client asks.
+//! Owns the guarantee that a tree served read-only is never changed: no request of any protocol changes a name or opens
+//! a file for writing in the tree below.
 
 use std::io;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use platter_image::{Error, Result};
 
 use crate::tree::{Access, Node, NodeId, OpenFile, Room, Tree};
 
-/// Shows another tree, and changes nothing in it.
+/// Shows another tree without changing it.
 pub struct ReadOnlyTree(Arc<dyn Tree>);
 
 impl ReadOnlyTree {
-    /// Over that tree.
+    /// A read-only layer over `tree`.
     pub fn over(tree: Arc<dyn Tree>) -> Self {
         Self(tree)
     }
@@ -25,7 +25,7 @@ fn fixed(node: Node) -> Node {
 }
 
 fn refused() -> Error {
-    Error::refused("this tree is served to be read only")
+    Error::refused("this tree is served read-only")
         .with_source(io::Error::from(io::ErrorKind::ReadOnlyFilesystem))
 }
 

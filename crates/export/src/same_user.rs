@@ -1,8 +1,8 @@
-//! Who is at the other end of a TCP connection inside this machine: only the user who serves, or root, may be.
+//! Checks that a local TCP client belongs to the serving user or to root.
 //!
-//! A port of a loopback address has no mode: whoever runs here can connect. The kernel's tables of TCP sockets
-//! (`/proc/net/tcp`, `/proc/net/tcp6`) name the user of each, as seen in the network namespace of this process, which is
-//! the one that the connection was made in.
+//! A loopback port has no file mode: every local process can connect. The kernel's tables of TCP sockets
+//! (`/proc/net/tcp`, `/proc/net/tcp6`) name the user of each, as seen in the network namespace of this process, which
+//! is the one that the connection was made in.
 //!
 //! What makes the answer sure: only a socket in the state ESTABLISHED counts, for the kernel gives those that their
 //! process has closed to user 0; and afterwards our own end must be ESTABLISHED still. Until then the pair of addresses is

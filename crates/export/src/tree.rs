@@ -1,7 +1,7 @@
-//! A tree of directories and files, as FUSE and 9P serve it.
+//! The file tree that FUSE and 9P serve.
 //!
-//! What is in the tree is not known here: names of images, versions, live disks. A node is a name's place in the tree
-//! and has a number that no other node ever has; an open file is contents that stay what they are while it is open.
+//! This file does not know the contents of the tree (images, versions, live disks). A node has a number that no other
+//! node ever gets; an open file keeps its contents while it is open.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use platter_image::{Error, Extent, Result, Score};
 use platter_vdisk::Allocation;
 use serde::{Deserialize, Serialize};
 
-/// The number of a node: the same as long as it is there, also when it gets another name.
+/// The number of a node; it stays the same when the node is renamed.
 pub type NodeId = u64;
 
 /// The root of every tree.
 pub const ROOT: NodeId = 1;
 
-/// Most bytes of a name in a directory.
+/// Maximum bytes of a name.
 pub const NAME_LENGTH_MAX: usize = 255;
 
-/// What is known of a node without opening it.
+/// Attributes of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     /// Its number.
     pub id: NodeId,
-    /// What it is.
+    /// Its kind.
     pub kind: NodeKind,
     /// Whether its contents, or the names in it, can be changed.
     pub writable: bool,
@@ -32,21 +32,21 @@ pub struct Node {
     pub modified_unix_ms: i64,
 }
 
-/// What a node is.
+/// Kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeKind {
-    /// It has names in it.
+    /// A directory.
     Directory,
-    /// It has contents.
+    /// A file.
     File {
-        /// Bytes from the first to the last.
+        /// Length in bytes.
         length: u64,
-        /// Bytes that are not zero because nothing is kept for them, as far as that is known without reading.
+        /// Allocated bytes, as far as known without reading.
         allocated: u64,
     },
 }
 
-/// How much room there is, for those who ask before they write.
+/// Total and free space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
     /// Bytes in all.
@@ -55,12 +55,12 @@ pub struct Room {
     pub free: u64,
 }
 
-/// What a file is opened for.
+/// Access mode of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
     /// Reading only.
     Read,
-    /// Writing only, as those do who copy into it.
+    /// Writing only, for example to copy into it.
     Write,
     /// Both.
     ReadWrite,
@@ -69,8 +69,8 @@ pub enum Access {
 /// The tree. Many threads use it at once. Names hold no `/`, are not empty, `.` or `..`, and have at most
 /// [`NAME_LENGTH_MAX`] bytes: servers see to that.
 ///
-/// Every method fails with `Missing` when a node or name is not there, and with `Refused` when it is there and cannot be
-/// used that way; `Io`, `Corrupt` and `Transient` come from what keeps the tree.
+/// Every method fails with `Missing` when a node or name does not exist, and with `Refused` when it cannot be used in
+/// this way; `Io`, `Corrupt` and `Transient` come from the storage of the tree.
 pub trait Tree: Send + Sync {
     /// The node of that name in a directory.
     ///
@@ -84,7 +84,7 @@ pub trait Tree: Send + Sync {
     /// See [`Tree`].
     fn parent(&self, directory: NodeId) -> Result<NodeId>;
 
-    /// What is known of a node now.
+    /// Current attributes of a node.
     ///
     /// # Errors
     /// See [`Tree`].
@@ -102,13 +102,13 @@ pub trait Tree: Send + Sync {
     /// See [`Tree`].
     fn open(&self, id: NodeId, access: Access) -> Result<Arc<dyn OpenFile>>;
 
-    /// Makes an empty file and opens it.
+    /// Creates an empty file and opens it.
     ///
     /// # Errors
     /// See [`Tree`]; `Refused` when the name is taken.
     fn create(&self, directory: NodeId, name: &str, access: Access) -> Result<(Node, Arc<dyn OpenFile>)>;
 
-    /// Makes an empty directory.
+    /// Creates an empty directory.
     ///
     /// # Errors
     /// See [`Tree`].
@@ -126,18 +126,18 @@ pub trait Tree: Send + Sync {
     /// See [`Tree`].
     fn remove_directory(&self, directory: NodeId, name: &str) -> Result<()>;
 
-    /// Gives a node another name, in the same directory or in another.
+    /// Renames a node, within a directory or between directories.
     ///
     /// # Errors
-    /// See [`Tree`]. What has the new name already is never replaced.
+    /// See [`Tree`]. An existing node with the new name is never replaced.
     fn rename(&self, from: (NodeId, &str), to: (NodeId, &str)) -> Result<()>;
 
-    /// Whether nothing in it can be changed, by whatever name.
+    /// Whether the whole tree is read-only.
     fn is_read_only(&self) -> bool {
         false
     }
 
-    /// How much room there is.
+    /// Total and free space.
     fn room(&self) -> Room {
         Room::default()
     }
@@ -154,8 +154,8 @@ pub trait OpenFile: Send + Sync {
     /// As for [`platter_vdisk::BlockDevice::read`].
     fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()>;
 
-    /// Writes `bytes` at `offset`. A file that cannot grow refuses what would end behind its length, with `StorageFull`
-    /// as the source of an `Io`.
+    /// Writes `bytes` at `offset`. A file that cannot grow refuses writes past its end, with `StorageFull` as the
+    /// source of an `Io`.
     ///
     /// # Errors
     /// As for [`platter_vdisk::BlockDevice::write`].
@@ -164,7 +164,7 @@ pub trait OpenFile: Send + Sync {
         Err(read_only())
     }
 
-    /// Makes a range inside the length read as zeros and gives its space back.
+    /// Zeroes a range inside the length and frees its space.
     ///
     /// # Errors
     /// As for [`OpenFile::write`].
@@ -173,7 +173,7 @@ pub trait OpenFile: Send + Sync {
         Err(read_only())
     }
 
-    /// Cuts it off, or lets it grow by zeros. Setting the length that it has always succeeds on what can be written.
+    /// Truncates the file, or extends it with zeros. Setting the current length always succeeds on writable files.
     ///
     /// # Errors
     /// As for [`OpenFile::write`].
@@ -190,28 +190,27 @@ pub trait OpenFile: Send + Sync {
         Ok(())
     }
 
-    /// Somebody closed it who wants to know what became of what was written; may come more than once, and others may
-    /// still have it open.
+    /// A program closed the file and waits for the result of its writes. May be called more than once, while others
+    /// still have the file open.
     ///
     /// # Errors
-    /// What became of it.
+    /// The result of the writes.
     fn close(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Tells what is known of `range`, in ascending runs without gaps, until `visit` says false.
+    /// Reports the extents of `range` in ascending order without gaps, until `visit` returns false.
     ///
     /// # Errors
     /// As for [`OpenFile::read`].
     fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()>;
 
-    /// The score, if its contents are those of a version and cannot change.
+    /// The score, if the file is an immutable version.
     fn score(&self) -> Option<Score> {
         None
     }
 
-    /// Takes over `range` of another file at `offset`, if that can be done without copying; `false` if the caller has to
-    /// copy.
+    /// Clones `range` of another file to `offset` without copying; returns `false` if the caller has to copy.
     ///
     /// # Errors
     /// As for [`OpenFile::write`].
@@ -220,7 +219,7 @@ pub trait OpenFile: Send + Sync {
         Ok(false)
     }
 
-    /// A plain local file that holds the contents, byte for byte, which the kernel may use by itself while this is open.
+    /// A plain local file with the same contents, which the kernel may read directly while this file is open.
     fn backing(&self) -> Option<BorrowedFd<'_>> {
         None
     }

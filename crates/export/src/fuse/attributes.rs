@@ -1,4 +1,4 @@
-//! What the kernel hears of a node, and how long it may believe it. The reasons are in [`super`].
+//! Attributes of nodes for the kernel, and how long it may cache them. [`super`] has the reasons.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,16 +7,16 @@ use rustix::process::{getegid, geteuid};
 
 use crate::tree::{Node, NodeKind};
 
-/// How long a name is believed to be that of its node.
+/// Cache time of names.
 pub(super) const NAME_TIME: Duration = Duration::from_secs(1);
-/// How long attributes that never change are believed.
+/// Cache time of attributes that never change.
 const FIXED_TIME: Duration = Duration::from_secs(3600);
-/// Bytes that programs should read and write at once.
+/// Preferred request size for programs.
 const PREFERRED_BYTES: u32 = 128 << 10;
-/// Bytes of a unit in which space is counted.
+/// Unit of allocated space in bytes.
 const ALLOCATION_UNIT: u64 = 512;
 
-/// To whom all nodes belong: the user who serves them.
+/// The owner of all nodes: the serving user.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) user: u32,
@@ -29,7 +29,8 @@ impl Owner {
         Self { user: geteuid().as_raw(), group: getegid().as_raw() }
     }
 
-    /// The attributes of a node that belongs to him. Everybody may read what he may see, and only he may write.
+    /// The attributes of a node of this owner: readable for everybody who can access the mount, writable for the owner
+    /// only.
     pub(super) fn attributes(self, node: &Node) -> FileAttr {
         let (kind, size, allocated, permissions) = match node.kind {
             NodeKind::Directory => (FileType::Directory, 0, 0, 0o555),
@@ -46,7 +47,7 @@ impl Owner {
             crtime: modified,
             kind,
             perm: if node.writable { permissions | 0o200 } else { permissions },
-            // One name for a directory says, too, that its links do not count the directories in it.
+            // A link count of 1 also says that the link count does not include subdirectories.
             nlink: 1,
             uid: self.user,
             gid: self.group,
@@ -57,7 +58,7 @@ impl Owner {
     }
 }
 
-/// How long the attributes of a node are believed.
+/// Cache time of the attributes of a node.
 pub(super) fn attribute_time(node: &Node) -> Duration {
     match (node.kind, node.writable) {
         (NodeKind::Directory, _) => NAME_TIME,

@@ -1,4 +1,4 @@
-//! What can be done with the contents of an open file. Knows no kernel: offsets and lengths come in, errors go out.
+//! Operations on the contents of an open file, independent of the kernel interface.
 
 use std::cell::RefCell;
 
@@ -9,21 +9,21 @@ use platter_vdisk::Allocation;
 use super::failure::Answer;
 use crate::tree::OpenFile;
 
-/// Most bytes of a read or a write.
+/// Maximum bytes of a read or write.
 pub(super) const REQUEST_BYTES_MAX: usize = 1 << 20;
-/// Most bytes of a file: the kernel's offsets are signed.
+/// Maximum file size: the kernel's offsets are signed.
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
-/// Most bytes that one request copies; who wants more asks again. So nobody keeps a thread for minutes.
+/// Maximum bytes copied per request; programs request the rest. So no request occupies a thread for minutes.
 const COPY_BYTES_MAX: u64 = 32 << 20;
-/// Most bytes that one request takes over: the answer has 32 bits, and a part should end between pages.
+/// Maximum bytes cloned per request: the reply has 32 bits, and a part should end at a page boundary.
 const TAKE_OVER_BYTES_MAX: u64 = u32::MAX as u64 - 0xfff;
 
 thread_local! {
-    /// Each thread that serves has a buffer, so that no read has to get memory and zero it.
+    /// One buffer per serving thread, so reads need not allocate and zero memory.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Lends the thread's buffer.
+/// Runs `with` with the thread's buffer.
 fn with_buffer<T>(length: usize, use_it: impl FnOnce(&mut [u8]) -> T) -> T {
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.len() < length {
@@ -33,14 +33,14 @@ fn with_buffer<T>(length: usize, use_it: impl FnOnce(&mut [u8]) -> T) -> T {
     })
 }
 
-/// Reads up to `size` bytes, fewer only at the end of the file, and hands them to `take`.
+/// Reads up to `size` bytes (fewer only at the end of the file) and passes them to `take`.
 pub(super) fn read<T>(
     file: &dyn OpenFile,
     offset: u64,
     size: u32,
     take: impl FnOnce(&[u8]) -> T,
 ) -> Answer<T> {
-    // Cutting it would not do: the kernel takes a short answer for the end of the file.
+    // The read must not be shortened: the kernel takes a short reply as the end of the file.
     if size as usize > REQUEST_BYTES_MAX {
         return Err(Errno::EINVAL.into());
     }
@@ -65,7 +65,7 @@ pub(super) fn write(file: &dyn OpenFile, offset: u64, bytes: &[u8], is_synchrono
     Ok(())
 }
 
-/// Where the next data or the next hole is, from `offset` on. The end of a file counts as a hole.
+/// Finds the next data or hole from `offset` on. The end of the file counts as a hole.
 pub(super) fn seek(file: &dyn OpenFile, offset: i64, whence: i32) -> Answer<u64> {
     let wanted = match whence {
         libc::SEEK_DATA => Allocation::Data,
@@ -88,7 +88,7 @@ pub(super) fn seek(file: &dyn OpenFile, offset: i64, whence: i32) -> Answer<u64>
     }
 }
 
-/// Makes holes, zeros, or nothing at all: what `fallocate` asks for.
+/// Implements `fallocate`: holes, zeros, or nothing.
 pub(super) fn allocate(file: &dyn OpenFile, offset: u64, length: u64, mode: i32) -> Answer<()> {
     let end = offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX).ok_or(Errno::EFBIG)?;
     let keeps_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
@@ -107,7 +107,7 @@ pub(super) fn allocate(file: &dyn OpenFile, offset: u64, length: u64, mode: i32)
     }
     match end > has {
         true if !keeps_size => file.set_length(end)?,
-        // Space behind the end cannot be kept for anybody.
+        // Space after the end cannot be reserved.
         true if !is_zero => return Err(Errno::EOPNOTSUPP.into()),
         _ => {}
     }
@@ -134,7 +134,8 @@ pub(super) fn copy(
     copy_bytes((source, from), (target, to), length.min(COPY_BYTES_MAX)).map(|copied| copied as u32)
 }
 
-/// Copies through the thread's buffer. What was copied before an error counts: the next request meets the error.
+/// Copies through the thread's buffer. Bytes copied before an error are reported as success; the next request gets the
+/// error.
 fn copy_bytes(
     (source, from): (&dyn OpenFile, u64),
     (target, to): (&dyn OpenFile, u64),

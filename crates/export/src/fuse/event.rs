@@ -1,4 +1,4 @@
-//! What a server tells while it works. The library prints nothing: whoever runs the server decides.
+//! Events of a running server. The library prints nothing; its caller decides what to print.
 
 use std::path::Path;
 
@@ -9,40 +9,40 @@ use crate::tree::NodeId;
 /// Something happened.
 #[derive(Clone, Copy, Debug)]
 pub enum FuseEvent<'a> {
-    /// A server that died had left its mount there; it is gone.
+    /// The stale mount of a dead server was removed.
     StaleUnmounted {
-        /// Where.
+        /// The mount point.
         mount_point: &'a Path,
     },
-    /// The tree can be used from now on.
+    /// The tree is mounted.
     Mounted {
-        /// Where.
+        /// The mount point.
         mount_point: &'a Path,
     },
-    /// The kernel does not read plain files by itself, so the server reads them. Told once.
+    /// The kernel refused passthrough of plain files, so the server reads them. Reported once.
     PassthroughRefused {
-        /// The first file for which it was refused.
+        /// The first refused file.
         node: NodeId,
-        /// Why.
+        /// The error.
         error: &'a Error,
     },
-    /// A request failed by no fault of who asked; he was told, with fewer words.
+    /// A request failed because of the tree; the program got an error number.
     RequestFailed {
         /// The file or directory.
         node: NodeId,
-        /// Its range, if it was about one.
+        /// The range, if any.
         range: Option<Extent>,
-        /// Why.
+        /// The error.
         error: &'a Error,
     },
-    /// At the end somebody still used it: it is unmounted under him, and what he has open is cut off.
+    /// The mount was still in use at shutdown: it is unmounted anyway, and open files are cut off.
     Busy {
-        /// Where.
+        /// The mount point.
         mount_point: &'a Path,
     },
-    /// The tree is gone.
+    /// The tree was unmounted.
     Unmounted {
-        /// Where.
+        /// The mount point.
         mount_point: &'a Path,
     },
 }

@@ -1,16 +1,16 @@
-//! Why a request fails, and the number by which its process hears of it.
+//! Failures of requests and their error numbers.
 
 use fuser::Errno;
 use platter_image::{Error, ErrorKind};
 
 use crate::errno::errno_of;
 
-/// Why a request fails.
+/// A failed request.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The server found it out by itself: who asked wants what cannot be.
+    /// Detected by the server: an impossible request.
     Number(Errno),
-    /// The tree said so.
+    /// An error of the tree.
     Tree(Error),
 }
 
@@ -30,7 +30,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// The number for the process.
+    /// The error number for the program.
     pub(super) fn number(&self) -> Errno {
         match self {
             Self::Number(number) => *number,
@@ -38,7 +38,7 @@ impl Failure {
         }
     }
 
-    /// The error, if whoever runs the server should hear of it.
+    /// The error, if it should be reported.
     pub(super) fn reportable(&self) -> Option<&Error> {
         match self {
             Self::Tree(error)
@@ -50,7 +50,7 @@ impl Failure {
         }
     }
 
-    /// Whether the tree would not do it.
+    /// Whether the tree refused the request.
     pub(super) fn is_refused(&self) -> bool {
         matches!(self, Self::Tree(error) if error.kind() == ErrorKind::Refused)
     }

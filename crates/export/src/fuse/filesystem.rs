@@ -1,5 +1,4 @@
-//! The kernel's requests, taken apart and answered. Everything that is decided is decided in [`Served`] and
-//! [`contents`].
+//! Decodes and answers the kernel's requests. All decisions are made in [`Served`] and [`contents`].
 
 use std::ffi::OsStr;
 use std::io;
@@ -20,16 +19,16 @@ use super::failure::Answer;
 use super::names::Served;
 use crate::tree::{Access, NAME_LENGTH_MAX, Node, NodeId, NodeKind};
 
-/// A number of a node is never used for another one.
+/// Node numbers are never reused.
 const GENERATION: Generation = Generation(0);
-/// Requests of readahead and asynchronous I/O that the kernel sends at once.
+/// Maximum concurrent read-ahead and asynchronous requests of the kernel.
 const BACKGROUND_MAX: u16 = 64;
-/// Plain files may lie on a stacked file system (overlayfs), which is one deep; the kernel allows two.
+/// Plain files may be on a stacked filesystem (overlayfs) of depth one; the kernel allows two.
 const STACK_DEPTH: u32 = 2;
-/// Unit in which room is told.
+/// Unit for free space.
 const ROOM_UNIT: u32 = 4096;
 
-/// What the kernel talks to.
+/// The filesystem that the kernel talks to.
 pub(super) struct Requests(pub(super) Arc<Served>);
 
 impl Requests {
@@ -89,11 +88,11 @@ fn access_of(flags: OpenFlags) -> Access {
     }
 }
 
-/// Each method begins with a turn, at whose end the thread may have to wait. Methods that are not here answer that there is no such thing, and the kernel does not ask again: extended
-/// attributes, links, locks between machines.
+/// Each method begins with a turn, at whose end the thread may have to wait. Methods missing here return ENOSYS, and
+/// the kernel does not call them again: extended attributes, links, remote locks.
 impl Filesystem for Requests {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // What an older kernel does not have is done without.
+        // Features that an older kernel lacks are not used.
         for wished in [
             InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_ASYNC_DIO,
@@ -218,7 +217,7 @@ impl Filesystem for Requests {
             Err(failure) => return reply.error(self.0.number(parent.0, None, &failure)),
         };
         let (attributes, handle) = (self.0.owner.attributes(&node), FileHandle(opened.number));
-        // One time for both the name and the attributes: the shorter.
+        // One cache time for both name and attributes: the shorter one.
         let time = attribute_time(&node).min(NAME_TIME);
         match &opened.backing {
             Some(backing) => {
@@ -269,7 +268,7 @@ impl Filesystem for Requests {
         reply: ReplyWrite,
     ) {
         let _turn = self.0.gate.turn();
-        // What a mapping changed comes with any handle of the node.
+        // Pages changed by a mapping arrive with any handle of the node.
         let is_synchronous = flags.0 & (libc::O_SYNC | libc::O_DSYNC) != 0;
         let is_mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let file = self.0.writable_file(handle.0);
@@ -346,7 +345,7 @@ impl Filesystem for Requests {
     ) {
         let _turn = self.0.gate.turn();
         let result = self.each_name(handle, offset, |next, name, id, node| {
-            // A snapshot may be old when its later names are read: a name that is gone must not come back.
+            // The snapshot may be outdated when later names are read; removed names must not reappear.
             let time = if offset == 0 { attribute_time(node).min(NAME_TIME) } else { Duration::ZERO };
             reply.add(INodeNo(id), next, name, &time, &self.0.owner.attributes(node), GENERATION)
         });
@@ -364,7 +363,7 @@ impl Filesystem for Requests {
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         let _turn = self.0.gate.turn();
-        // Names are made to last before they are answered.
+        // Name changes are durable before they are answered.
         reply.ok();
     }
 

@@ -1,6 +1,6 @@
-//! What processes have open: files, directories, and how the kernel reads each node.
+//! Open files and directories, and how the kernel reads each node.
 //!
-//! Owns the limits that keep clients from filling the memory. Nothing else of the mount is kept between requests.
+//! Owns the limits on memory used by clients. No other state of the mount is kept between requests.
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::HashMap;
@@ -15,14 +15,14 @@ use super::failure::Answer;
 use super::state::HandlesState;
 use crate::tree::{Access, Node, NodeId, OpenFile, Tree};
 
-/// Files open at once, of all processes.
+/// Maximum open files of all processes.
 const FILES_MAX: usize = 16 << 10;
-/// Directories open at once, of all processes.
+/// Maximum open directories of all processes.
 const DIRECTORIES_MAX: usize = 4 << 10;
-/// Names in all open directories together.
+/// Maximum names in all open directories together.
 const NAMES_MAX: usize = 1 << 20;
 
-/// Something of which there is a limited amount.
+/// A limited resource.
 #[derive(Debug)]
 struct Budget {
     taken: AtomicUsize,
@@ -43,7 +43,7 @@ impl Budget {
     }
 }
 
-/// A part of a budget; given back when dropped.
+/// A share of a budget, returned on drop.
 #[derive(Debug)]
 pub(super) struct Share {
     budget: Arc<Budget>,
@@ -67,27 +67,27 @@ pub(super) struct FileHandle {
 /// An open directory.
 pub(super) struct DirectoryHandle {
     pub(super) node: NodeId,
-    /// The names when they were first read, or read from the beginning again.
+    /// The names at the last read from the beginning.
     pub(super) names: Mutex<Option<Snapshot>>,
     _place: Share,
 }
 
-/// The names in a directory at one time.
+/// A snapshot of the names in a directory.
 #[derive(Clone)]
 pub(super) struct Snapshot {
     pub(super) names: Arc<[(String, Node)]>,
     _share: Arc<Share>,
 }
 
-/// A node that somebody has open.
+/// An open node.
 struct OpenNode {
     handles: usize,
-    /// The plain file that the kernel reads instead. The same for all who have the node open, and `None` as long as
-    /// one of them was told so: the kernel refuses to mix.
+    /// The plain file that the kernel reads instead (passthrough). It is the same for all opens of the node, because
+    /// the kernel does not allow mixing.
     backing: Option<Arc<BackingId>>,
 }
 
-/// All that is open.
+/// All open files and directories.
 pub(super) struct Handles {
     next: AtomicU64,
     files: RwLock<HashMap<u64, Arc<FileHandle>>>,
@@ -153,13 +153,13 @@ impl Handles {
         self.nodes().values().any(|node| node.backing.is_some())
     }
 
-    /// Room for one more file.
+    /// Reserves a place for one more file.
     pub(super) fn file_place(&self) -> Answer<Share> {
         self.file_places.take(1)
     }
 
-    /// Adds an open file, and says which plain file the kernel shall read instead, if any. `open_backing` is asked when
-    /// nobody else has the node open; it gets the plain file.
+    /// Adds an open file, and returns the plain file that the kernel reads instead, if any. `open_backing` is called
+    /// for the first open of the node.
     pub(super) fn add_file(
         &self,
         (node, file, access): (NodeId, Arc<dyn OpenFile>, Access),
@@ -186,7 +186,7 @@ impl Handles {
         files.get(&number).cloned().ok_or(Errno::EBADF.into())
     }
 
-    /// Forgets an open file.
+    /// Removes an open file.
     pub(super) fn remove_file(&self, number: u64) {
         let removed = self.files.write().remove(&number);
         let Some(handle) = removed else { return };
@@ -199,7 +199,7 @@ impl Handles {
         }
     }
 
-    /// A file that somebody has open, by its node. Slow: for nodes that have lost their name.
+    /// An open file by its node. Slow; for nodes without a name.
     pub(super) fn file_of(&self, node: NodeId) -> Option<Arc<dyn OpenFile>> {
         let files = self.files.read();
         files.values().find(|handle| handle.node == node).map(|handle| Arc::clone(&handle.file))
@@ -220,18 +220,18 @@ impl Handles {
         directories.get(&number).cloned().ok_or(Errno::EBADF.into())
     }
 
-    /// Forgets an open directory.
+    /// Removes an open directory.
     pub(super) fn remove_directory(&self, number: u64) {
         self.directories.write().remove(&number);
     }
 
-    /// Names, within the limit of all names.
+    /// Reserves space for names within the common limit.
     pub(super) fn snapshot(&self, names: Vec<(String, Node)>) -> Answer<Snapshot> {
         let share = self.name_places.take(names.len())?;
         Ok(Snapshot { names: names.into(), _share: Arc::new(share) })
     }
 
-    /// Forgets all that is open: nobody will ask for it again.
+    /// Removes all entries at shutdown.
     pub(super) fn clear(&self) {
         self.files.write().clear();
         self.directories.write().clear();

@@ -1,24 +1,24 @@
-//! A FUSE server: a tree of files as a folder of this machine.
+//! A FUSE server: mounts a file tree as a local directory.
 //!
-//! The kernel sends requests, several threads read and answer them, and nothing is kept here but open files and
-//! directories: nodes have numbers of their own in the tree, and the kernel's numbers are these.
+//! Several threads read and answer the kernel's requests. The only state is open files and directories: the kernel uses
+//! the node numbers of the tree.
 //!
 //! ```text
 //!  program ──▶ kernel ──▶ thread ──▶ Tree, OpenFile
 //!                 └──▶ plain file, where the tree says that it holds the contents (passthrough)
 //! ```
 //!
-//! # What the kernel may remember
+//! # Kernel caching
 //!
 //! - *Contents of a file with a score* never change: the kernel keeps its pages from one opening to the next.
-//! - *Contents of every other file* may be written through another export at any time, and the kernel would not hear
-//!   of it. Such a file is opened for direct I/O: every read asks the tree, and every write is answered when the
-//!   tree has it. Loop devices work over it, with direct I/O and without. A shared mapping sees what others
-//!   write only when it is made anew, as on any network file system.
-//! - *Attributes of a file that cannot be written* never change, for a number is never used again; an hour is as good as
-//!   for ever. Those of other files are asked for each time: another export may have made it longer.
-//! - *Names* come and go by other ways than this mount (a version is published, an image forgotten), and a name may
-//!   get another node. So names, and the attributes of directories, are believed for a second.
+//! - *Contents of every other file* can change through another export at any time without the kernel's knowledge. Such
+//!   a file is opened for direct I/O: every read asks the tree, and every write is answered when the tree has it. Loop
+//!   devices work with it, with and without direct I/O. A shared mapping shows writes of others only after it is mapped
+//!   again, as on any network filesystem.
+//! - *Attributes of a read-only file* never change, because node numbers are not reused; they are cached for an hour.
+//!   Attributes of other files are requested each time: another export may have extended the file.
+//! - *Names* change without this mount (a version is published, an image forgotten), and a name may get another node.
+//!   Names and attributes of directories are cached for one second.
 //!
 //! # Durability
 //!

@@ -1,8 +1,8 @@
-//! A mount: made by this process where it may, else by `fusermount3`, and taken away again.
+//! Mounts and unmounts the tree: directly if permitted, otherwise through `fusermount3`.
 //!
-//! The library that speaks FUSE would mount by itself, but unmounts by path alone: whatever lies at that path by then.
-//! Here a mount is known by its device, and nothing else is unmounted. The kernel gives the device's number to another
-//! mount as soon as this one is gone; so it tells this one only as long as the connection lives.
+//! The FUSE library can mount, but it unmounts by path, whatever is mounted there by then. This code identifies a mount
+//! by its device and unmounts nothing else. The kernel reuses a device number as soon as the mount is gone, so the
+//! number is valid only while the connection lives.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File, OpenOptions};
@@ -24,13 +24,13 @@ use super::mount_table::device_at;
 use super::server::FuseOptions;
 
 const DEVICE: &str = "/dev/fuse";
-/// What mounts for those who may not.
+/// The setuid helper for unprivileged users.
 const HELPER: &str = "fusermount3";
-/// What the table of mounts says about the source and the kind.
+/// Source and type shown in the mount table.
 const NAME: &str = "platter";
-/// Dead mounts on top of each other that are taken away.
+/// Maximum number of stacked stale mounts that are removed.
 const STALE_MAX: usize = 16;
-/// What the kernel reads ahead, in KiB: one request's worth.
+/// Kernel read-ahead in KiB: one request.
 const READAHEAD_KIB: usize = super::contents::REQUEST_BYTES_MAX >> 10;
 
 /// A mounted tree.
@@ -40,19 +40,19 @@ pub(super) struct Mount {
     pub(super) device: String,
 }
 
-/// What became of an attempt to unmount.
+/// Result of an attempt to unmount.
 pub(super) enum Unmounted {
-    /// It is gone.
+    /// Unmounted.
     Done,
-    /// Somebody uses it.
+    /// Still in use.
     Busy,
 }
 
 impl Mount {
-    /// Mounts, and gives the descriptor by which the kernel is talked to. What a dead server left is unmounted first.
+    /// Mounts, and returns the descriptor of the kernel connection. Stale mounts of dead servers are unmounted first.
     ///
     /// # Errors
-    /// `Missing` when there is no mount point, `Refused` when it is no empty directory, `Io`.
+    /// `Missing` when the mount point does not exist, `Refused` when it is not an empty directory, `Io`.
     pub(super) fn new(
         mount_point: &Path,
         options: &FuseOptions,
@@ -86,13 +86,13 @@ impl Mount {
         root.map_err(io::Error::from).context(|| format!("{place}: opening it"))
     }
 
-    /// Lets the kernel read ahead as far as a request reaches. Only root may; others read in smaller pieces.
+    /// Sets the kernel's read-ahead to one request. Needs root; others read in smaller pieces.
     pub(super) fn raise_readahead(&self) {
         let limit = format!("/sys/class/bdi/{}/read_ahead_kb", self.device);
         let _ = fs::write(limit, READAHEAD_KIB.to_string());
     }
 
-    /// Unmounts, unless somebody else has, or somebody uses it. The connection must live.
+    /// Unmounts, unless already unmounted or in use. The connection must be alive.
     ///
     /// # Errors
     /// `Io`.
@@ -109,7 +109,7 @@ impl Mount {
         }
     }
 
-    /// Unmounts under those who use it, and cuts them off where that is allowed. The connection must live.
+    /// Unmounts despite users, and aborts the connection if permitted. The connection must be alive.
     ///
     /// # Errors
     /// `Io`.
@@ -120,8 +120,8 @@ impl Mount {
         detach(&self.mount_point, UnmountFlags::DETACH | UnmountFlags::FORCE)
     }
 
-    /// Unmounts what a connection left behind that somebody has cut. Whoever unmounted first has left nothing, and what is
-    /// seen there by now is not dead.
+    /// Unmounts what an aborted connection left behind. If it was already unmounted, a newer mount at the path is not
+    /// dead and is left alone.
     ///
     /// # Errors
     /// `Io`.
@@ -137,7 +137,7 @@ impl Mount {
     }
 }
 
-/// The mount point's full path, once it is an empty directory and no dead mount.
+/// The full path of the mount point, after stale mounts were removed and it is an empty directory.
 fn prepare(mount_point: &Path, options: &FuseOptions) -> Result<PathBuf> {
     let shown = mount_point.display();
     for _ in 0..STALE_MAX {
@@ -151,7 +151,7 @@ fn prepare(mount_point: &Path, options: &FuseOptions) -> Result<PathBuf> {
             Err(error) => {
                 return Err(match error.kind() {
                     io::ErrorKind::NotFound => {
-                        Error::missing(format!("{shown}: there is no such mount point"))
+                        Error::missing(format!("{shown}: the mount point does not exist"))
                     }
                     io::ErrorKind::NotADirectory => {
                         Error::refused(format!("{shown}: the mount point is not a directory"))
@@ -161,26 +161,26 @@ fn prepare(mount_point: &Path, options: &FuseOptions) -> Result<PathBuf> {
             }
         }
     }
-    Err(Error::refused(format!("{shown}: there are over {STALE_MAX} dead mounts on top of each other")))
+    Err(Error::refused(format!("{shown}: more than {STALE_MAX} stacked stale mounts")))
 }
 
-/// Whether nobody serves what is mounted there.
+/// Whether a dead mount is there.
 fn is_dead(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOTCONN)
 }
 
-/// The full path, and whether it is an empty directory.
+/// The full path, and whether the directory is empty.
 fn look(mount_point: &Path) -> io::Result<(PathBuf, bool)> {
     let path = mount_point.canonicalize()?;
     let first = fs::read_dir(&path)?.next().transpose()?;
     Ok((path, first.is_none()))
 }
 
-/// What a mount is to be beside its tree.
+/// Options of a mount.
 #[derive(Clone, Copy)]
 struct Wishes {
     allow_other: bool,
-    /// The kernel then refuses every change by itself.
+    /// Read-only: the kernel refuses every change.
     is_read_only: bool,
 }
 
@@ -201,7 +201,7 @@ fn mount_directly(mount_point: &Path, wishes: Wishes) -> io::Result<OwnedFd> {
     Ok(device.into())
 }
 
-/// Lets the helper mount, which hands the descriptor back through a socket.
+/// Mounts through the helper, which returns the descriptor through a socket.
 fn mount_by_helper(mount_point: &Path, wishes: Wishes) -> Result<OwnedFd> {
     let (ours, theirs) = UnixStream::pair().context(|| "making a socket".into())?;
     let mut options = format!("fsname={NAME},subtype={NAME},default_permissions,nosuid,nodev,noatime");
@@ -213,20 +213,19 @@ fn mount_by_helper(mount_point: &Path, wishes: Wishes) -> Result<OwnedFd> {
     }
     let mut command = Command::new(HELPER);
     command.args(["-o", &options, "--"]).arg(mount_point);
-    // Its standard input is the socket, for that is passed on without further ado.
+    // The socket is the helper's standard input, which is inherited.
     command
         .env("_FUSE_COMMFD", "0")
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    let output =
-        command.output().context(|| format!("running {HELPER}, which mounts for those who may not"))?;
+    let output = command.output().context(|| format!("running {HELPER}"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let shown = mount_point.display();
-        return Err(Error::refused(format!("{shown}: {HELPER} would not mount: {}", said.trim())));
+        return Err(Error::refused(format!("{shown}: {HELPER} refused to mount: {}", said.trim())));
     }
-    // It keeps our end of theirs open otherwise, and a helper that sent nothing would be waited for.
+    // Otherwise this process keeps the helper's end open, and would wait for a helper that sent nothing.
     drop(command);
     receive_descriptor(&ours)
 }
@@ -237,7 +236,7 @@ fn receive_descriptor(socket: &UnixStream) -> Result<OwnedFd> {
     let mut byte = [0];
     let mut parts = [io::IoSliceMut::new(&mut byte)];
     let received = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC);
-    received.map_err(io::Error::from).context(|| format!("hearing from {HELPER}"))?;
+    received.map_err(io::Error::from).context(|| format!("receiving from {HELPER}"))?;
     let descriptor = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
@@ -261,7 +260,7 @@ fn run_helper<const N: usize>(arguments: [&str; N], mount_point: &Path) -> Resul
         true => Ok(()),
         false => {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(Error::refused(format!("{}: {HELPER} would not unmount: {said}", mount_point.display())))
+            Err(Error::refused(format!("{}: {HELPER} refused to unmount: {said}", mount_point.display())))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The kernel's table of mounts, as far as a server asks it: which device is mounted at a path.
+//! Looks up the device mounted at a path in the kernel's mount table.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,7 +9,7 @@ use platter_image::{IoContext, Result};
 
 const TABLE: &str = "/proc/self/mountinfo";
 
-/// The device (`major:minor`) that is seen at `mount_point`; `None` if nothing is mounted there.
+/// The device (`major:minor`) visible at `mount_point`; `None` if nothing is mounted there.
 ///
 /// # Errors
 /// `Io` when the table cannot be read.
@@ -18,7 +18,7 @@ pub(super) fn device_at(mount_point: &Path) -> Result<Option<String>> {
     Ok(find(&table, mount_point))
 }
 
-/// Whoever was mounted last at a path is seen there, and stands last in the table.
+/// The last mount at a path is the visible one, and the last in the table.
 fn find(table: &[u8], mount_point: &Path) -> Option<String> {
     let mut device = None;
     for line in table.split(|byte| *byte == b'\n') {
@@ -33,7 +33,7 @@ fn find(table: &[u8], mount_point: &Path) -> Option<String> {
     device
 }
 
-/// Spaces, tabs, newlines and backslashes stand as three octal digits.
+/// Spaces, tabs, newlines and backslashes are escaped as three octal digits.
 fn unescape(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

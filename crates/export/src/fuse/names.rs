@@ -1,4 +1,4 @@
-//! The tree as the kernel asks for it: names, nodes, and who has what open.
+//! The tree as the kernel requests it: names, nodes and open files.
 
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
@@ -16,7 +16,7 @@ use super::handles::{DirectoryHandle, Handles, Share, Snapshot};
 use super::server::FuseOptions;
 use crate::tree::{Access, NAME_LENGTH_MAX, Node, NodeId, NodeKind, OpenFile, Tree};
 
-/// A tree that is mounted.
+/// A mounted tree.
 pub(super) struct Served {
     pub(super) tree: Arc<dyn Tree>,
     pub(super) options: FuseOptions,
@@ -24,12 +24,12 @@ pub(super) struct Served {
     pub(super) handles: Handles,
     /// Where threads wait while a pause lasts.
     pub(super) gate: Gate,
-    /// Nothing more is opened.
+    /// New opens are refused (shutdown).
     pub(super) is_ending: AtomicBool,
     was_refusal_told: AtomicBool,
 }
 
-/// An opened file, as the kernel hears of it.
+/// An opened file, as reported to the kernel.
 pub(super) struct Opened {
     pub(super) number: u64,
     pub(super) flags: FopenFlags,
@@ -53,8 +53,8 @@ impl Served {
         (self.options.on_event)(event);
     }
 
-    /// The number for a process that wanted a node by its number. One that is gone is stale: the kernel then looks the
-    /// name up again, which it believed for a second too long, and the process gets what has the name now.
+    /// The error number for a request by node number. For a removed node it is ESTALE: the kernel then looks up its
+    /// cached name again, and the program gets the node that has the name now.
     pub(super) fn number_of_node(&self, node: NodeId, failure: &Failure) -> Errno {
         match self.number(node, None, failure) {
             number if number.code() == libc::ENOENT => Errno::ESTALE,
@@ -62,7 +62,7 @@ impl Served {
         }
     }
 
-    /// The number for the process; whoever runs the server hears the rest.
+    /// The error number for the program; the server's caller gets the error.
     pub(super) fn number(&self, node: NodeId, range: Option<Extent>, failure: &Failure) -> Errno {
         if let Some(error) = failure.reportable() {
             self.tell(&FuseEvent::RequestFailed { node, range, error });
@@ -71,12 +71,12 @@ impl Served {
     }
 
     pub(super) fn lookup(&self, directory: NodeId, name: &OsStr) -> Answer<Node> {
-        // The tree has no such names.
+        // The tree never contains such names.
         let name = name.to_str().ok_or(Errno::ENOENT)?;
         Ok(self.tree.lookup(directory, check(name)?)?)
     }
 
-    /// What is known of a node, also when it is open and has lost its name.
+    /// Attributes of a node, also for an open node without a name.
     pub(super) fn node(&self, id: NodeId) -> Answer<Node> {
         let error = match self.tree.node(id) {
             Ok(node) => return Ok(node),
@@ -92,8 +92,8 @@ impl Served {
         }
     }
 
-    /// Sets what can be set. Times, modes and owners of what can be written are accepted and forgotten: programs that
-    /// copy files set them, and would fail.
+    /// Sets attributes. Times, modes and owners of writable files are accepted and ignored, because programs that copy
+    /// files set them.
     pub(super) fn set(&self, id: NodeId, handle: Option<u64>, length: Option<u64>) -> Answer<Node> {
         let node = self.node(id)?;
         if !node.writable {
@@ -111,7 +111,7 @@ impl Served {
         self.node(id)
     }
 
-    /// An open file that can be written.
+    /// An open, writable file.
     pub(super) fn writable_file(&self, number: u64) -> Answer<Arc<dyn OpenFile>> {
         let handle = self.handles.file(number)?;
         match handle.access {
@@ -120,8 +120,8 @@ impl Served {
         }
     }
 
-    /// Opens a file, and cuts it off by the same handle if wished: another one would have to be closed, and the tree would
-    /// judge an empty file that is only about to be written.
+    /// Opens a file, and truncates it through the same handle if requested. A second handle would have to be closed,
+    /// and the tree would then treat the still empty file as finished.
     pub(super) fn open(
         &self,
         id: NodeId,
@@ -174,11 +174,11 @@ impl Served {
             open_backing(descriptor).map_err(|error| self.tell_refusal(node, error)).ok()
         });
         if backing.is_some() {
-            // The kernel would ask the server in spite of it.
+            // The kernel would send requests to the server anyway.
             flags = FopenFlags::empty();
         }
         if access == Access::Read {
-            // Nothing became of what was not written.
+            // Nothing was written, so there is no result to report.
             flags |= FopenFlags::FOPEN_NOFLUSH;
         }
         Opened { number, flags, backing }
@@ -239,20 +239,20 @@ impl Served {
         self.handles.add_directory(id)
     }
 
-    /// The names of an open directory. They are read anew when somebody begins from the beginning.
+    /// The names of an open directory. They are read again when a listing starts from the beginning.
     pub(super) fn names(&self, directory: &DirectoryHandle, is_beginning: bool) -> Answer<Snapshot> {
         let mut kept = directory.names.lock();
         if let Some(snapshot) = kept.as_ref().filter(|_| !is_beginning) {
             return Ok(snapshot.clone());
         }
-        // The old ones go first: they count.
+        // The old names are dropped first, because they count against the limit.
         *kept = None;
         let snapshot = self.handles.snapshot(self.tree.list(directory.node)?)?;
         *kept = Some(snapshot.clone());
         Ok(snapshot)
     }
 
-    /// Why no such name could be made, where it can be told better than the tree did.
+    /// A more precise error number for a failed creation.
     fn why_not_made(&self, directory: NodeId, name: &str, error: Error) -> Failure {
         let failure = self.why_not_changed(directory, error);
         if failure.is_refused() && self.tree.lookup(directory, name).is_ok() {
@@ -261,7 +261,7 @@ impl Served {
         failure
     }
 
-    /// Why names in a directory could not be changed, where it can be told better than the tree did.
+    /// A more precise error number for failed changes in a directory.
     fn why_not_changed(&self, directory: NodeId, error: Error) -> Failure {
         let failure = Failure::Tree(error);
         match self.tree.node(directory) {
@@ -278,12 +278,12 @@ impl Served {
     }
 }
 
-/// A name to be made.
+/// A name to be created.
 fn new_name(name: &OsStr) -> Answer<&str> {
     check(name.to_str().ok_or(Errno::EILSEQ)?)
 }
 
-/// What the tree may rely on.
+/// The preconditions of the tree.
 fn check(name: &str) -> Answer<&str> {
     if name.len() > NAME_LENGTH_MAX {
         return Err(Errno::ENAMETOOLONG.into());

@@ -1,4 +1,4 @@
-//! The server: mounts, serves with several threads, and ends in good order.
+//! The server: mounts, serves with several threads, and shuts down cleanly.
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,25 +23,26 @@ use crate::pause::Pause;
 use crate::socket_server::RunEnd;
 use crate::tree::Tree;
 
-/// Longest sleep, so that a stop, or an end, is noticed.
+/// Maximum sleep, so that a stop or an unmount is noticed.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// A pause is given up when requests take longer.
 const PAUSE_TIME: Duration = Duration::from_millis(400);
-/// Most threads: each has a buffer for what it reads and one for what it is told to write.
+/// Maximum threads: each has a read buffer and a write buffer.
 const THREADS_MAX: usize = 64;
 
-/// How a server serves.
+/// Options of a server.
 #[derive(Clone)]
 pub struct FuseOptions {
-    /// Other users of this machine see the tree too. They can read what is in it, and write nothing.
+    /// Other local users can see the tree. They can read it, but not write.
     pub allow_other: bool,
-    /// Threads that answer requests, 1 to 64; as many can wait for the store at once.
+    /// Threads that answer requests, 1 to 64; this many can wait for the store at once.
     pub threads: usize,
-    /// Let the kernel read plain files by itself, where the tree has such and the kernel is willing.
+    /// Let the kernel read plain files directly (passthrough), where the tree has such files and the kernel supports
+    /// it.
     pub passthrough: bool,
-    /// At the end, those who use it have that long to go by themselves; nothing more is opened.
+    /// At shutdown, programs have this long to stop using the mount, while new opens are refused.
     pub farewell_time: Duration,
-    /// Hears what happens, from many threads; must not wait.
+    /// Receives events from many threads; must not block.
     pub on_event: Arc<dyn Fn(&FuseEvent<'_>) + Send + Sync>,
 }
 
@@ -238,8 +239,8 @@ impl FuseServer {
             }
             thread::sleep(SLEEP_MAX);
         }
-        // A thread may wait for the store; and without the right to cut clients off, threads live as long as these, or
-        // as long as a copy of the mount in another namespace. What is asked for then fails.
+        // A thread may be waiting for the store. Without the right to abort the connection, threads live as long as the
+        // programs that use the mount, or a copy of it in another namespace; their requests fail.
         let deadline = Instant::now() + self.served.options.farewell_time;
         while !running.guard.is_finished() {
             if Instant::now() >= deadline {
@@ -257,7 +258,7 @@ fn config(options: &FuseOptions) -> (usize, Config) {
     let threads = options.threads.clamp(1, THREADS_MAX);
     let mut config = Config::default();
     config.n_threads = Some(threads);
-    // Each thread has a descriptor of its own, so that they do not wait for one another's answers.
+    // Each thread has its own descriptor, so threads do not wait for each other.
     config.clone_fd = true;
     (threads, config)
 }

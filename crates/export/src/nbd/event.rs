@@ -1,4 +1,4 @@
-//! What a server tells while it works. The library prints nothing: whoever runs the server decides.
+//! Events of a running server. The library prints nothing; its caller decides what to print.
 
 use std::net::SocketAddr;
 
@@ -6,55 +6,55 @@ use platter_image::Error;
 
 use super::wire::Command;
 
-/// Something happened. Connections are numbered from 1 in the order they came.
+/// An event. Connections are numbered from 1 in order of arrival.
 #[derive(Clone, Copy, Debug)]
 pub enum NbdEvent<'a> {
-    /// A client has come.
+    /// A client connected.
     Connected {
-        /// Which connection.
+        /// Connection number.
         connection: u64,
-        /// From where, unless over a unix socket.
+        /// Its address; `None` for unix sockets.
         peer: Option<SocketAddr>,
     },
-    /// A client had to go at once: there are as many connections as there may be, or no thread could be had.
+    /// A client was rejected: too many connections, or no thread could be started.
     TurnedAway {
-        /// What was lacking.
+        /// The reason.
         error: &'a Error,
     },
-    /// A connection could not be taken; the server goes on.
+    /// A connection could not be accepted; the server continues.
     AcceptFailed {
-        /// Why.
+        /// The error.
         error: &'a Error,
     },
-    /// A client uses an export from now on.
+    /// A client opened an export.
     Opened {
-        /// Which connection.
+        /// Connection number.
         connection: u64,
-        /// The export's own name.
+        /// Name of the export.
         export: &'a str,
     },
-    /// A request failed; the client was told. The same failure of a disk is told once a minute, however often it comes.
+    /// A request failed and the client got an error. The same failure of a disk is reported at most once per minute.
     RequestFailed {
-        /// Which connection.
+        /// Connection number.
         connection: u64,
-        /// The export's own name.
+        /// Name of the export.
         export: &'a str,
-        /// What it asked for.
+        /// The command.
         command: Command,
-        /// First byte of its range.
+        /// First byte of the range.
         offset: u64,
-        /// Bytes of its range.
+        /// Length of the range.
         length: u32,
-        /// Why.
+        /// The error.
         error: &'a Error,
-        /// How often the same failure came, and was not told, since it was told last.
+        /// Unreported repetitions since the last report.
         repeats: u64,
     },
-    /// A client has gone.
+    /// A client disconnected.
     Disconnected {
-        /// Which connection.
+        /// Connection number.
         connection: u64,
-        /// Why, unless it went in good order.
+        /// The error, unless it was a normal end.
         error: Option<&'a Error>,
     },
 }

@@ -1,4 +1,4 @@
-//! One request: checked, done on the device, answered. Knows no socket and no thread.
+//! Checks one request, executes it on the device, and builds the reply. Knows no sockets and threads.
 
 use platter_image::{Error, Extent, Result};
 use platter_vdisk::Allocation;
@@ -13,20 +13,20 @@ use super::wire::{
 use crate::buffer::Buffer;
 use crate::errno::errno_of;
 
-/// Most pieces of a read: a disk full of small holes is sent as data from there on.
+/// Maximum extents per read reply; the rest is sent as data.
 const READ_PIECES_MAX: usize = 64;
-/// A shorter run of zeros is sent as data: a piece of its own costs more than it saves.
+/// Shorter runs of zeros are sent as data, because a chunk of their own costs more than it saves.
 const HOLE_BYTES_MIN: u64 = 16 << 10;
-/// Most extents of a reply: clients ask again for the rest.
+/// Maximum extents of a block status reply; clients request the rest.
 const STATUS_EXTENTS_MAX: usize = 4096;
-/// Bytes read at a time when only the reading counts.
+/// Bytes per read for cache requests.
 const CACHE_BYTES: usize = 1 << 20;
 
 /// Why a request failed.
 #[derive(Debug)]
 pub(super) struct Failure {
     number: ErrorNumber,
-    /// For the server's log; the client sees its first line.
+    /// The error for the server's log; the client gets its first line.
     pub(super) error: Error,
 }
 
@@ -35,12 +35,12 @@ impl Failure {
         Self { number, error: Error::refused(why) }
     }
 
-    /// The server ends and takes no more requests.
+    /// The server is shutting down.
     pub(super) fn shutdown() -> Self {
         Self::new(ErrorNumber::Shutdown, "the server ends")
     }
 
-    /// Makes `reply` say it.
+    /// Replaces `reply` by the error reply.
     pub(super) fn write(&self, agreed: &Agreed, request: &Request, reply: &mut Buffer) {
         reply.clear();
         if agreed.structured {
@@ -62,7 +62,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Whether the request may be done at all. Nothing is allocated and no payload kept before.
+/// Checks whether the request is acceptable, before anything is allocated or any payload kept.
 pub(super) fn check(agreed: &Agreed, request: &Request) -> Result<(), Failure> {
     let &Request { command, flags, offset, length, .. } = request;
     let invalid = |why: String| Err(Failure::new(ErrorNumber::Invalid, why));
@@ -95,10 +95,10 @@ pub(super) fn check(agreed: &Agreed, request: &Request) -> Result<(), Failure> {
     }
 }
 
-/// Does a request that was checked, and makes `reply` the whole reply to its success.
+/// Executes a checked request and fills `reply` with the complete success reply.
 ///
 /// # Errors
-/// `reply` then means nothing.
+/// `reply` is then invalid.
 pub(super) fn perform(
     agreed: &Agreed,
     request: &Request,
@@ -118,8 +118,8 @@ pub(super) fn perform(
         Command::BlockStatus => return block_status(agreed, request, reply),
         Command::Cache => read_in_vain(agreed, range, reply)?,
         Command::Write => device.write(payload, request.offset)?,
-        // A disk above an overlay has no space of its own to keep, so NO_HOLE changes nothing; and zeros are always
-        // noted and never written, so FAST_ZERO is as good as granted.
+        // An overlay disk reserves no space, so NO_HOLE has no effect. Zeros are only recorded, never written, so
+        // FAST_ZERO always holds.
         Command::Trim | Command::WriteZeroes => device.write_zeroes(range)?,
         Command::Flush => device.flush()?,
         Command::Disconnect | Command::Unknown(_) => {
@@ -187,7 +187,7 @@ fn block_status(agreed: &Agreed, request: &Request, reply: &mut Buffer) -> Resul
     Ok(())
 }
 
-/// Reads the data of a range, so that what is below keeps it near.
+/// Reads the data of a range, so that lower layers cache it.
 fn read_in_vain(agreed: &Agreed, range: Extent, scratch: &mut Buffer) -> Result<(), Failure> {
     let mut at = range.offset;
     while at < range.end() {

@@ -1,14 +1,14 @@
-//! What a device says of a range, made whole: ascending, without gaps, inside the range, and not too much of it.
+//! Normalizes the extents that a device reports: ascending, without gaps, inside the range, and limited in number.
 
 use platter_image::{Extent, Result};
 use platter_vdisk::{Allocation, BlockDevice};
 
-/// Pieces of `range` in order, neighbours different, at most `count_max`. Runs of zeros under `zeroes_min` bytes count
-/// as data. They cover the range unless there are too many pieces, then only its beginning; never nothing of it.
-/// What the device does not tell of counts as data.
+/// The extents of `range` in order, neighbours merged, at most `count_max`. Runs of zeros under `zeroes_min` bytes
+/// count as data. The extents cover the whole range, or only its beginning if there are too many, but never nothing.
+/// Space that the device does not report counts as data.
 ///
 /// # Errors
-/// As the device.
+/// Errors of the device.
 pub(super) fn pieces(
     device: &dyn BlockDevice,
     range: Extent,
@@ -32,7 +32,7 @@ pub(super) fn pieces(
 
 struct Pieces {
     list: Vec<(Extent, Allocation)>,
-    /// End of the last piece.
+    /// End of the last extent.
     at: u64,
     count_max: usize,
     zeroes_min: u64,
@@ -40,7 +40,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// Goes on to `end`. False: no room for another piece.
+    /// Extends to `end`. Returns false if there is no space for another extent.
     fn add(&mut self, end: u64, allocation: Allocation) -> bool {
         if end <= self.at {
             return true;
@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells these extents, whatever the range.
+    /// Reports these extents, whatever the range.
     struct Teller(Vec<(u64, u64, Allocation)>);
 
     impl BlockDevice for Teller {

@@ -1,7 +1,7 @@
-//! Failures that were told already: a client that tries again and again fills no log.
+//! Suppresses repeated failure reports, so a client that retries does not fill the log.
 //!
-//! Owns the memory of the last ones. What is told is bounded whatever clients do: so many different failures in a
-//! time, each once.
+//! Owns the recent failures. Reports are limited whatever clients do: a number of different failures per interval, each
+//! once.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use platter_image::Error;
 
-/// A failure is told again after this time.
+/// A failure is reported again after this time.
 const TOLD_FOR: Duration = Duration::from_secs(60);
-/// Different failures that are told in that time.
+/// Maximum number of different failures reported in that time.
 const FAILURES_MAX: usize = 64;
 
 struct Told {
     at: Instant,
-    /// How often it came since.
+    /// Number of repetitions since.
     repeats: u64,
 }
 
@@ -25,7 +25,7 @@ struct Told {
 pub(super) struct Failures(Mutex<HashMap<(String, String), Told>>);
 
 impl Failures {
-    /// Takes note of a failure of that disk. If it is to be told: how often the same one came since it was told last.
+    /// Records a failure of a disk. If it should be reported, returns the number of repetitions since its last report.
     pub(super) fn note(&self, export: &str, error: &Error, now: Instant) -> Option<u64> {
         let mut told = self.0.lock();
         let key = (export.to_owned(), cause(error));
@@ -48,7 +48,7 @@ impl Failures {
     }
 }
 
-/// What is wrong below, without the request in which it showed: a damaged frame is one failure, wherever it is read.
+/// The root cause, without the request: a damaged frame is one failure, whichever request reads it.
 fn cause(error: &Error) -> String {
     let mut innermost = error;
     while let Some(below) = std::error::Error::source(innermost).and_then(|below| below.downcast_ref()) {

@@ -1,4 +1,4 @@
-//! The negotiation over a socket: reads options, writes replies, until both sides agree or the time is over.
+//! The negotiation over a socket: reads options and writes replies, until both sides agree or the deadline passes.
 
 use std::io::{self, IoSlice};
 use std::time::Instant;
@@ -13,12 +13,12 @@ use super::wire::{GREETING, OPTION_HEADER_BYTES, OptionHeader};
 use crate::Exports;
 use crate::peer::Peer;
 
-/// Negotiates; with `tls` there is nothing without it. `None`: the client said goodbye. Nothing is read that belongs to
-/// the first request, nor anything in the clear that comes after the wish for TLS.
+/// Negotiates. With `tls`, TLS is mandatory. Returns `None` if the client ended the negotiation. Reads nothing beyond
+/// the negotiation, and no plaintext after the client's request for TLS.
 ///
 /// # Errors
-/// `Corrupt` when the client breaks the protocol; `Refused` when it has no good certificate; `Transient` when it hangs up,
-/// or is not done at the deadline; `Io`.
+/// `Corrupt` when the client violates the protocol; `Refused` when it has no valid certificate; `Transient` when it
+/// disconnects or misses the deadline; `Io`.
 pub(super) fn shake_hands(
     stream: &Stream,
     exports: &dyn Exports,
@@ -45,7 +45,7 @@ pub(super) fn shake_hands(
         match step {
             Step::Continue => {}
             Step::StartTls => {
-                let tls = tls.ok_or_else(|| Error::bug("TLS was agreed on and there is none"))?;
+                let tls = tls.ok_or_else(|| Error::bug("TLS was agreed on but is not configured"))?;
                 stream.start_tls(tls, deadline)?;
             }
             Step::Transmit(agreed) => return Ok(Some(agreed)),
@@ -62,10 +62,10 @@ fn read(stream: &Stream, mut bytes: &mut [u8], deadline: Instant) -> Result<()> 
     Ok(())
 }
 
-/// Some bytes of `peer`, which is over `socket`; never none.
+/// Reads at least one byte from `peer`, which uses `socket`.
 ///
 /// # Errors
-/// `Transient` when the client hangs up, or nothing has come at the deadline; `Io`.
+/// `Transient` when the client disconnects or misses the deadline; `Io`.
 pub(super) fn receive_until(
     socket: &Socket,
     peer: &impl Peer,
@@ -77,9 +77,9 @@ pub(super) fn receive_until(
         if left.is_zero() {
             return Err(too_slow());
         }
-        socket.set_read_timeout(Some(left)).context(|| "limiting the time of a read".into())?;
+        socket.set_read_timeout(Some(left)).context(|| "setting the read timeout".into())?;
         match peer.receive(bytes) {
-            Ok(0) => return Err(Error::transient("the client hung up before anything was agreed on")),
+            Ok(0) => return Err(Error::transient("the client disconnected during the negotiation")),
             Ok(count) => return Ok(count),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(too_slow()),
@@ -101,5 +101,5 @@ fn write(stream: &Stream, mut bytes: &[u8]) -> Result<()> {
 }
 
 pub(super) fn too_slow() -> Error {
-    Error::transient("the client took too long to agree on anything")
+    Error::transient("the client took too long to negotiate")
 }

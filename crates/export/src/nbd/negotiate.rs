@@ -1,4 +1,4 @@
-//! What client and server agree on before the first request. Pure: options in, replies out.
+//! The NBD negotiation as a pure state machine: options in, replies out.
 
 use std::sync::Arc;
 
@@ -12,73 +12,74 @@ use super::wire::{
 };
 use crate::Exports;
 
-/// Most options of one client: whoever asks for more never comes to the point.
+/// Maximum number of options per client.
 const OPTIONS_MAX: u32 = 256;
-/// Least length and alignment of a request: devices take any.
+/// Minimum length and alignment of requests: devices accept any.
 const BLOCK_BYTES_MIN: u32 = 1;
-/// What clients should read: about what a block of an image holds.
+/// Preferred request size for reads: about the size of a block.
 const BLOCK_BYTES_READ: u32 = 64 << 10;
-/// What clients should write: a page of theirs.
+/// Preferred request size for writes: a page.
 const BLOCK_BYTES_WRITE: u32 = 4 << 10;
-/// Zeros behind the answer to `EXPORT_NAME`, for clients that do not say they can go without.
+/// Zeros after the reply to `EXPORT_NAME`, for clients that did not decline them.
 const OLD_ZEROES: usize = 124;
 
-/// What was agreed: from now on requests come.
+/// The result of the negotiation; requests follow.
 #[derive(Clone)]
 pub struct Agreed {
     /// The export's own name.
     pub name: String,
     /// The export.
     pub device: Arc<dyn BlockDevice>,
-    /// Replies come in chunks.
+    /// Structured replies are used.
     pub structured: bool,
-    /// Extents may be asked for.
+    /// The client may request extents.
     pub contexts: bool,
 }
 
-/// What follows an option.
+/// The next step after an option.
 pub enum Step {
     /// The next option.
     Continue,
     /// Requests.
     Transmit(Agreed),
-    /// TLS, and then the next option.
+    /// The TLS handshake, then the next option.
     StartTls,
-    /// Nothing: the client said goodbye, or asked in the old way for what is not there, or where it is not.
+    /// The end: the client aborted, or used `EXPORT_NAME` for an export that does not exist or is not available without
+    /// TLS.
     End,
 }
 
-/// Whether there is TLS below.
+/// TLS state of the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Security {
-    /// It cannot be had.
+    /// TLS is not available.
     Clear,
-    /// Nothing else can be had.
+    /// TLS is required.
     Required,
-    /// It began.
+    /// TLS has started.
     Tls,
 }
 
-/// One client's negotiation.
+/// The negotiation of one client.
 pub struct Negotiation<'a> {
     exports: &'a dyn Exports,
     security: Security,
     no_zeroes: bool,
     structured: bool,
-    /// The export whose allocation the client wants to ask for.
+    /// The export for which the client selected the allocation context.
     context_of: Option<String>,
     options: u32,
 }
 
 impl<'a> Negotiation<'a> {
-    /// Begins with the flags by which the client answers the greeting.
+    /// Starts with the client's handshake flags.
     ///
     /// # Errors
-    /// `Corrupt` when it has flags that we did not offer.
+    /// `Corrupt` for flags that the server did not offer.
     pub fn new(exports: &'a dyn Exports, client_flags: u32) -> Result<Self> {
         if client_flags & !(CLIENT_FIXED_NEWSTYLE | CLIENT_NO_ZEROES) != 0 {
             return Err(Error::corrupt(format!(
-                "the client has flags {client_flags:#x}, which we did not offer"
+                "the client sent flags {client_flags:#x}, which were not offered"
             )));
         }
         let no_zeroes = client_flags & CLIENT_NO_ZEROES != 0;
@@ -86,21 +87,21 @@ impl<'a> Negotiation<'a> {
         Ok(Self { exports, security, no_zeroes, structured: false, context_of: None, options: 0 })
     }
 
-    /// From now on the client is told nothing, not even the names of exports, until it has asked for TLS: what the
-    /// protocol document calls FORCEDTLS.
+    /// From now on the client gets no information, not even export names, before TLS: FORCEDTLS mode of the protocol
+    /// document.
     pub fn require_tls(&mut self) {
         self.security = Security::Required;
     }
 
-    /// Answers option `code`: appends replies to `to`, and says what follows.
+    /// Handles option `code`: appends replies to `to`, and returns the next step.
     ///
     /// # Errors
-    /// `Corrupt` when the connection must end without a reply: too many options, or wrong data where the protocol has
-    /// no reply for that.
+    /// `Corrupt` when the connection must end without a reply: too many options, or invalid data where the protocol has
+    /// no error reply.
     pub fn handle(&mut self, code: u32, data: &[u8], to: &mut Vec<u8>) -> Result<Step> {
         self.options += 1;
         if self.options > OPTIONS_MAX {
-            return Err(Error::corrupt(format!("over {OPTIONS_MAX} options and no end")));
+            return Err(Error::corrupt(format!("more than {OPTIONS_MAX} options")));
         }
         if self.security == Security::Required
             && let Some(step) = refuse_in_the_clear(code, to)
@@ -129,7 +130,7 @@ impl<'a> Negotiation<'a> {
                 reply(ReplyKind::Acknowledged, &[]);
             }
             OptionRequest::StructuredReply if self.structured => {
-                reply(ReplyKind::Invalid, b"structured replies are agreed already");
+                reply(ReplyKind::Invalid, b"structured replies are already negotiated");
             }
             OptionRequest::StructuredReply => {
                 self.structured = true;
@@ -140,8 +141,8 @@ impl<'a> Negotiation<'a> {
                 self.meta_context(code, set, name, &queries, to);
             }
             OptionRequest::StartTls => match self.security {
-                Security::Clear => reply(ReplyKind::Unsupported, b"no TLS here"),
-                Security::Tls => reply(ReplyKind::Invalid, b"there is TLS already"),
+                Security::Clear => reply(ReplyKind::Unsupported, b"TLS is not available"),
+                Security::Tls => reply(ReplyKind::Invalid, b"TLS is already active"),
                 Security::Required => {
                     reply(ReplyKind::Acknowledged, &[]);
                     self.security = Security::Tls;
@@ -153,7 +154,7 @@ impl<'a> Negotiation<'a> {
         Ok(Step::Continue)
     }
 
-    /// The name itself, or that of the only export for the empty name.
+    /// The name itself; for the empty name, the name of the only export.
     fn own_name(&self, name: &str) -> String {
         if name.is_empty()
             && let [only] = self.exports.list().as_slice()
@@ -171,7 +172,7 @@ impl<'a> Negotiation<'a> {
     }
 
     fn export_name(&self, name: &str, to: &mut Vec<u8>) -> Step {
-        // The protocol has no way to say no here.
+        // The protocol has no error reply here.
         let Ok(agreed) = self.agree(name) else { return Step::End };
         to.extend_from_slice(&agreed.device.length().to_be_bytes());
         to.extend_from_slice(&transmission_flags(agreed.device.is_writable()).to_be_bytes());
@@ -215,7 +216,7 @@ impl<'a> Negotiation<'a> {
     fn meta_context(&mut self, code: u32, set: bool, name: &str, queries: &[&str], to: &mut Vec<u8>) {
         self.forget_context(code);
         if !self.structured {
-            option_reply(to, code, ReplyKind::Invalid, b"structured replies come first");
+            option_reply(to, code, ReplyKind::Invalid, b"structured replies must be negotiated first");
             return;
         }
         let name = self.own_name(name);
@@ -235,7 +236,7 @@ impl<'a> Negotiation<'a> {
         option_reply(to, code, ReplyKind::Acknowledged, &[]);
     }
 
-    /// Each wish for contexts replaces the one before, even if it fails.
+    /// Each selection of contexts replaces the previous one, even if it fails.
     fn forget_context(&mut self, code: u32) {
         const SET_META_CONTEXT: u32 = 10;
         if code == SET_META_CONTEXT {
@@ -244,7 +245,7 @@ impl<'a> Negotiation<'a> {
     }
 }
 
-/// Answers what is asked before TLS, where there must be TLS; `None` for what may be asked.
+/// Rejects options that require TLS first; returns `None` for permitted options.
 fn refuse_in_the_clear(code: u32, to: &mut Vec<u8>) -> Option<Step> {
     const EXPORT_NAME: u32 = 1;
     const ABORT: u32 = 2;
@@ -254,7 +255,7 @@ fn refuse_in_the_clear(code: u32, to: &mut Vec<u8>) -> Option<Step> {
         // The protocol has no way to say no here.
         EXPORT_NAME => Some(Step::End),
         _ => {
-            option_reply(to, code, ReplyKind::TlsRequired, b"this server wants TLS");
+            option_reply(to, code, ReplyKind::TlsRequired, b"this server requires TLS");
             Some(Step::Continue)
         }
     }

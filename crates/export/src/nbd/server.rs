@@ -1,4 +1,4 @@
-//! The server: takes clients, bounds them, and ends in good order.
+//! The server: accepts clients, limits them, and shuts down cleanly.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -27,32 +27,32 @@ use crate::moved::{MovedSession, Rest};
 use crate::pause::Pause;
 use crate::socket_server::SocketServer;
 
-/// How a server serves.
+/// Options of a server.
 #[derive(Clone)]
 pub struct NbdOptions {
-    /// Clients at once; the next one is let in and out again. One address of another machine has half of them. TCP clients
-    /// that have not agreed on a disk have few places of their own, where they displace each other.
+    /// Maximum number of clients; further ones are disconnected at once. One remote address may use half of them. TCP
+    /// clients that have not selected a disk have few places of their own, where they displace each other.
     pub connections_max: usize,
-    /// Threads for requests that wait for a disk, for each disk: one that does not answer keeps only its own.
+    /// Worker threads per disk, for requests that wait for it: a disk that does not answer blocks only its own workers.
     pub workers: usize,
-    /// Bytes of payload that all clients together have in flight, at least 64 MiB: twice the largest request.
+    /// Maximum payload bytes of all clients in flight; at least 64 MiB, twice the largest request.
     pub bytes_in_flight_max: u64,
-    /// TLS, which every client then has to speak. Without, only addresses of this machine are listened on: whoever
-    /// reaches the port has the disks.
+    /// TLS, mandatory for every client. Without it, only loopback addresses are allowed, because everybody who reaches
+    /// the port can use the disks.
     pub tls: Option<NbdTls>,
-    /// Without TLS, let in whoever reaches the port. Otherwise a client over TCP has to be a process of the user of this
-    /// one, or of root, on this machine.
+    /// Without TLS, accept every client that reaches the port. Otherwise a TCP client must be a local process of the
+    /// serving user or of root.
     pub insecure_loopback: bool,
-    /// How long a client may take until its first request can come.
+    /// Time limit for the negotiation.
     pub handshake_time: Duration,
-    /// A client that owes a reading, or the rest of a request, for that long is disconnected.
+    /// A client that does not read its replies, or stalls within a request, for this long is disconnected.
     pub stall_time: Duration,
-    /// At the end, clients have that long to go by themselves; their requests are refused. Then those that stay are
+    /// At shutdown, clients have this long to disconnect, while their requests are refused. Remaining clients are then
     /// disconnected.
     pub farewell_time: Duration,
-    /// So long after that, a request that still waits for its disk is given up.
+    /// After another such time, requests that still wait for a disk are abandoned.
     pub hang_time: Duration,
-    /// Hears what happens, from many threads; must not wait.
+    /// Receives events from many threads; must not block.
     pub on_event: Arc<dyn Fn(&NbdEvent<'_>) + Send + Sync>,
 }
 
@@ -79,16 +79,16 @@ impl fmt::Debug for NbdOptions {
     }
 }
 
-/// What all connections share.
+/// State shared by all connections.
 pub(super) struct Shared {
     pub(super) exports: Arc<dyn Exports>,
     pub(super) options: NbdOptions,
     pub(super) buffers: Buffers,
     pub(super) budget: Arc<Budget>,
     pub(super) failures: Failures,
-    /// Those of each disk that somebody uses.
+    /// The workers of each disk in use.
     workers: Mutex<HashMap<String, Weak<Sender<Job>>>>,
-    /// New requests are refused.
+    /// New requests are refused (shutdown).
     pub(super) is_stopping: AtomicBool,
 }
 
@@ -97,7 +97,7 @@ impl Shared {
         (self.options.on_event)(event);
     }
 
-    /// The way to the workers of that disk.
+    /// The queue to the workers of a disk.
     fn workers_of(&self, export: &str) -> Result<Arc<Sender<Job>>> {
         let mut workers = self.workers.lock();
         if let Some(jobs) = workers.get(export).and_then(Weak::upgrade) {
@@ -130,7 +130,7 @@ impl NbdServer {
         let remote = listener.tcp_address().filter(|address| !address.ip().is_loopback());
         if let Some(address) = remote.filter(|_| options.tls.is_none()) {
             return Err(Error::refused(format!(
-                "{address}: other machines reach this address; that takes TLS, and so certificates (--tls-certificates)"
+                "{address}: other machines can reach this address, so TLS is required (--tls-certificates)"
             )));
         }
         let NbdOptions { connections_max, handshake_time, farewell_time, hang_time, .. } = options;
@@ -148,12 +148,12 @@ impl NbdServer {
         Ok(SocketServer::new(listener, clients, protocol, sessions, [farewell_time, hang_time]))
     }
 
-    /// Serves until `stop` is true, and then until all clients have gone or been disconnected. Every request that had
-    /// begun is then done. Nothing is flushed that no client flushed.
+    /// Serves until `stop` is true, and then until all clients have disconnected or were disconnected. Every started
+    /// request is then finished. Only flushes requested by clients are done.
     ///
     /// # Errors
-    /// `Refused` when the options do not allow such a listener; `Transient` when a disk does not answer at the end: the
-    /// threads that wait for it are left behind; `Io` when threads or polling fail.
+    /// `Refused` when the options do not allow such a listener; `Transient` when a disk does not answer at shutdown,
+    /// and the threads waiting for it are abandoned; `Io` when threads or polling fail.
     pub fn serve(
         listener: Listener,
         exports: Arc<dyn Exports>,
@@ -204,7 +204,7 @@ fn converse(shared: &Arc<Shared>, client: &Client, rest: Option<Rest>) -> Result
     let (agreed, unread) = match rest {
         Some(Rest { state, unread }) => (NbdState::from_text(&state)?.agreed(&*shared.exports)?, unread),
         None => {
-            socket.set_write_timeout(Some(shared.options.handshake_time)).context(limit("time to write"))?;
+            socket.set_write_timeout(Some(shared.options.handshake_time)).context(limit("write timeout"))?;
             let deadline = Instant::now() + shared.options.handshake_time;
             let tls = shared.options.tls.as_ref();
             let Some(agreed) = shake_hands(&stream, &*shared.exports, tls, deadline)? else {
@@ -217,8 +217,8 @@ fn converse(shared: &Arc<Shared>, client: &Client, rest: Option<Rest>) -> Result
     };
     client.become_known()?;
     client.settle();
-    socket.set_read_timeout(stall_time).context(limit("time to read"))?;
-    socket.set_write_timeout(stall_time).context(limit("time to write"))?;
+    socket.set_read_timeout(stall_time).context(limit("read timeout"))?;
+    socket.set_write_timeout(stall_time).context(limit("write timeout"))?;
     let state = NbdState::of(&agreed);
     let session = Session {
         shared: Arc::clone(shared),

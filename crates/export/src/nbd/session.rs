@@ -21,7 +21,7 @@ use crate::outbox::{Batch, Outbox, Owed};
 use crate::pace::Pace;
 use crate::pause::Pause;
 
-/// Requests of one disk that no worker has begun.
+/// Maximum queued requests per disk.
 const QUEUE_REQUESTS_MAX: usize = 256;
 
 /// A request for the workers.
@@ -32,11 +32,11 @@ pub(super) struct Job {
     reserved: u64,
 }
 
-/// Starts threads that do what is sent until nobody can send any more. They are not waited for: one of them may be in a
+/// Starts worker threads, which end when the queue is closed. They are not joined, because one of them may wait for a
 /// disk that does not answer.
 ///
 /// # Errors
-/// `Io` when there can be no more threads.
+/// `Io` when a thread cannot be started.
 pub(super) fn start_workers(count: usize) -> Result<Arc<Sender<Job>>> {
     let (jobs, queue) = bounded(QUEUE_REQUESTS_MAX);
     for _ in 0..count.max(1) {
@@ -72,7 +72,7 @@ enum Accepted {
     Paused,
 }
 
-/// What the threads of one connection, and the workers, share.
+/// State shared by the threads of one connection and the workers.
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
     pub(super) connection: u64,
@@ -90,7 +90,8 @@ impl Session {
     /// reply.
     ///
     /// # Errors
-    /// `Corrupt` when the client breaks the protocol; `Transient` when it stops or vanishes in the middle; `Io`.
+    /// `Corrupt` when the client violates the protocol; `Transient` when it stalls or disconnects within a request;
+    /// `Io`.
     pub(super) fn run(self: &Arc<Self>, pause: &Pause, unread: Vec<u8>) -> Result<End> {
         thread::scope(|scope| {
             let mut writer = None;
@@ -109,7 +110,7 @@ impl Session {
             result = result.and_then(|has_gone| sent.map(|()| has_gone));
             self.outbox.close();
             if let Some(Ok(written)) = writer.map(thread::ScopedJoinHandle::join) {
-                // Why writing failed says more than that the reader was then cut off.
+                // The writer's error is more informative than the reader's resulting disconnect.
                 result = written.and(result);
             }
             result.map(|has_gone| match has_gone {
@@ -163,7 +164,7 @@ impl Session {
         }
     }
 
-    /// Takes a request's payload, if the request is one that will be done; otherwise adds the reply that says why not.
+    /// Reads the payload of an acceptable request; for other requests, adds the error reply.
     fn accept(
         &self,
         request: &Request,
@@ -194,32 +195,32 @@ impl Session {
         Ok(if is_whole { Accepted::Yes(payload) } else { Accepted::Paused })
     }
 
-    /// Takes bytes of what all clients together may have in flight; `None` when the server ends before there is room.
+    /// Takes bytes from the shared budget; `None` when the server shuts down first.
     fn take_share(&self, bytes: u64, batch: &mut Batch) -> Result<Option<Share>> {
         let budget = &self.shared.budget;
         if let Some(share) = budget.take(&self.account, bytes) {
             return Ok(Some(share));
         }
-        // These replies have shares, too.
+        // Replies of workers hold budget shares, too.
         self.send(batch)?;
         Ok(budget.wait(&self.account, bytes, || self.shared.is_stopping.load(Ordering::Relaxed)))
     }
 
     fn is_for_workers(&self, request: &Request, is_alone: bool) -> bool {
-        // What waits for a disk's cache says nothing about how the next read will go.
+        // A flush says nothing about the speed of the next read.
         let is_durable = request.command == Command::Flush || request.flags.has(CommandFlags::FUA);
         let is_long = is_durable || request.command == Command::Cache;
         if is_long {
             return !is_alone;
         }
-        // Reads that others wait behind go by what the disk knows, and only then by how the last ones went.
+        // With requests waiting, the disk's own estimate decides first, then recent service times.
         let range = Extent::new(request.offset, u64::from(request.length));
         let asked = request.command == Command::Read && !is_alone;
         let is_near = if asked { self.agreed.device.is_near(range) } else { None };
         !is_near.unwrap_or_else(|| self.pace.is_quick(is_alone))
     }
 
-    /// Does a request that was accepted. The payload's buffer becomes spare.
+    /// Executes an accepted request. The payload's buffer is recycled.
     fn execute(&self, request: &Request, mut payload: Buffer) -> Buffer {
         let mut reply = self.shared.buffers.take();
         reply.share = payload.share.take();
@@ -260,7 +261,7 @@ impl Session {
     }
 }
 
-/// What a request takes from its client's budget.
+/// Budget bytes of a request.
 fn payload_bytes(request: &Request) -> u64 {
     match request.command {
         Command::Read | Command::Write => u64::from(request.length),

@@ -1,8 +1,8 @@
-//! The bytes of one client, in the clear or, from some point on, over TLS.
+//! The byte stream of one client: plaintext, or TLS from some point on.
 //!
-//! Owns the records on their way. Encrypting and decrypting share one state, so both take its lock; neither holds it
-//! while it waits for the socket, so that a client that does not read can still be read from. What is encrypted is
-//! bounded by what one call takes, what is not decrypted yet by one buffer.
+//! Owns the TLS records in transit. Encryption and decryption share one state and its lock. Neither holds the lock
+//! while it waits for the socket, so a client that does not read can still be read from. Encrypted output is limited to
+//! one call, undecrypted input to one buffer.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::io::{self, IoSlice, Read, Write};
@@ -18,9 +18,9 @@ use super::handshake::{receive_until, too_slow};
 use super::tls::NbdTls;
 use crate::peer::Peer;
 
-/// Bytes that are encrypted by one call: sixteen records.
+/// Bytes encrypted per call: sixteen records.
 const SEND_BYTES_MAX: usize = 256 << 10;
-/// Encrypted bytes that are read at once.
+/// Encrypted bytes per read call.
 const RECEIVE_BYTES: usize = 128 << 10;
 
 /// A client's connection.
@@ -31,16 +31,16 @@ pub(super) struct Stream {
 
 struct Tls {
     connection: Mutex<ServerConnection>,
-    /// Of the thread that reads.
+    /// Used by the reading thread.
     incoming: Mutex<Incoming>,
     /// The last reading was full, so there may be more that was decrypted.
     has_more: AtomicBool,
-    /// Records that were made and not sent; whoever has the lock sends them in their order.
+    /// Encrypted records not sent yet; the lock holder sends them in order.
     outgoing: Mutex<Vec<u8>>,
 }
 
 impl Stream {
-    /// One in the clear.
+    /// A plaintext stream.
     pub(super) fn new(socket: Arc<Socket>) -> Self {
         Self { socket, tls: OnceLock::new() }
     }
@@ -50,11 +50,11 @@ impl Stream {
         self.tls.get().is_some()
     }
 
-    /// Agrees on TLS with a client that was told to begin.
+    /// Runs the TLS handshake with a client that was told to start it.
     ///
     /// # Errors
-    /// `Refused` when the client's certificate is not good; `Corrupt` when it speaks no TLS; `Transient` when it hangs
-    /// up, or is not done at the deadline; `Io`.
+    /// `Refused` when the client's certificate is invalid; `Corrupt` when it does not speak TLS; `Transient` when it
+    /// disconnects or misses the deadline; `Io`.
     pub(super) fn start_tls(&self, tls: &NbdTls, deadline: Instant) -> Result<()> {
         let connection = ServerConnection::new(Arc::clone(&tls.0));
         let mut connection = connection.map_err(|error| Error::bug(error.to_string()))?;
@@ -70,7 +70,7 @@ impl Stream {
             while result.is_ok() && !incoming.is_empty() && connection.is_handshaking() {
                 result = incoming.feed(&mut connection);
             }
-            // A client that is refused is told why, too.
+            // A rejected client also gets the reason (TLS alert).
             let sent =
                 collect(&mut connection, &mut outgoing).and_then(|()| send_all(&self.socket, &mut outgoing));
             result.map_err(refusal)?;
@@ -89,7 +89,7 @@ impl Stream {
         self.tls.set(tls).map_err(|_| Error::bug("TLS begins once"))
     }
 
-    /// Tells a client that nothing will come any more, if it can be told.
+    /// Sends the end of the TLS stream, if possible.
     pub(super) fn say_goodbye(&self) {
         let Some(tls) = self.tls.get() else { return };
         let mut outgoing = lock(&tls.outgoing);
@@ -98,7 +98,7 @@ impl Stream {
             connection.send_close_notify();
             collect(&mut connection, &mut outgoing)
         };
-        // Whoever is gone already need not know.
+        // Failure means that the client is gone already.
         let _ = collected.and_then(|()| send_all(&self.socket, &mut outgoing));
     }
 }
@@ -132,7 +132,7 @@ impl Peer for Stream {
 }
 
 impl Tls {
-    /// Reads the socket at most once, so that its time limit is that of this call.
+    /// Reads the socket at most once, so the socket's timeout limits this call.
     fn receive(&self, socket: &Socket, bytes: &mut [u8]) -> io::Result<usize> {
         let received = self.receive_some(socket, bytes, self.has_more.load(Ordering::Relaxed));
         // All that came is decrypted, unless there was no room for it.
@@ -153,14 +153,14 @@ impl Tls {
         }
         let count = socket.receive(&mut incoming.bytes)?;
         (incoming.start, incoming.end) = (0, count);
-        // A client that vanishes without a goodbye can leave nothing half said: each request has its length.
+        // A missing TLS close is harmless: requests have lengths, so truncation is noticed.
         if count == 0 {
             return Ok(0);
         }
         self.decrypt(&mut incoming, bytes)?.ok_or_else(|| io::ErrorKind::Interrupted.into())
     }
 
-    /// What came and can be decrypted; `None` when that is nothing yet, 0 when the client has said goodbye.
+    /// Returns decrypted bytes: `None` if there are none yet, 0 after the client closed the stream.
     fn decrypt(&self, incoming: &mut Incoming, bytes: &mut [u8]) -> io::Result<Option<usize>> {
         let mut connection = lock(&self.connection);
         let mut filled = 0;
@@ -193,7 +193,7 @@ impl Tls {
     }
 }
 
-/// Encrypted bytes that came and were not decrypted.
+/// Received bytes that were not decrypted yet.
 struct Incoming {
     bytes: Box<[u8]>,
     start: usize,
@@ -211,7 +211,7 @@ impl Incoming {
         self.start == self.end
     }
 
-    /// Decrypts some of them. What came of it must be read before the next call.
+    /// Decrypts some of them. The plaintext must be read before the next call.
     fn feed(&mut self, connection: &mut ServerConnection) -> io::Result<()> {
         let mut rest = &self.bytes[self.start..self.end];
         connection.read_tls(&mut rest)?;
@@ -221,7 +221,7 @@ impl Incoming {
     }
 }
 
-/// Takes the records that are ready.
+/// Takes the finished records.
 fn collect(connection: &mut ServerConnection, outgoing: &mut Vec<u8>) -> io::Result<()> {
     while connection.wants_write() {
         connection.write_tls(outgoing)?;
@@ -229,21 +229,21 @@ fn collect(connection: &mut ServerConnection, outgoing: &mut Vec<u8>) -> io::Res
     Ok(())
 }
 
-/// Sends all and leaves none, whatever comes of it: after a failure nothing can be sent any more.
+/// Sends and removes all records, even on failure, because nothing can be sent after a failure.
 fn send_all(mut socket: &Socket, outgoing: &mut Vec<u8>) -> io::Result<()> {
     let result = socket.write_all(outgoing);
     outgoing.clear();
     result
 }
 
-/// Why there is no TLS with this client.
+/// The error for a failed TLS handshake.
 fn refusal(error: io::Error) -> Error {
     let below = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     match below {
         Some(error @ (rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented)) => {
             Error::refused(format!("the client's certificate: {error}"))
         }
-        Some(error) => Error::corrupt(format!("the client speaks no TLS that we understand: {error}")),
+        Some(error) => Error::corrupt(format!("TLS handshake failed: {error}")),
         None => Error::io("reading from the client", error),
     }
 }

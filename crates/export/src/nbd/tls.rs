@@ -1,7 +1,6 @@
-//! Who we say we are over TLS, and who may come in: certificates of a folder laid out as QEMU and nbdkit have it.
+//! The TLS identity of the server and the check of clients, from a certificate directory as used by QEMU and nbdkit.
 //!
-//! Owns the choice of what is believed. There is no way to have encryption without a certificate of ours, and no pre-shared
-//! keys: the library below has none.
+//! Owns the trust decision. TLS always needs a server certificate; the TLS library has no pre-shared keys.
 
 use std::fmt;
 use std::path::Path;
@@ -13,26 +12,26 @@ use rustls::pki_types::CertificateRevocationListDer;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 
-/// Our certificate, and those between it and the authority's.
+/// The server certificate, followed by intermediate certificates.
 const SERVER_CERTIFICATE: &str = "server-cert.pem";
 /// Its key.
 const SERVER_KEY: &str = "server-key.pem";
-/// The authority whose certificates clients show.
+/// The authority that issues client certificates.
 const AUTHORITY: &str = "ca-cert.pem";
-/// Certificates that are no longer good, if there is such a file.
+/// Revoked certificates (optional file).
 const REVOKED: &str = "ca-crl.pem";
 
-/// How a server speaks TLS.
+/// TLS settings of a server.
 #[derive(Clone)]
 pub struct NbdTls(pub(super) Arc<ServerConfig>);
 
 impl NbdTls {
-    /// Reads `server-cert.pem` and `server-key.pem` in `folder`, and with `verify_peer` `ca-cert.pem` and, if it is there,
-    /// `ca-crl.pem`: only clients that show a certificate of that authority are then let in. Without, whoever reaches the
-    /// server is.
+    /// Reads `server-cert.pem` and `server-key.pem` from `folder`. With `verify_peer` it also reads `ca-cert.pem` and
+    /// the optional `ca-crl.pem`, and only clients with a certificate of that authority are accepted. Without it, all
+    /// clients are accepted.
     ///
     /// # Errors
-    /// `Missing` when a file is not there; `Refused` when what is in it cannot be used.
+    /// `Missing` when a file does not exist; `Refused` when its contents cannot be used.
     pub fn open(folder: &Path, verify_peer: bool) -> Result<Self> {
         let chain = read_certificates(&folder.join(SERVER_CERTIFICATE))?;
         let key = read_key(&folder.join(SERVER_KEY))?;
@@ -56,7 +55,7 @@ impl NbdTls {
         let mut config = config
             .with_single_cert(chain, key)
             .map_err(|error| unusable(&folder.join(SERVER_CERTIFICATE), error))?;
-        // Nobody comes back by a ticket, so that each connection shows a certificate that is good now.
+        // Session tickets are disabled, so each connection has to show a currently valid certificate.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Self(Arc::new(config)))

@@ -1,7 +1,7 @@
-//! What clients see of a node: what identifies it, its permissions, its owner.
+//! Attributes of a node for clients: identity, permissions, owner.
 //!
-//! Owns that permissions are made up from whether a node can be changed, and that everything belongs to the user whom the
-//! server runs as: a tree knows neither, and a socket that only its owner may connect to asks for no more.
+//! Derives permissions from whether a node can be changed, and makes the serving user the owner of everything. A tree
+//! knows neither, and access is already restricted at the socket.
 
 use rustix::process::{getgid, getuid};
 
@@ -13,8 +13,8 @@ const FILE: u32 = 0o100_000;
 /// The bits that a change of permissions names.
 pub(super) const PERMISSIONS: u32 = 0o7777;
 
-/// What a client may know a node by. What cannot be written is what it was as long as its version stays, so that clients
-/// may keep it; of what can be, nothing is promised.
+/// The identity of a node for clients. Read-only contents are unchanged while the version stays, so clients may cache
+/// them; nothing is promised for writable ones.
 pub(super) fn qid(node: &Node) -> Qid {
     let is_directory = node.kind == NodeKind::Directory;
     let time = node.modified_unix_ms as u64;
@@ -22,7 +22,7 @@ pub(super) fn qid(node: &Node) -> Qid {
     Qid { is_directory, version, path: node.id }
 }
 
-/// What `stat` shall tell of a node.
+/// The `stat` reply for a node.
 pub(super) fn attributes(node: &Node) -> Attributes {
     let (mode, length, allocated) = match node.kind {
         NodeKind::Directory => (DIRECTORY | if node.writable { 0o755 } else { 0o555 }, 0, 0),

@@ -34,7 +34,7 @@ pub(super) struct Job {
     reserved: u64,
 }
 
-/// Does jobs until nobody can send one.
+/// Executes jobs until the queue is closed.
 pub(super) fn run_worker(jobs: &Receiver<Job>) {
     for job in jobs {
         let connection = Arc::clone(&job.connection);
@@ -42,7 +42,7 @@ pub(super) fn run_worker(jobs: &Receiver<Job>) {
     }
 }
 
-/// What the threads of one connection, and the workers, share.
+/// State shared by the threads of one connection and the workers.
 pub(super) struct Connection {
     pub(super) shared: Arc<Shared>,
     pub(super) client: Client,
@@ -56,7 +56,8 @@ impl Connection {
     /// its reply. The calling thread is the reader.
     ///
     /// # Errors
-    /// `Corrupt` when the client breaks the protocol; `Transient` when it stops or vanishes in the middle; `Io`.
+    /// `Corrupt` when the client violates the protocol; `Transient` when it stalls or disconnects within a message;
+    /// `Io`.
     pub(super) fn run(self: &Arc<Self>, jobs: &Sender<Job>, rest: Option<Rest>) -> Result<Option<Rest>> {
         self.client.settle();
         let (mut session, unread) = match rest {
@@ -86,7 +87,7 @@ impl Connection {
             result = result.and(self.send(&mut batch));
             self.outbox.close();
             if let Ok(written) = writer.join() {
-                // Why writing failed says more than that the reader was then cut off.
+                // The writer's error is more informative than the reader's resulting disconnect.
                 result = written.and(result);
             }
             result?;
@@ -148,10 +149,10 @@ impl Connection {
         }
     }
 
-    /// Ends the session, if there is one, and begins another, unless the client speaks another version.
+    /// Ends the current session, if any, and begins a new one, unless the client speaks another version.
     fn begin(&self, header: Header, body: Buffer, batch: &mut Batch) -> Result<Option<Arc<Session>>> {
         self.send(batch)?;
-        // What the last session asked for takes no effect in this one, and its tags are free.
+        // Requests of the last session have no effect in this one, and its tags are free.
         self.outbox.wait_until_idle();
         let (answer, session) = match Request::parse(header.kind, body.as_slice()) {
             Ok(Request::Version { msize, .. }) if msize < *Session::MSIZES.start() => {
@@ -184,7 +185,7 @@ impl Connection {
             return Ok(());
         };
         self.shared.buffers.give([body]);
-        // A flush that waits is a request in flight, so that there are not more of them than of requests.
+        // A waiting flush counts as a request in flight, so the limit on requests also limits flushes.
         self.send(batch)?;
         if !self.outbox.wait_for_room(0) {
             return Ok(());
@@ -228,7 +229,7 @@ impl Connection {
         jobs.send(job).map_err(|_| Error::bug("the workers are gone before their clients"))
     }
 
-    /// A worker's part: does a request, unless it was given up.
+    /// Runs in a worker: executes a request, unless it was abandoned.
     fn work(&self, job: Job) {
         let Job { session, header, body, serial, reserved, .. } = job;
         if !self.tags.begin(header.tag, serial) {
@@ -251,7 +252,7 @@ impl Connection {
         });
     }
 
-    /// Does a request. The body's buffer becomes spare.
+    /// Executes a request. The body's buffer is recycled.
     fn execute(&self, session: &Session, header: Header, body: Buffer) -> Buffer {
         let mut reply = self.shared.buffers.take();
         let start = Instant::now();
@@ -262,7 +263,7 @@ impl Connection {
         }
         self.shared.buffers.give([body]);
         if let Err(Failure { errno, error }) = done {
-            // A missing name is what programs ask for all day long, and what is refused is no failure.
+            // Missing names are normal, and refused requests are not failures of the tree.
             let is_told = !matches!(errno, Errno::NOENT | Errno::PERM | Errno::ROFS);
             if let Some(error) = error.filter(|_| is_told) {
                 let (connection, kind) = (self.client.connection, header.kind);
@@ -288,14 +289,14 @@ impl Connection {
         session.perform(header.kind, header.tag, &request, reply)
     }
 
-    /// Leaves a short reply for the writer.
+    /// Adds a short reply for the writer.
     fn post(&self, header: Header, reply: &Reply<'_>, reserved: Option<u64>) {
         let mut buffer = self.shared.buffers.take();
         buffer.push(&reply.to_bytes(header.kind, header.tag));
         self.outbox.post(Owed { reply: buffer, reserved });
     }
 
-    /// Adds a short reply to those of the reader.
+    /// Adds a short reply to the reader's batch.
     fn add(&self, batch: &mut Batch, bytes: &[u8]) {
         let mut buffer = self.shared.buffers.take();
         buffer.push(bytes);
@@ -317,7 +318,7 @@ fn body_length(header: Header, session: Option<&Session>) -> Result<usize> {
     Ok(size as usize - HEADER_BYTES)
 }
 
-/// Whether a request of that kind is, as a rule, answered from memory.
+/// Whether requests of this kind are usually answered from memory.
 fn is_short(kind: Kind) -> bool {
     !matches!(
         kind,
@@ -334,12 +335,12 @@ fn is_short(kind: Kind) -> bool {
     )
 }
 
-/// Whether a request of that kind changes nothing.
+/// Whether requests of this kind change nothing.
 fn is_read(kind: Kind) -> bool {
     matches!(kind, Kind::READ | Kind::READDIR | Kind::GETATTR | Kind::STATFS)
 }
 
-/// What a request takes from its client's budget.
+/// Budget bytes of a request.
 fn payload_bytes(session: &Session, header: Header, body: &Buffer) -> u64 {
     let answer = match Request::parse(header.kind, body.as_slice()) {
         Ok(Request::Read { count, .. } | Request::ReadDirectory { count, .. }) => session.data_bytes(count),

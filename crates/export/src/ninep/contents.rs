@@ -18,7 +18,7 @@ use super::wire::{
 use crate::buffer::Buffer;
 use crate::tree::{Access, Node, NodeKind, OpenFile};
 
-/// What is to be set. Times are the tree's own business: setting them succeeds and does nothing.
+/// Attributes to set. Setting times succeeds and has no effect.
 pub(super) struct Wish {
     pub(super) valid: u32,
     pub(super) mode: u32,
@@ -27,7 +27,7 @@ pub(super) struct Wish {
     pub(super) length: u64,
 }
 
-/// What a client opens a file for.
+/// Access mode requested by a client.
 fn access(flags: u32) -> Result<Access, Errno> {
     match flags & OPEN_ACCESS {
         0 => Ok(Access::Read),
@@ -68,7 +68,7 @@ impl Session {
         Reply::Opened(qid(node), self.msize - IO_HEADER_BYTES)
     }
 
-    /// Makes a file in the directory, unless it is there, and makes the fid the file's.
+    /// Creates a file in the directory, unless it exists, and turns the fid into the file's.
     pub(super) fn create(&self, number: u32, bytes: &[u8], flags: u32) -> Result<Reply<'static>, Failure> {
         let fid = self.fids.get(number)?;
         let directory = fid.directory()?;
@@ -95,7 +95,7 @@ impl Session {
         Ok(self.opened(&node))
     }
 
-    /// The open file of a fid, with what it was opened for.
+    /// The open file of a fid, with its access mode.
     fn file(fid: &Fid) -> Result<(&Arc<dyn OpenFile>, Access), Errno> {
         match &fid.opened {
             Opened::File(file, access) => Ok((file, *access)),
@@ -104,7 +104,7 @@ impl Session {
         }
     }
 
-    /// Appends the whole reply to a read.
+    /// Appends the complete reply to a read.
     pub(super) fn read(
         &self,
         tag: u16,
@@ -146,14 +146,14 @@ impl Session {
         let fid = self.fids.get(number)?;
         match &fid.opened {
             Opened::File(file, _) => file.sync()?,
-            // Names are durable when the tree says they are there.
+            // Names are durable once the tree returns them.
             Opened::Directory(_) => {}
             Opened::No => return Err(Errno::BADF.into()),
         }
         Ok(Reply::Done)
     }
 
-    /// The fid is gone whatever happens.
+    /// The fid is removed in any case.
     pub(super) fn clunk(&self, number: u32) -> Result<Reply<'static>, Failure> {
         let fid = self.fids.remove(number)?;
         if let Opened::File(file, _) = &fid.opened {

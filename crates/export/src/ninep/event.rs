@@ -1,4 +1,4 @@
-//! What a server tells while it works. The library prints nothing: whoever runs the server decides.
+//! Events of a running server. The library prints nothing; its caller decides what to print.
 
 use std::net::SocketAddr;
 
@@ -6,40 +6,40 @@ use platter_image::Error;
 
 use super::wire::Kind;
 
-/// Something happened. Connections are numbered from 1 in the order they came.
+/// An event. Connections are numbered from 1 in order of arrival.
 #[derive(Clone, Copy, Debug)]
 pub enum NinepEvent<'a> {
-    /// A client has come.
+    /// A client connected.
     Connected {
-        /// Which connection.
+        /// Connection number.
         connection: u64,
-        /// From where, unless over a unix socket.
+        /// Its address; `None` for unix sockets.
         peer: Option<SocketAddr>,
     },
-    /// A client had to go at once: there are as many connections as there may be, or no thread could be had.
+    /// A client was rejected: too many connections, or no thread could be started.
     TurnedAway {
         /// What was lacking.
         error: &'a Error,
     },
-    /// A connection could not be taken; the server goes on.
+    /// A connection could not be accepted; the server continues.
     AcceptFailed {
-        /// Why.
+        /// The error.
         error: &'a Error,
     },
-    /// What keeps the tree failed; the client was told a number. That a name is missing, or a wish refused, is not told.
+    /// The tree failed, and the client got an error number. Missing names and refused requests are not reported.
     RequestFailed {
-        /// Which connection.
+        /// Connection number.
         connection: u64,
         /// What it asked for.
         kind: Kind,
-        /// Why.
+        /// The error.
         error: &'a Error,
     },
-    /// A client has gone.
+    /// A client disconnected.
     Disconnected {
-        /// Which connection.
+        /// Connection number.
         connection: u64,
-        /// Why, unless it went in good order.
+        /// The error, unless it was a normal end.
         error: Option<&'a Error>,
     },
 }

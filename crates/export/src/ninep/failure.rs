@@ -1,16 +1,16 @@
-//! Why a request failed: the number that the client hears, and the error that only the server's log shows.
+//! A failed request: the error number for the client, and the error for the server's log.
 
 use platter_image::Error;
 use rustix::io::Errno;
 
 use crate::errno::errno_of;
 
-/// Why a request failed.
+/// A failed request.
 #[derive(Debug)]
 pub(super) struct Failure {
-    /// What the client hears.
+    /// The error number for the client.
     pub(super) errno: Errno,
-    /// What the tree said, unless the session found out by itself.
+    /// The error of the tree; `None` if the session detected the failure.
     pub(super) error: Option<Error>,
 }
 

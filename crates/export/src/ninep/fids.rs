@@ -1,7 +1,6 @@
 //! The fids of a session: the client's numbers for places in the tree.
 //!
-//! Owns their number: a client may have so many and no more, and few directories open, for each of these holds the names
-//! that were in it.
+//! Owns their limits: on fids per client, and on open directories, because each holds a list of names.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -15,40 +14,40 @@ use super::names::Listing;
 use super::wire::NO_FID;
 use crate::tree::{Access, NodeId, OpenFile};
 
-/// Directories that one session has open.
+/// Maximum open directories per session.
 const DIRECTORIES_OPEN_MAX: usize = 256;
 
 /// A place in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
-    /// Which node.
+    /// The node.
     pub(super) node: NodeId,
-    /// What it is.
+    /// Its kind.
     pub(super) is_directory: bool,
-    /// The directory that a file was found in. Of a directory the tree tells.
+    /// The directory in which a file was found; for a directory, the tree knows it.
     pub(super) found_in: NodeId,
-    /// The directory that the client attached to, above which it does not walk.
+    /// The directory that the client attached to; it cannot walk above it.
     pub(super) root: NodeId,
 }
 
-/// What a fid is open for.
+/// Open state of a fid.
 pub(super) enum Opened {
-    /// Nothing yet.
+    /// Not open.
     No,
     /// A file.
     File(Arc<dyn OpenFile>, Access),
-    /// A directory, with the names in it at the last reading from the start.
+    /// A directory, with its names at the last read from the beginning.
     Directory(Mutex<Option<Arc<Listing>>>),
 }
 
-/// A fid. Never changed, only replaced.
+/// A fid. Immutable; it is replaced instead.
 pub(super) struct Fid {
     pub(super) place: Place,
     pub(super) opened: Opened,
 }
 
 impl Fid {
-    /// One that is not open.
+    /// A fid that is not open.
     pub(super) fn at(place: Place) -> Self {
         Self { place, opened: Opened::No }
     }
@@ -92,7 +91,7 @@ impl Fids {
         self.table.lock()
     }
 
-    /// The fid of that number.
+    /// The fid with this number.
     ///
     /// # Errors
     /// `BADF`.
@@ -100,10 +99,10 @@ impl Fids {
         self.lock().fids.get(&number).cloned().ok_or(Errno::BADF)
     }
 
-    /// A new fid, which is not open.
+    /// Adds a fid that is not open.
     ///
     /// # Errors
-    /// `BADF` when the number is taken or none; `MFILE` when there are too many.
+    /// `BADF` when the number is in use or invalid; `MFILE` when there are too many.
     pub(super) fn insert(&self, number: u32, place: Place) -> Result<(), Errno> {
         let mut table = self.lock();
         let count = table.fids.len();
@@ -119,10 +118,10 @@ impl Fids {
         }
     }
 
-    /// Puts another fid in the place of `old`.
+    /// Replaces `old` by another fid.
     ///
     /// # Errors
-    /// `BADF` when another request has replaced or ended it meanwhile; `MFILE` when too many directories are open.
+    /// `BADF` when another request has replaced or removed it meanwhile; `MFILE` when too many directories are open.
     pub(super) fn replace(&self, number: u32, old: &Arc<Fid>, new: Fid) -> Result<(), Errno> {
         let mut table = self.lock();
         let directories_open = table.directories_open + usize::from(new.is_open_directory())
@@ -152,7 +151,7 @@ impl Fids {
         Self { fids_max, table: Mutex::new(Table { fids, directories_open }) }
     }
 
-    /// Ends a fid.
+    /// Removes a fid.
     ///
     /// # Errors
     /// `BADF`.

@@ -1,4 +1,4 @@
-//! Requests that find, make, rename and remove names.
+//! Requests that look up, create, rename and remove names.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::tree::{NAME_LENGTH_MAX, Node, NodeId, NodeKind, ROOT};
 /// The names of an open directory, as they were when they were first read.
 pub(super) type Listing = Vec<(String, Qid)>;
 
-/// The name that a client says, if a node can have it.
+/// The name sent by a client, if it is valid.
 ///
 /// # Errors
 /// `INVAL`, `ILSEQ`, `NAMETOOLONG`.
@@ -60,7 +60,7 @@ impl Session {
             match self.step(&mut place, name) {
                 Ok(qid) => qids.push(qid),
                 Err(failure) if qids.is_empty() => return Err(failure),
-                // The client sees how far it came, and has no new fid.
+                // The client gets the successful part of the walk, and no new fid.
                 Err(_) => return Ok(Reply::Qids(qids)),
             }
         }
@@ -74,7 +74,7 @@ impl Session {
         Ok(Reply::Qids(qids))
     }
 
-    /// Goes one name further.
+    /// Walks one name.
     fn step(&self, place: &mut Place, bytes: &[u8]) -> Result<Qid, Failure> {
         if !place.is_directory {
             return Err(Errno::NOTDIR.into());
@@ -89,12 +89,12 @@ impl Session {
         Ok(qid(&node))
     }
 
-    /// The directory that a directory is in; the root that the client attached to is in itself.
+    /// The parent of a directory; the client's root is its own parent.
     fn above(&self, place: &Place) -> Result<NodeId, Error> {
         if place.node == place.root { Ok(place.root) } else { self.tree.parent(place.node) }
     }
 
-    /// The names from `offset` on, as many as have room in `count` bytes.
+    /// The names from `offset` on that fit into `count` bytes.
     pub(super) fn read_directory(&self, number: u32, offset: u64, count: u32) -> Result<Vec<u8>, Failure> {
         let fid = self.fids.get(number)?;
         let Opened::Directory(kept) = &fid.opened else { return Err(Errno::BADF.into()) };
@@ -136,7 +136,7 @@ impl Session {
         Ok(Reply::Qid(qid(&node)))
     }
 
-    /// A refusal to make a name, or that the name is taken, if that is why.
+    /// The error number for a failed creation: EEXIST if the name exists, else the tree's error.
     pub(super) fn unless_taken(&self, directory: NodeId, name: &str, error: Error) -> Failure {
         if error.kind() == ErrorKind::Refused && self.tree.lookup(directory, name).is_ok() {
             return Errno::EXIST.into();
@@ -168,14 +168,14 @@ impl Session {
         }
     }
 
-    /// Removes what a fid stands for. The fid is gone whatever happens.
+    /// Removes the file or directory of a fid. The fid is removed in any case.
     pub(super) fn remove(&self, number: u32) -> Result<Reply<'static>, Failure> {
         let fid = self.fids.remove(number)?;
         let (directory, name, node) = self.find(&fid.place)?;
         self.remove_node(directory, &name, &node)
     }
 
-    /// The name by which a place is found now.
+    /// The current name of a place.
     fn find(&self, place: &Place) -> Result<(NodeId, String, Node), Failure> {
         if place.node == place.root {
             return Err(Errno::BUSY.into());
@@ -186,7 +186,7 @@ impl Session {
         Ok((directory, name, node))
     }
 
-    /// Another name for a fid.
+    /// Renames the file or directory of a fid.
     pub(super) fn rename(&self, number: u32, to: u32, bytes: &[u8]) -> Result<Reply<'static>, Failure> {
         let fid = self.fids.get(number)?;
         let (to, to_name) = (self.fids.get(to)?.directory()?.node, name(bytes)?);
@@ -199,7 +199,7 @@ impl Session {
         Ok(Reply::Done)
     }
 
-    /// Another name for a name.
+    /// Renames a name.
     pub(super) fn rename_at(&self, from: (u32, &[u8]), to: (u32, &[u8])) -> Result<Reply<'static>, Failure> {
         let (from, from_name) = (self.fids.get(from.0)?.directory()?.node, name(from.1)?);
         let (to, to_name) = (self.fids.get(to.0)?.directory()?.node, name(to.1)?);

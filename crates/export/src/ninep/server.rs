@@ -1,4 +1,4 @@
-//! The server: its options, its threads, and its end in good order.
+//! The server: options, threads, and clean shutdown.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,31 +19,31 @@ use crate::pause::Pause;
 use crate::socket_server::SocketServer;
 use crate::tree::Tree;
 
-/// Requests of all clients that no worker has begun.
+/// Maximum queued requests of all clients.
 const QUEUE_REQUESTS_MAX: usize = 256;
 
-/// How a server serves.
+/// Options of a server.
 #[derive(Clone)]
 pub struct NinepOptions {
-    /// Clients at once; the next one is let in and out again. TCP clients that have not agreed on a version have few places of
-    /// their own, where they displace each other.
+    /// Maximum number of clients; further ones are disconnected at once. TCP clients that have not negotiated a version
+    /// have few places of their own, where they displace each other.
     pub connections_max: usize,
-    /// Fids that one client has at once. Linux keeps one for each name that it remembers.
+    /// Maximum fids per client. Linux keeps one for each cached name.
     pub fids_max: usize,
-    /// Threads for requests that wait, for all clients together.
+    /// Worker threads for requests that wait, shared by all clients.
     pub workers: usize,
-    /// Let in whoever reaches the port. Otherwise a client over TCP has to be a process of the user of this one, or of
-    /// root, on this machine.
+    /// Accept every client that reaches the port. Otherwise a TCP client must be a local process of the serving user or
+    /// of root.
     pub insecure_loopback: bool,
-    /// How long a client may take until it says something, and over TCP until it has agreed on a version.
+    /// Time limit for the first message, and over TCP for the version negotiation.
     pub handshake_time: Duration,
-    /// A client that owes a reading, or the rest of a message, for that long is disconnected.
+    /// A client that does not read its replies, or stalls within a message, for this long is disconnected.
     pub stall_time: Duration,
-    /// At the end, clients have that long to go by themselves; their requests are refused.
+    /// At shutdown, clients have this long to disconnect, while their requests are refused.
     pub farewell_time: Duration,
-    /// So long after that, a request that still waits for the tree is given up.
+    /// After another such time, requests that still wait for the tree are abandoned.
     pub hang_time: Duration,
-    /// Hears what happens, from many threads; must not wait.
+    /// Receives events from many threads; must not block.
     pub on_event: Arc<dyn Fn(&NinepEvent<'_>) + Send + Sync>,
 }
 
@@ -69,12 +69,12 @@ impl fmt::Debug for NinepOptions {
     }
 }
 
-/// What all connections share.
+/// State shared by all connections.
 pub(super) struct Shared {
     pub(super) tree: Arc<dyn Tree>,
     pub(super) options: NinepOptions,
     pub(super) buffers: Buffers,
-    /// New requests are refused.
+    /// New requests are refused (shutdown).
     pub(super) is_stopping: AtomicBool,
 }
 
@@ -105,7 +105,7 @@ impl NinepServer {
         let remote = listener.tcp_address().filter(|address| !address.ip().is_loopback());
         if let Some(address) = remote {
             return Err(Error::refused(format!(
-                "{address}: other machines reach this address, and there is no TLS; use a loopback address"
+                "{address}: other machines can reach this address, and 9P has no TLS; use a loopback address"
             )));
         }
         let workers = options.workers.max(1);
@@ -114,7 +114,7 @@ impl NinepServer {
         let (buffers, is_stopping) = (Buffers::default(), AtomicBool::new(false));
         let shared = Arc::new(Shared { tree, options, buffers, is_stopping });
         let (jobs, queue) = bounded(QUEUE_REQUESTS_MAX);
-        // Dropping it, and the clones of all connections, ends the workers.
+        // Dropping all senders ends the workers.
         let protocol = Arc::new(Self { shared, jobs });
         for _ in 0..workers {
             let queue = queue.clone();
@@ -124,8 +124,8 @@ impl NinepServer {
         Ok(SocketServer::new(listener, clients, protocol, sessions, [farewell_time, hang_time]))
     }
 
-    /// Serves until `stop` is true, and then until all clients have gone or been disconnected. Every request that had
-    /// begun is then done. Nothing is synced or closed that no client synced or closed.
+    /// Serves until `stop` is true, and then until all clients have disconnected or were disconnected. Every started
+    /// request is then finished. Only syncs and closes requested by clients are done.
     ///
     /// # Errors
     /// `Refused` when the options do not allow such a listener; `Io` when threads or polling fail.

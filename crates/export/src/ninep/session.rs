@@ -1,4 +1,4 @@
-//! A session: one request checked, done on the tree, answered. Knows no socket and no thread.
+//! A session: checks a request, executes it on the tree, and builds the reply. Knows no sockets and threads.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::wire::{DATA_HEADER_BYTES, Kind, Reply, Request, data_header};
 use crate::buffer::Buffer;
 use crate::tree::Tree;
 
-/// What a client has agreed on, and its fids.
+/// The negotiated message size of a client, and its fids.
 pub(super) struct Session {
     pub(super) tree: Arc<dyn Tree>,
     pub(super) fids: Fids,
-    /// Most bytes of a message.
+    /// Maximum bytes of a message.
     pub(super) msize: u32,
 }
 
@@ -23,20 +23,20 @@ impl Session {
     /// Most bytes of a message that a client may agree on, from the fewest: names and their qids have room in it.
     pub(super) const MSIZES: std::ops::RangeInclusive<u32> = 4096..=1 << 20;
 
-    /// One without fids, in which a message has at most `msize` bytes.
+    /// A session without fids, with messages of at most `msize` bytes.
     pub(super) fn new(tree: Arc<dyn Tree>, msize: u32, fids_max: usize) -> Self {
         Self { tree, fids: Fids::new(fids_max), msize }
     }
 
-    /// Bytes of a read that fit in a message.
+    /// Maximum bytes of a read that fit in a message.
     pub(super) fn data_bytes(&self, count: u32) -> u32 {
         count.min(self.msize - DATA_HEADER_BYTES as u32)
     }
 
-    /// Does a request, and appends the whole reply. What was appended when it fails is for the caller to remove.
+    /// Executes a request and appends the complete reply. On failure, the caller removes partial output.
     ///
     /// # Errors
-    /// What the client shall hear.
+    /// The error number for the client.
     pub(super) fn perform(
         &self,
         kind: Kind,
@@ -62,7 +62,7 @@ impl Session {
 
     fn answer<'a>(&self, request: &Request<'a>) -> Result<Reply<'a>, Failure> {
         match *request {
-            // Who may connect is the socket's business. To clients this number says that nothing has to be proved.
+            // The socket decides who may connect. This error number tells clients that no authentication is needed.
             Request::Auth => Err(Errno::NOENT.into()),
             Request::Attach { fid, auth_fid, path } => self.attach(fid, auth_fid, path),
             Request::Walk { fid, new_fid, ref names } => self.walk(fid, new_fid, names),
@@ -81,7 +81,7 @@ impl Session {
                 self.set_attributes(fid, &Wish { valid, mode, user, group, length })
             }
             Request::Sync { fid } => self.sync(fid),
-            // Locks hold between the processes of one client, which that client sees to itself.
+            // Locks apply between processes of one client, and the client manages them itself.
             Request::Lock { fid } => self.fids.get(fid).map(|_| Reply::Locked).map_err(Failure::from),
             Request::GetLock { fid, start, length, process, client } => {
                 self.fids.get(fid)?;

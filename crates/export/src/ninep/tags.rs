@@ -1,8 +1,7 @@
-//! The requests of a connection that are with the workers, by the client's own numbers, and the flushes that wait for
-//! them.
+//! The requests of a connection at the workers, by the client's tags, and the flushes that wait for them.
 //!
-//! Owns the order of the two replies: nothing comes for a tag behind the reply to its flush, for then the client uses the
-//! tag anew. A request is known by a serial number too, so that one which was given up is never taken for its successor.
+//! Owns the order of replies: after the reply to its flush, a tag gets no reply, because the client then reuses it.
+//! Requests also have serial numbers, so an abandoned request is never mistaken for its successor.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -10,21 +9,21 @@ use std::collections::hash_map::Entry;
 
 use platter_image::{Error, Result};
 
-/// What becomes of a flush.
+/// Result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flush {
-    /// No reply will come for the tag: the flush has its own at once.
+    /// The tag will get no reply: the flush is answered at once.
     Now,
-    /// Its reply goes out behind that of the request.
+    /// The flush is answered after the request.
     Later,
 }
 
 struct Pending {
     serial: u64,
-    /// Nothing changes by it: it can be given up after it has begun.
+    /// The request changes nothing, so it can be abandoned after its start.
     is_read: bool,
     has_begun: bool,
-    /// Tags of flushes that wait for it.
+    /// Tags of flushes that wait for the request.
     flushes: Vec<u16>,
 }
 
@@ -34,7 +33,7 @@ struct State {
     serial: u64,
 }
 
-/// The requests of a connection that are with the workers.
+/// The requests of a connection at the workers.
 #[derive(Default)]
 pub(super) struct Tags(Mutex<State>);
 
@@ -43,10 +42,10 @@ impl Tags {
         self.0.lock()
     }
 
-    /// Notes a request that goes to a worker, and gives its serial number.
+    /// Registers a request for a worker and returns its serial number.
     ///
     /// # Errors
-    /// `Corrupt` when a request of that tag is there already: nobody would know whose reply is whose.
+    /// `Corrupt` when a request with this tag is already running.
     pub(super) fn insert(&self, tag: u16, is_read: bool) -> Result<u64> {
         let mut state = self.lock();
         state.serial += 1;
@@ -60,7 +59,7 @@ impl Tags {
         }
     }
 
-    /// A worker has the request. False: it was given up and shall not be done.
+    /// A worker takes the request. Returns false if it was abandoned and must not be executed.
     pub(super) fn begin(&self, tag: u16, serial: u64) -> bool {
         match self.lock().pending.get_mut(&tag) {
             Some(pending) if pending.serial == serial => {
@@ -71,7 +70,7 @@ impl Tags {
         }
     }
 
-    /// The client wants no reply to the request `old_tag` any more.
+    /// The client flushes the request `old_tag`.
     pub(super) fn flush(&self, old_tag: u16, tag: u16) -> Flush {
         let mut state = self.lock();
         let Entry::Occupied(mut entry) = state.pending.entry(old_tag) else { return Flush::Now };
@@ -85,8 +84,8 @@ impl Tags {
         Flush::Now
     }
 
-    /// A request is done. `post` leaves its reply, and those of the given flushes behind it, or nothing when the request
-    /// was given up. No flush of the tag is answered meanwhile.
+    /// A request is finished. `post` adds its reply and those of its flushes after it, or nothing if the request was
+    /// abandoned. No flush of the tag is answered meanwhile.
     pub(super) fn finish(&self, tag: u16, serial: u64, post: impl FnOnce(Option<Vec<u16>>)) {
         let mut state = self.lock();
         match state.pending.entry(tag) {

@@ -127,7 +127,7 @@ fn a_client_that_hangs_up_in_the_middle_of_a_write_wrote_nothing() {
     client.request(WRITE, 0, 1, 20_000, 100_000);
     client.send(&[0xee; 50_000]);
     drop(client);
-    server.wait_for("hung up in the middle");
+    server.wait_for("disconnected within a request");
     assert_eq!(disk.contents(), pattern(0, 4 << 20));
     let mut client = server.open(false);
     client.send(&[0x25, 0x60]);
@@ -172,7 +172,7 @@ fn a_client_that_stops_in_the_middle_has_to_go_and_an_idle_one_has_not() {
     client.request(WRITE, 0, 1, 0, 1000);
     client.send(&[1; 10]);
     assert!(client.is_closed());
-    server.wait_for("stopped in the middle");
+    server.wait_for("stalled within a request");
     assert_eq!(idle.error_of(FLUSH, 0, 0, 0), 0);
 }
 
@@ -184,7 +184,7 @@ fn there_is_a_limit_of_clients() {
     let mut second = server.open(false);
     let mut third = RawClient { stream: std::os::unix::net::UnixStream::connect(server.path()).unwrap() };
     assert!(third.is_closed());
-    server.wait_for("there are 2 clients already");
+    server.wait_for("the limit of 2 clients is reached");
     assert_eq!(second.error_of(FLUSH, 0, 0, 0), 0);
     drop(first);
     server.wait_for("Disconnected { connection: 1");

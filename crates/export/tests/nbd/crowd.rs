@@ -56,13 +56,13 @@ fn idle_connections_keep_nobody_out() {
     assert_eq!(before.error_of(FLUSH, 0, 0, 0), 0);
     assert_eq!(beside.error_of(FLUSH, 0, 0, 0), 0);
     assert!(ends(&mut idle[0]), "the oldest had to go for another one");
-    server.wait_for("others needed its place");
+    server.wait_for("other clients needed its place");
     // Those that are served have places of their own, and these are limited too.
     let mut third = RawClient::connect_tcp(server.tcp_address.unwrap());
     third.send_option(7, &crate::raw_client::info_request("disk", &[]));
     let mut stream = TcpStream::from(std::os::fd::OwnedFd::from(third.stream));
     assert!(ends(&mut stream));
-    server.wait_for("there are 2 clients already");
+    server.wait_for("the limit of 2 clients is reached");
     drop(before);
     server.wait_for("Disconnected { connection: 1,");
     assert_eq!(open(&server).error_of(FLUSH, 0, 0, 0), 0);

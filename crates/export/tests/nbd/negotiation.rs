@@ -150,7 +150,7 @@ fn a_flood_of_options_ends() {
     }
     client.send_option(3, b"");
     assert!(client.is_closed());
-    server.wait_for("over 256 options");
+    server.wait_for("more than 256 options");
 }
 
 #[test]
@@ -164,5 +164,5 @@ fn whoever_takes_too_long_has_to_go() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(client.is_closed());
-    server.wait_for("too long to agree");
+    server.wait_for("too long to negotiate");
 }

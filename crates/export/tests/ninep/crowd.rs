@@ -46,7 +46,7 @@ fn idle_connections_keep_nobody_out() {
     assert_eq!(before.walk(0, 1, &["lab"]).error(), None);
     assert_eq!(beside.walk(0, 1, &["lab"]).error(), None);
     assert!(ends(&mut idle[0]), "the oldest had to go for another one");
-    server.wait_for("others needed its place");
+    server.wait_for("other clients needed its place");
 }
 
 /// One byte now and then is no agreement.

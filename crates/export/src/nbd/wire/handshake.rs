@@ -5,38 +5,38 @@ use platter_image::{Error, Result};
 
 use super::{take_u16, take_u32, take_u64};
 
-/// What the server says first: two magic numbers, and that it is fixed newstyle and can leave the old zeros out.
+/// The server's greeting: two magic numbers, and flags for fixed newstyle and no zeros.
 pub const GREETING: [u8; 18] = *b"NBDMAGICIHAVEOPT\x00\x03";
-/// The client knows fixed newstyle too.
+/// The client supports fixed newstyle.
 pub const CLIENT_FIXED_NEWSTYLE: u32 = 1;
-/// The client wants no zeros behind the answer to `EXPORT_NAME`.
+/// The client declines zeros after the reply to `EXPORT_NAME`.
 pub const CLIENT_NO_ZEROES: u32 = 2;
 
 /// Bytes before an option's data.
 pub const OPTION_HEADER_BYTES: usize = 16;
-/// Most bytes of an option's data: a longer one ends the connection, and nothing is allocated for it.
+/// Maximum bytes of an option's data: longer data ends the connection before anything is allocated.
 pub const OPTION_BYTES_MAX: u32 = 64 << 10;
-/// Most bytes of a name, or of any string of the protocol.
+/// Maximum bytes of a name or any other string.
 pub const NAME_BYTES_MAX: usize = 4096;
 
 /// Size and flags of the export.
 pub const INFO_EXPORT: u16 = 0;
-/// The export's own name, which need not be the one that was asked for.
+/// The canonical name of the export, which can differ from the requested one.
 pub const INFO_NAME: u16 = 1;
-/// A line for people.
+/// A description for people.
 pub const INFO_DESCRIPTION: u16 = 2;
-/// Least, preferred and greatest length of requests.
+/// Minimum, preferred and maximum length of requests.
 pub const INFO_BLOCK_SIZE: u16 = 3;
 
 const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
 const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 
-/// What stands before an option's data.
+/// The header of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionHeader {
-    /// Which option.
+    /// The option's code.
     pub code: u32,
-    /// Bytes of data behind it, at most [`OPTION_BYTES_MAX`].
+    /// Length of its data, at most [`OPTION_BYTES_MAX`].
     pub length: u32,
 }
 
@@ -44,7 +44,7 @@ impl OptionHeader {
     /// Reads one.
     ///
     /// # Errors
-    /// `Corrupt` when the magic number is another one, or the data would be too long.
+    /// `Corrupt` when the magic number is wrong or the data too long.
     pub fn parse(bytes: &[u8; OPTION_HEADER_BYTES]) -> Result<Self> {
         let mut rest = bytes.as_slice();
         let fields = (take_u64(&mut rest), take_u32(&mut rest), take_u32(&mut rest));
@@ -61,38 +61,38 @@ impl OptionHeader {
     }
 }
 
-/// What a client asks for before transmission.
+/// An option of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OptionRequest<'a> {
-    /// Old way to begin transmission: no reply but the export's size, or the end.
+    /// Old way to start transmission: the reply is the export's size, or the connection ends.
     ExportName(&'a str),
-    /// The end.
+    /// Abort.
     Abort,
-    /// The names of all exports.
+    /// List all exports.
     List,
-    /// TLS from here on.
+    /// Start TLS.
     StartTls,
-    /// Facts of an export, and with `go` the begin of transmission.
+    /// Information about an export; with `go`, also start transmission.
     Info {
-        /// Whether transmission begins.
+        /// Whether transmission starts.
         go: bool,
         /// The export.
         name: &'a str,
-        /// Kinds of facts that are wanted.
+        /// Requested kinds of information.
         wishes: Vec<u16>,
     },
-    /// Replies in chunks from here on.
+    /// Use structured replies.
     StructuredReply,
-    /// What can be asked of blocks, and with `set` what will be asked.
+    /// List metadata contexts, or select them with `set`.
     MetaContext {
-        /// Whether they are chosen, and not only listed.
+        /// Whether contexts are selected instead of listed.
         set: bool,
         /// The export.
         name: &'a str,
-        /// Patterns of the contexts meant.
+        /// Patterns of the contexts.
         queries: Vec<&'a str>,
     },
-    /// None of these.
+    /// Any other option.
     Unknown,
 }
 
@@ -100,7 +100,7 @@ impl<'a> OptionRequest<'a> {
     /// Reads the data of option `code`.
     ///
     /// # Errors
-    /// `Corrupt` when they are not what that option has.
+    /// `Corrupt` when the data do not match the option.
     pub fn parse(code: u32, data: &'a [u8]) -> Result<Self> {
         let request = match code {
             1 => text(data).map(Self::ExportName),
@@ -132,7 +132,7 @@ fn meta_context(mut data: &[u8], set: bool) -> Option<OptionRequest<'_>> {
     let name = counted_text(&mut data)?;
     let count = take_u32(&mut data)?;
     let mut queries = Vec::new();
-    // Each query has four bytes at least, so what is here bounds how many there are.
+    // Each query has at least four bytes, so the data length limits their number.
     for _ in 0..count {
         queries.push(counted_text(&mut data)?);
     }
@@ -150,29 +150,29 @@ fn text(bytes: &[u8]) -> Option<&str> {
     (bytes.len() <= NAME_BYTES_MAX).then(|| std::str::from_utf8(bytes).ok())?
 }
 
-/// What a reply to an option says.
+/// Type of a reply to an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ReplyKind {
-    /// Done.
+    /// Success.
     Acknowledged = 1,
-    /// The name of an export.
+    /// An export name.
     Server = 2,
-    /// A fact of an export.
+    /// Information about an export.
     Info = 3,
-    /// A context of blocks.
+    /// A metadata context.
     MetaContext = 4,
-    /// The option is not known here.
+    /// Unknown option.
     Unsupported = (1 << 31) + 1,
-    /// It is forbidden.
+    /// Forbidden.
     Policy = (1 << 31) + 2,
-    /// Its data are wrong, or it comes at the wrong time.
+    /// Invalid data, or not allowed at this time.
     Invalid = (1 << 31) + 3,
-    /// It failed here.
+    /// The server failed.
     Platform = (1 << 31) + 4,
-    /// TLS comes first.
+    /// TLS is required first.
     TlsRequired = (1 << 31) + 5,
-    /// There is no such export.
+    /// Unknown export.
     UnknownExport = (1 << 31) + 6,
 }
 

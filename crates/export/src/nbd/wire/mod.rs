@@ -1,8 +1,8 @@
 //! The bytes of NBD, as its protocol document says (<https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>):
 //! fixed newstyle negotiation, simple and structured replies. All numbers are big-endian.
 //!
-//! Owns every number of the protocol. Parsers take bytes that are already here and whose length was capped; they must
-//! never trust a length inside.
+//! Owns every constant of the protocol. Parsers take received bytes of capped length, and must never trust a length
+//! inside.
 
 mod handshake;
 mod transmission;
@@ -21,7 +21,7 @@ pub use transmission::{
     simple_reply, transmission_flags,
 };
 
-/// The big-endian number in front of `bytes`, which go on behind it; `None` when they are too few.
+/// Splits a big-endian number off the front of `bytes`; `None` when there are too few.
 fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
     let (number, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
@@ -42,7 +42,7 @@ fn take_u64(bytes: &mut &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*number))
 }
 
-/// As much of a text for people as the protocol lets us send.
+/// The part of a text that the protocol allows to send.
 pub fn first_part(text: &str) -> &str {
     let mut end = text.len().min(NAME_BYTES_MAX);
     while !text.is_char_boundary(end) {

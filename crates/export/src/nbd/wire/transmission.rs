@@ -6,18 +6,18 @@ use super::{first_part, take_u16, take_u32, take_u64};
 
 /// Bytes of a request without its payload.
 pub const REQUEST_HEADER_BYTES: usize = 28;
-/// Bytes of a chunk of a structured reply before its payload.
+/// Header bytes of a chunk of a structured reply.
 pub const CHUNK_HEADER_BYTES: usize = 20;
-/// Most bytes that one request reads or writes: what the protocol wants every server to take.
+/// Maximum bytes of a read or write: the minimum that the protocol requires servers to accept.
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
-/// The context by which clients ask what is allocated.
+/// The metadata context for allocation.
 pub const BASE_ALLOCATION: &str = "base:allocation";
 /// Its number in replies.
 pub const BASE_ALLOCATION_ID: u32 = 1;
-/// State of an extent in it: it may hold anything.
+/// Extent state: data.
 pub const STATE_DATA: u32 = 0;
-/// State of an extent in it: a hole that reads as zeros.
+/// Extent state: a hole that reads as zeros.
 pub const STATE_ZERO: u32 = 3;
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
@@ -25,26 +25,26 @@ const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 const CHUNK_MAGIC: u32 = 0x668e_33ef;
 const CHUNK_DONE: u16 = 1;
 
-/// What a request asks for.
+/// Type of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// The bytes of a range.
+    /// Read a range.
     Read,
-    /// New bytes for a range; they follow the request.
+    /// Write a range; the bytes follow the request.
     Write,
-    /// The end; no reply.
+    /// Disconnect; no reply.
     Disconnect,
-    /// Everything written before becomes durable.
+    /// Flush: make all earlier writes durable.
     Flush,
-    /// The range holds nothing of value.
+    /// Trim: the range is no longer needed.
     Trim,
-    /// The range will be read soon.
+    /// Cache: the range will be read soon.
     Cache,
-    /// The range shall read as zeros.
+    /// Write zeros to a range.
     WriteZeroes,
-    /// What is known of a range.
+    /// Block status of a range.
     BlockStatus,
-    /// None of these.
+    /// Any other command.
     Unknown(u16),
 }
 
@@ -63,7 +63,7 @@ impl Command {
         }
     }
 
-    /// The flags that mean something with it. FUA does with every command, where nothing is written it does nothing.
+    /// The flags valid with the command. FUA is valid with every command, and without effect if nothing is written.
     pub fn flags_allowed(self) -> CommandFlags {
         let fua = CommandFlags::FUA.0;
         CommandFlags(match self {
@@ -85,15 +85,15 @@ impl Command {
 pub struct CommandFlags(pub u16);
 
 impl CommandFlags {
-    /// What is written is durable when the reply comes.
+    /// FUA: the data is durable before the reply.
     pub const FUA: Self = Self(1);
-    /// Zeros that keep their space.
+    /// NO_HOLE: zeros keep their space.
     pub const NO_HOLE: Self = Self(2);
-    /// One piece: no holes in the reply.
+    /// DF: a single data chunk.
     pub const DF: Self = Self(4);
-    /// One extent is enough.
+    /// REQ_ONE: a single extent.
     pub const REQ_ONE: Self = Self(8);
-    /// Only if it is faster than writing.
+    /// FAST_ZERO: fail unless faster than writing.
     pub const FAST_ZERO: Self = Self(16);
 
     /// Whether all of `flags` are set.
@@ -105,11 +105,11 @@ impl CommandFlags {
 /// A request, without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked for.
+    /// The command.
     pub command: Command,
-    /// How.
+    /// Its flags.
     pub flags: CommandFlags,
-    /// The client's own number, which the reply repeats.
+    /// The client's cookie, repeated in the reply.
     pub cookie: u64,
     /// First byte of the range.
     pub offset: u64,
@@ -118,10 +118,10 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads one. Nothing in it is checked but the magic number.
+    /// Parses a request. Only the magic number is checked.
     ///
     /// # Errors
-    /// `Corrupt` when the magic number is another one: then nobody knows where the next request begins.
+    /// `Corrupt` when the magic number is wrong: the start of the next request is then unknown.
     pub fn parse(bytes: &[u8; REQUEST_HEADER_BYTES]) -> Result<Self> {
         let mut rest = bytes.as_slice();
         let magic = take_u32(&mut rest);
@@ -142,7 +142,7 @@ impl Request {
         }
     }
 
-    /// Bytes that follow it.
+    /// Bytes of payload that follow it.
     pub fn payload_length(&self) -> u32 {
         if self.command == Command::Write { self.length } else { 0 }
     }
@@ -152,19 +152,19 @@ impl Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ErrorNumber {
-    /// The disk is read-only, or the wish is refused.
+    /// EPERM: the disk is read-only, or the request is refused.
     NotPermitted = 1,
-    /// The disk failed.
+    /// EIO: the disk failed.
     Io = 5,
-    /// The request is wrong.
+    /// EINVAL: invalid request.
     Invalid = 22,
-    /// There is no space, or the disk ends before.
+    /// ENOSPC: no space, or past the end of the disk.
     NoSpace = 28,
-    /// The server ends.
+    /// ESHUTDOWN: the server is shutting down.
     Shutdown = 108,
 }
 
-/// The flags of an export. With all of them several connections at once are fine: they share the device.
+/// The flags of an export. Several connections are allowed, because they share the device.
 pub fn transmission_flags(is_writable: bool) -> u16 {
     const HAS_FLAGS: u16 = 1;
     const READ_ONLY: u16 = 1 << 1;
@@ -180,7 +180,7 @@ pub fn transmission_flags(is_writable: bool) -> u16 {
     any | if is_writable { SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO } else { READ_ONLY }
 }
 
-/// A simple reply; what was read follows it.
+/// A simple reply; read data follow it.
 pub fn simple_reply(error: Option<ErrorNumber>, cookie: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
@@ -189,11 +189,11 @@ pub fn simple_reply(error: Option<ErrorNumber>, cookie: u64) -> [u8; 16] {
     bytes
 }
 
-/// What a chunk of a structured reply holds.
+/// Type of a chunk of a structured reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum ChunkKind {
-    /// Nothing: all is said.
+    /// None: the reply is complete.
     None = 0,
     /// Offset (8 bytes) and bytes of the disk.
     OffsetData = 1,
@@ -205,7 +205,7 @@ pub enum ChunkKind {
     Error = (1 << 15) + 1,
 }
 
-/// What stands before a chunk's payload of `length` bytes; `last` when the reply ends with it.
+/// The header of a chunk with `length` bytes of payload; `last` marks the end of the reply.
 pub fn chunk_header(kind: ChunkKind, last: bool, cookie: u64, length: u32) -> [u8; CHUNK_HEADER_BYTES] {
     let mut bytes = [0; CHUNK_HEADER_BYTES];
     bytes[..4].copy_from_slice(&CHUNK_MAGIC.to_be_bytes());
@@ -216,7 +216,7 @@ pub fn chunk_header(kind: ChunkKind, last: bool, cookie: u64, length: u32) -> [u
     bytes
 }
 
-/// A whole structured reply that is an error, with a text for people of at most 4096 bytes.
+/// A complete structured error reply, with a text of at most 4096 bytes.
 pub fn error_chunk(number: ErrorNumber, cookie: u64, text: &str) -> Vec<u8> {
     let text = first_part(text);
     let mut bytes = chunk_header(ChunkKind::Error, true, cookie, 6 + text.len() as u32).to_vec();

@@ -2,8 +2,8 @@
 //! the numbers of Linux's `include/net/9p/9p.h`. All numbers are little-endian; every message is
 //! `size[4] type[1] tag[2]` and a body, and the size counts itself.
 //!
-//! Owns every number of the protocol. Parsers take bytes that are already here and whose length was capped; they must
-//! never trust a length inside. Strings stay bytes: whether they are names is for the session to say.
+//! Owns every constant of the protocol. Parsers take received bytes of capped length, and must never trust a length
+//! inside. Strings stay bytes; the session checks whether they are valid names.
 
 mod reply;
 mod request;
@@ -18,31 +18,31 @@ pub use request::{Header, Kind, Request};
 
 /// Bytes of a message before its body.
 pub const HEADER_BYTES: usize = 7;
-/// The version that is spoken.
+/// The supported version.
 pub const VERSION: &[u8] = b"9P2000.L";
-/// What the reply to another version says.
+/// The reply to other versions.
 pub const VERSION_UNKNOWN: &[u8] = b"unknown";
 /// No fid.
 pub const NO_FID: u32 = u32::MAX;
-/// Most names in one walk.
+/// Maximum names per walk.
 pub const WALK_NAMES_MAX: usize = 16;
-/// What clients keep free in a message for what stands around the bytes of a read or a write.
+/// Bytes of a message that clients reserve for the header of a read or write.
 pub const IO_HEADER_BYTES: u32 = 24;
 
-/// In the flags of opening: what for.
+/// Open flags: access mode mask.
 pub const OPEN_ACCESS: u32 = 0o3;
-/// In the flags of opening: writing only.
+/// Open flags: write-only.
 pub const OPEN_WRITE: u32 = 0o1;
-/// In the flags of opening: reading and writing.
+/// Open flags: read-write.
 pub const OPEN_READ_WRITE: u32 = 0o2;
-/// In the flags of opening: it must not be there already.
+/// Open flags: exclusive creation.
 pub const OPEN_EXCLUSIVE: u32 = 0o200;
-/// In the flags of opening: cut off at nothing.
+/// Open flags: truncate.
 pub const OPEN_TRUNCATE: u32 = 0o1000;
-/// In the flags of opening: it must be a directory.
+/// Open flags: must be a directory.
 pub const OPEN_DIRECTORY: u32 = 0o200_000;
 
-/// In the flags of unlinking: it is a directory.
+/// Unlink flags: remove a directory.
 pub const UNLINK_DIRECTORY: u32 = 0x200;
 
 /// What to set: permissions.

@@ -1,4 +1,4 @@
-//! What the server sends.
+//! Replies of the server.
 
 use rustix::io::Errno;
 
@@ -6,21 +6,21 @@ use super::request::Kind;
 use super::{HEADER_BYTES, VERSION, VERSION_UNKNOWN};
 use crate::tree::{NAME_LENGTH_MAX, Room};
 
-/// Bytes of the reply to a read before what was read.
+/// Header bytes of a read reply.
 pub const DATA_HEADER_BYTES: usize = HEADER_BYTES + 4;
-/// The file system's number that clients know: `V9FS_MAGIC`.
+/// Filesystem type number for clients: `V9FS_MAGIC`.
 const FILE_SYSTEM: u32 = 0x0102_1997;
-/// The unit in which room is counted.
+/// Unit for free space.
 const ROOM_UNIT_BYTES: u64 = 4096;
-/// The unit in which `stat` counts what is allocated.
+/// Unit of allocated space in `stat`.
 const SECTOR_BYTES: u64 = 512;
-/// What programs should read at once: the length of a block.
+/// Preferred read size: the length of a block.
 const READ_BYTES: u64 = 64 << 10;
-/// All that `stat` asks for.
+/// All `stat` fields.
 const ATTRIBUTES_BASIC: u64 = 0x7ff;
 /// A lock was granted.
 const LOCK_SUCCESS: u8 = 0;
-/// Nobody holds a lock.
+/// No lock is held.
 const LOCK_NONE: u8 = 2;
 
 const QID_DIRECTORY: u8 = 0x80;
@@ -28,41 +28,41 @@ const QID_FILE: u8 = 0;
 const ENTRY_DIRECTORY: u8 = 4;
 const ENTRY_FILE: u8 = 8;
 
-/// What a client may know a node by.
+/// Identity of a node (qid).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Qid {
-    /// Whether it is one.
+    /// Whether it is a directory.
     pub is_directory: bool,
-    /// As long as it stays, so do the contents; 0 says nothing.
+    /// Version of the contents: unchanged contents have the same version; 0: unknown.
     pub version: u32,
     /// The node's number.
     pub path: u64,
 }
 
-/// What `stat` tells.
+/// The `stat` fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// Which node.
+    /// The node.
     pub qid: Qid,
-    /// What it is, and its permissions.
+    /// Type and permissions.
     pub mode: u32,
-    /// Who has it.
+    /// Owner.
     pub user: u32,
-    /// Whose group has it.
+    /// Group.
     pub group: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// Bytes of these that are kept.
+    /// Allocated bytes.
     pub allocated: u64,
-    /// When it last changed, milliseconds since 1970.
+    /// Time of the last change, milliseconds since 1970.
     pub modified_unix_ms: i64,
 }
 
-/// The body of a reply, but for those that carry what was read.
+/// The body of a reply, except read replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the protocol's own fields, described there")]
 pub enum Reply<'a> {
-    /// It is done, and there is no more to say.
+    /// Success without data.
     Done,
     Version {
         msize: u32,
@@ -70,11 +70,11 @@ pub enum Reply<'a> {
     },
     /// Attach, making a directory.
     Qid(Qid),
-    /// Open, create: and how much to read or write at once.
+    /// Open, create: with the preferred I/O size.
     Opened(Qid, u32),
     /// Walk.
     Qids(Vec<Qid>),
-    /// Write: so many bytes were.
+    /// Write: number of written bytes.
     Count(u32),
     Room(Room),
     Attributes(Attributes),
@@ -89,7 +89,7 @@ pub enum Reply<'a> {
 }
 
 impl Reply<'_> {
-    /// The whole message that answers a request of that kind.
+    /// The complete reply message for a request of this kind.
     pub fn to_bytes(&self, request: Kind, tag: u16) -> Vec<u8> {
         let mut bytes = begin(request.reply(), tag);
         match self {
@@ -122,14 +122,14 @@ impl Reply<'_> {
     }
 }
 
-/// The whole message that says that a request failed.
+/// The complete error reply.
 pub fn error_reply(errno: Errno, tag: u16) -> Vec<u8> {
     let mut bytes = begin(Kind::ERROR, tag);
     bytes.extend_from_slice(&errno.raw_os_error().to_le_bytes());
     end(bytes)
 }
 
-/// What stands before `count` bytes that were read, of a file or of a directory.
+/// The header for `count` bytes read from a file or directory.
 pub fn data_header(request: Kind, tag: u16, count: u32) -> [u8; DATA_HEADER_BYTES] {
     let mut bytes = [0; DATA_HEADER_BYTES];
     bytes[..4].copy_from_slice(&(DATA_HEADER_BYTES as u32 + count).to_le_bytes());
@@ -139,7 +139,7 @@ pub fn data_header(request: Kind, tag: u16, count: u32) -> [u8; DATA_HEADER_BYTE
     bytes
 }
 
-/// One name of a directory; whoever reads on from `next` gets the names behind it.
+/// One directory entry; reading from `next` continues after it.
 pub fn directory_entry(qid: Qid, next: u64, name: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(24 + name.len());
     push_qid(&mut bytes, qid);
@@ -196,6 +196,6 @@ fn push_attributes(bytes: &mut Vec<u8>, attributes: &Attributes) {
     push_u64s(bytes, &[links, device, attributes.length, READ_BYTES, sectors]);
     let seconds = attributes.modified_unix_ms.div_euclid(1000) as u64;
     let nanoseconds = attributes.modified_unix_ms.rem_euclid(1000) as u64 * 1_000_000;
-    // Last read, contents changed, node changed; then what is not valid: made, generation, version of the contents.
+    // Times of access, modification and change; then unused fields: creation time, generation, data version.
     push_u64s(bytes, &[seconds, nanoseconds, seconds, nanoseconds, seconds, nanoseconds, 0, 0, 0, 0]);
 }

@@ -1,22 +1,22 @@
-//! What clients send.
+//! Requests of clients.
 
 use platter_image::{Error, Result};
 
 use super::{HEADER_BYTES, WALK_NAMES_MAX};
 
-/// What every message begins with.
+/// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes of the whole message.
+    /// Length of the whole message.
     pub size: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// The client's own number, which the reply repeats.
+    /// The client's tag, repeated in the reply.
     pub tag: u16,
 }
 
 impl Header {
-    /// Reads one. Nothing in it is checked.
+    /// Parses a header without checking it.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Self {
         let [a, b, c, d, kind, e, f] = *bytes;
         Self { size: u32::from_le_bytes([a, b, c, d]), kind: Kind(kind), tag: u16::from_le_bytes([e, f]) }
@@ -28,51 +28,51 @@ impl Header {
 pub struct Kind(pub u8);
 
 impl Kind {
-    /// A request failed. The only reply that is not its request's.
+    /// Error reply. The only reply kind shared by all requests.
     pub const ERROR: Self = Self(7);
-    /// How much room there is.
+    /// Total and free space.
     pub const STATFS: Self = Self(8);
     /// Opens a fid.
     pub const OPEN: Self = Self(12);
-    /// Makes a file, and makes the directory's fid the file's, open.
+    /// Creates a file and turns the directory's fid into the open file's.
     pub const CREATE: Self = Self(14);
-    /// Another name for a fid.
+    /// Renames the file of a fid.
     pub const RENAME: Self = Self(20);
-    /// What is known of a fid.
+    /// Attributes of a fid.
     pub const GETATTR: Self = Self(24);
-    /// Changes what is known of a fid.
+    /// Sets attributes of a fid.
     pub const SETATTR: Self = Self(26);
     /// Names in a directory.
     pub const READDIR: Self = Self(40);
-    /// Everything written before becomes durable.
+    /// Makes all earlier writes durable.
     pub const FSYNC: Self = Self(50);
     /// Locks a range.
     pub const LOCK: Self = Self(52);
-    /// Who holds a lock.
+    /// Queries a lock.
     pub const GETLOCK: Self = Self(54);
-    /// Makes a directory.
+    /// Creates a directory.
     pub const MKDIR: Self = Self(72);
-    /// Another name for a name.
+    /// Renames a name.
     pub const RENAMEAT: Self = Self(74);
     /// Removes a name.
     pub const UNLINKAT: Self = Self(76);
-    /// Begins a session, which ends the one before.
+    /// Begins a session and ends the previous one.
     pub const VERSION: Self = Self(100);
-    /// Asks to prove who the user is.
+    /// Authentication.
     pub const AUTH: Self = Self(102);
-    /// A fid for the root.
+    /// Attaches a fid to the root.
     pub const ATTACH: Self = Self(104);
-    /// A request's reply is of no interest any more.
+    /// Flushes a request: its reply is no longer wanted.
     pub const FLUSH: Self = Self(108);
-    /// A fid for what is found by names from another.
+    /// Walks names from a fid to a new fid.
     pub const WALK: Self = Self(110);
-    /// Bytes of an open file.
+    /// Reads an open file.
     pub const READ: Self = Self(116);
-    /// New bytes for an open file.
+    /// Writes an open file.
     pub const WRITE: Self = Self(118);
-    /// The end of a fid.
+    /// Releases a fid.
     pub const CLUNK: Self = Self(120);
-    /// Removes what a fid stands for, and is its end.
+    /// Removes the file of a fid, and releases the fid.
     pub const REMOVE: Self = Self(122);
 
     /// The kind of its reply.
@@ -82,7 +82,7 @@ impl Kind {
     }
 }
 
-/// A request's body. What the server has no use for (users, groups, masks) is checked to be there and left out.
+/// The body of a request. Unused fields (users, groups, masks) are parsed and dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the protocol's own fields, described there")]
 pub enum Request<'a> {
@@ -181,7 +181,7 @@ pub enum Request<'a> {
         name: &'a [u8],
         flags: u32,
     },
-    /// One that no server of this tree has an answer for: links, devices, extended attributes.
+    /// An unsupported request: links, devices, extended attributes.
     Unsupported,
 }
 
@@ -189,7 +189,7 @@ impl<'a> Request<'a> {
     /// Reads the body of a message of that kind.
     ///
     /// # Errors
-    /// `Corrupt` when the body ends before its last field or goes on after it, or walks too many names at once.
+    /// `Corrupt` when the body is too short or too long, or a walk has too many names.
     pub fn parse(kind: Kind, body: &'a [u8]) -> Result<Self> {
         let mut fields = Fields(body);
         let request = fields.request(kind)?;
@@ -201,7 +201,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What is left of a body.
+/// The remaining bytes of a body.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -289,7 +289,7 @@ impl<'a> Fields<'a> {
 
     fn sync(&mut self) -> Result<Request<'a>> {
         let fid = self.u32()?;
-        // Clients of the protocol's first years leave it out.
+        // Early clients omit it.
         let _data_only = if self.0.is_empty() { 0 } else { self.u32()? };
         Ok(Request::Sync { fid })
     }

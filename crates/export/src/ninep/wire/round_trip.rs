@@ -1,11 +1,11 @@
-//! Any request is read as it was written, however it is cut off it is an error or another request, and never a panic.
+//! Tests: every request parses to itself; a truncated request is an error or another request, never a panic.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
 
-/// A request without its references.
+/// An owned request.
 #[derive(Clone, Debug)]
 enum Said {
     Version(u32, Vec<u8>),
@@ -36,7 +36,7 @@ fn said() -> impl Strategy<Value = Said> {
     ]
 }
 
-/// A body in the making.
+/// A body builder.
 #[derive(Default)]
 struct Body(Vec<u8>);
 
