@@ -118,7 +118,7 @@ def check_access(browser, token):
     check("it asks for an access token", page.wait(f"({LOOK}).shown('token')"))
     check("and shows nothing before", not look(page, "shown('data')") and "lab/" not in page.evaluate("document.body.innerHTML"))
     enter(page, "platter-wrong")
-    check("a wrong one is refused, with a word why", page.wait("document.getElementById('access-why').textContent.includes('not known')"))
+    check("a wrong one is refused, with a word why", page.wait("document.getElementById('access-why').textContent.includes('does not know')"))
     page.complaints.clear()
     enter(page, token)
     check("the right one shows the store", page.wait(IS_READ), page.evaluate("document.body.innerText"))
@@ -165,7 +165,7 @@ def check_growth(page):
     shown = sorted((row["Up to version"], row["Added"]) for row in rows)
     check("growth has every version and what it added", shown == added, shown, added)
     total = sum(it["new_stored_bytes"] for it in versions)
-    check("and their sum", rows[-1]["Stored until then"] == total, rows[-1], total)
+    check("and their sum", rows[-1]["Stored in total"] == total, rows[-1], total)
     order = [it["image"] + "@" + str(it["number"]) for it in sorted(versions, key=lambda it: it["time_unix_ms"])]
     check("in the order in which they came", [row["Up to version"] for row in rows] == order, rows, order)
     bars = page.evaluate("document.querySelectorAll('#growth svg .bar').length")
@@ -189,8 +189,8 @@ def check_disks(page):
         shown = "({0}).rows('disks-table').some((it) => it.Disk === 'lab/debian' && it['Served by'] === 'this machine')".format(LOOK)
         check("a disk that is attached appears by itself", page.wait(shown))
         told = [(it["disk"], it["holder"], it["token"], it["disk_bytes"]) for it in platter("disks")]
-        rows = [(row["Disk"], row["Edit token held by"], row["Token"], row["Size"]) for row in look(page, "rows('disks-table')")]
-        check("with who holds its edit token, as `platter disks` says", rows == told, rows, told)
+        rows = [(row["Disk"], row["Edit lock held by"], row["Lock"], row["Size"]) for row in look(page, "rows('disks-table')")]
+        check("with the holder of its edit lock, as `platter disks` says", rows == told, rows, told)
     finally:
         server.terminate()
         server.wait()
@@ -219,7 +219,7 @@ def check_casts(page):
     check("a cast appears by itself", page.wait(f"document.getElementById('{table}')"))
     rows = look(page, f"rows('{table}')")
     wanted = [(HOSTILE, "receiving", 0.25, ""), ("seat-2", "failed", 0.25, "the disk is full")]
-    shown = [(row["Receiver"], row["State"], row["Received"], row["Why"]) for row in rows]
+    shown = [(row["Receiver"], row["State"], row["Received"], row["Reason"]) for row in rows]
     check("with each of its receivers", shown == wanted, shown)
     ask("POST", f"/api/v1/casts/{cast}", cast_report("casting", 20))
     check("goes on while it runs", page.wait(f"({LOOK}).rows('{table}')[0].Received === 0.5"))
@@ -228,7 +228,7 @@ def check_casts(page):
 
 
 def check_nodes(page):
-    check("without nodes there is a sentence", page.wait("document.getElementById('nodes').innerText.includes('No node has told')"))
+    check("without nodes there is a sentence", page.wait("document.getElementById('nodes').innerText.includes('No node has reported')"))
     node = {
         "id": "a" * 32, "name": HOSTILE, "peer_address": "192.0.2.7:7441", "fingerprint": "b" * 64, "hoard_revision": None,
         "counters": {"hits": 90, "misses": 10, "origin_bytes": 1234567}, "disks": [
@@ -240,7 +240,7 @@ def check_nodes(page):
     row = look(page, "rows('nodes-table')")[0]
     shown = (row["Node"], row["State"], row["Address for peers"], row["Hit rate"], row["Disks"], row["Counters"])
     check("with what it says", shown == (HOSTILE, "there", "192.0.2.7:7441", 0.9, 1, "origin bytes 1.23 MB"), shown)
-    disks = f"({LOOK}).rows('disks-table').some((it) => it.Disk === 'lab/debian' && it['Edit token held by'].startsWith('<img'))"
+    disks = f"({LOOK}).rows('disks-table').some((it) => it.Disk === 'lab/debian' && it['Edit lock held by'].startsWith('<img'))"
     check("its disks stand with the others", page.wait(disks))
 
 
@@ -250,12 +250,12 @@ def check_news(page):
     platter("clone", "lab/debian@1", "lab/new")
     seen = f"({LOOK}).rows('catalog-table').some((it) => it.Image === 'lab/new') && window.sameDocument"
     check("a new image appears without a reload", page.wait(seen), f"{before} images before")
-    said = "[...document.querySelectorAll('#events-list li')].some((it) => it.textContent.includes('lab/new@1 is there'))"
+    said = "[...document.querySelectorAll('#events-list li')].some((it) => it.textContent.includes('lab/new@1 was published'))"
     check("and is told as an event", page.wait(said))
     platter("rename", "lab/new", "lab/newer")
     check("so is another name", page.wait(f"({LOOK}).rows('catalog-table').some((it) => it.Image === 'lab/newer') && window.sameDocument"))
     platter("token", "take", "lab/newer")
-    check("and an edit token", page.wait(f"({LOOK}).rows('disks-table').some((it) => it.Disk === 'lab/newer')"))
+    check("and an edit lock", page.wait(f"({LOOK}).rows('disks-table').some((it) => it.Disk === 'lab/newer')"))
     platter("token", "release", "lab/newer")
     check("and its end", page.wait(f"({LOOK}).rows('disks-table').length === 0"))
 
@@ -310,7 +310,7 @@ def check_reading(page):
         shot(page, scheme)
     page.media(prefers_color_scheme="light", prefers_reduced_motion="reduce")
     ask("POST", "/api/v1/edit-tokens", {"image": "lab/newer", "holder": HOSTILE})
-    page.wait("document.querySelector('#events-list li').textContent.includes('holds the edit token')")
+    page.wait("document.querySelector('#events-list li').textContent.includes('holds the edit lock')")
     check("nothing moves for whoever wants that", page.evaluate("document.getAnimations().length") == 0)
     page.media(prefers_color_scheme="light")
     page.evaluate("document.querySelector('.skip').focus()")

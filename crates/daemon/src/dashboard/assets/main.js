@@ -199,7 +199,7 @@ async function refresh() {
 		}
 	} catch (error) {
 		if (error instanceof AccessError && asked === following) {
-			leave(`That token is not known here: ${error.message}.`);
+			leave(`The origin does not know this token: ${error.message}.`);
 		} else if (asked === following) {
 			setTimeout(() => gather(parts), AGAIN_MS_MAX);
 		}
@@ -302,11 +302,11 @@ async function followOrigin() {
 			});
 		} catch (error) {
 			if (error instanceof AccessError && following === mine) {
-				leave(`That token is not known here: ${error.message}.`);
+				leave(`The origin does not know this token: ${error.message}.`);
 			}
 		}
 		if (following === mine) {
-			status("bad", "The origin does not answer. What is shown may be old; this page tries again by itself.");
+			status("bad", "The origin does not answer. The data may be outdated; this page retries by itself.");
 			await pause(again);
 			again = Math.min(again * 2, AGAIN_MS_MAX);
 		}
@@ -333,10 +333,10 @@ async function start() {
 		token.set(byId("token").value.trim());
 		byId("token").value = "";
 		lastId = "";
-		status("", "Asking the origin.");
+		status("", "Connecting to the origin.");
 		followOrigin();
 	});
-	byId("leave").addEventListener("click", () => leave("The access token is forgotten."));
+	byId("leave").addEventListener("click", () => leave("The access token was removed from this tab."));
 	byId("filter").addEventListener("input", () => show("catalog"));
 	let width = 0;
 	new ResizeObserver(() => {
@@ -358,7 +358,7 @@ async function start() {
 			}
 			return;
 		} catch {
-			status("bad", "The origin does not answer. This page tries again by itself.");
+			status("bad", "The origin does not answer. This page retries by itself.");
 			await pause(again);
 		}
 	}

@@ -24,7 +24,7 @@ export function growth(points, width) {
 	const bar = Math.max(Math.min(step * 0.6, 24), 0.5);
 	const bars = points.map((point, at) => {
 		const top = y(point.new_stored_bytes);
-		const said = `${point.version}: ${bytes(point.new_stored_bytes)} new, ${bytes(point.stored_bytes)} in all`;
+		const said = `${point.version}: ${bytes(point.new_stored_bytes)} new, ${bytes(point.stored_bytes)} in total`;
 		return drawn(
 			"rect",
 			{ class: "bar", x: x(at) + (step - bar) / 2, y: top, width: bar, height: Math.max(bottom - top, 0) },
@@ -52,7 +52,7 @@ export function growth(points, width) {
 
 /** What the parts of the drawing are. */
 export function legend() {
-	return element("p", { class: "quiet" }, "Area: what the store holds. Bars: what each version added. From the first version to the last.");
+	return element("p", { class: "quiet" }, "Area: total stored bytes. Bars: bytes added by each version, from first to last.");
 }
 
 function lines(highest, y, width) {

@@ -10,7 +10,7 @@ function say(text) {
 
 /** Something that cannot be shown, and why. */
 export function trouble(why) {
-	return element("p", { class: "bad" }, `This cannot be shown now: ${why}`);
+	return element("p", { class: "bad" }, `This section is not available: ${why}`);
 }
 
 /** The line below the title. */
@@ -38,10 +38,10 @@ export function catalog(images, growth, wanted, open) {
 	const sums = new Map((growth?.images ?? []).map((it) => [it.image, it]));
 	const shown = images.filter((it) => it.image.includes(wanted));
 	if (images.length === 0) {
-		return [say("There are no images yet, or none for this token. A capture makes one.")];
+		return [say("There are no images yet, or none that this token can read. `platter capture` creates one.")];
 	}
 	if (shown.length === 0) {
-		return [say("No image has a name like that.")];
+		return [say("No image name matches.")];
 	}
 	const columns = [
 		{ title: "Image", cell: (it) => opener(it.image, open) },
@@ -50,7 +50,7 @@ export function catalog(images, growth, wanted, open) {
 		...SIZES,
 		{ title: "Note", cell: (it) => it.notes },
 	];
-	return [table("catalog-table", "Images, each by its newest version", columns, shown)];
+	return [table("catalog-table", "Images with their newest versions", columns, shown)];
 }
 
 function opener(image, open) {
@@ -66,15 +66,15 @@ export function versions(image, all, close) {
 	const columns = [
 		{ title: "Version", cell: (it) => `${it.image}@${it.number}` },
 		...SIZES,
-		{ title: "State", cell: (it) => (it.claimed ? `${it.consistency}, its writer says` : it.consistency) },
+		{ title: "State", cell: (it) => (it.claimed ? `${it.consistency} (reported by the uploader)` : it.consistency) },
 		{ title: "Source", cell: (it) => it.source },
 		{ title: "Note", cell: (it) => it.notes },
 	];
 	const held = all[0]?.edit_token;
 	return [
 		element("h3", { id: "versions-title", tabindex: "-1" }, `Versions of ${image}`),
-		say(held ? `${held.holder} holds its edit token, number ${held.number}.` : "Nobody holds its edit token."),
-		table("versions-table", `Versions of ${image}, the newest first`, columns, all),
+		say(held ? `${held.holder} holds its edit lock, number ${held.number}.` : "Nobody holds its edit lock."),
+		table("versions-table", `Versions of ${image}, newest first`, columns, all),
 		button,
 	];
 }
@@ -90,8 +90,8 @@ export function growth(facts, width) {
 		{ title: "Versions", kind: "number", cell: (it) => number(it.versions) },
 		{ title: "Published", cell: (it) => moment(it.time_unix_ms) },
 		{ title: "Added", kind: "number", cell: (it) => size(it.new_stored_bytes) },
-		{ title: "Stored until then", kind: "number", cell: (it) => size(it.stored_bytes) },
-		{ title: "In use until then", kind: "number", cell: (it) => size(it.allocated_bytes) },
+		{ title: "Stored in total", kind: "number", cell: (it) => size(it.stored_bytes) },
+		{ title: "In use in total", kind: "number", cell: (it) => size(it.allocated_bytes) },
 	];
 	const said =
 		`${count(facts.versions, "version")} of ${count(facts.images.length, "image")} added ${bytes(facts.stored_bytes)} to the store. ` +
@@ -102,8 +102,8 @@ export function growth(facts, width) {
 		element(
 			"details",
 			{ id: "growth-details" },
-			element("summary", { "data-focus": "growth details" }, "The same as a table"),
-			table("growth-table", "What the versions added, in the order in which they came", columns, facts.points),
+			element("summary", { "data-focus": "growth details" }, "Show as a table"),
+			table("growth-table", "Bytes added by the versions, in order of creation", columns, facts.points),
 		),
 	];
 }
@@ -128,7 +128,7 @@ function otherCounters(counters) {
 /** Nodes, and how far behind the hoard they are. */
 export function nodes(facts, hoardFacts) {
 	if (facts?.isHidden) {
-		return [say("Nodes are shown to tokens for all images.")];
+		return [say("Nodes are shown only to tokens for all images.")];
 	}
 	const known = facts?.nodes ?? [];
 	const newest = Math.max(facts?.hoard_revision ?? 0, hoardFacts?.revision ?? 0);
@@ -142,15 +142,15 @@ export function nodes(facts, hoardFacts) {
 	const columns = [
 		{ title: "Node", cell: (it) => it.name },
 		{ title: "State", kind: "short", cell: (it) => (it.is_there === false ? element("span", { class: "bad" }, "away") : element("span", { class: "good" }, "there")) },
-		{ title: "Heard of", cell: (it) => moment(it.seen_unix_ms) },
-		{ title: "Address for peers", cell: (it) => it.peer_address ?? "gives nothing to others" },
+		{ title: "Last report", cell: (it) => moment(it.seen_unix_ms) },
+		{ title: "Address for peers", cell: (it) => it.peer_address ?? "does not share" },
 		{ title: "Hoard revision", kind: "number", cell: revision },
 		{ title: "Hit rate", kind: "short", cell: (it) => hitRate(it.counters) },
 		{ title: "Disks", kind: "number", cell: (it) => number((it.disks ?? []).length) },
 		{ title: "Counters", cell: (it) => otherCounters(it.counters) },
 	];
-	const note = known.length === 0 ? [say("No node has told this origin of itself.")] : [];
-	return [...note, table("nodes-table", "Nodes, and what they say of themselves", columns, known)];
+	const note = known.length === 0 ? [say("No node has reported to this origin.")] : [];
+	return [...note, table("nodes-table", "Nodes and their own reports", columns, known)];
 }
 
 /** Live disks, of this machine and of nodes. */
@@ -167,7 +167,7 @@ export function disks(local, nodeFacts) {
 	);
 	const here = local.map((it) => ({
 		...it,
-		place: it.process === null && it.exports.length === 0 ? "nobody serves it" : "this machine",
+		place: it.process === null && it.exports.length === 0 ? "nobody" : "this machine",
 		served: it.exports.join(" "),
 	}));
 	const all = [...here, ...ofNodes];
@@ -175,16 +175,16 @@ export function disks(local, nodeFacts) {
 	const columns = [
 		{ title: "Disk", cell: (it) => it.disk },
 		{ title: "Served by", cell: (it) => it.place },
-		{ title: "Access", cell: (it) => (it.writable ? "read and write" : "read only") },
-		{ title: "Edit token held by", cell: (it) => it.holder ?? "" },
-		{ title: "Token", kind: "number", cell: (it) => (typeof it.token === "number" ? number(it.token, token(it)) : "") },
+		{ title: "Access", cell: (it) => (it.writable ? "read-write" : "read-only") },
+		{ title: "Edit lock held by", cell: (it) => it.holder ?? "" },
+		{ title: "Lock", kind: "number", cell: (it) => (typeof it.token === "number" ? number(it.token, token(it)) : "") },
 		{ title: "Size", kind: "number", cell: (it) => (it.disk_bytes ? size(it.disk_bytes) : "") },
 		{ title: "Written", kind: "number", cell: (it) => sizeIfKnown(it.writable ? it.written_bytes : undefined) },
 		{ title: "Memory hits", kind: "short", cell: (it) => hitRate(it.cache) },
 		{ title: "Served at", cell: (it) => it.served },
 	];
-	const note = all.length === 0 ? [say("No disk is attached, and nobody holds an edit token.")] : [];
-	return [...note, table("disks-table", "Live disks, and disks that somebody edits", columns, all)];
+	const note = all.length === 0 ? [say("No disk is attached, and no edit lock is held.")] : [];
+	return [...note, table("disks-table", "Live disks, and disks with a held edit lock", columns, all)];
 }
 
 const CAST_WORDS = { waiting: "waits for receivers", casting: "is sending", done: "is done", failed: "has failed" };
@@ -196,14 +196,14 @@ function received(it) {
 
 /** Casts with their receivers. */
 export function casts(all) {
-	return all.length === 0 ? [say("Nobody has cast in the last ten minutes.")] : all.map(cast);
+	return all.length === 0 ? [say("No casts in the last ten minutes.")] : all.map(cast);
 }
 
 function cast(it) {
 	const id = `cast-${it.id}`;
 	const ended = it.state === "done" || it.state === "failed";
 	const mean = it.receivers.length > 0 ? it.receivers.reduce((sum, one) => sum + received(one), 0) / it.receivers.length : 0;
-	const silent = !ended && it.silent_seconds > 10 ? ` Its sender has said nothing for ${seconds(it.silent_seconds)}.` : "";
+	const silent = !ended && it.silent_seconds > 10 ? ` Its sender has been silent for ${seconds(it.silent_seconds)}.` : "";
 	const words = CAST_WORDS[it.state] ?? it.state;
 	const said =
 		`${it.sender} ${words}: ${it.receivers_done} of ${count(it.receivers_total, "receiver")} done, ` +
@@ -215,7 +215,7 @@ function cast(it) {
 		{ title: "Written", kind: "number", cell: (one) => (one.state === "done" ? size(one.written_bytes) : "") },
 		{ title: "Repaired symbols", kind: "number", cell: (one) => number(one.repaired_symbols) },
 		{ title: "Time", kind: "number", cell: (one) => number(one.seconds, seconds(one.seconds)) },
-		{ title: "Why", cell: (one) => one.reason ?? "" },
+		{ title: "Reason", cell: (one) => one.reason ?? "" },
 	];
 	return element(
 		"article",
@@ -231,34 +231,34 @@ function cast(it) {
 /** The hoard; nothing for an origin that has none. */
 export function hoard(facts) {
 	if (facts === null) {
-		return [say("This origin keeps no hoard.")];
+		return [say("This origin has no hoard.")];
 	}
 	const members = facts.members ?? [];
 	const columns = [
 		{ title: "Version", cell: (it) => `${it.image}@${it.number}` },
-		{ title: "Came with revision", kind: "number", cell: (it) => number(it.added) },
+		{ title: "Added in revision", kind: "number", cell: (it) => number(it.added) },
 		{ title: "Blocks", kind: "number", cell: (it) => number(it.record.blocks) },
 		{ title: "Bytes", kind: "number", cell: (it) => size(it.record.bytes) },
-		{ title: "Boot took", kind: "number", cell: (it) => number(it.record.duration_ms, seconds(it.record.duration_ms / 1000)) },
+		{ title: "Boot time", kind: "number", cell: (it) => number(it.record.duration_ms, seconds(it.record.duration_ms / 1000)) },
 		{ title: "Until", cell: (it) => it.record.marker },
 		{ title: "Recorded", cell: (it) => moment(it.record.time_unix_ms) },
 	];
 	const sum = members.reduce((sum, it) => sum + it.record.bytes, 0);
 	return [
-		element("p", {}, `Revision ${facts.revision}: ${count(members.length, "boot set")}, ${bytes(sum)} in sum.`),
+		element("p", {}, `Revision ${facts.revision}: ${count(members.length, "boot set")}, ${bytes(sum)} in total.`),
 		table("hoard-table", "Boot sets in the hoard", columns, members),
 	];
 }
 
 const EVENT_WORDS = {
-	version: (it) => `${it.image}@${it.number} is there.`,
-	forget: (it) => `${it.image}@${it.number} is gone.`,
-	rename: (it) => `${it.from}@${it.number} is ${it.to}@${it.number} now.`,
-	"edit-token": (it) => (it.token ? `${it.token.holder} holds the edit token of ${it.image}, number ${it.token.number}.` : `Nobody holds the edit token of ${it.image}.`),
+	version: (it) => `${it.image}@${it.number} was published.`,
+	forget: (it) => `${it.image}@${it.number} was forgotten.`,
+	rename: (it) => `${it.from}@${it.number} was renamed to ${it.to}@${it.number}.`,
+	"edit-token": (it) => (it.token ? `${it.token.holder} holds the edit lock of ${it.image}, number ${it.token.number}.` : `Nobody holds the edit lock of ${it.image}.`),
 	upload: (it) => `An upload: ${it.state}.`,
 	cast: (it) => `Cast of ${it.version}: ${it.state}.`,
 	hoard: (it) => `The hoard has revision ${it.revision}.`,
-	reset: () => "Some events were missed; everything was looked at anew.",
+	reset: () => "Some events were missed; all data was reloaded.",
 };
 
 /** An event in a sentence, now. */
