@@ -67,6 +67,16 @@ pub struct BootSetRecord {
     pub bytes: u64,
     /// Name and version of the program that made it, such as `platter 0.1.0`.
     pub tool_version: String,
+    /// Boots that nodes observed, merged in it; 0 when a person recorded it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub boots: u32,
+    /// The nodes that observed them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A page or block of a boot set.
@@ -385,6 +395,8 @@ mod tests {
             blocks,
             bytes: rows.iter().map(BootBlock::length).sum(),
             tool_version: "platter 0.1.0".into(),
+            boots: 0,
+            nodes: Vec::new(),
         };
         let (pages, blocks) = rows.split_at(pages as usize);
         BootSet { record, pages: pages.to_vec(), blocks: blocks.to_vec() }

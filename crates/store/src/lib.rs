@@ -45,7 +45,8 @@ pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Unr
 pub use exposure::Exposure;
 pub use health::{Condition, Observation, Observations, decode_health};
 pub use hoard::{
-    Added, DailyReport, DailyRequest, Hoard, HoardManifest, HoardWriter, Registered, ReplicaFacts,
+    Added, DailyReport, DailyRequest, Hoard, HoardManifest, HoardWriter, OBSERVED_BOOTS_MAX,
+    OBSERVED_BYTES_MAX, Registered, ReplicaFacts,
 };
 pub use hoard_member::{HoardChanges, HoardMember, HoardSnapshot};
 pub use identity::{PackId, StoreId};

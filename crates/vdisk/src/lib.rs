@@ -1,11 +1,12 @@
 //! Virtual disks: a version of an image as a block device, read-only or, with an overlay, writable.
 //!
 //! Contains the `BlockDevice` trait that exports serve, and its layers: the recipe reader with its memory
-//! cache, the overlay, and request recording. It is a crate of its own to stay independent of operating
+//! cache, the overlay, request recording, and the detector of boots. It is a crate of its own to stay independent of operating
 //! system and protocols: it reaches files only through `vfs`, and blocks only through `FrameSource`. It must
 //! never return unverified bytes, nor acknowledge a write that killing the process would lose.
 
 mod block_device;
+mod boot;
 mod cache;
 mod count;
 mod fault;
@@ -18,6 +19,7 @@ mod trace;
 mod tree;
 
 pub use block_device::{Allocation, BlockDevice};
+pub use boot::{BOOT_BYTES_MAX, BOOT_PAUSE_MS, Boot, BootDetector, BootWatch, RangeSet, WatchPause};
 pub use cache::{BlockCache, CacheCounters, CacheOptions};
 pub use count::{Count, RequestCounts};
 pub use fault::Fault;

@@ -34,7 +34,8 @@ pub(super) async fn report(
     let nodes = origin.nodes.report(&asker.who, report, Instant::now());
     let nodes = nodes.map_err(|error| counted(error.into()))?;
     origin.metrics.node_reports.add(1);
-    json(&json!({ "nodes": nodes, "hoard_revision": hoard_revision(origin).await? }))
+    let revision = hoard_revision(origin).await?;
+    json(&json!({ "nodes": nodes, "hoard_revision": revision, "role": asker.who.role }))
 }
 
 async fn hoard_revision(origin: Shared) -> Result<u64, Problem> {

@@ -649,7 +649,7 @@ async fn nodes_tell_of_themselves_and_hear_of_others() {
         })
     };
     let report = async |token: &str, node: Value| room.json(token, "POST", "/api/v1/nodes", &node).await;
-    let none = json!({ "nodes": [], "hoard_revision": 0 });
+    let none = json!({ "nodes": [], "hoard_revision": 0, "role": "read" });
     assert_eq!(report(&all, node("1")).await, (StatusCode::OK, none.clone()));
     let (_, heard) = report(&all, node("2")).await;
     assert_eq!(heard["nodes"][0]["peer_address"], json!("[2001:db8::1]:7442"), "{heard}");
@@ -703,6 +703,8 @@ fn boot_set_of(disk: &Disk, name: &str) -> platter_store::BootSet {
         blocks: 1,
         bytes: pages.iter().map(BootBlock::length).sum::<u64>() + BLOCK,
         tool_version: "test".into(),
+        boots: 0,
+        nodes: Vec::new(),
     };
     platter_store::BootSet { record, pages, blocks: vec![BootBlock::new(disk.block, BLOCK)] }
 }

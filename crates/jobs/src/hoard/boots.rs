@@ -1,20 +1,20 @@
-//! Makes a boot set of a trace: what was read of the version, in the order of first use, mapped to pages and blocks by its
-//! recipe. What the guest had written before is its own, and is left out.
+//! Makes a boot set of what a boot read of a version: its pages and blocks by the recipe, in the order of first use. What the guest
+//! had written before is its own, and is left out.
 
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{BlockId, Error, Extent, Result};
+use platter_image::{BlockId, Error, Extent, Result, Score};
 use platter_store::{BootBlock, BootSet, BootSetRecord, VersionName};
-use platter_vdisk::{RequestKind, Source, Trace, TracedRequest};
+use platter_vdisk::{RangeSet, RequestKind, Source, Trace, TracedRequest};
 
 /// A block lies at most so far before and behind a piece of it.
 const REACH: u64 = 64 << 10;
 
-/// What is said of a boot, beside what its trace says.
-#[derive(Clone, Debug)]
+/// What is said of a boot, beside what it read.
+#[derive(Clone, Debug, Default)]
 pub(super) struct BootFacts {
     pub(super) marker: String,
     pub(super) command: String,
@@ -23,6 +23,44 @@ pub(super) struct BootFacts {
     /// Until the marker; that of the trace, if `None`.
     pub(super) duration_ms: Option<u64>,
     pub(super) tool_version: String,
+    /// Boots that a node observed; 0 when a person recorded it.
+    pub(super) boots: u32,
+    /// The node that observed it, if one did.
+    pub(super) nodes: Vec<String>,
+}
+
+/// What a boot read of a version.
+#[derive(Clone, Debug)]
+pub(super) struct BootReads {
+    pub(super) score: Score,
+    /// Ranges of the disk, in the order in which they were read.
+    pub(super) ranges: Vec<Extent>,
+    pub(super) requests: u64,
+    pub(super) bytes_read: u64,
+    pub(super) duration_ms: u64,
+}
+
+impl BootReads {
+    /// Those of a trace.
+    fn of(trace: &Trace) -> Self {
+        let (mut ranges, mut written) = (Vec::new(), RangeSet::default());
+        let (mut requests, mut bytes_read) = (0, 0_u64);
+        for request in trace.requests.iter().filter(|request| !request.failed) {
+            match request.kind {
+                RequestKind::Read => {
+                    requests += 1;
+                    bytes_read = bytes_read.saturating_add(request.range.length);
+                    ranges.extend(written.absent(request.range));
+                }
+                RequestKind::Write | RequestKind::WriteZeroes => written.add(request.range),
+                RequestKind::Flush => {}
+            }
+        }
+        let begin = trace.requests.first().map_or(0, |request| request.start_ns);
+        let end = trace.requests.iter().map(TracedRequest::end_ns).max().unwrap_or(begin);
+        let duration_ms = (end - begin) / 1_000_000;
+        Self { score: trace.header.base_score, ranges, requests, bytes_read, duration_ms }
+    }
 }
 
 /// Makes the boot set of a version from a trace of its disk.
@@ -35,52 +73,53 @@ pub(super) fn boot_set_of(
     facts: BootFacts,
     source: &dyn Source,
 ) -> Result<BootSet> {
-    let pages = SeenPages::new(source);
-    let score = trace.header.base_score;
-    let recipe = Recipe::open(score, &pages)?;
-    let whole = Extent::new(0, recipe.root().disk_length);
-    if whole.length != trace.header.disk_length {
+    let disk_length = Recipe::open(trace.header.base_score, source)?.root().disk_length;
+    if disk_length != trace.header.disk_length {
         return Err(Error::refused(format!(
-            "the trace is of a disk of {} bytes, {version} has {}",
-            trace.header.disk_length, whole.length
+            "the trace is of a disk of {} bytes, {version} has {disk_length}",
+            trace.header.disk_length
         )));
     }
-    let (mut blocks, mut written) = (FirstUse::default(), Written::default());
-    let (mut requests, mut bytes_read) = (0, 0);
-    for request in trace.requests.iter().filter(|request| !request.failed) {
-        match request.kind {
-            RequestKind::Read => {
-                requests += 1;
-                bytes_read += request.range.length;
-                for part in written.rest_of(request.range) {
-                    blocks.read(&recipe, &pages, part)?;
-                }
-            }
-            RequestKind::Write | RequestKind::WriteZeroes => written.add(request.range),
-            RequestKind::Flush => {}
-        }
+    boot_set_of_reads(BootReads::of(trace), version, facts, source)
+}
+
+/// Makes the boot set of a version from what a boot read of it.
+///
+/// # Errors
+/// `Refused` when that is nothing; `Missing` or `Corrupt` when a page cannot be had.
+pub(super) fn boot_set_of_reads(
+    reads: BootReads,
+    version: &VersionName,
+    facts: BootFacts,
+    source: &dyn Source,
+) -> Result<BootSet> {
+    let pages = SeenPages::new(source);
+    let recipe = Recipe::open(reads.score, &pages)?;
+    let mut blocks = FirstUse::default();
+    for range in reads.ranges {
+        blocks.read(&recipe, &pages, range)?;
     }
     let blocks = blocks.finish();
     if blocks.is_empty() {
-        return Err(Error::refused(format!("the trace reads nothing of {version}: it is no boot")));
+        return Err(Error::refused(format!("nothing of {version} was read: that is no boot")));
     }
-    let begin = trace.requests.first().map_or(0, |request| request.start_ns);
-    let end = trace.requests.iter().map(TracedRequest::end_ns).max().unwrap_or(begin);
     let pages = pages.finish();
     let record = BootSetRecord {
         version: version.clone(),
-        score,
+        score: reads.score,
         marker: facts.marker,
         command: facts.command,
         accelerator: facts.accelerator,
         time_unix_ms: facts.time_unix_ms,
-        duration_ms: facts.duration_ms.unwrap_or((end - begin) / 1_000_000),
-        requests,
-        bytes_read,
+        duration_ms: facts.duration_ms.unwrap_or(reads.duration_ms),
+        requests: reads.requests,
+        bytes_read: reads.bytes_read,
         pages: pages.len() as u32,
         blocks: blocks.len() as u32,
         bytes: pages.iter().chain(&blocks).map(BootBlock::length).sum(),
         tool_version: facts.tool_version,
+        boots: facts.boots,
+        nodes: facts.nodes,
     };
     Ok(BootSet { record, pages, blocks })
 }
@@ -108,7 +147,7 @@ impl FirstUse {
         if self.order.len() == before {
             return Ok(());
         }
-        // How long they are, what lies around says. The pages for that, no boot needs.
+        // Their lengths come from neighbouring entries. A boot does not need the pages that are read for that.
         let start = part.offset.saturating_sub(REACH);
         let end = (part.end() + REACH).min(recipe.root().disk_length);
         pages.set_noting(false);
@@ -127,44 +166,6 @@ impl FirstUse {
 
     fn finish(self) -> Vec<BootBlock> {
         self.order
-    }
-}
-
-/// Ranges that were written, merged.
-#[derive(Default)]
-struct Written(BTreeMap<u64, u64>);
-
-impl Written {
-    fn add(&mut self, range: Extent) {
-        if range.length == 0 {
-            return;
-        }
-        let (mut start, mut end) = (range.offset, range.end());
-        // What touches it, from its end down.
-        while let Some((from, to)) = self.0.range(..=end).next_back().map(|(from, to)| (*from, *to)) {
-            if to < start {
-                break;
-            }
-            self.0.remove(&from);
-            (start, end) = (start.min(from), end.max(to));
-        }
-        self.0.insert(start, end);
-    }
-
-    /// The parts of a range that were not written.
-    fn rest_of(&self, range: Extent) -> Vec<Extent> {
-        let (mut parts, mut at) = (Vec::new(), range.offset);
-        let first = self.0.range(..=at).next_back().map_or(at, |(from, _)| *from);
-        for (from, to) in self.0.range(first..range.end()) {
-            if *from > at {
-                parts.push(Extent::between(at, *from));
-            }
-            at = at.max(*to);
-        }
-        if at < range.end() {
-            parts.push(Extent::between(at, range.end()));
-        }
-        parts
     }
 }
 
@@ -236,27 +237,10 @@ mod tests {
     fn facts() -> BootFacts {
         BootFacts {
             marker: "test".into(),
-            command: String::new(),
-            accelerator: String::new(),
             time_unix_ms: 1,
-            duration_ms: None,
             tool_version: "test".into(),
+            ..BootFacts::default()
         }
-    }
-
-    #[test]
-    fn what_was_written_is_not_read_of_the_version() {
-        let mut written = Written::default();
-        for (offset, length) in [(10, 10), (30, 10), (20, 5), (5, 5), (100, 0)] {
-            written.add(Extent::new(offset, length));
-        }
-        assert_eq!(written.0.iter().map(|(a, b)| (*a, *b)).collect::<Vec<_>>(), [(5, 25), (30, 40)]);
-        let rest = |offset, length| {
-            let parts = written.rest_of(Extent::new(offset, length));
-            parts.iter().map(|part| (part.offset, part.end())).collect::<Vec<_>>()
-        };
-        assert_eq!(rest(0, 50), [(0, 5), (25, 30), (40, 50)]);
-        assert_eq!((rest(6, 3), rest(24, 2), rest(50, 1)), (vec![], vec![(25, 26)], vec![(50, 51)]));
     }
 
     /// A disk of eight blocks of 32 KiB, all different, read in this order and that.

@@ -391,6 +391,8 @@ mod tests {
             blocks: blocks.len() as u32,
             bytes: pages.iter().chain(&blocks).map(BootBlock::length).sum(),
             tool_version: "test".into(),
+            boots: 0,
+            nodes: Vec::new(),
         };
         store.register_boot_set(&version.name, &BootSet { record, pages, blocks }, 1).map(drop)
     }

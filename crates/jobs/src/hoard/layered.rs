@@ -232,6 +232,8 @@ mod tests {
             blocks: 2,
             bytes: 512 + 8192,
             tool_version: String::new(),
+            boots: 0,
+            nodes: Vec::new(),
         };
         let blocks = [1, 2].map(|number| BootBlock::new(block(number).0, 4096)).to_vec();
         let set = BootSet { record: record.clone(), pages: vec![BootBlock::new(page().0, 6)], blocks };

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 
 use platter_image::{Error, Result};
 use platter_store::{
-    BootSet, DailyRequest, HoardSnapshot, ImageName, NumberChoice, Store, Version, VersionName, VersionQuery,
+    BootSet, DailyRequest, EncodedBootSet, HoardSnapshot, ImageName, NumberChoice, Registered, Store,
+    Version, VersionName, VersionQuery,
 };
 use serde::Serialize;
 
@@ -123,15 +124,34 @@ pub(super) fn register(
     version: &VersionName,
     set: &BootSet,
 ) -> Result<RegisterReport> {
-    let encoded = set.encode()?;
-    let registered = match store {
+    match store {
         StoreLocation::Local(place) => {
-            Store::open_writer(place)?.register_boot_set(version, set, unix_ms())?
+            let registered = Store::open_writer(place)?.register_boot_set(version, set, unix_ms())?;
+            Ok(report(version, set, &set.encode()?, registered))
         }
-        StoreLocation::Remote(options) => RemoteStore::open(options)?.register_boot_set(version, &encoded)?,
-    };
+        StoreLocation::Remote(options) => register_at(&RemoteStore::open(options)?, version, set),
+    }
+}
+
+/// The same at an origin.
+pub(super) fn register_at(
+    store: &RemoteStore,
+    version: &VersionName,
+    set: &BootSet,
+) -> Result<RegisterReport> {
+    let encoded = set.encode()?;
+    let registered = store.register_boot_set(version, &encoded)?;
+    Ok(report(version, set, &encoded, registered))
+}
+
+fn report(
+    version: &VersionName,
+    set: &BootSet,
+    encoded: &EncodedBootSet,
+    registered: Registered,
+) -> RegisterReport {
     let record = &set.record;
-    Ok(RegisterReport {
+    RegisterReport {
         version: version.to_string(),
         revision: registered.revision,
         is_new: registered.is_new,
@@ -143,7 +163,7 @@ pub(super) fn register(
         marker: record.marker.clone(),
         accelerator: record.accelerator.clone(),
         seconds: record.duration_ms as f64 / 1e3,
-    })
+    }
 }
 
 /// Registers the boot that a trace has as the boot set of the version it is of.
@@ -171,6 +191,7 @@ pub fn hoard_import(request: &ImportRequest, progress: &dyn Progress) -> Result<
         time_unix_ms: trace.header.began_unix_ms,
         duration_ms: None,
         tool_version: request.tool_version.clone(),
+        ..BootFacts::default()
     };
     let set = boot_set_of(&trace, &version.name, facts, &*source)?;
     register(&request.store, &version.name, &set)

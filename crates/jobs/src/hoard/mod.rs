@@ -1,6 +1,7 @@
 //! The hoard as a person asks for it: boot sets recorded or imported and registered at the origin, and kept whole on a node.
 //!
-//! - `boots`: a trace of a boot, and the recipe of what was booted, make a boot set
+//! - `boots`: what a boot read, and the recipe of what was booted, make a boot set
+//! - `observed`: the same of a boot that a node observed, registered if it is new
 //! - `machine`: a virtual machine that boots headless until a marker
 //! - `recording`: both together, over a throwaway overlay
 //! - `manage`: register, unregister, follow, the daily work
@@ -15,6 +16,7 @@ mod growth;
 mod layered;
 mod machine;
 mod manage;
+mod observed;
 mod plot;
 mod recording;
 mod status;
@@ -28,6 +30,7 @@ pub use manage::{
     FollowSettings, HoardDailyReport, HoardDailyRequest, ImportRequest, RegisterReport, UnregisterReport,
     hoard_daily, hoard_follow, hoard_followed, hoard_import, hoard_list, hoard_unregister,
 };
+pub(crate) use observed::{Observation, ObservedBoot, Observer, is_settled, register_observed};
 pub use plot::growth_svg;
 pub use recording::{RecordRequest, hoard_record};
 pub use status::{HoardStatus, MemberFigures, NodeRevision, hoard_status};

@@ -81,6 +81,7 @@ fn set_of(
         time_unix_ms: unix_ms(),
         duration_ms: Some(booted.duration.as_millis() as u64),
         tool_version: request.tool_version.clone(),
+        ..BootFacts::default()
     };
     boot_set_of(trace, version, facts, source)
 }

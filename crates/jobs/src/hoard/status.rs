@@ -68,6 +68,10 @@ pub struct MemberFigures {
     pub seconds: f64,
     /// What ran it; empty when nobody said.
     pub accelerator: String,
+    /// Boots that nodes observed, merged in it; 0 when a person recorded it.
+    pub boots: u32,
+    /// The nodes that observed them.
+    pub nodes: Vec<String>,
 }
 
 /// A node, and which revision it has.
@@ -186,6 +190,8 @@ impl Counted {
             requests: member.record.requests,
             seconds: member.record.duration_ms as f64 / 1e3,
             accelerator: member.record.accelerator.clone(),
+            boots: member.record.boots,
+            nodes: member.record.nodes.clone(),
         }
     }
 }
@@ -217,6 +223,8 @@ pub(super) fn sample(images: u64) -> HoardStatus {
         requests: 1,
         seconds: 1.0,
         accelerator: String::new(),
+        boots: 0,
+        nodes: Vec::new(),
     };
     let boot_sets: Vec<MemberFigures> = (1..=images).map(figures).collect();
     let last = boot_sets.last().map_or((0, 0), |last| (last.sum_bytes, last.unique_bytes));

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use platter_image::{Error, Result, Score};
-use platter_store::{Added, HoardMember, HoardSnapshot, HoardWriter, StorePlace};
+use platter_image::{Error, Result};
+use platter_store::{Added, BootSetRecord, HoardMember, HoardSnapshot, HoardWriter, StorePlace};
 use platter_vdisk::Source;
 use serde::Serialize;
 
@@ -16,8 +16,8 @@ use crate::{OpenStore, Progress, StoreLocation};
 /// Stored frames of the origin in memory while a boot set is fetched, in bytes: they come in the order in which they are read.
 const SOURCE_BYTES: u64 = 48 << 20;
 
-/// Gives another source of a recipe than the store, where there is one.
-type Elsewhere<'a> = dyn Fn(Score, SourceOptions) -> Option<Arc<dyn Source>> + 'a;
+/// Gives another source than the store for what a boot set names, where there is one.
+type Elsewhere<'a> = dyn Fn(&BootSetRecord, SourceOptions) -> Option<Arc<dyn Source>> + 'a;
 
 /// What to bring where.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ pub fn hoard_sync(request: &HoardSyncRequest, progress: &dyn Progress) -> Result
     hoard_sync_from(request, &|_, _| None, progress)
 }
 
-/// The same, with what is missing of a recipe from `elsewhere`, where that gives a source.
+/// The same, with what is missing of a boot set from `elsewhere`, where that gives a source.
 ///
 /// # Errors
 /// As [`hoard_sync`].
@@ -138,8 +138,8 @@ fn add(
         Err(_) => store.boot_set(&member.boot_set).map_err(within)?,
     };
     let options = SourceOptions { bytes_max: SOURCE_BYTES, exact: true, ..SourceOptions::default() };
-    let score = set.record.score;
-    let source = elsewhere(score, options).unwrap_or_else(|| store.source(score, options));
+    let source = elsewhere(&set.record, options);
+    let source = source.unwrap_or_else(|| store.source(set.record.score, options));
     progress.begin(&member.version.to_string(), 0);
     let added = writer.add(&set, &*source).map_err(within)?;
     progress.advance(added.raw_bytes);

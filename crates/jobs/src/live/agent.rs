@@ -226,6 +226,7 @@ impl Agent {
                     let pause = if asked.is_ok() { VERSIONS_EVERY } else { ATTACH_EVERY };
                     versions_due = Instant::now() + pause;
                 }
+                served.record_boots();
                 if Instant::now() >= attach_due {
                     agent.try_pending();
                     attach_due = Instant::now() + ATTACH_EVERY;
@@ -271,6 +272,8 @@ impl Agent {
             Err(_) => REPORT_EVERY,
             Ok(answer) => {
                 served.follow_hoard(answer["hoard_revision"].as_u64().unwrap_or_default());
+                let may_write = answer["role"].as_str().is_none_or(|role| role != "read");
+                served.boots().into_iter().for_each(|boots| boots.set_allowed(may_write));
                 let learned = peers.map_or(Ok(()), |peers| peers.learn(&KnownNode::all_of(&answer["nodes"])));
                 if let Err(error) = learned {
                     served.tell(&LiveEvent::Note(format!("nodes are not remembered: {error}")));

@@ -46,6 +46,8 @@ pub struct NodeRequest {
     pub name: String,
     /// How it shares with other nodes, if it does.
     pub sharing: Option<SharingRequest>,
+    /// Register boots of its disks as boot sets, if its access token may do that.
+    pub record_boots: bool,
 }
 
 impl AttachRequest {

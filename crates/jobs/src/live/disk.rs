@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use platter_image::{Error, Extent, Extents, Result, Score};
 use platter_store::{ImageName, Token};
-use platter_vdisk::{Allocation, BlockDevice, Overlay, OverlayOptions};
+use platter_vdisk::{Allocation, BlockDevice, BootWatch, Overlay, OverlayOptions, WatchPause};
 
 use super::overlays::{Overlays, boot_id};
 use super::place::LivePlace;
@@ -51,6 +51,15 @@ struct Layers {
 pub(super) struct Base {
     pub(super) score: Score,
     pub(super) device: Arc<dyn BlockDevice>,
+    /// What notices its boots, if something does; part of `device`.
+    watch: Option<Arc<BootWatch>>,
+}
+
+/// While this is held, nobody else publishes the disk.
+pub(super) struct Publishing<'a> {
+    _one: MutexGuard<'a, ()>,
+    /// Publishing reads the disk, too.
+    _pause: Option<WatchPause>,
 }
 
 /// A disk as it was at one moment, which nobody writes any more.
@@ -67,7 +76,10 @@ pub(super) struct Frozen {
 
 impl Base {
     pub(super) fn open(sources: &Sources, score: Score) -> Result<Self> {
-        Ok(Self { score, device: Arc::new(sources.disk(score)?) })
+        let disk: Arc<dyn BlockDevice> = Arc::new(sources.disk(score)?);
+        let watch = sources.boots().and_then(|boots| boots.watch(score, &disk));
+        let device = watch.clone().map_or(disk, |watch| watch);
+        Ok(Self { score, device, watch })
     }
 }
 
@@ -146,8 +158,10 @@ impl LiveDisk {
     }
 
     /// Waits for another publishing to end, and keeps others waiting.
-    pub(super) fn publishing(&self) -> MutexGuard<'_, ()> {
-        self.publishing.lock()
+    pub(super) fn publishing(&self) -> Publishing<'_> {
+        let one = self.publishing.lock();
+        let watch = self.layers().as_ref().and_then(|layers| layers.base.watch.clone());
+        Publishing { _one: one, _pause: watch.map(|watch| watch.pause()) }
     }
 
     /// Puts a new overlay above what was written so far, which then stays as it is. What was frozen before and is no version yet

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use platter_image::{Result, Score};
-use platter_store::Hoard;
+use platter_image::Result;
+use platter_store::{BootSetRecord, Hoard};
+use platter_vdisk::Source;
 
 use super::attach::AttachRequest;
+use super::boots::BootRecorder;
 use super::event::LiveEvent;
 use super::served::Served;
-use crate::hoard::{HoardSyncRequest, hoard_place, hoard_sync_from};
+use crate::hoard::{HoardSyncRequest, Observer, hoard_place, hoard_sync_from};
 use crate::remote::{Listener, ServerOptions, listen};
-use crate::{Silent, StoreLocation};
+use crate::{OpenStore, Silent, StoreLocation};
 
 /// A hoard on this machine.
 pub(super) struct Hoarding {
@@ -45,6 +47,18 @@ impl Hoarding {
     /// Whether there was news since the last call.
     pub(super) fn has_news(&self) -> bool {
         self.news.0.swap(false, Ordering::AcqRel)
+    }
+
+    /// What records the boots of a node's disks, unless that is not wanted. Without a hoard a node does not know what is recorded.
+    pub(super) fn boot_recorder(
+        &self,
+        store: &OpenStore,
+        request: &AttachRequest,
+    ) -> Option<Arc<BootRecorder>> {
+        let node = request.node.as_ref().filter(|node| node.record_boots)?;
+        let (hoard, cache) = (self.hoard.clone()?, store.cache()?);
+        let observer = Observer { node: node.name.clone(), tool_version: request.tool_version.clone() };
+        Some(BootRecorder::new(observer, hoard, &cache.cache().id().to_string()))
     }
 
     pub(super) fn hoard(&self) -> Option<&Arc<Hoard>> {
@@ -84,8 +98,15 @@ impl Served {
         let request = HoardSyncRequest { store, cache: cache.clone(), whole: false };
         let (served, before) = (self.clone(), self.hoarding.revision());
         let sync = move || {
-            let of_peers = |score: Score, options| served.store().remote()?.peer_source(score, options);
-            match hoard_sync_from(&request, &of_peers, &Silent) {
+            let near = |record: &BootSetRecord, options| match served.boots() {
+                // It is in the cache, where the boot left it.
+                Some(boots) if boots.has_observed(record) => {
+                    let source = served.store().cached_source(record.score, options)?;
+                    Some(source as Arc<dyn Source>)
+                }
+                _ => served.store().remote()?.peer_source(record.score, options),
+            };
+            match hoard_sync_from(&request, &near, &Silent) {
                 Ok(report) => {
                     let refreshed = served.hoarding.hoard.as_ref().map_or(Ok(()), |hoard| hoard.refresh());
                     served.tell(&LiveEvent::Note(match refreshed {

@@ -8,6 +8,7 @@ mod address;
 mod agent;
 mod answering;
 mod attach;
+mod boots;
 mod client;
 mod control;
 mod disk;

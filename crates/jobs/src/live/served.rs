@@ -14,10 +14,11 @@ use parking_lot::{Mutex, MutexGuard};
 use platter_export::tree::Tree;
 use platter_export::{Exports, ReadOnlyTree};
 use platter_image::{Error, ErrorKind, Result, Score};
-use platter_vdisk::BlockDevice;
+use platter_vdisk::{BlockDevice, Source};
 
 use super::address::TreeAccess;
 use super::attach::AttachRequest;
+use super::boots::BootRecorder;
 use super::control::{Attached, DiskStatus, Words};
 use super::disk_request::{DiskRequest, OnDetach};
 use super::event::{LiveEvent, OnEvent};
@@ -98,7 +99,9 @@ impl Served {
             return Err(needs_a_cache());
         }
         let hoarding = Hoarding::open(&request)?;
+        let boots = hoarding.boot_recorder(&store, &request);
         let sources = Sources::new(store.clone(), request.memory_bytes, hoarding.hoard().cloned())?;
+        let sources = sources.recorded(boots);
         let dir = request.place.dir();
         Ok(Arc::new(Self {
             remembered: request.node.as_ref().map(|_| RememberedDisks::open(dir)).transpose()?,
@@ -128,6 +131,16 @@ impl Served {
 
     pub(super) fn store(&self) -> &OpenStore {
         &self.opener.sources.store
+    }
+
+    /// The blocks and pages of a recipe, as its disks read them.
+    pub(super) fn source(&self, score: Score) -> Arc<dyn Source> {
+        self.opener.sources.of(score)
+    }
+
+    /// What records the boots of the disks, if something does.
+    pub(super) fn boots(&self) -> Option<&Arc<BootRecorder>> {
+        self.opener.sources.boots()
     }
 
     /// Set when all is to end.

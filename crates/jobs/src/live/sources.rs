@@ -7,6 +7,7 @@ use platter_image::{Result, Score};
 use platter_store::Hoard;
 use platter_vdisk::{BlockCache, CacheOptions, RecipeDisk, Source};
 
+use super::boots::BootRecorder;
 use crate::OpenStore;
 use crate::hoard::HoardFirst;
 use crate::remote::SourceOptions;
@@ -27,6 +28,7 @@ pub(super) struct Sources {
     pub(super) store: OpenStore,
     pub(super) memory: Arc<BlockCache>,
     hoard: Option<Arc<Hoard>>,
+    boots: Option<Arc<BootRecorder>>,
 }
 
 impl Sources {
@@ -35,7 +37,12 @@ impl Sources {
     /// # Errors
     /// `Io` when threads cannot be started.
     pub(super) fn new(store: OpenStore, memory_bytes: usize, hoard: Option<Arc<Hoard>>) -> Result<Self> {
-        Ok(Self { store, memory: new_cache(memory_bytes)?, hoard })
+        Ok(Self { store, memory: new_cache(memory_bytes)?, hoard, boots: None })
+    }
+
+    /// The same, with boots of its live disks recorded.
+    pub(super) fn recorded(self, boots: Option<Arc<BootRecorder>>) -> Self {
+        Self { boots, ..self }
     }
 
     /// For one job, which reads little twice.
@@ -61,6 +68,11 @@ impl Sources {
     /// As [`RecipeDisk::open`].
     pub(super) fn disk(&self, score: Score) -> Result<RecipeDisk> {
         RecipeDisk::open(score, self.of(score), self.memory.clone())
+    }
+
+    /// What records the boots of live disks, if something does.
+    pub(super) fn boots(&self) -> Option<&Arc<BootRecorder>> {
+        self.boots.as_ref()
     }
 
     pub(super) fn hoard(&self) -> Option<&Arc<Hoard>> {

@@ -97,7 +97,7 @@ fn check_token(store: &OpenStore, writing: &Writing) -> Result<()> {
 }
 
 /// The version that a disk stands on: of its own image, if that has it.
-fn base_version(store: &OpenStore, image: &ImageName, base: Score) -> Result<Option<Version>> {
+pub(super) fn base_version(store: &OpenStore, image: &ImageName, base: Score) -> Result<Option<Version>> {
     let own = match store.history(image) {
         Err(error) if error.kind() == ErrorKind::Missing => Vec::new(),
         versions => versions?,

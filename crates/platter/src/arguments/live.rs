@@ -105,6 +105,9 @@ pub(crate) struct Node {
     /// Do not keep a copy of the origin's hoard (the boot sets of all images) in the cache directory
     #[arg(long)]
     pub(crate) no_hoard: bool,
+    /// Do not register the first boots of each version as its boot set, for the hoards of all nodes
+    #[arg(long)]
+    pub(crate) no_record_boots: bool,
 }
 
 /// All images as a file tree.

@@ -154,7 +154,7 @@ fn list(members: &[HoardMember], output: &Output) {
         output.fact(&json!(null), || "no boot sets yet: record one with `platter hoard record NAME`".into());
         return;
     }
-    let head = ["VERSION", "REVISION", "SIZE", "READS", "SECONDS", "RECORDED", "UNTIL"];
+    let head = ["VERSION", "REVISION", "SIZE", "READS", "SECONDS", "RECORDED", "BY", "UNTIL"];
     let mut rows = vec![head.map(String::from).to_vec()];
     rows.extend(members.iter().map(|member| {
         let record = &member.record;
@@ -165,10 +165,19 @@ fn list(members: &[HoardMember], output: &Output) {
             record.requests.to_string(),
             format!("{:.1}", record.duration_ms as f64 / 1e3),
             time(record.time_unix_ms),
+            recorded_by(record.boots, &record.nodes),
             record.marker.clone(),
         ]
     }));
     output.fact(&json!(null), || table(&rows));
+}
+
+/// Who recorded a boot set.
+fn recorded_by(boots: u32, nodes: &[String]) -> String {
+    match boots {
+        0 => "a person".to_owned(),
+        boots => format!("{} on {}", count(u64::from(boots), "boot"), nodes.join(", ")),
+    }
 }
 
 fn show(store: &StoreLocation, version: &str, output: &Output) -> Result<()> {
@@ -303,9 +312,12 @@ fn status_text(status: &HoardStatus) -> String {
 }
 
 fn boot_sets_table(sets: &[MemberFigures]) -> String {
-    let head = ["VERSION", "BOOT SET", "NEW", "SUM", "UNIQUE SUM"];
+    let head = ["VERSION", "BOOT SET", "NEW", "SUM", "UNIQUE SUM", "RECORDED BY"];
     let figures = |it: &MemberFigures| [it.bytes, it.new_bytes, it.sum_bytes, it.unique_bytes].map(bytes);
-    let row = |it: &MemberFigures| std::iter::once(it.version.clone()).chain(figures(it)).collect();
+    let row = |it: &MemberFigures| {
+        let by = recorded_by(it.boots, &it.nodes);
+        std::iter::once(it.version.clone()).chain(figures(it)).chain([by]).collect()
+    };
     let rows: Vec<Vec<String>> =
         std::iter::once(head.map(String::from).to_vec()).chain(sets.iter().map(row)).collect();
     table(&rows)

@@ -32,7 +32,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Node, output: &Output) -> Out
         servers: ServersRequest { nbd: Some(nbd_at(&options.nbd, nbd)?), fuse, ninep, tree_access },
         memory_bytes: memory_bytes as usize,
         hoard: (!options.no_hoard).then(|| options.cache_dir.clone()),
-        node: Some(NodeRequest { name, sharing }),
+        node: Some(NodeRequest { name, sharing, record_boots: !options.no_record_boots }),
         tool_version: TOOL_VERSION.into(),
         stop: stop_at_signals()?,
     };

@@ -90,6 +90,8 @@ fn small_store() -> (tempfile::TempDir, StorePlace) {
         blocks: 2,
         bytes: 3,
         tool_version: String::new(),
+        boots: 0,
+        nodes: Vec::new(),
     };
     let mut catalog = store.0.writer().unwrap().catalog();
     catalog

@@ -5,6 +5,7 @@
 //! ```
 //!
 //! - `origin`: registration, removal, retention and changes, in a store
+//! - `refine`: merges the boots that nodes observe
 //! - `manifest`: the list that a cast of the hoard sends first
 //! - `replica`: what a node stores: its own frames in boot order, and the revision that is complete
 //! - `update`: brings a replica to a newer revision
@@ -17,6 +18,7 @@
 mod manifest;
 mod origin;
 mod read_ahead;
+mod refine;
 mod replica;
 mod replica_file;
 #[cfg(test)]
@@ -25,5 +27,6 @@ mod update;
 
 pub use manifest::HoardManifest;
 pub use origin::{DailyReport, DailyRequest, Registered};
+pub use refine::{OBSERVED_BOOTS_MAX, OBSERVED_BYTES_MAX};
 pub use replica::{Hoard, ReplicaFacts};
 pub use update::{Added, HoardWriter};

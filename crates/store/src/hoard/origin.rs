@@ -6,6 +6,7 @@
 use platter_image::{BlockId, Error, IoContext, Kind, Result};
 use serde::{Deserialize, Serialize};
 
+use super::refine::OBSERVED_BYTES_MAX;
 use crate::boot_set::{BootSet, BootSetHead};
 use crate::catalog::Change;
 use crate::hoard_member::{HoardChanges, HoardMember, HoardSnapshot};
@@ -114,11 +115,15 @@ impl Store {
         BootSet::decode(id, &self.boot_set_bytes(id)?)
     }
 
-    /// Registers a boot set for a version and replaces the one it had. Durable on return.
+    /// Registers a boot set for a version. Durable on return.
+    ///
+    /// A set that a person recorded replaces the present one. A set that a node observed
+    /// ([`crate::BootSetRecord::boots`]) refines those of other nodes ([`BootSet::refined`]); if the present set is settled, nothing changes.
     ///
     /// # Errors
-    /// `Missing` when there is no such version; `Refused` when the version has another score, or the boot set names blocks that
-    /// are not in the store; after any other error the store accepts no more writes until it is opened again.
+    /// `Missing` when there is no such version; `Refused` when the version has another score, the boot set names blocks that
+    /// are not in the store, or an observed set is too large; after any other error the store accepts no more writes until
+    /// it is opened again.
     pub fn register_boot_set(
         &self,
         name: &VersionName,
@@ -132,8 +137,12 @@ impl Store {
                 absent.id
             )));
         }
-        let encoded = set.encode()?;
-        let frames = encoded.frames()?;
+        if set.record.boots > 0 && set.length() > OBSERVED_BYTES_MAX {
+            return Err(Error::refused(format!(
+                "a boot that reads {} bytes, {OBSERVED_BYTES_MAX} are allowed",
+                set.length()
+            )));
+        }
         let epoch = self.random_epoch()?;
         // An inner error means refused: nothing has changed, and the store stays usable.
         self.session()?.commit(|change, state, session| {
@@ -147,10 +156,19 @@ impl Store {
                     "{name} has a different score than the boot set ({score})"
                 ))));
             }
+            let unchanged = |revision| Ok(Ok(Registered { revision, is_new: false }));
             let members = change.hoard_members()?;
             let member = members.iter().find(|member| member.version == *name);
+            let Some(set) = self.next_set(member, set) else {
+                return unchanged(change.hoard_facts()?.revision);
+            };
+            let encoded = match set.encode().and_then(|encoded| Ok((encoded.frames()?, encoded))) {
+                Ok(encoded) => encoded,
+                Err(error) => return Ok(Err(error)),
+            };
+            let (frames, encoded) = encoded;
             if member.is_some_and(|member| member.boot_set == encoded.id) {
-                return Ok(Ok(Registered { revision: change.hoard_facts()?.revision, is_new: false }));
+                return unchanged(change.hoard_facts()?.revision);
             }
             // The store may have this boot set from another version with this score, or from an earlier registration.
             if !self.has(&encoded.id) {
@@ -163,6 +181,20 @@ impl Store {
             change.add_member(name, encoded.id, &set.record, revision)?;
             Ok(Ok(Registered { revision, is_new: true }))
         })
+    }
+
+    /// The boot set that a version gets when `set` is registered; `None` when it keeps the present one.
+    fn next_set(&self, member: Option<&HoardMember>, set: &BootSet) -> Option<BootSet> {
+        let mut next = set.clone();
+        next.record.boots = next.record.boots.min(1);
+        match member {
+            Some(member) if next.record.boots > 0 => match self.boot_set(&member.boot_set) {
+                Ok(present) => present.refined(&next),
+                // The present set is damaged.
+                Err(_) => Some(next),
+            },
+            _ => Some(next),
+        }
     }
 
     /// Removes the boot set of a version, or those of all versions of an image, from the hoard in one revision. Returns that

@@ -13,6 +13,7 @@ use platter_image::{
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 
+use super::refine::OBSERVED_BOOTS_MAX;
 use super::*;
 use crate::boot_set::{BootBlock, BootSet, BootSetRecord};
 use crate::hoard_member::{HoardMember, HoardSnapshot};
@@ -70,6 +71,8 @@ fn boot(name: &str, numbers: &[u16], read: &[u16]) -> BootSet {
         blocks: blocks.len() as u32,
         bytes: pages.iter().chain(&blocks).map(BootBlock::length).sum(),
         tool_version: "test".into(),
+        boots: 0,
+        nodes: Vec::new(),
     };
     BootSet { record, pages, blocks }
 }
@@ -103,6 +106,40 @@ fn names(members: &[HoardMember]) -> Vec<String> {
 
 fn image(name: &str) -> ImageName {
     name.parse().unwrap()
+}
+
+/// A boot that a node observed.
+fn observed(name: &str, numbers: &[u16], read: &[u16]) -> BootSet {
+    let mut set = boot(name, numbers, read);
+    (set.record.boots, set.record.nodes) = (1, vec!["node".into()]);
+    set
+}
+
+#[test]
+fn observed_boots_refine_each_other_and_leave_alone_what_a_person_recorded() {
+    let (_folder, place) = new_store();
+    let store = Store::open_writer(&place).unwrap();
+    let disk = [1, 2, 3, 4, 5, 6];
+    publish(&store, "a", &disk);
+    let register = |set: &BootSet| store.register_boot_set(&set.record.version, set, 7).unwrap();
+    let see = |read: &[u16]| register(&observed("a@1", &disk, read));
+    let blocks = || -> Vec<BlockId> {
+        let member = store.hoard().unwrap().members.remove(0);
+        store.boot_set(&member.boot_set).unwrap().blocks.iter().map(|row| row.id).collect()
+    };
+    assert_eq!(see(&[3, 1]), Registered { revision: 1, is_new: true });
+    assert_eq!(see(&[1, 3]), Registered { revision: 1, is_new: false }, "nothing that is new");
+    assert_eq!(see(&[2, 1]), Registered { revision: 2, is_new: true });
+    assert_eq!(blocks(), [3, 1, 2].map(block));
+    // Whatever a node says of itself, its boot is one.
+    let mut boastful = observed("a@1", &disk, &[4]);
+    boastful.record.boots = 1000;
+    assert_eq!(register(&boastful).revision, 3);
+    assert_eq!(store.hoard().unwrap().members[0].record.boots, OBSERVED_BOOTS_MAX);
+    assert!(!see(&[5]).is_new, "it has enough boots");
+    assert_eq!(register(&boot("a@1", &disk, &[6])).revision, 4, "a person says what a boot is");
+    assert!(!see(&[5]).is_new);
+    assert_eq!(blocks(), [block(6)]);
 }
 
 #[test]

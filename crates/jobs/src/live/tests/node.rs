@@ -56,7 +56,7 @@ impl Host {
 
     fn request(&self) -> AttachRequest {
         AttachRequest {
-            node: Some(NodeRequest { name: "test".into(), sharing: None }),
+            node: Some(NodeRequest { name: "test".into(), sharing: None, record_boots: false }),
             ..request_at(self.place())
         }
     }

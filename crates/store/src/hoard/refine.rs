@@ -1,0 +1,166 @@
+//! How boots that nodes observe become a boot set, and later ones make it a better one.
+//!
+//! Pure. A boot set grows by what another boot reads and it does not have, at its end: what was laid out before stays
+//! where it is. What one boot read and the next did not stays, too. The reads of two boots differ by little, and a block
+//! too many costs a node its bytes once; a block too few costs every boot a round trip. So that this neither goes on
+//! forever nor can be driven, a set takes [`OBSERVED_BOOTS_MAX`] boots, none that adds less than a part in
+//! [`WORTH_PART`], and at most [`OBSERVED_BYTES_MAX`] bytes. A set that a person recorded stays as it is.
+
+use std::collections::HashMap;
+
+use platter_image::BlockId;
+
+use crate::boot_set::{BOOT_SET_BLOCKS_MAX, BootBlock, BootSet, BootSetRecord};
+
+/// Boots of a version that are merged.
+pub const OBSERVED_BOOTS_MAX: u32 = 3;
+/// Most bytes of a boot set that was observed.
+pub const OBSERVED_BYTES_MAX: u64 = 1 << 30;
+
+/// A boot that adds less than this part of a boot set's bytes changes nothing.
+const WORTH_PART: u64 = 64;
+/// Most nodes that a boot set names.
+const NODES_MAX: usize = OBSERVED_BOOTS_MAX as usize;
+
+impl BootSetRecord {
+    /// Whether the boot set stays as it is, whatever boots are observed: a person recorded it, or it has enough of them.
+    pub fn is_settled(&self) -> bool {
+        self.boots == 0 || self.boots >= OBSERVED_BOOTS_MAX
+    }
+}
+
+impl BootSet {
+    /// The boot set with what another boot of the same disk read; `None` when it stays as it is.
+    pub fn refined(&self, other: &Self) -> Option<Self> {
+        if self.record.is_settled() || self.record.score != other.record.score {
+            return None;
+        }
+        let (pages, added_pages) = union(&self.pages, &other.pages);
+        let (blocks, added_blocks) = union(&self.blocks, &other.blocks);
+        let bytes: u64 = pages.iter().chain(&blocks).map(BootBlock::length).sum();
+        let is_worth_it = (added_pages + added_blocks) * WORTH_PART >= self.record.bytes;
+        let is_bounded = bytes <= OBSERVED_BYTES_MAX && pages.len() + blocks.len() <= BOOT_SET_BLOCKS_MAX;
+        if !is_worth_it || !is_bounded {
+            return None;
+        }
+        let (own, new) = (&self.record, &other.record);
+        let mut nodes = own.nodes.clone();
+        nodes.extend(new.nodes.iter().filter(|node| !own.nodes.contains(node)).cloned());
+        nodes.truncate(NODES_MAX);
+        let record = BootSetRecord {
+            boots: own.boots.saturating_add(new.boots),
+            nodes,
+            time_unix_ms: new.time_unix_ms,
+            duration_ms: own.duration_ms.max(new.duration_ms),
+            requests: own.requests.max(new.requests),
+            bytes_read: own.bytes_read.max(new.bytes_read),
+            pages: pages.len() as u32,
+            blocks: blocks.len() as u32,
+            bytes,
+            tool_version: new.tool_version.clone(),
+            ..own.clone()
+        };
+        Some(Self { record, pages, blocks })
+    }
+}
+
+/// The rows of both, those of `own` first, and the bytes that `other` adds.
+fn union(own: &[BootBlock], other: &[BootBlock]) -> (Vec<BootBlock>, u64) {
+    let mut rows = own.to_vec();
+    let places: HashMap<BlockId, usize> = own.iter().enumerate().map(|(at, row)| (row.id, at)).collect();
+    let mut added = 0;
+    for row in other {
+        match places.get(&row.id) {
+            Some(at) => rows[*at].sectors = rows[*at].sectors.max(row.sectors),
+            None => {
+                added += row.length();
+                rows.push(*row);
+            }
+        }
+    }
+    (rows, added)
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_image::{Kind, Score};
+
+    use super::*;
+
+    fn row(number: u32) -> BootBlock {
+        BootBlock::new(BlockId::of(Kind::Data, &number.to_le_bytes()), 4096)
+    }
+
+    /// A boot on that node that reads these blocks.
+    fn boot(node: &str, blocks: &[u32]) -> BootSet {
+        let pages = vec![row(0)];
+        let blocks: Vec<BootBlock> = blocks.iter().copied().map(row).collect();
+        let record = BootSetRecord {
+            version: serde_json::from_str(r#"{"image":"a","number":1}"#).unwrap(),
+            score: Score(row(0).id),
+            marker: "quiet:4".into(),
+            command: String::new(),
+            accelerator: String::new(),
+            time_unix_ms: 1,
+            duration_ms: blocks.len() as u64,
+            requests: 1,
+            bytes_read: 1,
+            pages: 1,
+            blocks: blocks.len() as u32,
+            bytes: (1 + blocks.len() as u64) * 4096,
+            tool_version: String::new(),
+            boots: 1,
+            nodes: vec![node.into()],
+        };
+        BootSet { record, pages, blocks }
+    }
+
+    #[test]
+    fn another_boot_adds_what_it_read_at_the_end() {
+        let set = boot("a", &[5, 3, 9]).refined(&boot("b", &[9, 7, 5, 1])).unwrap();
+        assert_eq!(set.blocks, [5, 3, 9, 7, 1].map(row));
+        assert_eq!((set.record.boots, &set.record.nodes[..]), (2, &["a".to_owned(), "b".to_owned()][..]));
+        set.encode().unwrap();
+        let longer = BootBlock::new(row(5).id, 8192);
+        let mut other = boot("a", &[5, 8]);
+        (other.blocks[0], other.record.bytes) = (longer, other.record.bytes + 4096);
+        let set = boot("a", &[5, 3]).refined(&other).unwrap();
+        assert_eq!((set.blocks[0], set.record.nodes.len()), (longer, 1), "as far as either uses it");
+        set.encode().unwrap();
+    }
+
+    #[test]
+    fn a_set_stays_when_nothing_is_worth_adding_or_it_is_settled() {
+        let many: Vec<u32> = (1..200).collect();
+        let set = boot("a", &many);
+        assert_eq!(set.refined(&set), None);
+        assert_eq!(set.refined(&boot("b", &[1, 2])), None, "a boot that reads less");
+        let with = |new: std::ops::Range<u32>| set.refined(&boot("b", &new.collect::<Vec<_>>()));
+        assert_eq!(with(190..203), None, "three of 200 blocks");
+        assert!(with(190..204).is_some());
+        let more = boot("b", &[1000, 1001, 1002, 1003, 1004, 1005]);
+        for (boots, grows) in [(0, false), (1, true), (2, true), (3, false), (u32::MAX, false)] {
+            let mut set = set.clone();
+            set.record.boots = boots;
+            assert_eq!(set.refined(&more).is_some(), grows, "{boots} boots");
+        }
+        let mut other = more;
+        other.record.score = Score(row(77).id);
+        assert_eq!(set.refined(&other), None, "of another disk");
+    }
+
+    #[test]
+    fn a_set_has_an_upper_bound() {
+        let mut set = boot("a", &[1]);
+        set.blocks = (1..BOOT_SET_BLOCKS_MAX as u32).map(row).collect();
+        assert_eq!(set.refined(&boot("b", &(200_000..210_000).collect::<Vec<_>>())), None, "of blocks");
+        let big = |number| BootBlock::new(row(number).id, 65_536);
+        let mut set = boot("a", &[1]);
+        set.blocks = (1..16_000).map(big).collect();
+        let mut other = boot("b", &[1]);
+        other.blocks = (16_000..17_000).map(big).collect();
+        assert_eq!(set.refined(&other), None, "of bytes");
+        other.blocks.truncate(300);
+        assert!(set.refined(&other).is_some());
+    }
+}
