@@ -1,5 +1,6 @@
 //! Where disks are served: addresses of NBD, FUSE and 9P, as a command line names them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,6 +9,13 @@ use platter_export::nbd::NbdTls;
 use platter_image::Result;
 use platter_transport::Listener;
 use serde::{Deserialize, Serialize};
+
+/// Names of the servers that all disks share, between a process and its successor.
+pub(super) const NBD: &str = "nbd";
+/// See [`NBD`].
+pub(super) const FUSE: &str = "fuse";
+/// See [`NBD`].
+pub(super) const NINEP: &str = "9p";
 
 /// Where clients come in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,4 +126,12 @@ pub enum TreeAccess {
     Disks,
     /// These, and names: versions can be removed, images renamed, and files copied into `import/`.
     Names,
+}
+
+impl ServersRequest {
+    /// The names of the servers that are asked for.
+    pub(super) fn names(&self) -> BTreeSet<String> {
+        let all = [(NBD, self.nbd.is_some()), (FUSE, self.fuse.is_some()), (NINEP, self.ninep.is_some())];
+        all.into_iter().filter(|(_, is_wanted)| *is_wanted).map(|(name, _)| name.to_owned()).collect()
+    }
 }

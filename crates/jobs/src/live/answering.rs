@@ -1,5 +1,6 @@
 //! Answers to what is asked over the control socket: each does what a command would do by itself.
 
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,8 +20,18 @@ use crate::{CloneRequest, OpenStore, Silent};
 ///
 /// # Errors
 /// What doing it says.
-pub(super) fn answer(served: &Arc<Served>, agent: &Arc<Agent>, question: Question) -> Result<Answer> {
+pub(super) fn answer(
+    served: &Arc<Served>,
+    agent: &Arc<Agent>,
+    question: Question,
+    stream: &UnixStream,
+) -> Result<Answer> {
     match question {
+        Question::TakeOver => {
+            served.hand_over(stream)?;
+            served.tell(&LiveEvent::HandedOver);
+            Err(Error::bug("a process that handed everything over and did not end"))
+        }
         Question::Disks => Ok(Answer::Disks(served.statuses())),
         Question::Attach(request) => Ok(Answer::Attached(attach(served, &request)?)),
         Question::Publish { disk, words } => {

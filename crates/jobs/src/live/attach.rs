@@ -13,6 +13,7 @@ use super::answering;
 use super::control::ControlSocket;
 use super::disk_request::DiskRequest;
 use super::event::{LiveEvent, OnEvent};
+use super::inherited::Inherited;
 use super::place::LivePlace;
 use super::served::Served;
 use super::servers::Server;
@@ -33,6 +34,8 @@ pub struct AttachRequest {
     pub hoard: Option<PathBuf>,
     /// Be a node: go on without disks, remember those that are served, and tell the origin of them.
     pub node: Option<NodeRequest>,
+    /// Take over from the node that runs in the same directory, if one does: its clients notice nothing.
+    pub take_over: bool,
     /// What is doing this, such as `platter 0.1.0`.
     pub tool_version: String,
     /// Set to true by whoever wants this to end.
@@ -81,11 +84,16 @@ impl AttachRequest {
 pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
     request.check()?;
     request.place.make()?;
-    let served = Served::open(request, on_event)?;
+    let names = request.servers.names();
+    let inherited = match request.take_over {
+        true => Inherited::ask(request.place.dir(), &names)?.unwrap_or_default(),
+        false => Inherited::default(),
+    };
+    let served = Served::open(request, inherited, on_event)?;
     let request = served.request();
     let agent = Agent::open(&served)?;
     // Addresses first: where one is in use, no edit token is taken.
-    let servers = Server::open_all(&request.servers)?;
+    let servers = Server::open_all(&request.servers, &served)?;
     served.set_servers(&servers);
     let begun = agent.attach_at_start().and_then(|()| {
         let control = ControlSocket::open(request.place.dir(), request.node.is_some())?;
@@ -113,7 +121,9 @@ fn serve(
     thread::scope(|scope| {
         let is_stopped = || served.stop().load(Ordering::Relaxed);
         scope.spawn(move || {
-            control.answer_all(&is_stopped, &|question| answering::answer(served, agent, question));
+            control.answer_all(&is_stopped, &|question, stream| {
+                answering::answer(served, agent, question, stream)
+            });
         });
         scope.spawn(|| served.publish_now_and_then());
         scope.spawn(|| agent.run());

@@ -157,6 +157,11 @@ impl LiveDisk {
         Ok((layers.base.score, layers.changed().total()))
     }
 
+    /// Whether it is being published.
+    pub(super) fn is_publishing(&self) -> bool {
+        self.publishing.try_lock().is_none()
+    }
+
     /// Waits for another publishing to end, and keeps others waiting.
     pub(super) fn publishing(&self) -> Publishing<'_> {
         let one = self.publishing.lock();

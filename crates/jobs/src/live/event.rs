@@ -35,6 +35,9 @@ pub enum LiveEvent<'a> {
     Fuse(&'a FuseEvent<'a>),
     /// Something of a client of 9P.
     Ninep(&'a NinepEvent<'a>),
+    /// Another process has all that is served here, and goes on as soon as this process has ended: it must end at once, without
+    /// closing anything.
+    HandedOver,
     /// Something that a person should know.
     Note(String),
 }

@@ -9,7 +9,9 @@ use platter_image::{Error, IoContext, Result};
 use platter_vdisk::BlockDevice;
 
 use super::address::NbdAddress;
-use super::event::{LiveEvent, OnEvent};
+use super::event::LiveEvent;
+use super::inherited::own_server;
+use super::served::Served;
 use super::served_disk::ServedDisk;
 use super::servers::NbdPort;
 
@@ -34,13 +36,15 @@ impl OwnServer {
         port: NbdPort,
         address: &NbdAddress,
         disk: &Arc<ServedDisk>,
-        on_event: Arc<OnEvent>,
+        served: &Served,
     ) -> Result<Self> {
+        let (on_event, handover) = (served.on_event().clone(), served.handover.clone());
+        let name = own_server(disk.name());
         let stop = Arc::new(AtomicBool::new(false));
         let exports = OneDisk { disk: Arc::downgrade(disk), name: disk.name().to_owned() };
         let (stopping, place) = (stop.clone(), format!("{}: {}", disk.name(), address.address));
         let run = move || {
-            if let Err(error) = port.serve(Arc::new(exports), &on_event, &stopping) {
+            if let Err(error) = port.serve(&name, Arc::new(exports), &on_event, &handover, &stopping) {
                 on_event(&LiveEvent::Note(format!("{place} is served no longer: {error}")));
             }
         };

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
@@ -13,17 +14,19 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use platter_export::tree::Tree;
 use platter_export::{Exports, ReadOnlyTree};
-use platter_image::{Error, ErrorKind, Result, Score};
+use platter_image::{Error, ErrorKind, IoContext, Result, Score};
 use platter_vdisk::{BlockDevice, Source};
 
 use super::address::TreeAccess;
 use super::attach::AttachRequest;
 use super::boots::BootRecorder;
-use super::control::{Attached, DiskStatus, Words};
+use super::control::{Answer, Attached, DiskStatus, Words, write_line};
 use super::disk_request::{DiskRequest, OnDetach};
 use super::event::{LiveEvent, OnEvent};
 use super::fills::{Fills, needs_a_cache};
+use super::handover::Handover;
 use super::hoarding::Hoarding;
+use super::inherited::{Inherited, own_server};
 use super::opener::{OpenedDisk, Opener};
 use super::own_server::OwnServer;
 use super::publish::end_editing;
@@ -55,6 +58,12 @@ pub(super) struct Served {
     uris: OnceLock<Vec<(bool, Uri)>>,
     /// What FUSE and 9P serve: one tree, as long as one of them does.
     tree: Mutex<Weak<dyn Tree>>,
+    /// The same, without what is in front of it.
+    image_tree: Mutex<Weak<ImageTree>>,
+    /// How a successor gets what is served.
+    pub(super) handover: Arc<Handover>,
+    /// What is left of that which a predecessor had.
+    pub(super) inherited: Mutex<Inherited>,
     /// A tree is served, or this is a node, so this goes on without disks.
     goes_on: AtomicBool,
 }
@@ -93,7 +102,7 @@ impl Served {
     ///
     /// # Errors
     /// `Refused` when this is a node without a cache; what opening the store and the hoard says.
-    pub(super) fn open(request: AttachRequest, on_event: OnEvent) -> Result<Arc<Self>> {
+    pub(super) fn open(request: AttachRequest, inherited: Inherited, on_event: OnEvent) -> Result<Arc<Self>> {
         let store = OpenStore::open_reader(request.place.store())?;
         if request.node.is_some() && store.cache().is_none() {
             return Err(needs_a_cache());
@@ -113,6 +122,9 @@ impl Served {
             on_event: Arc::new(on_event),
             uris: OnceLock::new(),
             tree: Mutex::new(Weak::<ImageTree>::new()),
+            image_tree: Mutex::default(),
+            handover: Arc::new(Handover::new()?),
+            inherited: Mutex::new(inherited),
             goes_on: AtomicBool::new(false),
         }))
     }
@@ -171,10 +183,15 @@ impl Served {
         let tool_version = self.request.tool_version.clone();
         let tree =
             ImageTree::open(&self.request.place, self.opener.sources.clone(), self.clone(), tool_version)?;
+        if let Some(nodes) = self.inherited.lock().take_nodes() {
+            tree.restore_nodes(nodes);
+        }
+        let tree = Arc::new(tree);
+        *self.image_tree.lock() = Arc::downgrade(&tree);
         let tree: Arc<dyn Tree> = match self.request.servers.tree_access {
-            TreeAccess::ReadOnly => Arc::new(ReadOnlyTree::over(Arc::new(tree))),
-            TreeAccess::Disks => Arc::new(FixedNames::over(Arc::new(tree))),
-            TreeAccess::Names => Arc::new(tree),
+            TreeAccess::ReadOnly => Arc::new(ReadOnlyTree::over(tree)),
+            TreeAccess::Disks => Arc::new(FixedNames::over(tree)),
+            TreeAccess::Names => tree,
         };
         *kept = Arc::downgrade(&tree);
         Ok(tree)
@@ -216,7 +233,7 @@ impl Served {
             return Err(needs_a_cache());
         }
         // Its address first: where that is in use, no edit token is taken.
-        let port = request.nbd.as_ref().map(NbdPort::open).transpose()?;
+        let port = request.nbd.as_ref().map(|address| NbdPort::open(address, None)).transpose()?;
         let opened = self.opener.open(request, &|name| self.check_name(name))?;
         self.begin(opened, request.clone(), port)
     }
@@ -229,8 +246,24 @@ impl Served {
         self.check_name(&remembered.name)?;
         // A trace is of one process: that file has its end, or never gets one.
         let request = DiskRequest { record: None, ..remembered.request.clone() };
-        let port = request.nbd.as_ref().map(NbdPort::open).transpose()?;
+        let inherited = self.inherited.lock().take(&own_server(&remembered.name));
+        let port = request.nbd.as_ref().map(|address| NbdPort::open(address, inherited)).transpose()?;
         self.begin(self.opener.reopen(remembered)?, request, port)
+    }
+
+    /// Gives everything to the process behind that connection; this process then has to end.
+    ///
+    /// # Errors
+    /// `Transient` when something is under way that cannot move; this process then goes on.
+    pub(super) fn hand_over(&self, stream: &UnixStream) -> Result<()> {
+        if let Some(disk) = self.all().iter().find(|disk| disk.disk.is_publishing()) {
+            return Err(Error::transient(format!("{} is being published", disk.name())));
+        }
+        let tree = self.image_tree.lock().upgrade();
+        let nodes = tree.map(|tree| tree.nodes()).transpose()?;
+        self.handover.hand_over(stream, nodes, |estate| {
+            write_line(stream, &Answer::Estate(estate)).context(|| "answering the successor".into())
+        })
     }
 
     fn check_name(&self, name: &str) -> Result<()> {
@@ -274,7 +307,7 @@ impl Served {
         };
         let begin = || -> Result<()> {
             if let Some((port, address)) = port.zip(disk.request.nbd.as_ref()) {
-                disk.set_own_server(OwnServer::start(port, address, disk, self.on_event.clone())?);
+                disk.set_own_server(OwnServer::start(port, address, disk, self)?);
             }
             self.remember(disk, disk.request.fill)?;
             match disk.request.fill {

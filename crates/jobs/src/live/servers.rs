@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use platter_export::Exports;
-use platter_export::fuse::{FuseOptions, FuseServer};
+use platter_export::fuse::{FuseHandover, FuseOptions, FuseServer};
 use platter_export::nbd::{NbdOptions, NbdServer, NbdTls};
 use platter_export::ninep::{NinepOptions, NinepServer};
+use platter_export::{Exports, MovedSession, SocketHandover};
 use platter_image::{Error, Result};
-use platter_transport::Listener;
+use platter_transport::{Listener, Parcel};
 
-use super::address::{FuseAddress, NbdAddress, NinepAddress, ServersRequest};
+use super::address::{FUSE, FuseAddress, NBD, NINEP, NbdAddress, NinepAddress, ServeAddress, ServersRequest};
 use super::event::{LiveEvent, OnEvent};
+use super::handover::Handover;
 use super::served::Served;
 
 /// How clients of one server write the disk of a name.
@@ -39,11 +40,12 @@ impl Server {
     ///
     /// # Errors
     /// `Refused` when one is in use; `Io`.
-    pub(super) fn open_all(request: &ServersRequest) -> Result<Vec<Self>> {
+    pub(super) fn open_all(request: &ServersRequest, served: &Served) -> Result<Vec<Self>> {
+        let inherited = |name| served.inherited.lock().take(name);
         let servers = [
-            request.nbd.as_ref().map(nbd),
-            request.fuse.as_ref().map(fuse),
-            request.ninep.as_ref().map(ninep),
+            request.nbd.as_ref().map(|address| nbd(address, inherited(NBD))),
+            request.fuse.as_ref().map(|address| fuse(address, inherited(FUSE))),
+            request.ninep.as_ref().map(|address| ninep(address, inherited(NINEP))),
         ];
         servers.into_iter().flatten().collect()
     }
@@ -79,9 +81,19 @@ impl Drop for StopAll<'_> {
     }
 }
 
+/// Where clients come in, and those that came to a predecessor.
+fn listener(address: &ServeAddress, inherited: Option<Vec<Parcel>>) -> Result<SocketHandover> {
+    match inherited {
+        Some(parcels) => SocketHandover::from_parcels(parcels),
+        None => Ok(SocketHandover { listener: address.listener()?, sessions: Vec::new() }),
+    }
+}
+
 /// An NBD address that was taken.
 pub(super) struct NbdPort {
     listener: Listener,
+    /// Of clients that came to a predecessor.
+    sessions: Vec<MovedSession>,
     tls: Option<NbdTls>,
     insecure_loopback: bool,
 }
@@ -89,10 +101,12 @@ pub(super) struct NbdPort {
 impl NbdPort {
     /// # Errors
     /// `Refused` when the address is in use, or the certificates cannot be used; `Missing` when they are not there; `Io`.
-    pub(super) fn open(address: &NbdAddress) -> Result<Self> {
+    pub(super) fn open(address: &NbdAddress, inherited: Option<Vec<Parcel>>) -> Result<Self> {
+        let SocketHandover { listener, sessions } = listener(&address.address, inherited)?;
         Ok(Self {
+            listener,
+            sessions,
             tls: address.tls.as_ref().map(super::address::TlsFolder::open).transpose()?,
-            listener: address.address.listener()?,
             insecure_loopback: address.insecure_loopback,
         })
     }
@@ -103,8 +117,10 @@ impl NbdPort {
     /// As [`NbdServer::serve`].
     pub(super) fn serve(
         self,
+        name: &str,
         exports: Arc<dyn Exports>,
         on_event: &Arc<OnEvent>,
+        handover: &Handover,
         stop: &AtomicBool,
     ) -> Result<()> {
         let told = on_event.clone();
@@ -114,18 +130,22 @@ impl NbdPort {
             insecure_loopback: self.insecure_loopback,
             ..NbdOptions::default()
         };
-        NbdServer::serve(self.listener, exports, options, stop)
+        let pause = handover.pause.clone();
+        let mut server = NbdServer::over(self.listener, self.sessions, exports, options, pause)?;
+        handover.run(name, &mut server, stop)
     }
 }
 
-fn nbd(address: &NbdAddress) -> Result<Server> {
-    let port = NbdPort::open(address)?;
-    let run = |served: &Arc<Served>| port.serve(served.shared_exports(), served.on_event(), served.stop());
+fn nbd(address: &NbdAddress, inherited: Option<Vec<Parcel>>) -> Result<Server> {
+    let port = NbdPort::open(address, inherited)?;
+    let run = |served: &Arc<Served>| {
+        port.serve(NBD, served.shared_exports(), served.on_event(), &served.handover, served.stop())
+    };
     let address = address.clone();
     Ok(Server { uri: Arc::new(move |disk| address.uri(disk)), has_tree: false, run: Box::new(run) })
 }
 
-fn fuse(address: &FuseAddress) -> Result<Server> {
+fn fuse(address: &FuseAddress, inherited: Option<Vec<Parcel>>) -> Result<Server> {
     let FuseAddress { mount_point, allow_other } = address.clone();
     let shown = mount_point.clone();
     let run = move |served: &Arc<Served>| {
@@ -135,15 +155,20 @@ fn fuse(address: &FuseAddress) -> Result<Server> {
             on_event: Arc::new(move |event| told(&LiveEvent::Fuse(event))),
             ..FuseOptions::default()
         };
-        FuseServer::serve(&mount_point, served.tree()?, options, served.stop())
+        let (tree, pause) = (served.tree()?, served.handover.pause.clone());
+        let mut server = match inherited.into_iter().flatten().next() {
+            Some(parcel) => FuseServer::take_over(FuseHandover::from_parcel(parcel)?, tree, options, pause)?,
+            None => FuseServer::mount(&mount_point, tree, options, pause)?,
+        };
+        served.handover.run(FUSE, &mut server, served.stop())
     };
     let uri = move |disk: &str| shown.join(disk).join("live.raw").display().to_string();
     Ok(Server { uri: Arc::new(uri), has_tree: true, run: Box::new(run) })
 }
 
-fn ninep(address: &NinepAddress) -> Result<Server> {
+fn ninep(address: &NinepAddress, inherited: Option<Vec<Parcel>>) -> Result<Server> {
     let NinepAddress { address, insecure_loopback } = address.clone();
-    let listener = address.listener()?;
+    let SocketHandover { listener, sessions } = listener(&address, inherited)?;
     let run = move |served: &Arc<Served>| {
         let told = served.on_event().clone();
         let options = NinepOptions {
@@ -151,7 +176,9 @@ fn ninep(address: &NinepAddress) -> Result<Server> {
             insecure_loopback,
             ..NinepOptions::default()
         };
-        NinepServer::serve(listener, served.tree()?, options, served.stop())
+        let (tree, pause) = (served.tree()?, served.handover.pause.clone());
+        let mut server = NinepServer::over(listener, sessions, tree, options, pause)?;
+        served.handover.run(NINEP, &mut server, served.stop())
     };
     let uri = move |disk: &str| format!("9p:{address} {disk}/live.raw");
     Ok(Server { uri: Arc::new(uri), has_tree: true, run: Box::new(run) })
@@ -179,7 +206,7 @@ mod tests {
         let (_folder, request) = crate::live::tests::request();
         let run = |last: fn(&Arc<Served>) -> Result<()>| {
             let request = crate::live::AttachRequest { stop: Arc::default(), ..request.clone() };
-            let served = Served::open(request, Box::new(|_| {}));
+            let served = Served::open(request, Default::default(), Box::new(|_| {}));
             let servers =
                 vec![server(false, until_stopped), server(true, until_stopped), server(false, last)];
             Server::run_all(servers, &served.unwrap())

@@ -108,6 +108,9 @@ pub(crate) struct Node {
     /// Do not register the first boots of each version as its boot set, for the hoards of all nodes
     #[arg(long)]
     pub(crate) no_record_boots: bool,
+    /// Take over from the node that runs with the same cache directory, if there is one: its clients stay connected
+    #[arg(long)]
+    pub(crate) take_over: bool,
 }
 
 /// All images as a file tree.

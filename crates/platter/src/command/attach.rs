@@ -94,6 +94,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Attach, output: &Output) -> O
         memory_bytes: (options.cache as usize) << 20,
         hoard: options.hoard.clone(),
         node: None,
+        take_over: false,
         tool_version: TOOL_VERSION.into(),
         stop,
     };
@@ -167,6 +168,8 @@ pub(super) fn tell(event: &LiveEvent<'_>, output: Output) {
                 output.note(&note);
             }
         }
+        // Whatever would be closed here belongs to the successor now.
+        LiveEvent::HandedOver => std::process::exit(0),
         LiveEvent::Note(note) => output.note(note),
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Most bytes of a line.
 const LINE_LENGTH_MAX: u64 = 1 << 20;
 
-pub(super) fn write_line(stream: &mut UnixStream, value: &impl Serialize) -> std::io::Result<()> {
+pub(in crate::live) fn write_line(mut stream: &UnixStream, value: &impl Serialize) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     stream.write_all(&line)

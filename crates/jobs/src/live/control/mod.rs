@@ -10,6 +10,7 @@ mod question;
 mod socket;
 mod status;
 
+pub(super) use line::write_line;
 pub(super) use process::ServingProcess;
 pub use question::read_control_line;
 pub(super) use question::{Answer, Question, Words};

@@ -14,6 +14,7 @@ use super::question::{Answer, Question, Words};
 use super::socket::{DIRECTORY, NODE_SOCKET};
 use super::status::{Attached, DiskStatus};
 use crate::live::disk_request::{DiskRequest, OnDetach};
+use crate::live::handover::Estate;
 use crate::live::publish_report::PublishReport;
 use crate::{CloneReport, CloneRequest};
 
@@ -74,6 +75,14 @@ impl ServingProcess {
 
     fn is_node(&self) -> bool {
         self.socket.file_name() == Some(NODE_SOCKET.as_ref())
+    }
+
+    /// Asks it to hand everything over: what it has, and the connection over which that comes.
+    pub(in crate::live) fn take_over(&self) -> Result<(UnixStream, Estate)> {
+        match self.ask_over(&Question::TakeOver, DISKS_TIME)? {
+            (stream, Answer::Estate(estate)) => Ok((stream, estate)),
+            (_, other) => Err(unexpected(&other)),
+        }
     }
 
     /// What it serves; nothing if it does not say in time.
@@ -148,17 +157,21 @@ impl ServingProcess {
     }
 
     fn ask(&self, question: &Question, time: Duration) -> Result<Answer> {
+        self.ask_over(question, time).map(|(_, answer)| answer)
+    }
+
+    fn ask_over(&self, question: &Question, time: Duration) -> Result<(UnixStream, Answer)> {
         let context = || format!("asking {}", self.socket.display());
-        let mut stream = UnixStream::connect(&self.socket).map_err(|error| self.gone_or(error))?;
+        let stream = UnixStream::connect(&self.socket).map_err(|error| self.gone_or(error))?;
         stream.set_read_timeout(Some(time)).context(context)?;
-        write_line(&mut stream, question).map_err(|error| self.gone_or(error))?;
+        write_line(&stream, question).map_err(|error| self.gone_or(error))?;
         match read_line(&stream)? {
             Answer::Failed { kind, messages } => {
                 // A word of a newer Platter: that it failed is known, and what it says.
                 let kind = ErrorKind::from_word(&kind).unwrap_or(ErrorKind::Io);
                 Err(Error::from_messages(kind, messages))
             }
-            answer => Ok(answer),
+            answer => Ok((stream, answer)),
         }
     }
 
@@ -196,7 +209,7 @@ mod tests {
     #[test]
     fn errors_keep_their_kind_and_causes() {
         let full = || Error::io("writing a pack", std::io::ErrorKind::StorageFull.into());
-        let error = asked(move |stream| answer(stream, &|_| Err(full())));
+        let error = asked(move |stream| answer(stream, &|_, _| Err(full())));
         assert_eq!((error.kind(), error.messages()), (ErrorKind::Io, full().messages()));
     }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::status::{Attached, DiskStatus};
 use crate::live::disk_request::{DiskRequest, OnDetach};
+use crate::live::handover::Estate;
 use crate::live::publish_report::PublishReport;
 use crate::{CloneReport, TokenChoice};
 
@@ -14,6 +15,8 @@ use crate::{CloneReport, TokenChoice};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::live) enum Question {
+    /// Hand everything over to the process that asks.
+    TakeOver,
     /// Which disks the process serves.
     Disks,
     /// Serve another disk.
@@ -45,6 +48,8 @@ pub(in crate::live) struct Words {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::live) enum Answer {
+    /// What is handed over. Each further step is a byte of the process that asks.
+    Estate(Estate),
     Disks(Vec<DiskStatus>),
     Attached(Attached),
     Published(PublishReport),

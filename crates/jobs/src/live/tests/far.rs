@@ -70,7 +70,7 @@ impl Far {
                 notes.lock().push(text.clone());
             }
         };
-        let served = Served::open(request, Box::new(note))?;
+        let served = Served::open(request, Default::default(), Box::new(note))?;
         served.attach(&written(IMAGE))?;
         Ok(served)
     }

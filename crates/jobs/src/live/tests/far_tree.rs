@@ -30,7 +30,8 @@ impl Far {
         let origin = Origin::new(&lab).run(&lab);
         let place = LivePlace::open(&lab.afar(), Some(&lab.path("overlays"))).unwrap();
         place.make().unwrap();
-        let served = Served::open(with_tree(request_at(place)), Box::new(|_| {})).unwrap();
+        let served =
+            Served::open(with_tree(request_at(place)), Default::default(), Box::new(|_| {})).unwrap();
         Self { bytes: std::fs::read(disk).unwrap(), tree: served.tree().unwrap(), lab, origin }
     }
 

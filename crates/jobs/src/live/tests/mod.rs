@@ -43,6 +43,7 @@ fn request_at(place: LivePlace) -> AttachRequest {
         memory_bytes: 1 << 20,
         hoard: None,
         node: None,
+        take_over: false,
         tool_version: "test".into(),
         stop: Arc::default(),
     }
@@ -62,7 +63,9 @@ fn with_tree(request: AttachRequest) -> AttachRequest {
 
 /// Answers as the process does.
 fn answer(served: &Arc<Served>, question: Question) -> Result<Answer> {
-    crate::live::answering::answer(served, &Agent::open(served)?, question)
+    // Only a successor says more than its question.
+    let (stream, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    crate::live::answering::answer(served, &Agent::open(served)?, question, &stream)
 }
 
 /// Captures a disk of `bytes` as the next version of `image`.
@@ -95,7 +98,7 @@ fn detaching_the_last_disk_ends_what_serves_no_tree() {
     capture_bytes(request.place.store().local("this").unwrap(), "lab/disk", &[7; 4096]);
     for has_tree in [false, true] {
         let request = AttachRequest { stop: Arc::default(), ..request.clone() };
-        let served = Served::open(request, Box::new(|_| {})).unwrap();
+        let served = Served::open(request, Default::default(), Box::new(|_| {})).unwrap();
         let uri = Arc::new(|disk: &str| format!("test:{disk}"));
         served.set_servers(&[Server { uri, has_tree, run: Box::new(|_| Ok(())) }]);
         served.attach(&DiskRequest::new("lab/disk")).unwrap();
@@ -112,7 +115,7 @@ fn detaching_the_last_disk_ends_what_serves_no_tree() {
 fn a_served_disk_is_in_the_tree() {
     let (_folder, request) = request();
     capture_bytes(request.place.store().local("this").unwrap(), "lab/disk", &[7; 4096]);
-    let served = Served::open(with_tree(request), Box::new(|_| {})).unwrap();
+    let served = Served::open(with_tree(request), Default::default(), Box::new(|_| {})).unwrap();
     served.attach(&written("lab/disk")).unwrap();
     let tree = served.tree().unwrap();
     let find = |path: &str| path.split('/').try_fold(ROOT, |at, name| Ok(tree.lookup(at, name)?.id));
@@ -154,7 +157,7 @@ fn what_a_version_lacks_the_next_one_lacks_too() {
         ..newest()
     };
     Store::open_writer(&place).unwrap().session().unwrap().publish(lacking.clone()).unwrap();
-    let served = Served::open(with_tree(request), Box::new(|_| {})).unwrap();
+    let served = Served::open(with_tree(request), Default::default(), Box::new(|_| {})).unwrap();
     served.attach(&written("lab/disk")).unwrap();
     let disk = served.open("lab/disk").unwrap();
     disk.write(&[8; 4096], 0).unwrap();
@@ -174,7 +177,7 @@ fn a_tree_that_is_not_served_to_be_written_is_read_only() {
     let (_folder, request) = request();
     let store = request.place.store().local("this").unwrap().clone();
     capture_bytes(&store, "lab/disk", &[7; 4096]);
-    let served = Served::open(request, Box::new(|_| {})).unwrap();
+    let served = Served::open(request, Default::default(), Box::new(|_| {})).unwrap();
     let tree = served.tree().unwrap();
     let lab = tree.lookup(ROOT, "lab").unwrap();
     let disk = tree.lookup(lab.id, "disk").unwrap();

@@ -63,7 +63,7 @@ impl Host {
 
     /// A node as it is started: it serves what it served before.
     fn node(&self) -> Arc<Served> {
-        let served = Served::open(self.request(), Box::new(|_| {})).unwrap();
+        let served = Served::open(self.request(), Default::default(), Box::new(|_| {})).unwrap();
         Agent::open(&served).unwrap().attach_at_start().unwrap();
         served
     }
@@ -135,7 +135,7 @@ fn disks_of_a_node_are_found_without_its_directory() {
     let listed = disks(&elsewhere).unwrap().disks;
     assert_eq!((listed.len(), listed[0].status.written_bytes), (1, Some(4096)));
     assert_eq!(running_node(&elsewhere).unwrap(), None);
-    let plain = Served::open(request_at(elsewhere), Box::new(|_| {})).unwrap();
+    let plain = Served::open(request_at(elsewhere), Default::default(), Box::new(|_| {})).unwrap();
     plain.attach(&written("lab/written")).unwrap();
     assert_eq!(contents(&plain, "lab/written")[..4096], [9; 4096], "above the same overlay");
 }

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use jiff::civil::Date;
 use jiff::{Timestamp, tz::TimeZone};
+use serde::{Deserialize, Serialize};
 
 const DAY_MS: i64 = 86_400_000;
 
 /// A day: how many lie between it and the first one of 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Day(i64);
 
 impl Day {

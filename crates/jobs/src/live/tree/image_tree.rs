@@ -16,7 +16,7 @@ use platter_store::ImageName;
 
 use super::files::{LiveFile, SCORE_FILE_LENGTH, ScoreFile, VersionFile};
 use super::keep::Keep;
-use super::nodes::Nodes;
+use super::nodes::{Nodes, NodesState};
 use super::place::{Form, Place, hidden, join};
 use super::spool::Spool;
 use super::spool_file::SpoolFile;
@@ -140,6 +140,23 @@ impl ImageTree {
         let tree = Self { keep, disks, opened_unix_ms: unix_ms(SystemTime::now()), state: Mutex::default() };
         drop(tree.state()?);
         Ok(tree)
+    }
+
+    /// The numbers of nodes, for another process.
+    ///
+    /// # Errors
+    /// `Transient` while a file is being imported, for that stays in this process.
+    pub(in crate::live) fn nodes(&self) -> Result<NodesState> {
+        let state = self.state_as_it_was();
+        match state.spools.values().any(|spool| spool.strong_count() > 0) {
+            true => Err(Error::transient("a file is being written into import/")),
+            false => Ok(state.nodes.state()),
+        }
+    }
+
+    /// Goes on with the numbers that another process gave.
+    pub(in crate::live) fn restore_nodes(&self, nodes: NodesState) {
+        self.state_as_it_was().nodes = Nodes::restored(nodes);
     }
 
     /// The state, without a look at the catalog.

@@ -41,3 +41,4 @@ mod view;
 
 pub(super) use fixed_names::FixedNames;
 pub use image_tree::ImageTree;
+pub(super) use nodes::NodesState;

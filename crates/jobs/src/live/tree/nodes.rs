@@ -7,6 +7,8 @@ use std::sync::{Arc, Weak};
 
 use platter_export::tree::{NodeId, ROOT};
 
+use serde::{Deserialize, Serialize};
+
 use super::place::Place;
 use super::view::Contents;
 
@@ -16,6 +18,13 @@ struct Known {
     place: Place,
     /// The contents of a version that was opened: they stay known while it is open, whatever becomes of its name.
     contents: Weak<Contents>,
+}
+
+/// All numbers, as another process goes on with them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::live) struct NodesState {
+    next: NodeId,
+    known: Vec<(NodeId, Place)>,
 }
 
 /// All numbers.
@@ -46,6 +55,23 @@ impl Nodes {
         self.numbers.insert(place.clone(), number);
         self.known.insert(number, Known { place: place.clone(), contents: Weak::new() });
         number
+    }
+
+    /// For another process.
+    pub(super) fn state(&self) -> NodesState {
+        let known = self.known.iter().map(|(number, known)| (*number, known.place.clone()));
+        NodesState { next: self.next, known: known.collect() }
+    }
+
+    /// The numbers that another process gave.
+    pub(super) fn restored(state: NodesState) -> Self {
+        let mut nodes = Self::default();
+        for (number, place) in state.known {
+            nodes.numbers.insert(place.clone(), number);
+            nodes.known.insert(number, Known { place, contents: Weak::new() });
+        }
+        nodes.next = state.next.max(nodes.next);
+        nodes
     }
 
     /// The place of that number.

@@ -1,5 +1,7 @@
 //! What a node of the tree is, by name.
 
+use serde::{Deserialize, Serialize};
+
 use super::dates::Day;
 
 /// The directory of days, in the root.
@@ -8,7 +10,7 @@ pub(super) const BY_DATE: &str = "by-date";
 pub(super) const IMPORT: &str = "import";
 
 /// In which form a version is a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum Form {
     /// Its disk.
     Raw,
@@ -30,7 +32,7 @@ impl Form {
 }
 
 /// A place in the tree. Paths are parts with slashes between them, and the empty one is the top.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum Place {
     /// The directory of an image, or of images below it.
     Images(String),

@@ -1,0 +1,108 @@
+//! The side of a process that replaces another one: it asks for what that one has, and waits for its end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use platter_image::{Error, ErrorKind, IoContext, Result};
+use platter_transport::Parcel;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::control::ServingProcess;
+use super::handover::Estate;
+use super::tree::NodesState;
+
+/// Most bytes of one parcel: a session of 9P with all the fids that it may have.
+const PARCEL_BYTES_MAX: usize = 320 << 20;
+/// How long a process is asked again that has requests that take long.
+const ASK_TIME: Duration = Duration::from_secs(30);
+/// From one try to the next: clients go on meanwhile.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// How long the other process may take to end.
+const END_TIME: Duration = Duration::from_secs(30);
+
+/// What another process had.
+#[derive(Default)]
+pub(super) struct Inherited {
+    parcels: BTreeMap<String, Vec<Parcel>>,
+    nodes: Option<NodesState>,
+}
+
+impl Inherited {
+    /// Takes over from the node of that directory, which has to have these servers, beside those of single disks; `None` when no
+    /// node answers there. The node has ended when this returns.
+    ///
+    /// # Errors
+    /// `Refused` when the node has other servers; `Transient` when its requests take too long. It then goes on.
+    pub(super) fn ask(dir: &Path, servers: &BTreeSet<String>) -> Result<Option<Self>> {
+        let until = Instant::now() + ASK_TIME;
+        loop {
+            let Some(node) = ServingProcess::node(dir)? else { return Ok(None) };
+            match Self::ask_once(&node, servers) {
+                Err(error) if error.kind() == ErrorKind::Transient && Instant::now() < until => {
+                    thread::sleep(ASK_AGAIN);
+                }
+                asked => return asked.map(Some),
+            }
+        }
+    }
+
+    fn ask_once(node: &ServingProcess, wanted: &BTreeSet<String>) -> Result<Self> {
+        let (mut stream, estate) = node.take_over()?;
+        let Estate { servers, nodes, process } = estate;
+        let shared = servers.iter().map(|(name, _)| name).filter(|name| !is_own(name));
+        if !shared.clone().eq(wanted) {
+            let names =
+                |names: &mut dyn Iterator<Item = &String>| names.cloned().collect::<Vec<_>>().join(", ");
+            return Err(Error::refused(format!(
+                "the node that runs serves over {}, and this one is to serve over {}: name the same addresses",
+                names(&mut shared.into_iter()),
+                names(&mut wanted.iter())
+            )));
+        }
+        say(&mut stream)?;
+        let mut parcels = BTreeMap::new();
+        for (name, count) in servers {
+            let of_server = (0..count).map(|_| Parcel::receive(&stream, PARCEL_BYTES_MAX));
+            parcels.insert(name, of_server.collect::<Result<Vec<_>>>()?);
+        }
+        let ended =
+            Pid::from_raw(process as i32).ok_or_else(|| Error::corrupt("a process without a number"))?;
+        let ended = pidfd_open(ended, PidfdFlags::empty());
+        let ended = ended.map_err(std::io::Error::from).context(|| "watching the other process".into())?;
+        say(&mut stream)?;
+        let mut polled = [PollFd::new(&ended, PollFlags::IN)];
+        let time = Timespec { tv_sec: END_TIME.as_secs() as i64, tv_nsec: 0 };
+        match poll(&mut polled, Some(&time)) {
+            Ok(1) => Ok(Self { parcels, nodes }),
+            _ => Err(Error::refused(format!("process {process} was to end, and did not: end it"))),
+        }
+    }
+
+    /// What the server of that name had, if there was one.
+    pub(super) fn take(&mut self, name: &str) -> Option<Vec<Parcel>> {
+        self.parcels.remove(name)
+    }
+
+    /// The numbers of the tree's nodes.
+    pub(super) fn take_nodes(&mut self) -> Option<NodesState> {
+        self.nodes.take()
+    }
+}
+
+/// The name of the server of one disk.
+pub(super) fn own_server(disk: &str) -> String {
+    format!("disk:{disk}")
+}
+
+fn is_own(name: &str) -> bool {
+    name.starts_with("disk:")
+}
+
+fn say(stream: &mut UnixStream) -> Result<()> {
+    stream.write_all(&[1]).context(|| "answering the other process".into())
+}
