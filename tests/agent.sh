@@ -139,7 +139,8 @@ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj 
 	-keyout "$WORK/liar.key" -out "$WORK/liar.pem" -days 2 2>/dev/null
 python3 "$TESTS/lying_peer.py" "$SOCKET" "$((PORT + 3))" "$WORK/liar.pem" "$WORK/liar.key" 11111111111111111111111111111111 >"$WORK/liar.log" 2>&1 &
 LIAR=$!
-"$PLATTER" node --origin "unix:$SOCKET" --cache "$WORK/peer" --peers "127.0.0.1:$((PORT + 2))" --name peer base/disk0 --fill >"$WORK/peer.log" 2>&1 &
+# It stands for another host: commands of this one do not find it.
+XDG_STATE_HOME=$WORK/peer-state "$PLATTER" node --origin "unix:$SOCKET" --cache "$WORK/peer" --peers "127.0.0.1:$((PORT + 2))" --name peer base/disk0 --fill >"$WORK/peer.log" 2>&1 &
 PEER=$!
 
 check "a node is started" whole_node
@@ -158,10 +159,10 @@ exec 9<>"$WORK/hold"
 clients=()
 for n in $(seq 0 $((disks - 1))); do
 	[ "$(way "$n")" = nbd ] || continue
-	{ echo 'read 0 4k' && cat "$WORK/hold"; } | qemu-io -r -f raw "$(uri "$(name "$n")")" >"$WORK/client-$n" 2>&1 9<&- &
+	{ echo 'read 0 4k' && cat "$WORK/hold"; } 9<&- | stdbuf -oL qemu-io -r -f raw "$(uri "$(name "$n")")" >"$WORK/client-$n" 2>&1 9<&- &
 	clients+=($!)
 done
-have_read() { [ "$(cat "$WORK"/client-* | grep -c '^read 4096/4096')" = "${#clients[@]}" ]; }
+have_read() { [ "$(cat "$WORK"/client-* | grep -c 'read 4096/4096')" = "${#clients[@]}" ]; }
 check "${#clients[@]} clients are connected at once" until_true 30 have_read
 now=$(threads)
 check "$now threads ($before without disks), $(memory_mib) MiB" [ "$now" -le $((before + 18 * ${#clients[@]})) ]
@@ -267,9 +268,17 @@ refused "$EXIT_USAGE" 'cannot be used with' --server "unix:$SOCKET" attach base/
 refused "$EXIT_USAGE" 'for one disk' --server "unix:$SOCKET" attach base/disk0 base/disk1 --node "$CACHE" --nbd "$WORK/x.sock"
 refused "$EXIT_USAGE" 'origin' --store "$STORE" node --cache "$WORK/x"
 refused "$EXIT_USAGE" '--write' --server "unix:$SOCKET" attach base/disk0 --steal --node "$CACHE"
-refused "$EXIT_USAGE" 'nobody could reach it' --store "$STORE" attach base/disk0
+refused "$EXIT_USAGE" 'no address to serve at' --store "$STORE" attach base/disk0
 refused "$EXIT_REFUSED" 'not the newest' --server "unix:$SOCKET" attach lab/disk001@1 --write --node "$CACHE"
 refused "$EXIT_REFUSED" 'attached already' --server "unix:$SOCKET" attach lab/disk000 --write --node "$CACHE"
+
+# Of two nodes of one store on one host, the one that is meant has to be named.
+end PEER TERM
+"$PLATTER" node --origin "unix:$SOCKET" --cache "$WORK/peer" --name peer >"$WORK/peer.log" 2>&1 &
+PEER=$!
+until_true 30 "$PLATTER" disks --node "$WORK/peer"
+refused "$EXIT_REFUSED" 'name one with --node' --server "unix:$SOCKET" attach base/disk3
+end PEER TERM
 
 # A process with a tree and no node takes disks by its control socket, too, read-only and writable.
 mkdir "$WORK/other-tree"

@@ -91,7 +91,7 @@ check "which cost the origin nothing" sent_nothing_since "$before"
 check_exit "$EXIT_REFUSED" "twice the same disk is refused" "$PLATTER" attach lab/other --node "$CACHE"
 check_exit "$EXIT_MISSING" "a version that nobody has is missing" "$PLATTER" attach lab/none --node "$CACHE"
 check "the node tells its disks" of_node '.[0] | .disk == "lab/other" and .node.fetched_bytes > 20000000 and .node.hits > 0'
-check "and for people" sh -c "'$PLATTER' disks --node '$CACHE' | grep -q 'as it is read'"
+check "and for people" sh -c "'$PLATTER' disks --node '$CACHE' | grep -q 'on demand'"
 
 # What is read here and there: blocks of 32 KiB, of which a frame has four. Nothing travels but they and pages of the recipe.
 end NODE TERM
@@ -173,7 +173,7 @@ check "with the origin dead, the node is started again" node
 check "it serves the disk" until_true 30 is_served lab/disk
 check "all of it" same lab/disk "$WORK/shown"
 check "and says that it needs nobody" until_true 30 of_node '.[0].fill.filled'
-check "which people read, too" sh -c "'$PLATTER' disks --node '$CACHE' | grep -q 'needs nobody'"
+check "which people read, too" sh -c "'$PLATTER' disks --node '$CACHE' | grep -q 'fully local'"
 "$PLATTER" detach lab/disk --node "$CACHE" >/dev/null
 check "a version seen before is attached without the origin" "$PLATTER" attach lab/disk --node "$CACHE"
 check "and read" same lab/disk "$WORK/shown"

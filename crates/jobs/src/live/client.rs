@@ -13,17 +13,23 @@ use super::publish::PublishRequest;
 use super::publish_report::PublishReport;
 use crate::{CloneReport, CloneRequest};
 
-/// The directory of a node of this machine that answers and serves disks of that store, if there is one.
+/// The directory of the node of this machine that answers and serves disks of that store, if there is one.
 ///
 /// # Errors
-/// `Io`.
+/// `Refused` when there are several; `Io`.
 pub fn running_node(place: &LivePlace) -> Result<Option<PathBuf>> {
+    let mut running = Vec::new();
     for other in place.everywhere()? {
-        if ServingProcess::node(other.dir())?.is_some() {
-            return Ok(Some(other.dir().to_owned()));
-        }
+        running.extend(ServingProcess::node(other.dir())?.map(|_| other.dir().to_owned()));
     }
-    Ok(None)
+    match &running[..] {
+        [first, second, ..] => Err(Error::refused(format!(
+            "several nodes of this store run here, at {} and {}: name one with --node",
+            first.display(),
+            second.display()
+        ))),
+        _ => Ok(running.pop()),
+    }
 }
 
 /// Has the node of that directory, or another process there, serve a disk.
