@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use platter_image::frame::FrameHeader;
 use platter_image::frame::stream::{FramesRequest, write_end, write_failure, write_frame, write_head};
-use platter_image::{BlockId, BlockPlace, Error, FrameSource, Kind, Result, judged};
+use platter_image::{BlockId, BlockPlace, Error, FrameIndex, Kind, Result, judged};
 
 use crate::config::ANSWER_BATCH;
 use crate::id_sets::IdSet;
@@ -55,7 +55,7 @@ impl FramesAnswer {
     /// # Errors
     /// When the index cannot be read.
     pub(crate) fn plan(
-        source: &impl FrameSource,
+        source: &impl FrameIndex,
         request: &FramesRequest,
         allowed: Option<Arc<IdSet>>,
     ) -> Result<Self> {
@@ -93,7 +93,7 @@ impl FramesAnswer {
     /// stream.
     pub(crate) fn next_part(
         &mut self,
-        source: &impl FrameSource,
+        source: &impl FrameIndex,
         tools: &RemakingTools,
     ) -> Option<(Vec<u8>, Sent)> {
         if self.state == State::Ended {
@@ -122,7 +122,7 @@ impl FramesAnswer {
     /// Adds what was asked for of the next frame: all of it, or those blocks to the frame that is being made.
     fn add(
         &mut self,
-        source: &impl FrameSource,
+        source: &impl FrameIndex,
         tools: &RemakingTools,
         stored: &mut Vec<u8>,
         out: &mut Vec<u8>,
@@ -200,7 +200,7 @@ mod tests {
 
     use platter_image::frame::stream::FrameStreamReader;
     use platter_image::frame::{Compressor, FrameBuilder, FrameDecoder, RAW_LENGTH_DEFAULT, Verify};
-    use platter_image::{Domain, FrameAddress, Score};
+    use platter_image::{Domain, FrameAddress, FrameSource, Lease, Score};
 
     use super::*;
 
@@ -267,6 +267,16 @@ mod tests {
     }
 
     impl FrameSource for Frames {
+        fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
+            Ok(self.locate(id)?.map(Lease::in_place))
+        }
+
+        fn read_leased(&self, lease: &Lease, stored: &mut Vec<u8>) -> Result<()> {
+            self.read_frame(lease.place.frame, stored)
+        }
+    }
+
+    impl FrameIndex for Frames {
         fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
             Ok(self.places.get(id).copied())
         }

@@ -16,8 +16,8 @@ use platter_image::chunking::{FileRun, Region};
 use platter_image::frame::EncodedFrame;
 use platter_image::recipe::Recipe;
 use platter_image::{
-    BlockId, BlockPlace, DiskRead, DiskWrite, ErrorKind, Extent, Extents, FrameAddress, FrameSource,
-    FrameStore, Pin, Result,
+    BlockId, BlockPlace, DiskRead, DiskWrite, ErrorKind, Extent, Extents, FrameAddress, FrameIndex,
+    FrameSource, FrameStore, Lease, Pin, Result,
 };
 
 const DISK: usize = 24 << 20;
@@ -203,13 +203,12 @@ struct Far {
 }
 
 impl FrameSource for Far {
-    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
-        assert!(self.hinted.lock().contains(id), "{id} was read but not announced");
-        self.store.locate(id)
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
+        Ok(self.locate(id)?.map(Lease::in_place))
     }
 
-    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        self.store.read_frame(address, stored)
+    fn read_leased(&self, lease: &Lease, stored: &mut Vec<u8>) -> Result<()> {
+        self.read_frame(lease.place.frame, stored)
     }
 
     fn will_need(&self, ids: &[BlockId]) {
@@ -218,6 +217,17 @@ impl FrameSource for Far {
 
     fn hint_length(&self) -> u64 {
         1
+    }
+}
+
+impl FrameIndex for Far {
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+        assert!(self.hinted.lock().contains(id), "{id} is read and was not told");
+        self.store.locate(id)
+    }
+
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        self.store.read_frame(address, stored)
     }
 }
 

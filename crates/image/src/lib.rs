@@ -15,6 +15,7 @@ mod device;
 mod error;
 mod extent;
 pub mod frame;
+mod lease;
 pub mod page;
 pub mod plan;
 pub mod recipe;
@@ -24,4 +25,8 @@ pub use block_id::{BlockId, Domain, Kind, Score};
 pub use device::{DiskRead, DiskWrite, SECTOR};
 pub use error::{Error, ErrorKind, IoContext, Result};
 pub use extent::{Extent, Extents};
-pub use source::{BlockPlace, FrameAddress, FrameSource, FrameStore, Pin, PinSet, header_of, judged, locate};
+pub use lease::{HeldFrame, Lease};
+pub use source::{
+    BlockPlace, FrameAddress, FrameIndex, FrameSource, FrameStore, Pin, PinSet, header_of, judged, lease,
+    locate,
+};

@@ -3,7 +3,7 @@
 
 use crate::page::{Entry, State};
 use crate::recipe::{PageSource, Recipe};
-use crate::{BlockId, BlockPlace, Extent, FrameSource, Result, locate};
+use crate::{BlockId, BlockPlace, Extent, FrameIndex, Result, locate};
 
 /// Locates the pages needed to read `range` of a disk, each once, in the fastest reading order.
 ///
@@ -12,7 +12,7 @@ use crate::{BlockId, BlockPlace, Extent, FrameSource, Result, locate};
 pub fn pages<P: PageSource>(
     recipe: &Recipe<P>,
     range: Extent,
-    source: &(impl FrameSource + ?Sized),
+    source: &(impl FrameIndex + ?Sized),
 ) -> Result<Vec<BlockPlace>> {
     let mut places = Vec::new();
     recipe.visit_pages(range, &mut |id| {
@@ -29,7 +29,7 @@ pub fn pages<P: PageSource>(
 pub fn blocks<P: PageSource>(
     recipe: &Recipe<P>,
     range: Extent,
-    source: &(impl FrameSource + ?Sized),
+    source: &(impl FrameIndex + ?Sized),
 ) -> Result<Vec<BlockPlace>> {
     let mut places = Vec::new();
     for entry in recipe.entries(range) {

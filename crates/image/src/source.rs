@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::frame::{FrameHeader, HEADER_LENGTH};
-use crate::{BlockId, Error, ErrorKind, Result};
+use crate::{BlockId, Error, ErrorKind, Lease, Result};
 
 /// Bytes read at first to get a header; enough for frames of up to 24 blocks.
 const HEADER_GUESS: usize = HEADER_LENGTH + 36 * 24;
@@ -36,28 +36,19 @@ pub struct BlockPlace {
 
 /// A source of frames, used by many threads at once.
 pub trait FrameSource: Send + Sync {
-    /// Where the block, page or record with that id stands, if the source has it.
+    /// A lease on a frame with the block or page of that name, fetched if need be; `None` when it is nowhere.
     ///
     /// # Errors
-    /// When the index cannot be read.
-    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>>;
+    /// When the index cannot be read; `Transient` when another machine that has it is away.
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>>;
 
-    /// Replaces `stored` by the whole frame, header and payload. Nothing is verified: that is left to the
-    /// decoder ([`crate::frame`]).
+    /// Replaces `stored` by the whole frame of a lease of this source, header and payload: nothing is proved. Whoever decodes it
+    /// verifies it ([`crate::frame`]).
     ///
     /// # Errors
-    /// `Io`; `Corrupt` when there is no such frame at the address.
-    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()>;
-
-    /// Replaces `stored` by the first `length` bytes of the frame, or by the whole frame if it is shorter.
-    /// For callers that need only the header.
-    ///
-    /// # Errors
-    /// Those of [`FrameSource::read_frame`].
-    fn read_frame_start(&self, address: FrameAddress, length: usize, stored: &mut Vec<u8>) -> Result<()> {
-        self.read_frame(address, stored)?;
-        stored.truncate(length);
-        Ok(())
+    /// `Io`, or `Corrupt` when no such frame is there; `Transient` when another lease is to be taken.
+    fn read_leased(&self, lease: &Lease, stored: &mut Vec<u8>) -> Result<()> {
+        lease.read(stored)
     }
 
     /// Announces that these blocks will be requested soon, probably in this order. Only a hint: it does not
@@ -90,12 +81,51 @@ pub trait FrameSource: Send + Sync {
     fn found_damaged(&self, _address: FrameAddress) {}
 }
 
-/// Locates the frame with that block or page.
+/// A source whose frames have lasting places: what was located can be read later, in the order of places.
+pub trait FrameIndex: FrameSource {
+    /// Where the block, page or record of that name stands, if it is here.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>>;
+
+    /// Replaces `stored` by the whole frame, header and payload: nothing is proved. Whoever decodes it verifies it
+    /// ([`crate::frame`]).
+    ///
+    /// # Errors
+    /// `Io`, or `Corrupt` when no such frame is there.
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()>;
+
+    /// Replaces `stored` by the first `length` bytes of the frame, or all of it if it is shorter: enough for whoever
+    /// wants the header only.
+    ///
+    /// # Errors
+    /// As for [`FrameIndex::read_frame`].
+    fn read_frame_start(&self, address: FrameAddress, length: usize, stored: &mut Vec<u8>) -> Result<()> {
+        self.read_frame(address, stored)?;
+        stored.truncate(length);
+        Ok(())
+    }
+}
+
+/// A lease on a frame with that block.
 ///
 /// # Errors
-/// `Missing` when the source does not have it: the version that names it is damaged.
-pub fn locate(source: &(impl FrameSource + ?Sized), id: &BlockId) -> Result<BlockPlace> {
-    source.locate(id)?.ok_or_else(|| Error::missing(format!("block {id} is in no pack; run `platter check`")))
+/// `Missing` when it is nowhere: the version that names it is damaged.
+pub fn lease(source: &(impl FrameSource + ?Sized), id: &BlockId) -> Result<Lease> {
+    source.lease(id)?.ok_or_else(|| nowhere(id))
+}
+
+fn nowhere(id: &BlockId) -> Error {
+    Error::missing(format!("block {id} is in no pack; run `platter check`"))
+}
+
+/// Where a frame with the block or page of that name lies.
+///
+/// # Errors
+/// `Missing` when it is nowhere: the version that names it is damaged.
+pub fn locate(source: &(impl FrameIndex + ?Sized), id: &BlockId) -> Result<BlockPlace> {
+    source.locate(id)?.ok_or_else(|| nowhere(id))
 }
 
 /// Passes on the result of decoding the frame at an address, and reports a damaged frame to its source.
@@ -118,7 +148,7 @@ pub fn judged<T>(
 /// # Errors
 /// Those of [`FrameSource::read_frame`]; `Corrupt` when it is not a valid header.
 pub fn header_of(
-    source: &(impl FrameSource + ?Sized),
+    source: &(impl FrameIndex + ?Sized),
     address: FrameAddress,
     head: &mut Vec<u8>,
 ) -> Result<FrameHeader> {
@@ -131,9 +161,9 @@ pub fn header_of(
 }
 
 /// A source to which frames can be added.
-pub trait FrameStore: FrameSource {
-    /// Pins the block if the store has it: collection keeps it while the pin exists. Deduplication may ask
-    /// only this (design: pins); there is no `exists`.
+pub trait FrameStore: FrameIndex {
+    /// If the block is here, pins it: while the pin lives, collection keeps it. The only question deduplication may
+    /// ask (design: pins); there is no `exists`.
     ///
     /// # Errors
     /// When the index cannot be read.

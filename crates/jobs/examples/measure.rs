@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use platter_image::frame::{FrameDecoder, Verify};
 use platter_image::page::{Entry, State};
 use platter_image::recipe::Recipe;
-use platter_image::{BlockId, Error, Extent, FrameSource, Kind, Result, locate, plan};
+use platter_image::{BlockId, Error, Extent, FrameIndex, Kind, Result, locate, plan};
 use platter_jobs::{Store, StorePlace};
 
 fn main() -> Result<()> {

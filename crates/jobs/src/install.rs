@@ -37,7 +37,7 @@ pub fn install(request: &InstallRequest, progress: &dyn Progress) -> Result<Inst
     let recipe = Recipe::open(resolved.score, &pages)?;
     let forbidden = request.store.directories();
     let agreed = request.target.agree(Some(recipe.root()), &forbidden)?;
-    store.check_presence(&recipe, &*source)?;
+    store.check_presence(&recipe)?;
     // Around the cache for a file too: a whole disk would push everything else out of memory.
     let target = request.target.open(&agreed, recipe.root(), &forbidden, Some(true))?;
     let total = allocated(&resolved).unwrap_or(recipe.root().disk_length);

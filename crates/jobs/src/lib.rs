@@ -12,6 +12,7 @@ mod catalog;
 mod clone;
 mod diff;
 mod export;
+mod fetch;
 mod hoard;
 mod install;
 mod kept_pages;
@@ -21,7 +22,6 @@ mod names;
 mod node;
 mod open_session;
 mod open_store;
-mod peers;
 mod presence;
 mod progress;
 mod receive;
@@ -37,6 +37,7 @@ pub use cast::{CastReceiver, CastRequest, CastState, CastStatus, SEGMENT_DATA_MA
 pub use clone::{CloneReport, CloneRequest, clone};
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use export::{ExportHolesReport, LostFile, LostRange, export, export_holes};
+pub use fetch::PeerCounts;
 pub use hoard::{
     Accelerator, Fit, FollowSettings, HoardCastRequest, HoardDailyReport, HoardDailyRequest,
     HoardReceiveRequest, HoardStatus, HoardSyncReport, HoardSyncRequest, ImportRequest, Machine, Marker,
@@ -58,7 +59,6 @@ pub use names::{ForgetReport, ForgetRequest, RenameReport, RenamedVersion, forge
 pub use node::{CacheLocation, FillStatus, NodeCounters, SharingRequest};
 pub use open_session::Repairs;
 pub use open_store::OpenStore;
-pub use peers::PeerCounts;
 pub use platter_cast::CHUNK_BYTES_MAX;
 pub use platter_disk::SurveyOptions;
 pub use platter_disk::capture::CaptureOptions;

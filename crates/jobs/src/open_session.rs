@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use platter_image::frame::EncodedFrame;
-use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, FrameStore, Pin, Result};
+use platter_image::{
+    BlockId, BlockPlace, Error, FrameAddress, FrameIndex, FrameSource, FrameStore, Lease, Pin, Result,
+};
 use platter_store::{Session, Store, Version, VersionName, VersionRecord};
 use serde::{Deserialize, Serialize};
 
@@ -97,6 +99,22 @@ fn ended() -> Error {
 }
 
 impl FrameSource for OpenSession {
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
+        Ok(self.locate(id)?.map(Lease::in_place))
+    }
+
+    fn read_leased(&self, lease: &Lease, stored: &mut Vec<u8>) -> Result<()> {
+        self.read_frame(lease.place.frame, stored)
+    }
+
+    fn found_damaged(&self, address: FrameAddress) {
+        if let Self::Local { session: Some(session), .. } = self {
+            session.found_damaged(address);
+        }
+    }
+}
+
+impl FrameIndex for OpenSession {
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
         match self {
             Self::Local { session, .. } => Self::local(session)?.locate(id),
@@ -108,12 +126,6 @@ impl FrameSource for OpenSession {
         match self {
             Self::Local { session, .. } => Self::local(session)?.read_frame(address, stored),
             Self::Remote(session) => session.read_frame(address, stored),
-        }
-    }
-
-    fn found_damaged(&self, address: FrameAddress) {
-        if let Self::Local { session: Some(session), .. } = self {
-            session.found_damaged(address);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{BlockId, ErrorKind, FrameSource, Result, Score};
+use platter_image::{BlockId, ErrorKind, Result, Score};
 use platter_store::{
     BootSet, HoardChanges, HoardSnapshot, ImageName, KnownCheck, Resolved, Store, Token, Version,
     token_refusal,
@@ -13,10 +13,11 @@ use platter_vdisk::Source;
 
 use crate::StoreLocation;
 use crate::catalog::Catalog;
+use crate::fetch::SourceOptions;
 use crate::node::{CachedSource, NodeCache};
 use crate::open_session::OpenSession;
 use crate::presence::missing_blocks;
-use crate::remote::{RemoteStore, SourceOptions, Watch};
+use crate::remote::{RemoteStore, Watch};
 use crate::token::{TokenChoice, unix_ms};
 
 /// How long the lock of a directory's store is waited for: a capture may have it.
@@ -64,13 +65,9 @@ impl OpenStore {
     ///
     /// # Errors
     /// `Missing` when blocks are not, `Corrupt` when some are known to be damaged; what reading the recipe says.
-    pub(crate) fn check_presence<P: PageSource>(
-        &self,
-        recipe: &Recipe<P>,
-        source: &(impl FrameSource + ?Sized),
-    ) -> Result<()> {
+    pub(crate) fn check_presence<P: PageSource>(&self, recipe: &Recipe<P>) -> Result<()> {
         let missing = match &self.0 {
-            Opened::Local(store) => missing_blocks(recipe, source, store.quarantined())?,
+            Opened::Local(store) => missing_blocks(recipe, &**store, store.quarantined())?,
             Opened::Remote(store) => match store.missing_blocks(recipe.score()) {
                 Err(error) if error.kind() == ErrorKind::Transient => None,
                 answer => answer?,
@@ -242,10 +239,7 @@ impl OpenStore {
     pub(crate) fn source(&self, score: Score, options: SourceOptions) -> Arc<dyn Source> {
         match &self.0 {
             Opened::Local(store) => store.clone(),
-            Opened::Remote(store) => match store.cached_source(score, options) {
-                Some(source) => source,
-                None => store.source(score, options),
-            },
+            Opened::Remote(store) => store.source(score, options),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
-use platter_image::{BlockId, Error, Extent, FrameSource, Result};
+use platter_image::{BlockId, Error, Extent, FrameIndex, Result};
 use serde::{Deserialize, Serialize};
 
 /// Blocks of a disk that its store cannot give.
@@ -40,7 +40,7 @@ impl MissingBlocks {
 /// `Missing` or `Corrupt`, naming the page; what the index says.
 pub fn missing_blocks<P: PageSource>(
     recipe: &Recipe<P>,
-    source: &(impl FrameSource + ?Sized),
+    source: &(impl FrameIndex + ?Sized),
     damaged: Vec<BlockId>,
 ) -> Result<Option<MissingBlocks>> {
     let damaged: HashSet<BlockId> = damaged.into_iter().collect();

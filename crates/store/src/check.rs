@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
 use platter_image::page::State;
 use platter_image::recipe::{Recipe, check_piece};
-use platter_image::{BlockId, BlockPlace, Error, ErrorKind, Extent, FrameSource, IoContext, Kind, Result};
+use platter_image::{BlockId, BlockPlace, Error, ErrorKind, Extent, FrameIndex, IoContext, Kind, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
 use crate::block_lengths::BlockLengths;

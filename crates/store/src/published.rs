@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use platter_image::page::{Child, Contents, State, decode};
 use platter_image::recipe::Root;
-use platter_image::{BlockId, ErrorKind, FrameSource, Kind, Result};
+use platter_image::{BlockId, ErrorKind, FrameIndex, Kind, Result};
 
 use crate::name::VersionName;
 use crate::resolve::Version;

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, RAW_LENGTH_DEFAULT, Verify};
 use platter_image::recipe::PageSource;
 use platter_image::{
-    BlockId, BlockPlace, Domain, Error, FrameAddress, FrameSource, FrameStore, Kind, Pin, Result,
+    BlockId, BlockPlace, Domain, Error, FrameAddress, FrameIndex, FrameSource, FrameStore, Kind, Lease, Pin,
+    Result,
 };
 
 use crate::catalog::{Change, PackState};
@@ -304,6 +305,20 @@ impl State {
 }
 
 impl FrameSource for Session {
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
+        Ok(self.locate(id)?.map(Lease::in_place))
+    }
+
+    fn read_leased(&self, lease: &Lease, stored: &mut Vec<u8>) -> Result<()> {
+        self.read_frame(lease.place.frame, stored)
+    }
+
+    fn found_damaged(&self, address: FrameAddress) {
+        self.shared.examine(address);
+    }
+}
+
+impl FrameIndex for Session {
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
         Ok(self.state().index.locate(id).or_else(|| self.shared.locate(id)))
     }
@@ -321,10 +336,6 @@ impl FrameSource for Session {
         }
         stored.truncate(length);
         Ok(())
-    }
-
-    fn found_damaged(&self, address: FrameAddress) {
-        self.shared.examine(address);
     }
 }
 

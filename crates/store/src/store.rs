@@ -12,7 +12,8 @@ use std::time::Duration;
 use platter_image::frame::FrameDecoder;
 use platter_image::recipe::PageSource;
 use platter_image::{
-    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameSource, IoContext, Kind, Pin, Result, judged,
+    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameIndex, FrameSource, IoContext, Kind, Lease,
+    Pin, Result, judged,
 };
 use platter_vfs::VfsFile;
 
@@ -277,6 +278,20 @@ impl std::ops::Deref for CatalogGuard<'_> {
 }
 
 impl FrameSource for Store {
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
+        Ok(self.locate(id)?.map(Lease::in_place))
+    }
+
+    fn read_leased(&self, lease: &Lease, stored: &mut Vec<u8>) -> Result<()> {
+        self.read_frame(lease.place.frame, stored)
+    }
+
+    fn found_damaged(&self, address: FrameAddress) {
+        self.0.examine(address);
+    }
+}
+
+impl FrameIndex for Store {
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
         Ok(self.0.locate(id))
     }
@@ -287,10 +302,6 @@ impl FrameSource for Store {
 
     fn read_frame_start(&self, address: FrameAddress, length: usize, stored: &mut Vec<u8>) -> Result<()> {
         self.0.read_frame_start(address, length, stored)
-    }
-
-    fn found_damaged(&self, address: FrameAddress) {
-        self.0.examine(address);
     }
 }
 
@@ -388,7 +399,7 @@ impl Shared {
     }
 
     /// Reads a block from `source`, which is this store or one of its sessions, and verifies its hash.
-    pub(crate) fn read_block(&self, source: &dyn FrameSource, kind: Kind, id: &BlockId) -> Result<Vec<u8>> {
+    pub(crate) fn read_block(&self, source: &dyn FrameIndex, kind: Kind, id: &BlockId) -> Result<Vec<u8>> {
         let place = source.locate(id)?;
         let place = place.ok_or_else(|| Error::missing(format!("{kind:?} {id} is not in the store")))?;
         let mut stored = Vec::new();

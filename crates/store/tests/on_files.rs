@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::page::{Child, Entry, State, encode_leaf};
 use platter_image::recipe::{CutPolicy, RecipeBuilder, Root};
-use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameAddress, FrameSource, FrameStore, Kind, Score};
+use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameAddress, FrameIndex, FrameStore, Kind, Score};
 use platter_store::{
     CheckOptions, NumberChoice, Session, Store, StorePlace, Verdict, VersionRecord, rebuild,
 };

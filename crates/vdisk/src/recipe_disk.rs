@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use platter_image::page::{Entry, State};
 use platter_image::recipe::check_piece;
-use platter_image::{BlockId, Error, Extent, Result, Score, locate};
+use platter_image::{BlockId, Error, Extent, Result, Score, lease};
 
 use crate::block_device::{Allocation, BlockDevice};
 use crate::cache::{Block, BlockCache, Pattern, Shared};
@@ -279,18 +279,18 @@ fn hand_out(shared: &Shared, tree: &Arc<Tree>, range: Extent, progress: &Arc<Pro
         if shared.contains(&block) || purpose == Purpose::Ahead && !tree.source().is_near(&block) {
             return Ok(true);
         }
-        let place = locate(&**tree.source(), &block)?;
-        if frames.contains(&place.frame) {
+        let lease = lease(&**tree.source(), &block)?;
+        if frames.contains(&lease.place.frame) {
             return Ok(true);
         }
-        frames.push(place.frame);
+        frames.push(lease.place.frame);
         if purpose == Purpose::Now && frames.len() == 1 {
             return Ok(true);
         }
         let (tree, progress, end) = (tree.clone(), progress.clone(), entry.extent.end());
         let taken = shared.push(Box::new(move |shared| {
             if !progress.has_passed(end) && !shared.contains(&block) {
-                shared.prefetch(tree.source(), &block, place, purpose == Purpose::Ahead);
+                shared.prefetch(tree.source(), &block, &lease, purpose == Purpose::Ahead);
             }
         }));
         Ok(taken && frames.len() < FRAMES_MAX)

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_cast::peer::{
-    Ask, ChoiceEvent, ChoiceStatistics, ExchangeEvent, Failure, NodeId, PeerMessage, Source, Want,
+    Ask, ExchangeEvent, Failure, NodeId, PeerMessage, ScheduleEvent, ScheduleStatistics, Source, Want,
 };
 use platter_image::{BlockId, Kind, Score};
 
@@ -246,7 +246,7 @@ impl Network {
     /// Tells a node about all others, as the origin does.
     fn introduce(&mut self, node: usize) {
         let ids: Vec<NodeId> = self.nodes.iter().map(|node| node.id).collect();
-        ids.into_iter().for_each(|id| self.nodes[node].choice.add_peer(id));
+        ids.into_iter().for_each(|id| self.nodes[node].scheduler.add_peer(id));
     }
 
     fn schedule_boots(&mut self, node: usize) {
@@ -320,7 +320,7 @@ impl Network {
             }
             Event::OriginEnd { node, life, request, missing } => {
                 if self.is_alive(node, life) {
-                    self.nodes[node].choice.handle_answered(self.now, request, &missing, None);
+                    self.nodes[node].scheduler.handle_answered(self.now, request, &missing, None);
                     self.pump(node);
                 }
             }
@@ -357,7 +357,7 @@ impl Network {
     fn tick(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         if node.is_up {
-            for peer in node.choice.neighbours_wanted(self.now, self.plan.neighbours) {
+            for peer in node.scheduler.neighbours_wanted(self.now, self.plan.neighbours) {
                 node.exchange.subscribe(peer, true);
             }
             self.pump(number);
@@ -456,13 +456,13 @@ impl Network {
         self.streams.remove(&pair(number, gone));
         let (now, gone) = (self.now, self.nodes[gone].id);
         self.nodes[number].exchange.handle_disconnected(gone);
-        self.nodes[number].choice.peer_gone(now, gone);
+        self.nodes[number].scheduler.peer_gone(now, gone);
     }
 
     /// Ends a stream because the peer lies.
     fn drop_liar(&mut self, number: usize, liar: usize) {
         let (now, id) = (self.now, self.nodes[liar].id);
-        self.nodes[number].choice.ban(now, id);
+        self.nodes[number].scheduler.ban(now, id);
         self.disconnected(number, liar);
         let (life, gone_life) = (self.nodes[liar].life, self.nodes[number].life);
         let event = Event::Disconnected { node: liar, life, gone: number, gone_life };
@@ -480,9 +480,9 @@ impl Network {
     fn pump(&mut self, number: usize) {
         loop {
             let mut quiet = true;
-            while let Some(event) = self.nodes[number].choice.poll_event(self.now) {
+            while let Some(event) = self.nodes[number].scheduler.poll_event(self.now) {
                 quiet = false;
-                self.handle_choice(number, event);
+                self.handle_schedule(number, event);
             }
             while let Some(event) = self.nodes[number].exchange.poll_event() {
                 quiet = false;
@@ -496,7 +496,7 @@ impl Network {
             }
         }
         let node = &mut self.nodes[number];
-        let timeouts = [node.choice.poll_timeout(), node.exchange.poll_timeout()];
+        let timeouts = [node.scheduler.poll_timeout(), node.exchange.poll_timeout()];
         let Some(wanted) = timeouts.into_iter().flatten().min() else { return };
         if node.wake_at.is_none_or(|at| wanted < at) {
             let at = wanted.max(self.now + Duration::from_micros(1));
@@ -506,15 +506,15 @@ impl Network {
         }
     }
 
-    fn handle_choice(&mut self, number: usize, event: ChoiceEvent) {
+    fn handle_schedule(&mut self, number: usize, event: ScheduleEvent) {
         match event {
-            ChoiceEvent::Ask(ask) => self.ask(number, ask),
-            ChoiceEvent::Cancel { source: Source::Peer(peer), request } => {
+            ScheduleEvent::Ask(ask) => self.ask(number, ask),
+            ScheduleEvent::Cancel { source: Source::Peer(peer), request } => {
                 self.nodes[number].exchange.cancel(peer, request);
             }
-            ChoiceEvent::Cancel { source: Source::Origin, .. } => {}
-            ChoiceEvent::Done(piece) => _ = self.nodes[number].pieces.remove(&piece),
-            ChoiceEvent::Failed { piece, .. } => {
+            ScheduleEvent::Cancel { source: Source::Origin, .. } => {}
+            ScheduleEvent::Done(piece) => _ = self.nodes[number].pieces.remove(&piece),
+            ScheduleEvent::Failed { piece, .. } => {
                 for frame in self.nodes[number].pieces.remove(&piece).unwrap_or_default() {
                     if !self.nodes[number].held.contains(&frame) {
                         self.end_reads(number, frame, true);
@@ -548,12 +548,12 @@ impl Network {
             }
             ExchangeEvent::Joined(_) => {}
             ExchangeEvent::Filter(peer, piece) => {
-                if node.choice.handle_filter(peer, piece).is_err() {
+                if node.scheduler.handle_filter(peer, piece).is_err() {
                     self.drop_liar(number, number_of(peer));
                 }
             }
             ExchangeEvent::Changes(peer, changes) => {
-                if node.choice.handle_changes(peer, &changes).is_err() {
+                if node.scheduler.handle_changes(peer, &changes).is_err() {
                     self.drop_liar(number, number_of(peer));
                 }
             }
@@ -563,10 +563,10 @@ impl Network {
                 self.take_frame(number, Some(peer), request, &frame);
             }
             ExchangeEvent::Answered(_, request, missing, version) => {
-                node.choice.handle_answered(now, request, &missing, Some(version));
+                node.scheduler.handle_answered(now, request, &missing, Some(version));
             }
             ExchangeEvent::Busy(_, request, after) => {
-                node.choice.handle_failed(now, request, Failure::Busy(after));
+                node.scheduler.handle_failed(now, request, Failure::Busy(after));
             }
         }
     }
@@ -592,7 +592,7 @@ impl Network {
                 // Pieces that are already being fetched become urgent.
                 for frame in &wanted {
                     if let Some(piece) = node.piece_of.get(frame) {
-                        node.choice.hurry(self.now, *piece);
+                        node.scheduler.hurry(self.now, *piece);
                     }
                 }
                 let waiter = Waiter::Peer(peer, ask.request);
@@ -618,9 +618,18 @@ impl Network {
             let ids = frames.iter().flat_map(|frame| universe.ids_of(*frame)).copied().collect();
             let group = universe.group_of(frames[0]);
             let can_wait = self.plan.fills && !origin_only;
-            let want = Want { score: score(), kind: Kind::Data, group, ids, origin_only, can_wait };
+            let want = Want {
+                score: score(),
+                kind: Kind::Data,
+                group,
+                ids,
+                origin_only,
+                can_wait,
+                exact: false,
+                patience: platter_cast::peer::PIECE_TIME_MAX,
+            };
             let node = &mut self.nodes[number];
-            let piece = node.choice.want(self.now, want).unwrap();
+            let piece = node.scheduler.want(self.now, want).unwrap();
             node.piece_of.extend(frames.iter().map(|frame| (*frame, piece)));
             node.pieces.insert(piece, frames.to_vec());
         }
@@ -632,7 +641,7 @@ impl Network {
         let known = ids.as_ref().and_then(|ids| self.universe.frame_of(ids.first()?));
         let (Some(ids), Some(frame)) = (ids, known) else {
             let peer = peer.expect("the origin does not lie");
-            self.nodes[number].choice.handle_failed(self.now, request, Failure::Lied);
+            self.nodes[number].scheduler.handle_failed(self.now, request, Failure::Lied);
             self.drop_liar(number, number_of(peer));
             return;
         };
@@ -643,7 +652,7 @@ impl Network {
             self.counts.held_bytes += bytes.len() as u64 * FRAME_SCALE;
             ids.iter().for_each(|id| node.exchange.hold(id));
         }
-        node.choice.handle_arrived(self.now, request, &ids);
+        node.scheduler.handle_arrived(self.now, request, &ids);
         self.end_reads(number, frame, false);
     }
 
@@ -750,10 +759,10 @@ impl Network {
     }
 
     /// Returns the sums of all nodes' counters.
-    pub fn statistics(&self) -> ChoiceStatistics {
-        let mut sum = ChoiceStatistics::default();
+    pub fn statistics(&self) -> ScheduleStatistics {
+        let mut sum = ScheduleStatistics::default();
         for node in &self.nodes {
-            let one = node.choice.statistics();
+            let one = node.scheduler.statistics();
             sum.peer_asks += one.peer_asks;
             sum.home_asks += one.home_asks;
             sum.origin_asks += one.origin_asks;

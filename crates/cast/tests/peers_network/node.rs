@@ -1,4 +1,4 @@
-//! A simulated node: the driver that connects choice and exchange, its cache, its boots and its character.
+//! A simulated node: the driver that connects scheduler and exchange, its cache, its boots and its character.
 //!
 //! Owns what a real driver owns: the held frames, the waiting reads, and the verification of received frames. It is an example
 //! for writing a real driver.
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use platter_cast::peer::{
-    AskMessage, Choice, ChoiceOptions, Exchange, ExchangeOptions, Hello, NodeId, PieceId,
+    AskMessage, Exchange, ExchangeOptions, Hello, NodeId, PieceId, ScheduleOptions, Scheduler,
 };
 use platter_image::{BlockId, Domain};
 
@@ -62,7 +62,7 @@ pub struct Boot {
 pub struct Node {
     pub id: NodeId,
     pub character: Character,
-    pub choice: Choice,
+    pub scheduler: Scheduler,
     pub exchange: Exchange,
     pub held: BTreeSet<u32>,
     pub boots: Vec<Boot>,
@@ -94,11 +94,11 @@ impl Node {
         let mut id = [0; 16];
         id[..8].copy_from_slice(&(number as u64).to_be_bytes());
         let id = NodeId(id);
-        let (choice, exchange) = machines(id, seed, share_bits_per_second, bytes_in_flight_max, homes);
+        let (scheduler, exchange) = machines(id, seed, share_bits_per_second, bytes_in_flight_max, homes);
         Self {
             id,
             character,
-            choice,
+            scheduler,
             exchange,
             held: BTreeSet::new(),
             boots: Vec::new(),
@@ -121,7 +121,7 @@ impl Node {
     pub fn restart(&mut self, universe: &Universe) {
         self.life += 1;
         self.seed = self.seed.wrapping_mul(31).wrapping_add(1);
-        (self.choice, self.exchange) =
+        (self.scheduler, self.exchange) =
             machines(self.id, self.seed, self.share_bits_per_second, self.bytes_in_flight_max, self.homes);
         self.reads.clear();
         self.waiting.clear();
@@ -193,9 +193,15 @@ fn machines(
     share_bits_per_second: u64,
     bytes_in_flight_max: u64,
     homes: bool,
-) -> (Choice, Exchange) {
-    let choice = Choice::new(ChoiceOptions { seed, own: id, bytes_in_flight_max, homes });
+) -> (Scheduler, Exchange) {
+    let scheduler = Scheduler::new(ScheduleOptions {
+        seed,
+        own: id,
+        bytes_in_flight_max,
+        homes,
+        ahead_bytes_max: bytes_in_flight_max,
+    });
     let hello = Hello { group: [7; 16], domain: Domain::SHARED, node: id };
     let exchange = Exchange::new(ExchangeOptions { hello, salt: seed ^ 0x5a17, share_bits_per_second });
-    (choice, exchange)
+    (scheduler, exchange)
 }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use platter_image::page::Entry;
 use platter_image::recipe::{Difference, PageSource, PieceCheck, Recipe, diff};
-use platter_image::{BlockId, Domain, Error, ErrorKind, Extent, FrameSource, FrameStore, Kind, Result};
+use platter_image::{BlockId, Domain, Error, ErrorKind, Extent, FrameIndex, FrameStore, Kind, Result};
 use platter_store::{NumberChoice, Session, Store, VersionRecord};
 
 use crate::id_sets::walk;

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use platter_image::frame::{FrameDecoder, Verify};
 use platter_image::recipe::check_piece;
-use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, Kind, Result, judged, locate};
+use platter_image::{
+    BlockId, Error, ErrorKind, FrameAddress, FrameSource, Kind, Lease, Result, judged, lease,
+};
 
 /// The most bytes of decoded frames on the shelf.
 const SHELF_LENGTH: usize = 16 << 20;
@@ -153,15 +155,20 @@ impl<F: FrameSource + ?Sized> BlockReader<'_, '_, F> {
     /// # Errors
     /// `Missing` or `Corrupt`, naming the block; the contents of `bytes` are then unspecified.
     pub(super) fn read(&mut self, id: &BlockId, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        let place = locate(self.shelf.source, id)?;
-        let frame = self.frame(place).map_err(|error| {
-            let frame = place.frame;
-            error.within(format!(
-                "block {id} in the frame at offset {} of pack number {}",
-                frame.offset, frame.pack
-            ))
-        })?;
-        let slot = place.slot as usize;
+        let mut lease = lease(self.shelf.source, id)?;
+        if let Err(error) = self.go_to(&lease) {
+            // The frame turned out to be damaged, and the source has another one by now.
+            let is_lost = error.kind() == ErrorKind::Transient;
+            let frame = lease.place.frame;
+            let within = format!("block {id} in the frame at {} of pack number {}", frame.offset, frame.pack);
+            let again = is_lost.then(|| self.shelf.source.lease(id)).transpose()?.flatten();
+            lease = again.ok_or_else(|| error.within(&within))?;
+            self.go_to(&lease).map_err(|error| error.within(&within))?;
+        }
+        let Some((_, frame)) = &mut self.current else {
+            return Err(Error::bug("a frame was lost while it was read"));
+        };
+        let slot = lease.place.slot as usize;
         let start = slot.checked_sub(1).and_then(|before| frame.blocks.get(before)).map_or(0, |it| it.end);
         let block = frame.blocks.get_mut(slot).filter(|block| block.id == *id);
         let Some(block) = block else {
@@ -181,26 +188,26 @@ impl<F: FrameSource + ?Sized> BlockReader<'_, '_, F> {
         }
     }
 
-    fn frame(&mut self, place: BlockPlace) -> Result<&mut Decoded> {
-        let address = place.frame;
+    /// Makes the frame of a lease the current one.
+    fn go_to(&mut self, lease: &Lease) -> Result<()> {
+        let address = lease.place.frame;
         if self.current.as_ref().is_none_or(|(current, _)| *current != address) {
             self.leave();
             let decoded = match self.shelf.take(address) {
                 Some(decoded) => decoded,
-                None => self.decode(address).inspect_err(|_| self.shelf.put_back(address, None))?,
+                None => self.decode(lease).inspect_err(|_| self.shelf.put_back(address, None))?,
             };
             self.current = Some((address, decoded));
         }
-        let current = self.current.as_mut().map(|(_, decoded)| decoded);
-        current.ok_or_else(|| Error::bug("a frame was lost while in use"))
+        Ok(())
     }
 
-    fn decode(&mut self, address: FrameAddress) -> Result<Decoded> {
-        self.shelf.source.read_frame(address, &mut self.stored)?;
+    fn decode(&mut self, lease: &Lease) -> Result<Decoded> {
+        self.shelf.source.read_leased(lease, &mut self.stored)?;
         let spare = self.shelf.lock().spare.pop();
         self.decoder.reuse(spare.unwrap_or_default());
         let decoded = self.decoder.decode(&self.stored, Verify::Hashes).map(|(header, _)| header);
-        let header = judged(self.shelf.source, address, decoded)?;
+        let header = judged(self.shelf.source, lease.place.frame, decoded)?;
         if header.kind != Kind::Data {
             return Err(Error::corrupt(format!("a frame of kind {:?} instead of data", header.kind)));
         }

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use platter_image::frame::{EncodedFrame, FrameDecoder};
 use platter_image::recipe::PageSource;
 use platter_image::{
-    BlockId, BlockPlace, DiskRead, DiskWrite, Error, FrameAddress, FrameSource, FrameStore, Kind, Pin, Result,
+    BlockId, BlockPlace, DiskRead, DiskWrite, Error, FrameAddress, FrameIndex, FrameSource, FrameStore, Kind,
+    Lease, Pin, Result,
 };
 
 /// A store of frames in memory, whose stored bytes a test may damage.
@@ -22,6 +23,16 @@ pub(crate) struct MemoryStore {
 }
 
 impl FrameSource for MemoryStore {
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
+        Ok(self.locate(id)?.map(Lease::in_place))
+    }
+
+    fn read_leased(&self, lease: &Lease, stored: &mut Vec<u8>) -> Result<()> {
+        self.read_frame(lease.place.frame, stored)
+    }
+}
+
+impl FrameIndex for MemoryStore {
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
         Ok(self.index.lock().get(id).copied())
     }

@@ -4,7 +4,7 @@
 
 use crate::frame::FrameHeader;
 use crate::page::{Entry, State};
-use crate::{BlockId, BlockPlace, Error, FrameSource, Kind, Result, header_of, locate};
+use crate::{BlockId, BlockPlace, Error, FrameIndex, Kind, Result, header_of, locate};
 
 /// How many pieces are checked together, in the order of their frames.
 const TOGETHER: usize = 1 << 16;
@@ -43,8 +43,8 @@ struct Piece {
     block: BlockId,
 }
 
-impl<'a, S: FrameSource + ?Sized> PieceCheck<'a, S> {
-    /// A check without any pieces yet.
+impl<'a, S: FrameIndex + ?Sized> PieceCheck<'a, S> {
+    /// Nothing is checked yet.
     pub fn new(source: &'a S) -> Self {
         Self { source, waiting: Vec::new(), head: Vec::new() }
     }

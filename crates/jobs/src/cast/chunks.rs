@@ -9,7 +9,7 @@ use std::sync::Arc;
 use platter_image::frame::{
     Compressor, EncodedFrame, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_DEFAULT, Verify,
 };
-use platter_image::{BlockPlace, Domain, Error, FrameAddress, FrameSource, Kind, Result, header_of, judged};
+use platter_image::{BlockPlace, Domain, Error, FrameAddress, FrameIndex, Kind, Result, header_of, judged};
 
 /// Bytes of frames in a chunk, about.
 const CHUNK_LENGTH: usize = 1 << 20;
@@ -39,7 +39,7 @@ pub(super) struct Chunks {
 impl Chunks {
     /// Plans the chunks for `places`, which are ordered.
     pub(super) fn plan(
-        source: &impl FrameSource,
+        source: &impl FrameIndex,
         kind: Kind,
         domain: Domain,
         places: &[BlockPlace],
@@ -94,7 +94,7 @@ impl Chunks {
     pub(super) fn read(
         &self,
         index: usize,
-        source: &impl FrameSource,
+        source: &impl FrameIndex,
         kind: Kind,
         domain: Domain,
     ) -> Result<Arc<[u8]>> {
@@ -141,7 +141,7 @@ struct Rebuilder<'a, F> {
     stored: Vec<u8>,
 }
 
-impl<'a, F: FrameSource> Rebuilder<'a, F> {
+impl<'a, F: FrameIndex> Rebuilder<'a, F> {
     fn new(source: &'a F, kind: Kind, domain: Domain) -> Result<Self> {
         let (decoder, compressor) = (FrameDecoder::new()?, Compressor::new(REBUILT_LEVEL)?);
         Ok(Self { source, kind, domain, decoder, compressor, stored: Vec::new() })

@@ -31,7 +31,7 @@ pub fn export(
     let recipe = Recipe::open(resolved.score, &pages)?;
     refuse_existing(&target.path)?;
     let agreed = target.agree(Some(recipe.root()), &forbidden)?;
-    store.check_presence(&recipe, &*source)?;
+    store.check_presence(&recipe)?;
     // Half a disk helps nobody.
     target.state.remove_if_incomplete();
     let opened = target.open(&agreed, recipe.root(), &forbidden, None)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use platter_image::frame::{FrameDecoder, FrameHeader, Verify};
-use platter_image::{BlockId, Error, ErrorKind, FrameAddress, FrameSource, Kind, Result, Score};
+use platter_image::{BlockId, Error, ErrorKind, FrameAddress, FrameIndex, Kind, Result, Score};
 use platter_net::{
     ChunkSink, ChunkSource, ChunkVerdict, ReceiveEvent, ReceiveOptions, Segment, SendEvent, SendOptions,
     SessionDescription, SinkOutcome, Wanted,

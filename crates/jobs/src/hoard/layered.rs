@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use platter_image::frame::{Compressor, FrameBuilder, FrameDecoder, FrameHeader, RAW_LENGTH_MAX};
 use platter_image::recipe::PageSource;
 use platter_image::{
-    BlockId, BlockPlace, Domain, Error, FrameAddress, FrameSource, Kind, Result, judged, locate,
+    BlockId, Domain, Error, FrameAddress, FrameIndex, FrameSource, Kind, Lease, Result, judged, lease,
 };
 use platter_store::Hoard;
 use platter_vdisk::Source;
@@ -75,10 +75,10 @@ impl HoardFirst {
         let mut decoder = FrameDecoder::new()?;
         self.below.will_need(&ids);
         for id in &ids {
-            let place = locate(&*self.below, id)?;
-            self.below.read_frame(place.frame, stored)?;
-            let decoded = decoder.decode_block(stored, Kind::Data, place.slot, id);
-            let contents = judged(&*self.below, place.frame, decoded)?;
+            let lease = lease(&*self.below, id)?;
+            self.below.read_leased(&lease, stored)?;
+            let decoded = decoder.decode_block(stored, Kind::Data, lease.place.slot, id);
+            let contents = judged(&*self.below, lease.place.frame, decoded)?;
             if frame.is_full_for(contents.len()) {
                 return Err(why);
             }
@@ -90,17 +90,18 @@ impl HoardFirst {
 }
 
 impl FrameSource for HoardFirst {
-    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
         self.look_now_and_then();
         let hoarded = self.note_read(self.hoard.locate(id)?);
-        let Some(mut place) = hoarded else { return self.below.locate(id) };
+        let Some(mut place) = hoarded else { return self.below.lease(id) };
         place.frame.pack |= OF_HOARD;
-        Ok(Some(place))
+        Ok(Some(Lease::in_place(place)))
     }
 
-    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        if address.pack & OF_HOARD == 0 {
-            return self.below.read_frame(address, stored);
+    fn read_leased(&self, lease: &Lease, stored: &mut Vec<u8>) -> Result<()> {
+        let address = lease.place.frame;
+        if !lease.is_in_place() || address.pack & OF_HOARD == 0 {
+            return self.below.read_leased(lease, stored);
         }
         let address = FrameAddress { pack: address.pack & !OF_HOARD, ..address };
         self.hoarded(address, stored).or_else(|why| self.made_anew(address, why, stored))
@@ -154,8 +155,8 @@ impl PageSource for HoardFirst {
 
 #[cfg(test)]
 mod tests {
-    use platter_image::Score;
     use platter_image::frame::RAW_LENGTH_DEFAULT;
+    use platter_image::{BlockPlace, Score};
     use platter_store::{
         BootBlock, BootSet, BootSetRecord, HoardMember, HoardSnapshot, HoardWriter, StorePlace,
     };
@@ -174,6 +175,28 @@ mod tests {
     }
 
     impl FrameSource for Below {
+        fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
+            Ok(self.locate(id)?.map(Lease::in_place))
+        }
+
+        fn read_leased(&self, lease: &Lease, stored: &mut Vec<u8>) -> Result<()> {
+            self.read_frame(lease.place.frame, stored)
+        }
+
+        fn read_on(&self, _address: FrameAddress) -> Option<Vec<BlockId>> {
+            Some(vec![block(200).0])
+        }
+
+        fn will_need(&self, ids: &[BlockId]) {
+            self.hinted.lock().extend_from_slice(ids);
+        }
+
+        fn hint_length(&self) -> u64 {
+            1 << 20
+        }
+    }
+
+    impl FrameIndex for Below {
         fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
             let number = (0..=255).find(|number| block(*number).0 == *id);
             let place = |number| {
@@ -189,18 +212,6 @@ mod tests {
             frame.push(id, &contents);
             *stored = frame.encode(&mut Compressor::new(1)?)?.stored;
             Ok(())
-        }
-
-        fn read_on(&self, _address: FrameAddress) -> Option<Vec<BlockId>> {
-            Some(vec![block(200).0])
-        }
-
-        fn will_need(&self, ids: &[BlockId]) {
-            self.hinted.lock().extend_from_slice(ids);
-        }
-
-        fn hint_length(&self) -> u64 {
-            1 << 20
         }
     }
 
@@ -250,7 +261,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let below = Arc::new(Below::default());
         let source = HoardFirst::new(hoard(&StorePlace::on_system(folder.path()), &below), below);
-        let frame_of = |number| source.locate(&block(number).0).unwrap().unwrap().frame;
+        let frame_of = |number| source.lease(&block(number).0).unwrap().unwrap().place.frame;
         assert_eq!(source.read_on(frame_of(1)), Some(Vec::new()), "of the hoard's one frame");
         assert_eq!(source.read_on(frame_of(3)), Some(vec![block(200).0]), "and of what is below");
     }
@@ -269,15 +280,15 @@ mod tests {
         };
         assert_eq!(hint(), [], "nothing was read below");
         source.page(&page().0).unwrap();
-        source.locate(&block(1).0).unwrap().unwrap();
+        source.lease(&block(1).0).unwrap().unwrap();
         assert_eq!(hint(), [], "what was read is hoarded");
-        source.locate(&block(3).0).unwrap().unwrap();
+        source.lease(&block(3).0).unwrap().unwrap();
         assert_eq!(
             hint(),
             [3, 4].map(|number| block(number).0),
             "and of that, what is hoarded is not wanted"
         );
-        source.locate(&block(2).0).unwrap().unwrap();
+        source.lease(&block(2).0).unwrap().unwrap();
         assert_eq!(hint(), []);
     }
 }

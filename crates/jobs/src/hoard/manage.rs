@@ -14,7 +14,8 @@ use serde::Serialize;
 use super::boots::{BootFacts, boot_set_of};
 use super::machine::Machine;
 use super::recording::{RecordRequest, hoard_record, read_trace};
-use crate::remote::{RemoteStore, SourceOptions};
+use crate::fetch::SourceOptions;
+use crate::remote::RemoteStore;
 use crate::token::unix_ms;
 use crate::{OpenStore, Progress, StoreLocation};
 

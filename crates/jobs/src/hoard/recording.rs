@@ -21,8 +21,8 @@ use platter_vfs::{OpenMode, OsVfs, Vfs};
 use super::boots::{BootFacts, boot_set_of};
 use super::machine::{Booted, Machine};
 use super::manage::{RegisterReport, register};
+use crate::fetch::SourceOptions;
 use crate::live::new_cache;
-use crate::remote::SourceOptions;
 use crate::token::unix_ms;
 use crate::{OpenStore, Progress, StoreLocation};
 

@@ -10,11 +10,8 @@ use platter_store::{Added, BootSetRecord, HoardMember, HoardSnapshot, HoardWrite
 use platter_vdisk::Source;
 use serde::Serialize;
 
-use crate::remote::SourceOptions;
+use crate::fetch::SourceOptions;
 use crate::{OpenStore, Progress, StoreLocation};
-
-/// Stored frames of the origin in memory while a boot set is fetched, in bytes: they come in the order in which they are read.
-const SOURCE_BYTES: u64 = 48 << 20;
 
 /// Gives another source than the store for what a boot set names, where there is one.
 type Elsewhere<'a> = dyn Fn(&BootSetRecord, SourceOptions) -> Option<Arc<dyn Source>> + 'a;
@@ -137,7 +134,7 @@ fn add(
         Ok(set) => set,
         Err(_) => store.boot_set(&member.boot_set).map_err(within)?,
     };
-    let options = SourceOptions { bytes_max: SOURCE_BYTES, exact: true, ..SourceOptions::default() };
+    let options = SourceOptions { exact: true, ..SourceOptions::default() };
     let source = elsewhere(&set.record, options);
     let source = source.unwrap_or_else(|| store.source(set.record.score, options));
     progress.begin(&member.version.to_string(), 0);

@@ -15,8 +15,8 @@ use super::disk_request::{DiskRequest, OnDetach};
 use super::event::LiveEvent;
 use super::remembered::RememberedDisk;
 use super::served::Served;
+use crate::fetch::KnownNode;
 use crate::node::{NodeReport, ReportedDisk, counters_of};
-use crate::peers::{KnownNode, Peers};
 use crate::remote::RemoteStore;
 
 /// How often notes are told.
@@ -212,8 +212,7 @@ impl Agent {
                 if served.stop().load(Ordering::Relaxed) {
                     return;
                 }
-                let now_strange =
-                    served.store().cache().and_then(|cache| cache.peers()).map_or(0, Peers::strangers);
+                let now_strange = served.store().remote().map_or(0, |store| store.fetcher().strangers());
                 // A node that is not known here may have told the origin a moment ago.
                 let is_asked_for = now_strange != strange && Instant::now() >= reported + STRANGER_PAUSE;
                 if Instant::now() >= report_due || is_asked_for || served.hoarding.has_news() {
@@ -255,13 +254,13 @@ impl Agent {
         });
         // The origin may have been away when this node was started.
         let _ = share(served);
-        let peers = cache.peers();
-        let counts = peers.map(Peers::counts);
+        let peers = Some(store.fetcher()).filter(|fetcher| fetcher.shares());
+        let counts = peers.map(|fetcher| fetcher.counts());
         let report = NodeReport {
             id: cache.cache().id().to_string(),
             name: node.name.clone(),
-            peer_address: peers.and_then(Peers::address).map(|address| address.to_string()),
-            fingerprint: peers.map(|peers| peers.fingerprint().to_string()),
+            peer_address: peers.and_then(|fetcher| fetcher.address()).map(|address| address.to_string()),
+            fingerprint: peers.and_then(|fetcher| fetcher.fingerprint()).map(str::to_owned),
             hoard_revision: served.hoarding.revision(),
             counters: counters_of(&cache.counters(), counts.as_ref()),
             disks: disks.collect(),
@@ -332,7 +331,7 @@ impl Agent {
 fn share(served: &Served) -> Result<()> {
     let wanted = served.request().node.as_ref().and_then(|node| node.sharing.as_ref());
     match (wanted, served.store().remote(), served.store().cache()) {
-        (Some(request), Some(store), Some(cache)) => cache.share(store, request),
+        (Some(request), Some(store), Some(_)) => store.share(request),
         _ => Ok(()),
     }
 }

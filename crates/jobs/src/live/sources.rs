@@ -9,13 +9,12 @@ use platter_vdisk::{BlockCache, CacheOptions, RecipeDisk, Source};
 
 use super::boots::BootRecorder;
 use crate::OpenStore;
+use crate::fetch::SourceOptions;
 use crate::hoard::HoardFirst;
-use crate::remote::SourceOptions;
 
-/// Stored frames of one recipe of an origin that are kept beside the memory of blocks, in bytes, and how long an origin that is
-/// away is tried for. A client waits that long. What is read here and there is asked for without what stands beside it.
+/// How long an origin that is away is tried for: a client waits that long. Random readers request single blocks.
 const SOURCE_OPTIONS: SourceOptions =
-    SourceOptions { bytes_max: 64 << 20, retry_time_max: std::time::Duration::from_secs(30), exact: true };
+    SourceOptions { retry_time_max: std::time::Duration::from_secs(30), exact: true };
 /// The same for a whole disk.
 pub(super) const FILL_OPTIONS: SourceOptions = SourceOptions { exact: false, ..SOURCE_OPTIONS };
 

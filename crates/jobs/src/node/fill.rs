@@ -19,10 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use super::source::{CachedSource, Want};
 
-/// Blocks fetched at a time when no reader waits, and when one did a moment ago.
-const BATCH_ALONE: usize = 512;
+/// Blocks fetched at a time when a reader waited a moment ago.
 const BATCH_BESIDE: usize = 16;
-/// Blocks told of at a time where they come by themselves: enough that each of many peers is the home of some.
+/// Blocks told of at a time when no reader waits: enough that each of many peers is the home of some.
 const WINDOW: usize = 16384;
 /// How often it is looked what came of them; and when nothing did for so long, one is asked for.
 const GATHER_LOOK: Duration = Duration::from_millis(200);
@@ -172,15 +171,12 @@ impl Fill {
         while !rest.is_empty() && !self.is_stopped() {
             self.give_way(source);
             let alone = !source.node().has_readers(MOMENT);
-            if alone && source.keeps_hints() {
+            if alone {
                 rest = &rest[self.gather(source, rest)?..];
                 continue;
             }
-            let batch = rest.len().min(if alone { BATCH_ALONE } else { BATCH_BESIDE });
-            // With nobody beside, what comes next is on its way before this has come.
-            let told = rest.len().min(if alone { 2 * batch } else { batch });
-            source.will_fill(&rest[..told]);
-            let (now, after) = rest.split_at(batch);
+            let (now, after) = rest.split_at(rest.len().min(BATCH_BESIDE));
+            source.will_fill(now);
             let lacking = now.iter().filter(|(_, id)| !cache.holds(id)).count();
             for (kind, id) in now {
                 if self.is_stopped() {
@@ -260,8 +256,9 @@ impl Fill {
 /// # Errors
 /// `Missing` when nobody has it; `Refused` when the cache does not take it; what fetching says.
 fn find_for_good(source: &CachedSource, kind: Kind, id: &BlockId) -> Result<()> {
-    let found = source.find(kind, id, Want::Fill)?;
-    found.ok_or_else(|| Error::missing(format!("nobody has {kind:?} {id}")))?;
+    if !source.fetch(kind, id)? {
+        return Err(Error::missing(format!("nobody has {kind:?} {id}")));
+    }
     if source.node().cache().holds(id) {
         return Ok(());
     }

@@ -1,24 +1,20 @@
-//! The cache of a node with what belongs to it: what is on its way, what the origin said, what is counted.
+//! The cache of a node with what belongs to it: what the origin said, who waits, what is counted.
 
-use parking_lot::{Mutex, MutexGuard};
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use platter_image::frame::FrameHeader;
-use platter_image::{BlockId, Result};
+use platter_image::{BlockId, Kind, Result};
 use platter_store::cache::{Cache, CacheOptions};
 use platter_vfs::{OsVfs, Vfs};
 use serde::{Deserialize, Serialize};
 
 use super::answers::Answers;
-use super::audience::Audience;
-use super::flights::Flights;
+use super::audience::{Audience, SharingRights};
 use super::sharing::{self, SharingRequest};
-use crate::peers::Peers;
-use crate::remote::RemoteStore;
+use crate::fetch::{Fetcher, HeldChanges, Holdings};
 
 /// Where a cache lies, and how large it may grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,9 +55,6 @@ pub struct NodeCounters {
 /// A cache, shared by all sources of a process.
 pub(crate) struct NodeCache {
     cache: Cache,
-    pub(super) flights: Flights,
-    /// Ids that some source has asked the origin for.
-    asked: Mutex<HashSet<BlockId>>,
     answers: Answers,
     audience: Audience,
     started: Instant,
@@ -70,8 +63,6 @@ pub(crate) struct NodeCache {
     /// Fetches that a reader waits for: now, and when the last one ended, in milliseconds since the start.
     waited_for: AtomicUsize,
     last_wait: AtomicU64,
-    /// Set once this node shares.
-    peers: OnceLock<Peers>,
 }
 
 impl NodeCache {
@@ -95,8 +86,6 @@ impl NodeCache {
         let audience = Audience::open(vfs, dir, cache.counts().blocks == 0);
         Ok(Arc::new(Self {
             cache,
-            flights: Flights::default(),
-            asked: Mutex::default(),
             answers,
             audience,
             started: Instant::now(),
@@ -104,7 +93,6 @@ impl NodeCache {
             fetched_bytes: AtomicU64::new(0),
             waited_for: AtomicUsize::new(0),
             last_wait: AtomicU64::new(0),
-            peers: OnceLock::new(),
         }))
     }
 
@@ -112,22 +100,17 @@ impl NodeCache {
         &self.cache
     }
 
-    /// The peers of this node, if it shares.
-    pub(crate) fn peers(&self) -> Option<&Peers> {
-        self.peers.get()
-    }
-
-    /// Begins to share, if it does not.
+    /// Begins to share what it holds with the nodes of that group.
     ///
     /// # Errors
-    /// `Transient` when the origin is away and never said which store it has; `Io` when the address cannot be had.
-    pub(crate) fn share(&self, store: &RemoteStore, request: &SharingRequest) -> Result<()> {
-        if self.peers.get().is_none() {
-            let begun = sharing::begin(self, store, request)?;
-            // Of two, one is enough.
-            let _ = self.peers.set(begun);
-        }
-        Ok(())
+    /// As the module of sharing says: `Refused`, `Io`.
+    pub(crate) fn share(
+        &self,
+        fetcher: &Fetcher,
+        rights: SharingRights,
+        request: &SharingRequest,
+    ) -> Result<()> {
+        sharing::begin(self, fetcher, rights, request)
     }
 
     /// Under whose rights the cache was filled.
@@ -147,10 +130,8 @@ impl NodeCache {
         notes
     }
 
-    /// Counts a verified frame that came, and puts it into the cache; false if that does not take it.
-    pub(crate) fn keep(&self, stored: &[u8], header: &FrameHeader) -> bool {
-        self.fetched_frames.fetch_add(1, Ordering::Relaxed);
-        self.fetched_bytes.fetch_add(stored.len() as u64, Ordering::Relaxed);
+    /// Puts a verified frame into the cache; false if that does not take it.
+    pub(super) fn put(&self, stored: &[u8], header: &FrameHeader) -> bool {
         match self.audience.before_filling() {
             Ok(()) => self.cache.put(stored, header),
             Err(error) => {
@@ -158,22 +139,6 @@ impl NodeCache {
                 false
             }
         }
-    }
-
-    /// A source asks the origin, for as long as what this gives lives: for what `narrow` gives, which is told what is held or was asked
-    /// for by another source.
-    pub(crate) fn ask(
-        self: &Arc<Self>,
-        narrow: impl FnOnce(&dyn Fn(&BlockId) -> bool) -> Vec<BlockId>,
-    ) -> Asking {
-        let mut asked = self.asked();
-        let ids = narrow(&|id| asked.contains(id) || self.cache.holds(id));
-        asked.extend(&ids);
-        Asking { node: self.clone(), ids }
-    }
-
-    fn asked(&self) -> MutexGuard<'_, HashSet<BlockId>> {
-        self.asked.lock()
     }
 
     /// A reader waits for a fetch as long as that lives.
@@ -224,17 +189,33 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A request for some ids, under way.
-pub(crate) struct Asking {
-    node: Arc<NodeCache>,
-    ids: Vec<BlockId>,
-}
+/// What peers may have of it, and where what is fetched goes.
+impl Holdings for NodeCache {
+    fn frame(&self, kind: Kind, id: &BlockId) -> Option<Arc<[u8]>> {
+        // Not counted: what peers read is no read of this node's disks.
+        let mut stored = Vec::new();
+        self.cache.lease_unnoted(kind, id)?.read(&mut stored).ok()?;
+        Some(stored.into())
+    }
 
-impl Drop for Asking {
-    fn drop(&mut self) {
-        let mut asked = self.node.asked();
-        self.ids.iter().for_each(|id| {
-            asked.remove(id);
-        });
+    fn keep(&self, stored: &[u8], header: &FrameHeader) {
+        self.fetched_frames.fetch_add(1, Ordering::Relaxed);
+        self.fetched_bytes.fetch_add(stored.len() as u64, Ordering::Relaxed);
+        // What it does not take, whoever wanted it has all the same.
+        self.put(stored, header);
+    }
+
+    fn changes(&self, since: u64) -> HeldChanges {
+        let changes = self.cache.changes(since);
+        HeldChanges {
+            added: changes.added,
+            dropped: changes.dropped,
+            whole: changes.whole,
+            mark: changes.mark,
+        }
+    }
+
+    fn own_reads(&self) -> u64 {
+        self.cache.counts().hits
     }
 }

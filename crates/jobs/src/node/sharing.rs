@@ -1,16 +1,13 @@
 //! A node's sharing: what its cache holds is given to peers, and had from them before the origin is asked.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use platter_cast::peer::NodeId;
-use platter_image::frame::FrameHeader;
-use platter_image::{BlockId, Error, Kind, Result};
-use platter_store::cache::Cache;
+use platter_image::{Error, Result};
 
+use super::audience::SharingRights;
 use super::node_cache::NodeCache;
-use crate::peers::{Directory, HeldChanges, Holdings, Identity, OriginFrames, PeerOptions, Peers};
-use crate::remote::RemoteStore;
+use crate::fetch::{Directory, Fetcher, Identity, PeerOptions};
 
 /// Where nodes are remembered, in the cache's directory.
 const DIRECTORY: &str = "peers.json";
@@ -29,44 +26,17 @@ pub struct SharingRequest {
     pub memory_bytes_max: u64,
 }
 
-/// What a cache holds, as peers may have it.
-struct HeldByCache(Cache);
-
-impl Holdings for HeldByCache {
-    fn frame(&self, kind: Kind, id: &BlockId) -> Option<Arc<[u8]>> {
-        // Not counted: what peers read is no read of this node's disks.
-        let place = self.0.place_of(kind, id)?;
-        let mut stored = Vec::new();
-        self.0.read(place.frame, &mut stored).then(|| stored.into())
-    }
-
-    fn keep(&self, stored: &[u8], header: &FrameHeader) {
-        // What it does not take, whoever wanted it has all the same.
-        self.0.put(stored, header);
-    }
-
-    fn changes(&self, since: u64) -> HeldChanges {
-        let changes = self.0.changes(since);
-        HeldChanges {
-            added: changes.added,
-            dropped: changes.dropped,
-            whole: changes.whole,
-            mark: changes.mark,
-        }
-    }
-
-    fn own_reads(&self) -> u64 {
-        self.0.counts().hits
-    }
-}
-
 /// Begins to share what a cache holds.
 ///
 /// # Errors
 /// `Refused` for an address that no other node can reach, and when the cache may hold blocks of images that the access
-/// token does not cover; `Transient` when the origin is away and never said what the token covers; `Io` when the address
-/// is not available.
-pub(super) fn begin(cache: &NodeCache, store: &RemoteStore, request: &SharingRequest) -> Result<Peers> {
+/// token does not cover; `Io` when the address is not available.
+pub(super) fn begin(
+    cache: &NodeCache,
+    fetcher: &Fetcher,
+    rights: SharingRights,
+    request: &SharingRequest,
+) -> Result<()> {
     if request.address.ip().is_unspecified() {
         return Err(Error::refused(format!(
             "peers at {}: name the address at which other nodes reach this one",
@@ -74,7 +44,6 @@ pub(super) fn begin(cache: &NodeCache, store: &RemoteStore, request: &SharingReq
         )));
     }
     let (dir, id) = (cache.cache().dir(), NodeId(cache.cache().id().0));
-    let rights = store.sharing_rights()?;
     cache.audience().share_with(rights)?;
     let identity = Identity::open(dir, id)?;
     let directory = Directory::open(dir.join(DIRECTORY), rights.group, id);
@@ -84,7 +53,5 @@ pub(super) fn begin(cache: &NodeCache, store: &RemoteStore, request: &SharingReq
         memory_bytes_max: usual.memory_bytes_max.min(request.memory_bytes_max.max(MEMORY_BYTES_MIN)),
         ..usual
     };
-    let holdings = Arc::new(HeldByCache(cache.cache().clone()));
-    let origin: Arc<dyn OriginFrames> = Arc::new(store.without_cache());
-    Peers::start(&options, identity, directory, holdings, &origin)
+    fetcher.share(&options, identity, directory)
 }

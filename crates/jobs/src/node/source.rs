@@ -1,19 +1,15 @@
-//! The frames and pages of one recipe out of a node's cache, and from below where that lacks them.
+//! The cache as a layer of the stack: one recipe's frames and pages out of a node's cache, and from below where that lacks them.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::sync::Arc;
 
-use platter_image::frame::{FrameDecoder, FrameHeader};
+use platter_image::frame::FrameDecoder;
 use platter_image::recipe::PageSource;
-use platter_image::{BlockId, BlockPlace, Error, FrameAddress, FrameSource, Kind, Result};
+use platter_image::{BlockId, Error, ErrorKind, FrameSource, Kind, Lease, Result};
 
-use super::flights::Part;
-use super::loose::Loose;
 use super::node_cache::NodeCache;
-use super::upstream::Upstream;
+use crate::fetch::NetworkSource;
 
-/// Times that something is fetched for one reader: where all is evicted at once it may go before the reader comes to it.
-const FETCHES_MAX: usize = 8;
 /// Decoders kept between pages.
 const DECODERS_KEPT_MAX: usize = 4;
 
@@ -29,114 +25,62 @@ pub(super) enum Want {
 /// One recipe's frames and pages: what came from below once comes from the cache the next time, whoever asks.
 pub(crate) struct CachedSource {
     node: Arc<NodeCache>,
-    below: Arc<dyn Upstream>,
-    /// What the cache did not take.
-    loose: Mutex<Loose>,
+    below: Arc<NetworkSource>,
     decoders: Mutex<Vec<FrameDecoder>>,
 }
 
 impl CachedSource {
-    pub(crate) fn new(node: Arc<NodeCache>, below: Arc<dyn Upstream>) -> Arc<Self> {
-        Arc::new(Self { node, below, loose: Mutex::default(), decoders: Mutex::default() })
+    pub(crate) fn new(node: Arc<NodeCache>, below: Arc<NetworkSource>) -> Arc<Self> {
+        Arc::new(Self { node, below, decoders: Mutex::default() })
     }
 
     pub(super) fn node(&self) -> &Arc<NodeCache> {
         &self.node
     }
 
-    fn loose(&self) -> MutexGuard<'_, Loose> {
-        self.loose.lock()
-    }
-
-    /// Where a block or page stands, fetched if it is not held.
-    pub(super) fn find(&self, kind: Kind, id: &BlockId, want: Want) -> Result<Option<BlockPlace>> {
+    /// A lease on a frame with a block or page, fetched if it is not held.
+    fn find(&self, kind: Kind, id: &BlockId, want: Want) -> Result<Option<Lease>> {
         let cache = self.node.cache();
-        let look = || cache.place_of(kind, id).or_else(|| self.loose().find(id));
-        let first = if want == Want::Read { cache.locate(kind, id) } else { None };
-        if let Some(place) = first.or_else(look) {
-            return Ok(Some(place));
-        }
-        for _ in 0..FETCHES_MAX {
-            match self.node.flights.join(id) {
-                Part::Follow(flight) => {
-                    let _waits = (want == Want::Read).then(|| self.node.waiting());
-                    flight.wait()?;
-                }
-                // It may have come between the look and now.
-                Part::Lead(lead) if look().is_none() => match self.fetch(kind, id, want) {
-                    Ok(true) => drop(lead),
-                    Ok(false) => return Ok(None),
-                    Err(error) => {
-                        lead.failed(&error);
-                        return Err(error);
-                    }
-                },
-                Part::Lead(_) => {}
-            }
-            if let Some(place) = look() {
-                return Ok(Some(place));
-            }
-        }
-        Err(Error::transient(format!("{kind:?} {id} went as often as it came")))
-    }
-
-    /// Has a frame with that block brought from below; false when nobody has it.
-    fn fetch(&self, kind: Kind, id: &BlockId, want: Want) -> Result<bool> {
-        let waits = (want == Want::Read).then(|| self.node.waiting());
-        let Some(stored) = self.below.fetch(kind, id)? else { return Ok(false) };
-        drop(waits);
-        let header = FrameHeader::parse(&stored)?;
-        header.payload(&stored)?;
-        if header.kind != kind || !header.blocks.iter().any(|block| block.id == *id) {
-            return Err(Error::bug(format!("a frame without {kind:?} {id}, which it was fetched for")));
-        }
-        let cache = self.node.cache();
-        let is_kept = match self.below.keeps_what_comes() {
-            // It may have come long ago, and gone.
-            true => cache.holds(id) || cache.put(&stored, &header),
-            false => self.node.keep(&stored, &header),
+        let held = match want {
+            Want::Read => cache.lease(kind, id),
+            Want::Fill => cache.lease_unnoted(kind, id),
         };
-        if !is_kept {
-            self.loose().insert(stored, &header);
+        if held.is_some() {
+            return Ok(held);
         }
+        let _waits = (want == Want::Read).then(|| self.node.waiting());
+        Ok(self.below.frame(kind, id)?.and_then(|frame| frame.lease(id)))
+    }
+
+    /// Has the cache hold a block or page. False when nobody has it.
+    ///
+    /// # Errors
+    /// What fetching says.
+    pub(super) fn fetch(&self, kind: Kind, id: &BlockId) -> Result<bool> {
+        if self.node.cache().holds(id) {
+            return Ok(true);
+        }
+        let Some(frame) = self.below.frame(kind, id)? else { return Ok(false) };
+        // It may have come long ago, and gone.
+        self.node.put(&frame.stored, &frame.header);
         Ok(true)
     }
 
-    /// Replaces `stored` by the frame there, if it still is.
-    fn read(&self, address: FrameAddress, stored: &mut Vec<u8>) -> bool {
-        if address.pack != Loose::PACK {
-            return self.node.cache().read(address, stored);
-        }
-        let Some(frame) = self.loose().read(address) else { return false };
-        stored.clear();
-        stored.extend_from_slice(&frame);
-        true
-    }
-
-    /// A block of a frame that was there.
-    fn gone(&self, address: FrameAddress) -> Option<BlockId> {
-        match address.pack {
-            Loose::PACK => self.loose().gone(address),
-            _ => self.node.cache().gone(address),
-        }
-    }
-
-    /// Fills `stored` with the frame that was at an address; fetched again if it went, as often as it goes before it can be
-    /// read.
-    fn read_again(&self, address: FrameAddress, kind: Kind, stored: &mut Vec<u8>) -> Result<()> {
-        let lost = || Error::transient(format!("the frame at {} is no longer held", address.offset));
-        let mut now_at = address;
-        for _ in 0..FETCHES_MAX {
-            if self.read(now_at, stored) {
-                return Ok(());
+    /// A page of the recipe.
+    pub(super) fn page_for(&self, id: &BlockId, want: Want) -> Result<Vec<u8>> {
+        let missing = || Error::missing(format!("nobody has recipe page {id}"));
+        let mut stored = Vec::new();
+        let lease = self.find(Kind::Page, id, want)?.ok_or_else(missing)?;
+        match lease.read(&mut stored) {
+            Ok(()) => self.decode(id, lease.place.slot, &stored),
+            // It is damaged, and no longer held.
+            Err(error) if error.kind() == ErrorKind::Transient => {
+                let again = self.find(Kind::Page, id, want)?.ok_or_else(missing)?;
+                again.read(&mut stored)?;
+                self.decode(id, again.place.slot, &stored)
             }
-            let first = self.gone(now_at).ok_or_else(lost)?;
-            let place = self.find(kind, &first, Want::Read)?;
-            // Another frame that holds the block is not the one that was asked for.
-            let place = place.filter(|place| place.slot == 0 && place.frame.length == address.length);
-            now_at = place.ok_or_else(lost)?.frame;
+            Err(error) => Err(error),
         }
-        Err(lost())
     }
 
     fn decode(&self, id: &BlockId, slot: u32, stored: &[u8]) -> Result<Vec<u8>> {
@@ -150,32 +94,12 @@ impl CachedSource {
         page
     }
 
-    /// A page of the recipe.
-    pub(super) fn page_for(&self, id: &BlockId, want: Want) -> Result<Vec<u8>> {
-        let mut stored = Vec::new();
-        for _ in 0..FETCHES_MAX {
-            let place = self.find(Kind::Page, id, want)?;
-            let place = place.ok_or_else(|| Error::missing(format!("nobody has recipe page {id}")))?;
-            if self.read(place.frame, &mut stored) {
-                return self.decode(id, place.slot, &stored);
-            }
-        }
-        Err(Error::transient(format!("recipe page {id} went as often as it came")))
-    }
-
     fn hint(&self, kind: Kind, ids: &[BlockId]) {
         let missing: Vec<BlockId> = ids.iter().filter(|id| !self.node.cache().holds(id)).copied().collect();
-        if !missing.is_empty() {
-            self.below.will_fetch(kind, &missing);
-        }
+        self.below.will_fetch(kind, &missing);
     }
 
-    /// Whether what a fill tells of comes by itself.
-    pub(super) fn keeps_hints(&self) -> bool {
-        self.below.keeps_hints()
-    }
-
-    /// Tells below what a fill comes to.
+    /// Tells below what a fill comes to: all of it comes into the cache by itself, in any order.
     pub(super) fn will_fill(&self, ids: &[(Kind, BlockId)]) {
         for kind in [Kind::Page, Kind::Data] {
             let of_kind = ids.iter().filter(|(other, _)| *other == kind).map(|(_, id)| *id);
@@ -185,12 +109,8 @@ impl CachedSource {
 }
 
 impl FrameSource for CachedSource {
-    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
         self.find(Kind::Data, id, Want::Read)
-    }
-
-    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        self.read_again(address, Kind::Data, stored)
     }
 
     fn will_need(&self, ids: &[BlockId]) {

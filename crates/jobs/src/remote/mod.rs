@@ -15,7 +15,7 @@
 mod address;
 mod client;
 mod connection;
-mod fetch;
+mod frames;
 mod listen;
 mod problem;
 mod store;
@@ -25,7 +25,6 @@ mod upload;
 mod watch;
 
 pub use address::{ServerAddress, ServerOptions};
-pub(crate) use fetch::SourceOptions;
 pub(crate) use listen::{Listener, listen};
 pub(crate) use store::RemoteStore;
 pub(crate) use upload::RemoteSession;

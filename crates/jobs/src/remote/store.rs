@@ -1,13 +1,9 @@
 //! An origin as a store of versions: what is asked and changed by one request each.
 
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::io::Read;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use platter_image::frame::FrameHeader;
-use platter_image::frame::stream::FramesRequest;
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 use platter_store::{
     BOOT_SET_LENGTH_MAX, BootSet, EncodedBootSet, HoardChanges, HoardSnapshot, ImageName, KnownCheck,
@@ -20,14 +16,19 @@ use serde_json::{Value, json};
 
 use super::address::ServerOptions;
 use super::client::{Client, retried};
-use super::fetch::{self, RemoteSource, SourceOptions};
+use super::frames::ClientFrames;
 use super::upload::RemoteSession;
-use crate::node::{CachedSource, NodeCache, NodeReport, PassingSource, SharingRights, Upstream};
+use crate::fetch::{Fetcher, Holdings, SourceOptions};
+use crate::node::{CachedSource, NodeCache, NodeReport, SharingRequest, SharingRights};
 use crate::{CastStatus, MissingBlocks};
 
 /// So long an origin that is away is asked what became of something whose answer was lost.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
 
+/// Most bytes of frames in memory: without a cache, they wait there for their readers.
+const MEMORY_BYTES: u64 = 128 << 20;
+/// The same with a cache, which keeps what comes.
+const MEMORY_BESIDE_CACHE: u64 = 32 << 20;
 /// Most bytes of the answer to a boot set.
 const ANSWER_LENGTH_MAX: u64 = 64 << 10;
 
@@ -36,12 +37,8 @@ const ANSWER_LENGTH_MAX: u64 = 64 << 10;
 pub(crate) struct RemoteStore {
     client: Arc<Client>,
     cache: Option<Arc<NodeCache>>,
-    sources: Arc<Mutex<Sources>>,
+    fetcher: Arc<Fetcher>,
 }
-
-/// By score, and by whether only what is asked for is to come, those that somebody reads from: all who read one recipe in one way
-/// fetch for each other.
-type Sources = HashMap<(Score, bool), Weak<RemoteSource>>;
 
 #[derive(Deserialize)]
 struct Facts {
@@ -94,12 +91,19 @@ impl RemoteStore {
         let client = Client::open(options)?;
         let origin = options.address.to_string();
         let cache = options.cache.as_ref().map(|location| NodeCache::open(location, &origin)).transpose()?;
-        Ok(Self { client, cache, sources: Arc::default() })
+        Ok(Self::of(client, cache))
     }
 
-    /// Without a cache.
-    pub(super) fn of(client: Arc<Client>) -> Self {
-        Self { client, cache: None, sources: Arc::default() }
+    pub(super) fn of(client: Arc<Client>, cache: Option<Arc<NodeCache>>) -> Self {
+        let holdings = cache.clone().map(|cache| cache as Arc<dyn Holdings>);
+        let memory = if holdings.is_some() { MEMORY_BESIDE_CACHE } else { MEMORY_BYTES };
+        let fetcher = Fetcher::new(Arc::new(ClientFrames(client.clone())), holdings, memory);
+        Self { client, cache, fetcher }
+    }
+
+    /// The same origin, without the cache.
+    pub(crate) fn without_cache(&self) -> Self {
+        Self::of(self.client.clone(), None)
     }
 
     /// The cache of what was read, if there is one.
@@ -337,57 +341,46 @@ impl RemoteStore {
         self.client.get("/api/v1/nodes")
     }
 
-    /// The frames and pages of a recipe. While one source of a recipe is in use, whoever asks for it in the same way gets the
-    /// same.
-    pub(crate) fn source(&self, score: Score, options: SourceOptions) -> Arc<RemoteSource> {
-        let mut sources = self.sources.lock();
-        let key = (score, options.exact);
-        if let Some(source) = sources.get(&key).and_then(Weak::upgrade) {
-            return source;
-        }
-        sources.retain(|_, source| source.strong_count() > 0);
-        let source = RemoteSource::new(self.client.clone(), score, options, self.cache.clone());
-        let source = Arc::new(source);
-        sources.insert(key, Arc::downgrade(&source));
-        source
+    /// What fetches from this origin, and from peers.
+    pub(crate) fn fetcher(&self) -> &Arc<Fetcher> {
+        &self.fetcher
     }
 
-    /// Frames by one request, each decoded and hashed before it is given; gives what is not there. For whoever decides himself
-    /// what is asked when, and how often.
+    /// Begins to share what the cache holds, if it does not. False when there is no cache.
     ///
     /// # Errors
-    /// What the origin says; `Transient` when it is away; `Corrupt` when it lies; what `take` says.
-    pub(crate) fn fetch(
-        &self,
-        request: &FramesRequest,
-        take: &mut dyn FnMut(&FrameHeader, &[u8]) -> Result<()>,
-    ) -> Result<Vec<BlockId>> {
-        fetch::fetch(&self.client, request, take)
+    /// `Refused` for an address that is none; `Transient` when the origin is away and never said which store it has; `Io` when
+    /// the address cannot be had.
+    pub(crate) fn share(&self, request: &SharingRequest) -> Result<()> {
+        match &self.cache {
+            Some(cache) if !self.fetcher.shares() => {
+                cache.share(&self.fetcher, self.sharing_rights()?, request)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn has_peers(&self) -> bool {
-        self.cache.as_ref().is_some_and(|cache| cache.peers().is_some())
+        self.fetcher.shares()
     }
 
-    /// The same origin, without the cache.
-    pub(crate) fn without_cache(&self) -> Self {
-        Self::of(self.client.clone())
+    /// The frames and pages of a recipe: through the cache, if there is one.
+    pub(crate) fn source(&self, score: Score, options: SourceOptions) -> Arc<dyn Source> {
+        match self.cached_source(score, options) {
+            Some(source) => source,
+            None => self.fetcher.source(score, options),
+        }
     }
 
-    /// The same over the cache; `None` without one.
+    /// The same through the cache; `None` without one.
     pub(crate) fn cached_source(&self, score: Score, options: SourceOptions) -> Option<Arc<CachedSource>> {
         let cache = self.cache.as_ref()?;
-        let below: Arc<dyn Upstream> = match cache.peers() {
-            Some(peers) => Arc::new(peers.source(score, options.retry_time_max)),
-            None => self.source(score, options),
-        };
-        Some(CachedSource::new(cache.clone(), below))
+        Some(CachedSource::new(cache.clone(), self.fetcher.source(score, options)))
     }
 
-    /// The frames and pages of a recipe from other nodes, past the cache; `None` while no other node is known.
+    /// The same from other nodes, past the cache; `None` while no other node is known.
     pub(crate) fn peer_source(&self, score: Score, options: SourceOptions) -> Option<Arc<dyn Source>> {
-        let peers = self.cache.as_ref()?.peers().filter(|peers| peers.counts().known > 0)?;
-        Some(PassingSource::new(Arc::new(peers.source(score, options.retry_time_max))))
+        (self.fetcher.counts().known > 0).then(|| self.fetcher.source(score, options) as Arc<dyn Source>)
     }
 
     /// Tells the origin of this node; gives what it says of others.

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use platter_image::frame::{FrameDecoder, FrameHeader, ListedBlock, STORED_LENGTH_MAX, Verify};
-use platter_image::{BlockId, BlockPlace, Error, FrameAddress, IoContext, Kind, Result};
+use platter_image::{BlockId, BlockPlace, Error, FrameAddress, HeldFrame, IoContext, Kind, Lease, Result};
 use platter_vfs::{OpenMode, Vfs, VfsFile};
 
 use super::changes::CacheChanges;
-use super::frames::Frames;
+use super::frames::{Frames, ToRead};
 use super::options::{CacheCounts, CacheOptions};
 use super::pins::{self, PINS_MAX, PinName};
 use super::place::CachePlace;
@@ -33,13 +33,17 @@ const DECODERS_KEPT_MAX: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Cache(Arc<Shared>);
 
-/// A whole frame that has a requested block.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredFrame {
-    /// Header and payload in stored form, verified.
-    pub stored: Vec<u8>,
-    /// The number of the requested block in the frame.
-    pub slot: u32,
+/// A frame of the cache, in an open segment: it can be read though the segment has been evicted meanwhile.
+struct CachedFrame {
+    cache: Arc<Shared>,
+    address: FrameAddress,
+    found: ToRead,
+}
+
+impl HeldFrame for CachedFrame {
+    fn read(&self, stored: &mut Vec<u8>) -> Result<()> {
+        self.cache.read_checked(self.address, &self.found, stored).map(drop)
+    }
 }
 
 /// The state that all clones share.
@@ -103,37 +107,25 @@ impl Cache {
         self.0.frames().holds(id)
     }
 
-    /// Reads and verifies the frame that has a block, and marks it as used. `None` if the block is not held, or its frame is
-    /// damaged.
-    pub fn get(&self, kind: Kind, id: &BlockId) -> Option<StoredFrame> {
-        let place = self.locate(kind, id)?;
-        let mut stored = Vec::new();
-        self.read(place.frame, &mut stored).then_some(StoredFrame { stored, slot: place.slot })
-    }
-
-    /// Returns where a block is stored, and marks its frame as used. With [`Cache::read`], this is [`Cache::get`] in two steps,
-    /// as [`platter_image::FrameSource`] requires.
-    pub fn locate(&self, kind: Kind, id: &BlockId) -> Option<BlockPlace> {
+    /// A lease on the frame with that block, noted as used. Reading it checks the frame; one that is damaged is dropped, and
+    /// reading fails as `Transient`.
+    pub fn lease(&self, kind: Kind, id: &BlockId) -> Option<Lease> {
         let mut frames = self.0.frames();
         let place = frames.place(kind, id);
         frames.note_asked(place);
-        place
+        self.leased(&frames, place?)
     }
 
-    /// As [`Cache::locate`], without counting the request: for a frame that the caller has just stored.
-    pub fn place_of(&self, kind: Kind, id: &BlockId) -> Option<BlockPlace> {
-        self.0.frames().place(kind, id)
+    /// The same without counting it: for whoever has just put the frame there, and for peers.
+    pub fn lease_unnoted(&self, kind: Kind, id: &BlockId) -> Option<Lease> {
+        let frames = self.0.frames();
+        self.leased(&frames, frames.place(kind, id)?)
     }
 
-    /// Replaces `stored` by the verified frame at an address from [`Cache::locate`]. Returns false if it is no longer there;
-    /// [`Cache::gone`] then returns its first block.
-    pub fn read(&self, address: FrameAddress, stored: &mut Vec<u8>) -> bool {
-        self.0.read_checked(address, stored).is_some()
-    }
-
-    /// Returns the first block of a frame that was recently at that address.
-    pub fn gone(&self, address: FrameAddress) -> Option<BlockId> {
-        self.0.frames().gone(address)
+    fn leased(&self, frames: &Frames, place: BlockPlace) -> Option<Lease> {
+        let found = frames.to_read(place.frame)?;
+        let frame = CachedFrame { cache: self.0.clone(), address: place.frame, found };
+        Some(Lease::held_by(place, Arc::new(frame)))
     }
 
     /// Stores a frame. All of its blocks were hashed on this machine, and `header` is its header. Does nothing if all blocks are
@@ -324,8 +316,12 @@ impl Shared {
     }
 
     /// Reads and verifies the frame at an address. Drops it if that fails.
-    pub(super) fn read_checked(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Option<FrameHeader> {
-        let found = self.frames().to_read(address)?;
+    pub(super) fn read_checked(
+        &self,
+        address: FrameAddress,
+        found: &ToRead,
+        stored: &mut Vec<u8>,
+    ) -> Result<FrameHeader> {
         let blocks = lay_ids(&found.ids, address.length as usize, stored);
         let read = read_frame(&*found.file, address.offset, address.length as usize, blocks, stored);
         let checked = read.and_then(|()| self.check(stored, found.hashed)).and_then(|header| {
@@ -338,7 +334,7 @@ impl Shared {
         match checked {
             Ok(header) => {
                 frames.set_hashed(address);
-                Some(header)
+                Ok(header)
             }
             Err(error) => {
                 if frames.drop_frame(address) {
@@ -351,7 +347,7 @@ impl Shared {
                         with_causes(&error)
                     ));
                 }
-                None
+                Err(Error::transient("a frame of the cache is damaged").with_source(error))
             }
         }
     }

@@ -4,7 +4,7 @@
 //! It takes about 50 bytes per block, like the store's index. If several frames have a block, it counts only in the first one
 //! added. A frame in which no block counts is dead, and disappears with its segment.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -19,8 +19,6 @@ use super::pins::{PinName, Pins};
 use crate::index::IdHash;
 
 /// Number of dropped frames that are remembered.
-const GONE_MAX: usize = 1 << 14;
-/// A segment is evicted only if at least 1/4 of its bytes are not pinned.
 const GAIN_PART: u64 = 4;
 /// At most 1/2 of these bytes are kept because they were used. So each eviction frees at least 1/8 of a segment.
 const KEPT_PART: u64 = 2;
@@ -94,9 +92,7 @@ pub(super) struct Frames {
     open: Option<u32>,
     pub(super) pins: Pins,
     changes: Changes,
-    gone: HashMap<FrameAddress, BlockId>,
-    gone_order: VecDeque<FrameAddress>,
-    /// Counters of events.
+    /// What is counted while it happens.
     pub(super) counts: CacheCounts,
 }
 
@@ -109,8 +105,6 @@ impl Frames {
             open: None,
             pins: Pins::default(),
             changes: Changes::default(),
-            gone: HashMap::new(),
-            gone_order: VecDeque::new(),
             counts: CacheCounts { limit_bytes, ..CacheCounts::default() },
         }
     }
@@ -269,9 +263,6 @@ impl Frames {
                 self.changes.push(*id, false);
             }
         }
-        if let Some(first) = ids.first() {
-            self.remember(address, *first);
-        }
         true
     }
 
@@ -289,23 +280,7 @@ impl Frames {
         counted
     }
 
-    fn remember(&mut self, address: FrameAddress, first: BlockId) {
-        if self.gone.insert(address, first).is_none() {
-            self.gone_order.push_back(address);
-        }
-        if self.gone_order.len() > GONE_MAX
-            && let Some(oldest) = self.gone_order.pop_front()
-        {
-            self.gone.remove(&oldest);
-        }
-    }
-
-    /// Returns the first block of a frame that was recently at that address.
-    pub(super) fn gone(&self, address: FrameAddress) -> Option<BlockId> {
-        self.gone.get(&address).copied()
-    }
-
-    /// Returns the total length of all files except the newest segment.
+    /// Bytes of all files but the segment that grows.
     pub(super) fn sealed_bytes(&self) -> u64 {
         let others = self.segments.iter().filter(|(number, _)| self.open != Some(**number));
         others.map(|(_, segment)| segment.length).sum::<u64>() + self.pins.file_bytes()

@@ -28,6 +28,6 @@ mod tests;
 mod writer;
 
 pub use changes::CacheChanges;
-pub use frame_cache::{Cache, StoredFrame};
+pub use frame_cache::Cache;
 pub use options::{CacheCounts, CacheOptions};
 pub use pins::{PinName, decode as decode_pins, encode as encode_pins};

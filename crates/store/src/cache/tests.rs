@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_image::frame::{Compressor, FrameBuilder, FrameHeader};
-use platter_image::{BlockId, Domain, Kind};
+use platter_image::{BlockId, Domain, ErrorKind, Kind};
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, Operation, SimulatedDisk};
 
@@ -48,13 +48,20 @@ impl Frame {
     }
 
     fn is_right_in(&self, cache: &Cache) -> bool {
-        let found = cache.get(Kind::Data, &self.id());
-        found.is_some_and(|found| found.slot == 1 && found.stored == self.stored)
+        get(cache, Kind::Data, &self.id()).is_some_and(|found| found == (1, self.stored.clone()))
     }
 
     fn put(&self, cache: &Cache) -> bool {
         cache.put(&self.stored, &self.header)
     }
+}
+
+/// The slot of a block and the frame that it is in, if it can be read.
+fn get(cache: &Cache, kind: Kind, id: &BlockId) -> Option<(u32, Vec<u8>)> {
+    let lease = cache.lease(kind, id)?;
+    let mut stored = Vec::new();
+    lease.read(&mut stored).ok()?;
+    Some((lease.place.slot, stored))
 }
 
 fn frames(count: u32) -> Vec<Frame> {
@@ -88,11 +95,8 @@ fn stored_frames_are_still_held_after_reopening() {
     assert!(frames.iter().all(|frame| frame.put(&cache)), "storing them again does nothing");
     assert_eq!((cache.counts().taken, cache.counts().blocks), (17, 34));
     assert!(frames.iter().all(|frame| frame.is_right_in(&cache)));
-    assert!(cache.get(Kind::Page, &frames[0].id()).is_none(), "a data block is not a page");
-    assert!(
-        Cache::open(Arc::new(disk.clone()), "/cache", options()).is_err(),
-        "only one process may open it"
-    );
+    assert!(get(&cache, Kind::Page, &frames[0].id()).is_none(), "a block is no page");
+    assert!(Cache::open(Arc::new(disk.clone()), "/cache", options()).is_err(), "one process");
     drop(cache);
     // Two segments have a footer. The third has none and is continued.
     let cache = open(&disk);
@@ -172,12 +176,27 @@ fn pinned_frames_stay_and_nothing_is_stored_when_all_is_pinned() {
     assert!(frames[..3].iter().all(|frame| cache.holds(&frame.id())));
 }
 
+/// Whoever found a frame can read it, though everything was evicted meanwhile.
+#[test]
+fn a_lease_outlives_eviction() {
+    let (disk, frames) = (SimulatedDisk::new(1), frames(60));
+    let cache = open(&disk);
+    assert!(frames[0].put(&cache));
+    let lease = cache.lease(Kind::Data, &frames[0].id()).unwrap();
+    frames[1..].iter().for_each(|frame| assert!(frame.put(&cache)));
+    assert!(!cache.holds(&frames[0].id()), "it was evicted");
+    let mut stored = Vec::new();
+    lease.read(&mut stored).unwrap();
+    assert_eq!((lease.place.slot, stored), (1, frames[0].stored.clone()));
+}
+
 #[test]
 fn a_damaged_frame_is_dropped_and_can_be_stored_again() {
     let (disk, frames) = (SimulatedDisk::new(1), frames(8));
     let cache = open(&disk);
     assert!(frames.iter().all(|frame| frame.put(&cache)));
-    let address = cache.locate(Kind::Data, &frames[1].id()).unwrap().frame;
+    let lease = cache.lease(Kind::Data, &frames[1].id()).unwrap();
+    let address = lease.place.frame;
     let path = Path::new("/cache/segments/00000001.segment");
     let damage = |at: u64| {
         let mut bytes = disk.contents(path).unwrap();
@@ -186,7 +205,8 @@ fn a_damaged_frame_is_dropped_and_can_be_stored_again() {
     };
     damage(address.offset + 100_000);
     assert!(!frames[1].is_right_in(&cache) && !cache.holds(&frames[1].id()));
-    assert_eq!((cache.gone(address), cache.counts().damaged), (Some(frames[1].header.blocks[0].id), 1));
+    assert_eq!(lease.read(&mut Vec::new()).unwrap_err().kind(), ErrorKind::Transient, "take another lease");
+    assert_eq!(cache.counts().damaged, 1);
     assert_eq!(cache.notes().len(), 1);
     assert!(frames[1].put(&cache) && frames[1].is_right_in(&cache), "it is appended at the end");
     assert!(frames.iter().all(|frame| frame.is_right_in(&cache)));
@@ -214,8 +234,8 @@ fn a_frame_with_a_false_name_is_not_returned_after_reopening() {
     assert!(liar.put(&cache) && frames(9).iter().all(|frame| frame.put(&cache)));
     drop(cache);
     let cache = open(&disk);
-    assert!(cache.holds(&wanted), "the footer lists it");
-    assert!(cache.get(Kind::Data, &wanted).is_none() && !cache.holds(&wanted));
+    assert!(cache.holds(&wanted), "its footer says so");
+    assert!(get(&cache, Kind::Data, &wanted).is_none() && !cache.holds(&wanted));
     assert!(frames(9).iter().all(|frame| frame.is_right_in(&cache)));
 }
 
@@ -260,8 +280,8 @@ fn a_power_failure_loses_nothing_that_was_synced_and_pinned() {
             }
             seen += durable.len();
             for frame in &frames {
-                let found = cache.get(Kind::Data, &frame.id());
-                assert!(found.is_none_or(|found| found.stored == frame.stored), "{call} {profile:?}");
+                let found = get(&cache, Kind::Data, &frame.id());
+                assert!(found.is_none_or(|found| found.1 == frame.stored), "{call} {profile:?}");
             }
             assert!(Frame::new(1000).put(&cache) && cache.counts().bytes <= LIMIT);
         }

@@ -123,7 +123,8 @@ impl Writer {
         let (mut stored, mut copies) = (Vec::new(), Vec::new());
         for survivor in &survivors {
             // Damaged frames are dropped here too.
-            if let Some(header) = cache.read_checked(survivor.address, &mut stored) {
+            let Some(found) = cache.frames().to_read(survivor.address) else { continue };
+            if let Ok(header) = cache.read_checked(survivor.address, &found, &mut stored) {
                 copies.push(self.append(cache, &stored, &header)?);
             }
         }

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use platter_image::frame::FrameDecoder;
 use platter_image::recipe::PageSource;
 use platter_image::{
-    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameSource, IoContext, Kind, Result,
+    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameIndex, FrameSource, IoContext, Kind, Lease,
+    Result,
 };
 use platter_vfs::OpenMode;
 use serde::Serialize;
@@ -220,15 +221,12 @@ impl View {
 }
 
 impl FrameSource for Hoard {
-    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
-        Ok(self.view().index.locate(id))
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
+        Ok(self.locate(id)?.map(Lease::in_place))
     }
 
-    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        let laid = self.view().ids_at(address).map(|ids| lay_ids(ids, address.length as usize, stored));
-        let blocks =
-            laid.ok_or_else(|| Error::missing("a frame that an update has removed from the hoard"))?;
-        self.packs.read_frame(address, blocks, stored)
+    fn read_leased(&self, lease: &Lease, stored: &mut Vec<u8>) -> Result<()> {
+        self.read_frame(lease.place.frame, stored)
     }
 
     fn read_on(&self, address: FrameAddress) -> Option<Vec<BlockId>> {
@@ -244,6 +242,19 @@ impl FrameSource for Hoard {
         let view = self.view();
         let behind = view.index.frames_behind(address).take(FRAMES_AHEAD);
         Some(behind.filter_map(|(_, ids)| ids.first().copied()).collect())
+    }
+}
+
+impl FrameIndex for Hoard {
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+        Ok(self.view().index.locate(id))
+    }
+
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        let laid = self.view().ids_at(address).map(|ids| lay_ids(ids, address.length as usize, stored));
+        let blocks =
+            laid.ok_or_else(|| Error::missing("a frame that the hoard had before it was updated"))?;
+        self.packs.read_frame(address, blocks, stored)
     }
 }
 

@@ -7,8 +7,8 @@ use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder};
 use platter_image::page::{Entry, State};
 use platter_image::recipe::{CutPolicy, PageSource, RecipeBuilder};
 use platter_image::{
-    BlockId, BlockPlace, Domain, Error, ErrorKind, Extent, FrameAddress, FrameSource, FrameStore, Kind,
-    Result, Score,
+    BlockId, BlockPlace, Domain, Error, ErrorKind, Extent, FrameAddress, FrameIndex, FrameSource, FrameStore,
+    Kind, Lease, Result, Score,
 };
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
@@ -303,6 +303,16 @@ impl Memory {
 }
 
 impl FrameSource for Memory {
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
+        Ok(self.locate(id)?.map(Lease::in_place))
+    }
+
+    fn read_leased(&self, lease: &Lease, stored: &mut Vec<u8>) -> Result<()> {
+        self.read_frame(lease.place.frame, stored)
+    }
+}
+
+impl FrameIndex for Memory {
     fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
         Ok(self.index.locate(id))
     }

@@ -11,7 +11,8 @@ use platter_image::frame::{
 };
 use platter_image::recipe::PageSource;
 use platter_image::{
-    BlockId, Domain, Error, ErrorKind, FrameAddress, FrameSource, IoContext, Kind, Result, judged, locate,
+    BlockId, Domain, Error, ErrorKind, FrameAddress, FrameIndex, FrameSource, IoContext, Kind, Result,
+    judged, lease,
 };
 use platter_vfs::{OpenMode, VfsFile};
 use serde::Serialize;
@@ -426,9 +427,10 @@ impl DecodedFrames {
         id: &BlockId,
         left: &RemainingBlocks,
     ) -> Result<SourceBlock<'_>> {
-        let address = locate(source, id)?.frame;
+        let lease = lease(source, id)?;
+        let address = lease.place.frame;
         if !self.frames.contains_key(&address) {
-            source.read_frame(address, &mut self.stored)?;
+            source.read_leased(&lease, &mut self.stored)?;
             let within = |error: Error| error.within(format!("block {id}"));
             let decoded = self.decoder.decode(&self.stored, Verify::Hashes);
             let (header, raw) = judged(source, address, decoded).map_err(within)?;

@@ -183,7 +183,7 @@ fn parse_name(name: &str) -> Option<(PackId, &str, i64)> {
 #[cfg(test)]
 mod tests {
     use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder};
-    use platter_image::{Domain, FrameSource, FrameStore, Kind};
+    use platter_image::{Domain, FrameIndex, FrameStore, Kind};
 
     use super::*;
 

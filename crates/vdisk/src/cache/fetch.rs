@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 use platter_image::frame::{FrameDecoder, RAW_LENGTH_MAX};
-use platter_image::{BlockId, BlockPlace, Error, ErrorKind, FrameAddress, Kind, Result, judged, locate};
+use platter_image::{BlockId, Error, ErrorKind, FrameAddress, Kind, Lease, Result, judged, lease};
 
 use super::blocks::{Ahead, Block, Blocks, Pattern};
 use super::counters::{CacheCounters, Counts};
@@ -94,13 +94,16 @@ impl Shared {
         }
         self.counts.misses.add(1);
         on_miss();
-        let place = retried(|| locate(&**source, id))?;
-        match self.read_block(source, id, place, pattern) {
-            // The frame may have been removed since it was located; another frame may hold the block now.
-            Err(error) if error.kind() == ErrorKind::Transient => match retried(|| locate(&**source, id))? {
-                again if again != place => self.read_block(source, id, again, pattern),
-                _ => Err(error),
-            },
+        let first = retried(|| lease(&**source, id))?;
+        match self.read_block(source, id, &first, pattern) {
+            // The frame turned out to be damaged, and the source has another one that holds the block by now.
+            Err(error) if error.kind() == ErrorKind::Transient => {
+                let again = retried(|| lease(&**source, id))?;
+                if again.place == first.place {
+                    return Err(error);
+                }
+                self.read_block(source, id, &again, pattern)
+            }
             read => read,
         }
     }
@@ -110,10 +113,10 @@ impl Shared {
         &self,
         source: &Arc<dyn Source>,
         id: &BlockId,
-        place: BlockPlace,
+        lease: &Lease,
         pattern: Pattern,
     ) -> Result<Arc<Block>> {
-        let frame = place.frame;
+        let frame = lease.place.frame;
         let within = |error: Error| {
             error.within(format!(
                 "block {id} in the frame at offset {} of pack number {}",
@@ -128,10 +131,10 @@ impl Shared {
                     None => {
                         let is_in_order = self.read_on(source, frame);
                         let last = match pattern {
-                            Pattern::Random if !is_in_order => place.slot as usize,
+                            Pattern::Random if !is_in_order => lease.place.slot as usize,
                             _ => usize::MAX,
                         };
-                        return self.fetch(lead, source, id, place, last, None).map_err(within);
+                        return self.fetch(lead, source, id, lease, last, None).map_err(within);
                     }
                 },
                 Part::Follow(flight) => {
@@ -148,13 +151,14 @@ impl Shared {
 
     /// Reads the whole frame of a block into memory, unless the block is there or another thread reads the
     /// frame. Errors are ignored; a later read reports them.
-    pub(crate) fn prefetch(&self, source: &Arc<dyn Source>, id: &BlockId, place: BlockPlace, ahead: bool) {
-        let Part::Lead(lead) = self.flights.join(FrameKey::new(source, place.frame)) else { return };
+    pub(crate) fn prefetch(&self, source: &Arc<dyn Source>, id: &BlockId, lease: &Lease, ahead: bool) {
+        let frame = lease.place.frame;
+        let Part::Lead(lead) = self.flights.join(FrameKey::new(source, frame)) else { return };
         if !self.contains(id) {
-            let mark = ahead.then(|| Arc::new(Ahead::new(FrameKey::new(source, place.frame))));
+            let mark = ahead.then(|| Arc::new(Ahead::new(FrameKey::new(source, frame))));
             self.counts.ahead_frames.add(u64::from(ahead));
             // On failure, the next reader of the block tries again and reports the error.
-            let _ = self.fetch(lead, source, id, place, usize::MAX, mark.as_ref());
+            let _ = self.fetch(lead, source, id, lease, usize::MAX, mark.as_ref());
         }
     }
 
@@ -180,8 +184,8 @@ impl Shared {
         for id in next.into_iter().take(most).filter(|id| !self.contains(id)) {
             let source = source.clone();
             self.push(Box::new(move |shared| {
-                if let Ok(place) = locate(&*source, &id) {
-                    shared.prefetch(&source, &id, place, true);
+                if let Ok(lease) = lease(&*source, &id) {
+                    shared.prefetch(&source, &id, &lease, true);
                 }
             }));
         }
@@ -193,11 +197,11 @@ impl Shared {
         lead: Lead<'_>,
         source: &Arc<dyn Source>,
         id: &BlockId,
-        place: BlockPlace,
+        lease: &Lease,
         last: usize,
         ahead: Option<&Arc<Ahead>>,
     ) -> Result<Arc<Block>> {
-        match self.decode(source, id, place, last, ahead) {
+        match self.decode(source, id, lease, last, ahead) {
             Ok(fetched) => {
                 lead.decoded(fetched.blocks);
                 fetched.wanted
@@ -218,25 +222,30 @@ impl Shared {
         &self,
         source: &Arc<dyn Source>,
         id: &BlockId,
-        place: BlockPlace,
+        lease: &Lease,
         last: usize,
         ahead: Option<&Arc<Ahead>>,
     ) -> Result<Fetched> {
         let mut decoder = self.decoder()?;
-        retried(|| source.read_frame(place.frame, &mut decoder.stored))?;
+        let frame = lease.place.frame;
+        retried(|| match source.read_leased(lease, &mut decoder.stored) {
+            // Only another lease can help.
+            Err(error) if error.kind() == ErrorKind::Transient && !lease.is_in_place() => Ok(Err(error)),
+            read => read.map(Ok),
+        })??;
         let decoded = decoder.frame.decode_start(&decoder.stored, Kind::Data, last);
-        let decoded = judged(&**source, place.frame, decoded)?;
+        let decoded = judged(&**source, frame, decoded)?;
         self.counts.frames_decoded.add(1);
         self.counts.bytes_decoded.add(decoded.decoded_length() as u64);
         let mut blocks = Vec::new();
         let mut wanted =
-            Err(Error::corrupt(format!("the frame does not contain the block up to slot {}", place.slot)));
+            Err(Error::corrupt(format!("the frame has no such block up to its slot {}", lease.place.slot)));
         for unverified in decoded.iter() {
             let found = unverified.id();
             if found != *id && self.contains(&found) {
                 continue;
             }
-            let verified = judged(&**source, place.frame, unverified.verify());
+            let verified = judged(&**source, frame, unverified.verify());
             let verified = verified.map(|contents| Arc::new(Block::new(contents, ahead.cloned())));
             if let Ok(block) = &verified {
                 self.blocks.insert(found, block.clone());

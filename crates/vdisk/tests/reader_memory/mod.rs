@@ -12,7 +12,8 @@ use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder};
 use platter_image::page::{Entry, State};
 use platter_image::recipe::{CutPolicy, PageSource, RecipeBuilder};
 use platter_image::{
-    BlockId, BlockPlace, Domain, Error, Extent, FrameAddress, FrameSource, Kind, Result, Score,
+    BlockId, BlockPlace, Domain, Error, Extent, FrameAddress, FrameIndex, FrameSource, Kind, Lease, Result,
+    Score,
 };
 use platter_vdisk::{BlockCache, BlockDevice, CacheOptions, RecipeDisk};
 
@@ -69,22 +70,12 @@ impl MemorySource {
 }
 
 impl FrameSource for MemorySource {
-    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
-        Ok(self.index.lock().get(id).copied())
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
+        Ok(self.locate(id)?.map(Lease::in_place))
     }
 
-    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
-        *self.reads.lock().entry(address.offset).or_default() += 1;
-        self.fail()?;
-        let mut held = self.held.lock();
-        if *held == Some(address.offset) {
-            self.stuck.fetch_add(1, Ordering::SeqCst);
-            self.released.wait_while(&mut held, |held| *held == Some(address.offset));
-            drop(held);
-        }
-        stored.clear();
-        stored.extend_from_slice(&self.frames.lock()[address.offset as usize]);
-        Ok(())
+    fn read_leased(&self, lease: &Lease, stored: &mut Vec<u8>) -> Result<()> {
+        self.read_frame(lease.place.frame, stored)
     }
 
     fn read_on(&self, address: FrameAddress) -> Option<Vec<BlockId>> {
@@ -108,6 +99,26 @@ impl FrameSource for MemorySource {
 
     fn is_near(&self, id: &BlockId) -> bool {
         self.hint_length.load(Ordering::SeqCst) == 0 && !self.far.lock().contains(id)
+    }
+}
+
+impl FrameIndex for MemorySource {
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+        Ok(self.index.lock().get(id).copied())
+    }
+
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        *self.reads.lock().entry(address.offset).or_default() += 1;
+        self.fail()?;
+        let mut held = self.held.lock();
+        if *held == Some(address.offset) {
+            self.stuck.fetch_add(1, Ordering::SeqCst);
+            self.released.wait_while(&mut held, |held| *held == Some(address.offset));
+            drop(held);
+        }
+        stored.clear();
+        stored.extend_from_slice(&self.frames.lock()[address.offset as usize]);
+        Ok(())
     }
 }
 

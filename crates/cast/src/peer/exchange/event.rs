@@ -27,9 +27,9 @@ pub enum ExchangeEvent {
     Connect(NodeId),
     /// The peer belongs to our sharing group. Subscribe if its filter is wanted.
     Joined(NodeId),
-    /// Pass it to [`crate::peer::Choice::handle_filter`].
+    /// Pass it to [`crate::peer::Scheduler::handle_filter`].
     Filter(NodeId, FilterPiece),
-    /// Pass it to [`crate::peer::Choice::handle_changes`].
+    /// For [`crate::peer::Scheduler::handle_changes`].
     Changes(NodeId, FilterChanges),
     /// Read frames with these ids: call [`Exchange::give`] for each, then [`Exchange::finish`].
     Asked(NodeId, AskMessage),

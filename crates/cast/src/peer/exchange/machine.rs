@@ -13,8 +13,8 @@ use super::event::{ExchangeEvent, ExchangeOptions, ExchangeStatistics};
 use super::sending::frame_bytes;
 use super::serving::{ASKS_PER_PEER_MAX, SERVING_PER_PEER_MAX, Share};
 use super::stream::{FilterReader, Stream};
-use crate::peer::choice::Ask;
 use crate::peer::filter::{FilterVersion, Holdings};
+use crate::peer::schedule::Ask;
 use crate::peer::wire::{AskMessage, Hello, NodeId, PeerMessage};
 
 /// Maximum number of streams.
@@ -125,7 +125,7 @@ impl Exchange {
     }
 
     /// Handles that the stream to that node ended or could not be opened. Our questions to it get no answer: call
-    /// [`crate::peer::Choice::peer_gone`].
+    /// [`crate::peer::Scheduler::peer_gone`].
     pub fn handle_disconnected(&mut self, node: NodeId) {
         let Some(stream) = self.streams.remove(&node) else { return };
         for request in stream.asker.serving.iter().copied() {

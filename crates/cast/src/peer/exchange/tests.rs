@@ -46,7 +46,7 @@ fn question(request: u32, ids: std::ops::Range<u32>) -> PeerMessage {
 fn own_question(request: u32, ids: std::ops::Range<u32>) -> Ask {
     let ids = ids.map(id).collect();
     let source = Source::Peer(node(2));
-    Ask { request, source, score: Score(id(0)), kind: Kind::Data, fetch: false, ids }
+    Ask { request, source, score: Score(id(0)), kind: Kind::Data, fetch: false, exact: false, ids }
 }
 
 /// Passes all messages of one exchange to the other, in encoded form. Returns whether there were any.

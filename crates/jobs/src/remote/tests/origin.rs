@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use platter_image::frame::stream::{self, FrameStreamReader, FramesRequest};
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
-use platter_image::{BlockId, ErrorKind, FrameSource, FrameStore, Result};
+use platter_image::{BlockId, ErrorKind, FrameIndex, FrameStore, Result};
 use platter_store::{NumberChoice, Session, Store, Token, VersionRecord};
 use serde_json::{Value, json};
 

@@ -8,8 +8,9 @@ use platter_image::{ErrorKind, FrameSource};
 
 use super::origin::Origin;
 use super::{Lab, capture_to, install_from, kind, mix, same};
+use crate::fetch::SourceOptions;
 use crate::node::CacheLocation;
-use crate::remote::{RemoteStore, SourceOptions};
+use crate::remote::RemoteStore;
 use crate::{DiffRequest, OpenStore, ServerAddress, ServerOptions, Silent, StoreLocation, diff, export};
 
 const KIB: usize = 48 << 10;
@@ -44,46 +45,6 @@ fn install_and_export_give_the_disk_and_fetch_it_about_once() {
     assert!(same(&disk, &lab.path("exported")));
 }
 
-#[test]
-fn a_little_memory_is_enough() {
-    let (lab, _) = lab();
-    let _origin = Origin::new(&lab).run(&lab);
-    let StoreLocation::Remote(options) = lab.afar() else { panic!() };
-    let remote = RemoteStore::open(&options).unwrap();
-    let score = remote.resolve("lab/disk").unwrap().score;
-    let bytes_max = 1 << 20;
-    let source = remote.source(score, SourceOptions { bytes_max, ..Default::default() });
-    let recipe = Recipe::open(score, &*source).unwrap();
-    let target = lab.path("target");
-    std::fs::File::create(&target).unwrap().set_len((KIB as u64) << 10).unwrap();
-    let file =
-        platter_disk::Target::open(&target, &platter_disk::TargetOptions::new((KIB as u64) << 10)).unwrap();
-    platter_disk::install::install(&recipe, &*source, &file, Default::default(), &|_| {}).unwrap();
-    assert!(same(&lab.path("disk"), &target));
-}
-
-#[test]
-fn a_late_reader_of_an_address_gets_the_frame_again() {
-    let (lab, _) = lab();
-    let _origin = Origin::new(&lab).run(&lab);
-    let StoreLocation::Remote(options) = lab.afar() else { panic!() };
-    let remote = RemoteStore::open(&options).unwrap();
-    let score = remote.resolve("lab/disk").unwrap().score;
-    let source = remote.source(score, SourceOptions { bytes_max: 300 << 10, ..Default::default() });
-    let recipe = Recipe::open(score, &*source).unwrap();
-    let whole = platter_image::Extent::new(0, recipe.root().disk_length);
-    let blocks = platter_image::plan::blocks(&recipe, whole, &*source).unwrap();
-    let (mut first, mut again) = (Vec::new(), Vec::new());
-    for place in &blocks {
-        source.read_frame(place.frame, &mut first).unwrap();
-        let store = platter_store::Store::open_reader(&lab.place).unwrap();
-        let header = platter_image::frame::FrameHeader::parse(&first).unwrap();
-        let here = store.locate(&header.blocks[place.slot as usize].id).unwrap().unwrap();
-        store.read_frame(here.frame, &mut again).unwrap();
-        assert_eq!(first, again);
-    }
-}
-
 /// What was hinted at and came stays, whether anybody reads it or not: it has travelled.
 #[test]
 fn who_reads_here_and_there_says_so_and_keeps_all_that_comes() {
@@ -108,7 +69,7 @@ fn who_reads_here_and_there_says_so_and_keeps_all_that_comes() {
     let seen = &origin.0.seen;
     let asked = seen.frames.load(Ordering::SeqCst);
     assert_eq!(seen.exact.load(Ordering::SeqCst), asked);
-    assert!(ids.iter().all(|id| source.locate(id).unwrap().is_some()));
+    assert!(ids.iter().all(|id| source.lease(id).unwrap().is_some()));
     assert_eq!(seen.frames.load(Ordering::SeqCst), asked, "nothing is asked for twice");
     let counters = remote.cache().unwrap().counters();
     assert!(counters.fetched_frames >= 10 && counters.misses <= 50, "{counters:?}");

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use platter_image::frame::EncodedFrame;
 use platter_image::{
-    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameSource, FrameStore, Pin, Result,
+    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameIndex, FrameSource, FrameStore, Lease, Pin,
+    Result,
 };
 use platter_store::{ImageName, KnownCheck, Version, VersionRecord};
 use serde::{Deserialize, Serialize};
@@ -149,7 +150,7 @@ impl RemoteSession {
 
     /// The newest version of the record's image.
     fn newest(&self, record: &VersionRecord) -> Result<Option<Version>> {
-        RemoteStore::of(self.client.clone()).newest(&record.image)
+        RemoteStore::of(self.client.clone(), None).newest(&record.image)
     }
 
     /// What an origin says that it published must be what it was asked to.
@@ -200,6 +201,16 @@ impl Drop for RemoteSession {
 }
 
 impl FrameSource for RemoteSession {
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
+        Ok(self.locate(id)?.map(Lease::in_place))
+    }
+
+    fn read_leased(&self, lease: &Lease, stored: &mut Vec<u8>) -> Result<()> {
+        self.read_frame(lease.place.frame, stored)
+    }
+}
+
+impl FrameIndex for RemoteSession {
     /// Nothing is read from what is added to.
     fn locate(&self, _id: &BlockId) -> Result<Option<BlockPlace>> {
         Ok(None)

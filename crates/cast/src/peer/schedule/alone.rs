@@ -1,0 +1,111 @@
+//! Fetching with nobody but the origin: pieces share requests, and as many bytes are under way as the link holds.
+//!
+//! A request carries what somebody waits for, and is filled up with what was announced, in order. Random readers pass at once;
+//! readers in order wait until the link has room. Must never put pieces of different recipes, kinds or ways of asking into one
+//! request.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use platter_image::frame::stream::REQUEST_IDS_MAX;
+use platter_image::{Kind, Score};
+
+use super::piece::{PieceId, Source};
+use super::scheduler::Scheduler;
+
+/// What pieces of one request have in common.
+type Likeness = (Score, Kind, bool);
+
+impl Scheduler {
+    /// Asks the origin for a piece that somebody waits for, with others that fit into the same request.
+    pub(super) fn ask_alone(&mut self, now: Duration, lead: PieceId) {
+        let Some(like) = self.likeness(lead) else { return };
+        let mut request = Request { pieces: vec![lead], ids: self.length_of(lead) };
+        let mut ready = std::mem::take(&mut self.ready);
+        self.move_into(now, &mut ready, like, REQUEST_IDS_MAX, &mut request);
+        self.ready = ready;
+        // A reader in order comes to what follows soon; one block that was not announced is wanted at once and alone.
+        let is_announced = self.pieces.get(&lead).is_some_and(|piece| piece.announced);
+        if is_announced && self.origin.has_room_ahead(self.options.ahead_bytes_max) {
+            let mut at_home = std::mem::take(&mut self.waiting.at_home);
+            let ids = self.origin.request_ids();
+            self.move_into(now, &mut at_home, like, ids, &mut request);
+            self.waiting.at_home = at_home;
+        }
+        self.ask(now, request.pieces, Source::Origin, false);
+    }
+
+    /// Asks for what was announced and nobody waits for, as far as there is room.
+    pub(super) fn start_waiting_alone(&mut self, now: Duration) {
+        if !self.waiting.others.is_empty() {
+            // There were peers when these began to wait.
+            let mut others: Vec<PieceId> = self.waiting.others.drain(..).collect();
+            others.sort_unstable();
+            self.waiting.at_home.extend(others);
+        }
+        self.waiting.due = None;
+        while self.origin.may_be_asked(now) && self.origin.has_room_ahead(self.options.ahead_bytes_max) {
+            let Some(lead) = self.waiting.at_home.pop_front() else { break };
+            if !self.still_waits(lead) {
+                continue;
+            }
+            let not_before = self.pieces.get(&lead).map_or(now, |piece| piece.not_before);
+            if now < not_before {
+                self.waiting.at_home.push_front(lead);
+                self.waiting.due = Some(not_before);
+                break;
+            }
+            let Some(like) = self.likeness(lead) else { continue };
+            let mut request = Request { pieces: vec![lead], ids: self.length_of(lead) };
+            let mut at_home = std::mem::take(&mut self.waiting.at_home);
+            let ids = self.origin.request_ids();
+            self.move_into(now, &mut at_home, like, ids, &mut request);
+            self.waiting.at_home = at_home;
+            self.ask(now, request.pieces, Source::Origin, false);
+        }
+    }
+
+    /// Moves pieces from the front of `queue` into a request, as long as they are alike and it has at most so many ids.
+    fn move_into(
+        &self,
+        now: Duration,
+        queue: &mut VecDeque<PieceId>,
+        like: Likeness,
+        ids_max: usize,
+        request: &mut Request,
+    ) {
+        while let Some(id) = queue.front().copied() {
+            let Some(piece) = self.pieces.get(&id) else {
+                queue.pop_front();
+                continue;
+            };
+            if !piece.asks.is_empty() || request.pieces.contains(&id) {
+                // It was asked for from another queue.
+                queue.pop_front();
+                continue;
+            }
+            let ids = request.ids + piece.want.ids.len();
+            let fits = self.likeness(id) == Some(like) && ids <= ids_max.min(REQUEST_IDS_MAX);
+            if !fits || now < piece.not_before {
+                return;
+            }
+            queue.pop_front();
+            request.pieces.push(id);
+            request.ids = ids;
+        }
+    }
+
+    fn likeness(&self, id: PieceId) -> Option<Likeness> {
+        self.pieces.get(&id).map(|piece| (piece.want.score, piece.want.kind, piece.want.exact))
+    }
+
+    fn length_of(&self, id: PieceId) -> usize {
+        self.pieces.get(&id).map_or(0, |piece| piece.want.ids.len())
+    }
+}
+
+/// A request in the making.
+struct Request {
+    pieces: Vec<PieceId>,
+    ids: usize,
+}

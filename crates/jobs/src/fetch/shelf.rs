@@ -1,0 +1,229 @@
+//! Verified frames in memory: what came ahead of its reader, and what peers may ask for before the cache has it.
+//!
+//! Owns the bound on them. Frames that were read are dropped before frames that nobody has read yet, the longest unused first: a
+//! frame that was fetched ahead is as good as wanted. A reader may have gone, so that is true for [`UNREAD_TIME_MAX`] only. Pure:
+//! time is an argument.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::frame::{Key, VerifiedFrame};
+
+/// Bytes that a frame takes beside its own, and each of its blocks.
+const FRAME_OVERHEAD: u64 = 256;
+const BLOCK_OVERHEAD: u64 = 128;
+/// A frame that nobody has read for so long counts as read: its reader may be gone.
+const UNREAD_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// A frame.
+struct Held {
+    frame: Arc<VerifiedFrame>,
+    weight: u64,
+    /// Position in the order of its kind.
+    tick: u64,
+    since: Duration,
+    was_read: bool,
+}
+
+/// The frames.
+pub(super) struct Shelf {
+    bytes_max: u64,
+    bytes: u64,
+    unread_bytes: u64,
+    frames: HashMap<u64, Held>,
+    places: HashMap<Key, u64>,
+    /// Frames by their ticks.
+    read: BTreeMap<u64, u64>,
+    unread: BTreeMap<u64, u64>,
+    clock: u64,
+}
+
+impl Shelf {
+    /// Room for that many bytes, overhead included.
+    pub(super) fn new(bytes_max: u64) -> Self {
+        Self {
+            bytes_max,
+            bytes: 0,
+            unread_bytes: 0,
+            frames: HashMap::new(),
+            places: HashMap::new(),
+            read: BTreeMap::new(),
+            unread: BTreeMap::new(),
+            clock: 0,
+        }
+    }
+
+    /// Sets the bound; what is over it goes with the next frame that comes.
+    pub(super) fn set_bytes_max(&mut self, bytes_max: u64) {
+        self.bytes_max = bytes_max;
+    }
+
+    /// Puts a frame there. `is_read` if whoever wants it has it, or finds it elsewhere. False when all of its blocks were there.
+    pub(super) fn insert(&mut self, now: Duration, frame: &Arc<VerifiedFrame>, is_read: bool) -> bool {
+        if frame.keys().all(|key| self.places.contains_key(&key)) {
+            if is_read {
+                frame.keys().for_each(|key| drop(self.read(key)));
+            }
+            return false;
+        }
+        let number = self.tick();
+        let weight = weight(frame);
+        self.places.extend(frame.keys().map(|key| (key, number)));
+        self.bytes += weight;
+        if is_read {
+            self.read.insert(number, number);
+        } else {
+            self.unread.insert(number, number);
+            self.unread_bytes += weight;
+        }
+        let held = Held { frame: frame.clone(), weight, tick: number, since: now, was_read: is_read };
+        self.frames.insert(number, held);
+        while self.bytes > self.bytes_max && self.frames.len() > 1 {
+            self.drop_one();
+        }
+        true
+    }
+
+    /// The frame that holds a block, for somebody who counts as no reader.
+    pub(super) fn find(&self, key: Key) -> Option<&Arc<VerifiedFrame>> {
+        Some(&self.frames.get(self.places.get(&key)?)?.frame)
+    }
+
+    /// The frame that holds a block, for a reader.
+    pub(super) fn read(&mut self, key: Key) -> Option<Arc<VerifiedFrame>> {
+        let number = *self.places.get(&key)?;
+        self.note_read(number);
+        Some(self.frames.get(&number)?.frame.clone())
+    }
+
+    /// Bytes of frames that nobody has read.
+    pub(super) fn unread_bytes(&self) -> u64 {
+        self.unread_bytes
+    }
+
+    /// Gives up on readers that did not come. Gives when to do so again.
+    pub(super) fn expire(&mut self, now: Duration) -> Option<Duration> {
+        while let Some(number) = self.unread.first_key_value().map(|(_, number)| *number) {
+            let until = self.frames.get(&number)?.since + UNREAD_TIME_MAX;
+            if now < until {
+                return Some(until);
+            }
+            self.note_read(number);
+        }
+        None
+    }
+
+    fn note_read(&mut self, number: u64) {
+        let tick = self.tick();
+        let Some(held) = self.frames.get_mut(&number) else { return };
+        let order = if held.was_read { &mut self.read } else { &mut self.unread };
+        order.remove(&held.tick);
+        if !held.was_read {
+            self.unread_bytes -= held.weight;
+        }
+        (held.was_read, held.tick) = (true, tick);
+        self.read.insert(tick, number);
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    fn drop_one(&mut self) {
+        let Some((_, number)) = self.read.pop_first().or_else(|| self.unread.pop_first()) else { return };
+        let Some(held) = self.frames.remove(&number) else { return };
+        self.bytes -= held.weight;
+        if !held.was_read {
+            self.unread_bytes -= held.weight;
+        }
+        for key in held.frame.keys() {
+            // A later frame may hold it too.
+            if self.places.get(&key) == Some(&number) {
+                self.places.remove(&key);
+            }
+        }
+    }
+}
+
+fn weight(frame: &VerifiedFrame) -> u64 {
+    frame.stored.len() as u64 + FRAME_OVERHEAD + BLOCK_OVERHEAD * frame.header.blocks.len() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_image::frame::{Compressor, FrameBuilder, FrameHeader};
+    use platter_image::{BlockId, Domain, Kind};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn key(n: u8) -> Key {
+        Key { kind: Kind::Data, id: BlockId::of(Kind::Data, &[n; 512]) }
+    }
+
+    fn frame(numbers: &[u8]) -> Arc<VerifiedFrame> {
+        let mut builder = FrameBuilder::new(Kind::Data, Domain::SHARED, 1 << 16);
+        numbers.iter().for_each(|n| builder.push(key(*n).id, &[*n; 512]));
+        let stored = builder.encode(&mut Compressor::new(1).unwrap()).unwrap().stored;
+        VerifiedFrame::new(FrameHeader::parse(&stored).unwrap(), stored.into())
+    }
+
+    #[test]
+    fn frames_that_were_read_go_first_and_then_the_oldest() {
+        let mut shelf = Shelf::new(weight(&frame(&[1, 2])) * 3);
+        for n in [1, 3, 5] {
+            assert!(shelf.insert(SECOND, &frame(&[n, n + 1]), false));
+        }
+        assert!(shelf.read(key(4)).is_some());
+        shelf.insert(SECOND, &frame(&[7, 8]), false);
+        assert!(shelf.find(key(3)).is_none() && shelf.find(key(1)).is_some());
+        shelf.insert(SECOND, &frame(&[9, 10]), false);
+        assert!(shelf.find(key(1)).is_none(), "then the oldest that nobody read");
+        assert!(shelf.find(key(5)).is_some());
+    }
+
+    #[test]
+    fn who_does_not_come_is_not_waited_for() {
+        let mut shelf = Shelf::new(1 << 20);
+        shelf.insert(SECOND, &frame(&[1]), false);
+        shelf.insert(2 * SECOND, &frame(&[2]), false);
+        let due = shelf.expire(3 * SECOND).unwrap();
+        assert_eq!(due, SECOND + UNREAD_TIME_MAX);
+        assert_eq!(shelf.expire(due), Some(2 * SECOND + UNREAD_TIME_MAX));
+        assert_eq!(shelf.unread_bytes(), weight(&frame(&[2])));
+        assert_eq!((shelf.expire(due + SECOND), shelf.unread_bytes()), (None, 0));
+    }
+
+    #[test]
+    fn memory_is_bounded_whatever_comes() {
+        let mut shelf = Shelf::new(10_000);
+        for round in 0..4 {
+            for n in 0..120 {
+                shelf.insert(SECOND, &frame(&[2 * n + 1, 2 * n]), n % 7 == 0);
+                if (n + round) % 3 == 0 {
+                    shelf.read(key(2 * n));
+                }
+                assert!(shelf.bytes <= 10_000);
+                let unread: u64 =
+                    shelf.frames.values().filter(|held| !held.was_read).map(|held| held.weight).sum();
+                assert_eq!(shelf.unread_bytes(), unread);
+                assert_eq!(shelf.read.len() + shelf.unread.len(), shelf.frames.len());
+                assert!(shelf.places.len() <= 2 * shelf.frames.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_of_two_frames_stays_with_the_later_one() {
+        let mut shelf = Shelf::new(weight(&frame(&[1, 2])) * 2);
+        shelf.insert(SECOND, &frame(&[1, 2]), true);
+        assert!(!shelf.insert(SECOND, &frame(&[2, 1]), true), "nothing new");
+        shelf.insert(SECOND, &frame(&[2, 3]), true);
+        shelf.insert(SECOND, &frame(&[4, 5]), true);
+        assert!(shelf.find(key(1)).is_none());
+        assert_eq!(shelf.find(key(2)).unwrap().header.blocks[1].id, key(3).id);
+    }
+}

@@ -1,0 +1,237 @@
+//! Peers that lie, hang, vanish and claim: right bytes all the same.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use platter_cast::peer::{AskMessage, PeerMessage};
+use platter_image::Kind;
+
+use super::raw::{Answer, RawPeer, connect};
+use super::sharing::wait_until;
+use super::universe::frame;
+use super::*;
+
+/// What is given for a block.
+type Gives = dyn Fn(Kind, &BlockId) -> Option<Arc<[u8]>> + Send + Sync;
+
+/// What a liar claims to hold, and gives instead.
+struct Liar {
+    claimed: Vec<BlockId>,
+    gives: Box<Gives>,
+}
+
+impl Holdings for Liar {
+    fn frame(&self, kind: Kind, id: &BlockId) -> Option<Arc<[u8]>> {
+        (self.gives)(kind, id)
+    }
+
+    fn keep(&self, _stored: &[u8], _header: &FrameHeader) {}
+
+    fn changes(&self, since: u64) -> HeldChanges {
+        let added = if since == 0 { self.claimed.clone() } else { Vec::new() };
+        HeldChanges { added, dropped: Vec::new(), whole: since == 0, mark: 1 }
+    }
+
+    fn own_reads(&self) -> u64 {
+        0
+    }
+}
+
+/// Two honest nodes and a liar that claims everything: the honest read the disk while the origin is there. Gives what one of
+/// them counted.
+fn with_liar(
+    universe: &Universe,
+    gives: impl Fn(Kind, &BlockId) -> Option<Arc<[u8]>> + Send + Sync + 'static,
+) -> crate::PeerCounts {
+    let origin = Origin::of(universe);
+    let honest = [Node::new(&origin), Node::new(&origin)];
+    let folder = new_folder();
+    let liar = Liar { claimed: universe.ids.clone(), gives: Box::new(gives) };
+    let (liar, known) = start(&folder, &origin, Arc::new(liar));
+    let all = [honest[0].known.clone(), honest[1].known.clone(), known];
+    [&honest[0].peers, &honest[1].peers, &liar].iter().for_each(|peers| peers.learn(&all).unwrap());
+    wait_until(|| honest.iter().all(|node| node.peers.counts().connected == 2));
+    // Until its filter is here: nobody else says to hold what was not asked for before.
+    let source = source(&honest[0].peers, universe);
+    for id in universe.ids.iter().step_by(8) {
+        if honest[0].peers.counts().peer_questions > 0 {
+            break;
+        }
+        source.frame(Kind::Data, id).unwrap();
+        thread::sleep(Duration::from_millis(50));
+    }
+    thread::scope(|scope| {
+        honest.iter().for_each(|node| drop(scope.spawn(move || node.read(universe))));
+    });
+    let held = |id: &BlockId| honest[0].held.frame(Kind::Data, id);
+    let genuine = |stored: Arc<[u8]>| FrameDecoder::new().unwrap().decode(&stored, Verify::Hashes).is_ok();
+    assert!(universe.ids.iter().all(|id| held(id).is_none_or(genuine)), "nothing wrong is kept");
+    honest[0].peers.counts()
+}
+
+#[test]
+fn frames_whose_blocks_have_other_contents_are_no_answer_and_their_sender_is_dropped() {
+    let universe = Universe::new(11, 400);
+    let counts = with_liar(&universe, |kind, id| Some(frame(kind, &[(*id, &[7; 4096][..])])));
+    assert_eq!(counts.liars, 1, "{counts:?}");
+}
+
+#[test]
+fn damaged_frames_are_no_answer_and_their_sender_is_dropped() {
+    let universe = Universe::new(12, 400);
+    let damaged = Universe::new(12, 400);
+    let origin = Origin::of(&damaged);
+    let counts = with_liar(&universe, move |kind, id| {
+        let mut stored = origin.frames.get(&(kind, *id))?.to_vec();
+        *stored.last_mut()? ^= 1;
+        Some(stored.into())
+    });
+    assert_eq!(counts.liars, 1, "{counts:?}");
+}
+
+#[test]
+fn a_frame_that_was_not_asked_for_is_a_lie_though_it_is_genuine() {
+    let universe = Universe::new(13, 400);
+    let other = Universe::new(14, 1).frames[0].clone();
+    let counts = with_liar(&universe, move |_, _| Some(other.clone()));
+    assert_eq!(counts.liars, 1, "{counts:?}");
+}
+
+#[test]
+fn who_claims_everything_and_has_nothing_is_found_out_by_its_filter() {
+    let universe = Universe::new(15, 1000);
+    let counts = with_liar(&universe, |_, _| None);
+    assert!(counts.false_positives > 0 && counts.liars == 0, "{counts:?}");
+}
+
+/// Its threads that read for peers never come back.
+#[test]
+fn who_takes_questions_and_never_answers_is_not_waited_for() {
+    let universe = Universe::new(16, 400);
+    let counts = with_liar(&universe, |_, _| {
+        loop {
+            thread::park();
+        }
+    });
+    assert!(counts.hedges + counts.failures > 0, "{counts:?}");
+}
+
+/// A node that reads the disk with one peer that is the home of some of it, and does that to questions.
+fn with_raw_peer(seed: u64, answer: impl Fn(&AskMessage) -> (Vec<u8>, bool) + Send + Sync + 'static) -> Node {
+    let universe = Universe::new(seed, 1000);
+    let origin = Origin::of(&universe);
+    let node = Node::new(&origin);
+    let answer: Arc<Answer> = Arc::new(answer);
+    let peer = RawPeer::start(std::slice::from_ref(&node.known), answer);
+    node.peers.learn(std::slice::from_ref(&peer.known)).unwrap();
+    node.read(&universe);
+    let counts = node.peers.counts();
+    assert!(counts.home_questions > 0, "the peer was asked for something: {counts:?}");
+    node
+}
+
+#[test]
+fn bytes_that_are_no_message_end_it_for_good() {
+    let node = with_raw_peer(17, |_| (vec![0xa5; 100], true));
+    let counts = node.peers.counts();
+    assert_eq!((counts.liars, counts.connected), (1, 0), "{counts:?}");
+}
+
+#[test]
+fn who_vanishes_in_the_middle_of_a_frame_is_asked_again_later() {
+    let universe = Universe::new(18, 8);
+    let stored = universe.frames[0].clone();
+    let node = with_raw_peer(18, move |ask| {
+        let whole = PeerMessage::Frame { request: ask.request, frame: stored.clone() }.to_bytes();
+        (whole[..whole.len() / 2].to_vec(), false)
+    });
+    let counts = node.peers.counts();
+    assert!(counts.liars == 0 && counts.failures > 0, "{counts:?}");
+}
+
+#[test]
+fn who_stops_in_the_middle_of_a_frame_is_gone_after_the_limit() {
+    let universe = Universe::new(19, 8);
+    let stored = universe.frames[0].clone();
+    let begun = AtomicBool::new(false);
+    let node = with_raw_peer(19, move |ask| {
+        let whole = PeerMessage::Frame { request: ask.request, frame: stored.clone() }.to_bytes();
+        let is_first = !begun.swap(true, Ordering::SeqCst);
+        (if is_first { whole[..whole.len() / 2].to_vec() } else { Vec::new() }, true)
+    });
+    wait_until(|| node.peers.counts().silent > 0);
+    assert_eq!(node.peers.counts().liars, 0);
+}
+
+#[test]
+fn a_stranger_gets_not_even_a_greeting() {
+    let universe = Universe::new(20, 8);
+    let origin = Origin::of(&universe);
+    let node = Node::new(&origin);
+    let folder = new_folder();
+    let stranger = identity_in(&folder);
+    let heard = |identity: &Identity, to: &KnownNode| {
+        let mut stream = connect(identity, to)?;
+        stream.read(&mut [0; 64])
+    };
+    assert!(heard(&stranger, &node.known).is_err(), "the node does not know it");
+    let known = KnownNode { id: stranger.id, address: None, fingerprint: stranger.fingerprint() };
+    node.peers.learn(&[known]).unwrap();
+    assert!(heard(&stranger, &node.known).unwrap() > 0, "once the registry told of it, it is greeted");
+    // Nor is a node believed that shows another certificate than the registry says.
+    let wrong = KnownNode { fingerprint: platter_transport::Fingerprint([1; 32]), ..node.known.clone() };
+    assert!(connect(&stranger, &wrong).is_err());
+}
+
+/// Far more connections than there are places for strangers, of which nothing comes: a node that is known comes in, and who is
+/// connected stays.
+#[test]
+fn idle_connections_keep_no_node_out() {
+    let universe = Universe::new(22, 8);
+    let origin = Origin::of(&universe);
+    let (node, other) = (Node::new(&origin), Node::new(&origin));
+    introduce(&[&node, &other]);
+    let folder = new_folder();
+    let late = identity_in(&folder);
+    let known = KnownNode { id: late.id, address: None, fingerprint: late.fingerprint() };
+    node.peers.learn(&[known]).unwrap();
+    let idle: Vec<TcpStream> =
+        (0..300).map(|_| TcpStream::connect(node.known.address.unwrap()).unwrap()).collect();
+    let mut stream = connect(&late, &node.known).unwrap();
+    assert!(stream.read(&mut [0; 64]).unwrap() > 0, "it is greeted");
+    let first = &idle[0];
+    first.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!((&mut &*first).read(&mut [0; 64]).unwrap(), 0, "the oldest had to go for another one");
+    assert_eq!(node.peers.counts().connected, 1 + 1);
+    assert_eq!(other.peers.counts().connected, 1);
+}
+
+/// It asks for much and reads nothing: others are served meanwhile, and it is dropped in the end.
+#[test]
+fn who_does_not_read_its_answers_holds_up_nobody() {
+    let universe = Universe::new(21, 4000);
+    let origin = Origin::of(&universe);
+    let (full, reader) = (Node::new(&origin), Node::new(&origin));
+    full.held.fill(&universe.frames);
+    full.held.fill(&universe.page_frames);
+    let peer = RawPeer::start(&[], Arc::new(|_| (Vec::new(), true)));
+    let identity = identity_in(&peer.folder);
+    let all = [full.known.clone(), reader.known.clone(), KnownNode { address: None, ..peer.known.clone() }];
+    full.peers.learn(&all).unwrap();
+    reader.peers.learn(&all).unwrap();
+    let mut stream = connect(&identity, &full.known).unwrap();
+    stream.write_all(&super::raw::hello(identity.id)).unwrap();
+    for (request, ids) in universe.ids.chunks(256).cycle().take(32).enumerate() {
+        let (request, ids) = (request as u32, ids.to_vec());
+        let ask = AskMessage { request, score: universe.score, kind: Kind::Data, fetch: false, ids };
+        stream.write_all(&PeerMessage::Ask(ask).to_bytes()).unwrap();
+    }
+    stream.flush().unwrap();
+    origin.is_dead.store(true, Ordering::SeqCst);
+    reader.read(&universe);
+    wait_until(|| full.peers.counts().connected == 1);
+    drop(stream);
+}
