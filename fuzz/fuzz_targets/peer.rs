@@ -1,4 +1,4 @@
-//! A peer's stream: hostile bytes cut into messages and given to exchange and choice, which hold questions both ways.
+//! A peer's stream: hostile bytes cut into messages and given to exchange and scheduler, which hold questions both ways.
 
 #![no_main]
 
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use platter_cast::peer::{
-    Choice, ChoiceEvent, ChoiceOptions, Exchange, ExchangeEvent, ExchangeOptions, Failure, Hello,
-    MESSAGE_BYTES_MAX, NodeId, PeerMessage, PeerStream, Source, Want,
+    Exchange, ExchangeEvent, ExchangeOptions, Failure, Hello, MESSAGE_BYTES_MAX, NodeId, PeerMessage,
+    PeerStream, ScheduleEvent, ScheduleOptions, Scheduler, Source, Want,
 };
 use platter_fuzz::bug_free;
 use platter_image::{BlockId, Domain, Kind, Score};
@@ -36,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
         pair.settle(choices & 2 != 0);
     }
     pair.exchange.handle_disconnected(PEER);
-    pair.choice.peer_gone(pair.now, PEER);
+    pair.scheduler.peer_gone(pair.now, PEER);
     pair.settle(false);
 });
 
@@ -59,21 +59,27 @@ fn cut(bytes: &[u8], piece: usize) -> Vec<PeerMessage> {
 /// A node with questions at a peer.
 struct Pair {
     now: Duration,
-    choice: Choice,
+    scheduler: Scheduler,
     exchange: Exchange,
 }
 
 impl Pair {
     fn new() -> Self {
-        let options = ChoiceOptions { seed: 1, own: OWN, bytes_in_flight_max: 1 << 20, homes: true };
+        let options = ScheduleOptions {
+            seed: 1,
+            own: OWN,
+            bytes_in_flight_max: 1 << 20,
+            homes: true,
+            ahead_bytes_max: 1 << 20,
+        };
         let hello = Hello { group: [3; 16], domain: Domain::SHARED, node: OWN };
         let exchange = ExchangeOptions { hello, salt: 9, share_bits_per_second: 1_000_000_000 };
         let mut pair = Self {
             now: Duration::from_millis(1),
-            choice: Choice::new(options),
+            scheduler: Scheduler::new(options),
             exchange: Exchange::new(exchange),
         };
-        pair.choice.add_peer(PEER);
+        pair.scheduler.add_peer(PEER);
         assert!(pair.exchange.handle_connected(PEER));
         pair.exchange.subscribe(PEER, true);
         for group in 0..4 {
@@ -85,8 +91,10 @@ impl Pair {
                 ids,
                 origin_only: false,
                 can_wait: group == 3,
+                exact: false,
+                patience: platter_cast::peer::PIECE_TIME_MAX,
             };
-            let _ = bug_free(pair.choice.want(pair.now, want));
+            let _ = bug_free(pair.scheduler.want(pair.now, want));
         }
         pair.settle(false);
         pair
@@ -94,10 +102,10 @@ impl Pair {
 
     fn settle(&mut self, serves: bool) {
         self.now += Duration::from_millis(3);
-        while let Some(event) = self.choice.poll_event(self.now) {
+        while let Some(event) = self.scheduler.poll_event(self.now) {
             match event {
-                ChoiceEvent::Ask(ask) if ask.source == Source::Peer(PEER) => self.exchange.ask(PEER, &ask),
-                ChoiceEvent::Cancel { request, .. } => self.exchange.cancel(PEER, request),
+                ScheduleEvent::Ask(ask) if ask.source == Source::Peer(PEER) => self.exchange.ask(PEER, &ask),
+                ScheduleEvent::Cancel { request, .. } => self.exchange.cancel(PEER, request),
                 _ => {}
             }
         }
@@ -114,11 +122,11 @@ impl Pair {
     fn heed(&mut self, event: ExchangeEvent, serves: bool) {
         match event {
             ExchangeEvent::Filter(node, piece) => {
-                let taken = bug_free(self.choice.handle_filter(node, piece));
+                let taken = bug_free(self.scheduler.handle_filter(node, piece));
                 self.ban_unless(taken.is_some(), node);
             }
             ExchangeEvent::Changes(node, changes) => {
-                let taken = bug_free(self.choice.handle_changes(node, &changes));
+                let taken = bug_free(self.scheduler.handle_changes(node, &changes));
                 self.ban_unless(taken.is_some(), node);
             }
             ExchangeEvent::Asked(node, ask) if serves => {
@@ -126,10 +134,10 @@ impl Pair {
                 self.exchange.finish(node, ask.request, ask.ids);
             }
             ExchangeEvent::Answered(_, request, missing, version) => {
-                self.choice.handle_answered(self.now, request, &missing, Some(version));
+                self.scheduler.handle_answered(self.now, request, &missing, Some(version));
             }
             ExchangeEvent::Busy(_, request, after) => {
-                self.choice.handle_failed(self.now, request, Failure::Busy(after));
+                self.scheduler.handle_failed(self.now, request, Failure::Busy(after));
             }
             _ => {}
         }
@@ -137,7 +145,7 @@ impl Pair {
 
     fn ban_unless(&mut self, taken: bool, node: NodeId) {
         if !taken {
-            self.choice.ban(self.now, node);
+            self.scheduler.ban(self.now, node);
         }
     }
 }
