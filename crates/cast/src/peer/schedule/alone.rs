@@ -85,7 +85,9 @@ impl Scheduler {
                 continue;
             }
             let ids = request.ids + piece.want.ids.len();
-            let fits = self.likeness(id) == Some(like) && ids <= ids_max.min(REQUEST_IDS_MAX);
+            // A reader in order that waits for the link does not pass with a random one.
+            let has_room = piece.want.can_wait || self.origin.has_room_for(piece);
+            let fits = has_room && self.likeness(id) == Some(like) && ids <= ids_max.min(REQUEST_IDS_MAX);
             if !fits || now < piece.not_before {
                 return;
             }

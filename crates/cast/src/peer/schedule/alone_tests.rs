@@ -42,7 +42,7 @@ fn ids_of(ask: &Ask) -> Vec<u32> {
 #[test]
 fn announced_pieces_share_requests_in_order_until_the_link_has_enough() {
     let mut scheduler = alone(64 << 20);
-    (0..100).for_each(|piece| drop(scheduler.want(SECOND, want(piece, true)).unwrap()));
+    (0..100).for_each(|piece| _ = scheduler.want(SECOND, want(piece, true)).unwrap());
     let asks: Vec<Ask> = (0..4).map(|_| next_ask(&mut scheduler, SECOND)).collect();
     assert_eq!(asks.iter().flat_map(ids_of).collect::<Vec<_>>(), (0..256).collect::<Vec<_>>());
     assert!(asks.iter().all(|ask| ask.ids.len() == 64 && ask.exact && ask.source == Source::Origin));
@@ -59,7 +59,7 @@ fn announced_pieces_share_requests_in_order_until_the_link_has_enough() {
 #[test]
 fn what_nobody_reads_ends_reading_ahead() {
     let mut scheduler = alone(1 << 20);
-    (0..100).for_each(|piece| drop(scheduler.want(SECOND, want(piece, true)).unwrap()));
+    (0..100).for_each(|piece| _ = scheduler.want(SECOND, want(piece, true)).unwrap());
     scheduler.set_unread(1 << 20);
     assert_eq!(scheduler.poll_event(SECOND), None);
     scheduler.set_unread(1 << 10);

@@ -298,6 +298,7 @@ fn what_is_under_way_is_bounded() {
         ahead_bytes_max: 1 << 18,
     };
     let mut scheduler = Scheduler::new(options);
+    scheduler.add_peer(node(9));
     for round in 0..20 {
         scheduler.want(MS, want(round * 8..round * 8 + 8)).unwrap();
     }
@@ -327,6 +328,7 @@ fn a_run_has_the_same_groups_wherever_it_stands() {
 #[test]
 fn the_origin_is_asked_for_one_part_of_a_group_at_a_time() {
     let mut scheduler = scheduler(false);
+    scheduler.add_peer(node(9));
     for part in 0..3 {
         scheduler.want(MS, Want { group: 7, ..want(part * 8..part * 8 + 8) }).unwrap();
     }
@@ -372,6 +374,7 @@ fn a_home_that_holds_a_part_is_asked_to_fetch_the_rest() {
 #[test]
 fn what_can_wait_waits_for_a_peer_that_has_it() {
     let mut scheduler = scheduler(false);
+    scheduler.add_peer(node(9));
     let wanted: Vec<PieceId> = (0..10)
         .map(|round| scheduler.want(MS, Want { can_wait: true, ..want(round * 8..round * 8 + 8) }).unwrap())
         .collect();
@@ -434,7 +437,8 @@ fn who_is_done_with_its_own_stands_in_for_others() {
 
 #[test]
 fn a_long_way_is_filled_and_a_queue_is_not_made_longer() {
-    let mut scheduler = scheduler(true);
+    let mut scheduler = scheduler(false);
+    scheduler.add_peer(node(9));
     for group in 0..3000 {
         scheduler.want(MS, Want { can_wait: true, ..want(group * 10..group * 10 + 1) }).unwrap();
     }

@@ -68,7 +68,8 @@ impl Machine {
         self.scheduler.handle_arrived(now, request, &ids);
         let came = self.wants.came(&mut self.scheduler, frame.header.kind, ids.iter());
         let is_read = self.keeps || came.iter().any(|wanted| !wanted.waiters.is_empty());
-        if self.shelf.insert(now, frame, is_read) && self.keeps {
+        self.shelf.insert(now, frame, is_read);
+        if self.keeps {
             self.to_keep.push(frame.clone());
         }
         let mut reads = Vec::new();
