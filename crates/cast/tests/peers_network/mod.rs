@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_cast::peer::{
-    Ask, ExchangeEvent, Failure, NodeId, PeerMessage, ScheduleEvent, ScheduleStatistics, Source, Want,
+    Ask, ExchangeEvent, Failure, NodeId, PIECE_TIME_MAX, PeerMessage, ScheduleEvent, ScheduleStatistics,
+    Source, Want,
 };
 use platter_image::{BlockId, Kind, Score};
 
@@ -618,16 +619,9 @@ impl Network {
             let ids = frames.iter().flat_map(|frame| universe.ids_of(*frame)).copied().collect();
             let group = universe.group_of(frames[0]);
             let can_wait = self.plan.fills && !origin_only;
-            let want = Want {
-                score: score(),
-                kind: Kind::Data,
-                group,
-                ids,
-                origin_only,
-                can_wait,
-                exact: false,
-                patience: platter_cast::peer::PIECE_TIME_MAX,
-            };
+            let patience = PIECE_TIME_MAX;
+            let (score, kind, exact) = (score(), Kind::Data, false);
+            let want = Want { score, kind, group, ids, origin_only, can_wait, exact, patience };
             let node = &mut self.nodes[number];
             let piece = node.scheduler.want(self.now, want).unwrap();
             node.piece_of.extend(frames.iter().map(|frame| (*frame, piece)));

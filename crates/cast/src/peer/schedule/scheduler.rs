@@ -459,24 +459,7 @@ impl Scheduler {
         let is_first_hand = can_wait && source == Source::Origin;
         self.origin.ahead += usize::from(is_first_hand);
         self.hedge_credit = (self.hedge_credit + 1).min(HEDGE_CREDIT_MAX);
-        let mut expected = 0;
-        match source {
-            Source::Origin => {
-                expected = self.origin.expected_of(ids.len());
-                self.origin.expected += expected;
-                self.origin.in_flight += 1;
-                self.origin.groups.extend(&groups);
-                self.statistics.origin_asks += 1;
-            }
-            Source::Peer(node) => {
-                let counter =
-                    if fetch { &mut self.statistics.home_asks } else { &mut self.statistics.peer_asks };
-                *counter += 1;
-                if let Some(peer) = self.peers.get_mut(&node) {
-                    peer.in_flight += 1;
-                }
-            }
-        }
+        let expected = self.count_ask(source, fetch, ids.len(), &groups);
         // Among peers whole groups are read: one block then brings its frame, and several must not bring what lies beyond their
         // group, or a frame on the border of two groups came with each of them.
         let exact = if self.is_alone() { exact } else { ids.len() > 1 };
@@ -507,6 +490,29 @@ impl Scheduler {
         self.under_way.insert(request, ask);
         let limit = self.patience(request);
         pieces.into_iter().for_each(|id| self.set_deadline(id, now + limit));
+    }
+
+    /// Counts a request for so many ids at its source. Gives the bytes that the origin is expected to send.
+    fn count_ask(&mut self, source: Source, fetch: bool, ids: usize, groups: &[u64]) -> u64 {
+        match source {
+            Source::Origin => {
+                let expected = self.origin.expected_of(ids);
+                self.origin.expected += expected;
+                self.origin.in_flight += 1;
+                self.origin.groups.extend(groups);
+                self.statistics.origin_asks += 1;
+                expected
+            }
+            Source::Peer(node) => {
+                let counter =
+                    if fetch { &mut self.statistics.home_asks } else { &mut self.statistics.peer_asks };
+                *counter += 1;
+                if let Some(peer) = self.peers.get_mut(&node) {
+                    peer.in_flight += 1;
+                }
+                0
+            }
+        }
     }
 
     /// A piece needs that request no more. True when nothing else does.
