@@ -133,7 +133,9 @@ impl Origin {
         }
         match (method, path) {
             ("GET", "/api/v1/edit-tokens") => yes(&json!(self.store.tokens().unwrap())),
-            ("GET", "/api/v1/store") => yes(&json!({ "id": self.store.id().to_string() })),
+            ("GET", "/api/v1/store") => yes(&json!({
+                "id": self.store.id().to_string(), "sharing_group": "0".repeat(32), "reads_all_images": true,
+            })),
             ("GET", "/api/v1/versions") => {
                 let versions = self.store.versions().unwrap().into_iter().map(|version| version.record);
                 yes(&json!(versions.collect::<Vec<_>>()))
