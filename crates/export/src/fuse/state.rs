@@ -1,7 +1,7 @@
-//! A mount as it moves to the next process: its device, and what programs have open.
+//! A mount that moves to the next process: its device, and the files and directories that programs have open.
 //!
-//! Nodes are told by their numbers, so the next process's tree has to know them by the same. Files are opened again for the
-//! same access; an open directory keeps the names that are being read.
+//! The kernel refers to nodes by number, so the next process's tree must use the same numbers. The next process opens each
+//! file again with the same access. An open directory keeps the names that a program is reading.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use crate::moved::{from_text, to_text};
 use crate::tree::{Access, Node, NodeId};
 
-/// What a process says of its mount.
+/// A mount as one process describes it to the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FuseState {
     pub(super) mount_point: PathBuf,
-    /// Its device, `major:minor`.
+    /// Device number of the mount, `major:minor`.
     pub(super) device: String,
-    /// The kernel's first message.
+    /// The kernel's FUSE_INIT request, which the next process replays.
     pub(super) init: Vec<u8>,
     pub(super) handles: HandlesState,
 }
@@ -30,18 +30,21 @@ pub(super) struct HandlesState {
     /// The number of the next handle.
     pub(super) next: u64,
     pub(super) files: Vec<(u64, NodeId, Access)>,
-    /// Each with its names, if they were read.
-    pub(super) directories: Vec<(u64, NodeId, Option<Vec<(String, Node)>>)>,
+    /// Handle, node and, once a program has read some, the names.
+    pub(super) directories: Vec<(u64, NodeId, Option<DirectoryNames>)>,
 }
 
-/// What a mount leaves to the next process. The threads of the one before wait for ever: it has to end.
+/// The names of an open directory, in the order in which programs read them.
+pub(super) type DirectoryNames = Vec<(String, Node)>;
+
+/// A mount without a server. The threads of the previous process never read again, so that process must exit.
 pub struct FuseHandover {
     pub(super) state: FuseState,
     pub(super) device: OwnedFd,
 }
 
 impl FuseState {
-    /// As text.
+    /// The state as text.
     ///
     /// # Errors
     /// `Bug`.
@@ -49,7 +52,7 @@ impl FuseState {
         to_text(self)
     }
 
-    /// What [`FuseState::to_text`] made.
+    /// Reads text that [`FuseState::to_text`] made.
     ///
     /// # Errors
     /// `Corrupt`.

@@ -11,6 +11,7 @@ use platter_image::{BlockId, Error, FrameSource, Kind, Lease, Result, Score};
 
 use super::fetcher::Fetcher;
 use super::frame::{Key, VerifiedFrame};
+use super::machine::Machine;
 use super::wants::Place;
 
 /// Bytes of a disk that its stored bytes are taken to stand for, so that what is announced fills the link.
@@ -94,7 +95,7 @@ impl FrameSource for NetworkSource {
     }
 
     fn hint_length(&self) -> u64 {
-        self.fetcher.shared().look(|machine| machine.announced_bytes()) * DISK_BYTES_PER_STORED
+        self.fetcher.shared().look(Machine::announced_bytes) * DISK_BYTES_PER_STORED
     }
 
     fn is_near(&self, id: &BlockId) -> bool {

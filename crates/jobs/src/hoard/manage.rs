@@ -128,7 +128,7 @@ pub(super) fn register(
     match store {
         StoreLocation::Local(place) => {
             let registered = Store::open_writer(place)?.register_boot_set(version, set, unix_ms())?;
-            Ok(report(version, set, &set.encode()?, registered))
+            Ok(report(version, set, &set.encode()?, &registered))
         }
         StoreLocation::Remote(options) => register_at(&RemoteStore::open(options)?, version, set),
     }
@@ -142,14 +142,14 @@ pub(super) fn register_at(
 ) -> Result<RegisterReport> {
     let encoded = set.encode()?;
     let registered = store.register_boot_set(version, &encoded)?;
-    Ok(report(version, set, &encoded, registered))
+    Ok(report(version, set, &encoded, &registered))
 }
 
 fn report(
     version: &VersionName,
     set: &BootSet,
     encoded: &EncodedBootSet,
-    registered: Registered,
+    registered: &Registered,
 ) -> RegisterReport {
     let record = &set.record;
     RegisterReport {

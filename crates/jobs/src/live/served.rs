@@ -428,9 +428,8 @@ impl Served {
         self.disks().remove(disk.name());
         disk.end_own_server();
         disk.disk.detach()?;
-        match disk.recorder() {
-            Some(recorder) => self.tell(&LiveEvent::Recorded(&recorder.finish()?)),
-            None => {}
+        if let Some(recorder) = disk.recorder() {
+            self.tell(&LiveEvent::Recorded(&recorder.finish()?));
         }
         Ok(())
     }

@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn errors_keep_their_kind_and_causes() {
         let full = || Error::io("writing a pack", std::io::ErrorKind::StorageFull.into());
-        let error = asked(move |stream| answer(stream, &|_, _| Err(full())));
+        let error = asked(move |stream| answer(&stream, &|_, _| Err(full())));
         assert_eq!((error.kind(), error.messages()), (ErrorKind::Io, full().messages()));
     }
 

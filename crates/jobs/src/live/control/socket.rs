@@ -70,11 +70,11 @@ impl ControlSocket {
                 if self.open_questions.fetch_add(1, Ordering::AcqRel) >= QUESTIONS_MAX {
                     self.open_questions.fetch_sub(1, Ordering::AcqRel);
                     let busy = || Error::transient(format!("{QUESTIONS_MAX} questions are open: try again"));
-                    answer(stream, &|_, _| Err(busy()));
+                    answer(&stream, &|_, _| Err(busy()));
                     continue;
                 }
                 let run = move || {
-                    answer(stream, act);
+                    answer(&stream, act);
                     self.open_questions.fetch_sub(1, Ordering::AcqRel);
                 };
                 if thread::Builder::new().name("control".into()).spawn_scoped(scope, run).is_err() {
@@ -92,17 +92,17 @@ impl Drop for ControlSocket {
 }
 
 /// Answers one question on a new connection. Nonsense is answered with an error; a client that hangs up is let go.
-pub(super) fn answer(stream: UnixStream, act: &dyn Fn(Question, &UnixStream) -> Result<Answer>) {
+pub(super) fn answer(stream: &UnixStream, act: &dyn Fn(Question, &UnixStream) -> Result<Answer>) {
     let timed = stream
         .set_read_timeout(Some(QUESTION_TIME))
         .and_then(|()| stream.set_write_timeout(Some(QUESTION_TIME)));
     if timed.is_err() {
         return;
     }
-    let answer = read_line(&stream).and_then(|question| act(question, &stream));
+    let answer = read_line(stream).and_then(|question| act(question, stream));
     let answer = answer.unwrap_or_else(|error| Answer::Failed {
         kind: error.kind().as_str().to_owned(),
         messages: error.messages(),
     });
-    let _ = write_line(&stream, &answer);
+    let _ = write_line(stream, &answer);
 }
