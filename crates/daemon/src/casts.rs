@@ -4,10 +4,9 @@
 use parking_lot::{Mutex, MutexGuard};
 use std::time::Instant;
 
+use platter_api::{CastReceiver, CastState, CastStatus, ListedCast};
 use platter_image::{Error, Result, Score};
-use platter_jobs::{CastReceiver, CastState, CastStatus};
 use platter_store::{ImageName, VersionQuery};
-use serde::Serialize;
 
 use crate::access::Principal;
 use crate::config::{CAST_KEPT, CAST_RECEIVERS_MAX, CAST_TEXT_LENGTH_MAX, CASTS_MAX};
@@ -28,16 +27,6 @@ struct Kept {
     image: Option<ImageName>,
     status: CastStatus,
     heard: Instant,
-}
-
-/// A cast as it is listed.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct ListedCast {
-    id: String,
-    /// Since its sender was heard.
-    silent_seconds: f64,
-    #[serde(flatten)]
-    status: CastStatus,
 }
 
 impl Casts {
@@ -151,7 +140,8 @@ mod tests {
     use platter_image::ErrorKind;
 
     use super::*;
-    use crate::access::{Patterns, Role};
+    use crate::access::Patterns;
+    use platter_api::Role;
 
     fn who(id: &str, pattern: &str) -> Principal {
         let patterns = Patterns(vec![pattern.parse().unwrap()]);

@@ -1,58 +1,14 @@
 //! Changes of names and edit tokens, each one commit of the catalog.
 
+use platter_api::{
+    CloneRequest, ForgetReport, ForgetRequest, RenameReport, RenameRequest, RenamedVersion,
+    TakeEditTokenRequest,
+};
 use platter_image::{Error, ErrorKind, Result};
-use platter_jobs::{ForgetReport, RenameReport, RenamedVersion};
 use platter_store::{ImageName, NumberChoice, Token, Version, VersionName, VersionRecord};
-use serde::Deserialize;
 
 use crate::clock::unix_ms;
 use crate::origin::Origin;
-
-/// What to clone, and to what.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct CloneWish {
-    /// `NAME` or `NAME@7`.
-    pub(crate) from: String,
-    pub(crate) to: ImageName,
-    /// The image may have versions already.
-    #[serde(default)]
-    pub(crate) next: bool,
-    /// The edit token to publish under.
-    #[serde(default)]
-    pub(crate) token: Option<u64>,
-    /// What the record says that it was made by.
-    #[serde(default)]
-    pub(crate) tool_version: Option<String>,
-}
-
-/// What to forget.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ForgetWish {
-    pub(crate) image: ImageName,
-    #[serde(default)]
-    pub(crate) number: Option<u64>,
-}
-
-/// What to rename, with all images below it.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RenameWish {
-    pub(crate) from: ImageName,
-    pub(crate) to: ImageName,
-}
-
-/// Whose the right to edit an image shall be.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TokenWish {
-    pub(crate) image: ImageName,
-    pub(crate) holder: String,
-    /// Whoever has it now.
-    #[serde(default)]
-    pub(crate) steal: bool,
-}
 
 impl Origin {
     /// Makes a version the next one of another image; copies no data.
@@ -64,30 +20,30 @@ impl Origin {
         &self,
         image: &ImageName,
         choice: NumberChoice,
-        wish: CloneWish,
+        request: CloneRequest,
     ) -> Result<Version> {
         let writer = self.writer.lease()?;
         let version = writer.version(image, choice)?;
-        match writer.version(&wish.to, NumberChoice::Latest) {
-            Ok(newest) if !wish.next => {
+        match writer.version(&request.to, NumberChoice::Latest) {
+            Ok(newest) if !request.next => {
                 return Err(Error::refused(format!(
                     "{} exists, its newest version is {}: clone to another name, or make the next version of it",
-                    wish.to, newest.name
+                    request.to, newest.name
                 )));
             }
             Err(error) if error.kind() != ErrorKind::Missing => return Err(error),
             _ => {}
         }
-        let next = wish.next;
+        let next = request.next;
         let draft = VersionRecord {
-            image: wish.to,
+            image: request.to,
             number: 0,
             parent: None,
             cloned_from: Some(version.name),
             renamed_from: None,
-            token: wish.token,
+            token: request.token,
             time_unix_ms: unix_ms(),
-            tool_version: wish.tool_version.unwrap_or_else(|| self.tool_version.clone()),
+            tool_version: request.tool_version.unwrap_or_else(|| self.tool_version.clone()),
             ..version.record
         };
         check_draft(&draft)?;
@@ -103,8 +59,8 @@ impl Origin {
     ///
     /// # Errors
     /// As `Store::forget`.
-    pub(crate) fn forget(&self, wish: &ForgetWish) -> Result<ForgetReport> {
-        let names = self.writer.change(|store| store.forget(&wish.image, wish.number))?;
+    pub(crate) fn forget(&self, request: &ForgetRequest) -> Result<ForgetReport> {
+        let names = self.writer.change(|store| store.forget(&request.image, request.number))?;
         self.note_change();
         Ok(ForgetReport { forgotten: names.iter().map(VersionName::to_string).collect() })
     }
@@ -113,8 +69,8 @@ impl Origin {
     ///
     /// # Errors
     /// As `Store::rename`; `Transient` when another process writes the store.
-    pub(crate) fn rename(&self, wish: &RenameWish) -> Result<RenameReport> {
-        let renamed = self.writer.lease()?.rename(&wish.from, &wish.to)?;
+    pub(crate) fn rename(&self, request: &RenameRequest) -> Result<RenameReport> {
+        let renamed = self.writer.lease()?.rename(&request.from, &request.to)?;
         self.note_change();
         let renamed = renamed.into_iter();
         Ok(RenameReport {
@@ -128,9 +84,9 @@ impl Origin {
     ///
     /// # Errors
     /// As `Store::take_token` and `Store::steal_token`.
-    pub(crate) fn take_edit_token(&self, wish: &TokenWish) -> Result<Token> {
-        let (image, holder, now) = (&wish.image, wish.holder.as_str(), unix_ms());
-        let token = self.writer.change(|store| match wish.steal {
+    pub(crate) fn take_edit_token(&self, request: &TakeEditTokenRequest) -> Result<Token> {
+        let (image, holder, now) = (&request.image, request.holder.as_str(), unix_ms());
+        let token = self.writer.change(|store| match request.steal {
             true => store.steal_token(image, holder, now),
             false => store.take_token(image, holder, now),
         })?;

@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use platter_image::Error;
-use platter_store::StorePlace;
+use platter_api::ListedDisk;
+use platter_image::{Error, Result};
+use platter_store::{Store, StorePlace};
 use platter_transport::TlsFiles;
 
 /// Most connections of all unix sockets; more are told 503. An idle one costs about 20 KiB.
@@ -130,8 +132,12 @@ impl FromStr for ListenAddress {
     }
 }
 
+/// Lists the live disks of a store on this machine. Given by the caller: the origin does not know the processes that serve
+/// disks.
+pub type ListDisks = Arc<dyn Fn(&Store) -> Result<Vec<ListedDisk>> + Send + Sync>;
+
 /// What to serve, and where.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ServeOptions {
     /// The store.
     pub store: StorePlace,
@@ -143,6 +149,8 @@ pub struct ServeOptions {
     pub upload_limit: u64,
     /// What version records of clones say they were made by, such as `platter 0.1.0`.
     pub tool_version: String,
+    /// For `GET /api/v1/disks`.
+    pub list_disks: ListDisks,
 }
 
 #[cfg(test)]

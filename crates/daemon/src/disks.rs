@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use platter_api::ListedDisk;
 use platter_image::Result;
-use platter_jobs::{ListedDisk, served_disks};
 use platter_store::VersionQuery;
 use tokio::sync::Mutex;
 
@@ -33,7 +33,7 @@ impl Disks {
             return Ok(Arc::clone(disks));
         }
         let shared = Arc::clone(origin);
-        let disks = Arc::new(origin.pool.run(move || served_disks(&shared.store)).await?);
+        let disks = Arc::new(origin.pool.run(move || (shared.list_disks)(&shared.store)).await?);
         *known = Some((Instant::now(), Arc::clone(&disks)));
         Ok(disks)
     }
@@ -54,10 +54,11 @@ pub(crate) fn as_seen_by(who: &Principal, disk: &ListedDisk) -> Option<ListedDis
 
 #[cfg(test)]
 mod tests {
-    use platter_jobs::DiskStatus;
+    use platter_api::DiskStatus;
 
     use super::*;
-    use crate::access::{Patterns, Role};
+    use crate::access::Patterns;
+    use platter_api::Role;
 
     #[test]
     fn who_reads_some_images_learns_nothing_of_other_disks_nor_of_the_machine() {

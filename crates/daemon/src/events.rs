@@ -254,7 +254,8 @@ impl Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::{Patterns, Role};
+    use crate::access::Patterns;
+    use platter_api::Role;
 
     fn name(text: &str) -> ImageName {
         text.parse().unwrap()

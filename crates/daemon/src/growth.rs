@@ -2,80 +2,36 @@
 
 use std::collections::HashMap;
 
+use platter_api::{Growth, GrowthPoint, ImageGrowth};
 use platter_store::{ImageName, VersionRecord};
-use serde::Serialize;
 
-/// The growth of a store, or of the part of it that somebody may see.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Growth {
-    /// All versions.
-    versions: u64,
-    /// What they added.
-    stored_bytes: u64,
-    /// What their disks hold, each by itself.
-    allocated_bytes: u64,
-    /// In the order in which they came; each stands for some versions that came one after another.
-    points: Vec<Point>,
-    /// By name.
-    images: Vec<ImageGrowth>,
-}
-
-/// Some versions that came one after another.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Point {
-    /// The last of them.
-    version: String,
-    time_unix_ms: i64,
-    /// How many.
-    versions: u64,
-    /// What they added, before compression and as stored.
-    new_raw_bytes: u64,
-    new_stored_bytes: u64,
-    /// The sum of all that came until then, as stored.
-    stored_bytes: u64,
-    /// What all disks until then hold, each by itself.
-    allocated_bytes: u64,
-}
-
-/// An image, all its versions together.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct ImageGrowth {
-    image: ImageName,
-    versions: u64,
-    allocated_bytes: u64,
-    new_raw_bytes: u64,
-    new_stored_bytes: u64,
-}
-
-impl Growth {
-    /// Of these versions, which stand by image and number; in at most so many points.
-    pub(crate) fn of(records: &[VersionRecord], points_max: usize) -> Self {
-        let ordered = in_order(records);
-        let mut growth = Self {
-            versions: records.len() as u64,
-            stored_bytes: 0,
-            allocated_bytes: 0,
-            points: Vec::new(),
-            images: by_image(records),
-        };
-        let at_once = ordered.len().div_ceil(points_max.max(1)).max(1);
-        for some in ordered.chunks(at_once) {
-            let new_stored_bytes = sum(some, |record| record.new_stored_bytes);
-            growth.stored_bytes = growth.stored_bytes.saturating_add(new_stored_bytes);
-            let allocated = sum(some, |record| record.allocated_bytes);
-            growth.allocated_bytes = growth.allocated_bytes.saturating_add(allocated);
-            growth.points.extend(some.last().map(|last| Point {
-                version: last.name().to_string(),
-                time_unix_ms: last.time_unix_ms,
-                versions: some.len() as u64,
-                new_raw_bytes: sum(some, |record| record.new_raw_bytes),
-                new_stored_bytes,
-                stored_bytes: growth.stored_bytes,
-                allocated_bytes: growth.allocated_bytes,
-            }));
-        }
-        growth
+/// The growth by these versions, which stand by image and number, in at most that many points.
+pub(crate) fn growth_of(records: &[VersionRecord], points_max: usize) -> Growth {
+    let ordered = in_order(records);
+    let mut growth = Growth {
+        versions: records.len() as u64,
+        stored_bytes: 0,
+        allocated_bytes: 0,
+        points: Vec::new(),
+        images: by_image(records),
+    };
+    let at_once = ordered.len().div_ceil(points_max.max(1)).max(1);
+    for some in ordered.chunks(at_once) {
+        let new_stored_bytes = sum(some, |record| record.new_stored_bytes);
+        growth.stored_bytes = growth.stored_bytes.saturating_add(new_stored_bytes);
+        let allocated = sum(some, |record| record.allocated_bytes);
+        growth.allocated_bytes = growth.allocated_bytes.saturating_add(allocated);
+        growth.points.extend(some.last().map(|last| GrowthPoint {
+            version: last.name().to_string(),
+            time_unix_ms: last.time_unix_ms,
+            versions: some.len() as u64,
+            new_raw_bytes: sum(some, |record| record.new_raw_bytes),
+            new_stored_bytes,
+            stored_bytes: growth.stored_bytes,
+            allocated_bytes: growth.allocated_bytes,
+        }));
     }
+    growth
 }
 
 /// By time, but never against the numbers of an image: clocks jump.
@@ -134,7 +90,7 @@ mod tests {
     #[test]
     fn versions_stand_in_the_order_in_which_they_came() {
         let records = [record("a", 1, 50, 1), record("a", 2, 20, 2), record("b", 1, 30, 4)];
-        let growth = Growth::of(&records, 100);
+        let growth = growth_of(&records, 100);
         let points: Vec<_> = growth.points.iter().map(|it| (it.version.as_str(), it.stored_bytes)).collect();
         assert_eq!(points, [("b@1", 4), ("a@1", 5), ("a@2", 7)], "a clock that went back changes no order");
         assert_eq!((growth.versions, growth.stored_bytes, growth.allocated_bytes), (3, 7, 70));
@@ -145,7 +101,7 @@ mod tests {
     #[test]
     fn many_versions_are_told_in_few_points() {
         let records: Vec<_> = (1..=1001).map(|number| record("a", number, number as i64, 1)).collect();
-        let growth = Growth::of(&records, 100);
+        let growth = growth_of(&records, 100);
         assert_eq!((growth.points.len(), growth.points[0].versions), (91, 11));
         assert_eq!(growth.points.last().map(|last| (last.stored_bytes, last.versions)), Some((1001, 11)));
         assert_eq!(growth.points.iter().map(|point| point.new_stored_bytes).sum::<u64>(), 1001);
@@ -153,8 +109,8 @@ mod tests {
 
     #[test]
     fn nothing_and_too_much_have_a_sum() {
-        assert_eq!(Growth::of(&[], 10).points, []);
+        assert_eq!(growth_of(&[], 10).points, []);
         let huge = [record("a", 1, 1, u64::MAX / 10), record("a", 2, 2, u64::MAX / 10)];
-        assert_eq!(Growth::of(&huge, 10).allocated_bytes, u64::MAX);
+        assert_eq!(growth_of(&huge, 10).allocated_bytes, u64::MAX);
     }
 }

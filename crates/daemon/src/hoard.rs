@@ -3,31 +3,15 @@
 //! A boot set says how the version was called when it was recorded. Where that name is hidden, the boot set is, even if
 //! the version has another name since.
 
+use platter_api::{UnregisterReply, UnregisterRequest};
 use platter_image::{BlockId, Error, Kind, Result};
 use platter_store::{
-    BootSet, HoardChanges, HoardMember, HoardSnapshot, ImageName, NumberChoice, Registered, VersionName,
+    BootSet, HoardChanges, HoardMember, HoardSnapshot, NumberChoice, Registered, VersionName,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::access::Principal;
 use crate::clock::unix_ms;
 use crate::origin::{Origin, no_image};
-
-/// What to take out of the hoard.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct UnregisterWish {
-    pub(crate) image: ImageName,
-    #[serde(default)]
-    pub(crate) number: Option<u64>,
-}
-
-/// What was taken out.
-#[derive(Debug, Serialize)]
-pub(crate) struct Unregistered {
-    revision: u64,
-    unregistered: Vec<String>,
-}
 
 fn may_read(who: &Principal, member: &HoardMember) -> bool {
     who.may_read(&member.version.image) && who.may_read(&member.record.version.image)
@@ -97,10 +81,11 @@ impl Origin {
     ///
     /// # Errors
     /// As `Store::unregister_boot_set`.
-    pub(crate) fn unregister_boot_set(&self, wish: &UnregisterWish) -> Result<Unregistered> {
-        let (revision, names) =
-            self.writer.change(|store| store.unregister_boot_set(&wish.image, wish.number, unix_ms()))?;
+    pub(crate) fn unregister_boot_set(&self, request: &UnregisterRequest) -> Result<UnregisterReply> {
+        let (revision, names) = self
+            .writer
+            .change(|store| store.unregister_boot_set(&request.image, request.number, unix_ms()))?;
         self.note_change();
-        Ok(Unregistered { revision, unregistered: names.iter().map(ToString::to_string).collect() })
+        Ok(UnregisterReply { revision, unregistered: names.iter().map(ToString::to_string).collect() })
     }
 }

@@ -33,8 +33,9 @@ mod serve_event;
 mod uploads;
 mod writer;
 
-pub use access::{AccessToken, AccessTokens, NamePattern, NewToken, Role};
-pub use config::{ListenAddress, ServeOptions, UPLOAD_LIMIT_DEFAULT};
+pub use access::AccessTokens;
+pub use config::{ListDisks, ListenAddress, ServeOptions, UPLOAD_LIMIT_DEFAULT};
+pub use platter_api::{AccessToken, ListedDisk, NamePattern, NewToken, Role};
 pub use platter_transport::TlsFiles;
 pub use serve::serve;
 pub use serve_event::ServeEvent;

@@ -8,12 +8,11 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use platter_api::{NodeFacts, NodePeer, NodeReport};
 use platter_image::{BlockId, Error, Result};
 use platter_store::StoreId;
-use serde::{Deserialize, Serialize};
 
 use crate::access::{Patterns, Principal};
 
@@ -30,61 +29,6 @@ const DISKS_MAX: usize = 256;
 const COUNTERS_MAX: usize = 64;
 /// Most bytes of what a node tells of itself.
 pub(crate) const REPORT_LENGTH_MAX: usize = 32 << 10;
-
-/// What a node tells of itself. What newer nodes say on top is passed over.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NodeReport {
-    /// 32 hexadecimal digits, for as long as the node keeps its cache.
-    id: String,
-    name: String,
-    /// Where other nodes reach it; null for one that gives nothing to others.
-    #[serde(default)]
-    peer_address: Option<SocketAddr>,
-    /// SHA-256 of the certificate that it shows other nodes, 64 hexadecimal digits.
-    #[serde(default)]
-    fingerprint: Option<String>,
-    #[serde(default)]
-    hoard_revision: Option<u64>,
-    #[serde(default)]
-    counters: BTreeMap<String, u64>,
-    #[serde(default)]
-    disks: Vec<NodeDisk>,
-}
-
-/// A live disk of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NodeDisk {
-    name: String,
-    #[serde(default)]
-    image: String,
-    #[serde(default)]
-    writable: bool,
-    #[serde(default)]
-    token_holder: Option<String>,
-}
-
-/// What a node is told of another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct NodePeer {
-    id: String,
-    name: String,
-    peer_address: Option<SocketAddr>,
-    fingerprint: Option<String>,
-    hoard_revision: Option<u64>,
-    seen_unix_ms: i64,
-}
-
-/// What a person is shown of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct NodeFacts {
-    #[serde(flatten)]
-    report: NodeReport,
-    seen_unix_ms: i64,
-    /// Whether it was seen within a minute.
-    is_there: bool,
-    /// Whether others are told of it.
-    shares: bool,
-}
 
 #[derive(Debug)]
 struct Known {
@@ -204,18 +148,11 @@ pub(crate) fn sharing_group(store: StoreId, reads: &Patterns) -> String {
     hasher.finalize().as_bytes()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-impl NodeReport {
-    /// The same, if it can be and is not too much.
-    ///
-    /// # Errors
-    /// `Refused`.
-    pub(crate) fn checked(self) -> Result<Self> {
-        check(&self)?;
-        Ok(self)
-    }
-}
-
-fn check(report: &NodeReport) -> Result<()> {
+/// Whether a report is possible, and not too long.
+///
+/// # Errors
+/// `Refused`.
+pub(crate) fn check_report(report: &NodeReport) -> Result<()> {
     let refused = |what: String| Err(Error::refused(format!("a node's report: {what}")));
     let is_hex = |text: &str, digits: usize| {
         text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
@@ -253,7 +190,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::access::{NamePattern, Patterns, Role};
+    use crate::access::Patterns;
+    use platter_api::ReportedDisk;
+    use platter_api::{NamePattern, Role};
 
     fn who(id: &str, pattern: &str) -> Principal {
         let patterns = Patterns(vec![pattern.parse::<NamePattern>().unwrap()]);
@@ -341,7 +280,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let disk = |name: &str| NodeDisk {
+        let disk = |name: &str| ReportedDisk {
             name: name.into(),
             image: String::new(),
             writable: false,
@@ -363,8 +302,8 @@ mod tests {
             },
         ];
         for report in bad {
-            assert_eq!(report.checked().unwrap_err().kind(), ErrorKind::Refused);
+            assert_eq!(check_report(&report).unwrap_err().kind(), ErrorKind::Refused);
         }
-        assert!(node(1).checked().is_ok());
+        assert!(check_report(&node(1)).is_ok());
     }
 }

@@ -3,16 +3,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use platter_api::CastStatus;
 use platter_image::{Error, Result, Score};
-use platter_jobs::CastStatus;
 use platter_store::{ImageName, Store, Version};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::access::{AccessTokens, Principal};
 use crate::casts::{Casts, state_word};
 use crate::config::{
-    ACCESS_THREADS, BODIES_KIB_MAX, EVENTS_KEPT, ID_SETS_BYTES_MAX, KNOWN_VERSIONS_MAX, STORE_THREADS,
-    ServeOptions, WAITING_MAX,
+    ACCESS_THREADS, BODIES_KIB_MAX, EVENTS_KEPT, ID_SETS_BYTES_MAX, KNOWN_VERSIONS_MAX, ListDisks,
+    STORE_THREADS, ServeOptions, WAITING_MAX,
 };
 use crate::disks::Disks;
 use crate::events::{Events, What};
@@ -25,7 +25,6 @@ use crate::uploads::Uploads;
 use crate::writer::SharedWriter;
 
 /// An origin: a store, and what is kept beside it while it is served.
-#[derive(Debug)]
 pub(crate) struct Origin {
     pub(crate) store: Store,
     pub(crate) writer: SharedWriter,
@@ -48,6 +47,7 @@ pub(crate) struct Origin {
     /// True once the origin ends.
     pub(crate) ending: watch::Receiver<bool>,
     pub(crate) tool_version: String,
+    pub(crate) list_disks: ListDisks,
 }
 
 impl Origin {
@@ -75,6 +75,7 @@ impl Origin {
             changed: Notify::new(),
             ending,
             tool_version: options.tool_version.clone(),
+            list_disks: options.list_disks.clone(),
         })
     }
 

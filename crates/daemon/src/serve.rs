@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use platter_api::SERVE_SOCKET;
 use platter_image::{Error, IoContext, Result};
-use platter_jobs::SERVE_SOCKET;
 use platter_transport::{Identity, TlsFiles, origin_server};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};

@@ -33,6 +33,11 @@ impl ErrorKind {
         (Self::Bug, "bug"),
     ];
 
+    /// The words for all kinds.
+    pub fn words() -> [&'static str; 6] {
+        Self::WORDS.map(|(_, word)| word)
+    }
+
     /// The word for this kind in API answers and JSON output.
     pub fn as_str(self) -> &'static str {
         Self::WORDS[self as usize].1

@@ -14,10 +14,11 @@ use platter_image::{BlockId, DiskRead, Error, ErrorKind, FrameStore, Result, Sco
 use platter_store::{Consistency, FilesystemRecord, ImageName, KnownCheck, Version, VersionRecord};
 
 use crate::audit::{Audit, AuditReport};
-use crate::open_session::{PublishedVersion, Repairs};
+use crate::open_session::PublishedVersion;
 use crate::token::{self, TokenChoice};
 use crate::unreadable;
 use crate::{CaptureReport, OpenStore, Progress, StoreLocation};
+use platter_store::Repairs;
 
 /// What to capture, and how.
 #[derive(Clone, Debug)]

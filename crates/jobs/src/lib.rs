@@ -22,7 +22,6 @@ mod names;
 mod node;
 mod open_session;
 mod open_store;
-mod presence;
 mod progress;
 mod receive;
 mod remote;
@@ -33,7 +32,7 @@ mod unreadable;
 
 pub use audit::{AuditDisagreement, AuditReport, AuditedPart};
 pub use capture::{CaptureRequest, capture};
-pub use cast::{CastReceiver, CastRequest, CastState, CastStatus, SEGMENT_DATA_MAX, cast, receiver_report};
+pub use cast::{CastRequest, SEGMENT_DATA_MAX, cast, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone};
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
 pub use export::{ExportHolesReport, LostFile, LostRange, export, export_holes};
@@ -47,18 +46,20 @@ pub use hoard::{
 };
 pub use install::{InstallRequest, install};
 pub use live::{
-    AttachRequest, Attached, CacheStatus, DiskList, DiskRequest, DiskStatus, FuseAddress, ImageTree,
-    ListedDisk, LiveEvent, LivePlace, NbdAddress, NinepAddress, NodeRequest, OnDetach, OnEvent,
-    PublishReport, PublishRequest, ReadSize, RecordReport, ServeAddress, ServersRequest, TlsFolder,
-    TraceSummary, TreeAccess, WriteRequest, attach, attach_at, clone_at, detach, detach_at, discard,
-    discard_at, disks, disks_of_node, publish, publish_at, read_control_line, running_node, served_disks,
-    trace_summary,
+    AttachRequest, Attached, DiskList, DiskRequest, FuseAddress, ImageTree, LiveEvent, LivePlace, NbdAddress,
+    NinepAddress, NodeRequest, OnDetach, OnEvent, PublishReport, PublishRequest, ReadSize, RecordReport,
+    ServeAddress, ServersRequest, TlsFolder, TraceSummary, TreeAccess, WriteRequest, attach, attach_at,
+    clone_at, detach, detach_at, discard, discard_at, disks, disks_of_node, publish, publish_at,
+    read_control_line, running_node, served_disks, trace_summary,
 };
-pub use location::{SERVE_SOCKET, StoreLocation, default_store_dir, origin_of};
-pub use names::{ForgetReport, ForgetRequest, RenameReport, RenamedVersion, forget, rename};
-pub use node::{CacheLocation, FillStatus, NodeCounters, SharingRequest};
-pub use open_session::Repairs;
+pub use location::{StoreLocation, default_store_dir, origin_of};
+pub use names::{ForgetRequest, forget, rename};
+pub use node::{CacheLocation, SharingRequest};
 pub use open_store::OpenStore;
+pub use platter_api::{
+    CacheStatus, CastReceiver, CastState, CastStatus, DiskStatus, FillStatus, ForgetReport, ListedDisk,
+    NodeCounters, RenameReport, RenamedVersion, SERVE_SOCKET,
+};
 pub use platter_cast::CHUNK_BYTES_MAX;
 pub use platter_disk::SurveyOptions;
 pub use platter_disk::capture::CaptureOptions;
@@ -72,11 +73,11 @@ pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_store::{
     BootBlock, CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, HoardMember, HoardSnapshot,
-    ImageName, KnownCheck, NumberChoice, RebuildReport, Severity, Store, StorePlace, Token, UnreadableRecord,
-    Verdict, Version, VersionName, VersionQuery, VersionRecord, rebuild,
+    ImageName, KnownCheck, MissingBlocks, NumberChoice, RebuildReport, Repairs, Severity, Store, StorePlace,
+    Token, UnreadableRecord, Verdict, Version, VersionName, VersionQuery, VersionRecord, missing_blocks,
+    rebuild,
 };
 pub use platter_transport::{Trust, make_files_private};
-pub use presence::{MissingBlocks, missing_blocks};
 pub use progress::{Progress, Silent};
 pub use receive::{ReceiveRequest, receive};
 pub use remote::{ServerAddress, ServerOptions};

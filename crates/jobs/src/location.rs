@@ -2,14 +2,12 @@
 
 use std::path::PathBuf;
 
+use platter_api::SERVE_SOCKET;
 use platter_image::{Error, Result};
 use platter_store::StorePlace;
 
 use crate::remote::{ServerAddress, ServerOptions};
 use platter_transport::Trust;
-
-/// Where an origin listens in the directory of its store, unless it was told otherwise.
-pub const SERVE_SOCKET: &str = "serve.sock";
 
 /// Where a store is.
 #[derive(Clone, Debug)]

@@ -1,33 +1,10 @@
 //! Forgetting versions and renaming images, as a person asks for it.
 
+use platter_api::{ForgetReport, RenameReport, RenamedVersion};
 use platter_image::{Error, Result};
 use platter_store::{ImageName, NumberChoice, VersionQuery};
-use serde::Serialize;
 
 use crate::{OpenStore, StoreLocation};
-
-/// Versions that were forgotten.
-#[derive(Clone, Debug, Serialize)]
-pub struct ForgetReport {
-    /// Their names: `lab/debian12@7`.
-    pub forgotten: Vec<String>,
-}
-
-/// Images that were renamed.
-#[derive(Clone, Debug, Serialize)]
-pub struct RenameReport {
-    /// Their versions, by number.
-    pub renamed: Vec<RenamedVersion>,
-}
-
-/// A version of a renamed image.
-#[derive(Clone, Debug, Serialize)]
-pub struct RenamedVersion {
-    /// What it was called: `lab/debian12@7`.
-    pub from: String,
-    /// What it is called.
-    pub to: String,
-}
 
 /// What is to be forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]

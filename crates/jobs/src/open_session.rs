@@ -6,8 +6,7 @@ use platter_image::frame::EncodedFrame;
 use platter_image::{
     BlockId, BlockPlace, Error, FrameAddress, FrameIndex, FrameSource, FrameStore, Lease, Pin, Result,
 };
-use platter_store::{Session, Store, Version, VersionName, VersionRecord};
-use serde::{Deserialize, Serialize};
+use platter_store::{Repairs, Session, Store, Version, VersionName, VersionRecord};
 
 use crate::remote::RemoteSession;
 
@@ -23,29 +22,6 @@ pub(crate) enum OpenSession {
 pub(crate) struct PublishedVersion {
     pub(crate) version: Version,
     pub(crate) repairs: Repairs,
-}
-
-/// What publishing a version did for others.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Repairs {
-    /// Versions that were damaged and are whole again, because what they lacked was stored anew.
-    pub repaired: Vec<String>,
-    /// Versions for which the same is true of a part of what they lack.
-    pub still_damaged: Vec<String>,
-    /// Frames of before that were read and verified because the new version relies on them.
-    pub known_frames_read: u64,
-}
-
-impl Repairs {
-    /// What they are worth a note, in words.
-    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
-        let whole = (!self.repaired.is_empty()).then(|| format!("repaired: {}", self.repaired.join(", ")));
-        let damaged = (!self.still_damaged.is_empty()).then(|| {
-            format!("still damaged, for they need other blocks too: {}", self.still_damaged.join(", "))
-        });
-        whole.into_iter().chain(damaged)
-    }
 }
 
 impl OpenSession {

@@ -16,9 +16,9 @@ use crate::catalog::Catalog;
 use crate::fetch::SourceOptions;
 use crate::node::{CachedSource, NodeCache};
 use crate::open_session::OpenSession;
-use crate::presence::missing_blocks;
 use crate::remote::{RemoteStore, Watch};
 use crate::token::{TokenChoice, unix_ms};
+use platter_store::missing_blocks;
 
 /// How long the lock of a directory's store is waited for: a capture may have it.
 const LOCK_TIME: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@ use platter_store::{FilesystemRecord, UnreadableOmitted, UnreadableRecord};
 use serde::Serialize;
 
 use crate::AuditReport;
-use crate::open_session::Repairs;
+use platter_store::Repairs;
 
 /// A capture that was published.
 #[derive(Clone, Debug, Serialize)]

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use platter_image::frame::FrameHeader;
 use platter_image::{Kind, SECTOR};
 
-use crate::identity::PackId;
+use platter_records::PackId;
 
 /// Maps the places of blocks to their lengths.
 #[derive(Debug, Default)]

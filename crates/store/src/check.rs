@@ -17,15 +17,15 @@ use crate::block_lengths::BlockLengths;
 use crate::catalog::{PackRow, PackState};
 use crate::exposure::Exposure;
 use crate::health::{BadPlace, Condition, Observation};
-use crate::hoard_member::HoardMember;
-use crate::identity::PackId;
-use crate::name::{ImageName, VersionName};
 use crate::pack::{FrameRow, HEADER_LENGTH, PackDirectory, read_directory, read_row, read_row_header};
 use crate::quarantine::{condition_of, now_unix_ms};
-use crate::record::VersionRecord;
-use crate::resolve::Version;
 use crate::salvage::read_records;
 use crate::store::{Store, describe};
+use platter_records::HoardMember;
+use platter_records::PackId;
+use platter_records::Version;
+use platter_records::VersionRecord;
+use platter_records::{ImageName, VersionName};
 
 /// Maximum number of findings that are kept. The verdict covers all of them.
 const FINDINGS_MAX: usize = 10_000;

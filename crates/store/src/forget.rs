@@ -5,10 +5,10 @@
 
 use platter_image::{Error, Result};
 
-use crate::name::{ImageName, VersionName};
-use crate::resolve::Version;
 use crate::store::Store;
-use crate::token::refusal;
+use platter_records::Version;
+use platter_records::token_refusal;
+use platter_records::{ImageName, VersionName};
 
 impl Store {
     /// Forgets one version of an image, or all of them if `number` is `None`, in one commit, durable on return. Returns the names
@@ -26,7 +26,7 @@ impl Store {
                 let what = number.map_or(image.to_string(), |number| format!("{image}@{number}"));
                 return Ok(Err(Error::missing(format!("there is no {what}"))));
             }
-            if let Some(refusal) = refusal(image, None, change.token(image)?.as_ref()) {
+            if let Some(refusal) = token_refusal(image, None, change.token(image)?.as_ref()) {
                 return Ok(Err(refusal));
             }
             for version in &versions {

@@ -9,7 +9,6 @@
 //! SQLite. SQLite is given the name of an SQLite VFS, so that both can run on a simulated disk.
 
 mod block_lengths;
-mod boot_set;
 pub mod cache;
 mod catalog;
 mod check;
@@ -17,18 +16,15 @@ mod exposure;
 mod forget;
 mod health;
 mod hoard;
-mod hoard_member;
-mod identity;
 mod index;
 mod known;
-mod name;
 mod pack;
 mod pack_set;
 mod place;
+mod presence;
 mod published;
 mod quarantine;
 mod rebuild;
-mod record;
 mod rename;
 mod resolve;
 mod resurrect;
@@ -37,30 +33,25 @@ mod session;
 mod store;
 mod token;
 
-pub use boot_set::{
-    BOOT_SET_BLOCKS_MAX, BOOT_SET_LENGTH_MAX, BootBlock, BootSet, BootSetRecord, EncodedBootSet,
-};
 pub use catalog::{ChangeLogContents, PackState, decode_change_log};
 pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Unread, Verdict};
 pub use exposure::Exposure;
 pub use health::{Condition, Observation, Observations, decode_health};
-pub use hoard::{
-    Added, DailyReport, DailyRequest, Hoard, HoardManifest, HoardWriter, OBSERVED_BOOTS_MAX,
-    OBSERVED_BYTES_MAX, Registered, ReplicaFacts,
-};
-pub use hoard_member::{HoardChanges, HoardMember, HoardSnapshot};
-pub use identity::{PackId, StoreId};
+pub use hoard::{Added, DailyReport, DailyRequest, Hoard, HoardManifest, HoardWriter, ReplicaFacts};
 pub use index::Index;
 pub use known::KnownCheck;
-pub use name::{ImageName, NumberChoice, VersionName, VersionQuery};
 pub use pack::{PackDirectory, read_directory};
 pub use place::{PACK_LENGTH_TARGET, StorePlace};
+pub use platter_records::{
+    BOOT_SET_BLOCKS_MAX, BOOT_SET_LENGTH_MAX, BootBlock, BootSet, BootSetRecord, Consistency, EncodedBootSet,
+    FilesystemRecord, HoardChanges, HoardMember, HoardSnapshot, ImageName, MissingBlocks, NumberChoice,
+    OBSERVED_BOOTS_MAX, OBSERVED_BYTES_MAX, PackId, Parent, Registered, Repairs, Resolved, StoreId, Token,
+    UnreadableOmitted, UnreadableRecord, Version, VersionName, VersionQuery, VersionRecord, token_refusal,
+};
+pub use presence::missing_blocks;
 pub use published::{Published, Repaired};
 pub use rebuild::{RebuildReport, rebuild};
-pub use record::{Consistency, FilesystemRecord, Parent, UnreadableOmitted, UnreadableRecord, VersionRecord};
 pub use rename::Renamed;
-pub use resolve::{Resolved, Version};
 pub use salvage::{Discarded, Salvaged};
 pub use session::{ParkedPack, Resumed, Session};
 pub use store::Store;
-pub use token::{Token, refusal as token_refusal};

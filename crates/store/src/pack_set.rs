@@ -9,9 +9,9 @@ use platter_image::{Error, FrameAddress, IoContext, Pin, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
 use crate::catalog::PackState;
-use crate::identity::PackId;
 use crate::pack::read_frame;
 use crate::place::StorePlace;
+use platter_records::PackId;
 
 /// Maximum number of pack files that are open for reading.
 const FILES_OPEN_MAX: usize = 256;

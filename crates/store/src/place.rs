@@ -8,7 +8,7 @@ use platter_image::{Error, ErrorKind, IoContext, Result};
 use platter_vfs::{OpenMode, OsVfs, Vfs};
 use serde::{Deserialize, Serialize};
 
-use crate::identity::{PackId, StoreId};
+use platter_records::{PackId, StoreId};
 
 /// A pack that reaches this many bytes is sealed, and a new one is begun.
 pub const PACK_LENGTH_TARGET: u64 = 256 << 20;

@@ -9,9 +9,9 @@ use platter_image::page::{Child, Contents, State, decode};
 use platter_image::recipe::Root;
 use platter_image::{BlockId, ErrorKind, FrameIndex, Kind, Result};
 
-use crate::name::VersionName;
-use crate::resolve::Version;
 use crate::store::Store;
+use platter_records::Version;
+use platter_records::VersionName;
 
 /// The result of publishing a version.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,9 +16,9 @@ use platter_image::frame::{FrameHeader, Verify};
 use platter_image::{BlockId, Error, ErrorKind, FrameAddress, Result};
 
 use crate::health::{BadPlace, Condition, Health, Observation};
-use crate::identity::PackId;
 use crate::index::Index;
 use crate::store::{Shared, Store, WRITER_LOCK_TRIES, describe, take_lock};
+use platter_records::PackId;
 
 /// The result of reading a frame again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,16 +26,16 @@ use crate::catalog::{
     Catalog, Change, Past, Sources, State, create_new_log, first_name, remove_catalog, remove_journals,
 };
 use crate::health::{Condition, Health, Observation};
-use crate::identity::{PackId, StoreId};
-use crate::name::VersionName;
 use crate::pack::{SealedPack, read_directory, read_header, read_row};
 use crate::place::StorePlace;
 use crate::quarantine::now_unix_ms;
-use crate::record::VersionRecord;
-use crate::resolve::Version;
 use crate::salvage::{Adopt, FoundBootSet, add_boot_sets, read_boot_sets, read_records};
 use crate::store::{Store, WRITER_LOCK_TRIES, describe, take_lock};
-use crate::token::{Token, refusal};
+use platter_records::Version;
+use platter_records::VersionName;
+use platter_records::VersionRecord;
+use platter_records::{PackId, StoreId};
+use platter_records::{Token, token_refusal};
 
 /// The result of a rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -203,7 +203,7 @@ fn finish_publishing(change: &mut Change<'_>, records: &[(BlockId, VersionRecord
         let held = change.token(&record.image)?;
         let may_be_finished = record.renamed_from.is_none()
             && record.number > change.last_number(&record.image)?
-            && refusal(&record.image, record.token, held.as_ref()).is_none();
+            && token_refusal(&record.image, record.token, held.as_ref()).is_none();
         if may_be_finished {
             change.add_version(*id, record)?;
         }

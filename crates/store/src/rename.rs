@@ -9,12 +9,12 @@ use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, RAW_LENGTH_DE
 use platter_image::{BlockId, Domain, Error, ErrorKind, Kind, PinSet, Result};
 
 use crate::catalog::Change;
-use crate::name::{ImageName, VersionName};
-use crate::record::VersionRecord;
-use crate::resolve::Version;
 use crate::session::RECORD_LEVEL;
 use crate::store::Store;
-use crate::token::refusal;
+use platter_records::Version;
+use platter_records::VersionRecord;
+use platter_records::token_refusal;
+use platter_records::{ImageName, VersionName};
 
 /// A version that was renamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Store {
         let rest = old.image.as_str().get(from.as_str().len()..).unwrap_or_default();
         let image: ImageName = format!("{to}{rest}").parse()?;
         for name in [&old.image, &image] {
-            if let Some(refusal) = refusal(name, None, change.token(name)?.as_ref()) {
+            if let Some(refusal) = token_refusal(name, None, change.token(name)?.as_ref()) {
                 return Err(refusal);
             }
         }

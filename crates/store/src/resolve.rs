@@ -1,30 +1,9 @@
 //! Resolves names and scores that a user typed to versions.
 
-use platter_image::{BlockId, Error, Result, Score};
+use platter_image::{Error, Result};
+use platter_records::{ImageName, NumberChoice, Resolved, Version, VersionQuery};
 
-use crate::name::{ImageName, NumberChoice, VersionName, VersionQuery};
-use crate::record::VersionRecord;
 use crate::store::Store;
-
-/// A published version.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
-    /// Its name.
-    pub name: VersionName,
-    /// The id of its record, a block of kind version in some pack.
-    pub record_id: BlockId,
-    /// Its record.
-    pub record: VersionRecord,
-}
-
-/// What a name or a score refers to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resolved {
-    /// The score of the recipe.
-    pub score: Score,
-    /// The version; `None` for a score that belongs to no version, but whose recipe is in the store.
-    pub version: Option<Version>,
-}
 
 impl Store {
     /// Returns the newest version of each image, ordered by name.

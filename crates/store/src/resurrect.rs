@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use platter_image::{Error, Result};
 
 use crate::catalog::{Past, read_log};
-use crate::name::VersionName;
-use crate::resolve::Version;
 use crate::store::Store;
-use crate::token::refusal;
+use platter_records::Version;
+use platter_records::VersionName;
+use platter_records::token_refusal;
 
 impl Store {
     /// Returns the forgotten versions whose recipes are still in the store, ordered by image and number.
@@ -39,7 +39,7 @@ impl Store {
         chosen.retain(|version| names.is_empty() || names.contains(&version.name));
         self.session()?.commit(|change, state, session| {
             for Version { name, .. } in &chosen {
-                if let Some(refusal) = refusal(&name.image, None, change.token(&name.image)?.as_ref()) {
+                if let Some(refusal) = token_refusal(&name.image, None, change.token(&name.image)?.as_ref()) {
                     return Ok(Err(refusal));
                 }
             }

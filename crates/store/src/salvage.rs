@@ -22,17 +22,17 @@ use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
 use platter_image::{BlockId, Error, ErrorKind, FrameStore, IoContext, Kind, Result};
 use platter_vfs::{OpenMode, VfsFile};
 
-use crate::boot_set::BootSetHead;
 use crate::catalog::{Change, PackState};
-use crate::identity::PackId;
 use crate::index::Index;
-use crate::name::{ImageName, VersionName};
 use crate::pack::{PackDirectory, Scanned, SealedPack, mend, read_directory, read_header, read_row, scan};
 use crate::place::StorePlace;
-use crate::record::VersionRecord;
 use crate::session::Session;
 use crate::store::Store;
-use crate::token::{Token, refusal};
+use platter_records::BootSetHead;
+use platter_records::PackId;
+use platter_records::VersionRecord;
+use platter_records::{ImageName, VersionName};
+use platter_records::{Token, token_refusal};
 
 /// How to treat packs that the catalog does not list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +138,7 @@ pub(crate) fn salvage(store: &Store, adopt: &Adopt) -> Result<Salvaged> {
 /// Returns the packs of this store that the catalog does not list. Ignores packs of another store or a newer Platter.
 fn unlisted(
     place: &StorePlace,
-    store: crate::identity::StoreId,
+    store: platter_records::StoreId,
     catalog: &crate::catalog::Catalog,
 ) -> Result<Vec<PackId>> {
     let listed: BTreeSet<PackId> = catalog.packs()?.into_iter().map(|row| row.id).collect();
@@ -169,7 +169,7 @@ fn sealed_of(place: &StorePlace, found: &UnlistedPack) -> Result<SealedPack> {
 }
 
 /// Reads an unlisted pack: by its footer if that was written after all frames were proven, otherwise frame by frame.
-fn examine(place: &StorePlace, store: crate::identity::StoreId, pack: PackId) -> Result<UnlistedPack> {
+fn examine(place: &StorePlace, store: platter_records::StoreId, pack: PackId) -> Result<UnlistedPack> {
     let path = place.pack(pack);
     let file = place.vfs().open(&path, OpenMode::Write);
     let file = file.context(|| format!("opening {}", path.display()))?;
@@ -287,7 +287,7 @@ fn may_be_finished(
             // assigned belongs to a version that was renamed or forgotten.
             record.renamed_from.is_none()
                 && record.number > last.get(&record.image).copied().unwrap_or(0)
-                && refusal(&record.image, record.token, held).is_none()
+                && token_refusal(&record.image, record.token, held).is_none()
         })
 }
 

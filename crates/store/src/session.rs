@@ -20,16 +20,16 @@ use platter_image::{
 
 use crate::catalog::{Change, PackState};
 use crate::health::Observation;
-use crate::identity::PackId;
 use crate::index::{Index, ids};
 use crate::known::{KnownCheck, KnownFrames};
 use crate::pack::{PackWriter, SealedPack, lay_ids};
 use crate::published::Published;
 use crate::quarantine::{condition_of, now_unix_ms};
-use crate::record::VersionRecord;
-use crate::resolve::Version;
 use crate::store::{Shared, page_of};
-use crate::token::refusal;
+use platter_records::PackId;
+use platter_records::Version;
+use platter_records::VersionRecord;
+use platter_records::token_refusal;
 
 pub use parked::{ParkedPack, Resumed};
 
@@ -105,7 +105,9 @@ impl Session {
         draft.longest().encode()?;
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
         let version = self.commit(|change, state, session| {
-            if let Some(refusal) = refusal(&draft.image, draft.token, change.token(&draft.image)?.as_ref()) {
+            if let Some(refusal) =
+                token_refusal(&draft.image, draft.token, change.token(&draft.image)?.as_ref())
+            {
                 return Ok(Err(refusal));
             }
             let mut record = draft;

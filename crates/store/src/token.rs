@@ -9,64 +9,11 @@
 //! A change of a token is one transaction under the writer's lock. A store opened for reading takes that lock only for the
 //! transaction: a process that serves a live disk for weeks does not keep others from writing.
 
-use std::fmt;
-
-use platter_image::{Error, Result};
-use serde::{Deserialize, Serialize};
+use platter_image::Result;
+use platter_records::{HOLDER_LENGTH_MAX, ImageName, OVERLAY_LENGTH_MAX, Token, check_text, token_refusal};
 
 use crate::catalog::{Catalog, Change};
-use crate::name::ImageName;
 use crate::store::{Store, TOKEN_LOCK_TRIES, check_store, take_lock};
-
-/// Maximum length of a holder's name in bytes.
-const HOLDER_LENGTH_MAX: usize = 255;
-/// Maximum length of an overlay's name in bytes.
-const OVERLAY_LENGTH_MAX: usize = 4096;
-
-/// The right to publish the next version of an image.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Token {
-    /// The image.
-    pub image: ImageName,
-    /// The fencing number, from 1: higher than the number of any earlier token of this store.
-    pub number: u64,
-    /// Name of the holder, such as `root@node3`.
-    pub holder: String,
-    /// Time at which it was taken, in milliseconds since 1970 UTC. Only displayed.
-    pub time_unix_ms: i64,
-    /// The overlay that holds the unpublished changes; empty when not yet set.
-    pub overlay: String,
-}
-
-impl fmt::Display for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time =
-            jiff::Timestamp::from_millisecond(self.time_unix_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-        write!(f, "lock {}, held by {} since {}", self.number, self.holder, time.strftime("%F %T UTC"))
-    }
-}
-
-/// Returns why the next version of `image` may not be published under token `number` (`None`: without a token), or `None` when it
-/// may be published. `held` is the image's current token.
-pub fn refusal(image: &ImageName, number: Option<u64>, held: Option<&Token>) -> Option<Error> {
-    let why = match (number, held) {
-        (None, None) => return None,
-        (Some(number), Some(held)) if held.number == number => return None,
-        (None, Some(held)) => format!(
-            "{image} is being edited ({held}): wait until it is released, or take it over with `platter token steal \
-             {image}`"
-        ),
-        (Some(number), Some(held)) => format!(
-            "{image} is edited under another lock than {number} ({held}): nothing was published; the overlay written \
-             under {number} is kept"
-        ),
-        (Some(number), None) => format!(
-            "edit lock {number} of {image} was released, taken over, lost in a rebuild, or never taken: nothing was \
-             published; the overlay written under it is kept"
-        ),
-    };
-    Some(Error::refused(why))
-}
 
 impl Store {
     /// Returns the current token of an image; `None` when nobody holds one.
@@ -92,7 +39,7 @@ impl Store {
     /// no such image; `Transient` when another process holds the writer's lock for more than a few seconds; `Io`.
     pub fn take_token(&self, image: &ImageName, holder: &str, time_unix_ms: i64) -> Result<Token> {
         check_text("holder", holder, 1, HOLDER_LENGTH_MAX)?;
-        self.change_catalog(|change| match refusal(image, None, change.token(image)?.as_ref()) {
+        self.change_catalog(|change| match token_refusal(image, None, change.token(image)?.as_ref()) {
             Some(refusal) => Ok(Err(refusal)),
             None => change.grant_token(image, holder, time_unix_ms),
         })
@@ -137,14 +84,14 @@ impl Store {
     /// `Refused` when it could not be published; an error when the catalog cannot be read.
     pub fn check_token(&self, image: &ImageName, number: Option<u64>) -> Result<()> {
         let held = self.token(image)?;
-        refusal(image, number, held.as_ref()).map_or(Ok(()), Err)
+        token_refusal(image, number, held.as_ref()).map_or(Ok(()), Err)
     }
 
     /// Runs `change` if `token` is still the image's current token.
     fn change_held<T>(&self, token: &Token, change: impl FnOnce(&mut Change<'_>) -> Result<T>) -> Result<T> {
         self.change_catalog(|catalog| {
             let held = catalog.token(&token.image)?;
-            match refusal(&token.image, Some(token.number), held.as_ref()) {
+            match token_refusal(&token.image, Some(token.number), held.as_ref()) {
                 Some(refusal) => Ok(Err(refusal)),
                 None => change(catalog).map(Ok),
             }
@@ -167,14 +114,4 @@ impl Store {
         check_store(&catalog, self.id())?;
         catalog.change(change)?
     }
-}
-
-/// Checks the length of a name that appears in messages and tables, and that it has no control characters.
-fn check_text(what: &str, text: &str, length_min: usize, length_max: usize) -> Result<()> {
-    if text.len() < length_min || text.len() > length_max || text.chars().any(char::is_control) {
-        return Err(Error::refused(format!(
-            "{what} {text:?}: {length_min} to {length_max} bytes without control characters are allowed"
-        )));
-    }
-    Ok(())
 }

@@ -2,7 +2,8 @@
 
 use platter_store::{ImageName, VersionName, VersionRecord};
 
-use super::{NamePattern, Patterns, Role};
+use super::Patterns;
+use platter_api::{NamePattern, Role};
 
 /// Whoever sent a request, after it was found out who that is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,12 +13,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use platter_api::{AccessToken, NamePattern, NewToken, PATTERNS_MAX, Role, TOKEN_NAME_LENGTH_MAX};
 use platter_image::{Error, IoContext, Result};
 use platter_store::StorePlace;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::{NamePattern, Patterns, Principal, Role};
+use super::{Patterns, Principal};
 use platter_transport::private_file;
 use platter_transport::random_hex;
 
@@ -27,38 +28,10 @@ const LOCK: &str = "access-tokens.lock";
 const FORMAT_VERSION: u32 = 1;
 /// What every secret begins with, so that one that was left somewhere can be found.
 const SECRET_PREFIX: &str = "platter-";
-/// Most tokens, and most patterns of one.
+/// Most tokens.
 const TOKENS_MAX: usize = 1000;
-const PATTERNS_MAX: usize = 64;
-/// Most bytes of a token's name.
-const NAME_LENGTH_MAX: usize = 255;
 /// Most bytes of the file that are read.
 const FILE_LENGTH_MAX: u64 = 64 << 20;
-
-/// An access token, without its secret.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AccessToken {
-    /// Its id: 16 hexadecimal digits.
-    pub id: String,
-    /// What a person calls it.
-    pub name: String,
-    /// What it may do.
-    pub role: Role,
-    /// With which images.
-    pub patterns: Vec<NamePattern>,
-    /// When it was made: milliseconds since 1970 UTC.
-    pub created_unix_ms: i64,
-}
-
-/// A token that was just made.
-#[derive(Clone, Debug, Serialize)]
-pub struct NewToken {
-    /// What is known of it.
-    #[serde(flatten)]
-    pub token: AccessToken,
-    /// What has to be sent as `Authorization: Bearer`; shown this once.
-    pub secret: String,
-}
 
 #[derive(Serialize, Deserialize)]
 struct TokenFile {
@@ -111,9 +84,9 @@ impl AccessTokens {
     /// # Errors
     /// `Refused` for an unfit name, no pattern, or too many tokens; as [`AccessTokens::list`].
     pub fn add(&self, name: &str, role: Role, patterns: Vec<NamePattern>) -> Result<NewToken> {
-        if name.is_empty() || name.len() > NAME_LENGTH_MAX || name.chars().any(char::is_control) {
+        if name.is_empty() || name.len() > TOKEN_NAME_LENGTH_MAX || name.chars().any(char::is_control) {
             return Err(Error::refused(format!(
-                "token name {name:?}: 1 to {NAME_LENGTH_MAX} bytes without control characters are allowed"
+                "token name {name:?}: 1 to {TOKEN_NAME_LENGTH_MAX} bytes without control characters are allowed"
             )));
         }
         if patterns.is_empty() || patterns.len() > PATTERNS_MAX {

@@ -6,22 +6,12 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use serde::Deserialize;
+use platter_api::AddAccessTokenRequest;
 
 use super::Shared;
 use super::body::{json, read_json};
 use super::path::Named;
 use super::problem::Problem;
-use crate::access::{NamePattern, Role};
-
-/// A token to be made.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Wish {
-    name: String,
-    role: Role,
-    patterns: Vec<NamePattern>,
-}
 
 pub(super) async fn list(State(origin): State<Shared>) -> Result<Response, Problem> {
     let shared = Arc::clone(&origin);
@@ -33,7 +23,7 @@ pub(super) async fn add(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let Wish { name, role, patterns } = read_json(&origin, &headers, sent).await?;
+    let AddAccessTokenRequest { name, role, patterns } = read_json(&origin, &headers, sent).await?;
     let shared = Arc::clone(&origin);
     let made = origin.pool.run(move || shared.access.add(&name, role, patterns)).await?;
     let mut response = json(&made)?;

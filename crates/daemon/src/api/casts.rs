@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use platter_jobs::CastStatus;
+use platter_api::CastStatus;
 
 use super::Shared;
 use super::body::{json, read_json};

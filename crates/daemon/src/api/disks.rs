@@ -3,7 +3,7 @@
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use platter_jobs::ListedDisk;
+use platter_api::ListedDisk;
 
 use super::Shared;
 use super::body::json;

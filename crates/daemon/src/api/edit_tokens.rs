@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use platter_api::TakeEditTokenRequest;
 use platter_image::Error;
 use platter_store::ImageName;
 
@@ -15,7 +16,6 @@ use super::body::{json, read_json};
 use super::gate::Asker;
 use super::path::Named;
 use super::problem::Problem;
-use crate::changes::TokenWish;
 
 pub(super) async fn list(
     State(origin): State<Shared>,
@@ -33,10 +33,10 @@ pub(super) async fn take(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let wish: TokenWish = read_json(&origin, &headers, sent).await?;
-    asker.check(&wish.image)?;
+    let request: TakeEditTokenRequest = read_json(&origin, &headers, sent).await?;
+    asker.check(&request.image)?;
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.take_edit_token(&wish)).await?)
+    json(&origin.pool.run(move || shared.take_edit_token(&request)).await?)
 }
 
 pub(super) async fn release(

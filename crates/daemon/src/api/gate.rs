@@ -13,9 +13,10 @@ use super::Shared;
 use super::body::discard_refused;
 use super::foreign::is_foreign;
 use super::problem::{Problem, forbidden, foreign, no_place, not_for, unknown};
-use crate::access::{Endpoint, Entrance, Principal, Verdict, decide};
+use crate::access::{Entrance, Principal, Verdict, decide};
 use crate::listen::{Connected, Standing};
 use crate::origin::no_image;
+use platter_api::Endpoint;
 
 /// The gate of one endpoint.
 #[derive(Clone)]

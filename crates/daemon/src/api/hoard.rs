@@ -9,6 +9,7 @@ use axum::extract::{Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use platter_api::UnregisterRequest;
 use platter_image::{BlockId, Error};
 use platter_store::{BOOT_SET_LENGTH_MAX, BootSet, VersionName};
 use serde::Deserialize;
@@ -18,7 +19,6 @@ use super::body::{self, json, read_json};
 use super::gate::Asker;
 use super::path::Named;
 use super::problem::Problem;
-use crate::hoard::UnregisterWish;
 
 /// Since when.
 #[derive(Deserialize)]
@@ -92,10 +92,10 @@ pub(super) async fn unregister(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let wish: UnregisterWish = read_json(&origin, &headers, sent).await?;
-    asker.check(&wish.image)?;
+    let request: UnregisterRequest = read_json(&origin, &headers, sent).await?;
+    asker.check(&request.image)?;
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.unregister_boot_set(&wish)).await?)
+    json(&origin.pool.run(move || shared.unregister_boot_set(&request)).await?)
 }
 
 fn lacks(what: &str) -> Problem {

@@ -8,7 +8,7 @@ use platter_store::VersionRecord;
 use serde_json::json;
 
 use super::tests::{Room, frame};
-use crate::access::Role;
+use platter_api::Role;
 
 const POLICY: CutPolicy = CutPolicy::FILE_ALIGNED_64K_GRID_32K;
 const DISK: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! The API, version 1 (`docs/api.md`, `openapi.json`): one handler an endpoint, each behind the same gate.
+//! The API, version 1 (`docs/api.md`, `platter_api::openapi`): one handler an endpoint, each behind the same gate.
 //!
 //! The gate finds out who asks, decides what can be decided before the request is read, and counts. A handler decides again
 //! as soon as it knows which image it is about, before it asks the store.
@@ -36,11 +36,12 @@ use axum::response::Response;
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Router, middleware};
 
-use crate::access::{Endpoint, Entrance};
+use crate::access::Entrance;
 use crate::dashboard;
 use crate::origin::Origin;
 use body::discard_refused;
 use gate::{Gate, pass};
+use platter_api::Endpoint;
 use problem::Problem;
 
 /// What handlers share.

@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use platter_api::{CloneRequest, ForgetRequest, RenameRequest};
 use platter_image::Error;
 use platter_store::VersionQuery;
 
@@ -14,7 +15,6 @@ use super::Shared;
 use super::body::{json, read_json};
 use super::gate::Asker;
 use super::problem::Problem;
-use crate::changes::{CloneWish, ForgetWish, RenameWish};
 
 pub(super) async fn clone(
     State(origin): State<Shared>,
@@ -22,17 +22,17 @@ pub(super) async fn clone(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let wish: CloneWish = read_json(&origin, &headers, sent).await?;
-    let from = wish.from.parse().map_err(|error| Problem::bad_request(&error))?;
+    let request: CloneRequest = read_json(&origin, &headers, sent).await?;
+    let from = request.from.parse().map_err(|error| Problem::bad_request(&error))?;
     let VersionQuery::Named(image, choice) = from else {
         return Err(Problem::bad_request(&Error::refused(
             "a score is not cloned: name a version that has it",
         )));
     };
     asker.check(&image)?;
-    asker.check_new(&wish.to)?;
+    asker.check_new(&request.to)?;
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.clone_version(&image, choice, wish)).await?.record)
+    json(&origin.pool.run(move || shared.clone_version(&image, choice, request)).await?.record)
 }
 
 pub(super) async fn forget(
@@ -41,10 +41,10 @@ pub(super) async fn forget(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let wish: ForgetWish = read_json(&origin, &headers, sent).await?;
-    asker.check(&wish.image)?;
+    let request: ForgetRequest = read_json(&origin, &headers, sent).await?;
+    asker.check(&request.image)?;
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.forget(&wish)).await?)
+    json(&origin.pool.run(move || shared.forget(&request)).await?)
 }
 
 pub(super) async fn rename(
@@ -53,9 +53,9 @@ pub(super) async fn rename(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let wish: RenameWish = read_json(&origin, &headers, sent).await?;
-    asker.check(&wish.from)?;
-    asker.check_new(&wish.to)?;
+    let request: RenameRequest = read_json(&origin, &headers, sent).await?;
+    asker.check(&request.from)?;
+    asker.check_new(&request.to)?;
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.rename(&wish)).await?)
+    json(&origin.pool.run(move || shared.rename(&request)).await?)
 }

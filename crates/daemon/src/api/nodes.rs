@@ -7,14 +7,14 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use platter_api::{NodePeersReply, NodeReport, NodesReply};
 use platter_image::Error;
-use serde_json::json;
 
 use super::Shared;
 use super::body::{self, json};
 use super::gate::Asker;
 use super::problem::Problem;
-use crate::nodes::{NodeReport, REPORT_LENGTH_MAX};
+use crate::nodes::{REPORT_LENGTH_MAX, check_report};
 
 pub(super) async fn report(
     State(origin): State<Shared>,
@@ -29,13 +29,13 @@ pub(super) async fn report(
     };
     let report: NodeReport = serde_json::from_slice(&held.bytes)
         .map_err(|error| Error::refused(format!("the body: {error}")))
-        .and_then(NodeReport::checked)
+        .and_then(|report: NodeReport| check_report(&report).map(|()| report))
         .map_err(|error| counted(Problem::bad_request(&error)))?;
     let nodes = origin.nodes.report(&asker.who, report, Instant::now());
     let nodes = nodes.map_err(|error| counted(error.into()))?;
     origin.metrics.node_reports.add(1);
-    let revision = hoard_revision(origin).await?;
-    json(&json!({ "nodes": nodes, "hoard_revision": revision, "role": asker.who.role }))
+    let hoard_revision = hoard_revision(origin).await?;
+    json(&NodePeersReply { nodes, hoard_revision, role: asker.who.role })
 }
 
 async fn hoard_revision(origin: Shared) -> Result<u64, Problem> {
@@ -45,5 +45,5 @@ async fn hoard_revision(origin: Shared) -> Result<u64, Problem> {
 
 pub(super) async fn list(State(origin): State<Shared>) -> Result<Response, Problem> {
     let nodes = origin.nodes.list(Instant::now());
-    json(&json!({ "nodes": nodes, "hoard_revision": hoard_revision(origin).await? }))
+    json(&NodesReply { nodes, hoard_revision: hoard_revision(origin).await? })
 }

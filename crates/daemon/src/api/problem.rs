@@ -7,9 +7,8 @@ use axum::response::{IntoResponse, Response};
 use platter_admission::Refusal;
 use platter_image::{Error, ErrorKind};
 use platter_store::ImageName;
-use serde_json::json;
 
-use crate::access::{Endpoint, Scope};
+use platter_api::{Endpoint, Scope};
 
 /// Seconds after which something passing is worth another try.
 const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("1");
@@ -49,14 +48,11 @@ impl From<Error> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = json!({
-            "type": "about:blank",
-            "title": self.status.canonical_reason().unwrap_or_default(),
-            "status": self.status.as_u16(),
-            "detail": self.detail,
-            "kind": self.kind.as_str(),
-        });
-        let mut response = (self.status, body.to_string()).into_response();
+        let title = self.status.canonical_reason().unwrap_or_default();
+        let body = platter_api::Problem::new(self.status.as_u16(), title, self.kind, self.detail);
+        // Five texts and a number can always be written.
+        let body = serde_json::to_string(&body).unwrap_or_default();
+        let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == StatusCode::SERVICE_UNAVAILABLE {

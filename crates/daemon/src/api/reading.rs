@@ -10,19 +10,18 @@ use axum::extract::{Query, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use platter_api::{ResolveReply, StoreFacts, VersionFacts};
 use platter_image::recipe::Recipe;
 use platter_image::{Error, ErrorKind};
-use platter_jobs::missing_blocks;
-use platter_store::{ImageName, Token, Version, VersionQuery, VersionRecord};
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use platter_store::{ImageName, Token, Version, VersionQuery, VersionRecord, missing_blocks};
+use serde::Deserialize;
 
 use super::Shared;
 use super::body::json;
 use super::gate::Asker;
 use super::problem::Problem;
 use crate::config::GROWTH_POINTS_MAX;
-use crate::growth::Growth;
+use crate::growth::growth_of;
 use crate::nodes::sharing_group;
 
 /// What the origin is asked about: one image, or all.
@@ -37,14 +36,6 @@ pub(super) struct OfName {
     name: String,
     /// Whether to look for blocks that are missing.
     missing: Option<bool>,
-}
-
-/// A version's record, and who edits its image.
-#[derive(Serialize)]
-struct Facts<'a> {
-    #[serde(flatten)]
-    record: VersionRecord,
-    edit_token: Option<&'a Token>,
 }
 
 pub(super) async fn health() -> &'static str {
@@ -64,7 +55,7 @@ pub(super) async fn metrics(State(origin): State<Shared>) -> Response {
 }
 
 pub(super) async fn openapi() -> Response {
-    let mut response = include_str!("openapi.json").into_response();
+    let mut response = platter_api::openapi::document().to_string().into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
@@ -80,17 +71,17 @@ pub(super) async fn store(
         let mut images: Vec<&ImageName> = versions.iter().map(|version| &version.name.image).collect();
         images.dedup();
         let stored: u64 = versions.iter().map(|version| version.record.new_stored_bytes).sum();
-        Ok(json!({
-            "id": shared.store.id().to_string(),
-            "sharing_group": sharing_group(shared.store.id(), &asker.who.patterns),
-            "reads_all_images": asker.who.reads_everything(),
-            "version": env!("CARGO_PKG_VERSION"),
-            "images": images.len(),
-            "versions": versions.len(),
-            "stored_bytes": stored,
-            // How many blocks there are says something of every image.
-            "blocks": asker.who.reads_everything().then(|| shared.store.blocks()),
-        }))
+        Ok(StoreFacts {
+            id: shared.store.id().to_string(),
+            sharing_group: sharing_group(shared.store.id(), &asker.who.patterns),
+            reads_all_images: asker.who.reads_everything(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            images: images.len() as u64,
+            versions: versions.len() as u64,
+            stored_bytes: stored,
+            // The number of blocks says something of every image.
+            blocks: asker.who.reads_everything().then(|| shared.store.blocks() as u64),
+        })
     });
     json(&facts.await?)
 }
@@ -114,7 +105,7 @@ pub(super) async fn growth(
     let growth = origin.pool.run(move || {
         let versions = shared.store.versions()?.into_iter().map(|version| version.record);
         let seen: Vec<VersionRecord> = versions.filter(|record| asker.who.may_read(&record.image)).collect();
-        Ok(Growth::of(&seen, GROWTH_POINTS_MAX))
+        Ok(growth_of(&seen, GROWTH_POINTS_MAX))
     });
     json(&growth.await?)
 }
@@ -143,8 +134,8 @@ pub(super) async fn versions(
     let (versions, tokens) = found.await?;
     let held: HashMap<&ImageName, &Token> = tokens.iter().map(|token| (&token.image, token)).collect();
     let facts = versions.into_iter().map(|Version { record, .. }| {
-        let edit_token = held.get(&record.image).copied();
-        Facts { record: who.shown(record), edit_token }
+        let edit_token = held.get(&record.image).copied().cloned();
+        VersionFacts { record: who.shown(record), edit_token }
     });
     json(&facts.collect::<Vec<_>>())
 }
@@ -175,14 +166,14 @@ pub(super) async fn resolve(
     });
     let (score, version) = resolved.await?;
     let record = version.map(|version| who.shown(version.record));
-    let mut answer = json!({ "score": score.to_string(), "version": record });
+    let mut answer = ResolveReply { score: score.to_string(), version: record, missing: None };
     if missing == Some(true) {
         let shared = Arc::clone(&origin);
         let look = move || {
             let recipe = Recipe::open(score, &shared.store)?;
             missing_blocks(&recipe, &shared.store, shared.store.quarantined())
         };
-        answer["missing"] = json!(origin.pool.run(look).await?);
+        answer.missing = Some(origin.pool.run(look).await?);
     }
     json(&answer)
 }

@@ -1,8 +1,8 @@
 //! Uploads that end without a version: what they cost, and who goes on with them.
 
 use super::tests::{Disk, Room, UPLOAD_LIMIT, frame};
-use crate::access::Role;
 use axum::http::StatusCode;
+use platter_api::Role;
 use platter_image::{BlockId, Kind};
 use serde_json::json;
 

@@ -9,12 +9,11 @@ use axum::extract::{Query, State};
 use axum::http::header::{CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use platter_api::{BeginUploadReply, PublishReply, PublishRequest, UploadFramesReply};
 use platter_image::frame::stream::{NEED_IDS_MAX, UPLOAD_LENGTH_MAX, ids, need_to_bytes};
 use platter_image::{BlockId, Error, ErrorKind, Result};
-use platter_jobs::Repairs;
-use platter_store::{ImageName, KnownCheck, Published, VersionName, VersionRecord};
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use platter_store::{ImageName, KnownCheck, Published, Repairs, VersionName, VersionRecord};
+use serde::Deserialize;
 
 use super::Shared;
 use super::body::{discard, json, read, read_json};
@@ -26,16 +25,6 @@ use crate::changes::check_draft;
 use crate::clock::unix_ms;
 use crate::origin::Origin;
 use crate::uploads::{PublishError, Upload};
-
-/// What to publish.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Wish {
-    record: VersionRecord,
-    /// The number that the image's newest version must have; 0 when there must be none.
-    #[serde(default)]
-    expect: Option<u64>,
-}
 
 /// How an upload is begun.
 #[derive(Deserialize)]
@@ -68,18 +57,9 @@ pub(super) async fn begin(
         Ok(upload.id().to_owned())
     });
     let id = begun.await?;
-    let mut response = json(&json!({ "id": id }))?;
+    let mut response = json(&BeginUploadReply { id })?;
     *response.status_mut() = StatusCode::CREATED;
     Ok(response)
-}
-
-/// A version that was published.
-#[derive(Serialize)]
-struct Answer {
-    #[serde(flatten)]
-    record: VersionRecord,
-    #[serde(flatten)]
-    repairs: Repairs,
 }
 
 pub(super) async fn need(
@@ -130,7 +110,7 @@ pub(super) async fn frames(
         shared.metrics.upload_blocks.add(accepted);
         Ok(Ok(accepted))
     });
-    json(&json!({ "accepted": received.await?? }))
+    json(&UploadFramesReply { accepted: received.await?? })
 }
 
 pub(super) async fn publish(
@@ -140,7 +120,7 @@ pub(super) async fn publish(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let Wish { record, expect } = read_json(&origin, &headers, sent).await?;
+    let PublishRequest { record, expect } = read_json(&origin, &headers, sent).await?;
     asker.check_new(&record.image)?;
     let draft = VersionRecord {
         number: 0,
@@ -164,29 +144,27 @@ pub(super) async fn publish(
         shared.metrics.versions_published.add(1);
         shared.tell_of_upload(&id, &asker.who.id, "published");
         shared.note_change();
-        Answer::of(published, &upload, &asker.who).map(Ok)
+        reply(published, &upload, &asker.who).map(Ok)
     });
     json(&published.await??)
 }
 
-impl Answer {
-    /// What that token may know of it: other versions by their names only if it may read them.
-    fn of(published: Published, upload: &Upload, who: &Principal) -> Result<Self, Error> {
-        let version = published.version;
-        let others = upload.store().repaired_by(&published.repaired, &version.name)?;
-        let readable = |names: Vec<VersionName>| -> Vec<String> {
-            let names = names.iter().filter(|name| who.may_read(&name.image));
-            names.map(VersionName::to_string).collect()
-        };
-        Ok(Self {
-            record: version.record,
-            repairs: Repairs {
-                repaired: readable(others.whole),
-                still_damaged: readable(others.damaged),
-                known_frames_read: published.known_frames_read,
-            },
-        })
-    }
+/// What that token may know of it: other versions by their names only if it may read them.
+fn reply(published: Published, upload: &Upload, who: &Principal) -> Result<PublishReply, Error> {
+    let version = published.version;
+    let others = upload.store().repaired_by(&published.repaired, &version.name)?;
+    let readable = |names: Vec<VersionName>| -> Vec<String> {
+        let names = names.iter().filter(|name| who.may_read(&name.image));
+        names.map(VersionName::to_string).collect()
+    };
+    Ok(PublishReply {
+        record: version.record,
+        repairs: Repairs {
+            repaired: readable(others.whole),
+            still_damaged: readable(others.damaged),
+            known_frames_read: published.known_frames_read,
+        },
+    })
 }
 
 pub(super) async fn end(

@@ -16,8 +16,14 @@ async fn ask(entrance: Entrance, path: &str, tag: Option<&HeaderValue>) -> Respo
     let folder = tempfile::tempdir().unwrap();
     let store = StorePlace::on_system(folder.path().join("store"));
     Store::init(&store).unwrap();
-    let options =
-        ServeOptions { store, listen: Vec::new(), tls: None, upload_limit: 0, tool_version: "test".into() };
+    let options = ServeOptions {
+        store,
+        listen: Vec::new(),
+        tls: None,
+        upload_limit: 0,
+        tool_version: "test".into(),
+        list_disks: Arc::new(|_| Ok(Vec::new())),
+    };
     let origin = Arc::new(Origin::open(&options, watch::channel(false).1).unwrap());
     let mut request = Request::builder().uri(path);
     if let Some(tag) = tag {

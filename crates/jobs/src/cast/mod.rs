@@ -22,8 +22,9 @@ use chunks::Chunks;
 use reporter::Reporter;
 use segments::segments;
 
+use platter_api::{CastState, CastStatus};
 pub use segments::SEGMENT_DATA_MAX;
-pub use status::{CastReceiver, CastState, CastStatus};
+use status::{end, set_receivers};
 
 /// Bytes of a symbol.
 const SYMBOL_BYTES: u64 = platter_cast::SYMBOL_BYTES as u64;
@@ -149,7 +150,7 @@ impl Told {
             SendEvent::Ready { group, .. } => self.status.group = group.to_string(),
             SendEvent::Status { .. } if reporter.is_fresh() => return,
             SendEvent::Status { receivers, progress } => {
-                self.status.set_receivers(receivers);
+                set_receivers(&mut self.status, receivers);
                 self.status.sent_bytes = progress.bytes;
                 self.status.rate_bits_per_second = progress.rate_bits_per_second;
                 if progress.started {
@@ -164,9 +165,9 @@ impl Told {
     fn end(mut self, receivers: Result<&[ReceiverStatus], &Error>) {
         let Some(mut reporter) = self.reporter.take() else { return };
         if let Ok(receivers) = receivers {
-            self.status.set_receivers(receivers);
+            set_receivers(&mut self.status, receivers);
         }
-        self.status.end(receivers.err().map(ToString::to_string), self.began.elapsed());
+        end(&mut self.status, receivers.err().map(ToString::to_string), self.began.elapsed());
         reporter.tell(self.status);
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use platter_api::CastStatus;
 use platter_image::{IoContext, Result};
 use platter_vfs::{OsVfs, Vfs};
 
-use super::status::CastStatus;
 use crate::remote::{RemoteStore, ServerOptions};
 
 /// From one report to the next.

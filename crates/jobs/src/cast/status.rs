@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use platter_api::{CastReceiver, CastState, CastStatus};
 use platter_net::{ReceiverState, ReceiverStatus};
-use serde::{Deserialize, Serialize};
 
 use super::receiver_report;
 
@@ -13,100 +13,22 @@ const RECEIVERS_MAX: usize = 128;
 const NAME_LENGTH_MAX: usize = 64;
 const REASON_LENGTH_MAX: usize = 160;
 
-/// Where a cast stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CastState {
-    /// Receivers join.
-    #[default]
-    Waiting,
-    /// Data flows.
-    Casting,
-    /// It ended, and every receiver has the disk.
-    Done,
-    /// It ended otherwise.
-    Failed,
+/// Takes over what is known of the receivers.
+pub(super) fn set_receivers(cast: &mut CastStatus, known: &[ReceiverStatus]) {
+    let is_done = |status: &ReceiverStatus| matches!(status.state, ReceiverState::Done(_));
+    cast.receivers_total = known.len() as u64;
+    cast.receivers_done = known.iter().filter(|status| is_done(status)).count() as u64;
+    let open = known.iter().filter(|status| !is_done(status));
+    let told = open.chain(known.iter().filter(|status| is_done(status))).take(RECEIVERS_MAX);
+    cast.receivers = told.map(receiver).collect();
 }
 
-impl CastState {
-    /// Whether nothing more is to be expected of it.
-    pub fn has_ended(self) -> bool {
-        matches!(self, Self::Done | Self::Failed)
-    }
-}
-
-/// A cast, at some moment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CastStatus {
-    /// `lab/debian12@3`, or the score if that was asked for.
-    pub version: String,
-    /// The score: 64 hexadecimal digits.
-    pub score: String,
-    /// Who casts: user and host.
-    pub sender: String,
-    /// Where data goes; empty before that is known.
-    pub group: String,
-    /// Where it stands.
-    pub state: CastState,
-    /// Why it failed.
-    pub reason: Option<String>,
-    /// Bytes of all chunks: what must be sent once.
-    pub cast_bytes: u64,
-    /// Payload bytes sent, repeated and repairing ones included.
-    pub sent_bytes: u64,
-    /// The rate that the receivers allow.
-    pub rate_bits_per_second: u64,
-    /// Since the sender began to listen.
-    pub seconds: f64,
-    /// Receivers that ever joined.
-    pub receivers_total: u64,
-    /// Of these, those that have the disk.
-    pub receivers_done: u64,
-    /// The receivers, those that are not done first, as far as there is room.
-    pub receivers: Vec<CastReceiver>,
-}
-
-/// A receiver of a cast, at some moment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CastReceiver {
-    /// What it calls itself.
-    pub name: String,
-    /// `receiving`, `silent`, `stalled`, `done`, `failed` or `lost`.
-    pub state: String,
-    /// Why it failed.
-    pub reason: Option<String>,
-    /// Chunks that it has.
-    pub done_chunks: u64,
-    /// Chunks that it wants; 0 before it knows.
-    pub wanted_chunks: u64,
-    /// Bytes that it wrote, known at its end.
-    pub written_bytes: u64,
-    /// From its joining to its result, or to when it was heard last.
-    pub seconds: f64,
-    /// Symbols that it made from repair symbols.
-    pub repaired_symbols: u64,
-}
-
-impl CastStatus {
-    /// Takes over what is known of the receivers.
-    pub(super) fn set_receivers(&mut self, known: &[ReceiverStatus]) {
-        let is_done = |status: &ReceiverStatus| matches!(status.state, ReceiverState::Done(_));
-        self.receivers_total = known.len() as u64;
-        self.receivers_done = known.iter().filter(|status| is_done(status)).count() as u64;
-        let open = known.iter().filter(|status| !is_done(status));
-        let told = open.chain(known.iter().filter(|status| is_done(status))).take(RECEIVERS_MAX);
-        self.receivers = told.map(receiver).collect();
-    }
-
-    /// It ended: well if every receiver has the disk, and there was one.
-    pub(super) fn end(&mut self, failure: Option<String>, since: Duration) {
-        self.seconds = since.as_secs_f64();
-        let all_done = self.receivers_total > 0 && self.receivers_done == self.receivers_total;
-        self.state = if failure.is_none() && all_done { CastState::Done } else { CastState::Failed };
-        self.reason = failure.map(|reason| plain(&reason, REASON_LENGTH_MAX));
-    }
+/// It ended: well if every receiver has the disk, and there was one.
+pub(super) fn end(cast: &mut CastStatus, failure: Option<String>, since: Duration) {
+    cast.seconds = since.as_secs_f64();
+    let all_done = cast.receivers_total > 0 && cast.receivers_done == cast.receivers_total;
+    cast.state = if failure.is_none() && all_done { CastState::Done } else { CastState::Failed };
+    cast.reason = failure.map(|reason| plain(&reason, REASON_LENGTH_MAX));
 }
 
 fn receiver(status: &ReceiverStatus) -> CastReceiver {
@@ -158,20 +80,20 @@ mod tests {
         let failed = |id| status(id, ReceiverState::Failed("disk\u{1b}[2J full".into()));
         let mut known: Vec<_> = (0..1000).map(|id| status(id, ReceiverState::Active)).collect();
         let mut cast = CastStatus::default();
-        cast.set_receivers(&known);
+        set_receivers(&mut cast, &known);
         assert_eq!((cast.receivers_total, cast.receivers.len()), (1000, RECEIVERS_MAX));
         known.truncate(1);
         known.push(failed(1));
         known[0].name = "x".repeat(300);
-        cast.set_receivers(&known);
+        set_receivers(&mut cast, &known);
         assert_eq!(cast.receivers[0].name.len(), NAME_LENGTH_MAX);
         assert_eq!(cast.receivers[1].reason.as_deref(), Some("disk [2J full"));
-        cast.end(None, Duration::from_secs(1));
+        end(&mut cast, None, Duration::from_secs(1));
         assert_eq!(cast.state, CastState::Failed);
         // What an origin reads as JSON has a limit.
         known = (0..1000).map(failed).collect();
         known.iter_mut().for_each(|status| status.name = "\u{1f41b}".repeat(100));
-        cast.set_receivers(&known);
+        set_receivers(&mut cast, &known);
         assert!(serde_json::to_vec(&cast).unwrap().len() < 100 << 10);
     }
 

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use platter_api::NodePeer;
 use platter_cast::peer::NodeId;
 use platter_image::Result;
 use platter_transport::{Fingerprint, KnownPeers, private_file, to_hex};
@@ -81,10 +82,12 @@ impl KnownNode {
     }
 
     /// The nodes of the registry's answer.
-    pub(crate) fn all_of(nodes: &serde_json::Value) -> Vec<Self> {
-        let nodes = nodes.as_array().map_or(&[][..], Vec::as_slice).iter();
-        let written = nodes.filter_map(|node| WrittenNode::deserialize(node).ok());
-        written.filter_map(|node| Self::of(&node)).take(NODES_MAX).collect()
+    pub(crate) fn all_of(nodes: &[NodePeer]) -> Vec<Self> {
+        let known = nodes.iter().filter_map(|node| {
+            let fingerprint = Fingerprint::from_hex(node.fingerprint.as_deref()?)?;
+            Some(Self { id: node_from_hex(&node.id)?, address: node.peer_address, fingerprint })
+        });
+        known.take(NODES_MAX).collect()
     }
 
     fn written(&self) -> WrittenNode {
@@ -232,14 +235,14 @@ mod tests {
     #[test]
     fn what_the_registry_says_is_read_as_far_as_it_can_be() {
         let told = json!([
-            { "id": "01".repeat(16), "name": "a", "peer_address": "[::1]:1", "fingerprint": "02".repeat(32), "new": 1 },
-            { "id": "03".repeat(16), "peer_address": null, "fingerprint": null },
-            { "id": "x", "peer_address": null, "fingerprint": "02".repeat(32) },
-            7,
+            { "id": "01".repeat(16), "name": "a", "peer_address": "[::1]:1", "fingerprint": "02".repeat(32),
+              "hoard_revision": 1, "seen_unix_ms": 1, "new": 1 },
+            { "id": "03".repeat(16), "name": "b", "peer_address": null, "fingerprint": null, "seen_unix_ms": 1 },
+            { "id": "x", "name": "c", "peer_address": null, "fingerprint": "02".repeat(32), "seen_unix_ms": 1 },
         ]);
+        let told: Vec<NodePeer> = serde_json::from_value(told).unwrap();
         let known = KnownNode::all_of(&told);
         let address = "[::1]:1".parse().ok();
         assert_eq!(known, [KnownNode { id: NodeId([1; 16]), address, fingerprint: Fingerprint([2; 32]) }]);
-        assert_eq!(KnownNode::all_of(&json!({})), []);
     }
 }

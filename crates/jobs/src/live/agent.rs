@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use platter_api::{NodeReport, ReportedDisk, Role};
 use platter_image::{Error, ErrorKind, IoContext, Result};
 use platter_store::VersionQuery;
 
@@ -16,7 +17,7 @@ use super::event::LiveEvent;
 use super::remembered::RememberedDisk;
 use super::served::Served;
 use crate::fetch::KnownNode;
-use crate::node::{NodeReport, ReportedDisk, counters_of};
+use crate::node::counters_of;
 use crate::remote::RemoteStore;
 
 /// How often notes are told.
@@ -259,9 +260,9 @@ impl Agent {
         let report = NodeReport {
             id: cache.cache().id().to_string(),
             name: node.name.clone(),
-            peer_address: peers.and_then(|fetcher| fetcher.address()).map(|address| address.to_string()),
+            peer_address: peers.and_then(|fetcher| fetcher.address()),
             fingerprint: peers.and_then(|fetcher| fetcher.fingerprint()).map(str::to_owned),
-            hoard_revision: served.hoarding.revision(),
+            hoard_revision: Some(served.hoarding.revision()),
             counters: counters_of(&cache.counters(), counts.as_ref()),
             disks: disks.collect(),
         };
@@ -270,10 +271,10 @@ impl Agent {
             // One that is away is told later.
             Err(_) => REPORT_EVERY,
             Ok(answer) => {
-                served.follow_hoard(answer["hoard_revision"].as_u64().unwrap_or_default());
-                let may_write = answer["role"].as_str().is_none_or(|role| role != "read");
+                served.follow_hoard(answer.hoard_revision);
+                let may_write = answer.role >= Role::Write;
                 served.boots().into_iter().for_each(|boots| boots.set_allowed(may_write));
-                let learned = peers.map_or(Ok(()), |peers| peers.learn(&KnownNode::all_of(&answer["nodes"])));
+                let learned = peers.map_or(Ok(()), |peers| peers.learn(&KnownNode::all_of(&answer.nodes)));
                 if let Err(error) = learned {
                     served.tell(&LiveEvent::Note(format!("nodes are not remembered: {error}")));
                 }

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use platter_image::{Error, Result};
 use platter_store::ImageName;
 
-use super::control::{Attached, DiskStatus, ServingProcess, Words};
+use super::control::{Attached, ServingProcess, Words};
 use super::disk_request::{DiskRequest, OnDetach};
 use super::list::{processes, processes_at};
 use super::place::LivePlace;
 use super::publish::PublishRequest;
 use super::publish_report::PublishReport;
 use crate::{CloneReport, CloneRequest};
+use platter_api::DiskStatus;
 
 /// The directory of the node of this machine that answers and serves disks of that store, if there is one.
 ///

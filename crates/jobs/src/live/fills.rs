@@ -8,7 +8,8 @@ use platter_image::{Error, Result, Score};
 
 use super::sources::FILL_OPTIONS;
 use crate::OpenStore;
-use crate::node::{Fill, FillStatus, pin_name};
+use crate::node::{Fill, pin_name};
+use platter_api::FillStatus;
 
 /// By the names of their disks.
 pub(super) struct Fills {

@@ -5,25 +5,14 @@ use std::path::Path;
 use platter_image::{Error, ErrorKind, Result};
 use platter_store::{ImageName, Store, Token};
 use platter_vdisk::BlockDevice;
-use serde::Serialize;
 
-use super::control::{DiskStatus, ServingProcess};
+use super::control::ServingProcess;
 use super::overlays::{self, Overlays};
 use super::place::LivePlace;
 use super::publish::open_left;
 use super::sources::Sources;
 use crate::OpenStore;
-
-/// A disk as it is listed.
-#[derive(Clone, Debug, Serialize)]
-pub struct ListedDisk {
-    /// What is known of it.
-    #[serde(flatten)]
-    pub status: DiskStatus,
-    /// Its edit token was taken over or released: what was written to it can become a new image, or be discarded, but
-    /// never the image's next version.
-    pub lost: bool,
-}
+use platter_api::{DiskStatus, ListedDisk};
 
 /// All live disks of a store that have to do with this machine, or whose edit token somebody holds.
 #[derive(Clone, Debug)]

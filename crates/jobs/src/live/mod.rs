@@ -41,10 +41,10 @@ pub use address::{
 };
 pub use attach::{AttachRequest, NodeRequest, attach};
 pub use client::{attach_at, clone_at, detach, detach_at, discard_at, publish_at, running_node};
-pub use control::{Attached, CacheStatus, DiskStatus, read_control_line};
+pub use control::{Attached, read_control_line};
 pub use disk_request::{DiskRequest, OnDetach, WriteRequest};
 pub use event::{LiveEvent, OnEvent};
-pub use list::{DiskList, ListedDisk, disks, disks_of_node, served_disks};
+pub use list::{DiskList, disks, disks_of_node, served_disks};
 pub use place::LivePlace;
 pub use publish::{PublishRequest, discard, publish};
 pub use publish_report::PublishReport;

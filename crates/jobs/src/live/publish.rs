@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use platter_image::{Error, ErrorKind, Result};
 use platter_store::{ImageName, Token};
 
-use super::control::{DiskStatus, ServingProcess, Words};
+use super::control::{ServingProcess, Words};
 use super::disk::LiveDisk;
 use super::disk_request::OnDetach;
 use super::list::processes;
@@ -15,6 +15,7 @@ use super::publish_report::PublishReport;
 use super::sources::Sources;
 use super::version::publish_disk;
 use crate::{OpenStore, Progress};
+use platter_api::DiskStatus;
 
 /// Which disk to publish, and what to say of the version.
 #[derive(Clone, Debug)]

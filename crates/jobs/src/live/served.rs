@@ -20,7 +20,7 @@ use platter_vdisk::{BlockDevice, Source};
 use super::address::TreeAccess;
 use super::attach::AttachRequest;
 use super::boots::BootRecorder;
-use super::control::{Answer, Attached, DiskStatus, Words, write_line};
+use super::control::{Answer, Attached, Words, cache_status, write_line};
 use super::disk_request::{DiskRequest, OnDetach};
 use super::event::{LiveEvent, OnEvent};
 use super::fills::{Fills, needs_a_cache};
@@ -39,6 +39,7 @@ use super::sources::Sources;
 use super::tree::{FixedNames, ImageTree};
 use super::version::publish_disk;
 use crate::{OpenStore, Silent};
+use platter_api::DiskStatus;
 
 /// How often it is looked whether a disk is to be published.
 const PUBLISH_LOOK: Duration = Duration::from_millis(500);
@@ -384,7 +385,7 @@ impl Served {
             written_bytes: Some(attached.written_bytes),
             exports: attached.exports,
             process: Some(std::process::id()),
-            cache: Some(self.opener.sources.memory.counters().into()),
+            cache: Some(cache_status(self.opener.sources.memory.counters())),
             node: self.store().cache().map(|cache| cache.counters()),
         }
     }

@@ -28,9 +28,10 @@ use super::publish::{kept, lost_token, nothing_written};
 use super::publish_report::PublishReport;
 use super::sources::Sources;
 use crate::capture::filesystems;
-use crate::open_session::{PublishedVersion, Repairs};
+use crate::open_session::PublishedVersion;
 use crate::token::unix_ms;
 use crate::{OpenStore, Progress};
+use platter_store::Repairs;
 
 /// Publishes what was written to a disk so far, while it goes on.
 pub(super) fn publish_disk(

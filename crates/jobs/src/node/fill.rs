@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use platter_api::FillStatus;
 use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{BlockId, Error, Extent, IoContext, Kind, Result, Score};
 use platter_store::cache::{Cache, PinName};
-use serde::{Deserialize, Serialize};
 
 use super::source::{CachedSource, Want};
 
@@ -38,19 +38,6 @@ const PAUSE: Duration = Duration::from_secs(3);
 const WATCH: Duration = Duration::from_secs(5);
 /// Times that what went missing meanwhile is fetched.
 const ROUNDS_MAX: usize = 8;
-
-/// How far a fill is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FillStatus {
-    /// Blocks and pages of the disk; 0 until its recipe was read.
-    pub blocks: u64,
-    /// Those of them that are held.
-    pub held: u64,
-    /// All of them are, and durable: the disk needs nobody.
-    pub filled: bool,
-    /// Why it does not go on for now.
-    pub trouble: Option<String>,
-}
 
 /// The filling of a disk.
 pub(crate) struct Fill {

@@ -20,10 +20,9 @@ mod source;
 mod tests;
 
 pub(crate) use audience::SharingRights;
-pub use fill::FillStatus;
 pub(crate) use fill::{Fill, pin_name};
+pub use node_cache::CacheLocation;
 pub(crate) use node_cache::NodeCache;
-pub use node_cache::{CacheLocation, NodeCounters};
-pub(crate) use report::{NodeReport, ReportedDisk, counters_of};
+pub(crate) use report::counters_of;
 pub use sharing::SharingRequest;
 pub(crate) use source::CachedSource;

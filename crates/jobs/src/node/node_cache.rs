@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use platter_api::NodeCounters;
 use platter_image::frame::FrameHeader;
 use platter_image::{BlockId, Kind, Result};
 use platter_store::cache::{Cache, CacheOptions};
 use platter_vfs::{OsVfs, Vfs};
-use serde::{Deserialize, Serialize};
 
 use super::answers::Answers;
 use super::audience::{Audience, SharingRights};
@@ -22,33 +22,6 @@ pub struct CacheLocation {
     /// Its directory; made when missing.
     pub dir: PathBuf,
     /// Most bytes of it, passed by one segment at most.
-    pub limit_bytes: u64,
-}
-
-/// What the cache of a node did since its process began, for all disks together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeCounters {
-    /// Blocks and pages that were asked for and held.
-    pub hits: u64,
-    /// Blocks and pages that were not held.
-    pub misses: u64,
-    /// Frames that came from the origin or from peers, and their bytes.
-    pub fetched_frames: u64,
-    /// See `fetched_frames`.
-    pub fetched_bytes: u64,
-    /// Frames that went to make room.
-    pub evicted: u64,
-    /// Frames that were found damaged, and had again.
-    pub damaged: u64,
-    /// Frames that the cache did not take: all is pinned, or writing failed.
-    pub refused: u64,
-    /// Blocks and pages held.
-    pub blocks: u64,
-    /// Bytes of the cache.
-    pub cache_bytes: u64,
-    /// Bytes of it that are pinned.
-    pub pinned_bytes: u64,
-    /// Its limit.
     pub limit_bytes: u64,
 }
 

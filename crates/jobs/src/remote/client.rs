@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use platter_api::{PROBLEM_LENGTH_MAX, Problem};
 use platter_image::{Error, ErrorKind, Result};
 use platter_transport::origin_client;
 use serde::Serialize;
@@ -15,7 +16,6 @@ use ureq::{Agent, Body};
 
 use super::address::{ServerAddress, ServerOptions};
 use super::connection::{NoResolver, OriginConnector};
-use super::problem;
 
 /// An origin that neither sends nor takes a byte for that long is taken for gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -203,8 +203,8 @@ impl Client {
         let status = answer.status().as_u16();
         let mut body = Vec::new();
         // What came of it says more than that it was cut.
-        let _ = answer.into_body().into_reader().take(problem::PROBLEM_LENGTH_MAX).read_to_end(&mut body);
-        Err(problem::error_of(status, &body, &self.name))
+        let _ = answer.into_body().into_reader().take(PROBLEM_LENGTH_MAX).read_to_end(&mut body);
+        Err(Problem::error_of(status, &body, &self.name))
     }
 
     fn parsed<T: DeserializeOwned>(&self, answer: http::Response<Body>) -> Result<T> {

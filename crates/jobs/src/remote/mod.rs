@@ -17,7 +17,6 @@ mod client;
 mod connection;
 mod frames;
 mod listen;
-mod problem;
 mod store;
 #[cfg(test)]
 pub(crate) mod tests;

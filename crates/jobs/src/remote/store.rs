@@ -4,23 +4,26 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
+use platter_api::{
+    CastStatus, CloneRequest, ForgetReport, ForgetRequest, NodePeersReply, NodeReport, RenameReport,
+    RenameRequest, ResolveReply, StoreFacts, TakeEditTokenRequest, UnregisterReply, UnregisterRequest,
+};
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 use platter_store::{
     BOOT_SET_LENGTH_MAX, BootSet, EncodedBootSet, HoardChanges, HoardSnapshot, ImageName, KnownCheck,
-    NumberChoice, Registered, Resolved, StoreId, Token, Version, VersionName, VersionQuery, VersionRecord,
+    MissingBlocks, NumberChoice, Registered, Resolved, StoreId, Token, Version, VersionName, VersionQuery,
+    VersionRecord,
 };
 use platter_vdisk::Source;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::address::ServerOptions;
 use super::client::{Client, retried};
 use super::frames::ClientFrames;
 use super::upload::RemoteSession;
 use crate::fetch::{Fetcher, Holdings, SourceOptions};
-use crate::node::{CachedSource, NodeCache, NodeReport, SharingRequest, SharingRights};
-use crate::{CastStatus, MissingBlocks};
+use crate::node::{CachedSource, NodeCache, SharingRequest, SharingRights};
 
 /// So long an origin that is away is asked what became of something whose answer was lost.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
@@ -38,48 +41,6 @@ pub(crate) struct RemoteStore {
     client: Arc<Client>,
     cache: Option<Arc<NodeCache>>,
     fetcher: Arc<Fetcher>,
-}
-
-#[derive(Deserialize)]
-struct Facts {
-    id: String,
-    sharing_group: String,
-    reads_all_images: bool,
-}
-
-/// What an origin says of the blocks of a disk; one that says nothing is believed.
-#[derive(Deserialize)]
-struct OfBlocks {
-    #[serde(default)]
-    missing: Option<MissingBlocks>,
-}
-
-#[derive(Deserialize)]
-struct RawResolved {
-    score: String,
-    version: Option<VersionRecord>,
-}
-
-#[derive(Deserialize)]
-struct Forgotten {
-    forgotten: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Unregistered {
-    revision: u64,
-    unregistered: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Renamed {
-    renamed: Vec<RenamedOne>,
-}
-
-#[derive(Deserialize)]
-struct RenamedOne {
-    from: String,
-    to: String,
 }
 
 impl RemoteStore {
@@ -138,7 +99,7 @@ impl RemoteStore {
 
     /// As [`platter_store::Store::id`].
     pub(crate) fn id(&self) -> Result<StoreId> {
-        let (facts, _): (Facts, _) = self.get_or_remember("/api/v1/store")?;
+        let (facts, _): (StoreFacts, _) = self.get_or_remember("/api/v1/store")?;
         StoreId::from_hex(&facts.id).ok_or_else(|| self.odd("has a store without an id"))
     }
 
@@ -147,7 +108,7 @@ impl RemoteStore {
     /// # Errors
     /// `Transient` when the origin is away and never said it.
     pub(crate) fn sharing_rights(&self) -> Result<SharingRights> {
-        let (facts, _): (Facts, _) = self.get_or_remember("/api/v1/store")?;
+        let (facts, _): (StoreFacts, _) = self.get_or_remember("/api/v1/store")?;
         let group = StoreId::from_hex(&facts.sharing_group);
         let group =
             group.ok_or_else(|| self.odd("names a sharing group that is not 32 hexadecimal digits"))?;
@@ -192,7 +153,7 @@ impl RemoteStore {
         // What is refused needs no origin, and what is left has no characters that mean something in a URL.
         let query: VersionQuery = text.parse()?;
         let question = |name: &str| format!("/api/v1/resolve?name={name}");
-        let (raw, answer): (RawResolved, _) = match (self.get_or_remember(&question(text)), &query) {
+        let (raw, answer): (ResolveReply, _) = match (self.get_or_remember(&question(text)), &query) {
             // A score says all there is to say, and what it names may be had from others than the origin.
             (Err(error), VersionQuery::Score(score))
                 if error.kind() == ErrorKind::Transient && self.has_peers() =>
@@ -224,10 +185,10 @@ impl RemoteStore {
 
     /// The blocks of a disk that the origin does not have, as far as it says.
     pub(crate) fn missing_blocks(&self, score: Score) -> Result<Option<MissingBlocks>> {
-        let answer: OfBlocks = self.client.get(&format!("/api/v1/resolve?name={score}&missing=true"))?;
-        let is_named = answer.missing.as_ref().is_none_or(|it| BlockId::from_hex(&it.first).is_some());
-        match is_named {
-            true => Ok(answer.missing),
+        let answer: ResolveReply = self.client.get(&format!("/api/v1/resolve?name={score}&missing=true"))?;
+        let missing = answer.missing.flatten();
+        match missing.as_ref().is_none_or(|it| BlockId::from_hex(&it.first).is_some()) {
+            true => Ok(missing),
             false => Err(Error::corrupt(format!("{}: it misses a block without a name", self.client.name()))),
         }
     }
@@ -244,7 +205,7 @@ impl RemoteStore {
 
     /// As [`platter_store::Store::take_token`], and with `steal` as [`platter_store::Store::steal_token`].
     pub(crate) fn take_token(&self, image: &ImageName, holder: &str, steal: bool) -> Result<Token> {
-        let request = json!({ "image": image, "holder": holder, "steal": steal });
+        let request = TakeEditTokenRequest { image: image.clone(), holder: holder.to_owned(), steal };
         let token: Token = self.client.post("/api/v1/edit-tokens", &request)?;
         if token.image == *image { Ok(token) } else { Err(self.odd("gave the token of another image")) }
     }
@@ -264,9 +225,13 @@ impl RemoteStore {
         token: Option<u64>,
         tool_version: &str,
     ) -> Result<Version> {
-        let request = json!({
-            "from": from.to_string(), "to": to, "next": next, "token": token, "tool_version": tool_version,
-        });
+        let request = CloneRequest {
+            from: from.to_string(),
+            to: to.clone(),
+            next,
+            token,
+            tool_version: Some(tool_version.to_owned()),
+        };
         let before = self.newest(to)?.map_or(0, |version| version.name.number);
         let record: VersionRecord = match self.client.post("/api/v1/clone", &request) {
             // The answer may be what was lost.
@@ -285,14 +250,15 @@ impl RemoteStore {
 
     /// As [`platter_store::Store::forget`].
     pub(crate) fn forget(&self, image: &ImageName, number: Option<u64>) -> Result<Vec<String>> {
-        let request = json!({ "image": image, "number": number });
-        let answer: Forgotten = self.client.post("/api/v1/forget", &request)?;
+        let request = ForgetRequest { image: image.clone(), number };
+        let answer: ForgetReport = self.client.post("/api/v1/forget", &request)?;
         Ok(answer.forgotten)
     }
 
     /// As [`platter_store::Store::rename`]: names before and after.
     pub(crate) fn rename(&self, from: &ImageName, to: &ImageName) -> Result<Vec<(String, String)>> {
-        let answer: Renamed = self.client.post("/api/v1/rename", &json!({ "from": from, "to": to }))?;
+        let request = RenameRequest { from: from.clone(), to: to.clone() };
+        let answer: RenameReport = self.client.post("/api/v1/rename", &request)?;
         Ok(answer.renamed.into_iter().map(|one| (one.from, one.to)).collect())
     }
 
@@ -331,8 +297,8 @@ impl RemoteStore {
         image: &ImageName,
         number: Option<u64>,
     ) -> Result<(u64, Vec<String>)> {
-        let request = json!({ "image": image, "number": number });
-        let answer: Unregistered = self.client.post("/api/v1/hoard/unregister", &request)?;
+        let request = UnregisterRequest { image: image.clone(), number };
+        let answer: UnregisterReply = self.client.post("/api/v1/hoard/unregister", &request)?;
         Ok((answer.revision, answer.unregistered))
     }
 
@@ -387,7 +353,7 @@ impl RemoteStore {
     ///
     /// # Errors
     /// `Missing` from an origin that knows nothing of nodes; as [`Client::post`].
-    pub(crate) fn report(&self, report: &NodeReport) -> Result<Value> {
+    pub(crate) fn report(&self, report: &NodeReport) -> Result<NodePeersReply> {
         self.client.post("/api/v1/nodes", report)
     }
 

@@ -1,9 +1,10 @@
 //! `platter serve`.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use platter_daemon::{AccessTokens, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve};
-use platter_jobs::{Error, StoreLocation, StorePlace};
+use platter_jobs::{Error, StoreLocation, StorePlace, served_disks};
 use serde_json::json;
 
 use super::images::time;
@@ -23,6 +24,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
         tls: files.map(|(certificate, key)| TlsFiles { certificate, key }),
         upload_limit: options.upload_limit,
         tool_version: TOOL_VERSION.into(),
+        list_disks: Arc::new(served_disks),
     };
     let output = *output;
     serve(&request, move |event| tell(event, output))?;

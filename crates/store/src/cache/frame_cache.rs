@@ -20,8 +20,8 @@ use super::pins::{self, PINS_MAX, PinName};
 use super::place::CachePlace;
 use super::segment;
 use super::writer::{Newest, Writer};
-use crate::identity::StoreId;
 use crate::pack::{lay_ids, read_frame};
+use platter_records::StoreId;
 
 /// Maximum number of notes that wait to be collected.
 const NOTES_MAX: usize = 64;

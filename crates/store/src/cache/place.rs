@@ -8,8 +8,8 @@ use platter_vfs::{OpenMode, Vfs, VfsFile, read_whole, replace};
 use serde::{Deserialize, Serialize};
 
 use super::pins::{FILE_LENGTH_MAX, PinName};
-use crate::identity::{PackId, StoreId};
 use crate::place::StorePlace;
+use platter_records::{PackId, StoreId};
 
 /// Format version of directory layout and files together.
 const FORMAT_VERSION: u32 = 1;

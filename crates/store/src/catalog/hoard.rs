@@ -8,9 +8,9 @@ use rusqlite::{Connection, ToSql};
 use super::query::meta;
 use super::table::{self, HOARD, HOARD_FOLLOWED, HOARD_REVISIONS, Row, number, text};
 use super::{Catalog, Change};
-use crate::boot_set::BootSetRecord;
-use crate::hoard_member::HoardMember;
-use crate::name::{ImageName, VersionName};
+use platter_records::BootSetRecord;
+use platter_records::HoardMember;
+use platter_records::{ImageName, VersionName};
 
 /// Keys in `meta`: the random id of this sequence of revisions, the newest revision, the oldest revision since which changes
 /// are known, and the number and date of the days counted.

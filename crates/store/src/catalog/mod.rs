@@ -26,8 +26,8 @@ use std::time::Duration;
 use platter_image::{Error, ErrorKind, IoContext, Result};
 use rusqlite::{Connection, OpenFlags};
 
-use crate::identity::PackId;
 use crate::place::StorePlace;
+use platter_records::PackId;
 
 pub use log::{ChangeLogContents, decode_change_log};
 pub(crate) use log::{

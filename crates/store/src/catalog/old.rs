@@ -7,9 +7,9 @@ use rusqlite::OpenFlags;
 
 use super::log::{Head, State, settle};
 use super::{Catalog, Change, ChangeLogContents, connect, read_log, schema};
-use crate::identity::PackId;
 use crate::place::StorePlace;
-use crate::token::Token;
+use platter_records::PackId;
+use platter_records::Token;
 
 /// The valid parts of the catalog that a rebuild replaces.
 #[derive(Debug, Default)]

@@ -7,11 +7,11 @@ use super::log::State;
 use super::table::{self, IMAGES, META, PACKS, Row, VERSIONS};
 use super::write::{compare, read_head};
 use super::{Catalog, Change, PackRow, PackState, failed, lines};
-use crate::identity::PackId;
-use crate::name::{ImageName, NumberChoice};
 use crate::place::StorePlace;
-use crate::record::VersionRecord;
-use crate::resolve::Version;
+use platter_records::PackId;
+use platter_records::Version;
+use platter_records::VersionRecord;
+use platter_records::{ImageName, NumberChoice};
 
 /// Maximum number of differences that are reported.
 const DIFFERENCES_MAX: usize = 100;

@@ -11,8 +11,8 @@ use super::query::meta;
 use super::table::{self, LOG, STORE};
 use super::token::LAST_TOKEN;
 use super::{Catalog, Change, connect, failed, lines};
-use crate::identity::StoreId;
 use crate::place::StorePlace;
+use platter_records::StoreId;
 
 /// Application id in the database's header ("PLca"). It identifies a catalog, for `file` too.
 const APPLICATION_ID: i64 = 0x504c_6361;

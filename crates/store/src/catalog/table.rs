@@ -15,7 +15,7 @@ use twox_hash::XxHash3_64;
 
 use super::row::{Cell, RowChange};
 use super::{Change, failed, lines};
-use crate::resolve::Version;
+use platter_records::Version;
 
 /// A table. Its first `keys` columns are the primary key.
 #[derive(Debug)]

@@ -10,12 +10,12 @@ use platter_vfs::{OpenMode, OsVfs, Vfs};
 
 use super::table::{PACKS, read, text};
 use super::{Catalog, Change, PackState};
-use crate::boot_set::BootSetRecord;
-use crate::name::ImageName;
 use crate::place::StorePlace;
-use crate::record::VersionRecord;
-use crate::resolve::Version;
 use crate::store::Store;
+use platter_records::BootSetRecord;
+use platter_records::ImageName;
+use platter_records::Version;
+use platter_records::VersionRecord;
 
 fn image(name: &str) -> ImageName {
     name.parse().unwrap()
@@ -52,7 +52,7 @@ fn answers(place: &StorePlace) -> platter_image::Result<String> {
         catalog.hoard_followed()?,
     );
     for version in catalog.all_versions()? {
-        let one = crate::name::NumberChoice::Number(version.name.number);
+        let one = platter_records::NumberChoice::Number(version.name.number);
         said += &format!(
             "{:?} {:?} {:?} {:?}",
             catalog.version(&version.name.image, one)?,
@@ -75,7 +75,7 @@ fn small_store() -> (tempfile::TempDir, StorePlace) {
     store.set_overlay(&token, "a.1.overlay").unwrap();
     store.hoard_follow(&image("a"), Some("{}")).unwrap();
     store.forget(&image("lab/b"), Some(1)).unwrap();
-    let version = store.version(&image("a"), crate::name::NumberChoice::Latest).unwrap();
+    let version = store.version(&image("a"), platter_records::NumberChoice::Latest).unwrap();
     let record = BootSetRecord {
         version: version.name.clone(),
         score: version.record.score,

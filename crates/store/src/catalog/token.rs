@@ -6,8 +6,8 @@ use rusqlite::Connection;
 use super::query::meta;
 use super::table::{self, Row, TOKENS, number, text};
 use super::{Catalog, Change};
-use crate::name::ImageName;
-use crate::token::Token;
+use platter_records::ImageName;
+use platter_records::Token;
 
 /// Key in `meta` of the highest number that a token ever had.
 pub(super) const LAST_TOKEN: &str = "last_token";

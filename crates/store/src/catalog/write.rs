@@ -8,11 +8,11 @@ use super::query::meta;
 use super::row::RowChange;
 use super::table::{IMAGES, LOG, META, PACKS, Seals, VERSIONS, digest, logged, number, text, version_row};
 use super::{Catalog, PackState, failed, log};
-use crate::name::{ImageName, VersionName};
 use crate::pack::SealedPack;
 use crate::place::StorePlace;
-use crate::record::{Parent, VersionRecord};
-use crate::resolve::Version;
+use platter_records::Version;
+use platter_records::{ImageName, VersionName};
+use platter_records::{Parent, VersionRecord};
 
 /// A change that is not yet committed.
 #[derive(Debug)]

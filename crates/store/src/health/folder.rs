@@ -10,8 +10,8 @@ use platter_image::{IoContext, Result};
 use platter_vfs::{OpenMode, read_whole};
 
 use super::format::{FILE_LENGTH_MAX, OBSERVATIONS_MAX, Observation, Observations, decode_health, encode};
-use crate::identity::StoreId;
 use crate::place::StorePlace;
+use platter_records::StoreId;
 
 const SUFFIX: &str = ".health";
 

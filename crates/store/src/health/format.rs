@@ -8,7 +8,7 @@ use std::hash::Hasher;
 use platter_image::{Error, Result};
 use twox_hash::XxHash3_64;
 
-use crate::identity::{PackId, StoreId};
+use platter_records::{PackId, StoreId};
 
 const MAGIC: [u8; 4] = *b"PLhl";
 const FORMAT_VERSION: u16 = 1;

@@ -20,8 +20,8 @@ use platter_image::Result;
 
 pub use format::{Condition, Observation, Observations, decode_health};
 
-use crate::identity::{PackId, StoreId};
 use crate::place::StorePlace;
+use platter_records::{PackId, StoreId};
 
 /// Number of files above which a writer merges them.
 const FILES_MAX: usize = 16;

@@ -8,7 +8,7 @@ use platter_image::chunking::BLOCK_LENGTH_MAX;
 use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, RAW_LENGTH_DEFAULT, stream};
 use platter_image::{BlockId, Domain, Error, Kind, Result, Score};
 
-use crate::hoard_member::HoardSnapshot;
+use platter_records::HoardSnapshot;
 
 const TOP_MAGIC: [u8; 4] = *b"PLht";
 const LIST_MAGIC: [u8; 4] = *b"PLhl";

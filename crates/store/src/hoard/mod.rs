@@ -18,7 +18,6 @@
 mod manifest;
 mod origin;
 mod read_ahead;
-mod refine;
 mod replica;
 mod replica_file;
 #[cfg(test)]
@@ -26,7 +25,6 @@ mod tests;
 mod update;
 
 pub use manifest::HoardManifest;
-pub use origin::{DailyReport, DailyRequest, Registered};
-pub use refine::{OBSERVED_BOOTS_MAX, OBSERVED_BYTES_MAX};
+pub use origin::{DailyReport, DailyRequest};
 pub use replica::{Hoard, ReplicaFacts};
 pub use update::{Added, HoardWriter};

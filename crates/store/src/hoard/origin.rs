@@ -4,25 +4,16 @@
 //! added, and one run of the daily work counts at most one day, whatever the clock shows. Times are only displayed.
 
 use platter_image::{BlockId, Error, IoContext, Kind, Result};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::refine::OBSERVED_BYTES_MAX;
-use crate::boot_set::{BootSet, BootSetHead};
 use crate::catalog::Change;
-use crate::hoard_member::{HoardChanges, HoardMember, HoardSnapshot};
-use crate::name::{ImageName, VersionName};
 use crate::store::Store;
+use platter_records::OBSERVED_BYTES_MAX;
+use platter_records::{BootSet, BootSetHead, Registered};
+use platter_records::{HoardChanges, HoardMember, HoardSnapshot};
+use platter_records::{ImageName, VersionName};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
-
-/// The result of registering a boot set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Registered {
-    /// The revision that contains it.
-    pub revision: u64,
-    /// Whether it was not registered before.
-    pub is_new: bool,
-}
 
 /// Parameters of the daily work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

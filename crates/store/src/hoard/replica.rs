@@ -23,14 +23,14 @@ use serde::Serialize;
 
 use super::read_ahead::ReadAhead;
 use super::replica_file::{self, ReplicaState};
-use crate::boot_set::{BootSet, BootSetHead};
 use crate::catalog::PackState;
-use crate::hoard_member::HoardSnapshot;
-use crate::identity::{PackId, StoreId};
 use crate::index::Index;
 use crate::pack::{PackDirectory, lay_ids, read_directory};
 use crate::pack_set::PackSet;
 use crate::place::StorePlace;
+use platter_records::HoardSnapshot;
+use platter_records::{BootSet, BootSetHead};
+use platter_records::{PackId, StoreId};
 
 /// The store that a hoard's packs name as their owner. Blocks are named by contents, so it does not matter from which store they
 /// came.

@@ -7,8 +7,8 @@ use platter_image::{Error, IoContext, Result};
 use platter_vfs::OpenMode;
 use serde::{Deserialize, Serialize};
 
-use crate::hoard_member::HoardSnapshot;
 use crate::place::StorePlace;
+use platter_records::HoardSnapshot;
 
 const FORMAT_VERSION: u32 = 1;
 const NAME: &str = "hoard.json";

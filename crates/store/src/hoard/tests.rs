@@ -13,12 +13,12 @@ use platter_image::{
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 
-use super::refine::OBSERVED_BOOTS_MAX;
 use super::*;
-use crate::boot_set::{BootBlock, BootSet, BootSetRecord};
-use crate::hoard_member::{HoardMember, HoardSnapshot};
-use crate::name::VersionName;
 use crate::{ImageName, Index, Store, StorePlace, VersionRecord, rebuild};
+use platter_records::OBSERVED_BOOTS_MAX;
+use platter_records::{BootBlock, BootSet, BootSetRecord};
+use platter_records::{HoardMember, HoardSnapshot};
+use platter_records::{Registered, VersionName};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 

@@ -19,12 +19,12 @@ use serde::Serialize;
 
 use super::replica::{Hoard, OWNER, ReplicaFacts, open_directory};
 use super::replica_file::{self, ReplicaState};
-use crate::boot_set::{BootBlock, BootSet, BootSetHead};
-use crate::hoard_member::HoardSnapshot;
-use crate::identity::PackId;
 use crate::index::ids;
 use crate::pack::{PackDirectory, PackWriter, read_row};
 use crate::place::StorePlace;
+use platter_records::HoardSnapshot;
+use platter_records::PackId;
+use platter_records::{BootBlock, BootSet, BootSetHead};
 
 /// A pack of this many bytes is sealed. An interrupted update loses at most this much.
 const PACK_LENGTH: u64 = 64 << 20;

@@ -11,7 +11,7 @@ use platter_image::frame::{
 use platter_image::{BlockId, Error, FrameAddress, Kind, Result};
 use twox_hash::XxHash3_64;
 
-use crate::identity::{PackId, StoreId};
+use platter_records::{PackId, StoreId};
 
 const HEADER_MAGIC: [u8; 4] = *b"PLpk";
 const FOOTER_MAGIC: [u8; 4] = *b"PLpf";

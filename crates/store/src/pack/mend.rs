@@ -9,8 +9,8 @@ use platter_vfs::OpenMode;
 
 use super::SealedPack;
 use super::format::{PackDirectory, encode_end, encode_header};
-use crate::identity::{PackId, StoreId};
 use crate::place::StorePlace;
+use platter_records::{PackId, StoreId};
 
 /// Truncates the pack after the last frame of `directory`, and writes a matching footer and header, durably.
 ///

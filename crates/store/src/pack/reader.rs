@@ -8,7 +8,7 @@ use platter_vfs::VfsFile;
 use super::format::{
     FrameRow, HEADER_LENGTH, PackDirectory, TRAILER_LENGTH, decode_footer, decode_header, decode_trailer,
 };
-use crate::identity::{PackId, StoreId};
+use platter_records::{PackId, StoreId};
 
 /// Reads header, trailer and footer of a sealed pack.
 ///

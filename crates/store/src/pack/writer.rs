@@ -10,9 +10,9 @@ use platter_vfs::{OpenMode, VfsFile};
 use super::format::{
     FrameRow, HEADER_LENGTH, PACK_BLOCKS_MAX, PACK_FRAMES_MAX, PackDirectory, encode_end, encode_header,
 };
-use crate::identity::{PackId, StoreId};
 use crate::index::ids;
 use crate::place::StorePlace;
+use platter_records::{PackId, StoreId};
 
 /// A pack that is being written.
 #[derive(Debug)]

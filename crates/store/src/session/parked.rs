@@ -12,11 +12,11 @@ use platter_vfs::OpenMode;
 
 use super::Session;
 use crate::catalog::PackState;
-use crate::identity::PackId;
 use crate::index::Index;
 use crate::pack::{SealedPack, read_directory};
 use crate::place::StorePlace;
 use crate::store::Store;
+use platter_records::PackId;
 
 /// Suffix of a parked pack's file name, after pack id, owner and time.
 const SUFFIX: &str = ".unfinished";

@@ -14,6 +14,7 @@ struct Rule {
 }
 
 const BELOW_JOBS: &[&str] = &[
+    "platter-api",
     "platter-admission",
     "platter-image",
     "platter-vfs",
@@ -33,7 +34,18 @@ const RULES: &[Rule] = &[
     Rule { name: "platter-admission", own: &[], foreign: Some(&[]) },
     Rule { name: "platter-transport", own: &["platter-image"], foreign: None },
     Rule { name: "platter-disk", own: &["platter-image"], foreign: None },
-    Rule { name: "platter-store", own: &["platter-image", "platter-vfs"], foreign: None },
+    // What is recorded and what is said: no database, no sockets.
+    Rule {
+        name: "platter-records",
+        own: &["platter-image"],
+        foreign: Some(&["jiff", "schemars", "serde", "serde_json"]),
+    },
+    Rule {
+        name: "platter-api",
+        own: &["platter-image", "platter-records"],
+        foreign: Some(&["schemars", "serde", "serde_json"]),
+    },
+    Rule { name: "platter-store", own: &["platter-image", "platter-records", "platter-vfs"], foreign: None },
     // The protocol is pure: nothing in its manifest can open a socket or file, or read a clock.
     Rule {
         name: "platter-cast",
@@ -50,7 +62,7 @@ const RULES: &[Rule] = &[
     Rule { name: "platter-jobs", own: BELOW_JOBS, foreign: None },
     Rule {
         name: "platter-daemon",
-        own: &["platter-admission", "platter-jobs", "platter-store", "platter-image", "platter-transport"],
+        own: &["platter-admission", "platter-api", "platter-store", "platter-image", "platter-transport"],
         foreign: None,
     },
     Rule { name: "platter", own: &["platter-jobs", "platter-daemon"], foreign: None },

@@ -15,4 +15,5 @@ pub(super) use process::ServingProcess;
 pub use question::read_control_line;
 pub(super) use question::{Answer, Question, Words};
 pub(super) use socket::ControlSocket;
-pub use status::{Attached, CacheStatus, DiskStatus};
+pub use status::Attached;
+pub(super) use status::cache_status;

@@ -12,11 +12,12 @@ use platter_store::ImageName;
 use super::line::{ended, read_line, write_line};
 use super::question::{Answer, Question, Words};
 use super::socket::{DIRECTORY, NODE_SOCKET};
-use super::status::{Attached, DiskStatus};
+use super::status::Attached;
 use crate::live::disk_request::{DiskRequest, OnDetach};
 use crate::live::handover::Estate;
 use crate::live::publish_report::PublishReport;
 use crate::{CloneReport, CloneRequest};
+use platter_api::DiskStatus;
 
 /// How long an answer may take: publishing a large disk takes minutes.
 const ANSWER_TIME: Duration = Duration::from_secs(3600);

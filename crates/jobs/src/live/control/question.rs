@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use platter_store::ImageName;
 use serde::{Deserialize, Serialize};
 
-use super::status::{Attached, DiskStatus};
+use super::status::Attached;
 use crate::live::disk_request::{DiskRequest, OnDetach};
 use crate::live::handover::Estate;
 use crate::live::publish_report::PublishReport;
 use crate::{CloneReport, TokenChoice};
+use platter_api::DiskStatus;
 
 /// What is asked.
 #[derive(Debug, Serialize, Deserialize)]

@@ -15,9 +15,10 @@ use platter_store::{ImageName, KnownCheck, Version, VersionRecord};
 use serde::{Deserialize, Serialize};
 
 use super::sending::{Sending, need};
-use crate::open_session::{PublishedVersion, Repairs};
+use crate::open_session::PublishedVersion;
 use crate::remote::client::{Client, retried};
 use crate::remote::store::{RemoteStore, version_of};
+use platter_store::Repairs;
 
 /// Questions about blocks that are under way at once: a long way is filled with them.
 const LOOKUPS_UNDER_WAY: usize = 8;

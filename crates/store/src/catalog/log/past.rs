@@ -7,9 +7,9 @@ use platter_image::{BlockId, Error, Result};
 use super::{ChangeLogContents, Entry};
 use crate::catalog::row::{Cell, RowChange};
 use crate::catalog::table::VERSIONS;
-use crate::name::{ImageName, VersionName};
-use crate::record::VersionRecord;
-use crate::resolve::Version;
+use platter_records::Version;
+use platter_records::VersionRecord;
+use platter_records::{ImageName, VersionName};
 
 /// The history of the versions in a log.
 #[derive(Debug, Default)]

@@ -11,8 +11,8 @@ use super::{ChangeLogContents, Entry};
 use crate::catalog::row::{Cell, RowChange};
 use crate::catalog::table::{self, Digest, IMAGES, META, TOKENS, Table, VERSIONS, logged};
 use crate::catalog::token::LAST_TOKEN;
-use crate::name::ImageName;
-use crate::resolve::Version;
+use platter_records::ImageName;
+use platter_records::Version;
 
 /// Maximum bytes of rows in one entry of a copy of all rows.
 const COPIED_TOGETHER: usize = 1 << 20;

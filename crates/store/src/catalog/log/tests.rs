@@ -17,9 +17,9 @@ use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameStore, Kind, Result
 use super::{Past, State, decode_change_log};
 use crate::place::StorePlace;
 use crate::rebuild::rebuild;
-use crate::record::VersionRecord;
-use crate::resolve::Version;
 use crate::store::Store;
+use platter_records::Version;
+use platter_records::VersionRecord;
 
 fn new_store() -> (tempfile::TempDir, StorePlace, Store) {
     let folder = tempfile::tempdir().unwrap();

@@ -10,6 +10,7 @@ use std::fmt;
 use platter_image::chunking::BLOCK_LENGTH_MAX;
 use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, RAW_LENGTH_DEFAULT};
 use platter_image::{BlockId, Domain, Error, Kind, Result, SECTOR, Score};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::name::VersionName;
@@ -38,12 +39,13 @@ const TEXT_LENGTH_MAX: usize = 32 << 10;
 const LEVEL: i32 = 1;
 
 /// How a boot set was recorded. Fields are serialized in this order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BootSetRecord {
     /// The version that was booted, with the name that it had then.
     pub version: VersionName,
     /// The score of that version: the boot set is valid for every disk with this score.
     #[serde(with = "score_text")]
+    #[schemars(schema_with = "crate::schema::id")]
     pub score: Score,
     /// The event that ended the recording, such as `serial:login:`.
     pub marker: String,
@@ -122,9 +124,11 @@ pub struct EncodedBootSet {
 
 /// The head of a boot set, without its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BootSetHead {
-    pub(crate) record: BootSetRecord,
-    pub(crate) parts: Vec<BlockId>,
+pub struct BootSetHead {
+    /// How it was recorded.
+    pub record: BootSetRecord,
+    /// Names of the parts.
+    pub parts: Vec<BlockId>,
     /// Length of the head in bytes.
     length: usize,
 }
@@ -242,7 +246,7 @@ impl EncodedBootSet {
     ///
     /// # Errors
     /// When compression fails.
-    pub(crate) fn frames(&self) -> Result<Vec<EncodedFrame>> {
+    pub fn frames(&self) -> Result<Vec<EncodedFrame>> {
         let mut compressor = Compressor::new(LEVEL)?;
         let builder = || FrameBuilder::new(Kind::BootSet, Domain::SHARED, RAW_LENGTH_DEFAULT);
         let mut frames = Vec::new();
@@ -268,7 +272,7 @@ impl BootSetHead {
     ///
     /// # Errors
     /// As [`BootSet::decode`].
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (head, rest) = bytes.split_at_checked(HEAD_LENGTH).ok_or_else(|| corrupt("too short"))?;
         if head[..4] != HEAD_MAGIC {
             return Err(corrupt("wrong magic number"));
@@ -292,7 +296,7 @@ impl BootSetHead {
     }
 
     /// Returns whether `bytes` begin with the magic of a head.
-    pub(crate) fn is_one(bytes: &[u8]) -> bool {
+    pub fn is_one(bytes: &[u8]) -> bool {
         bytes.starts_with(&HEAD_MAGIC)
     }
 
@@ -300,7 +304,7 @@ impl BootSetHead {
     ///
     /// # Errors
     /// `Corrupt` when a part is missing or invalid.
-    pub(crate) fn assemble<'a>(self, parts: impl Iterator<Item = &'a [u8]>) -> Result<BootSet> {
+    pub fn assemble<'a>(self, parts: impl Iterator<Item = &'a [u8]>) -> Result<BootSet> {
         let mut rows = Vec::with_capacity(self.count());
         for (part, count) in parts.zip(part_rows(self.count())) {
             decode_part(part, count, &mut rows)?;

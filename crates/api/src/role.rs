@@ -4,10 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use platter_image::Error;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a token may do with the images that its patterns name. Each role may do what those before it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// See and read them.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use platter_image::chunking::BLOCK_LENGTH_MAX;
 use platter_image::{Error, Result, Score};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::name::{ImageName, VersionName};
@@ -14,13 +15,13 @@ const FORMAT_VERSION: u16 = 1;
 /// Bytes of the header: magic, format version, reserved bytes, length of the text.
 const HEADER_LENGTH: usize = 12;
 /// Maximum length of a record in bytes: it is stored as one block.
-pub(crate) const RECORD_LENGTH_MAX: usize = BLOCK_LENGTH_MAX as usize;
+pub const RECORD_LENGTH_MAX: usize = BLOCK_LENGTH_MAX as usize;
 
 /// Bytes that a draft reserves for the names of other versions: a rename or a clone may add two names and lengthen one.
 const OTHER_NAMES_LENGTH: usize = 2048;
 
 /// The state of the disk when it was captured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Consistency {
     /// Every filesystem was unmounted cleanly, or has nothing to recover.
@@ -35,7 +36,7 @@ pub enum Consistency {
 }
 
 /// One filesystem on the disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FilesystemRecord {
     /// Partition number, from 1; 0 when the filesystem fills the whole disk.
     pub partition: u32,
@@ -54,7 +55,7 @@ pub struct FilesystemRecord {
 }
 
 /// A range of the disk that could not be read. The recipe has zeros there.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnreadableRecord {
     /// Byte offset on the disk.
     pub offset: u64,
@@ -65,7 +66,7 @@ pub struct UnreadableRecord {
 }
 
 /// Totals of the unreadable ranges that the record does not list.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UnreadableOmitted {
     /// Number of ranges.
     pub ranges: u64,
@@ -74,18 +75,19 @@ pub struct UnreadableOmitted {
 }
 
 /// The previous version of the image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Parent {
     /// Its number. It has the same image.
     pub number: u64,
     /// Its score.
     #[serde(with = "score_text")]
+    #[schemars(schema_with = "crate::schema::id")]
     pub score: Score,
 }
 
 /// The metadata of one version, as a draft before it is published ([`VersionRecord::draft`]) and as a record afterwards.
 /// Fields are serialized in this order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VersionRecord {
     /// The image.
     pub image: ImageName,
@@ -93,6 +95,7 @@ pub struct VersionRecord {
     pub number: u64,
     /// The score of its recipe.
     #[serde(with = "score_text")]
+    #[schemars(schema_with = "crate::schema::id")]
     pub score: Score,
     /// The previous version.
     pub parent: Option<Parent>,
@@ -184,7 +187,7 @@ impl VersionRecord {
 
     /// Returns the draft with the longest possible value in every field that publishing sets. If this fits in a block, the draft
     /// fits.
-    pub(crate) fn longest(&self) -> Self {
+    pub fn longest(&self) -> Self {
         let largest = i64::MAX as u64;
         Self {
             number: largest,
@@ -253,13 +256,13 @@ impl VersionRecord {
     }
 
     /// Serializes the record as JSON, without the header.
-    pub(crate) fn to_json(&self) -> Result<String> {
+    pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self)
             .map_err(|error| Error::bug("cannot serialize a version record").with_source(error))
     }
 
     /// Parses a record from JSON, without the header.
-    pub(crate) fn from_json(text: &str) -> Result<Self> {
+    pub fn from_json(text: &str) -> Result<Self> {
         let record: Self = serde_json::from_str(text)
             .map_err(|error| Error::corrupt("version record: invalid JSON").with_source(error))?;
         let origin = record.cloned_from.as_ref().map(|origin| origin.number);

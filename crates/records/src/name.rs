@@ -3,10 +3,12 @@
 //! A name has parts separated by `/`. Each part consists of lower-case letters, digits, `.`, `_` and `-`, and starts with a
 //! letter or a digit. Such a name is valid on every filesystem and in every URL, and as a path it never leaves its directory.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use platter_image::{Error, Result, Score};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of parts in an image's name.
@@ -75,8 +77,22 @@ impl fmt::Display for ImageName {
     }
 }
 
+impl JsonSchema for ImageName {
+    fn schema_name() -> Cow<'static, str> {
+        "ImageName".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^[a-z0-9][a-z0-9._-]{0,62}(/[a-z0-9][a-z0-9._-]{0,62}){0,7}$",
+            "description": "Such as lab/debian12",
+        })
+    }
+}
+
 /// The name of one version: image and number. Numbers start at 1.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct VersionName {
     /// The image.
     pub image: ImageName,

@@ -1,19 +1,21 @@
 //! What the origin publishes about the hoard: its members, and the changes since a revision.
 
 use platter_image::BlockId;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::boot_set::BootSetRecord;
 use crate::name::VersionName;
 
 /// A member of the hoard: the boot set of one version.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HoardMember {
     /// The version.
     #[serde(flatten)]
     pub version: VersionName,
     /// The name of its boot set.
     #[serde(with = "id_text")]
+    #[schemars(schema_with = "crate::schema::id")]
     pub boot_set: BlockId,
     /// The revision that added it.
     pub added: u64,
@@ -22,7 +24,7 @@ pub struct HoardMember {
 }
 
 /// The hoard at one revision.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HoardSnapshot {
     /// Identifies the sequence of revisions; numbers from another sequence are not comparable. Empty until the first member.
     pub epoch: String,
@@ -33,7 +35,7 @@ pub struct HoardSnapshot {
 }
 
 /// The changes that bring a node to the newest revision.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HoardChanges {
     /// As in [`HoardSnapshot`].
     pub epoch: String,
@@ -56,6 +58,15 @@ impl HoardChanges {
         members.extend(self.added.iter().cloned());
         members
     }
+}
+
+/// The result of registering a boot set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Registered {
+    /// The revision that contains it.
+    pub revision: u64,
+    /// Whether it was not registered before.
+    pub is_new: bool,
 }
 
 mod id_text {

@@ -1,0 +1,19 @@
+//! Taking an edit token.
+
+use platter_records::ImageName;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Takes the right to publish an image's next version.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TakeEditTokenRequest {
+    /// The image.
+    pub image: ImageName,
+    /// Who will hold it: at most 255 bytes without control characters.
+    #[schemars(length(min = 1, max = 255))]
+    pub holder: String,
+    /// Take it even from another holder.
+    #[serde(default)]
+    pub steal: bool,
+}

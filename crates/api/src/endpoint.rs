@@ -1,0 +1,221 @@
+//! Every endpoint of the API: method, path, the role it needs, and what it is about.
+//!
+//! The one table of them: the origin routes and decides by it, clients take paths from it, and the OpenAPI description is
+//! generated from it.
+
+use crate::Role;
+
+/// An endpoint: a method and a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the route of each says what it is")]
+pub enum Endpoint {
+    Health,
+    Metrics,
+    OpenApi,
+    Store,
+    Images,
+    Versions,
+    Resolve,
+    Frames,
+    Nodes,
+    ReportNode,
+    Events,
+    BeginUpload,
+    Need,
+    UploadFrames,
+    PublishUpload,
+    EndUpload,
+    EditTokens,
+    TakeEditToken,
+    ReleaseEditToken,
+    Clone,
+    Forget,
+    Rename,
+    Hoard,
+    HoardChanges,
+    BootSet,
+    RecordBootSet,
+    UnregisterBootSet,
+    AccessTokens,
+    AddAccessToken,
+    RemoveAccessToken,
+    Growth,
+    Disks,
+    Casts,
+    TellOfCast,
+}
+
+/// What an endpoint is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Nothing secret.
+    Nothing,
+    /// Everything that the token may read; the answer contains only that.
+    Readable,
+    /// One image, whether it exists or not.
+    Image,
+    /// An image and all below it.
+    Tree,
+    /// The whole origin: only for patterns that match everything.
+    Everything,
+}
+
+impl Endpoint {
+    /// All of them.
+    pub const ALL: [Self; 34] = [
+        Self::Health,
+        Self::Metrics,
+        Self::OpenApi,
+        Self::Store,
+        Self::Images,
+        Self::Versions,
+        Self::Resolve,
+        Self::Frames,
+        Self::Nodes,
+        Self::ReportNode,
+        Self::Events,
+        Self::BeginUpload,
+        Self::Need,
+        Self::UploadFrames,
+        Self::PublishUpload,
+        Self::EndUpload,
+        Self::EditTokens,
+        Self::TakeEditToken,
+        Self::ReleaseEditToken,
+        Self::Clone,
+        Self::Forget,
+        Self::Rename,
+        Self::Hoard,
+        Self::HoardChanges,
+        Self::BootSet,
+        Self::RecordBootSet,
+        Self::UnregisterBootSet,
+        Self::AccessTokens,
+        Self::AddAccessToken,
+        Self::RemoveAccessToken,
+        Self::Growth,
+        Self::Disks,
+        Self::Casts,
+        Self::TellOfCast,
+    ];
+
+    /// Method and path.
+    pub fn route(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Health => ("get", "/healthz"),
+            Self::Metrics => ("get", "/metrics"),
+            Self::OpenApi => ("get", "/api/v1/openapi.json"),
+            Self::Store => ("get", "/api/v1/store"),
+            Self::Images => ("get", "/api/v1/images"),
+            Self::Versions => ("get", "/api/v1/versions"),
+            Self::Resolve => ("get", "/api/v1/resolve"),
+            Self::Frames => ("post", "/api/v1/frames"),
+            Self::Nodes => ("get", "/api/v1/nodes"),
+            Self::ReportNode => ("post", "/api/v1/nodes"),
+            Self::Events => ("get", "/api/v1/events"),
+            Self::BeginUpload => ("post", "/api/v1/uploads"),
+            Self::Need => ("post", "/api/v1/uploads/{id}/need"),
+            Self::UploadFrames => ("post", "/api/v1/uploads/{id}/frames"),
+            Self::PublishUpload => ("post", "/api/v1/uploads/{id}/publish"),
+            Self::EndUpload => ("delete", "/api/v1/uploads/{id}"),
+            Self::EditTokens => ("get", "/api/v1/edit-tokens"),
+            Self::TakeEditToken => ("post", "/api/v1/edit-tokens"),
+            Self::ReleaseEditToken => ("delete", "/api/v1/edit-tokens/{image}/{number}"),
+            Self::Clone => ("post", "/api/v1/clone"),
+            Self::Forget => ("post", "/api/v1/forget"),
+            Self::Rename => ("post", "/api/v1/rename"),
+            Self::Hoard => ("get", "/api/v1/hoard"),
+            Self::HoardChanges => ("get", "/api/v1/hoard/changes"),
+            Self::BootSet => ("get", "/api/v1/hoard/boot-sets/{id}"),
+            Self::RecordBootSet => ("post", "/api/v1/hoard/record"),
+            Self::UnregisterBootSet => ("post", "/api/v1/hoard/unregister"),
+            Self::AccessTokens => ("get", "/api/v1/tokens"),
+            Self::AddAccessToken => ("post", "/api/v1/tokens"),
+            Self::RemoveAccessToken => ("delete", "/api/v1/tokens/{id}"),
+            Self::Growth => ("get", "/api/v1/growth"),
+            Self::Disks => ("get", "/api/v1/disks"),
+            Self::Casts => ("get", "/api/v1/casts"),
+            Self::TellOfCast => ("post", "/api/v1/casts/{id}"),
+        }
+    }
+
+    /// The least role that may use it; `None` if no token is needed.
+    pub fn role(self) -> Option<Role> {
+        match self {
+            Self::Health => None,
+            Self::Metrics
+            | Self::OpenApi
+            | Self::Store
+            | Self::Images
+            | Self::Versions
+            | Self::Resolve
+            | Self::Frames
+            | Self::Nodes
+            | Self::ReportNode
+            | Self::Events
+            | Self::EditTokens
+            | Self::Hoard
+            | Self::HoardChanges
+            | Self::BootSet
+            | Self::Growth
+            | Self::Disks
+            | Self::Casts => Some(Role::Read),
+            Self::BeginUpload
+            | Self::Need
+            | Self::UploadFrames
+            | Self::PublishUpload
+            | Self::EndUpload
+            | Self::TakeEditToken
+            | Self::ReleaseEditToken
+            | Self::Clone
+            | Self::RecordBootSet => Some(Role::Write),
+            Self::Forget
+            | Self::Rename
+            | Self::UnregisterBootSet
+            | Self::AccessTokens
+            | Self::AddAccessToken
+            | Self::RemoveAccessToken
+            | Self::TellOfCast => Some(Role::Admin),
+        }
+    }
+
+    /// What it is about.
+    pub fn scope(self) -> Scope {
+        match self {
+            Self::Health | Self::OpenApi => Scope::Nothing,
+            Self::Metrics
+            | Self::Nodes
+            | Self::AccessTokens
+            | Self::AddAccessToken
+            | Self::RemoveAccessToken => Scope::Everything,
+            // The id of an upload tells whose it is.
+            Self::Store
+            | Self::Images
+            | Self::ReportNode
+            | Self::Events
+            | Self::EditTokens
+            | Self::Hoard
+            | Self::HoardChanges
+            | Self::BootSet
+            | Self::Growth
+            | Self::Disks
+            | Self::Casts
+            | Self::Need
+            | Self::UploadFrames
+            | Self::EndUpload => Scope::Readable,
+            Self::Versions
+            | Self::Resolve
+            | Self::Frames
+            | Self::BeginUpload
+            | Self::PublishUpload
+            | Self::TakeEditToken
+            | Self::ReleaseEditToken
+            | Self::Clone
+            | Self::Forget
+            | Self::RecordBootSet
+            | Self::UnregisterBootSet
+            | Self::TellOfCast => Scope::Image,
+            Self::Rename => Scope::Tree,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What an origin and its clients say to each other: endpoints, requests, replies, errors, and the OpenAPI description made
+//! from them (`docs/api.md`).
+//!
+//! A crate of its own so that both sides use the same types without knowing each other. Each form is written once, here.
+//! Does no I/O, decides nothing.
+
+mod access_token;
+mod cast;
+mod disk;
+mod edit_token;
+mod endpoint;
+mod growth;
+mod hoard;
+mod names;
+mod node;
+pub mod openapi;
+mod pattern;
+mod problem;
+mod role;
+mod store_facts;
+mod upload;
+mod version;
+
+pub use access_token::{AccessToken, AddAccessTokenRequest, NewToken, PATTERNS_MAX, TOKEN_NAME_LENGTH_MAX};
+pub use cast::{CastReceiver, CastState, CastStatus, ListedCast};
+pub use disk::{CacheStatus, DiskStatus, FillStatus, ListedDisk, NodeCounters};
+pub use edit_token::TakeEditTokenRequest;
+pub use endpoint::{Endpoint, Scope};
+pub use growth::{Growth, GrowthPoint, ImageGrowth};
+pub use hoard::{UnregisterReply, UnregisterRequest};
+pub use names::{CloneRequest, ForgetReport, ForgetRequest, RenameReport, RenameRequest, RenamedVersion};
+pub use node::{NodeFacts, NodePeer, NodePeersReply, NodeReport, NodesReply, ReportedDisk};
+pub use pattern::NamePattern;
+pub use problem::{PROBLEM_LENGTH_MAX, Problem};
+pub use role::Role;
+pub use store_facts::StoreFacts;
+pub use upload::{BeginUploadReply, PublishReply, PublishRequest, UploadFramesReply};
+pub use version::{ResolveReply, VersionFacts};
+
+/// The socket's file in the directory of a store, where an origin listens unless it was told otherwise.
+pub const SERVE_SOCKET: &str = "serve.sock";

@@ -1,0 +1,71 @@
+//! Changes of names: clone, forget, rename.
+
+use platter_records::ImageName;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Makes a version the next one of another image.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CloneRequest {
+    /// `NAME` or `NAME@7`.
+    #[schemars(regex(
+        pattern = r"^[a-z0-9][a-z0-9._-]{0,62}(/[a-z0-9][a-z0-9._-]{0,62}){0,7}(@(latest|[1-9][0-9]{0,18}))?$"
+    ))]
+    pub from: String,
+    /// The image that gets a version.
+    pub to: ImageName,
+    /// That image may have versions already.
+    #[serde(default)]
+    pub next: bool,
+    /// Number of the edit token to publish under.
+    #[serde(default)]
+    pub token: Option<u64>,
+    /// What made the version, such as `platter 0.1.0`; the origin's own name if absent.
+    #[serde(default)]
+    pub tool_version: Option<String>,
+}
+
+/// Forgets versions.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ForgetRequest {
+    /// The image.
+    pub image: ImageName,
+    /// One version of it; all of them if absent.
+    #[serde(default)]
+    pub number: Option<u64>,
+}
+
+/// Versions that were forgotten.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ForgetReport {
+    /// Their names: `lab/debian12@7`.
+    pub forgotten: Vec<String>,
+}
+
+/// Renames an image and all images below it.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RenameRequest {
+    /// Its name.
+    pub from: ImageName,
+    /// Its name from now on.
+    pub to: ImageName,
+}
+
+/// Images that were renamed.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RenameReport {
+    /// Their versions, by number.
+    pub renamed: Vec<RenamedVersion>,
+}
+
+/// A version of a renamed image.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RenamedVersion {
+    /// Its name before: `lab/debian12@7`.
+    pub from: String,
+    /// Its name now.
+    pub to: String,
+}

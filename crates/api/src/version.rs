@@ -1,0 +1,64 @@
+//! Versions, and what a name stands for.
+
+use platter_records::{MissingBlocks, Token, VersionRecord, schema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A version's record, and who edits its image.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct VersionFacts {
+    /// The record.
+    #[serde(flatten)]
+    pub record: VersionRecord,
+    /// The edit token of its image, if somebody holds it.
+    pub edit_token: Option<Token>,
+}
+
+/// What a name or a score stands for.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ResolveReply {
+    /// The recipe.
+    #[schemars(schema_with = "schema::id")]
+    pub score: String,
+    /// A version that has it; null if none does.
+    pub version: Option<VersionRecord>,
+    /// Present only if it was asked for: null if every block is there.
+    #[serde(default, with = "asked", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<MissingBlocks>")]
+    pub missing: Option<Option<MissingBlocks>>,
+}
+
+mod asked {
+    //! A field that is absent, null or a value.
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        field: &Option<Option<T>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        field.as_ref().and_then(Option::as_ref).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'a, T: Deserialize<'a>, D: Deserializer<'a>>(
+        deserializer: D,
+    ) -> Result<Option<Option<T>>, D::Error> {
+        Option::deserialize(deserializer).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_asked_is_absent_and_nothing_missing_is_null() {
+        let text = |missing| {
+            serde_json::to_string(&ResolveReply { score: "x".into(), version: None, missing }).unwrap()
+        };
+        assert_eq!(text(None), r#"{"score":"x","version":null}"#);
+        assert_eq!(text(Some(None)), r#"{"score":"x","version":null,"missing":null}"#);
+        let read = |text: &str| serde_json::from_str::<ResolveReply>(text).unwrap().missing;
+        assert_eq!((read(&text(None)), read(&text(Some(None)))), (None, Some(None)));
+    }
+}

@@ -1,0 +1,26 @@
+//! A published version, and what a name or a score stands for.
+
+use platter_image::{BlockId, Score};
+
+use crate::name::VersionName;
+use crate::record::VersionRecord;
+
+/// A published version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Its name.
+    pub name: VersionName,
+    /// The id of its record, a block of kind version in some pack.
+    pub record_id: BlockId,
+    /// Its record.
+    pub record: VersionRecord,
+}
+
+/// What a name or a score refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// The score of the recipe.
+    pub score: Score,
+    /// The version; `None` for a score that belongs to no version, but whose recipe is in the store.
+    pub version: Option<Version>,
+}
