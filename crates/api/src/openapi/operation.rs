@@ -229,11 +229,19 @@ fn header(name: &str, what: &str, schema: Value) -> Value {
 }
 
 /// A parameter: where it stands, its name, whether it is needed, what it is.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "json! takes references, and callers make the schema for this call"
+)]
 fn parameter(place: &str, name: &str, required: bool, what: &str, schema: Value) -> Value {
     json!({ "name": name, "in": place, "required": required, "description": what, "schema": schema })
 }
 
 /// A response with one kind of content.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "json! takes references, and callers make the schema for this call"
+)]
 fn content(media: &str, what: &str, schema: Value) -> Value {
     json!({ "description": what, "content": { media: { "schema": schema } } })
 }
