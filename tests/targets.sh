@@ -164,12 +164,15 @@ release
 # dialogue ANSWER COMMAND...: the command on a terminal of its own, with that line typed; what it shows is in $LOG
 dialogue() {
 	python3 - "$@" <<'EOF'
-import os, pty, sys
+import os, pty, select, sys
 pid, terminal = pty.fork()
 if pid == 0:
     os.execvp(sys.argv[2], sys.argv[2:])
 shown, typed = b"", False
 while True:
+    if not select.select([terminal], [], [], 120)[0]:
+        os.kill(pid, 9)
+        break
     try:
         piece = os.read(terminal, 4096)
     except OSError:
@@ -177,7 +180,7 @@ while True:
     if not piece:
         break
     shown += piece
-    if not typed and b"to go on: " in shown:
+    if not typed and b"to continue: " in shown:
         typed = True
         os.write(terminal, sys.argv[1].encode() + b"\n")
 sys.stdout.buffer.write(shown)
