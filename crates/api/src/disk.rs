@@ -18,7 +18,7 @@ pub struct DiskStatus {
     pub holder: Option<String>,
     /// See `holder`.
     pub token: Option<u64>,
-    /// Bytes written above the base; `None` when no process serves it.
+    /// Bytes written above the base; `None` when no process serves the disk and it could not be opened.
     pub written_bytes: Option<u64>,
     /// Where it is served.
     pub exports: Vec<String>,

@@ -1,7 +1,7 @@
 //! The nodes that are known: as the origin's registry told them, and remembered for when no origin is there.
 //!
-//! Owns a small file beside the cache. Who is not in the registry's answers for [`MISSED_MAX`] of them is no longer
-//! known; while the origin says nothing, nobody is forgotten. An origin that was restarted has heard of nobody at first.
+//! Owns a small file beside the cache. A node that is missing from more than [`MISSED_MAX`] answers of the registry in a row is
+//! forgotten; while the origin does not answer, no node is. A restarted origin knows no nodes at first.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;

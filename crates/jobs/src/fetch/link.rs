@@ -28,7 +28,8 @@ use super::machine::Machine;
 /// Bytes that wait to be written, above which a link is full, and below which it is not any more.
 const FULL_BYTES: usize = 256 << 10;
 const DRAINED_BYTES: usize = 64 << 10;
-/// Bytes that wait in the socket without being sent. Without it a busy link has megabytes there, and questions and news behind them.
+/// Bytes that wait in the socket without being sent. Without this limit, a busy link has megabytes there, and
+/// questions and news wait behind them.
 const UNSENT_BYTES: u32 = 64 << 10;
 /// What a message takes in a queue beside its own bytes.
 const MESSAGE_OVERHEAD: usize = 64;

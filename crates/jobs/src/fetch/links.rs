@@ -1,7 +1,7 @@
 //! Who opens connections, and who takes them: the door where peers come in, and the way to theirs.
 //!
-//! Owns the bounds on both. Must never take in who is not in the directory. Who comes in is a stranger until it has shown the
-//! certificate of a node: strangers have few places and little time, and displace each other (`platter_admission`).
+//! Owns the bounds on both. Must never accept a node that is not in the directory. A connection counts as a stranger until it has
+//! shown the certificate of a node: strangers have few places and little time, and displace each other (`platter_admission`).
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;

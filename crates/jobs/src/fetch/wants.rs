@@ -14,7 +14,7 @@ use platter_image::{BlockId, ErrorKind, Kind, Score};
 
 use super::frame::{Key, VerifiedFrame};
 
-/// What somebody is told who waits: a frame, that there is none, or what failed.
+/// The answer to whoever waits for a block: a frame, `None` if there is no such block, or what failed.
 pub(super) type Found = Result<Option<Arc<VerifiedFrame>>, (ErrorKind, String)>;
 
 /// Pieces of hints that have not ended; further hints are passed over.
@@ -159,7 +159,7 @@ impl Wants {
         self.pending.front().map(|first| first.since + HINT_PATIENCE)
     }
 
-    /// A frame holds these. Gives who waited for them.
+    /// A frame with these blocks came: they are wanted no longer. Returns those that were wanted, with their waiters.
     pub(super) fn came<'a>(
         &mut self,
         scheduler: &mut Scheduler,
@@ -179,7 +179,7 @@ impl Wants {
         came
     }
 
-    /// A piece ended, whether all of it came or not. Gives what lacks.
+    /// A piece ended, whether all of it came or not. Returns the blocks that did not come, with their waiters.
     pub(super) fn ended(&mut self, piece: PieceId, lacking: &[BlockId]) -> Vec<(Key, Wanted)> {
         let Some(Piece { kind, hinted_by, .. }) = self.pieces.remove(&piece) else { return Vec::new() };
         self.hint_pieces -= usize::from(hinted_by.is_some());

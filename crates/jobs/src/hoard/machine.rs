@@ -49,8 +49,9 @@ impl FromStr for Marker {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let refused =
-            || Error::refused(format!("marker {text:?}: serial:TEXT, port:NUMBER or quiet:SECONDS"));
+        let refused = || {
+            Error::refused(format!("{text:?} is no marker: give serial:TEXT, port:NUMBER or quiet:SECONDS"))
+        };
         match text.split_once(':') {
             Some(("serial", text)) if !text.is_empty() => Ok(Self::Serial(text.to_owned())),
             Some(("port", port)) => {
@@ -240,7 +241,7 @@ impl Machine {
                 Err(Error::refused(format!("{why}; the last it said:\n{said}")))
             };
             if stop.load(Ordering::Relaxed) {
-                return Err(Error::refused("stopped before the marker"));
+                return Err(Error::refused("stopped before the machine reached its marker"));
             }
             if let Some(status) = machine.try_wait().context(|| format!("waiting for {}", self.program))? {
                 return failed(format!("{} ended before {} ({status})", self.program, self.until));

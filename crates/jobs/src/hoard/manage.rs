@@ -84,7 +84,7 @@ pub struct HoardDailyRequest {
     pub store: StoreLocation,
     /// Boot sets that came so many days ago go, but the latest of each image; `None` keeps all.
     pub keep_days: Option<u64>,
-    /// Changes of so many days can be told.
+    /// Changes are kept for this many days; a node that was away for longer gets the full list.
     pub window_days: u64,
     /// What the clock says, in milliseconds since 1970 UTC; `None` asks it.
     pub now_unix_ms: Option<i64>,
@@ -201,7 +201,9 @@ pub fn hoard_import(request: &ImportRequest, progress: &dyn Progress) -> Result<
 /// The newest version of that name that has that score.
 fn version_of(store: &OpenStore, name: &str, score: platter_image::Score) -> Result<Version> {
     let VersionQuery::Named(image, choice) = name.parse()? else {
-        return Err(Error::refused("a boot set is registered for a version: name one that has this score"));
+        return Err(Error::refused(
+            "a boot set belongs to a version: name one with this score, as NAME or NAME@7",
+        ));
     };
     let candidates = match choice {
         NumberChoice::Latest if !name.contains('@') => store.history(&image)?,

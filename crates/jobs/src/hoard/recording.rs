@@ -55,7 +55,7 @@ pub fn hoard_record(request: &RecordRequest, progress: &dyn Progress) -> Result<
     let store = OpenStore::open_reader(&request.store)?;
     let resolved = store.resolve(&request.version)?;
     let version = resolved.version.ok_or_else(|| {
-        Error::refused("a boot set is registered for a version: name one that has this score")
+        Error::refused("a boot set belongs to a version: name one with this score, as NAME or NAME@7")
     })?;
     let source = store.source(resolved.score, SourceOptions::default());
     progress.begin(&format!("booting {}", version.name), 0);

@@ -60,7 +60,9 @@ impl Agent {
     pub(super) fn open(served: &Arc<Served>) -> Result<Arc<Self>> {
         match share(served) {
             Err(error) if error.kind() == ErrorKind::Transient => {
-                served.tell(&LiveEvent::Note(format!("shares nothing until the origin is there: {error}")));
+                served.tell(&LiveEvent::Note(format!(
+                    "this node shares nothing with peers until the origin can be reached: {error}"
+                )));
             }
             shared => shared?,
         }
@@ -276,7 +278,9 @@ impl Agent {
                 served.boots().into_iter().for_each(|boots| boots.set_allowed(may_write));
                 let learned = peers.map_or(Ok(()), |peers| peers.learn(&KnownNode::all_of(&answer.nodes)));
                 if let Err(error) = learned {
-                    served.tell(&LiveEvent::Note(format!("nodes are not remembered: {error}")));
+                    served.tell(&LiveEvent::Note(format!(
+                        "the list of other nodes could not be saved: {error}"
+                    )));
                 }
                 REPORT_EVERY
             }

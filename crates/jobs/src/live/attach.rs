@@ -69,7 +69,9 @@ impl AttachRequest {
             return Err(Error::refused("there is nothing to serve: name a version, such as lab/debian12"));
         }
         if self.disks.len() > 1 && self.disks.iter().any(|disk| disk.record.is_some()) {
-            return Err(Error::refused("a trace is of one disk: attach the others by themselves"));
+            return Err(Error::refused(
+                "a trace records one disk: attach the other disks with separate commands",
+            ));
         }
         Ok(())
     }

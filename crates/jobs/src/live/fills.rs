@@ -1,4 +1,4 @@
-//! The disks of a process that are being filled: every block of them is fetched, behind those who read.
+//! The disks of a process that are being filled: every block of them is fetched, while reads have priority.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

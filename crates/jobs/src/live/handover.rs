@@ -74,7 +74,7 @@ pub(super) struct Handover {
     pub(super) pause: Arc<Pause>,
     state: Mutex<State>,
     changed: Condvar,
-    /// One at a time.
+    /// Held during a handover: only one runs at a time.
     handing: Mutex<()>,
 }
 
@@ -103,7 +103,9 @@ impl Handover {
             let parcels = match server.run(stop)? {
                 RunEnd::Stopped => return Ok(()),
                 RunEnd::Paused => server.to_parcels(),
-                RunEnd::Busy => Err(Error::transient(format!("{name}: some requests take long"))),
+                RunEnd::Busy => {
+                    Err(Error::transient(format!("{name}: some requests have not been answered in time")))
+                }
             };
             let mut state = self.state.lock();
             // An order that was lifted meanwhile is nobody's concern.
@@ -127,8 +129,10 @@ impl Handover {
         nodes: Option<NodesState>,
         say: impl FnOnce(Estate) -> Result<()>,
     ) -> Result<()> {
-        let _one =
-            self.handing.try_lock().ok_or_else(|| Error::transient("another process takes over already"))?;
+        let _one = self
+            .handing
+            .try_lock()
+            .ok_or_else(|| Error::transient("another process is taking over already"))?;
         self.pause.order();
         let send = || -> Result<()> {
             let mut state = self.state.lock();
@@ -138,7 +142,7 @@ impl Handover {
                 return Err(Error::transient("the node begins or ends at this moment"));
             }
             if state.paused.len() < state.running {
-                return Err(Error::transient("some requests take long"));
+                return Err(Error::transient("some requests have not been answered in time"));
             }
             let paused = std::mem::take(&mut state.paused);
             drop(state);

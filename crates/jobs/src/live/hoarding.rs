@@ -24,7 +24,7 @@ pub(super) struct Hoarding {
     news: Arc<News>,
 }
 
-/// Whether the origin is to be asked now: it may have a newer revision, or this node has and says so.
+/// Whether this node should report to the origin now: the origin may have a newer revision, or this node has got one and says so.
 #[derive(Default)]
 struct News(AtomicBool);
 
@@ -49,7 +49,8 @@ impl Hoarding {
         self.news.0.swap(false, Ordering::AcqRel)
     }
 
-    /// What records the boots of a node's disks, unless that is not wanted. Without a hoard a node does not know what is recorded.
+    /// The recorder for boots of this node's disks. `None` if that is not wanted, and without a hoard: the node would not know which
+    /// boots are recorded already.
     pub(super) fn boot_recorder(
         &self,
         store: &OpenStore,

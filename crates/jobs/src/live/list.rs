@@ -141,7 +141,7 @@ pub fn disks_of_node(dir: &Path) -> Result<Vec<DiskStatus>> {
     Ok(found)
 }
 
-/// The processes that answer in that directory, a node first: one at least.
+/// The processes that answer in that directory, at least one; a node comes first.
 ///
 /// # Errors
 /// `Missing` when none does; `Io`.

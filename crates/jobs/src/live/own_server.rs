@@ -45,7 +45,7 @@ impl OwnServer {
         let (stopping, place) = (stop.clone(), format!("{}: {}", disk.name(), address.address));
         let run = move || {
             if let Err(error) = port.serve(&name, Arc::new(exports), &on_event, &handover, &stopping) {
-                on_event(&LiveEvent::Note(format!("{place} is served no longer: {error}")));
+                on_event(&LiveEvent::Note(format!("{place} is no longer served: {error}")));
             }
         };
         let running = thread::Builder::new().name("nbd".into()).spawn(run);

@@ -48,7 +48,7 @@ impl Recorder {
         Ok(Self { disk, file: file.to_owned(), recording: Recording::start(opened, &header)? })
     }
 
-    /// That disk for one more client.
+    /// Wraps the disk for one more client, so that the client's requests are recorded.
     pub(super) fn over(&self, disk: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
         Arc::new(Record::new(disk, self.recording.clone()))
     }

@@ -55,7 +55,7 @@ pub(super) struct Served {
     /// What a node serves again when it is started again.
     remembered: Option<RememberedDisks>,
     on_event: Arc<OnEvent>,
-    /// How clients of each shared server write a disk, and whether it is one of NBD.
+    /// For each shared server: whether it is an NBD server, and what makes the URI of a disk there.
     uris: OnceLock<Vec<(bool, Uri)>>,
     /// What FUSE and 9P serve: one tree, as long as one of them does.
     tree: Mutex<Weak<dyn Tree>>,

@@ -15,7 +15,7 @@ use crate::hoard::HoardFirst;
 /// How long an origin that is away is tried for: a client waits that long. Random readers request single blocks.
 const SOURCE_OPTIONS: SourceOptions =
     SourceOptions { retry_time_max: std::time::Duration::from_secs(30), exact: true };
-/// The same for a whole disk.
+/// The same for filling a whole disk: whole frames are welcome.
 pub(super) const FILL_OPTIONS: SourceOptions = SourceOptions { exact: false, ..SOURCE_OPTIONS };
 
 /// Memory of one job, in bytes.
@@ -31,7 +31,7 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Of that store, with that many bytes of memory.
+    /// Sources that read from that store, with a memory cache of that many bytes.
     ///
     /// # Errors
     /// `Io` when threads cannot be started.

@@ -1,6 +1,7 @@
 //! What an origin said of its versions, kept for when it is away: a small file in the cache's directory.
 //!
-//! Only what names say is kept here, never whose bytes are believed: whatever is read under a score is verified by it.
+//! Only the scores that names stand for are kept here. No contents are trusted because of them: what is read under a score is
+//! verified against that score.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;

@@ -149,7 +149,7 @@ impl Fill {
                 return Ok(());
             }
         }
-        Err(Error::transient("some of the disk goes as often as it comes"))
+        Err(Error::transient("parts of the disk leave the cache as fast as they are fetched"))
     }
 
     fn fetch_all(&self, source: &CachedSource, missing: &[(Kind, BlockId)]) -> Result<()> {

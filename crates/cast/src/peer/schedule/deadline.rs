@@ -1,5 +1,5 @@
-//! What the machine does when time passes: a piece whose answer is late is asked for elsewhere too, who is silent has
-//! failed, and what took too long ends.
+//! What the machine does when time passes: a piece whose answer is late is also asked for elsewhere, a request
+//! without an answer fails, and a piece that took too long ends.
 //!
 //! Owns how many hedges there may be. Must never leave a piece without a deadline.
 

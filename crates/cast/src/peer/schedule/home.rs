@@ -36,7 +36,7 @@ pub(super) fn node_hash(node: &NodeId) -> u64 {
     mix(mix(u64::from_le_bytes(words[0])) ^ u64::from_le_bytes(words[1]))
 }
 
-/// How much a group is at home at a node: the highest wins.
+/// The rank of a node for a group: the node with the highest is the group's home.
 pub(super) fn affinity(node_hash: u64, group: u64) -> u64 {
     mix(node_hash ^ mix(group))
 }

@@ -96,13 +96,13 @@ impl Origin {
         self.in_flight < ASKS_MAX && now >= self.retry_at
     }
 
-    /// Without peers: whether a piece need not wait for what is under way. Random readers wait for nothing; a piece that was
-    /// announced waits until the link has room, or more would be under way than it holds.
+    /// Without peers: whether a piece can be asked for now. A piece of a random reader never waits. A piece that was announced waits
+    /// while as many bytes are under way as the link holds.
     pub(super) fn has_room_for(&self, piece: &Piece) -> bool {
         !piece.announced || self.expected < self.window.length()
     }
 
-    /// Without peers: whether more may come ahead of need, when so many bytes may be under way or unread.
+    /// Without peers: whether more may be requested ahead of need, if at most `ahead_bytes_max` bytes may be under way or unread.
     pub(super) fn has_room_ahead(&self, ahead_bytes_max: u64) -> bool {
         self.ahead < self.ahead_max
             && self.expected < self.window.length()

@@ -12,11 +12,11 @@ use crate::peer::filter::{FilterVersion, RemoteFilter};
 
 /// Asks under way at one peer.
 pub(super) const PEER_ASKS_MAX: u32 = 16;
-/// Of them, as long as they are of large reads only: fewer at who answers late. Others will have the same by then, and who has much to
-/// send is to send to each what nobody has yet.
+/// Limit on the asks at one peer at which a further ask that can wait (part of a large read) is held back; the limit is lower for a
+/// peer that answers late. Other peers will have the same blocks soon, and a busy peer should send each node what nobody has yet.
 const PEER_WAITING_ASKS_MAX: u32 = 4;
 const LATE_US: u64 = 250_000;
-/// A first failure keeps a peer out for that long, each further one twice as long, up to the second.
+/// After its first failure a peer is not asked for `BACKOFF_MIN`; each further failure doubles the time, up to `BACKOFF_MAX`.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
 /// An answer time before any was seen: newcomers are tried.
@@ -65,7 +65,8 @@ impl Peer {
         self.banned
     }
 
-    /// What can wait is given out a little at a time: later there are more who have it, and all uplinks are used alike.
+    /// Whether it may be sent one more ask. Asks that can wait have a lower limit: later more peers have the blocks, and all uplinks
+    /// are used alike.
     pub(super) fn has_room_for(&self, what_can_wait: bool) -> bool {
         let late = (self.time_us / LATE_US).min(u64::from(PEER_WAITING_ASKS_MAX) - 1) as u32;
         self.in_flight < if what_can_wait { PEER_WAITING_ASKS_MAX - late } else { PEER_ASKS_MAX }
@@ -76,8 +77,8 @@ impl Peer {
         1_000_000_000 / (self.time_us.max(1) * u64::from(1 + self.in_flight)).max(1) + 1
     }
 
-    /// How many of these it says to hold. In a hurry, who does not hold the first counts as holding none: there are
-    /// many pieces to look at, and blocks of a group mostly come together.
+    /// How many of these it says to hold. In a hurry, a peer that does not hold the first id counts as holding
+    /// none: there are many pieces to look at, and blocks of a group mostly come together.
     pub(super) fn claims(&self, ids: &[BlockId], in_a_hurry: bool) -> usize {
         if in_a_hurry && ids.first().is_some_and(|first| !self.filter.contains(first)) {
             return 0;

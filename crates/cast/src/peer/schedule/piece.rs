@@ -23,14 +23,15 @@ pub struct Want {
     pub ids: Vec<BlockId>,
     /// Ask the origin only: what the home of a group does for others, or two homes could ask each other.
     pub origin_only: bool,
-    /// A part of a large read: it waits until a peer has all of it, while a few of those that this node is the home of come from
-    /// the origin; when there are none left, those for whose home it stands in, and at last others from their homes. Its time
-    /// begins when it is asked for. So nodes that read the same at once fetch different parts, and then each other's.
+    /// A part of a large read. The piece waits until a peer has all of it. Meanwhile this node asks the origin for a few of the waiting
+    /// pieces that it is the home of; when none of these is left, for pieces that it is the second choice for; at last it asks the
+    /// homes for the rest. The piece's time begins when it is asked for. So nodes that read the same at once fetch different parts
+    /// from the origin, and then each other's.
     pub can_wait: bool,
     /// Without peers: the origin should send these blocks and nothing else. Otherwise whole frames are welcome, because the rest of
     /// them is read soon, and the origin has less work.
     pub exact: bool,
-    /// So long it is tried; at most [`PIECE_TIME_MAX`] is sensible among peers.
+    /// How long it is tried; among peers, more than [`PIECE_TIME_MAX`] makes no sense.
     pub patience: Duration,
 }
 
@@ -86,17 +87,17 @@ pub(super) struct Piece {
     pub(super) want: Want,
     /// Asks under way: at most [`super::deadline::ASKS_MAX`], all but the first hedges.
     pub(super) asks: Vec<u32>,
-    /// Peers that were asked for what their filters say, and those that were asked as homes: a home that holds a part is asked for
-    /// that part, and then to fetch the rest. Another would fetch it beside it.
+    /// `tried`: peers that were asked because their filters claim blocks. `homes_tried`: peers that were asked as the home. One peer can
+    /// be in both: a home that holds a part is asked for that part, and then to fetch the rest, which no other node should fetch too.
     pub(super) tried: Vec<NodeId>,
     pub(super) homes_tried: Vec<NodeId>,
     pub(super) origin_failures: u32,
-    /// Not to be asked for before.
+    /// It is not asked for before this time.
     pub(super) not_before: Duration,
     pub(super) ends_at: Duration,
     /// When something is to be done about it.
     pub(super) deadline: Duration,
-    /// It can wait, and this node would be its home without the first.
+    /// It can wait, and this node is the second choice for its home: it may ask the origin in the home's place.
     pub(super) stands_in: bool,
     /// It could wait at first: a reader in order waits for it.
     pub(super) announced: bool,

@@ -124,14 +124,14 @@ impl Scheduler {
         self.origin.announced_bytes(self.is_alone())
     }
 
-    /// There is such a node. Beyond 4,096 of them, more are not taken in.
+    /// Adds a node to ask. Beyond 4,096 nodes, new ones are ignored.
     pub fn add_peer(&mut self, node: NodeId) {
         if node != self.options.own && self.peers.len() < PEERS_MAX {
             self.peers.entry(node).or_insert_with(|| Peer::new(&node));
         }
     }
 
-    /// A node left for good: nothing is asked of it any more. Who lied is remembered.
+    /// A node left for good: nothing is asked of it any more. A node that lied stays banned.
     pub fn remove_peer(&mut self, now: Duration, node: NodeId) {
         self.peer_gone(now, node);
         if self.peers.get(&node).is_some_and(|peer| !peer.is_banned()) {
@@ -223,7 +223,7 @@ impl Scheduler {
         Ok(id)
     }
 
-    /// Somebody waits for a piece that could wait: it can no more.
+    /// Somebody now waits for a piece that could wait until now: it is asked for as soon as possible.
     pub fn hurry(&mut self, now: Duration, id: PieceId) {
         let Some(piece) = self.pieces.get_mut(&id).filter(|piece| piece.want.can_wait) else { return };
         piece.want.can_wait = false;
@@ -515,7 +515,7 @@ impl Scheduler {
         }
     }
 
-    /// A piece needs that request no more. True when nothing else does.
+    /// A piece no longer needs that request. Returns whether no other piece needs it either.
     fn leave_ask(&mut self, request: u32, id: PieceId) -> bool {
         if let Some(piece) = self.pieces.get_mut(&id) {
             piece.asks.retain(|other| *other != request);

@@ -99,8 +99,8 @@ impl Scheduler {
         (!is_own).then_some((*node, home))
     }
 
-    /// How many nodes are more at home in its group than this one. One that nobody asks is the home of nothing, and the second
-    /// everywhere.
+    /// How many nodes come before this one in the choice of the piece's home: 0 makes this node the home, 1 the second choice. A node
+    /// that other nodes do not know (`options.homes` is false) counts as the second choice for every group.
     pub(super) fn nodes_nearer(&self, now: Duration, piece: &Piece) -> usize {
         if self.is_alone() {
             return 0;

@@ -1,8 +1,8 @@
 //! Pieces that can wait: they are for later, mostly of a disk that is read whole.
 //!
 //! A node waits for peers to have them, and asks the origin only for a few at a time: of those whose group it is the *home* of first
-//! ([`super::home`]). Has it no more of these, it stands in for the homes that it is the second for; and when nothing comes of
-//! that either, it asks the homes. So the origin gives each piece about once, to whoever has time for it.
+//! ([`super::home`]). When it has none of these left, it stands in for homes: it asks the origin for pieces that it is the
+//! second choice for. When that brings nothing either, it asks the homes. So the origin gives each piece about once, to whoever has time for it.
 //!
 //! Owns these pieces until they are asked for, and when what is tried. Must never hold one that somebody waits for.
 
@@ -14,9 +14,9 @@ use super::scheduler::{LOOK_AHEAD, Scheduler};
 
 /// Pieces looked at when those in front have to wait.
 const WAITING_LOOK_AHEAD: usize = 512;
-/// Who has no more at home, and hears of none who has the rest, stands in for homes after that time.
+/// A node that has no more pieces of its own, and knows of no peer that has the rest, stands in for homes after that time.
 const STAND_IN_PATIENCE: Duration = Duration::from_millis(500);
-/// Who has nothing more to ask the origin for, and hears of none who has the rest, asks its homes after that time.
+/// A node that has nothing more to ask the origin for, and knows of no peer that has the rest, asks the homes after that time.
 const HOMES_PATIENCE: Duration = Duration::from_secs(2);
 /// A piece that nobody had all of is tried again after that time.
 const RETRY: Duration = Duration::from_millis(200);
@@ -88,8 +88,8 @@ impl Scheduler {
         self.wait(now, id);
     }
 
-    /// Pieces that can wait: all that peers have, and a few from the origin, of those that this node is the home of, and then of those that
-    /// another is, who has more of them.
+    /// Asks for pieces that can wait: from peers, all that they have; from the origin, a few that this node is the home of, and later a
+    /// few that it is the second choice for.
     pub(super) fn start_waiting(&mut self, now: Duration) {
         if self.is_alone() {
             self.start_waiting_alone(now);

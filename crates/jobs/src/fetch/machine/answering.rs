@@ -20,7 +20,7 @@ impl Machine {
     /// Somebody waits for a block.
     pub(in crate::fetch) fn want(&mut self, now: Duration, place: Place, id: BlockId, waiter: Sender<Found>) {
         match self.shelf.read(Key { kind: place.kind, id }) {
-            // Who does not wait any more does not need it.
+            // Sending fails only when the reader has stopped waiting: then nobody needs the frame.
             Some(frame) => drop(waiter.send(Ok(Some(frame)))),
             None => self.wants.demand(&mut self.scheduler, now, place, id, waiter),
         }
@@ -130,7 +130,7 @@ impl Machine {
         }
     }
 
-    /// What is held for a peer's question: it is given. What is not is fetched, if the peer takes this node for its home.
+    /// Sends a peer the frames that are held for its question. The rest is fetched, if the peer asks this node as the home.
     pub(in crate::fetch) fn handle_served(&mut self, now: Duration, answer: Answer) {
         let Answer { asked: Asked { number, node, ask }, mut frames, mut missing } = answer;
         let request = ask.request;

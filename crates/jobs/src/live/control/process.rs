@@ -176,7 +176,7 @@ impl ServingProcess {
         }
     }
 
-    /// What an error means that a living process on the other side would not make.
+    /// Turns an error of the socket into `ended` if only a process that no longer runs can cause it.
     fn gone_or(&self, error: std::io::Error) -> Error {
         match error.kind() {
             NotFound | ConnectionRefused | ConnectionReset | BrokenPipe => ended(),

@@ -14,7 +14,7 @@ use crate::TokenChoice;
 
 /// Most directories that this process keeps in memory.
 const MADE_MAX: usize = 1 << 16;
-/// Most files that can be removed once more.
+/// Most remembered files that went with another one and can still be removed by name (see `State::gone`).
 const GONE_MAX: usize = 1 << 10;
 /// Most files that are imported at once.
 const SPOOLS_MAX: usize = 1 << 10;

@@ -91,7 +91,7 @@ impl Nodes {
         }
     }
 
-    /// Lets the numbers go of places that are no more and of which nothing is open.
+    /// Forgets the numbers of places that no longer exist and have no open file.
     pub(super) fn retain(&mut self, is_there: impl Fn(&Place) -> bool) {
         self.known.retain(|_, known| {
             let is_known = known.contents.strong_count() > 0 || is_there(&known.place);
