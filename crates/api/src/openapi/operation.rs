@@ -281,7 +281,7 @@ fn boolean() -> Value {
 }
 
 fn number() -> Value {
-    json!({ "type": "integer", "format": "int64", "minimum": 0 })
+    json!({ "type": "integer", "format": "uint64", "minimum": 0 })
 }
 
 fn of(schema: fn(&mut SchemaGenerator) -> Schema) -> Value {
