@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use platter_export::nbd::NbdTls;
 use platter_image::Result;
@@ -129,6 +129,20 @@ pub enum TreeAccess {
 }
 
 impl ServersRequest {
+    /// Where disks are served, for comparison with another process: paths are absolute.
+    pub(super) fn places(&self) -> BTreeSet<String> {
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let place = |address: &ServeAddress| match address {
+            ServeAddress::Unix(path) => absolute(path).display().to_string(),
+            ServeAddress::Tcp(address) => address.to_string(),
+        };
+        let nbd = self.nbd.as_ref().map(|nbd| format!("NBD at {}", place(&nbd.address)));
+        let fuse =
+            self.fuse.as_ref().map(|fuse| format!("FUSE at {}", absolute(&fuse.mount_point).display()));
+        let ninep = self.ninep.as_ref().map(|ninep| format!("9P at {}", place(&ninep.address)));
+        nbd.into_iter().chain(fuse).chain(ninep).collect()
+    }
+
     /// The names of the servers that are asked for.
     pub(super) fn names(&self) -> BTreeSet<String> {
         let all = [(NBD, self.nbd.is_some()), (FUSE, self.fuse.is_some()), (NINEP, self.ninep.is_some())];

@@ -15,6 +15,7 @@ use super::disk_request::DiskRequest;
 use super::event::{LiveEvent, OnEvent};
 use super::inherited::Inherited;
 use super::place::LivePlace;
+use super::preflight;
 use super::served::Served;
 use super::servers::Server;
 use crate::node::SharingRequest;
@@ -86,9 +87,11 @@ impl AttachRequest {
 pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
     request.check()?;
     request.place.make()?;
-    let names = request.servers.names();
     let inherited = match request.take_over {
-        true => Inherited::ask(request.place.dir(), &names)?.unwrap_or_default(),
+        true => {
+            preflight::check(&request)?;
+            Inherited::ask(request.place.dir(), &request.servers)?.unwrap_or_default()
+        }
         false => Inherited::default(),
     };
     let served = Served::open(request, inherited, on_event)?;

@@ -4,7 +4,7 @@
 //! The successor opens disks and caches by itself, as after a crash, when this process has ended: what was written before a
 //! reply is in the overlays. So nothing but sockets, devices and sessions moves, and no lock is ever held twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -28,6 +28,8 @@ const PAUSE_TIME: Duration = Duration::from_secs(1);
 pub(super) struct Estate {
     /// The servers, and the parcels of each, in the order in which they come.
     pub(super) servers: Vec<(String, usize)>,
+    /// Where these servers listen or are mounted ([`super::address::ServersRequest::places`]).
+    pub(super) places: BTreeSet<String>,
     /// The numbers of the tree's nodes.
     pub(super) nodes: Option<NodesState>,
     /// The process that ends when the successor has everything.
@@ -126,6 +128,7 @@ impl Handover {
     pub(super) fn hand_over(
         &self,
         mut stream: &UnixStream,
+        places: BTreeSet<String>,
         nodes: Option<NodesState>,
         say: impl FnOnce(Estate) -> Result<()>,
     ) -> Result<()> {
@@ -153,7 +156,7 @@ impl Handover {
                 servers.push((name, of_server.len()));
                 parcels.extend(of_server);
             }
-            say(Estate { servers, nodes, process: std::process::id() })?;
+            say(Estate { servers, places, nodes, process: std::process::id() })?;
             let heard = |result: std::io::Result<()>| result.context(|| "hearing from the successor".into());
             heard(stream.read_exact(&mut [0]))?;
             parcels.iter().try_for_each(|parcel| parcel.send(stream))?;

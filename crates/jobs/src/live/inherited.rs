@@ -12,6 +12,7 @@ use platter_transport::Parcel;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::address::ServersRequest;
 use super::control::ServingProcess;
 use super::handover::Estate;
 use super::tree::NodesState;
@@ -38,7 +39,7 @@ impl Inherited {
     ///
     /// # Errors
     /// `Refused` when the node has other servers; `Transient` when its requests take too long. It then goes on.
-    pub(super) fn ask(dir: &Path, servers: &BTreeSet<String>) -> Result<Option<Self>> {
+    pub(super) fn ask(dir: &Path, servers: &ServersRequest) -> Result<Option<Self>> {
         let until = Instant::now() + ASK_TIME;
         loop {
             let Some(node) = ServingProcess::node(dir)? else { return Ok(None) };
@@ -51,18 +52,20 @@ impl Inherited {
         }
     }
 
-    fn ask_once(node: &ServingProcess, wanted: &BTreeSet<String>) -> Result<Self> {
+    fn ask_once(node: &ServingProcess, wanted: &ServersRequest) -> Result<Self> {
         let (mut stream, estate) = node.take_over()?;
-        let Estate { servers, nodes, process } = estate;
-        let shared = servers.iter().map(|(name, _)| name).filter(|name| !is_own(name));
-        if !shared.clone().eq(wanted) {
-            let names =
-                |names: &mut dyn Iterator<Item = &String>| names.cloned().collect::<Vec<_>>().join(", ");
+        let Estate { servers, places, nodes, process } = estate;
+        let listed = |places: &BTreeSet<String>| places.iter().cloned().collect::<Vec<_>>().join(", ");
+        if places != wanted.places() {
             return Err(Error::refused(format!(
-                "the node that runs serves over {}, and this one is to serve over {}: name the same addresses",
-                names(&mut shared.into_iter()),
-                names(&mut wanted.iter())
+                "the running node serves {}, and this one is to serve {}: use the same addresses",
+                listed(&places),
+                listed(&wanted.places())
             )));
+        }
+        let shared = servers.iter().map(|(name, _)| name).filter(|name| !is_own(name));
+        if !shared.eq(&wanted.names()) {
+            return Err(Error::transient("the running node has not started all its servers yet"));
         }
         say(&mut stream)?;
         let mut parcels = BTreeMap::new();

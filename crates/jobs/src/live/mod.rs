@@ -23,6 +23,7 @@ mod opener;
 mod overlays;
 mod own_server;
 mod place;
+mod preflight;
 mod publish;
 mod publish_report;
 mod record;

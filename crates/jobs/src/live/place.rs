@@ -140,6 +140,15 @@ impl LivePlace {
         Ok(())
     }
 
+    /// Whether disks of the store of that id may be written here.
+    ///
+    /// # Errors
+    /// `Refused` when disks of another store are written there.
+    pub(super) fn check_store(&self, store: StoreId) -> Result<()> {
+        let StoreLocation::Remote(options) = &self.store else { return Ok(()) };
+        of_store(store, &address(options), Some(&self.dir)).map(drop)
+    }
+
     fn link(&self) -> std::io::Result<()> {
         let Some(note) = &self.note else { return Ok(()) };
         let dir = fs::canonicalize(&self.dir)?;

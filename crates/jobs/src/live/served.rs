@@ -262,7 +262,8 @@ impl Served {
         }
         let tree = self.image_tree.lock().upgrade();
         let nodes = tree.map(|tree| tree.nodes()).transpose()?;
-        self.handover.hand_over(stream, nodes, |estate| {
+        let places = self.request().servers.places();
+        self.handover.hand_over(stream, places, nodes, |estate| {
             write_line(stream, &Answer::Estate(estate)).context(|| "answering the successor".into())
         })
     }

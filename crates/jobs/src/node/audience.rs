@@ -27,7 +27,7 @@ pub(crate) struct SharingRights {
 }
 
 /// The rights under which the cache in one directory was filled.
-pub(super) struct Audience {
+pub(crate) struct Audience {
     vfs: Arc<dyn Vfs>,
     path: PathBuf,
     /// The group that the file named when the cache was opened.
@@ -39,7 +39,7 @@ pub(super) struct Audience {
 
 impl Audience {
     /// Of the cache in that directory.
-    pub(super) fn open(vfs: Arc<dyn Vfs>, dir: &Path, is_empty: bool) -> Self {
+    pub(crate) fn open(vfs: Arc<dyn Vfs>, dir: &Path, is_empty: bool) -> Self {
         let path = dir.join(FILE);
         let content = read_whole(&*vfs, &path, FILE_LENGTH_MAX).ok().flatten();
         let group = content.and_then(|content| String::from_utf8(content).ok());
@@ -47,11 +47,11 @@ impl Audience {
         Self { vfs, path, group, was_empty: is_empty, is_settled: AtomicBool::new(false) }
     }
 
-    /// The node begins to share with this group.
+    /// Whether the node may share what the cache holds with this group.
     ///
     /// # Errors
-    /// `Refused` when the cache may hold blocks that the group may not read; `Io`.
-    pub(super) fn share_with(&self, rights: SharingRights) -> Result<()> {
+    /// `Refused` when the cache may hold blocks that the group may not read.
+    pub(crate) fn check(&self, rights: SharingRights) -> Result<()> {
         let group = text(rights.group);
         if !rights.all_images && !self.was_empty && self.group.as_ref() != Some(&group) {
             let dir = self.path.parent().unwrap_or(&self.path).display();
@@ -60,7 +60,17 @@ impl Audience {
                  what it holds. Use another directory, or remove this one"
             )));
         }
+        Ok(())
+    }
+
+    /// The node begins to share with this group.
+    ///
+    /// # Errors
+    /// As [`Audience::check`]; `Io`.
+    pub(super) fn share_with(&self, rights: SharingRights) -> Result<()> {
+        self.check(rights)?;
         self.is_settled.store(true, Ordering::SeqCst);
+        let group = text(rights.group);
         replace(&*self.vfs, &self.path, format!("{group}\n").as_bytes())
             .context(|| format!("writing {}", self.path.display()))
     }

@@ -19,7 +19,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use audience::SharingRights;
+pub(crate) use audience::{Audience, SharingRights};
 pub(crate) use fill::{Fill, pin_name};
 pub use node_cache::CacheLocation;
 pub(crate) use node_cache::NodeCache;

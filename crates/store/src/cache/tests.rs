@@ -210,7 +210,8 @@ fn a_damaged_frame_is_dropped_and_can_be_stored_again() {
     assert_eq!(cache.notes().len(), 1);
     assert!(frames[1].put(&cache) && frames[1].is_right_in(&cache), "it is appended at the end");
     assert!(frames.iter().all(|frame| frame.is_right_in(&cache)));
-    drop(cache);
+    // A lease keeps the cache open.
+    drop((lease, cache));
     // Now the footer is damaged too: each frame is verified by itself, and the damaged copy is dropped at once.
     damage(disk.contents(path).unwrap().len() as u64 - 80);
     let cache = open(&disk);

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use platter_export::Exports as _;
 use platter_store::Store;
@@ -63,9 +65,22 @@ impl Host {
 
     /// A node as it is started: it serves what it served before.
     fn node(&self) -> Arc<Served> {
-        let served = Served::open(self.request(), Default::default(), Box::new(|_| {})).unwrap();
+        let served = self.open();
         Agent::open(&served).unwrap().attach_at_start().unwrap();
         served
+    }
+
+    /// Opens the node. The threads of a node that was dropped before keep its cache open until they have ended.
+    fn open(&self) -> Arc<Served> {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            match Served::open(self.request(), Default::default(), Box::new(|_| {})) {
+                Err(error) if error.to_string().contains("in use") && Instant::now() < until => {
+                    thread::yield_now()
+                }
+                opened => return opened.unwrap(),
+            }
+        }
     }
 
     fn tokens(&self) -> usize {
