@@ -22,7 +22,7 @@ use crate::node::CacheLocation;
 use crate::remote::ServerOptions;
 use crate::remote::tests::origin::{Origin, Running};
 use crate::remote::tests::{Lab, capture_to, kind};
-use crate::{ErrorKind, StoreLocation};
+use crate::{ErrorKind, Result, StoreLocation};
 
 const KIB: usize = 1 << 10;
 
@@ -70,21 +70,27 @@ impl Host {
         served
     }
 
-    /// Opens the node. The threads of a node that was dropped before keep its cache open until they have ended.
     fn open(&self) -> Arc<Served> {
-        let until = Instant::now() + Duration::from_secs(60);
-        loop {
-            match Served::open(self.request(), Default::default(), Box::new(|_| {})) {
-                Err(error) if error.to_string().contains("in use") && Instant::now() < until => {
-                    thread::yield_now()
-                }
-                opened => return opened.unwrap(),
-            }
-        }
+        once_closed(|| Served::open(self.request(), Default::default(), Box::new(|_| {}))).unwrap()
     }
 
     fn tokens(&self) -> usize {
         Store::open_reader(&self.lab.place).unwrap().tokens().unwrap().len()
+    }
+}
+
+/// What `open` gives once its cache is free: the threads of a node that was dropped keep it open until they have ended.
+fn once_closed<T>(open: impl Fn() -> Result<T>) -> Result<T> {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        match open() {
+            Err(error)
+                if error.to_string().contains("in use by another process") && Instant::now() < until =>
+            {
+                thread::yield_now();
+            }
+            opened => return opened,
+        }
     }
 }
 
@@ -175,7 +181,8 @@ fn a_disk_that_cannot_be_served_keeps_no_edit_token() {
         ..ServersRequest::default()
     };
     let request = AttachRequest { disks: vec![written("lab/written")], servers, ..host.request() };
-    assert_eq!(kind(attach(request, Box::new(|_| {}))), ErrorKind::Missing);
+    let attached = once_closed(|| attach(request.clone(), Box::new(|_| {})));
+    assert_eq!(kind(attached), ErrorKind::Missing);
     let overlays = std::fs::read_dir(host.dir().join("overlays")).unwrap().count();
     assert_eq!((host.tokens(), overlays), (0, 0));
 }
