@@ -109,7 +109,13 @@ impl Lab {
 
     fn open_on(&self, disk: &SimulatedDisk, limit_bytes: u64) -> Arc<CachedSource> {
         let options = CacheOptions { limit_bytes, segment_bytes: 1 << 20, pause: Duration::ZERO };
-        let node = NodeCache::open_on(Arc::new(disk.clone()), Path::new("/cache"), options, "x").unwrap();
+        // The threads of a source that was dropped keep the cache open until they have ended.
+        let node = (0..2000)
+            .find_map(|_| {
+                let opened = NodeCache::open_on(Arc::new(disk.clone()), Path::new("/cache"), options, "x");
+                opened.inspect_err(|_| thread::sleep(Duration::from_millis(5))).ok()
+            })
+            .unwrap();
         // So little memory that what is damaged in the cache is fetched.
         let fetcher = Fetcher::new(self.below.clone(), Some(node.clone()), 1 << 19);
         self.source(node, &fetcher)
