@@ -210,7 +210,7 @@ check "the clone is attached for writing" at_node attach lab/cloned --write --on
 qemu-io -f raw -c 'write -P 7 0 4k' "$(uri lab/cloned)" >/dev/null
 check "and detached" at_node detach lab/cloned
 check "which published it, as was said when it was attached" sh -c "'$PLATTER' --store '$STORE' --json history lab/cloned | jq -es 'flatten | length == 2'"
-check "its edit token is given back" sh -c "! '$PLATTER' --store '$STORE' --json token list | grep -q lab/cloned"
+check "its edit lock is given back" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q lab/cloned"
 at_node attach lab/cloned --write >/dev/null
 qemu-io -f raw -c 'write -P 8 0 4k' "$(uri lab/cloned)" >/dev/null
 check_exit "$EXIT_REFUSED" "what is served is not discarded" at_node discard lab/cloned
@@ -239,9 +239,9 @@ check "it has that when the node was killed" until_true 30 qemu-io -f raw -c 're
 check "it is published to a new name, which ends the edit" at_node publish lab/cloned lab/branch
 check_exit "$EXIT_MISSING" "it is detached" at_node detach lab/cloned
 check_exit "$EXIT_REFUSED" "an address in use is refused" at_node attach lab/cloned --write --nbd "$CACHE/nbd.sock"
-check "and no edit token is kept for it" sh -c "! '$PLATTER' --store '$STORE' --json token list | grep -q lab/cloned"
+check "and no edit lock is kept for it" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q lab/cloned"
 check_exit 1 "nor for a trace that cannot be made" at_node attach lab/cloned --write --record "$WORK/trace"
-check "no edit token is kept" sh -c "! '$PLATTER' --store '$STORE' --json token list | grep -q lab/cloned"
+check "no edit lock is kept" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q lab/cloned"
 check_exit 1 "names of the node's tree stay" rm "$TREE/lab/branch/1.raw"
 
 # While the node does not run, commands do it themselves.
@@ -297,8 +297,8 @@ for kind in "--store $STORE" "--server unix:$SOCKET --hoard $CACHE" "--server un
 	kill "$plain"
 	wait "$plain" 2>/dev/null || true
 done
-# A server that fails at once gives the edit token back.
+# A server that fails at once gives the edit lock back.
 check_exit 3 "a mount point that is not there ends it" "$PLATTER" --store "$STORE" attach base/disk3 --write --nbd "$WORK/plain.sock" --fuse "$WORK/none"
-check "no edit token is kept for that" sh -c "! '$PLATTER' --store '$STORE' --json token list | grep -q base/disk3"
+check "no edit lock is kept for that" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q base/disk3"
 check "nor an overlay" sh -c "! ls '$STORE/overlays' | grep -q base+disk3"
 finish

@@ -55,8 +55,8 @@ check_said "and it is named" 'no-such-disk'
 hex=$(printf 'a%.0s' $(seq 64))
 for name in past/A a//b ../escape '' "a@0" "a@x" "a@" a@1@2 "b a" "$hex"a; do
 	for command in "capture $WORK/disk NAME" "show NAME" "history NAME" "diff NAME lab/debian" "diff lab/debian NAME" "clone NAME lab/x" \
-		"clone lab/debian NAME" "rename NAME lab/x" "rename lab/debian NAME" "forget NAME" "token take NAME" "token steal NAME" \
-		"token release NAME" "install NAME $WORK/none" "export NAME $WORK/none" "cast NAME" "receive NAME $WORK/none" \
+		"clone lab/debian NAME" "rename NAME lab/x" "rename lab/debian NAME" "forget NAME" "lock take NAME" "lock steal NAME" \
+		"lock release NAME" "install NAME $WORK/none" "export NAME $WORK/none" "cast NAME" "receive NAME $WORK/none" \
 		"attach NAME --nbd $WORK/none" "node NAME --cache $WORK/none --origin unix:$WORK/none" "detach NAME" "publish NAME" \
 		"publish lab/debian NAME" "discard NAME" "hoard record NAME" "hoard import $WORK/none NAME" "hoard show NAME" \
 		"hoard unregister NAME" "hoard follow NAME" "rebuild --resurrect=NAME"; do
@@ -105,28 +105,28 @@ check "unless it is to be the next version" jq -e '.version == "lab/copy@2" and 
 check "which takes no more than a record" [ $(($(du -sb --apparent-size "$STORE/packs" | cut -f1) - bytes_before)) -le 65536 ]
 check_exit "$EXIT_MISSING" "clone of what is not there" platter clone lab/nothing lab/other
 
-platter_json token take lab/copy >"$WORK/token.json"
+platter_json lock take lab/copy >"$WORK/token.json"
 token=$(jq .number "$WORK/token.json")
 check "a token has a number and a holder" jq -e '.image == "lab/copy" and .number == 1 and (.holder | test("@"))' "$WORK/token.json"
-check_exit "$EXIT_REFUSED" "it is taken once" platter token take lab/copy --holder other@there
+check_exit "$EXIT_REFUSED" "it is taken once" platter lock take lab/copy --holder other@there
 check_said "and its holder named" "$(jq -r .holder "$WORK/token.json")"
 check_exit "$EXIT_REFUSED" "nobody captures past it" platter capture "$WORK/disk" lab/copy
 check_exit "$EXIT_REFUSED" "nor clones" platter clone lab/debian lab/copy --next
-check "its holder does" platter capture "$WORK/disk" lab/copy --token "$token"
-check "and history says so" jq -es --argjson token "$token" '.[0].token == $token and .[0].edit_token.number == $token and .[1].token == null' <(platter_json history lab/copy)
+check "its holder does" platter capture "$WORK/disk" lab/copy --lock "$token"
+check "and history says so" jq -es --argjson token "$token" '.[0].edit_lock == $token and .[0].current_edit_lock.number == $token and .[1].edit_lock == null' <(platter_json history lab/copy)
 check "show tells who edits it" grep -q 'held by' <(platter show lab/copy)
-check "another takes it over" platter token steal lab/copy --holder other@there
-check_exit "$EXIT_REFUSED" "what the first one has is refused" platter capture "$WORK/changed" lab/copy --token "$token"
+check "another takes it over" platter lock steal lab/copy --holder other@there
+check_exit "$EXIT_REFUSED" "what the first one has is refused" platter capture "$WORK/changed" lab/copy --lock "$token"
 check_said "and who has taken over is named" 'other@there'
-check_exit "$EXIT_REFUSED" "nor does he release it" platter token release lab/copy
-check "capture takes it over when told to" platter capture "$WORK/changed" lab/copy --steal-token
-check "and gives it back" jq -e '.edit_token == null and .token == 3' <(platter_json show lab/copy)
-check_exit "$EXIT_MISSING" "there is none to release" platter token release lab/copy
-check_exit "$EXIT_MISSING" "no token for an unknown image" platter token take lab/nothing
+check_exit "$EXIT_REFUSED" "nor does he release it" platter lock release lab/copy
+check "capture takes it over when told to" platter capture "$WORK/changed" lab/copy --steal-lock
+check "and gives it back" jq -e '.current_edit_lock == null and .edit_lock == 3' <(platter_json show lab/copy)
+check_exit "$EXIT_MISSING" "there is none to release" platter lock release lab/copy
+check_exit "$EXIT_MISSING" "no token for an unknown image" platter lock take lab/nothing
 
 # Of many processes, exactly one gets the edit lock.
 for n in $(seq 8); do
-	"$PLATTER" --store "$STORE" --quiet --json token take lab/copy --holder "taker$n@here" >"$WORK/taker.$n" 2>&1 &
+	"$PLATTER" --store "$STORE" --quiet --json lock take lab/copy --holder "taker$n@here" >"$WORK/taker.$n" 2>&1 &
 	takers[n]=$!
 done
 winners=()
@@ -140,25 +140,25 @@ for n in $(seq 8); do
 	esac
 done
 check "of eight that race for a token one gets it" [ ${#winners[@]} = 1 ]
-check "and it is the one that the store names" [ "$(platter_json token list | jq -r .holder)" = "${winners[0]}" ]
+check "and it is the one that the store names" [ "$(platter_json lock list | jq -r .holder)" = "${winners[0]}" ]
 
 # After a kill at any moment, the store has one state, and no number twice.
-highest=$(platter_json token list | jq .number)
+highest=$(platter_json lock list | jq .number)
 bad=0
 for n in $(seq 30); do
-	before=$(platter_json token list | jq -c .)
+	before=$(platter_json lock list | jq -c .)
 	case $((n % 3)) in
 	0) command=(release lab/copy --holder "$(jq -r '.holder // "nobody@here"' <<<"${before:-null}")") ;;
 	1) command=(steal lab/copy --holder "killed$n@here") ;;
 	2) command=(take lab/copy --holder "killed$n@here") ;;
 	esac
 	: >"$WORK/killed"
-	"$PLATTER" --store "$STORE" --quiet --json token "${command[@]}" >"$WORK/killed" 2>/dev/null &
+	"$PLATTER" --store "$STORE" --quiet --json lock "${command[@]}" >"$WORK/killed" 2>/dev/null &
 	pid=$!
 	sleep "$(printf '0.0%02d' "$(number "token kill $n" 40)")"
 	kill -9 "$pid" 2>/dev/null || true
 	wait "$pid" 2>/dev/null || true
-	after=$(platter_json token list | jq -c .)
+	after=$(platter_json lock list | jq -c .)
 	given=$(jq '.number // empty' <<<"$after")
 	if [ "$after" = "$before" ]; then
 		[ ! -s "$WORK/killed" ] || bad=$((bad + 1))
@@ -168,8 +168,8 @@ for n in $(seq 30); do
 	fi
 done
 check "tokens killed at any moment keep one answer" [ "$bad" = 0 ]
-check "the next number is a new one" [ "$(platter_json token steal lab/copy | jq .number)" -gt "$highest" ]
-highest=$(platter_json token list | jq .number)
+check "the next number is a new one" [ "$(platter_json lock steal lab/copy | jq .number)" -gt "$highest" ]
+highest=$(platter_json lock list | jq .number)
 
 check "an image gets a name of its own" platter clone lab/debian attic/one
 check "and a second version" platter clone lab/debian@1 attic/one --next
@@ -190,26 +190,26 @@ check_exit "$EXIT_REFUSED" "a name without a number forgets nothing by itself" p
 check_said "and it is told what would" 'cellar/one@NUMBER.*--all'
 check "forget of an image" jq -e '.forgotten | length == 2' <(platter_json forget cellar/one --all)
 check "it is listed no more" jq -es 'all(.name != "cellar/one")' <(platter_json images)
-check_exit "$EXIT_MISSING" "nor edited" platter token take cellar/one
+check_exit "$EXIT_MISSING" "nor edited" platter lock take cellar/one
 
 check "check" platter check
 check "check of all data" platter check --read-data
 platter_json images >"$WORK/images"
-platter_json token list >"$WORK/tokens"
+platter_json lock list >"$WORK/tokens"
 check "rebuild" platter rebuild
 check "changes no name" diff <(platter_json images) "$WORK/images"
-check "and no edit token" diff <(platter_json token list) "$WORK/tokens"
+check "and no edit lock" diff <(platter_json lock list) "$WORK/tokens"
 check "what was forgotten is listed" jq -e '.forgotten | index("cellar/one@2")' <(platter_json rebuild --resurrect)
 check_exit "$EXIT_USAGE" "a version to bring back is named by its number" platter rebuild --resurrect cellar/one
 # With packs alone, the records restore the names, and no edit lock is held.
 rm -f "$STORE"/catalog.sqlite* "$STORE/changes.log"
 check "rebuild from packs" platter_json rebuild
 cp "$LOG" "$WORK/rebuilt"
-check "says that nobody knows who held a token" jq -e '.tokens_lost == null' "$WORK/rebuilt"
+check "says that nobody knows who held a token" jq -e '.edit_locks_lost == null' "$WORK/rebuilt"
 check "and names what may have reappeared" jq -e '(.versions | index("attic/one@1")) and (.notes | any(test("may have reappeared")))' "$WORK/rebuilt"
-check_exit "$EXIT_REFUSED" "its number is worth nothing then" platter capture "$WORK/disk" lab/copy --token "$highest"
-check "nor given again" [ "$(platter_json token take lab/copy | jq .number)" -gt "$highest" ]
-check "a token given back" platter token release lab/copy
+check_exit "$EXIT_REFUSED" "its number is worth nothing then" platter capture "$WORK/disk" lab/copy --lock "$highest"
+check "nor given again" [ "$(platter_json lock take lab/copy | jq .number)" -gt "$highest" ]
+check "a token given back" platter lock release lab/copy
 check "after it nothing is missing" platter install lab/debian@1 "$WORK/target" --free zero --yes
 check "nor changed" cmp "$WORK/target" "$WORK/exported"
 
@@ -241,7 +241,7 @@ no_escapes() { # COMMAND...: whatever it says, and however it ends
 	[ -s "$WORK/said" ] && ! LC_ALL=C.UTF-8 grep -P '[\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{202a}-\x{202e}]' "$WORK/said"
 }
 for command in images 'show evil/disk' 'history evil/disk' 'diff evil/disk@1 evil/disk@2' 'clone evil/disk evil/copy' 'check' 'disks' 'hoard status' \
-	'hoard list' 'token take evil/copy' 'token release evil/copy' 'capture DISK evil/disk' 'install evil/disk FILE --yes' 'export evil/disk FILE' \
+	'hoard list' 'lock take evil/copy' 'lock release evil/copy' 'capture DISK evil/disk' 'install evil/disk FILE --yes' 'export evil/disk FILE' \
 	'forget evil/copy --all' 'rename evil/disk evil/other'; do
 	command=${command/DISK/$WORK/labelled}
 	# shellcheck disable=SC2086

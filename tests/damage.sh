@@ -235,15 +235,15 @@ platter capture "$WORK/disk" lab/two >/dev/null
 platter forget image@1 >/dev/null
 platter forget lab/one@2 >/dev/null
 platter rename lab/two shelf/two >/dev/null
-platter token take lab/one >/dev/null
-platter token take image >/dev/null
-platter token steal image --holder other@there >/dev/null
+platter lock take lab/one >/dev/null
+platter lock take image >/dev/null
+platter lock steal image --holder other@there >/dev/null
 # facts: everything that the store says of names, numbers and locks
 facts() {
 	local image
 	platter_json images
 	for image in image lab/one shelf/two; do platter_json history "$image"; done
-	platter_json token list
+	platter_json lock list
 }
 facts >"$WORK/facts"
 rm -rf "$WORK/eventful"
@@ -273,7 +273,7 @@ for lost in catalog.sqlite changes.log; do
 done
 check_exit "$EXIT_REFUSED" "an image that somebody edits gets nothing back" platter rebuild --resurrect image@1
 check_exit "$EXIT_MISSING" "what was not forgotten cannot come back" platter rebuild --resurrect shelf/two@1
-platter token release image --holder other@there >/dev/null
+platter lock release image --holder other@there >/dev/null
 check "a forgotten version comes back" platter rebuild --resurrect image@1
 rm -f "$WORK/target"
 check "under its number" platter export image@1 "$WORK/target"

@@ -188,7 +188,7 @@ def check_disks(page):
     try:
         shown = "({0}).rows('disks-table').some((it) => it.Disk === 'lab/debian' && it['Served by'] === 'this machine')".format(LOOK)
         check("a disk that is attached appears by itself", page.wait(shown))
-        told = [(it["disk"], it["holder"], it["token"], it["disk_bytes"]) for it in platter("disks")]
+        told = [(it["disk"], it["holder"], it["edit_lock"], it["disk_bytes"]) for it in platter("disks")]
         rows = [(row["Disk"], row["Edit lock held by"], row["Lock"], row["Size"]) for row in look(page, "rows('disks-table')")]
         check("with the holder of its edit lock, as `platter disks` says", rows == told, rows, told)
     finally:
@@ -232,7 +232,7 @@ def check_nodes(page):
     node = {
         "id": "a" * 32, "name": HOSTILE, "peer_address": "192.0.2.7:7441", "fingerprint": "b" * 64, "hoard_revision": None,
         "counters": {"hits": 90, "misses": 10, "origin_bytes": 1234567}, "disks": [
-            {"name": "lab/debian", "image": "lab/debian@1", "writable": True, "token_holder": HOSTILE}],
+            {"name": "lab/debian", "image": "lab/debian@1", "writable": True, "edit_lock_holder": HOSTILE}],
     }
     status, said = ask("POST", "/api/v1/nodes", node)
     check("a node tells the origin of itself", status == 200, said)
@@ -254,9 +254,9 @@ def check_news(page):
     check("and is told as an event", page.wait(said))
     platter("rename", "lab/new", "lab/newer")
     check("so is another name", page.wait(f"({LOOK}).rows('catalog-table').some((it) => it.Image === 'lab/newer') && window.sameDocument"))
-    platter("token", "take", "lab/newer")
+    platter("lock", "take", "lab/newer")
     check("and an edit lock", page.wait(f"({LOOK}).rows('disks-table').some((it) => it.Disk === 'lab/newer')"))
-    platter("token", "release", "lab/newer")
+    platter("lock", "release", "lab/newer")
     check("and its end", page.wait(f"({LOOK}).rows('disks-table').length === 0"))
 
 
@@ -309,7 +309,7 @@ def check_reading(page):
         check(f"{scheme}: contrast", look(page, "faint()") == [], look(page, "faint()"))
         shot(page, scheme)
     page.media(prefers_color_scheme="light", prefers_reduced_motion="reduce")
-    ask("POST", "/api/v1/edit-tokens", {"image": "lab/newer", "holder": HOSTILE})
+    ask("POST", "/api/v1/edit-locks", {"image": "lab/newer", "holder": HOSTILE})
     page.wait("document.querySelector('#events-list li').textContent.includes('holds the edit lock')")
     check("nothing moves for whoever wants that", page.evaluate("document.getAnimations().length") == 0)
     page.media(prefers_color_scheme="light")
@@ -341,7 +341,7 @@ def check_hoard(browser, token):
         description["paths"].setdefault(path, {})
     node = {"id": "a" * 32, "name": HOSTILE, "peer_address": "192.0.2.7:7441", "fingerprint": "b" * 64, "hoard_revision": 5,
             "counters": {"hits": 90, "misses": 10, "origin_bytes": 1234567, "evicted": 3}, "seen_unix_ms": 1790000000000, "is_there": True,
-            "disks": [{"name": "lab/debian", "image": "lab/debian@1", "writable": True, "token_holder": HOSTILE}]}
+            "disks": [{"name": "lab/debian", "image": "lab/debian@1", "writable": True, "edit_lock_holder": HOSTILE}]}
     away = {**node, "id": "b" * 32, "name": "node-2", "is_there": False, "peer_address": None, "counters": {}, "disks": [], "hoard_revision": 7}
     record = {"blocks": 1200, "bytes": 34567890, "duration_ms": 12500, "marker": HOSTILE, "time_unix_ms": 1790000000000}
     members = [{"image": "lab/debian", "number": 1, "boot_set": "d" * 64, "added": 7, "record": record}]

@@ -77,7 +77,7 @@ for WAY in afar afar_tls; do
 	check "$WAY: of parts of blocks, and zeros" both 'write -P 0x22 5000 700' "$image"
 	check "$WAY: and zeros" both 'write -z 2m 1m' "$image"
 	check "$WAY: disks finds it" sh -c "$(declare -p PLATTER SOCKET | sed 's/declare --/export/'); \"\$PLATTER\" --server unix:\$SOCKET --json disks |
-		jq -e '.disk == \"$image\" and .writable and .token > 0 and .written_bytes > 0 and (.process | type == \"number\")'"
+		jq -e '.disk == \"$image\" and .writable and .edit_lock > 0 and .written_bytes > 0 and (.process | type == \"number\")'"
 	check_exit "$EXIT_REFUSED" "$WAY: nobody else writes it" "$WAY" attach --write --nbd "$WORK/other.sock" "$image" --holder other
 	check_exit "$EXIT_REFUSED" "$WAY: nor captures over it" "$WAY" capture "$WORK/disk" "$image"
 	end KILL || true
@@ -94,7 +94,7 @@ for WAY in afar afar_tls; do
 	check "$WAY: the version is the disk" is_version "$image" "$WORK/copy"
 	check "$WAY: there are four" [ "$(versions "$image")" = 4 ]
 	check "$WAY: no overlay is left" [ "$(overlays)" = 0 ]
-	check "$WAY: nor a token" [ -z "$(afar token list | tail -n +2)" ]
+	check "$WAY: nor a token" [ -z "$(afar lock list | tail -n +2)" ]
 done
 WAY=afar
 check "kept at the end" serve one --write lab/afar
@@ -202,11 +202,11 @@ kill -CONT "$FIRST"
 SERVER=$FIRST
 check_exit "$EXIT_MISSING" "elsewhere nothing of the first is found" afar publish lab/disk --overlays "$WORK/elsewhere"
 check_exit "$EXIT_REFUSED" "the sleeper cannot publish over it" afar publish lab/disk
-check_said "and is told what can be done" 'platter publish lab/disk NEW-NAME --token'
-lost=$(afar disks --json | jq -r 'select(.lost) | .token')
+check_said "and is told what can be done" 'platter publish lab/disk NEW-NAME --lock'
+lost=$(afar disks --json | jq -r 'select(.lost) | .edit_lock')
 check "it still has what was written" io 'read -P 0x66 0 4k' "$(uri one lab/disk)"
 end KILL || true
-check "what it has becomes a branch" afar publish lab/disk lab/branch --token "$lost"
+check "what it has becomes a branch" afar publish lab/disk lab/branch --lock "$lost"
 check "the winner's version stands" [ "$before" = "$(platter_json show lab/disk | jq -r .score)" ]
 cp --sparse=always "$WORK/shown" "$WORK/copy"
 io 'write -P 0x66 0 4k' "$WORK/copy" >/dev/null

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/live.sh: disks that are served and written, with real NBD clients: nbdinfo, nbdcopy, qemu-img, qemu-io.
 # Reads are compared with the raw disk, writes with a raw copy that took the same writes; the server is killed with
-# SIGKILL in between. Clones, edit tokens, publishing while attached and afterwards. As root, a served disk is
+# SIGKILL in between. Clones, edit locks, publishing while attached and afterwards. As root, a served disk is
 # mounted, too.
 . "$(dirname "$0")/lib.sh"
 
@@ -59,7 +59,7 @@ check "discards read as zeros" qemu-io -f raw -c 'discard 4m 1m' "$(uri lab/disk
 qemu-io -f raw -c 'write -z 4m 1m' "$WORK/copy" >/dev/null
 check "the disk is what was written" same_as "$WORK/copy" lab/disk
 platter_json disks >"$WORK/disks.json"
-check "disks tells who edits it" jq -e '.disk == "lab/disk" and .writable and .token > 0 and .written_bytes > 0 and (.holder | length > 0)' "$WORK/disks.json"
+check "disks tells who edits it" jq -e '.disk == "lab/disk" and .writable and .edit_lock > 0 and .written_bytes > 0 and (.holder | length > 0)' "$WORK/disks.json"
 check_exit "$EXIT_REFUSED" "nobody else writes it" "$PLATTER" --store "$STORE" attach --write --nbd "$WORK/other.sock" lab/disk
 check_exit "$EXIT_REFUSED" "nor captures over it" platter capture "$WORK/disk" lab/disk
 "$PLATTER" --store "$STORE" --quiet attach lab/disk@1 --nbd "$WORK/reader.sock" >"$WORK/reader.log" 2>&1 &
@@ -83,7 +83,7 @@ SERVER=
 kill "$READER"
 wait "$READER" 2>/dev/null || true
 check_exit "$EXIT_MISSING" "a disk for which there is no place" platter attach --write lab/disk --nbd "$WORK/none/nbd.sock"
-check "is not edited" [ -z "$(platter token list --quiet | tail -n +2)" ]
+check "is not edited" [ -z "$(platter lock list --quiet | tail -n +2)" ]
 check "no overlay is left" sh -c "[ -z \"\$(ls '$STORE/overlays')\" ]"
 platter_json history lab/disk >"$WORK/history.json"
 check "history has three versions" sh -c "[ \$(wc -l <'$WORK/history.json') = 3 ]"
@@ -147,16 +147,16 @@ while kill -0 "$(cat "$WORK/second.pid")" 2>/dev/null; do sleep 0.05; done
 kill -CONT "$SERVER"
 before=$(platter_json show lab/clone | jq -r .score)
 check_exit "$EXIT_REFUSED" "the sleeper cannot publish over it" platter publish lab/clone
-check_said "and is told what can be done" 'platter publish lab/clone NEW-NAME --token'
-lost=$(platter_json disks | jq -r 'select(.lost) | .token')
+check_said "and is told what can be done" 'platter publish lab/clone NEW-NAME --lock'
+lost=$(platter_json disks | jq -r 'select(.lost) | .edit_lock')
 check "what it has is listed as lost" sh -c "'$PLATTER' --store '$STORE' --json disks |
 	jq -e 'select(.lost) | .disk == \"lab/clone\" and .written_bytes == 4096 and .process == $SERVER'"
-check_exit "$EXIT_REFUSED" "nor by that number" platter publish lab/clone --token "$lost"
-check_exit "$EXIT_REFUSED" "an image that exists gets no branch" platter publish lab/clone lab/disk --token "$lost"
-check_exit "$EXIT_REFUSED" "what a process serves is not discarded" platter discard lab/clone --token "$lost"
+check_exit "$EXIT_REFUSED" "nor by that number" platter publish lab/clone --lock "$lost"
+check_exit "$EXIT_REFUSED" "an image that exists gets no branch" platter publish lab/clone lab/disk --lock "$lost"
+check_exit "$EXIT_REFUSED" "what a process serves is not discarded" platter discard lab/clone --lock "$lost"
 check "it still has what was written" qemu-io -f raw -c 'read -P 0x66 0 4k' "$(uri lab/clone)"
 base=$(platter_json disks | jq -r .base)
-check "its disk becomes a branch" platter publish lab/clone lab/branch --token "$lost" --note 'what the sleeper wrote'
+check "its disk becomes a branch" platter publish lab/clone lab/branch --lock "$lost" --note 'what the sleeper wrote'
 wait "$SERVER" 2>/dev/null || true
 SERVER=
 check "the winner's version stands" test "$before" = "$(platter_json show lab/clone | jq -r .score)"
@@ -168,21 +168,21 @@ origin=$(platter_json history lab/clone | jq -r "select(.score == \"$base\") | \
 platter_json show lab/branch >"$WORK/branch.json"
 check "it says what it is a branch of" test "$origin" = "$(jq -r '"\(.cloned_from.image)@\(.cloned_from.number)"' "$WORK/branch.json")"
 check "nothing is lost any more" test -z "$(platter disks | tail -n +2)"
-check_exit "$EXIT_MISSING" "nor found by its number" platter publish lab/clone lab/other --token "$lost"
+check_exit "$EXIT_MISSING" "nor found by its number" platter publish lab/clone lab/other --lock "$lost"
 
 check "written again" serve --write --holder first lab/clone
 qemu-io -f raw -c 'write -P 0x67 20m 4k' "$(uri lab/clone)" >/dev/null
 stop KILL
 check "after kill -9 it is known how much was written" sh -c "'$PLATTER' --store '$STORE' --json disks |
 	jq -es 'length == 1 and .[0].holder == \"first\" and .[0].written_bytes == 4096 and .[0].process == null'"
-first=$(platter_json disks | jq -r .token)
-platter token steal lab/clone --holder second >/dev/null
+first=$(platter_json disks | jq -r .edit_lock)
+platter lock steal lab/clone --holder second >/dev/null
 check "the disk of a dead holder is listed as lost" sh -c "'$PLATTER' --store '$STORE' --json disks |
-	jq -es '[.[] | select(.lost)] | length == 1 and .[0].token == $first and .[0].written_bytes == 4096 and .[0].process == null'"
-check "and discarded" platter discard lab/clone --token "$first"
-check_exit "$EXIT_MISSING" "once" platter discard lab/clone --token "$first"
-check "the winner's token stands" sh -c "'$PLATTER' --store '$STORE' --json token list | jq -e '.holder == \"second\"'"
-platter token release lab/clone --holder second >/dev/null
+	jq -es '[.[] | select(.lost)] | length == 1 and .[0].edit_lock == $first and .[0].written_bytes == 4096 and .[0].process == null'"
+check "and discarded" platter discard lab/clone --lock "$first"
+check_exit "$EXIT_MISSING" "once" platter discard lab/clone --lock "$first"
+check "the winner's token stands" sh -c "'$PLATTER' --store '$STORE' --json lock list | jq -e '.holder == \"second\"'"
+platter lock release lab/clone --holder second >/dev/null
 
 check "a holder publishes under another name" serve --write lab/clone
 check_exit "$EXIT_REFUSED" "but not nothing" platter publish lab/clone lab/other
@@ -191,7 +191,7 @@ before=$(platter_json show lab/clone | jq -r .score)
 check "what was written" platter publish lab/clone lab/other
 wait "$SERVER" 2>/dev/null || true
 SERVER=
-check "the edit has ended" test -z "$(platter token list | tail -n +2)$(ls "$STORE/overlays")"
+check "the edit has ended" test -z "$(platter lock list | tail -n +2)$(ls "$STORE/overlays")"
 check "the image is as it was" test "$before" = "$(platter_json show lab/clone | jq -r .score)"
 platter export lab/other "$WORK/other" >/dev/null
 check "the other has it" qemu-io -f raw -c 'read -P 0x68 12m 4k' "$WORK/other"
@@ -199,7 +199,7 @@ check "kept by a holder that ends" serve --write lab/clone
 qemu-io -f raw -c 'write -P 0x69 24m 4k' "$(uri lab/clone)" >/dev/null
 stop TERM
 check "and published under another name without a server" platter publish lab/clone lab/third
-check "which ends the edit, too" test -z "$(platter token list | tail -n +2)$(ls "$STORE/overlays")"
+check "which ends the edit, too" test -z "$(platter lock list | tail -n +2)$(ls "$STORE/overlays")"
 
 # write_files IMAGE: mounts the served disk by way of nbdfuse and a loop device, and copies the same tree there
 write_files() {

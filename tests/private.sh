@@ -56,8 +56,8 @@ all_commands() {
 	platter clone lab/disk lab/copy
 	platter rename lab/copy lab/moved
 	platter forget lab/moved@1
-	platter token take lab/other
-	platter token release lab/other
+	platter lock take lab/other
+	platter lock release lab/other
 	platter export lab/disk "$dir/exported"
 	platter install lab/disk "$dir/installed"
 	# A disk that is written, recorded, published and imported; what is not published waits in an overlay.

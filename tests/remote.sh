@@ -47,7 +47,7 @@ FINGERPRINT=$(origin_fingerprint)
 
 # What they say.
 for arguments in images 'images --json' 'history lab/debian' 'history lab/debian --json' 'show lab/debian' 'show lab/debian@1 --json' \
-	'show lab/copy' 'diff lab/debian@1 lab/debian@2 --blocks' 'token list' 'show lab/none' 'history none' 'show lab/debian@9' \
+	'show lab/copy' 'diff lab/debian@1 lab/debian@2 --blocks' 'lock list' 'show lab/none' 'history none' 'show lab/debian@9' \
 	"show $(platter_json show lab/debian@1 | jq -r .score)"; do
 	# shellcheck disable=SC2086  # words
 	check "$arguments: the same answer" same_answer $arguments
@@ -118,12 +118,12 @@ check_exit "$EXIT_REFUSED" "forget of a whole image" afar forget attic/cloned
 check_said "needs --all" '--all'
 check "forget" afar forget attic/cloned@1
 check_exit "$EXIT_MISSING" "it is gone" platter show attic/cloned@1
-check "take a token" afar token take lab/copy --holder me
+check "take a token" afar lock take lab/copy --holder me
 check_exit "$EXIT_REFUSED" "capture of what is edited is refused at once" afar capture "$WORK/disk" lab/copy
 check_said "and says who edits" 'held by me'
-check "capture under it" afar capture "$WORK/disk" lab/copy --token "$(platter_json token list | jq .number)"
-check "capture that takes it over" afar_tls capture "$WORK/disk" lab/copy --steal-token
-check_exit "$EXIT_MISSING" "it was given back" afar token release lab/copy --holder me
+check "capture under it" afar capture "$WORK/disk" lab/copy --lock "$(platter_json lock list | jq .number)"
+check "capture that takes it over" afar_tls capture "$WORK/disk" lab/copy --steal-lock
+check_exit "$EXIT_MISSING" "it was given back" afar lock release lab/copy --holder me
 check "the store is clean" platter check --read-data
 
 # Who is whom.

@@ -128,11 +128,11 @@ GET     /api/v1/resolve?name=THEIRS           -                                 
 POST    /api/v1/frames                        x                                       400 400 400 400 400 400
 GET     /api/v1/nodes                         -                                       403 403 403 200 200 200
 POST    /api/v1/nodes                         {}                                      400 400 400 400 400 400
-GET     /api/v1/edit-tokens                   -                                       200 200 200 200 200 200
-POST    /api/v1/edit-tokens                   {"image":"lab/no","holder":"me"}        403 404 404 403 404 404
-POST    /api/v1/edit-tokens                   {"image":"other/theirs","holder":""}    403 404 404 403 409 409
-DELETE  /api/v1/edit-tokens/lab%2Fours/9      -                                       403 404 404 403 404 404
-DELETE  /api/v1/edit-tokens/other%2Ftheirs/9  -                                       403 404 404 403 404 404
+GET     /api/v1/edit-locks                   -                                       200 200 200 200 200 200
+POST    /api/v1/edit-locks                   {"image":"lab/no","holder":"me"}        403 404 404 403 404 404
+POST    /api/v1/edit-locks                   {"image":"other/theirs","holder":""}    403 404 404 403 409 409
+DELETE  /api/v1/edit-locks/lab%2Fours/9      -                                       403 404 404 403 404 404
+DELETE  /api/v1/edit-locks/other%2Ftheirs/9  -                                       403 404 404 403 404 404
 POST    /api/v1/uploads?image=other/x         -                                       403 403 403 403 201 201
 POST    /api/v1/uploads/no/need               -                                       403 404 404 403 404 404
 POST    /api/v1/uploads/no/frames             -                                       403 404 404 403 404 404

@@ -92,7 +92,7 @@ point() {
 		wait "$LOSER" 2>/dev/null || true
 		LOSER=
 	fi
-	if platter publish "$image" "$image-branch" --token "$lost"; then
+	if platter publish "$image" "$image-branch" --lock "$lost"; then
 		platter export "$image-branch" "$WORK/branch" || return 1
 	else
 		# Nothing is above what it published before the token was taken, if anything was.
@@ -108,7 +108,7 @@ point() {
 		wait "$LOSER" 2>/dev/null || true
 		LOSER=
 	fi
-	platter discard "$image" --token "$lost" >/dev/null 2>&1 || true
+	platter discard "$image" --lock "$lost" >/dev/null 2>&1 || true
 }
 
 LOCKED=0

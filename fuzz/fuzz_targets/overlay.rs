@@ -59,7 +59,7 @@ fn check(bytes: &[u8]) {
         }
         let mut boot_id = header.boot_id;
         boot_id[0] ^= boot;
-        let options = OverlayOptions { base_score: header.base_score, token: header.token, boot_id };
+        let options = OverlayOptions { base_score: header.base_score, edit_lock: header.edit_lock, boot_id };
         let base = Arc::new(Zeros(header.disk_length));
         let Some(overlay) = bug_free(Overlay::open(&disk, path, &options, base)) else { continue };
         let mut buffer = vec![0; header.disk_length.min(64 << 10) as usize];

@@ -14,10 +14,10 @@ pub struct DiskStatus {
     pub disk_bytes: u64,
     /// Whether it takes writes.
     pub writable: bool,
-    /// Who edits it, and the number of the edit token.
+    /// Who edits it, and the number of the edit lock.
     pub holder: Option<String>,
     /// See `holder`.
-    pub token: Option<u64>,
+    pub edit_lock: Option<u64>,
     /// Bytes written above the base; `None` when no process serves the disk and it could not be opened.
     pub written_bytes: Option<u64>,
     /// Where it is served.
@@ -92,7 +92,7 @@ pub struct ListedDisk {
     /// What is known of it.
     #[serde(flatten)]
     pub status: DiskStatus,
-    /// Its edit token was taken over or released: what was written to it can become a new image, or be discarded, but
+    /// Its edit lock was taken over or released: what was written to it can become a new image, or be discarded, but
     /// never the image's next version.
     pub lost: bool,
 }

@@ -25,9 +25,9 @@ pub enum Endpoint {
     UploadFrames,
     PublishUpload,
     EndUpload,
-    EditTokens,
-    TakeEditToken,
-    ReleaseEditToken,
+    EditLocks,
+    TakeEditLock,
+    ReleaseEditLock,
     Clone,
     Forget,
     Rename,
@@ -79,9 +79,9 @@ impl Endpoint {
         Self::UploadFrames,
         Self::PublishUpload,
         Self::EndUpload,
-        Self::EditTokens,
-        Self::TakeEditToken,
-        Self::ReleaseEditToken,
+        Self::EditLocks,
+        Self::TakeEditLock,
+        Self::ReleaseEditLock,
         Self::Clone,
         Self::Forget,
         Self::Rename,
@@ -118,9 +118,9 @@ impl Endpoint {
             Self::UploadFrames => ("post", "/api/v1/uploads/{id}/frames"),
             Self::PublishUpload => ("post", "/api/v1/uploads/{id}/publish"),
             Self::EndUpload => ("delete", "/api/v1/uploads/{id}"),
-            Self::EditTokens => ("get", "/api/v1/edit-tokens"),
-            Self::TakeEditToken => ("post", "/api/v1/edit-tokens"),
-            Self::ReleaseEditToken => ("delete", "/api/v1/edit-tokens/{image}/{number}"),
+            Self::EditLocks => ("get", "/api/v1/edit-locks"),
+            Self::TakeEditLock => ("post", "/api/v1/edit-locks"),
+            Self::ReleaseEditLock => ("delete", "/api/v1/edit-locks/{image}/{number}"),
             Self::Clone => ("post", "/api/v1/clone"),
             Self::Forget => ("post", "/api/v1/forget"),
             Self::Rename => ("post", "/api/v1/rename"),
@@ -153,7 +153,7 @@ impl Endpoint {
             | Self::Nodes
             | Self::ReportNode
             | Self::Events
-            | Self::EditTokens
+            | Self::EditLocks
             | Self::Hoard
             | Self::HoardChanges
             | Self::BootSet
@@ -165,8 +165,8 @@ impl Endpoint {
             | Self::UploadFrames
             | Self::PublishUpload
             | Self::EndUpload
-            | Self::TakeEditToken
-            | Self::ReleaseEditToken
+            | Self::TakeEditLock
+            | Self::ReleaseEditLock
             | Self::Clone
             | Self::RecordBootSet => Some(Role::Write),
             Self::Forget
@@ -193,7 +193,7 @@ impl Endpoint {
             | Self::Images
             | Self::ReportNode
             | Self::Events
-            | Self::EditTokens
+            | Self::EditLocks
             | Self::Hoard
             | Self::HoardChanges
             | Self::BootSet
@@ -208,8 +208,8 @@ impl Endpoint {
             | Self::Frames
             | Self::BeginUpload
             | Self::PublishUpload
-            | Self::TakeEditToken
-            | Self::ReleaseEditToken
+            | Self::TakeEditLock
+            | Self::ReleaseEditLock
             | Self::Clone
             | Self::Forget
             | Self::RecordBootSet

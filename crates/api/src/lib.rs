@@ -7,7 +7,7 @@
 mod access_token;
 mod cast;
 mod disk;
-mod edit_token;
+mod edit_lock;
 mod endpoint;
 mod growth;
 mod hoard;
@@ -24,7 +24,7 @@ mod version;
 pub use access_token::{AccessToken, AddAccessTokenRequest, NewToken, PATTERNS_MAX, TOKEN_NAME_LENGTH_MAX};
 pub use cast::{CastReceiver, CastState, CastStatus, ListedCast};
 pub use disk::{CacheStatus, DiskStatus, FillStatus, ListedDisk, NodeCounters};
-pub use edit_token::TakeEditTokenRequest;
+pub use edit_lock::TakeEditLockRequest;
 pub use endpoint::{Endpoint, Scope};
 pub use growth::{Growth, GrowthPoint, ImageGrowth};
 pub use hoard::{UnregisterReply, UnregisterRequest};

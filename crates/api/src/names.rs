@@ -18,9 +18,9 @@ pub struct CloneRequest {
     /// That image may have versions already.
     #[serde(default)]
     pub next: bool,
-    /// Number of the edit token to publish under.
+    /// Number of the edit lock to publish under.
     #[serde(default)]
-    pub token: Option<u64>,
+    pub edit_lock: Option<u64>,
     /// What made the version, such as `platter 0.1.0`; the origin's own name if absent.
     #[serde(default)]
     pub tool_version: Option<String>,

@@ -58,7 +58,7 @@ pub struct ReportedDisk {
     /// Who edits it.
     #[serde(default)]
     #[schemars(length(max = NAME_LENGTH_MAX))]
-    pub token_holder: Option<String>,
+    pub edit_lock_holder: Option<String>,
 }
 
 /// What a node is told of another.

@@ -1,6 +1,6 @@
 //! Versions, and what a name stands for.
 
-use platter_records::{MissingBlocks, Token, VersionRecord, schema};
+use platter_records::{EditLock, MissingBlocks, VersionRecord, schema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +10,8 @@ pub struct VersionFacts {
     /// The record.
     #[serde(flatten)]
     pub record: VersionRecord,
-    /// The edit token of its image, if somebody holds it.
-    pub edit_token: Option<Token>,
+    /// The edit lock of its image, if somebody holds it.
+    pub current_edit_lock: Option<EditLock>,
 }
 
 /// What a name or a score stands for.

@@ -1,11 +1,11 @@
-//! Changes of names and edit tokens, each one commit of the catalog.
+//! Changes of names and edit locks, each one commit of the catalog.
 
 use platter_api::{
     CloneRequest, ForgetReport, ForgetRequest, RenameReport, RenameRequest, RenamedVersion,
-    TakeEditTokenRequest,
+    TakeEditLockRequest,
 };
 use platter_image::{Error, ErrorKind, Result};
-use platter_store::{ImageName, NumberChoice, Token, Version, VersionName, VersionRecord};
+use platter_store::{EditLock, ImageName, NumberChoice, Version, VersionName, VersionRecord};
 
 use crate::clock::unix_ms;
 use crate::origin::Origin;
@@ -41,7 +41,7 @@ impl Origin {
             parent: None,
             cloned_from: Some(version.name),
             renamed_from: None,
-            token: request.token,
+            edit_lock: request.edit_lock,
             time_unix_ms: unix_ms(),
             tool_version: request.tool_version.unwrap_or_else(|| self.tool_version.clone()),
             ..version.record
@@ -80,31 +80,31 @@ impl Origin {
         })
     }
 
-    /// Takes an edit token, or takes it over.
+    /// Takes an edit lock, or takes it over.
     ///
     /// # Errors
-    /// As `Store::take_token` and `Store::steal_token`.
-    pub(crate) fn take_edit_token(&self, request: &TakeEditTokenRequest) -> Result<Token> {
+    /// As `Store::take_edit_lock` and `Store::steal_edit_lock`.
+    pub(crate) fn take_edit_lock(&self, request: &TakeEditLockRequest) -> Result<EditLock> {
         let (image, holder, now) = (&request.image, request.holder.as_str(), unix_ms());
-        let token = self.writer.change(|store| match request.steal {
-            true => store.steal_token(image, holder, now),
-            false => store.take_token(image, holder, now),
+        let edit_lock = self.writer.change(|store| match request.steal {
+            true => store.steal_edit_lock(image, holder, now),
+            false => store.take_edit_lock(image, holder, now),
         })?;
         self.note_change();
-        Ok(token)
+        Ok(edit_lock)
     }
 
-    /// Gives back the edit token of that number. Gives it as it was.
+    /// Gives back the edit lock of that number. Gives it as it was.
     ///
     /// # Errors
-    /// `Missing` when nobody has the image's token; `Refused` when it has another number.
-    pub(crate) fn release_edit_token(&self, image: &ImageName, number: u64) -> Result<Token> {
-        let held = self.store.token(image)?;
+    /// `Missing` when nobody has the image's edit lock; `Refused` when it has another number.
+    pub(crate) fn release_edit_lock(&self, image: &ImageName, number: u64) -> Result<EditLock> {
+        let held = self.store.edit_lock(image)?;
         let held = held.ok_or_else(|| Error::missing(format!("nobody holds the edit lock of {image}")))?;
-        let token = Token { number, ..held };
-        self.writer.change(|store| store.release_token(&token))?;
+        let edit_lock = EditLock { number, ..held };
+        self.writer.change(|store| store.release_edit_lock(&edit_lock))?;
         self.note_change();
-        Ok(token)
+        Ok(edit_lock)
     }
 }
 
@@ -113,9 +113,9 @@ impl Origin {
 /// # Errors
 /// `Refused`.
 pub(crate) fn check_draft(draft: &VersionRecord) -> Result<()> {
-    let numbers = [draft.token, draft.cloned_from.as_ref().map(|origin| origin.number)];
+    let numbers = [draft.edit_lock, draft.cloned_from.as_ref().map(|origin| origin.number)];
     match numbers.into_iter().flatten().find(|number| *number == 0 || *number > i64::MAX as u64) {
-        Some(number) => Err(Error::refused(format!("{number} is no number of a token or version"))),
+        Some(number) => Err(Error::refused(format!("{number} is no number of an edit lock or version"))),
         None => Ok(()),
     }
 }

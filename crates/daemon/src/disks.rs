@@ -72,7 +72,7 @@ mod tests {
                 disk_bytes: 1,
                 writable: true,
                 holder: Some("me".into()),
-                token: Some(1),
+                edit_lock: Some(1),
                 written_bytes: None,
                 exports: vec!["nbd+unix:///x?socket=/secret".into()],
                 process: Some(7),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use platter_image::Result;
-use platter_store::{HoardSnapshot, ImageName, Store, Token, VersionRecord};
+use platter_store::{EditLock, HoardSnapshot, ImageName, Store, VersionRecord};
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -27,8 +27,8 @@ pub(crate) enum What {
     Forget { image: ImageName, number: u64 },
     /// A version got another name.
     Rename { from: ImageName, to: ImageName, number: u64 },
-    /// An image's edit token is another one, or nobody's.
-    EditToken { image: ImageName, token: Option<Token> },
+    /// An image's edit lock is another one, or nobody's.
+    EditLock { image: ImageName, edit_lock: Option<EditLock> },
     /// The hoard has another revision; boot sets of these images came or went.
     Hoard {
         revision: u64,
@@ -60,7 +60,7 @@ impl What {
             Self::Version { .. } => "version",
             Self::Forget { .. } => "forget",
             Self::Rename { .. } => "rename",
-            Self::EditToken { .. } => "edit-token",
+            Self::EditLock { .. } => "edit-lock",
             Self::Hoard { .. } => "hoard",
             Self::Upload { .. } => "upload",
             Self::Cast { .. } => "cast",
@@ -70,7 +70,7 @@ impl What {
     /// What of it that principal may know. Half of a renaming it sees as a version that came, or went.
     pub(crate) fn as_seen_by(&self, who: &Principal) -> Option<Self> {
         match self {
-            Self::Version { image, .. } | Self::Forget { image, .. } | Self::EditToken { image, .. } => {
+            Self::Version { image, .. } | Self::Forget { image, .. } | Self::EditLock { image, .. } => {
                 who.may_read(image).then(|| self.clone())
             }
             Self::Rename { from, to, number } => match (who.may_read(from), who.may_read(to)) {
@@ -175,7 +175,7 @@ impl Events {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Catalog {
     versions: BTreeMap<(ImageName, u64), (String, i64)>,
-    tokens: BTreeMap<ImageName, Token>,
+    edit_locks: BTreeMap<ImageName, EditLock>,
     hoard: HoardSnapshot,
 }
 
@@ -192,7 +192,8 @@ impl Catalog {
             catalog.versions.insert((image, number), (score.to_string(), time_unix_ms));
         }
         catalog.hoard = store.hoard()?;
-        catalog.tokens = store.tokens()?.into_iter().map(|token| (token.image.clone(), token)).collect();
+        catalog.edit_locks =
+            store.edit_locks()?.into_iter().map(|edit_lock| (edit_lock.image.clone(), edit_lock)).collect();
         Ok(catalog)
     }
 
@@ -236,14 +237,14 @@ impl Catalog {
         changes.extend(
             forgotten.map(|((image, number), _)| What::Forget { image: image.clone(), number: *number }),
         );
-        let images = before.tokens.keys().chain(self.tokens.keys());
+        let images = before.edit_locks.keys().chain(self.edit_locks.keys());
         let mut images: Vec<&ImageName> = images.collect();
         images.sort_unstable();
         images.dedup();
         for image in images {
-            let token = self.tokens.get(image);
-            if token != before.tokens.get(image) {
-                changes.push(What::EditToken { image: image.clone(), token: token.cloned() });
+            let edit_lock = self.edit_locks.get(image);
+            if edit_lock != before.edit_locks.get(image) {
+                changes.push(What::EditLock { image: image.clone(), edit_lock: edit_lock.cloned() });
             }
         }
         changes.extend(self.hoard_change_since(before));
@@ -315,7 +316,7 @@ mod tests {
         assert_eq!(rename("lab/a", "x/b").as_seen_by(&who), Some(forget(1)));
         assert_eq!(rename("x/a", "lab/b").as_seen_by(&who).unwrap().name(), "version");
         assert_eq!(rename("x/a", "x/b").as_seen_by(&who), None);
-        assert_eq!(What::EditToken { image: name("x/a"), token: None }.as_seen_by(&who), None);
+        assert_eq!(What::EditLock { image: name("x/a"), edit_lock: None }.as_seen_by(&who), None);
         let hoard = |image: &str| What::Hoard { revision: 3, images: vec![name(image)] };
         assert_eq!(
             (hoard("lab/a").as_seen_by(&who), hoard("x/a").as_seen_by(&who)),

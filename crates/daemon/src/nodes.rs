@@ -171,7 +171,7 @@ pub(crate) fn check_report(report: &NodeReport) -> Result<()> {
         return refused(format!("nobody reaches it at {address}"));
     }
     let disks = report.disks.iter();
-    let holders = report.disks.iter().filter_map(|disk| disk.token_holder.as_ref());
+    let holders = report.disks.iter().filter_map(|disk| disk.edit_lock_holder.as_ref());
     let names = disks.flat_map(|disk| [&disk.name, &disk.image]).chain(holders);
     let mut names = names.chain([&report.name]).chain(report.counters.keys());
     if let Some(name) = names.find(|name| name.len() > NAME_LENGTH_MAX || name.chars().any(char::is_control))
@@ -284,7 +284,7 @@ mod tests {
             name: name.into(),
             image: String::new(),
             writable: false,
-            token_holder: None,
+            edit_lock_holder: None,
         };
         let bad = [
             NodeReport { id: "1".repeat(31), ..node(1) },

@@ -277,7 +277,7 @@ impl Uploads {
         draft.room()?;
         let allocated_bytes = upload.check(&draft)?;
         let draft = VersionRecord { allocated_bytes, ..draft };
-        upload.writer.check_token(&draft.image, draft.token)?;
+        upload.writer.check_edit_lock(&draft.image, draft.edit_lock)?;
         let mut held = upload.session.write();
         let session = held.as_ref().ok_or_else(|| ended(&upload.id))?;
         let published = session.publish_after(draft, expect);

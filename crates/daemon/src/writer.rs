@@ -95,14 +95,14 @@ mod tests {
         writer.give_back_idle(Duration::ZERO);
         assert_eq!(Store::open_writer(&place).err().map(|error| error.kind()), Some(ErrorKind::Transient));
         let image = "lab/a".parse().unwrap();
-        let token = |store: &Store| store.take_token(&image, "me", 0);
+        let take = |store: &Store| store.take_edit_lock(&image, "me", 0);
         // There is no such image: what matters is who says so.
-        assert_eq!(writer.change(token).unwrap_err().kind(), ErrorKind::Missing);
+        assert_eq!(writer.change(take).unwrap_err().kind(), ErrorKind::Missing);
         drop(second);
         writer.give_back_idle(Duration::from_secs(3600));
         assert!(Store::open_writer(&place).is_err());
         writer.give_back_idle(Duration::ZERO);
         drop(Store::open_writer(&place).unwrap());
-        assert_eq!(writer.change(token).unwrap_err().kind(), ErrorKind::Missing);
+        assert_eq!(writer.change(take).unwrap_err().kind(), ErrorKind::Missing);
     }
 }

@@ -14,8 +14,8 @@ use platter_image::{BlockId, DiskRead, Error, ErrorKind, FrameStore, Result, Sco
 use platter_store::{Consistency, FilesystemRecord, ImageName, KnownCheck, Version, VersionRecord};
 
 use crate::audit::{Audit, AuditReport};
+use crate::edit_lock::{self, EditLockChoice};
 use crate::open_session::PublishedVersion;
-use crate::token::{self, TokenChoice};
 use crate::unreadable;
 use crate::{CaptureReport, OpenStore, Progress, StoreLocation};
 use platter_store::Repairs;
@@ -47,8 +47,8 @@ pub struct CaptureRequest {
     pub labels: BTreeMap<String, String>,
     /// A sentence of the user's.
     pub notes: String,
-    /// The edit token to publish under.
-    pub token: TokenChoice,
+    /// The edit lock to publish under.
+    pub edit_lock: EditLockChoice,
     /// What is doing this, such as `platter 0.1.0`.
     pub tool_version: String,
 }
@@ -83,7 +83,7 @@ pub(crate) fn capture_as(
         refuse_wrapped(&request.source)?;
     }
     let store = OpenStore::open_writer(&request.store)?;
-    store.check_token(&request.name, request.token)?;
+    store.check_edit_lock(&request.name, request.edit_lock)?;
     let mut watch = Watch::begin(disk)?;
     progress.begin("reading the filesystems", 0);
     let data = disk.data_extents()?;
@@ -114,7 +114,7 @@ pub(crate) fn capture_as(
         consistency,
         notes: request.notes.clone(),
         tool_version: request.tool_version.clone(),
-        ..VersionRecord::draft(request.name.clone(), Score(BlockId([0; 32])), token::unix_ms())
+        ..VersionRecord::draft(request.name.clone(), Score(BlockId([0; 32])), edit_lock::unix_ms())
     };
     // What is too long is refused before the disk is read.
     let room = known.room()?;
@@ -122,7 +122,7 @@ pub(crate) fn capture_as(
         let unreadable = unreadable::find(&salvaged, &filesystems, &salvaged.bad(), room);
         VersionRecord {
             score: captured.score,
-            time_unix_ms: token::unix_ms(),
+            time_unix_ms: edit_lock::unix_ms(),
             allocated_bytes: captured.counts.allocated,
             consistency: if change.is_some() { Consistency::Torn } else { consistency },
             unreadable: unreadable.listed,
@@ -167,8 +167,8 @@ impl Capturing<'_> {
             session.finish()?;
             let draft = (self.draft)(&captured, change.as_ref());
             let mut repairs = Repairs::default();
-            let version = token::with_token(store, &request.name, request.token, |token| {
-                let published = session.publish(VersionRecord { token, ..draft }, None)?;
+            let version = edit_lock::with_edit_lock(store, &request.name, request.edit_lock, |edit_lock| {
+                let published = session.publish(VersionRecord { edit_lock, ..draft }, None)?;
                 repairs = published.repairs;
                 Ok(published.version)
             })?;

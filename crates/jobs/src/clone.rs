@@ -8,10 +8,10 @@ use platter_image::{Error, Result};
 use platter_store::{Consistency, ImageName, NumberChoice, Resolved, Store, VersionRecord};
 use serde::{Deserialize, Serialize};
 
+use crate::edit_lock;
 use crate::open_store::Opened;
 use crate::remote::RemoteStore;
-use crate::token;
-use crate::{OpenStore, StoreLocation, TokenChoice};
+use crate::{EditLockChoice, OpenStore, StoreLocation};
 
 /// What to clone, and to what.
 #[derive(Clone, Debug)]
@@ -24,8 +24,8 @@ pub struct CloneRequest {
     pub name: ImageName,
     /// The image may have versions already.
     pub next: bool,
-    /// The edit token to publish under.
-    pub token: TokenChoice,
+    /// The edit lock to publish under.
+    pub edit_lock: EditLockChoice,
     /// What is doing this, such as `platter 0.1.0`.
     pub tool_version: String,
 }
@@ -82,8 +82,8 @@ fn clone_afar(request: &CloneRequest, store: &OpenStore, origin: &RemoteStore) -
     let from = resolved.version.ok_or_else(|| {
         Error::refused(format!("no version of the origin has the score {}: name one", resolved.score))
     })?;
-    let version = token::with_token(store, &request.name, request.token, |token| {
-        origin.clone_version(&from.name, &request.name, request.next, token, &request.tool_version)
+    let version = edit_lock::with_edit_lock(store, &request.name, request.edit_lock, |edit_lock| {
+        origin.clone_version(&from.name, &request.name, request.next, edit_lock, &request.tool_version)
     })?;
     Ok(version.record)
 }
@@ -94,7 +94,7 @@ fn clone_here(request: &CloneRequest, opened: &OpenStore, store: &Store) -> Resu
     match store.version(name, NumberChoice::Latest) {
         Ok(newest) if !request.next => {
             return Err(Error::refused(format!(
-                "{name} exists, its newest version is {}: clone to another name, or make the next version of it \
+                "{name} exists, its newest version is {}: clone to another name, or create its next version \
                  with --next",
                 newest.name
             )));
@@ -105,11 +105,11 @@ fn clone_here(request: &CloneRequest, opened: &OpenStore, store: &Store) -> Resu
     let mut draft = known_of(&resolved, store)?;
     draft.cloned_from = resolved.version.map(|version| version.name);
     draft.image = name.clone();
-    draft.time_unix_ms = token::unix_ms();
+    draft.time_unix_ms = edit_lock::unix_ms();
     draft.tool_version.clone_from(&request.tool_version);
     let session = store.session()?;
-    let version = token::with_token(opened, name, request.token, |token| {
-        session.publish(VersionRecord { token, ..draft })
+    let version = edit_lock::with_edit_lock(opened, name, request.edit_lock, |edit_lock| {
+        session.publish(VersionRecord { edit_lock, ..draft })
     })?;
     Ok(version.record)
 }
@@ -165,7 +165,7 @@ mod tests {
             version: version.into(),
             name: name.parse().unwrap(),
             next: false,
-            token: TokenChoice::Free,
+            edit_lock: EditLockChoice::Free,
             tool_version: "test".into(),
         };
         let named = clone(&request(&score.to_string(), "lab/found")).unwrap();

@@ -11,6 +11,7 @@ mod cast;
 mod catalog;
 mod clone;
 mod diff;
+mod edit_lock;
 mod export;
 mod fetch;
 mod hoard;
@@ -27,7 +28,6 @@ mod receive;
 mod remote;
 mod report;
 mod target;
-mod token;
 mod unreadable;
 
 pub use audit::{AuditDisagreement, AuditReport, AuditedPart};
@@ -35,6 +35,7 @@ pub use capture::{CaptureRequest, capture};
 pub use cast::{CastRequest, SEGMENT_DATA_MAX, cast, receiver_report};
 pub use clone::{CloneReport, CloneRequest, clone};
 pub use diff::{DiffEvent, DiffReport, DiffRequest, FileChange, PartitionDifference, PathDifference, diff};
+pub use edit_lock::{EditLockChoice, default_holder, release_edit_lock, steal_edit_lock, take_edit_lock};
 pub use export::{ExportHolesReport, LostFile, LostRange, export, export_holes};
 pub use fetch::PeerCounts;
 pub use hoard::{
@@ -72,10 +73,10 @@ pub use platter_image::recipe::CutPolicy;
 pub use platter_image::{Error, ErrorKind, Result, Score};
 pub use platter_net::{DISCOVERY, ReceiveOptions, SendEvent, SendOptions, Wanted};
 pub use platter_store::{
-    BootBlock, CheckOptions, CheckReport, Consistency, FilesystemRecord, Finding, HoardMember, HoardSnapshot,
-    ImageName, KnownCheck, MissingBlocks, NumberChoice, RebuildReport, Repairs, Severity, Store, StorePlace,
-    Token, UnreadableRecord, Verdict, Version, VersionName, VersionQuery, VersionRecord, missing_blocks,
-    rebuild,
+    BootBlock, CheckOptions, CheckReport, Consistency, EditLock, FilesystemRecord, Finding, HoardMember,
+    HoardSnapshot, ImageName, KnownCheck, MissingBlocks, NumberChoice, RebuildReport, Repairs, Severity,
+    Store, StorePlace, UnreadableRecord, Verdict, Version, VersionName, VersionQuery, VersionRecord,
+    missing_blocks, rebuild,
 };
 pub use platter_transport::{Trust, make_files_private};
 pub use progress::{Progress, Silent};
@@ -85,4 +86,3 @@ pub use report::{
     CaptureReport, CastReport, Compared, ExportReport, InstallReport, ReceiveReport, ReceiverReport,
 };
 pub use target::TargetRequest;
-pub use token::{TokenChoice, default_holder, release_token, steal_token, take_token};

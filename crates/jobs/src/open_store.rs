@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{BlockId, ErrorKind, Result, Score};
 use platter_store::{
-    BootSet, HoardChanges, HoardSnapshot, ImageName, KnownCheck, Resolved, Store, Token, Version,
-    token_refusal,
+    BootSet, EditLock, HoardChanges, HoardSnapshot, ImageName, KnownCheck, Resolved, Store, Version,
+    edit_lock_refusal,
 };
 use platter_vdisk::Source;
 
 use crate::StoreLocation;
 use crate::catalog::Catalog;
+use crate::edit_lock::{EditLockChoice, unix_ms};
 use crate::fetch::SourceOptions;
 use crate::node::{CachedSource, NodeCache};
 use crate::open_session::OpenSession;
 use crate::remote::{RemoteStore, Watch};
-use crate::token::{TokenChoice, unix_ms};
 use platter_store::missing_blocks;
 
 /// How long the lock of a directory's store is waited for: a capture may have it.
@@ -109,25 +109,25 @@ impl OpenStore {
         }
     }
 
-    /// The edit token of an image; `None` when nobody has it.
+    /// The edit lock of an image; `None` when nobody has it.
     ///
     /// # Errors
     /// As [`OpenStore::images`].
-    pub fn token(&self, image: &ImageName) -> Result<Option<Token>> {
+    pub fn edit_lock(&self, image: &ImageName) -> Result<Option<EditLock>> {
         match &self.0 {
-            Opened::Local(store) => store.token(image),
-            Opened::Remote(store) => store.token(image),
+            Opened::Local(store) => store.edit_lock(image),
+            Opened::Remote(store) => store.edit_lock(image),
         }
     }
 
-    /// All edit tokens that somebody has, by image.
+    /// All edit locks that somebody has, by image.
     ///
     /// # Errors
     /// As [`OpenStore::images`].
-    pub fn tokens(&self) -> Result<Vec<Token>> {
+    pub fn edit_locks(&self) -> Result<Vec<EditLock>> {
         match &self.0 {
-            Opened::Local(store) => store.tokens(),
-            Opened::Remote(store) => store.tokens(),
+            Opened::Local(store) => store.edit_locks(),
+            Opened::Remote(store) => store.edit_locks(),
         }
     }
 
@@ -164,37 +164,37 @@ impl OpenStore {
         }
     }
 
-    /// Takes the edit token of an image that nobody has, or with `steal`, whoever has it.
+    /// Takes the edit lock of an image that nobody has, or with `steal`, whoever has it.
     ///
     /// # Errors
-    /// As [`Store::take_token`] and [`Store::steal_token`].
-    pub(crate) fn take_token(&self, image: &ImageName, holder: &str, steal: bool) -> Result<Token> {
+    /// As [`Store::take_edit_lock`] and [`Store::steal_edit_lock`].
+    pub(crate) fn take_edit_lock(&self, image: &ImageName, holder: &str, steal: bool) -> Result<EditLock> {
         match (&self.0, steal) {
-            (Opened::Local(store), false) => store.take_token(image, holder, unix_ms()),
-            (Opened::Local(store), true) => store.steal_token(image, holder, unix_ms()),
-            (Opened::Remote(store), _) => store.take_token(image, holder, steal),
+            (Opened::Local(store), false) => store.take_edit_lock(image, holder, unix_ms()),
+            (Opened::Local(store), true) => store.steal_edit_lock(image, holder, unix_ms()),
+            (Opened::Remote(store), _) => store.take_edit_lock(image, holder, steal),
         }
     }
 
-    /// Gives an edit token back.
+    /// Gives an edit lock back.
     ///
     /// # Errors
-    /// As [`Store::release_token`]; `Missing` when nobody has it.
-    pub(crate) fn release_token(&self, token: &Token) -> Result<()> {
+    /// As [`Store::release_edit_lock`]; `Missing` when nobody has it.
+    pub(crate) fn release_edit_lock(&self, edit_lock: &EditLock) -> Result<()> {
         match &self.0 {
-            Opened::Local(store) => store.release_token(token),
-            Opened::Remote(store) => store.release_token(token),
+            Opened::Local(store) => store.release_edit_lock(edit_lock),
+            Opened::Remote(store) => store.release_edit_lock(edit_lock),
         }
     }
 
     /// Whether publishing the next version of an image would be refused now: asked before long work.
-    pub(crate) fn check_token(&self, image: &ImageName, choice: TokenChoice) -> Result<()> {
+    pub(crate) fn check_edit_lock(&self, image: &ImageName, choice: EditLockChoice) -> Result<()> {
         let number = match choice {
-            TokenChoice::Steal => return Ok(()),
-            TokenChoice::Free => None,
-            TokenChoice::Number(number) => Some(number),
+            EditLockChoice::Steal => return Ok(()),
+            EditLockChoice::Free => None,
+            EditLockChoice::Number(number) => Some(number),
         };
-        token_refusal(image, number, self.token(image)?.as_ref()).map_or(Ok(()), Err)
+        edit_lock_refusal(image, number, self.edit_lock(image)?.as_ref()).map_or(Ok(()), Err)
     }
 
     /// Forgets one version of an image, or all; gives their names.

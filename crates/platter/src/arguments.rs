@@ -3,10 +3,10 @@
 mod hoard;
 mod image;
 mod live;
+mod lock;
 mod room;
 mod serve;
 mod target;
-mod token;
 mod version;
 
 use std::path::PathBuf;
@@ -20,10 +20,10 @@ pub(crate) use live::{
     Attach, Detach, Discard, DiskArguments, Disks, Far, NbdArguments, Node, OfNode, Publish, Then, Trace,
     TreeArguments,
 };
+pub(crate) use lock::{Lock, LockOf};
 pub(crate) use room::{Cast, Receive};
 pub(crate) use serve::{AccessToken, Serve, ServeCommand};
 pub(crate) use target::{CacheArguments, Export, Free, Install, TargetOptions};
-pub(crate) use token::{Token, TokenOf};
 pub(crate) use version::{Resurrected, VersionArgument};
 
 /// Heading of the options that every command takes.
@@ -110,7 +110,7 @@ pub(crate) enum Command {
     /// While somebody holds the edit lock of an image, nobody else can publish its next version. Each lock has a number that is
     /// never used again. After a lock was taken over, changes made under the old number can no longer become the next version.
     #[command(subcommand)]
-    Token(Token),
+    Lock(Lock),
     /// Install a version on a device or file
     ///
     /// Verifies the hash of every block before writing it. Shows what the target holds, and asks for a typed `yes` before

@@ -47,7 +47,7 @@ fn run(store: &StoreLocation, command: &Command, output: &Output) -> ExitCode {
         Command::Clone(options) => command::clone::run(store, options, output),
         Command::Rename(options) => command::rename::run(store, options, output),
         Command::Forget(options) => command::forget::run(store, options, output),
-        Command::Token(options) => command::token::run(store, options, output),
+        Command::Lock(options) => command::lock::run(store, options, output),
         Command::Install(options) => command::install::run(store, options, output),
         Command::Export(options) => command::export::run(store, options, output),
         Command::Check(options) => command::check::run(store, options, output),

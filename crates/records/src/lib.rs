@@ -1,10 +1,11 @@
-//! What is recorded about disks besides their contents: names of images and versions, version records, edit tokens, boot sets
+//! What is recorded about disks besides their contents: names of images and versions, version records, edit locks, boot sets
 //! and their place in the hoard, ids of stores and packs.
 //!
 //! A crate of its own so that clients, the API and the store share these types without sharing a database. Owns their
 //! text and byte forms. Does no I/O.
 
 mod boot_set;
+mod edit_lock;
 mod hoard_member;
 mod identity;
 mod missing_blocks;
@@ -13,11 +14,13 @@ mod record;
 mod refine;
 mod repairs;
 pub mod schema;
-mod token;
 mod version;
 
 pub use boot_set::{
     BOOT_SET_BLOCKS_MAX, BOOT_SET_LENGTH_MAX, BootBlock, BootSet, BootSetHead, BootSetRecord, EncodedBootSet,
+};
+pub use edit_lock::{
+    EditLock, HOLDER_LENGTH_MAX, OVERLAY_LENGTH_MAX, check_text, refusal as edit_lock_refusal,
 };
 pub use hoard_member::{HoardChanges, HoardMember, HoardSnapshot, Registered};
 pub use identity::{PackId, StoreId};
@@ -29,5 +32,4 @@ pub use record::{
 };
 pub use refine::{OBSERVED_BOOTS_MAX, OBSERVED_BYTES_MAX};
 pub use repairs::Repairs;
-pub use token::{HOLDER_LENGTH_MAX, OVERLAY_LENGTH_MAX, Token, check_text, refusal as token_refusal};
 pub use version::{Resolved, Version};

@@ -106,7 +106,7 @@ pub struct VersionRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renamed_from: Option<VersionName>,
     /// Number of the edit lock under which it was published.
-    pub token: Option<u64>,
+    pub edit_lock: Option<u64>,
     /// Time of publishing, in milliseconds since 1970 UTC.
     pub time_unix_ms: i64,
     /// What it was captured from, as the user named it.
@@ -149,7 +149,7 @@ pub struct VersionRecord {
 }
 
 impl VersionRecord {
-    /// Makes a draft with the required fields; the caller fills in the others. The store sets number, parent, token and new bytes
+    /// Makes a draft with the required fields; the caller fills in the others. The store sets number, parent, edit lock and new bytes
     /// when it publishes. A draft has number 0, which no published record has.
     pub fn draft(image: ImageName, score: Score, time_unix_ms: i64) -> Self {
         Self {
@@ -159,7 +159,7 @@ impl VersionRecord {
             parent: None,
             cloned_from: None,
             renamed_from: None,
-            token: None,
+            edit_lock: None,
             time_unix_ms,
             source: String::new(),
             cut_policy: 0,
@@ -192,7 +192,7 @@ impl VersionRecord {
         Self {
             number: largest,
             parent: Some(Parent { number: largest, score: self.score }),
-            token: Some(largest),
+            edit_lock: Some(largest),
             new_raw_bytes: u64::MAX,
             new_stored_bytes: u64::MAX,
             claimed: true,
@@ -267,7 +267,7 @@ impl VersionRecord {
             .map_err(|error| Error::corrupt("version record: invalid JSON").with_source(error))?;
         let origin = record.cloned_from.as_ref().map(|origin| origin.number);
         let before = record.renamed_from.as_ref().map(|before| before.number);
-        for number in [Some(record.number), origin, before, record.token].into_iter().flatten() {
+        for number in [Some(record.number), origin, before, record.edit_lock].into_iter().flatten() {
             if number == 0 || number > i64::MAX as u64 {
                 return Err(Error::corrupt(format!("version record: invalid number {number}")));
             }
@@ -311,7 +311,7 @@ mod tests {
         record.number = 7;
         record.parent = Some(Parent { number: 6, score: Score(BlockId([6; 32])) });
         record.cloned_from = Some(VersionName { image: "lab/base".parse().unwrap(), number: 2 });
-        record.token = Some(4);
+        record.edit_lock = Some(4);
         (record.new_raw_bytes, record.new_stored_bytes) = (10, 5);
         record.labels.insert("team".into(), "lab".into());
         record.filesystems.push(FilesystemRecord { partition: 1, kind: "ext4".into(), ..Default::default() });
@@ -349,7 +349,7 @@ mod tests {
         for bad in [0, u64::MAX] {
             let spoiled = [
                 VersionRecord { number: bad, ..record() },
-                VersionRecord { token: Some(bad), ..record() },
+                VersionRecord { edit_lock: Some(bad), ..record() },
                 VersionRecord {
                     cloned_from: Some(VersionName { image: image.clone(), number: bad }),
                     ..record()

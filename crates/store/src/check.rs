@@ -142,7 +142,7 @@ struct Check<'a> {
 /// The highest numbers that the catalog has assigned.
 struct AssignedNumbers {
     versions: BTreeMap<ImageName, u64>,
-    token: u64,
+    edit_lock: u64,
 }
 
 impl Store {
@@ -169,7 +169,7 @@ impl Store {
             // After the packs: these numbers may then be newer than the packs, but never older.
             let given = AssignedNumbers {
                 versions: catalog.last_numbers()?.into_iter().collect(),
-                token: catalog.last_token()?,
+                edit_lock: catalog.last_edit_lock()?,
             };
             (rows, catalog.all_versions(), catalog.hoard_members(), catalog.integrity()?, given)
         };
@@ -422,7 +422,9 @@ impl Check<'_> {
         read_row(file, row, ids, stored)?;
         for (id, record) in read_records(stored)? {
             let last = self.given.versions.get(&record.image).copied().unwrap_or(0);
-            if record.number > last || record.token.is_some_and(|token| token > self.given.token) {
+            if record.number > last
+                || record.edit_lock.is_some_and(|edit_lock| edit_lock > self.given.edit_lock)
+            {
                 let what = format!(
                     "there is a record of {}, but the catalog does not know that its number was assigned: `platter \
                      rebuild` recreates the catalog",

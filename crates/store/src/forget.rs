@@ -7,7 +7,7 @@ use platter_image::{Error, Result};
 
 use crate::store::Store;
 use platter_records::Version;
-use platter_records::token_refusal;
+use platter_records::edit_lock_refusal;
 use platter_records::{ImageName, VersionName};
 
 impl Store {
@@ -26,7 +26,7 @@ impl Store {
                 let what = number.map_or(image.to_string(), |number| format!("{image}@{number}"));
                 return Ok(Err(Error::missing(format!("there is no {what}"))));
             }
-            if let Some(refusal) = token_refusal(image, None, change.token(image)?.as_ref()) {
+            if let Some(refusal) = edit_lock_refusal(image, None, change.edit_lock(image)?.as_ref()) {
                 return Ok(Err(refusal));
             }
             for version in &versions {

@@ -12,6 +12,7 @@ mod block_lengths;
 pub mod cache;
 mod catalog;
 mod check;
+mod edit_lock;
 mod exposure;
 mod forget;
 mod health;
@@ -31,7 +32,6 @@ mod resurrect;
 mod salvage;
 mod session;
 mod store;
-mod token;
 
 pub use catalog::{ChangeLogContents, PackState, decode_change_log};
 pub use check::{CheckOptions, CheckProgress, CheckReport, Finding, Severity, Unread, Verdict};
@@ -43,10 +43,11 @@ pub use known::KnownCheck;
 pub use pack::{PackDirectory, read_directory};
 pub use place::{PACK_LENGTH_TARGET, StorePlace};
 pub use platter_records::{
-    BOOT_SET_BLOCKS_MAX, BOOT_SET_LENGTH_MAX, BootBlock, BootSet, BootSetRecord, Consistency, EncodedBootSet,
-    FilesystemRecord, HoardChanges, HoardMember, HoardSnapshot, ImageName, MissingBlocks, NumberChoice,
-    OBSERVED_BOOTS_MAX, OBSERVED_BYTES_MAX, PackId, Parent, Registered, Repairs, Resolved, StoreId, Token,
-    UnreadableOmitted, UnreadableRecord, Version, VersionName, VersionQuery, VersionRecord, token_refusal,
+    BOOT_SET_BLOCKS_MAX, BOOT_SET_LENGTH_MAX, BootBlock, BootSet, BootSetRecord, Consistency, EditLock,
+    EncodedBootSet, FilesystemRecord, HoardChanges, HoardMember, HoardSnapshot, ImageName, MissingBlocks,
+    NumberChoice, OBSERVED_BOOTS_MAX, OBSERVED_BYTES_MAX, PackId, Parent, Registered, Repairs, Resolved,
+    StoreId, UnreadableOmitted, UnreadableRecord, Version, VersionName, VersionQuery, VersionRecord,
+    edit_lock_refusal,
 };
 pub use presence::missing_blocks;
 pub use published::{Published, Repaired};

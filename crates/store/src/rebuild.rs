@@ -4,7 +4,7 @@
 //! 1. the change log, if it is complete: it verifies itself, and the catalog may be older;
 //! 2. the old catalog, if all of its checksums match and it is as new as the log;
 //! 3. the valid parts of both, and the version records in packs. Only in this case forgotten or renamed versions may
-//!    reappear. Edit locks are dropped, because somebody may have taken one over since. The numbers of new tokens continue
+//!    reappear. Edit locks are dropped, because somebody may have taken one over since. The numbers of new edit locks continue
 //!    after a random step of up to 2^32, so that no earlier holder finds its number assigned to somebody else.
 //!
 //! In the first two cases a rebuild changes no name, whatever is damaged in packs. Damaged records are written again.
@@ -34,8 +34,8 @@ use crate::store::{Store, WRITER_LOCK_TRIES, describe, take_lock};
 use platter_records::Version;
 use platter_records::VersionName;
 use platter_records::VersionRecord;
+use platter_records::{EditLock, edit_lock_refusal};
 use platter_records::{PackId, StoreId};
-use platter_records::{Token, token_refusal};
 
 /// The result of a rebuild.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct RebuildReport {
     /// Versions that the old catalog had and the new one does not have.
     pub lost: Vec<VersionName>,
     /// Edit locks that were held and are lost; `None` if unknown.
-    pub tokens_lost: Option<Vec<Token>>,
+    pub edit_locks_lost: Option<Vec<EditLock>>,
     /// Number of versions with a boot set.
     pub boot_sets: usize,
     /// Further messages for the user.
@@ -161,7 +161,7 @@ fn make_catalog(
     sources: &Sources,
     found: &mut PackContents,
 ) -> Result<()> {
-    let random = place.vfs().random_id().context(|| "choosing the next token's number".into())?;
+    let random = place.vfs().random_id().context(|| "choosing the next edit lock's number".into())?;
     let epoch = place.vfs().random_id().context(|| "choosing a random epoch for the hoard".into())?;
     let past = Past::of(&sources.log);
     let made = place.unfinished().catalog();
@@ -200,10 +200,10 @@ fn make_catalog(
 /// Enters versions whose publication lacked only the commit.
 fn finish_publishing(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)]) -> Result<()> {
     for (id, record) in records {
-        let held = change.token(&record.image)?;
+        let held = change.edit_lock(&record.image)?;
         let may_be_finished = record.renamed_from.is_none()
             && record.number > change.last_number(&record.image)?
-            && token_refusal(&record.image, record.token, held.as_ref()).is_none();
+            && edit_lock_refusal(&record.image, record.edit_lock, held.as_ref()).is_none();
         if may_be_finished {
             change.add_version(*id, record)?;
         }
@@ -220,7 +220,7 @@ fn guess(
     step: u64,
 ) -> Result<()> {
     let mut state = sources.replayed();
-    state.drop_tokens();
+    state.drop_edit_locks();
     change.enter(&state)?;
     let known = sources.old.state.versions();
     let known = known.iter().map(|version| (version.record_id, &version.record));
@@ -233,8 +233,8 @@ fn guess(
         }
     }
     change.raise_as(&sources.old.state)?;
-    let last = change.last_token()?.saturating_add(step);
-    change.raise_last_token(last.min(i64::MAX as u64))
+    let last = change.last_edit_lock()?.saturating_add(step);
+    change.raise_last_edit_lock(last.min(i64::MAX as u64))
 }
 
 /// Raises the highest assigned numbers so that no version and no record in a pack has a higher one.
@@ -244,9 +244,9 @@ fn raise_numbers(change: &mut Change<'_>, records: &[(BlockId, VersionRecord)]) 
         versions.iter().map(|version| &version.record).chain(records.iter().map(|(_, record)| record))
     {
         change.raise_last_number(&record.image, record.number)?;
-        record.token.map_or(Ok(()), |token| change.raise_last_token(token))?;
+        record.edit_lock.map_or(Ok(()), |edit_lock| change.raise_last_edit_lock(edit_lock))?;
     }
-    change.tokens()?.iter().try_for_each(|token| change.raise_last_token(token.number))
+    change.edit_locks()?.iter().try_for_each(|edit_lock| change.raise_last_edit_lock(edit_lock.number))
 }
 
 /// Returns the forgotten versions. The log lists them. If it is incomplete, versions count as forgotten too if packs have
@@ -304,11 +304,14 @@ fn report(opened: &Store, sources: &Sources, found: PackContents) -> Result<Rebu
         .old
         .is_sound
         .then(|| sources.old.state.versions().into_iter().map(|version| version.name).collect::<Vec<_>>());
-    let kept = opened.tokens()?;
-    let is_kept =
-        |token: &Token| kept.iter().any(|kept| kept.image == token.image && kept.number == token.number);
-    let tokens_lost = match (&sources.proven, sources.old.is_sound) {
-        (_, true) => Some(sources.old.tokens.iter().filter(|token| !is_kept(token)).cloned().collect()),
+    let kept = opened.edit_locks()?;
+    let is_kept = |edit_lock: &EditLock| {
+        kept.iter().any(|kept| kept.image == edit_lock.image && kept.number == edit_lock.number)
+    };
+    let edit_locks_lost = match (&sources.proven, sources.old.is_sound) {
+        (_, true) => {
+            Some(sources.old.edit_locks.iter().filter(|edit_lock| !is_kept(edit_lock)).cloned().collect())
+        }
         (Some(_), false) => Some(Vec::new()),
         (None, false) => None,
     };
@@ -318,7 +321,7 @@ fn report(opened: &Store, sources: &Sources, found: PackContents) -> Result<Rebu
         reappeared: old.as_ref().map(|old| difference(&versions, old)),
         lost: old.as_ref().map_or_else(Vec::new, |old| difference(old, &versions)),
         versions,
-        tokens_lost,
+        edit_locks_lost,
         boot_sets: opened.catalog()?.hoard_members()?.len(),
         notes: found.notes,
     })

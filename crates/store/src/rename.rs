@@ -13,7 +13,7 @@ use crate::session::RECORD_LEVEL;
 use crate::store::Store;
 use platter_records::Version;
 use platter_records::VersionRecord;
-use platter_records::token_refusal;
+use platter_records::edit_lock_refusal;
 use platter_records::{ImageName, VersionName};
 
 /// A version that was renamed.
@@ -95,7 +95,7 @@ impl Store {
         let rest = old.image.as_str().get(from.as_str().len()..).unwrap_or_default();
         let image: ImageName = format!("{to}{rest}").parse()?;
         for name in [&old.image, &image] {
-            if let Some(refusal) = token_refusal(name, None, change.token(name)?.as_ref()) {
+            if let Some(refusal) = edit_lock_refusal(name, None, change.edit_lock(name)?.as_ref()) {
                 return Err(refusal);
             }
         }

@@ -22,7 +22,7 @@ impl Store {
         self.catalog()?.all_versions()
     }
 
-    /// Returns a number that changes whenever names, versions or tokens change. Cheap to call.
+    /// Returns a number that changes whenever names, versions or edit locks change. Cheap to call.
     ///
     /// # Errors
     /// When the catalog cannot be read.

@@ -8,7 +8,7 @@ use crate::catalog::{Past, read_log};
 use crate::store::Store;
 use platter_records::Version;
 use platter_records::VersionName;
-use platter_records::token_refusal;
+use platter_records::edit_lock_refusal;
 
 impl Store {
     /// Returns the forgotten versions whose recipes are still in the store, ordered by image and number.
@@ -39,7 +39,9 @@ impl Store {
         chosen.retain(|version| names.is_empty() || names.contains(&version.name));
         self.session()?.commit(|change, state, session| {
             for Version { name, .. } in &chosen {
-                if let Some(refusal) = token_refusal(&name.image, None, change.token(&name.image)?.as_ref()) {
+                if let Some(refusal) =
+                    edit_lock_refusal(&name.image, None, change.edit_lock(&name.image)?.as_ref())
+                {
                     return Ok(Err(refusal));
                 }
             }

@@ -31,8 +31,8 @@ use crate::store::Store;
 use platter_records::BootSetHead;
 use platter_records::PackId;
 use platter_records::VersionRecord;
+use platter_records::{EditLock, edit_lock_refusal};
 use platter_records::{ImageName, VersionName};
-use platter_records::{Token, token_refusal};
 
 /// How to treat packs that the catalog does not list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -238,11 +238,11 @@ impl UnlistedPack {
 /// Returns the records that count, the oldest of each image first. Truncates packs of interrupted sessions before a record
 /// that does not count.
 fn choose_records(store: &Store, adopt: &Adopt, found: &mut [UnlistedPack]) -> Result<Records> {
-    let (mut last, tokens, known) = {
+    let (mut last, edit_locks, known) = {
         let catalog = store.catalog()?;
         let known: BTreeSet<BlockId> =
             catalog.all_versions()?.into_iter().map(|version| version.record_id).collect();
-        (catalog.last_numbers()?.into_iter().collect::<BTreeMap<_, _>>(), catalog.tokens()?, known)
+        (catalog.last_numbers()?.into_iter().collect::<BTreeMap<_, _>>(), catalog.edit_locks()?, known)
     };
     let mut in_order: Vec<(usize, usize)> = Vec::new();
     for (pack, found) in found.iter().enumerate() {
@@ -259,7 +259,7 @@ fn choose_records(store: &Store, adopt: &Adopt, found: &mut [UnlistedPack]) -> R
         let is_known = !records.is_empty() && records.iter().all(|(id, _)| known.contains(id));
         let is_needed = adopt.is_needed(found[pack].pack);
         let is_believed = is_needed && adopt.believes_records();
-        if is_known || is_believed || may_be_finished(records, &last, &tokens) {
+        if is_known || is_believed || may_be_finished(records, &last, &edit_locks) {
             for (_, record) in records {
                 let last = last.entry(record.image.clone()).or_default();
                 *last = record.number.max(*last);
@@ -278,16 +278,16 @@ fn choose_records(store: &Store, adopt: &Adopt, found: &mut [UnlistedPack]) -> R
 fn may_be_finished(
     records: &[(BlockId, VersionRecord)],
     last: &BTreeMap<ImageName, u64>,
-    tokens: &[Token],
+    edit_locks: &[EditLock],
 ) -> bool {
     !records.is_empty()
         && records.iter().all(|(_, record)| {
-            let held = tokens.iter().find(|token| token.image == record.image);
+            let held = edit_locks.iter().find(|edit_lock| edit_lock.image == record.image);
             // A rename without its commit has not happened: the version keeps its old name. A record whose number was already
             // assigned belongs to a version that was renamed or forgotten.
             record.renamed_from.is_none()
                 && record.number > last.get(&record.image).copied().unwrap_or(0)
-                && token_refusal(&record.image, record.token, held).is_none()
+                && edit_lock_refusal(&record.image, record.edit_lock, held).is_none()
         })
 }
 
@@ -442,11 +442,11 @@ impl Store {
             return Err(Error::corrupt(difference));
         }
         let last = catalog.last_numbers()?.into_iter().collect();
-        let tokens = catalog.tokens()?;
+        let edit_locks = catalog.edit_locks()?;
         let mut discarded = Discarded::default();
         for pack in unlisted(place, id, &catalog)? {
             let records = examine(place, id, pack)?.records;
-            if records.iter().any(|(_, records)| may_be_finished(records, &last, &tokens)) {
+            if records.iter().any(|(_, records)| may_be_finished(records, &last, &edit_locks)) {
                 discarded.kept += 1;
                 continue;
             }

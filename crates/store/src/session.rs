@@ -29,7 +29,7 @@ use crate::store::{Shared, page_of};
 use platter_records::PackId;
 use platter_records::Version;
 use platter_records::VersionRecord;
-use platter_records::token_refusal;
+use platter_records::edit_lock_refusal;
 
 pub use parked::{ParkedPack, Resumed};
 
@@ -84,11 +84,11 @@ impl Session {
     }
 
     /// Publishes a version: on return it is durable and visible to everybody. It gets the next number of its image, and the
-    /// image's newest version as its parent. It is published under the edit lock that `draft.token` names: at the commit, the
-    /// image's current token must have that number. If none is named, nobody may hold a token.
+    /// image's newest version as its parent. It is published under the edit lock that `draft.edit_lock` names: at the commit, the
+    /// image's current edit lock must have that number. If none is named, nobody may hold an edit lock.
     ///
     /// # Errors
-    /// `Refused` when the token is not current, the record would be too long, or a write has failed before; the session's frames
+    /// `Refused` when the edit lock is not current, the record would be too long, or a write has failed before; the session's frames
     /// are then kept, and the store stays usable. After any other error the store accepts no more writes until it is opened
     /// again; the version then exists completely or not at all.
     pub fn publish(self, draft: VersionRecord) -> Result<Version> {
@@ -106,7 +106,7 @@ impl Session {
         let mut compressor = Compressor::new(RECORD_LEVEL)?;
         let version = self.commit(|change, state, session| {
             if let Some(refusal) =
-                token_refusal(&draft.image, draft.token, change.token(&draft.image)?.as_ref())
+                edit_lock_refusal(&draft.image, draft.edit_lock, change.edit_lock(&draft.image)?.as_ref())
             {
                 return Ok(Err(refusal));
             }

@@ -27,10 +27,10 @@ use crate::salvage::{Adopt, Interrupted, Salvaged, salvage};
 use crate::session::Session;
 use platter_records::{PackId, StoreId};
 
-/// How often to try a lock that is held. Writers try for half a second: a change of a token is shorter than that. Changes of
-/// tokens try for ten seconds.
+/// How often to try a lock that is held. Writers try for half a second: a change of an edit lock is shorter than that. Changes of
+/// edit locks try for ten seconds.
 pub(crate) const WRITER_LOCK_TRIES: u32 = 50;
-pub(crate) const TOKEN_LOCK_TRIES: u32 = 1000;
+pub(crate) const EDIT_LOCK_TRIES: u32 = 1000;
 /// Pause between two tries.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Maximum number of idle decoders that are kept.

@@ -57,7 +57,7 @@ fn a_number_is_never_reused() {
     for missing in [store.forget(&name("a"), None), store.forget(&name("b"), Some(1))] {
         assert_eq!(missing.unwrap_err().kind(), ErrorKind::Missing);
     }
-    assert_eq!(store.take_token(&name("a"), "x", 1).unwrap_err().kind(), ErrorKind::Missing);
+    assert_eq!(store.take_edit_lock(&name("a"), "x", 1).unwrap_err().kind(), ErrorKind::Missing);
     assert_eq!(publish(&store, "a", 5).name.number, 5);
 }
 
@@ -69,9 +69,9 @@ fn a_reader_can_forget_unless_the_image_is_edited() {
     publish(&store, "a/b", 2);
     drop(store);
     let reader = Store::open_reader(&place).unwrap();
-    let token = reader.take_token(&name("a"), "somebody@here", 1).unwrap();
+    let edit_lock = reader.take_edit_lock(&name("a"), "somebody@here", 1).unwrap();
     assert!(refusal(reader.forget(&name("a"), None)).contains("somebody@here"));
-    reader.release_token(&token).unwrap();
+    reader.release_edit_lock(&edit_lock).unwrap();
     reader.forget(&name("a"), None).unwrap();
     assert_eq!(names(&reader), ["a/b@1"], "a/b is another image");
 }
@@ -106,7 +106,7 @@ fn a_refused_rename_changes_nothing() {
     for image in ["a", "b", "lab/x", "deep/1/2/3/4/5/6/7"] {
         publish(&store, image, 1);
     }
-    store.take_token(&name("lab/x"), "somebody@here", 1).unwrap();
+    store.take_edit_lock(&name("lab/x"), "somebody@here", 1).unwrap();
     let before = names(&store);
     for (from, to, why) in [
         ("a", "b", "already"),

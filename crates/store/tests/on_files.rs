@@ -270,7 +270,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// The golden store has format 1 and must stay readable. It is read, checked, and rebuilt from its change log, then from
-/// its packs alone. Its token is in no pack, but its number is in the record that was published under it.
+/// its packs alone. Its edit lock is in no pack, but its number is in the record that was published under it.
 #[test]
 fn the_golden_store_is_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -284,10 +284,13 @@ fn the_golden_store_is_read() {
         let version = store.version(&"golden/disk".parse().unwrap(), NumberChoice::Number(1)).unwrap();
         assert_eq!(&version.record.score.to_string()[..16], expected, "{round}");
         let newest = store.version(&version.name.image, NumberChoice::Latest).unwrap();
-        assert_eq!((newest.name.number, version.record.token, newest.record.token), (2, None, Some(1)));
-        let token = store.token(&version.name.image).unwrap().map(|token| token.to_string());
+        assert_eq!(
+            (newest.name.number, version.record.edit_lock, newest.record.edit_lock),
+            (2, None, Some(1))
+        );
+        let edit_lock = store.edit_lock(&version.name.image).unwrap().map(|edit_lock| edit_lock.to_string());
         let held = "lock 1, held by root@node3 since 2023-11-14 22:13:20 UTC".to_owned();
-        assert_eq!(token, (round != "from its packs").then_some(held), "{round}");
+        assert_eq!(edit_lock, (round != "from its packs").then_some(held), "{round}");
         for number in [1, 2, 3] {
             let block = BlockId::of(Kind::Data, &contents(number));
             assert_eq!(store.read_block(Kind::Data, &block).unwrap(), contents(number));
@@ -315,11 +318,14 @@ fn write_the_golden_store() {
     let session = store.session().unwrap();
     let disk = add_disk(&session, &[1, 2, 3]);
     session.publish(draft("golden/disk", disk)).unwrap();
-    let token = store.take_token(&"golden/disk".parse().unwrap(), "root@node3", 1_700_000_000_000).unwrap();
-    let token = store.set_overlay(&token, "golden-disk.1.overlay").unwrap();
+    let edit_lock =
+        store.take_edit_lock(&"golden/disk".parse().unwrap(), "root@node3", 1_700_000_000_000).unwrap();
+    let edit_lock = store.set_overlay(&edit_lock, "golden-disk.1.overlay").unwrap();
     let session = store.session().unwrap();
     let disk = add_disk(&session, &[1, 2]);
-    session.publish(VersionRecord { token: Some(token.number), ..draft("golden/disk", disk) }).unwrap();
+    session
+        .publish(VersionRecord { edit_lock: Some(edit_lock.number), ..draft("golden/disk", disk) })
+        .unwrap();
 }
 
 /// The expected number is compared in the transaction that creates the version, because another session may publish first.

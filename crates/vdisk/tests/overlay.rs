@@ -58,7 +58,7 @@ impl Random {
 }
 
 fn options(boot: u8) -> OverlayOptions {
-    OverlayOptions { base_score: Score(BlockId([1; 32])), token: 7, boot_id: [boot; 16] }
+    OverlayOptions { base_score: Score(BlockId([1; 32])), edit_lock: 7, boot_id: [boot; 16] }
 }
 
 fn create(disk: &SimulatedDisk) -> Overlay {

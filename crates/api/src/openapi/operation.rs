@@ -1,7 +1,7 @@
 //! What is said of each endpoint by hand: a summary, its parameters, the types it takes and gives, and the refusals that
 //! are its own.
 
-use platter_records::{HoardChanges, HoardSnapshot, ImageName, Registered, Token, VersionRecord, schema};
+use platter_records::{EditLock, HoardChanges, HoardSnapshot, ImageName, Registered, VersionRecord, schema};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
@@ -9,8 +9,8 @@ use super::schemas::Schemas;
 use crate::{
     AccessToken, AddAccessTokenRequest, BeginUploadReply, CastStatus, CloneRequest, Endpoint, ForgetReport,
     ForgetRequest, Growth, ListedCast, ListedDisk, NewToken, NodePeersReply, NodeReport, NodesReply,
-    PublishReply, PublishRequest, RenameReport, RenameRequest, ResolveReply, StoreFacts,
-    TakeEditTokenRequest, UnregisterReply, UnregisterRequest, UploadFramesReply, VersionFacts,
+    PublishReply, PublishRequest, RenameReport, RenameRequest, ResolveReply, StoreFacts, TakeEditLockRequest,
+    UnregisterReply, UnregisterRequest, UploadFramesReply, VersionFacts,
 };
 
 const BYTES: &str = "application/octet-stream";
@@ -36,9 +36,9 @@ pub(super) fn summary(endpoint: Endpoint) -> &'static str {
         Endpoint::Need => "Which blocks must be sent",
         Endpoint::UploadFrames => "Send frames",
         Endpoint::PublishUpload => "Publish what was uploaded",
-        Endpoint::EditTokens => "All edit locks that somebody holds",
-        Endpoint::TakeEditToken => "Take an edit lock",
-        Endpoint::ReleaseEditToken => "Give an edit lock back",
+        Endpoint::EditLocks => "All held edit locks",
+        Endpoint::TakeEditLock => "Take an edit lock",
+        Endpoint::ReleaseEditLock => "Release an edit lock",
         Endpoint::Clone => "Make a version the next one of another image",
         Endpoint::Forget => "Forget a version, or all of an image",
         Endpoint::Rename => "Rename an image and all below it",
@@ -94,7 +94,7 @@ pub(super) fn parameters(endpoint: Endpoint, schemas: &mut Schemas) -> Vec<Value
         Endpoint::EndUpload | Endpoint::Need | Endpoint::UploadFrames | Endpoint::PublishUpload => {
             vec![path("id", "The upload, as it was given when it began", text_schema())]
         }
-        Endpoint::ReleaseEditToken => vec![
+        Endpoint::ReleaseEditLock => vec![
             path("image", "Percent-encoded: lab%2Fdebian12", image),
             path("number", "The lock's number", number()),
         ],
@@ -123,7 +123,7 @@ pub(super) fn body(endpoint: Endpoint, schemas: &mut Schemas) -> Option<Value> {
         Endpoint::Need => bytes(false, BYTES),
         Endpoint::UploadFrames => bytes(true, FRAMES),
         Endpoint::PublishUpload => object::<PublishRequest>(schemas),
-        Endpoint::TakeEditToken => object::<TakeEditTokenRequest>(schemas),
+        Endpoint::TakeEditLock => object::<TakeEditLockRequest>(schemas),
         Endpoint::Clone => object::<CloneRequest>(schemas),
         Endpoint::Forget => object::<ForgetRequest>(schemas),
         Endpoint::Rename => object::<RenameRequest>(schemas),
@@ -160,9 +160,9 @@ pub(super) fn success(endpoint: Endpoint, schemas: &mut Schemas) -> (u16, Value)
         Endpoint::Need => stream(BYTES, "One bit an id (docs/formats/frame-stream.md)"),
         Endpoint::UploadFrames => reply::<UploadFramesReply>(schemas, 200, "Taken"),
         Endpoint::PublishUpload => reply::<PublishReply>(schemas, 200, "The version, durable"),
-        Endpoint::EditTokens => reply::<Vec<Token>>(schemas, 200, "By image"),
-        Endpoint::TakeEditToken => reply::<Token>(schemas, 200, "Taken"),
-        Endpoint::ReleaseEditToken => reply::<Token>(schemas, 200, "As it was"),
+        Endpoint::EditLocks => reply::<Vec<EditLock>>(schemas, 200, "By image"),
+        Endpoint::TakeEditLock => reply::<EditLock>(schemas, 200, "Taken"),
+        Endpoint::ReleaseEditLock => reply::<EditLock>(schemas, 200, "As it was"),
         Endpoint::Clone => reply::<VersionRecord>(schemas, 200, "The new version"),
         Endpoint::Forget => reply::<ForgetReport>(schemas, 200, "Their names"),
         Endpoint::Rename => reply::<RenameReport>(schemas, 200, "Versions by their names"),
@@ -200,8 +200,8 @@ pub(super) fn own_statuses(endpoint: Endpoint) -> &'static [u16] {
         Endpoint::ReportNode | Endpoint::BeginUpload | Endpoint::AddAccessToken => &[409],
         Endpoint::UploadFrames
         | Endpoint::PublishUpload
-        | Endpoint::TakeEditToken
-        | Endpoint::ReleaseEditToken
+        | Endpoint::TakeEditLock
+        | Endpoint::ReleaseEditLock
         | Endpoint::Clone
         | Endpoint::Forget
         | Endpoint::Rename

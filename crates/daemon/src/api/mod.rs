@@ -7,7 +7,7 @@ mod access_tokens;
 mod body;
 mod casts;
 mod disks;
-mod edit_tokens;
+mod edit_locks;
 mod events;
 mod foreign;
 mod frames;
@@ -104,9 +104,9 @@ fn handler(endpoint: Endpoint) -> MethodRouter<Shared> {
         Endpoint::UploadFrames => post(uploads::frames),
         Endpoint::PublishUpload => post(uploads::publish),
         Endpoint::EndUpload => delete(uploads::end),
-        Endpoint::EditTokens => get(edit_tokens::list),
-        Endpoint::TakeEditToken => post(edit_tokens::take),
-        Endpoint::ReleaseEditToken => delete(edit_tokens::release),
+        Endpoint::EditLocks => get(edit_locks::list),
+        Endpoint::TakeEditLock => post(edit_locks::take),
+        Endpoint::ReleaseEditLock => delete(edit_locks::release),
         Endpoint::Clone => post(names::clone),
         Endpoint::Forget => post(names::forget),
         Endpoint::Rename => post(names::rename),

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use platter_api::{ResolveReply, StoreFacts, VersionFacts};
 use platter_image::recipe::Recipe;
 use platter_image::{Error, ErrorKind};
-use platter_store::{ImageName, Token, Version, VersionQuery, VersionRecord, missing_blocks};
+use platter_store::{EditLock, ImageName, Version, VersionQuery, VersionRecord, missing_blocks};
 use serde::Deserialize;
 
 use super::Shared;
@@ -129,13 +129,13 @@ pub(super) async fn versions(
                 versions
             }
         };
-        Ok((versions, shared.store.tokens()?))
+        Ok((versions, shared.store.edit_locks()?))
     });
-    let (versions, tokens) = found.await?;
-    let held: HashMap<&ImageName, &Token> = tokens.iter().map(|token| (&token.image, token)).collect();
+    let (versions, edit_locks) = found.await?;
+    let held: HashMap<&ImageName, &EditLock> = edit_locks.iter().map(|lock| (&lock.image, lock)).collect();
     let facts = versions.into_iter().map(|Version { record, .. }| {
-        let edit_token = held.get(&record.image).copied().cloned();
-        VersionFacts { record: who.shown(record), edit_token }
+        let current_edit_lock = held.get(&record.image).copied().cloned();
+        VersionFacts { record: who.shown(record), current_edit_lock }
     });
     json(&facts.collect::<Vec<_>>())
 }

@@ -223,15 +223,15 @@ impl Room {
 
 /// A disk for every edit lock that somebody holds. The list that `platter serve` gives is tested from the shell.
 fn edited_disks(store: &Store) -> platter_image::Result<Vec<ListedDisk>> {
-    let disks = store.tokens()?.into_iter().map(|token| ListedDisk {
+    let disks = store.edit_locks()?.into_iter().map(|lock| ListedDisk {
         lost: false,
         status: DiskStatus {
-            disk: token.image.to_string(),
+            disk: lock.image.to_string(),
             base: String::new(),
             disk_bytes: 0,
             writable: true,
-            holder: Some(token.holder),
-            token: Some(token.number),
+            holder: Some(lock.holder),
+            edit_lock: Some(lock.number),
             written_bytes: None,
             exports: Vec::new(),
             process: None,
@@ -354,8 +354,8 @@ async fn what_is_hidden_is_answered_as_what_is_not_there() {
             "other/c",
         ),
         (
-            ("POST", "/api/v1/edit-tokens".into(), image("other/b").into()),
-            ("POST", "/api/v1/edit-tokens".into(), image("other/c").into()),
+            ("POST", "/api/v1/edit-locks".into(), image("other/b").into()),
+            ("POST", "/api/v1/edit-locks".into(), image("other/c").into()),
             "other/b",
             "other/c",
         ),
@@ -471,7 +471,7 @@ async fn a_version_is_published_whole_or_not_at_all() {
     assert_eq!(publish(longer, None).await.0, StatusCode::CONFLICT);
     assert_eq!(publish(disk.draft("lab/n"), Some(1)).await.0, StatusCode::CONFLICT);
     assert_eq!(
-        publish(VersionRecord { token: Some(7), ..disk.draft("lab/n") }, None).await.0,
+        publish(VersionRecord { edit_lock: Some(7), ..disk.draft("lab/n") }, None).await.0,
         StatusCode::CONFLICT
     );
     // As if it were there: what the token is not for says nothing of what is.
@@ -535,7 +535,7 @@ async fn what_is_to_look_at_tells_only_of_what_a_token_may_read() {
     assert_eq!((&growth["versions"], growth["images"].as_array().unwrap().len()), (&json!(1), 1));
     assert_eq!(growth["points"][0]["version"], json!("lab/a@1"));
     let taken = json!({ "image": "other/b", "holder": "me" });
-    assert_eq!(room.json(&all, "POST", "/api/v1/edit-tokens", &taken).await.0, StatusCode::OK);
+    assert_eq!(room.json(&all, "POST", "/api/v1/edit-locks", &taken).await.0, StatusCode::OK);
     assert_eq!(get(&all, "/api/v1/disks").await[0]["holder"], json!("me"));
     assert_eq!(get(&lab, "/api/v1/disks").await, json!([]));
     let cast = |version: &str| {
@@ -609,14 +609,14 @@ async fn what_lacks_of_a_disk_is_told_to_who_may_read_it() {
 async fn a_path_that_is_no_text_is_a_problem_as_any_other() {
     let room = Room::new();
     let token = room.token(Role::Admin, "*");
-    for path in ["/api/v1/tokens/%FF", "/api/v1/uploads/%FF", "/api/v1/edit-tokens/%FF/1"] {
+    for path in ["/api/v1/tokens/%FF", "/api/v1/uploads/%FF", "/api/v1/edit-locks/%FF/1"] {
         let (status, problem) = room.json(&token, "DELETE", path, &Value::Null).await;
         assert_eq!((status, &problem["kind"]), (StatusCode::BAD_REQUEST, &json!("refused")), "{path}");
     }
 }
 
 #[tokio::test]
-async fn names_and_edit_tokens_change_as_on_the_command_line() {
+async fn names_and_edit_locks_change_as_on_the_command_line() {
     let room = Room::new();
     let token = room.token(Role::Admin, "*");
     let ask = async |method: &str, path: &str, body: Value| room.json(&token, method, path, &body).await;
@@ -631,20 +631,20 @@ async fn names_and_edit_tokens_change_as_on_the_command_line() {
     let (_, renamed) = ask("POST", "/api/v1/rename", json!({ "from": "lab/c", "to": "lab/d" })).await;
     assert_eq!(renamed["renamed"][1], json!({ "from": "lab/c@2", "to": "lab/d@2" }));
     let wish = json!({ "image": "lab/d", "holder": "me" });
-    let (_, taken) = ask("POST", "/api/v1/edit-tokens", wish.clone()).await;
+    let (_, taken) = ask("POST", "/api/v1/edit-locks", wish.clone()).await;
     let number = taken["number"].as_u64().unwrap();
-    assert_eq!(ask("POST", "/api/v1/edit-tokens", wish).await.0, StatusCode::CONFLICT);
+    assert_eq!(ask("POST", "/api/v1/edit-locks", wish).await.0, StatusCode::CONFLICT);
     assert_eq!(ask("POST", "/api/v1/forget", json!({ "image": "lab/d" })).await.0, StatusCode::CONFLICT);
     let wish = json!({ "image": "lab/d", "holder": "you", "steal": true });
-    let (_, stolen) = ask("POST", "/api/v1/edit-tokens", wish).await;
-    let release = |number: u64| format!("/api/v1/edit-tokens/lab%2Fd/{number}");
+    let (_, stolen) = ask("POST", "/api/v1/edit-locks", wish).await;
+    let release = |number: u64| format!("/api/v1/edit-locks/lab%2Fd/{number}");
     assert_eq!(ask("DELETE", &release(number), json!(null)).await.0, StatusCode::CONFLICT);
     let stolen = stolen["number"].as_u64().unwrap();
     assert_eq!(ask("DELETE", &release(stolen), json!(null)).await.0, StatusCode::OK);
     let (_, forgotten) = ask("POST", "/api/v1/forget", json!({ "image": "lab/d", "number": 1 })).await;
     assert_eq!(forgotten["forgotten"], json!(["lab/d@1"]));
     let (_, versions) = ask("GET", "/api/v1/versions?image=lab/d", json!(null)).await;
-    assert_eq!((versions.as_array().unwrap().len(), &versions[0]["edit_token"]), (1, &Value::Null));
+    assert_eq!((versions.as_array().unwrap().len(), &versions[0]["current_edit_lock"]), (1, &Value::Null));
     for bad in [json!({}), json!({ "image": "LAB" }), json!({ "image": "lab/a", "more": 1 }), json!("x")] {
         assert_eq!(ask("POST", "/api/v1/forget", bad).await.0, StatusCode::BAD_REQUEST);
     }
@@ -669,7 +669,7 @@ async fn nodes_tell_of_themselves_and_hear_of_others() {
         json!({
             "id": digit.repeat(32), "name": "host", "peer_address": "[2001:db8::1]:7442",
             "fingerprint": "0".repeat(64), "hoard_revision": 3, "counters": { "hits": 7 },
-            "disks": [{ "name": "d", "image": "lab/a@1", "writable": true, "token_holder": "me" }], "new": [],
+            "disks": [{ "name": "d", "image": "lab/a@1", "writable": true, "edit_lock_holder": "me" }], "new": [],
         })
     };
     let report = async |token: &str, node: Value| room.json(token, "POST", "/api/v1/nodes", &node).await;

@@ -14,9 +14,9 @@ use serde::Serialize;
 use super::boots::{BootFacts, boot_set_of};
 use super::machine::Machine;
 use super::recording::{RecordRequest, hoard_record, read_trace};
+use crate::edit_lock::unix_ms;
 use crate::fetch::SourceOptions;
 use crate::remote::RemoteStore;
-use crate::token::unix_ms;
 use crate::{OpenStore, Progress, StoreLocation};
 
 /// How new versions of an image are recorded.

@@ -21,9 +21,9 @@ use platter_vfs::{OpenMode, OsVfs, Vfs};
 use super::boots::{BootFacts, boot_set_of};
 use super::machine::{Booted, Machine};
 use super::manage::{RegisterReport, register};
+use crate::edit_lock::unix_ms;
 use crate::fetch::SourceOptions;
 use crate::live::new_cache;
-use crate::token::unix_ms;
 use crate::{OpenStore, Progress, StoreLocation};
 
 /// Memory for decoded blocks while a machine boots, in bytes.
@@ -174,7 +174,7 @@ fn record(source: Arc<dyn Source>, score: Score, request: &RecordRequest) -> Res
     let base: Arc<dyn BlockDevice> = Arc::new(RecipeDisk::open(score, source, new_cache(CACHE_BYTES)?)?);
     let header = TraceHeader { base_score: score, disk_length: base.length(), began_unix_ms: unix_ms() };
     // Nobody opens it again, whatever boots.
-    let options = OverlayOptions { base_score: score, token: 1, boot_id: [1; 16] };
+    let options = OverlayOptions { base_score: score, edit_lock: 1, boot_id: [1; 16] };
     let overlay = Overlay::create(&OsVfs, &scratch.path("overlay"), &options, base)?;
     let trace_path = scratch.path("trace");
     let file = OsVfs.open(&trace_path, OpenMode::CreateNew).context(|| "making a trace".to_owned())?;

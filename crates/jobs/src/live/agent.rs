@@ -250,7 +250,7 @@ impl Agent {
             return REPORT_SELDOM;
         };
         let disks = served.statuses().into_iter().map(|disk| ReportedDisk {
-            token_holder: disk.holder,
+            edit_lock_holder: disk.holder,
             name: disk.disk,
             image: disk.base,
             writable: disk.writable,

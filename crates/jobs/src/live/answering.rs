@@ -54,11 +54,11 @@ pub(super) fn answer(
             }
             Ok(Answer::Detached(detached))
         }
-        Question::PublishImage { image, token, words } => {
+        Question::PublishImage { image, edit_lock, words } => {
             let request = PublishRequest {
                 place: served.opener.place.clone(),
                 disk: image,
-                token,
+                edit_lock,
                 branch: words.branch,
                 labels: words.labels,
                 notes: words.notes,
@@ -66,12 +66,12 @@ pub(super) fn answer(
             };
             Ok(Answer::Published(publish_from(served.store(), &request, &Silent)?))
         }
-        Question::Discard { image, token } => {
-            Ok(Answer::Discarded(discard_from(served.store(), &served.opener.place, &image, token)?))
+        Question::Discard { image, edit_lock } => {
+            Ok(Answer::Discarded(discard_from(served.store(), &served.opener.place, &image, edit_lock)?))
         }
-        Question::Clone { version, name, next, token, tool_version } => {
+        Question::Clone { version, name, next, edit_lock, tool_version } => {
             let store = served.request().place.store().clone();
-            let request = CloneRequest { store, version, name, next, token, tool_version };
+            let request = CloneRequest { store, version, name, next, edit_lock, tool_version };
             // A store in a directory is opened to be written for as long as it takes.
             let cloned = match served.store().remote() {
                 Some(_) => clone_from(served.store(), &request),

@@ -81,9 +81,9 @@ impl AttachRequest {
 /// Serves disks until `stop` is set, or the last one is detached where nothing but disks is served.
 ///
 /// # Errors
-/// `Missing` when there is no such version; `Refused` when somebody else has an edit token, an address is in use, or
+/// `Missing` when there is no such version; `Refused` when somebody else has an edit lock, an address is in use, or
 /// there is nothing to serve; `Transient` when an origin is away and a disk cannot be opened without it; `Io`. The first server that
-/// fails ends all. Edit tokens that were taken for this, and under which nothing was written, are then given back.
+/// fails ends all. Edit locks that were taken for this, and under which nothing was written, are then given back.
 pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
     request.check()?;
     request.place.make()?;
@@ -97,7 +97,7 @@ pub fn attach(request: AttachRequest, on_event: OnEvent) -> Result<()> {
     let served = Served::open(request, inherited, on_event)?;
     let request = served.request();
     let agent = Agent::open(&served)?;
-    // Addresses first: where one is in use, no edit token is taken.
+    // Addresses first: where one is in use, no edit lock is taken.
     let servers = Server::open_all(&request.servers, &served)?;
     served.set_servers(&servers);
     let begun = agent.attach_at_start().and_then(|()| {

@@ -18,8 +18,8 @@ use platter_vdisk::{BlockDevice, Boot, BootWatch};
 use super::event::LiveEvent;
 use super::served::Served;
 use super::version::base_version;
+use crate::edit_lock::unix_ms;
 use crate::hoard::{Observation, ObservedBoot, Observer, is_settled, register_observed};
-use crate::token::unix_ms;
 
 /// Most boots that wait for the origin, each of another version; beyond that the oldest goes. One takes some 100 KiB, at most 1 MiB.
 const WAITING_MAX: usize = 32;

@@ -67,7 +67,7 @@ pub fn detach_at(
 /// What that process says.
 pub fn publish_at(dir: &Path, request: &PublishRequest) -> Result<Option<PublishReport>> {
     let process = ServingProcess::all(dir)?.into_iter().next();
-    process.map(|it| it.publish_image(&request.disk, request.token, &request.words())).transpose()
+    process.map(|it| it.publish_image(&request.disk, request.edit_lock, &request.words())).transpose()
 }
 
 /// Has a process of that directory throw away what was written to a disk, as [`super::publish::discard`] does; `None` when no process
@@ -75,9 +75,9 @@ pub fn publish_at(dir: &Path, request: &PublishRequest) -> Result<Option<Publish
 ///
 /// # Errors
 /// What that process says.
-pub fn discard_at(dir: &Path, image: &ImageName, token: Option<u64>) -> Result<Option<u64>> {
+pub fn discard_at(dir: &Path, image: &ImageName, edit_lock: Option<u64>) -> Result<Option<u64>> {
     let process = ServingProcess::all(dir)?.into_iter().next();
-    process.map(|it| it.discard(image, token)).transpose()
+    process.map(|it| it.discard(image, edit_lock)).transpose()
 }
 
 /// Has a process of that directory clone a version, as [`crate::clone`] does; `None` when no process answers there.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use platter_image::{Error, Extent, Extents, Result, Score};
-use platter_store::{ImageName, Token};
+use platter_store::{EditLock, ImageName};
 use platter_vdisk::{Allocation, BlockDevice, BootWatch, Overlay, OverlayOptions, WatchPause};
 
 use super::overlays::{Overlays, boot_id};
@@ -35,7 +35,7 @@ pub(super) struct LiveDisk {
 /// The right to write, and where what is written lies.
 pub(super) struct Writing {
     pub(super) image: ImageName,
-    pub(super) token: Token,
+    pub(super) edit_lock: EditLock,
     overlays: Mutex<Option<Overlays>>,
 }
 
@@ -115,16 +115,16 @@ impl LiveDisk {
         }
     }
 
-    /// A disk that is written under that token: above `score`, or above what the overlays that are there stand on.
+    /// A disk that is written under that edit lock: above `score`, or above what the overlays that are there stand on.
     pub(super) fn writable(
         name: String,
         place: &LivePlace,
         sources: &Sources,
-        (image, token): (ImageName, Token),
+        (image, edit_lock): (ImageName, EditLock),
         score: Score,
     ) -> Result<Self> {
-        let overlays = Overlays::lock(place.dir(), &image, token.number)?;
-        Self::on_overlays(name, overlays, sources, (image, token), score)
+        let overlays = Overlays::lock(place.dir(), &image, edit_lock.number)?;
+        Self::on_overlays(name, overlays, sources, (image, edit_lock), score)
     }
 
     /// The same, with the overlays locked before.
@@ -132,14 +132,14 @@ impl LiveDisk {
         name: String,
         overlays: Overlays,
         sources: &Sources,
-        (image, token): (ImageName, Token),
+        (image, edit_lock): (ImageName, EditLock),
         score: Score,
     ) -> Result<Self> {
-        let layers = open_layers(&overlays, sources, token.number, score)?;
+        let layers = open_layers(&overlays, sources, edit_lock.number, score)?;
         Ok(Self {
             name,
             length: layers.base.device.length(),
-            writing: Some(Writing { image, token, overlays: Mutex::new(Some(overlays)) }),
+            writing: Some(Writing { image, edit_lock, overlays: Mutex::new(Some(overlays)) }),
             layers: RwLock::new(Some(layers)),
             open: AtomicBool::new(true),
             publishing: Mutex::new(()),
@@ -194,7 +194,7 @@ impl LiveDisk {
             }
         }
         let number = layers.overlays.last().map_or(0, |(number, _)| *number) + 1;
-        let options = overlay_options(base, writing.token.number)?;
+        let options = overlay_options(base, writing.edit_lock.number)?;
         let overlay = writing.with_overlays(|overlays| {
             Overlay::create(overlays.vfs(), &overlays.path(number), &options, view.clone())
         })?;
@@ -258,7 +258,7 @@ impl Writing {
     fn source(&self, lowest: u64) -> Result<String> {
         let id = self.with_overlays(|overlays| overlays.header(lowest))?.id;
         let id = u64::from_le_bytes(std::array::from_fn(|at| id[at]));
-        Ok(format!("live disk of {}, token {}, overlay {id:016x}", self.image, self.token.number))
+        Ok(format!("live disk of {}, edit lock {}, overlay {id:016x}", self.image, self.edit_lock.number))
     }
 
     fn with_overlays<T>(&self, act: impl FnOnce(&Overlays) -> Result<T>) -> Result<T> {
@@ -277,11 +277,11 @@ fn detached() -> Error {
     Error::refused("the disk was detached")
 }
 
-fn overlay_options(base_score: Score, token: u64) -> Result<OverlayOptions> {
-    Ok(OverlayOptions { base_score, token, boot_id: boot_id()? })
+fn overlay_options(base_score: Score, edit_lock: u64) -> Result<OverlayOptions> {
+    Ok(OverlayOptions { base_score, edit_lock, boot_id: boot_id()? })
 }
 
-fn open_layers(overlays: &Overlays, sources: &Sources, token: u64, score: Score) -> Result<Layers> {
+fn open_layers(overlays: &Overlays, sources: &Sources, edit_lock: u64, score: Score) -> Result<Layers> {
     let mut numbers = overlays.numbers()?;
     let score_of = |number: u64| overlays.header(number).map(|header| header.base_score);
     let score = match numbers.last() {
@@ -297,7 +297,7 @@ fn open_layers(overlays: &Overlays, sources: &Sources, token: u64, score: Score)
         overlays.remove(number)?;
         numbers.remove(0);
     }
-    let options = overlay_options(score, token)?;
+    let options = overlay_options(score, edit_lock)?;
     let mut layers = Layers { base: Base::open(sources, score)?, overlays: Vec::new() };
     if numbers.is_empty() {
         let overlay = Overlay::create(overlays.vfs(), &overlays.path(1), &options, layers.top())?;

@@ -14,7 +14,7 @@ use super::address::NbdAddress;
 pub struct DiskRequest {
     /// The version: a name, a name with a number, or a score.
     pub version: String,
-    /// Take its edit token and let it be written. `None`: it is only read.
+    /// Take its edit lock and let it be written. `None`: it is only read.
     #[serde(default)]
     pub write: Option<WriteRequest>,
     /// Fetch every block of it, until it is fully local; for an origin's store with a cache.
@@ -33,7 +33,7 @@ pub struct DiskRequest {
 pub struct WriteRequest {
     /// Who edits, for the others.
     pub holder: String,
-    /// Take the edit token from whoever has it.
+    /// Take the edit lock from whoever has it.
     #[serde(default)]
     pub steal: bool,
     /// What becomes of what was written when the disk is detached.
@@ -51,7 +51,7 @@ pub struct WriteRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDetach {
-    /// It is kept, with the edit token: the disk can be attached again, published or discarded later.
+    /// It is kept, with the edit lock: the disk can be attached again, published or discarded later.
     #[default]
     Keep,
     /// It becomes the next version.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use platter_image::{Error, ErrorKind, Result};
-use platter_store::{ImageName, Store, Token};
+use platter_store::{EditLock, ImageName, Store};
 use platter_vdisk::BlockDevice;
 
 use super::control::ServingProcess;
@@ -14,12 +14,12 @@ use super::sources::Sources;
 use crate::OpenStore;
 use platter_api::{DiskStatus, ListedDisk};
 
-/// All live disks of a store that have to do with this machine, or whose edit token somebody holds.
+/// All live disks of a store that have to do with this machine, or whose edit lock somebody holds.
 #[derive(Clone, Debug)]
 pub struct DiskList {
-    /// By name and token.
+    /// By name and edit lock.
     pub disks: Vec<ListedDisk>,
-    /// Why nothing was asked of the store: then nobody knows who holds a token, nor which are lost.
+    /// Why nothing was asked of the store: then nobody knows who holds an edit lock, nor which are lost.
     pub away: Option<String>,
 }
 
@@ -29,9 +29,9 @@ pub struct DiskList {
 /// `Missing` when this is no store; what an origin says, but not that it is away; `Io`.
 pub fn disks(place: &LivePlace) -> Result<DiskList> {
     let store = OpenStore::open_reader(place.store())?;
-    let (tokens, away) = match store.tokens() {
+    let (edit_locks, away) = match store.edit_locks() {
         Err(error) if error.kind() == ErrorKind::Transient => (Vec::new(), Some(error.to_string())),
-        tokens => (tokens?, None),
+        edit_locks => (edit_locks?, None),
     };
     let mut found = Vec::new();
     for process in processes(place)? {
@@ -47,7 +47,7 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
             None => left_disk(&place, &store, &image, number)?,
         };
         let holder =
-            tokens.iter().find(|it| is_token(it, image.as_str(), number)).map(|it| it.holder.clone());
+            edit_locks.iter().find(|it| is_lock(it, image.as_str(), number)).map(|it| it.holder.clone());
         let status = match known {
             Some((base, disk_bytes, written_bytes)) => {
                 DiskStatus { disk_bytes, written_bytes, ..waiting(&image, number, base) }
@@ -58,21 +58,21 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
         found.push(DiskStatus { holder, ..status });
     }
     // The others are written elsewhere, or were not written yet.
-    for token in &tokens {
-        if is_found(&found, token.number) {
+    for edit_lock in &edit_locks {
+        if is_found(&found, edit_lock.number) {
             continue;
         }
-        let newest = store.resolve(token.image.as_str())?;
+        let newest = store.resolve(edit_lock.image.as_str())?;
         found.push(DiskStatus {
             disk_bytes: newest.version.map_or(0, |version| version.record.disk_length),
-            holder: Some(token.holder.clone()),
-            ..waiting(&token.image, token.number, newest.score.to_string())
+            holder: Some(edit_lock.holder.clone()),
+            ..waiting(&edit_lock.image, edit_lock.number, newest.score.to_string())
         });
     }
-    found.sort_by(|a, b| (&a.disk, a.token).cmp(&(&b.disk, b.token)));
+    found.sort_by(|a, b| (&a.disk, a.edit_lock).cmp(&(&b.disk, b.edit_lock)));
     let listed = found.into_iter().map(|status| {
-        let is_lost = |number| away.is_none() && !is_held(&tokens, &status.disk, number);
-        ListedDisk { lost: status.token.is_some_and(is_lost), status }
+        let is_lost = |number| away.is_none() && !is_held(&edit_locks, &status.disk, number);
+        ListedDisk { lost: status.edit_lock.is_some_and(is_lost), status }
     });
     Ok(DiskList { disks: listed.collect(), away })
 }
@@ -83,15 +83,15 @@ pub fn disks(place: &LivePlace) -> Result<DiskList> {
 /// # Errors
 /// As [`disks`].
 pub fn served_disks(store: &Store) -> Result<Vec<ListedDisk>> {
-    let tokens = store.tokens()?;
+    let edit_locks = store.edit_locks()?;
     let mut found = Vec::new();
     for process in ServingProcess::all(store.place().dir())? {
         found.extend(process.disks()?);
     }
-    for token in &tokens {
-        if !is_found(&found, token.number) {
-            let holder = Some(token.holder.clone());
-            found.push(DiskStatus { holder, ..waiting(&token.image, token.number, String::new()) });
+    for edit_lock in &edit_locks {
+        if !is_found(&found, edit_lock.number) {
+            let holder = Some(edit_lock.holder.clone());
+            found.push(DiskStatus { holder, ..waiting(&edit_lock.image, edit_lock.number, String::new()) });
         }
     }
     for (image, number) in overlays::list(store.place().dir())? {
@@ -99,11 +99,11 @@ pub fn served_disks(store: &Store) -> Result<Vec<ListedDisk>> {
             found.push(waiting(&image, number, String::new()));
         }
     }
-    found.sort_by(|a, b| (&a.disk, a.token).cmp(&(&b.disk, b.token)));
+    found.sort_by(|a, b| (&a.disk, a.edit_lock).cmp(&(&b.disk, b.edit_lock)));
     let listed = found.into_iter().map(|status| {
         let is_held =
-            |number| tokens.iter().any(|it| it.image.as_str() == status.disk && it.number == number);
-        ListedDisk { lost: status.token.is_some_and(|number| !is_held(number)), status }
+            |number| edit_locks.iter().any(|it| it.image.as_str() == status.disk && it.number == number);
+        ListedDisk { lost: status.edit_lock.is_some_and(|number| !is_held(number)), status }
     });
     Ok(listed.collect())
 }
@@ -137,7 +137,7 @@ pub fn disks_of_node(dir: &Path) -> Result<Vec<DiskStatus>> {
             found.push(DiskStatus { disk_bytes, written_bytes, ..waiting(&image, number, base) });
         }
     }
-    found.sort_by(|a, b| (&a.disk, a.token).cmp(&(&b.disk, b.token)));
+    found.sort_by(|a, b| (&a.disk, a.edit_lock).cmp(&(&b.disk, b.edit_lock)));
     Ok(found)
 }
 
@@ -157,26 +157,26 @@ pub(super) fn processes_at(dir: &Path) -> Result<Vec<ServingProcess>> {
 }
 
 fn is_found(found: &[DiskStatus], number: u64) -> bool {
-    found.iter().any(|disk| disk.token == Some(number))
+    found.iter().any(|disk| disk.edit_lock == Some(number))
 }
 
-fn is_held(tokens: &[Token], image: &str, number: u64) -> bool {
-    tokens.iter().any(|token| is_token(token, image, number))
+fn is_held(edit_locks: &[EditLock], image: &str, number: u64) -> bool {
+    edit_locks.iter().any(|edit_lock| is_lock(edit_lock, image, number))
 }
 
-fn is_token(token: &Token, image: &str, number: u64) -> bool {
-    token.image.as_str() == image && token.number == number
+fn is_lock(edit_lock: &EditLock, image: &str, number: u64) -> bool {
+    edit_lock.image.as_str() == image && edit_lock.number == number
 }
 
 /// A disk that no process says it serves.
-fn waiting(image: &ImageName, token: u64, base: String) -> DiskStatus {
+fn waiting(image: &ImageName, edit_lock: u64, base: String) -> DiskStatus {
     DiskStatus {
         disk: image.to_string(),
         base,
         disk_bytes: 0,
         writable: true,
         holder: None,
-        token: Some(token),
+        edit_lock: Some(edit_lock),
         written_bytes: None,
         exports: Vec::new(),
         process: None,
@@ -190,9 +190,14 @@ fn waiting(image: &ImageName, token: u64, base: String) -> DiskStatus {
 type Known = (String, u64, Option<u64>);
 
 /// What is known of a disk that lies there; nothing if some process has it, or it cannot be opened.
-fn left_disk(place: &LivePlace, store: &OpenStore, image: &ImageName, token: u64) -> Result<Option<Known>> {
+fn left_disk(
+    place: &LivePlace,
+    store: &OpenStore,
+    image: &ImageName,
+    edit_lock: u64,
+) -> Result<Option<Known>> {
     let sources = Sources::for_a_job(store.clone())?;
-    match open_left(place, &sources, image, token, "") {
+    match open_left(place, &sources, image, edit_lock, "") {
         Ok(disk) => {
             let (base, written) = disk.state()?;
             Ok(Some((base.to_string(), disk.length(), Some(written))))
@@ -204,9 +209,9 @@ fn left_disk(place: &LivePlace, store: &OpenStore, image: &ImageName, token: u64
 }
 
 /// The same without the version below it, which is out of reach.
-fn lying_there(dir: &Path, image: &ImageName, token: u64) -> Result<Option<Known>> {
+fn lying_there(dir: &Path, image: &ImageName, edit_lock: u64) -> Result<Option<Known>> {
     let lying = || -> Result<Option<Known>> {
-        let overlays = Overlays::lock(dir, image, token)?;
+        let overlays = Overlays::lock(dir, image, edit_lock)?;
         let Some(newest) = overlays.numbers()?.last().copied() else { return Ok(None) };
         let header = overlays.header(newest)?;
         Ok(Some((header.base_score.to_string(), header.disk_length, None)))

@@ -1,13 +1,13 @@
 //! Opens the disks of a process: a version that somebody asks for, or a disk that was served before.
 //!
-//! Owns the edit tokens while a disk is being opened: one that was taken for a disk that then cannot be opened is given back.
-//! Must never open a disk for writing above anything but the newest version, nor one token's overlays at two places.
+//! Owns the edit locks while a disk is being opened: one that was taken for a disk that then cannot be opened is given back.
+//! Must never open a disk for writing above anything but the newest version, nor one edit lock's overlays at two places.
 
 use std::thread;
 use std::time::Duration;
 
 use platter_image::{Error, ErrorKind, Result, Score};
-use platter_store::{ImageName, NumberChoice, Resolved, Token, VersionName, VersionQuery};
+use platter_store::{EditLock, ImageName, NumberChoice, Resolved, VersionName, VersionQuery};
 
 use super::disk::{Base, LiveDisk};
 use super::disk_request::{DiskRequest, WriteRequest};
@@ -31,7 +31,7 @@ pub(super) struct Opener {
 /// A disk that was opened and is not served yet.
 pub(super) struct OpenedDisk {
     pub(super) disk: LiveDisk,
-    /// Its edit token was taken for it just now.
+    /// Its edit lock was taken for it just now.
     pub(super) token_is_new: bool,
     /// What a person should know of how it was opened.
     pub(super) note: Option<String>,
@@ -47,10 +47,10 @@ impl Opener {
         store.map_or(Ok(()), |store| self.place.claim(store.id()?))
     }
 
-    /// Opens a version. `check_name` is asked whether a disk may be served under a name before any token is taken.
+    /// Opens a version. `check_name` is asked whether a disk may be served under a name before any edit lock is taken.
     ///
     /// # Errors
-    /// `Missing` when there is no such version; `Refused` when somebody else has the edit token, the version is not the newest,
+    /// `Missing` when there is no such version; `Refused` when somebody else has the edit lock, the version is not the newest,
     /// or `check_name` says so; `Transient` when the origin is away and the disk cannot be opened without it.
     pub(super) fn open(
         &self,
@@ -69,8 +69,8 @@ impl Opener {
                 let taken = resolved.and_then(|resolved| {
                     let image = newest_image(&self.sources, version, resolved)?;
                     check_name(image.as_str())?;
-                    let (token, is_new) = self.take_token(&image, write)?;
-                    Ok((image, token, is_new))
+                    let (edit_lock, is_new) = self.take_edit_lock(&image, write)?;
+                    Ok((image, edit_lock, is_new))
                 });
                 match taken {
                     Err(error) if error.kind() == ErrorKind::Transient => {
@@ -82,13 +82,13 @@ impl Opener {
         }
     }
 
-    /// Opens a disk that was served before as it was: of the same version, or above the same overlays under the same token, whose
+    /// Opens a disk that was served before as it was: of the same version, or above the same overlays under the same edit lock, whose
     /// holder is asked for when it is published.
     ///
     /// # Errors
     /// `Missing` when it was written and its overlays are gone; `Transient` when the origin is away and has what is needed.
     pub(super) fn reopen(&self, remembered: &RememberedDisk) -> Result<OpenedDisk> {
-        let Some((number, write)) = remembered.token.zip(remembered.request.write.as_ref()) else {
+        let Some((number, write)) = remembered.edit_lock.zip(remembered.request.write.as_ref()) else {
             return Ok(OpenedDisk::of(self.read_only(&remembered.name, remembered.base()?)?));
         };
         let image: ImageName = remembered.name.parse()?;
@@ -109,31 +109,32 @@ impl Opener {
         Ok(LiveDisk::read_only(name.to_owned(), Base::open(&self.sources, score)?))
     }
 
-    /// The image's token: this holder's, if an earlier process left it, or a new one; and whether it is new.
-    fn take_token(&self, image: &ImageName, write: &WriteRequest) -> Result<(Token, bool)> {
+    /// The image's edit lock: this holder's, if an earlier process left it, or a new one; and whether it is new.
+    fn take_edit_lock(&self, image: &ImageName, write: &WriteRequest) -> Result<(EditLock, bool)> {
         let store = &self.sources.store;
-        let held = store.token(image)?.filter(|token| token.holder == write.holder && !write.steal);
+        let held =
+            store.edit_lock(image)?.filter(|edit_lock| edit_lock.holder == write.holder && !write.steal);
         match held {
-            Some(token) => Ok((token, false)),
-            None => Ok((store.take_token(image, &write.holder, write.steal)?, true)),
+            Some(edit_lock) => Ok((edit_lock, false)),
+            None => Ok((store.take_edit_lock(image, &write.holder, write.steal)?, true)),
         }
     }
 
-    fn open_writable(&self, (image, token, is_new): (ImageName, Token, bool)) -> Result<OpenedDisk> {
+    fn open_writable(&self, (image, edit_lock, is_new): (ImageName, EditLock, bool)) -> Result<OpenedDisk> {
         let open = || {
             self.claim()?;
-            // Somebody may have published until the token was ours; nobody does from now on.
+            // Somebody may have published until the edit lock was ours; nobody does from now on.
             let score = self.sources.store.resolve(image.as_str())?.score;
-            let place = overlays::place_of(&self.place, &image, token.number)?;
-            let owner = (image.clone(), token.clone());
+            let place = overlays::place_of(&self.place, &image, edit_lock.number)?;
+            let owner = (image.clone(), edit_lock.clone());
             LiveDisk::writable(image.to_string(), &place, &self.sources, owner, score)
         };
         match open() {
             Ok(disk) => Ok(OpenedDisk { disk, token_is_new: is_new, note: None }),
-            Err(error) if is_new => Err(match self.sources.store.release_token(&token) {
+            Err(error) if is_new => Err(match self.sources.store.release_edit_lock(&edit_lock) {
                 Ok(()) => error,
                 Err(kept) => error.within(format!(
-                    "the edit token of {image} was taken and could not be given back ({kept}): `platter token release \
+                    "the edit lock of {image} was taken and could not be given back ({kept}): `platter lock release \
                      {image}` does that"
                 )),
             }),
@@ -141,7 +142,7 @@ impl Opener {
         }
     }
 
-    /// Opens a disk that was written here before, while the origin is away, as `error` says. Whether its token is still ours is
+    /// Opens a disk that was written here before, while the origin is away, as `error` says. Whether its edit lock is still ours is
     /// known when it is published.
     fn go_on(
         &self,
@@ -152,7 +153,7 @@ impl Opener {
     ) -> Result<OpenedDisk> {
         let newest = match version.parse()? {
             VersionQuery::Named(image, NumberChoice::Latest) if !write.steal => {
-                // Token numbers ascend: what lies there under lower ones is lost.
+                // Edit lock numbers ascend: what lies there under lower ones is lost.
                 overlays::list_everywhere(&self.place)?.into_iter().rfind(|(name, _)| *name == image)
             }
             _ => None,

@@ -1,6 +1,6 @@
 //! Where the overlays of live disks lie in the directory of a [`LivePlace`], and the lock that keeps each with one process.
 //!
-//! `overlays/IMAGE.TOKEN.NUMBER.overlay`, with `+` for each slash of the image's name; the number counts the overlays
+//! `overlays/IMAGE.LOCK.NUMBER.overlay`, with `+` for each slash of the image's name; the number counts the overlays
 //! of one disk, which lie above each other while it is being published.
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ const SUFFIX: &str = ".overlay";
 /// The same of one that is being made.
 const UNFINISHED_SUFFIX: &str = ".overlay.new";
 
-/// The disks whose overlays lie there: each by its image and the number of the token that it was written under.
+/// The disks whose overlays lie there: each by its image and the number of the edit lock that it was written under.
 ///
 /// # Errors
 /// `Io`.
@@ -32,14 +32,14 @@ pub(super) fn list(dir: &Path) -> Result<BTreeSet<(ImageName, u64)>> {
     Ok(entries.iter().filter_map(|entry| disk_of(&entry.name)).collect())
 }
 
-/// Where the overlays of that image and token lie: there, at another place of this machine for the same store, or nowhere yet:
-/// then there. So one token never has overlays at two places.
+/// Where the overlays of that image and edit lock lie: there, at another place of this machine for the same store, or nowhere yet:
+/// then there. So one edit lock never has overlays at two places.
 ///
 /// # Errors
 /// `Io`; as [`LivePlace::everywhere`].
-pub(super) fn place_of(place: &LivePlace, image: &ImageName, token: u64) -> Result<LivePlace> {
+pub(super) fn place_of(place: &LivePlace, image: &ImageName, edit_lock: u64) -> Result<LivePlace> {
     for other in place.everywhere()? {
-        if list(other.dir())?.contains(&(image.clone(), token)) {
+        if list(other.dir())?.contains(&(image.clone(), edit_lock)) {
             return Ok(other);
         }
     }
@@ -61,12 +61,12 @@ pub(super) fn list_everywhere(place: &LivePlace) -> Result<BTreeSet<(ImageName, 
 /// Whose overlay a file of that name is.
 fn disk_of(name: &str) -> Option<(ImageName, u64)> {
     let (disk, number) = name.strip_suffix(SUFFIX)?.rsplit_once('.')?;
-    let (image, token) = disk.rsplit_once('.')?;
+    let (image, edit_lock) = disk.rsplit_once('.')?;
     number.parse::<u64>().ok()?;
-    Some((image.replace('+', "/").parse().ok()?, token.parse().ok()?))
+    Some((image.replace('+', "/").parse().ok()?, edit_lock.parse().ok()?))
 }
 
-/// The overlays of one image under one token.
+/// The overlays of one image under one edit lock.
 #[derive(Debug)]
 pub(super) struct Overlays {
     vfs: OsVfs,
@@ -78,18 +78,18 @@ pub(super) struct Overlays {
 }
 
 impl Overlays {
-    /// Takes the lock on the overlays of that image and token, in the directory of a place.
+    /// Takes the lock on the overlays of that image and edit lock, in the directory of a place.
     ///
     /// # Errors
     /// `Refused` when another process has it; `Io`.
-    pub(super) fn lock(place: &Path, image: &ImageName, token: u64) -> Result<Self> {
+    pub(super) fn lock(place: &Path, image: &ImageName, edit_lock: u64) -> Result<Self> {
         let vfs = OsVfs;
         let dir = place.join(DIRECTORY);
         if !vfs.exists(&dir).context(|| format!("looking for {}", dir.display()))? {
             vfs.create_dir(&dir).context(|| format!("making {}", dir.display()))?;
             vfs.sync_dir(place).context(|| format!("syncing {}", place.display()))?;
         }
-        let prefix = format!("{}.{token}.", image.as_str().replace('/', "+"));
+        let prefix = format!("{}.{edit_lock}.", image.as_str().replace('/', "+"));
         let lock = dir.join(format!("{prefix}lock"));
         let taken = vfs.lock(&lock).context(|| format!("locking {}", lock.display()))?;
         let taken = taken.ok_or_else(|| {
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn names_tell_whose_an_overlay_is() {
-        let disk = |image: &str, token| image.parse().ok().map(|image| (image, token));
+        let disk = |image: &str, edit_lock| image.parse().ok().map(|image| (image, edit_lock));
         assert_eq!(disk_of("lab+debian12.7.1.overlay"), disk("lab/debian12", 7));
         assert_eq!(disk_of("a.12.9.8.3.overlay"), disk("a.12.9", 8));
         for strange in ["lab+x.7.lock", "lab+x.7.overlay", "x.y.1.overlay", ".1.1.overlay", "A.1.1.overlay"] {

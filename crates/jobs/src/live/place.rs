@@ -3,7 +3,7 @@
 //! Of a store in a directory, that directory. Of an origin's store, one that belongs to that store alone: the one that the user
 //! names, or one that is called by the store's id. `origin.json` in it says which store that is, and at which
 //! addresses it was found: so what was written is found while the origin is away, and is never taken for that of
-//! another store, whose edit tokens have the same numbers.
+//! another store, whose edit locks have the same numbers.
 //!
 //! A node keeps the disks that it writes in its own directory, and so does any process that serves disks through a cache. A link in the directory that belongs to the store, `nodes/HASH`,
 //! leads there, so that commands find the disks of all nodes of this machine without being told where they are.

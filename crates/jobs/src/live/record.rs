@@ -10,7 +10,7 @@ use platter_vdisk::{BlockDevice, Record, Recording, RequestKind, Trace, TraceHea
 use platter_vfs::{OpenMode, OsVfs, Vfs};
 use serde::Serialize;
 
-use crate::token::unix_ms;
+use crate::edit_lock::unix_ms;
 
 /// How a recording ended.
 #[derive(Clone, Debug, Serialize)]

@@ -23,8 +23,8 @@ pub(super) struct RememberedDisk {
     /// The score at the bottom when it was attached. A disk that is only read shows this again, not a newer version: a client that
     /// comes back finds the bytes that it left. What one that is written stands on, its overlays know.
     pub(super) base: String,
-    /// The number of the edit token that it is written under.
-    pub(super) token: Option<u64>,
+    /// The number of the edit lock that it is written under.
+    pub(super) edit_lock: Option<u64>,
     /// What was asked for.
     pub(super) request: DiskRequest,
 }

@@ -225,7 +225,7 @@ impl Served {
         self.remembered.as_ref().map(RememberedDisks::all).unwrap_or_default()
     }
 
-    /// Serves a disk; gives its name. An edit token that was taken for one that then cannot be served is given back.
+    /// Serves a disk; gives its name. An edit lock that was taken for one that then cannot be served is given back.
     ///
     /// # Errors
     /// As [`Opener::open`]; `Refused` when it is attached already, or its own address is in use; `Io`.
@@ -233,7 +233,7 @@ impl Served {
         if request.fill && self.store().cache().is_none() {
             return Err(needs_a_cache());
         }
-        // Its address first: where that is in use, no edit token is taken.
+        // Its address first: where that is in use, no edit lock is taken.
         let port = request.nbd.as_ref().map(|address| NbdPort::open(address, None)).transpose()?;
         let opened = self.opener.open(request, &|name| self.check_name(name))?;
         self.begin(opened, request.clone(), port)
@@ -325,7 +325,7 @@ impl Served {
         })
     }
 
-    /// Gives back an edit token that was taken when the disk was attached, if nothing was written under it.
+    /// Gives back an edit lock that was taken when the disk was attached, if nothing was written under it.
     fn release_unwritten(&self, disk: &ServedDisk) {
         disk.disk.set_open(false);
         if disk.token_is_new && disk.disk.state().is_ok_and(|(_, written)| written == 0) {
@@ -374,10 +374,10 @@ impl Served {
     }
 
     fn status(&self, disk: &ServedDisk, attached: Attached) -> DiskStatus {
-        let token = disk.disk.writing().map(|writing| &writing.token);
+        let edit_lock = disk.disk.writing().map(|writing| &writing.edit_lock);
         DiskStatus {
-            holder: token.map(|token| token.holder.clone()),
-            token: token.map(|token| token.number),
+            holder: edit_lock.map(|edit_lock| edit_lock.holder.clone()),
+            edit_lock: edit_lock.map(|edit_lock| edit_lock.number),
             fill: self.fills.status(&attached.disk),
             disk: attached.disk,
             base: attached.base,
@@ -458,7 +458,7 @@ impl Served {
         first
     }
 
-    /// Ends because something failed: what was written stays for the next process, and edit tokens that were taken for nothing are
+    /// Ends because something failed: what was written stays for the next process, and edit locks that were taken for nothing are
     /// given back.
     pub(super) fn give_up(&self) {
         for disk in self.all() {

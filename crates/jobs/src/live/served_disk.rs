@@ -20,7 +20,7 @@ use super::servers::Uri;
 pub(super) struct ServedDisk {
     pub(super) disk: Arc<LiveDisk>,
     pub(super) request: DiskRequest,
-    /// Its edit token was taken when it was attached.
+    /// Its edit lock was taken when it was attached.
     pub(super) token_is_new: bool,
     recorder: Option<Recorder>,
     own_server: Mutex<Option<OwnServer>>,
@@ -109,7 +109,7 @@ impl ServedDisk {
         Ok(RememberedDisk {
             name: self.name().to_owned(),
             base: self.disk.state()?.0.to_string(),
-            token: self.disk.writing().map(|writing| writing.token.number),
+            edit_lock: self.disk.writing().map(|writing| writing.edit_lock.number),
             request: self.request.clone(),
         })
     }

@@ -8,7 +8,7 @@
 //! system on it can prove that nobody wants what it calls free: a guest that swaps there wants it back.
 //!
 //! However often it is cut and tried again, it makes one version: what is published must follow the version that the disk
-//! stands on, whose number the commit compares, as it compares the edit token's. Where a later one is there already,
+//! stands on, whose number the commit compares, as it compares the edit lock's. Where a later one is there already,
 //! it is this very disk's, which its record tells, or the disk is not published.
 
 use std::time::Instant;
@@ -24,12 +24,12 @@ use platter_vdisk::BlockDevice;
 
 use super::control::Words;
 use super::disk::{Base, Frozen, LiveDisk, Writing};
-use super::publish::{kept, lost_token, nothing_written};
+use super::publish::{kept, lost_edit_lock, nothing_written};
 use super::publish_report::PublishReport;
 use super::sources::Sources;
 use crate::capture::filesystems;
+use crate::edit_lock::unix_ms;
 use crate::open_session::PublishedVersion;
-use crate::token::unix_ms;
 use crate::{OpenStore, Progress};
 use platter_store::Repairs;
 
@@ -46,7 +46,7 @@ pub(super) fn publish_disk(
         .ok_or_else(|| Error::refused(format!("{} is read-only: attach it with --write", disk.name)))?;
     let _one = disk.publishing();
     if words.branch.is_none() {
-        check_token(&sources.store, writing).map_err(kept)?;
+        check_edit_lock(&sources.store, writing).map_err(kept)?;
     }
     loop {
         let frozen = disk.freeze()?;
@@ -59,7 +59,7 @@ pub(super) fn publish_disk(
         let mut report = match capture_frozen(sources, (&frozen, is_served_on), writing, words, progress) {
             // It was taken over while the disk was read.
             Err(error) if error.kind() == ErrorKind::Refused && words.branch.is_none() => {
-                check_token(&sources.store, writing)?;
+                check_edit_lock(&sources.store, writing)?;
                 return Err(error);
             }
             report => report.map_err(kept)?,
@@ -87,11 +87,11 @@ fn stand_on(disk: &LiveDisk, sources: &Sources, report: &PublishReport) -> Resul
     disk.rebase(Base::open(sources, score)?)
 }
 
-/// Refuses a disk whose token is another's by now, saying what can be done.
-fn check_token(store: &OpenStore, writing: &Writing) -> Result<()> {
-    match store.check_token(&writing.image, crate::TokenChoice::Number(writing.token.number)) {
+/// Refuses a disk whose edit lock is another's by now, saying what can be done.
+fn check_edit_lock(store: &OpenStore, writing: &Writing) -> Result<()> {
+    match store.check_edit_lock(&writing.image, crate::EditLockChoice::Number(writing.edit_lock.number)) {
         Err(error) if error.kind() == ErrorKind::Refused => {
-            Err(lost_token(&writing.image, writing.token.number))
+            Err(lost_edit_lock(&writing.image, writing.edit_lock.number))
         }
         checked => checked,
     }
@@ -218,7 +218,7 @@ fn capture_frozen(
     let options =
         CaptureOptions { cut_policy: root.cut_policy, domain: root.domain, ..CaptureOptions::default() };
     let draft = VersionRecord {
-        token: words.branch.is_none().then_some(writing.token.number),
+        edit_lock: words.branch.is_none().then_some(writing.edit_lock.number),
         cloned_from: below.as_ref().filter(|_| words.branch.is_some()).map(|below| below.name.clone()),
         source: frozen.source.clone(),
         cut_policy: options.cut_policy.0,

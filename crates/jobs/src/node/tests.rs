@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use super::{CachedSource, Fill, NodeCache};
 use crate::fetch::{Fetcher, OriginFrames, SourceOptions, TakeFrame};
-use crate::{CaptureRequest, Silent, TokenChoice, capture};
+use crate::{CaptureRequest, EditLockChoice, Silent, capture};
 
 const LENGTH: usize = 12 << 20;
 
@@ -96,7 +96,7 @@ impl Lab {
             known: KnownCheck::Sample,
             labels: Default::default(),
             notes: String::new(),
-            token: TokenChoice::Free,
+            edit_lock: EditLockChoice::Free,
             tool_version: "test".into(),
         };
         capture(&request, &Silent).unwrap();

@@ -96,7 +96,7 @@ mod tests {
         assert!(news.into_iter().all(|line| matters(line, events)));
         let others: [&[u8]; 5] = [
             b"event: upload\n",
-            b"event: edit-token\n",
+            b"event: edit-lock\n",
             b"data: {\"kind\":\"version\"}\n",
             b":\n",
             b"version",

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use platter_api::{
     CastStatus, CloneRequest, ForgetReport, ForgetRequest, NodePeersReply, NodeReport, RenameReport,
-    RenameRequest, ResolveReply, StoreFacts, TakeEditTokenRequest, UnregisterReply, UnregisterRequest,
+    RenameRequest, ResolveReply, StoreFacts, TakeEditLockRequest, UnregisterReply, UnregisterRequest,
 };
 use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
 use platter_store::{
-    BOOT_SET_LENGTH_MAX, BootSet, EncodedBootSet, HoardChanges, HoardSnapshot, ImageName, KnownCheck,
-    MissingBlocks, NumberChoice, Registered, Resolved, StoreId, Token, Version, VersionName, VersionQuery,
-    VersionRecord,
+    BOOT_SET_LENGTH_MAX, BootSet, EditLock, EncodedBootSet, HoardChanges, HoardSnapshot, ImageName,
+    KnownCheck, MissingBlocks, NumberChoice, Registered, Resolved, StoreId, Version, VersionName,
+    VersionQuery, VersionRecord,
 };
 use platter_vdisk::Source;
 use serde::de::DeserializeOwned;
@@ -193,27 +193,31 @@ impl RemoteStore {
         }
     }
 
-    /// As [`platter_store::Store::tokens`].
-    pub(crate) fn tokens(&self) -> Result<Vec<Token>> {
-        self.client.get("/api/v1/edit-tokens")
+    /// As [`platter_store::Store::edit locks`].
+    pub(crate) fn edit_locks(&self) -> Result<Vec<EditLock>> {
+        self.client.get("/api/v1/edit-locks")
     }
 
-    /// As [`platter_store::Store::token`].
-    pub(crate) fn token(&self, image: &ImageName) -> Result<Option<Token>> {
-        Ok(self.tokens()?.into_iter().find(|token| token.image == *image))
+    /// As [`platter_store::Store::edit lock`].
+    pub(crate) fn edit_lock(&self, image: &ImageName) -> Result<Option<EditLock>> {
+        Ok(self.edit_locks()?.into_iter().find(|edit_lock| edit_lock.image == *image))
     }
 
-    /// As [`platter_store::Store::take_token`], and with `steal` as [`platter_store::Store::steal_token`].
-    pub(crate) fn take_token(&self, image: &ImageName, holder: &str, steal: bool) -> Result<Token> {
-        let request = TakeEditTokenRequest { image: image.clone(), holder: holder.to_owned(), steal };
-        let token: Token = self.client.post("/api/v1/edit-tokens", &request)?;
-        if token.image == *image { Ok(token) } else { Err(self.odd("gave the token of another image")) }
+    /// As [`platter_store::Store::take_edit_lock`], and with `steal` as [`platter_store::Store::steal_edit_lock`].
+    pub(crate) fn take_edit_lock(&self, image: &ImageName, holder: &str, steal: bool) -> Result<EditLock> {
+        let request = TakeEditLockRequest { image: image.clone(), holder: holder.to_owned(), steal };
+        let edit_lock: EditLock = self.client.post("/api/v1/edit-locks", &request)?;
+        if edit_lock.image == *image {
+            Ok(edit_lock)
+        } else {
+            Err(self.odd("gave the edit lock of another image"))
+        }
     }
 
-    /// As [`platter_store::Store::release_token`].
-    pub(crate) fn release_token(&self, token: &Token) -> Result<()> {
-        let image = token.image.as_str().replace('/', "%2F");
-        self.client.delete(&format!("/api/v1/edit-tokens/{image}/{}", token.number))
+    /// As [`platter_store::Store::release_edit_lock`].
+    pub(crate) fn release_edit_lock(&self, edit_lock: &EditLock) -> Result<()> {
+        let image = edit_lock.image.as_str().replace('/', "%2F");
+        self.client.delete(&format!("/api/v1/edit-locks/{image}/{}", edit_lock.number))
     }
 
     /// Clones a version, as [`crate::clone`] does here.
@@ -222,14 +226,14 @@ impl RemoteStore {
         from: &VersionName,
         to: &ImageName,
         next: bool,
-        token: Option<u64>,
+        edit_lock: Option<u64>,
         tool_version: &str,
     ) -> Result<Version> {
         let request = CloneRequest {
             from: from.to_string(),
             to: to.clone(),
             next,
-            token,
+            edit_lock,
             tool_version: Some(tool_version.to_owned()),
         };
         let before = self.newest(to)?.map_or(0, |version| version.name.number);

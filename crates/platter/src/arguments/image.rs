@@ -6,7 +6,7 @@ use clap::Args;
 use platter_jobs::{ForgetRequest, ImageName};
 
 use super::live::OfNode;
-use super::token::TokenOptions;
+use super::lock::LockOptions;
 use super::version::VersionArgument;
 use crate::sizes::label;
 
@@ -78,7 +78,7 @@ pub(crate) struct Capture {
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) note: String,
     #[command(flatten)]
-    pub(crate) token: TokenOptions,
+    pub(crate) lock: LockOptions,
     /// zstd compression level: 1 is fastest, 19 smallest
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) level: i32,
@@ -103,7 +103,7 @@ pub(crate) struct Clone {
     #[arg(long)]
     pub(crate) next: bool,
     #[command(flatten)]
-    pub(crate) token: TokenOptions,
+    pub(crate) lock: LockOptions,
     #[command(flatten)]
     pub(crate) of: OfNode,
 }

@@ -191,7 +191,7 @@ pub(crate) struct Publish {
     pub(crate) name: Option<ImageName>,
     /// Number of the edit lock under which the changes were written; needed if there is more than one overlay of the image
     #[arg(long, value_name = "NUMBER")]
-    pub(crate) token: Option<u64>,
+    pub(crate) lock: Option<u64>,
     /// Label for this version; can be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
@@ -210,7 +210,7 @@ pub(crate) struct Discard {
     pub(crate) disk: ImageName,
     /// Number of the edit lock under which the changes were written; needed if there is more than one overlay of the image
     #[arg(long, value_name = "NUMBER")]
-    pub(crate) token: Option<u64>,
+    pub(crate) lock: Option<u64>,
     #[command(flatten)]
     pub(crate) of: OfNode,
     #[command(flatten)]

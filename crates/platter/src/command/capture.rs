@@ -38,7 +38,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Capture, output: &Output) -> 
         known: if options.verify_known { KnownCheck::All } else { KnownCheck::Sample },
         labels: options.labels.iter().cloned().collect(),
         notes: options.note.clone(),
-        token: (&options.token).into(),
+        edit_lock: (&options.lock).into(),
         tool_version: TOOL_VERSION.into(),
     };
     let image = request.name.clone();

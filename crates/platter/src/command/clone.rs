@@ -14,7 +14,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Clone, output: &Output) -> Ou
         version: options.version.to_string(),
         name: options.name.clone(),
         next: options.next,
-        token: (&options.token).into(),
+        edit_lock: (&options.lock).into(),
         tool_version: TOOL_VERSION.into(),
     };
     let asked = match &options.of.node {

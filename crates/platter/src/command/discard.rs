@@ -12,14 +12,14 @@ use crate::output::Output;
 use crate::sizes::bytes;
 
 pub(crate) fn run(store: &StoreLocation, options: &Discard, output: &Output) -> Outcome {
-    let (disk, token) = (&options.disk, options.token);
+    let (disk, edit_lock) = (&options.disk, options.lock);
     let asked = match &options.of.node {
-        Some(dir) => discard_at(dir, disk, token)?,
+        Some(dir) => discard_at(dir, disk, edit_lock)?,
         None => None,
     };
     let written = match asked {
         Some(written) => written,
-        None => discard(&place_of(store, &options.of, &options.far)?, disk, token)?,
+        None => discard(&place_of(store, &options.of, &options.far)?, disk, edit_lock)?,
     };
     output.fact(&json!({ "discarded": options.disk, "written_bytes": written }), || {
         format!("discarded {} of changes to {}", bytes(written), options.disk)

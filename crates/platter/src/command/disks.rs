@@ -69,7 +69,9 @@ fn row(listed: &ListedDisk) -> Vec<String> {
             (None, None) => "-".into(),
         },
         or_none(disk.holder.clone()),
-        or_none(disk.token.map(|token| format!("{token}{}", if listed.lost { " lost" } else { "" }))),
+        or_none(
+            disk.edit_lock.map(|edit_lock| format!("{edit_lock}{}", if listed.lost { " lost" } else { "" })),
+        ),
         or_none(disk.process.map(|process| process.to_string())),
         or_none(Some(disk.exports.join(" ")).filter(|exports| !exports.is_empty())),
     ]

@@ -13,22 +13,22 @@ use crate::output::{Output, table};
 
 pub(crate) fn run(store: &StoreLocation, options: &Image, output: &Output) -> Outcome {
     let store = OpenStore::open_reader(store)?;
-    let (versions, held) = (store.history(&options.name)?, store.token(&options.name)?);
+    let (versions, held) = (store.history(&options.name)?, store.edit_lock(&options.name)?);
     if output.is_json() {
         for version in &versions {
-            output.fact(&Facts { record: &version.record, edit_token: held.as_ref() }, String::new);
+            output.fact(&Facts { record: &version.record, current_edit_lock: held.as_ref() }, String::new);
         }
         return Ok(ExitCode::SUCCESS);
     }
     let mut rows = vec![HEAD.iter().chain(&["LOCK", "CLONE OF"]).map(ToString::to_string).collect()];
     rows.extend(versions.iter().map(|version| {
         let record = &version.record;
-        let token = record.token.map_or("-".into(), |number| number.to_string());
+        let edit_lock = record.edit_lock.map_or("-".into(), |number| number.to_string());
         let origin = record.cloned_from.as_ref().map_or("-".into(), ToString::to_string);
-        row(version).into_iter().chain([token, origin]).collect()
+        row(version).into_iter().chain([edit_lock, origin]).collect()
     }));
     output.fact(&json!(null), || {
-        let edited = held.map_or(String::new(), |token| format!("\nbeing edited: {token}"));
+        let edited = held.map_or(String::new(), |edit_lock| format!("\nbeing edited: {edit_lock}"));
         table(&rows) + &edited
     });
     Ok(ExitCode::SUCCESS)

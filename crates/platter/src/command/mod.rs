@@ -24,6 +24,7 @@ pub(crate) mod hoard;
 pub(crate) mod images;
 pub(crate) mod init;
 pub(crate) mod install;
+pub(crate) mod lock;
 pub(crate) mod node;
 pub(crate) mod publish;
 pub(crate) mod rebuild;
@@ -31,7 +32,6 @@ pub(crate) mod receive;
 pub(crate) mod rename;
 pub(crate) mod serve;
 pub(crate) mod show;
-pub(crate) mod token;
 pub(crate) mod trace;
 
 /// Result of a command.

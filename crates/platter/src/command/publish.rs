@@ -15,7 +15,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Publish, output: &Output) -> 
     let request = |place| PublishRequest {
         place,
         disk: options.disk.clone(),
-        token: options.token,
+        edit_lock: options.lock,
         branch: options.name.clone(),
         labels: options.labels.iter().cloned().collect(),
         notes: options.note.clone(),

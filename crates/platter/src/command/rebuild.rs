@@ -22,7 +22,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Rebuild, output: &Output) -> 
         "versions": names(&report.versions),
         "reappeared": report.reappeared.as_deref().map(names),
         "lost": names(&report.lost),
-        "tokens_lost": report.tokens_lost,
+        "edit_locks_lost": report.edit_locks_lost,
         "boot_sets": report.boot_sets,
         "notes": report.notes,
     });
@@ -70,10 +70,10 @@ fn text(report: &RebuildReport, output: Output) -> String {
     for version in &report.lost {
         text += &format!("\nLOST: {version}");
     }
-    for token in report.tokens_lost.iter().flatten() {
-        text += &format!("\nlost: the edit lock of {} ({token})", token.image);
+    for edit_lock in report.edit_locks_lost.iter().flatten() {
+        text += &format!("\nlost: the edit lock of {} ({edit_lock})", edit_lock.image);
     }
-    if report.tokens_lost.is_none() {
+    if report.edit_locks_lost.is_none() {
         text += &output.notes(&["the holders of edit locks are unknown; all locks were released"]);
     }
     if report.boot_sets > 0 {

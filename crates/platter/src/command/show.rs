@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use platter_jobs::{
-    FilesystemRecord, OpenStore, StoreLocation, Token, UnreadableRecord, Version, VersionRecord,
+    EditLock, FilesystemRecord, OpenStore, StoreLocation, UnreadableRecord, Version, VersionRecord,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -19,8 +19,8 @@ pub(crate) fn run(store: &StoreLocation, options: &Which, output: &Output) -> Ou
     let resolved = store.resolve(options.version.as_str())?;
     match &resolved.version {
         Some(version) => {
-            let held = store.token(&version.name.image)?;
-            let facts = Facts { record: &version.record, edit_token: held.as_ref() };
+            let held = store.edit_lock(&version.name.image)?;
+            let facts = Facts { record: &version.record, current_edit_lock: held.as_ref() };
             output.fact(&facts, || text(version, held.as_ref()));
         }
         None => output.fact(&json!({ "score": resolved.score.to_string() }), || {
@@ -35,7 +35,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Which, output: &Output) -> Ou
 pub(super) struct Facts<'a> {
     #[serde(flatten)]
     pub(super) record: &'a VersionRecord,
-    pub(super) edit_token: Option<&'a Token>,
+    pub(super) current_edit_lock: Option<&'a EditLock>,
 }
 
 /// The space in use, and the space that was left out.
@@ -57,7 +57,7 @@ fn state(record: &VersionRecord) -> String {
     }
 }
 
-fn text(version: &Version, held: Option<&Token>) -> String {
+fn text(version: &Version, held: Option<&EditLock>) -> String {
     let record = &version.record;
     let mut rows: Vec<(&str, String)> = vec![
         ("version", version.name.to_string()),
@@ -90,8 +90,8 @@ fn text(version: &Version, held: Option<&Token>) -> String {
         ("made by", record.tool_version.clone()),
     ];
     rows.extend(record.cloned_from.iter().map(|origin| ("clone of", origin.to_string())));
-    rows.extend(record.token.map(|number| ("lock", format!("edit lock {number}"))));
-    rows.extend(held.map(|token| ("editing", token.to_string())));
+    rows.extend(record.edit_lock.map(|number| ("lock", format!("edit lock {number}"))));
+    rows.extend(held.map(|edit_lock| ("editing", edit_lock.to_string())));
     rows.extend(record.labels.iter().map(|(key, value)| ("label", format!("{key}={value}"))));
     if !record.notes.is_empty() {
         rows.push(("note", record.notes.clone()));

@@ -8,6 +8,7 @@
 //! holds which edit lock. Each change is also an entry of a log beside it (`log`). Every row has a checksum and every table
 //! a seal (`table`); all of them are verified whenever the catalog is opened. All SQL statements are in this folder.
 
+mod edit_lock;
 mod hoard;
 mod log;
 mod old;
@@ -18,7 +19,6 @@ mod schema;
 mod table;
 #[cfg(test)]
 mod tests;
-mod token;
 mod write;
 
 use std::time::Duration;

@@ -8,8 +8,8 @@ use rusqlite::OpenFlags;
 use super::log::{Head, State, settle};
 use super::{Catalog, Change, ChangeLogContents, connect, read_log, schema};
 use crate::place::StorePlace;
+use platter_records::EditLock;
 use platter_records::PackId;
-use platter_records::Token;
 
 /// The valid parts of the catalog that a rebuild replaces.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(crate) struct OldCatalog {
     /// The packs that it lists.
     pub(crate) packs: BTreeSet<PackId>,
     /// Its edit locks, if it is sound.
-    pub(crate) tokens: Vec<Token>,
+    pub(crate) edit_locks: Vec<EditLock>,
     head: Option<Head>,
 }
 
@@ -86,9 +86,9 @@ impl Catalog {
 impl Change<'_> {
     /// Raises the highest assigned numbers to at least those of `state`.
     pub(crate) fn raise_as(&mut self, state: &State) -> Result<()> {
-        let (images, token) = state.last_numbers();
+        let (images, edit_lock) = state.last_numbers();
         images.iter().try_for_each(|(image, number)| self.raise_last_number(image, *number))?;
-        self.raise_last_token(token)
+        self.raise_last_edit_lock(edit_lock)
     }
 }
 
@@ -105,7 +105,7 @@ impl OldCatalog {
                 state: State::read(&catalog.connection)?,
                 is_sound: true,
                 packs: catalog.packs()?.into_iter().map(|row| row.id).collect(),
-                tokens: catalog.tokens()?,
+                edit_locks: catalog.edit_locks()?,
                 head: Some(catalog.head()?),
             })
         });

@@ -148,8 +148,8 @@ pub(super) fn verify(connection: &Connection) -> Result<()> {
     let above =
         "SELECT v.image || '@' || v.number FROM versions AS v LEFT JOIN images AS i ON i.name = v.image
          WHERE coalesce(i.last_number, 0) < v.number
-         UNION ALL SELECT 'edit lock ' || number FROM tokens
-         WHERE number > (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'last_token') LIMIT 1";
+         UNION ALL SELECT 'edit lock ' || number FROM edit_locks
+         WHERE number > (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'last_edit_lock') LIMIT 1";
     if let Some(name) = lines(&transaction, "comparing the catalog's numbers", above)?.first() {
         return Err(Error::corrupt(format!("the catalog contains {name}, but its highest number is lower")));
     }

@@ -6,10 +6,10 @@ use platter_image::{Error, IoContext, Result};
 use platter_vfs::OpenMode;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
+use super::edit_lock::LAST_EDIT_LOCK;
 use super::log::Head;
 use super::query::meta;
 use super::table::{self, LOG, STORE};
-use super::token::LAST_TOKEN;
 use super::{Catalog, Change, connect, failed, lines};
 use crate::place::StorePlace;
 use platter_records::StoreId;
@@ -48,7 +48,7 @@ impl Catalog {
         transaction.pragma_update(None, "user_version", FORMAT_VERSION).map_err(doing)?;
         let mut change = Change::new(&transaction);
         change.set_meta(STORE, &store.to_string())?;
-        change.set_meta(LAST_TOKEN, "0")?;
+        change.set_meta(LAST_EDIT_LOCK, "0")?;
         let head = changes(&mut change)?;
         change.set_meta(LOG, &head.to_text()?)?;
         change.write_seals()?;

@@ -56,8 +56,8 @@ pub(super) const VERSIONS: Table = Table {
     ],
     keys: 2,
 };
-pub(super) const TOKENS: Table = Table {
-    name: "tokens",
+pub(super) const EDIT_LOCKS: Table = Table {
+    name: "edit_locks",
     columns: &[
         ("image", TEXT),
         ("number", INTEGER),
@@ -92,7 +92,7 @@ const SEALS: Table =
 
 /// All tables that have a seal.
 pub(super) const SEALED: [&Table; 8] =
-    [&META, &PACKS, &IMAGES, &VERSIONS, &TOKENS, &HOARD, &HOARD_REVISIONS, &HOARD_FOLLOWED];
+    [&META, &PACKS, &IMAGES, &VERSIONS, &EDIT_LOCKS, &HOARD, &HOARD_REVISIONS, &HOARD_FOLLOWED];
 
 /// Keys in `meta`: the store's id, and the head of the log.
 pub(super) const STORE: &str = "store";

@@ -44,8 +44,8 @@ fn answers(place: &StorePlace) -> platter_image::Result<String> {
         catalog.store()?,
         catalog.packs()?,
         catalog.last_numbers()?,
-        catalog.last_token()?,
-        catalog.tokens()?,
+        catalog.last_edit_lock()?,
+        catalog.edit_locks()?,
         catalog.hoard_facts()?,
         catalog.hoard_members()?,
         catalog.hoard_revisions()?,
@@ -58,7 +58,7 @@ fn answers(place: &StorePlace) -> platter_image::Result<String> {
             catalog.version(&version.name.image, one)?,
             catalog.history(&version.name.image)?,
             catalog.versions_of(version.record.score)?,
-            catalog.token(&version.name.image)?,
+            catalog.edit_lock(&version.name.image)?,
         );
     }
     said += &format!("{:?}", catalog.newest_versions()?);
@@ -71,8 +71,8 @@ fn small_store() -> (tempfile::TempDir, StorePlace) {
     for score in 1..9 {
         publish(&store, ["a", "lab/b"][usize::from(score % 2)], score).unwrap();
     }
-    let token = store.take_token(&image("a"), "somebody@here", 1).unwrap();
-    store.set_overlay(&token, "a.1.overlay").unwrap();
+    let edit_lock = store.take_edit_lock(&image("a"), "somebody@here", 1).unwrap();
+    store.set_overlay(&edit_lock, "a.1.overlay").unwrap();
     store.hoard_follow(&image("a"), Some("{}")).unwrap();
     store.forget(&image("lab/b"), Some(1)).unwrap();
     let version = store.version(&image("a"), platter_records::NumberChoice::Latest).unwrap();
@@ -146,10 +146,10 @@ fn every_flipped_byte_causes_an_error_or_the_same_answers() {
 fn rows_changed_by_other_programs_are_refused() {
     for sql in [
         "UPDATE images SET last_number = last_number - 1",
-        "UPDATE tokens SET number = 2",
+        "UPDATE edit_locks SET number = 2",
         "DELETE FROM versions WHERE number = 2",
         "DELETE FROM images",
-        "DELETE FROM tokens",
+        "DELETE FROM edit_locks",
         "DELETE FROM seals WHERE name = 'versions'",
         "UPDATE packs SET state = 'dead'",
         "DELETE FROM hoard",

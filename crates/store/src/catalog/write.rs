@@ -153,14 +153,14 @@ impl<'a> Change<'a> {
     }
 
     /// Enters a version. Returns false if a version of that name exists: a number stays with its first version. Numbers of
-    /// versions and tokens in the record are never assigned again.
+    /// versions and edit locks in the record are never assigned again.
     pub(crate) fn add_version(&mut self, record_id: BlockId, record: &VersionRecord) -> Result<bool> {
         let name = record.name();
         if i64::try_from(record.number).is_err() {
             return Err(Error::corrupt(format!("version {name}: its number is too high")));
         }
         self.raise_last_number(&name.image, record.number)?;
-        record.token.map_or(Ok(()), |token| self.raise_last_token(token))?;
+        record.edit_lock.map_or(Ok(()), |edit_lock| self.raise_last_edit_lock(edit_lock))?;
         let key = [text(&name.image), number(name.number)];
         if self.row(&VERSIONS, &key)?.is_some() {
             return Ok(false);

@@ -5,10 +5,10 @@
 
 mod crash;
 mod damage;
+mod edit_lock;
 mod fault;
 mod forged;
 mod heal;
 mod rebuild;
 mod sqlite;
-mod token;
 mod work;

@@ -28,8 +28,8 @@ pub struct OverlayHeader {
     pub disk_length: u64,
     /// The version that is read where nothing was written.
     pub base_score: Score,
-    /// The number of the edit token that allows the writes.
-    pub token: u64,
+    /// The number of the edit lock that allows the writes.
+    pub edit_lock: u64,
     /// The machine's boot in which the overlay was last opened.
     pub boot_id: [u8; 16],
     /// Offset of the log in the file.
@@ -47,7 +47,7 @@ impl OverlayHeader {
         out.extend_from_slice(&self.id);
         out.extend_from_slice(&self.disk_length.to_le_bytes());
         out.extend_from_slice(&self.base_score.0.0);
-        out.extend_from_slice(&self.token.to_le_bytes());
+        out.extend_from_slice(&self.edit_lock.to_le_bytes());
         out.extend_from_slice(&self.boot_id);
         out.extend_from_slice(&self.log_offset.to_le_bytes());
         out.extend_from_slice(&self.generation.to_le_bytes());
@@ -79,7 +79,7 @@ impl OverlayHeader {
             id: array(bytes, 8),
             disk_length: number(bytes, 24),
             base_score: Score(BlockId(array(bytes, 32))),
-            token: number(bytes, 64),
+            edit_lock: number(bytes, 64),
             boot_id: array(bytes, 72),
             log_offset: number(bytes, 88),
             generation: number(bytes, 96) as u32,
@@ -215,7 +215,7 @@ mod tests {
             id: [1; 16],
             disk_length: 512 * 9,
             base_score: Score(BlockId([2; 32])),
-            token: 3,
+            edit_lock: 3,
             boot_id: [4; 16],
             log_offset: 12_288,
             generation: 5,

@@ -35,13 +35,13 @@ const STRIPES: usize = 64;
 /// Stored instead of the boot id after a failed sync: the page cache may then differ from the disk.
 const IN_DOUBT: [u8; 16] = [0; 16];
 
-/// Which version, token and boot an overlay belongs to.
+/// Which version, edit lock and boot an overlay belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct OverlayOptions {
     /// The version that is read where nothing was written.
     pub base_score: Score,
-    /// The edit token's number.
-    pub token: u64,
+    /// The edit lock's number.
+    pub edit_lock: u64,
     /// The id of the machine's current boot. An overlay written during another boot may lack unflushed data.
     pub boot_id: [u8; 16],
 }
@@ -125,7 +125,7 @@ impl Overlay {
             id: vfs.random_id().context(context)?,
             disk_length,
             base_score: options.base_score,
-            token: options.token,
+            edit_lock: options.edit_lock,
             boot_id: options.boot_id,
             log_offset: log_offset_min(disk_length),
             generation: 1,
@@ -140,7 +140,7 @@ impl Overlay {
     /// Opens an overlay left by an earlier process. All its contents are durable when this returns.
     ///
     /// # Errors
-    /// `Corrupt` when it is damaged; `Refused` when it belongs to another version, edit token or disk length;
+    /// `Corrupt` when it is damaged; `Refused` when it belongs to another version, edit lock or disk length;
     /// `Io`.
     pub fn open(
         vfs: &dyn Vfs,
@@ -152,11 +152,11 @@ impl Overlay {
         let file =
             vfs.open(path, OpenMode::Write).context(|| format!("opening the overlay {}", path.display()))?;
         let mut header = read_header(&*file).map_err(within)?;
-        let mine = (header.base_score, header.token, header.disk_length);
-        if mine != (options.base_score, options.token, base.length()) {
+        let mine = (header.base_score, header.edit_lock, header.disk_length);
+        if mine != (options.base_score, options.edit_lock, base.length()) {
             return Err(within(Error::refused(format!(
                 "it belongs to version {}, edit lock {} and a disk of {} bytes",
-                header.base_score, header.token, header.disk_length
+                header.base_score, header.edit_lock, header.disk_length
             ))));
         }
         let length = file.length().context(|| "reading an overlay's length".to_owned())?;

@@ -31,7 +31,7 @@ const CHANGES = {
 	version: ["store", "images", "growth", "hoard"],
 	forget: ["store", "images", "growth", "hoard"],
 	rename: ["images", "growth", "hoard"],
-	"edit-token": ["disks"],
+	"edit-lock": ["disks"],
 	cast: ["casts"],
 	hoard: ["hoard", "nodes"],
 	upload: [],

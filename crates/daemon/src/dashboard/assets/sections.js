@@ -70,7 +70,7 @@ export function versions(image, all, close) {
 		{ title: "Source", cell: (it) => it.source },
 		{ title: "Note", cell: (it) => it.notes },
 	];
-	const held = all[0]?.edit_token;
+	const held = all[0]?.current_edit_lock;
 	return [
 		element("h3", { id: "versions-title", tabindex: "-1" }, `Versions of ${image}`),
 		say(held ? `${held.holder} holds its edit lock, number ${held.number}.` : "Nobody holds its edit lock."),
@@ -161,7 +161,7 @@ export function disks(local, nodeFacts) {
 			place: node.name,
 			base: it.image,
 			writable: it.writable,
-			holder: it.token_holder ?? null,
+			holder: it.edit_lock_holder ?? null,
 			served: "",
 		})),
 	);
@@ -171,13 +171,13 @@ export function disks(local, nodeFacts) {
 		served: it.exports.join(" "),
 	}));
 	const all = [...here, ...ofNodes];
-	const token = (it) => `${it.token}${it.lost ? " (lost)" : ""}`;
+	const lock = (it) => `${it.edit_lock}${it.lost ? " (lost)" : ""}`;
 	const columns = [
 		{ title: "Disk", cell: (it) => it.disk },
 		{ title: "Served by", cell: (it) => it.place },
 		{ title: "Access", cell: (it) => (it.writable ? "read-write" : "read-only") },
 		{ title: "Edit lock held by", cell: (it) => it.holder ?? "" },
-		{ title: "Lock", kind: "number", cell: (it) => (typeof it.token === "number" ? number(it.token, token(it)) : "") },
+		{ title: "Lock", kind: "number", cell: (it) => (typeof it.edit_lock === "number" ? number(it.edit_lock, lock(it)) : "") },
 		{ title: "Size", kind: "number", cell: (it) => (it.disk_bytes ? size(it.disk_bytes) : "") },
 		{ title: "Written", kind: "number", cell: (it) => sizeIfKnown(it.writable ? it.written_bytes : undefined) },
 		{ title: "Memory hits", kind: "short", cell: (it) => hitRate(it.cache) },
@@ -254,7 +254,7 @@ const EVENT_WORDS = {
 	version: (it) => `${it.image}@${it.number} was published.`,
 	forget: (it) => `${it.image}@${it.number} was forgotten.`,
 	rename: (it) => `${it.from}@${it.number} was renamed to ${it.to}@${it.number}.`,
-	"edit-token": (it) => (it.token ? `${it.token.holder} holds the edit lock of ${it.image}, number ${it.token.number}.` : `Nobody holds the edit lock of ${it.image}.`),
+	"edit-lock": (it) => (it.edit_lock ? `${it.edit_lock.holder} holds the edit lock of ${it.image}, number ${it.edit_lock.number}.` : `Nobody holds the edit lock of ${it.image}.`),
 	upload: (it) => `An upload: ${it.state}.`,
 	cast: (it) => `Cast of ${it.version}: ${it.state}.`,
 	hoard: (it) => `The hoard has revision ${it.revision}.`,

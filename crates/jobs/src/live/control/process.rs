@@ -110,10 +110,10 @@ impl ServingProcess {
     pub(in crate::live) fn publish_image(
         &self,
         image: &ImageName,
-        token: Option<u64>,
+        edit_lock: Option<u64>,
         words: &Words,
     ) -> Result<PublishReport> {
-        self.published(&Question::PublishImage { image: image.clone(), token, words: words.clone() })
+        self.published(&Question::PublishImage { image: image.clone(), edit_lock, words: words.clone() })
     }
 
     fn published(&self, question: &Question) -> Result<PublishReport> {
@@ -136,8 +136,8 @@ impl ServingProcess {
         }
     }
 
-    pub(in crate::live) fn discard(&self, image: &ImageName, token: Option<u64>) -> Result<u64> {
-        match self.ask(&Question::Discard { image: image.clone(), token }, ANSWER_TIME)? {
+    pub(in crate::live) fn discard(&self, image: &ImageName, edit_lock: Option<u64>) -> Result<u64> {
+        match self.ask(&Question::Discard { image: image.clone(), edit_lock }, ANSWER_TIME)? {
             Answer::Discarded(bytes) => Ok(bytes),
             other => Err(unexpected(&other)),
         }
@@ -148,7 +148,7 @@ impl ServingProcess {
             version: request.version.clone(),
             name: request.name.clone(),
             next: request.next,
-            token: request.token,
+            edit_lock: request.edit_lock,
             tool_version: request.tool_version.clone(),
         };
         match self.ask(&question, ANSWER_TIME)? {

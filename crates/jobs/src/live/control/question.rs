@@ -9,7 +9,7 @@ use super::status::Attached;
 use crate::live::disk_request::{DiskRequest, OnDetach};
 use crate::live::handover::Estate;
 use crate::live::publish_report::PublishReport;
-use crate::{CloneReport, TokenChoice};
+use crate::{CloneReport, EditLockChoice};
 use platter_api::DiskStatus;
 
 /// What is asked.
@@ -27,11 +27,11 @@ pub(in crate::live) enum Question {
     /// Stop serving a disk. Without `then`, what its request said becomes of what was written.
     Detach { disk: String, then: Option<OnDetach>, words: Words },
     /// Publish an image's disk, as the command does: served by this process or by another, or waiting.
-    PublishImage { image: ImageName, token: Option<u64>, words: Words },
+    PublishImage { image: ImageName, edit_lock: Option<u64>, words: Words },
     /// Throw away what was written to an image's disk that nobody serves, as the command does.
-    Discard { image: ImageName, token: Option<u64> },
+    Discard { image: ImageName, edit_lock: Option<u64> },
     /// Clone a version, as the command does.
-    Clone { version: String, name: ImageName, next: bool, token: TokenChoice, tool_version: String },
+    Clone { version: String, name: ImageName, next: bool, edit_lock: EditLockChoice, tool_version: String },
 }
 
 /// What a user says of a version.

@@ -118,11 +118,11 @@ fn contents(disk: &Arc<dyn BlockDevice>) -> Vec<u8> {
     bytes
 }
 
-fn publish_here(far: &Far, branch: Option<&str>, token: Option<u64>) -> Result<PublishReport> {
+fn publish_here(far: &Far, branch: Option<&str>, edit_lock: Option<u64>) -> Result<PublishReport> {
     let request = PublishRequest {
         place: far.place(),
         disk: IMAGE.parse().unwrap(),
-        token,
+        edit_lock,
         branch: branch.map(|name| name.parse().unwrap()),
         labels: Default::default(),
         notes: String::new(),
@@ -149,7 +149,7 @@ fn what_is_written_here_becomes_a_version_there() {
     let words = Words::default();
     let then = Some(OnDetach::Publish);
     answer(&served, Question::Detach { disk: IMAGE.into(), then, words }).unwrap();
-    assert_eq!(origin.0.store.tokens().unwrap(), []);
+    assert_eq!(origin.0.store.edit_locks().unwrap(), []);
     assert_eq!(far.overlays(), 0);
     drop(origin);
     assert!(far.version(3) == far.bytes);
@@ -223,8 +223,8 @@ fn a_holder_that_slept_publishes_nothing_and_keeps_what_it_wrote() {
     let served = far.serve();
     let live = disk(&served);
     live.write(&[9; 4096], 0).unwrap();
-    let lost = origin.0.store.token(&IMAGE.parse().unwrap()).unwrap().unwrap().number;
-    origin.0.store.steal_token(&IMAGE.parse().unwrap(), "other", 1).unwrap();
+    let lost = origin.0.store.edit_lock(&IMAGE.parse().unwrap()).unwrap().unwrap().number;
+    origin.0.store.steal_edit_lock(&IMAGE.parse().unwrap(), "other", 1).unwrap();
     let error = ask_to_publish(&served).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(error.to_string().contains("NEW-NAME"), "{error}");
@@ -239,20 +239,20 @@ fn a_holder_that_slept_publishes_nothing_and_keeps_what_it_wrote() {
         assert_eq!(kind(result), ErrorKind::Missing);
     }
     let listed = disks(&far.place()).unwrap().disks;
-    assert!(listed.iter().any(|disk| disk.lost && disk.status.token == Some(lost)));
+    assert!(listed.iter().any(|disk| disk.lost && disk.status.edit_lock == Some(lost)));
     assert_eq!(publish_here(&far, Some("lab/branch"), Some(lost)).unwrap().version, "lab/branch@1");
     assert_eq!(far.newest().number, 1);
 }
 
-/// The token is taken over, and given back, when all was asked and said and the version is about to be made.
+/// The edit lock is taken over, and given back, when all was asked and said and the version is about to be made.
 #[test]
 fn the_commit_itself_compares_the_token() {
     let far = Far::new();
     let stolen = AtomicBool::new(false);
     let before_publish = move |store: &Store, draft: &VersionRecord| {
         if !stolen.swap(true, Ordering::SeqCst) {
-            let other = store.steal_token(&draft.image, "other", 1).unwrap();
-            store.release_token(&other).unwrap();
+            let other = store.steal_edit_lock(&draft.image, "other", 1).unwrap();
+            store.release_edit_lock(&other).unwrap();
         }
     };
     let _origin = Origin { before_publish: Box::new(before_publish), ..Origin::new(&far.lab) }.run(&far.lab);
@@ -263,7 +263,7 @@ fn the_commit_itself_compares_the_token() {
     assert_eq!((far.newest().number, far.overlays()), (1, 2));
 }
 
-/// Somebody publishes under the same token, from a copy of the overlay or by another program, in the last moment.
+/// Somebody publishes under the same edit lock, from a copy of the overlay or by another program, in the last moment.
 #[test]
 fn the_commit_itself_compares_the_number() {
     let far = Far::new();
@@ -315,7 +315,7 @@ fn published_again_it_is_one_version() {
         let report = publish_here(&far, None, None).unwrap();
         assert_eq!(report.version, format!("lab/disk@{}", 2 + u64::from(more)));
         assert_eq!(far.newest().number, 2 + u64::from(more));
-        assert_eq!(origin.0.store.tokens().unwrap(), []);
+        assert_eq!(origin.0.store.edit_locks().unwrap(), []);
     }
 }
 

@@ -102,7 +102,7 @@ fn what_others_publish_appears_soon_and_open_files_stay() {
 #[test]
 fn a_file_that_cannot_be_imported_says_so_when_it_is_closed() {
     let far = Far::new();
-    far.origin.0.store.take_token(&"lab/disk".parse().unwrap(), "somebody", 1).unwrap();
+    far.origin.0.store.take_edit_lock(&"lab/disk".parse().unwrap(), "somebody", 1).unwrap();
     let error = far.import("import/disk", &far.bytes).map_err(|error| error.kind());
     assert_eq!(error, Ok(()), "another image");
     assert_eq!(kind(far.import("import/lab/disk", &far.bytes)), ErrorKind::Refused);

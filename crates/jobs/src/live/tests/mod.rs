@@ -23,7 +23,7 @@ use crate::live::disk_request::{DiskRequest, OnDetach, WriteRequest};
 use crate::live::place::LivePlace;
 use crate::live::served::Served;
 use crate::live::servers::Server;
-use crate::{CaptureRequest, Silent, TokenChoice, capture};
+use crate::{CaptureRequest, EditLockChoice, Silent, capture};
 
 /// A new store, and a request to serve nothing of it.
 pub(in crate::live) fn request() -> (TempDir, AttachRequest) {
@@ -85,7 +85,7 @@ pub(crate) fn capture_bytes(store: &StorePlace, image: &str, bytes: &[u8]) {
         known: KnownCheck::Sample,
         labels: Default::default(),
         notes: String::new(),
-        token: TokenChoice::Free,
+        edit_lock: EditLockChoice::Free,
         tool_version: "test".into(),
     };
     capture(&request, &Silent).unwrap();

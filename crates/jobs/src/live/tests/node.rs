@@ -74,8 +74,8 @@ impl Host {
         once_closed(|| Served::open(self.request(), Default::default(), Box::new(|_| {}))).unwrap()
     }
 
-    fn tokens(&self) -> usize {
-        Store::open_reader(&self.lab.place).unwrap().tokens().unwrap().len()
+    fn edit_locks(&self) -> usize {
+        Store::open_reader(&self.lab.place).unwrap().edit_locks().unwrap().len()
     }
 }
 
@@ -135,7 +135,7 @@ fn a_node_that_is_killed_goes_on_with_all_of_its_disks_without_its_origin() {
         },
     );
     let Answer::Detached(Some(report)) = published.unwrap() else { panic!("it is published") };
-    assert_eq!((report.version.as_str(), host.tokens()), ("lab/written@2", 0));
+    assert_eq!((report.version.as_str(), host.edit_locks()), ("lab/written@2", 0));
     drop((disk, served));
     let served = host.node();
     assert_eq!(served.list(), ["lab/read"], "what was detached is not served again");
@@ -161,9 +161,9 @@ fn disks_of_a_node_are_found_without_its_directory() {
     assert_eq!(contents(&plain, "lab/written")[..4096], [9; 4096], "above the same overlay");
 }
 
-/// An edit token that was taken for a disk that then cannot be served is given back, and its overlay goes.
+/// An edit lock that was taken for a disk that then cannot be served is given back, and its overlay goes.
 #[test]
-fn a_disk_that_cannot_be_served_keeps_no_edit_token() {
+fn a_disk_that_cannot_be_served_keeps_no_edit_lock() {
     let host = Host::new();
     let _origin = host.run_origin();
     let served = host.node();
@@ -172,9 +172,9 @@ fn a_disk_that_cannot_be_served_keeps_no_edit_token() {
     assert_eq!(kind(served.attach(&DiskRequest { record, ..written("lab/written") })), ErrorKind::Io);
     let own = NbdAddress { address: unix("none/nbd.sock"), tls: None, insecure_loopback: false };
     assert!(served.attach(&DiskRequest { nbd: Some(own.clone()), ..written("lab/written") }).is_err());
-    assert_eq!((host.tokens(), served.list().len(), served.remembered().len()), (0, 0, 0));
+    assert_eq!((host.edit_locks(), served.list().len(), served.remembered().len()), (0, 0, 0));
     drop(served);
-    // The tree is mounted after the token was taken.
+    // The tree is mounted after the edit lock was taken.
     let servers = ServersRequest {
         nbd: Some(NbdAddress { address: unix("nbd.sock"), ..own }),
         fuse: Some(FuseAddress { mount_point: host.lab.path("none"), allow_other: false }),
@@ -184,5 +184,5 @@ fn a_disk_that_cannot_be_served_keeps_no_edit_token() {
     let attached = once_closed(|| attach(request.clone(), Box::new(|_| {})));
     assert_eq!(kind(attached), ErrorKind::Missing);
     let overlays = std::fs::read_dir(host.dir().join("overlays")).unwrap().count();
-    assert_eq!((host.tokens(), overlays), (0, 0));
+    assert_eq!((host.edit_locks(), overlays), (0, 0));
 }

@@ -10,7 +10,7 @@ use super::image_tree::{ImageTree, State};
 use super::place::{Form, Place, above, hidden, join, moved_path, upwards};
 use super::spool::Spool;
 use super::spool_file::SpoolFile;
-use crate::TokenChoice;
+use crate::EditLockChoice;
 
 /// Most directories that this process keeps in memory.
 const MADE_MAX: usize = 1 << 16;
@@ -215,7 +215,7 @@ impl ImageTree {
             return Err(Error::refused(format!("{SPOOLS_MAX} files are being imported already")));
         }
         // Said before a disk is copied in vain; what counts is asked again when it is published.
-        self.keep.sources.store.check_token(&image, TokenChoice::Free)?;
+        self.keep.sources.store.check_edit_lock(&image, EditLockChoice::Free)?;
         let spool = Arc::new(Spool::create(self.keep.clone(), image, format!("import/{path}"))?);
         state.spools.insert(path.clone(), Arc::downgrade(&spool));
         let node = self.node_of(&mut state, &Place::Spool(path))?;

@@ -26,7 +26,7 @@ use super::holes::data;
 use super::keep::Keep;
 use crate::capture::capture_as;
 use crate::live::place::LivePlace;
-use crate::{CaptureRequest, CloneRequest, Silent, TokenChoice, clone};
+use crate::{CaptureRequest, CloneRequest, EditLockChoice, Silent, clone};
 
 const DIRECTORY: &str = "spool";
 /// Most remembered ranges that do not touch.
@@ -216,7 +216,7 @@ impl Spool {
                 version: score.to_string(),
                 name: self.image.clone(),
                 next: true,
-                token: TokenChoice::Free,
+                edit_lock: EditLockChoice::Free,
                 tool_version,
             };
             let stamp = self.stamp()?;
@@ -240,7 +240,7 @@ impl Spool {
             known: KnownCheck::Sample,
             labels: Default::default(),
             notes: String::new(),
-            token: TokenChoice::Free,
+            edit_lock: EditLockChoice::Free,
             tool_version,
         };
         let disk = Source::open(&request.source, None)?;

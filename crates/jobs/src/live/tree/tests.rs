@@ -15,7 +15,7 @@ use platter_vdisk::{Allocation, BlockDevice};
 use super::ImageTree;
 use crate::live::sources::Sources;
 use crate::live::tests::capture_bytes;
-use crate::{CloneRequest, LivePlace, OpenStore, TokenChoice, clone};
+use crate::{CloneRequest, EditLockChoice, LivePlace, OpenStore, clone};
 
 /// Disks that a process serves, in memory.
 #[derive(Default)]

@@ -12,8 +12,8 @@ use platter_store::{KnownCheck, Store, StorePlace};
 use tempfile::TempDir;
 
 use crate::{
-    CaptureReport, CaptureRequest, Consent, InstallRequest, Result, ServerAddress, ServerOptions, Silent,
-    StoreLocation, SurveyOptions, TargetRequest, TokenChoice, Trust, capture, install,
+    CaptureReport, CaptureRequest, Consent, EditLockChoice, InstallRequest, Result, ServerAddress,
+    ServerOptions, Silent, StoreLocation, SurveyOptions, TargetRequest, Trust, capture, install,
 };
 
 /// A folder with a store in it, and the origin's socket.
@@ -89,7 +89,7 @@ pub(crate) fn capture_to(store: StoreLocation, source: &Path, name: &str) -> Res
         known: KnownCheck::Sample,
         labels: Default::default(),
         notes: String::new(),
-        token: TokenChoice::Free,
+        edit_lock: EditLockChoice::Free,
         tool_version: "test".into(),
     };
     capture(&request, &Silent)

@@ -13,7 +13,7 @@ use platter_api::StoreFacts;
 use platter_image::frame::stream::{self, FrameStreamReader, FramesRequest};
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
 use platter_image::{BlockId, ErrorKind, FrameIndex, FrameStore, Result};
-use platter_store::{NumberChoice, Session, Store, Token, VersionRecord};
+use platter_store::{EditLock, NumberChoice, Session, Store, VersionRecord};
 use serde_json::{Value, json};
 
 use super::Lab;
@@ -133,29 +133,29 @@ impl Origin {
             };
         }
         match (method, path) {
-            ("GET", "/api/v1/edit-tokens") => yes(&json!(self.store.tokens().unwrap())),
+            ("GET", "/api/v1/edit-locks") => yes(&json!(self.store.edit_locks().unwrap())),
             ("GET", "/api/v1/store") => yes(&json!(self.facts())),
             ("GET", "/api/v1/versions") => {
                 let versions = self.store.versions().unwrap().into_iter().map(|version| version.record);
                 yes(&json!(versions.collect::<Vec<_>>()))
             }
-            ("POST", "/api/v1/edit-tokens") => {
+            ("POST", "/api/v1/edit-locks") => {
                 let wish: Value = serde_json::from_slice(body).unwrap();
                 let image = wish["image"].as_str().unwrap().parse().unwrap();
                 let holder = wish["holder"].as_str().unwrap();
                 let taken = match wish["steal"] == json!(true) {
-                    true => self.store.steal_token(&image, holder, 1),
-                    false => self.store.take_token(&image, holder, 1),
+                    true => self.store.steal_edit_lock(&image, holder, 1),
+                    false => self.store.take_edit_lock(&image, holder, 1),
                 };
                 answer(taken)
             }
-            ("DELETE", _) if path.starts_with("/api/v1/edit-tokens/") => {
-                let (image, number) = path["/api/v1/edit-tokens/".len()..].split_once('/').unwrap();
+            ("DELETE", _) if path.starts_with("/api/v1/edit-locks/") => {
+                let (image, number) = path["/api/v1/edit-locks/".len()..].split_once('/').unwrap();
                 let image = image.replace("%2F", "/").parse().unwrap();
-                match self.store.token(&image).unwrap() {
+                match self.store.edit_lock(&image).unwrap() {
                     Some(held) => {
-                        let token = Token { number: number.parse().unwrap(), ..held };
-                        answer(self.store.release_token(&token))
+                        let edit_lock = EditLock { number: number.parse().unwrap(), ..held };
+                        answer(self.store.release_edit_lock(&edit_lock))
                     }
                     None => no(404, "missing", "nobody holds it"),
                 }

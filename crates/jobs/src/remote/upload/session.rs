@@ -187,8 +187,8 @@ impl RemoteSession {
 fn is_of(version: &Version, draft: &VersionRecord, before: u64) -> bool {
     let found = &version.record;
     found.number > before
-        && (found.score, found.token, &found.source, &found.notes, &found.labels)
-            == (draft.score, draft.token, &draft.source, &draft.notes, &draft.labels)
+        && (found.score, found.edit_lock, &found.source, &found.notes, &found.labels)
+            == (draft.score, draft.edit_lock, &draft.source, &draft.notes, &draft.labels)
 }
 
 impl Drop for RemoteSession {

@@ -8,9 +8,9 @@ use rusqlite::types::Value;
 
 use super::past::version_of;
 use super::{ChangeLogContents, Entry};
+use crate::catalog::edit_lock::LAST_EDIT_LOCK;
 use crate::catalog::row::{Cell, RowChange};
-use crate::catalog::table::{self, Digest, IMAGES, META, TOKENS, Table, VERSIONS, logged};
-use crate::catalog::token::LAST_TOKEN;
+use crate::catalog::table::{self, Digest, EDIT_LOCKS, IMAGES, META, Table, VERSIONS, logged};
 use platter_records::ImageName;
 use platter_records::Version;
 
@@ -119,17 +119,17 @@ impl State {
             [Cell::Text(image), Cell::Number(number)] => image.parse().ok().zip(u64::try_from(*number).ok()),
             _ => None,
         };
-        let token = |row: &Vec<Cell>| match &row[..] {
-            [Cell::Text(key), Cell::Text(value)] if key == LAST_TOKEN => value.parse().ok(),
+        let edit_lock = |row: &Vec<Cell>| match &row[..] {
+            [Cell::Text(key), Cell::Text(value)] if key == LAST_EDIT_LOCK => value.parse().ok(),
             _ => None,
         };
-        (rows(IMAGES.name).filter_map(image).collect(), rows(META.name).find_map(token).unwrap_or(0))
+        (rows(IMAGES.name).filter_map(image).collect(), rows(META.name).find_map(edit_lock).unwrap_or(0))
     }
 
     /// Removes all edit locks.
-    pub(crate) fn drop_tokens(&mut self) {
-        if let Some((tokens, _)) = place_of(TOKENS.name) {
-            self.0.retain(|(place, _), _| *place != tokens);
+    pub(crate) fn drop_edit_locks(&mut self) {
+        if let Some((edit_locks, _)) = place_of(EDIT_LOCKS.name) {
+            self.0.retain(|(place, _), _| *place != edit_locks);
         }
     }
 

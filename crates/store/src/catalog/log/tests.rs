@@ -49,9 +49,9 @@ fn publish(store: &Store, name: &str, sectors: u64) -> Result<Version> {
 fn answers(place: &StorePlace) -> Vec<String> {
     let store = Store::open_reader(place).unwrap();
     let catalog = store.catalog().unwrap();
-    let mut answers = vec![format!("last token {}", catalog.last_token().unwrap())];
+    let mut answers = vec![format!("last edit lock {}", catalog.last_edit_lock().unwrap())];
     answers.extend(catalog.all_versions().unwrap().iter().map(|version| format!("{version:?}")));
-    answers.extend(catalog.tokens().unwrap().iter().map(|token| format!("{token:?}")));
+    answers.extend(catalog.edit_locks().unwrap().iter().map(|edit_lock| format!("{edit_lock:?}")));
     answers.extend(catalog.last_numbers().unwrap().iter().map(|number| format!("{number:?}")));
     answers
 }
@@ -67,10 +67,10 @@ fn eventful_store() -> (tempfile::TempDir, StorePlace) {
     store.forget(&a, Some(2)).unwrap();
     store.forget(&a, Some(3)).unwrap();
     store.rename(&b, &c).unwrap();
-    let token = store.take_token(&c, "root@node1", 5).unwrap();
-    store.release_token(&token).unwrap();
-    store.take_token(&a, "root@node2", 6).unwrap();
-    store.steal_token(&a, "root@node3", 7).unwrap();
+    let edit_lock = store.take_edit_lock(&c, "root@node1", 5).unwrap();
+    store.release_edit_lock(&edit_lock).unwrap();
+    store.take_edit_lock(&a, "root@node2", 6).unwrap();
+    store.steal_edit_lock(&a, "root@node3", 7).unwrap();
     drop(store);
     (folder, place)
 }
@@ -109,7 +109,7 @@ fn forgotten(place: &StorePlace) -> Vec<String> {
 }
 
 #[test]
-fn a_rebuild_changes_no_name_number_or_token() {
+fn a_rebuild_changes_no_name_number_or_edit_lock() {
     let (_folder, place) = eventful_store();
     let expected = answers(&place);
     assert_eq!(names(&place), ["a@1", "c/d@1"]);
@@ -120,7 +120,7 @@ fn a_rebuild_changes_no_name_number_or_token() {
         for round in 1..=2 {
             let report = rebuild(&place).unwrap();
             assert_eq!(report.notes, Vec::<String>::new());
-            assert_eq!(report.tokens_lost, Some(Vec::new()));
+            assert_eq!(report.edit_locks_lost, Some(Vec::new()));
             assert_eq!((report.lost.len(), report.reappeared.unwrap_or_default().len()), (0, 0));
             assert_eq!(answers(&place), expected, "round {round}");
             assert_eq!(forgotten(&place), ["a@2", "a@3"], "round {round}");
@@ -134,7 +134,7 @@ fn a_rebuild_changes_no_name_number_or_token() {
     let report = rebuild(&place).unwrap();
     assert_eq!(names(&place), ["a@1", "a@2", "a@3", "b@1", "c/d@1"]);
     assert!(report.notes[0].contains("may have reappeared"), "{:?}", report.notes);
-    assert_eq!(report.tokens_lost, None);
+    assert_eq!(report.edit_locks_lost, None);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn forgotten_versions_are_restored_on_request() {
     assert_eq!(refused("a@3"), ErrorKind::Refused, "the image is being edited");
     assert_eq!(refused("a@9"), ErrorKind::Missing, "an existing version was not forgotten");
     let a = "a".parse().unwrap();
-    store.release_token(&store.token(&a).unwrap().unwrap()).unwrap();
+    store.release_edit_lock(&store.edit_lock(&a).unwrap().unwrap()).unwrap();
     let wanted = store.forgotten().unwrap()[1].name.clone();
     assert_eq!(store.resurrect(std::slice::from_ref(&wanted)).unwrap(), [wanted]);
     drop(store);
@@ -237,8 +237,8 @@ fn flip_every(step: usize) {
         assert!(!report.notes.is_empty(), "{at}");
         let known = ["a@1", "a@2", "a@3", "b@1", "c/d@1"];
         assert!(names(&place).iter().all(|name| known.contains(&&name[..])), "{at}");
-        let tokens = Store::open_reader(&place).unwrap().tokens().unwrap();
-        assert!(at >= last || tokens.is_empty(), "{at}: it is unknown who holds one");
+        let edit_locks = Store::open_reader(&place).unwrap().edit_locks().unwrap();
+        assert!(at >= last || edit_locks.is_empty(), "{at}: it is unknown who holds one");
     }
 }
 
@@ -283,8 +283,8 @@ fn a_catalog_and_log_that_do_not_match_are_refused_and_rebuilt() {
     let (_folder, place) = eventful_store();
     let before = SavedFiles::of(&place);
     let store = Store::open_writer(&place).unwrap();
-    let token = store.token(&"a".parse().unwrap()).unwrap().unwrap();
-    store.release_token(&token).unwrap();
+    let edit_lock = store.edit_lock(&"a".parse().unwrap()).unwrap().unwrap();
+    store.release_edit_lock(&edit_lock).unwrap();
     store.forget(&"a".parse().unwrap(), None).unwrap();
     drop(store);
     let (after, expected) = (SavedFiles::of(&place), answers(&place));
@@ -318,10 +318,10 @@ fn a_long_log_is_replaced() {
     let holder = "h".repeat(200);
     let length = || fs::metadata(place.change_log()).unwrap().len();
     let overlay = "o".repeat(4000);
-    let mut token = store.take_token(&"a".parse().unwrap(), &holder, 1).unwrap();
+    let mut edit_lock = store.take_edit_lock(&"a".parse().unwrap(), &holder, 1).unwrap();
     while length() < 80 << 10 {
         for change in [&overlay, "x"] {
-            token = store.set_overlay(&token, change).unwrap();
+            edit_lock = store.set_overlay(&edit_lock, change).unwrap();
         }
     }
     drop(store);

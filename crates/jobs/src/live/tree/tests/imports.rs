@@ -71,17 +71,17 @@ fn a_capture_that_fails_is_told_at_closing() {
     let store = Store::open_reader(&lab.place).unwrap();
     let file = lab.create("import/a.raw").unwrap();
     file.write(&disk(2), 0).unwrap();
-    let token = store.take_token(&"a".parse().unwrap(), "somebody", 1).unwrap();
+    let edit_lock = store.take_edit_lock(&"a".parse().unwrap(), "somebody", 1).unwrap();
     let error = file.close().unwrap_err();
     assert!(error.kind() == ErrorKind::Refused && error.to_string().contains("import/a.raw"), "{error}");
     assert_eq!(lab.newest("a").name.number, 1);
     let error = lab.create("import/a").map(drop).unwrap_err();
     assert!(error.to_string().contains("imported already"), "{error}");
-    store.release_token(&token).unwrap();
+    store.release_edit_lock(&edit_lock).unwrap();
     file.close().unwrap();
     assert_eq!(lab.newest("a").name.number, 2, "tried again, it works");
     drop(file);
-    store.take_token(&"a".parse().unwrap(), "somebody", 1).unwrap();
+    store.take_edit_lock(&"a".parse().unwrap(), "somebody", 1).unwrap();
     assert!(lab.create("import/a").map(drop).unwrap_err().to_string().contains("somebody"));
 }
 

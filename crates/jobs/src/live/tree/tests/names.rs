@@ -39,7 +39,7 @@ fn an_edited_image_is_neither_forgotten_nor_renamed() {
     let lab = Lab::new();
     capture_bytes(&lab.place, "lab/a", &disk(1));
     let store = Store::open_reader(&lab.place).unwrap();
-    store.take_token(&"lab/a".parse().unwrap(), "somebody", 1).unwrap();
+    store.take_edit_lock(&"lab/a".parse().unwrap(), "somebody", 1).unwrap();
     for change in [lab.remove("lab/a/1.raw"), lab.rename("lab", "attic")] {
         assert!(change.unwrap_err().to_string().contains("somebody"));
     }
@@ -117,7 +117,7 @@ fn others_are_followed() {
         version: "b".into(),
         name: "c".parse().unwrap(),
         next: false,
-        token: TokenChoice::Free,
+        edit_lock: EditLockChoice::Free,
         tool_version: "test".into(),
     };
     clone(&request).unwrap();

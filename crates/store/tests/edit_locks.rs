@@ -9,22 +9,23 @@ use std::collections::BTreeSet;
 use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::{BlockId, Domain, ErrorKind, FrameStore, Kind, Result, Score};
 use platter_store::{
-    CheckOptions, ImageName, NumberChoice, Session, Store, StorePlace, Token, Version, VersionRecord, rebuild,
+    CheckOptions, EditLock, ImageName, NumberChoice, Session, Store, StorePlace, Version, VersionRecord,
+    rebuild,
 };
 
 const TIME: i64 = 1_700_000_000_000;
 
 /// A draft whose score identifies the disk. The disk does not exist: nothing here reads it.
-fn draft(disk: u8, token: Option<u64>) -> VersionRecord {
-    VersionRecord { token, ..VersionRecord::draft(image(), Score(BlockId([disk; 32])), TIME) }
+fn draft(disk: u8, edit_lock: Option<u64>) -> VersionRecord {
+    VersionRecord { edit_lock, ..VersionRecord::draft(image(), Score(BlockId([disk; 32])), TIME) }
 }
 
 fn image() -> ImageName {
     "lab/debian12".parse().unwrap()
 }
 
-fn publish(store: &Store, disk: u8, token: Option<u64>) -> Result<Version> {
-    store.session()?.publish(draft(disk, token))
+fn publish(store: &Store, disk: u8, edit_lock: Option<u64>) -> Result<Version> {
+    store.session()?.publish(draft(disk, edit_lock))
 }
 
 /// A store with version 1 of the image.
@@ -47,30 +48,30 @@ fn only_one_holder_at_a_time_and_numbers_increase() {
     let (_folder, place) = new_store();
     let image = image();
     let open = || Store::open_reader(&place).unwrap();
-    assert_eq!(open().token(&image).unwrap(), None);
-    let first = open().take_token(&image, "root@a", TIME).unwrap();
+    assert_eq!(open().edit_lock(&image).unwrap(), None);
+    let first = open().take_edit_lock(&image, "root@a", TIME).unwrap();
     assert_eq!((first.number, first.holder.as_str(), first.time_unix_ms), (1, "root@a", TIME));
     for holder in ["root@a", "root@b"] {
-        refused(open().take_token(&image, holder, TIME), "held by root@a since 2023-11-14 22:13:20 UTC");
+        refused(open().take_edit_lock(&image, holder, TIME), "held by root@a since 2023-11-14 22:13:20 UTC");
     }
     let first = open().set_overlay(&first, "lab-debian12.1.overlay").unwrap();
     assert_eq!(
-        open().tokens().unwrap(),
+        open().edit_locks().unwrap(),
         std::slice::from_ref(&first),
         "still there after reopening, with the overlay"
     );
-    let second = open().steal_token(&image, "root@b", TIME + 1).unwrap();
+    let second = open().steal_edit_lock(&image, "root@b", TIME + 1).unwrap();
     assert_eq!((second.number, second.overlay.as_str()), (2, ""));
-    refused(open().release_token(&first), "held by root@b");
+    refused(open().release_edit_lock(&first), "held by root@b");
     refused(open().set_overlay(&first, "x"), "held by root@b");
-    open().release_token(&second).unwrap();
-    refused(open().release_token(&second), "released");
-    assert_eq!(open().tokens().unwrap(), []);
-    assert_eq!(open().take_token(&image, "root@a", TIME).unwrap().number, 3, "2 is never reused");
-    let missing = open().take_token(&"lab/none".parse().unwrap(), "root@a", TIME).unwrap_err();
+    open().release_edit_lock(&second).unwrap();
+    refused(open().release_edit_lock(&second), "released");
+    assert_eq!(open().edit_locks().unwrap(), []);
+    assert_eq!(open().take_edit_lock(&image, "root@a", TIME).unwrap().number, 3, "2 is never reused");
+    let missing = open().take_edit_lock(&"lab/none".parse().unwrap(), "root@a", TIME).unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::Missing);
     for holder in ["", "two\nlines", &"x".repeat(256)] {
-        refused(open().steal_token(&image, holder, TIME), "holder");
+        refused(open().steal_edit_lock(&image, holder, TIME), "holder");
     }
     let report = open().check(CheckOptions::default(), &mut |_| {}).unwrap();
     assert!(!report.findings.iter().any(|finding| finding.what.starts_with("catalog")), "{report:?}");
@@ -80,16 +81,16 @@ fn only_one_holder_at_a_time_and_numbers_increase() {
 fn publishing_needs_the_token_that_is_held() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
-    let token = store.take_token(&image(), "root@a", TIME).unwrap();
+    let edit_lock = store.take_edit_lock(&image(), "root@a", TIME).unwrap();
     refused(publish(&store, 2, None), "being edited (lock 1, held by root@a");
-    refused(store.check_token(&image(), None), "being edited");
-    let version = publish(&store, 2, Some(token.number)).unwrap();
-    assert_eq!((version.name.number, version.record.token), (2, Some(1)));
+    refused(store.check_edit_lock(&image(), None), "being edited");
+    let version = publish(&store, 2, Some(edit_lock.number)).unwrap();
+    assert_eq!((version.name.number, version.record.edit_lock), (2, Some(1)));
     let other = VersionRecord { image: "other".parse().unwrap(), ..draft(3, None) };
     store.session().unwrap().publish(other).unwrap();
-    store.release_token(&token).unwrap();
-    refused(publish(&store, 4, Some(token.number)), "released");
-    assert_eq!(publish(&store, 5, None).unwrap().record.token, None);
+    store.release_edit_lock(&edit_lock).unwrap();
+    refused(publish(&store, 4, Some(edit_lock.number)), "released");
+    assert_eq!(publish(&store, 5, None).unwrap().record.edit_lock, None);
 }
 
 /// A refusal is not a failed write: the frames are kept, and the store stays usable.
@@ -97,7 +98,7 @@ fn publishing_needs_the_token_that_is_held() {
 fn a_refused_publish_keeps_its_frames() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
-    store.take_token(&image(), "root@a", TIME).unwrap();
+    store.take_edit_lock(&image(), "root@a", TIME).unwrap();
     let (session, bytes) = (store.session().unwrap(), vec![5; 512]);
     let block = BlockId::of(Kind::Data, &bytes);
     append(&session, block, &bytes);
@@ -126,37 +127,43 @@ fn a_suspended_holder_cannot_publish() {
         let (_folder, place) = new_store();
         let readers = [Store::open_reader(&place).unwrap(), Store::open_reader(&place).unwrap()];
         let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut tokens: [Vec<Token>; 2] = [vec![], vec![]];
+        let mut edit_locks: [Vec<EditLock>; 2] = [vec![], vec![]];
         let (mut holds, mut disk, mut numbers) = (None, 1, BTreeSet::new());
         for _ in 0..12 {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let who = (dice >> 40) as usize % 2;
             match (dice >> 33) % 3 {
                 0 => {
-                    let token = match readers[who].take_token(&image(), ["a", "b"][who], TIME) {
-                        Ok(token) => Some(token).inspect(|_| assert_eq!(holds, None)),
-                        Err(_) => Some(readers[who].steal_token(&image(), ["a", "b"][who], TIME).unwrap()),
+                    let edit_lock = match readers[who].take_edit_lock(&image(), ["a", "b"][who], TIME) {
+                        Ok(edit_lock) => Some(edit_lock).inspect(|_| assert_eq!(holds, None)),
+                        Err(_) => {
+                            Some(readers[who].steal_edit_lock(&image(), ["a", "b"][who], TIME).unwrap())
+                        }
                     };
-                    let token = token.unwrap();
-                    assert!(numbers.iter().all(|number| *number < token.number), "seed {seed}");
-                    numbers.insert(token.number);
-                    holds = Some(token.number);
-                    tokens[who].push(token);
+                    let edit_lock = edit_lock.unwrap();
+                    assert!(numbers.iter().all(|number| *number < edit_lock.number), "seed {seed}");
+                    numbers.insert(edit_lock.number);
+                    holds = Some(edit_lock.number);
+                    edit_locks[who].push(edit_lock);
                 }
                 step => {
-                    // All tokens that this process ever held: only the last may be valid.
-                    for token in tokens[who].clone() {
-                        let is_good = holds == Some(token.number);
+                    // All edit locks that this process ever held: only the last may be valid.
+                    for edit_lock in edit_locks[who].clone() {
+                        let is_good = holds == Some(edit_lock.number);
                         if step == 1 {
                             let writer = Store::open_writer(&place).unwrap();
                             disk += 1;
-                            let published = publish(&writer, disk, Some(token.number));
+                            let published = publish(&writer, disk, Some(edit_lock.number));
                             assert_eq!(published.is_ok(), is_good, "seed {seed}: {published:?}");
                             let newest = writer.version(&image(), NumberChoice::Latest).unwrap();
                             assert_eq!(newest.record.score.0.0[0] == disk, is_good, "seed {seed}");
                             overtaken += u32::from(!is_good);
                         } else {
-                            assert_eq!(readers[who].release_token(&token).is_ok(), is_good, "seed {seed}");
+                            assert_eq!(
+                                readers[who].release_edit_lock(&edit_lock).is_ok(),
+                                is_good,
+                                "seed {seed}"
+                            );
                             holds = holds.filter(|_| !is_good);
                         }
                     }
@@ -167,33 +174,37 @@ fn a_suspended_holder_cannot_publish() {
     assert!(overtaken > 20, "only {overtaken} late attempts to publish");
 }
 
-/// The session was open, its frames written, and the token checked before. Only the check at the commit counts.
+/// The session was open, its frames written, and the edit lock checked before. Only the check at the commit counts.
 #[test]
 fn a_token_stolen_in_the_middle_of_a_session_fences_it() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
-    let token = store.take_token(&image(), "a", TIME).unwrap();
+    let edit_lock = store.take_edit_lock(&image(), "a", TIME).unwrap();
     let session = store.session().unwrap();
     append(&session, BlockId::of(Kind::Data, &[5; 512]), &[5; 512]);
-    store.check_token(&image(), Some(token.number)).unwrap();
-    let stolen = store.steal_token(&image(), "b", TIME).unwrap();
+    store.check_edit_lock(&image(), Some(edit_lock.number)).unwrap();
+    let stolen = store.steal_edit_lock(&image(), "b", TIME).unwrap();
     let theirs = publish(&store, 2, Some(stolen.number)).unwrap();
-    refused(session.publish(draft(3, Some(token.number))), "under another lock than 1 (lock 2, held by b");
+    refused(
+        session.publish(draft(3, Some(edit_lock.number))),
+        "under another lock than 1 (lock 2, held by b",
+    );
     assert_eq!(store.version(&image(), NumberChoice::Latest).unwrap(), theirs);
 }
 
-/// Checking the token and publishing are one step: whatever others do in between, no version follows one that was published
-/// under a later token.
+/// Checking the edit lock and publishing are one step: whatever others do in between, no version follows one that was published
+/// under a later edit lock.
 #[test]
-fn no_version_follows_one_of_a_later_token() {
+fn no_version_follows_one_of_a_later_edit_lock() {
     let (_folder, place) = new_store();
     let store = Store::open_writer(&place).unwrap();
     let published: usize = std::thread::scope(|scope| {
         let editors: Vec<_> = (0..4)
             .map(|_| {
                 scope.spawn(|| {
-                    let tokens = (0..15).map(|_| store.steal_token(&image(), "somebody", TIME).unwrap());
-                    tokens.filter(|token| publish(&store, 2, Some(token.number)).is_ok()).count()
+                    let edit_locks =
+                        (0..15).map(|_| store.steal_edit_lock(&image(), "somebody", TIME).unwrap());
+                    edit_locks.filter(|edit_lock| publish(&store, 2, Some(edit_lock.number)).is_ok()).count()
                 })
             })
             .collect();
@@ -201,39 +212,39 @@ fn no_version_follows_one_of_a_later_token() {
     });
     let history = store.history(&image()).unwrap();
     assert_eq!(history.len(), 1 + published);
-    let tokens: Vec<Option<u64>> = history.iter().rev().map(|version| version.record.token).collect();
-    assert!(tokens.is_sorted(), "{tokens:?}");
+    let edit_locks: Vec<Option<u64>> = history.iter().rev().map(|version| version.record.edit_lock).collect();
+    assert!(edit_locks.is_sorted(), "{edit_locks:?}");
 }
 
 #[test]
-fn only_one_of_many_concurrent_takers_gets_a_token() {
+fn only_one_of_many_concurrent_takers_gets_a_edit_lock() {
     let (_folder, place) = new_store();
-    let taken: Vec<Token> = std::thread::scope(|scope| {
+    let taken: Vec<EditLock> = std::thread::scope(|scope| {
         let place = &place;
         let takers: Vec<_> = (0..8)
             .map(|n| {
                 scope.spawn(move || {
                     let store = Store::open_reader(place).unwrap();
-                    store.take_token(&image(), &format!("taker {n}"), TIME)
+                    store.take_edit_lock(&image(), &format!("taker {n}"), TIME)
                 })
             })
             .collect();
         takers.into_iter().filter_map(|taker| taker.join().unwrap().ok()).collect()
     });
     assert_eq!(taken.len(), 1);
-    assert_eq!(Store::open_reader(&place).unwrap().tokens().unwrap(), taken);
+    assert_eq!(Store::open_reader(&place).unwrap().edit_locks().unwrap(), taken);
 }
 
-/// Taking a token waits for a writer, which is usually done soon. A writer that opens the store waits for a change of a token.
+/// Taking an edit lock waits for a writer, which is usually done soon. A writer that opens the store waits for a change of an edit lock.
 #[test]
 fn a_token_waits_for_the_writer() {
     let (_folder, place) = new_store();
     let reader = Store::open_reader(&place).unwrap();
     let writer = Store::open_writer(&place).unwrap();
     std::thread::scope(|scope| {
-        let taking = scope.spawn(|| reader.take_token(&image(), "a", TIME));
+        let taking = scope.spawn(|| reader.take_edit_lock(&image(), "a", TIME));
         std::thread::sleep(std::time::Duration::from_millis(100));
-        assert_eq!(writer.tokens().unwrap(), []);
+        assert_eq!(writer.edit_locks().unwrap(), []);
         drop(writer);
         assert_eq!(taking.join().unwrap().unwrap().number, 1);
     });
@@ -247,10 +258,10 @@ fn rebuild_keeps_tokens_and_never_reuses_a_number() {
         let (_folder, place) = new_store();
         let published = {
             let store = Store::open_writer(&place).unwrap();
-            let token = store.steal_token(&image(), "a", TIME).unwrap();
-            publish(&store, 2, Some(token.number)).unwrap().record.token.unwrap()
+            let edit_lock = store.steal_edit_lock(&image(), "a", TIME).unwrap();
+            publish(&store, 2, Some(edit_lock.number)).unwrap().record.edit_lock.unwrap()
         };
-        let last = Store::open_reader(&place).unwrap().steal_token(&image(), "b", TIME).unwrap();
+        let last = Store::open_reader(&place).unwrap().steal_edit_lock(&image(), "b", TIME).unwrap();
         assert!(last.number > published);
         let is_all = damage.starts_with("all");
         for file in ["catalog.sqlite", "changes.log"].into_iter().take(1 + usize::from(is_all)) {
@@ -262,16 +273,16 @@ fn rebuild_keeps_tokens_and_never_reuses_a_number() {
             }
         }
         let report = rebuild(&place).unwrap();
-        assert_eq!(report.tokens_lost, (!is_all).then(Vec::new), "{damage}");
+        assert_eq!(report.edit_locks_lost, (!is_all).then(Vec::new), "{damage}");
         let store = Store::open_writer(&place).unwrap();
         if is_all {
-            assert_eq!(store.tokens().unwrap(), [], "{damage}");
+            assert_eq!(store.edit_locks().unwrap(), [], "{damage}");
             refused(publish(&store, 3, Some(last.number)), "lost in a rebuild");
         } else {
-            assert_eq!(store.tokens().unwrap(), std::slice::from_ref(&last), "{damage}");
+            assert_eq!(store.edit_locks().unwrap(), std::slice::from_ref(&last), "{damage}");
             publish(&store, 3, Some(last.number)).unwrap();
         }
-        let next = store.steal_token(&image(), "c", TIME).unwrap();
+        let next = store.steal_edit_lock(&image(), "c", TIME).unwrap();
         assert!(next.number > last.number, "{damage}: {} after {}", next.number, last.number);
         refused(publish(&store, 3, Some(last.number)), "held by c");
         publish(&store, 3, Some(next.number)).unwrap();

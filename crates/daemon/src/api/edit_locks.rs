@@ -1,4 +1,4 @@
-//! Edit tokens: who may publish the next version of an image.
+//! Edit locks: who may publish the next version of an image.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use platter_api::TakeEditTokenRequest;
+use platter_api::TakeEditLockRequest;
 use platter_image::Error;
 use platter_store::ImageName;
 
@@ -22,9 +22,9 @@ pub(super) async fn list(
     Extension(asker): Extension<Asker>,
 ) -> Result<Response, Problem> {
     let shared = Arc::clone(&origin);
-    let mut tokens = origin.pool.run(move || shared.store.tokens()).await?;
-    tokens.retain(|token| asker.who.may_read(&token.image));
-    json(&tokens)
+    let mut edit_locks = origin.pool.run(move || shared.store.edit_locks()).await?;
+    edit_locks.retain(|edit_lock| asker.who.may_read(&edit_lock.image));
+    json(&edit_locks)
 }
 
 pub(super) async fn take(
@@ -33,10 +33,10 @@ pub(super) async fn take(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    let request: TakeEditTokenRequest = read_json(&origin, &headers, sent).await?;
+    let request: TakeEditLockRequest = read_json(&origin, &headers, sent).await?;
     asker.check(&request.image)?;
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.take_edit_token(&request)).await?)
+    json(&origin.pool.run(move || shared.take_edit_lock(&request)).await?)
 }
 
 pub(super) async fn release(
@@ -50,5 +50,5 @@ pub(super) async fn release(
         .parse()
         .map_err(|_| Problem::bad_request(&Error::refused(format!("invalid edit lock number {number:?}"))))?;
     let shared = Arc::clone(&origin);
-    json(&origin.pool.run(move || shared.release_edit_token(&image, number)).await?)
+    json(&origin.pool.run(move || shared.release_edit_lock(&image, number)).await?)
 }

@@ -1,4 +1,4 @@
-//! An edit token: the right to publish the next version of an image, one holder at a time, fenced by a number.
+//! An edit lock: the right to publish the next version of an image, one holder at a time, fenced by a number.
 
 use std::fmt;
 
@@ -15,10 +15,10 @@ pub const OVERLAY_LENGTH_MAX: usize = 4096;
 
 /// The right to publish the next version of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Token {
+pub struct EditLock {
     /// The image.
     pub image: ImageName,
-    /// The fencing number, from 1: higher than the number of any earlier token of this store.
+    /// The fencing number, from 1: higher than the number of any earlier edit lock of this store.
     pub number: u64,
     /// Name of the holder, such as `root@node3`.
     pub holder: String,
@@ -28,7 +28,7 @@ pub struct Token {
     pub overlay: String,
 }
 
-impl fmt::Display for Token {
+impl fmt::Display for EditLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time =
             jiff::Timestamp::from_millisecond(self.time_unix_ms).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
@@ -36,14 +36,14 @@ impl fmt::Display for Token {
     }
 }
 
-/// Returns why the next version of `image` may not be published under token `number` (`None`: without a token), or `None` when it
-/// may be published. `held` is the image's current token.
-pub fn refusal(image: &ImageName, number: Option<u64>, held: Option<&Token>) -> Option<Error> {
+/// Returns why the next version of `image` may not be published under edit lock `number` (`None`: without an edit lock), or
+/// `None` when it may be published. `held` is the image's current edit lock.
+pub fn refusal(image: &ImageName, number: Option<u64>, held: Option<&EditLock>) -> Option<Error> {
     let why = match (number, held) {
         (None, None) => return None,
         (Some(number), Some(held)) if held.number == number => return None,
         (None, Some(held)) => format!(
-            "{image} is being edited ({held}): wait until it is released, or take it over with `platter token steal \
+            "{image} is being edited ({held}): wait until it is released, or take it over with `platter lock steal \
              {image}`"
         ),
         (Some(number), Some(held)) => format!(

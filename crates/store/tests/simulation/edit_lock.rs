@@ -1,10 +1,10 @@
 //! Edit locks under power failures and failing calls: the state is that before or after the call in flight, nothing that
-//! returned is lost, and no number is assigned twice. An interrupted publish is finished only under the current token.
+//! returned is lost, and no number is assigned twice. An interrupted publish is finished only under the current edit lock.
 
 use std::path::PathBuf;
 
 use platter_image::{ErrorKind, Result};
-use platter_store::{ImageName, NumberChoice, Store, Token, Version, rebuild};
+use platter_store::{EditLock, ImageName, NumberChoice, Store, Version, rebuild};
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 use platter_vfs::{OpenMode, Vfs};
 
@@ -14,35 +14,35 @@ fn image() -> ImageName {
     "a".parse().unwrap()
 }
 
-/// Publishes under a token, or without one.
-fn publish_under(store: &Store, numbers: &[u64], token: Option<u64>) -> Result<Version> {
+/// Publishes under an edit lock, or without one.
+fn publish_under(store: &Store, numbers: &[u64], edit_lock: Option<u64>) -> Result<Version> {
     let session = store.session()?;
     let disk = add_disk(&session, numbers)?;
     let mut draft = draft("a", disk)?;
-    draft.token = token;
+    draft.edit_lock = edit_lock;
     session.publish(draft)
 }
 
-/// What the store has promised about the token.
+/// What the store has promised about the edit lock.
 #[derive(Debug, Default)]
 struct Promised {
     model: Model,
-    /// The token after the last call that returned.
-    held: Option<Token>,
-    /// The token if the call that did not return has happened; a new token has number 0 here.
-    in_flight: Option<Option<Token>>,
+    /// The edit lock after the last call that returned.
+    held: Option<EditLock>,
+    /// The edit lock if the call that did not return has happened; a new edit lock has number 0 here.
+    in_flight: Option<Option<EditLock>>,
     /// The highest number that was assigned.
     last: u64,
 }
 
 impl Promised {
-    fn given(&mut self, token: Token) {
-        assert!(token.number > self.last, "{token} after {}", self.last);
-        self.last = token.number;
-        self.held = Some(token);
+    fn given(&mut self, edit_lock: EditLock) {
+        assert!(edit_lock.number > self.last, "{edit_lock} after {}", self.last);
+        self.last = edit_lock.number;
+        self.held = Some(edit_lock);
     }
 
-    fn begin(&mut self, in_flight: Option<Token>) {
+    fn begin(&mut self, in_flight: Option<EditLock>) {
         self.in_flight = Some(in_flight);
     }
 
@@ -51,7 +51,7 @@ impl Promised {
     }
 }
 
-/// Random changes of the token by seed, through stores opened for reading and for writing.
+/// Random changes of the edit lock by seed, through stores opened for reading and for writing.
 fn work(machine: &Machine, seed: u64, promised: &mut Promised) -> Result<()> {
     let mut dice = Dice(seed);
     Store::init(&machine.place)?;
@@ -69,17 +69,17 @@ fn work(machine: &Machine, seed: u64, promised: &mut Promised) -> Result<()> {
             }
             1 if promised.held.is_some() => {
                 promised.begin(None);
-                store.release_token(promised.held.as_ref().unwrap())?;
+                store.release_edit_lock(promised.held.as_ref().unwrap())?;
                 promised.held = None;
             }
             2 | 3 if store.session().is_ok() => {
                 let numbers: Vec<u64> = (step..step + 3).collect();
-                let token = promised.held.as_ref().map(|token| token.number);
-                let version = publish_under(&store, &numbers, token)?;
+                let edit_lock = promised.held.as_ref().map(|edit_lock| edit_lock.number);
+                let version = publish_under(&store, &numbers, edit_lock)?;
                 promised.model.published.push((version, numbers));
             }
             _ => {
-                let new = Token {
+                let new = EditLock {
                     image: image(),
                     number: 0,
                     holder: holder.into(),
@@ -87,11 +87,11 @@ fn work(machine: &Machine, seed: u64, promised: &mut Promised) -> Result<()> {
                     overlay: String::new(),
                 };
                 promised.begin(Some(new));
-                let token = match &promised.held {
-                    None => store.take_token(&image(), holder, 7)?,
-                    Some(_) => store.steal_token(&image(), holder, 7)?,
+                let edit_lock = match &promised.held {
+                    None => store.take_edit_lock(&image(), holder, 7)?,
+                    Some(_) => store.steal_edit_lock(&image(), holder, 7)?,
                 };
-                promised.given(token);
+                promised.given(edit_lock);
             }
         }
         promised.end();
@@ -99,26 +99,27 @@ fn work(machine: &Machine, seed: u64, promised: &mut Promised) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the token is the promised one, or the result of the call in flight, and that the next number is new.
-fn verify_token(machine: &Machine, promised: &mut Promised, context: &str) {
+/// Checks that the edit lock is the promised one, or the result of the call in flight, and that the next number is new.
+fn verify_edit_lock(machine: &Machine, promised: &mut Promised, context: &str) {
     if promised.model.published.is_empty() {
         return;
     }
     let store = Store::open_reader(&machine.place).unwrap_or_else(|error| panic!("{context}: {error:?}"));
-    let found = store.token(&image()).unwrap();
+    let found = store.edit_lock(&image()).unwrap();
     let is_in_flight = promised.in_flight.as_ref().is_some_and(|in_flight| match (in_flight, &found) {
         (None, found) => found.is_none(),
         (Some(new), Some(found)) => {
-            found.number > promised.last && Token { number: 0, ..found.clone() } == *new
+            found.number > promised.last && EditLock { number: 0, ..found.clone() } == *new
         }
         (Some(_), None) => false,
     });
     assert!(found == promised.held || is_in_flight, "{context}: {found:?} is not {promised:?}");
-    promised.last = promised.last.max(found.map_or(0, |token| token.number));
-    let token = store.steal_token(&image(), "z", 8).unwrap_or_else(|error| panic!("{context}: {error:?}"));
-    assert!(token.number > promised.last, "{context}: {token} is not after {promised:?}");
-    promised.given(token.clone());
-    store.release_token(&token).unwrap();
+    promised.last = promised.last.max(found.map_or(0, |edit_lock| edit_lock.number));
+    let edit_lock =
+        store.steal_edit_lock(&image(), "z", 8).unwrap_or_else(|error| panic!("{context}: {error:?}"));
+    assert!(edit_lock.number > promised.last, "{context}: {edit_lock} is not after {promised:?}");
+    promised.given(edit_lock.clone());
+    store.release_edit_lock(&edit_lock).unwrap();
 }
 
 fn crash_once(machine: &Machine, seed: u64, call: u64, profile: CrashProfile) {
@@ -130,7 +131,7 @@ fn crash_once(machine: &Machine, seed: u64, call: u64, profile: CrashProfile) {
     let _ = work(machine, seed, &mut promised);
     machine.disk().crash(profile, seed ^ call);
     machine.restart();
-    verify_token(machine, &mut promised, &context);
+    verify_edit_lock(machine, &mut promised, &context);
     verify(machine, &promised.model, &context);
 }
 
@@ -177,7 +178,7 @@ fn an_io_error_at_any_call_leaves_the_state_before_or_after() {
         disk.crash(CrashProfile::Nothing, call);
         machine.restart();
         let context = format!("error at call {call}: {done:?}");
-        verify_token(&machine, &mut promised, &context);
+        verify_edit_lock(&machine, &mut promised, &context);
         verify(&machine, &promised.model, &context);
     }
 }
@@ -191,7 +192,7 @@ fn packs(machine: &Machine) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A publish under token 1 lacked only its commit. If the token is still current, the next writer finishes it. If the token was
+/// A publish under edit lock 1 lacked only its commit. If the edit lock is still current, the next writer finishes it. If the edit lock was
 /// taken over meanwhile, it is not finished and no rebuild finds it again; the next holder's version gets its number.
 #[test]
 fn an_interrupted_publish_is_fenced_too() {
@@ -199,7 +200,7 @@ fn an_interrupted_publish_is_fenced_too() {
         let machine = Machine::new();
         Store::init(&machine.place).unwrap();
         publish(&Store::open_writer(&machine.place).unwrap(), "a", &[1]).unwrap();
-        Store::open_reader(&machine.place).unwrap().take_token(&image(), "x", 7).unwrap();
+        Store::open_reader(&machine.place).unwrap().take_edit_lock(&image(), "x", 7).unwrap();
         let (before, known) = (machine.disk().fork(), packs(&machine));
         publish_under(&Store::open_writer(&machine.place).unwrap(), &[5, 6], Some(1)).unwrap();
         let new = packs(&machine).into_iter().find(|pack| !known.contains(pack)).unwrap();
@@ -214,7 +215,7 @@ fn an_interrupted_publish_is_fenced_too() {
         drop(before.open(&new, OpenMode::CreateNew).unwrap());
         before.overwrite(&new, &bytes);
         if is_stolen {
-            Store::open_reader(&machine.place).unwrap().steal_token(&image(), "y", 7).unwrap();
+            Store::open_reader(&machine.place).unwrap().steal_edit_lock(&image(), "y", 7).unwrap();
         }
         let store = Store::open_writer(&machine.place).unwrap();
         let finished: Vec<String> =
@@ -232,7 +233,7 @@ fn an_interrupted_publish_is_fenced_too() {
     }
 }
 
-/// If the sync of a token's change fails, the change is an error, and the store accepts no more writes.
+/// If the sync of an edit lock's change fails, the change is an error, and the store accepts no more writes.
 #[test]
 fn a_failed_sync_is_reported() {
     let machine = Machine::new();
@@ -241,6 +242,6 @@ fn a_failed_sync_is_reported() {
     publish(&store, "a", &[1]).unwrap();
     let only = Some(platter_vfs::simulated::Operation::Sync);
     machine.disk().set_fault(Some(Fault { call: 1, kind: FaultKind::Io, persistent: false, only }));
-    assert_eq!(store.take_token(&image(), "x", 7).unwrap_err().kind(), ErrorKind::Io);
-    assert_eq!(store.take_token(&image(), "x", 7).unwrap_err().kind(), ErrorKind::Refused);
+    assert_eq!(store.take_edit_lock(&image(), "x", 7).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(store.take_edit_lock(&image(), "x", 7).unwrap_err().kind(), ErrorKind::Refused);
 }

@@ -1,4 +1,4 @@
-//! Taking an edit token.
+//! Taking an edit lock.
 
 use platter_records::ImageName;
 use schemars::JsonSchema;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Takes the right to publish an image's next version.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TakeEditTokenRequest {
+pub struct TakeEditLockRequest {
     /// The image.
     pub image: ImageName,
     /// Who will hold it: at most 255 bytes without control characters.

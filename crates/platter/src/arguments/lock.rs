@@ -1,42 +1,42 @@
-//! Arguments of `platter token`, which manages edit locks: who may publish the next version of an image.
+//! Arguments of `platter lock`, which manages edit locks: who may publish the next version of an image.
 
 use clap::{Args, Subcommand};
-use platter_jobs::{ImageName, TokenChoice};
+use platter_jobs::{EditLockChoice, ImageName};
 
 #[derive(Args, Debug)]
-pub(crate) struct TokenOptions {
+pub(crate) struct LockOptions {
     /// Publish under the edit lock with this number; refused if the lock was taken over
     #[arg(long, value_name = "NUMBER")]
-    pub(crate) token: Option<u64>,
+    pub(crate) lock: Option<u64>,
     /// Take over the edit lock from its holder and publish; the holder's changes cannot become the next version
-    #[arg(long, conflicts_with = "token")]
-    pub(crate) steal_token: bool,
+    #[arg(long, conflicts_with = "lock")]
+    pub(crate) steal_lock: bool,
 }
 
-impl From<&TokenOptions> for TokenChoice {
-    fn from(options: &TokenOptions) -> Self {
-        match options.token {
+impl From<&LockOptions> for EditLockChoice {
+    fn from(options: &LockOptions) -> Self {
+        match options.lock {
             Some(number) => Self::Number(number),
-            None if options.steal_token => Self::Steal,
+            None if options.steal_lock => Self::Steal,
             None => Self::Free,
         }
     }
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Token {
+pub(crate) enum Lock {
     /// List held edit locks
     List,
     /// Take the edit lock of an image, if nobody holds it
-    Take(TokenOf),
+    Take(LockOf),
     /// Take over the edit lock of an image from its holder
-    Steal(TokenOf),
+    Steal(LockOf),
     /// Release an edit lock
-    Release(TokenOf),
+    Release(LockOf),
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct TokenOf {
+pub(crate) struct LockOf {
     /// Image, such as lab/debian12
     pub(crate) name: ImageName,
     /// Name of the holder [default: USER@HOST]

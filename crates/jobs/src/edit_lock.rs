@@ -1,0 +1,106 @@
+//! Edit locks as a person asks for them: take one, take one over, give one back; and publishing under one.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use platter_image::{Error, Result};
+use platter_store::{EditLock, ImageName, Version};
+use serde::{Deserialize, Serialize};
+
+use crate::{OpenStore, StoreLocation};
+
+/// Under which edit lock a version is published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EditLockChoice {
+    /// Under none: refused while somebody holds the image's edit lock.
+    #[default]
+    Free,
+    /// Under that one, which was taken before: refused once another has taken over.
+    Number(u64),
+    /// The holder of the edit lock loses it to this publishing, and cannot publish what is left any more.
+    Steal,
+}
+
+/// Who we are when nobody says: `root@node3`.
+pub fn default_holder() -> String {
+    let uid = rustix::process::geteuid();
+    let named = ["LOGNAME", "USER"].into_iter().filter_map(|name| std::env::var(name).ok());
+    let user = match uid.is_root() {
+        true => "root".into(),
+        false => named.into_iter().find(|name| !name.is_empty()).unwrap_or_else(|| uid.as_raw().to_string()),
+    };
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{user}@{}", host.trim())
+}
+
+/// Takes the edit lock of an image that nobody holds.
+///
+/// # Errors
+/// As [`platter_store::Store::take_edit_lock`].
+pub fn take_edit_lock(store: &StoreLocation, image: &ImageName, holder: &str) -> Result<EditLock> {
+    OpenStore::open_reader(store)?.take_edit_lock(image, holder, false)
+}
+
+/// Takes the edit lock of an image whoever holds it.
+///
+/// # Errors
+/// As [`platter_store::Store::steal_edit_lock`].
+pub fn steal_edit_lock(store: &StoreLocation, image: &ImageName, holder: &str) -> Result<EditLock> {
+    OpenStore::open_reader(store)?.take_edit_lock(image, holder, true)
+}
+
+/// Gives back the edit lock that `holder` holds; gives it as it was.
+///
+/// # Errors
+/// `Missing` when nobody holds it; `Refused` when somebody else does; as [`platter_store::Store::release_edit_lock`].
+pub fn release_edit_lock(store: &StoreLocation, image: &ImageName, holder: &str) -> Result<EditLock> {
+    let store = OpenStore::open_reader(store)?;
+    let edit_lock = store
+        .edit_lock(image)?
+        .ok_or_else(|| Error::missing(format!("nobody holds the edit lock of {image}")))?;
+    if edit_lock.holder != holder {
+        return Err(Error::refused(format!(
+            "{image} is not {holder}'s to release ({edit_lock}): insist with --holder {}, or take it over with `platter \
+             lock steal {image}`",
+            edit_lock.holder
+        )));
+    }
+    store.release_edit_lock(&edit_lock)?;
+    Ok(edit_lock)
+}
+
+/// Publishes under the edit lock of choice. One that was taken over for this is given back.
+pub(crate) fn with_edit_lock(
+    store: &OpenStore,
+    image: &ImageName,
+    choice: EditLockChoice,
+    publish: impl FnOnce(Option<u64>) -> Result<Version>,
+) -> Result<Version> {
+    let stolen = match choice {
+        EditLockChoice::Steal if store.edit_lock(image)?.is_some() => {
+            Some(store.take_edit_lock(image, &default_holder(), true)?)
+        }
+        _ => None,
+    };
+    let published = publish(match choice {
+        EditLockChoice::Number(number) => Some(number),
+        _ => stolen.as_ref().map(|edit_lock| edit_lock.number),
+    });
+    given_back(published, stolen.map_or(Ok(()), |edit_lock| store.release_edit_lock(&edit_lock)))
+}
+
+/// What was published, when the edit lock that was taken over for it was given back.
+fn given_back(published: Result<Version>, released: Result<()>) -> Result<Version> {
+    let version = published?;
+    released.map_err(|error| {
+        error.within(format!("{} is published, but its edit lock could not be released", version.name))
+    })?;
+    Ok(version)
+}
+
+/// Now, in milliseconds since 1970 UTC.
+pub(crate) fn unix_ms() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
