@@ -231,10 +231,10 @@ sent_bytes() { here /metrics | awk '$1 == "platter_upload_bytes_total" { print $
 for _ in 1 2 3; do
 	check_exit "$EXIT_REFUSED" "a name that the token is not for is refused" lab_platter capture --raw "$WORK/large" labs/typo
 done
-check_said "and told why, at once" 'this access token is not for labs/typo'
+check_said "and told why, at once" 'this access token does not cover labs/typo'
 check "nothing was sent" test "$(sent_bytes)" = 0
 check_exit "$EXIT_REFUSED" "an upload beyond the limit is refused" lab_platter capture --raw "$WORK/large" lab/large
-check_said "and told why" 'unfinished uploads of this access token hold .* and may hold 10000000'
+check_said "and told why" 'unfinished uploads of this access token hold .* and 10000000 are allowed'
 before=$(sent_bytes)
 check "one of what was left is taken" lab_platter capture --raw "$WORK/theirs" lab/small
 sent=$(($(sent_bytes) - before))

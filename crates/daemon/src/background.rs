@@ -1,5 +1,4 @@
-//! What an origin does while nobody asks: looks what has changed in the catalog, ends uploads that were left, gives the
-//! store's lock back.
+//! Periodic work of an origin: finds changes of the catalog, ends abandoned uploads, and releases the store's lock.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -10,20 +9,20 @@ use crate::config::{UPLOAD_IDLE_MAX, WATCH_PAUSE, WRITER_IDLE_MAX};
 use crate::events::Catalog;
 use crate::origin::Origin;
 
-/// The catalog as it was looked at last.
+/// The catalog as of the last look.
 #[derive(Debug, Default)]
 struct Seen {
     generation: Option<i64>,
     catalog: Catalog,
 }
 
-/// Goes on until the origin ends.
+/// Runs until the origin ends.
 pub(crate) async fn keep_watch(origin: Arc<Origin>) {
     let mut ending = origin.ending.clone();
     let seen = Arc::new(Mutex::new(Seen::default()));
     while !*ending.borrow() {
         let (shared, seen) = (Arc::clone(&origin), Arc::clone(&seen));
-        // What cannot be done now, because there is too much to do, is done a moment later.
+        // If the pool is full, the next turn does this work.
         let _ = origin.pool.run(move || look(&shared, &mut seen.lock())).await;
         tokio::select! {
             () = tokio::time::sleep(WATCH_PAUSE) => {}
@@ -45,14 +44,14 @@ fn look(origin: &Origin, seen: &mut Seen) -> Result<()> {
     Ok(())
 }
 
-/// Tells what has changed. `None` when nothing has.
+/// Reports the changes of the catalog as events. `None` when nothing changed.
 fn look_at_catalog(origin: &Origin, seen: &Seen) -> Result<Option<Seen>> {
     let generation = Some(origin.store.generation()?);
     if generation == seen.generation {
         return Ok(None);
     }
     let catalog = Catalog::of(&origin.store)?;
-    // What was there when the origin began has not happened now.
+    // The first look only records the state: everything in it happened before the origin began.
     if seen.generation.is_some() {
         catalog.changes_since(&seen.catalog).into_iter().for_each(|what| origin.events.add(what));
     }

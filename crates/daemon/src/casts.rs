@@ -1,5 +1,5 @@
-//! Casts that their senders tell of: kept in memory for those who watch, so many, and for a while after the last word. What
-//! a sender says of itself is shown as it came and changes nothing.
+//! Casts that senders report: a limited number, kept in memory for some time after the last report. A report is
+//! displayed as received and changes nothing else.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::config::{CAST_KEPT, CAST_RECEIVERS_MAX, CAST_TEXT_LENGTH_MAX, CASTS_M
 /// Digits of a cast's id.
 const ID_LENGTH: usize = 32;
 
-/// The casts of this run of the origin, in the order in which they were heard of.
+/// The casts reported to this process, in order of their first report.
 #[derive(Debug, Default)]
 pub(crate) struct Casts {
     kept: Mutex<Vec<Kept>>,
@@ -30,11 +30,11 @@ struct Kept {
 }
 
 impl Casts {
-    /// A sender says how its cast stands. Gives whether that is worth an event: it is a new one, or stands elsewhere.
+    /// Stores a sender's report. Returns whether it is worth an event: the cast is new, or its state changed.
     ///
     /// # Errors
-    /// `Missing` when another principal told of that cast; `Refused` when it was of another image; `Transient` when there
-    /// are too many.
+    /// `Missing` when another principal reports this cast; `Refused` when the cast is of another image; `Transient`
+    /// when there are too many casts.
     pub(crate) fn tell(
         &self,
         id: &str,
@@ -49,7 +49,7 @@ impl Casts {
                 return Err(Error::missing(format!("there is no cast {id}")));
             }
             if known.image != image {
-                return Err(Error::refused(format!("cast {id} is one of {}", known.status.version)));
+                return Err(Error::refused(format!("cast {id} is a cast of {}", known.status.version)));
             }
             let is_news = known.status.state != status.state;
             (known.status, known.heard) = (status, now);
@@ -65,7 +65,7 @@ impl Casts {
         Ok(true)
     }
 
-    /// What that principal may know of them, the newest first.
+    /// Returns the casts that the principal may see, newest first.
     pub(crate) fn seen_by(&self, who: &Principal, now: Instant) -> Vec<ListedCast> {
         let kept = self.kept(now);
         let seen = kept.iter().rev().filter(|cast| may_see(who, cast.image.as_ref()));
@@ -77,7 +77,7 @@ impl Casts {
         .collect()
     }
 
-    /// Those that were heard of within the time that they are kept.
+    /// Locks the list and removes casts whose last report is too old.
     fn kept(&self, now: Instant) -> MutexGuard<'_, Vec<Kept>> {
         let mut kept = self.kept.lock();
         kept.retain(|cast| now.saturating_duration_since(cast.heard) < CAST_KEPT);
@@ -85,29 +85,30 @@ impl Casts {
     }
 }
 
-/// Whether a principal may know of a cast: of a disk without a name, only who reads everything.
+/// Whether a principal may see a cast. A cast of a disk without a name is visible only to principals that read
+/// everything.
 pub(crate) fn may_see(who: &Principal, image: Option<&ImageName>) -> bool {
     image.map_or_else(|| who.reads_everything(), |image| who.may_read(image))
 }
 
-/// The image that a report is about; `None` for a disk without a name.
+/// Checks a report and returns its image; `None` for a disk without a name.
 ///
 /// # Errors
-/// `Refused` for a report that says too much, or nonsense.
+/// `Refused` when the report is invalid or too long.
 pub(crate) fn check_report(id: &str, status: &CastStatus) -> Result<Option<ImageName>> {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     if id.len() != ID_LENGTH || !id.bytes().all(is_digit) {
-        return Err(Error::refused(format!("cast {id:?}: its id is {ID_LENGTH} hexadecimal digits")));
+        return Err(Error::refused(format!("cast {id:?}: its id must have {ID_LENGTH} hexadecimal digits")));
     }
     if Score::from_hex(&status.score).is_none() {
-        return Err(Error::refused(format!("score {:?}: it is 64 hexadecimal digits", status.score)));
+        return Err(Error::refused(format!("score {:?}: it must have 64 hexadecimal digits", status.score)));
     }
     let mut times = status.receivers.iter().map(|receiver| receiver.seconds).chain([status.seconds]);
     if times.any(|seconds| seconds.is_nan() || seconds < 0.0) {
-        return Err(Error::refused("a time is below 0"));
+        return Err(Error::refused("a time is negative"));
     }
     if status.receivers.len() > CAST_RECEIVERS_MAX {
-        return Err(Error::refused(format!("more than {CAST_RECEIVERS_MAX} receivers told one by one")));
+        return Err(Error::refused(format!("more than {CAST_RECEIVERS_MAX} receivers")));
     }
     let receivers = status
         .receivers
@@ -123,7 +124,7 @@ pub(crate) fn check_report(id: &str, status: &CastStatus) -> Result<Option<Image
     }
 }
 
-/// What an event says of where a cast stands.
+/// The name of a state in events.
 pub(crate) fn state_word(state: CastState) -> &'static str {
     match state {
         CastState::Waiting => "waiting",
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cast_is_kept_for_a_while_after_its_last_word() {
+    fn a_cast_is_listed_for_some_time_after_its_last_report() {
         let (casts, me, start) = (Casts::default(), who("me", "*"), Instant::now());
         let image = check_report(&id(1), &report(CastState::Waiting)).unwrap();
         let tell = |state, at| casts.tell(&id(1), &me, image.clone(), report(state), start + at).unwrap();
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_told_of_by_its_sender_and_seen_by_who_may_read_the_image() {
+    fn a_cast_is_reported_by_its_sender_and_visible_to_readers_of_its_image() {
         let (casts, now) = (Casts::default(), Instant::now());
         let (me, you) = (who("me", "lab/*"), who("you", "other/*"));
         let image = |text: &str| Some(text.parse::<ImageName>().unwrap());
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_one_makes_room() {
+    fn an_ended_cast_makes_room() {
         let (casts, me, now) = (Casts::default(), who("me", "*"), Instant::now());
         let tell = |number, state| casts.tell(&id(number), &me, None, report(state), now);
         (0..CASTS_MAX).for_each(|number| assert!(tell(number, CastState::Casting).unwrap()));
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_too_much_is_refused() {
+    fn invalid_reports_are_refused() {
         let good = report(CastState::Casting);
         assert_eq!(check_report(&id(1), &good).unwrap(), Some("lab/a".parse().unwrap()));
         let by_score = CastStatus { version: good.score.clone(), ..good.clone() };

@@ -1,4 +1,4 @@
-//! Changes of names and edit locks, each one commit of the catalog.
+//! Changes of names and edit locks, each in one commit of the catalog.
 
 use platter_api::{
     CloneRequest, ForgetReport, ForgetRequest, RenameReport, RenameRequest, RenamedVersion,
@@ -11,11 +11,11 @@ use crate::clock::unix_ms;
 use crate::origin::Origin;
 
 impl Origin {
-    /// Makes a version the next one of another image; copies no data.
+    /// Publishes a version as the next version of another image. Copies no data.
     ///
     /// # Errors
-    /// `Missing` when there is no such version; `Refused` when the image exists, unless its next version is wanted, or is
-    /// being edited; what the store says.
+    /// `Missing` when there is no such version; `Refused` when the image exists and `next` is not set, or the image is
+    /// being edited; the store's errors.
     pub(crate) fn clone_version(
         &self,
         image: &ImageName,
@@ -27,7 +27,7 @@ impl Origin {
         match writer.version(&request.to, NumberChoice::Latest) {
             Ok(newest) if !request.next => {
                 return Err(Error::refused(format!(
-                    "{} exists, its newest version is {}: clone to another name, or make the next version of it",
+                    "{} exists, its newest version is {}: clone to another name, or create its next version",
                     request.to, newest.name
                 )));
             }
@@ -47,7 +47,7 @@ impl Origin {
             ..version.record
         };
         check_draft(&draft)?;
-        // Somebody may have published the image since it was looked for.
+        // Somebody may have published the image since the check above.
         let expect = (!next).then_some(0);
         let published = writer.session()?.publish_after(draft, expect)?.version;
         self.metrics.versions_published.add(1);
@@ -94,7 +94,7 @@ impl Origin {
         Ok(edit_lock)
     }
 
-    /// Gives back the edit lock of that number. Gives it as it was.
+    /// Releases the edit lock with this number, and returns it.
     ///
     /// # Errors
     /// `Missing` when nobody has the image's edit lock; `Refused` when it has another number.
@@ -108,14 +108,16 @@ impl Origin {
     }
 }
 
-/// Refuses what no version record may say.
+/// Refuses numbers that no version record may contain.
 ///
 /// # Errors
 /// `Refused`.
 pub(crate) fn check_draft(draft: &VersionRecord) -> Result<()> {
     let numbers = [draft.edit_lock, draft.cloned_from.as_ref().map(|origin| origin.number)];
     match numbers.into_iter().flatten().find(|number| *number == 0 || *number > i64::MAX as u64) {
-        Some(number) => Err(Error::refused(format!("{number} is no number of an edit lock or version"))),
+        Some(number) => {
+            Err(Error::refused(format!("{number} is not a valid number of an edit lock or version")))
+        }
         None => Ok(()),
     }
 }

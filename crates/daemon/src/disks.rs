@@ -1,5 +1,5 @@
-//! Live disks of this machine: what the processes that serve disks of the store say, asked for at most once in a while,
-//! however many look.
+//! Live disks of this machine. The processes that serve disks of the store are asked at most once every few seconds,
+//! however many clients request the list.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,19 +13,19 @@ use crate::access::Principal;
 use crate::config::DISKS_AGE_MAX;
 use crate::origin::Origin;
 
-/// What was known last, and since when.
+/// The last list, with its time.
 #[derive(Debug, Default)]
 pub(crate) struct Disks {
     known: Mutex<Option<(Instant, Arc<Vec<ListedDisk>>)>>,
 }
 
 impl Disks {
-    /// All of them.
+    /// Returns all live disks.
     ///
     /// # Errors
     /// When the catalog or the processes cannot be asked.
     pub(crate) async fn all(&self, origin: &Arc<Origin>) -> Result<Arc<Vec<ListedDisk>>> {
-        // Held while one asks, so that nobody else does.
+        // Held during the inquiry, so concurrent requests share one.
         let mut known = self.known.lock().await;
         if let Some((since, disks)) = &*known
             && since.elapsed() < DISKS_AGE_MAX
@@ -39,8 +39,8 @@ impl Disks {
     }
 }
 
-/// What of a disk that principal may know: nothing if he may not read its image; and of this machine nothing unless he
-/// reads everything.
+/// Returns what the principal may know of a disk: nothing if it may not read the disk's image; addresses, processes and
+/// caches only if it reads everything.
 pub(crate) fn as_seen_by(who: &Principal, disk: &ListedDisk) -> Option<ListedDisk> {
     if who.reads_everything() {
         return Some(disk.clone());
@@ -61,7 +61,7 @@ mod tests {
     use platter_api::Role;
 
     #[test]
-    fn who_reads_some_images_learns_nothing_of_other_disks_nor_of_the_machine() {
+    fn a_token_for_some_images_learns_nothing_of_other_disks_nor_of_the_machine() {
         let patterns = Patterns(vec!["lab/*".parse().unwrap()]);
         let some = Principal { id: "t".into(), role: Role::Admin, patterns };
         let disk = |name: &str| ListedDisk {

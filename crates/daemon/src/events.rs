@@ -1,8 +1,8 @@
-//! What has happened to the catalog, for those who watch: numbered, and the last ones kept, so that whoever was away for a
-//! moment misses nothing.
+//! Events for clients that watch: numbered, with the last ones kept, so that a client that reconnects soon misses
+//! nothing.
 //!
-//! Events are found by comparing what the catalog says now with what it said before, so they tell of changes by other
-//! processes too. A number counts within one run of the origin; another run has another name.
+//! Events are found by comparing the catalog now with the catalog before, so they include changes by other processes.
+//! Numbers count within one run of the origin; each run has its own name.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
@@ -17,19 +17,19 @@ use crate::access::Principal;
 use crate::casts::may_see;
 use platter_transport::random_hex;
 
-/// What happened.
+/// An event's contents.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub(crate) enum What {
-    /// A version is there that was not.
+    /// A version appeared.
     Version { image: ImageName, number: u64, score: String },
-    /// A version is not there any more.
+    /// A version was forgotten.
     Forget { image: ImageName, number: u64 },
-    /// A version got another name.
+    /// A version was renamed.
     Rename { from: ImageName, to: ImageName, number: u64 },
-    /// An image's edit lock is another one, or nobody's.
+    /// The edit lock of an image changed hands, or was released.
     EditLock { image: ImageName, edit_lock: Option<EditLock> },
-    /// The hoard has another revision; boot sets of these images came or went.
+    /// The hoard has a new revision; boot sets of these images were added or removed.
     Hoard {
         revision: u64,
         #[serde(skip)]
@@ -42,7 +42,7 @@ pub(crate) enum What {
         #[serde(skip)]
         owner: String,
     },
-    /// A cast began, or stands elsewhere.
+    /// A cast began or changed its state.
     Cast {
         id: String,
         version: String,
@@ -54,7 +54,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// The name of the event.
+    /// Returns the name of the event.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Version { .. } => "version",
@@ -67,7 +67,8 @@ impl What {
         }
     }
 
-    /// What of it that principal may know. Half of a renaming it sees as a version that came, or went.
+    /// Returns what the principal may know of the event. Of a rename between a hidden and a visible name, it sees a new
+    /// or a forgotten version.
     pub(crate) fn as_seen_by(&self, who: &Principal) -> Option<Self> {
         match self {
             Self::Version { image, .. } | Self::Forget { image, .. } | Self::EditLock { image, .. } => {
@@ -76,7 +77,7 @@ impl What {
             Self::Rename { from, to, number } => match (who.may_read(from), who.may_read(to)) {
                 (true, true) => Some(self.clone()),
                 (true, false) => Some(Self::Forget { image: from.clone(), number: *number }),
-                // Its score is asked for by name.
+                // The client asks for the score by name.
                 (false, true) => {
                     Some(Self::Version { image: to.clone(), number: *number, score: String::new() })
                 }
@@ -92,7 +93,7 @@ impl What {
     }
 }
 
-/// One of them, with its number.
+/// An event with its number.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) sequence: u64,
@@ -111,12 +112,12 @@ pub(crate) struct Events {
 #[derive(Debug, Default)]
 struct Kept {
     events: VecDeque<Arc<Event>>,
-    /// The number of the newest.
+    /// Number of the newest event.
     newest: u64,
 }
 
 impl Events {
-    /// None yet, of which so many are kept.
+    /// Creates an empty list that keeps at most `kept_max` events.
     ///
     /// # Errors
     /// `Io` when the system has no random bytes.
@@ -124,7 +125,7 @@ impl Events {
         Ok(Self { run: random_hex::<8>()?, kept_max, kept: Mutex::default(), newest: watch::Sender::new(0) })
     }
 
-    /// Something happened.
+    /// Adds an event.
     pub(crate) fn add(&self, what: What) {
         let mut kept = self.kept();
         kept.newest += 1;
@@ -137,17 +138,17 @@ impl Events {
         self.newest.send_replace(sequence);
     }
 
-    /// The number of the newest event.
+    /// Returns the number of the newest event.
     pub(crate) fn newest(&self) -> u64 {
         self.kept().newest
     }
 
-    /// Changes when there is another.
+    /// Returns a receiver that changes with every new event.
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
 
-    /// At most so many events after the one of that number; `None` when some of them are not kept any more.
+    /// Returns at most `count_max` events after the one with this number; `None` when some of them are no longer kept.
     pub(crate) fn after(&self, sequence: u64, count_max: usize) -> Option<Vec<Arc<Event>>> {
         let kept = self.kept();
         let missed = kept.newest.checked_sub(sequence)?;
@@ -155,12 +156,12 @@ impl Events {
         Some(kept.events.iter().skip(at).take(count_max).cloned().collect())
     }
 
-    /// What names an event for those who come back.
+    /// Returns the id by which a reconnecting client names an event.
     pub(crate) fn id(&self, sequence: u64) -> String {
         format!("{}-{sequence}", self.run)
     }
 
-    /// The number that such a name stands for; `None` when it is of another run, or no such name.
+    /// Returns the number in such an id; `None` when the id is invalid or of another run.
     pub(crate) fn sequence(&self, id: &str) -> Option<u64> {
         let (run, sequence) = id.rsplit_once('-')?;
         sequence.parse().ok().filter(|_| run == self.run)
@@ -171,7 +172,7 @@ impl Events {
     }
 }
 
-/// What the catalog says, as far as events tell of it.
+/// The part of the catalog that events report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Catalog {
     versions: BTreeMap<(ImageName, u64), (String, i64)>,
@@ -180,10 +181,10 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// What it says now.
+    /// Reads the current catalog.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the catalog cannot be read.
     pub(crate) fn of(store: &Store) -> Result<Self> {
         let mut catalog = Self::default();
         for VersionRecord { image, number, score, time_unix_ms, .. } in
@@ -197,14 +198,14 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// How many images and versions there are.
+    /// Returns the number of images and of versions.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let mut images: Vec<&ImageName> = self.versions.keys().map(|(image, _)| image).collect();
         images.dedup();
         (images.len(), self.versions.len())
     }
 
-    /// The new revision of the hoard, if it has one.
+    /// Returns the event of a new hoard revision, if there is one.
     fn hoard_change_since(&self, before: &Self) -> Option<What> {
         let (now, then) = (&self.hoard, &before.hoard);
         if (&now.epoch, now.revision) == (&then.epoch, then.revision) {
@@ -219,7 +220,7 @@ impl Catalog {
         Some(What::Hoard { revision: now.revision, images })
     }
 
-    /// What happened since it was `before`.
+    /// Returns the events between `before` and this catalog.
     pub(crate) fn changes_since(&self, before: &Self) -> Vec<What> {
         let mut changes = Vec::new();
         let mut gone: Vec<_> =
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_hears_what_he_missed_or_that_it_is_gone() {
+    fn a_reconnecting_client_gets_the_missed_events_or_learns_that_they_are_gone() {
         let events = Events::new(3).unwrap();
         assert_eq!(events.after(0, 9).unwrap().len(), 0);
         (1..=5).for_each(|number| events.add(forget(number)));
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_what_he_may_not_read() {
+    fn hidden_images_are_hidden_in_events() {
         let patterns = Patterns(vec!["lab/*".parse().unwrap()]);
         let who = Principal { id: "me".into(), role: Role::Admin, patterns };
         let rename = |from: &str, to: &str| What::Rename { from: name(from), to: name(to), number: 1 };

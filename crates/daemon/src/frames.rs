@@ -1,9 +1,9 @@
-//! The answer to who asks for blocks by id: which frames, in which order, and what is left out of them.
+//! The response to a request for blocks: selects the frames, their order, and the blocks that are left out of them.
 //!
-//! Owns the promise that a token gets nothing it may not read: only ids of the recipe it named are looked up, and a frame that
-//! holds anything else is made anew of what belongs there. For a request that wants nothing but what it names, a frame little of
-//! which that is, is made anew of that. A frame is sent as it lies after its checksums were compared; whoever takes it
-//! verifies its blocks.
+//! Guarantees that a token gets nothing it may not read: only ids of the named recipe are looked up, and a frame with
+//! other blocks is rebuilt without them. For an exact request, a frame of which too little was requested is rebuilt
+//! with the requested blocks. Other frames are sent as stored, after their checksums were compared; the receiver
+//! verifies the blocks.
 
 use std::sync::Arc;
 
@@ -15,16 +15,18 @@ use crate::config::ANSWER_BATCH;
 use crate::id_sets::IdSet;
 use crate::remake::{Remaking, RemakingTools};
 
-/// Of who wants nothing but what he names, a frame is sent as it lies when so many parts of it are wanted, of so many.
+/// An exact request gets the whole stored frame when at least this share of its bytes was requested: numerator,
+/// denominator.
 const WANTED_PART: (u64, u64) = (3, 4);
 
-/// An answer on its way.
+/// A response under way.
 pub(crate) struct FramesAnswer {
     kind: Kind,
     exact: bool,
-    /// What may be sent; everything when it is `None`.
+    /// The ids that may be sent; `None` means everything.
     allowed: Option<Arc<IdSet>>,
-    /// What was asked for, in the order of the packs, each once; what stands before `next` is sent, or waits in `remaking`.
+    /// Places of the requested blocks, in pack order, without repetition. Those before `next` are sent, or wait in
+    /// `remaking`.
     places: Vec<BlockPlace>,
     next: usize,
     /// Sorted.
@@ -41,7 +43,7 @@ enum State {
     Ended,
 }
 
-/// What a part of an answer holds, for the counters.
+/// Counters of a part of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) frames: u64,
@@ -50,7 +52,7 @@ pub(crate) struct Sent {
 }
 
 impl FramesAnswer {
-    /// Looks up what is asked for.
+    /// Looks up the requested blocks.
     ///
     /// # Errors
     /// When the index cannot be read.
@@ -84,13 +86,13 @@ impl FramesAnswer {
         })
     }
 
-    /// How many of the ids are not here.
+    /// Returns how many ids were not found.
     pub(crate) fn not_found(&self) -> usize {
         self.not_found.len()
     }
 
-    /// The next part of the stream, about [`ANSWER_BATCH`] bytes; `None` after the last. What goes wrong is said in the
-    /// stream.
+    /// Returns the next part of the stream, about [`ANSWER_BATCH`] bytes; `None` after the last. Errors are reported in
+    /// the stream.
     pub(crate) fn next_part(
         &mut self,
         source: &impl FrameIndex,
@@ -119,7 +121,7 @@ impl FramesAnswer {
         Some((out, sent))
     }
 
-    /// Adds what was asked for of the next frame: all of it, or those blocks to the frame that is being made.
+    /// Adds the next frame: as stored, or its wanted blocks to the frame under construction.
     fn add(
         &mut self,
         source: &impl FrameIndex,
@@ -139,7 +141,7 @@ impl FramesAnswer {
         });
         let header = judged(source, address, checked)?;
         if header.kind != self.kind {
-            // The id is that of a thing of another kind: there is none of the kind that was said.
+            // The ids are of another kind than the requested one, which counts as not found.
             let ids = header.blocks.iter().map(|block| block.id);
             self.not_found.extend(ids.filter(|id| self.asked.binary_search(id).is_ok()));
             return Ok(());
@@ -149,11 +151,12 @@ impl FramesAnswer {
         for place in rest {
             let block = header.blocks.get(place.slot as usize).map(|block| &block.id);
             if !block.is_some_and(|id| self.asked.binary_search(id).is_ok() && may_be_sent(id)) {
-                return Err(Error::corrupt("a frame has none of the blocks that the index says"));
+                return Err(Error::corrupt("a frame lacks a block that the index places in it"));
             }
             wanted[place.slot as usize] = true;
         }
-        if self.goes_as_it_lies(&header, &wanted) && header.blocks.iter().all(|block| may_be_sent(&block.id))
+        if self.is_sent_as_stored(&header, &wanted)
+            && header.blocks.iter().all(|block| may_be_sent(&block.id))
         {
             sent.frames += 1;
             write_frame(stored, out);
@@ -165,14 +168,14 @@ impl FramesAnswer {
         let made = self.remaking.add(tools, &header, stored, &wanted, out);
         sent.count_made(judged(source, address, made)?);
         if !self.exact {
-            // One frame for one, so that each holds something that was asked for.
+            // One new frame for each stored frame, so each sent frame holds something that was requested.
             sent.count_made(self.remaking.finish(tools, out)?);
         }
         Ok(())
     }
 
-    /// Whether enough of a frame is wanted, if that matters.
-    fn goes_as_it_lies(&self, header: &FrameHeader, wanted: &[bool]) -> bool {
+    /// Whether a frame may be sent as stored: always, except for exact requests that want too little of it.
+    fn is_sent_as_stored(&self, header: &FrameHeader, wanted: &[bool]) -> bool {
         let (parts, of) = WANTED_PART;
         let lengths = header.blocks.iter().zip(wanted).filter(|(_, wanted)| **wanted);
         let wanted: u64 = lengths.map(|(block, _)| u64::from(block.length)).sum();
@@ -207,7 +210,7 @@ mod tests {
     /// Bytes of a block.
     const LENGTH: usize = 16 << 10;
 
-    /// Frames of eight blocks.
+    /// A source of frames with eight blocks each.
     #[derive(Default)]
     struct Frames {
         stored: Vec<Vec<u8>>,
@@ -242,7 +245,7 @@ mod tests {
             frames
         }
 
-        /// Asks for blocks by number: the blocks of each frame that comes, by number, and what is counted.
+        /// Requests blocks by number. Returns the block numbers in each received frame, and the counters.
         fn ask(&self, numbers: &[usize], exact: bool) -> (Vec<Vec<usize>>, Sent) {
             let ids: Vec<BlockId> = numbers.iter().map(|number| self.ids[*number]).collect();
             let score = Score(BlockId([0; 32]));
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_frames_little_of_which_is_wanted_share_new_ones() {
+    fn blocks_of_sparsely_requested_frames_share_rebuilt_frames() {
         let frames = Frames::new(40);
         let sparse: Vec<usize> = (0..20).map(|n| n * 16 + 3).collect();
         let (came, sent) = frames.ask(&sparse, true);
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_most_of_which_is_wanted_goes_as_it_lies() {
+    fn a_mostly_requested_frame_is_sent_as_stored() {
         let frames = Frames::new(3);
         for (wanted, comes) in [(8, 8), (7, 8), (6, 8), (5, 5), (1, 1)] {
             let numbers: Vec<usize> = (8..8 + wanted).collect();
@@ -309,13 +312,13 @@ mod tests {
             assert_eq!(came, [(8..8 + comes).collect::<Vec<_>>()], "{wanted}");
             assert_eq!(sent.rebuilt, u64::from(comes == wanted && wanted < 8));
         }
-        // What is made anew waits for more of it.
+        // The frame under construction waits for further blocks.
         let (came, _) = frames.ask(&[0, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0], true);
         assert_eq!(came, [(8..16).collect::<Vec<_>>(), vec![0, 16]]);
     }
 
     #[test]
-    fn a_frame_that_does_not_prove_itself_ends_the_answer() {
+    fn a_damaged_frame_ends_the_response() {
         let mut frames = Frames::new(2);
         frames.stored[1].pop();
         let score = Score(BlockId([0; 32]));

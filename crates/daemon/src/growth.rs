@@ -1,11 +1,11 @@
-//! How a store grew: what each version added, in the order in which they came. Pure: records in, sums out.
+//! Growth of a store: what each version added, in order of publishing. Pure: computes sums from records.
 
 use std::collections::HashMap;
 
 use platter_api::{Growth, GrowthPoint, ImageGrowth};
 use platter_store::{ImageName, VersionRecord};
 
-/// The growth by these versions, which stand by image and number, in at most that many points.
+/// Returns the growth by these versions, which are sorted by image and number, in at most `points_max` points.
 pub(crate) fn growth_of(records: &[VersionRecord], points_max: usize) -> Growth {
     let ordered = in_order(records);
     let mut growth = Growth {
@@ -34,7 +34,7 @@ pub(crate) fn growth_of(records: &[VersionRecord], points_max: usize) -> Growth 
     growth
 }
 
-/// By time, but never against the numbers of an image: clocks jump.
+/// Sorts by time, but keeps the numbers of an image ascending, because clocks jump.
 fn in_order(records: &[VersionRecord]) -> Vec<&VersionRecord> {
     let mut latest: HashMap<&ImageName, i64> = HashMap::new();
     let mut timed: Vec<(i64, &VersionRecord)> = records
@@ -65,7 +65,7 @@ fn by_image(records: &[VersionRecord]) -> Vec<ImageGrowth> {
         .collect()
 }
 
-/// What a record says of lengths was sent by somebody: sums have an end.
+/// Saturates: lengths in records come from clients, and their sum may overflow.
 fn sum(records: &[&VersionRecord], of: impl Fn(&VersionRecord) -> u64) -> u64 {
     records.iter().fold(0, |sum, record| sum.saturating_add(of(record)))
 }
@@ -88,18 +88,22 @@ mod tests {
     }
 
     #[test]
-    fn versions_stand_in_the_order_in_which_they_came() {
+    fn versions_are_in_order_of_publishing() {
         let records = [record("a", 1, 50, 1), record("a", 2, 20, 2), record("b", 1, 30, 4)];
         let growth = growth_of(&records, 100);
         let points: Vec<_> = growth.points.iter().map(|it| (it.version.as_str(), it.stored_bytes)).collect();
-        assert_eq!(points, [("b@1", 4), ("a@1", 5), ("a@2", 7)], "a clock that went back changes no order");
+        assert_eq!(
+            points,
+            [("b@1", 4), ("a@1", 5), ("a@2", 7)],
+            "a clock that was set back does not change the order"
+        );
         assert_eq!((growth.versions, growth.stored_bytes, growth.allocated_bytes), (3, 7, 70));
         assert_eq!(growth.images.len(), 2);
         assert_eq!((growth.images[0].versions, growth.images[0].new_stored_bytes), (2, 3));
     }
 
     #[test]
-    fn many_versions_are_told_in_few_points() {
+    fn many_versions_become_few_points() {
         let records: Vec<_> = (1..=1001).map(|number| record("a", number, number as i64, 1)).collect();
         let growth = growth_of(&records, 100);
         assert_eq!((growth.points.len(), growth.points[0].versions), (91, 11));
@@ -108,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_too_much_have_a_sum() {
+    fn sums_of_nothing_and_of_too_much() {
         assert_eq!(growth_of(&[], 10).points, []);
         let huge = [record("a", 1, 1, u64::MAX / 10), record("a", 2, 2, u64::MAX / 10)];
         assert_eq!(growth_of(&huge, 10).allocated_bytes, u64::MAX);

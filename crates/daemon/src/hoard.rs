@@ -1,7 +1,7 @@
-//! The hoard as an origin tells of it and changes it: cut down to what a principal may read.
+//! The hoard as the origin reports and changes it, restricted to what a principal may read.
 //!
-//! A boot set says how the version was called when it was recorded. Where that name is hidden, the boot set is, even if
-//! the version has another name since.
+//! A boot set contains the name that its version had when it was recorded. Where that name is hidden, the boot set is
+//! hidden as well, even if the version has another name by now.
 
 use platter_api::{UnregisterReply, UnregisterRequest};
 use platter_image::{BlockId, Error, Kind, Result};
@@ -18,7 +18,7 @@ fn may_read(who: &Principal, member: &HoardMember) -> bool {
 }
 
 impl Origin {
-    /// The hoard, as far as the principal may know it.
+    /// Returns the members of the hoard that the principal may read.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -28,7 +28,7 @@ impl Origin {
         Ok(hoard)
     }
 
-    /// What changed in it since a revision.
+    /// Returns the changes of the hoard since a revision.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -39,10 +39,10 @@ impl Origin {
         Ok(changes)
     }
 
-    /// The bytes of a boot set.
+    /// Returns the serialized boot set.
     ///
     /// # Errors
-    /// `Missing`, the same whether there is none or a hidden one; `Corrupt`, `Io`.
+    /// `Missing`, with the same text whether it does not exist or is hidden; `Corrupt`, `Io`.
     pub(crate) fn boot_set(&self, who: &Principal, id: &BlockId) -> Result<Vec<u8>> {
         let hoard = self.hoard(who)?;
         match hoard.members.iter().any(|member| member.boot_set == *id) {
@@ -54,8 +54,8 @@ impl Origin {
     /// Registers a boot set that was recorded elsewhere.
     ///
     /// # Errors
-    /// `Missing` when there is no such version; `Refused` when it is of another disk, or names what the version's recipe does
-    /// not; as `Store::register_boot_set`.
+    /// `Missing` when there is no such version; `Refused` when it was recorded from another disk, or names blocks that
+    /// the version's recipe does not contain; as `Store::register_boot_set`.
     pub(crate) fn record_boot_set(&self, name: &VersionName, set: &BootSet) -> Result<Registered> {
         let version = self.store.version(&name.image, NumberChoice::Number(name.number));
         let version = version.map_err(|error| match error.to_string().contains('@') {
@@ -68,16 +68,19 @@ impl Origin {
         let ids = self.id_sets.get(version.record.score, &self.store)?;
         let pages = set.pages.iter().map(|row| (Kind::Page, row.id));
         let mut all = pages.chain(set.blocks.iter().map(|row| (Kind::Data, row.id)));
-        // Before it is asked whether the store has it: that may be nobody's business.
+        // This check comes before any lookup in the store, because the sender may not learn whether the store has other
+        // blocks.
         if let Some((_, stranger)) = all.find(|(kind, id)| !ids.contains(*kind, id)) {
-            return Err(Error::refused(format!("the boot set names {stranger}, which {name} does not have")));
+            return Err(Error::refused(format!(
+                "the boot set contains {stranger}, which {name} does not have"
+            )));
         }
         let registered = self.writer.lease()?.register_boot_set(name, set, unix_ms())?;
         self.note_change();
         Ok(registered)
     }
 
-    /// Takes boot sets out of the hoard.
+    /// Removes boot sets from the hoard.
     ///
     /// # Errors
     /// As `Store::unregister_boot_set`.

@@ -1,5 +1,5 @@
-//! Which blocks and pages belong to a recipe, kept for those recipes that were asked for last: what a token may read is
-//! decided by it. A cache: everything in it can be made again from the store.
+//! The ids of the blocks and pages of a recipe, which decide what a token may read. Keeps the recently used sets. A
+//! cache: everything in it can be recomputed from the store.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -9,12 +9,12 @@ use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{BlockId, Error, Extent, Kind, Result, Score};
 
-/// Most pages of a recipe that are walked: a dense disk of 16 TiB. A hostile recipe can name one page very often.
+/// Most pages of a recipe that are walked: a dense disk of 16 TiB. A hostile recipe can refer to one page very often.
 const PAGES_MAX: usize = 1 << 20;
 /// Most entries of a recipe that are walked.
 const ENTRIES_MAX: usize = 1 << 28;
 
-/// The ids that a recipe names.
+/// The ids in a recipe.
 #[derive(Debug, Default)]
 pub(crate) struct IdSet {
     /// Sorted.
@@ -24,15 +24,15 @@ pub(crate) struct IdSet {
 }
 
 impl IdSet {
-    /// Those of that recipe.
+    /// Collects the ids of a recipe.
     ///
     /// # Errors
-    /// `Missing` or `Corrupt`, naming the page; `Refused` when it is too large.
+    /// `Missing` or `Corrupt`, with the page's id; `Refused` when the recipe is too large.
     pub(crate) fn of<P: PageSource>(recipe: &Recipe<P>) -> Result<Self> {
         let mut set = Self::default();
         walk(recipe, &mut |kind, id| {
             let ids = set.ids_mut(kind);
-            // Pieces of one block follow each other.
+            // Pieces of one block are consecutive.
             if ids.last() != Some(id) {
                 ids.push(*id);
             }
@@ -46,7 +46,7 @@ impl IdSet {
         Ok(set)
     }
 
-    /// Whether the recipe names that block, or has that page.
+    /// Whether the recipe contains this block or page.
     pub(crate) fn contains(&self, kind: Kind, id: &BlockId) -> bool {
         match kind {
             Kind::Data => self.data.binary_search(id).is_ok(),
@@ -55,7 +55,8 @@ impl IdSet {
         }
     }
 
-    /// Whether it has it as either. An id is of one kind: the kinds are hashed in different ways.
+    /// Whether the recipe contains this id as a block or as a page. The kinds are hashed differently, so an id has only
+    /// one kind.
     pub(crate) fn contains_any(&self, id: &BlockId) -> bool {
         self.contains(Kind::Data, id) || self.contains(Kind::Page, id)
     }
@@ -72,7 +73,7 @@ impl IdSet {
 /// Calls `visit` for every page of a recipe, then for every piece of a block.
 ///
 /// # Errors
-/// `Missing` or `Corrupt`, naming the page; `Refused` when it is too large; what `visit` says.
+/// `Missing` or `Corrupt`, with the page's id; `Refused` when the recipe is too large; the errors of `visit`.
 pub(crate) fn walk<P: PageSource>(
     recipe: &Recipe<P>,
     visit: &mut dyn FnMut(Kind, &BlockId) -> Result<()>,
@@ -98,7 +99,7 @@ pub(crate) fn walk<P: PageSource>(
     Ok(())
 }
 
-/// Sets of ids, as many as fit.
+/// Sets of ids, up to a limit of bytes.
 #[derive(Debug)]
 pub(crate) struct IdSets {
     bytes_max: usize,
@@ -117,7 +118,7 @@ impl IdSets {
         Self { bytes_max, kept: Mutex::default() }
     }
 
-    /// The ids of that recipe.
+    /// Returns the ids of a recipe.
     ///
     /// # Errors
     /// As [`IdSet::of`].
@@ -136,7 +137,7 @@ impl IdSets {
         Ok(set)
     }
 
-    /// Bytes of what is kept.
+    /// Returns the bytes of all sets.
     pub(crate) fn bytes(&self) -> usize {
         self.kept().bytes
     }
@@ -171,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// Pages of disks, and how often one was read.
+    /// Pages of disks, with a count of reads.
     #[derive(Default)]
     struct Pages(Mutex<(HashMap<BlockId, Vec<u8>>, usize)>);
 
@@ -184,7 +185,7 @@ mod tests {
     }
 
     impl Pages {
-        /// A disk of so many blocks, named after a byte.
+        /// Adds a disk with `blocks` blocks, whose contents derive from `byte`.
         fn add(&self, byte: u8, blocks: u64) -> Score {
             let sink = |id, bytes: &[u8]| {
                 self.0.lock().0.insert(id, bytes.to_vec());
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_what_the_recipe_names() {
+    fn a_set_contains_the_ids_of_the_recipe() {
         let pages = Pages::default();
         let (score, other) = (pages.add(1, 1000), pages.add(2, 10));
         let set = IdSets::new(1 << 20).get(score, &pages).unwrap();
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_were_asked_for_last_are_kept_as_far_as_they_fit() {
+    fn the_recently_used_sets_are_kept_up_to_the_limit() {
         let pages = Pages::default();
         let scores: Vec<Score> = (0..3).map(|byte| pages.add(byte, 100)).collect();
         let sets = IdSets::new(7000);
@@ -234,6 +235,6 @@ mod tests {
         assert!(sets.bytes() <= 7000);
         let large = pages.add(9, 1000);
         assert!(sets.get(large, &pages).is_ok() && pages.reads() > 0);
-        assert!(!get(1), "what never fits drives nothing out");
+        assert!(!get(1), "a set above the limit evicts nothing");
     }
 }

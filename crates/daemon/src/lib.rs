@@ -1,11 +1,13 @@
-//! The origin: a store served over HTTP to whoever may read or change it (`docs/api.md`).
+//! The origin: serves a store over HTTP to clients that may read or change it (`docs/api.md`).
 //!
-//! Owns the listening sockets, the access tokens, and what each of them may do. A crate of its own because it is the only
-//! place with an async runtime (design: threads): connections wait in it, and every call of the store runs on one of
-//! a bounded number of threads. Prints nothing: it tells a listener of events, and says the rest over HTTP.
+//! Owns the listening sockets, the access tokens, and the decision what each token allows. It is a crate of its own
+//! because it is the only place with an async runtime (design: threads): connections wait in the runtime, and every
+//! call of the store runs on one of a bounded number of threads. Prints nothing: it reports events to its caller, and
+//! everything else over HTTP.
 //!
-//! What a token may not read does not exist for it. So every question is decided by name before the store is asked
-//! (`access/decide.rs`), and an answer about what is hidden is, byte for byte, the one about what is not there.
+//! Data that a token may not read is invisible to it. Every request is therefore decided by name before the store is
+//! asked (`access/decide.rs`), and the response for something hidden is byte for byte the response for something that
+//! does not exist.
 
 mod access;
 mod api;

@@ -1,7 +1,7 @@
-//! Counters and gauges of the origin, as text for Prometheus. Each is explained in `docs/metrics.md`.
+//! Counters and gauges of the origin, as text for Prometheus. `docs/metrics.md` explains each.
 //!
-//! Owns every name of theirs. No name of an image stands in a label: their number has no bound, and whoever reads metrics
-//! need not know them.
+//! Owns their names. Labels contain no image names: their number is unbounded, and readers of metrics need not know
+//! them.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A number that only grows, or one that is set.
+/// A counter or gauge.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -37,7 +37,7 @@ struct Answered {
     seconds: f64,
 }
 
-/// All of them.
+/// All counters and gauges.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     /// By method and path of the endpoint, and status.
@@ -69,7 +69,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// A request was answered; what is streamed may still be on its way.
+    /// Counts a response. Its stream may still be under way.
     pub(crate) fn answered(&self, route: (&'static str, &'static str), status: u16, time: Duration) {
         let mut requests = self.requests.lock();
         let answered = requests.entry((route.0, route.1, status)).or_default();
@@ -77,13 +77,13 @@ impl Metrics {
         answered.seconds += time.as_secs_f64();
     }
 
-    /// The text.
+    /// Returns the text for Prometheus.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         self.requests_text(&mut text);
         for (name, counter) in self.plain() {
             let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
-            // Writing to a text does not fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(text, "# TYPE {name} {kind}\n{name} {}\n", counter.get());
         }
         text
@@ -139,7 +139,7 @@ mod tests {
     const PAGE: &str = include_str!("../../../docs/metrics.md");
 
     #[test]
-    fn every_name_is_explained_and_every_explained_name_exists() {
+    fn names_and_documentation_match() {
         let metrics = Metrics::default();
         metrics.answered(("get", "/healthz"), 200, Duration::from_millis(1));
         let text = metrics.text();
@@ -155,7 +155,7 @@ mod tests {
             .collect();
         for name in &names {
             let name = name.strip_prefix("platter_").unwrap();
-            assert!(explained.contains(&name), "docs/metrics.md says nothing of platter_{name}");
+            assert!(explained.contains(&name), "docs/metrics.md does not explain platter_{name}");
         }
         assert_eq!(names.len(), explained.len(), "docs/metrics.md: {explained:?}");
         assert!(

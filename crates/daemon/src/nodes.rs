@@ -1,10 +1,10 @@
-//! The nodes that report to the origin: which nodes learn of which others, and what a person sees of them.
+//! The nodes that report to the origin: the list for people, and the nodes that each node learns of.
 //!
-//! Owns the list, in memory only: after a restart nodes report again within seconds. A node learns only of nodes whose
+//! Owns the list, in memory only: after a restart, nodes report again within seconds. A node learns only of nodes whose
 //! access tokens read exactly the same images (one *sharing group*, [`sharing_group`]). Nodes of one group may exchange
-//! everything that their caches hold, because each of them may read all of it; a node of another group never learns that
-//! they exist. Nodes trust the certificate fingerprints that they receive here. A node belongs to the token that reported
-//! it until it was silent for [`SEEN_MAX`]. Only monotonic time decides how long ago something was.
+//! everything in their caches, because each of them may read all of it; a node of another group never learns that they
+//! exist. Nodes trust the certificate fingerprints that they receive here. A node belongs to the token that reported
+//! it, until it was silent for [`SEEN_MAX`]. All durations are measured with the monotonic clock.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -16,32 +16,32 @@ use platter_store::StoreId;
 
 use crate::access::{Patterns, Principal};
 
-/// A node that said nothing for longer counts as away.
+/// A node without a report for longer counts as away.
 const SEEN_MAX: Duration = Duration::from_secs(60);
 /// A node that is away for longer is forgotten.
 const KEPT_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Most nodes, and most that tokens tell of which are not for all images.
+/// Most nodes in all, and of restricted tokens.
 const NODES_MAX: usize = 4096;
 const NODES_OF_FEW_IMAGES_MAX: usize = 256;
-/// Most bytes of a name, disks of a node, and counters of a node.
+/// Most bytes of a name, and most disks and counters of a node.
 const NAME_LENGTH_MAX: usize = 255;
 const DISKS_MAX: usize = 256;
 const COUNTERS_MAX: usize = 64;
-/// Most bytes of what a node tells of itself.
+/// Most bytes of a node's report.
 pub(crate) const REPORT_LENGTH_MAX: usize = 32 << 10;
 
 #[derive(Debug)]
 struct Known {
     report: NodeReport,
-    /// The token that told of it last.
+    /// The token of its last report.
     owner: String,
-    /// What its token may read, in canonical form: equal for the nodes of one sharing group.
+    /// The images that its token may read, in canonical form: equal for the nodes of one sharing group.
     reads: Patterns,
     seen: Instant,
     seen_unix_ms: i64,
 }
 
-/// All that are known.
+/// All known nodes, by id.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes(Mutex<BTreeMap<String, Known>>);
 
@@ -73,12 +73,12 @@ impl Nodes {
         Ok(others)
     }
 
-    /// All nodes, by id, for whoever may know everything.
+    /// Returns all nodes, ordered by id. Only for principals that may see all images.
     pub(crate) fn list(&self, now: Instant) -> Vec<NodeFacts> {
         self.lock().values().map(|known| known.facts(now)).collect()
     }
 
-    /// How many are there.
+    /// Returns the number of nodes that are not away.
     pub(crate) fn count(&self, now: Instant) -> usize {
         self.lock().values().filter(|known| known.is_there(now)).count()
     }
@@ -93,7 +93,7 @@ impl Known {
         now.saturating_duration_since(self.seen) <= SEEN_MAX
     }
 
-    /// Whether other nodes can recognise it.
+    /// Whether it shares: other nodes need its fingerprint to recognize it.
     fn shares(&self) -> bool {
         self.report.fingerprint.is_some()
     }
@@ -117,7 +117,8 @@ impl Known {
     }
 }
 
-/// Room for one more: nodes that are away for long go, and if that is not enough, the one that is away for longest.
+/// Makes room for one more node: removes nodes that were away for too long and, if still needed, the node that was away
+/// for longest.
 fn make_room(known: &mut BTreeMap<String, Known>, reads_everything: bool, now: Instant) -> Result<()> {
     known.retain(|_, node| now.saturating_duration_since(node.seen) <= KEPT_MAX);
     let few = known.values().filter(|node| !node.reads_everything()).count();
@@ -125,7 +126,7 @@ fn make_room(known: &mut BTreeMap<String, Known>, reads_everything: bool, now: I
     if !is_full {
         return Ok(());
     }
-    // Who may tell of few only takes the place of such a one.
+    // A node of a restricted token replaces only a node of a restricted token.
     let leaves = |node: &Known| !node.is_there(now) && (reads_everything || !node.reads_everything());
     let oldest = known.iter().filter(|(_, node)| leaves(node)).min_by_key(|(_, node)| node.seen);
     let oldest = oldest.map(|(id, _)| id.clone());
@@ -134,9 +135,9 @@ fn make_room(known: &mut BTreeMap<String, Known>, reads_everything: bool, now: I
     Ok(())
 }
 
-/// The sharing group of everybody who may read these images of a store: 32 hexadecimal digits, equal exactly where
-/// [`Patterns::canonical`] is. Nodes greet each other with it, so nodes of different groups refuse each other even where
-/// they meet by accident.
+/// Returns the sharing group of all tokens that read these images of a store: 32 hexadecimal digits, equal exactly when
+/// [`Patterns::canonical`] is equal. Nodes exchange it in their handshake, so nodes of different groups reject each
+/// other even if they meet by accident.
 pub(crate) fn sharing_group(store: StoreId, reads: &Patterns) -> String {
     let mut hasher = blake3::Hasher::new_derive_key("platter: sharing group of nodes, version 1");
     hasher.update(&store.0);
@@ -148,7 +149,7 @@ pub(crate) fn sharing_group(store: StoreId, reads: &Patterns) -> String {
     hasher.finalize().as_bytes()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether a report is possible, and not too long.
+/// Checks a report's contents and limits.
 ///
 /// # Errors
 /// `Refused`.
@@ -168,7 +169,7 @@ pub(crate) fn check_report(report: &NodeReport) -> Result<()> {
         return refused("its fingerprint is not 64 hexadecimal digits".to_owned());
     }
     if let Some(address) = report.peer_address.filter(|it| it.ip().is_unspecified() || it.port() == 0) {
-        return refused(format!("nobody reaches it at {address}"));
+        return refused(format!("{address} cannot be reached by other nodes"));
     }
     let disks = report.disks.iter();
     let holders = report.disks.iter().filter_map(|disk| disk.edit_lock_holder.as_ref());
@@ -176,7 +177,7 @@ pub(crate) fn check_report(report: &NodeReport) -> Result<()> {
     let mut names = names.chain([&report.name]).chain(report.counters.keys());
     if let Some(name) = names.find(|name| name.len() > NAME_LENGTH_MAX || name.chars().any(char::is_control))
     {
-        return refused(format!("{:?} is no name", name.chars().take(NAME_LENGTH_MAX).collect::<String>()));
+        return refused(format!("invalid name {:?}", name.chars().take(NAME_LENGTH_MAX).collect::<String>()));
     }
     if report.disks.len() > DISKS_MAX || report.counters.len() > COUNTERS_MAX {
         return refused(format!("more than {DISKS_MAX} disks or {COUNTERS_MAX} counters"));
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_hear_of_those_that_were_there_within_a_minute() {
+    fn nodes_learn_of_nodes_that_reported_within_a_minute() {
         let (nodes, all, start) = (Nodes::default(), who("t", "*"), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         assert!(nodes.report(&all, node(1), at(0)).unwrap().is_empty());
@@ -223,7 +224,8 @@ mod tests {
         assert_eq!(nodes.list(at(100) + KEPT_MAX).len(), 1);
     }
 
-    /// Nodes learn of each other exactly if their tokens read the same images, however the token lists these.
+    /// Nodes learn of each other exactly if their tokens read the same images, even if the tokens list these
+    /// differently.
     #[test]
     fn a_node_learns_only_of_nodes_that_read_the_same_images() {
         let (nodes, now) = (Nodes::default(), Instant::now());
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_only_so_many_and_who_is_there_stays() {
+    fn the_number_of_nodes_is_limited_and_active_nodes_stay() {
         let (nodes, now) = (Nodes::default(), Instant::now());
         let (all, lab) = (who("a", "*"), who("b", "lab/*"));
         for number in 0..NODES_OF_FEW_IMAGES_MAX {
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_reports_are_refused() {
         let disk = |name: &str| ReportedDisk {
             name: name.into(),
             image: String::new(),

@@ -1,4 +1,4 @@
-//! What all requests share.
+//! The state that all requests share.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use crate::remake::RemakingTools;
 use crate::uploads::Uploads;
 use crate::writer::SharedWriter;
 
-/// An origin: a store, and what is kept beside it while it is served.
+/// An origin: a store, and the state kept while it is served.
 pub(crate) struct Origin {
     pub(crate) store: Store,
     pub(crate) writer: SharedWriter,
     pub(crate) access: AccessTokens,
     pub(crate) pool: Pool,
-    /// Looks access tokens up.
+    /// For lookups of access tokens.
     pub(crate) access_pool: Pool,
     pub(crate) remaking: RemakingTools,
     pub(crate) metrics: Metrics,
@@ -40,9 +40,9 @@ pub(crate) struct Origin {
     pub(crate) id_sets: IdSets,
     pub(crate) casts: Casts,
     pub(crate) disks: Disks,
-    /// A permit for each KiB of a body that is held.
+    /// One permit for each KiB of request bodies in memory.
     pub(crate) bodies: Arc<Semaphore>,
-    /// The catalog was changed: whoever tells of it should look.
+    /// Notified after a change of the catalog, so that its events are reported at once.
     pub(crate) changed: Notify,
     /// True once the origin ends.
     pub(crate) ending: watch::Receiver<bool>,
@@ -79,10 +79,10 @@ impl Origin {
         })
     }
 
-    /// A version with that score that the principal may read: the newest one.
+    /// Returns the newest version with this score that the principal may read.
     ///
     /// # Errors
-    /// `Missing`, the same whether there is none or a hidden one; when the catalog cannot be read.
+    /// `Missing`, with the same text whether it does not exist or is hidden; when the catalog cannot be read.
     pub(crate) fn readable_version(&self, who: &Principal, score: Score) -> Result<Version> {
         let versions = self.store.versions()?.into_iter().rev();
         let mut found = versions.filter(|version| version.record.score == score);
@@ -90,10 +90,11 @@ impl Origin {
         found.ok_or_else(|| no_score(score))
     }
 
-    /// What may be sent to the principal of a recipe: nothing when he may not read it, `None` for everything.
+    /// Returns the ids of a recipe that may be sent to the principal; `None` means everything.
     ///
     /// # Errors
-    /// `Missing`, the same whether there is no such recipe or a hidden one; `Corrupt`; when the catalog cannot be read.
+    /// `Missing`, with the same text whether the recipe does not exist or is hidden; `Corrupt`; when the catalog cannot
+    /// be read.
     pub(crate) fn allowed(&self, who: &Principal, score: Score) -> Result<Option<Arc<IdSet>>> {
         if who.reads_everything() {
             return Ok(None);
@@ -102,8 +103,8 @@ impl Origin {
         self.id_sets.get(score, &self.store).map(Some)
     }
 
-    /// What belongs to versions that the principal may read, at most [`KNOWN_VERSIONS_MAX`]: the newest of each image first,
-    /// then older ones. Of those that cannot be read, nothing.
+    /// Returns the ids of at most [`KNOWN_VERSIONS_MAX`] versions that the principal may read: the newest version of
+    /// each image first, then older ones. Unreadable recipes are skipped.
     ///
     /// # Errors
     /// When the catalog cannot be read.
@@ -120,30 +121,30 @@ impl Origin {
         Ok(newest.filter_map(|score| self.id_sets.get(score, &self.store).ok()).collect())
     }
 
-    /// Something was changed here: it is told at once.
+    /// Reports a change of the catalog at once.
     pub(crate) fn note_change(&self) {
         self.changed.notify_one();
     }
 
-    /// An upload began or ended.
+    /// Reports that an upload began or ended.
     pub(crate) fn tell_of_upload(&self, id: &str, owner: &str, state: &'static str) {
         self.metrics.uploads.set(self.uploads.count() as u64);
         self.events.add(What::Upload { id: id.into(), state, owner: owner.into() });
     }
 
-    /// A cast began, or stands elsewhere.
+    /// Reports that a cast began or changed its state.
     pub(crate) fn tell_of_cast(&self, id: &str, image: Option<ImageName>, status: &CastStatus) {
         let (version, state) = (status.version.clone(), state_word(status.state));
         self.events.add(What::Cast { id: id.into(), version, state, image });
     }
 }
 
-/// There is no such image, or none for who asks.
+/// The error for an image that does not exist or is hidden.
 pub(crate) fn no_image(image: &ImageName) -> Error {
     Error::missing(format!("there is no image {image}"))
 }
 
-/// There is no such recipe, or none for who asks.
+/// The error for a recipe that does not exist or is hidden.
 pub(crate) fn no_score(score: Score) -> Error {
     Error::missing(format!("nothing here has the score {score}"))
 }

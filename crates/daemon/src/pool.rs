@@ -1,4 +1,5 @@
-//! Calls of the store: they block, so they run on threads of their own, so many at once, and so many may wait.
+//! Calls of the store. They block, so they run on threads of their own; the number of running and of waiting calls is
+//! limited.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use platter_image::{Error, Result};
 use tokio::sync::Semaphore;
 
-/// The threads that the store is asked on.
+/// Limits the threads that call the store.
 #[derive(Debug)]
 pub(crate) struct Pool {
     threads: Arc<Semaphore>,
@@ -14,7 +15,7 @@ pub(crate) struct Pool {
     waiting_max: usize,
 }
 
-/// One that waits for a thread; gone when its request is.
+/// Counts a waiting call. Dropped with its request.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -28,10 +29,10 @@ impl Pool {
         Self { threads: Arc::new(Semaphore::new(threads)), waiting: AtomicUsize::new(0), waiting_max }
     }
 
-    /// Runs a call that blocks. One that has begun runs to its end, even when nobody waits for it any more.
+    /// Runs a blocking call. A call that started runs to its end, even when its caller is gone.
     ///
     /// # Errors
-    /// `Transient` when too many wait already; `Bug` when the call panics; what the call says.
+    /// `Transient` when too many calls wait already; `Bug` when the call panics; the errors of the call.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> Result<T> + Send + 'static,
@@ -48,12 +49,12 @@ impl Pool {
             let _thread = thread;
             call()
         };
-        tokio::task::spawn_blocking(run).await.unwrap_or_else(|error| {
-            Err(Error::bug("a call of the store did not come back").with_source(error))
-        })
+        tokio::task::spawn_blocking(run)
+            .await
+            .unwrap_or_else(|error| Err(Error::bug("a call of the store panicked").with_source(error)))
     }
 
-    /// How many wait.
+    /// Returns the number of waiting calls.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_comes_when_too_many_wait_is_told_so() {
+    async fn a_call_beyond_the_limit_of_waiting_calls_is_refused() {
         let pool = Arc::new(Pool::new(1, 1));
         let (release, released) = std::sync::mpsc::channel::<()>();
         let spawn = |call: Box<dyn FnOnce() -> Result<u32> + Send>| {

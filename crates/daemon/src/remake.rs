@@ -1,7 +1,8 @@
-//! Frames made anew of some of the blocks of others: what was not asked for, or must not be sent, stands beside them.
+//! Rebuilds frames from some of the blocks of stored frames, because the other blocks were not requested or must not be
+//! sent.
 //!
-//! Blocks of several frames may share a new one, in the order in which they are given. Each is hashed on its way: what is
-//! compressed again here has no checksum from before.
+//! Blocks of several stored frames may share a new frame, in the given order. Every block is hashed on the way, because
+//! the new frame has no checksum from before.
 
 use parking_lot::Mutex;
 
@@ -11,12 +12,12 @@ use platter_image::frame::{
 };
 use platter_image::{Domain, Error, Kind, Result};
 
-/// zstd level of frames that are made anew.
+/// zstd level of rebuilt frames.
 const LEVEL: i32 = 3;
 /// Decoders and compressors kept between requests; about 1.5 MiB each.
 const KEPT_MAX: usize = 8;
 
-/// What frames are decoded and compressed with, kept from one request to the next.
+/// Decoders and compressors, kept between requests.
 #[derive(Default)]
 pub(crate) struct RemakingTools(Mutex<Vec<Tools>>);
 
@@ -32,7 +33,7 @@ impl std::fmt::Debug for RemakingTools {
 }
 
 impl RemakingTools {
-    /// Lends them to a call.
+    /// Runs a call with one set of tools.
     fn with<T>(&self, call: impl FnOnce(&mut Tools) -> Result<T>) -> Result<T> {
         let kept = self.0.lock().pop();
         let mut tools = match kept {
@@ -48,28 +49,28 @@ impl RemakingTools {
     }
 }
 
-/// The frame that is being made for one answer.
+/// The frame under construction for one response.
 pub(crate) struct Remaking {
     kind: Kind,
-    /// When a frame is full, in bytes before compression.
+    /// The size at which a frame is full, in bytes before compression.
     target: usize,
-    /// Nothing is allocated before it is needed.
+    /// `None` until the first block, so that nothing is allocated before.
     open: Option<(Domain, FrameBuilder)>,
 }
 
 impl Remaking {
-    /// Of blocks of that kind. Those of one stored frame always fit one; with `shared`, frames become as large as stored ones
-    /// usually are.
+    /// Creates a builder for blocks of this kind. The blocks of one stored frame always fit one frame. With `shared`,
+    /// frames collect blocks up to the usual size of stored frames.
     pub(crate) fn new(kind: Kind, shared: bool) -> Self {
         let target = if shared { RAW_LENGTH_DEFAULT } else { RAW_LENGTH_MAX };
         Self { kind, target, open: None }
     }
 
-    /// Adds the wanted blocks of a stored frame of the kind; frames that are full by that go to `out` as records of a stream. Gives
-    /// how many.
+    /// Adds the wanted blocks of a stored frame of this kind. Frames that become full are appended to `out` as records
+    /// of a stream. Returns how many.
     ///
     /// # Errors
-    /// `Corrupt` when the frame is damaged; nothing of it was added then, or some of its blocks, which are good.
+    /// `Corrupt` when the frame is damaged. Blocks of it that were added before are verified and good.
     pub(crate) fn add(
         &mut self,
         tools: &RemakingTools,
@@ -98,7 +99,7 @@ impl Remaking {
         })
     }
 
-    /// Ends the frame that is being made; gives how many frames went to `out`.
+    /// Finishes the current frame. Returns how many frames were appended to `out`.
     ///
     /// # Errors
     /// `Bug` when the compressor fails.

@@ -1,4 +1,4 @@
-//! Runs an origin from its start to its end.
+//! Runs an origin from start to end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +18,16 @@ use crate::notify::notify;
 use crate::origin::Origin;
 use crate::serve_event::{OnEvent, ServeEvent};
 
-/// The store's own certificate and key, beside the store.
+/// The store's own certificate and key, in the store's directory.
 const CERTIFICATE: &str = "serve-certificate.pem";
 const KEY: &str = "serve-key.pem";
-/// How long calls of the store may take after the last connection has gone.
+/// Longest time for calls of the store after the last connection ended.
 const STORE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Serves a store until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// What opening the store, the sockets and the certificate says; `Transient` when requests did not end in time.
+/// The errors of opening the store, the sockets and the certificate; `Transient` when requests did not end in time.
 pub fn serve(options: &ServeOptions, on_event: impl Fn(&ServeEvent) + Send + Sync + 'static) -> Result<()> {
     let on_event: OnEvent = Arc::new(on_event);
     let (end, ending) = watch::channel(false);
@@ -40,7 +40,7 @@ pub fn serve(options: &ServeOptions, on_event: impl Fn(&ServeEvent) + Send + Syn
         .build()
         .context(|| "starting threads".into())?;
     let result = runtime.block_on(run(options, &origin, places, &end, &on_event));
-    // Sessions that were left sync what they have: after the threads that use them.
+    // Dropping the origin syncs unfinished sessions, so it comes after the threads that use them.
     runtime.shutdown_timeout(STORE_TIME_MAX);
     drop(origin);
     result
@@ -77,7 +77,7 @@ async fn run(
     on_event(&ServeEvent::Ending);
     end.send_replace(true);
     for task in accepting {
-        // A listener that panicked listens no more, which is what is wanted.
+        // A panicked listener has ended as well.
         let _ = task.await;
     }
     let left = connections.wait_for_none(END_TIME_MAX).await;
@@ -85,7 +85,7 @@ async fn run(
     if left > 0 {
         let seconds = END_TIME_MAX.as_secs();
         return Err(Error::transient(format!(
-            "{left} connections were cut: they had not ended in {seconds} s"
+            "{left} connections did not end within {seconds} s and were cut"
         )));
     }
     Ok(())
@@ -117,7 +117,7 @@ fn listeners(options: &ServeOptions, on_event: &OnEvent) -> Result<Vec<(Listener
     Ok(listeners)
 }
 
-/// The certificate that was named, or the store's own, which is made if it is missing.
+/// Returns the certificate from the options, or the store's own, which is created if it is missing.
 fn identity(options: &ServeOptions) -> Result<Identity> {
     if let Some(files) = &options.tls {
         return Identity::read(files);
@@ -129,7 +129,7 @@ fn identity(options: &ServeOptions) -> Result<Identity> {
     Identity::read_or_make(&own, "platter origin", &[&[host.trim(), "localhost"], &["localhost"]])
 }
 
-/// Every connection is an open file. Gives how many there may be.
+/// Raises the limit of open files, because every connection is one. Returns the new limit.
 fn raise_files_limit(on_event: &OnEvent) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Places::FILES;
@@ -142,7 +142,7 @@ fn raise_files_limit(on_event: &OnEvent) -> u64 {
         .map_or(current, |()| raised);
     if raised < wanted {
         on_event(&ServeEvent::Note(format!(
-            "the system allows {raised} open files of {wanted}: there are fewer places for connections (ulimit -n)"
+            "the system allows {raised} of {wanted} open files, so fewer connections are accepted (ulimit -n)"
         )));
     }
     raised

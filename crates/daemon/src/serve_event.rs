@@ -1,26 +1,26 @@
-//! What an origin tells the program that runs it.
+//! Events that an origin reports to the program that runs it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What is worth telling.
+/// An event of an origin.
 #[derive(Clone, Debug)]
 pub enum ServeEvent {
-    /// Clients can come in at a unix socket.
+    /// The origin accepts connections on a unix socket.
     ListeningUnix(PathBuf),
-    /// Clients can come in at a TCP address, and see a certificate of that fingerprint: the SHA-256 of its DER form in
-    /// hexadecimal.
+    /// The origin accepts connections on a TCP address, with a certificate that has this fingerprint: the SHA-256 of
+    /// its DER form in hexadecimal.
     ListeningTcp {
-        /// The address; if port 0 was asked for, with the port it got.
+        /// The address, with the assigned port if port 0 was requested.
         address: std::net::SocketAddr,
         /// 64 hexadecimal digits.
         fingerprint: String,
     },
-    /// It ends: requests under way are finished.
+    /// The origin ends: it still finishes the requests under way.
     Ending,
-    /// Something that a person should know, in a sentence.
+    /// A notice for a person: one sentence.
     Note(String),
 }
 
-/// Who is told.
+/// Receives the events.
 pub(crate) type OnEvent = Arc<dyn Fn(&ServeEvent) + Send + Sync>;

@@ -1,11 +1,11 @@
-//! Uploads: sessions of the store that somebody fills from afar, several at once, until they are published or forgotten.
+//! Uploads: sessions of the store that remote clients fill, several at once, until they are published or abandoned.
 //!
-//! Owns the promise that an upload makes nothing readable that its sender could not read or did not send: a token that does
-//! not read everything is told to send every block that is not in an image it may read, and what it publishes
-//! may refer to nothing else, whatever ids it knows. Every block is decoded and hashed before it is appended.
+//! Guarantees that an upload makes nothing readable that its sender could not read or did not send. A restricted token
+//! has to send every block that is not in an image it may read, and its version may refer to nothing else, whatever ids
+//! it knows. Every block is decoded and hashed before it is appended.
 //!
-//! What was sent and not published is no part of the store. It is kept aside for its sender, whose next upload goes on with
-//! it, for some days and up to a limit of bytes; then it is discarded, and its space is free.
+//! Data that was sent but not published is not part of the store. It is kept for some days, up to a limit of bytes, for
+//! the next upload of the same token, and then discarded.
 
 mod leftovers;
 mod proof;
@@ -34,23 +34,23 @@ use platter_transport::random_hex;
 pub(crate) use proof::PublishError;
 use proof::prove;
 
-/// This part of the limit more may be taken by pages of recipes.
+/// Pages of recipes may exceed the limit by this fraction of it.
 const PAGES_SHARE: u64 = 16;
 
-/// The uploads of an origin.
+/// All uploads of an origin.
 #[derive(Debug)]
 pub(crate) struct Uploads {
-    /// Most bytes that one token's unfinished uploads hold.
+    /// Most bytes of one token's unfinished uploads.
     limit: u64,
     usages: Usages,
-    /// When it was last looked for what to discard.
+    /// Time of the last search for data to discard.
     discarded: Mutex<Option<Instant>>,
     table: Mutex<HashMap<String, Arc<Upload>>>,
-    /// The owners of uploads that are being begun: they count like those in the table.
+    /// The owners of uploads that are being created; these count like those in `table`.
     beginning: Mutex<Vec<String>>,
 }
 
-/// A place for an upload that is being begun.
+/// Reserves a place for an upload that is being created.
 struct Beginning<'a> {
     uploads: &'a Uploads,
     owner: &'a str,
@@ -65,27 +65,27 @@ impl Drop for Beginning<'_> {
     }
 }
 
-/// One of them.
+/// An upload.
 #[derive(Debug)]
 pub(crate) struct Upload {
     id: String,
     owner: String,
     touched: Mutex<Touched>,
-    /// `None` once it is published.
+    /// `None` after publishing.
     session: RwLock<Option<Session>>,
     pins: Mutex<PinSet>,
     leftovers: Mutex<Leftovers>,
-    /// Of all unfinished uploads of the owner; `bytes` of them are of this one.
+    /// Bytes of all unfinished uploads of the owner; `bytes` of them belong to this one.
     usage: Usage,
     bytes: AtomicU64,
     bytes_max: u64,
-    /// What its sender may refer to; `None` when he reads everything.
+    /// The ids that its sender may refer to; `None` when the sender reads everything.
     known: Option<Known>,
-    /// After the session, which gives its lock back.
+    /// Declared after `session`, so it is dropped after it: it holds the store's lock.
     writer: Arc<Store>,
 }
 
-/// When a request for an upload came last, and over which connections they come.
+/// Time of the last request for an upload, and the connections of its requests.
 #[derive(Debug)]
 struct Touched {
     at: Instant,
@@ -97,7 +97,7 @@ impl Touched {
         Self { at: Instant::now(), over: Vec::new() }
     }
 
-    /// Whether its client does not come back to it: one that was cut off, or ended, begins another upload.
+    /// Whether its client has presumably gone: a client that was cut off or ended begins another upload.
     fn is_left(&self) -> bool {
         let idle = self.at.elapsed();
         let has_hung_up =
@@ -108,9 +108,9 @@ impl Touched {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// What was sent in this upload.
+    /// Ids that were sent in this upload.
     sent: Mutex<HashSet<BlockId>>,
-    /// What belongs to images that the sender may read, as it was when he first asked.
+    /// Ids of images that the sender may read, as of its first request.
     readable: OnceLock<Vec<Arc<IdSet>>>,
 }
 
@@ -125,7 +125,7 @@ impl Known {
 }
 
 impl Uploads {
-    /// None yet; those of one token may hold so many bytes.
+    /// Creates an empty table. `limit`: most bytes of one token's unfinished uploads.
     pub(crate) fn new(limit: u64) -> Self {
         Self {
             limit,
@@ -136,11 +136,11 @@ impl Uploads {
         }
     }
 
-    /// Begins one, which goes on with what earlier ones of the same token left; of what it relies on, as much is read as
-    /// `known` says.
+    /// Begins an upload, which reuses the data of the token's earlier unfinished uploads. `known` sets how much of the
+    /// existing data that it relies on is read back.
     ///
     /// # Errors
-    /// `Refused` when the token has too many, `Transient` when there are too many of all tokens; what the store says.
+    /// `Refused` when the token has too many uploads; `Transient` when there are too many in all; the store's errors.
     pub(crate) fn begin(
         &self,
         who: &Principal,
@@ -148,7 +148,7 @@ impl Uploads {
         known: KnownCheck,
     ) -> Result<Arc<Upload>> {
         self.end_where(|upload| upload.owner == who.id && lock(&upload.touched).is_left());
-        // Before anything is read: what a token may not begin costs nothing.
+        // Before anything is read, so a refused request costs nothing.
         let _place = self.place_for(&who.id)?;
         let owner = owner_name(&who.id);
         self.discard_beyond(&writer, owner, UNFINISHED_PACKS_MAX)?;
@@ -169,7 +169,7 @@ impl Uploads {
         Ok(upload)
     }
 
-    /// A place for one more upload of that owner.
+    /// Reserves a place for an upload of this owner.
     fn place_for<'a>(&'a self, owner: &'a str) -> Result<Beginning<'a>> {
         let table = lock(&self.table);
         let mut beginning = lock(&self.beginning);
@@ -177,7 +177,7 @@ impl Uploads {
             + beginning.iter().filter(|other| *other == owner).count();
         if own >= UPLOADS_OF_ONE_MAX {
             return Err(Error::refused(format!(
-                "this access token has {own} uploads under way, and may have {UPLOADS_OF_ONE_MAX}: publish or end one"
+                "this access token has {own} uploads, and {UPLOADS_OF_ONE_MAX} are allowed: publish or end one"
             )));
         }
         let all = table.len() + beginning.len();
@@ -188,10 +188,10 @@ impl Uploads {
         Ok(Beginning { uploads: self, owner })
     }
 
-    /// The upload of that id, if it is the principal's.
+    /// Returns the upload with this id, if it belongs to the principal.
     ///
     /// # Errors
-    /// `Missing` when there is none, it has ended, or it is another's.
+    /// `Missing` when it does not exist, has ended, or belongs to another token.
     pub(crate) fn get(&self, id: &str, who: &Principal) -> Result<Arc<Upload>> {
         let table = lock(&self.table);
         let upload = table.get(id).filter(|upload| upload.owner == who.id);
@@ -200,19 +200,20 @@ impl Uploads {
         Ok(Arc::clone(upload))
     }
 
-    /// How many there are.
+    /// Returns the number of uploads.
     pub(crate) fn count(&self) -> usize {
         lock(&self.table).len()
     }
 
-    /// Ends one: its blocks are kept aside.
+    /// Ends an upload. Its data is kept for the owner's next upload.
     pub(crate) fn end(&self, id: &str) {
         let ended = lock(&self.table).remove(id);
-        // Outside the lock: the session's frames are synced by this.
+        // Dropped outside the lock, because this syncs the session's frames.
         drop(ended);
     }
 
-    /// Ends those that nobody touched for so long, and those whose store takes nothing more. Gives their ids and owners.
+    /// Ends uploads without requests for this long, and those whose store accepts no more writes. Returns their ids and
+    /// owners.
     pub(crate) fn end_idle(&self, idle_max: Duration) -> Vec<(String, String)> {
         self.end_where(|upload| lock(&upload.touched).at.elapsed() >= idle_max || !is_usable(&upload.writer))
     }
@@ -226,11 +227,11 @@ impl Uploads {
             }
             goes_on
         });
-        // Outside the lock: what they hold is synced by this.
+        // `ended` is dropped outside the lock, because this syncs the sessions' frames.
         ended.iter().map(|upload| (upload.id.clone(), upload.owner.clone())).collect()
     }
 
-    /// Discards what was left too long ago, if it was not looked for a moment ago.
+    /// Discards expired data of unfinished uploads, at most once per [`DISCARD_PAUSE`].
     ///
     /// # Errors
     /// `Io`.
@@ -245,7 +246,7 @@ impl Uploads {
         self.discard_before(store, unix_ms() - UNFINISHED_KEPT.as_millis() as i64)
     }
 
-    /// Discards what was left before that time.
+    /// Discards data that was left before this time.
     ///
     /// # Errors
     /// `Io`.
@@ -253,7 +254,7 @@ impl Uploads {
         self.usages.discard_before(store, time_unix_ms)
     }
 
-    /// Discards the oldest packs that an owner's uploads left, until there are so many.
+    /// Discards the oldest packs of an owner's unfinished uploads, down to `packs_max`.
     ///
     /// # Errors
     /// `Io`.
@@ -261,19 +262,19 @@ impl Uploads {
         self.usages.discard_beyond(store, owner, packs_max)
     }
 
-    /// Publishes what was uploaded as the next version of the draft's image, of which number `expect` must be the newest,
-    /// if given (0: there is none). The upload is over when this succeeds, or a write failed; it goes on when this is refused,
-    /// for whatever reason.
+    /// Publishes the uploaded data as the next version of the draft's image. If `expect` is given, the newest version
+    /// must have this number (0: no version exists). The upload ends when this succeeds or a write fails; after a
+    /// refusal it continues.
     ///
     /// # Errors
-    /// `Malformed` when the recipe is none; `Missing` naming what was not sent; `Refused`; what the store says.
+    /// `Malformed` when the recipe is invalid; `Missing`, with the id that was not sent; `Refused`; the store's errors.
     pub(crate) fn publish(
         &self,
         upload: &Upload,
         draft: VersionRecord,
         expect: Option<u64>,
     ) -> Result<Published, PublishError> {
-        // Before the recipe is walked.
+        // Before the expensive walk of the recipe.
         draft.room()?;
         let allocated_bytes = upload.check(&draft)?;
         let draft = VersionRecord { allocated_bytes, ..draft };
@@ -284,7 +285,7 @@ impl Uploads {
         if published.is_err() && is_usable(&upload.writer) {
             return Ok(published?);
         }
-        // Published or failed, the session is over, and what it held is the store's.
+        // The session is over, whether it was published or failed; its data belongs to the store.
         drop(held.take());
         upload.usage.subtract(upload.bytes.swap(0, Ordering::Relaxed));
         lock(&self.table).remove(&upload.id);
@@ -293,12 +294,12 @@ impl Uploads {
 }
 
 impl Upload {
-    /// Its id: 32 hexadecimal digits that nobody can guess.
+    /// Its id: 32 random hexadecimal digits, which cannot be guessed.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
-    /// A request for it has come, over that connection if it is known.
+    /// Notes a request for it, with its connection if that is known.
     pub(crate) fn touch(&self, connection: Option<&Weak<()>>) {
         let mut touched = lock(&self.touched);
         touched.at = Instant::now();
@@ -308,28 +309,28 @@ impl Upload {
         }
     }
 
-    /// The store that it is added to.
+    /// The store that it writes to.
     pub(crate) fn store(&self) -> &Store {
         &self.writer
     }
 
-    /// Whether the sender's own images have to be asked for before [`Upload::need`] and [`Uploads::publish`].
+    /// Whether [`Upload::set_readable`] has to be called before [`Upload::need`] and [`Uploads::publish`].
     pub(crate) fn lacks_readable(&self) -> bool {
         self.known.as_ref().is_some_and(|known| known.readable.get().is_none())
     }
 
-    /// Says what belongs to images that the sender may read. What was said first counts.
+    /// Sets the ids of images that the sender may read. Only the first call has an effect.
     pub(crate) fn set_readable(&self, sets: Vec<Arc<IdSet>>) {
         if let Some(known) = &self.known {
-            // Another request of the same upload was faster: both say the same.
+            // A concurrent request may have set the same ids first.
             let _ = known.readable.set(sets);
         }
     }
 
-    /// Which of these blocks must be sent. The others are pinned until the upload ends.
+    /// Returns which of these blocks must be sent. The others are pinned until the upload ends.
     ///
     /// # Errors
-    /// `Missing` when it has ended; what the store says.
+    /// `Missing` when the upload has ended; the store's errors.
     pub(crate) fn need(&self, ids: &[BlockId]) -> Result<Vec<bool>> {
         let session = self.session.read();
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
@@ -341,7 +342,7 @@ impl Upload {
             }
             let sound = session.lookup_and_pin(id)?;
             let is_needed = sound.is_none();
-            // A version that is taken over may refer to a damaged block: that is pinned, and needed all the same.
+            // A version may refer to a damaged block of its base: it is pinned, but still needed.
             let pin = if is_needed { session.pin_stored(id)? } else { sound };
             pin.into_iter().for_each(|pin| pins.insert(pin));
             Ok(is_needed)
@@ -349,30 +350,31 @@ impl Upload {
         ids.iter().map(&mut is_needed).collect()
     }
 
-    /// Takes a stream of frames; gives the number of blocks in them. What was taken before an error stays.
+    /// Stores a stream of frames. Returns the number of blocks in it. Frames before an error stay.
     ///
     /// # Errors
-    /// `Corrupt` when a frame is damaged or holds what it does not say; `Refused` for frames that may not be sent;
-    /// `Missing` when the upload has ended; what the store says.
+    /// `Corrupt` when a frame is damaged or its blocks do not match its header; `Refused` for frames that may not be
+    /// sent; `Missing` when the upload has ended; the store's errors.
     pub(crate) fn receive(&self, stream: &[u8]) -> Result<u64> {
         let session = self.session.read();
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
         let mut reader = FrameStreamReader::new(stream, usize::MAX);
         let (mut decoder, mut stored, mut accepted) = (FrameDecoder::new()?, Vec::new(), 0);
         while let Some(header) = reader.next_frame(&mut stored).map_err(sender_is_wrong)? {
-            // Records are made by publishing alone: one that was sent would be a version that nobody decided on.
+            // Only publishing creates version records: a record that a client sent would be a version that nobody
+            // published.
             let is_taken = matches!(header.kind, Kind::Data | Kind::Page);
             if !is_taken || header.domain != Domain::SHARED || header.blocks.is_empty() {
                 return Err(Error::refused(
-                    "only frames of blocks and pages of this store's domain are taken",
+                    "only frames of blocks and pages of this store's domain are accepted",
                 ));
             }
             decoder.decode(&stored, Verify::Hashes)?;
             accepted += header.blocks.len() as u64;
             header.blocks.iter().try_for_each(|block| self.claim(session, &block.id))?;
             let is_new = match &self.known {
-                // Kept again even if others have it: whether they do, the new bytes of the version would tell.
-                // What was sent before may have been found damaged since.
+                // Stored again even if the store has it, because the version's count of new bytes would reveal whether
+                // it has. A block that was sent before may have become damaged since.
                 Some(known) => {
                     note_sent(&mut lock(&known.sent), header.blocks.iter().map(|block| block.id))?
                         || self.need_any(session, header.blocks.iter().map(|block| block.id))?
@@ -396,13 +398,13 @@ impl Upload {
         Ok(accepted)
     }
 
-    /// Pages may take a little more than all: what was uploaded up to the limit can be published.
+    /// Pages may exceed the limit a little, so data that was uploaded up to the limit can still be published.
     fn limit_for(&self, kind: Kind) -> u64 {
         let extra = if kind == Kind::Page { self.bytes_max / PAGES_SHARE } else { 0 };
         self.bytes_max.saturating_add(extra)
     }
 
-    /// Goes on with a pack that an earlier upload left, if that block is in one.
+    /// Adds the pack of an earlier unfinished upload that contains this block, if there is one.
     fn claim(&self, session: &Session, id: &BlockId) -> Result<()> {
         let room = || match &self.known {
             Some(known) => SENT_IDS_MAX.saturating_sub(lock(&known.sent).len()),
@@ -412,7 +414,7 @@ impl Upload {
             Claim::Nothing => {}
             Claim::Lost { length } => self.usage.subtract(length),
             Claim::Pack { length, ids } => {
-                // It was counted when it was sent.
+                // `usage` counted these bytes when they were sent.
                 self.bytes.fetch_add(length, Ordering::Relaxed);
                 if let Some(known) = &self.known {
                     lock(&known.sent).extend(ids);
@@ -433,7 +435,7 @@ impl Upload {
         Ok(false)
     }
 
-    /// As [`prove`], for what this upload has.
+    /// As [`prove`], for the data of this upload.
     fn check(&self, draft: &VersionRecord) -> Result<u64, PublishError> {
         let session = self.session.read();
         let session = session.as_ref().ok_or_else(|| ended(&self.id))?;
@@ -447,25 +449,26 @@ impl Drop for Upload {
         let session = self.session.get_mut().take();
         let Some(session) = session else { return };
         if session.park(owner_name(&self.owner), unix_ms()).is_err() {
-            // After a failed write nothing is kept.
+            // After a failed write, no data is kept.
             self.usage.subtract(self.bytes.load(Ordering::Relaxed));
         }
     }
 }
 
-/// Remembers what was sent; whether any of it is new.
+/// Remembers ids as sent. Returns whether any of them is new.
 fn note_sent(sent: &mut HashSet<BlockId>, ids: impl Iterator<Item = BlockId>) -> Result<bool> {
     let before = sent.len();
     sent.extend(ids);
     if sent.len() > SENT_IDS_MAX {
         return Err(Error::refused(format!(
-            "more than {SENT_IDS_MAX} blocks in one upload: a token for all images has no such limit"
+            "more than {SENT_IDS_MAX} blocks in one upload: an access token for all images has no such limit"
         )));
     }
     Ok(sent.len() > before)
 }
 
-/// The body of a request is here in full: a stream that ends before its end, or in a failure, is no passing trouble of ours.
+/// Maps errors of the request's stream. The body was received in full, so a truncated stream, or one that ends with a
+/// failure, is the sender's error and not transient.
 fn sender_is_wrong(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Refused => error,

@@ -1,5 +1,5 @@
-//! The right to write the store, taken when somebody wants to change something and given back a moment later, so that
-//! other processes of this machine (a capture, the publishing of a live disk) can have it in between.
+//! The store's writer lock: taken for a change, and released shortly after it, so that other processes of this machine
+//! (a capture, the publishing of a live disk) can take it in between.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use platter_image::Result;
 use platter_store::Store;
 
-/// A store opened to be written, shared by all who write.
+/// A store opened for writing, shared by all requests that write.
 #[derive(Debug)]
 pub(crate) struct SharedWriter {
     reader: Store,
@@ -22,18 +22,18 @@ struct Kept {
 }
 
 impl SharedWriter {
-    /// The writer of the store that `reader` reads; not opened yet.
+    /// Creates the writer of the store that `reader` reads. Opens nothing yet.
     pub(crate) fn new(reader: Store) -> Self {
         Self { reader, kept: Mutex::new(None) }
     }
 
-    /// The store to write to. Whoever holds it keeps the store's lock.
+    /// Returns the store, opened for writing. The store's lock is held while the caller keeps the result.
     ///
     /// # Errors
-    /// `Transient` when another process writes; what opening says.
+    /// `Transient` when another process writes; the errors of opening.
     pub(crate) fn lease(&self) -> Result<Arc<Store>> {
         let mut kept = self.kept.lock();
-        // One whose write failed takes nothing more: another is opened, which checks what is there.
+        // A store whose write failed accepts no further writes. It is opened again, which checks its contents.
         if kept.as_ref().is_some_and(|kept| !is_usable(&kept.store)) {
             *kept = None;
         }
@@ -45,10 +45,11 @@ impl SharedWriter {
         Ok(store)
     }
 
-    /// Makes a change that adds nothing to packs: with the writer if it is open, else under the lock for that moment.
+    /// Makes a change that adds nothing to packs: through the open writer if there is one, otherwise under a lock that
+    /// is held only for this change.
     ///
     /// # Errors
-    /// What `change` says.
+    /// The errors of `change`.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&Store) -> Result<T>) -> Result<T> {
         let kept = self.kept.lock();
         match kept.as_ref().map(|kept| Arc::clone(&kept.store)) {
@@ -56,12 +57,12 @@ impl SharedWriter {
                 drop(kept);
                 change(&store)
             }
-            // Nobody here may open the writer meanwhile: the lock would be taken from ourselves.
+            // `kept` stays locked: opening the writer now would compete with this change for the store's lock.
             None => change(&self.reader),
         }
     }
 
-    /// Gives the lock back if nobody has it leased, nor had for so long.
+    /// Releases the store's lock if it is not leased, and was not leased for this long.
     pub(crate) fn give_back_idle(&self, idle_max: Duration) {
         let mut kept = self.kept.lock();
         let is_idle = |kept: &Kept| Arc::strong_count(&kept.store) == 1 && kept.used.elapsed() >= idle_max;
@@ -71,7 +72,7 @@ impl SharedWriter {
     }
 }
 
-/// Whether no write of it has failed. Asked under locks: it reads nothing from the disk.
+/// Whether no write to this store has failed. Called under locks, so it reads nothing from the disk.
 pub(crate) fn is_usable(store: &Store) -> bool {
     store.takes_writes()
 }
@@ -96,7 +97,7 @@ mod tests {
         assert_eq!(Store::open_writer(&place).err().map(|error| error.kind()), Some(ErrorKind::Transient));
         let image = "lab/a".parse().unwrap();
         let take = |store: &Store| store.take_edit_lock(&image, "me", 0);
-        // There is no such image: what matters is who says so.
+        // The image does not exist: the test only cares which store answers.
         assert_eq!(writer.change(take).unwrap_err().kind(), ErrorKind::Missing);
         drop(second);
         writer.give_back_idle(Duration::from_secs(3600));

@@ -1,26 +1,26 @@
-//! The one function that says who may use which endpoint: pure, and tested as a table.
+//! The one function that decides who may use which endpoint. Pure, and tested as a table.
 //!
-//! Must never ask the store: whether a thing exists may not change the decision, or the answer would reveal it.
+//! Must never ask the store: if the existence of an image changed the decision, the response would reveal it.
 
 use platter_api::{Endpoint, Scope};
 use platter_store::ImageName;
 
 use super::Principal;
 
-/// What is decided.
+/// A decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allow,
-    /// Nobody has said who asks.
+    /// The client is not authenticated.
     Unknown,
-    /// The role, or a token for some images only, is not enough; that says nothing of what is there.
+    /// The role or the restriction to some images does not allow this. Reveals nothing about existing images.
     Forbidden,
-    /// For this principal there is no such image, whether there is one or not.
+    /// The image does not exist for this principal, whether it exists or not.
     NotThere,
 }
 
-/// Whether `who` may ask for `what`. `image` is the image that it is about, or `None` while that is not known yet: a
-/// verdict without it is the first of two.
+/// Decides whether `who` may use endpoint `what`. `image` is the image concerned, or `None` while it is not yet known:
+/// such a verdict is the first of two.
 pub(crate) fn decide(who: Option<&Principal>, what: Endpoint, image: Option<&ImageName>) -> Verdict {
     let Some(role) = what.role() else { return Verdict::Allow };
     let Some(who) = who else { return Verdict::Unknown };
@@ -50,8 +50,8 @@ mod tests {
         Principal { id: "t".into(), role, patterns }
     }
 
-    /// For each endpoint what is decided about the images `lab/a` and `other/a`, and before the image is known.
-    /// Columns: role read, write, admin for `lab/*`; then the same for `*`. A allow, F forbidden, N not there.
+    /// For each endpoint: the verdicts for the images `lab/a` and `other/a`, and before the image is known. Columns:
+    /// the roles read, write, admin for `lab/*`; then the same for `*`. A allow, F forbidden, N not there.
     const TABLE: [(Endpoint, &str, &str, &str); 34] = [
         (Endpoint::Health, "AAA AAA", "AAA AAA", "AAA AAA"),
         (Endpoint::Metrics, "FFF AAA", "FFF AAA", "FFF AAA"),
@@ -115,7 +115,8 @@ mod tests {
         }
     }
 
-    /// A token for one image may not move what is, or will be, below it; one without patterns may do nothing.
+    /// A token for one image may not rename it, because that moves all images below it as well. A token without
+    /// patterns may do nothing.
     #[test]
     fn patterns_of_one_image_and_of_none() {
         let image: ImageName = "lab/a".parse().unwrap();
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_different() {
+    fn every_endpoint_has_a_route_of_its_own() {
         let mut routes: Vec<_> = Endpoint::ALL.iter().map(|endpoint| endpoint.route()).collect();
         routes.sort_unstable();
         routes.dedup();

@@ -1,10 +1,10 @@
-//! The ways in: whether who comes in there has to show an access token.
+//! The kinds of listening sockets, which determine how a client is authenticated.
 
-/// Where a request came in.
+/// How a request arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entrance {
-    /// Where only those come in who may do everything.
+    /// Through a unix socket: everybody who may open it has all rights.
     Trusted,
-    /// Where an access token says who it is.
+    /// Over TCP: an access token identifies the client.
     Token,
 }

@@ -1,4 +1,4 @@
-//! Who may do what: access tokens with a role and patterns of names, and the one function that decides.
+//! Access control: access tokens with a role and patterns of image names, and the one function that decides.
 
 mod decide;
 mod entrance;

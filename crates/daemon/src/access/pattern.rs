@@ -1,25 +1,25 @@
-//! The patterns of an access token: which images it is for.
+//! The patterns of an access token: the images that it gives access to.
 
 use platter_api::NamePattern;
 use platter_store::ImageName;
 
-/// The patterns of a token: a name is meant if one of them matches it.
+/// The patterns of a token. A name matches if one of them matches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Patterns(pub(crate) Vec<NamePattern>);
 
 impl Patterns {
-    /// Whether they are for that image.
+    /// Whether they match this image.
     pub(crate) fn matches(&self, image: &ImageName) -> bool {
         self.0.iter().any(|pattern| pattern.matches(image))
     }
 
-    /// Whether they are for that image and all that can ever be below it.
+    /// Whether they match this image and every possible image below it.
     pub(crate) fn matches_tree(&self, image: &ImageName) -> bool {
         self.matches(image) && self.0.iter().any(|pattern| pattern.matches_below(image))
     }
 
-    /// The shortest list that matches the same names, in one fixed order: two lists match the same names exactly if
-    /// their canonical lists are equal.
+    /// Returns the shortest list that matches the same names, in one fixed order. Two lists match the same names
+    /// exactly if their canonical lists are equal.
     pub(crate) fn canonical(&self) -> Self {
         let mut kept: Vec<&NamePattern> = Vec::new();
         for pattern in &self.0 {
@@ -33,7 +33,7 @@ impl Patterns {
         Self(kept)
     }
 
-    /// Whether they are for every image there can be.
+    /// Whether they match every possible image.
     pub(crate) fn match_everything(&self) -> bool {
         self.0.contains(&NamePattern::Everything)
     }
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_means_what_it_says() {
+    fn patterns_match_names() {
         let table = [
             ("*", "lab/a", true, true),
             ("lab/*", "lab/a", true, true),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_mean_nothing_are_refused() {
+    fn invalid_patterns_are_refused() {
         for bad in ["", "/*", "lab*", "*/a", "lab/*/b", "Lab/*", "**", "lab/"] {
             assert!(bad.parse::<NamePattern>().is_err(), "{bad}");
         }

@@ -1,31 +1,31 @@
-//! Who asks.
+//! The sender of a request.
 
 use platter_store::{ImageName, VersionName, VersionRecord};
 
 use super::Patterns;
 use platter_api::{NamePattern, Role};
 
-/// Whoever sent a request, after it was found out who that is.
+/// The authenticated sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Principal {
-    /// The access token's id; empty for whoever came in through the unix socket.
+    /// The access token's id; empty for clients of the unix socket.
     pub(crate) id: String,
     pub(crate) role: Role,
     pub(crate) patterns: Patterns,
 }
 
 impl Principal {
-    /// Whoever may open the unix socket: its mode has let him in.
+    /// The principal of the unix socket's clients. The socket's file mode controls access.
     pub(crate) fn of_unix_socket() -> Self {
         Self { id: String::new(), role: Role::Admin, patterns: Patterns(vec![NamePattern::Everything]) }
     }
 
-    /// Whether it may read that image.
+    /// Whether it may read this image.
     pub(crate) fn may_read(&self, image: &ImageName) -> bool {
         self.patterns.matches(image)
     }
 
-    /// A record as it may see it: names of images that do not exist for it are left out.
+    /// Returns the record as this principal may see it: without the names of hidden images.
     pub(crate) fn shown(&self, record: VersionRecord) -> VersionRecord {
         let keep = |name: Option<VersionName>| name.filter(|name| self.may_read(&name.image));
         VersionRecord {
@@ -35,7 +35,7 @@ impl Principal {
         }
     }
 
-    /// Whether it may read all there is: then nothing has to be hidden from it.
+    /// Whether it may read everything, so nothing has to be hidden from it.
     pub(crate) fn reads_everything(&self) -> bool {
         self.patterns.match_everything()
     }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_it_may_not_read_are_left_out() {
+    fn hidden_names_are_left_out() {
         let name = |image: &str| Some(VersionName { image: image.parse().unwrap(), number: 1 });
         let draft = VersionRecord::draft("lab/a".parse().unwrap(), Score(BlockId([0; 32])), 0);
         let record =

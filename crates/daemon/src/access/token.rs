@@ -1,8 +1,8 @@
 //! Access tokens: the file in the store's directory that holds them (`docs/formats/access-tokens.md`).
 //!
-//! Owns that file. A secret is shown once, when it is made, and never stored: the file has its BLAKE3 hash. A change is
-//! made under a lock, to a new file that is synced and takes the old one's name, so a crash leaves the tokens of before or
-//! of after. A server sees a change at the next request.
+//! Owns that file. A secret is shown once, at its creation, and never stored: the file contains its BLAKE3 hash. A
+//! change is written under a lock to a new file, which is synced and then replaces the old one, so after a crash the
+//! file holds either the old or the new tokens. A server sees a change at the next request.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ use platter_transport::random_hex;
 const FILE: &str = "access-tokens.json";
 const LOCK: &str = "access-tokens.lock";
 const FORMAT_VERSION: u32 = 1;
-/// What every secret begins with, so that one that was left somewhere can be found.
+/// Prefix of every secret, so that leaked secrets can be searched for.
 const SECRET_PREFIX: &str = "platter-";
 /// Most tokens.
 const TOKENS_MAX: usize = 1000;
@@ -47,7 +47,7 @@ struct StoredToken {
     secret_blake3: String,
 }
 
-/// What tells that a file is another one.
+/// Identifies a state of the file: inode number, length, and time of change.
 type Stamp = (u64, u64, i64, i64);
 
 /// The access tokens of a store.
@@ -57,8 +57,8 @@ pub struct AccessTokens {
     seen: Mutex<Option<Seen>>,
 }
 
-/// The file as it was read last. A change made in the clock's grain of another one is seen all the same: a changed file is
-/// another file, with another number.
+/// The file as of the last read. Even two changes at the same clock tick are noticed, because each change creates a
+/// file with another inode number.
 #[derive(Debug)]
 struct Seen {
     stamp: Option<Stamp>,
@@ -66,12 +66,12 @@ struct Seen {
 }
 
 impl AccessTokens {
-    /// Those of that store. Nothing is read yet.
+    /// Creates the access tokens of this store. Reads nothing yet.
     pub fn of(store: &StorePlace) -> Self {
         Self { dir: store.dir().to_owned(), seen: Mutex::new(None) }
     }
 
-    /// All tokens, in the order in which they were made.
+    /// Returns all tokens, in order of creation.
     ///
     /// # Errors
     /// `Corrupt` when the file is damaged, `Refused` when a newer Platter wrote it, `Io`.
@@ -79,10 +79,10 @@ impl AccessTokens {
         Ok(self.read()?.into_iter().map(|stored| stored.token).collect())
     }
 
-    /// Makes a token. Durable when it returns.
+    /// Creates a token. Durable on return.
     ///
     /// # Errors
-    /// `Refused` for an unfit name, no pattern, or too many tokens; as [`AccessTokens::list`].
+    /// `Refused` for an invalid name, no or too many patterns, or too many tokens; as [`AccessTokens::list`].
     pub fn add(&self, name: &str, role: Role, patterns: Vec<NamePattern>) -> Result<NewToken> {
         if name.is_empty() || name.len() > TOKEN_NAME_LENGTH_MAX || name.chars().any(char::is_control) {
             return Err(Error::refused(format!(
@@ -90,7 +90,7 @@ impl AccessTokens {
             )));
         }
         if patterns.is_empty() || patterns.len() > PATTERNS_MAX {
-            return Err(Error::refused(format!("a token is for 1 to {PATTERNS_MAX} patterns of images")));
+            return Err(Error::refused(format!("a token must have 1 to {PATTERNS_MAX} patterns of images")));
         }
         let secret = format!("{SECRET_PREFIX}{}", random_hex::<32>()?);
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -111,10 +111,10 @@ impl AccessTokens {
         Ok(NewToken { token, secret })
     }
 
-    /// Removes a token: from the next request on it is unknown. Gives it as it was.
+    /// Removes a token, and returns it. It is invalid from the next request on.
     ///
     /// # Errors
-    /// `Missing` when there is none of that id; as [`AccessTokens::list`].
+    /// `Missing` when there is no token with this id; as [`AccessTokens::list`].
     pub fn remove(&self, id: &str) -> Result<AccessToken> {
         self.change(|tokens| {
             let at = tokens.iter().position(|stored| stored.token.id == id);
@@ -123,7 +123,7 @@ impl AccessTokens {
         })
     }
 
-    /// Who has that secret.
+    /// Returns the principal with this secret.
     ///
     /// # Errors
     /// As [`AccessTokens::list`].
@@ -137,7 +137,7 @@ impl AccessTokens {
             });
             *seen = Some(Seen { stamp, by_hash: by_hash.collect() });
         }
-        // Looked up by hash: how long it takes says nothing of any secret.
+        // Looked up by hash, so the duration reveals nothing about any secret.
         Ok(seen.as_ref().and_then(|seen| seen.by_hash.get(&hash(secret)).cloned()))
     }
 
@@ -149,7 +149,7 @@ impl AccessTokens {
         match fs::metadata(self.path()) {
             Ok(file) => Ok(Some((file.ino(), file.len(), file.ctime(), file.ctime_nsec()))),
             Err(error) if error.kind() == IoErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io(format!("{}: looking at it", self.path().display()), error)),
+            Err(error) => Err(Error::io(format!("{}: reading its attributes", self.path().display()), error)),
         }
     }
 
@@ -162,11 +162,11 @@ impl AccessTokens {
             read => read.context(|| format!("{}: reading it", path.display()))?,
         };
         let file: TokenFile = serde_json::from_str(&text).map_err(|error| {
-            Error::corrupt(format!("{}: it holds no access tokens", path.display())).with_source(error)
+            Error::corrupt(format!("{}: not a file of access tokens", path.display())).with_source(error)
         })?;
         if file.platter_access_tokens != FORMAT_VERSION {
             return Err(Error::refused(format!(
-                "{}: format {}, this Platter knows {FORMAT_VERSION}: use a newer one",
+                "{}: format {}, but this Platter supports format {FORMAT_VERSION}: use a newer Platter",
                 path.display(),
                 file.platter_access_tokens
             )));
@@ -183,7 +183,7 @@ impl AccessTokens {
         let changed = change(&mut tokens)?;
         let file = TokenFile { platter_access_tokens: FORMAT_VERSION, tokens };
         let text = serde_json::to_string_pretty(&file)
-            .map_err(|error| Error::bug("access tokens without a text").with_source(error))?;
+            .map_err(|error| Error::bug("cannot serialize access tokens").with_source(error))?;
         private_file::replace(&self.path(), format!("{text}\n").as_bytes())?;
         Ok(changed)
     }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_known_from_its_making_to_its_removal() {
+    fn a_token_is_valid_from_its_creation_to_its_removal() {
         let (folder, tokens) = tokens();
         assert_eq!(tokens.list().unwrap(), []);
         assert_eq!(tokens.principal("platter-").unwrap(), None);
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!((principal.role, principal.id.clone()), (Role::Write, made.token.id.clone()));
         assert!(!principal.reads_everything());
         assert_eq!(tokens.principal(&made.secret[..made.secret.len() - 1]).unwrap(), None);
-        // Another process makes the change.
+        // As if by another process.
         let elsewhere = AccessTokens::of(&StorePlace::on_system(folder.path()));
         assert_eq!(elsewhere.remove(&made.token.id).unwrap(), made.token);
         assert_eq!(tokens.principal(&made.secret).unwrap(), None);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn unfit_tokens_are_refused_and_a_damaged_file_lets_nobody_in() {
+    fn invalid_tokens_are_refused_and_a_damaged_file_admits_nobody() {
         let (folder, tokens) = tokens();
         assert!(tokens.add("", Role::Read, vec![NamePattern::Everything]).is_err());
         assert!(tokens.add("a\nb", Role::Read, vec![NamePattern::Everything]).is_err());

@@ -1,4 +1,4 @@
-//! Access tokens: who may come in, for those who may do everything.
+//! Endpoints for access tokens: list, add, remove.
 
 use std::sync::Arc;
 

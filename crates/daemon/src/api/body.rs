@@ -1,4 +1,4 @@
-//! Bodies of requests, bounded: in length, in time, and in what all of them take together. And JSON out.
+//! Reads bodies of requests, within limits of length, time, and total memory. Writes JSON responses.
 
 use axum::body::{Body, BodyDataStream};
 use axum::extract::Request;
@@ -18,16 +18,17 @@ use crate::config::{
     BODY_PAUSE_MAX, BODY_TIME_MAX, DISCARDED_LENGTH_MAX, DISCARDED_TIME_MAX, JSON_LENGTH_MAX,
 };
 
-/// A body that was read, and its share of what all may take.
+/// A body that was read, and its share of the memory for bodies.
 pub(super) struct Held {
     pub(super) bytes: Vec<u8>,
     _share: OwnedSemaphorePermit,
 }
 
-/// Reads a body of at most so many bytes.
+/// Reads a body of at most `length_max` bytes.
 ///
 /// # Errors
-/// 413 when it is longer, 408 when it comes too slowly, 400 when it is cut, 503 when too many others are read.
+/// 413 when it is longer, 408 when it arrives too slowly, 400 when it is truncated, 503 when too many other bodies are
+/// being read.
 pub(super) async fn read(
     origin: &Shared,
     headers: &HeaderMap,
@@ -37,7 +38,7 @@ pub(super) async fn read(
     let stated = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     let length = stated.unwrap_or(length_max as u64);
     if length > length_max as u64 {
-        // Who waits to be asked for his body does not send it.
+        // A client that sent `Expect: 100-continue` has not sent its body yet.
         if !headers.contains_key(EXPECT) {
             discard(body, DISCARDED_LENGTH_MAX).await;
         }
@@ -48,18 +49,18 @@ pub(super) async fn read(
     let share = share.ok_or_else(|| Error::transient("too many requests are being read: try again"))?;
     let deadline = Instant::now() + BODY_TIME_MAX;
     let mut stream = body.into_data_stream();
-    // Not what is stated: nobody allocates for what was not sent.
+    // Not allocated by the stated length, because a client may state more than it sends.
     let mut bytes = Vec::new();
     loop {
         let pause = deadline.min(Instant::now() + BODY_PAUSE_MAX);
         match timeout_at(pause, stream.next()).await {
             Err(_) => {
-                let detail = format!("the body came too slowly: {} bytes so far", bytes.len());
+                let detail = format!("the body arrived too slowly: {} bytes so far", bytes.len());
                 return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, ErrorKind::Transient, detail));
             }
             Ok(None) => return Ok(Held { bytes, _share: share }),
             Ok(Some(Err(error))) => {
-                let detail = format!("the body was cut at {} bytes: {error}", bytes.len());
+                let detail = format!("the body was truncated after {} bytes: {error}", bytes.len());
                 return Err(Problem::new(StatusCode::BAD_REQUEST, ErrorKind::Transient, detail));
             }
             Ok(Some(Ok(chunk))) if bytes.len() + chunk.len() > length as usize => {
@@ -72,10 +73,10 @@ pub(super) async fn read(
     }
 }
 
-/// Reads a body that is JSON.
+/// Reads a JSON body.
 ///
 /// # Errors
-/// As [`read`]; 400 when it says something else.
+/// As [`read`]; 400 when it is not the expected JSON.
 pub(super) async fn read_json<T: DeserializeOwned>(
     origin: &Shared,
     headers: &HeaderMap,
@@ -86,24 +87,24 @@ pub(super) async fn read_json<T: DeserializeOwned>(
         .map_err(|error| Problem::bad_request(&Error::refused(format!("the body: {error}"))))
 }
 
-/// An answer in JSON.
+/// Returns a JSON response.
 pub(super) fn json(what: &impl Serialize) -> Result<Response, Problem> {
     let text = serde_json::to_string(what)
-        .map_err(|error| Error::bug("an answer without a text").with_source(error))?;
+        .map_err(|error| Error::bug("cannot serialize a response").with_source(error))?;
     let mut response = text.into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }
 
-/// Takes the body of a request that is refused whatever it says, if it is no longer than JSON may be.
+/// Discards the body of a request that is refused regardless of its body, up to the length limit of JSON bodies.
 pub(super) async fn discard_refused(request: Request) {
-    // Who waits to be asked for his body does not send it.
+    // A client that sent `Expect: 100-continue` has not sent its body yet.
     if !request.headers().contains_key(EXPECT) {
         discard(request.into_body(), JSON_LENGTH_MAX).await;
     }
 }
 
-/// Takes a body that nobody will read, up to a limit: a client that is cut off while it sends does not read why.
+/// Discards a body, up to a limit. A client that is disconnected while it sends does not read the response.
 pub(super) async fn discard(body: Body, length_max: usize) {
     discard_stream(body.into_data_stream(), length_max).await;
 }
@@ -118,7 +119,7 @@ async fn discard_stream(mut stream: BodyDataStream, length_max: usize) {
             }
         }
     };
-    // Whoever is slower may find the connection cut.
+    // A slower client may be disconnected.
     let _ = timeout(DISCARDED_TIME_MAX, all).await;
 }
 

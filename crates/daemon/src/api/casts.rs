@@ -1,4 +1,4 @@
-//! Casts: told by those who send, listed for those who watch.
+//! Endpoints for casts: senders report them, and clients list them.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Live disks of this machine.
+//! The endpoint that lists the live disks of this machine.
 
 use axum::Extension;
 use axum::extract::State;

@@ -1,4 +1,4 @@
-//! Edit locks: who may publish the next version of an image.
+//! Endpoints for edit locks: list, take, release.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Events as they happen: `text/event-stream` (HTML, server-sent events), resumed where a client left off.
+//! The endpoint for events as they happen: `text/event-stream` (HTML, server-sent events), continued where a client
+//! left off.
 
 use std::fmt::Write as _;
 
@@ -18,16 +19,16 @@ use super::gate::Asker;
 use crate::config::EVENTS_PAUSE;
 use crate::events::Event;
 
-/// Most events written at a time.
+/// Most events in one piece of text.
 const BATCH: usize = 256;
 
-/// A client that listens.
+/// The state of one listening client.
 struct Listening {
     origin: Shared,
     asker: Asker,
     newest: watch::Receiver<u64>,
     ending: watch::Receiver<bool>,
-    /// The last event that it knows; `None` when it has missed some.
+    /// The last event that the client has; `None` when it has missed some.
     known: Option<u64>,
     said_hello: bool,
 }
@@ -61,7 +62,7 @@ pub(super) async fn events(
 }
 
 impl Listening {
-    /// What is to be said next, after waiting for it; `None` when the origin ends.
+    /// Waits for the next text; `None` when the origin ends.
     async fn next_text(&mut self) -> Option<String> {
         loop {
             if *self.ending.borrow() {
@@ -77,13 +78,13 @@ impl Listening {
                 }
             };
             if timeout(EVENTS_PAUSE, news).await.is_err() {
-                // Whoever is gone is found out by being written to.
+                // A comment line: writing reveals whether the client has gone.
                 return Some(":\n\n".into());
             }
         }
     }
 
-    /// What can be said without waiting.
+    /// Returns the text that is available without waiting.
     fn text_now(&mut self) -> Option<String> {
         self.newest.borrow_and_update();
         let mut text = String::new();
@@ -96,7 +97,7 @@ impl Listening {
             };
             if !self.said_hello {
                 self.said_hello = true;
-                // A client knows now that it listens, and from where on.
+                // Tells the client that it is listening, and from which event on.
                 let _ = write!(text, "id: {}\nevent: listening\ndata: {{}}\n\n", events.id(self.known?));
             } else if news.is_empty() {
                 return None;
@@ -117,7 +118,7 @@ impl Listening {
             return;
         };
         let id = self.origin.events.id(event.sequence);
-        // Writing to a text does not fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "id: {id}\nevent: {what}\ndata: {data}\n\n");
     }
 }

@@ -1,15 +1,16 @@
-//! Requests that a page of another site makes a person's browser send. Where a unix socket is reached through a browser
-//! (forwarded by SSH, say), no access token stands between such a page and the store.
+//! Detects requests that a page of another site makes a person's browser send. If the unix socket is reached through a
+//! browser (forwarded by SSH, for example), no access token protects the store from such pages.
 //!
-//! A browser says so in `Origin` and `Sec-Fetch-Site`. What it does not notice is a name of the other site's that suddenly
-//! stands for this machine; so a name must be one that no other site can have: one without dots, or an address.
+//! A browser reveals the page's site in `Origin` and `Sec-Fetch-Site`. It does not notice DNS rebinding: a name of the
+//! other site that suddenly resolves to this machine. So only host names that no other site can have are accepted:
+//! names without dots, and addresses.
 
 use std::net::Ipv4Addr;
 
 use axum::http::HeaderMap;
 use axum::http::header::{HOST, ORIGIN};
 
-/// Whether a page of another site asks.
+/// Whether a page of another site caused the request.
 pub(super) fn is_foreign(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("."));
     let host = text(HOST.as_str());
@@ -22,7 +23,7 @@ pub(super) fn is_foreign(headers: &HeaderMap) -> bool {
         || text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"))
 }
 
-/// Whether a name, with or without a port, is an address or has no dots.
+/// Whether a host, with or without a port, is an address or a name without dots.
 fn is_near(host: &str) -> bool {
     let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
     let name = name.map_or(host, |(name, _)| name);
@@ -38,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_sites_are_told_from_programs_and_our_own_page() {
+    fn pages_of_other_sites_are_distinguished_from_programs_and_the_own_page() {
         let ours: [&[(&str, &str)]; 9] = [
             &[],
             &[("host", "origin")],

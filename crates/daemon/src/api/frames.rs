@@ -1,5 +1,5 @@
-//! Frames by the ids of blocks, streamed: the next part is read when the one before has gone out, so a slow client costs one
-//! part of memory and no thread.
+//! The endpoint that streams frames by the ids of blocks. The next part is read after the previous one was sent, so a
+//! slow client costs the memory of one part and no thread.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) async fn frames(
     drop(held);
     let shared = Arc::clone(&origin);
     let answer = origin.pool.run(move || {
-        // What was published a moment ago, by whomever.
+        // To find versions that any process has just published.
         shared.store.refresh()?;
         let allowed = shared.allowed(&asker.who, request.score)?;
         let answer = FramesAnswer::plan(&shared.store, &request, allowed)?;
@@ -41,7 +41,7 @@ pub(super) async fn frames(
         match next_part(Arc::clone(&origin), answer).await {
             Ok(Some((part, answer))) => Some((Ok(part), Some((origin, answer)))),
             Ok(None) => None,
-            // The connection is cut, which its client sees.
+            // This cuts the connection, which the client notices.
             Err(error) => Some((Err(error), None)),
         }
     });

@@ -1,4 +1,5 @@
-//! What every request passes: who asks, whether that is enough to ask at all, how long it took.
+//! The gate that every request passes: authenticates the client, decides what can be decided without the body, and
+//! measures the time.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -26,20 +27,20 @@ pub(super) struct Gate {
     pub(super) entrance: Entrance,
 }
 
-/// Who asks, and for what: what a handler decides with.
+/// The principal and the endpoint of a request, from which a handler decides.
 #[derive(Clone, Debug)]
 pub(super) struct Asker {
     pub(super) who: Arc<Principal>,
     endpoint: Endpoint,
-    /// Gone when the connection is; `None` where nothing is known of it.
+    /// The connection, if it is known.
     pub(super) connection: Option<Weak<()>>,
 }
 
 impl Asker {
-    /// Lets through whoever may ask this of that image.
+    /// Checks that the request is allowed for this image.
     ///
     /// # Errors
-    /// The same whether there is such an image or not.
+    /// With the same text whether the image exists or not.
     pub(super) fn check(&self, image: &ImageName) -> Result<(), Problem> {
         match decide(Some(&self.who), self.endpoint, Some(image)) {
             Verdict::Allow => Ok(()),
@@ -49,10 +50,10 @@ impl Asker {
         }
     }
 
-    /// Lets through whoever may ask this of an image that need not be there yet.
+    /// Checks that the request is allowed for an image that need not exist yet.
     ///
     /// # Errors
-    /// Of the access token only, so it tells nothing of what is there.
+    /// Depends only on the access token, so it reveals nothing about existing images.
     pub(super) fn check_new(&self, image: &ImageName) -> Result<(), Problem> {
         match decide(Some(&self.who), self.endpoint, Some(image)) {
             Verdict::NotThere => Err(not_for(image)),
@@ -61,11 +62,11 @@ impl Asker {
     }
 }
 
-/// Lets a request through to its handler.
+/// Passes a request to its handler, or refuses it.
 pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let asked = match gate.entrance {
-        // There nothing else tells a person from a page that misuses the person's browser.
+        // Without tokens, nothing else distinguishes a person from a page that misuses the person's browser.
         Entrance::Trusted if is_foreign(request.headers()) => Err(foreign()),
         _ => gate.ask(secret(&request), request.extensions().get()).await,
     };
@@ -88,7 +89,7 @@ pub(super) async fn pass(State(gate): State<Gate>, mut request: Request, next: N
 }
 
 impl Gate {
-    /// Who asks; `None` where nobody has to say.
+    /// Returns the principal; `None` if the endpoint needs no authentication.
     async fn ask(
         &self,
         secret: Option<String>,
@@ -112,7 +113,7 @@ impl Gate {
         }
     }
 
-    /// Gives a connection that showed a valid token the place of one that has.
+    /// Moves a connection that has shown a valid token to the places of known clients.
     fn make_known(&self, standing: &Standing) -> Result<(), Problem> {
         let is_first = standing.become_known().map_err(|refusal| {
             self.origin.metrics.connections_turned_away.add(1);
@@ -124,7 +125,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Who holds the token of that secret.
+    /// Returns the principal whose token has this secret.
     async fn holder(&self, secret: Option<String>) -> Result<Option<Arc<Principal>>, Problem> {
         let Some(secret) = secret else { return Ok(None) };
         let origin = Arc::clone(&self.origin);
@@ -132,7 +133,7 @@ impl Gate {
     }
 }
 
-/// The access token that a request shows.
+/// The access token in a request's headers.
 fn secret(request: &Request) -> Option<String> {
     let shown = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, secret) = shown.split_once(' ')?;

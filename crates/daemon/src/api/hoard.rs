@@ -1,4 +1,4 @@
-//! The hoard: boot sets, their revisions, and what changed since one.
+//! Endpoints for the hoard: boot sets, their revisions, and changes since a revision.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::gate::Asker;
 use super::path::Named;
 use super::problem::Problem;
 
-/// Since when.
+/// The revision after which changes are requested.
 #[derive(Deserialize)]
 pub(super) struct Since {
     since: u64,
@@ -28,7 +28,7 @@ pub(super) struct Since {
     epoch: String,
 }
 
-/// Of which version.
+/// The version of a boot set.
 #[derive(Deserialize)]
 pub(super) struct OfVersion {
     image: String,
@@ -59,7 +59,7 @@ pub(super) async fn boot_set(
     Named(id): Named<String>,
 ) -> Result<Response, Problem> {
     let id = BlockId::from_hex(&id)
-        .ok_or_else(|| Problem::bad_request(&Error::refused(format!("{id:?} is no name of a boot set"))))?;
+        .ok_or_else(|| Problem::bad_request(&Error::refused(format!("invalid id of a boot set {id:?}"))))?;
     let shared = Arc::clone(&origin);
     let bytes = origin.pool.run(move || shared.boot_set(&asker.who, &id)).await?;
     let mut response = bytes.into_response();

@@ -1,4 +1,4 @@
-//! Recipes that somebody made by hand: each is refused as what it is, and nothing comes of it.
+//! Malformed recipes, made by hand: each is refused as corrupt, and nothing is published.
 
 use axum::http::StatusCode;
 use platter_image::page::{Child, Entry, State, encode_branch, encode_leaf};
@@ -15,7 +15,7 @@ const DISK: u64 = 1 << 20;
 const BLOCK: u64 = 32 << 10;
 const LEAF_SPAN_LOG2: u8 = 24;
 
-/// A disk as its maker says it is: whatever pages, below whatever root.
+/// A disk with arbitrary pages below an arbitrary root.
 struct HandMade {
     what: &'static str,
     root: Vec<u8>,
@@ -38,7 +38,7 @@ fn whole_leaf() -> Extent {
     Extent::new(0, 1 << LEAF_SPAN_LOG2)
 }
 
-/// A disk of one leaf, however wrong.
+/// A disk with one leaf, valid or not.
 fn of_leaf(what: &'static str, leaf: Vec<u8>) -> HandMade {
     let top = Child { start: 0, span_log2: LEAF_SPAN_LOG2, id: id_of(&leaf) };
     HandMade { what, root: root(DISK, Some((0, top))).encode(), pages: vec![leaf] }
@@ -112,7 +112,7 @@ async fn post(room: &Room, token: &str, made: &HandMade, image: &str) -> (Status
 }
 
 #[tokio::test]
-async fn a_recipe_that_cannot_be_is_a_bad_request_and_nothing_is_published() {
+async fn a_malformed_recipe_is_a_bad_request_and_nothing_is_published() {
     let room = Room::new();
     for pattern in ["*", "lab/*"] {
         let token = room.token(Role::Write, pattern);

@@ -1,7 +1,8 @@
-//! The API, version 1 (`docs/api.md`, `platter_api::openapi`): one handler an endpoint, each behind the same gate.
+//! The API, version 1 (`docs/api.md`, `platter_api::openapi`): one handler for each endpoint, each behind the same
+//! gate.
 //!
-//! The gate finds out who asks, decides what can be decided before the request is read, and counts. A handler decides again
-//! as soon as it knows which image it is about, before it asks the store.
+//! The gate authenticates the client, decides what can be decided before the body is read, and counts the request. A
+//! handler decides again once it knows the image, before it asks the store.
 
 mod access_tokens;
 mod body;
@@ -44,10 +45,10 @@ use gate::{Gate, pass};
 use platter_api::Endpoint;
 use problem::Problem;
 
-/// What handlers share.
+/// The state that handlers share.
 type Shared = Arc<Origin>;
 
-/// The endpoints for whoever comes in there.
+/// Returns the endpoints for clients of this entrance.
 pub(crate) fn router(origin: &Shared, entrance: Entrance) -> Router {
     let mut router = Router::new();
     for endpoint in Endpoint::ALL {
@@ -73,7 +74,7 @@ async fn no_method(request: Request) -> Problem {
     problem::no_method()
 }
 
-/// Browsers keep no answer, nor take it for something else than it says it is.
+/// Adds headers so that browsers neither cache a response nor guess its media type.
 async fn careful(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -81,7 +82,7 @@ async fn careful(mut response: Response) -> Response {
     response
 }
 
-/// What those are told for whom there is no connection left.
+/// Answers every request with 503: too many connections.
 pub(crate) fn too_many_router() -> Router {
     Router::new().fallback(|| async { problem::too_many_connections() })
 }

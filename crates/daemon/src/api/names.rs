@@ -1,4 +1,4 @@
-//! Names of versions: clone, forget, rename.
+//! Endpoints that change names of versions: clone, forget, rename.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) async fn clone(
     let from = request.from.parse().map_err(|error| Problem::bad_request(&error))?;
     let VersionQuery::Named(image, choice) = from else {
         return Err(Problem::bad_request(&Error::refused(
-            "a score is not cloned: name a version that has it",
+            "a score cannot be cloned: name a version that has it",
         )));
     };
     asker.check(&image)?;

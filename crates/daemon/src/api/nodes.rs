@@ -1,4 +1,4 @@
-//! Nodes: one tells of itself, and hears of the others; and all of them, for whoever may see everything.
+//! Endpoints for nodes: a node reports itself and learns of others; a list of all, for tokens that read everything.
 
 use std::time::Instant;
 

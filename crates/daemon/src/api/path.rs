@@ -1,4 +1,4 @@
-//! What a path names, or a problem that says why it names nothing.
+//! Extracts the parameters of a path, or refuses the request.
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path};
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::problem::Problem;
 
-/// The names in a path, decoded.
+/// The decoded parameters of a path.
 pub(super) struct Named<T>(pub(super) T);
 
 impl<T, S> FromRequestParts<S> for Named<T>

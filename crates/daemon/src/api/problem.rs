@@ -1,5 +1,4 @@
-//! Answers that say what went wrong: `application/problem+json` (RFC 9457), with the kind of the error as every part of Platter
-//! knows it.
+//! Error responses: `application/problem+json` (RFC 9457), with the kind of error that all parts of Platter use.
 
 use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -10,10 +9,10 @@ use platter_store::ImageName;
 
 use platter_api::{Endpoint, Scope};
 
-/// Seconds after which something passing is worth another try.
+/// Seconds after which a client should retry after a transient error.
 const RETRY_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
-/// What went wrong.
+/// An error response.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -27,13 +26,13 @@ impl Problem {
         Self { status, kind, detail: detail.into(), ends_connection: false }
     }
 
-    /// What was sent is not what it must be.
+    /// The request is invalid.
     pub(super) fn bad_request(error: &Error) -> Self {
         Self::new(StatusCode::BAD_REQUEST, error.kind(), error.to_string())
     }
 }
 
-/// An error of the store's. Its causes stay here: they speak of this machine.
+/// An error of the store. Its causes are left out, because they describe this machine.
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let status = match error.kind() {
@@ -50,7 +49,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let title = self.status.canonical_reason().unwrap_or_default();
         let body = platter_api::Problem::new(self.status.as_u16(), title, self.kind, self.detail);
-        // Five texts and a number can always be written.
+        // Strings and a number can always be serialized.
         let body = serde_json::to_string(&body).unwrap_or_default();
         let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
@@ -68,39 +67,39 @@ impl IntoResponse for Problem {
     }
 }
 
-/// Nobody knows who asks.
+/// The client is not authenticated.
 pub(super) fn unknown() -> Problem {
-    let detail = "this needs an access token that is known here: platter takes it from --token-file or $PLATTER_TOKEN, other clients send \
-                  `Authorization: Bearer TOKEN`; `platter serve token add` makes one";
+    let detail = "a valid access token is required: platter takes it from --token-file or $PLATTER_TOKEN, other clients send \
+                  `Authorization: Bearer TOKEN`; `platter serve token add` creates one";
     Problem::new(StatusCode::UNAUTHORIZED, ErrorKind::Refused, detail)
 }
 
-/// The token is not for that.
+/// The token does not allow this endpoint.
 pub(super) fn forbidden(endpoint: Endpoint) -> Problem {
     let role = endpoint.role().map_or_else(String::new, |role| role.to_string());
     let everything = match endpoint.scope() {
         Scope::Everything => ", for all images",
         _ => "",
     };
-    let detail = format!("this needs an access token of role {role}{everything}");
+    let detail = format!("an access token with role {role}{everything} is required");
     Problem::new(StatusCode::FORBIDDEN, ErrorKind::Refused, detail)
 }
 
-/// The token is not for images of that name, whether there is one or not.
+/// The token does not cover this name, whether such an image exists or not.
 pub(super) fn not_for(image: &ImageName) -> Problem {
-    let detail = format!("this access token is not for {image}");
+    let detail = format!("this access token does not cover {image}");
     Problem::new(StatusCode::FORBIDDEN, ErrorKind::Refused, detail)
 }
 
-/// Disks without a name are for those who read everything.
+/// Disks without a name are visible only to principals that read everything.
 pub(super) fn no_nameless() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, ErrorKind::Missing, "there is no such version")
 }
 
-/// A page of another site made a browser ask.
+/// A page of another site made a browser send this request.
 pub(super) fn foreign() -> Problem {
-    let detail = "this comes from a page of another site: whoever may open the socket asks it by a name without dots, \
-                  such as localhost, or by its address";
+    let detail = "this request comes from a page of another site: address the socket by a name without dots, \
+                  such as localhost, or by an IP address";
     Problem::new(StatusCode::FORBIDDEN, ErrorKind::Refused, detail)
 }
 
@@ -109,10 +108,10 @@ pub(super) fn no_endpoint() -> Problem {
 }
 
 pub(super) fn no_method() -> Problem {
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, ErrorKind::Refused, "this path has other methods")
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, ErrorKind::Refused, "this path does not support this method")
 }
 
-/// There is no place for another connection; this one ends.
+/// There are too many connections; this one ends.
 pub(super) fn too_many_connections() -> Problem {
     let detail = "there are too many connections: try again later";
     let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Transient, detail);

@@ -1,4 +1,4 @@
-//! What there is: the store, its images and versions, and the origin itself.
+//! Endpoints that read: the store, its images and versions, and the origin itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::config::GROWTH_POINTS_MAX;
 use crate::growth::growth_of;
 use crate::nodes::sharing_group;
 
-/// What the origin is asked about: one image, or all.
+/// The requested image; all images when absent.
 #[derive(Deserialize)]
 pub(super) struct OfImage {
     image: Option<String>,
@@ -34,7 +34,7 @@ pub(super) struct OfImage {
 #[derive(Deserialize)]
 pub(super) struct OfName {
     name: String,
-    /// Whether to look for blocks that are missing.
+    /// Whether to look for missing blocks.
     missing: Option<bool>,
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn store(
             images: images.len() as u64,
             versions: versions.len() as u64,
             stored_bytes: stored,
-            // The number of blocks says something of every image.
+            // The number of blocks reveals something about every image.
             blocks: asker.who.reads_everything().then(|| shared.store.blocks() as u64),
         })
     });
@@ -122,7 +122,7 @@ pub(super) async fn versions(
     let (shared, who) = (Arc::clone(&origin), asker.who.clone());
     let found = origin.pool.run(move || {
         let versions = match &image {
-            Some(image) => shared.store.history(image).map_err(|error| without_place(error, image))?,
+            Some(image) => shared.store.history(image).map_err(|error| without_directory(error, image))?,
             None => {
                 let mut versions = shared.store.versions()?;
                 versions.retain(|version| asker.who.may_read(&version.name.image));
@@ -154,10 +154,10 @@ pub(super) async fn resolve(
     let resolved = origin.pool.run(move || match what {
         VersionQuery::Named(image, choice) => {
             let version =
-                shared.store.version(&image, choice).map_err(|error| without_place(error, &image))?;
+                shared.store.version(&image, choice).map_err(|error| without_directory(error, &image))?;
             Ok((version.record.score, Some(version)))
         }
-        // A disk without a name is nobody's: only who reads everything may have it.
+        // A disk without a name may be read only by a principal that reads everything.
         VersionQuery::Score(score) if asker.who.reads_everything() => {
             let resolved = shared.store.resolve(&score.to_string())?;
             Ok((resolved.score, resolved.version))
@@ -178,8 +178,8 @@ pub(super) async fn resolve(
     json(&answer)
 }
 
-/// What is missing in an image, without the name of a directory of this machine.
-fn without_place(error: Error, image: &ImageName) -> Error {
+/// Replaces the error for a missing image, because it contains a directory of this machine.
+fn without_directory(error: Error, image: &ImageName) -> Error {
     match error.kind() {
         ErrorKind::Missing if !error.to_string().contains('@') => crate::origin::no_image(image),
         _ => error,

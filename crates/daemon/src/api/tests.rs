@@ -1,5 +1,5 @@
-//! The API as clients see it, without sockets: a store with two images that share a frame, and tokens that may read one of
-//! them.
+//! Tests of the API as clients see it, without sockets: a store with two images that share a frame, and tokens that may
+//! read one of them.
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ use crate::origin::Origin;
 use platter_api::{Endpoint, Role};
 
 const BLOCK: u64 = 4096;
-/// Bytes of unfinished uploads of one token.
+/// Most bytes of one token's unfinished uploads.
 pub(super) const UPLOAD_LIMIT: u64 = 1 << 20;
 
-/// An origin with the images `lab/a` and `other/b` of one block each, which stand in one frame.
+/// An origin with the images `lab/a` and `other/b` of one block each; both blocks are in one frame.
 pub(super) struct Room {
     _folder: tempfile::TempDir,
     pub(super) origin: Shared,
@@ -40,7 +40,7 @@ pub(super) struct Room {
     theirs: Disk,
 }
 
-/// A disk of one block.
+/// A disk with one block.
 pub(super) struct Disk {
     pub(super) score: Score,
     pub(super) block: BlockId,
@@ -163,7 +163,7 @@ impl Room {
         (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
     }
 
-    /// The ids of the blocks that came, and of those that were not found.
+    /// Returns the ids of the received blocks, and of those not found.
     pub(super) async fn frames(
         &self,
         token: &str,
@@ -221,7 +221,7 @@ impl Room {
     }
 }
 
-/// A disk for every edit lock that somebody holds. The list that `platter serve` gives is tested from the shell.
+/// Lists one disk for each held edit lock. The list that `platter serve` provides is tested from the shell.
 fn edited_disks(store: &Store) -> platter_image::Result<Vec<ListedDisk>> {
     let disks = store.edit_locks()?.into_iter().map(|lock| ListedDisk {
         lost: false,
@@ -263,7 +263,7 @@ fn the_description_has_each_endpoint_and_no_other() {
 }
 
 #[tokio::test]
-async fn nobody_comes_in_without_a_token() {
+async fn every_endpoint_requires_a_token() {
     let room = Room::new();
     let known = room.token(Role::Admin, "*");
     for endpoint in Endpoint::ALL {
@@ -285,7 +285,7 @@ async fn nobody_comes_in_without_a_token() {
 }
 
 #[tokio::test]
-async fn what_is_hidden_is_answered_as_what_is_not_there() {
+async fn a_hidden_image_gets_the_same_response_as_a_missing_one() {
     let room = Room::new();
     let token = room.token(Role::Admin, "lab/*");
     let hidden = room.theirs.score.to_string();
@@ -390,14 +390,14 @@ async fn a_frame_holds_nothing_that_a_token_may_not_read() {
     assert!(room.ours.pages.iter().all(|(id, _)| came.contains(id)));
     assert!(room.theirs.pages.iter().all(|(id, _)| !came.contains(id)));
     assert_eq!(lacks, [room.theirs.score.0]);
-    // A page is no block, whoever asks.
+    // A page is not a block, for any token.
     assert_eq!(room.frames(&lab, room.ours.score, Kind::Data, &pages).await, (vec![], pages.to_vec()));
     let (came, lacks) = room.frames(&all, room.ours.score, Kind::Data, &pages).await;
     assert_eq!((came.len(), lacks.len()), (0, 2));
 }
 
 #[tokio::test]
-async fn who_wants_nothing_else_gets_nothing_else() {
+async fn an_exact_request_gets_only_the_requested_blocks() {
     let room = Room::new();
     let (all, lab) = (room.token(Role::Read, "*"), room.token(Role::Read, "lab/*"));
     let (ours, theirs) = (room.ours.block, room.theirs.block);
@@ -421,11 +421,11 @@ async fn who_wants_nothing_else_gets_nothing_else() {
     let mut bytes = request.to_bytes();
     bytes[BlockId::LEN + 1] = 2;
     let (status, _) = room.ask(&all, "POST", "/api/v1/frames", bytes).await;
-    assert_eq!(status, StatusCode::BAD_REQUEST, "a flag that nobody knows");
+    assert_eq!(status, StatusCode::BAD_REQUEST, "an unknown flag");
 }
 
 #[tokio::test]
-async fn an_upload_tells_nothing_of_what_others_have_and_gets_nothing_of_it() {
+async fn an_upload_reveals_nothing_about_hidden_images_and_gets_nothing_from_them() {
     let room = Room::new();
     let (all, lab) = (room.token(Role::Write, "*"), room.token(Role::Write, "lab/*"));
     let fresh = Disk::of(3);
@@ -434,27 +434,27 @@ async fn an_upload_tells_nothing_of_what_others_have_and_gets_nothing_of_it() {
     assert_eq!(room.need(&all, &upload, &ids).await, [false, false, true]);
     let upload = room.begin(&lab).await;
     assert_eq!(room.need(&lab, &upload, &ids).await, [false, true, true]);
-    // By knowing the id of a block nobody gets it.
+    // Knowing the id of a block does not give access to it.
     let thief = Disk::that_refers_to(room.theirs.block);
     assert_eq!(room.send(&lab, &upload, &[thief.page_frame()]).await.0, StatusCode::OK);
     let (status, problem) = room.publish(&lab, &upload, &thief.draft("lab/x"), None).await;
     assert_eq!((status, &problem["kind"]), (StatusCode::NOT_FOUND, &json!("missing")), "{problem}");
-    // Nor by knowing a score.
+    // Neither does knowing a score.
     let (status, _) = room.publish(&lab, &upload, &room.theirs.draft("lab/x"), None).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
-    // Who has the contents may send them. The record then counts them as new, although they were here.
+    // A client that has the contents may send them. The record then counts them as new, although the store had them.
     assert_eq!(room.send(&lab, &upload, &[room.theirs.data_frame()]).await.1, json!({ "accepted": 1 }));
     assert_eq!(room.need(&lab, &upload, &ids).await, [false, false, true]);
     let (status, version) = room.publish(&lab, &upload, &thief.draft("lab/x"), None).await;
     assert_eq!(status, StatusCode::OK, "{version}");
     assert!(version["new_raw_bytes"].as_u64().unwrap() > BLOCK);
-    // The other's upload is nobody else's, and one that was published is over.
+    // A published upload is over.
     let (status, _) = room.ask(&lab, "POST", &format!("{upload}/need"), Body::empty()).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
-async fn a_version_is_published_whole_or_not_at_all() {
+async fn a_version_is_published_completely_or_not_at_all() {
     let room = Room::new();
     let token = room.token(Role::Write, "lab/*");
     let disk = Disk::of(4);
@@ -474,14 +474,14 @@ async fn a_version_is_published_whole_or_not_at_all() {
         publish(VersionRecord { edit_lock: Some(7), ..disk.draft("lab/n") }, None).await.0,
         StatusCode::CONFLICT
     );
-    // As if it were there: what the token is not for says nothing of what is.
+    // The same response whether the image exists or not.
     for name in ["other/n", "other/b"] {
         assert_eq!(publish(disk.draft(name), None).await.0, StatusCode::FORBIDDEN, "{name}");
     }
     let boasting = VersionRecord { allocated_bytes: 1 << 60, claimed: false, ..disk.draft("lab/n") };
     let (status, version) = publish(boasting, Some(0)).await;
     assert_eq!((status, &version["number"]), (StatusCode::OK, &json!(1)), "{version}");
-    // What can be counted is counted; the rest is the writer's word, and says so.
+    // The origin counts what it can; the rest is the client's claim and marked as such.
     assert_eq!(
         (&version["allocated_bytes"], &version["claimed"]),
         (&json!(BLOCK), &json!(true)),
@@ -489,14 +489,14 @@ async fn a_version_is_published_whole_or_not_at_all() {
     );
     let (came, lacks) = room.frames(&token, disk.score, Kind::Data, &[disk.block]).await;
     assert_eq!((came, lacks.len()), (vec![disk.block], 0));
-    // Again, as after an answer that was lost.
+    // Again, as after a lost response.
     let upload = room.begin(&token).await;
     let (status, problem) = room.publish(&token, &upload, &disk.draft("lab/n"), Some(0)).await;
     assert_eq!((status, &problem["kind"]), (StatusCode::CONFLICT, &json!("refused")));
 }
 
 #[tokio::test]
-async fn what_is_sent_is_verified() {
+async fn uploaded_data_is_verified() {
     let room = Room::new();
     let token = room.token(Role::Write, "*");
     let upload = room.begin(&token).await;
@@ -512,10 +512,10 @@ async fn what_is_sent_is_verified() {
         let (status, _) = room.ask(&token, "POST", &path, good[..at].to_vec()).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "cut at {at}");
     }
-    // A frame whose blocks are not what it says.
+    // A frame whose blocks do not match its header.
     let liar = frame(Kind::Data, [(BlockId([9; 32]), &vec![7_u8; 4096][..])].into_iter());
     assert_eq!(room.send(&token, &upload, &[liar]).await.0, StatusCode::BAD_REQUEST);
-    // A record that nobody published.
+    // A forged version record.
     let record = room.ours.draft("lab/forged").encode().unwrap();
     let forged = frame(Kind::Version, [(BlockId::of(Kind::Version, &record), &record[..])].into_iter());
     assert_eq!(room.send(&token, &upload, &[forged]).await.0, StatusCode::CONFLICT);
@@ -525,7 +525,7 @@ async fn what_is_sent_is_verified() {
 }
 
 #[tokio::test]
-async fn what_is_to_look_at_tells_only_of_what_a_token_may_read() {
+async fn growth_disks_and_casts_show_only_readable_images() {
     let room = Room::new();
     let (all, lab) = (room.token(Role::Admin, "*"), room.token(Role::Admin, "lab/*"));
     let get = async |token: &str, path: &str| room.json(token, "GET", path, &Value::Null).await.1;
@@ -557,7 +557,7 @@ async fn what_is_to_look_at_tells_only_of_what_a_token_may_read() {
         "a disk without a name"
     );
     assert_eq!(tell(&all, "2", "other/b@1").await, StatusCode::NO_CONTENT);
-    assert_eq!(tell(&all, "1", "lab/a@1").await, StatusCode::NOT_FOUND, "another's cast");
+    assert_eq!(tell(&all, "1", "lab/a@1").await, StatusCode::NOT_FOUND, "a cast of another token");
     assert_eq!(tell(&all, "x", "lab/a@1").await, StatusCode::BAD_REQUEST);
     assert_eq!(get(&lab, "/api/v1/casts").await.as_array().unwrap().len(), 1);
     let casts = get(&all, "/api/v1/casts").await;
@@ -567,9 +567,9 @@ async fn what_is_to_look_at_tells_only_of_what_a_token_may_read() {
     assert_eq!(told, 2);
 }
 
-/// Whoever is about to write a disk asks first whether all of it is there.
+/// A client that is about to write a disk first asks whether all of it is available.
 #[tokio::test]
-async fn what_lacks_of_a_disk_is_told_to_who_may_read_it() {
+async fn missing_blocks_are_reported_to_tokens_that_may_read_the_disk() {
     let room = Room::new();
     let token = room.token(Role::Read, "lab/*");
     let asked = |name: &str, also: &str| format!("/api/v1/resolve?name={name}{also}");
@@ -577,15 +577,15 @@ async fn what_lacks_of_a_disk_is_told_to_who_may_read_it() {
     assert_eq!(status, StatusCode::OK, "{whole}");
     assert!(whole["missing"].is_null() && whole.as_object().unwrap().contains_key("missing"), "{whole}");
     let (_, short) = room.json(&token, "GET", &asked("lab/a", ""), &Value::Null).await;
-    assert!(!short.as_object().unwrap().contains_key("missing"), "nobody asked: {short}");
-    // The last byte of the first frame, which has the blocks, is hit, and somebody notices.
+    assert!(!short.as_object().unwrap().contains_key("missing"), "not requested: {short}");
+    // Damages the last byte of the first frame, which contains the blocks, and lets a check find it.
     let folders = std::fs::read_dir(room.origin.store.place().dir().join("packs")).unwrap();
     let packs = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
     let (path, mut bytes, at) = packs
         .map(|pack| pack.unwrap().path())
         .find_map(|path| {
             let bytes = std::fs::read(&path).unwrap();
-            // Where the second frame begins.
+            // Start of the second frame.
             let at = bytes.windows(4).skip(65).position(|window| window == &bytes[64..68]).map(|at| at + 65);
             bytes.windows(32).any(|window| window == room.ours.block.0).then_some((path, bytes, at))
         })
@@ -606,7 +606,7 @@ async fn what_lacks_of_a_disk_is_told_to_who_may_read_it() {
 }
 
 #[tokio::test]
-async fn a_path_that_is_no_text_is_a_problem_as_any_other() {
+async fn a_path_that_is_not_text_is_a_bad_request() {
     let room = Room::new();
     let token = room.token(Role::Admin, "*");
     for path in ["/api/v1/tokens/%FF", "/api/v1/uploads/%FF", "/api/v1/edit-locks/%FF/1"] {
@@ -662,7 +662,7 @@ async fn names_and_edit_locks_change_as_on_the_command_line() {
 }
 
 #[tokio::test]
-async fn nodes_tell_of_themselves_and_hear_of_others() {
+async fn nodes_report_themselves_and_learn_of_others() {
     let room = Room::new();
     let (all, lab) = (room.token(Role::Read, "*"), room.token(Role::Read, "lab/*"));
     let node = |digit: &str| {
@@ -677,7 +677,7 @@ async fn nodes_tell_of_themselves_and_hear_of_others() {
     assert_eq!(report(&all, node("1")).await, (StatusCode::OK, none.clone()));
     let (_, heard) = report(&all, node("2")).await;
     assert_eq!(heard["nodes"][0]["peer_address"], json!("[2001:db8::1]:7442"), "{heard}");
-    assert_eq!(heard["nodes"][0]["disks"], Value::Null, "nobody needs to know its disks");
+    assert_eq!(heard["nodes"][0]["disks"], Value::Null, "other nodes need not know its disks");
     assert_eq!(report(&lab, node("3")).await, (StatusCode::OK, none));
     assert_eq!(report(&all, node("1")).await.1["nodes"].as_array().unwrap().len(), 1);
     assert_eq!(report(&lab, node("1")).await.0, StatusCode::CONFLICT);
@@ -708,7 +708,7 @@ async fn nodes_tell_of_themselves_and_hear_of_others() {
     assert_eq!(status, StatusCode::FORBIDDEN);
 }
 
-/// A boot set of that disk, recorded as the version of that name.
+/// A boot set of this disk, recorded under this name.
 fn boot_set_of(disk: &Disk, name: &str) -> platter_store::BootSet {
     let mut pages: Vec<BootBlock> =
         disk.pages.iter().map(|(id, bytes)| BootBlock::new(*id, bytes.len() as u64)).collect();
@@ -734,7 +734,7 @@ fn boot_set_of(disk: &Disk, name: &str) -> platter_store::BootSet {
 }
 
 #[tokio::test]
-async fn boot_sets_are_registered_told_and_hidden_with_their_images() {
+async fn boot_sets_are_registered_listed_and_hidden_with_their_images() {
     let room = Room::new();
     let (all, lab) = (room.token(Role::Admin, "*"), room.token(Role::Admin, "lab/*"));
     let ours = boot_set_of(&room.ours, "lab/a").encode().unwrap();
@@ -746,7 +746,7 @@ async fn boot_sets_are_registered_told_and_hidden_with_their_images() {
     };
     assert_eq!(post(&lab, record("lab/a"), ours.to_bytes()).await.0, StatusCode::OK);
     assert_eq!(post(&all, record("other/b"), theirs.to_bytes()).await.0, StatusCode::OK);
-    // Of another disk, of blocks that are not its own, of nothing.
+    // Of another disk, with foreign blocks, and of garbage.
     assert_eq!(post(&all, record("lab/a"), theirs.to_bytes()).await.0, StatusCode::CONFLICT);
     let mut foreign = boot_set_of(&room.ours, "lab/a");
     foreign.blocks[0].id = room.theirs.block;
@@ -781,7 +781,7 @@ async fn boot_sets_are_registered_told_and_hidden_with_their_images() {
     let hidden =
         String::from_utf8(hidden).unwrap().replace(&theirs.id.to_string(), &BlockId([0; 32]).to_string());
     assert_eq!((status, hidden.into_bytes()), (StatusCode::NOT_FOUND, absent));
-    // A name that is hidden stays so when the version gets another.
+    // A boot set under a hidden name stays hidden after its version was renamed.
     let rename = json!({ "from": "other/b", "to": "lab/b" });
     assert_eq!(room.json(&all, "POST", "/api/v1/rename", &rename).await.0, StatusCode::OK);
     let (_, hoard) = room.json(&lab, "GET", "/api/v1/hoard", &json!(null)).await;

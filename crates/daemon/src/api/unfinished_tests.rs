@@ -1,4 +1,4 @@
-//! Uploads that end without a version: what they cost, and who goes on with them.
+//! Uploads that end without a version: the space they take, and the next upload that reuses their data.
 
 use super::tests::{Disk, Room, UPLOAD_LIMIT, frame};
 use axum::http::StatusCode;
@@ -6,7 +6,7 @@ use platter_api::Role;
 use platter_image::{BlockId, Kind};
 use serde_json::json;
 
-/// A frame of one block that does not shrink.
+/// A frame with one incompressible block.
 fn noise(seed: u64) -> (BlockId, platter_image::frame::EncodedFrame) {
     let mut state = seed + 1;
     let contents: Vec<u8> = std::iter::repeat_with(|| {
@@ -19,7 +19,7 @@ fn noise(seed: u64) -> (BlockId, platter_image::frame::EncodedFrame) {
     (id, frame(Kind::Data, [(id, &contents[..])].into_iter()))
 }
 
-/// Bytes of all files below the store's packs.
+/// Bytes of all files in the store's directory of packs.
 fn stored_bytes(room: &Room) -> u64 {
     let folders = std::fs::read_dir(room.origin.store.place().dir().join("packs")).unwrap();
     let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
@@ -27,7 +27,7 @@ fn stored_bytes(room: &Room) -> u64 {
 }
 
 #[tokio::test]
-async fn an_abandoned_upload_costs_its_bytes_once_and_its_sender_goes_on_with_it() {
+async fn an_abandoned_upload_takes_its_space_once_and_its_sender_can_reuse_it() {
     let room = Room::new();
     let (token, other) = (room.token(Role::Write, "lab/*"), room.token(Role::Write, "*"));
     let (id, sent) = noise(1);
@@ -40,7 +40,7 @@ async fn an_abandoned_upload_costs_its_bytes_once_and_its_sender_goes_on_with_it
     let grown = stored_bytes(&room) - before;
     assert!(grown < 2 * sent.stored.len() as u64, "{grown}");
     let upload = room.begin(&other).await;
-    assert_eq!(room.need(&other, &upload, &[id]).await, [true], "it is no part of the store");
+    assert_eq!(room.need(&other, &upload, &[id]).await, [true], "it is not part of the store");
     room.ask(&other, "DELETE", &upload, "").await;
     let upload = room.begin(&token).await;
     assert_eq!(room.need(&token, &upload, &[id]).await, [false], "its sender need not send it again");
@@ -67,7 +67,7 @@ async fn unfinished_uploads_of_a_token_have_limits_and_are_discarded() {
     assert_eq!((status, &problem["kind"]), (StatusCode::CONFLICT, &json!("refused")));
     assert!(problem["detail"].as_str().unwrap().contains(&UPLOAD_LIMIT.to_string()), "{problem}");
     assert!(number >= UPLOAD_LIMIT / (66 << 10), "{number}");
-    // Another token has its own share.
+    // Another token has its own limit.
     let upload = room.begin(&other).await;
     assert_eq!(room.send(&other, &upload, &[noise(200).1]).await.0, StatusCode::OK);
     let mut uploads = vec![upload];
@@ -76,7 +76,7 @@ async fn unfinished_uploads_of_a_token_have_limits_and_are_discarded() {
     }
     let (status, problem) = room.json(&other, "POST", "/api/v1/uploads", &json!({})).await;
     assert_eq!((status, &problem["kind"]), (StatusCode::CONFLICT, &json!("refused")));
-    // What was left long ago is discarded, and counts no more.
+    // Expired data is discarded, and no longer counts.
     let before = stored_bytes(&room);
     let later = crate::clock::unix_ms() + 1;
     room.origin.uploads.discard_before(&room.origin.store, later).unwrap();
@@ -85,7 +85,7 @@ async fn unfinished_uploads_of_a_token_have_limits_and_are_discarded() {
     assert_eq!(room.send(&token, &upload, &[noise(300).1]).await.0, StatusCode::OK);
 }
 
-/// Of packs that a token's uploads left, the oldest go when there are too many; others keep theirs.
+/// If a token's unfinished uploads left too many packs, the oldest are discarded. Packs of other tokens are kept.
 #[tokio::test]
 async fn the_oldest_of_too_many_packs_that_uploads_left_are_discarded() {
     let room = Room::new();
@@ -95,7 +95,7 @@ async fn the_oldest_of_too_many_packs_that_uploads_left_are_discarded() {
         let upload = room.begin(token).await;
         assert_eq!(room.send(token, &upload, std::slice::from_ref(frame)).await.0, StatusCode::OK);
         room.ask(token, "DELETE", &upload, "").await;
-        // They are told apart by the millisecond.
+        // Their times have a resolution of a millisecond.
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     let parked = room.origin.store.parked().unwrap();
@@ -108,7 +108,8 @@ async fn the_oldest_of_too_many_packs_that_uploads_left_are_discarded() {
     assert_eq!(room.need(&other, &upload, &ids).await, [true, true, false, true]);
 }
 
-/// A publication that is refused leaves the upload as it was: its sender corrects it, and what it holds still counts as unfinished.
+/// A refused publication leaves the upload unchanged: its sender can correct it, and its data still counts as
+/// unfinished.
 #[tokio::test]
 async fn a_refused_publication_can_be_corrected() {
     let room = Room::new();

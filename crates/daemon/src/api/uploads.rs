@@ -1,4 +1,4 @@
-//! Uploads: begin one, ask what it needs, send that, publish.
+//! Endpoints for uploads: begin, ask which blocks are needed, send them, publish, end.
 
 use std::sync::Arc;
 
@@ -26,14 +26,14 @@ use crate::clock::unix_ms;
 use crate::origin::Origin;
 use crate::uploads::{PublishError, Upload};
 
-/// How an upload is begun.
+/// Parameters of a new upload.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Begin {
-    /// Read back all that it relies on, not only a sample.
+    /// Read back all existing data that it relies on, not only a sample.
     #[serde(default)]
     verify_known: bool,
-    /// What will be published: whoever may not is told before anything is sent.
+    /// The image to be published, so that a client without permission is refused before it sends anything.
     image: Option<ImageName>,
 }
 
@@ -89,7 +89,7 @@ pub(super) async fn frames(
     headers: HeaderMap,
     sent: Body,
 ) -> Result<Response, Problem> {
-    // Before the body: who is not allowed to send it need not.
+    // Checked before the body is read, so a client without permission need not send it.
     let (shared, who, upload) = (Arc::clone(&origin), asker.clone(), id.clone());
     if let Err(error) = origin.pool.run(move || get(&shared, &upload, &who).map(drop)).await {
         if !headers.contains_key(EXPECT) {
@@ -102,7 +102,7 @@ pub(super) async fn frames(
     let received = origin.pool.run(move || {
         let upload = find(&shared, &id, &asker)?;
         let accepted = match upload.receive(&held.bytes) {
-            // It is the sender's bytes that are wrong, not the store's.
+            // The sender's bytes are corrupt, not the store's.
             Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(Err(Problem::bad_request(&error))),
             accepted => accepted?,
         };
@@ -149,7 +149,7 @@ pub(super) async fn publish(
     json(&published.await??)
 }
 
-/// What that token may know of it: other versions by their names only if it may read them.
+/// The reply for this token: other versions are named only if it may read them.
 fn reply(published: Published, upload: &Upload, who: &Principal) -> Result<PublishReply, Error> {
     let version = published.version;
     let others = upload.store().repaired_by(&published.repaired, &version.name)?;
@@ -183,14 +183,14 @@ pub(super) async fn end(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// The asker's upload, touched by that.
+/// Returns the client's upload, and notes the request.
 fn get(origin: &Origin, id: &str, asker: &Asker) -> Result<Arc<Upload>, Error> {
     let upload = origin.uploads.get(id, &asker.who)?;
     upload.touch(asker.connection.as_ref());
     Ok(upload)
 }
 
-/// The same, which knows by then what the asker may read.
+/// As [`get`], and makes sure that the upload has the ids that the client may read.
 fn find(origin: &Origin, id: &str, asker: &Asker) -> Result<Arc<Upload>, Error> {
     let upload = get(origin, id, asker)?;
     if upload.lacks_readable() {

@@ -1,8 +1,8 @@
-//! The page that a person looks at (`docs/dashboard.md`): files that a browser gets, with no data in them. What they show,
-//! they ask the API for, with the access token that the person gives.
+//! The dashboard (`docs/dashboard.md`): static files for a browser, without data. The page reads its data from the API,
+//! with the access token that the user enters.
 //!
-//! Owns these files and the headers that keep a browser from doing with them what it should not: nothing is loaded from
-//! elsewhere, no text becomes markup or code. Must never put anything into a file that a token is needed for.
+//! Owns these files and their security headers: the browser loads nothing from elsewhere, and no text becomes markup or
+//! code. No file may contain anything that requires a token.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ use crate::access::Entrance;
 use crate::origin::Origin;
 use platter_transport::to_hex;
 
-/// What a browser may do with the page: run and show what comes from here, ask here, and never take a text for markup.
+/// Content security policy: scripts, styles, images and requests only from this origin, and no text is taken as markup.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
      form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
@@ -30,7 +30,7 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 const SAME_ORIGIN: HeaderValue = HeaderValue::from_static("same-origin");
-/// Bytes of a file's hash that stand in its tag.
+/// Bytes of a file's hash in its entity tag.
 const TAG_LENGTH: usize = 16;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -48,17 +48,17 @@ const FILES: [(&str, &str, &str); 9] = [
     ("/dashboard/plot.js", SCRIPT, include_str!("assets/plot.js")),
     ("/dashboard/sections.js", SCRIPT, include_str!("assets/sections.js")),
 ];
-/// Tells the page whether it has to ask for an access token.
+/// Tells the page whether the user must enter an access token.
 const ACCESS: &str = "/dashboard/access.json";
 
-/// A file as it is sent.
+/// A file to be served.
 struct File {
     media: &'static str,
     contents: &'static str,
     tag: String,
 }
 
-/// The files for whoever comes in there.
+/// Returns the routes of the files for clients of this entrance.
 pub(crate) fn routes(entrance: Entrance) -> Router<Arc<Origin>> {
     let access = match entrance {
         Entrance::Trusted => "{\"token\":false}\n",
@@ -82,7 +82,7 @@ impl File {
         };
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.media));
-        // Kept, but never shown before it was asked whether it is still the same.
+        // Browsers may cache it, but must revalidate it before use.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         headers.insert(CONTENT_SECURITY_POLICY, POLICY);
         headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
@@ -94,7 +94,7 @@ impl File {
         response
     }
 
-    /// Whether the browser has it.
+    /// Whether the browser has the current contents.
     fn is_known(&self, asked: &HeaderMap) -> bool {
         let tags = asked.get_all(IF_NONE_MATCH).into_iter().filter_map(|tags| tags.to_str().ok());
         let mut tags = tags.flat_map(|tags| tags.split(','));

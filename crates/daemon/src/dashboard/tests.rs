@@ -1,4 +1,4 @@
-//! The files as a browser gets them, and what must not stand in them.
+//! Tests of the files as a browser gets them, and of what they must not contain.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -34,7 +34,7 @@ async fn ask(entrance: Entrance, path: &str, tag: Option<&HeaderValue>) -> Respo
 }
 
 #[tokio::test]
-async fn everybody_gets_the_files_once_and_with_care() {
+async fn the_files_need_no_token_and_have_security_headers() {
     for path in FILES.map(|(path, _, _)| path).into_iter().chain([ACCESS]) {
         let response = ask(Entrance::Token, path, None).await;
         assert_eq!(response.status(), StatusCode::OK, "{path}");
@@ -69,13 +69,13 @@ fn nothing_comes_from_elsewhere_and_no_text_becomes_markup() {
     }
 }
 
-/// What a file names is there, and everything that is there is named.
+/// Every file is referred to by another one.
 #[test]
-fn the_files_find_each_other() {
+fn every_file_is_referred_to() {
     let all: String = FILES.map(|(_, _, contents)| contents).concat();
     for (path, _, _) in FILES.into_iter().skip(1) {
         let name = path.rsplit('/').next().unwrap();
-        assert!(all.contains(&format!("/{name}\"")), "nothing names {path}");
+        assert!(all.contains(&format!("/{name}\"")), "nothing refers to {path}");
     }
     assert!(all.contains(&format!("\"{ACCESS}\"")));
 }

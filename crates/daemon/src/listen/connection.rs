@@ -1,4 +1,4 @@
-//! Takes clients, and runs each connection: the handshake, requests one after another, and an end in good order.
+//! Accepts clients, and runs each connection: handshake, requests one after another, graceful end.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,20 +26,20 @@ use crate::config::{HEAD_LENGTH_MAX, HEAD_TIME_MAX, SEND_PAUSE_MAX, TURNED_AWAY_
 use crate::origin::Origin;
 use crate::serve_event::{OnEvent, ServeEvent};
 
-/// After a client could not be taken (too many open files), the next is taken no sooner.
+/// Pause after a failed accept (too many open files).
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// How clients come in, and so who they are.
+/// The transport of a listening socket, which determines how clients are authenticated.
 #[derive(Clone)]
 pub(crate) enum Door {
-    /// Through a file that not everybody may open.
+    /// A unix socket: its file mode restricts access.
     Unix,
-    /// From anywhere: over TLS, and with an access token.
+    /// TCP: with TLS and access tokens.
     Tls(Arc<ServerConfig>),
 }
 
 impl Door {
-    /// Whether who comes in there has to show an access token.
+    /// How clients of this transport are authenticated.
     pub(crate) fn entrance(&self) -> Entrance {
         match self {
             Self::Unix => Entrance::Trusted,
@@ -48,21 +48,22 @@ impl Door {
     }
 }
 
-/// Goes with every request of a connection, and lives no longer than the connection and what it asked for.
+/// Attached to every request of a connection. The strong count drops to 0 when the connection and its requests have
+/// ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Connected(pub(crate) Arc<()>);
 
-/// What is needed to serve those who come in at one door.
+/// Everything needed to serve the clients of one listening socket.
 pub(crate) struct House {
     pub(crate) origin: Arc<Origin>,
     pub(crate) connections: Connections,
-    /// Answers those who have a place.
+    /// Serves accepted connections.
     pub(crate) served: Router,
-    /// Answers those for whom there is none.
+    /// Serves connections above the limit.
     pub(crate) turned_away: Router,
 }
 
-/// Takes clients until the origin ends.
+/// Accepts clients until the origin ends.
 pub(crate) async fn accept_until(listener: Listener, door: Door, house: House, on_event: OnEvent) {
     let mut ending = house.origin.ending.clone();
     let mut failing = false;
@@ -74,7 +75,7 @@ pub(crate) async fn accept_until(listener: Listener, door: Door, house: House, o
         match (client, &door) {
             (Err(error), _) => {
                 if !failing {
-                    on_event(&ServeEvent::Note(format!("clients cannot be taken: {error}")));
+                    on_event(&ServeEvent::Note(format!("cannot accept clients: {error}")));
                 }
                 failing = true;
                 sleep(ACCEPT_AGAIN).await;
@@ -84,7 +85,7 @@ pub(crate) async fn accept_until(listener: Listener, door: Door, house: House, o
             (Ok(Client::Tcp(stream, address)), Door::Tls(config)) => {
                 house.take_tcp(stream, address, Arc::clone(config));
             }
-            // Nothing is ever said over TCP without TLS.
+            // TCP without TLS is never served.
             (Ok(Client::Tcp(..)), Door::Unix) => {}
         }
         failing = false;
@@ -108,7 +109,7 @@ impl House {
                 let requests = requests(stream, self.turned_away.clone(), ending, None);
                 tokio::spawn(async move {
                     let _place = place;
-                    // Whoever does not take the answer in time goes without it.
+                    // A client that is too slow gets no response.
                     let _ = timeout(TURNED_AWAY_TIME_MAX, requests).await;
                 });
             }
@@ -128,7 +129,7 @@ impl House {
                     shaken = TlsAcceptor::from(config).accept(stream) => shaken,
                     () = ended(&mut ending_early) => return,
                 };
-                // What goes wrong here is between the client and the network.
+                // A failed handshake concerns only this client.
                 if let Ok(stream) = shaken {
                     requests(stream, router, ending, Some(standing.clone())).await;
                 }
@@ -147,7 +148,7 @@ impl House {
     }
 }
 
-/// Counts a connection while it lives, however it ends.
+/// Counts a connection for as long as it exists.
 struct Counted<'a>(&'a Origin);
 
 impl<'a> Counted<'a> {
@@ -164,7 +165,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Answers requests, each of which has the connection's standing with it.
+/// Serves the requests of a connection, each with the connection's standing.
 async fn requests<S>(stream: S, router: Router, mut ending: watch::Receiver<bool>, standing: Option<Standing>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -182,7 +183,7 @@ where
     });
     let connection = http.serve_connection(stream, service);
     tokio::pin!(connection);
-    // A connection that breaks is its client's affair: it asks again. What went wrong inside, the answer said.
+    // A broken connection is ignored: its client retries. Errors inside were reported in the response.
     tokio::select! {
         _ = connection.as_mut() => return,
         () = ended(&mut ending) => {}
@@ -193,6 +194,6 @@ where
 
 /// Waits until the origin ends.
 async fn ended(ending: &mut watch::Receiver<bool>) {
-    // Nobody who could say so any more: that is the end, too.
+    // If the sender was dropped, the origin has ended as well.
     let _ = ending.wait_for(|ends| *ends).await;
 }

@@ -1,5 +1,5 @@
-//! The places of connections: those of the unix socket, which no other can take, and those of TCP clients, of which the ones
-//! that have shown a valid access token are kept apart from strangers.
+//! Limits of connections. The unix socket has places that TCP clients cannot take. TCP clients that have shown a valid
+//! access token are counted apart from those that have not (strangers).
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -17,21 +17,21 @@ use crate::config::{
     STRANGERS_OF_ADDRESS_MAX, TURNED_AWAY_MAX, UNIX_CONNECTIONS_MAX,
 };
 
-/// How many connections there may be.
+/// The limits of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
-    /// Of the unix socket.
+    /// Of all unix sockets.
     unix: usize,
     tcp: Limits,
 }
 
 impl Places {
-    /// Files that are open when all places are taken.
+    /// Open files when all places are taken.
     pub(crate) const FILES: u64 =
         (UNIX_CONNECTIONS_MAX + CONNECTIONS_MAX + STRANGERS_MAX) as u64 + OTHER_FILES;
 
-    /// As many as a process with so many open files can have: each kind is cut down to its share, so that the unix socket
-    /// has places even where the system allows few files.
+    /// Returns the limits for a process with `files` open files. Each kind is reduced in proportion, so the unix socket
+    /// has places even if the system allows few files.
     pub(crate) fn within(files: u64) -> Self {
         let all = Self::FILES - OTHER_FILES;
         let left = files.saturating_sub(OTHER_FILES.min(files / 2)).min(all);
@@ -48,7 +48,7 @@ impl Places {
     }
 }
 
-/// The connections of all listeners.
+/// The connections of all listening sockets.
 #[derive(Clone, Debug)]
 pub(crate) struct Connections(Arc<Shared>);
 
@@ -56,28 +56,28 @@ pub(crate) struct Connections(Arc<Shared>);
 struct Shared {
     tcp: Mutex<Tcp>,
     unix: Arc<Semaphore>,
-    /// For those that are told that there is no place.
+    /// Places for connections that only get 503.
     turned_away: Arc<Semaphore>,
-    /// Connections that are served.
+    /// Number of served connections.
     open: watch::Sender<usize>,
 }
 
 #[derive(Debug)]
 struct Tcp {
     admission: Admission,
-    /// How to tell a connection that it has to go.
+    /// Notifies a connection that it must end.
     must_go: HashMap<Ticket, Arc<Notify>>,
 }
 
-/// What a client of the unix socket gets.
+/// The outcome for a client of the unix socket.
 pub(crate) enum UnixPlace {
     Served(Open, OwnedSemaphorePermit),
     TurnedAway(OwnedSemaphorePermit),
-    /// Not even that.
+    /// Closed without a response: too many connections wait for their 503.
     Closed,
 }
 
-/// Counts a connection that is served, while it is held.
+/// Counts a served connection while it is held.
 pub(crate) struct Open(Arc<Shared>);
 
 impl Open {
@@ -93,8 +93,8 @@ impl Drop for Open {
     }
 }
 
-/// A TCP connection's standing: a stranger's, until it shows a valid access token. Its place is free when the last clone is
-/// dropped.
+/// The standing of a TCP connection: a stranger until it shows a valid access token. Its place becomes free when the
+/// last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Standing(Arc<OfConnection>);
 
@@ -105,10 +105,10 @@ struct OfConnection {
     must_go: Arc<Notify>,
 }
 
-/// Why a stranger has to go.
+/// Why a stranger's connection must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MustGo {
-    /// Another one needs the place.
+    /// Another connection needs the place.
     Displaced,
     /// It did not show a token in time.
     TooSlow,
@@ -124,7 +124,7 @@ impl Connections {
         }))
     }
 
-    /// A place for one more client of the unix socket.
+    /// Admits one more client of the unix socket.
     pub(crate) fn take_unix(&self) -> UnixPlace {
         if let Ok(place) = self.0.unix.clone().try_acquire_owned() {
             return UnixPlace::Served(Open::new(&self.0), place);
@@ -132,7 +132,7 @@ impl Connections {
         self.0.turned_away.clone().try_acquire_owned().map_or(UnixPlace::Closed, UnixPlace::TurnedAway)
     }
 
-    /// A stranger's place for one more client from that address. Another stranger may have to go for it.
+    /// Admits one more client from this address as a stranger, which may displace another stranger.
     pub(crate) fn enter(&self, address: IpAddr) -> Standing {
         let must_go = Arc::new(Notify::new());
         let ticket = {
@@ -148,10 +148,10 @@ impl Connections {
         Standing(Arc::new(OfConnection { open: Open::new(&self.0), ticket, is_known, must_go }))
     }
 
-    /// Waits that long for all to end; gives how many have not.
+    /// Waits up to `time` for all connections to end. Returns how many have not.
     pub(crate) async fn wait_for_none(&self, time: Duration) -> usize {
         let mut open = self.0.open.subscribe();
-        // The sender is ours: it cannot be gone.
+        // `self` owns the sender, so it exists.
         let _ = tokio::time::timeout(time, open.wait_for(|count| *count == 0)).await;
         *self.0.open.borrow()
     }
@@ -164,7 +164,7 @@ impl Shared {
 }
 
 impl Standing {
-    /// The client has shown a valid token. True when it is the first of this connection.
+    /// Notes that the client has shown a valid token. True for the first time on this connection.
     ///
     /// # Errors
     /// When there is no place for it.
@@ -183,13 +183,14 @@ impl Standing {
         self.0.is_known.load(Ordering::Relaxed)
     }
 
-    /// Waits until the connection has to go; for ever, once it is known.
+    /// Waits until the connection must end: forever, once the client has shown a valid token.
     pub(crate) async fn must_go(&self) -> MustGo {
         let connection = &*self.0;
         let too_slow = async {
             sleep(STRANGER_TIME_MAX).await;
             if !connection.open.0.tcp().admission.is_over(connection.ticket, Instant::now()) {
-                // It is known, or the two clocks differ by a moment, and then it is served a little longer.
+                // The client has shown a token, or the two clocks differ by a moment and the connection is served a
+                // little longer.
                 std::future::pending::<()>().await;
             }
         };
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_displaced_stranger_hears_of_it_and_who_showed_a_token_stays() {
+    async fn a_displaced_stranger_is_notified_and_a_client_with_a_token_stays() {
         let connections = Connections::new(Places::within(Places::FILES));
         let (known, first) = (connections.enter(HERE), connections.enter(HERE));
         assert_eq!((known.become_known(), known.become_known()), (Ok(true), Ok(false)));
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_has_places_however_few_files_there_are() {
+    fn every_kind_has_places_even_with_few_files() {
         let all = Places::within(u64::MAX);
         assert_eq!(all, Places::within(Places::FILES));
         let counts = |places: Places| (places.unix, places.tcp.strangers_max, places.tcp.known_max);

@@ -1,4 +1,4 @@
-//! A listening socket inside the async runtime.
+//! A listening socket in the async runtime.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +8,7 @@ use platter_image::{IoContext, Result};
 use platter_transport::SocketFile;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// A listening socket. Must be made inside the runtime.
+/// A listening socket. Must be created inside the runtime.
 pub(crate) enum Listener {
     Unix(
         UnixListener,
@@ -20,7 +20,7 @@ pub(crate) enum Listener {
 /// An accepted connection.
 pub(crate) enum Client {
     Unix(UnixStream),
-    /// And the address it comes from.
+    /// With the client's address.
     Tcp(TcpStream, IpAddr),
 }
 
@@ -32,7 +32,7 @@ impl Listener {
     pub(crate) fn unix(path: &Path) -> Result<Self> {
         let (socket, file) = platter_transport::Listener::unix(path)?.into_parts();
         let listener = UnixListener::from_std(socket.into());
-        Ok(Self::Unix(listener.context(|| format!("{}: waiting for clients", path.display()))?, file))
+        Ok(Self::Unix(listener.context(|| format!("{}: listening", path.display()))?, file))
     }
 
     /// As [`platter_transport::Listener::tcp`].
@@ -42,7 +42,7 @@ impl Listener {
     pub(crate) fn tcp(address: SocketAddr) -> Result<Self> {
         let (socket, _) = platter_transport::Listener::tcp(address)?.into_parts();
         let listener = TcpListener::from_std(socket.into());
-        Ok(Self::Tcp(listener.context(|| format!("{address}: waiting for clients"))?))
+        Ok(Self::Tcp(listener.context(|| format!("{address}: listening"))?))
     }
 
     /// The TCP address, if it is one.
@@ -59,7 +59,7 @@ impl Listener {
             Self::Unix(listener, _) => Ok(Client::Unix(listener.accept().await?.0)),
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                // Answers are written whole, so delaying them to join packets gains nothing.
+                // Responses are written whole, so delaying them to join packets gains nothing.
                 stream.set_nodelay(true)?;
                 Ok(Client::Tcp(stream, address.ip()))
             }

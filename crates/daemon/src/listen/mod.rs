@@ -1,4 +1,4 @@
-//! Where clients come in, how many may, and how each connection is run.
+//! Accepting clients: the listening sockets, the limits of connections, and the handling of each connection.
 
 mod connection;
 mod connections;

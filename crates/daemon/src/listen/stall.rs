@@ -1,5 +1,5 @@
-//! A connection that ends when its client takes nothing for too long: who asks and does not read would else hold an answer
-//! for ever.
+//! A stream that fails when its client takes no data for too long. Without this, a client that sends a request and does
+//! not read would keep a response in memory forever.
 
 use std::future::Future;
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A stream with a limit to the pauses in writing to it. Reading has limits of its own, which know what is awaited.
+/// A stream with a limit on pauses in writing. Reading has other limits, which depend on what is expected.
 pub(crate) struct Stalling<S> {
     stream: S,
     pause_max: Duration,
@@ -23,7 +23,7 @@ impl<S> Stalling<S> {
         Self { stream, pause_max, pause: None }
     }
 
-    /// The outcome of a write, or the end of the client's time.
+    /// The result of a write, or a timeout.
     fn limited<T>(&mut self, written: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.pause = None;
@@ -32,7 +32,7 @@ impl<S> Stalling<S> {
         let pause_max = self.pause_max;
         let pause = self.pause.get_or_insert_with(|| Box::pin(sleep(pause_max)));
         ready!(pause.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes nothing")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes no data")))
     }
 }
 

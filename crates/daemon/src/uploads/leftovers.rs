@@ -1,5 +1,5 @@
-//! What a token's unfinished uploads hold: the blocks of packs that earlier ones left, which the next one goes on with, and
-//! the bytes of all of them together, which have a limit.
+//! Data of a token's unfinished uploads: the blocks of their packs, which the next upload reuses, and the total bytes,
+//! which have a limit.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -12,35 +12,35 @@ use platter_store::{ParkedPack, Resumed, Session, Store};
 use crate::access::Principal;
 use crate::config::UNFINISHED_KEPT;
 
-/// For whom packs are kept aside that were sent through the unix socket: those clients are one.
+/// The owner's name for packs that were sent through the unix socket. All its clients count as one owner.
 const UNIX_SOCKET_OWNER: &str = "local";
 
-/// The name under which packs of that principal are kept aside.
+/// Returns the owner's name for the packs of a principal.
 pub(super) fn owner_name(id: &str) -> &str {
     if id.is_empty() { UNIX_SOCKET_OWNER } else { id }
 }
 
-/// Blocks in packs that earlier uploads of the same token left.
+/// Packs of earlier unfinished uploads of the same token, and their blocks.
 #[derive(Debug, Default)]
 pub(super) struct Leftovers {
-    /// Each with the number of its blocks; `None` once it was asked for.
+    /// Each pack with the number of its blocks; `None` once it was claimed.
     packs: Vec<Option<(ParkedPack, usize)>>,
     blocks: HashMap<BlockId, usize>,
 }
 
-/// What came of asking for a block that an earlier upload may have left.
+/// The result of claiming a block from earlier uploads.
 #[derive(Debug)]
 pub(super) enum Claim {
-    /// No pack that is left has it.
+    /// No remaining pack has the block.
     Nothing,
-    /// Its pack, of so many bytes, is part of the session now, with these blocks.
+    /// The block's pack, of `length` bytes, is now part of the session, with these blocks.
     Pack { length: u64, ids: Vec<BlockId> },
-    /// Its pack, of so many bytes, was damaged and is gone.
+    /// The block's pack, of `length` bytes, was damaged and has been removed.
     Lost { length: u64 },
 }
 
 impl Leftovers {
-    /// Those of that owner, the newest first, as long as they have no more than `ids_max` blocks.
+    /// Loads the packs of an owner, newest first, up to `ids_max` blocks.
     ///
     /// # Errors
     /// `Io`.
@@ -61,10 +61,10 @@ impl Leftovers {
         Ok(leftovers)
     }
 
-    /// Makes the pack that has a block part of the session, if there is one and it has no more blocks than there is room for.
+    /// Adds the pack with this block to the session, if there is one and it has at most `room()` blocks.
     ///
     /// # Errors
-    /// What the store says.
+    /// The store's errors.
     pub(super) fn claim(
         &mut self,
         session: &Session,
@@ -83,12 +83,12 @@ impl Leftovers {
     }
 }
 
-/// Bytes that one owner's unfinished uploads hold, those that were left included.
+/// Bytes of one owner's unfinished uploads, both under way and ended.
 #[derive(Clone, Debug)]
 pub(super) struct Usage(Arc<AtomicU64>);
 
 impl Usage {
-    /// Counts so many more, unless that is more than the limit.
+    /// Adds bytes, unless the sum would exceed the limit.
     ///
     /// # Errors
     /// `Refused`.
@@ -100,8 +100,8 @@ impl Usage {
         self.subtract(bytes);
         let days = UNFINISHED_KEPT.as_secs() / 86_400;
         Err(Error::refused(format!(
-            "the unfinished uploads of this access token hold {before} bytes, and may hold {limit}: publish what was uploaded, \
-             or wait until it is discarded, {days} days after it was left (the origin's --upload-limit)"
+            "the unfinished uploads of this access token hold {before} bytes, and {limit} are allowed: publish the uploaded data, \
+             or wait until it is discarded, {days} days after its upload ended (the origin's --upload-limit)"
         )))
     }
 
@@ -111,12 +111,12 @@ impl Usage {
     }
 }
 
-/// The usage of every owner who was heard of.
+/// The usage of every known owner.
 #[derive(Debug, Default)]
 pub(super) struct Usages(Mutex<HashMap<String, Usage>>);
 
 impl Usages {
-    /// That of one owner; what was left before this origin began is counted.
+    /// Returns the usage of an owner. It includes data left before this origin started.
     ///
     /// # Errors
     /// `Io`.
@@ -132,7 +132,7 @@ impl Usages {
         Ok(usage)
     }
 
-    /// Discards what was left before that time.
+    /// Discards data that was left before this time.
     ///
     /// # Errors
     /// `Io`.
@@ -141,7 +141,7 @@ impl Usages {
         old.try_for_each(|pack| self.discard(store, &pack))
     }
 
-    /// Discards the oldest packs of that owner, until there are so many.
+    /// Discards the oldest packs of this owner, down to `packs_max`.
     ///
     /// # Errors
     /// `Io`.
@@ -154,7 +154,7 @@ impl Usages {
     }
 
     fn discard(&self, store: &Store, pack: &ParkedPack) -> Result<()> {
-        // An upload that goes on with it counts it still.
+        // If an upload has reused the pack, the upload still counts it.
         if store.discard_parked(pack)?
             && let Some(usage) = self.lock().get(&pack.owner)
         {
@@ -168,7 +168,7 @@ impl Usages {
     }
 }
 
-/// Most bytes that a principal's unfinished uploads may hold: who may do everything on the machine itself has no limit.
+/// Most bytes of a principal's unfinished uploads. Clients of the unix socket have no limit.
 pub(super) fn limit_of(who: &Principal, limit: u64) -> u64 {
     if who.id.is_empty() { u64::MAX } else { limit }
 }

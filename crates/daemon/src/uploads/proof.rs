@@ -1,5 +1,5 @@
-//! Proves a recipe that somebody sent: that it is one, that all it names is here and the sender's to use, and that it takes of
-//! each block no more than there is. What cannot be proven is never published.
+//! Proves a recipe that a client sent: it is valid, its sender may use every block and page in it, all of them are
+//! stored, and its pieces lie within their blocks. An unproven recipe is never published.
 
 use std::cell::Cell;
 
@@ -10,10 +10,10 @@ use platter_store::{NumberChoice, Session, Store, VersionRecord};
 
 use crate::id_sets::walk;
 
-/// Why something was not published.
+/// Why a version was not published.
 #[derive(Debug)]
 pub(crate) enum PublishError {
-    /// The recipe that was sent is none, or says what cannot be.
+    /// The recipe is invalid.
     Malformed(Error),
     /// Anything else.
     Other(Error),
@@ -25,7 +25,7 @@ impl From<Error> for PublishError {
     }
 }
 
-/// The pages of a session, and whether one of them is damaged here: then it is not the sender who is wrong.
+/// The pages of a session. Notes whether a stored page is damaged, because then the sender is not at fault.
 struct Pages<'a> {
     session: &'a Session,
     is_damaged: Cell<bool>,
@@ -34,7 +34,7 @@ struct Pages<'a> {
 impl PageSource for Pages<'_> {
     fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
         let page = self.session.page(id);
-        // One that is sound, and cannot be read as a page, is none.
+        // A page that is intact in the store but cannot be parsed is the sender's error.
         if page.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt)
             && self.session.lookup_and_pin(id)?.is_none()
         {
@@ -44,11 +44,11 @@ impl PageSource for Pages<'_> {
     }
 }
 
-/// Refuses a draft that is not what its recipe says, or whose recipe refers to what is not here, or not the sender's
-/// to use. Gives how many bytes of the disk somebody can read, whatever the draft says.
+/// Refuses a draft that contradicts its recipe, or whose recipe refers to blocks that are not stored or that the sender
+/// may not use. Returns the number of readable bytes of the disk, independent of the draft.
 ///
 /// # Errors
-/// `Malformed`; `Missing` naming what was not sent; `Refused`; what the store says.
+/// `Malformed`; `Missing`, with the id that was not sent; `Refused`; the store's errors.
 pub(super) fn prove(
     draft: &VersionRecord,
     store: &Store,
@@ -81,20 +81,23 @@ pub(super) fn prove(
 fn check_record(draft: &VersionRecord, recipe: &Recipe<&Pages<'_>>) -> Result<()> {
     let root = recipe.root();
     if root.domain != Domain::SHARED {
-        return Err(Error::corrupt(format!("the recipe {} is of another store's domain", recipe.score())));
+        return Err(Error::corrupt(format!(
+            "the recipe {} has another store's identity domain",
+            recipe.score()
+        )));
     }
     let said = (draft.disk_length, draft.sector_size, draft.cut_policy);
     let is = (root.disk_length, root.sector_size, root.cut_policy.0);
     if said != is {
         return Err(Error::refused(format!(
-            "the record speaks of a disk of {} bytes, sectors of {} and cut policy {}, its recipe of {}, {} and {}",
+            "the record describes a disk of {} bytes with sectors of {} bytes and cut policy {}, but its recipe has {}, {} and {}",
             said.0, said.1, said.2, is.0, is.1, is.2
         )));
     }
     Ok(())
 }
 
-/// Checks what the recipe takes of blocks. What it shares with the image's newest version was checked for that.
+/// Checks that all pieces lie within their blocks. Pieces shared with the image's newest version were checked before.
 fn check_pieces(
     draft: &VersionRecord,
     store: &Store,
@@ -106,7 +109,7 @@ fn check_pieces(
         && let Ok(known) = Recipe::open(newest.record.score, session)
     {
         let add = &mut |new: &Difference| pieces.add(&Entry { extent: new.extent, state: new.b });
-        // Whatever fails may be the newest version's fault: all is checked then.
+        // A failure may be caused by the newest version: all pieces are checked then.
         if diff(&known, recipe, add).is_ok() {
             return pieces.finish();
         }
