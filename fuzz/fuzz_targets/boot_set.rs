@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use platter_fuzz::bug_free;
 use platter_image::{BlockId, Kind};
-use platter_store::{BOOT_SET_BLOCKS_MAX, BootSet};
+use platter_records::{BOOT_SET_BLOCKS_MAX, BootSet};
 
 const HEAD_LENGTH: usize = 12;
 const PART_LENGTH_MAX: usize = 8 + 1985 * 33;

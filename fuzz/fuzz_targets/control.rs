@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use platter_jobs::read_control_line;
+use platter_live::read_control_line;
 
 fuzz_target!(|input: &[u8]| {
     for line in input.split(|byte| *byte == b'\n') {

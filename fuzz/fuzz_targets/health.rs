@@ -4,7 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use platter_fuzz::{bug_free, xxh3};
-use platter_store::{StoreId, decode_health};
+use platter_records::StoreId;
+use platter_store::decode_health;
 
 const HEADER_LENGTH: usize = 64;
 const OBSERVATION_LENGTH: usize = 48;

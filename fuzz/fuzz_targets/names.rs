@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 
 use libfuzzer_sys::fuzz_target;
 use platter_fuzz::bug_free;
-use platter_store::{ImageName, NumberChoice, VersionName, VersionQuery};
+use platter_records::{ImageName, NumberChoice, VersionName, VersionQuery};
 
 fuzz_target!(|input: &[u8]| {
     let Ok(text) = std::str::from_utf8(input) else { return };

@@ -7,7 +7,8 @@ use std::io;
 
 use libfuzzer_sys::fuzz_target;
 use platter_fuzz::{bug_free, xxh3};
-use platter_store::{PackId, StoreId, VersionRecord, read_directory};
+use platter_records::{PackId, StoreId, VersionRecord};
+use platter_store::read_directory;
 use platter_vfs::VfsFile;
 
 /// Bytes of header and trailer each; the last eight are a checksum of those before.

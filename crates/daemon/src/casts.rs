@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use platter_api::{CastReceiver, CastState, CastStatus, ListedCast};
 use platter_image::{Error, Result, Score};
-use platter_store::{ImageName, VersionQuery};
+use platter_records::{ImageName, VersionQuery};
 
 use crate::access::Principal;
 use crate::config::{CAST_KEPT, CAST_RECEIVERS_MAX, CAST_TEXT_LENGTH_MAX, CASTS_MAX};

@@ -5,7 +5,7 @@ use platter_api::{
     TakeEditLockRequest,
 };
 use platter_image::{Error, ErrorKind, Result};
-use platter_store::{EditLock, ImageName, NumberChoice, Version, VersionName, VersionRecord};
+use platter_records::{EditLock, ImageName, NumberChoice, Version, VersionName, VersionRecord};
 
 use crate::clock::unix_ms;
 use crate::origin::Origin;

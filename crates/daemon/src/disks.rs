@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use platter_api::ListedDisk;
 use platter_image::Result;
-use platter_store::VersionQuery;
+use platter_records::VersionQuery;
 use tokio::sync::Mutex;
 
 use crate::access::Principal;

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use platter_image::Result;
-use platter_store::{EditLock, HoardSnapshot, ImageName, Store, VersionRecord};
+use platter_records::{EditLock, HoardSnapshot, ImageName, VersionRecord};
+use platter_store::Store;
 use serde::Serialize;
 use tokio::sync::watch;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use platter_api::{Growth, GrowthPoint, ImageGrowth};
-use platter_store::{ImageName, VersionRecord};
+use platter_records::{ImageName, VersionRecord};
 
 /// Returns the growth by these versions, which are sorted by image and number, in at most `points_max` points.
 pub(crate) fn growth_of(records: &[VersionRecord], points_max: usize) -> Growth {

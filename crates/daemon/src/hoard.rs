@@ -5,7 +5,7 @@
 
 use platter_api::{UnregisterReply, UnregisterRequest};
 use platter_image::{BlockId, Error, Kind, Result};
-use platter_store::{
+use platter_records::{
     BootSet, HoardChanges, HoardMember, HoardSnapshot, NumberChoice, Registered, VersionName,
 };
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use platter_api::{NodeFacts, NodePeer, NodeReport};
 use platter_image::{BlockId, Error, Result};
-use platter_store::StoreId;
+use platter_records::StoreId;
 
 use crate::access::{Patterns, Principal};
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use platter_api::CastStatus;
 use platter_image::{Error, Result, Score};
-use platter_store::{ImageName, Store, Version};
+use platter_records::{ImageName, Version};
+use platter_store::Store;
 use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::access::{AccessTokens, Principal};

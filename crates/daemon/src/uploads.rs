@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 use platter_image::frame::stream::FrameStreamReader;
 use platter_image::frame::{EncodedFrame, FrameDecoder, Verify};
 use platter_image::{BlockId, Domain, Error, ErrorKind, FrameStore, Kind, PinSet, Result};
-use platter_store::{KnownCheck, Published, Session, Store, VersionRecord};
+use platter_records::VersionRecord;
+use platter_store::{KnownCheck, Published, Session, Store};
 
 use crate::access::Principal;
 use crate::clock::unix_ms;

@@ -11,14 +11,17 @@ use platter_disk::{Source, Survey, SurveyOptions, refuse_wrapped, survey};
 use platter_image::chunking::Region;
 use platter_image::recipe::Recipe;
 use platter_image::{BlockId, DiskRead, Error, ErrorKind, FrameStore, Result, Score};
-use platter_store::{Consistency, FilesystemRecord, ImageName, KnownCheck, Version, VersionRecord};
+use platter_records::{Consistency, FilesystemRecord, ImageName, Version, VersionRecord};
+use platter_store::KnownCheck;
 
 use crate::audit::{Audit, AuditReport};
-use crate::edit_lock::{self, EditLockChoice};
-use crate::open_session::PublishedVersion;
+use crate::edit_lock;
 use crate::unreadable;
-use crate::{CaptureReport, OpenStore, Progress, StoreLocation};
-use platter_store::Repairs;
+use crate::{CaptureReport, Progress};
+use platter_fetch::EditLockChoice;
+use platter_fetch::{OpenStore, StoreLocation};
+use platter_records::PublishedVersion;
+use platter_records::Repairs;
 
 /// What to capture, and how.
 #[derive(Clone, Debug)]
@@ -72,7 +75,7 @@ pub fn capture(request: &CaptureRequest, progress: &dyn Progress) -> Result<Capt
 ///
 /// # Errors
 /// As [`capture`].
-pub(crate) fn capture_as(
+pub fn capture_as(
     request: &CaptureRequest,
     disk: &Source,
     words: &str,
@@ -114,7 +117,7 @@ pub(crate) fn capture_as(
         consistency,
         notes: request.notes.clone(),
         tool_version: request.tool_version.clone(),
-        ..VersionRecord::draft(request.name.clone(), Score(BlockId([0; 32])), edit_lock::unix_ms())
+        ..VersionRecord::draft(request.name.clone(), Score(BlockId([0; 32])), platter_fetch::unix_ms())
     };
     // What is too long is refused before the disk is read.
     let room = known.room()?;
@@ -122,7 +125,7 @@ pub(crate) fn capture_as(
         let unreadable = unreadable::find(&salvaged, &filesystems, &salvaged.bad(), room);
         VersionRecord {
             score: captured.score,
-            time_unix_ms: edit_lock::unix_ms(),
+            time_unix_ms: platter_fetch::unix_ms(),
             allocated_bytes: captured.counts.allocated,
             consistency: if change.is_some() { Consistency::Torn } else { consistency },
             unreadable: unreadable.listed,
@@ -277,7 +280,8 @@ fn check_unchanged(request: &CaptureRequest, watch: &Watch<'_>, words: &str) -> 
     }
 }
 
-pub(crate) fn filesystems(surveyed: &Survey) -> Vec<FilesystemRecord> {
+/// The file systems that a survey found, as records list them.
+pub fn filesystems(surveyed: &Survey) -> Vec<FilesystemRecord> {
     let named = surveyed.parts.iter().filter(|part| !part.filesystem.is_empty());
     named
         .filter(|part| part.partition.is_some() || part.filesystem != "unallocated")

@@ -5,13 +5,14 @@ use std::time::Instant;
 
 use platter_image::recipe::Recipe;
 use platter_image::{Error, Result};
-use platter_store::{Consistency, ImageName, NumberChoice, Resolved, Store, VersionRecord};
+use platter_records::{Consistency, ImageName, NumberChoice, Resolved, VersionRecord};
+use platter_store::Store;
 use serde::{Deserialize, Serialize};
 
 use crate::edit_lock;
-use crate::open_store::Opened;
-use crate::remote::RemoteStore;
-use crate::{EditLockChoice, OpenStore, StoreLocation};
+use platter_client::OriginStore;
+use platter_fetch::Opened;
+use platter_fetch::{EditLockChoice, OpenStore, StoreLocation};
 
 /// What to clone, and to what.
 #[derive(Clone, Debug)]
@@ -59,11 +60,11 @@ pub fn clone(request: &CloneRequest) -> Result<CloneReport> {
 }
 
 /// The same, in a store that was opened before.
-pub(crate) fn clone_from(store: &OpenStore, request: &CloneRequest) -> Result<CloneReport> {
+pub fn clone_from(store: &OpenStore, request: &CloneRequest) -> Result<CloneReport> {
     let started = Instant::now();
-    let record = match &store.0 {
+    let record = match store.opened() {
         Opened::Local(here) => clone_here(request, store, here)?,
-        Opened::Remote(origin) => clone_afar(request, store, origin)?,
+        Opened::Remote(remote) => clone_afar(request, store, remote.origin())?,
     };
     Ok(CloneReport {
         version: record.name().to_string(),
@@ -77,7 +78,7 @@ pub(crate) fn clone_from(store: &OpenStore, request: &CloneRequest) -> Result<Cl
 }
 
 /// The origin clones: it has all that is known of the version.
-fn clone_afar(request: &CloneRequest, store: &OpenStore, origin: &RemoteStore) -> Result<VersionRecord> {
+fn clone_afar(request: &CloneRequest, store: &OpenStore, origin: &OriginStore) -> Result<VersionRecord> {
     let resolved = store.resolve(&request.version)?;
     let from = resolved.version.ok_or_else(|| {
         Error::refused(format!("no version of the origin has the score {}: name one", resolved.score))
@@ -105,7 +106,7 @@ fn clone_here(request: &CloneRequest, opened: &OpenStore, store: &Store) -> Resu
     let mut draft = known_of(&resolved, store)?;
     draft.cloned_from = resolved.version.map(|version| version.name);
     draft.image = name.clone();
-    draft.time_unix_ms = edit_lock::unix_ms();
+    draft.time_unix_ms = platter_fetch::unix_ms();
     draft.tool_version.clone_from(&request.tool_version);
     let session = store.session()?;
     let version = edit_lock::with_edit_lock(opened, name, request.edit_lock, |edit_lock| {

@@ -1,25 +1,8 @@
 //! Edit locks as a person asks for them: take one, take one over, give one back; and publishing under one.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use platter_fetch::{EditLockChoice, OpenStore, StoreLocation};
 use platter_image::{Error, Result};
-use platter_store::{EditLock, ImageName, Version};
-use serde::{Deserialize, Serialize};
-
-use crate::{OpenStore, StoreLocation};
-
-/// Under which edit lock a version is published.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EditLockChoice {
-    /// Under none: refused while somebody holds the image's edit lock.
-    #[default]
-    Free,
-    /// Under that one, which was taken before: refused once another has taken over.
-    Number(u64),
-    /// The holder of the edit lock loses it to this publishing, and cannot publish what is left any more.
-    Steal,
-}
+use platter_records::{EditLock, ImageName, Version};
 
 /// Who we are when nobody says: `root@node3`.
 pub fn default_holder() -> String {
@@ -96,11 +79,4 @@ fn given_back(published: Result<Version>, released: Result<()>) -> Result<Versio
         error.within(format!("{} is published, but its edit lock could not be released", version.name))
     })?;
     Ok(version)
-}
-
-/// Now, in milliseconds since 1970 UTC.
-pub(crate) fn unix_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -6,11 +6,12 @@ use platter_disk::Target;
 use platter_disk::install::{EdgesLast, Finished, InstallCounts, InstallOptions, compare};
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{FrameSource, Result};
-use platter_store::Resolved;
+use platter_records::Resolved;
 
 use crate::kept_pages::KeptPages;
 use crate::target::TargetRequest;
-use crate::{Compared, InstallReport, OpenStore, Progress, StoreLocation};
+use crate::{Compared, InstallReport, Progress};
+use platter_fetch::{OpenStore, StoreLocation};
 
 /// What to install, where, and how.
 #[derive(Clone, Debug)]

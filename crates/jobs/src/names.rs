@@ -2,9 +2,9 @@
 
 use platter_api::{ForgetReport, RenameReport, RenamedVersion};
 use platter_image::{Error, Result};
-use platter_store::{ImageName, NumberChoice, VersionQuery};
+use platter_records::{ImageName, NumberChoice, VersionQuery};
 
-use crate::{OpenStore, StoreLocation};
+use platter_fetch::{OpenStore, StoreLocation};
 
 /// What is to be forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]

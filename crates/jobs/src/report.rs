@@ -1,10 +1,10 @@
 //! What jobs report when they are done: facts with units in their names, ready to be printed or made JSON.
 
-use platter_store::{FilesystemRecord, UnreadableOmitted, UnreadableRecord};
+use platter_records::{FilesystemRecord, UnreadableOmitted, UnreadableRecord};
 use serde::Serialize;
 
 use crate::AuditReport;
-use platter_store::Repairs;
+use platter_records::Repairs;
 
 /// A capture that was published.
 #[derive(Clone, Debug, Serialize)]

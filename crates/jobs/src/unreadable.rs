@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use platter_disk::filesystem::ext::{FileInode, FileKind, Files};
 use platter_image::{DiskRead, Extent, Extents};
-use platter_store::{FilesystemRecord, UnreadableOmitted, UnreadableRecord, VersionRecord};
+use platter_records::{FilesystemRecord, UnreadableOmitted, UnreadableRecord, VersionRecord};
 
 /// Most ranges that a version lists.
 const RANGES_MAX: usize = 128;

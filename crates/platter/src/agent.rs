@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use platter_jobs::{LivePlace, Result, StoreLocation, running_node};
+use platter_jobs::{Result, StoreLocation};
+use platter_live::{LivePlace, running_node};
 
 use crate::arguments::{Attach, Far, OfNode};
 

@@ -28,12 +28,12 @@ pub(crate) fn location(arguments: &Arguments) -> Result<StoreLocation> {
         let dir = store.map_or_else(default_store_dir, Path::to_path_buf);
         return Ok(StorePlace::on_system(dir).into());
     };
-    Ok(StoreLocation::Remote(ServerOptions {
+    let server = ServerOptions {
         address: address.parse()?,
         token: token(server.token_file.as_deref())?,
         trust: trust(server)?,
-        cache: None,
-    }))
+    };
+    Ok(server.into())
 }
 
 /// The same store, read through the cache that the arguments name, if any.
@@ -53,9 +53,9 @@ pub(crate) fn with_cache(store: &StoreLocation, cache: &CacheArguments) -> Resul
 /// As [`with_cache`].
 pub(crate) fn cached(store: &StoreLocation, dir: &Path, limit_bytes: u64) -> Result<StoreLocation> {
     match store {
-        StoreLocation::Remote(options) => {
-            let cache = Some(CacheLocation { dir: dir.to_owned(), limit_bytes });
-            Ok(StoreLocation::Remote(ServerOptions { cache, ..options.clone() }))
+        StoreLocation::Remote(origin) => {
+            let cache = CacheLocation { dir: dir.to_owned(), limit_bytes };
+            Ok(StoreLocation::Remote(origin.cached(cache)))
         }
         StoreLocation::Local(_) => Err(Error::refused(
             "--cache-dir needs an origin: name one with --server, such as --server https://HOST:PORT",

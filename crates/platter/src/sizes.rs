@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use platter_jobs::ServeAddress;
+use platter_live::ServeAddress;
 
 /// `400M` or `2.5G` bits per second.
 pub(crate) fn bits_per_second(text: &str) -> Result<u64, String> {

@@ -31,5 +31,5 @@ pub use record::{
     VersionRecord,
 };
 pub use refine::{OBSERVED_BOOTS_MAX, OBSERVED_BYTES_MAX};
-pub use repairs::Repairs;
+pub use repairs::{PublishedVersion, Repairs};
 pub use version::{Resolved, Version};

@@ -1,7 +1,9 @@
-//! What publishing a version did for others.
+//! A version that was published, and what publishing it did for others.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::Version;
 
 /// What publishing a version did for others.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -24,4 +26,13 @@ impl Repairs {
         });
         whole.into_iter().chain(damaged)
     }
+}
+
+/// A version that was published.
+#[derive(Clone, Debug)]
+pub struct PublishedVersion {
+    /// The version.
+    pub version: Version,
+    /// What publishing it did for other versions.
+    pub repairs: Repairs,
 }

@@ -42,13 +42,6 @@ pub use index::Index;
 pub use known::KnownCheck;
 pub use pack::{PackDirectory, read_directory};
 pub use place::{PACK_LENGTH_TARGET, StorePlace};
-pub use platter_records::{
-    BOOT_SET_BLOCKS_MAX, BOOT_SET_LENGTH_MAX, BootBlock, BootSet, BootSetRecord, Consistency, EditLock,
-    EncodedBootSet, FilesystemRecord, HoardChanges, HoardMember, HoardSnapshot, ImageName, MissingBlocks,
-    NumberChoice, OBSERVED_BOOTS_MAX, OBSERVED_BYTES_MAX, PackId, Parent, Registered, Repairs, Resolved,
-    StoreId, UnreadableOmitted, UnreadableRecord, Version, VersionName, VersionQuery, VersionRecord,
-    edit_lock_refusal,
-};
 pub use presence::missing_blocks;
 pub use published::{Published, Repaired};
 pub use rebuild::{RebuildReport, rebuild};

@@ -8,10 +8,8 @@ use std::collections::BTreeSet;
 
 use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::{BlockId, Domain, ErrorKind, FrameStore, Kind, Result, Score};
-use platter_store::{
-    CheckOptions, EditLock, ImageName, NumberChoice, Session, Store, StorePlace, Version, VersionRecord,
-    rebuild,
-};
+use platter_records::{EditLock, ImageName, NumberChoice, Version, VersionRecord};
+use platter_store::{CheckOptions, Session, Store, StorePlace, rebuild};
 
 const TIME: i64 = 1_700_000_000_000;
 

@@ -8,7 +8,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use platter_image::{BlockId, ErrorKind, Score};
-use platter_store::{ImageName, NumberChoice, Store, StorePlace, Version, VersionRecord, rebuild};
+use platter_records::{ImageName, NumberChoice, Version, VersionRecord};
+use platter_store::{Store, StorePlace, rebuild};
 
 fn name(image: &str) -> ImageName {
     image.parse().unwrap()

@@ -9,9 +9,8 @@ use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::page::{Child, Entry, State, encode_leaf};
 use platter_image::recipe::{CutPolicy, RecipeBuilder, Root};
 use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameAddress, FrameIndex, FrameStore, Kind, Score};
-use platter_store::{
-    CheckOptions, NumberChoice, Session, Store, StorePlace, Verdict, VersionRecord, rebuild,
-};
+use platter_records::{NumberChoice, VersionRecord};
+use platter_store::{CheckOptions, Session, Store, StorePlace, Verdict, rebuild};
 
 fn contents(number: u8) -> Vec<u8> {
     vec![number.max(1); 512 * (1 + usize::from(number % 3))]

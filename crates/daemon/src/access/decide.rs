@@ -3,7 +3,7 @@
 //! Must never ask the store: if the existence of an image changed the decision, the response would reveal it.
 
 use platter_api::{Endpoint, Scope};
-use platter_store::ImageName;
+use platter_records::ImageName;
 
 use super::Principal;
 

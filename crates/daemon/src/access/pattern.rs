@@ -1,7 +1,7 @@
 //! The patterns of an access token: the images that it gives access to.
 
 use platter_api::NamePattern;
-use platter_store::ImageName;
+use platter_records::ImageName;
 
 /// The patterns of a token. A name matches if one of them matches it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The sender of a request.
 
-use platter_store::{ImageName, VersionName, VersionRecord};
+use platter_records::{ImageName, VersionName, VersionRecord};
 
 use super::Patterns;
 use platter_api::{NamePattern, Role};

@@ -9,7 +9,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use platter_api::TakeEditLockRequest;
 use platter_image::Error;
-use platter_store::ImageName;
+use platter_records::ImageName;
 
 use super::Shared;
 use super::body::{json, read_json};

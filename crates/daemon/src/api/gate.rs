@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use platter_store::ImageName;
+use platter_records::ImageName;
 
 use super::Shared;
 use super::body::discard_refused;

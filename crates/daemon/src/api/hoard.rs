@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use platter_api::UnregisterRequest;
 use platter_image::{BlockId, Error};
-use platter_store::{BOOT_SET_LENGTH_MAX, BootSet, VersionName};
+use platter_records::{BOOT_SET_LENGTH_MAX, BootSet, VersionName};
 use serde::Deserialize;
 
 use super::Shared;

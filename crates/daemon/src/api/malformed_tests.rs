@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use platter_image::page::{Child, Entry, State, encode_branch, encode_leaf};
 use platter_image::recipe::{CutPolicy, Root};
 use platter_image::{BlockId, Domain, Extent, Kind, Score};
-use platter_store::VersionRecord;
+use platter_records::VersionRecord;
 use serde_json::json;
 
 use super::tests::{Room, frame};

@@ -9,7 +9,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use platter_api::{CloneRequest, ForgetRequest, RenameRequest};
 use platter_image::Error;
-use platter_store::VersionQuery;
+use platter_records::VersionQuery;
 
 use super::Shared;
 use super::body::{json, read_json};

@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use platter_admission::Refusal;
 use platter_image::{Error, ErrorKind};
-use platter_store::ImageName;
+use platter_records::ImageName;
 
 use platter_api::{Endpoint, Scope};
 

@@ -13,7 +13,8 @@ use axum::response::{IntoResponse, Response};
 use platter_api::{ResolveReply, StoreFacts, VersionFacts};
 use platter_image::recipe::Recipe;
 use platter_image::{Error, ErrorKind};
-use platter_store::{EditLock, ImageName, Version, VersionQuery, VersionRecord, missing_blocks};
+use platter_records::{EditLock, ImageName, Version, VersionQuery, VersionRecord};
+use platter_store::missing_blocks;
 use serde::Deserialize;
 
 use super::Shared;

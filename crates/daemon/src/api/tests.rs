@@ -17,7 +17,8 @@ use platter_image::frame::{Compressor, EncodedFrame, FrameBuilder, FrameDecoder,
 use platter_image::page::{Entry, State};
 use platter_image::recipe::{CutPolicy, RecipeBuilder};
 use platter_image::{BlockId, Domain, Extent, FrameStore, Kind, Score};
-use platter_store::{BootBlock, BootSetRecord, Store, StorePlace, VersionName, VersionRecord};
+use platter_records::{BootBlock, BootSetRecord, VersionName, VersionRecord};
+use platter_store::{Store, StorePlace};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -708,8 +709,8 @@ async fn nodes_report_themselves_and_learn_of_others() {
     assert_eq!(status, StatusCode::FORBIDDEN);
 }
 
-/// A boot set of this disk, recorded under this name.
-fn boot_set_of(disk: &Disk, name: &str) -> platter_store::BootSet {
+/// A boot set of that disk, recorded as the version of that name.
+fn boot_set_of(disk: &Disk, name: &str) -> platter_records::BootSet {
     let mut pages: Vec<BootBlock> =
         disk.pages.iter().map(|(id, bytes)| BootBlock::new(*id, bytes.len() as u64)).collect();
     pages.sort_by_key(|page| page.id != disk.score.0);
@@ -730,7 +731,7 @@ fn boot_set_of(disk: &Disk, name: &str) -> platter_store::BootSet {
         boots: 0,
         nodes: Vec::new(),
     };
-    platter_store::BootSet { record, pages, blocks: vec![BootBlock::new(disk.block, BLOCK)] }
+    platter_records::BootSet { record, pages, blocks: vec![BootBlock::new(disk.block, BLOCK)] }
 }
 
 #[tokio::test]

@@ -12,7 +12,8 @@ use axum::response::{IntoResponse, Response};
 use platter_api::{BeginUploadReply, PublishReply, PublishRequest, UploadFramesReply};
 use platter_image::frame::stream::{NEED_IDS_MAX, UPLOAD_LENGTH_MAX, ids, need_to_bytes};
 use platter_image::{BlockId, Error, ErrorKind, Result};
-use platter_store::{ImageName, KnownCheck, Published, Repairs, VersionName, VersionRecord};
+use platter_records::{ImageName, Repairs, VersionName, VersionRecord};
+use platter_store::{KnownCheck, Published};
 use serde::Deserialize;
 
 use super::Shared;

@@ -6,7 +6,8 @@ use std::cell::Cell;
 use platter_image::page::Entry;
 use platter_image::recipe::{Difference, PageSource, PieceCheck, Recipe, diff};
 use platter_image::{BlockId, Domain, Error, ErrorKind, Extent, FrameIndex, FrameStore, Kind, Result};
-use platter_store::{NumberChoice, Session, Store, VersionRecord};
+use platter_records::{NumberChoice, VersionRecord};
+use platter_store::{Session, Store};
 
 use crate::id_sets::walk;
 

@@ -14,11 +14,13 @@ use platter_net::{
     ChunkSource, ReceiverState, ReceiverStatus, Segment, SendEvent, SendOptions, SendSummary,
     SessionDescription,
 };
-use platter_store::{Resolved, Store, StorePlace};
+use platter_records::Resolved;
+use platter_store::{Store, StorePlace};
 
 use crate::install::title;
-use crate::{CastReport, Progress, ReceiverReport, ServerOptions, default_holder};
+use crate::{CastReport, Progress, ReceiverReport, default_holder};
 use chunks::Chunks;
+use platter_client::ServerOptions;
 use reporter::Reporter;
 use segments::segments;
 

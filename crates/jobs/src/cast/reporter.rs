@@ -10,7 +10,8 @@ use platter_api::CastStatus;
 use platter_image::{IoContext, Result};
 use platter_vfs::{OsVfs, Vfs};
 
-use crate::remote::{RemoteStore, ServerOptions};
+use platter_client::OriginStore;
+use platter_client::ServerOptions;
 
 /// From one report to the next.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -48,7 +49,7 @@ impl Reporter {
     /// # Errors
     /// When the origin's options cannot be used, or there are no threads.
     pub(super) fn start(origin: &ServerOptions) -> Result<Self> {
-        let origin = RemoteStore::open(origin)?;
+        let origin = OriginStore::open(origin)?;
         let id = OsVfs.random_id().context(|| "choosing a name for a cast".into())?;
         let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
         let shared = Arc::new(Shared { slot: Mutex::default(), changed: Condvar::new() });
@@ -109,7 +110,7 @@ mod tests {
     use platter_image::Error;
 
     use super::*;
-    use crate::ServerAddress;
+    use platter_client::ServerAddress;
 
     #[test]
     fn the_newest_is_told_and_the_last_always() {
@@ -138,7 +139,7 @@ mod tests {
         let socket = folder.path().join("s");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         let address = ServerAddress::Unix(socket);
-        let options = ServerOptions { address, token: None, trust: crate::Trust::System, cache: None };
+        let options = ServerOptions { address, token: None, trust: platter_transport::Trust::System };
         let mut reporter = Reporter::start(&options).unwrap();
         reporter.tell(CastStatus::default());
         let shared = Arc::clone(&reporter.shared);

@@ -14,8 +14,8 @@ use super::report::{DiffEvent, DiffReport, PartitionDifference};
 use super::table::{self, Pair};
 use super::walk::Walk;
 use crate::install::title;
-use crate::live::View;
-use crate::{OpenStore, StoreLocation};
+use platter_fetch::{OpenStore, StoreLocation};
+use platter_vdisk::DiskView;
 
 /// Memory for decoded blocks, in bytes.
 const CACHE_BYTES: u64 = 256 << 20;
@@ -58,8 +58,8 @@ pub fn diff(request: &DiffRequest, on_event: &mut dyn FnMut(&DiffEvent)) -> Resu
         let cache = BlockCache::new(cache_options)?;
         let disk_a = RecipeDisk::open(a.score(), source_a.clone(), cache.clone())?;
         let disk_b = RecipeDisk::open(b.score(), source_b.clone(), cache)?;
-        let view_a = View { device: &disk_a, sector_size: a.root().sector_size };
-        let view_b = View { device: &disk_b, sector_size: b.root().sector_size };
+        let view_a = DiskView { device: &disk_a, sector_size: a.root().sector_size };
+        let view_b = DiskView { device: &disk_b, sector_size: b.root().sector_size };
         let disks = Disks { a: &view_a, b: &view_b, recipe_a: &a, recipe_b: &b };
         let pairs;
         (pairs, notes) = disks.tables()?;

@@ -15,7 +15,8 @@ use serde::Serialize;
 
 use super::files::{LostFile, lost_files};
 use crate::install::{allocated, title};
-use crate::{OpenStore, Progress, StoreLocation, TargetRequest};
+use crate::{Progress, TargetRequest};
+use platter_fetch::{OpenStore, StoreLocation};
 
 /// Ranges that are told, with their reasons; more are only counted.
 const RANGES_MAX: usize = 10_000;

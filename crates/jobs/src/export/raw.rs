@@ -9,7 +9,8 @@ use platter_image::{Error, Result};
 use crate::install::{allocated, title, write_disk};
 use crate::kept_pages::KeptPages;
 use crate::target::TargetRequest;
-use crate::{ExportReport, OpenStore, Progress, StoreLocation};
+use crate::{ExportReport, Progress};
+use platter_fetch::{OpenStore, StoreLocation};
 
 /// Writes that version to a new raw file; free space becomes holes, which read as zeros.
 ///

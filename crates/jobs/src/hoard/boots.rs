@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use platter_image::page::State;
 use platter_image::recipe::{PageSource, Recipe};
 use platter_image::{BlockId, Error, Extent, Result, Score};
-use platter_store::{BootBlock, BootSet, BootSetRecord, VersionName};
+use platter_records::{BootBlock, BootSet, BootSetRecord, VersionName};
 use platter_vdisk::{RangeSet, RequestKind, Source, Trace, TracedRequest};
 
 /// A block lies at most so far before and behind a piece of it.
@@ -227,7 +227,7 @@ mod tests {
     use platter_vdisk::TraceHeader;
 
     use super::*;
-    use crate::live::capture_bytes;
+    use crate::tests::capture_bytes;
 
     fn request(kind: RequestKind, offset: u64, length: u64) -> TracedRequest {
         let range = Extent::new(offset, length);

@@ -13,7 +13,8 @@ use platter_net::{
     ChunkSink, ChunkSource, ChunkVerdict, ReceiveEvent, ReceiveOptions, Segment, SendEvent, SendOptions,
     SessionDescription, SinkOutcome, Wanted,
 };
-use platter_store::{Added, Hoard, HoardManifest, HoardMember, HoardWriter, ReplicaFacts};
+use platter_records::HoardMember;
+use platter_store::{Added, Hoard, HoardManifest, HoardWriter, ReplicaFacts};
 
 use super::sync::{HoardSyncReport, hoard_place};
 use crate::cast::cast_report;
@@ -343,12 +344,14 @@ mod tests {
     use platter_image::page::State;
     use platter_image::recipe::{PageSource, Recipe};
     use platter_image::{Extent, Result};
-    use platter_store::{BootBlock, BootSet, BootSetRecord, Store, StorePlace};
+    use platter_records::{BootBlock, BootSet, BootSetRecord};
+    use platter_store::{Store, StorePlace};
 
     use super::*;
+    use crate::Silent;
     use crate::hoard::{HoardSyncRequest, hoard_sync};
-    use crate::live::capture_bytes;
-    use crate::{Silent, StoreLocation};
+    use crate::tests::capture_bytes;
+    use platter_fetch::StoreLocation;
 
     /// A disk of so many blocks of 32 KiB, of which the first few are its own.
     fn disk(number: u8, blocks: usize) -> Vec<u8> {

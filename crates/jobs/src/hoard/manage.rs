@@ -5,19 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use platter_image::{Error, Result};
-use platter_store::{
-    BootSet, DailyRequest, EncodedBootSet, HoardSnapshot, ImageName, NumberChoice, Registered, Store,
-    Version, VersionName, VersionQuery,
+use platter_records::{
+    BootSet, EncodedBootSet, HoardSnapshot, ImageName, NumberChoice, Registered, Version, VersionName,
+    VersionQuery,
 };
+use platter_store::{DailyRequest, Store};
 use serde::Serialize;
 
 use super::boots::{BootFacts, boot_set_of};
 use super::machine::Machine;
 use super::recording::{RecordRequest, hoard_record, read_trace};
-use crate::edit_lock::unix_ms;
-use crate::fetch::SourceOptions;
-use crate::remote::RemoteStore;
-use crate::{OpenStore, Progress, StoreLocation};
+use crate::Progress;
+use platter_client::OriginStore;
+use platter_fetch::SourceOptions;
+use platter_fetch::unix_ms;
+use platter_fetch::{OpenStore, StoreLocation};
 
 /// How new versions of an image are recorded.
 pub type FollowSettings = Machine;
@@ -130,13 +132,13 @@ pub(super) fn register(
             let registered = Store::open_writer(place)?.register_boot_set(version, set, unix_ms())?;
             Ok(report(version, set, &set.encode()?, &registered))
         }
-        StoreLocation::Remote(options) => register_at(&RemoteStore::open(options)?, version, set),
+        StoreLocation::Remote(origin) => register_at(&OriginStore::open(&origin.server)?, version, set),
     }
 }
 
 /// The same at an origin.
 pub(super) fn register_at(
-    store: &RemoteStore,
+    store: &OriginStore,
     version: &VersionName,
     set: &BootSet,
 ) -> Result<RegisterReport> {
@@ -223,12 +225,12 @@ pub fn hoard_unregister(store: &StoreLocation, what: &str) -> Result<UnregisterR
         VersionQuery::Named(image, NumberChoice::Latest) if !what.contains('@') => (image, None),
         _ => return Err(Error::refused("name an image, or a version by its number")),
     };
-    let (revision, unregistered) = match OpenStore::open_reader(store)?.0 {
-        crate::open_store::Opened::Local(store) => {
+    let (revision, unregistered) = match OpenStore::open_reader(store)?.opened() {
+        platter_fetch::Opened::Local(store) => {
             let (revision, names) = store.unregister_boot_set(&image, number, unix_ms())?;
             (revision, names.iter().map(ToString::to_string).collect())
         }
-        crate::open_store::Opened::Remote(store) => store.unregister_boot_set(&image, number)?,
+        platter_fetch::Opened::Remote(store) => store.origin().unregister_boot_set(&image, number)?,
     };
     Ok(UnregisterReport { revision, unregistered })
 }

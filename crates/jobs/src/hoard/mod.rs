@@ -13,7 +13,6 @@
 mod boots;
 mod casting;
 mod growth;
-mod layered;
 mod machine;
 mod manage;
 mod observed;
@@ -24,15 +23,13 @@ mod sync;
 
 pub use casting::{HoardCastRequest, HoardReceiveRequest, hoard_cast, hoard_receive};
 pub use growth::Fit;
-pub(crate) use layered::HoardFirst;
 pub use machine::{Accelerator, Machine, Marker};
 pub use manage::{
     FollowSettings, HoardDailyReport, HoardDailyRequest, ImportRequest, RegisterReport, UnregisterReport,
     hoard_daily, hoard_follow, hoard_followed, hoard_import, hoard_list, hoard_unregister,
 };
-pub(crate) use observed::{Observation, ObservedBoot, Observer, is_settled, register_observed};
+pub use observed::{Observation, ObservedBoot, Observer, is_settled, register_observed};
 pub use plot::growth_svg;
 pub use recording::{RecordRequest, hoard_record};
 pub use status::{HoardStatus, MemberFigures, NodeRevision, hoard_status};
-pub(crate) use sync::hoard_sync_from;
-pub use sync::{HoardSyncReport, HoardSyncRequest, hoard_place, hoard_sync};
+pub use sync::{HoardSyncReport, HoardSyncRequest, hoard_place, hoard_sync, hoard_sync_from};

@@ -6,37 +6,40 @@
 //! boot that adds nothing.
 
 use platter_image::{Result, Score};
-use platter_store::{Hoard, Version};
+use platter_records::Version;
+use platter_store::Hoard;
 use platter_vdisk::{BOOT_PAUSE_MS, Boot, Source};
 
 use super::boots::{BootFacts, BootReads, boot_set_of_reads};
 use super::manage::{RegisterReport, register_at};
-use crate::remote::RemoteStore;
+use platter_client::OriginStore;
 
 /// A boot that reads more than so many eighths of what the version holds is taken for a copy of the disk.
 const EIGHTHS_MAX: u64 = 6;
 
 /// A boot that a node observed.
 #[derive(Clone, Debug)]
-pub(crate) struct ObservedBoot {
+pub struct ObservedBoot {
     /// The disk that booted.
-    pub(crate) score: Score,
-    pub(crate) boot: Boot,
-    pub(crate) time_unix_ms: i64,
+    pub score: Score,
+    /// What it read.
+    pub boot: Boot,
+    /// When it ended, in milliseconds since 1970 UTC.
+    pub time_unix_ms: i64,
 }
 
 /// Who observed it.
 #[derive(Clone, Debug)]
-pub(crate) struct Observer {
+pub struct Observer {
     /// What people call the node.
-    pub(crate) node: String,
+    pub node: String,
     /// Such as `platter 0.1.0`.
-    pub(crate) tool_version: String,
+    pub tool_version: String,
 }
 
 /// What became of an observed boot.
 #[derive(Clone, Debug)]
-pub(crate) enum Observation {
+pub enum Observation {
     /// It is the version's boot set now, or part of it.
     Registered(Box<RegisterReport>),
     /// The hoard has what it read.
@@ -46,7 +49,7 @@ pub(crate) enum Observation {
 }
 
 /// Whether the version of that score needs no more boots, as far as this node knows.
-pub(crate) fn is_settled(hoard: &Hoard, score: Score) -> bool {
+pub fn is_settled(hoard: &Hoard, score: Score) -> bool {
     let members = hoard.snapshot().members;
     members.iter().any(|member| member.record.score == score && member.record.is_settled())
 }
@@ -56,8 +59,8 @@ pub(crate) fn is_settled(hoard: &Hoard, score: Score) -> bool {
 /// # Errors
 /// `Refused` when the access token may not register it; `Missing` when the version is gone; `Transient` when the origin is
 /// away.
-pub(crate) fn register_observed(
-    (store, hoard): (&RemoteStore, &Hoard),
+pub fn register_observed(
+    (store, hoard): (&OriginStore, &Hoard),
     version: &Version,
     (observed, observer): (&ObservedBoot, &Observer),
     source: &dyn Source,

@@ -10,7 +10,7 @@ use std::thread;
 use platter_export::Exports;
 use platter_export::nbd::{NbdOptions, NbdServer};
 use platter_image::{Error, Extent, IoContext, Result, Score};
-use platter_store::{BootSet, VersionName};
+use platter_records::{BootSet, VersionName};
 use platter_transport::Listener;
 use platter_vdisk::{
     Allocation, BlockDevice, Count, Overlay, OverlayOptions, RecipeDisk, Record, Recording, Source, Trace,
@@ -21,10 +21,10 @@ use platter_vfs::{OpenMode, OsVfs, Vfs};
 use super::boots::{BootFacts, boot_set_of};
 use super::machine::{Booted, Machine};
 use super::manage::{RegisterReport, register};
-use crate::edit_lock::unix_ms;
-use crate::fetch::SourceOptions;
-use crate::live::new_cache;
-use crate::{OpenStore, Progress, StoreLocation};
+use crate::Progress;
+use platter_fetch::SourceOptions;
+use platter_fetch::{OpenStore, StoreLocation};
+use platter_fetch::{memory_cache, unix_ms};
 
 /// Memory for decoded blocks while a machine boots, in bytes.
 const CACHE_BYTES: usize = 256 << 20;
@@ -171,7 +171,7 @@ impl BlockDevice for Shared {
 /// Boots the disk of that score; gives what was asked of it.
 fn record(source: Arc<dyn Source>, score: Score, request: &RecordRequest) -> Result<(Trace, Booted)> {
     let scratch = Scratch::make()?;
-    let base: Arc<dyn BlockDevice> = Arc::new(RecipeDisk::open(score, source, new_cache(CACHE_BYTES)?)?);
+    let base: Arc<dyn BlockDevice> = Arc::new(RecipeDisk::open(score, source, memory_cache(CACHE_BYTES)?)?);
     let header = TraceHeader { base_score: score, disk_length: base.length(), began_unix_ms: unix_ms() };
     // Nobody opens it again, whatever boots.
     let options = OverlayOptions { base_score: score, edit_lock: 1, boot_id: [1; 16] };

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use platter_image::{BlockId, Error, ErrorKind, Result};
-use platter_store::{BootSet, Hoard, HoardMember, HoardSnapshot, ReplicaFacts};
+use platter_records::{BootSet, HoardMember, HoardSnapshot};
+use platter_store::{Hoard, ReplicaFacts};
 use serde::{Deserialize, Serialize};
 
 use super::growth::Fit;
 use super::sync::hoard_place;
-use crate::open_store::Opened;
-use crate::{OpenStore, StoreLocation};
+use platter_fetch::Opened;
+use platter_fetch::{OpenStore, StoreLocation};
 
 /// Images that the fitted curve is told for.
 const EXTRAPOLATED: [usize; 4] = [100, 200, 607, 1000];
@@ -198,8 +199,8 @@ impl Counted {
 
 /// The nodes that an origin tells of; none, where it knows of none or may not tell.
 fn nodes(store: &OpenStore) -> Result<Vec<NodeRevision>> {
-    let Opened::Remote(origin) = &store.0 else { return Ok(Vec::new()) };
-    let told = match origin.nodes() {
+    let Opened::Remote(remote) = store.opened() else { return Ok(Vec::new()) };
+    let told = match remote.origin().nodes() {
         Ok(told) => told,
         Err(error) if matches!(error.kind(), ErrorKind::Missing | ErrorKind::Refused) => {
             return Ok(Vec::new());

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use platter_image::{Error, Result};
-use platter_store::{Added, BootSetRecord, HoardMember, HoardSnapshot, HoardWriter, StorePlace};
+use platter_records::{BootSetRecord, HoardMember, HoardSnapshot};
+use platter_store::{Added, HoardWriter, StorePlace};
 use platter_vdisk::Source;
 use serde::Serialize;
 
-use crate::fetch::SourceOptions;
-use crate::{OpenStore, Progress, StoreLocation};
+use crate::Progress;
+use platter_fetch::SourceOptions;
+use platter_fetch::{OpenStore, StoreLocation};
 
 /// Gives another source than the store for what a boot set names, where there is one.
 type Elsewhere<'a> = dyn Fn(&BootSetRecord, SourceOptions) -> Option<Arc<dyn Source>> + 'a;
@@ -74,7 +76,7 @@ pub fn hoard_sync(request: &HoardSyncRequest, progress: &dyn Progress) -> Result
 ///
 /// # Errors
 /// As [`hoard_sync`].
-pub(crate) fn hoard_sync_from(
+pub fn hoard_sync_from(
     request: &HoardSyncRequest,
     elsewhere: &Elsewhere<'_>,
     progress: &dyn Progress,

@@ -12,7 +12,7 @@ use platter_store::{Store, StorePlace};
 
 use super::sink::{DiskSink, ReceivedDisk};
 use crate::cast::describe;
-use crate::live::capture_bytes;
+use crate::tests::capture_bytes;
 use crate::{Compared, SEGMENT_DATA_MAX};
 
 /// A disk in memory, which the test looks at afterwards.

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use platter_jobs::{ImageName, ServeAddress};
+use platter_jobs::ImageName;
+use platter_live::ServeAddress;
 
 use super::target::CacheArguments;
 use super::version::VersionArgument;

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use platter_jobs::{
-    AttachRequest, Attached, DiskRequest, Error, FuseAddress, FuseEvent, LiveEvent, LivePlace, NbdAddress,
-    NbdEvent, NinepAddress, NinepEvent, RecordReport, Result, ServeAddress, ServersRequest, StoreLocation,
-    TlsFolder, TreeAccess, WriteRequest, attach, attach_at, default_holder,
+use platter_jobs::{Error, Result, StoreLocation, default_holder};
+use platter_live::{
+    AttachRequest, Attached, DiskRequest, FuseAddress, FuseEvent, LiveEvent, LivePlace, NbdAddress, NbdEvent,
+    NinepAddress, NinepEvent, RecordReport, ServeAddress, ServersRequest, TlsFolder, TreeAccess,
+    WriteRequest, attach, attach_at,
 };
 use serde_json::json;
 

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{CloneRequest, StoreLocation, clone, clone_at};
+use platter_jobs::{CloneRequest, StoreLocation, clone};
+use platter_live::clone_at;
 
 use super::{Outcome, TOOL_VERSION};
 use crate::arguments::Clone;

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{LivePlace, OnDetach, StoreLocation, detach, detach_at};
+use platter_jobs::StoreLocation;
+use platter_live::{LivePlace, OnDetach, detach, detach_at};
 use serde_json::json;
 
 use super::publish::text;

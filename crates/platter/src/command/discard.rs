@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{StoreLocation, discard, discard_at};
+use platter_jobs::StoreLocation;
+use platter_live::{discard, discard_at};
 use serde_json::json;
 
 use super::Outcome;

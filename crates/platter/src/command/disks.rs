@@ -4,9 +4,8 @@ use std::process::ExitCode;
 
 use std::path::Path;
 
-use platter_jobs::{
-    DiskList, ErrorKind, FillStatus, ListedDisk, LivePlace, Result, StoreLocation, disks, disks_of_node,
-};
+use platter_jobs::{ErrorKind, FillStatus, ListedDisk, Result, StoreLocation};
+use platter_live::{DiskList, LivePlace, disks, disks_of_node};
 use serde_json::json;
 
 use super::Outcome;

@@ -49,7 +49,7 @@ impl From<Free> for platter_jobs::FreeSpace {
     }
 }
 
-impl From<Then> for platter_jobs::OnDetach {
+impl From<Then> for platter_live::OnDetach {
     fn from(then: Then) -> Self {
         match then {
             Then::Keep => Self::Keep,

@@ -2,10 +2,8 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{
-    AttachRequest, LivePlace, NodeRequest, ServeAddress, ServersRequest, SharingRequest, StoreLocation,
-    TreeAccess, attach, default_holder,
-};
+use platter_jobs::{SharingRequest, StoreLocation, default_holder};
+use platter_live::{AttachRequest, LivePlace, NodeRequest, ServeAddress, ServersRequest, TreeAccess, attach};
 
 use super::attach::{disks, nbd_at, stop_at_signals, tell, trees};
 use super::{Outcome, TOOL_VERSION};

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{LivePlace, PublishReport, PublishRequest, StoreLocation, publish, publish_at};
+use platter_jobs::StoreLocation;
+use platter_live::{LivePlace, PublishReport, PublishRequest, publish, publish_at};
 
 use super::{Outcome, TOOL_VERSION};
 use crate::agent::place_of;

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use platter_daemon::{AccessTokens, NamePattern, ServeEvent, ServeOptions, TlsFiles, serve};
-use platter_jobs::{Error, StoreLocation, StorePlace, served_disks};
+use platter_jobs::{Error, StoreLocation, StorePlace};
+use platter_live::served_disks;
 use serde_json::json;
 
 use super::images::time;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use platter_jobs::{TraceSummary, trace_summary};
+use platter_live::{TraceSummary, trace_summary};
 
 use super::Outcome;
 use super::images::time;

@@ -109,7 +109,7 @@ impl Store {
     /// Registers a boot set for a version. Durable on return.
     ///
     /// A set that a person recorded replaces the present one. A set that a node observed
-    /// ([`crate::BootSetRecord::boots`]) refines those of other nodes ([`BootSet::refined`]); if the present set is settled, nothing changes.
+    /// ([`BootSetRecord::boots`]) refines those of other nodes ([`BootSet::refined`]); if the present set is settled, nothing changes.
     ///
     /// # Errors
     /// `Missing` when there is no such version; `Refused` when the version has another score, the boot set names blocks that

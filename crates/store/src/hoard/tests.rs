@@ -14,10 +14,11 @@ use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 
 use super::*;
-use crate::{ImageName, Index, Store, StorePlace, VersionRecord, rebuild};
+use crate::{Index, Store, StorePlace, rebuild};
 use platter_records::OBSERVED_BOOTS_MAX;
 use platter_records::{BootBlock, BootSet, BootSetRecord};
 use platter_records::{HoardMember, HoardSnapshot};
+use platter_records::{ImageName, VersionRecord};
 use platter_records::{Registered, VersionName};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;

@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 
 use platter_image::{BlockId, ErrorKind, Kind};
-use platter_store::{CheckOptions, PackId, Severity, Store, Verdict, rebuild};
+use platter_records::PackId;
+use platter_store::{CheckOptions, Severity, Store, Verdict, rebuild};
 use platter_vfs::simulated::{Fault, FaultKind, Operation, SimulatedDisk};
 use platter_vfs::{OpenMode, Vfs};
 use twox_hash::XxHash3_64;

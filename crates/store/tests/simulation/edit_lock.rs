@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 
 use platter_image::{ErrorKind, Result};
-use platter_store::{EditLock, ImageName, NumberChoice, Store, Version, rebuild};
+use platter_records::{EditLock, ImageName, NumberChoice, Version};
+use platter_store::{Store, rebuild};
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 use platter_vfs::{OpenMode, Vfs};
 

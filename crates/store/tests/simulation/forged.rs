@@ -7,7 +7,8 @@ use platter_image::frame::{Compressor, FrameBuilder, to_packed};
 use platter_image::page::{Entry as RecipeEntry, State};
 use platter_image::recipe::{CutPolicy, RecipeBuilder};
 use platter_image::{BlockId, Domain, Extent, FrameStore, Kind, Score};
-use platter_store::{Store, VersionRecord, rebuild};
+use platter_records::VersionRecord;
+use platter_store::{Store, rebuild};
 use platter_vfs::Vfs;
 use platter_vfs::simulated::SimulatedDisk;
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use platter_image::page::State;
 use platter_image::recipe::Recipe;
 use platter_image::{BlockId, ErrorKind, Extent, FrameIndex, FrameStore, Kind, Result};
-use platter_store::{CheckOptions, KnownCheck, Severity, Store, Verdict, Version, rebuild};
+use platter_records::Version;
+use platter_store::{CheckOptions, KnownCheck, Severity, Store, Verdict, rebuild};
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{Fault, FaultKind, Operation, SimulatedDisk};
 

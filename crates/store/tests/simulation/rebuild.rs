@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use platter_image::{BlockId, Kind};
-use platter_store::{Store, VersionName, rebuild};
+use platter_records::VersionName;
+use platter_store::{Store, rebuild};
 use platter_vfs::Vfs;
 use platter_vfs::simulated::{CrashProfile, Fault, FaultKind, SimulatedDisk};
 

@@ -10,10 +10,8 @@ use platter_image::frame::{Compressor, FrameBuilder};
 use platter_image::page::{Entry as RecipeEntry, State};
 use platter_image::recipe::{CutPolicy, RecipeBuilder};
 use platter_image::{BlockId, Domain, ErrorKind, Extent, FrameStore, Kind, PinSet, Result, Score};
-use platter_store::{
-    CheckOptions, Finding, NumberChoice, Session, Store, StorePlace, Verdict, Version, VersionName,
-    VersionRecord,
-};
+use platter_records::{NumberChoice, Version, VersionName, VersionRecord};
+use platter_store::{CheckOptions, Finding, Session, Store, StorePlace, Verdict};
 use platter_vfs::simulated::SimulatedDisk;
 use platter_vfs::{Entry, OpenMode, Vfs, VfsFile};
 

@@ -1,0 +1,133 @@
+//! Where an origin is, and how it is known to be the right one.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use platter_image::{Error, Result};
+use platter_transport::Trust;
+
+/// Where an origin listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerAddress {
+    /// On this machine: whoever may open the socket may do everything.
+    Unix(PathBuf),
+    /// On any machine, by TLS.
+    Tls {
+        /// Its name or address, without the brackets of IPv6.
+        host: String,
+        /// Its TCP port.
+        port: u16,
+    },
+}
+
+/// An origin and what is needed to speak with it.
+#[derive(Clone)]
+pub struct ServerOptions {
+    /// Where it listens.
+    pub address: ServerAddress,
+    /// The access token; none over a unix socket.
+    pub token: Option<String>,
+    /// Whose certificate is trusted.
+    pub trust: Trust,
+}
+
+impl FromStr for ServerAddress {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let refused = |why: &str| {
+            Error::refused(format!("server {text:?}: {why}; write unix:/PATH or https://HOST:PORT"))
+        };
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            return match path {
+                "" => Err(refused("a path is missing")),
+                path => Ok(Self::Unix(PathBuf::from(path))),
+            };
+        }
+        let Some(rest) = text.strip_prefix("https://") else {
+            let plain = text.starts_with("http://");
+            return Err(refused(if plain { "an origin speaks TLS only" } else { "it is of no known form" }));
+        };
+        let (host, port) =
+            rest.trim_end_matches('/').rsplit_once(':').ok_or_else(|| refused("a port is missing"))?;
+        let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| refused("that is no port"))?;
+        let host = match host.strip_prefix('[') {
+            Some(host) => host.strip_suffix(']').ok_or_else(|| refused("a bracket is missing"))?,
+            None if host.contains(':') => return Err(refused("IPv6 addresses stand in brackets")),
+            None => host,
+        };
+        if host.is_empty() || host.contains(['/', '?', '#', '@', ' ']) {
+            return Err(refused("that is no host"));
+        }
+        Ok(Self::Tls { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tls { host, port } if host.contains(':') => write!(f, "https://[{host}]:{port}"),
+            Self::Tls { host, port } => write!(f, "https://{host}:{port}"),
+        }
+    }
+}
+
+impl fmt::Debug for ServerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let token = self.token.as_ref().map(|_| "...");
+        f.debug_struct("ServerOptions")
+            .field("address", &self.address)
+            .field("token", &token)
+            .field("trust", &self.trust)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written() {
+        for text in
+            ["unix:/run/platter.sock", "https://origin.lab:7581", "https://[::1]:1", "https://10.0.0.1:65535"]
+        {
+            assert_eq!(text.parse::<ServerAddress>().unwrap().to_string(), text);
+        }
+        assert_eq!("unix:///run/x".parse::<ServerAddress>().unwrap(), ServerAddress::Unix("/run/x".into()));
+        assert_eq!("https://a:1/".parse::<ServerAddress>().unwrap().to_string(), "https://a:1");
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_what_to_write() {
+        let bad = [
+            "",
+            "unix:",
+            "origin:7581",
+            "http://a:1",
+            "https://a",
+            "https://a:0",
+            "https://a:99999",
+            "https://:1",
+            "https://::1:1",
+            "https://[::1:1",
+            "https://a/b:1",
+            "https://user@a:1",
+        ];
+        for text in bad {
+            let error = text.parse::<ServerAddress>().unwrap_err().to_string();
+            assert!(error.contains("unix:/PATH or https://HOST:PORT"), "{text}: {error}");
+        }
+        assert!("http://a:1".parse::<ServerAddress>().unwrap_err().to_string().contains("TLS"));
+    }
+
+    #[test]
+    fn a_token_is_never_shown() {
+        let address = ServerAddress::Unix("/x".into());
+        let options = ServerOptions { address, token: Some("geheim".into()), trust: Trust::System };
+        assert!(!format!("{options:?}").contains("geheim"));
+    }
+}

@@ -1,0 +1,318 @@
+//! Requests to an origin, and what their failures mean.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use platter_api::{PROBLEM_LENGTH_MAX, Problem};
+use platter_image::{Error, ErrorKind, Result};
+use platter_transport::origin_client;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use ureq::config::Config;
+use ureq::http::{self, Method, header};
+use ureq::{Agent, Body};
+
+use super::address::{ServerAddress, ServerOptions};
+use super::connection::{NoResolver, OriginConnector};
+
+/// An origin that neither sends nor takes a byte for that long is taken for gone.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// So long a publish may take: gigabytes are made durable in it.
+const PUBLISH_TIME_MAX: Duration = Duration::from_secs(600);
+/// Most bytes of a list of versions.
+const LIST_LENGTH_MAX: u64 = 64 << 20;
+/// Connections kept between requests: all that a reader and an upload have under way.
+const CONNECTIONS_KEPT: usize = 16;
+/// A connection that was not used for so long is not used again: the other side may be ending it.
+const CONNECTION_AGE_MAX: Duration = Duration::from_secs(10);
+/// From one try to the next at first, and at most.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// One origin.
+pub(super) struct Client {
+    agent: Agent,
+    base: String,
+    authorization: Option<String>,
+    /// For messages.
+    name: String,
+}
+
+/// A body to send.
+#[derive(Clone, Copy)]
+enum Contents<'a> {
+    Nothing,
+    Json(&'a [u8]),
+    Bytes(&'a [u8]),
+}
+
+impl Client {
+    /// Nothing is sent yet.
+    ///
+    /// # Errors
+    /// `Refused` or `Missing` when nobody's certificate can be believed, or a token cannot be sent.
+    pub(super) fn open(options: &ServerOptions) -> Result<Arc<Self>> {
+        let name = options.address.to_string();
+        let tls = match &options.address {
+            ServerAddress::Unix(_) => None,
+            ServerAddress::Tls { .. } => Some(origin_client(&options.trust)?),
+        };
+        let base = match &options.address {
+            ServerAddress::Unix(_) => "http://platter".to_owned(),
+            ServerAddress::Tls { .. } => name.clone(),
+        };
+        let authorization = options.token.as_deref().map(bearer).transpose()?;
+        let config = Config::builder()
+            .http_status_as_error(false)
+            .proxy(None)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .user_agent(concat!("platter/", env!("CARGO_PKG_VERSION")))
+            .timeout_per_read(Some(SILENCE_MAX))
+            .timeout_per_write(Some(SILENCE_MAX))
+            .max_idle_connections(CONNECTIONS_KEPT)
+            .max_idle_connections_per_host(CONNECTIONS_KEPT)
+            .max_idle_age(CONNECTION_AGE_MAX)
+            .build();
+        let connector = OriginConnector { address: options.address.clone(), tls };
+        let agent = Agent::with_parts(config, connector, NoResolver);
+        Ok(Arc::new(Self { agent, base, authorization, name }))
+    }
+
+    /// What the origin is called in messages.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Asks for something small enough to be read whole.
+    ///
+    /// # Errors
+    /// What the origin says; `Transient` when it is away; `Corrupt` when its answer is none.
+    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.parsed(self.send(Method::GET, path, Contents::Nothing, None)?)
+    }
+
+    /// Asks for something without an end, to be read while it comes. Each read waits for a limited time only.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(super) fn get_for_stream(&self, path: &str) -> Result<impl Read + use<>> {
+        let answer = self.send(Method::GET, path, Contents::Nothing, None)?;
+        Ok(answer.into_body().into_with_config().limit(u64::MAX).reader())
+    }
+
+    /// Asks for at most so many bytes.
+    ///
+    /// # Errors
+    /// As [`Client::get`]; `Corrupt` when the answer is longer.
+    pub(super) fn get_bytes(&self, path: &str, answer_max: u64) -> Result<Vec<u8>> {
+        let answer = self.send(Method::GET, path, Contents::Nothing, None)?;
+        self.read(answer, answer_max)
+    }
+
+    /// Sends an object, and gives the answer.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(super) fn post<T: DeserializeOwned>(&self, path: &str, object: &impl Serialize) -> Result<T> {
+        let body = to_json(object)?;
+        self.parsed(self.send(Method::POST, path, Contents::Json(&body), None)?)
+    }
+
+    /// The same for what takes long to be done.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(super) fn post_patiently<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        object: &impl Serialize,
+    ) -> Result<T> {
+        let body = to_json(object)?;
+        self.parsed(self.send(Method::POST, path, Contents::Json(&body), Some(PUBLISH_TIME_MAX))?)
+    }
+
+    /// Sends bytes, and gives an answer of at most so many.
+    ///
+    /// # Errors
+    /// As [`Client::get`]; `Corrupt` when the answer is longer.
+    pub(super) fn post_bytes(&self, path: &str, bytes: &[u8], answer_max: u64) -> Result<Vec<u8>> {
+        let answer = self.send(Method::POST, path, Contents::Bytes(bytes), Some(PUBLISH_TIME_MAX))?;
+        self.read(answer, answer_max)
+    }
+
+    /// Sends bytes, and gives the answer to be read while it comes. Each read waits for a limited time only.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(super) fn post_for_stream(&self, path: &str, bytes: &[u8]) -> Result<impl Read + use<>> {
+        let answer = self.send(Method::POST, path, Contents::Bytes(bytes), None)?;
+        Ok(answer.into_body().into_with_config().limit(u64::MAX).reader())
+    }
+
+    /// Sends an object that needs no answer.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(super) fn tell(&self, path: &str, object: &impl Serialize) -> Result<()> {
+        self.send(Method::POST, path, Contents::Json(&to_json(object)?), None).map(drop)
+    }
+
+    /// Asks for something to be removed.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(super) fn delete(&self, path: &str) -> Result<()> {
+        self.send(Method::DELETE, path, Contents::Nothing, None).map(drop)
+    }
+
+    /// Sends a request; gives an answer that says yes.
+    fn send(
+        &self,
+        method: Method,
+        path: &str,
+        contents: Contents<'_>,
+        patience: Option<Duration>,
+    ) -> Result<http::Response<Body>> {
+        let bug = |error: http::Error| Error::bug("a request that cannot be made").with_source(error);
+        let mut request = http::Request::builder().method(method).uri(format!("{}{path}", self.base));
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
+        let sent = match contents {
+            Contents::Nothing => self.agent.run(request.body(()).map_err(bug)?),
+            Contents::Json(bytes) | Contents::Bytes(bytes) => {
+                let is_json = matches!(contents, Contents::Json(_));
+                let media = if is_json { "application/json" } else { "application/octet-stream" };
+                let request = request.header(header::CONTENT_TYPE, media).body(bytes).map_err(bug)?;
+                let request = match patience {
+                    None => request,
+                    Some(patience) => {
+                        self.agent.configure_request(request).timeout_per_read(Some(patience)).build()
+                    }
+                };
+                self.agent.run(request)
+            }
+        };
+        let answer = sent.map_err(|error| self.failed(error))?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let status = answer.status().as_u16();
+        let mut body = Vec::new();
+        // What came of it says more than that it was cut.
+        let _ = answer.into_body().into_reader().take(PROBLEM_LENGTH_MAX).read_to_end(&mut body);
+        Err(Problem::error_of(status, &body, &self.name))
+    }
+
+    fn parsed<T: DeserializeOwned>(&self, answer: http::Response<Body>) -> Result<T> {
+        let bytes = self.read(answer, LIST_LENGTH_MAX)?;
+        serde_json::from_slice(&bytes).map_err(|error| {
+            Error::corrupt(format!("{}: its answer is not what it must be", self.name)).with_source(error)
+        })
+    }
+
+    fn read(&self, answer: http::Response<Body>, length_max: u64) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let body = answer.into_body().into_with_config().limit(u64::MAX).reader();
+        body.take(length_max + 1).read_to_end(&mut bytes).map_err(|error| self.failed(error.into()))?;
+        if bytes.len() as u64 > length_max {
+            return Err(Error::corrupt(format!("{}: an answer of over {length_max} bytes", self.name)));
+        }
+        Ok(bytes)
+    }
+
+    /// What a request's failure below HTTP's words means.
+    fn failed(&self, error: ureq::Error) -> Error {
+        let name = &self.name;
+        match error {
+            ureq::Error::Other(inner) => match inner.downcast::<Error>() {
+                Ok(error) => *error,
+                Err(other) => Error::bug(format!("{name}: a request failed")).with_source(other),
+            },
+            ureq::Error::Timeout(_) => Error::transient(format!("{name}: nothing came for too long")),
+            ureq::Error::Io(error) => {
+                Error::transient(format!("{name}: the connection was lost")).with_source(error)
+            }
+            error => Error::corrupt(format!("{name}: what it says is no HTTP")).with_source(error),
+        }
+    }
+}
+
+/// A token as it is sent.
+fn bearer(token: &str) -> Result<String> {
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Error::refused("the access token has characters that none has: is it the right file?"));
+    }
+    Ok(format!("Bearer {token}"))
+}
+
+fn to_json(object: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(object).map_err(|error| Error::bug("a request without a text").with_source(error))
+}
+
+/// What `ask` gives, asked again while it fails as something that may work later, for so long at most. For what may be
+/// asked twice.
+///
+/// # Errors
+/// The last failure.
+pub(super) fn retried<T>(time_max: Duration, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+    let started = Instant::now();
+    let mut pause = PAUSE_MIN;
+    loop {
+        match ask() {
+            Err(error) if error.kind() == ErrorKind::Transient && started.elapsed() + pause <= time_max => {
+                thread::sleep(pause);
+                pause = next_pause(pause);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// How long to wait after a failure, when it was so long before.
+pub(super) fn next_pause(pause: Duration) -> Duration {
+    (pause * 2).clamp(PAUSE_MIN, PAUSE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_that_would_break_a_request_is_refused_without_showing_it() {
+        for token in ["", "a b", "geheim\r\nX-Other: 1", "geheim\u{e9}"] {
+            let error = bearer(token).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Refused);
+            assert!(!error.to_string().contains("geheim"));
+        }
+        assert_eq!(bearer("abc.DEF-1").unwrap(), "Bearer abc.DEF-1");
+    }
+
+    #[test]
+    fn only_what_may_work_later_is_asked_again() {
+        let tries = |kind| {
+            let mut tried = 0;
+            let result: Result<()> = retried(Duration::from_millis(150), || {
+                tried += 1;
+                if tried == 1 { Err(Error::new(kind, "x")) } else { Ok(()) }
+            });
+            (tried, result.is_ok())
+        };
+        assert_eq!(tries(ErrorKind::Transient), (2, true));
+        assert_eq!(tries(ErrorKind::Refused), (1, false));
+        assert_eq!(next_pause(Duration::ZERO), PAUSE_MIN);
+        assert_eq!(next_pause(PAUSE_MAX), PAUSE_MAX);
+    }
+
+    #[test]
+    fn nobody_there_is_told_at_once_with_where() {
+        let address = ServerAddress::Unix("/nonexistent/platter.sock".into());
+        let options = ServerOptions { address, token: None, trust: platter_transport::Trust::System };
+        let error = Client::open(&options).unwrap().get::<u32>("/api/v1/store").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Transient);
+        assert!(error.to_string().contains("unix:/nonexistent/platter.sock"), "{error}");
+    }
+}

@@ -1,0 +1,356 @@
+//! An origin as a store of versions: what is asked and changed by one request each.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use platter_api::{
+    CastStatus, CloneRequest, ForgetReport, ForgetRequest, NodePeersReply, NodeReport, RenameReport,
+    RenameRequest, ResolveReply, StoreFacts, TakeEditLockRequest, UnregisterReply, UnregisterRequest,
+};
+use platter_image::frame::FrameHeader;
+use platter_image::frame::stream::FramesRequest;
+use platter_image::{BlockId, Error, ErrorKind, Kind, Result, Score};
+use platter_records::{
+    BOOT_SET_LENGTH_MAX, BootSet, EditLock, EncodedBootSet, HoardChanges, HoardSnapshot, ImageName,
+    MissingBlocks, NumberChoice, Registered, Resolved, StoreId, Version, VersionName, VersionQuery,
+    VersionRecord,
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::address::ServerOptions;
+use super::answers::Answers;
+use super::client::{Client, retried};
+use super::frames;
+use super::sharing_rights::SharingRights;
+use super::upload_session::UploadSession;
+
+/// So long an origin that is away is asked what became of something whose answer was lost.
+const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Most bytes of the answer to a boot set.
+const ANSWER_LENGTH_MAX: u64 = 64 << 10;
+
+/// One origin and the questions and changes that it answers.
+#[derive(Clone)]
+pub struct OriginStore {
+    client: Arc<Client>,
+    answers: Option<Arc<Answers>>,
+}
+
+impl OriginStore {
+    /// Asks for nothing yet.
+    ///
+    /// # Errors
+    /// `Refused` or `Missing` when the options cannot be used.
+    pub fn open(options: &ServerOptions) -> Result<Self> {
+        Ok(Self::of(Client::open(options)?))
+    }
+
+    pub(super) fn of(client: Arc<Client>) -> Self {
+        Self { client, answers: None }
+    }
+
+    /// The same origin, whose answers about versions are remembered there, and count while it is away.
+    #[must_use]
+    pub fn remembering(self, answers: Arc<Answers>) -> Self {
+        Self { answers: Some(answers), ..self }
+    }
+
+    /// Whether answers are remembered.
+    pub fn remembers(&self) -> bool {
+        self.answers.is_some()
+    }
+
+    /// Asks. While the origin is away, its last answer to the same question counts.
+    fn get_or_remember<T: DeserializeOwned>(&self, path: &str) -> Result<(T, Value)> {
+        let Some(answers) = &self.answers else {
+            return Ok((self.client.get(path)?, Value::Null));
+        };
+        match self.client.get::<Value>(path) {
+            Ok(answer) => {
+                let parsed = self.parse(answer.clone())?;
+                answers.keep(&[path.to_owned()], &answer);
+                Ok((parsed, answer))
+            }
+            Err(error) if error.kind() == ErrorKind::Transient => {
+                let Some(answer) = answers.get(path) else { return Err(error) };
+                answers.note(format!("{} is away: what it said before counts", self.client.name()));
+                Ok((self.parse(answer.clone())?, answer))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn parse<T: DeserializeOwned>(&self, answer: Value) -> Result<T> {
+        serde_json::from_value(answer)
+            .map_err(|error| self.protocol_error("gave an answer that is none").with_source(error))
+    }
+
+    /// As `Store::id`.
+    pub fn id(&self) -> Result<StoreId> {
+        let (facts, _): (StoreFacts, _) = self.get_or_remember("/api/v1/store")?;
+        StoreId::from_hex(&facts.id).ok_or_else(|| self.protocol_error("has a store without an id"))
+    }
+
+    /// Which nodes this one may exchange blocks with.
+    ///
+    /// # Errors
+    /// `Transient` when the origin is away and never said it.
+    pub fn sharing_rights(&self) -> Result<SharingRights> {
+        let (facts, _): (StoreFacts, _) = self.get_or_remember("/api/v1/store")?;
+        let group = StoreId::from_hex(&facts.sharing_group);
+        let group = group
+            .ok_or_else(|| self.protocol_error("names a sharing group that is not 32 hexadecimal digits"))?;
+        Ok(SharingRights { group: group.0, all_images: facts.reads_all_images })
+    }
+
+    /// As `Store::versions`, of what may be read.
+    pub fn versions(&self) -> Result<Vec<Version>> {
+        let (records, _): (Vec<VersionRecord>, _) = self.get_or_remember("/api/v1/versions")?;
+        records.iter().map(version_of).collect()
+    }
+
+    /// What happens to the catalog, as server-sent events without an end.
+    pub(super) fn events(&self) -> Result<impl Read + use<>> {
+        self.client.get_for_stream("/api/v1/events")
+    }
+
+    /// The newest version of an image, if it has one; asked for again while the origin is away.
+    pub(super) fn newest(&self, image: &ImageName) -> Result<Option<Version>> {
+        match retried(RETRY_TIME_MAX, || self.resolve(image.as_str())) {
+            Ok(resolved) => Ok(resolved.version),
+            Err(error) if error.kind() == ErrorKind::Missing => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As `Store::images`.
+    pub fn images(&self) -> Result<Vec<Version>> {
+        let (records, _): (Vec<VersionRecord>, _) = self.get_or_remember("/api/v1/images")?;
+        records.iter().map(version_of).collect()
+    }
+
+    /// As `Store::history`.
+    pub fn history(&self, image: &ImageName) -> Result<Vec<Version>> {
+        let (records, _): (Vec<VersionRecord>, _) =
+            self.get_or_remember(&format!("/api/v1/versions?image={image}"))?;
+        records.iter().map(version_of).collect()
+    }
+
+    /// As `Store::resolve`.
+    pub fn resolve(&self, text: &str) -> Result<Resolved> {
+        // What is refused needs no origin, and what is left has no characters that mean something in a URL.
+        let query: VersionQuery = text.parse()?;
+        let question = |name: &str| format!("/api/v1/resolve?name={name}");
+        let (raw, answer): (ResolveReply, _) = self.get_or_remember(&question(text))?;
+        let corrupt =
+            || Error::corrupt(format!("{}: it resolves {text} to something else", self.client.name()));
+        let score = Score::from_hex(&raw.score).ok_or_else(corrupt)?;
+        let version = raw.version.as_ref().map(version_of).transpose()?;
+        let agrees = match &query {
+            VersionQuery::Named(image, choice) => version.as_ref().is_some_and(|version| {
+                let number = NumberChoice::Number(version.name.number);
+                version.name.image == *image && (*choice == NumberChoice::Latest || *choice == number)
+            }),
+            VersionQuery::Score(wanted) => *wanted == score,
+        };
+        if !agrees || version.as_ref().is_some_and(|version| version.record.score != score) {
+            return Err(corrupt());
+        }
+        if let (Some(answers), Some(version)) = (&self.answers, &version) {
+            // By its full name it is known from now on, too.
+            answers.keep(&[question(&version.name.to_string())], &answer);
+        }
+        Ok(Resolved { score, version })
+    }
+
+    /// The blocks of a disk that the origin does not have, as far as it says.
+    pub fn missing_blocks(&self, score: Score) -> Result<Option<MissingBlocks>> {
+        let answer: ResolveReply = self.client.get(&format!("/api/v1/resolve?name={score}&missing=true"))?;
+        let missing = answer.missing.flatten();
+        match missing.as_ref().is_none_or(|it| BlockId::from_hex(&it.first).is_some()) {
+            true => Ok(missing),
+            false => Err(Error::corrupt(format!("{}: it misses a block without a name", self.client.name()))),
+        }
+    }
+
+    /// As `Store::edit_locks`.
+    pub fn edit_locks(&self) -> Result<Vec<EditLock>> {
+        self.client.get("/api/v1/edit-locks")
+    }
+
+    /// As `Store::edit_lock`.
+    pub fn edit_lock(&self, image: &ImageName) -> Result<Option<EditLock>> {
+        Ok(self.edit_locks()?.into_iter().find(|edit_lock| edit_lock.image == *image))
+    }
+
+    /// As `Store::take_edit_lock`, and with `steal` as `Store::steal_edit_lock`.
+    pub fn take_edit_lock(&self, image: &ImageName, holder: &str, steal: bool) -> Result<EditLock> {
+        let request = TakeEditLockRequest { image: image.clone(), holder: holder.to_owned(), steal };
+        let edit_lock: EditLock = self.client.post("/api/v1/edit-locks", &request)?;
+        if edit_lock.image == *image {
+            Ok(edit_lock)
+        } else {
+            Err(self.protocol_error("gave the edit_lock of another image"))
+        }
+    }
+
+    /// As `Store::release_edit_lock`.
+    pub fn release_edit_lock(&self, edit_lock: &EditLock) -> Result<()> {
+        let image = edit_lock.image.as_str().replace('/', "%2F");
+        self.client.delete(&format!("/api/v1/edit-locks/{image}/{}", edit_lock.number))
+    }
+
+    /// Clones a version without moving a block.
+    pub fn clone_version(
+        &self,
+        from: &VersionName,
+        to: &ImageName,
+        next: bool,
+        edit_lock: Option<u64>,
+        tool_version: &str,
+    ) -> Result<Version> {
+        let request = CloneRequest {
+            from: from.to_string(),
+            to: to.clone(),
+            next,
+            edit_lock,
+            tool_version: Some(tool_version.to_owned()),
+        };
+        let before = self.newest(to)?.map_or(0, |version| version.name.number);
+        let record: VersionRecord = match self.client.post("/api/v1/clone", &request) {
+            // The answer may be what was lost.
+            Err(error) if error.kind() == ErrorKind::Transient => {
+                let newest = self.newest(to).ok().flatten();
+                let is_it = |version: &Version| {
+                    version.name.number > before && version.record.cloned_from.as_ref() == Some(from)
+                };
+                return newest.filter(is_it).ok_or(error);
+            }
+            answer => answer?,
+        };
+        let version = version_of(&record)?;
+        if version.name.image == *to {
+            Ok(version)
+        } else {
+            Err(self.protocol_error("cloned to another image"))
+        }
+    }
+
+    /// As `Store::forget`.
+    pub fn forget(&self, image: &ImageName, number: Option<u64>) -> Result<Vec<String>> {
+        let request = ForgetRequest { image: image.clone(), number };
+        let answer: ForgetReport = self.client.post("/api/v1/forget", &request)?;
+        Ok(answer.forgotten)
+    }
+
+    /// As `Store::rename`: names before and after.
+    pub fn rename(&self, from: &ImageName, to: &ImageName) -> Result<Vec<(String, String)>> {
+        let request = RenameRequest { from: from.clone(), to: to.clone() };
+        let answer: RenameReport = self.client.post("/api/v1/rename", &request)?;
+        Ok(answer.renamed.into_iter().map(|one| (one.from, one.to)).collect())
+    }
+
+    /// Tells how a cast stands.
+    pub fn tell_of_cast(&self, id: &str, status: &CastStatus) -> Result<()> {
+        self.client.tell(&format!("/api/v1/casts/{id}"), status)
+    }
+
+    /// As `Store::hoard`.
+    pub fn hoard(&self) -> Result<HoardSnapshot> {
+        self.client.get("/api/v1/hoard")
+    }
+
+    /// As `Store::hoard_changes`.
+    pub fn hoard_changes(&self, epoch: &str, since: u64) -> Result<HoardChanges> {
+        self.client.get(&format!("/api/v1/hoard/changes?epoch={epoch}&since={since}"))
+    }
+
+    /// As `Store::boot_set`.
+    pub fn boot_set(&self, id: &BlockId) -> Result<BootSet> {
+        let path = format!("/api/v1/hoard/boot-sets/{id}");
+        BootSet::decode(id, &self.client.get_bytes(&path, BOOT_SET_LENGTH_MAX as u64)?)
+    }
+
+    /// As `Store::register_boot_set`.
+    pub fn register_boot_set(&self, name: &VersionName, set: &EncodedBootSet) -> Result<Registered> {
+        let path = format!("/api/v1/hoard/record?image={}&number={}", name.image, name.number);
+        let answer = self.client.post_bytes(&path, &set.to_bytes(), ANSWER_LENGTH_MAX)?;
+        serde_json::from_slice(&answer)
+            .map_err(|error| self.protocol_error("says nothing known about a boot set").with_source(error))
+    }
+
+    /// As `Store::unregister_boot_set`: the revision, and the names of versions.
+    pub fn unregister_boot_set(&self, image: &ImageName, number: Option<u64>) -> Result<(u64, Vec<String>)> {
+        let request = UnregisterRequest { image: image.clone(), number };
+        let answer: UnregisterReply = self.client.post("/api/v1/hoard/unregister", &request)?;
+        Ok((answer.revision, answer.unregistered))
+    }
+
+    /// The nodes that the origin knows of, as it tells them.
+    pub fn nodes(&self) -> Result<serde_json::Value> {
+        self.client.get("/api/v1/nodes")
+    }
+
+    /// Sends one request for frames and takes them as they come, each decoded and hashed. Returns what was not found.
+    ///
+    /// # Errors
+    /// What the origin says; `Transient` when it is away; `Corrupt` when it lies; what `take` says.
+    pub fn frames(
+        &self,
+        request: &FramesRequest,
+        take: &mut dyn FnMut(&FrameHeader, &[u8]) -> Result<()>,
+    ) -> Result<Vec<BlockId>> {
+        frames::fetch(&self.client, request, take)
+    }
+
+    /// Tells the origin of this node; gives what it says of others.
+    ///
+    /// # Errors
+    /// `Missing` from an origin that knows nothing of nodes; as [`Client::post`].
+    pub fn report(&self, report: &NodeReport) -> Result<NodePeersReply> {
+        self.client.post("/api/v1/nodes", report)
+    }
+
+    /// Begins to add a version of that image to the origin's store. With `verify_known`, the origin reads every frame that the
+    /// version relies on.
+    ///
+    /// # Errors
+    /// What the origin says.
+    pub fn session(&self, image: &ImageName, verify_known: bool) -> Result<UploadSession> {
+        UploadSession::begin(self.client.clone(), image, verify_known)
+    }
+
+    fn protocol_error(&self, what: &str) -> Error {
+        Error::corrupt(format!("{}: it {what}", self.client.name()))
+    }
+}
+
+/// The version of a record that an origin sent. Its id is that of the bytes it has here.
+///
+/// # Errors
+/// `Corrupt` when there can be no such record.
+pub(super) fn version_of(record: &VersionRecord) -> Result<Version> {
+    let bytes = record.encode().map_err(|error| Error::new(ErrorKind::Corrupt, error.to_string()))?;
+    let record = VersionRecord::decode(&bytes)?;
+    Ok(Version { name: record.name(), record_id: BlockId::of(Kind::Version, &bytes), record })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_cannot_be_is_refused() {
+        let image: ImageName = "lab/x".parse().unwrap();
+        let mut record = VersionRecord::draft(image, Score(BlockId([1; 32])), 5);
+        assert_eq!(version_of(&record).unwrap_err().kind(), ErrorKind::Corrupt, "a draft is no version");
+        record.number = 3;
+        let version = version_of(&record).unwrap();
+        assert_eq!(version.name.to_string(), "lab/x@3");
+        record.notes = "x".repeat(1 << 20);
+        assert_eq!(version_of(&record).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+}

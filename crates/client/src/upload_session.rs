@@ -1,0 +1,266 @@
+//! A session that adds a version to an origin's store, as capture sees a store that it adds to.
+//!
+//! ```text
+//! lookup of many ids ─▶ need ─▶ known or new        append ─▶ batch ─full─▶ request ×n, each resumed by asking need again
+//! ```
+//!
+//! Keeps what the origin needs and what was sent; nothing else of the disk. A session can be lost: an origin that was
+//! restarted does not know it. It still finds what it had received, so a new session sends only the rest.
+
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use platter_image::frame::EncodedFrame;
+use platter_image::{
+    BlockId, BlockPlace, Error, ErrorKind, FrameAddress, FrameIndex, FrameSource, FrameStore, Lease, Pin,
+    Result,
+};
+use platter_records::{ImageName, PublishedVersion, Repairs, Version, VersionRecord};
+use serde::{Deserialize, Serialize};
+
+use super::sending::{Sending, need};
+use crate::client::{Client, retried};
+use crate::origin_store::{OriginStore, version_of};
+
+/// Questions about blocks that are under way at once: a long way is filled with them.
+const LOOKUPS_UNDER_WAY: usize = 8;
+/// So long an origin that is away is asked again.
+const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// What is known of a block that was asked for and needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Needed,
+    Sent,
+}
+
+/// Adds to an origin's store. May be used by many threads at once. Dropped without being published, it leaves what was sent
+/// to the origin, where the next session finds it.
+pub struct UploadSession {
+    client: Arc<Client>,
+    path: String,
+    sending: Mutex<Option<Sending>>,
+    blocks: Mutex<HashMap<BlockId, State>>,
+    pin: Pin,
+    /// The origin no longer knows it.
+    lost: AtomicBool,
+}
+
+#[derive(Deserialize)]
+struct Begun {
+    id: String,
+}
+
+/// A version as an origin says that it was published.
+#[derive(Deserialize)]
+struct Published {
+    #[serde(flatten)]
+    record: VersionRecord,
+    #[serde(flatten)]
+    repairs: Repairs,
+}
+
+#[derive(Serialize)]
+struct Publish<'a> {
+    record: &'a VersionRecord,
+    expect: Option<u64>,
+}
+
+impl UploadSession {
+    /// Begins a session that is to publish a version of `image`; with
+    /// `verify_known`, the origin reads every frame that the version relies on.
+    ///
+    /// # Errors
+    /// What the origin says.
+    pub(crate) fn begin(client: Arc<Client>, image: &ImageName, verify_known: bool) -> Result<Self> {
+        let path = format!("/api/v1/uploads?image={image}&verify_known={verify_known}");
+        let begun: Begun = retried(RETRY_TIME_MAX, || client.post(&path, &serde_json::json!({})))?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if begun.id.is_empty() || begun.id.len() > 128 || !begun.id.chars().all(is_plain) {
+            return Err(Error::corrupt(format!("{}: an upload without a name", client.name())));
+        }
+        let path = format!("/api/v1/uploads/{}", begun.id);
+        let sending = Sending::start(client.clone(), path.clone())?;
+        Ok(Self {
+            client,
+            path,
+            sending: Mutex::new(Some(sending)),
+            blocks: Mutex::default(),
+            pin: Pin::new(Arc::new(())),
+            lost: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the origin no longer knows the session: it was started again, or was away for too long. What it has of it,
+    /// another session finds.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Waits until all was taken, and publishes a version. When this returns, it is durable and everybody sees it. `expect` is
+    /// the number that the newest version must have (0: there must be none), if it is given: then trying again, in this
+    /// session or in another, never makes two.
+    ///
+    /// # Errors
+    /// What the origin says. `Transient` when it went away and has no such version.
+    pub fn publish(&self, record: &VersionRecord, expect: Option<u64>) -> Result<PublishedVersion> {
+        self.finish()?;
+        let before = match expect {
+            Some(number) => number,
+            None => self.newest(record)?.map_or(0, |version| version.name.number),
+        };
+        let request = Publish { record, expect };
+        let published = self.client.post_patiently(&format!("{}/publish", self.path), &request);
+        let published: Result<Published> = self.noted(published);
+        match published {
+            Ok(published) => {
+                // It has ended with that.
+                self.lost.store(true, Ordering::Relaxed);
+                let version = self.check(version_of(&published.record)?, record)?;
+                Ok(PublishedVersion { version, repairs: published.repairs })
+            }
+            // The answer may be what was lost; where a number is expected, it may be that of a try before that comes late.
+            Err(error)
+                if error.kind() == ErrorKind::Transient
+                    || self.is_lost()
+                    || expect.is_some() && error.kind() == ErrorKind::Refused =>
+            {
+                if error.kind() != ErrorKind::Refused {
+                    self.lost.store(true, Ordering::Relaxed);
+                }
+                let newest = self.newest(record).ok().flatten();
+                let version = newest.filter(|version| is_of(version, record, before)).ok_or(error)?;
+                Ok(PublishedVersion { version, repairs: Repairs::default() })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends the rest of the frames, and waits until all were taken.
+    ///
+    /// # Errors
+    /// What the origin says.
+    pub fn finish(&self) -> Result<()> {
+        let sending = self.sending.lock().take();
+        let finished = sending.map_or(Ok(()), |mut sending| sending.finish());
+        self.noted(finished)
+    }
+
+    /// The newest version of the record's image.
+    fn newest(&self, record: &VersionRecord) -> Result<Option<Version>> {
+        OriginStore::of(self.client.clone()).newest(&record.image)
+    }
+
+    /// What an origin says that it published must be what it was asked to.
+    fn check(&self, version: Version, record: &VersionRecord) -> Result<Version> {
+        let found = &version.record;
+        if (&found.image, found.score) == (&record.image, record.score) {
+            return Ok(version);
+        }
+        Err(Error::corrupt(format!(
+            "{}: it published {} of score {}, and was asked for {} of score {}",
+            self.client.name(),
+            version.name,
+            found.score,
+            record.image,
+            record.score
+        )))
+    }
+
+    fn blocks(&self) -> MutexGuard<'_, HashMap<BlockId, State>> {
+        self.blocks.lock()
+    }
+
+    /// The same result; notes when it says that there is no such session.
+    fn noted<T>(&self, result: Result<T>) -> Result<T> {
+        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Missing) {
+            self.lost.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+}
+
+/// Whether a version is what that draft became, after the version of number `before`.
+fn is_of(version: &Version, draft: &VersionRecord, before: u64) -> bool {
+    let found = &version.record;
+    found.number > before
+        && (found.score, found.edit_lock, &found.source, &found.notes, &found.labels)
+            == (draft.score, draft.edit_lock, &draft.source, &draft.notes, &draft.labels)
+}
+
+impl Drop for UploadSession {
+    fn drop(&mut self) {
+        // Nothing is sent any more, then the origin need not wait for more. What it has taken it keeps.
+        drop(self.sending.lock().take());
+        if !self.lost.swap(true, Ordering::Relaxed) {
+            let _ = self.client.delete(&self.path);
+        }
+    }
+}
+
+impl FrameSource for UploadSession {
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
+        Ok(self.locate(id)?.map(Lease::in_place))
+    }
+
+    fn read_leased(&self, lease: &Lease, stored: &mut Vec<u8>) -> Result<()> {
+        self.read_frame(lease.place.frame, stored)
+    }
+}
+
+impl FrameIndex for UploadSession {
+    /// Nothing is read from what is added to.
+    fn locate(&self, _id: &BlockId) -> Result<Option<BlockPlace>> {
+        Ok(None)
+    }
+
+    fn read_frame(&self, _address: FrameAddress, _stored: &mut Vec<u8>) -> Result<()> {
+        Err(Error::bug("a frame is read from a session of an origin"))
+    }
+}
+
+impl FrameStore for UploadSession {
+    fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<Pin>> {
+        Ok(self.lookup_and_pin_all(&[*id])?.into_iter().next().flatten())
+    }
+
+    fn lookup_and_pin_all(&self, ids: &[BlockId]) -> Result<Vec<Option<Pin>>> {
+        let unknown: Vec<BlockId> = {
+            let blocks = self.blocks();
+            ids.iter().filter(|id| !blocks.contains_key(id)).copied().collect()
+        };
+        let needed = match unknown.is_empty() {
+            true => Vec::new(),
+            false => self.noted(retried(RETRY_TIME_MAX, || need(&self.client, &self.path, &unknown)))?,
+        };
+        let mut blocks = self.blocks();
+        for (id, _) in unknown.iter().zip(needed).filter(|(_, needed)| *needed) {
+            // It may have been sent while the question was under way.
+            blocks.entry(*id).or_insert(State::Needed);
+        }
+        let pin = |id| (blocks.get(id) != Some(&State::Needed)).then(|| self.pin.clone());
+        Ok(ids.iter().map(pin).collect())
+    }
+
+    fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
+        // Asking pins what the origin has, also what it needs because its copy is damaged. What it does not have at all, it
+        // misses when this is published.
+        self.lookup_and_pin(id).map(|_| Some(self.pin.clone()))
+    }
+
+    fn append(&self, frame: &EncodedFrame) -> Result<Pin> {
+        let sending = self.sending.lock();
+        let sending = sending.as_ref().ok_or_else(|| Error::bug("a frame for an upload that has ended"))?;
+        self.noted(sending.push(frame))?;
+        let mut blocks = self.blocks();
+        blocks.extend(frame.blocks.iter().map(|block| (block.id, State::Sent)));
+        Ok(self.pin.clone())
+    }
+
+    fn lookups_under_way(&self) -> usize {
+        LOOKUPS_UNDER_WAY
+    }
+}

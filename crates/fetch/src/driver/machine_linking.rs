@@ -1,0 +1,213 @@
+//! Who is connected.
+//!
+//! Two nodes may open a connection to each other at the same time. The one that the node with the smaller id opened stays; the
+//! other is not answered any more, and ends when whoever opened it has seen that, or after [`RACE_TIME_MAX`]. Of two that did
+//! not begin together the later one stays: the other side knows of no earlier one.
+
+use std::time::Duration;
+
+use platter_cast::peer::{Ask, NodeId, PeerMessage};
+use platter_image::frame::FrameHeader;
+use platter_image::{Error, ErrorKind};
+
+use super::link::Link;
+use super::machine::{Linked, Machine};
+
+/// Connections that begin within that time of each other begin together.
+const RACE_TIME_MAX: Duration = Duration::from_secs(5);
+/// Most connections.
+pub(super) const LINKS_MAX: usize = 512;
+/// Peers whose filters are heard: with homes for the rest, more cost more than they save.
+const NEIGHBOURS: usize = 16;
+
+impl Machine {
+    /// A connection takes messages again.
+    pub(super) fn handle_drained(&mut self, number: u64, node: NodeId) {
+        if self.is_current(number, &node) {
+            self.exchange.handle_full(node, false);
+        }
+    }
+
+    /// Whether that connection is the one in use.
+    fn is_current(&self, number: u64, node: &NodeId) -> bool {
+        self.linked.get(node).is_some_and(|linked| linked.link.number == number)
+    }
+
+    pub(super) fn send(&mut self, node: NodeId, message: PeerMessage) {
+        let Some(linked) = self.linked.get(&node) else { return };
+        if !linked.link.send(message) {
+            self.exchange.handle_full(node, true);
+        }
+    }
+
+    /// The exchange wants to talk to that node.
+    pub(super) fn connect(&mut self, now: Duration, node: NodeId) {
+        if self.linked.contains_key(&node) {
+            let is_there = self.exchange.handle_connected(node);
+            debug_assert!(is_there, "a link without a stream");
+        } else if !self.dialing.contains(&node) {
+            let has_room = self.linked.len() + self.dialing.len() < LINKS_MAX;
+            let links = self.sharing.as_ref().map(|sharing| &sharing.links);
+            if has_room && links.is_some_and(|links| links.dial(node)) {
+                self.dialing.insert(node);
+            } else {
+                self.forget_stream(now, node);
+            }
+        }
+    }
+
+    pub(super) fn handle_not_linked(&mut self, now: Duration, node: NodeId) {
+        if self.dialing.remove(&node) && !self.linked.contains_key(&node) {
+            self.forget_stream(now, node);
+        }
+    }
+
+    pub(super) fn handle_linked(&mut self, now: Duration, link: Link) {
+        let node = link.node;
+        if link.is_own {
+            self.dialing.remove(&node);
+        }
+        let Some(sharing) = &self.sharing else { return };
+        let is_known = sharing.links.directory.get(&node).is_some();
+        let own = sharing.links.identity.id;
+        if !is_known || self.scheduler.is_banned(&node) {
+            self.handle_closed_link(now, node);
+            return;
+        }
+        let Some(before) = self.linked.get(&node) else {
+            if self.linked.len() < LINKS_MAX && self.exchange.handle_connected(node) {
+                self.linked.insert(node, Linked { link, since: now, heard: now, has_greeted: false });
+                self.scheduler.peer_came(node);
+            } else {
+                self.handle_closed_link(now, node);
+            }
+            return;
+        };
+        let together = now < before.since + RACE_TIME_MAX && before.link.is_own != link.is_own;
+        // The one that the smaller of both opened.
+        let is_better = link.is_own == (own < node);
+        if together && !is_better {
+            self.superseded.push((now + RACE_TIME_MAX, link));
+            return;
+        }
+        self.scheduler.peer_came(node);
+        let linked = Linked { link, since: now, heard: now, has_greeted: false };
+        if let Some(before) = self.linked.insert(node, linked).filter(|_| together) {
+            self.superseded.push((now + RACE_TIME_MAX, before.link));
+        }
+        self.begin_anew(now, node);
+    }
+
+    /// Says everything again that the peer may not have heard, on a new connection.
+    fn begin_anew(&mut self, now: Duration, node: NodeId) {
+        self.exchange.handle_disconnected(node);
+        // Its questions on the connection before are cancelled: it asks them again too.
+        self.poll_exchange(now);
+        if !self.exchange.handle_connected(node) {
+            self.unlink(now, node);
+            return;
+        }
+        if self.subscribed.contains(&node) {
+            self.exchange.subscribe(node, true);
+        }
+        // What was cancelled is owed no more.
+        self.owed.retain(|question, _| question.0 != node || self.asked.contains_key(question));
+        let asked = self.asked.range((node, 0)..=(node, u32::MAX));
+        let asks: Vec<Ask> = asked.map(|(_, ask)| ask.clone()).collect();
+        asks.iter().for_each(|ask| self.exchange.ask(node, ask));
+    }
+
+    pub(super) fn handle_message(
+        &mut self,
+        now: Duration,
+        number: u64,
+        node: NodeId,
+        message: PeerMessage,
+        header: Option<FrameHeader>,
+    ) {
+        let Some(linked) = self.linked.get_mut(&node).filter(|linked| linked.link.number == number) else {
+            return;
+        };
+        linked.heard = now;
+        if let PeerMessage::End { request, .. } | PeerMessage::Busy { request, .. } = &message {
+            self.owed.remove(&(node, *request));
+        }
+        self.header = header;
+        match self.exchange.handle_message(node, message) {
+            // What it says about a frame is about this one.
+            Ok(()) => _ = self.poll_exchange(now),
+            Err(error) if error.kind() == ErrorKind::Corrupt => self.drop_liar(now, node),
+            Err(_) => self.unlink(now, node),
+        }
+        self.header = None;
+    }
+
+    pub(super) fn handle_closed(&mut self, now: Duration, number: u64, node: NodeId, lie: Option<&Error>) {
+        self.superseded.retain(|(_, link)| link.number != number);
+        if !self.is_current(number, &node) {
+            return;
+        }
+        match lie {
+            Some(error) if error.kind() == ErrorKind::Corrupt => self.drop_liar(now, node),
+            _ => self.unlink(now, node),
+        }
+    }
+
+    /// A connection is not taken; if the exchange waits for one, it is told.
+    fn handle_closed_link(&mut self, now: Duration, node: NodeId) {
+        if !self.linked.contains_key(&node) {
+            self.forget_stream(now, node);
+        }
+    }
+
+    /// Ends the connection to a peer, if there is one.
+    pub(super) fn unlink(&mut self, now: Duration, node: NodeId) {
+        if self.linked.remove(&node).is_some() {
+            self.forget_stream(now, node);
+        }
+    }
+
+    /// A peer lied: it is not asked again, nor heard.
+    pub(super) fn drop_liar(&mut self, now: Duration, node: NodeId) {
+        self.scheduler.ban(now, node);
+        self.unlink(now, node);
+    }
+
+    fn forget_stream(&mut self, now: Duration, node: NodeId) {
+        self.exchange.handle_disconnected(node);
+        self.scheduler.peer_gone(now, node);
+        self.subscribed.remove(&node);
+        self.asked.retain(|(asked, _), _| *asked != node);
+        self.owed.retain(|(owing, _), _| *owing != node);
+    }
+
+    /// Looks after neighbours and silence.
+    pub(super) fn tick(&mut self, now: Duration) {
+        self.superseded.retain(|(until, _)| now < *until);
+        let silent: Vec<NodeId> = self
+            .linked
+            .iter()
+            .filter(|(node, it)| self.is_silent(now, node, it))
+            .map(|(node, _)| *node)
+            .collect();
+        for node in silent {
+            self.counts.silent += 1;
+            self.unlink(now, node);
+        }
+        let lacking = NEIGHBOURS.saturating_sub(self.subscribed.len());
+        let wanted = self.scheduler.neighbours_wanted(now, NEIGHBOURS);
+        let new: Vec<NodeId> = wanted.into_iter().filter(|node| !self.subscribed.contains(node)).collect();
+        for node in new.into_iter().take(lacking) {
+            self.subscribed.insert(node);
+            self.exchange.subscribe(node, true);
+        }
+    }
+
+    /// Whether a peer owes us something, and nothing came for too long.
+    fn is_silent(&self, now: Duration, node: &NodeId, linked: &Linked) -> bool {
+        let asked = self.owed.range((*node, 0)..=(*node, u32::MAX)).map(|(_, at)| *at).min();
+        let owes_since = if linked.has_greeted { asked } else { Some(linked.since) };
+        let silence_max = self.sharing.as_ref().map_or(Duration::MAX, |sharing| sharing.silence_max);
+        owes_since.is_some_and(|since| now > since.max(linked.heard).saturating_add(silence_max))
+    }
+}

@@ -1,0 +1,57 @@
+//! A node's sharing: what its cache holds is given to peers, and had from them before the origin is asked.
+
+use std::net::SocketAddr;
+
+use platter_cast::peer::NodeId;
+use platter_client::SharingRights;
+use platter_image::{Error, Result};
+
+use super::node_cache::NodeCache;
+use crate::driver::{Directory, Fetcher, Identity, PeerOptions};
+
+/// Where nodes are remembered, in the cache's directory.
+const DIRECTORY: &str = "peers.json";
+
+/// What came ahead of its reader must not go before he comes to it.
+const MEMORY_BYTES_MIN: u64 = 16 << 20;
+
+/// How a node shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharingRequest {
+    /// Where other nodes reach this one.
+    pub address: SocketAddr,
+    /// Ceiling of what is sent to all of them, bits per second.
+    pub bits_per_second_max: u64,
+    /// Most bytes of memory for frames that came from other nodes, or go to them; at most 128 MiB are used.
+    pub memory_bytes_max: u64,
+}
+
+/// Begins to share what a cache holds.
+///
+/// # Errors
+/// `Refused` for an address that no other node can reach, and when the cache may hold blocks of images that the access
+/// token does not cover; `Io` when the address is not available.
+pub(super) fn begin(
+    cache: &NodeCache,
+    fetcher: &Fetcher,
+    rights: SharingRights,
+    request: &SharingRequest,
+) -> Result<()> {
+    if request.address.ip().is_unspecified() {
+        return Err(Error::refused(format!(
+            "peers at {}: name the address at which other nodes reach this one",
+            request.address
+        )));
+    }
+    let (dir, id) = (cache.cache().dir(), NodeId(cache.cache().id().0));
+    cache.audience().share_with(rights)?;
+    let identity = Identity::open(dir, id)?;
+    let directory = Directory::open(dir.join(DIRECTORY), rights.group, id);
+    let usual = PeerOptions::new(rights.group, Some(request.address));
+    let options = PeerOptions {
+        share_bits_per_second: request.bits_per_second_max,
+        memory_bytes_max: usual.memory_bytes_max.min(request.memory_bytes_max.max(MEMORY_BYTES_MIN)),
+        ..usual
+    };
+    fetcher.share(&options, identity, directory)
+}

@@ -1,0 +1,137 @@
+//! The cache as a layer of the stack: one recipe's frames and pages out of a node's cache, and from below where that lacks them.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+use platter_image::frame::FrameDecoder;
+use platter_image::recipe::PageSource;
+use platter_image::{BlockId, Error, ErrorKind, FrameSource, Kind, Lease, Result};
+
+use super::node_cache::NodeCache;
+use crate::driver::NetworkSource;
+
+/// Decoders kept between pages.
+const DECODERS_KEPT_MAX: usize = 4;
+
+/// Who wants a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Want {
+    /// A reader, who waits.
+    Read,
+    /// The filling of a disk, which gives way to readers.
+    Fill,
+}
+
+/// One recipe's frames and pages: what came from below once comes from the cache the next time, whoever asks.
+pub struct CachedSource {
+    node: Arc<NodeCache>,
+    below: Arc<NetworkSource>,
+    decoders: Mutex<Vec<FrameDecoder>>,
+}
+
+impl CachedSource {
+    pub(crate) fn new(node: Arc<NodeCache>, below: Arc<NetworkSource>) -> Arc<Self> {
+        Arc::new(Self { node, below, decoders: Mutex::default() })
+    }
+
+    pub(super) fn node(&self) -> &Arc<NodeCache> {
+        &self.node
+    }
+
+    /// A lease on a frame with a block or page, fetched if it is not held.
+    fn find(&self, kind: Kind, id: &BlockId, want: Want) -> Result<Option<Lease>> {
+        let cache = self.node.cache();
+        let held = match want {
+            Want::Read => cache.lease(kind, id),
+            Want::Fill => cache.lease_unnoted(kind, id),
+        };
+        if held.is_some() {
+            return Ok(held);
+        }
+        let _waits = (want == Want::Read).then(|| self.node.waiting());
+        Ok(self.below.frame(kind, id)?.and_then(|frame| frame.lease(id)))
+    }
+
+    /// Has the cache hold a block or page. False when nobody has it.
+    ///
+    /// # Errors
+    /// What fetching says.
+    pub(super) fn fetch(&self, kind: Kind, id: &BlockId) -> Result<bool> {
+        if self.node.cache().holds(id) {
+            return Ok(true);
+        }
+        let Some(frame) = self.below.frame(kind, id)? else { return Ok(false) };
+        // It may have come long ago, and gone.
+        self.node.put(&frame.stored, &frame.header);
+        Ok(true)
+    }
+
+    /// A page of the recipe.
+    pub(super) fn page_for(&self, id: &BlockId, want: Want) -> Result<Vec<u8>> {
+        let missing = || Error::missing(format!("nobody has recipe page {id}"));
+        let mut stored = Vec::new();
+        let lease = self.find(Kind::Page, id, want)?.ok_or_else(missing)?;
+        match lease.read(&mut stored) {
+            Ok(()) => self.decode(id, lease.place.slot, &stored),
+            // It is damaged, and no longer held.
+            Err(error) if error.kind() == ErrorKind::Transient => {
+                let again = self.find(Kind::Page, id, want)?.ok_or_else(missing)?;
+                again.read(&mut stored)?;
+                self.decode(id, again.place.slot, &stored)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn decode(&self, id: &BlockId, slot: u32, stored: &[u8]) -> Result<Vec<u8>> {
+        let kept = self.decoders.lock().pop();
+        let mut decoder = kept.map_or_else(FrameDecoder::new, Ok)?;
+        let page = decoder.decode_block(stored, Kind::Page, slot, id).map(<[u8]>::to_vec);
+        let mut kept = self.decoders.lock();
+        if kept.len() < DECODERS_KEPT_MAX {
+            kept.push(decoder);
+        }
+        page
+    }
+
+    fn hint(&self, kind: Kind, ids: &[BlockId]) {
+        let missing: Vec<BlockId> = ids.iter().filter(|id| !self.node.cache().holds(id)).copied().collect();
+        self.below.will_fetch(kind, &missing);
+    }
+
+    /// Tells below what a fill comes to: all of it comes into the cache by itself, in any order.
+    pub(super) fn will_fill(&self, ids: &[(Kind, BlockId)]) {
+        for kind in [Kind::Page, Kind::Data] {
+            let of_kind = ids.iter().filter(|(other, _)| *other == kind).map(|(_, id)| *id);
+            self.hint(kind, &of_kind.collect::<Vec<_>>());
+        }
+    }
+}
+
+impl FrameSource for CachedSource {
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
+        self.find(Kind::Data, id, Want::Read)
+    }
+
+    fn will_need(&self, ids: &[BlockId]) {
+        self.hint(Kind::Data, ids);
+    }
+
+    fn hint_length(&self) -> u64 {
+        self.below.hint_length()
+    }
+
+    fn is_near(&self, id: &BlockId) -> bool {
+        self.node.cache().holds(id)
+    }
+}
+
+impl PageSource for CachedSource {
+    fn page(&self, id: &BlockId) -> Result<Vec<u8>> {
+        self.page_for(id, Want::Read)
+    }
+
+    fn will_need_pages(&self, ids: &[BlockId]) {
+        self.hint(Kind::Page, ids);
+    }
+}

@@ -1,0 +1,301 @@
+//! Disks read through a cache on a simulated disk, above a store that can be away.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use platter_image::frame::FrameHeader;
+use platter_image::frame::stream::FramesRequest;
+use platter_image::recipe::PageSource;
+use platter_image::{BlockId, Error, ErrorKind, FrameIndex, Kind, Result, Score};
+use platter_store::cache::CacheOptions;
+use platter_store::{Store, StorePlace};
+use platter_testbed::store_disk;
+use platter_vdisk::{BlockCache, BlockDevice, RecipeDisk};
+use platter_vfs::Vfs;
+use platter_vfs::simulated::{CrashProfile, SimulatedDisk};
+use tempfile::TempDir;
+
+use super::{CachedSource, Fill, NodeCache};
+use crate::driver::{Fetcher, OriginFrames, SourceOptions, TakeFrame};
+
+const LENGTH: usize = 12 << 20;
+
+/// A store as what lies below: slow, away, and counted.
+struct Below {
+    store: Store,
+    fetches: AtomicUsize,
+    away: AtomicBool,
+    delay: Duration,
+}
+
+impl OriginFrames for Below {
+    fn fetch(&self, request: &FramesRequest, take: &mut TakeFrame<'_>) -> Result<Vec<BlockId>> {
+        thread::sleep(self.delay);
+        if self.away.load(Ordering::SeqCst) {
+            self.fetches.fetch_add(1, Ordering::SeqCst);
+            return Err(Error::transient("away"));
+        }
+        let (mut sent, mut missing, mut stored) = (Vec::new(), Vec::new(), Vec::new());
+        for id in &request.ids {
+            match self.store.locate(id)? {
+                None => missing.push(*id),
+                Some(place) if sent.contains(&place.frame) => {}
+                Some(place) => {
+                    self.fetches.fetch_add(1, Ordering::SeqCst);
+                    self.store.read_frame(place.frame, &mut stored)?;
+                    take(&FrameHeader::parse(&stored)?, &stored)?;
+                    sent.push(place.frame);
+                }
+            }
+        }
+        Ok(missing)
+    }
+}
+
+/// A disk in a store, and a simulated disk for caches of it.
+struct Lab {
+    _folder: TempDir,
+    below: Arc<Below>,
+    score: Score,
+    bytes: Vec<u8>,
+    disk: SimulatedDisk,
+}
+
+impl Lab {
+    fn new() -> Self {
+        Self::with_delay(Duration::ZERO)
+    }
+
+    fn with_delay(delay: Duration) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let place = StorePlace::on_system(folder.path().join("store"));
+        Store::init(&place).unwrap();
+        let mut word = 1_u64;
+        let bytes: Vec<u8> = (0..LENGTH / 8)
+            .flat_map(|_| {
+                word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                (word ^ word >> 33).to_le_bytes()
+            })
+            .collect();
+        store_disk(&place, "lab/disk", &bytes);
+        let store = Store::open_reader(&place).unwrap();
+        let score = store.resolve("lab/disk").unwrap().score;
+        let (fetches, away) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let below = Arc::new(Below { store, fetches, away, delay });
+        Self { _folder: folder, below, score, bytes, disk: SimulatedDisk::new(1) }
+    }
+
+    fn open_on(&self, disk: &SimulatedDisk, limit_bytes: u64) -> Arc<CachedSource> {
+        let options = CacheOptions { limit_bytes, segment_bytes: 1 << 20, pause: Duration::ZERO };
+        // The threads of a source that was dropped keep the cache open until they have ended.
+        let node = (0..2000)
+            .find_map(|_| {
+                let opened = NodeCache::open_on(Arc::new(disk.clone()), Path::new("/cache"), options, "x");
+                opened.inspect_err(|_| thread::sleep(Duration::from_millis(5))).ok()
+            })
+            .unwrap();
+        // So little memory that what is damaged in the cache is fetched.
+        let fetcher = Fetcher::new(self.below.clone(), Some(node.clone()), 1 << 19);
+        self.source(node, &fetcher)
+    }
+
+    fn source(&self, node: Arc<NodeCache>, fetcher: &Arc<Fetcher>) -> Arc<CachedSource> {
+        let options = SourceOptions { retry_time_max: Duration::from_secs(1), exact: false };
+        CachedSource::new(node, fetcher.source(self.score, options))
+    }
+
+    fn open(&self, limit_bytes: u64) -> Arc<CachedSource> {
+        self.open_on(&self.disk, limit_bytes)
+    }
+
+    /// Reads the whole disk as clients do.
+    fn read(&self, source: &Arc<CachedSource>) -> Result<Vec<u8>> {
+        let cache =
+            BlockCache::new(platter_vdisk::CacheOptions { block_bytes_max: 1 << 20, ..Default::default() })?;
+        let disk = RecipeDisk::open(self.score, source.clone(), cache)?;
+        let mut bytes = vec![0; LENGTH];
+        for (n, piece) in bytes.chunks_mut(1 << 20).enumerate() {
+            disk.read(piece, (n << 20) as u64)?;
+        }
+        Ok(bytes)
+    }
+
+    fn is_right_through(&self, source: &Arc<CachedSource>) -> bool {
+        self.read(source).unwrap() == self.bytes
+    }
+
+    fn fetches(&self) -> usize {
+        self.below.fetches.load(Ordering::SeqCst)
+    }
+
+    fn leave(&self, away: bool) {
+        self.below.away.store(away, Ordering::SeqCst);
+    }
+
+    fn segments(&self) -> Vec<PathBuf> {
+        let dir = Path::new("/cache/segments");
+        self.disk.list(dir).unwrap().iter().map(|entry| dir.join(&entry.name)).collect()
+    }
+}
+
+#[test]
+fn what_was_read_once_needs_nobody_the_next_time_pages_included() {
+    let lab = Lab::new();
+    let source = lab.open(64 << 20);
+    assert!(lab.is_right_through(&source));
+    let fetches = lab.fetches();
+    assert!(fetches > 50, "{fetches}");
+    // The last frames are kept after their readers have them. Two fetches may bring one frame.
+    for _ in 0..400 {
+        if source.node().counters().fetched_frames < fetches as u64 {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    assert!(source.node().counters().fetched_bytes >= LENGTH as u64);
+    drop(source);
+    lab.leave(true);
+    let source = lab.open(64 << 20);
+    assert!(lab.is_right_through(&source));
+    assert_eq!(lab.fetches(), fetches);
+    assert_eq!(source.node().counters().fetched_bytes, 0);
+}
+
+#[test]
+fn many_readers_of_one_missing_block_make_one_fetch_also_over_two_disks() {
+    let lab = Lab::with_delay(Duration::from_millis(100));
+    let options = CacheOptions::new(64 << 20);
+    let node = NodeCache::open_on(Arc::new(lab.disk.clone()), Path::new("/cache"), options, "x").unwrap();
+    let fetcher = Fetcher::new(lab.below.clone(), Some(node.clone()), 1 << 20);
+    let [source, other] = [(); 2].map(|()| lab.source(node.clone(), &fetcher));
+    let id = lab.score.0;
+    thread::scope(|scope| {
+        for n in 0..8 {
+            let source = if n % 2 == 0 { &source } else { &other };
+            scope.spawn(move || source.page(&id).unwrap());
+        }
+    });
+    assert_eq!(lab.fetches(), 1);
+}
+
+#[test]
+fn who_is_away_is_waited_for_once_and_found_again() {
+    let lab = Lab::with_delay(Duration::from_millis(100));
+    let source = lab.open(64 << 20);
+    lab.leave(true);
+    let id = lab.score.0;
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(source.page(&id).unwrap_err().kind(), ErrorKind::Transient));
+        }
+    });
+    assert!(lab.fetches() <= 5, "{}", lab.fetches());
+    lab.leave(false);
+    assert!(source.page(&id).is_ok());
+}
+
+#[test]
+fn a_cache_smaller_than_the_disk_gives_the_disk_all_the_same() {
+    let lab = Lab::new();
+    let source = lab.open(8 << 20);
+    for _ in 0..2 {
+        assert!(lab.is_right_through(&source));
+        assert!(source.node().cache().counts().bytes <= 9 << 20);
+    }
+    assert!(source.node().counters().evicted > 0);
+}
+
+#[test]
+fn without_room_reads_go_through_and_nothing_is_kept() {
+    let lab = Lab::new();
+    let source = lab.open(64 << 20);
+    lab.disk.set_capacity(2 << 20);
+    assert!(lab.is_right_through(&source));
+    assert!(source.node().counters().refused > 0);
+    lab.disk.set_capacity(u64::MAX);
+    assert!(lab.is_right_through(&source));
+    let fetches = lab.fetches();
+    assert!(lab.is_right_through(&source));
+    assert_eq!(lab.fetches(), fetches, "all of it is kept when there is room again");
+}
+
+#[test]
+fn damage_in_the_cache_costs_a_fetch_and_no_byte() {
+    let lab = Lab::new();
+    let source = lab.open(64 << 20);
+    assert!(lab.is_right_through(&source));
+    let fetches = lab.fetches();
+    for again in [false, true] {
+        for (n, segment) in lab.segments().iter().enumerate() {
+            let mut bytes = lab.disk.contents(segment).unwrap();
+            let at = bytes.len() / 3 + n * 1000;
+            bytes[at] ^= 0x10;
+            lab.disk.overwrite(segment, &bytes);
+        }
+        assert!(lab.is_right_through(&source));
+        let fetched = lab.fetches() - fetches;
+        assert!((5..60).contains(&fetched), "{fetched}, {again}");
+    }
+    assert!(source.node().counters().damaged >= 10);
+}
+
+/// What is told is durable at that very moment.
+#[test]
+fn a_disk_is_filled_when_a_power_loss_takes_nothing_of_it() {
+    let lab = Lab::new();
+    let source = lab.open(64 << 20);
+    let (told, heard) = mpsc::channel();
+    let disk = lab.disk.clone();
+    let on_filled = Box::new(move || told.send(disk.fork()).unwrap());
+    let fill = Fill::start(source.clone(), lab.score, on_filled).unwrap();
+    let crashed = heard.recv_timeout(Duration::from_secs(60)).unwrap();
+    let status = fill.status();
+    assert!(status.filled && status.held == status.blocks && status.blocks > 180, "{status:?}");
+    fill.stop();
+    crashed.crash(CrashProfile::Nothing, 1);
+    lab.leave(true);
+    let source = lab.open_on(&crashed, 64 << 20);
+    assert!(lab.is_right_through(&source));
+    // Others may come and go: it stays.
+    let cache = source.node().cache();
+    assert_eq!(cache.pin_sets().len(), 1);
+    assert!(cache.counts().pinned_bytes > LENGTH as u64);
+    let (told, heard) = mpsc::channel();
+    let fill = Fill::start(source.clone(), lab.score, Box::new(move || told.send(()).unwrap())).unwrap();
+    heard.recv_timeout(Duration::from_secs(60)).unwrap();
+    fill.stop();
+}
+
+#[test]
+fn a_fill_waits_for_who_is_away_and_goes_on() {
+    let lab = Lab::new();
+    let source = lab.open(64 << 20);
+    assert!(source.fetch(Kind::Page, &lab.score.0).unwrap());
+    lab.leave(true);
+    let (told, heard) = mpsc::channel();
+    let fill = Fill::start(source.clone(), lab.score, Box::new(move || told.send(()).unwrap())).unwrap();
+    while fill.status().trouble.is_none() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(!fill.status().filled);
+    lab.leave(false);
+    heard.recv_timeout(Duration::from_secs(60)).unwrap();
+    fill.stop();
+}
+
+#[test]
+fn a_cache_too_small_for_a_disk_says_so() {
+    let lab = Lab::new();
+    let source = lab.open(8 << 20);
+    let fill = Fill::start(source.clone(), lab.score, Box::new(|| {})).unwrap();
+    while fill.status().trouble.is_none() {
+        assert!(!fill.status().filled);
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(fill.status().trouble.unwrap().contains("too small"));
+    fill.stop();
+    assert!(lab.is_right_through(&source), "and is read all the same");
+}

@@ -1,0 +1,49 @@
+//! All versions of a store, asked for again and again: for the tree, whose names follow them.
+
+use std::sync::Arc;
+
+use platter_image::Result;
+use platter_records::Version;
+use platter_store::Store;
+
+use platter_client::Watch;
+
+/// The catalog of a store. Asking whether it is another one is cheap, wherever the store is.
+pub enum Catalog {
+    /// A directory's, as it is now.
+    Local(Arc<Store>),
+    /// An origin's, as it was a moment ago.
+    Remote(Watch),
+}
+
+impl Catalog {
+    /// A number that is another one once the versions may be others.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn generation(&self) -> Result<i64> {
+        match self {
+            Self::Local(store) => store.generation(),
+            Self::Remote(watch) => Ok(watch.generation()),
+        }
+    }
+
+    /// Every version of every image, by image and number.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn versions(&self) -> Result<Arc<Vec<Version>>> {
+        match self {
+            Self::Local(store) => store.versions().map(Arc::new),
+            Self::Remote(watch) => Ok(watch.versions()),
+        }
+    }
+
+    /// Makes a change by the caller visible to it at once. If the origin is away, it becomes visible later.
+    pub fn changed(&self) {
+        match self {
+            Self::Local(_) => {}
+            Self::Remote(watch) => drop(watch.look()),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Adding to a store, wherever it is: frames, and at the end a version.
+
+use std::sync::Arc;
+
+use platter_image::frame::EncodedFrame;
+use platter_image::{
+    BlockId, BlockPlace, Error, FrameAddress, FrameIndex, FrameSource, FrameStore, Lease, Pin, Result,
+};
+use platter_records::{PublishedVersion, Repairs, VersionName, VersionRecord};
+use platter_store::{Session, Store};
+
+use platter_client::UploadSession;
+
+/// A session of a store. Dropped without being published, it leaves its frames to the store, where the next one finds them.
+pub enum OpenSession {
+    /// Of a store in a directory, whose lock it keeps.
+    Local {
+        /// The store.
+        store: Arc<Store>,
+        /// `None` once it has ended.
+        session: Option<Box<Session>>,
+    },
+    /// Of an origin's.
+    Remote(UploadSession),
+}
+
+impl OpenSession {
+    /// Whether it went away by itself, and another one would find what it has done.
+    pub fn is_lost(&self) -> bool {
+        match self {
+            Self::Local { .. } => false,
+            Self::Remote(session) => session.is_lost(),
+        }
+    }
+
+    /// Waits until the store has taken all that was added.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub fn finish(&self) -> Result<()> {
+        match self {
+            Self::Local { .. } => Ok(()),
+            Self::Remote(session) => session.finish(),
+        }
+    }
+
+    /// Publishes a version and ends. `expect` is the number that the image's newest version must have (0: there must be
+    /// none), if it is given.
+    ///
+    /// # Errors
+    /// `Refused` when the newest version has another number; as [`Session::publish`].
+    pub fn publish(&mut self, draft: VersionRecord, expect: Option<u64>) -> Result<PublishedVersion> {
+        let (store, session) = match self {
+            Self::Remote(session) => return session.publish(&draft, expect),
+            Self::Local { store, session } => (store, session.take().ok_or_else(ended)?),
+        };
+        let published = session.publish_after(draft, expect)?;
+        let others = store.repaired_by(&published.repaired, &published.version.name)?;
+        let names = |names: Vec<VersionName>| names.iter().map(VersionName::to_string).collect();
+        let repairs = Repairs {
+            repaired: names(others.whole),
+            still_damaged: names(others.damaged),
+            known_frames_read: published.known_frames_read,
+        };
+        Ok(PublishedVersion { version: published.version, repairs })
+    }
+
+    fn local(session: &Option<Box<Session>>) -> Result<&Session> {
+        session.as_deref().ok_or_else(ended)
+    }
+}
+
+fn ended() -> Error {
+    Error::bug("a session that has ended is added to")
+}
+
+impl FrameSource for OpenSession {
+    fn lease(&self, id: &BlockId) -> Result<Option<Lease>> {
+        Ok(self.locate(id)?.map(Lease::in_place))
+    }
+
+    fn read_leased(&self, lease: &Lease, stored: &mut Vec<u8>) -> Result<()> {
+        self.read_frame(lease.place.frame, stored)
+    }
+
+    fn found_damaged(&self, address: FrameAddress) {
+        if let Self::Local { session: Some(session), .. } = self {
+            session.found_damaged(address);
+        }
+    }
+}
+
+impl FrameIndex for OpenSession {
+    fn locate(&self, id: &BlockId) -> Result<Option<BlockPlace>> {
+        match self {
+            Self::Local { session, .. } => Self::local(session)?.locate(id),
+            Self::Remote(session) => session.locate(id),
+        }
+    }
+
+    fn read_frame(&self, address: FrameAddress, stored: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Self::Local { session, .. } => Self::local(session)?.read_frame(address, stored),
+            Self::Remote(session) => session.read_frame(address, stored),
+        }
+    }
+}
+
+impl FrameStore for OpenSession {
+    fn lookup_and_pin(&self, id: &BlockId) -> Result<Option<Pin>> {
+        match self {
+            Self::Local { session, .. } => Self::local(session)?.lookup_and_pin(id),
+            Self::Remote(session) => session.lookup_and_pin(id),
+        }
+    }
+
+    fn lookup_and_pin_all(&self, ids: &[BlockId]) -> Result<Vec<Option<Pin>>> {
+        match self {
+            Self::Local { session, .. } => Self::local(session)?.lookup_and_pin_all(ids),
+            Self::Remote(session) => session.lookup_and_pin_all(ids),
+        }
+    }
+
+    fn pin_stored(&self, id: &BlockId) -> Result<Option<Pin>> {
+        match self {
+            Self::Local { session, .. } => Self::local(session)?.pin_stored(id),
+            Self::Remote(session) => session.pin_stored(id),
+        }
+    }
+
+    fn lookups_under_way(&self) -> usize {
+        match self {
+            Self::Local { .. } => 1,
+            Self::Remote(session) => session.lookups_under_way(),
+        }
+    }
+
+    fn append(&self, frame: &EncodedFrame) -> Result<Pin> {
+        match self {
+            Self::Local { session, .. } => Self::local(session)?.append(frame),
+            Self::Remote(session) => session.append(frame),
+        }
+    }
+}

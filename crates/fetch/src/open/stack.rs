@@ -1,0 +1,48 @@
+//! Stacks the sources that a recipe is read from. The one place that does.
+//!
+//! ```text
+//! memory ▸ hoard ▸ disk cache ▸ network (peers ∥ origin)       an origin, read by a node
+//! memory ▸ network                                             an origin, read without a cache
+//! memory ▸ hoard ▸ local store
+//! ```
+//!
+//! Memory is shared by all recipes of a process, so it is not part of the stack of one recipe: disks get it beside their
+//! source.
+
+use std::sync::Arc;
+
+use platter_image::{Result, Score};
+use platter_store::Hoard;
+use platter_vdisk::{BlockCache, CacheOptions, Source};
+
+use super::store::Opened;
+use crate::driver::SourceOptions;
+use crate::hoard_first::HoardFirst;
+
+/// The frames and pages of a recipe, below what is in memory.
+pub(super) fn stack(
+    store: &Opened,
+    hoard: Option<&Arc<Hoard>>,
+    score: Score,
+    options: SourceOptions,
+) -> Arc<dyn Source> {
+    let below: Arc<dyn Source> = match store {
+        Opened::Local(store) => store.clone(),
+        Opened::Remote(store) => match store.cached_source(score, options) {
+            Some(source) => source,
+            None => store.fetcher().source(score, options),
+        },
+    };
+    match hoard {
+        Some(hoard) => Arc::new(HoardFirst::new(hoard.clone(), below)),
+        None => below,
+    }
+}
+
+/// A memory cache of that many bytes.
+///
+/// # Errors
+/// `Io` when threads cannot be started.
+pub fn memory_cache(bytes: usize) -> Result<Arc<BlockCache>> {
+    BlockCache::new(CacheOptions { block_bytes_max: bytes as u64, ..CacheOptions::default() })
+}

@@ -1,0 +1,352 @@
+//! A store that was opened, wherever it is: what the jobs need that work over both kinds.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use platter_client::Watch;
+use platter_image::recipe::{PageSource, Recipe};
+use platter_image::{BlockId, ErrorKind, Result, Score};
+use platter_records::{
+    BootSet, EditLock, HoardChanges, HoardSnapshot, ImageName, Resolved, Version, edit_lock_refusal,
+};
+use platter_store::{Hoard, KnownCheck, Store, missing_blocks};
+use platter_vdisk::Source;
+
+use super::catalog::Catalog;
+use super::clock::unix_ms;
+use super::edit_lock_choice::EditLockChoice;
+use super::location::StoreLocation;
+use super::session::OpenSession;
+use super::stack::stack;
+use crate::driver::SourceOptions;
+use crate::node::{CachedSource, NodeCache};
+use crate::remote::RemoteStore;
+
+/// How long the lock of a directory's store is waited for: a capture may have it.
+const LOCK_TIME: Duration = Duration::from_secs(60);
+const LOCK_INTERVAL: Duration = Duration::from_millis(50);
+/// Sessions of an origin that are begun for one job: it may be started again meanwhile.
+const SESSIONS_MAX: u32 = 3;
+
+/// A store of this machine, or an origin's.
+#[derive(Clone)]
+pub struct OpenStore(Opened);
+
+/// Which of them.
+#[derive(Clone)]
+pub enum Opened {
+    /// In a directory of this machine.
+    Local(Arc<Store>),
+    /// Behind an origin.
+    Remote(RemoteStore),
+}
+
+impl OpenStore {
+    /// Opens a store to be read. An origin is asked when there is a question.
+    ///
+    /// # Errors
+    /// As [`Store::open_reader`]; `Refused` or `Missing` when an origin's certificate can be believed by nothing.
+    pub fn open_reader(location: &StoreLocation) -> Result<Self> {
+        Ok(Self(match location {
+            StoreLocation::Local(place) => Opened::Local(Arc::new(Store::open_reader(place)?)),
+            StoreLocation::Remote(options) => Opened::Remote(options.open()?),
+        }))
+    }
+
+    /// Opens a store that will be added to, and keeps others from writing it from now on. An origin sees to that itself.
+    ///
+    /// # Errors
+    /// As [`Store::open_writer`] and [`OpenStore::open_reader`].
+    pub fn open_writer(location: &StoreLocation) -> Result<Self> {
+        match location {
+            StoreLocation::Local(place) => Ok(Self(Opened::Local(Arc::new(Store::open_writer(place)?)))),
+            StoreLocation::Remote(_) => Self::open_reader(location),
+        }
+    }
+
+    /// Makes sure that every block of a disk is there, before a target is touched. An origin looks itself; one that is
+    /// away while its disk comes from a cache or from peers cannot say.
+    ///
+    /// # Errors
+    /// `Missing` when blocks are not, `Corrupt` when some are known to be damaged; what reading the recipe says.
+    pub fn check_presence<P: PageSource>(&self, recipe: &Recipe<P>) -> Result<()> {
+        let missing = match &self.0 {
+            Opened::Local(store) => missing_blocks(recipe, &**store, store.quarantined())?,
+            Opened::Remote(store) => match store.origin().missing_blocks(recipe.score()) {
+                Err(error) if error.kind() == ErrorKind::Transient => None,
+                answer => answer?,
+            },
+        };
+        missing.map_or(Ok(()), |missing| Err(missing.refuse()))
+    }
+
+    /// Every image that has versions, by name: each by its newest version.
+    ///
+    /// # Errors
+    /// What the store says; `Transient` when an origin is away.
+    pub fn images(&self) -> Result<Vec<Version>> {
+        match &self.0 {
+            Opened::Local(store) => store.images(),
+            Opened::Remote(store) => store.origin().images(),
+        }
+    }
+
+    /// The versions of an image, the newest first.
+    ///
+    /// # Errors
+    /// `Missing` when there is no such image; as [`OpenStore::images`].
+    pub fn history(&self, image: &ImageName) -> Result<Vec<Version>> {
+        match &self.0 {
+            Opened::Local(store) => store.history(image),
+            Opened::Remote(store) => store.origin().history(image),
+        }
+    }
+
+    /// What `NAME`, `NAME@7`, `NAME@latest` or a score stands for.
+    ///
+    /// # Errors
+    /// `Refused` for text that is none of these, `Missing`; as [`OpenStore::images`].
+    pub fn resolve(&self, text: &str) -> Result<Resolved> {
+        match &self.0 {
+            Opened::Local(store) => store.resolve(text),
+            Opened::Remote(store) => store.resolve(text),
+        }
+    }
+
+    /// The edit lock of an image; `None` when nobody has it.
+    ///
+    /// # Errors
+    /// As [`OpenStore::images`].
+    pub fn edit_lock(&self, image: &ImageName) -> Result<Option<EditLock>> {
+        match &self.0 {
+            Opened::Local(store) => store.edit_lock(image),
+            Opened::Remote(store) => store.origin().edit_lock(image),
+        }
+    }
+
+    /// All edit locks that somebody has, by image.
+    ///
+    /// # Errors
+    /// As [`OpenStore::images`].
+    pub fn edit_locks(&self) -> Result<Vec<EditLock>> {
+        match &self.0 {
+            Opened::Local(store) => store.edit_locks(),
+            Opened::Remote(store) => store.origin().edit_locks(),
+        }
+    }
+
+    /// The boot sets that nodes hoard.
+    ///
+    /// # Errors
+    /// As [`OpenStore::images`].
+    pub fn hoard(&self) -> Result<HoardSnapshot> {
+        match &self.0 {
+            Opened::Local(store) => store.hoard(),
+            Opened::Remote(store) => store.origin().hoard(),
+        }
+    }
+
+    /// What changed in the hoard since a revision.
+    ///
+    /// # Errors
+    /// As [`OpenStore::images`].
+    pub fn hoard_changes(&self, epoch: &str, since: u64) -> Result<HoardChanges> {
+        match &self.0 {
+            Opened::Local(store) => store.hoard_changes(epoch, since),
+            Opened::Remote(store) => store.origin().hoard_changes(epoch, since),
+        }
+    }
+
+    /// A boot set.
+    ///
+    /// # Errors
+    /// `Missing`, `Corrupt`; as [`OpenStore::images`].
+    pub fn boot_set(&self, id: &BlockId) -> Result<BootSet> {
+        match &self.0 {
+            Opened::Local(store) => store.boot_set(id),
+            Opened::Remote(store) => store.origin().boot_set(id),
+        }
+    }
+
+    /// Takes the edit lock of an image that nobody has, or with `steal`, whoever has it.
+    ///
+    /// # Errors
+    /// As [`Store::take_edit_lock`] and [`Store::steal_edit_lock`].
+    pub fn take_edit_lock(&self, image: &ImageName, holder: &str, steal: bool) -> Result<EditLock> {
+        match (&self.0, steal) {
+            (Opened::Local(store), false) => store.take_edit_lock(image, holder, unix_ms()),
+            (Opened::Local(store), true) => store.steal_edit_lock(image, holder, unix_ms()),
+            (Opened::Remote(store), _) => store.origin().take_edit_lock(image, holder, steal),
+        }
+    }
+
+    /// Gives an edit lock back.
+    ///
+    /// # Errors
+    /// As [`Store::release_edit_lock`]; `Missing` when nobody has it.
+    pub fn release_edit_lock(&self, edit_lock: &EditLock) -> Result<()> {
+        match &self.0 {
+            Opened::Local(store) => store.release_edit_lock(edit_lock),
+            Opened::Remote(store) => store.origin().release_edit_lock(edit_lock),
+        }
+    }
+
+    /// Whether publishing the next version of an image would be refused now: asked before long work.
+    pub fn check_edit_lock(&self, image: &ImageName, choice: EditLockChoice) -> Result<()> {
+        let number = match choice {
+            EditLockChoice::Steal => return Ok(()),
+            EditLockChoice::Free => None,
+            EditLockChoice::Number(number) => Some(number),
+        };
+        edit_lock_refusal(image, number, self.edit_lock(image)?.as_ref()).map_or(Ok(()), Err)
+    }
+
+    /// Forgets one version of an image, or all; gives their names.
+    ///
+    /// # Errors
+    /// As [`Store::forget`].
+    pub fn forget(&self, image: &ImageName, number: Option<u64>) -> Result<Vec<String>> {
+        match &self.0 {
+            Opened::Local(store) => {
+                Ok(store.forget(image, number)?.iter().map(ToString::to_string).collect())
+            }
+            Opened::Remote(store) => store.origin().forget(image, number),
+        }
+    }
+
+    /// Renames an image and those below it; gives names before and after.
+    ///
+    /// # Errors
+    /// As [`Store::rename`]; `Transient` when another process writes the store.
+    pub fn rename(&self, from: &ImageName, to: &ImageName) -> Result<Vec<(String, String)>> {
+        match &self.0 {
+            Opened::Local(store) => {
+                let renamed = Store::open_writer(store.place())?.rename(from, to)?;
+                Ok(renamed.iter().map(|it| (it.from.to_string(), it.to.to_string())).collect())
+            }
+            Opened::Remote(store) => store.origin().rename(from, to),
+        }
+    }
+
+    /// All versions of all images, to be asked for again and again.
+    ///
+    /// # Errors
+    /// As [`OpenStore::images`].
+    pub fn catalog(&self) -> Result<Catalog> {
+        Ok(match &self.0 {
+            Opened::Local(store) => Catalog::Local(store.clone()),
+            Opened::Remote(store) => Catalog::Remote(Watch::start(store.origin().clone())?),
+        })
+    }
+
+    /// Where the frames and pages of a recipe come from.
+    pub fn source(&self, score: Score, options: SourceOptions) -> Arc<dyn Source> {
+        stack(&self.0, None, score, options)
+    }
+
+    /// The same with a hoard before it, if there is one.
+    pub fn hoarded_source(
+        &self,
+        hoard: Option<&Arc<Hoard>>,
+        score: Score,
+        options: SourceOptions,
+    ) -> Arc<dyn Source> {
+        stack(&self.0, hoard, score, options)
+    }
+
+    /// Which kind of store it is, for what is done differently with each.
+    pub fn opened(&self) -> &Opened {
+        &self.0
+    }
+
+    /// The same, of an origin that is read through a cache.
+    pub fn cached_source(&self, score: Score, options: SourceOptions) -> Option<Arc<CachedSource>> {
+        match &self.0 {
+            Opened::Local(_) => None,
+            Opened::Remote(store) => store.cached_source(score, options),
+        }
+    }
+
+    /// The origin, if it is one.
+    pub fn remote(&self) -> Option<&RemoteStore> {
+        match &self.0 {
+            Opened::Local(_) => None,
+            Opened::Remote(store) => Some(store),
+        }
+    }
+
+    /// The cache that an origin is read through.
+    pub fn cache(&self) -> Option<&Arc<NodeCache>> {
+        match &self.0 {
+            Opened::Local(_) => None,
+            Opened::Remote(store) => store.cache(),
+        }
+    }
+
+    /// Sees what was added to the store since it was opened, where that has to be said.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn refresh(&self) -> Result<()> {
+        match &self.0 {
+            Opened::Local(store) => store.refresh(),
+            Opened::Remote(_) => Ok(()),
+        }
+    }
+
+    /// Lets `add` add a version of that image to the store in a session, and in another one if an origin loses the first:
+    /// that finds what the origin had taken,
+    /// and `lost` is told why. Of what it relies on, as much is read as `known` says.
+    ///
+    /// # Errors
+    /// What `add` says; `Transient` when another process writes the store for too long.
+    pub fn add<T>(
+        &self,
+        image: &ImageName,
+        known: KnownCheck,
+        lost: &dyn Fn(&str),
+        mut add: impl FnMut(&mut OpenSession) -> Result<T>,
+    ) -> Result<T> {
+        let mut left = SESSIONS_MAX;
+        loop {
+            let mut session = self.session(image, known)?;
+            left -= 1;
+            match add(&mut session) {
+                Err(error) if session.is_lost() && left > 0 => {
+                    lost(&format!("beginning anew, for the origin lost the upload: {error}"));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn session(&self, image: &ImageName, known: KnownCheck) -> Result<OpenSession> {
+        let store = match &self.0 {
+            Opened::Remote(store) => {
+                return Ok(OpenSession::Remote(store.origin().session(image, known == KnownCheck::All)?));
+            }
+            // Only one that is written has taken over what was left.
+            Opened::Local(store) if store.salvaged().is_some() => store.clone(),
+            Opened::Local(store) => Arc::new(self.when_unlocked(|| Store::open_writer(store.place()))?),
+        };
+        let session = store.session()?.with_known_check(known);
+        Ok(OpenSession::Local { store, session: Some(Box::new(session)) })
+    }
+
+    /// Does it once nobody else writes the store, if that comes soon. An origin waits by itself.
+    ///
+    /// # Errors
+    /// What it says.
+    pub fn when_unlocked<T>(&self, act: impl Fn() -> Result<T>) -> Result<T> {
+        let until = Instant::now() + LOCK_TIME;
+        let is_local = matches!(self.0, Opened::Local(_));
+        loop {
+            match act() {
+                Err(error) if is_local && error.kind() == ErrorKind::Transient && Instant::now() < until => {
+                    std::thread::sleep(LOCK_INTERVAL);
+                }
+                done => return done,
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! An origin with what its blocks are read through: a fetcher, and a cache if there is one.
+
+use std::sync::Arc;
+
+use platter_client::OriginStore;
+use platter_image::frame::stream::FramesRequest;
+use platter_image::{BlockId, ErrorKind, Result, Score};
+use platter_records::{Resolved, VersionQuery};
+use platter_vdisk::Source;
+
+use crate::driver::{Fetcher, Holdings, OriginFrames, SourceOptions, TakeFrame};
+use crate::node::{CacheLocation, CachedSource, NodeCache, SharingRequest};
+
+/// Most bytes of frames in memory: without a cache, they wait there for their readers.
+const MEMORY_BYTES: u64 = 128 << 20;
+/// The same with a cache, which keeps what comes.
+const MEMORY_BESIDE_CACHE: u64 = 32 << 20;
+
+/// An origin, and what fetches from it.
+#[derive(Clone)]
+pub struct RemoteStore {
+    origin: OriginStore,
+    cache: Option<Arc<NodeCache>>,
+    fetcher: Arc<Fetcher>,
+}
+
+impl OriginFrames for OriginStore {
+    fn fetch(&self, request: &FramesRequest, take: &mut TakeFrame<'_>) -> Result<Vec<BlockId>> {
+        self.frames(request, take)
+    }
+}
+
+impl RemoteStore {
+    /// Asks for nothing yet. `address` names the origin whose answers the cache remembers.
+    ///
+    /// # Errors
+    /// As [`NodeCache::open`].
+    pub(crate) fn open(origin: OriginStore, cache: Option<&CacheLocation>, address: &str) -> Result<Self> {
+        let cache = cache.map(|location| NodeCache::open(location, address)).transpose()?;
+        let origin = match &cache {
+            Some(cache) => origin.remembering(cache.answers().clone()),
+            None => origin,
+        };
+        let holdings = cache.clone().map(|cache| cache as Arc<dyn Holdings>);
+        let memory = if holdings.is_some() { MEMORY_BESIDE_CACHE } else { MEMORY_BYTES };
+        let fetcher = Fetcher::new(Arc::new(origin.clone()), holdings, memory);
+        Ok(Self { origin, cache, fetcher })
+    }
+
+    /// The origin itself.
+    pub fn origin(&self) -> &OriginStore {
+        &self.origin
+    }
+
+    /// The cache of what was read, if there is one.
+    pub fn cache(&self) -> Option<&Arc<NodeCache>> {
+        self.cache.as_ref()
+    }
+
+    /// What fetches from this origin, and from peers.
+    pub fn fetcher(&self) -> &Arc<Fetcher> {
+        &self.fetcher
+    }
+
+    /// As [`OriginStore::resolve`]. While the origin is away, a score is its own answer for a node that has peers: they may
+    /// have what it names.
+    ///
+    /// # Errors
+    /// As [`OriginStore::resolve`].
+    pub fn resolve(&self, text: &str) -> Result<Resolved> {
+        let resolved = self.origin.resolve(text);
+        let is_away = resolved.as_ref().is_err_and(|error| error.kind() == ErrorKind::Transient);
+        match text.parse() {
+            Ok(VersionQuery::Score(score)) if is_away && self.fetcher.shares() => {
+                Ok(Resolved { score, version: None })
+            }
+            _ => resolved,
+        }
+    }
+
+    /// Begins to share what the cache holds, unless it is shared or there is no cache.
+    ///
+    /// # Errors
+    /// `Refused` for an invalid address; `Transient` when the origin is away and never said which store it has; `Io` when the
+    /// address is not available.
+    pub fn share(&self, request: &SharingRequest) -> Result<()> {
+        match &self.cache {
+            Some(cache) if !self.fetcher.shares() => {
+                cache.share(&self.fetcher, self.origin.sharing_rights()?, request)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The frames and pages of a recipe through the cache; `None` without one.
+    pub fn cached_source(&self, score: Score, options: SourceOptions) -> Option<Arc<CachedSource>> {
+        let cache = self.cache.as_ref()?;
+        Some(CachedSource::new(cache.clone(), self.fetcher.source(score, options)))
+    }
+
+    /// The same from other nodes, past the cache; `None` while no other node is known.
+    pub fn peer_source(&self, score: Score, options: SourceOptions) -> Option<Arc<dyn Source>> {
+        (self.fetcher.counts().known > 0).then(|| self.fetcher.source(score, options) as Arc<dyn Source>)
+    }
+}

@@ -1,0 +1,103 @@
+//! Answers to what is asked over the control socket: each does what a command would do by itself.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use platter_image::{Error, Result};
+use platter_vdisk::BlockDevice as _;
+
+use super::agent::Agent;
+use super::control::{Answer, Attached, Question};
+use super::disk_request::DiskRequest;
+use super::event::LiveEvent;
+use super::publish::{PublishRequest, discard_from, publish_from};
+use super::served::Served;
+use platter_fetch::OpenStore;
+use platter_jobs::clone_from;
+use platter_jobs::{CloneRequest, Silent};
+
+/// Does what is asked.
+///
+/// # Errors
+/// What doing it says.
+pub(super) fn answer(
+    served: &Arc<Served>,
+    agent: &Arc<Agent>,
+    question: Question,
+    stream: &UnixStream,
+) -> Result<Answer> {
+    match question {
+        Question::TakeOver => {
+            served.hand_over(stream)?;
+            served.tell(&LiveEvent::HandedOver);
+            Err(Error::bug("a process that handed everything over and did not end"))
+        }
+        Question::Disks => Ok(Answer::Disks(served.statuses())),
+        Question::Attach(request) => Ok(Answer::Attached(attach(served, &request)?)),
+        Question::Publish { disk, words } => {
+            Ok(Answer::Published(served.publish(&*served.disk(&disk)?, &words)?))
+        }
+        Question::Detach { disk, then, words } => {
+            let detached = match agent.forget_pending(&disk)? {
+                true => None,
+                false => {
+                    let disk = served.disk(&disk)?;
+                    let words = match then {
+                        None if words.notes.is_empty() => served.words(&disk),
+                        _ => words,
+                    };
+                    served.detach(&disk, then.unwrap_or_else(|| disk.on_detach()), &words)?
+                }
+            };
+            if served.is_done() {
+                served.stop().store(true, Ordering::Relaxed);
+            }
+            Ok(Answer::Detached(detached))
+        }
+        Question::PublishImage { image, edit_lock, words } => {
+            let request = PublishRequest {
+                place: served.opener.place.clone(),
+                disk: image,
+                edit_lock,
+                branch: words.branch,
+                labels: words.labels,
+                notes: words.notes,
+                tool_version: words.tool_version,
+            };
+            Ok(Answer::Published(publish_from(served.store(), &request, &Silent)?))
+        }
+        Question::Discard { image, edit_lock } => {
+            Ok(Answer::Discarded(discard_from(served.store(), &served.opener.place, &image, edit_lock)?))
+        }
+        Question::Clone { version, name, next, edit_lock, tool_version } => {
+            let store = served.request().place.store().clone();
+            let request = CloneRequest { store, version, name, next, edit_lock, tool_version };
+            // A store in a directory is opened to be written for as long as it takes.
+            let cloned = match served.store().remote() {
+                Some(_) => clone_from(served.store(), &request),
+                None => clone_from(&OpenStore::open_writer(&request.store)?, &request),
+            };
+            Ok(Answer::Cloned(cloned?))
+        }
+    }
+}
+
+/// Serves another disk. One that is served already, to be read, is filled, if that is new.
+fn attach(served: &Arc<Served>, request: &DiskRequest) -> Result<Attached> {
+    let disk = match served.opener.name_of(&request.version) {
+        Ok((_, name)) if request.fill && request.write.is_none() && served.is_attached(&name) => {
+            let disk = served.disk(&name)?;
+            if served.fills.score(&name).is_some() || disk.disk.is_writable() {
+                return Err(Error::refused(format!("{name} is attached already")));
+            }
+            served.fill(&name, disk.disk.state()?.0)?;
+            served.remember(&disk, true)?;
+            disk
+        }
+        _ => served.disk(&served.attach(request)?)?,
+    };
+    let attached = served.attached_disk(&disk)?;
+    served.tell(&LiveEvent::Attached(&attached));
+    Ok(attached)
+}

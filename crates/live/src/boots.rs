@@ -1,0 +1,359 @@
+//! The boots of a node's disks: noticed as they happen, kept while the origin is away, and registered there, so that every
+//! node has them in its hoard.
+//!
+//! Owns which disks are watched and which boots are still to be registered. A disk is watched only while its version can
+//! use another boot. A node whose access token may not write registers nothing, so it watches nothing either.
+
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use platter_image::{Error, ErrorKind, Result, Score};
+use platter_records::{BootSetRecord, ImageName, Version};
+use platter_store::Hoard;
+use platter_vdisk::{BlockDevice, Boot, BootWatch};
+
+use super::event::LiveEvent;
+use super::served::Served;
+use super::version::base_version;
+use platter_fetch::unix_ms;
+use platter_jobs::{Observation, ObservedBoot, Observer, is_settled, register_observed};
+
+/// Most boots that wait for the origin, each of another version; beyond that the oldest goes. One takes some 100 KiB, at most 1 MiB.
+const WAITING_MAX: usize = 32;
+/// How long a boot waits when the origin is away.
+const RETRY: Duration = Duration::from_secs(10);
+/// Boots that end together are not registered together: each node waits for a part of this, so the others hear of the first.
+const SPREAD: Duration = Duration::from_secs(1);
+/// A version is not watched any more after so many boots that added nothing.
+const KNOWN_BOOTS_MAX: u32 = 2;
+/// Most versions of which that is remembered.
+const KNOWN_MAX: usize = 4096;
+
+/// See the module.
+pub(super) struct BootRecorder {
+    observer: Observer,
+    hoard: Arc<Hoard>,
+    /// Of this node, up to [`SPREAD`].
+    delay: Duration,
+    state: Mutex<State>,
+    /// Boots are being registered.
+    is_registering: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    is_forbidden: bool,
+    watches: Vec<(Score, Weak<BootWatch>)>,
+    waiting: VecDeque<Waiting>,
+    /// How many boots of a version added nothing.
+    known: HashMap<Score, u32>,
+}
+
+/// A boot that is not registered yet.
+struct Waiting {
+    observed: ObservedBoot,
+    due: Instant,
+}
+
+impl BootRecorder {
+    /// Of a node with that hoard. `id` tells nodes apart.
+    pub(super) fn new(observer: Observer, hoard: Arc<Hoard>, id: &str) -> Arc<Self> {
+        let number = blake3_part(id);
+        let delay = SPREAD * u32::from(number) / u32::from(u8::MAX);
+        let (state, is_registering) = Default::default();
+        Arc::new(Self { observer, hoard, delay, state, is_registering })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Watches a disk of that version, if another boot of it is of use.
+    pub(super) fn watch(&self, score: Score, disk: &Arc<dyn BlockDevice>) -> Option<Arc<BootWatch>> {
+        if !self.wants(score) {
+            return None;
+        }
+        let watch = Arc::new(BootWatch::new(disk.clone()));
+        self.state().watches.push((score, Arc::downgrade(&watch)));
+        Some(watch)
+    }
+
+    fn wants(&self, score: Score) -> bool {
+        let state = self.state();
+        let is_known = state.known.get(&score).is_some_and(|boots| *boots >= KNOWN_BOOTS_MAX);
+        !state.is_forbidden && !is_known && !is_settled(&self.hoard, score)
+    }
+
+    /// Whether the access token may register boot sets, as the origin says. If not, nothing is watched any more.
+    pub(super) fn set_allowed(&self, is_allowed: bool) {
+        let mut state = self.state();
+        state.is_forbidden = !is_allowed;
+        if !is_allowed {
+            state.waiting.clear();
+            let watches = std::mem::take(&mut state.watches);
+            watches.iter().filter_map(|(_, watch)| watch.upgrade()).for_each(|watch| watch.stop());
+        }
+    }
+
+    /// Takes up boots that have ended. To be called about every second.
+    fn look(&self) {
+        let mut ended = Vec::new();
+        self.state().watches.retain(|(score, watch)| {
+            let Some(watch) = watch.upgrade() else { return false };
+            ended.extend(watch.poll().map(|boot| (*score, boot)));
+            watch.is_on()
+        });
+        for (score, boot) in ended {
+            self.keep(score, boot);
+        }
+    }
+
+    /// Keeps a boot until it is registered; of one version the one that read more.
+    fn keep(&self, score: Score, boot: Boot) {
+        if !self.wants(score) {
+            self.stop_watching(score);
+            return;
+        }
+        let observed = ObservedBoot { score, boot, time_unix_ms: unix_ms() };
+        let mut state = self.state();
+        match state.waiting.iter_mut().find(|waiting| waiting.observed.score == score) {
+            Some(waiting) => {
+                let size = |it: &ObservedBoot| it.boot.ranges.iter().map(|range| range.length).sum::<u64>();
+                if size(&observed) > size(&waiting.observed) {
+                    waiting.observed = observed;
+                }
+            }
+            None => {
+                if state.waiting.len() >= WAITING_MAX {
+                    state.waiting.pop_front();
+                }
+                state.waiting.push_back(Waiting { observed, due: Instant::now() + self.delay });
+            }
+        }
+    }
+
+    fn stop_watching(&self, score: Score) {
+        let watches = &mut self.state().watches;
+        for (_, watch) in watches.iter().filter(|(of, _)| *of == score) {
+            watch.upgrade().into_iter().for_each(|watch| watch.stop());
+        }
+        watches.retain(|(of, _)| *of != score);
+    }
+
+    fn has_due(&self) -> bool {
+        let now = Instant::now();
+        self.state().waiting.iter().any(|waiting| waiting.due <= now)
+    }
+
+    fn take_due(&self) -> Option<ObservedBoot> {
+        let (now, mut state) = (Instant::now(), self.state());
+        let at = state.waiting.iter().position(|waiting| waiting.due <= now)?;
+        state.waiting.remove(at).map(|waiting| waiting.observed)
+    }
+
+    /// Whether this node observed a boot of that version: its cache has what the boot read.
+    pub(super) fn has_observed(&self, record: &BootSetRecord) -> bool {
+        record.nodes.contains(&self.observer.node)
+    }
+
+    /// The origin was away: later.
+    fn postpone(&self, observed: ObservedBoot) {
+        let mut state = self.state();
+        let is_superseded = state.waiting.iter().any(|waiting| waiting.observed.score == observed.score);
+        if !is_superseded && !state.is_forbidden && state.waiting.len() < WAITING_MAX {
+            state.waiting.push_back(Waiting { observed, due: Instant::now() + RETRY });
+        }
+    }
+
+    /// Another boot of that version added nothing, or cannot be registered.
+    fn note_known(&self, score: Score, boots: u32) {
+        let mut state = self.state();
+        if state.known.len() >= KNOWN_MAX {
+            state.known.clear();
+        }
+        *state.known.entry(score).or_default() += boots;
+        drop(state);
+        if !self.wants(score) {
+            self.stop_watching(score);
+        }
+    }
+}
+
+/// A number from 0 to 255, different for most texts.
+fn blake3_part(text: &str) -> u8 {
+    platter_image::BlockId::of(platter_image::Kind::Data, text.as_bytes()).0[0]
+}
+
+impl Served {
+    /// Notices boots that have ended, and registers them in a thread of its own.
+    pub(super) fn record_boots(self: &Arc<Self>) {
+        let Some(recorder) = self.boots().cloned() else { return };
+        recorder.look();
+        if !recorder.has_due() || recorder.is_registering.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (served, registering) = (self.clone(), recorder.clone());
+        let register = move || {
+            while let Some(observed) = registering.take_due() {
+                served.register_boot(&registering, observed);
+            }
+            registering.is_registering.store(false, Ordering::Release);
+        };
+        if thread::Builder::new().name("boots".to_owned()).spawn(register).is_err() {
+            recorder.is_registering.store(false, Ordering::Release);
+        }
+    }
+
+    fn register_boot(&self, recorder: &BootRecorder, observed: ObservedBoot) {
+        let score = observed.score;
+        match self.try_to_register(recorder, &observed) {
+            Ok(Observation::Registered(report)) => self.tell(&LiveEvent::Note(format!(
+                "{}: recorded a boot of {} blocks, {} bytes: revision {} of the hoard",
+                report.version, report.blocks, report.bytes, report.revision
+            ))),
+            Ok(Observation::KnownAlready) => recorder.note_known(score, 1),
+            // A copy says nothing of boots.
+            Ok(Observation::Copy) => {}
+            Err(error) if error.kind() == ErrorKind::Transient => {
+                self.tell(&LiveEvent::Note(format!(
+                    "a boot of {score} is kept until the origin answers: {error}"
+                )));
+                recorder.postpone(observed);
+            }
+            Err(error) => {
+                recorder.note_known(score, KNOWN_BOOTS_MAX);
+                self.tell(&LiveEvent::Note(format!("a boot of {score} is not recorded: {error}")));
+            }
+        }
+    }
+
+    fn try_to_register(&self, recorder: &BootRecorder, observed: &ObservedBoot) -> Result<Observation> {
+        let store = self
+            .store()
+            .remote()
+            .map(platter_fetch::RemoteStore::origin)
+            .ok_or_else(|| Error::bug("a node without an origin"))?;
+        let version = self.version_that_booted(observed.score)?;
+        let source = self.source(observed.score);
+        register_observed((store, &recorder.hoard), &version, (observed, &recorder.observer), &*source)
+    }
+
+    /// The version of that score: of the image that is attached, if one is.
+    fn version_that_booted(&self, score: Score) -> Result<Version> {
+        let base = score.to_string();
+        let attached = self.attached()?.into_iter().find(|disk| disk.base == base);
+        let image: Option<ImageName> = attached.and_then(|disk| disk.disk.parse().ok());
+        let version = match image {
+            Some(image) => base_version(self.store(), &image, score)?,
+            None => self.store().resolve(&base)?.version,
+        };
+        version.ok_or_else(|| Error::missing(format!("no version has the score {score}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_image::{BlockId, Extent};
+    use platter_store::StorePlace;
+
+    use super::*;
+
+    fn recorder() -> (tempfile::TempDir, Arc<BootRecorder>) {
+        let folder = tempfile::tempdir().unwrap();
+        let hoard = Hoard::open(&StorePlace::on_system(folder.path())).unwrap();
+        let observer = Observer { node: "node".into(), tool_version: String::new() };
+        (folder, BootRecorder::new(observer, hoard, "1"))
+    }
+
+    fn score(number: u8) -> Score {
+        Score(BlockId([number; 32]))
+    }
+
+    fn boot(bytes: u64) -> Boot {
+        Boot { ranges: vec![Extent::new(0, bytes)], ..Boot::default() }
+    }
+
+    fn disk() -> Arc<dyn BlockDevice> {
+        struct Empty;
+        impl BlockDevice for Empty {
+            fn length(&self) -> u64 {
+                1 << 30
+            }
+
+            fn read(&self, _buffer: &mut [u8], _offset: u64) -> Result<()> {
+                Ok(())
+            }
+
+            fn extents(
+                &self,
+                _range: Extent,
+                _visit: &mut dyn FnMut(Extent, platter_vdisk::Allocation) -> bool,
+            ) -> Result<()> {
+                Ok(())
+            }
+        }
+        Arc::new(Empty)
+    }
+
+    fn waiting(recorder: &BootRecorder) -> Vec<(Score, u64)> {
+        let state = recorder.state();
+        state.waiting.iter().map(|it| (it.observed.score, it.observed.boot.ranges[0].length)).collect()
+    }
+
+    #[test]
+    fn boots_that_wait_are_bounded_and_one_a_version() {
+        let (_folder, recorder) = recorder();
+        for bytes in [10, 30, 20] {
+            recorder.keep(score(1), boot(bytes));
+        }
+        assert_eq!(waiting(&recorder), [(score(1), 30)], "the one that read most");
+        for number in 2..100 {
+            recorder.keep(score(number), boot(1));
+        }
+        let kept = waiting(&recorder);
+        assert_eq!((kept.len(), kept[WAITING_MAX - 1].0), (WAITING_MAX, score(99)), "the newest");
+    }
+
+    #[test]
+    fn a_boot_that_could_not_be_told_comes_again_later() {
+        let (_folder, recorder) = recorder();
+        recorder.keep(score(1), boot(1));
+        assert!(!recorder.has_due(), "others may be faster");
+        recorder.state().waiting[0].due = Instant::now();
+        let observed = recorder.take_due().unwrap();
+        assert_eq!(waiting(&recorder), []);
+        recorder.postpone(observed.clone());
+        assert!(!recorder.has_due() && waiting(&recorder) == [(score(1), 1)]);
+        recorder.keep(score(1), boot(7));
+        recorder.postpone(observed);
+        assert_eq!(waiting(&recorder), [(score(1), 7)], "the newer one stays");
+    }
+
+    #[test]
+    fn disks_are_watched_while_that_is_of_use() {
+        let (_folder, recorder) = recorder();
+        let watch = recorder.watch(score(1), &disk()).unwrap();
+        recorder.look();
+        assert!(watch.is_on());
+        recorder.note_known(score(1), 1);
+        assert!(watch.is_on(), "one boot that added nothing is not enough");
+        recorder.note_known(score(1), 1);
+        assert!(!watch.is_on() && recorder.watch(score(1), &disk()).is_none());
+        let other = recorder.watch(score(2), &disk()).unwrap();
+        recorder.keep(score(2), boot(1));
+        recorder.set_allowed(false);
+        assert!(!other.is_on() && waiting(&recorder).is_empty(), "the token may only read");
+        recorder.keep(score(2), boot(1));
+        assert!(waiting(&recorder).is_empty() && recorder.watch(score(3), &disk()).is_none());
+        recorder.set_allowed(true);
+        let gone = recorder.watch(score(3), &disk());
+        assert!(gone.is_some());
+        drop(gone);
+        recorder.look();
+        assert_eq!(recorder.state().watches.len(), 0, "nobody has the disk any more");
+    }
+}

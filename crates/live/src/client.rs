@@ -1,0 +1,139 @@
+//! What commands ask of processes that serve disks, found by the directory or the place that a user names.
+
+use std::path::{Path, PathBuf};
+
+use platter_image::{Error, Result};
+use platter_records::ImageName;
+
+use super::control::{Attached, ServingProcess, Words};
+use super::disk_request::{DiskRequest, OnDetach};
+use super::list::{processes, processes_at};
+use super::place::LivePlace;
+use super::publish::PublishRequest;
+use super::publish_report::PublishReport;
+use platter_api::DiskStatus;
+use platter_jobs::{CloneReport, CloneRequest};
+
+/// The directory of the node of this machine that answers and serves disks of that store, if there is one.
+///
+/// # Errors
+/// `Refused` when there are several; `Io`.
+pub fn running_node(place: &LivePlace) -> Result<Option<PathBuf>> {
+    let mut running = Vec::new();
+    for other in place.everywhere()? {
+        running.extend(ServingProcess::node(other.dir())?.map(|_| other.dir().to_owned()));
+    }
+    match &running[..] {
+        [first, second, ..] => Err(Error::refused(format!(
+            "several nodes of this store run here, at {} and {}: name one with --node",
+            first.display(),
+            second.display()
+        ))),
+        _ => Ok(running.pop()),
+    }
+}
+
+/// Has the node of that directory, or another process there, serve a disk.
+///
+/// # Errors
+/// `Missing` when no process answers there; what that process says.
+pub fn attach_at(dir: &Path, request: &DiskRequest) -> Result<Attached> {
+    first(processes_at(dir)?)?.attach(request)
+}
+
+/// Has the processes of that directory stop serving a disk; without `then`, what was said when it was attached becomes of what was
+/// written. Gives the version that became of it, if it was published.
+///
+/// # Errors
+/// `Missing` when no process answers there, or none serves it; as [`detach`].
+pub fn detach_at(
+    dir: &Path,
+    disk: &str,
+    then: Option<OnDetach>,
+    notes: &str,
+    tool_version: &str,
+) -> Result<Option<PublishReport>> {
+    let processes = processes_at(dir)?;
+    if ServingProcess::node(dir)?.is_some() {
+        // It may know of a disk that it does not serve yet.
+        return first(processes)?.detach(disk, then, &words(notes, tool_version));
+    }
+    detach_from(processes, disk, then, &words(notes, tool_version))
+}
+
+/// Has a process of that directory publish an image's disk, as [`super::publish::publish`] does; `None` when no process answers there.
+///
+/// # Errors
+/// What that process says.
+pub fn publish_at(dir: &Path, request: &PublishRequest) -> Result<Option<PublishReport>> {
+    let process = ServingProcess::all(dir)?.into_iter().next();
+    process.map(|it| it.publish_image(&request.disk, request.edit_lock, &request.words())).transpose()
+}
+
+/// Has a process of that directory throw away what was written to a disk, as [`super::publish::discard`] does; `None` when no process
+/// answers there.
+///
+/// # Errors
+/// What that process says.
+pub fn discard_at(dir: &Path, image: &ImageName, edit_lock: Option<u64>) -> Result<Option<u64>> {
+    let process = ServingProcess::all(dir)?.into_iter().next();
+    process.map(|it| it.discard(image, edit_lock)).transpose()
+}
+
+/// Has a process of that directory clone a version, as [`platter_jobs::clone`] does; `None` when no process answers there.
+///
+/// # Errors
+/// What that process says.
+pub fn clone_at(dir: &Path, request: &CloneRequest) -> Result<Option<CloneReport>> {
+    let process = ServingProcess::all(dir)?.into_iter().next();
+    process.map(|it| it.clone_version(request)).transpose()
+}
+
+/// Stops serving a disk; without `then`, what was said when it was attached becomes of what was written. Gives the version that
+/// became of it, if it was published.
+///
+/// # Errors
+/// `Missing` when no process serves it; what publishing says: the disk is then still served.
+pub fn detach(
+    place: &LivePlace,
+    disk: &str,
+    then: Option<OnDetach>,
+    notes: &str,
+    tool_version: &str,
+) -> Result<Option<PublishReport>> {
+    detach_from(processes(place)?, disk, then, &words(notes, tool_version))
+}
+
+fn words(notes: &str, tool_version: &str) -> Words {
+    Words { notes: notes.to_owned(), tool_version: tool_version.to_owned(), ..Words::default() }
+}
+
+fn first(processes: Vec<ServingProcess>) -> Result<ServingProcess> {
+    let process = processes.into_iter().next();
+    process.ok_or_else(|| Error::bug("no process among those that answer"))
+}
+
+fn detach_from(
+    processes: Vec<ServingProcess>,
+    disk: &str,
+    then: Option<OnDetach>,
+    words: &Words,
+) -> Result<Option<PublishReport>> {
+    let mut serving = Vec::new();
+    for process in processes {
+        // Only one that is written can be published or discarded.
+        let keeps = then.is_none_or(|then| then == OnDetach::Keep);
+        let is_it = |it: &DiskStatus| it.disk == disk && (it.writable || keeps);
+        serving.extend(process.disks()?.iter().any(is_it).then_some(process));
+    }
+    match &serving[..] {
+        [process] => process.detach(disk, then, words),
+        [] => {
+            Err(Error::missing(format!("no process serves {disk}: `platter disks` lists what is attached")))
+        }
+        several => Err(Error::refused(format!(
+            "{} processes serve {disk}: end the right one, `platter disks` lists their numbers",
+            several.len()
+        ))),
+    }
+}

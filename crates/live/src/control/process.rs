@@ -1,0 +1,231 @@
+//! A process that serves disks, as others talk to it.
+
+use std::fs::{read_dir, remove_file};
+use std::io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use platter_image::{Error, ErrorKind, IoContext, Result};
+use platter_records::ImageName;
+
+use super::line::{ended, read_line, write_line};
+use super::question::{Answer, Question, Words};
+use super::socket::{DIRECTORY, NODE_SOCKET};
+use super::status::Attached;
+use crate::disk_request::{DiskRequest, OnDetach};
+use crate::handover::Estate;
+use crate::publish_report::PublishReport;
+use platter_api::DiskStatus;
+use platter_jobs::{CloneReport, CloneRequest};
+
+/// How long an answer may take: publishing a large disk takes minutes.
+const ANSWER_TIME: Duration = Duration::from_secs(3600);
+/// How long a process may take to say what it serves: one that does not, such as one that was stopped, is passed over.
+const DISKS_TIME: Duration = Duration::from_secs(5);
+
+/// See above.
+#[derive(Debug)]
+pub(crate) struct ServingProcess {
+    socket: PathBuf,
+}
+
+impl ServingProcess {
+    /// The processes that answer in that directory; sockets of others are removed. A node comes first.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn all(dir: &Path) -> Result<Vec<Self>> {
+        let dir = dir.join(DIRECTORY);
+        let listed = match read_dir(&dir) {
+            Err(error) if error.kind() == NotFound => return Ok(Vec::new()),
+            listed => listed.context(|| format!("listing {}", dir.display()))?,
+        };
+        let mut processes = Vec::new();
+        for entry in listed {
+            let socket = entry.context(|| format!("listing {}", dir.display()))?.path();
+            if socket.extension() == Some("sock".as_ref()) {
+                processes.extend(Self::at(socket)?);
+            }
+        }
+        processes.sort_by_key(|process| (!process.is_node(), process.socket.clone()));
+        Ok(processes)
+    }
+
+    /// The node of that directory, if it answers.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn node(dir: &Path) -> Result<Option<Self>> {
+        Self::at(dir.join(DIRECTORY).join(NODE_SOCKET))
+    }
+
+    /// The process that listens at that socket, if one does.
+    fn at(socket: PathBuf) -> Result<Option<Self>> {
+        match UnixStream::connect(&socket) {
+            Ok(_) => Ok(Some(Self { socket })),
+            Err(error) if error.kind() == ConnectionRefused => {
+                // Whoever made it is gone.
+                let _ = remove_file(&socket);
+                Ok(None)
+            }
+            Err(error) if error.kind() == NotFound => Ok(None),
+            Err(error) => Err(Error::io(format!("connecting to {}", socket.display()), error)),
+        }
+    }
+
+    fn is_node(&self) -> bool {
+        self.socket.file_name() == Some(NODE_SOCKET.as_ref())
+    }
+
+    /// Asks it to hand everything over: what it has, and the connection over which that comes.
+    pub(crate) fn take_over(&self) -> Result<(UnixStream, Estate)> {
+        match self.ask_over(&Question::TakeOver, DISKS_TIME)? {
+            (stream, Answer::Estate(estate)) => Ok((stream, estate)),
+            (_, other) => Err(unexpected(&other)),
+        }
+    }
+
+    /// What it serves; nothing if it does not say in time.
+    pub(crate) fn disks(&self) -> Result<Vec<DiskStatus>> {
+        match self.ask(&Question::Disks, DISKS_TIME) {
+            Ok(Answer::Disks(disks)) => Ok(disks),
+            Ok(other) => Err(unexpected(&other)),
+            Err(error) if error.kind() == ErrorKind::Transient => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn attach(&self, request: &DiskRequest) -> Result<Attached> {
+        match self.ask(&Question::Attach(request.clone()), ANSWER_TIME)? {
+            Answer::Attached(attached) => Ok(attached),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(crate) fn publish(&self, disk: &str, words: &Words) -> Result<PublishReport> {
+        self.published(&Question::Publish { disk: disk.to_owned(), words: words.clone() })
+    }
+
+    pub(crate) fn publish_image(
+        &self,
+        image: &ImageName,
+        edit_lock: Option<u64>,
+        words: &Words,
+    ) -> Result<PublishReport> {
+        self.published(&Question::PublishImage { image: image.clone(), edit_lock, words: words.clone() })
+    }
+
+    fn published(&self, question: &Question) -> Result<PublishReport> {
+        match self.ask(question, ANSWER_TIME)? {
+            Answer::Published(report) => Ok(report),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(crate) fn detach(
+        &self,
+        disk: &str,
+        then: Option<OnDetach>,
+        words: &Words,
+    ) -> Result<Option<PublishReport>> {
+        let question = Question::Detach { disk: disk.to_owned(), then, words: words.clone() };
+        match self.ask(&question, ANSWER_TIME)? {
+            Answer::Detached(report) => Ok(report),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(crate) fn discard(&self, image: &ImageName, edit_lock: Option<u64>) -> Result<u64> {
+        match self.ask(&Question::Discard { image: image.clone(), edit_lock }, ANSWER_TIME)? {
+            Answer::Discarded(bytes) => Ok(bytes),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(crate) fn clone_version(&self, request: &CloneRequest) -> Result<CloneReport> {
+        let question = Question::Clone {
+            version: request.version.clone(),
+            name: request.name.clone(),
+            next: request.next,
+            edit_lock: request.edit_lock,
+            tool_version: request.tool_version.clone(),
+        };
+        match self.ask(&question, ANSWER_TIME)? {
+            Answer::Cloned(report) => Ok(report),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn ask(&self, question: &Question, time: Duration) -> Result<Answer> {
+        self.ask_over(question, time).map(|(_, answer)| answer)
+    }
+
+    fn ask_over(&self, question: &Question, time: Duration) -> Result<(UnixStream, Answer)> {
+        let context = || format!("asking {}", self.socket.display());
+        let stream = UnixStream::connect(&self.socket).map_err(|error| self.gone_or(error))?;
+        stream.set_read_timeout(Some(time)).context(context)?;
+        write_line(&stream, question).map_err(|error| self.gone_or(error))?;
+        match read_line(&stream)? {
+            Answer::Failed { kind, messages } => {
+                // A word of a newer Platter: that it failed is known, and what it says.
+                let kind = ErrorKind::from_word(&kind).unwrap_or(ErrorKind::Io);
+                Err(Error::from_messages(kind, messages))
+            }
+            answer => Ok((stream, answer)),
+        }
+    }
+
+    /// Turns an error of the socket into `ended` if only a process that no longer runs can cause it.
+    fn gone_or(&self, error: std::io::Error) -> Error {
+        match error.kind() {
+            NotFound | ConnectionRefused | ConnectionReset | BrokenPipe => ended(),
+            _ => Error::io(format!("asking {}", self.socket.display()), error),
+        }
+    }
+}
+
+fn unexpected(answer: &Answer) -> Error {
+    Error::bug(format!("an answer to another question: {answer:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+
+    use super::super::socket::answer;
+    use super::*;
+
+    fn asked(act: impl Fn(UnixStream) + Send + 'static) -> Error {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("1.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let answering = std::thread::spawn(move || act(listener.accept().unwrap().0));
+        let error = ServingProcess { socket }.publish("lab/disk", &Words::default()).unwrap_err();
+        answering.join().unwrap();
+        error
+    }
+
+    #[test]
+    fn errors_keep_their_kind_and_causes() {
+        let full = || Error::io("writing a pack", std::io::ErrorKind::StorageFull.into());
+        let error = asked(move |stream| answer(&stream, &|_, _| Err(full())));
+        assert_eq!((error.kind(), error.messages()), (ErrorKind::Io, full().messages()));
+    }
+
+    /// A process that is killed in the middle leaves half an answer, or none: that is no damage.
+    #[test]
+    fn a_process_that_dies_is_no_damage() {
+        for half in ["", "{\"published\":"] {
+            let error = asked(move |mut stream| {
+                let mut byte = [0];
+                while stream.read(&mut byte).unwrap() == 1 && byte != *b"\n" {}
+                stream.write_all(half.as_bytes()).unwrap();
+            });
+            assert_eq!(error.kind(), ErrorKind::Transient, "{error}");
+        }
+        let gone = ServingProcess { socket: "/nonexistent/1.sock".into() };
+        assert_eq!(gone.publish("lab/disk", &Words::default()).unwrap_err().kind(), ErrorKind::Transient);
+    }
+}

@@ -1,0 +1,108 @@
+//! The control socket that this process listens at.
+
+use std::fs::{DirBuilder, Permissions, remove_file, rename, set_permissions};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use platter_image::{Error, IoContext, Result};
+
+use super::line::{read_line, write_line};
+use super::question::{Answer, Question};
+
+/// The directory of all control sockets, in the place where a process keeps its disks.
+pub(super) const DIRECTORY: &str = "run";
+/// The socket of a node.
+pub(super) const NODE_SOCKET: &str = "node.sock";
+/// How long a question may take to arrive.
+const QUESTION_TIME: Duration = Duration::from_secs(5);
+/// Questions that are answered at once, each by a thread of its own. Publishing takes a thread for as long as it takes.
+const QUESTIONS_MAX: usize = 256;
+
+/// The socket of this process, removed when dropped.
+pub(crate) struct ControlSocket {
+    path: PathBuf,
+    listener: UnixListener,
+    open_questions: AtomicUsize,
+}
+
+impl ControlSocket {
+    /// Listens in that directory: as its agent, if this is a node.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn open(dir: &Path, is_node: bool) -> Result<Self> {
+        let dir = dir.join(DIRECTORY);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+        made.context(|| format!("making {}", dir.display()))?;
+        let pid = std::process::id();
+        let new = dir.join(format!("{pid}.new"));
+        let path = dir.join(if is_node { NODE_SOCKET.to_owned() } else { format!("{pid}.sock") });
+        let _ = remove_file(&new);
+        let context = || format!("listening at {}", path.display());
+        // Nobody sees it before it is listened at: it would be taken for that of a process that is gone, and removed.
+        let listener = UnixListener::bind(&new).context(context)?;
+        set_permissions(&new, Permissions::from_mode(0o600)).context(context)?;
+        rename(&new, &path).context(context)?;
+        Ok(Self { path, listener, open_questions: AtomicUsize::new(0) })
+    }
+
+    /// Ends the wait for questions once.
+    pub(crate) fn wake(&self) -> std::io::Result<()> {
+        UnixStream::connect(&self.path).map(drop)
+    }
+
+    /// Has `act` answer questions, each in a thread, until `is_stopped` says so after a [`ControlSocket::wake`]. Returns when all
+    /// have been answered.
+    pub(crate) fn answer_all(
+        &self,
+        is_stopped: &dyn Fn() -> bool,
+        act: &(dyn Fn(Question, &UnixStream) -> Result<Answer> + Sync),
+    ) {
+        thread::scope(|scope| {
+            while let Ok((stream, _)) = self.listener.accept() {
+                if is_stopped() {
+                    return;
+                }
+                if self.open_questions.fetch_add(1, Ordering::AcqRel) >= QUESTIONS_MAX {
+                    self.open_questions.fetch_sub(1, Ordering::AcqRel);
+                    let busy = || Error::transient(format!("{QUESTIONS_MAX} questions are open: try again"));
+                    answer(&stream, &|_, _| Err(busy()));
+                    continue;
+                }
+                let run = move || {
+                    answer(&stream, act);
+                    self.open_questions.fetch_sub(1, Ordering::AcqRel);
+                };
+                if thread::Builder::new().name("control".into()).spawn_scoped(scope, run).is_err() {
+                    self.open_questions.fetch_sub(1, Ordering::AcqRel);
+                }
+            }
+        });
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        let _ = remove_file(&self.path);
+    }
+}
+
+/// Answers one question on a new connection. Nonsense is answered with an error; a client that hangs up is let go.
+pub(super) fn answer(stream: &UnixStream, act: &dyn Fn(Question, &UnixStream) -> Result<Answer>) {
+    let timed = stream
+        .set_read_timeout(Some(QUESTION_TIME))
+        .and_then(|()| stream.set_write_timeout(Some(QUESTION_TIME)));
+    if timed.is_err() {
+        return;
+    }
+    let answer = read_line(stream).and_then(|question| act(question, stream));
+    let answer = answer.unwrap_or_else(|error| Answer::Failed {
+        kind: error.kind().as_str().to_owned(),
+        messages: error.messages(),
+    });
+    let _ = write_line(stream, &answer);
+}

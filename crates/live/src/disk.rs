@@ -1,0 +1,345 @@
+//! One live disk: a version, above it the overlays of its writer, and the device that exports serve.
+//!
+//! While a disk is being published its overlay is frozen and another lies above it; afterwards that one stands on the
+//! new version, and the frozen one is gone. A failed publish leaves two: they are one disk all the same.
+
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use platter_image::{Error, Extent, Extents, Result, Score};
+use platter_records::{EditLock, ImageName};
+use platter_vdisk::{Allocation, BlockDevice, BootWatch, Overlay, OverlayOptions, WatchPause};
+
+use super::overlays::{Overlays, boot_id};
+use super::place::LivePlace;
+use super::sources::Sources;
+
+/// Overlays above each other: as many tries to publish can fail while the disk is written in between, and later ones take what
+/// is frozen already.
+const OVERLAYS_MAX: usize = 16;
+
+/// A disk that is served.
+pub(super) struct LiveDisk {
+    /// What exports call it.
+    pub(super) name: String,
+    length: u64,
+    writing: Option<Writing>,
+    layers: RwLock<Option<Layers>>,
+    /// Clients may use it. Changed under the lock on `layers`.
+    open: AtomicBool,
+    /// Held while it is published: one at a time.
+    publishing: Mutex<()>,
+}
+
+/// The right to write, and where what is written lies.
+pub(super) struct Writing {
+    pub(super) image: ImageName,
+    pub(super) edit_lock: EditLock,
+    overlays: Mutex<Option<Overlays>>,
+}
+
+/// What the disk is made of, from the bottom.
+struct Layers {
+    base: Base,
+    /// Their numbers, and they; the last is the one that is written.
+    overlays: Vec<(u64, Arc<Overlay>)>,
+}
+
+/// The version at the bottom.
+#[derive(Clone)]
+pub(super) struct Base {
+    pub(super) score: Score,
+    pub(super) device: Arc<dyn BlockDevice>,
+    /// What notices its boots, if something does; part of `device`.
+    watch: Option<Arc<BootWatch>>,
+}
+
+/// While this is held, nobody else publishes the disk.
+pub(super) struct Publishing<'a> {
+    _one: MutexGuard<'a, ()>,
+    /// Publishing reads the disk, too.
+    _pause: Option<WatchPause>,
+}
+
+/// A disk as it was at one moment, which nobody writes any more.
+pub(super) struct Frozen {
+    pub(super) base: Score,
+    pub(super) view: Arc<dyn BlockDevice>,
+    /// What was written above the base.
+    pub(super) changed: Extents,
+    /// What versions say that they were made of: the same for every try to publish these overlays, and for nothing else.
+    pub(super) source: String,
+    /// Nothing was written above it yet.
+    pub(super) is_whole: bool,
+}
+
+impl Base {
+    pub(super) fn open(sources: &Sources, score: Score) -> Result<Self> {
+        let disk: Arc<dyn BlockDevice> = Arc::new(sources.disk(score)?);
+        let watch = sources.boots().and_then(|boots| boots.watch(score, &disk));
+        let device = watch.clone().map_or(disk, |watch| watch);
+        Ok(Self { score, device, watch })
+    }
+}
+
+impl Layers {
+    fn top(&self) -> Arc<dyn BlockDevice> {
+        match self.overlays.last() {
+            Some((_, overlay)) => overlay.clone(),
+            None => self.base.device.clone(),
+        }
+    }
+
+    fn changed(&self) -> Extents {
+        changed(&self.overlays)
+    }
+}
+
+/// What was written to any of these overlays.
+fn changed(overlays: &[(u64, Arc<Overlay>)]) -> Extents {
+    let dirty = overlays.iter().flat_map(|(_, overlay)| overlay.dirty().iter().copied().collect::<Vec<_>>());
+    Extents::from_unsorted(dirty.collect())
+}
+
+impl LiveDisk {
+    /// A disk that is only read.
+    pub(super) fn read_only(name: String, base: Base) -> Self {
+        Self {
+            name,
+            length: base.device.length(),
+            writing: None,
+            layers: RwLock::new(Some(Layers { base, overlays: Vec::new() })),
+            open: AtomicBool::new(true),
+            publishing: Mutex::new(()),
+        }
+    }
+
+    /// A disk that is written under that edit lock: above `score`, or above what the overlays that are there stand on.
+    pub(super) fn writable(
+        name: String,
+        place: &LivePlace,
+        sources: &Sources,
+        (image, edit_lock): (ImageName, EditLock),
+        score: Score,
+    ) -> Result<Self> {
+        let overlays = Overlays::lock(place.dir(), &image, edit_lock.number)?;
+        Self::on_overlays(name, overlays, sources, (image, edit_lock), score)
+    }
+
+    /// The same, with the overlays locked before.
+    pub(super) fn on_overlays(
+        name: String,
+        overlays: Overlays,
+        sources: &Sources,
+        (image, edit_lock): (ImageName, EditLock),
+        score: Score,
+    ) -> Result<Self> {
+        let layers = open_layers(&overlays, sources, edit_lock.number, score)?;
+        Ok(Self {
+            name,
+            length: layers.base.device.length(),
+            writing: Some(Writing { image, edit_lock, overlays: Mutex::new(Some(overlays)) }),
+            layers: RwLock::new(Some(layers)),
+            open: AtomicBool::new(true),
+            publishing: Mutex::new(()),
+        })
+    }
+
+    pub(super) fn writing(&self) -> Option<&Writing> {
+        self.writing.as_ref()
+    }
+
+    /// The score at the bottom, and the bytes written above it.
+    pub(super) fn state(&self) -> Result<(Score, u64)> {
+        let layers = self.layers();
+        let layers = layers.as_ref().ok_or_else(detached)?;
+        Ok((layers.base.score, layers.changed().total()))
+    }
+
+    /// Whether it is being published.
+    pub(super) fn is_publishing(&self) -> bool {
+        self.publishing.try_lock().is_none()
+    }
+
+    /// Waits for another publishing to end, and keeps others waiting.
+    pub(super) fn publishing(&self) -> Publishing<'_> {
+        let one = self.publishing.lock();
+        let watch = self.layers().as_ref().and_then(|layers| layers.base.watch.clone());
+        Publishing { _one: one, _pause: watch.map(|watch| watch.pause()) }
+    }
+
+    /// Puts a new overlay above what was written so far, which then stays as it is. What was frozen before and is no version yet
+    /// is taken as it is, if nothing was written above it, or there are overlays enough.
+    pub(super) fn freeze(&self) -> Result<Frozen> {
+        let writing =
+            self.writing.as_ref().ok_or_else(|| Error::refused(format!("{} is read-only", self.name)))?;
+        let mut layers = self.layers_mut();
+        let layers = layers.as_mut().ok_or_else(detached)?;
+        let base = layers.base.score;
+        let source = writing.source(layers.overlays.first().map_or(0, |(number, _)| *number))?;
+        let frozen =
+            |view: Arc<dyn BlockDevice>, changed, is_whole| Frozen { base, view, changed, source, is_whole };
+        let (view, all) = (layers.top(), layers.changed());
+        view.flush()?;
+        if all.is_empty() {
+            return Ok(frozen(view, all, true));
+        }
+        if let [below @ .., (_, top)] = &layers.overlays[..]
+            && let Some((_, newest)) = below.last()
+        {
+            let is_whole = top.dirty().is_empty();
+            if is_whole || layers.overlays.len() >= OVERLAYS_MAX {
+                return Ok(frozen(newest.clone(), changed(below), is_whole));
+            }
+        }
+        let number = layers.overlays.last().map_or(0, |(number, _)| *number) + 1;
+        let options = overlay_options(base, writing.edit_lock.number)?;
+        let overlay = writing.with_overlays(|overlays| {
+            Overlay::create(overlays.vfs(), &overlays.path(number), &options, view.clone())
+        })?;
+        layers.overlays.push((number, Arc::new(overlay)));
+        Ok(frozen(view, all, true))
+    }
+
+    /// What was frozen is a version now: the disk stands on it, and the frozen overlays go.
+    pub(super) fn rebase(&self, base: Base) -> Result<()> {
+        let Some(writing) = &self.writing else { return Ok(()) };
+        let mut layers = self.layers_mut();
+        let layers = layers.as_mut().ok_or_else(detached)?;
+        let Some((number, top)) = layers.overlays.pop() else { return Ok(()) };
+        top.rebase(base.score, base.device.clone())?;
+        layers.base = base;
+        for (frozen, _) in std::mem::replace(&mut layers.overlays, vec![(number, top)]) {
+            writing.with_overlays(|overlays| overlays.remove(frozen))?;
+        }
+        Ok(())
+    }
+
+    /// Lets clients use it, or no longer: when this returns, no request is under way that was let in before.
+    pub(super) fn set_open(&self, open: bool) {
+        let _alone = self.layers_mut();
+        self.open.store(open, Ordering::Relaxed);
+    }
+
+    /// Whether clients may use it.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Ends all use of it: requests fail from now on. What was written is durable.
+    pub(super) fn detach(&self) -> Result<()> {
+        match self.layers_mut().take() {
+            Some(layers) => layers.top().flush(),
+            None => Ok(()),
+        }
+    }
+
+    fn layers(&self) -> RwLockReadGuard<'_, Option<Layers>> {
+        self.layers.read()
+    }
+
+    fn layers_mut(&self) -> RwLockWriteGuard<'_, Option<Layers>> {
+        self.layers.write()
+    }
+
+    fn on_top<T>(&self, act: impl FnOnce(&dyn BlockDevice) -> Result<T>) -> Result<T> {
+        let layers = self.layers();
+        let layers = layers.as_ref().filter(|_| self.open.load(Ordering::Relaxed)).ok_or_else(detached)?;
+        match layers.overlays.last() {
+            Some((_, overlay)) => act(&**overlay),
+            None => act(&*layers.base.device),
+        }
+    }
+}
+
+impl Writing {
+    /// What versions say that they were made of, by the overlay that lies lowest.
+    fn source(&self, lowest: u64) -> Result<String> {
+        let id = self.with_overlays(|overlays| overlays.header(lowest))?.id;
+        let id = u64::from_le_bytes(std::array::from_fn(|at| id[at]));
+        Ok(format!("live disk of {}, edit lock {}, overlay {id:016x}", self.image, self.edit_lock.number))
+    }
+
+    fn with_overlays<T>(&self, act: impl FnOnce(&Overlays) -> Result<T>) -> Result<T> {
+        let overlays = self.overlays.lock();
+        act(overlays.as_ref().ok_or_else(detached)?)
+    }
+
+    /// Removes every overlay: what they hold is in a version, or not wanted.
+    pub(super) fn remove_overlays(&self) -> Result<()> {
+        let overlays = self.overlays.lock().take();
+        overlays.map_or(Ok(()), Overlays::remove_all)
+    }
+}
+
+fn detached() -> Error {
+    Error::refused("the disk was detached")
+}
+
+fn overlay_options(base_score: Score, edit_lock: u64) -> Result<OverlayOptions> {
+    Ok(OverlayOptions { base_score, edit_lock, boot_id: boot_id()? })
+}
+
+fn open_layers(overlays: &Overlays, sources: &Sources, edit_lock: u64, score: Score) -> Result<Layers> {
+    let mut numbers = overlays.numbers()?;
+    let score_of = |number: u64| overlays.header(number).map(|header| header.base_score);
+    let score = match numbers.last() {
+        Some(last) => score_of(*last)?,
+        None => score,
+    };
+    // The newest stands on a version already: those below were published, and only not removed yet.
+    let obsolete = |number: &u64| -> Result<bool> { Ok(score_of(*number)? != score) };
+    while let Some(number) = numbers.first().copied().filter(|_| numbers.len() > 1) {
+        if !obsolete(&number)? {
+            break;
+        }
+        overlays.remove(number)?;
+        numbers.remove(0);
+    }
+    let options = overlay_options(score, edit_lock)?;
+    let mut layers = Layers { base: Base::open(sources, score)?, overlays: Vec::new() };
+    if numbers.is_empty() {
+        let overlay = Overlay::create(overlays.vfs(), &overlays.path(1), &options, layers.top())?;
+        layers.overlays.push((1, Arc::new(overlay)));
+    }
+    for number in numbers {
+        let overlay = Overlay::open(overlays.vfs(), &overlays.path(number), &options, layers.top())?;
+        layers.overlays.push((number, Arc::new(overlay)));
+    }
+    Ok(layers)
+}
+
+impl BlockDevice for LiveDisk {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn is_writable(&self) -> bool {
+        self.writing.is_some()
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.on_top(|top| top.read(buffer, offset))
+    }
+
+    fn is_near(&self, range: Extent) -> Option<bool> {
+        self.on_top(|top| Ok(top.is_near(range))).ok().flatten()
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.on_top(|top| top.write(bytes, offset))
+    }
+
+    fn write_zeroes(&self, range: Extent) -> Result<()> {
+        self.on_top(|top| top.write_zeroes(range))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.on_top(|top| top.flush())
+    }
+
+    fn extents(&self, range: Extent, visit: &mut dyn FnMut(Extent, Allocation) -> bool) -> Result<()> {
+        self.on_top(|top| top.extents(range, visit))
+    }
+}

@@ -1,0 +1,134 @@
+//! The hoard of a node: what its disks read of it, and how it follows the origin's revisions while the node runs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use platter_image::Result;
+use platter_records::BootSetRecord;
+use platter_store::Hoard;
+use platter_vdisk::Source;
+
+use super::attach::AttachRequest;
+use super::boots::BootRecorder;
+use super::event::LiveEvent;
+use super::served::Served;
+use platter_client::{Listener, listen};
+use platter_fetch::{OpenStore, StoreLocation};
+use platter_jobs::Silent;
+use platter_jobs::{HoardSyncRequest, Observer, hoard_place, hoard_sync_from};
+
+/// A hoard on this machine.
+pub(super) struct Hoarding {
+    hoard: Option<Arc<Hoard>>,
+    /// It is being brought to a newer revision.
+    under_way: AtomicBool,
+    news: Arc<News>,
+}
+
+/// Whether this node should report to the origin now: the origin may have a newer revision, or this node has got one and says so.
+#[derive(Default)]
+struct News(AtomicBool);
+
+impl Listener for News {
+    const EVENTS: &'static [&'static [u8]] = &[b"hoard"];
+
+    fn heard(&self) -> Result<()> {
+        self.0.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Hoarding {
+    /// Opens the hoard that the request names.
+    pub(super) fn open(request: &AttachRequest) -> Result<Self> {
+        let hoard = request.hoard.as_ref().map(|dir| Hoard::open(&hoard_place(dir))).transpose()?;
+        Ok(Self { hoard, under_way: AtomicBool::new(false), news: Arc::default() })
+    }
+
+    /// Whether there was news since the last call.
+    pub(super) fn has_news(&self) -> bool {
+        self.news.0.swap(false, Ordering::AcqRel)
+    }
+
+    /// The recorder for boots of this node's disks. `None` if that is not wanted, and without a hoard: the node would not know which
+    /// boots are recorded already.
+    pub(super) fn boot_recorder(
+        &self,
+        store: &OpenStore,
+        request: &AttachRequest,
+    ) -> Option<Arc<BootRecorder>> {
+        let node = request.node.as_ref().filter(|node| node.record_boots)?;
+        let (hoard, cache) = (self.hoard.clone()?, store.cache()?);
+        let observer = Observer { node: node.name.clone(), tool_version: request.tool_version.clone() };
+        Some(BootRecorder::new(observer, hoard, &cache.cache().id().to_string()))
+    }
+
+    pub(super) fn hoard(&self) -> Option<&Arc<Hoard>> {
+        self.hoard.as_ref()
+    }
+
+    /// The revision that is whole here; 0 if none is.
+    pub(super) fn revision(&self) -> u64 {
+        self.hoard.as_ref().map_or(0, |hoard| hoard.snapshot().revision)
+    }
+}
+
+impl Served {
+    /// Listens to what the origin says of its hoard. Without that, a new revision is heard of at the next report.
+    pub(super) fn listen_for_revisions(&self) -> Result<()> {
+        match self.store().remote() {
+            Some(store) if self.hoarding.hoard.is_some() => {
+                listen(store.origin().clone(), &self.hoarding.news)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Brings the hoard to the origin's revision, if that is another one: in a thread of its own, one at a time. What fails is
+    /// tried again when the origin is heard of the next time.
+    pub(super) fn follow_hoard(self: &Arc<Self>, revision: u64) {
+        let (StoreLocation::Remote(origin), Some(cache)) =
+            (self.request().place.store(), &self.request().hoard)
+        else {
+            return;
+        };
+        if revision == self.hoarding.revision() || self.hoarding.under_way.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // The cache is this process's already; what is hoarded needs none.
+        let store = StoreLocation::Remote(origin.uncached());
+        let request = HoardSyncRequest { store, cache: cache.clone(), whole: false };
+        let (served, before) = (self.clone(), self.hoarding.revision());
+        let sync = move || {
+            let near = |record: &BootSetRecord, options| match served.boots() {
+                // It is in the cache, where the boot left it.
+                Some(boots) if boots.has_observed(record) => {
+                    let source = served.store().cached_source(record.score, options)?;
+                    Some(source as Arc<dyn Source>)
+                }
+                _ => served.store().remote()?.peer_source(record.score, options),
+            };
+            match hoard_sync_from(&request, &near, &Silent) {
+                Ok(report) => {
+                    let refreshed = served.hoarding.hoard.as_ref().map_or(Ok(()), |hoard| hoard.refresh());
+                    served.tell(&LiveEvent::Note(match refreshed {
+                        Ok(()) => format!(
+                            "hoard: revision {}, {} boot sets, {} bytes on the disk",
+                            report.revision, report.members, report.disk_bytes
+                        ),
+                        Err(error) => format!("hoard: revision {} cannot be read: {error}", report.revision),
+                    }));
+                }
+                Err(error) => served.tell(&LiveEvent::Note(format!("hoard: {error}"))),
+            }
+            served.hoarding.under_way.store(false, Ordering::Release);
+            // The origin is told, and may have another one by now.
+            let is_newer = served.hoarding.revision() != before;
+            served.hoarding.news.0.fetch_or(is_newer, Ordering::AcqRel);
+        };
+        if thread::Builder::new().name("hoard".to_owned()).spawn(sync).is_err() {
+            self.hoarding.under_way.store(false, Ordering::Release);
+        }
+    }
+}

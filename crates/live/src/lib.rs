@@ -1,0 +1,57 @@
+//! Live disks: versions attached as virtual disks, read and written by others, and published as new versions.
+//!
+//! Owns the agent of a host: which disks a process serves, where their overlays lie, and the control socket over which other
+//! processes ask about them. Where the store is, here or behind an origin, only [`platter_fetch::OpenStore`] knows. A crate of
+//! its own because it is the only one that keeps running and serves disks; jobs begin and end. Must never let two processes
+//! write one disk, nor remove an overlay with unpublished contents unless the user said so.
+
+mod address;
+mod agent;
+mod answering;
+mod attach;
+mod boots;
+mod client;
+mod control;
+mod disk;
+mod disk_request;
+mod event;
+mod fills;
+mod handover;
+mod hoarding;
+mod inherited;
+mod list;
+mod opener;
+mod overlays;
+mod own_server;
+mod place;
+mod preflight;
+mod publish;
+mod publish_report;
+mod record;
+mod remembered;
+mod served;
+mod served_disk;
+mod servers;
+mod sources;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod version;
+
+pub use address::{
+    FuseAddress, NbdAddress, NinepAddress, ServeAddress, ServersRequest, TlsFolder, TreeAccess,
+};
+pub use attach::{AttachRequest, NodeRequest, attach};
+pub use client::{attach_at, clone_at, detach, detach_at, discard_at, publish_at, running_node};
+pub use control::{Attached, read_control_line};
+pub use disk_request::{DiskRequest, OnDetach, WriteRequest};
+pub use event::{LiveEvent, OnEvent};
+pub use list::{DiskList, disks, disks_of_node, served_disks};
+pub use place::LivePlace;
+pub use platter_export::fuse::FuseEvent;
+pub use platter_export::nbd::{NbdEvent, NbdTls};
+pub use platter_export::ninep::NinepEvent;
+pub use publish::{PublishRequest, discard, publish};
+pub use publish_report::PublishReport;
+pub use record::{ReadSize, RecordReport, TraceSummary, trace_summary};
+pub use tree::ImageTree;

@@ -1,0 +1,249 @@
+//! Opens the disks of a process: a version that somebody asks for, or a disk that was served before.
+//!
+//! Owns the edit locks while a disk is being opened: one that was taken for a disk that then cannot be opened is given back.
+//! Must never open a disk for writing above anything but the newest version, nor one edit lock's overlays at two places.
+
+use std::thread;
+use std::time::Duration;
+
+use platter_image::{Error, ErrorKind, Result, Score};
+use platter_records::{EditLock, ImageName, NumberChoice, Resolved, VersionName, VersionQuery};
+
+use super::disk::{Base, LiveDisk};
+use super::disk_request::{DiskRequest, WriteRequest};
+use super::overlays;
+use super::place::LivePlace;
+use super::publish::open_left;
+use super::remembered::RememberedDisk;
+use super::sources::Sources;
+
+/// How often, and how many times, a remembered disk is tried that another process has open: one that lists disks has it for a
+/// moment.
+const LOCKED_PAUSE: Duration = Duration::from_millis(50);
+const LOCKED_TRIES: u32 = 40;
+
+/// See above.
+pub(super) struct Opener {
+    pub(super) place: LivePlace,
+    pub(super) sources: Sources,
+}
+
+/// A disk that was opened and is not served yet.
+pub(super) struct OpenedDisk {
+    pub(super) disk: LiveDisk,
+    /// Its edit lock was taken for it just now.
+    pub(super) token_is_new: bool,
+    /// What a person should know of how it was opened.
+    pub(super) note: Option<String>,
+}
+
+impl Opener {
+    /// Makes sure that the disks of no other store are written at this place, and that commands find it by its store.
+    ///
+    /// # Errors
+    /// `Transient` when the origin is away and never said which store it has; as [`LivePlace::claim`].
+    pub(super) fn claim(&self) -> Result<()> {
+        let store = self.sources.store.remote();
+        store.map_or(Ok(()), |store| self.place.claim(store.origin().id()?))
+    }
+
+    /// Opens a version. `check_name` is asked whether a disk may be served under a name before any edit lock is taken.
+    ///
+    /// # Errors
+    /// `Missing` when there is no such version; `Refused` when somebody else has the edit lock, the version is not the newest,
+    /// or `check_name` says so; `Transient` when the origin is away and the disk cannot be opened without it.
+    pub(super) fn open(
+        &self,
+        request: &DiskRequest,
+        check_name: &dyn Fn(&str) -> Result<()>,
+    ) -> Result<OpenedDisk> {
+        let version = &*request.version;
+        let resolved = self.sources.store.resolve(version);
+        match &request.write {
+            None => {
+                let (score, name) = self.named(version, resolved)?;
+                check_name(&name)?;
+                Ok(OpenedDisk::of(self.read_only(&name, score)?))
+            }
+            Some(write) => {
+                let taken = resolved.and_then(|resolved| {
+                    let image = newest_image(&self.sources, version, resolved)?;
+                    check_name(image.as_str())?;
+                    let (edit_lock, is_new) = self.take_edit_lock(&image, write)?;
+                    Ok((image, edit_lock, is_new))
+                });
+                match taken {
+                    Err(error) if error.kind() == ErrorKind::Transient => {
+                        self.go_on(version, write, error, check_name)
+                    }
+                    taken => self.open_writable(taken?),
+                }
+            }
+        }
+    }
+
+    /// Opens a disk that was served before as it was: of the same version, or above the same overlays under the same edit lock, whose
+    /// holder is asked for when it is published.
+    ///
+    /// # Errors
+    /// `Missing` when it was written and its overlays are gone; `Transient` when the origin is away and has what is needed.
+    pub(super) fn reopen(&self, remembered: &RememberedDisk) -> Result<OpenedDisk> {
+        let Some((number, write)) = remembered.edit_lock.zip(remembered.request.write.as_ref()) else {
+            return Ok(OpenedDisk::of(self.read_only(&remembered.name, remembered.base()?)?));
+        };
+        let image: ImageName = remembered.name.parse()?;
+        let place = overlays::place_of(&self.place, &image, number)?;
+        let mut left = LOCKED_TRIES;
+        loop {
+            match open_left(&place, &self.sources, &image, number, &write.holder) {
+                Err(error) if error.kind() == ErrorKind::Refused && left > 0 => {
+                    left -= 1;
+                    thread::sleep(LOCKED_PAUSE);
+                }
+                opened => return opened.map(OpenedDisk::of),
+            }
+        }
+    }
+
+    fn read_only(&self, name: &str, score: Score) -> Result<LiveDisk> {
+        Ok(LiveDisk::read_only(name.to_owned(), Base::open(&self.sources, score)?))
+    }
+
+    /// The image's edit lock: this holder's, if an earlier process left it, or a new one; and whether it is new.
+    fn take_edit_lock(&self, image: &ImageName, write: &WriteRequest) -> Result<(EditLock, bool)> {
+        let store = &self.sources.store;
+        let held =
+            store.edit_lock(image)?.filter(|edit_lock| edit_lock.holder == write.holder && !write.steal);
+        match held {
+            Some(edit_lock) => Ok((edit_lock, false)),
+            None => Ok((store.take_edit_lock(image, &write.holder, write.steal)?, true)),
+        }
+    }
+
+    fn open_writable(&self, (image, edit_lock, is_new): (ImageName, EditLock, bool)) -> Result<OpenedDisk> {
+        let open = || {
+            self.claim()?;
+            // Somebody may have published until the edit lock was ours; nobody does from now on.
+            let score = self.sources.store.resolve(image.as_str())?.score;
+            let place = overlays::place_of(&self.place, &image, edit_lock.number)?;
+            let owner = (image.clone(), edit_lock.clone());
+            LiveDisk::writable(image.to_string(), &place, &self.sources, owner, score)
+        };
+        match open() {
+            Ok(disk) => Ok(OpenedDisk { disk, token_is_new: is_new, note: None }),
+            Err(error) if is_new => Err(match self.sources.store.release_edit_lock(&edit_lock) {
+                Ok(()) => error,
+                Err(kept) => error.within(format!(
+                    "the edit lock of {image} was taken and could not be given back ({kept}): `platter lock release \
+                     {image}` does that"
+                )),
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a disk that was written here before, while the origin is away, as `error` says. Whether its edit lock is still ours is
+    /// known when it is published.
+    fn go_on(
+        &self,
+        version: &str,
+        write: &WriteRequest,
+        error: Error,
+        check_name: &dyn Fn(&str) -> Result<()>,
+    ) -> Result<OpenedDisk> {
+        let newest = match version.parse()? {
+            VersionQuery::Named(image, NumberChoice::Latest) if !write.steal => {
+                // Edit lock numbers ascend: what lies there under lower ones is lost.
+                overlays::list_everywhere(&self.place)?.into_iter().rfind(|(name, _)| *name == image)
+            }
+            _ => None,
+        };
+        let Some((image, number)) = newest else { return Err(error) };
+        check_name(image.as_str())?;
+        let place = overlays::place_of(&self.place, &image, number)?;
+        let note = format!("{error}: continuing with the local changes to {image} under edit lock {number}");
+        let disk = open_left(&place, &self.sources, &image, number, &write.holder).map_err(|error| {
+            let dir = place.dir().display();
+            error.within(format!(
+                "{image} cannot be opened without its origin, which has the pages of its recipe; what was written to it \
+                 is kept in {dir}"
+            ))
+        })?;
+        Ok(OpenedDisk { note: Some(note), ..OpenedDisk::of(disk) })
+    }
+
+    /// What a version is, and what its disk is called when it is only read.
+    ///
+    /// # Errors
+    /// As [`Opener::open`].
+    pub(super) fn name_of(&self, version: &str) -> Result<(Score, String)> {
+        self.named(version, self.sources.store.resolve(version))
+    }
+
+    /// What a version is, and what its disk is called. While the origin is away, the hoard says it, or the list of versions that the
+    /// origin gave last.
+    fn named(&self, version: &str, resolved: Result<Resolved>) -> Result<(Score, String)> {
+        match resolved {
+            Err(error) if error.kind() == ErrorKind::Transient => self.known_version(version)?.ok_or(error),
+            resolved => {
+                let resolved = resolved?;
+                let name = match &resolved.version {
+                    Some(version) => version.record.image.to_string(),
+                    None => resolved.score.to_string(),
+                };
+                Ok((resolved.score, name))
+            }
+        }
+    }
+
+    fn known_version(&self, version: &str) -> Result<Option<(Score, String)>> {
+        let query: VersionQuery = version.parse()?;
+        if let Some(hoard) = self.sources.hoard() {
+            let snapshot = hoard.snapshot();
+            let members = snapshot.members.iter().map(|it| (&it.version, it.record.score));
+            if let Some(known) = newest(&query, members) {
+                return Ok(Some(known));
+            }
+        }
+        let remembered = self.sources.store.remote().filter(|store| store.cache().is_some());
+        let versions = remembered.and_then(|store| store.origin().versions().ok()).unwrap_or_default();
+        Ok(newest(&query, versions.iter().map(|it| (&it.name, it.record.score))))
+    }
+}
+
+impl OpenedDisk {
+    fn of(disk: LiveDisk) -> Self {
+        Self { disk, token_is_new: false, note: None }
+    }
+}
+
+/// The image whose newest version that is.
+fn newest_image(sources: &Sources, asked: &str, resolved: Resolved) -> Result<ImageName> {
+    let version = resolved.version.ok_or_else(|| {
+        Error::refused(format!("{asked} is a bare score: clone it to a name to write to it"))
+    })?;
+    let (image, number) = (version.record.image, version.record.number);
+    let newest = sources.store.resolve(image.as_str())?;
+    if newest.score != resolved.score {
+        return Err(Error::refused(format!(
+            "{image}@{number} is not the newest version, and publishing it would undo those after it: clone it to another name, or with --next"
+        )));
+    }
+    Ok(image)
+}
+
+/// The version that a query stands for; of an image, the one of the highest number.
+fn newest<'a>(
+    query: &VersionQuery,
+    versions: impl Iterator<Item = (&'a VersionName, Score)>,
+) -> Option<(Score, String)> {
+    let fits = |(name, score): &(&VersionName, Score)| match query {
+        VersionQuery::Named(image, NumberChoice::Latest) => name.image == *image,
+        VersionQuery::Named(image, NumberChoice::Number(number)) => {
+            name.image == *image && name.number == *number
+        }
+        VersionQuery::Score(wanted) => score == wanted,
+    };
+    let found = versions.filter(fits).max_by_key(|(name, _)| name.number);
+    found.map(|(name, score)| (score, name.image.to_string()))
+}

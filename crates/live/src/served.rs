@@ -1,0 +1,494 @@
+//! The disks that this process serves, for all its servers: attaching, publishing and detaching them.
+//!
+//! Whether a disk is written is a property of that disk, not of the process. Owns the table of disks; how one is opened is in
+//! `opener`, what is asked by the control socket in `answering`.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+use platter_export::tree::Tree;
+use platter_export::{Exports, ReadOnlyTree};
+use platter_image::{Error, ErrorKind, IoContext, Result, Score};
+use platter_vdisk::{BlockDevice, Source};
+
+use super::address::TreeAccess;
+use super::attach::AttachRequest;
+use super::boots::BootRecorder;
+use super::control::{Answer, Attached, Words, cache_status, write_line};
+use super::disk_request::{DiskRequest, OnDetach};
+use super::event::{LiveEvent, OnEvent};
+use super::fills::{Fills, needs_a_cache};
+use super::handover::Handover;
+use super::hoarding::Hoarding;
+use super::inherited::{Inherited, own_server};
+use super::opener::{OpenedDisk, Opener};
+use super::own_server::OwnServer;
+use super::publish::end_editing;
+use super::publish_report::PublishReport;
+use super::record::Recorder;
+use super::remembered::{RememberedDisk, RememberedDisks};
+use super::served_disk::ServedDisk;
+use super::servers::{NbdPort, Server, Uri};
+use super::sources::Sources;
+use super::tree::{FixedNames, ImageTree};
+use super::version::publish_disk;
+use platter_api::DiskStatus;
+use platter_fetch::OpenStore;
+use platter_jobs::Silent;
+
+/// How often it is looked whether a disk is to be published.
+const PUBLISH_LOOK: Duration = Duration::from_millis(500);
+
+/// What all servers of the process share.
+pub(super) struct Served {
+    request: AttachRequest,
+    pub(super) opener: Opener,
+    /// Boot sets that are kept on this machine.
+    pub(super) hoarding: Hoarding,
+    disks: Mutex<BTreeMap<String, Arc<ServedDisk>>>,
+    pub(super) fills: Fills,
+    /// What a node serves again when it is started again.
+    remembered: Option<RememberedDisks>,
+    on_event: Arc<OnEvent>,
+    /// For each shared server: whether it is an NBD server, and what makes the URI of a disk there.
+    uris: OnceLock<Vec<(bool, Uri)>>,
+    /// What FUSE and 9P serve: one tree, as long as one of them does.
+    tree: Mutex<Weak<dyn Tree>>,
+    /// The same, without what is in front of it.
+    image_tree: Mutex<Weak<ImageTree>>,
+    /// How a successor gets what is served.
+    pub(super) handover: Arc<Handover>,
+    /// What is left of that which a predecessor had.
+    pub(super) inherited: Mutex<Inherited>,
+    /// A tree is served, or this is a node, so this goes on without disks.
+    goes_on: AtomicBool,
+}
+
+/// All disks: those that the tree shows.
+impl Exports for Served {
+    fn list(&self) -> Vec<String> {
+        self.disks().keys().cloned().collect()
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>> {
+        Ok(self.disk(name)?.opened())
+    }
+}
+
+/// Those that are served at the NBD address that disks share.
+struct SharedDisks(Arc<Served>);
+
+impl Exports for SharedDisks {
+    fn list(&self) -> Vec<String> {
+        let disks = self.0.disks();
+        let shared = disks.values().filter(|disk| disk.request.nbd.is_none());
+        shared.map(|disk| disk.name().to_owned()).collect()
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>> {
+        match self.0.disk(name)? {
+            disk if disk.request.nbd.is_none() => Ok(disk.opened()),
+            _ => Err(Error::missing(format!("{name} is served at an address of its own"))),
+        }
+    }
+}
+
+impl Served {
+    /// Opens the store, to serve no disk yet.
+    ///
+    /// # Errors
+    /// `Refused` when this is a node without a cache; what opening the store and the hoard says.
+    pub(super) fn open(request: AttachRequest, inherited: Inherited, on_event: OnEvent) -> Result<Arc<Self>> {
+        let store = OpenStore::open_reader(request.place.store())?;
+        if request.node.is_some() && store.cache().is_none() {
+            return Err(needs_a_cache());
+        }
+        let hoarding = Hoarding::open(&request)?;
+        let boots = hoarding.boot_recorder(&store, &request);
+        let sources = Sources::new(store.clone(), request.memory_bytes, hoarding.hoard().cloned())?;
+        let sources = sources.recorded(boots);
+        let dir = request.place.dir();
+        Ok(Arc::new(Self {
+            remembered: request.node.as_ref().map(|_| RememberedDisks::open(dir)).transpose()?,
+            opener: Opener { place: request.place.clone(), sources },
+            hoarding,
+            disks: Mutex::default(),
+            fills: Fills::new(store),
+            request,
+            on_event: Arc::new(on_event),
+            uris: OnceLock::new(),
+            tree: Mutex::new(Weak::<ImageTree>::new()),
+            image_tree: Mutex::default(),
+            handover: Arc::new(Handover::new()?),
+            inherited: Mutex::new(inherited),
+            goes_on: AtomicBool::new(false),
+        }))
+    }
+
+    /// Notes which servers there are.
+    pub(super) fn set_servers(&self, servers: &[Server]) {
+        let uris = || servers.iter().map(|server| (!server.has_tree, server.uri.clone())).collect();
+        self.uris.get_or_init(uris);
+        let goes_on = self.request.node.is_some() || servers.iter().any(|server| server.has_tree);
+        self.goes_on.store(goes_on, Ordering::Relaxed);
+    }
+
+    pub(super) fn request(&self) -> &AttachRequest {
+        &self.request
+    }
+
+    pub(super) fn store(&self) -> &OpenStore {
+        &self.opener.sources.store
+    }
+
+    /// The blocks and pages of a recipe, as its disks read them.
+    pub(super) fn source(&self, score: Score) -> Arc<dyn Source> {
+        self.opener.sources.of(score)
+    }
+
+    /// What records the boots of the disks, if something does.
+    pub(super) fn boots(&self) -> Option<&Arc<BootRecorder>> {
+        self.opener.sources.boots()
+    }
+
+    /// Set when all is to end.
+    pub(super) fn stop(&self) -> &AtomicBool {
+        &self.request.stop
+    }
+
+    pub(super) fn on_event(&self) -> &Arc<OnEvent> {
+        &self.on_event
+    }
+
+    /// Tells what happens.
+    pub(super) fn tell(&self, event: &LiveEvent<'_>) {
+        (self.on_event)(event);
+    }
+
+    /// What the shared NBD server serves.
+    pub(super) fn shared_exports(self: &Arc<Self>) -> Arc<dyn Exports> {
+        Arc::new(SharedDisks(self.clone()))
+    }
+
+    /// The tree of all images, the same for all who serve it.
+    pub(super) fn tree(self: &Arc<Self>) -> Result<Arc<dyn Tree>> {
+        let mut kept = self.tree.lock();
+        if let Some(tree) = kept.upgrade() {
+            return Ok(tree);
+        }
+        let tool_version = self.request.tool_version.clone();
+        let tree =
+            ImageTree::open(&self.request.place, self.opener.sources.clone(), self.clone(), tool_version)?;
+        if let Some(nodes) = self.inherited.lock().take_nodes() {
+            tree.restore_nodes(nodes);
+        }
+        let tree = Arc::new(tree);
+        *self.image_tree.lock() = Arc::downgrade(&tree);
+        let tree: Arc<dyn Tree> = match self.request.servers.tree_access {
+            TreeAccess::ReadOnly => Arc::new(ReadOnlyTree::over(tree)),
+            TreeAccess::Disks => Arc::new(FixedNames::over(tree)),
+            TreeAccess::Names => tree,
+        };
+        *kept = Arc::downgrade(&tree);
+        Ok(tree)
+    }
+
+    fn disks(&self) -> MutexGuard<'_, BTreeMap<String, Arc<ServedDisk>>> {
+        self.disks.lock()
+    }
+
+    fn all(&self) -> Vec<Arc<ServedDisk>> {
+        self.disks().values().cloned().collect()
+    }
+
+    pub(super) fn disk(&self, name: &str) -> Result<Arc<ServedDisk>> {
+        let disk = self.disks().get(name).cloned();
+        disk.ok_or_else(|| Error::missing(format!("no disk {name} is attached here")))
+    }
+
+    pub(super) fn is_attached(&self, name: &str) -> bool {
+        self.disks().contains_key(name)
+    }
+
+    /// Nothing is served any more, and nothing keeps the process.
+    pub(super) fn is_done(&self) -> bool {
+        self.disks().is_empty() && !self.goes_on.load(Ordering::Relaxed)
+    }
+
+    /// What a node served when it ended.
+    pub(super) fn remembered(&self) -> Vec<RememberedDisk> {
+        self.remembered.as_ref().map(RememberedDisks::all).unwrap_or_default()
+    }
+
+    /// Serves a disk; gives its name. An edit lock that was taken for one that then cannot be served is given back.
+    ///
+    /// # Errors
+    /// As [`Opener::open`]; `Refused` when it is attached already, or its own address is in use; `Io`.
+    pub(super) fn attach(self: &Arc<Self>, request: &DiskRequest) -> Result<String> {
+        if request.fill && self.store().cache().is_none() {
+            return Err(needs_a_cache());
+        }
+        // Its address first: where that is in use, no edit lock is taken.
+        let port = request.nbd.as_ref().map(|address| NbdPort::open(address, None)).transpose()?;
+        let opened = self.opener.open(request, &|name| self.check_name(name))?;
+        self.begin(opened, request.clone(), port)
+    }
+
+    /// Serves a disk again that was served before.
+    ///
+    /// # Errors
+    /// As [`Opener::reopen`].
+    pub(super) fn reattach(self: &Arc<Self>, remembered: &RememberedDisk) -> Result<String> {
+        self.check_name(&remembered.name)?;
+        // A trace is of one process: that file has its end, or never gets one.
+        let request = DiskRequest { record: None, ..remembered.request.clone() };
+        let inherited = self.inherited.lock().take(&own_server(&remembered.name));
+        let port = request.nbd.as_ref().map(|address| NbdPort::open(address, inherited)).transpose()?;
+        self.begin(self.opener.reopen(remembered)?, request, port)
+    }
+
+    /// Gives everything to the process behind that connection; this process then has to end.
+    ///
+    /// # Errors
+    /// `Transient` when something is under way that cannot move; this process then goes on.
+    pub(super) fn hand_over(&self, stream: &UnixStream) -> Result<()> {
+        if let Some(disk) = self.all().iter().find(|disk| disk.disk.is_publishing()) {
+            return Err(Error::transient(format!("{} is being published", disk.name())));
+        }
+        let tree = self.image_tree.lock().upgrade();
+        let nodes = tree.map(|tree| tree.nodes()).transpose()?;
+        let places = self.request().servers.places();
+        self.handover.hand_over(stream, places, nodes, |estate| {
+            write_line(stream, &Answer::Estate(estate)).context(|| "answering the successor".into())
+        })
+    }
+
+    fn check_name(&self, name: &str) -> Result<()> {
+        match self.is_attached(name) {
+            true => Err(Error::refused(format!("{name} is attached already"))),
+            false => Ok(()),
+        }
+    }
+
+    fn begin(
+        self: &Arc<Self>,
+        mut opened: OpenedDisk,
+        request: DiskRequest,
+        port: Option<NbdPort>,
+    ) -> Result<String> {
+        if let Some(note) = opened.note.take() {
+            self.tell(&LiveEvent::Note(note));
+        }
+        let (disk, recorder) = (&opened.disk, request.record.as_deref());
+        let start = |file| Recorder::start(file, disk.name.clone(), disk.state()?.0, disk.length());
+        let (recorder, failed) = match recorder.map(start).transpose() {
+            Ok(recorder) => (recorder, None),
+            Err(error) => (None, Some(error)),
+        };
+        let disk = Arc::new(ServedDisk::new(opened, request, recorder));
+        let begun = failed.map_or(Ok(()), Err).and_then(|()| self.serve(&disk, port));
+        match begun {
+            Ok(()) => Ok(disk.name().to_owned()),
+            Err(error) => {
+                self.release_unwritten(&disk);
+                Err(error)
+            }
+        }
+    }
+
+    fn serve(self: &Arc<Self>, disk: &Arc<ServedDisk>, port: Option<NbdPort>) -> Result<()> {
+        let name = disk.name();
+        match self.disks().entry(name.to_owned()) {
+            Entry::Vacant(entry) => entry.insert(disk.clone()),
+            Entry::Occupied(_) => return Err(Error::refused(format!("{name} is attached already"))),
+        };
+        let begin = || -> Result<()> {
+            if let Some((port, address)) = port.zip(disk.request.nbd.as_ref()) {
+                disk.set_own_server(OwnServer::start(port, address, disk, self)?);
+            }
+            self.remember(disk, disk.request.fill)?;
+            match disk.request.fill {
+                true => self.fill(name, disk.disk.state()?.0),
+                false => Ok(()),
+            }
+        };
+        begin().inspect_err(|_| {
+            disk.end_own_server();
+            self.disks().remove(name);
+            // What is remembered and cannot be served is tried again when the node is started again.
+            let _ = self.forget(name);
+        })
+    }
+
+    /// Gives back an edit lock that was taken when the disk was attached, if nothing was written under it.
+    fn release_unwritten(&self, disk: &ServedDisk) {
+        disk.disk.set_open(false);
+        if disk.token_is_new && disk.disk.state().is_ok_and(|(_, written)| written == 0) {
+            let _ = self.forget(disk.name());
+            if let Err(error) = end_editing(&disk.disk, self.store()) {
+                self.tell(&LiveEvent::Note(format!("{}: {error}", disk.name())));
+            }
+        }
+    }
+
+    /// Notes that a node is to serve a disk again when it is started again.
+    pub(super) fn remember(&self, disk: &ServedDisk, fill: bool) -> Result<()> {
+        let Some(all) = &self.remembered else { return Ok(()) };
+        let mut remembered = disk.remembered()?;
+        remembered.request.fill = fill;
+        all.add(remembered)
+    }
+
+    /// Notes that it is not.
+    pub(super) fn forget(&self, name: &str) -> Result<()> {
+        self.remembered.as_ref().map_or(Ok(()), |all| all.remove(name))
+    }
+
+    /// Has all of a disk fetched.
+    pub(super) fn fill(self: &Arc<Self>, name: &str, score: Score) -> Result<()> {
+        let (served, disk) = (Arc::downgrade(self), name.to_owned());
+        self.fills.start(name, score, move || {
+            if let Some(served) = served.upgrade() {
+                served.tell(&LiveEvent::Filled { disk: &disk });
+            }
+        })
+    }
+
+    pub(super) fn attached(&self) -> Result<Vec<Attached>> {
+        self.all().iter().map(|disk| self.attached_disk(disk)).collect()
+    }
+
+    pub(super) fn attached_disk(&self, disk: &ServedDisk) -> Result<Attached> {
+        disk.attached(self.uris.get().map_or(&[], |uris| uris))
+    }
+
+    /// What is told of every disk to those who ask. One that is detached at this moment is left out.
+    pub(super) fn statuses(&self) -> Vec<DiskStatus> {
+        let status = |disk: &Arc<ServedDisk>| Some(self.status(disk, self.attached_disk(disk).ok()?));
+        self.all().iter().filter_map(status).collect()
+    }
+
+    fn status(&self, disk: &ServedDisk, attached: Attached) -> DiskStatus {
+        let edit_lock = disk.disk.writing().map(|writing| &writing.edit_lock);
+        DiskStatus {
+            holder: edit_lock.map(|edit_lock| edit_lock.holder.clone()),
+            edit_lock: edit_lock.map(|edit_lock| edit_lock.number),
+            fill: self.fills.status(&attached.disk),
+            disk: attached.disk,
+            base: attached.base,
+            disk_bytes: attached.disk_bytes,
+            writable: attached.writable,
+            written_bytes: Some(attached.written_bytes),
+            exports: attached.exports,
+            process: Some(std::process::id()),
+            cache: Some(cache_status(self.opener.sources.memory.counters())),
+            node: self.store().cache().map(|cache| cache.counters()),
+        }
+    }
+
+    pub(super) fn publish(self: &Arc<Self>, disk: &ServedDisk, words: &Words) -> Result<PublishReport> {
+        let report = publish_disk(&disk.disk, &self.opener.sources, words, &Silent)?;
+        self.tell(&LiveEvent::Published(&report));
+        let is_filled = self.fills.score(disk.name()).is_some();
+        if is_filled && words.branch.is_none() {
+            self.fill(disk.name(), disk.disk.state()?.0)?;
+        }
+        Ok(report)
+    }
+
+    /// Stops serving a disk that is not to be served again. If it cannot be published, it is served on.
+    pub(super) fn detach(
+        self: &Arc<Self>,
+        disk: &ServedDisk,
+        then: OnDetach,
+        words: &Words,
+    ) -> Result<Option<PublishReport>> {
+        // First, so that no write comes after what is published, and is told done, and goes with the overlay.
+        disk.disk.set_open(false);
+        let publish = then == OnDetach::Publish && disk.disk.is_writable() && disk.disk.state()?.1 > 0;
+        let last = publish.then(|| self.publish(disk, words)).transpose();
+        // Before the overlay goes: a disk that is remembered has one.
+        let report = last.and_then(|report| self.forget(disk.name()).map(|()| report));
+        let report = report.inspect_err(|_| disk.disk.set_open(true))?;
+        let kept = disk.disk.is_writable() && then == OnDetach::Keep;
+        let closed = self.close(disk).and_then(|()| self.fills.stop(disk.name()));
+        if disk.disk.is_writable() && !kept {
+            end_editing(&disk.disk, self.store())?;
+        }
+        closed?;
+        self.tell(&LiveEvent::Detached { disk: disk.name(), kept });
+        Ok(report)
+    }
+
+    /// Ends all use of a disk. What was written to it is durable and stays.
+    fn close(&self, disk: &ServedDisk) -> Result<()> {
+        self.disks().remove(disk.name());
+        disk.end_own_server();
+        disk.disk.detach()?;
+        if let Some(recorder) = disk.recorder() {
+            self.tell(&LiveEvent::Recorded(&recorder.finish()?));
+        }
+        Ok(())
+    }
+
+    /// Ends in good order. A node goes on with its disks when it is started again; of any other process, what its requests said
+    /// becomes of what was written.
+    ///
+    /// # Errors
+    /// The first error; all disks are tried.
+    pub(super) fn detach_all(self: &Arc<Self>) -> Result<()> {
+        let mut first = Ok(());
+        for disk in self.all() {
+            let detached = match self.remembered {
+                Some(_) => {
+                    let kept = disk.disk.is_writable();
+                    self.close(&disk).map(|()| {
+                        self.tell(&LiveEvent::Detached { disk: disk.name(), kept });
+                    })
+                }
+                None => self.detach(&disk, disk.on_detach(), &self.words(&disk)).map(drop),
+            };
+            first = first.and(detached);
+        }
+        first
+    }
+
+    /// Ends because something failed: what was written stays for the next process, and edit locks that were taken for nothing are
+    /// given back.
+    pub(super) fn give_up(&self) {
+        for disk in self.all() {
+            self.release_unwritten(&disk);
+            if let Err(error) = self.close(&disk) {
+                self.tell(&LiveEvent::Note(format!("{}: {error}", disk.name())));
+            }
+        }
+    }
+
+    /// What the request of a disk says of its versions.
+    pub(super) fn words(&self, disk: &ServedDisk) -> Words {
+        let notes = disk.write().map(|write| write.notes.clone()).unwrap_or_default();
+        Words { notes, tool_version: self.request.tool_version.clone(), ..Words::default() }
+    }
+
+    pub(super) fn publish_now_and_then(self: &Arc<Self>) {
+        while !self.stop().load(Ordering::Relaxed) {
+            thread::sleep(PUBLISH_LOOK);
+            let now = Instant::now();
+            for disk in self.all().iter().filter(|disk| disk.take_publish_due(now)) {
+                match self.publish(disk, &self.words(disk)) {
+                    Err(error)
+                        if error.kind() == ErrorKind::Refused
+                            && disk.disk.state().is_ok_and(|it| it.1 == 0) => {}
+                    Err(error) => self.tell(&LiveEvent::Note(format!("{}: {error}", disk.name()))),
+                    Ok(_) => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A node: disks that are written beside others that are read, served again after it was killed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use platter_export::Exports as _;
+use platter_store::Store;
+
+use super::{answer, request_at, written};
+use crate::address::{FuseAddress, NbdAddress, ServeAddress, ServersRequest};
+use crate::agent::Agent;
+use crate::attach::{AttachRequest, NodeRequest, attach};
+use crate::client::running_node;
+use crate::control::{Answer, Question, Words};
+use crate::disk_request::{DiskRequest, OnDetach};
+use crate::list::disks;
+use crate::place::LivePlace;
+use crate::served::Served;
+use platter_fetch::StoreLocation;
+use platter_fetch::{CacheLocation, OriginLocation};
+use platter_image::{ErrorKind, Result};
+use platter_testbed::{Lab, Origin, Running, kind, store_disk};
+
+const KIB: usize = 1 << 10;
+
+/// An origin with two images, and the directory of a node.
+struct Host {
+    lab: Lab,
+    bytes: Vec<u8>,
+}
+
+impl Host {
+    fn new() -> Self {
+        let lab = Lab::new();
+        let disk = lab.disk("disk", KIB, 0);
+        for image in ["lab/read", "lab/written"] {
+            store_disk(&lab.place, image, &std::fs::read(&disk).unwrap());
+        }
+        Self { bytes: std::fs::read(disk).unwrap(), lab }
+    }
+
+    fn run_origin(&self) -> Running {
+        Origin::new(&self.lab).run(&self.lab)
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.lab.path("node")
+    }
+
+    fn place(&self) -> LivePlace {
+        let cache = Some(CacheLocation { dir: self.dir(), limit_bytes: 64 << 20 });
+        let origin = OriginLocation { server: self.lab.afar(), cache };
+        LivePlace::of_cache(&StoreLocation::Remote(origin), &self.dir())
+    }
+
+    fn request(&self) -> AttachRequest {
+        AttachRequest {
+            node: Some(NodeRequest { name: "test".into(), sharing: None, record_boots: false }),
+            ..request_at(self.place())
+        }
+    }
+
+    /// A node as it is started: it serves what it served before.
+    fn node(&self) -> Arc<Served> {
+        let served = self.open();
+        Agent::open(&served).unwrap().attach_at_start().unwrap();
+        served
+    }
+
+    fn open(&self) -> Arc<Served> {
+        once_closed(|| Served::open(self.request(), Default::default(), Box::new(|_| {}))).unwrap()
+    }
+
+    fn edit_locks(&self) -> usize {
+        Store::open_reader(&self.lab.place).unwrap().edit_locks().unwrap().len()
+    }
+}
+
+/// What `open` gives once its cache is free: the threads of a node that was dropped keep it open until they have ended.
+fn once_closed<T>(open: impl Fn() -> Result<T>) -> Result<T> {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        match open() {
+            Err(error)
+                if error.to_string().contains("in use by another process") && Instant::now() < until =>
+            {
+                thread::yield_now();
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn contents(served: &Arc<Served>, disk: &str) -> Vec<u8> {
+    let disk = served.open(disk).unwrap();
+    let mut bytes = vec![0; disk.length() as usize];
+    disk.read(&mut bytes, 0).unwrap();
+    bytes
+}
+
+#[test]
+fn a_node_that_is_killed_goes_on_with_all_of_its_disks_without_its_origin() {
+    let host = Host::new();
+    let origin = host.run_origin();
+    let served = host.node();
+    for request in [DiskRequest::new("lab/read"), written("lab/written")] {
+        answer(&served, Question::Attach(request)).unwrap();
+    }
+    let disk = served.open("lab/written").unwrap();
+    assert!(disk.is_writable() && !served.open("lab/read").unwrap().is_writable());
+    disk.write(&[9; 4096], 8192).unwrap();
+    let mut expected = host.bytes.clone();
+    expected[8192..12288].fill(9);
+    // Both are in the cache as a whole.
+    assert!(contents(&served, "lab/read") == host.bytes && contents(&served, "lab/written") == expected);
+    served.store().cache().unwrap().cache().sync().unwrap();
+    drop((disk, served, origin));
+    std::fs::remove_file(host.lab.socket()).unwrap();
+
+    let served = host.node();
+    assert!(contents(&served, "lab/read") == host.bytes && contents(&served, "lab/written") == expected);
+    let disk = served.open("lab/written").unwrap();
+    disk.write(&[8; 512], 0).unwrap();
+    expected[..512].fill(8);
+    let _origin = host.run_origin();
+    let published = answer(
+        &served,
+        Question::Detach {
+            disk: "lab/written".into(),
+            then: Some(OnDetach::Publish),
+            words: Words::default(),
+        },
+    );
+    let Answer::Detached(Some(report)) = published.unwrap() else { panic!("it is published") };
+    assert_eq!((report.version.as_str(), host.edit_locks()), ("lab/written@2", 0));
+    drop((disk, served));
+    let served = host.node();
+    assert_eq!(served.list(), ["lab/read"], "what was detached is not served again");
+    answer(&served, Question::Attach(DiskRequest::new("lab/written"))).unwrap();
+    assert!(contents(&served, "lab/written") == expected);
+}
+
+/// A disk that waits in a node's directory is found by who names its store only.
+#[test]
+fn disks_of_a_node_are_found_without_its_directory() {
+    let host = Host::new();
+    let _origin = host.run_origin();
+    let served = host.node();
+    answer(&served, Question::Attach(written("lab/written"))).unwrap();
+    served.open("lab/written").unwrap().write(&[9; 4096], 0).unwrap();
+    drop(served);
+    let elsewhere = LivePlace::open(&host.lab.afar().into(), None).unwrap();
+    let listed = disks(&elsewhere).unwrap().disks;
+    assert_eq!((listed.len(), listed[0].status.written_bytes), (1, Some(4096)));
+    assert_eq!(running_node(&elsewhere).unwrap(), None);
+    let plain = Served::open(request_at(elsewhere), Default::default(), Box::new(|_| {})).unwrap();
+    plain.attach(&written("lab/written")).unwrap();
+    assert_eq!(contents(&plain, "lab/written")[..4096], [9; 4096], "above the same overlay");
+}
+
+/// An edit lock that was taken for a disk that then cannot be served is given back, and its overlay goes.
+#[test]
+fn a_disk_that_cannot_be_served_keeps_no_edit_lock() {
+    let host = Host::new();
+    let _origin = host.run_origin();
+    let served = host.node();
+    let unix = |name: &str| ServeAddress::Unix(host.lab.path(name));
+    let record = Some(host.lab.path("none/trace"));
+    assert_eq!(kind(served.attach(&DiskRequest { record, ..written("lab/written") })), ErrorKind::Io);
+    let own = NbdAddress { address: unix("none/nbd.sock"), tls: None, insecure_loopback: false };
+    assert!(served.attach(&DiskRequest { nbd: Some(own.clone()), ..written("lab/written") }).is_err());
+    assert_eq!((host.edit_locks(), served.list().len(), served.remembered().len()), (0, 0, 0));
+    drop(served);
+    // The tree is mounted after the edit lock was taken.
+    let servers = ServersRequest {
+        nbd: Some(NbdAddress { address: unix("nbd.sock"), ..own }),
+        fuse: Some(FuseAddress { mount_point: host.lab.path("none"), allow_other: false }),
+        ..ServersRequest::default()
+    };
+    let request = AttachRequest { disks: vec![written("lab/written")], servers, ..host.request() };
+    let attached = once_closed(|| attach(request.clone(), Box::new(|_| {})));
+    assert_eq!(kind(attached), ErrorKind::Missing);
+    let overlays = std::fs::read_dir(host.dir().join("overlays")).unwrap().count();
+    assert_eq!((host.edit_locks(), overlays), (0, 0));
+}

@@ -1,0 +1,299 @@
+//! A file that is being written and becomes the next version of an image when it is closed.
+//!
+//! Its bytes lie in a plain file without a name in the directory of the [`LivePlace`], which is gone with the last that has it open, or
+//! with the process. What is copied from a version (`take_over`) is only remembered, as long as it can be: when it
+//! turns out to be all of that version, a clone is published and nothing was copied. Anything else first writes down
+//! what was remembered.
+//!
+//! Where the kernel writes to the plain file by itself, nothing is counted here: whether it was written is asked of
+//! the file. If it wrote to a page of which a part is remembered, nobody can tell which of its zeros were meant, and
+//! closing says so instead of guessing.
+
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use platter_disk::Source;
+use platter_image::{Error, Extent, Extents, IoContext, Result, Score};
+use platter_records::ImageName;
+use platter_store::KnownCheck;
+use platter_vdisk::{Allocation, BlockDevice, RecipeDisk};
+
+use super::holes::data;
+use super::keep::Keep;
+use crate::place::LivePlace;
+use platter_fetch::EditLockChoice;
+use platter_jobs::capture_as;
+use platter_jobs::{CaptureRequest, CloneRequest, Silent, clone};
+
+const DIRECTORY: &str = "spool";
+/// Most remembered ranges that do not touch.
+const TAKEN_MAX: usize = 1 << 20;
+/// What is copied at once.
+const COPY_LENGTH: u64 = 1 << 20;
+/// The file, whoever has it open.
+pub(super) struct Spool {
+    keep: Arc<Keep>,
+    image: ImageName,
+    /// What is said of it: `import/lab/debian12.raw`.
+    pub(super) path: String,
+    pub(super) file: File,
+    /// The kernel may write to the file by itself.
+    pub(super) is_backing: AtomicBool,
+    /// Changes that were made here.
+    changes: AtomicU64,
+    /// Changed with nobody writing: whoever writes has it read-locked and has seen that nothing is remembered.
+    pub(super) taken: RwLock<Option<Taken>>,
+    /// What the file was when it last became a version. Locked while it does.
+    published: Mutex<Option<Stamp>>,
+}
+
+/// What is remembered of one version.
+pub(super) struct Taken {
+    score: Score,
+    disk: RecipeDisk,
+    pub(super) ranges: Vec<Extent>,
+}
+
+impl Taken {
+    pub(super) fn extents(&self) -> Extents {
+        Extents::from_unsorted(self.ranges.clone())
+    }
+}
+
+/// What changes when the file does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    length: u64,
+    modified: (i64, i64),
+    changes: u64,
+}
+
+impl Spool {
+    /// A new, empty file.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn create(keep: Arc<Keep>, image: ImageName, path: String) -> Result<Self> {
+        let dir = keep.place.dir().join(DIRECTORY);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+        made.context(|| format!("making {}", dir.display()))?;
+        let number = platter_vfs::Vfs::random_id(&platter_vfs::OsVfs).context(|| "choosing a name".into())?;
+        let name = dir.join(format!("{:032x}", u128::from_be_bytes(number)));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name);
+        let file = file.context(|| format!("making {}", name.display()))?;
+        // Without a name it cannot outlive this process.
+        std::fs::remove_file(&name).context(|| format!("removing the name of {}", name.display()))?;
+        Ok(Self {
+            keep,
+            image,
+            path,
+            file,
+            is_backing: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
+            taken: RwLock::default(),
+            published: Mutex::default(),
+        })
+    }
+
+    /// Removes what processes left that ended between making a file and taking its name away.
+    pub(super) fn clean(place: &LivePlace) {
+        let Ok(left) = std::fs::read_dir(place.dir().join(DIRECTORY)) else { return };
+        for entry in left.flatten() {
+            // Its process may be at it, too.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+
+    pub(super) fn image(&self) -> &ImageName {
+        &self.image
+    }
+
+    /// Bytes of the file, bytes that are kept for it, and when it last changed.
+    pub(super) fn facts(&self) -> Result<(u64, u64, i64)> {
+        let metadata = self.file.metadata().context(|| format!("looking at {}", self.path))?;
+        let modified =
+            metadata.mtime().saturating_mul(1000).saturating_add(metadata.mtime_nsec() / 1_000_000);
+        Ok((metadata.len(), metadata.blocks().saturating_mul(512), modified))
+    }
+
+    fn stamp(&self) -> Result<Stamp> {
+        let metadata = self.file.metadata().context(|| format!("looking at {}", self.path))?;
+        let modified = (metadata.mtime(), metadata.mtime_nsec());
+        Ok(Stamp { length: metadata.len(), modified, changes: self.changes.load(Ordering::Relaxed) })
+    }
+
+    pub(super) fn taken_mut(&self) -> RwLockWriteGuard<'_, Option<Taken>> {
+        self.taken.write()
+    }
+
+    /// Does what reads or changes bytes, with nothing remembered any more.
+    pub(super) fn on_file<T>(
+        &self,
+        act: impl FnOnce(&File) -> io::Result<T>,
+        what: impl FnOnce() -> String,
+    ) -> Result<T> {
+        loop {
+            let taken = self.taken.read();
+            if taken.is_none() {
+                return act(&self.file).context(what);
+            }
+            drop(taken);
+            self.write_down(&mut self.taken_mut())?;
+        }
+    }
+
+    /// Writes what is remembered into the file.
+    fn write_down(&self, taken: &mut Option<Taken>) -> Result<()> {
+        let Some(remembered) = taken.as_ref() else { return Ok(()) };
+        let ranges = remembered.extents();
+        if self.is_backing.load(Ordering::Relaxed) {
+            self.refuse_mixture(&ranges)?;
+        }
+        for range in &ranges {
+            self.copy(&remembered.disk, *range)?;
+        }
+        *taken = None;
+        Ok(())
+    }
+
+    fn refuse_mixture(&self, ranges: &Extents) -> Result<()> {
+        let written = data(&self.file, Extent::new(0, self.length()))?;
+        let torn = written.iter().flat_map(|extent| ranges.clip(*extent)).next();
+        torn.map_or(Ok(()), |extent| {
+            Err(Error::refused(format!(
+                "{}: {} bytes at {} were copied from a version and then written over: copy to a plain file first",
+                self.path, extent.length, extent.offset
+            )))
+        })
+    }
+
+    fn copy(&self, disk: &RecipeDisk, range: Extent) -> Result<()> {
+        let mut runs = Vec::new();
+        disk.extents(range, &mut |run, allocation| {
+            runs.extend((allocation == Allocation::Data).then_some(run));
+            true
+        })?;
+        let mut buffer = Vec::new();
+        for run in runs {
+            let mut offset = run.offset;
+            while offset < run.end() {
+                buffer.resize((run.end() - offset).min(COPY_LENGTH) as usize, 0);
+                disk.read(&mut buffer, offset)?;
+                self.file.write_all_at(&buffer, offset).context(|| format!("copying to {}", self.path))?;
+                offset += buffer.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// The version that this is a copy of, if all of its data was taken over and nothing else has happened.
+    fn cloned(&self, taken: &Option<Taken>) -> Result<Option<Score>> {
+        let Some(taken) = taken else { return Ok(None) };
+        let whole = Extent::new(0, taken.disk.length());
+        if self.length() != whole.length || !data(&self.file, whole)?.is_empty() {
+            return Ok(None);
+        }
+        let mut runs = Vec::new();
+        taken.disk.extents(whole, &mut |run, allocation| {
+            runs.extend((allocation == Allocation::Data).then_some(run));
+            true
+        })?;
+        let missing = Extents::from_unsorted(runs).subtract(&taken.extents());
+        Ok(missing.is_empty().then_some(taken.score))
+    }
+
+    /// Makes the next version of it.
+    fn publish(&self) -> Result<Stamp> {
+        let keep = &self.keep;
+        let mut taken = self.taken_mut();
+        let tool_version = keep.tool_version.clone();
+        if let Some(score) = self.cloned(&taken)? {
+            let request = CloneRequest {
+                store: keep.place.store().clone(),
+                version: score.to_string(),
+                name: self.image.clone(),
+                next: true,
+                edit_lock: EditLockChoice::Free,
+                tool_version,
+            };
+            let stamp = self.stamp()?;
+            keep.sources.store.when_unlocked(|| clone(&request))?;
+            keep.catalog.changed();
+            return Ok(stamp);
+        }
+        self.write_down(&mut taken)?;
+        drop(taken);
+        let stamp = self.stamp()?;
+        let request = CaptureRequest {
+            store: keep.place.store().clone(),
+            source: format!("/proc/self/fd/{}", self.file.as_raw_fd()).into(),
+            name: self.image.clone(),
+            survey: Default::default(),
+            allow_in_use: false,
+            skip_bad: false,
+            audit: false,
+            sector_size: None,
+            options: Default::default(),
+            known: KnownCheck::Sample,
+            labels: Default::default(),
+            notes: String::new(),
+            edit_lock: EditLockChoice::Free,
+            tool_version,
+        };
+        let disk = Source::open(&request.source, None)?;
+        keep.sources.store.when_unlocked(|| capture_as(&request, &disk, &self.path, &Silent))?;
+        keep.catalog.changed();
+        Ok(stamp)
+    }
+
+    pub(super) fn close(&self) -> Result<()> {
+        let mut published = self.published.lock();
+        let stamp = self.stamp()?;
+        if stamp.length > 0 && *published != Some(stamp) {
+            let what = format!("{} does not become a version of {}", self.path, self.image);
+            *published = Some(self.publish().map_err(|error| error.within(what))?);
+        }
+        Ok(())
+    }
+
+    pub(super) fn length(&self) -> u64 {
+        self.file.metadata().map_or(0, |metadata| metadata.len())
+    }
+
+    pub(super) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Remembers a range of a version; says whether it does.
+    pub(super) fn take_over(&self, score: Score, range: Extent) -> Result<bool> {
+        let mut taken = self.taken_mut();
+        if taken.as_ref().is_some_and(|taken| taken.score != score || taken.ranges.len() >= TAKEN_MAX) {
+            return Ok(false);
+        }
+        if !data(&self.file, Extent::new(0, u64::MAX))?.is_empty() {
+            return Ok(false);
+        }
+        let mut now = match taken.take() {
+            Some(taken) => taken,
+            None => Taken { score, disk: self.keep.sources.disk(score)?, ranges: Vec::new() },
+        };
+        let is_taken = range.end() <= now.disk.length();
+        if is_taken {
+            match now.ranges.last_mut() {
+                Some(last) if last.end() == range.offset => last.length += range.length,
+                _ => now.ranges.push(range),
+            }
+        }
+        *taken = (!now.ranges.is_empty()).then_some(now);
+        if is_taken && self.length() < range.end() {
+            self.file.set_len(range.end()).context(|| format!("lengthening {}", self.path))?;
+        }
+        self.changed();
+        Ok(is_taken)
+    }
+}
