@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# tests/agent.sh: one node serves a whole host. Many disks, read-only and writable, over NBD, FUSE and 9P, with peers (one of which lies)
-# and a hoard, are read and written while the origin is killed and comes back and the node is killed and started again; all
-# are published. No byte is wrong, every publish that was acknowledged is at the origin, threads stay bounded. Then every
-# combination of options: each works, or is refused and says why. PLATTER_SEED chooses places and bytes.
+# tests/agent.sh: one node serves a whole host. Many disks, read-only and writable, over NBD, FUSE and 9P, with peers
+# (one of which lies) and a hoard, are read and written while the origin is killed and restarted and the node is killed
+# and restarted; then all are published. No byte may be wrong, every acknowledged publish must be at the origin, and the
+# number of threads stays bounded. Then combinations of options: each works, or is refused with the reason. PLATTER_SEED
+# selects places and bytes.
 . "$(dirname "$0")/lib.sh"
 
 need_root "mounting the tree" || { finish; exit 0; }
@@ -30,7 +31,7 @@ until_true() {
 		sleep 0.05
 	done
 }
-# end NAME SIGNAL: ends the process in the variable of that name, and waits for it
+# end NAME SIGNAL: ends the process whose id is in the variable NAME, and waits for it
 end() {
 	local -n process=$1
 	[ -n "$process" ] || return 0
@@ -38,7 +39,7 @@ end() {
 	wait "$process" 2>/dev/null || true
 	process=
 }
-# node ARGUMENT...: in the background, until it answers
+# node ARGUMENT...: starts the node in the background, and waits until it answers
 node() {
 	"$PLATTER" node --origin "unix:$SOCKET" --cache "$CACHE" "$@" >>"$WORK/node.log" 2>&1 &
 	NODE=$!
@@ -49,11 +50,11 @@ at_node() { "$PLATTER" --quiet "$@" --node "$CACHE"; }
 of_node() { "$PLATTER" --json disks --node "$CACHE" | jq -es "$1"; }
 uri() { echo "nbd+unix:///$1?socket=$CACHE/nbd.sock"; }
 name() { printf 'lab/disk%03d' "$1"; }
-# way N: how disk N is used: half over NBD, the others over FUSE and 9P
+# way N: the protocol for disk N: half of the disks over NBD, the others over FUSE and 9P
 way() { case $(($1 % 4)) in 0 | 1) echo nbd ;; 2) echo fuse ;; 3) echo 9p ;; esac }
-# is_written N: half of the disks of each way are writable
+# is_written N: whether disk N is writable: half of the disks of each protocol
 is_written() { [ $(($1 % 8)) -lt 4 ]; }
-# contents N: what disk N must read as
+# contents N: a file with the expected contents of disk N
 contents() { [ -e "$WORK/expected-$1" ] && echo "$WORK/expected-$1" || echo "$WORK/base-$(($1 % 5))"; }
 # read_disk N FILE
 read_disk() {
@@ -74,7 +75,7 @@ write_disk() {
 	9p) python3 "$TESTS/ninep_write.py" "$WORK/9p.sock" "$(name "$1")/live.raw" "$2" <"$3" ;;
 	esac && dd if="$3" of="$WORK/expected-$1" bs=4k seek=$(($2 / 4096)) conv=notrunc status=none
 }
-# all COMMAND: the command for each disk, some at once; right, if each is
+# all COMMAND: runs the command for each disk, several at a time; succeeds if it succeeds for each
 all() {
 	local n at_once=() process bad=0
 	for n in $(seq 0 $((disks - 1))); do
@@ -98,7 +99,7 @@ is_right() {
 	echo "disk $1 over $(way "$1") is wrong"
 	return 1
 }
-# changed N ROUND: some sectors of a disk are written
+# change N: writes some sectors of disk N
 change() {
 	local place file=$WORK/bytes-$1
 	is_written "$1" || return 0
@@ -113,7 +114,7 @@ publish_one() {
 	is_written "$1" || return 0
 	"$PLATTER" --json publish "$(name "$1")" --node "$CACHE" >"$WORK/published-$1.new" && mv "$WORK/published-$1.new" "$WORK/published-$1"
 }
-# is_at_origin N: what was acknowledged is the newest version there
+# is_at_origin N: the newest version at the origin is the acknowledged one
 is_at_origin() {
 	is_written "$1" || return 0
 	rm -f "$WORK/at-origin-$1"
@@ -128,32 +129,32 @@ for n in 0 1 2 3 4; do random "$DISK_BYTES" "base $n" >"$WORK/base-$n"; done
 for n in 0 1 2 3 4; do platter capture --raw "$WORK/base-$n" "base/disk$n" >/dev/null; done
 for n in $(seq 0 $((disks - 1))); do platter clone "base/disk$((n % 5))" "$(name "$n")" >/dev/null; done
 start_origin
-# One disk of the hoard.
+# One disk is in the hoard.
 start_server base/disk4 --nbd "$WORK/nbd.sock" --record "$WORK/trace"
 qemu-io -r -f raw -c 'read 0 1M' "nbd+unix:///base/disk4?socket=$WORK/nbd.sock" >/dev/null
 stop TERM
 afar hoard import "$WORK/trace" base/disk4 >/dev/null
 
-# A peer that is honest, and one that lies.
+# An honest peer and a lying one.
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=platter-node -addext subjectAltName=DNS:platter-node \
 	-keyout "$WORK/liar.key" -out "$WORK/liar.pem" -days 2 2>/dev/null
 python3 "$TESTS/lying_peer.py" "$SOCKET" "$((PORT + 3))" "$WORK/liar.pem" "$WORK/liar.key" 11111111111111111111111111111111 >"$WORK/liar.log" 2>&1 &
 LIAR=$!
-# It stands for another host: commands of this one do not find it.
+# It acts as another host: commands of this host must not find it.
 XDG_STATE_HOME=$WORK/peer-state "$PLATTER" node --origin "unix:$SOCKET" --cache "$WORK/peer" --peers "127.0.0.1:$((PORT + 2))" --name peer base/disk0 --fill >"$WORK/peer.log" 2>&1 &
 PEER=$!
 
-check "a node is started" whole_node
+check "the node starts" whole_node
 before=$(threads)
-check "it has the hoard" until_true 30 grep -q 'hoard: revision' "$WORK/node.log"
-check "it serves $disks disks, half of them writable" all attach_one
-check "which it tells" of_node "length == $disks and (map(select(.writable)) | length) == ([range($disks)] | map(select(. % 8 < 4)) | length)"
-check_exit "$EXIT_REFUSED" "a disk that is served is not served twice" at_node attach "$(name 0)"
-check "all of them are right" all is_right
+check "the node has synced the hoard" until_true 30 grep -q 'hoard: revision' "$WORK/node.log"
+check "it attaches $disks disks, half of them writable" all attach_one
+check "and lists them" of_node "length == $disks and (map(select(.writable)) | length) == ([range($disks)] | map(select(. % 8 < 4)) | length)"
+check_exit "$EXIT_REFUSED" "a served disk is not attached twice" at_node attach "$(name 0)"
+check "all disks have the right contents" all is_right
 ROUND=1
-check "those that are writable are written" all change
-check "and all are right" all is_right
-# A client of every disk that is served over NBD stays connected: none of them takes more than its reader, its writer and its workers.
+check "the writable disks are written" all change
+check "and all have the right contents" all is_right
+# One client of every NBD disk stays connected. None may use more threads than a reader, a writer and its workers.
 mkfifo "$WORK/hold"
 exec 9<>"$WORK/hold"
 clients=()
@@ -168,94 +169,94 @@ now=$(threads)
 check "$now threads ($before without disks), $(memory_mib) MiB" [ "$now" -le $((before + 18 * ${#clients[@]})) ]
 exec 9<&-
 wait "${clients[@]}" || true
-check "all that were written are published" all publish_one
-check "and stand at the origin" all is_at_origin
-check "all are right still" all is_right
+check "all written disks are published" all publish_one
+check "and their versions are at the origin" all is_at_origin
+check "all still have the right contents" all is_right
 
-# The origin dies. What was written and read goes on; nothing is published, and nothing is lost.
+# The origin is killed. Reading and writing continue; nothing is published, and nothing is lost.
 end ORIGIN KILL
 ROUND=2
 check "without the origin, disks are written" all change
-check "and read" all is_right
+check "and read correctly" all is_right
 check_exit "$EXIT_FAILED" "but not published" at_node publish "$(name 1)"
-check "what is hoarded is attached by name" at_node attach base/disk4
+check "a hoarded version is attached by name" at_node attach base/disk4
 check "and read" qemu-io -r -f raw -c 'read 0 1M' "$(uri base/disk4)"
 check "a disk is detached" at_node detach "$(name 4)"
 end NODE KILL
 umount -l "$TREE" 2>/dev/null
-check "the node is killed, and started again without an origin" whole_node
+check "the killed node restarts without an origin" whole_node
 check "it serves all of its other disks" until_true 60 of_node "length == $disks"
-check "what the cache holds is attached by a name that was not used before" at_node attach "$(name 4)@1"
-check_exit "$EXIT_FAILED" "an edit lock cannot be had" at_node attach base/disk2 --write
-check "writable as they were" of_node "(map(select(.writable and .written_bytes > 0)) | length) > $((disks / 3))"
-check "with every byte" all is_right
+check "a cached version is attached under a name that was never attached" at_node attach "$(name 4)@1"
+check_exit "$EXIT_FAILED" "an edit lock cannot be taken without the origin" at_node attach base/disk2 --write
+check "the writable disks are still writable" of_node "(map(select(.writable and .written_bytes > 0)) | length) > $((disks / 3))"
+check "and have every byte" all is_right
 ROUND=3
 check "and they are written again" all change
 check "and read" all is_right
 start_origin
-check "the origin is back, and all is published" all publish_one
-check "every byte of it" all is_at_origin
-check "nothing is wrong in the end" all is_right
+check "once the origin is back, all disks are published" all publish_one
+check "with every byte" all is_at_origin
+check "all disks have the right contents at the end" all is_right
 check "the lying peer was asked" test -s "$WORK/liar.log"
 
-# Commands find the node by themselves, and mean the same.
+# Commands find the node by themselves, and have the same effects.
 check "a disk is attached without naming the node" afar attach base/disk1
-check "it is among the node's" of_node 'any(.[]; .disk == "base/disk1")'
-check "and among all of the store" sh -c "'$PLATTER' --server 'unix:$SOCKET' --json disks | jq -es 'any(.[]; .disk == \"base/disk1\" and .process == $NODE)'"
-check "and detached so" afar detach base/disk1
+check "the node lists it" of_node 'any(.[]; .disk == "base/disk1")'
+check "and so does the store, with the node's process" sh -c "'$PLATTER' --server 'unix:$SOCKET' --json disks | jq -es 'any(.[]; .disk == \"base/disk1\" and .process == $NODE)'"
+check "and detached without naming the node" afar detach base/disk1
 check "a version is cloned by the node" at_node clone base/disk1 lab/cloned
-check_exit "$EXIT_REFUSED" "not twice" at_node clone base/disk1 lab/cloned
-check_exit "$EXIT_MISSING" "nor one that is not there" at_node clone base/none lab/cloned2
+check_exit "$EXIT_REFUSED" "but not to an existing image" at_node clone base/disk1 lab/cloned
+check_exit "$EXIT_MISSING" "and not from a missing image" at_node clone base/none lab/cloned2
 check "the clone is attached for writing" at_node attach lab/cloned --write --on-detach publish --note 'by the node'
 qemu-io -f raw -c 'write -P 7 0 4k' "$(uri lab/cloned)" >/dev/null
 check "and detached" at_node detach lab/cloned
-check "which published it, as was said when it was attached" sh -c "'$PLATTER' --store '$STORE' --json history lab/cloned | jq -es 'flatten | length == 2'"
-check "its edit lock is given back" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q lab/cloned"
+check "which published it, as --on-detach requested" sh -c "'$PLATTER' --store '$STORE' --json history lab/cloned | jq -es 'flatten | length == 2'"
+check "and released its edit lock" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q lab/cloned"
 at_node attach lab/cloned --write >/dev/null
 qemu-io -f raw -c 'write -P 8 0 4k' "$(uri lab/cloned)" >/dev/null
-check_exit "$EXIT_REFUSED" "what is served is not discarded" at_node discard lab/cloned
-check "it is detached, and kept" at_node detach lab/cloned --then keep
-check "the node lists what waits" of_node 'any(.[]; .disk == "lab/cloned" and .process == null)'
+check_exit "$EXIT_REFUSED" "a served disk is not discarded" at_node discard lab/cloned
+check "it is detached and its changes are kept" at_node detach lab/cloned --then keep
+check "the node lists the unpublished changes" of_node 'any(.[]; .disk == "lab/cloned" and .process == null)'
 check "and so does the store" sh -c "'$PLATTER' --server 'unix:$SOCKET' --json disks | jq -es 'any(.[]; .disk == \"lab/cloned\" and .process == null)'"
 "$PLATTER" --server "unix:$SOCKET" attach lab/cloned --write --nbd "$WORK/own.sock" >"$WORK/plain.log" 2>&1 &
 plain=$!
-check "a process of its own goes on with it" until_true 30 qemu-io -r -f raw -c 'read -P 8 0 4k' "nbd+unix:///lab/cloned?socket=$WORK/own.sock"
-check_exit "$EXIT_REFUSED" "the node does not write it meanwhile" at_node attach lab/cloned --write
+check "a separate process continues with the changes" until_true 30 qemu-io -r -f raw -c 'read -P 8 0 4k' "nbd+unix:///lab/cloned?socket=$WORK/own.sock"
+check_exit "$EXIT_REFUSED" "the node cannot attach it for writing meanwhile" at_node attach lab/cloned --write
 kill "$plain"
 wait "$plain" 2>/dev/null || true
-check "what waits is published by the node" at_node publish lab/cloned
+check "the node publishes the changes" at_node publish lab/cloned
 at_node attach lab/cloned --write >/dev/null
 qemu-io -f raw -c 'write -P 9 0 4k' "$(uri lab/cloned)" >/dev/null
 at_node detach lab/cloned --then keep >/dev/null
-check "or discarded by a command that is not told where" afar discard lab/cloned
-check_exit "$EXIT_MISSING" "once" at_node discard lab/cloned
-check "a disk has an address of its own" at_node attach lab/cloned --write --nbd "$WORK/own.sock"
-check "at which it is written" qemu-io -f raw -c 'write -P 1 0 4k' -c flush "nbd+unix:///lab/cloned?socket=$WORK/own.sock"
-check_exit 1 "and not at the common one" nbdinfo --size "$(uri lab/cloned)"
+check "a command that does not name the node discards changes" afar discard lab/cloned
+check_exit "$EXIT_MISSING" "only once" at_node discard lab/cloned
+check "a disk is attached at its own address" at_node attach lab/cloned --write --nbd "$WORK/own.sock"
+check "and written there" qemu-io -f raw -c 'write -P 1 0 4k' -c flush "nbd+unix:///lab/cloned?socket=$WORK/own.sock"
+check_exit 1 "and is not served at the node's common address" nbdinfo --size "$(uri lab/cloned)"
 end NODE KILL
 umount -l "$TREE" 2>/dev/null
 whole_node
-check "it has that when the node was killed" until_true 30 qemu-io -f raw -c 'read -P 1 0 4k' "nbd+unix:///lab/cloned?socket=$WORK/own.sock"
-check "it is published to a new name, which ends the edit" at_node publish lab/cloned lab/branch
-check_exit "$EXIT_MISSING" "it is detached" at_node detach lab/cloned
+check "after a kill of the node, it is served there again" until_true 30 qemu-io -f raw -c 'read -P 1 0 4k' "nbd+unix:///lab/cloned?socket=$WORK/own.sock"
+check "publishing to a new name ends the edit" at_node publish lab/cloned lab/branch
+check_exit "$EXIT_MISSING" "and detaches the disk" at_node detach lab/cloned
 check_exit "$EXIT_REFUSED" "an address in use is refused" at_node attach lab/cloned --write --nbd "$CACHE/nbd.sock"
-check "and no edit lock is kept for it" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q lab/cloned"
-check_exit 1 "nor for a trace that cannot be made" at_node attach lab/cloned --write --record "$WORK/trace"
-check "no edit lock is kept" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q lab/cloned"
-check_exit 1 "names of the node's tree stay" rm "$TREE/lab/branch/1.raw"
+check "and no edit lock remains" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q lab/cloned"
+check_exit 1 "an existing trace file is refused" at_node attach lab/cloned --write --record "$WORK/trace"
+check "and no edit lock remains after that" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q lab/cloned"
+check_exit 1 "names in the node's tree cannot be removed" rm "$TREE/lab/branch/1.raw"
 
-# While the node does not run, commands do it themselves.
+# While the node does not run, commands work without it.
 at_node attach lab/cloned --write >/dev/null
 qemu-io -f raw -c 'write -P 3 0 4k' -c flush "$(uri lab/cloned)" >/dev/null
 end NODE TERM
-check "a node that ends keeps its disks" sh -c "'$PLATTER' --server 'unix:$SOCKET' --json disks --node '$CACHE' | jq -es 'any(.[]; .disk == \"lab/cloned\" and .process == null)'"
-check_exit "$EXIT_MISSING" "without an origin there is nobody to ask" "$PLATTER" publish lab/cloned --node "$CACHE"
-check "its disk is published without it" afar publish lab/cloned --node "$CACHE"
-check "every byte" sh -c "'$PLATTER' --store '$STORE' --quiet export lab/cloned '$WORK/by-itself' && qemu-io -r -f raw -c 'read -P 3 0 4k' '$WORK/by-itself'"
-check "the node goes on without that disk" whole_node
-check "and with the others" until_true 60 of_node "any(.[]; .disk == \"lab/disk001\") and all(.[]; .disk != \"lab/cloned\")"
+check "the disk's changes stay listed after the node ended" sh -c "'$PLATTER' --server 'unix:$SOCKET' --json disks --node '$CACHE' | jq -es 'any(.[]; .disk == \"lab/cloned\" and .process == null)'"
+check_exit "$EXIT_MISSING" "publishing needs the node or the origin" "$PLATTER" publish lab/cloned --node "$CACHE"
+check "with the origin, the disk is published without the node" afar publish lab/cloned --node "$CACHE"
+check "with every byte" sh -c "'$PLATTER' --store '$STORE' --quiet export lab/cloned '$WORK/by-itself' && qemu-io -r -f raw -c 'read -P 3 0 4k' '$WORK/by-itself'"
+check "the node restarts without that disk" whole_node
+check "and serves the others" until_true 60 of_node "any(.[]; .disk == \"lab/disk001\") and all(.[]; .disk != \"lab/cloned\")"
 
-# Options by options: each cell works, or its refusal says why.
+# Combinations of options: each works, or is refused with the reason.
 refused() { # CODE WHY ARGUMENT...
 	local code=$1 why=$2
 	shift 2
@@ -272,7 +273,7 @@ refused "$EXIT_USAGE" 'no address to serve at' --store "$STORE" attach base/disk
 refused "$EXIT_REFUSED" 'not the newest' --server "unix:$SOCKET" attach lab/disk001@1 --write --node "$CACHE"
 refused "$EXIT_REFUSED" 'attached already' --server "unix:$SOCKET" attach lab/disk000 --write --node "$CACHE"
 
-# Of two nodes of one store on one host, the one that is meant has to be named.
+# If two nodes of one store run on one host, the command must name the node.
 end PEER TERM
 "$PLATTER" node --origin "unix:$SOCKET" --cache "$WORK/peer" --name peer >"$WORK/peer.log" 2>&1 &
 PEER=$!
@@ -280,7 +281,7 @@ until_true 30 "$PLATTER" disks --node "$WORK/peer"
 refused "$EXIT_REFUSED" 'name one with --node' --server "unix:$SOCKET" attach base/disk3
 end PEER TERM
 
-# A process with a tree and no node takes disks by its control socket, too, read-only and writable.
+# A process that serves a tree but is no node also attaches disks through its control socket, read-only and writable.
 mkdir "$WORK/other-tree"
 for kind in "--store $STORE" "--server unix:$SOCKET --hoard $CACHE" "--server unix:$SOCKET --cache-dir $WORK/own-cache"; do
 	read -r -a where <<<"$kind"
@@ -290,15 +291,15 @@ for kind in "--store $STORE" "--server unix:$SOCKET --hoard $CACHE" "--server un
 	"$PLATTER" "${where[@]:0:2}" attach base/disk0 --nbd "$WORK/plain.sock" --fuse "$WORK/other-tree" "${options[@]}" >"$WORK/plain.log" 2>&1 &
 	plain=$!
 	check "attach ${kind//$WORK\//} with NBD and FUSE" until_true 30 nbdinfo --size "nbd+unix:///base/disk0?socket=$WORK/plain.sock"
-	check "takes a writable disk beside" "$PLATTER" --quiet attach base/disk2 --write --node "$dir"
+	check "attaches a further disk for writing" "$PLATTER" --quiet attach base/disk2 --write --node "$dir"
 	check "which is written" qemu-io -f raw -c 'write -P 2 0 4k' "nbd+unix:///base/disk2?socket=$WORK/plain.sock"
-	check "beside one that is read-only" qemu-io -r -f raw -c 'read 0 4k' "nbd+unix:///base/disk0?socket=$WORK/plain.sock"
-	check "and thrown away" "$PLATTER" --quiet detach base/disk2 --then discard --node "$dir"
+	check "while the read-only one is read" qemu-io -r -f raw -c 'read 0 4k' "nbd+unix:///base/disk0?socket=$WORK/plain.sock"
+	check "and its changes are discarded" "$PLATTER" --quiet detach base/disk2 --then discard --node "$dir"
 	kill "$plain"
 	wait "$plain" 2>/dev/null || true
 done
-# A server that fails at once gives the edit lock back.
-check_exit 3 "a mount point that is not there ends it" "$PLATTER" --store "$STORE" attach base/disk3 --write --nbd "$WORK/plain.sock" --fuse "$WORK/none"
-check "no edit lock is kept for that" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q base/disk3"
-check "nor an overlay" sh -c "! ls '$STORE/overlays' | grep -q base+disk3"
+# A server that fails at its start releases the edit lock.
+check_exit 3 "a missing mount point ends the server" "$PLATTER" --store "$STORE" attach base/disk3 --write --nbd "$WORK/plain.sock" --fuse "$WORK/none"
+check "and no edit lock remains for it" sh -c "! '$PLATTER' --store '$STORE' --json lock list | grep -q base/disk3"
+check "and no overlay" sh -c "! ls '$STORE/overlays' | grep -q base+disk3"
 finish

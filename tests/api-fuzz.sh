@@ -9,7 +9,7 @@ VENV=$("$TESTS/prerequisites" --venv)
 EXAMPLES=${PLATTER_EXAMPLES:-40}
 SCHEMATHESIS=$VENV/bin/schemathesis
 if [ ! -x "$SCHEMATHESIS" ]; then
-	skip "schemathesis is not here: \`tests/prerequisites full\` installs it"
+	skip "schemathesis is not installed: \`tests/prerequisites full\` installs it"
 	finish
 	exit 0
 fi
@@ -35,7 +35,7 @@ ORIGIN=$!
 for _ in $(seq 600); do [ ! -S "$STORE/serve.sock" ] || break; sleep 0.05; done
 socat "TCP-LISTEN:$((PORT + 1)),bind=127.0.0.1,fork,reuseaddr" "UNIX-CONNECT:$STORE/serve.sock" 2>/dev/null &
 RELAY=$!
-check "the origin listens in both ways" curl -sf --retry 20 --retry-connrefused --retry-delay 1 "http://127.0.0.1:$((PORT + 1))/healthz"
+check "the origin listens on TCP and through the unix socket" curl -sf --retry 20 --retry-connrefused --retry-delay 1 "http://127.0.0.1:$((PORT + 1))/healthz"
 # schemathesis treats frame streams as plain bytes; the unix socket needs no authentication.
 curl -s --unix-socket "$STORE/serve.sock" http://origin/api/v1/openapi.json |
 	jq '.paths[][] |= (if .requestBody.content["application/x-platter-frames"] then .requestBody.content |= with_entries(.key = "application/octet-stream") else . end)' \
@@ -53,15 +53,15 @@ attack() {
 	# For a failure, prints the request, the response and how to reproduce it.
 	sed -n '/^=* FAILURES =*$/,/^=* WARNINGS =*$/p' "$WORK/said" | grep . >"$LOG" || cp "$WORK/said" "$LOG"
 	[ -z "${PLATTER_KEEP:-}" ] || cp "$WORK/said" "$PLATTER_KEEP/api-fuzz-${name// /-}.log"
-	if [ "$code" = 0 ]; then ok "$name: every answer is described"; else not_ok "$name: every answer is described"; fi
-	check "$name: the origin goes on" curl -sf --unix-socket "$STORE/serve.sock" http://origin/api/v1/images
+	if [ "$code" = 0 ]; then ok "$name: every response matches the description"; else not_ok "$name: every response matches the description"; fi
+	check "$name: the origin still serves" curl -sf --unix-socket "$STORE/serve.sock" http://origin/api/v1/images
 }
 for who in read write admin-lab admin; do
 	attack "$who over TLS" "https://localhost:$PORT" token "${TOKEN[$who]}"
 done
 attack "nobody over TLS" "https://localhost:$PORT" token ''
 attack "the unix socket" "http://127.0.0.1:$((PORT + 1))" socket ''
-check "nothing went wrong inside" sh -c "! curl -s --unix-socket '$STORE/serve.sock' http://origin/metrics | grep 'requests_total.*status=\"500\"'"
+check "no response had status 500" sh -c "! curl -s --unix-socket '$STORE/serve.sock' http://origin/metrics | grep 'requests_total.*status=\"500\"'"
 kill "$ORIGIN"
 wait "$ORIGIN" 2>/dev/null || true
 ORIGIN=

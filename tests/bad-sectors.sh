@@ -17,13 +17,13 @@ suite_cleanup() {
 file_tree "$WORK/tree" 8 bad
 truncate -s 32M "$WORK/disk"
 mke2fs -q -t ext4 -b 4096 -d "$WORK/tree" "$WORK/disk"
-# Two consecutive blocks of a file, and one of another file. block_of FILE NUMBER: that block of a file, as it lies in one
-# piece
+# Two consecutive blocks of a file, and one of another file. block_of FILE NUMBER: the position of that block of a file,
+# which is contiguous
 block_of() { debugfs -R "blocks /$1" "$WORK/disk" 2>/dev/null | tr ' ' '\n' | grep . | sed -n "$(($2 + 1))p"; }
 first=$(($(block_of random-1.bin 5) * 4096))
 second=$(($(block_of random-3.bin 9) * 4096))
 {
-	echo "# what ddrescue could not rescue"
+	echo "# map of bad sectors in the format of ddrescue"
 	echo "0x0 +"
 	printf '0x%x 0x%x %s\n' 0 "$first" + "$first" 8192 - $((first + 8192)) $((second - first - 8192)) + \
 		"$second" 4096 - $((second + 4096)) $(((32 << 20) - second - 4096)) +
@@ -39,7 +39,7 @@ serve_bad() {
 	until [ -f "$WORK/fuse/disk" ]; do sleep 0.05; done
 	attach "$WORK/fuse/disk" --read-only
 }
-# end_bad: ends what serve_bad began
+# end_bad: ends the processes of serve_bad
 end_bad() {
 	detach_loop "$DEVICE"
 	umount "$WORK/fuse"
@@ -53,7 +53,7 @@ serve_bad "$WORK/disk" "$WORK/map"
 check "init" platter init
 check_exit "$EXIT_FAILED" "a disk with bad sectors is not captured" platter capture "$DEVICE" bad/disk
 check_said "the sector is named" "the sector at offset $first"
-check_said "and the way out" '--skip-bad'
+check_said "and --skip-bad is suggested" '--skip-bad'
 check_exit "$EXIT_MISSING" "and nothing is published" platter show bad/disk
 check "with --skip-bad it is captured" platter_json capture "$DEVICE" bad/disk --skip-bad --audit
 cp "$LOG" "$WORK/report"
@@ -61,9 +61,9 @@ listed=$(jq -r '.unreadable[] | "\(.offset) \(.length) \(.file)"' "$WORK/report"
 wanted="$first 8192 0:/random-1.bin
 $second 4096 0:/random-3.bin"
 echo "$listed" >"$LOG"
-if [ "$listed" = "$wanted" ]; then ok "what could not be read is listed by file"; else not_ok "what could not be read is listed"; fi
+if [ "$listed" = "$wanted" ]; then ok "unreadable ranges are listed by file"; else not_ok "unreadable ranges are listed by file"; fi
 check "and recorded in the version" sh -c "'$PLATTER' --store '$STORE' --json show bad/disk | grep -q random-3.bin"
-check "show tells people" sh -c "'$PLATTER' --store '$STORE' show bad/disk | grep -q 'random-1.bin'"
+check "show prints them" sh -c "'$PLATTER' --store '$STORE' show bad/disk | grep -q 'random-1.bin'"
 head -c $((32 << 20)) /dev/zero | tr '\0' '\252' >"$WORK/copy"
 check "install" platter install bad/disk "$WORK/copy" --yes --force not-a-disk
 check "the copy is a sound file system" e2fsck -fn "$WORK/copy"
@@ -90,11 +90,11 @@ debugfs -f "$WORK/commands" "$WORK/long.disk" 2>/dev/null | awk '/^[0-9]/ { prin
 		END { printf "0x%x 0x%x +\n", at, 16 * 1024 * 1024 - at }' "$WORK/blocks"
 } >"$WORK/map"
 serve_bad "$WORK/long.disk" "$WORK/map"
-check "more bad files than a record can name" platter_json capture "$DEVICE" bad/long --skip-bad
+check "capture with more bad files than fit in a record" platter_json capture "$DEVICE" bad/long --skip-bad
 cp "$LOG" "$WORK/report"
 check "each range is listed or counted" jq -e '(.unreadable | length) + .unreadable_omitted.ranges == 150' "$WORK/report"
-check "so is each byte" jq -e '([.unreadable[].length] | add) + .unreadable_omitted.bytes == 150 * 4096' "$WORK/report"
-check "those that are listed have a file" jq -e '[.unreadable[] | .file | startswith("0:/字")] | all' "$WORK/report"
-check "show tells how many more there are" sh -c "'$PLATTER' --store '$STORE' show bad/long | grep -q 'more places could not be read'"
+check "and so is each byte" jq -e '([.unreadable[].length] | add) + .unreadable_omitted.bytes == 150 * 4096' "$WORK/report"
+check "listed ranges name their file" jq -e '[.unreadable[] | .file | startswith("0:/字")] | all' "$WORK/report"
+check "show prints how many more there are" sh -c "'$PLATTER' --store '$STORE' show bad/long | grep -q 'more places could not be read'"
 end_bad
 finish

@@ -15,7 +15,7 @@ for n in 0 40 80 120 160 200 240 280; do
 	random 3000 "piece $n" | dd of="$tree/in-pieces" bs=1024 seek="$n" conv=notrunc status=none
 done
 
-# base NAME MIB MKE2FS-OPTION...: a file system on stale ground, with the tree and a block of attributes
+# base NAME MIB MKE2FS-OPTION...: makes a file system in a file of nonzero bytes, with the tree and an attribute block
 base() {
 	local file=$WORK/base-$1 mib=$2
 	shift 2
@@ -26,7 +26,7 @@ base() {
 	e2fsck -fy "$file" >"$LOG" 2>&1 || [ $? = 1 ]
 }
 
-# blocks_of IMAGE INODE KIND: its blocks by debugfs: IND, DIND, ETB0, or data
+# blocks_of IMAGE INODE KIND: the inode's blocks of this kind according to debugfs: IND, DIND, ETB0, or data
 blocks_of() {
 	local pattern='\([0-9]+(-[0-9]+)?\)'
 	[ "$3" = data ] || pattern="\\($3\\)"
@@ -34,12 +34,12 @@ blocks_of() {
 }
 header() { dumpe2fs -h "$1" 2>/dev/null | awk -F: -v name="$2" '$1 == name { print $2 + 0 }'; }
 attribute_block() { debugfs -R "stat /numbers.txt" "$1" 2>/dev/null | sed -n 's/.*File ACL: \([0-9]*\).*/\1/p'; }
-# group_block IMAGE GROUP PATTERN: the first block that dumpe2fs tells of a group
+# group_block IMAGE GROUP PATTERN: the first block that dumpe2fs prints for a group and matches
 group_block() {
 	dumpe2fs "$1" 2>/dev/null | sed -n "/^Group $2:/,/^Group $(($2 + 1)):/p" | grep -oE "$3 at [0-9]+" | grep -oE '[0-9]+$'
 }
 
-# findings FILE OPTION: what e2fsck says of it, without its name
+# findings FILE OPTION: the output of e2fsck, without the file's name
 findings() { e2fsck "$2" "$1" 2>&1 | sed "s#$1##g"; }
 everything() { # FILE DIRECTORY: its files and attributes
 	rm -rf "$2"
@@ -48,7 +48,8 @@ everything() { # FILE DIRECTORY: its files and attributes
 	debugfs -R "ea_get /numbers.txt user.long" "$1" >"$2.attribute" 2>/dev/null
 }
 
-# lies NAME BASE ARGUMENT...: what lying_bitmaps.py is told; "none" would mean that a block of the kind was not found
+# lies NAME BASE ARGUMENT...: makes a disk with a wrong bitmap (arguments of lying_bitmaps.py) and tests it. No
+# arguments mean that no block of the kind was found
 lies() {
 	local name=$1 source=$WORK/source copy=$WORK/copy length
 	cp "$WORK/base-$2" "$source"
@@ -59,7 +60,7 @@ lies() {
 	fi
 	length=$(stat -c %s "$source")
 	check "$name: capture" "$PLATTER" --store "$STORE" capture "$source" bitmaps --audit
-	check_said "$name: the reason is told" 'stored in full'
+	check_said "$name: the reason is reported" 'stored in full'
 	head -c "$length" /dev/zero | tr '\0' '\252' >"$copy"
 	check "$name: install" platter install bitmaps "$copy" --yes --force not-a-disk
 	check "$name: e2fsck finds the same" diff <(findings "$source" -fn) <(findings "$copy" -fn)

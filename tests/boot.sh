@@ -55,7 +55,7 @@ boots() {
 	return 1
 }
 
-# What is done while the machine runs, when it has printed the marker.
+# The command to run while the machine runs, after it has printed the marker.
 AT_MARKER=true
 exec 3>&1
 check "init" platter init
@@ -63,7 +63,7 @@ check "capture" platter capture "$image" boot/disk
 check "install" platter install boot/disk "$WORK/target" --verify --yes
 check "the installed disk boots to its marker" boots "$WORK/target" writeback -snapshot
 
-# serve PLACE ARGUMENT...: the disk for writing, until the place is there
+# serve PLACE ARGUMENT...: serves the disk for writing, and waits until PLACE exists
 serve() {
 	local there=$1
 	shift
@@ -80,20 +80,20 @@ stop() {
 publish_running() { platter_json publish boot/disk >"$WORK/published.json"; }
 # check_published NUMBER
 check_published() {
-	check "the running machine's disk was published, as after a power cut" jq -e --arg version "boot/disk@$1" \
+	check "the running machine's disk was published as crash-consistent" jq -e --arg version "boot/disk@$1" \
 		'.version == $version and .consistency == "crash" and .attached' "$WORK/published.json"
 }
 AT_MARKER=publish_running
 check "it is served for writing over NBD" serve "$WORK/nbd.sock" --nbd "$WORK/nbd.sock"
 check "it boots over NBD to its marker" boots "nbd+unix:///boot/disk?socket=$WORK/nbd.sock"
 check_published 2
-check "what was written afterwards is discarded" stop
+check "later writes are discarded" stop
 
 mkdir "$TREE"
 check "that version is served for writing over FUSE" serve "$TREE/boot/disk/live.raw" --fuse "$TREE"
 check "it boots over FUSE to its marker" boots "$TREE/boot/disk/live.raw" none
 check_published 3
-check "what was written afterwards is discarded" stop
+check "later writes are discarded" stop
 AT_MARKER=true
 check "the version published last is installed" platter install boot/disk "$WORK/target" --yes
 check "and boots" boots "$WORK/target" writeback -snapshot

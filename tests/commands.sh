@@ -12,29 +12,29 @@ e2fsck -fy "$WORK/changed" >/dev/null 2>&1 || true
 check_exit "$EXIT_USAGE" "no command" "$PLATTER"
 check_exit "$EXIT_USAGE" "an unknown option" platter images --no-such-option
 check_exit "$EXIT_USAGE" "an unknown option with --json" platter --json images --no-such-option
-check_said "is told as JSON" '^\{"error":"unexpected argument .--no-such-option.*"exit_code":2,"kind":"usage"\}'
+check_said "is reported as JSON" '^\{"error":"unexpected argument .--no-such-option.*"exit_code":2,"kind":"usage"\}'
 check_exit "$EXIT_MISSING" "no store" platter images
-check_said "and what to do about it" 'init'
+check_said "and init is suggested" 'init'
 check "init" platter init
-check_exit "$EXIT_REFUSED" "init where a store is" platter init
+check_exit "$EXIT_REFUSED" "init in the directory of a store" platter init
 mkdir "$WORK/strange"
 touch "$WORK/strange/file"
-check_exit "$EXIT_REFUSED" "init where something else is" "$PLATTER" --store "$WORK/strange" init
-check "leaves nothing there" [ "$(ls -A "$WORK/strange")" = file ]
+check_exit "$EXIT_REFUSED" "init in a directory with other files" "$PLATTER" --store "$WORK/strange" init
+check "creates nothing in it" [ "$(ls -A "$WORK/strange")" = file ]
 
 check "capture" platter capture "$WORK/disk" lab/debian --label os=debian --label note='two words'
 platter_json capture "$WORK/disk" lab/debian >"$WORK/again.json"
 check "capture of the same disk adds no data" jq -e '.name == "lab/debian" and .number == 2 and .version == "lab/debian@2" and .new_raw_bytes == 0' "$WORK/again.json"
 platter_json capture "$WORK/changed" lab/debian >"$WORK/changed.json"
 check "capture of a changed disk adds little" jq -e '.number == 3 and .new_raw_bytes > 0 and .new_raw_bytes < .allocated_bytes / 4' "$WORK/changed.json"
-check "the summary tells sizes and the file system" jq -e --argjson bytes $((48 << 20)) '
+check "the summary contains sizes and the file system" jq -e --argjson bytes $((48 << 20)) '
 	.disk_bytes == $bytes and .allocated_bytes < $bytes and (.score | type == "string") and (.filesystems | length >= 1)' "$WORK/changed.json"
 
 platter images >"$WORK/images"
 check "images lists the name" grep -q 'lab/debian' "$WORK/images"
 check "images as JSON" bash -c '"$0" --store "$1" --json images | jq -es "flatten | map(.name // .image) | index(\"lab/debian\") != null"' "$PLATTER" "$STORE"
 platter show lab/debian@1 >"$WORK/show"
-check "show tells the labels" grep -q 'two words' "$WORK/show"
+check "show prints the labels" grep -q 'two words' "$WORK/show"
 check "history lists three versions" bash -c '[ "$("$0" --store "$1" --json history lab/debian | jq -s "flatten | length")" = 3 ]' "$PLATTER" "$STORE"
 
 check "install of the newest" platter install lab/debian "$WORK/target"
@@ -42,7 +42,7 @@ check "its file system is sound" e2fsck -fn "$WORK/target"
 check "the change is in it" bash -c 'cmp <(debugfs -R "cat new-file" "$0" 2>/dev/null) "$1"' "$WORK/target" "$WORK/new-file"
 check "install of an older version" platter install lab/debian@1 "$WORK/target" --free zero --yes --verify
 check "export of it" platter export lab/debian@1 "$WORK/exported"
-check "they are the same" cmp "$WORK/target" "$WORK/exported"
+check "both are the same" cmp "$WORK/target" "$WORK/exported"
 score=$(platter_json show lab/debian@1 | jq -r '[.. | .score? // empty] | first')
 check "a score stands for a version" platter install "$score" "$WORK/by-score" --free zero
 check "and gives the same disk" cmp "$WORK/by-score" "$WORK/exported"
@@ -50,7 +50,7 @@ check "and gives the same disk" cmp "$WORK/by-score" "$WORK/exported"
 check_exit "$EXIT_MISSING" "install of an unknown image" platter install lab/nothing "$WORK/target"
 check_exit "$EXIT_MISSING" "install of an unknown version" platter install lab/debian@9 "$WORK/target"
 check_exit "$EXIT_MISSING" "capture of an unknown file" platter capture "$WORK/no-such-disk" x
-check_said "and it is named" 'no-such-disk'
+check_said "and the file is named" 'no-such-disk'
 # Invalid image names are usage errors in every command, and the message states the rule.
 hex=$(printf 'a%.0s' $(seq 64))
 for name in past/A a//b ../escape '' "a@0" "a@x" "a@" a@1@2 "b a" "$hex"a; do
@@ -66,63 +66,63 @@ for name in past/A a//b ../escape '' "a@0" "a@x" "a@" a@1@2 "b a" "$hex"a; do
 		platter "${arguments[@]//NAME/"$name"}" >"$LOG" 2>&1 </dev/null || code=$?
 		if [ "$code" != "$EXIT_USAGE" ] || ! said "not allowed: use|must start|is empty|longer than|'@' must be followed"; then
 			echo "exit code $code: $command with $name" >>"$LOG"
-			not_ok "a name that no image can have"
+			not_ok "an invalid image name is a usage error"
 		fi
 	done
 done
-ok "names that no image can have are wrong usage of every command"
+ok "invalid image names are usage errors in every command"
 for command in "hoard import $WORK/none" "hoard record" "hoard show" "hoard unregister"; do
 	read -ra arguments <<<"$command"
 	check_exit "$EXIT_USAGE" "a score where $command needs a name" platter "${arguments[@]}" "$score"
 done
-check_exit "$EXIT_USAGE" "attach without a place to serve" platter attach lab/debian
-check_said "and which there are" '--nbd, --fuse or --9p'
-check_exit "$EXIT_USAGE" "attach of nothing" platter attach --nbd "$WORK/none"
-check_exit "$EXIT_USAGE" "an address that is none" "$PLATTER" --server nowhere images
+check_exit "$EXIT_USAGE" "attach without an address to serve at" platter attach lab/debian
+check_said "and the options are named" '--nbd, --fuse or --9p'
+check_exit "$EXIT_USAGE" "attach without an image" platter attach --nbd "$WORK/none"
+check_exit "$EXIT_USAGE" "an invalid address of an origin" "$PLATTER" --server nowhere images
 printf 'nobody may write here\n' >"$WORK/kept"
-check_exit "$EXIT_USAGE" "a target where the image belongs" platter install "$WORK/kept" lab/debian --yes
-check_said "the order is told" 'the image comes first: platter install lab/debian /'
-check_exit "$EXIT_USAGE" "export, too" platter export "$WORK/kept" lab/debian
-check_exit "$EXIT_USAGE" "and receive" timeout 20 "$PLATTER" receive "$WORK/kept" lab/debian --yes --give-up 1
-check_exit "$EXIT_USAGE" "a disk where the name belongs" platter capture lab/debian "$WORK/kept"
-check_said "the order is told" 'the disk comes first: platter capture /'
+check_exit "$EXIT_USAGE" "target and image in the wrong order" platter install "$WORK/kept" lab/debian --yes
+check_said "the right order is reported" 'the image comes first: platter install lab/debian /'
+check_exit "$EXIT_USAGE" "also for export" platter export "$WORK/kept" lab/debian
+check_exit "$EXIT_USAGE" "and for receive" timeout 20 "$PLATTER" receive "$WORK/kept" lab/debian --yes --give-up 1
+check_exit "$EXIT_USAGE" "name and disk in the wrong order" platter capture lab/debian "$WORK/kept"
+check_said "the right order is reported" 'the disk comes first: platter capture /'
 check "nothing was touched" grep -qx 'nobody may write here' "$WORK/kept"
 truncate -s 4M "$WORK/tiny"
 mke2fs -q -t ext4 "$WORK/tiny"
-check "what is new is part of the data" jq -e '.new_raw_bytes <= .data_bytes and .new_raw_bytes > 0' <(platter_json capture "$WORK/tiny" lab/tiny)
-check "and nothing is the second time" jq -e '.new_raw_bytes == 0' <(platter_json capture "$WORK/tiny" lab/tiny)
+check "new bytes are at most the data bytes" jq -e '.new_raw_bytes <= .data_bytes and .new_raw_bytes > 0' <(platter_json capture "$WORK/tiny" lab/tiny)
+check "and 0 the second time" jq -e '.new_raw_bytes == 0' <(platter_json capture "$WORK/tiny" lab/tiny)
 check "forget the tiny one" platter forget lab/tiny --all
 check "completions" bash -c '"$0" completions bash | bash -n' "$PLATTER"
 
 check "clone" platter clone lab/debian@1 lab/copy
 check "the clone is the same disk" [ "$(platter_json show lab/copy | jq -r .score)" = "$score" ]
-check "and says of what it is one" jq -e '.cloned_from == {image: "lab/debian", number: 1} and .parent == null and .new_stored_bytes == 0 and .labels.os == "debian"' <(platter_json show lab/copy)
+check "and records its origin" jq -e '.cloned_from == {image: "lab/debian", number: 1} and .parent == null and .new_stored_bytes == 0 and .labels.os == "debian"' <(platter_json show lab/copy)
 check_exit "$EXIT_REFUSED" "clone to a name that exists" platter clone lab/debian lab/copy
-check_said "and how to do it" '--next'
+check_said "and --next is suggested" '--next'
 bytes_before=$(du -sb --apparent-size "$STORE/packs" | cut -f1)
 platter_json clone lab/debian lab/copy --next >"$WORK/clone.json"
-check "unless it is to be the next version" jq -e '.version == "lab/copy@2" and .cloned_from == "lab/debian@3"' "$WORK/clone.json"
-check "which takes no more than a record" [ $(($(du -sb --apparent-size "$STORE/packs" | cut -f1) - bytes_before)) -le 65536 ]
-check_exit "$EXIT_MISSING" "clone of what is not there" platter clone lab/nothing lab/other
+check "clone --next makes the next version" jq -e '.version == "lab/copy@2" and .cloned_from == "lab/debian@3"' "$WORK/clone.json"
+check "and adds only a record" [ $(($(du -sb --apparent-size "$STORE/packs" | cut -f1) - bytes_before)) -le 65536 ]
+check_exit "$EXIT_MISSING" "clone of a missing image" platter clone lab/nothing lab/other
 
-platter_json lock take lab/copy >"$WORK/token.json"
-token=$(jq .number "$WORK/token.json")
-check "a token has a number and a holder" jq -e '.image == "lab/copy" and .number == 1 and (.holder | test("@"))' "$WORK/token.json"
-check_exit "$EXIT_REFUSED" "it is taken once" platter lock take lab/copy --holder other@there
-check_said "and its holder named" "$(jq -r .holder "$WORK/token.json")"
-check_exit "$EXIT_REFUSED" "nobody captures past it" platter capture "$WORK/disk" lab/copy
-check_exit "$EXIT_REFUSED" "nor clones" platter clone lab/debian lab/copy --next
-check "its holder does" platter capture "$WORK/disk" lab/copy --lock "$token"
-check "and history says so" jq -es --argjson token "$token" '.[0].edit_lock == $token and .[0].current_edit_lock.number == $token and .[1].edit_lock == null' <(platter_json history lab/copy)
-check "show tells who edits it" grep -q 'held by' <(platter show lab/copy)
+platter_json lock take lab/copy >"$WORK/lock.json"
+lock=$(jq .number "$WORK/lock.json")
+check "an edit lock has a number and a holder" jq -e '.image == "lab/copy" and .number == 1 and (.holder | test("@"))' "$WORK/lock.json"
+check_exit "$EXIT_REFUSED" "it is taken only once" platter lock take lab/copy --holder other@there
+check_said "and its holder is named" "$(jq -r .holder "$WORK/lock.json")"
+check_exit "$EXIT_REFUSED" "nobody captures without it" platter capture "$WORK/disk" lab/copy
+check_exit "$EXIT_REFUSED" "nor clones to the image" platter clone lab/debian lab/copy --next
+check "its holder captures" platter capture "$WORK/disk" lab/copy --lock "$lock"
+check "and history shows it" jq -es --argjson lock "$lock" '.[0].edit_lock == $lock and .[0].current_edit_lock.number == $lock and .[1].edit_lock == null' <(platter_json history lab/copy)
+check "show names the holder" grep -q 'held by' <(platter show lab/copy)
 check "another takes it over" platter lock steal lab/copy --holder other@there
-check_exit "$EXIT_REFUSED" "what the first one has is refused" platter capture "$WORK/changed" lab/copy --lock "$token"
-check_said "and who has taken over is named" 'other@there'
-check_exit "$EXIT_REFUSED" "nor does he release it" platter lock release lab/copy
-check "capture takes it over when told to" platter capture "$WORK/changed" lab/copy --steal-lock
-check "and gives it back" jq -e '.current_edit_lock == null and .edit_lock == 3' <(platter_json show lab/copy)
-check_exit "$EXIT_MISSING" "there is none to release" platter lock release lab/copy
-check_exit "$EXIT_MISSING" "no token for an unknown image" platter lock take lab/nothing
+check_exit "$EXIT_REFUSED" "the first holder's capture is refused" platter capture "$WORK/changed" lab/copy --lock "$lock"
+check_said "and the new holder is named" 'other@there'
+check_exit "$EXIT_REFUSED" "the first holder cannot release it" platter lock release lab/copy
+check "capture --steal-lock takes it over" platter capture "$WORK/changed" lab/copy --steal-lock
+check "and releases it" jq -e '.current_edit_lock == null and .edit_lock == 3' <(platter_json show lab/copy)
+check_exit "$EXIT_MISSING" "no edit lock to release" platter lock release lab/copy
+check_exit "$EXIT_MISSING" "no edit lock for an unknown image" platter lock take lab/nothing
 
 # Of many processes, exactly one gets the edit lock.
 for n in $(seq 8); do
@@ -139,8 +139,8 @@ for n in $(seq 8); do
 	*) winners+=("exit code $code") ;;
 	esac
 done
-check "of eight that race for a token one gets it" [ ${#winners[@]} = 1 ]
-check "and it is the one that the store names" [ "$(platter_json lock list | jq -r .holder)" = "${winners[0]}" ]
+check "exactly one of eight processes gets the edit lock" [ ${#winners[@]} = 1 ]
+check "and the store names it as the holder" [ "$(platter_json lock list | jq -r .holder)" = "${winners[0]}" ]
 
 # After a kill at any moment, the store has one state, and no number twice.
 highest=$(platter_json lock list | jq .number)
@@ -155,7 +155,7 @@ for n in $(seq 30); do
 	: >"$WORK/killed"
 	"$PLATTER" --store "$STORE" --quiet --json lock "${command[@]}" >"$WORK/killed" 2>/dev/null &
 	pid=$!
-	sleep "$(printf '0.0%02d' "$(number "token kill $n" 40)")"
+	sleep "$(printf '0.0%02d' "$(number "lock kill $n" 40)")"
 	kill -9 "$pid" 2>/dev/null || true
 	wait "$pid" 2>/dev/null || true
 	after=$(platter_json lock list | jq -c .)
@@ -167,51 +167,51 @@ for n in $(seq 30); do
 		highest=$given
 	fi
 done
-check "tokens killed at any moment keep one answer" [ "$bad" = 0 ]
+check "kills at any moment leave one consistent state" [ "$bad" = 0 ]
 check "the next number is a new one" [ "$(platter_json lock steal lab/copy | jq .number)" -gt "$highest" ]
 highest=$(platter_json lock list | jq .number)
 
 check "an image gets a name of its own" platter clone lab/debian attic/one
 check "and a second version" platter clone lab/debian@1 attic/one --next
-check "rename of all below a name" jq -e '.renamed == [{from: "attic/one@1", to: "cellar/one@1"}, {from: "attic/one@2", to: "cellar/one@2"}]' <(platter_json rename attic cellar)
+check "rename of all images below a name" jq -e '.renamed == [{from: "attic/one@1", to: "cellar/one@1"}, {from: "attic/one@2", to: "cellar/one@2"}]' <(platter_json rename attic cellar)
 check_exit "$EXIT_MISSING" "the old name is gone" platter show attic/one
-check "history is the new one's" jq -es 'map(.number) == [2, 1] and .[0].renamed_from == {image: "attic/one", number: 2}' <(platter_json history cellar/one)
-check_exit "$EXIT_REFUSED" "no rename to a name that is taken" platter rename cellar/one lab/debian
-check_said "and it is named" 'lab/debian already'
-check_exit "$EXIT_REFUSED" "nor of an image that is edited" platter rename lab below
+check "history is found under the new name" jq -es 'map(.number) == [2, 1] and .[0].renamed_from == {image: "attic/one", number: 2}' <(platter_json history cellar/one)
+check_exit "$EXIT_REFUSED" "no rename to an existing name" platter rename cellar/one lab/debian
+check_said "and the name is reported" 'lab/debian already'
+check_exit "$EXIT_REFUSED" "no rename of an image that is edited" platter rename lab below
 check_said "and its holder is named" 'held by'
-check_exit "$EXIT_REFUSED" "nor is that forgotten" platter forget lab/copy --all
-check_exit "$EXIT_USAGE" "nothing is forgotten by a name that moves" platter forget cellar/one@latest
-check_exit "$EXIT_MISSING" "nor what is not there" platter forget cellar/one@3
+check_exit "$EXIT_REFUSED" "no forget of an image that is edited" platter forget lab/copy --all
+check_exit "$EXIT_USAGE" "forget does not accept @latest" platter forget cellar/one@latest
+check_exit "$EXIT_MISSING" "forget of a missing version" platter forget cellar/one@3
 check "forget of one version" jq -e '.forgotten == ["cellar/one@2"]' <(platter_json forget cellar/one@2)
 check_exit "$EXIT_MISSING" "it is gone" platter show cellar/one@2
 check "its number is not used again" [ "$(platter_json clone lab/debian@1 cellar/one --next | jq -r .version)" = cellar/one@3 ]
-check_exit "$EXIT_REFUSED" "a name without a number forgets nothing by itself" platter forget cellar/one
-check_said "and it is told what would" 'cellar/one@NUMBER.*--all'
+check_exit "$EXIT_REFUSED" "forget needs a number or --all" platter forget cellar/one
+check_said "and both are suggested" 'cellar/one@NUMBER.*--all'
 check "forget of an image" jq -e '.forgotten | length == 2' <(platter_json forget cellar/one --all)
-check "it is listed no more" jq -es 'all(.name != "cellar/one")' <(platter_json images)
-check_exit "$EXIT_MISSING" "nor edited" platter lock take cellar/one
+check "it is no longer listed" jq -es 'all(.name != "cellar/one")' <(platter_json images)
+check_exit "$EXIT_MISSING" "it can no longer be edited" platter lock take cellar/one
 
 check "check" platter check
 check "check of all data" platter check --read-data
 platter_json images >"$WORK/images"
-platter_json lock list >"$WORK/tokens"
+platter_json lock list >"$WORK/locks"
 check "rebuild" platter rebuild
 check "changes no name" diff <(platter_json images) "$WORK/images"
-check "and no edit lock" diff <(platter_json lock list) "$WORK/tokens"
-check "what was forgotten is listed" jq -e '.forgotten | index("cellar/one@2")' <(platter_json rebuild --resurrect)
-check_exit "$EXIT_USAGE" "a version to bring back is named by its number" platter rebuild --resurrect cellar/one
+check "and no edit lock" diff <(platter_json lock list) "$WORK/locks"
+check "forgotten versions are listed" jq -e '.forgotten | index("cellar/one@2")' <(platter_json rebuild --resurrect)
+check_exit "$EXIT_USAGE" "--resurrect needs the version's number" platter rebuild --resurrect cellar/one
 # With packs alone, the records restore the names, and no edit lock is held.
 rm -f "$STORE"/catalog.sqlite* "$STORE/changes.log"
 check "rebuild from packs" platter_json rebuild
 cp "$LOG" "$WORK/rebuilt"
-check "says that nobody knows who held a token" jq -e '.edit_locks_lost == null' "$WORK/rebuilt"
+check "reports that the holders of edit locks are unknown" jq -e '.edit_locks_lost == null' "$WORK/rebuilt"
 check "and names what may have reappeared" jq -e '(.versions | index("attic/one@1")) and (.notes | any(test("may have reappeared")))' "$WORK/rebuilt"
-check_exit "$EXIT_REFUSED" "its number is worth nothing then" platter capture "$WORK/disk" lab/copy --lock "$highest"
-check "nor given again" [ "$(platter_json lock take lab/copy | jq .number)" -gt "$highest" ]
-check "a token given back" platter lock release lab/copy
-check "after it nothing is missing" platter install lab/debian@1 "$WORK/target" --free zero --yes
-check "nor changed" cmp "$WORK/target" "$WORK/exported"
+check_exit "$EXIT_REFUSED" "an edit lock from before the rebuild is refused" platter capture "$WORK/disk" lab/copy --lock "$highest"
+check "and its number is not used again" [ "$(platter_json lock take lab/copy | jq .number)" -gt "$highest" ]
+check "an edit lock is released" platter lock release lab/copy
+check "after the rebuild the version installs" platter install lab/debian@1 "$WORK/target" --free zero --yes
+check "unchanged" cmp "$WORK/target" "$WORK/exported"
 
 # Two writers: the second waits or gets the reason, and nothing breaks.
 "$PLATTER" --store "$STORE" --quiet capture "$WORK/changed" two/a >"$WORK/a" 2>&1 &
@@ -219,7 +219,7 @@ first=$!
 code=0
 platter capture "$WORK/disk" two/b >"$LOG" 2>&1 || code=$?
 if [ "$code" = 0 ] || said 'lock|in use|another|writ'; then
-	ok "the second waits or is told (exit code $code)"
+	ok "the second writer waits or gets the reason (exit code $code)"
 else
 	not_ok "the second of two writers: exit code $code"
 fi
@@ -245,11 +245,11 @@ for command in images 'show evil/disk' 'history evil/disk' 'diff evil/disk@1 evi
 	'forget evil/copy --all' 'rename evil/disk evil/other'; do
 	command=${command/DISK/$WORK/labelled}
 	# shellcheck disable=SC2086
-	check "nothing of that is printed: ${command%% /*}" no_escapes ${command/FILE/$WORK/written}
+	check "no escape sequence is printed: ${command%% /*}" no_escapes ${command/FILE/$WORK/written}
 done
-check "nor in an error" no_escapes show "$evil"
-check "nor for a file of such a name" no_escapes capture "$WORK/$evil" evil/none
-check "JSON has it as it is" jq -e --arg note "$evil" '.notes == $note' <(platter_json show evil/other@2)
+check "nor in an error message" no_escapes show "$evil"
+check "nor for a file with such a name" no_escapes capture "$WORK/$evil" evil/none
+check "JSON contains the text unchanged" jq -e --arg note "$evil" '.notes == $note' <(platter_json show evil/other@2)
 
 # Image files of other programs and compressed files are not raw disks.
 gzip -c "$WORK/new-file" >"$WORK/disk.gz"
@@ -260,9 +260,9 @@ for format in qcow2 vmdk vdi vhdx vpc; do
 	! command -v qemu-img >/dev/null || qemu-img create -q -f "$format" "$WORK/disk.$format" 8M >/dev/null 2>&1
 done
 for kind in gz:gzip xz:xz bz2:bzip2 zst:zstd qcow2:qemu-img vmdk:qemu-img vdi:qemu-img vhdx:qemu-img vpc:qemu-img; do
-	[ -e "$WORK/disk.${kind%:*}" ] || { skip "no qemu-img to make a ${kind%:*} file"; continue; }
+	[ -e "$WORK/disk.${kind%:*}" ] || { skip "qemu-img cannot make a ${kind%:*} file"; continue; }
 	check_exit "$EXIT_REFUSED" "a ${kind%:*} file is refused" platter capture "$WORK/disk.${kind%:*}" wrapped/disk
-	check_said "and what helps is named" "${kind#*:} "
+	check_said "and a tool that helps is named" "${kind#*:} "
 done
-check "unless it is meant as it lies" platter capture --raw "$WORK/disk.gz" wrapped/disk
+check "--raw captures it as it is" platter capture --raw "$WORK/disk.gz" wrapped/disk
 finish

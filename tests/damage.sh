@@ -20,7 +20,7 @@ platter export image@1 "$WORK/right-1" >/dev/null
 ln "$WORK/right" "$WORK/right-2"
 mv "$STORE" "$WORK/sound"
 
-# Every file of the store that holds somebody's bytes, largest first.
+# Every file of the store that contains data, largest first.
 mapfile -t files < <(cd "$WORK/sound" && find . -type f -size +0 -printf '%s %P\n' | sort -rn | cut -d ' ' -f 2-)
 echo "# the store's files: ${files[*]}"
 
@@ -52,7 +52,8 @@ write_over() { # FILE KEY
 	PLACE="4096 bytes over from $at"
 }
 
-# outcome NAME COMMAND...: it must end by itself, without a panic, in 60 seconds and 2 GiB; its exit code in $CODE
+# outcome NAME COMMAND...: the command must end by itself, without a panic, within 60 seconds and 2 GiB; its exit code
+# is in $CODE
 outcome() {
 	local name=$1
 	shift
@@ -77,9 +78,9 @@ damaged() { # KIND FILE KEY
 	outcome "$name: check" "$PLATTER" --store "$STORE" --quiet check --read-data
 	local checked=$CODE
 	if [ "$exported" != 0 ] && [ "$checked" = 0 ]; then
-		not_ok "$name: export failed with $exported, but check sees nothing"
+		not_ok "$name: export failed with $exported, but check finds nothing"
 	elif [[ $2 == *pack* ]] && [ "$checked" != 0 ] && ! grep -qE '[0-9a-f]{8}|offset|pack' "$LOG"; then
-		not_ok "$name: check does not name what is damaged"
+		not_ok "$name: check does not name the damaged file"
 	elif [[ $2 == *pack* ]] && [ "$checked" != 0 ] && [ "$checked" != "$EXIT_CORRUPT" ] && [ "$checked" != "$EXIT_MISSING" ]; then
 		not_ok "$name: check ends with $checked, not $EXIT_CORRUPT"
 	else
@@ -93,11 +94,13 @@ for file in "${files[@]}"; do
 	for kind in cut_short lose write_over; do damaged "$kind" "$file" "$kind $file"; done
 	for round in $(seq "$rounds"); do damaged flip "$file" "$file $round"; done
 done
-# A `check` that finds no damage in any pack would pass the tests above.
-check "damage in packs was seen ($seen times)" [ "$seen" -gt 0 ]
+# If `check` found no damage in any pack, the tests above would still pass.
+check "check found damage in packs ($seen times)" [ "$seen" -gt 0 ]
 
-# One damaged block must not poison later captures: whoever finds it, capturing the same disks again makes every version whole.
-# frames_of PACK KIND: offset and length of each of its frames of that kind (1 data, 2 page, 3 record), from the footer
+# One damaged block must not affect later captures: whatever finds it, capturing the same disks again repairs every
+# version.
+# frames_of PACK KIND: offset and length of each of the pack's frames of this kind (1 data, 2 page, 3 record), from its
+# footer
 frames_of() {
 	perl -e '
 		my ($file, $kind) = @ARGV;
@@ -125,7 +128,8 @@ both_are_right() { # NAME
 }
 largest=$(cd "$WORK/sound" && find packs -name '*.pack' -printf '%s %p\n' | sort -rn | head -n 1 | cut -d ' ' -f 2)
 
-# heals PLACE OFFSET HOW: a byte is flipped there; it is noticed HOW, or by the capture that reads all it relies on
+# heals PLACE OFFSET HOW: flips a byte there. The damage is found by the command HOW, or by the capture, which reads
+# back what it relies on
 heals() {
 	local name="$1 damaged, noticed by $3" known=()
 	rm -rf "$STORE" "$WORK/target"
@@ -139,10 +143,10 @@ heals() {
 	esac
 	check "$name: the disks are captured again" platter_json capture ${known[@]+"${known[@]}"} "$WORK/disk-1" again
 	cp "$LOG" "$WORK/capture.json"
-	check "$name: both" platter_json capture ${known[@]+"${known[@]}"} "$WORK/disk" again
+	check "$name: and the other disk" platter_json capture ${known[@]+"${known[@]}"} "$WORK/disk" again
 	cat "$LOG" >>"$WORK/capture.json"
 	case $1 in
-	data | page) check "$name: the capture says what it repaired" grep -q '"repaired":\["image@1"' "$WORK/capture.json" ;;
+	data | page) check "$name: the capture reports what it repaired" grep -q '"repaired":\["image@1"' "$WORK/capture.json" ;;
 	esac
 	both_are_right "$name"
 	check "$name: rebuild" platter rebuild
@@ -159,33 +163,34 @@ heals page "$page" nobody
 heals header 20 nobody
 heals footer "$(middle 9 1)" rebuild
 
-# The catalog knows what a damaged record said: the next capture writes it again, and a rebuild finds it.
+# The catalog has the contents of a damaged record: the next capture writes it again, and a rebuild finds it.
 rm -rf "$STORE"
 cp -a "$WORK/sound" "$STORE"
 flip_at "$STORE/$largest" "$(middle 3 1)"
 check_exit "$EXIT_CORRUPT" "a damaged record is named" platter check
-check "a capture of something else mends it" platter capture "$WORK/more" --raw other
-check "so that a rebuild finds it" platter rebuild
+check "a capture of another disk repairs it" platter capture "$WORK/more" --raw other
+check "and a rebuild finds the record" platter rebuild
 both_are_right "a damaged record"
 
-# Over an origin the same: it needs what is damaged, whoever found that, and says what was repaired.
+# The same with an origin: it requests damaged blocks, however the damage was found, and reports what was repaired.
 rm -rf "$STORE" "$WORK/target"
 cp -a "$WORK/sound" "$STORE"
 flip_at "$STORE/$largest" "$data"
 start_origin
 check_exit "$EXIT_CORRUPT" "an origin does not serve a damaged frame" afar export image "$WORK/target"
-check "an origin is sent what it has damaged" afar --json capture "$WORK/disk" again
-check_said "and says what that repaired" '"repaired":\["image@[12]"'
+check "a capture sends the origin its damaged blocks" afar --json capture "$WORK/disk" again
+check_said "and reports what was repaired" '"repaired":\["image@[12]"'
 afar capture "$WORK/disk-1" again >"$LOG" 2>&1
 stop_origin TERM
 both_are_right "an origin"
-check "a healed store is not damaged" platter check --read-data
-check_said "it keeps what is of no use" 'stored again'
-check "what was read back is known" platter check
-if said 'never read back'; then not_ok "after --read-data nothing is left to be read"; else ok "nothing is left to be read"; fi
+check "a repaired store has no damage" platter check --read-data
+check_said "the damaged frames are kept" 'stored again'
+check "check knows what was read back" platter check
+if said 'never read back'; then not_ok "nothing is left to be read after --read-data"; else ok "nothing is left to be read after --read-data"; fi
 
-# What is readable of a damaged version is written, and the rest is listed: zeros stand there, and nothing else is wrong.
-# holed NAME OFFSET: a byte is flipped there
+# `export --holes` writes the readable parts of a damaged version and lists the rest: these are zeros, and nothing else
+# is wrong.
+# holed NAME OFFSET: flips a byte there, and exports with holes
 holed() {
 	local at length
 	rm -rf "$STORE" "$WORK/target" "$WORK/expected"
@@ -198,10 +203,10 @@ holed() {
 	while read -r at length; do
 		head -c "$length" /dev/zero | dd of="$WORK/expected" bs=1M oflag=seek_bytes seek="$at" conv=notrunc status=none
 	done <"$WORK/ranges"
-	check "$1 damaged: with zeros where it says so, and right elsewhere" cmp "$WORK/expected" "$WORK/target"
-	check "$1 damaged: not more is lost than can be" [ "$(jq .lost_bytes "$WORK/holes.json")" -le "$3" ]
+	check "$1 damaged: zeros in the reported ranges, right bytes elsewhere" cmp "$WORK/expected" "$WORK/target"
+	check "$1 damaged: at most $3 bytes are lost" [ "$(jq .lost_bytes "$WORK/holes.json")" -le "$3" ]
 }
-# differing_files: those that are not the same in both file systems
+# differing_files: files that differ between both file systems
 differing_files() {
 	rm -rf "$WORK/tree-a" "$WORK/tree-b"
 	mkdir "$WORK/tree-a" "$WORK/tree-b"
@@ -212,21 +217,21 @@ differing_files() {
 holed data "$(middle 1 60)" 262144
 differing_files >"$WORK/differing"
 jq -r '.lost_files[].path' "$WORK/holes.json" | sort >"$WORK/named"
-check "the files in what is lost are named" diff "$WORK/differing" "$WORK/named"
-check "there are some" [ -s "$WORK/named" ]
+check "the files in lost ranges are named" diff "$WORK/differing" "$WORK/named"
+check "at least one file is named" [ -s "$WORK/named" ]
 holed page "$page" 67108864
 rm -f "$WORK/target"
 start_origin
-check_exit "$EXIT_REFUSED" "an origin's versions are not exported so" afar export --holes image "$WORK/target"
-check_said "and it says why" 'directory of this machine'
+check_exit "$EXIT_REFUSED" "export --holes from an origin is refused" afar export --holes image "$WORK/target"
+check_said "and the reason is given" 'directory of this machine'
 stop_origin TERM
 rm -rf "$STORE" "$WORK/target"
 cp -a "$WORK/sound" "$STORE"
-check "of a sound version all is exported" platter export --holes image "$WORK/target"
+check "an undamaged version is exported with --holes" platter export --holes image "$WORK/target"
 check "with the right bytes" cmp "$WORK/target" "$WORK/right"
 
-# A rebuild changes no name, number or edit lock, whichever of catalog and log of changes is left. What was forgotten comes back
-# when somebody asks for it, and not before.
+# A rebuild changes no name, number or edit lock, whether the catalog or the change log is left. Forgotten versions come
+# back only on request.
 rm -rf "$STORE"
 cp -a "$WORK/sound" "$STORE"
 platter capture --raw "$WORK/more" lab/one >/dev/null
@@ -238,7 +243,7 @@ platter rename lab/two shelf/two >/dev/null
 platter lock take lab/one >/dev/null
 platter lock take image >/dev/null
 platter lock steal image --holder other@there >/dev/null
-# facts: everything that the store says of names, numbers and locks
+# facts: everything that the store reports about names, numbers and edit locks
 facts() {
 	local image
 	platter_json images
@@ -253,7 +258,7 @@ unchanged() { # NAME
 	check "$1: rebuild" platter rebuild
 	check "$1: no name, number or lock has changed" diff <(facts) "$WORK/facts"
 	check "$1: check finds nothing wrong" platter check
-	check "$1: what was forgotten is listed" [ "$(listed)" = '["image@1","lab/one@2"]' ]
+	check "$1: forgotten versions are listed" [ "$(listed)" = '["image@1","lab/one@2"]' ]
 }
 unchanged "a sound store"
 unchanged "rebuilt once more"
@@ -262,8 +267,8 @@ for lost in catalog.sqlite changes.log; do
 	cp -a "$WORK/eventful" "$STORE"
 	rm "$STORE/$lost"
 	if [ "$lost" = catalog.sqlite ]; then
-		check_exit "$EXIT_CORRUPT" "a store whose catalog is gone" platter images
-		check_said "the way out is told" 'platter rebuild'
+		check_exit "$EXIT_CORRUPT" "a store without its catalog" platter images
+		check_said "rebuild is suggested" 'platter rebuild'
 	fi
 	unchanged "$lost lost"
 	rm -rf "$STORE"
@@ -271,21 +276,22 @@ for lost in catalog.sqlite changes.log; do
 	flip_at "$STORE/$lost" $(($(stat -c %s "$STORE/$lost") / 3))
 	unchanged "$lost damaged"
 done
-check_exit "$EXIT_REFUSED" "an image that somebody edits gets nothing back" platter rebuild --resurrect image@1
-check_exit "$EXIT_MISSING" "what was not forgotten cannot come back" platter rebuild --resurrect shelf/two@1
+check_exit "$EXIT_REFUSED" "nothing is resurrected in an image that is edited" platter rebuild --resurrect image@1
+check_exit "$EXIT_MISSING" "a version that was not forgotten cannot be resurrected" platter rebuild --resurrect shelf/two@1
 platter lock release image --holder other@there >/dev/null
-check "a forgotten version comes back" platter rebuild --resurrect image@1
+check "a forgotten version is resurrected" platter rebuild --resurrect image@1
 rm -f "$WORK/target"
-check "under its number" platter export image@1 "$WORK/target"
+check "with its number" platter export image@1 "$WORK/target"
 check "with its bytes" cmp "$WORK/target" "$WORK/right-1"
 check "the other one is still listed" [ "$(listed)" = '["lab/one@2"]' ]
 platter_json images >"$WORK/facts"
 platter_json history image >>"$WORK/facts"
 check "and a rebuild" platter rebuild
-check "keeps it" diff <(platter_json images && platter_json history image) "$WORK/facts"
+check "changes nothing" diff <(platter_json images && platter_json history image) "$WORK/facts"
 check "the next number is a new one" [ "$(platter_json capture "$WORK/more" --raw image | jq -r .version)" = image@3 ]
 
-# A damaged record costs no name: the log has it, and the rebuild writes it anew. A damaged header or footer is mended by the command that check names.
+# A damaged record loses no name: the log has it, and a rebuild writes it again. The command that check suggests repairs
+# a damaged header or footer.
 for place in record header footer; do
 	rm -rf "$STORE" "$WORK/target"
 	cp -a "$WORK/sound" "$STORE"
@@ -296,16 +302,16 @@ for place in record header footer; do
 	esac
 	flip_at "$STORE/$largest" "$at"
 	check_exit "$EXIT_CORRUPT" "a damaged $place is found" platter check
-	check_said "and what mends it is said" 'platter rebuild'
+	check_said "and rebuild is suggested" 'platter rebuild'
 	check "a damaged $place: rebuild" platter rebuild
 	both_are_right "a damaged $place, rebuilt"
-	check "a damaged $place: mended" platter check
+	check "a damaged $place: repaired" platter check
 	packs=$(find "$STORE/packs" -type f -printf '%P %s\n' | sort)
 	check "a damaged $place: rebuild again" platter rebuild
 	check "a damaged $place: nothing is copied again" [ "$(find "$STORE/packs" -type f -printf '%P %s\n' | sort)" = "$packs" ]
 done
 
-# An old copy of the catalog comes back: the log of changes shows it, and nothing of what the catalog lacks is given up.
+# An old copy of the catalog is restored: the change log reveals it, and nothing that the catalog lacks is discarded.
 rm -rf "$STORE" "$WORK/target"
 cp -a "$WORK/sound" "$STORE"
 cp "$STORE/catalog.sqlite" "$WORK/old-catalog"
@@ -315,16 +321,16 @@ check "capture, after the catalog was copied" platter capture "$WORK/disk" image
 platter export image "$WORK/right-3" >/dev/null
 cp "$WORK/old-catalog" "$STORE/catalog.sqlite"
 check_exit "$EXIT_CORRUPT" "check finds an old catalog" platter check
-check_said "and says that it is older" 'older than the change log'
-check_exit "$EXIT_CORRUPT" "discard-interrupted removes nothing then" platter discard-interrupted
-check_exit "$EXIT_CORRUPT" "nor does a capture go on" platter capture "$WORK/disk" image
-check "a rebuild brings it back" platter rebuild
-check "the version is whole" platter export image@3 "$WORK/target"
+check_said "and reports that it is older" 'older than the change log'
+check_exit "$EXIT_CORRUPT" "discard-interrupted refuses an old catalog" platter discard-interrupted
+check_exit "$EXIT_CORRUPT" "and so does a capture" platter capture "$WORK/disk" image
+check "a rebuild restores it" platter rebuild
+check "the newest version is exported" platter export image@3 "$WORK/target"
 check "with the right bytes" cmp "$WORK/target" "$WORK/right-3"
 check "and there is nothing to discard" test "$(platter_json discard-interrupted | jq -c '[.packs, .kept]')" = "[0,0]"
 check "check" platter check
 
-# What is lost but can be rebuilt from the packs.
+# Lost files that can be rebuilt from the packs.
 rm -rf "$STORE"
 cp -a "$WORK/sound" "$STORE"
 find "$STORE" -type f ! -path '*pack*' ! -name '*lock*' -delete

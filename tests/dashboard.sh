@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 
 if ! { type -P chromium || type -P chromium-browser || type -P google-chrome; } >/dev/null; then
-	skip "there is no Chromium"
+	skip "Chromium is not installed"
 	finish
 	exit 0
 fi
@@ -33,7 +33,7 @@ platter capture --raw "$WORK/raw" other/raw \
 	--note '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>' >/dev/null
 platter_json serve token add all --role read --images '*' | jq -r .secret >"$WORK/token"
 platter_json serve token add lab --role read --images 'lab/*' | jq -r .secret >"$WORK/token-lab"
-# The certificate is made at the first start.
+# The certificate is created at the first start.
 "$PLATTER" --store "$STORE" serve --listen "127.0.0.1:$PORT" >"$WORK/first.log" 2>&1 &
 WATCHED=$!
 for _ in $(seq 600); do ! grep -q fingerprint "$WORK/first.log" || break; sleep 0.05; done
@@ -45,9 +45,9 @@ python3 "$TESTS/dashboard.py" "$PLATTER" "$STORE" "$WORK" "$PORT" >"$WORK/said" 
 cat "$WORK/said"
 PASSED=$((PASSED + $(grep -c '^ok ' "$WORK/said" || true)))
 FAILED=$((FAILED + $(grep -c '^not ok ' "$WORK/said" || true)))
-if [ "$code" = 0 ]; then ok "the browser's part ends well"; else not_ok "the browser's part ends well"; fi
+if [ "$code" = 0 ]; then ok "the tests in the browser end normally"; else not_ok "the tests in the browser end normally"; fi
 
-# A real cast tells the origin of the store how it goes.
+# A real cast reports to the origin of the store.
 if [ "$(id -u)" = 0 ]; then
 	"$PLATTER" --store "$STORE" serve >"$WORK/origin.log" 2>&1 &
 	WATCHED=$!
@@ -67,10 +67,10 @@ if [ "$(id -u)" = 0 ]; then
 		sleep 0.05
 	done
 	cp "$WORK/casts" "$LOG"
-	check "the origin hears of a cast while it runs" jq -e '.[0] | .state == "casting" and .version == "lab/debian@2" and .receivers_total == 2' "$WORK/casts"
-	check "the cast ends well" wait "$cast"
+	check "the origin lists a running cast" jq -e '.[0] | .state == "casting" and .version == "lab/debian@2" and .receivers_total == 2' "$WORK/casts"
+	check "the cast succeeds" wait "$cast"
 	casts >"$WORK/casts"
-	check "and of its end, with every receiver" jq -e '.[0] | .state == "done" and .receivers_done == 2 and
+	check "and the origin lists it as done, with every receiver" jq -e '.[0] | .state == "done" and .receivers_done == 2 and
 		([.receivers[].name] | sort) == ["seat-1", "seat-2"] and all(.receivers[]; .state == "done" and .written_bytes > 0)' "$WORK/casts"
 	"$ROOM" down
 	kill "$WATCHED"

@@ -7,7 +7,7 @@
 
 need_root "comparing with mounted trees" || { finish; exit; }
 
-# image FILE MIB OPTION...: a new file system
+# image FILE MIB OPTION...: creates a file system
 image() {
 	local file=$1 mib=$2
 	shift 2
@@ -15,7 +15,7 @@ image() {
 	truncate -s "${mib}M" "$file"
 	mke2fs -q -F "$@" "$file"
 }
-# mounted FILE COMMAND...: the command runs with the file system on $MNT
+# mounted FILE COMMAND...: runs the command with the file system on $MNT
 mounted() {
 	local file=$1 rc=0
 	shift
@@ -27,7 +27,7 @@ mounted() {
 	return "$rc"
 }
 
-# facts: of each path on $MNT, a line for each thing that diff may name: path, TAB, thing, TAB, value
+# facts: for each path on $MNT, a line for each property that diff may report: path, TAB, property, TAB, value
 facts() {
 	(
 		cd "$MNT" || exit
@@ -40,7 +40,7 @@ facts() {
 			awk '/^# file: /{p=$3;next} /=/{print (p=="." ? p : "./" p) "\txattrs\t" $0}'
 	) | sort
 }
-# expected A B: what diff must say of two lists of facts: change, path, things
+# expected A B: the expected output of diff for two lists of facts: change, path, properties
 expected() {
 	awk -F'\t' '
 		function add(list, key, value) { list[key] = list[key] "\n" value }
@@ -58,13 +58,13 @@ expected() {
 			}
 		}' "$1" "$2" | sed -E 's/\t\.(\/?)/\t\//; s/\t\/\//\t\//' | sort
 }
-# found NAME A B: what diff says, in the same form
+# found NAME A B: the output of diff, in the same form
 found() {
 	platter_json diff "$1" "$2" >"$WORK/diff.json" || [ $? = "$EXIT_DIFFERENT" ] || return 1
 	jq -r 'select(.event == "path") | [.change, .path, (.what | sort_by({type: 0, contents: 1, target: 2, device: 3, mode: 4, owner: 5, mtime: 6,
 		xattrs: 7, links: 8}[.]) | join(" "))] | @tsv' "$WORK/diff.json" | sort
 }
-# same_as_oracle NAME: compares what was found with what was expected
+# same_as_oracle NAME: compares the output with the expected one
 same_as_oracle() {
 	found "$1@1" "$1@2" >"$WORK/found" || return 1
 	expected "$WORK/facts-1" "$WORK/facts-2" >"$WORK/expected"
@@ -75,7 +75,7 @@ same_as_oracle() {
 fill() {
 	local n
 	mkdir -p "$MNT/etc/deep/er" "$MNT/many" "$MNT/gone/with/all" "$MNT/moves"
-	# In file order, so that the second part of the file system has room to move files to.
+	# In the order of files, so that the second part of the file system has room for moved files.
 	for n in $(seq "$ENTRIES"); do echo "$n" >"$MNT/many/a-rather-long-name-of-number-$n"; done
 	random 3000000 large >"$MNT/large"
 	random 200000 overwritten >"$MNT/overwritten"
@@ -102,7 +102,7 @@ fill() {
 }
 change() {
 	random 200000 other | dd of="$MNT/overwritten" conv=notrunc status=none
-	# One byte, and the time put back.
+	# Changes one byte, and restores the time.
 	printf X | dd of="$MNT/large" bs=1 seek=1234567 conv=notrunc status=none
 	touch -d '2024-01-01 00:00:01.5' "$MNT/large"
 	random 4096 new-piece | dd of="$MNT/pieces" bs=4096 seek=40 conv=notrunc status=none
@@ -150,9 +150,9 @@ layout() {
 	mounted "$WORK/disk" change
 	platter capture "$WORK/disk" "$name" >/dev/null
 	mounted "$WORK/disk" facts_of 2
-	check "$name: all that changed, and nothing else" same_as_oracle "$name"
+	check "$name: diff reports exactly the changes" same_as_oracle "$name"
 	check "$name: contents that moved are equal" sh -c "! grep -q moves/contents '$WORK/found'"
-	check_exit 0 "$name: a version and itself" platter diff "$name@2" "$name"
+	check_exit 0 "$name: a version compared with itself" platter diff "$name@2" "$name"
 }
 
 platter init
@@ -164,28 +164,28 @@ layout lab/old-tree 300 -t ext4 -O ^extents,^64bit,^dir_index,^metadata_csum
 layout lab/wide 300 -t ext4 -O 64bit,large_dir,ea_inode,bigalloc
 
 check_exit "$EXIT_DIFFERENT" "two that differ" platter diff lab/ext4@1 lab/ext4@2
-check_said "a line for people" '^M /overwritten \(contents, 200 kB, mtime\)$'
-check_said "and of one byte, with its time put back" '^M /large \(contents, 4.10 kB\)$'
-check_exit "$EXIT_DIFFERENT" "the other way round" platter diff lab/ext4@2 lab/ext4@1
-check_said "removed is added" '^D /new/tree/file$'
+check_said "a line of the table" '^M /overwritten \(contents, 200 kB, mtime\)$'
+check_said "and one for a changed byte with its time restored" '^M /large \(contents, 4.10 kB\)$'
+check_exit "$EXIT_DIFFERENT" "in the opposite order" platter diff lab/ext4@2 lab/ext4@1
+check_said "added becomes removed" '^D /new/tree/file$'
 score=$(platter_json show lab/ext4@1 | jq -r .score)
 check_exit "$EXIT_DIFFERENT" "a bare score" platter diff "$score" lab/ext4
 check_exit "$EXIT_MISSING" "no such version" platter diff lab/ext4@9 lab/ext4
 check_exit "$EXIT_DIFFERENT" "two images with nothing in common" platter diff lab/ext4 lab/ext2
 platter_json diff --blocks lab/ext4@1 lab/ext4@2 >"$WORK/blocks.json" || true
-check "blocks: the ranges are the sums" jq -es '
+check "blocks: the ranges add up to the totals" jq -es '
 	(map(select(.event == "blocks")) | (map(select(.a == "data" and .b == "data") | .length) | add // 0)) as $changed
 	| .[-1].changed_bytes == $changed and .[-1].new_bytes > 200000 and .[-1].new_bytes < 4000000' "$WORK/blocks.json"
 
-# One byte on the disk, under the file system: no inode knows.
+# A byte changed on the disk, without the file system: no inode records it.
 rm "$WORK/disk"
 platter export lab/ext4@2 "$WORK/disk" >/dev/null
 place=$(debugfs -R 'blocks /stays' "$WORK/disk" 2>/dev/null | awk '{print $3}')
 printf X | dd of="$WORK/disk" bs=1 seek=$((place * 4096 + 77)) conv=notrunc status=none
 platter capture "$WORK/disk" lab/ext4 >/dev/null
 check_exit "$EXIT_DIFFERENT" "a byte changed under the file system" platter diff lab/ext4@2 lab/ext4@3
-check "is found, and nothing else" test "$(grep -c '^[ADM!]' "$LOG") $(grep '^M' "$LOG")" = "1 M /stays (contents, 4.10 kB)"
-# Files in other places: the tree made anew.
+check "is reported, and nothing else" test "$(grep -c '^[ADM!]' "$LOG") $(grep '^M' "$LOG")" = "1 M /stays (contents, 4.10 kB)"
+# Files in other places: the same tree on a new file system.
 mkdir "$WORK/tree"
 mounted "$WORK/disk" cp -a "$MNT/." "$WORK/tree/"
 image "$WORK/anew" 192 -t ext4 -O ^has_journal -b 4096
@@ -195,7 +195,7 @@ check_exit "$EXIT_DIFFERENT" "the same files on another file system" platter dif
 check_said "differ in its UUID" 'UUID'
 check "and in nothing else" test "$(grep '^[ADM!]' "$LOG" | grep -v lost+found)" = ""
 
-# Names in the dark, and names that fold: made without mounting, since not every kernel can.
+# Encrypted names, and directories with case folding: made without mounting, because not every kernel supports them.
 mkdir -p "$WORK/dark/secret" "$WORK/dark/folded"
 echo a >"$WORK/dark/secret/a"
 echo b >"$WORK/dark/folded/Name"
@@ -209,11 +209,11 @@ dark
 echo c >"$WORK/dark/secret/b"
 echo d >"$WORK/dark/folded/Other"
 dark
-check_exit "$EXIT_DIFFERENT" "directories whose names are encrypted, or fold" platter diff lab/dark@1 lab/dark@2
+check_exit "$EXIT_DIFFERENT" "directories with encrypted names or case folding" platter diff lab/dark@1 lab/dark@2
 check_said "an encrypted name is shown as such" '^A /secret/\[encrypted:62\]$'
-check_said "one that folds as it is" '^A /folded/Other$'
+check_said "a folded name as written" '^A /folded/Other$'
 
-# Partitions: one ext4, one of nothing known.
+# Partitions: one with ext4, one with unknown contents.
 truncate -s 96M "$WORK/parts"
 sfdisk -q --no-tell-kernel "$WORK/parts" <<<$'label: gpt\nstart=2048, size=65536\nstart=67584, size=65536\n'
 image "$WORK/one" 32 -t ext4
@@ -225,20 +225,20 @@ dd if="$WORK/one" of="$WORK/parts" bs=1M seek=1 conv=notrunc status=none
 random 5000 other | dd of="$WORK/parts" bs=1M seek=40 conv=notrunc status=none
 platter capture "$WORK/parts" lab/parts >/dev/null
 check_exit "$EXIT_DIFFERENT" "partitions" platter diff lab/parts@1 lab/parts@2
-check_said "the path has its partition's number" '^A 1:/new$'
-check_said "the other is compared by blocks" '^# partition 2: .* [(]compared by blocks only[)]'
+check_said "the path starts with the partition's number" '^A 1:/new$'
+check_said "the unknown partition is compared by blocks" '^# partition 2: .* [(]compared by blocks only[)]'
 sfdisk -q --no-tell-kernel --delete "$WORK/parts" 2
 platter capture "$WORK/parts" lab/parts >/dev/null
-check_exit "$EXIT_DIFFERENT" "a table that differs" platter diff lab/parts@2 lab/parts@3
-check_said "is said" '^# partition 2 is only on the first disk'
+check_exit "$EXIT_DIFFERENT" "different partition tables" platter diff lab/parts@2 lab/parts@3
+check_said "are reported" '^# partition 2 is only on the first disk'
 
 # A file system that was not unmounted.
 debugfs -w -R 'feature needs_recovery' "$WORK/one" 2>/dev/null >&2
 platter capture --force "$WORK/one" lab/dirty >/dev/null
-check_exit "$EXIT_DIFFERENT" "one that needs recovery" platter diff lab/parts@3 lab/dirty
+check_exit "$EXIT_DIFFERENT" "a file system that needs recovery" platter diff lab/parts@3 lab/dirty
 platter clone lab/dirty lab/dirty --next >/dev/null
 printf X | dd of="$WORK/one" bs=1 seek=9000000 conv=notrunc status=none
 platter capture --force "$WORK/one" lab/dirty >/dev/null
-check_exit "$EXIT_DIFFERENT" "is compared" platter diff lab/dirty@1 lab/dirty@3
-check_said "by blocks, and that is said" 'compared by blocks only: it was not unmounted'
+check_exit "$EXIT_DIFFERENT" "two that need recovery" platter diff lab/dirty@1 lab/dirty@3
+check_said "are compared by blocks, and the reason is reported" 'compared by blocks only: it was not unmounted'
 finish

@@ -19,13 +19,13 @@ suite_cleanup() {
 	umount -l "$TREE" 2>/dev/null
 }
 
-# serve NAME ARGUMENT...: `attach` over the origin in the background, until it says that it is attached, or the tree is there; its
-# process is SERVER. NBD is at NAME.sock.
+# serve NAME ARGUMENT...: runs `attach` with the origin in the background, and waits until it is attached or the tree
+# exists. SERVER is its process id; NBD is at NAME.sock.
 serve() {
 	local name=$1 tries=0
 	shift
 	: >"$WORK/$name.log"
-	# Not in a function: its process is the one to be killed.
+	# Not in a function, because $! must be the process to kill.
 	if [ "$WAY" = afar ]; then
 		"$PLATTER" --server "unix:$SOCKET" attach --nbd "$WORK/$name.sock" "$@" >"$WORK/$name.log" 2>&1 &
 	else
@@ -43,14 +43,14 @@ serve() {
 		sleep 0.05
 	done
 }
-# end SIGNAL: of the server
+# end SIGNAL: sends the signal to the server, and waits for it
 end() {
 	kill "-$1" "$SERVER" && wait "$SERVER" 2>/dev/null
 	SERVED=("${SERVED[@]/$SERVER/}")
 }
 uri() { echo "nbd+unix:///$2?socket=$WORK/$1.sock"; }
 io() { qemu-io -f raw -c "$1" "$2"; }
-# both COMMAND IMAGE: qemu-io does it to the served disk and to the copy
+# both COMMAND IMAGE: runs the qemu-io command on the served disk and on the copy
 both() { io "$1" "$(uri one "$2")" && io "$1" "$WORK/copy"; }
 same_as() { qemu-img compare -f raw -F raw "$1" "$(uri one "$2")"; }
 versions() { platter_json history "$1" | wc -l; }
@@ -67,46 +67,46 @@ check "an origin answers" start_origin
 TOKEN=$(origin_secret admin)
 FINGERPRINT=$(origin_fingerprint)
 
-# Written, killed, published; over both ways.
+# Write, kill, publish; over both transports.
 for WAY in afar afar_tls; do
 	image=lab/$WAY
 	afar clone lab/disk "$image" >/dev/null
 	cp --sparse=always "$WORK/shown" "$WORK/copy"
 	check "$WAY: a disk is served for writing" serve one --write "$image"
 	check "$WAY: writes arrive" both 'write -P 0x11 1m 300k' "$image"
-	check "$WAY: of parts of blocks, and zeros" both 'write -P 0x22 5000 700' "$image"
+	check "$WAY: and partial blocks" both 'write -P 0x22 5000 700' "$image"
 	check "$WAY: and zeros" both 'write -z 2m 1m' "$image"
-	check "$WAY: disks finds it" sh -c "$(declare -p PLATTER SOCKET | sed 's/declare --/export/'); \"\$PLATTER\" --server unix:\$SOCKET --json disks |
+	check "$WAY: disks lists it" sh -c "$(declare -p PLATTER SOCKET | sed 's/declare --/export/'); \"\$PLATTER\" --server unix:\$SOCKET --json disks |
 		jq -e '.disk == \"$image\" and .writable and .edit_lock > 0 and .written_bytes > 0 and (.process | type == \"number\")'"
-	check_exit "$EXIT_REFUSED" "$WAY: nobody else writes it" "$WAY" attach --write --nbd "$WORK/other.sock" "$image" --holder other
-	check_exit "$EXIT_REFUSED" "$WAY: nor captures over it" "$WAY" capture "$WORK/disk" "$image"
+	check_exit "$EXIT_REFUSED" "$WAY: nobody else can attach it for writing" "$WAY" attach --write --nbd "$WORK/other.sock" "$image" --holder other
+	check_exit "$EXIT_REFUSED" "$WAY: nor capture to its image" "$WAY" capture "$WORK/disk" "$image"
 	end KILL || true
 	check "$WAY: after kill -9 it is served again" serve one --write "$image"
-	check "$WAY: with everything that was written" same_as "$WORK/copy" "$image"
+	check "$WAY: with all writes" same_as "$WORK/copy" "$image"
 	check "$WAY: it is published while it is attached" "$WAY" publish "$image" --note 'while attached'
-	check "$WAY: the disk goes on" both 'write -P 0x33 8m 64k' "$image"
-	check "$WAY: as it was" same_as "$WORK/copy" "$image"
+	check "$WAY: writing continues" both 'write -P 0x33 8m 64k' "$image"
+	check "$WAY: and the disk is right" same_as "$WORK/copy" "$image"
 	check "$WAY: it is published again" "$WAY" publish "$image"
-	check_exit "$EXIT_REFUSED" "$WAY: nothing written, nothing published" "$WAY" publish "$image"
+	check_exit "$EXIT_REFUSED" "$WAY: publish without changes is refused" "$WAY" publish "$image"
 	both 'write -P 0x34 9m 4k' "$image" >/dev/null
 	check "$WAY: it is detached and published" "$WAY" detach "$image" --then publish
 	wait "$SERVER" 2>/dev/null || true
-	check "$WAY: the version is the disk" is_version "$image" "$WORK/copy"
-	check "$WAY: there are four" [ "$(versions "$image")" = 4 ]
+	check "$WAY: the version equals the disk" is_version "$image" "$WORK/copy"
+	check "$WAY: there are four versions" [ "$(versions "$image")" = 4 ]
 	check "$WAY: no overlay is left" [ "$(overlays)" = 0 ]
-	check "$WAY: nor a token" [ -z "$(afar lock list | tail -n +2)" ]
+	check "$WAY: and no edit lock" [ -z "$(afar lock list | tail -n +2)" ]
 done
 WAY=afar
-check "kept at the end" serve one --write lab/afar
+check "a disk's changes are kept at the end" serve one --write lab/afar
 io 'write -P 0x55 12m 128k' "$(uri one lab/afar)" >/dev/null
 end TERM || true
-check "a disk that waits is listed" sh -c "'$PLATTER' --server 'unix:$SOCKET' disks | grep -q lab/afar"
+check "a disk with unpublished changes is listed" sh -c "'$PLATTER' --server 'unix:$SOCKET' disks | grep -q lab/afar"
 check "and discarded" afar discard lab/afar
-check_exit "$EXIT_MISSING" "once" afar discard lab/afar
+check_exit "$EXIT_MISSING" "only once" afar discard lab/afar
 
-# Killed while it takes writes and publishes. A client notes what it was told.
+# Killed during writes and publishing. A client notes which writes were acknowledged.
 afar clone lab/disk lab/kill >/dev/null
-# write_until_told FIRST: piece after piece
+# write_until_told FIRST: writes piece after piece until the server is killed
 write_until_told() {
 	local piece=$1
 	while [ "$piece" -lt 800 ] && io "write -P $((piece % 250 + 1)) $((piece * 65536)) 64k" "$(uri one lab/kill)"; do
@@ -114,7 +114,7 @@ write_until_told() {
 		echo "$piece" >"$WORK/told"
 	done >/dev/null 2>&1
 }
-# has_told DISK: every piece of which the writer was told
+# has_told DISK: the disk has every acknowledged piece
 has_told() {
 	local piece
 	for piece in $(seq 0 $(($(cat "$WORK/told") - 1))); do echo "read -P $((piece % 250 + 1)) $((piece * 65536)) 64k"; done >"$WORK/reads"
@@ -139,38 +139,38 @@ kill_under_writes() {
 }
 for cycle in $(seq "$kills"); do check "kill $cycle under writes and publishing" kill_under_writes "$cycle"; done
 serve one --write lab/kill >/dev/null
-check "what was told is there ($(cat "$WORK/told") pieces)" has_told "$(uri one lab/kill)"
+check "all $(cat "$WORK/told") acknowledged pieces are there" has_told "$(uri one lab/kill)"
 io 'write -P 0x7e 60m 64k' "$(uri one lab/kill)" >/dev/null
 check "it is published" afar detach lab/kill --then publish
-check "the version has it" sh -c "rm -f '$WORK/exported'; '$PLATTER' --store '$STORE' --quiet export lab/kill '$WORK/exported'"
-check "all of it" has_told "$WORK/exported"
-check "and no version is there twice" no_twins lab/kill
+check "the version is exported" sh -c "rm -f '$WORK/exported'; '$PLATTER' --store '$STORE' --quiet export lab/kill '$WORK/exported'"
+check "and has every acknowledged piece" has_told "$WORK/exported"
+check "no version exists twice" no_twins lab/kill
 
-# The origin is killed and comes again, under reads, writes and publishing.
+# The origin is killed and restarted, during reads, writes and publishing.
 afar clone lab/disk lab/away >/dev/null
 cp --sparse=always "$WORK/shown" "$WORK/copy"
-check "served" serve one --write lab/away --cache 8
-check "written" both 'write -P 0x41 3m 1m' lab/away
+check "a disk is served" serve one --write lab/away --cache 8
+check "and written" both 'write -P 0x41 3m 1m' lab/away
 stop_origin KILL
-check "while the origin is away it is written" both 'write -P 0x42 5m 200k' lab/away
-check "and read where it was written" io 'read -P 0x42 5m 200k' "$(uri one lab/away)"
-check_exit "$EXIT_FAILED" "nothing is published" afar publish lab/away
-check_said "and says that it is kept" 'is kept'
-check "disks tells what is here" sh -c "'$PLATTER' --server 'unix:$SOCKET' --json disks | jq -e '.disk == \"lab/away\" and (.lost | not)'"
+check "it is written while the origin is down" both 'write -P 0x42 5m 200k' lab/away
+check "and the written range is read" io 'read -P 0x42 5m 200k' "$(uri one lab/away)"
+check_exit "$EXIT_FAILED" "publishing fails" afar publish lab/away
+check_said "and the message says that the changes are kept" 'is kept'
+check "disks lists the local disk" sh -c "'$PLATTER' --server 'unix:$SOCKET' --json disks | jq -e '.disk == \"lab/away\" and (.lost | not)'"
 (sleep 1 && exec "$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" --listen "127.0.0.1:$PORT" >>"$WORK/origin.log" 2>&1) &
 ORIGIN=$!
-check "reads wait for it" same_as "$WORK/copy" lab/away
+check "reads wait for the origin" same_as "$WORK/copy" lab/away
 check "then it is published" afar publish lab/away
-check "and is the disk" is_version lab/away "$WORK/copy"
+check "and the version equals the disk" is_version lab/away "$WORK/copy"
 end KILL || true
-check "served to be published every second" serve one --write lab/away --publish-every 1s
+check "a disk is served with --publish-every 1s" serve one --write lab/away --publish-every 1s
 stop_origin KILL
 both 'write -P 0x43 6m 100k' lab/away >/dev/null
 sleep 1.5
-check "which says that it cannot" grep -q 'is kept' "$WORK/one.log"
+check "its log says that publishing failed" grep -q 'is kept' "$WORK/one.log"
 start_origin
 for _ in $(seq 600); do [ "$(versions lab/away)" -lt 3 ] || break; sleep 0.1; done
-check "and does it when the origin is there" is_version lab/away "$WORK/copy"
+check "it publishes once the origin is back" is_version lab/away "$WORK/copy"
 origin_under_publishing() {
 	both "write -P $((0x50 + $1)) $((7 + $1))m 1m" lab/away >/dev/null || return 1
 	(afar publish lab/away >/dev/null 2>&1 || true) &
@@ -180,60 +180,60 @@ origin_under_publishing() {
 	start_origin
 	wait "$publisher" || true
 }
-for cycle in 1 2 3; do check "the origin is killed under publishing $cycle" origin_under_publishing "$cycle"; done
+for cycle in 1 2 3; do check "the origin is killed during publishing $cycle" origin_under_publishing "$cycle"; done
 both 'write -P 0x44 7m 100k' lab/away >/dev/null
-check "detached and published" afar detach lab/away --then publish
-check "it is the disk" is_version lab/away "$WORK/copy"
-check "and no version is there twice" no_twins lab/away
+check "the disk is detached and published" afar detach lab/away --then publish
+check "and the version equals the disk" is_version lab/away "$WORK/copy"
+check "no version exists twice" no_twins lab/away
 stop_origin KILL
-check_exit "$EXIT_FAILED" "without the origin and with nothing here, nothing is served" afar attach --write lab/away --nbd "$WORK/other.sock"
+check_exit "$EXIT_FAILED" "nothing is served without the origin and without local changes" afar attach --write lab/away --nbd "$WORK/other.sock"
 start_origin
 
-# Stolen by another machine: one with other overlays.
-check "served by the first" serve one --write lab/disk --holder first
+# The edit lock is taken over by another machine, which has other overlays.
+check "the first holder serves the disk" serve one --write lab/disk --holder first
 io 'write -P 0x66 0 4k' "$(uri one lab/disk)" >/dev/null
 FIRST=$SERVER
 kill -STOP "$FIRST"
-check "a token is stolen elsewhere from a holder that sleeps" serve two --write --steal --holder second --on-detach publish lab/disk --overlays "$WORK/elsewhere"
-check "the winner writes" io 'write -P 0x77 16m 4k' "$(uri two lab/disk)"
+check "another machine steals the edit lock from a suspended holder" serve two --write --steal --holder second --on-detach publish lab/disk --overlays "$WORK/elsewhere"
+check "the new holder writes" io 'write -P 0x77 16m 4k' "$(uri two lab/disk)"
 end TERM || true
 before=$(platter_json show lab/disk | jq -r .score)
 kill -CONT "$FIRST"
 SERVER=$FIRST
-check_exit "$EXIT_MISSING" "elsewhere nothing of the first is found" afar publish lab/disk --overlays "$WORK/elsewhere"
-check_exit "$EXIT_REFUSED" "the sleeper cannot publish over it" afar publish lab/disk
-check_said "and is told what can be done" 'platter publish lab/disk NEW-NAME --lock'
+check_exit "$EXIT_MISSING" "the other machine has no changes of the first holder" afar publish lab/disk --overlays "$WORK/elsewhere"
+check_exit "$EXIT_REFUSED" "the suspended holder can no longer publish" afar publish lab/disk
+check_said "and the message suggests what to do" 'platter publish lab/disk NEW-NAME --lock'
 lost=$(afar disks --json | jq -r 'select(.lost) | .edit_lock')
-check "it still has what was written" io 'read -P 0x66 0 4k' "$(uri one lab/disk)"
+check "its changes are still there" io 'read -P 0x66 0 4k' "$(uri one lab/disk)"
 end KILL || true
-check "what it has becomes a branch" afar publish lab/disk lab/branch --lock "$lost"
-check "the winner's version stands" [ "$before" = "$(platter_json show lab/disk | jq -r .score)" ]
+check "its changes become a branch" afar publish lab/disk lab/branch --lock "$lost"
+check "the new holder's version is unchanged" [ "$before" = "$(platter_json show lab/disk | jq -r .score)" ]
 cp --sparse=always "$WORK/shown" "$WORK/copy"
 io 'write -P 0x66 0 4k' "$WORK/copy" >/dev/null
-check "the branch is what the sleeper wrote" is_version lab/branch "$WORK/copy"
+check "the branch equals the first holder's disk" is_version lab/branch "$WORK/copy"
 "$PLATTER" --store "$WORK/store2" init >/dev/null
 "$PLATTER" --store "$WORK/store2" capture "$WORK/disk" lab/disk --quiet >/dev/null
 "$PLATTER" --store "$WORK/store2" serve --listen "unix:$WORK/second.sock" >/dev/null 2>&1 &
 SERVED+=($!)
 for _ in $(seq 600); do [ ! -S "$WORK/second.sock" ] || break; sleep 0.05; done
-check_exit "$EXIT_REFUSED" "overlays of one store are not taken for another's" "$PLATTER" --server "unix:$WORK/second.sock" disks --overlays "$WORK/elsewhere"
+check_exit "$EXIT_REFUSED" "overlays of another store are refused" "$PLATTER" --server "unix:$WORK/second.sock" disks --overlays "$WORK/elsewhere"
 
-# The tree.
+# The file tree.
 need_root "mounting the tree" || { finish; exit; }
 WAY=afar_tls
 score=$(platter_json show lab/afar | jq -r .score)
 afar clone lab/disk@1 lab/mounted >/dev/null
 check "the tree is served" serve one --fuse "$TREE" --9p "$WORK/9p.sock" --write lab/mounted
 for _ in $(seq 600); do [ ! -d "$TREE/import" ] || break; sleep 0.05; done
-check "it lists what there is" sh -c "ls '$TREE' | grep -qx lab"
+check "it lists the images" sh -c "ls '$TREE' | grep -qx lab"
 is_version lab/afar "$WORK/none" >/dev/null 2>&1 || true
-check "a whole image has its hash" [ "$(sha256sum <"$TREE/lab/afar/latest.raw")" = "$(sha256sum <"$WORK/exported")" ]
+check "an image read as a file has the right hash" [ "$(sha256sum <"$TREE/lab/afar/latest.raw")" = "$(sha256sum <"$WORK/exported")" ]
 check "and its score" [ "$(cat "$TREE/lab/afar/latest.score")" = "$score" ]
-check "by date" cmp "$TREE/by-date/$(date -u +%Y/%m/%d)/lab/afar.raw" "$WORK/exported"
+check "it is also found by date" cmp "$TREE/by-date/$(date -u +%Y/%m/%d)/lab/afar.raw" "$WORK/exported"
 check "a version is mounted by a loop device" sh -c "mount -o ro,loop,noload '$TREE/lab/kill/1.raw' '$MNT' && diff -r '$WORK/files' '$MNT' -x lost+found; rc=\$?; umount '$MNT'; exit \$rc"
 afar clone lab/disk lab/news >/dev/null
 sleep 2
-check "what others publish is there within two seconds" cmp "$TREE/lab/news/1.raw" "$TREE/lab/disk/latest.raw"
+check "a version published elsewhere appears within two seconds" cmp "$TREE/lab/news/1.raw" "$TREE/lab/disk/latest.raw"
 cp --sparse=always "$WORK/disk" "$WORK/second"
 debugfs -w -R "write $WORK/disk other" "$WORK/second" >/dev/null 2>&1 || true
 check "cp into import/ captures over the network" sh -c "mkdir -p '$TREE/import/lab' && cp '$WORK/second' '$TREE/import/lab/second.raw'"
@@ -242,15 +242,15 @@ check "with its bytes" cmp "$TREE/lab/second/latest.raw" "$WORK/second-shown"
 check "cp of a version into import/ is a clone" cp "$TREE/lab/second/1.raw" "$TREE/import/lab/copy.raw"
 check "of the same score" [ "$(platter_json show lab/copy | jq -r .score)" = "$(platter_json show lab/second | jq -r .score)" ]
 check "mkdir and mv rename" sh -c "mkdir '$TREE/attic' && mv '$TREE/lab/copy' '$TREE/attic/copy'"
-check "at the origin" platter show attic/copy
+check "also at the origin" platter show attic/copy
 check "rm -r forgets" rm -r "$TREE/attic/copy"
-check_exit "$EXIT_MISSING" "at the origin" platter show attic/copy
+check_exit "$EXIT_MISSING" "also at the origin" platter show attic/copy
 live=$TREE/lab/mounted/live.raw
 attach "$live"
 write_files() { mount "$DEVICE" "$MNT" && cp -r "$WORK/files" "$MNT/again" && umount "$MNT"; }
 check "a live disk is mounted and written" write_files
 detach_loop "$DEVICE"
-check "published" afar publish lab/mounted
+check "and published" afar publish lab/mounted
 sleep 1.1 # a name is believed for a second
 check "its version is in the tree" cmp "$live" "$TREE/lab/mounted/latest.raw"
 check "its file system is sound" e2fsck -fn "$TREE/lab/mounted/latest.raw"
@@ -262,9 +262,9 @@ else
 	skip "9P with diod's clients: no diodls"
 fi
 stop_origin KILL
-check "without the origin names are there" ls "$TREE/lab/afar"
+check "names are still listed without the origin" ls "$TREE/lab/afar"
 start_origin
-check "and files are read when it comes again" cmp "$TREE/lab/second/latest.raw" "$WORK/second-shown"
+check "and files are read once it is back" cmp "$TREE/lab/second/latest.raw" "$WORK/second-shown"
 end TERM || true
 check "nothing stays mounted" sh -c "! mountpoint -q '$TREE'"
 afar discard lab/mounted >/dev/null 2>&1 || true
@@ -273,18 +273,18 @@ for role in read write; do
 	check "$role: the tree is served" serve one --write --fuse "$TREE"
 	check "$role: an image is read" cmp "$TREE/lab/afar/latest.raw" "$WORK/exported"
 	check_exit 1 "$role: rm is refused" rm "$TREE/lab/second/1.raw"
-	check_said "$role: clearly" 'not permitted'
+	check_said "$role: with a clear message" 'not permitted'
 	check_exit 1 "$role: so is mv" mv "$TREE/lab/second" "$TREE/lab/third"
-	check_said "$role: clearly" 'not permitted'
+	check_said "$role: with a clear message" 'not permitted'
 	if [ "$role" = read ]; then
 		check_exit 1 "read: and cp into import/" cp "$WORK/second" "$TREE/import/lab/third.raw"
-		check_said "read: clearly" 'not permitted'
-		check_exit "$EXIT_REFUSED" "read: no disk is written" afar_tls attach --write lab/disk --nbd "$WORK/other.sock"
+		check_said "read: with a clear message" 'not permitted'
+		check_exit "$EXIT_REFUSED" "read: attach --write is refused" afar_tls attach --write lab/disk --nbd "$WORK/other.sock"
 	else
 		check "write: cp into import/" cp "$WORK/second" "$TREE/import/lab/third.raw"
 	fi
 	end TERM || true
 done
 stop_origin TERM
-check "the store is good" platter check --read-data
+check "the store is sound" platter check --read-data
 finish

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # tests/fsx.sh [OPERATIONS]
 #
-# fsx, the file system exerciser, on a live disk's file in the mounted tree, and on a file of ext4 on a loop device over it:
-# random reads, writes, maps, holes and copies, each read compared with what it must be. By seed. 20,000 operations each
-# in full.
+# fsx, the file system exerciser, on a live disk's file in the mounted tree, and on a file of an ext4 file system on a
+# loop device over it: random reads, writes, maps, holes and copies; each read is compared with the expected bytes.
+# PLATTER_SEED selects the operations. 20,000 operations each in full.
 . "$(dirname "$0")/lib.sh"
 
 readonly FSX_VERSION=0.3.2
@@ -32,7 +32,7 @@ SERVER=$!
 live=$TREE/lab/disk/live.raw
 for _ in $(seq 400); do [ -e "$live" ] || sleep 0.02; done
 
-# exercise FILE WEIGHTS OPTIONS: both are lines of fsx's configuration
+# exercise FILE WEIGHTS OPTIONS: runs fsx; WEIGHTS and OPTIONS are lines of its configuration
 exercise() {
 	printf '%s\n[opsize]\nmax = 262144\n[weights]\n%s\n' "$3" "$2" >"$WORK/fsx.toml"
 	"$FSX" -q -f "$WORK/fsx.toml" -S "$SEED" -N "$operations" -P "$WORK" "$1"
@@ -67,5 +67,5 @@ check "$operations operations on the live disk's file, seed $SEED" exercise "$li
 $fixed" 'blockmode = true
 nosizechecks = true
 flen = 16777216'
-check "the server goes on" kill -0 "$SERVER"
+check "the server still runs" kill -0 "$SERVER"
 finish

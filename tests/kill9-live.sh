@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # tests/kill9-live.sh [KILLS]
 #
-# ext4 and XFS on loop devices over live disks of one server, which is killed with signal 9 while files are written and
-# synced. After each kill the server comes again, both file systems replay their journals, every file that was synced
-# has its bytes, and their checkers find nothing. The moments come from PLATTER_SEED. Kills: 200 in full, 4 in quick.
+# ext4 and XFS on loop devices over live disks of one server, which is killed with SIGKILL while files are written and
+# synced. After each kill the server restarts, both file systems replay their journals, every synced file has its bytes,
+# and the file system checkers find nothing. PLATTER_SEED selects the moments. Kills: 200 in full, 4 in quick.
 . "$(dirname "$0")/lib.sh"
 
 need_root "mounting file systems over live disks" || { finish; exit 0; }
@@ -14,11 +14,11 @@ mkdir "$TREE" "$WORK/ext4" "$WORK/xfs"
 SERVER=
 declare -A LOOP=()
 
-# Whatever state a kill left: the file systems, their devices, the tree. None of them may be in the way of the next.
+# Removes whatever a kill left: file systems, devices, the tree, so that nothing disturbs the next cycle.
 take_down() {
 	local type
 	for type in $TYPES; do
-		# What holds it is ended by the same kill, a moment later.
+		# Its users are ended by the same kill, a moment later.
 		for _ in $(seq 100); do
 			grep -qF " $WORK/$type " /proc/self/mountinfo || break
 			umount "$WORK/$type" || sleep 0.05
@@ -43,7 +43,7 @@ serve() {
 		sleep 0.02
 	done
 }
-# bring_up TYPE: its device and its mount, which replays the journal
+# bring_up TYPE: attaches the device and mounts it, which replays the journal
 bring_up() {
 	attach "$TREE/kill/$1/live.raw"
 	LOOP[$1]=$DEVICE
@@ -55,7 +55,7 @@ is_sound() {
 	xfs) xfs_repair -n "$2" ;;
 	esac
 }
-# write_files TYPE CYCLE: file after file until it is killed; what is synced is noted after it is synced
+# write_files TYPE CYCLE: writes files until it is killed, and notes each one after it was synced
 write_files() {
 	local n=0 file
 	while :; do
@@ -63,7 +63,7 @@ write_files() {
 		file=$WORK/$1/$2-$n
 		random $(($(number "size $2 $n" 300000) + 1)) "$1 $2 $n" >"$file" && sync "$file" "$WORK/$1" || return 0
 		echo "$(sha256sum <"$file" | cut -d ' ' -f 1)  $file" >>"$WORK/synced-$1"
-		# Old ones go, so that the disk does not fill, and blocks are used again.
+		# Old files are removed, so that the disk does not fill and blocks are reused.
 		if [ "$n" -gt 20 ]; then
 			grep -v -- "/$2-$((n - 20))\$" "$WORK/synced-$1" >"$WORK/kept-$1"
 			mv "$WORK/kept-$1" "$WORK/synced-$1"
@@ -99,7 +99,7 @@ for cycle in $(seq 0 "$kills"); do
 		umount "$WORK/$type"
 		is_sound "$type" "${LOOP[$type]}" >"$LOG" 2>&1 || complain "$type is not sound"
 		mount "${LOOP[$type]}" "$WORK/$type"
-		# The last round's files make room for this one's.
+		# The files of the last round make room for this one.
 		: >"$WORK/synced-$type"
 		find "$WORK/$type" -type f -delete
 	done
@@ -121,9 +121,9 @@ wait "$SERVER" 2>/dev/null || true
 SERVER=
 [ ! -e "$WORK/complaints" ] || cp "$WORK/complaints" "$LOG"
 if [ "$bad" = 0 ] && [ "$synced" -gt "$kills" ]; then
-	ok "$kills kills, seed $SEED: $synced synced files of ext4 and XFS were all there, and both file systems sound"
+	ok "$kills kills, seed $SEED: all $synced synced files of ext4 and XFS were there, and both file systems sound"
 else
-	not_ok "$kills kills, seed $SEED: $bad complaints, $synced synced files looked at"
+	not_ok "$kills kills, seed $SEED: $bad errors, $synced synced files checked"
 fi
 check "the store is sound" platter check
 finish

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # tests/kill9.sh [CYCLES]
 #
-# Kills a capture with signal 9 at a random moment, again and again, in one store on tmpfs. After each: the store
-# checks clean, and every version whose capture had returned is there and exports to the bytes it was made from.
-# The moments come from PLATTER_SEED. Cycles: 500 in full, 12 in quick.
+# Kills a capture with SIGKILL at a random moment, repeatedly, in one store on tmpfs. After each kill the store checks
+# clean, and every version whose capture had returned exists and exports to its source's bytes. PLATTER_SEED selects the
+# moments. Cycles: 500 in full, 12 in quick.
 . "$(dirname "$0")/lib.sh"
 
 case ${PLATTER_SIZE:-quick} in full) cycles=500 ;; *) cycles=12 ;; esac
 cycles=${1:-$cycles}
-# All cycles together fit the tmpfs, however few captures are killed early.
+# All cycles fit the tmpfs, even if few captures are killed early.
 readonly DISK_MIB=64 NEW_BYTES=5000000
 
-# A tmpfs of its own: no disk's cache can hide what was not written, and 500 cycles wear nothing out.
+# A tmpfs of its own: no disk cache can hide unwritten data, and 500 cycles wear out no device.
 if [ "$(id -u)" = 0 ]; then
 	mkdir "$WORK/memory"
 	mount -t tmpfs -o size=3g tmpfs "$WORK/memory"
@@ -24,8 +24,8 @@ else
 	suite_cleanup() { rm -rf "$(dirname "$STORE")"; }
 fi
 
-# A disk that has something new in every cycle, so that there is always something to store. Made by mke2fs in a sparse
-# file, its free space is zeros: an export must be the very same bytes.
+# A disk with new contents in every cycle, so that there is always something to store. mke2fs makes it in a sparse file,
+# so its free space is zeros and an export must have the same bytes.
 file_tree "$WORK/tree" 24 base
 ext4_image "$WORK/base" "$DISK_MIB" "$WORK/tree"
 next_disk() { # CYCLE
@@ -35,7 +35,7 @@ next_disk() { # CYCLE
 }
 
 platter init >/dev/null
-# How long an undisturbed capture takes: the range of moments.
+# The duration of an undisturbed capture: the range of moments.
 next_disk warm
 platter capture "$WORK/disk" warm/up >/dev/null
 next_disk up
@@ -57,7 +57,7 @@ for cycle in $(seq "$cycles"); do
 	sum=$(sha256sum <"$WORK/disk")
 	name=cycle/$((cycle % 7))
 	delay_us=$(number "delay $cycle" $((typical_us * 3 / 2)))
-	# Emptied here: a capture may be killed before its shell has opened the file.
+	# Emptied here, because a capture may be killed before its shell opens the file.
 	: >"$WORK/out"
 	"$PLATTER" --store "$STORE" --quiet --json capture "$WORK/disk" "$name" >"$WORK/out" 2>"$WORK/err" &
 	pid=$!
@@ -69,14 +69,14 @@ for cycle in $(seq "$cycles"); do
 	0) returned+=("$(jq -r .version "$WORK/out") $sum") ;;
 	137)
 		killed=$((killed + 1))
-		# Its summary is printed when all is durable: a printed version counts as returned.
+		# The summary is printed when everything is durable: a printed version counts as returned.
 		version=$(jq -r '.version // empty' "$WORK/out" 2>/dev/null || true)
 		[ -z "$version" ] || returned+=("$version $sum")
 		;;
 	*) complain "capture failed by itself with $code: $(tail -n 1 "$WORK/err")" ;;
 	esac
 	platter check >"$LOG" 2>&1 || complain "check: $(tail -n 3 "$LOG")"
-	# The newest in each cycle, and one of the older ones.
+	# Exports the newest version in each cycle, and one of the older ones.
 	for pick in $((${#returned[@]} - 1)) "$(number "pick $cycle" $((${#returned[@]} + 1)))"; do
 		if [ "$pick" -lt 0 ] || [ "$pick" -ge ${#returned[@]} ]; then continue; fi
 		read -r version sum <<<"${returned[$pick]}"
@@ -90,14 +90,14 @@ for cycle in $(seq "$cycles"); do
 done
 rm -f "$EXPORTED"
 
-# A seed that killed nothing, or let nothing return, tested nothing.
+# If nothing was killed, or nothing returned, nothing was tested.
 check "captures were killed ($killed of $cycles)" [ "$killed" -gt 0 ]
 check "captures returned (${#returned[@]} of $cycles)" [ ${#returned[@]} -gt 0 ]
 cp "$WORK/complaints" "$LOG" 2>/dev/null || : >"$LOG"
-if [ "$bad" = 0 ]; then ok "$cycles cycles without a loss"; else not_ok "$bad complaints in $cycles cycles"; fi
+if [ "$bad" = 0 ]; then ok "$cycles cycles without a loss"; else not_ok "$bad errors in $cycles cycles"; fi
 gone=0
 for entry in "${returned[@]}"; do platter show "${entry%% *}" >/dev/null 2>&1 || gone=$((gone + 1)); done
-check "all ${#returned[@]} versions that returned are there" [ "$gone" = 0 ]
-check "the data reads back" platter check --read-data
+check "all ${#returned[@]} returned versions exist" [ "$gone" = 0 ]
+check "all data is readable" platter check --read-data
 check "the next capture succeeds" platter capture "$WORK/base" after/all
 finish

@@ -78,7 +78,7 @@ check_exit() {
 		echo "exit code $code, wanted $wanted: $*" >>"$LOG"
 		not_ok "$name"
 	elif [ "$wanted" != 0 ] && [ ! -s "$LOG" ]; then
-		not_ok "$name (exit code $code, but no word why)"
+		not_ok "$name (exit code $code, but no message)"
 	else
 		ok "$name"
 	fi
@@ -88,7 +88,7 @@ check_exit() {
 said() { grep -qiE -- "$1" "$LOG"; }
 
 check_said() {
-	if said "$2"; then ok "$1"; else not_ok "$1 (nothing like /$2/ in what it said)"; fi
+	if said "$2"; then ok "$1"; else not_ok "$1 (the output does not match /$2/)"; fi
 }
 
 # offers_only_its_own COMMAND NAME: every option named in the last message must be an option of the command
@@ -98,7 +98,7 @@ offers_only_its_own() {
 	while read -r option; do
 		grep -qE -- "$option( |$)" <<<"$help" || strange+=" $option"
 	done < <(grep -oE -- '--[a-z][a-z-]+' "$LOG")
-	if [ -z "$strange" ]; then ok "$2"; else not_ok "$2: it offers$strange"; fi
+	if [ -z "$strange" ]; then ok "$2"; else not_ok "$2: it suggests options of other commands:$strange"; fi
 }
 
 finish() {

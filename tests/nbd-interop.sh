@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/nbd-interop.sh: our NBD server under the programs of libnbd and nbdkit: every command that libnbd has, by nbdsh;
-# nbdkit as a proxy, whose filters check and disturb what goes through; copies while the server is killed, which
-# nbdkit's retry filter hides.
+# tests/nbd-interop.sh: the NBD server with the programs of libnbd and nbdkit: every command of libnbd, with nbdsh;
+# nbdkit as a proxy, whose filters check and disturb the traffic; copies while the server is killed, which nbdkit's
+# retry filter hides.
 . "$(dirname "$0")/lib.sh"
 
 SERVER=
@@ -14,7 +14,7 @@ suite_cleanup() {
 }
 serve() { start_server --nbd "$SOCKET" "$@"; }
 uri() { echo "nbd+unix:///lab/disk?socket=$SOCKET"; }
-# proxy FILTER...: nbdkit before our server, with these filters and arguments
+# proxy FILTER...: runs nbdkit in front of the server, with these filters and arguments
 proxy() {
 	local tries=0
 	rm -f "$WORK/proxy.sock"
@@ -32,31 +32,31 @@ end_proxy() {
 	PROXY=
 }
 PROXIED="nbd+unix:///?socket=$WORK/proxy.sock"
-# Where nbdkit finds us.
+# Arguments by which nbdkit finds the server.
 US=(nbd "socket=$SOCKET" export=lab/disk)
-# Debian has its module for Debian's Python.
+# Debian's module works only with Debian's Python.
 export PATH=/usr/bin:$PATH
 shell() { timeout 60 nbdsh --base-allocation -u "$(uri)" -c "$1"; }
 
 random "$DISK_BYTES" disk >"$WORK/disk"
 platter init
 platter capture "$WORK/disk" lab/disk >/dev/null
-check "served for writing" serve --write lab/disk
+check "a disk is served for writing" serve --write lab/disk
 
-# As libnbd's own tests go through its interface.
-check "flags are those of a disk that is written" shell '
+# Goes through libnbd's interface like its own tests.
+check "flags match a writable disk" shell '
 for flag in (h.can_flush, h.can_fua, h.can_trim, h.can_zero, h.can_fast_zero, h.can_df, h.can_cache, h.can_multi_conn):
     assert flag(), flag
 assert not h.is_read_only() and not h.is_rotational() and h.get_structured_replies_negotiated()
 assert h.get_size() == 16 << 20 and h.get_protocol() == "newstyle-fixed"
 assert h.get_block_size(nbd.SIZE_MAXIMUM) == 32 << 20 and h.get_block_size(nbd.SIZE_MINIMUM) == 1'
-check "reads and writes of any length and place" shell '
+check "reads and writes at any offset and length" shell '
 for offset, length in ((0, 1), (511, 2), (4095, 4098), (1000000, 123457)):
     data = bytes((offset + i) % 251 for i in range(length))
     h.pwrite(data, offset, nbd.CMD_FLAG_FUA)
     assert h.pread(length, offset) == data
 h.flush()'
-check "structured reads tell their pieces, and one where asked" shell '
+check "structured reads report their pieces, or one piece on request" shell '
 h.zero(1 << 20, 4 << 20)
 seen = []
 buffer = h.pread_structured(3 << 20, 3 << 20, lambda data, offset, status, error: seen.append((offset, len(data), status)))
@@ -65,7 +65,7 @@ assert buffer[1 << 20:2 << 20] == bytes(1 << 20)
 seen.clear()
 h.pread_structured(3 << 20, 3 << 20, lambda data, offset, status, error: seen.append(status), nbd.CMD_FLAG_DF)
 assert seen == [nbd.READ_DATA], seen'
-check "block status tells zeros; one extent where asked" shell '
+check "block status reports zeros, or one extent on request" shell '
 def status(*arguments):
     told = []
     h.block_status(*arguments[:2], lambda context, offset, entries, error: told.append((context, list(entries))), *arguments[2:])
@@ -77,7 +77,7 @@ assert len(entries) == 2, entries
 assert h.pread(1 << 20, 6 << 20) == bytes(1 << 20)
 h.zero(4096, 8 << 20, nbd.CMD_FLAG_FAST_ZERO | nbd.CMD_FLAG_NO_HOLE)
 h.cache(1 << 20, 0)'
-check "64 requests at once, by the loop of libnbd" shell '
+check "64 concurrent requests with libnbd's event loop" shell '
 h.pwrite(b"\x07" * (4 << 20), 8 << 20)
 buffers = [nbd.Buffer(65536) for _ in range(64)]
 done = []
@@ -87,7 +87,7 @@ while len(done) < 64:
     h.poll(-1)
 assert done == [0] * 64, done
 assert all(buffer.to_bytearray() == b"\x07" * 65536 for buffer in buffers)'
-check "what is out of range is refused, and the connection goes on" shell '
+check "out-of-range requests are refused, and the connection continues" shell '
 h.set_strict_mode(0)
 def error_of(call, *arguments):
     try:
@@ -122,24 +122,24 @@ h.set_handshake_flags(0)
 h.connect_uri('$(uri)')
 assert not h.get_structured_replies_negotiated() and len(h.pread(1 << 20, 3)) == 1 << 20"
 
-# nbdkit between. Each of its filters is the test: checkwrite and log see what arrives, blocksize cuts it.
-check "nbdkit reads us" proxy -r "${US[@]}"
-check "and gives what we have" sh -c 'nbdcopy "$1" "$2/a" && nbdcopy "$3" "$2/b" && cmp "$2/a" "$2/b"' - "$PROXIED" "$WORK" "$(uri)"
+# nbdkit in between. Its filters are the tests: checkwrite and log see what arrives, blocksize splits requests.
+check "nbdkit connects" proxy -r "${US[@]}"
+check "and delivers the same bytes" sh -c 'nbdcopy "$1" "$2/a" && nbdcopy "$3" "$2/b" && cmp "$2/a" "$2/b"' - "$PROXIED" "$WORK" "$(uri)"
 end_proxy
-check "checkwrite" proxy --filter=checkwrite "${US[@]}"
-check "finds that all of it is as it was" timeout 60 nbdcopy "$WORK/a" "$PROXIED"
+check "nbdkit with checkwrite connects" proxy --filter=checkwrite "${US[@]}"
+check "and finds all bytes unchanged" timeout 60 nbdcopy "$WORK/a" "$PROXIED"
 end_proxy
-check "blocksize, delay and eight connections" proxy --filter=blocksize --filter=delay "${US[@]}" shared=false maxdata=64K delay-read=1ms
-check "copy the same" sh -c 'timeout 60 nbdcopy -C 8 "$1" "$2/c" && cmp "$2/a" "$2/c"' - "$PROXIED" "$WORK"
+check "nbdkit with blocksize and delay connects" proxy --filter=blocksize --filter=delay "${US[@]}" shared=false maxdata=64K delay-read=1ms
+check "and eight connections copy the same bytes" sh -c 'timeout 60 nbdcopy -C 8 "$1" "$2/c" && cmp "$2/a" "$2/c"' - "$PROXIED" "$WORK"
 end_proxy
-check "extentlist is not needed: the map comes through" proxy -r "${US[@]}"
-check "as we tell it" sh -c 'nbdinfo --map "$1" >"$3/m1"; nbdinfo --map "$2" >"$3/m2"; cmp "$3/m1" "$3/m2" && test -s "$3/m1"' - "$(uri)" "$PROXIED" "$WORK"
+check "nbdkit passes the map on without extentlist" proxy -r "${US[@]}"
+check "as the server reports it" sh -c 'nbdinfo --map "$1" >"$3/m1"; nbdinfo --map "$2" >"$3/m2"; cmp "$3/m1" "$3/m2" && test -s "$3/m1"' - "$(uri)" "$PROXIED" "$WORK"
 end_proxy
 stop TERM
 
-# The server killed under copies: nbdkit's retry filter opens it anew.
-check "served again" serve --write lab/disk
-check "retry" proxy --filter=retry --filter=rate "${US[@]}" retries=20 retry-delay=1 retry-exponential=no rate=64M
+# The server is killed during copies: nbdkit's retry filter reconnects.
+check "the disk is served again" serve --write lab/disk
+check "nbdkit with retry connects" proxy --filter=retry --filter=rate "${US[@]}" retries=20 retry-delay=1 retry-exponential=no rate=64M
 timeout 120 nbdcopy "$PROXIED" "$WORK/d" >"$LOG" 2>&1 &
 copy=$!
 for _ in 1 2 3; do
@@ -147,10 +147,10 @@ for _ in 1 2 3; do
 	stop KILL
 	serve --write lab/disk
 done
-check "a copy goes through three kills" wait "$copy"
-check "and is right" cmp "$WORK/a" "$WORK/d"
+check "a copy survives three kills" wait "$copy"
+check "and has the right bytes" cmp "$WORK/a" "$WORK/d"
 end_proxy
 stop TERM
 platter discard lab/disk >/dev/null 2>&1 || true
-check "the store is good" platter check --read-data
+check "the store is sound" platter check --read-data
 finish

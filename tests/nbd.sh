@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# tests/nbd.sh: what NBD clients live through: TLS with good and bad certificates, a server that is killed with SIGKILL and
-# started again under their writes and reads, many requests at once. The clients are QEMU's, which reconnects by
-# itself, and libnbd's.
+# tests/nbd.sh: NBD clients in difficult situations: TLS with valid and invalid certificates, a server that is killed
+# with SIGKILL and restarted during writes and reads, many concurrent requests. The clients are QEMU's, which reconnects
+# by itself, and libnbd's.
 . "$(dirname "$0")/lib.sh"
 
 SERVER=
 KILLS=20
-# A request that waits for a server that is away waits that long, in seconds.
+# Seconds that a client's request waits for a server that is down.
 RECONNECT=60
 PORT=$((20000 + $$ % 20000))
 suite_cleanup() {
@@ -14,13 +14,13 @@ suite_cleanup() {
 	touch "$WORK/enough"
 }
 
-# serve ADDRESS ARGUMENT...: in the background, until it says that it is attached
+# serve ADDRESS ARGUMENT...: runs `attach` in the background, and waits until it is attached
 serve() { start_server --nbd "$@"; }
 SOCKET=$WORK/nbd.sock
 uri() { echo "nbd+unix:///$1?socket=$SOCKET"; }
 secure_uri() { echo "nbds+unix:///$1?socket=$SOCKET&tls-certificates=$2"; }
 
-# certificates DIR: an authority with a server's certificate, and in DIR/client what a client of it has
+# certificates DIR: creates an authority with a server's certificate; DIR/client gets what one of its clients needs
 certificates() {
 	local name
 	mkdir -p "$1/client"
@@ -45,52 +45,52 @@ cp "$WORK/disk" "$WORK/copy"
 # TLS.
 certificates "$WORK/ours"
 certificates "$WORK/theirs"
-# A stranger believes us, and is of another authority.
+# A stranger trusts the server, but its certificate is from another authority.
 cp "$WORK/ours/ca-cert.pem" "$WORK/theirs/client/ca-cert.pem"
 attach_at() { "$PLATTER" --store "$STORE" attach lab/disk --nbd "$@"; }
 check_exit "$EXIT_REFUSED" "without TLS, other machines are not served" attach_at "0.0.0.0:$PORT"
 check_exit "$EXIT_MISSING" "a folder without certificates is refused" attach_at "$SOCKET" --tls-certificates "$WORK/mnt"
 check "a version is served over TLS" serve "$SOCKET" --tls-certificates "$WORK/ours" lab/disk
-check "nbdinfo knows it" nbdinfo "$(secure_uri lab/disk "$WORK/ours/client")"
+check "nbdinfo lists it" nbdinfo "$(secure_uri lab/disk "$WORK/ours/client")"
 check "nbdcopy copies it" nbdcopy "$(secure_uri lab/disk "$WORK/ours/client")" "$WORK/copied"
-check "as it is" cmp "$WORK/disk" "$WORK/copied"
-check_exit 1 "a client that speaks no TLS is refused" nbdinfo "$(uri lab/disk)"
-check_said "and told why" 'tls'
-check_exit 1 "nor is it told what there is" nbdinfo --list "$(uri '')"
-check_exit 1 "nor is QEMU" qemu-img info "$(uri lab/disk)"
+check "with the right bytes" cmp "$WORK/disk" "$WORK/copied"
+check_exit 1 "a client without TLS is refused" nbdinfo "$(uri lab/disk)"
+check_said "and the message names TLS" 'tls'
+check_exit 1 "and gets no list of exports" nbdinfo --list "$(uri '')"
+check_exit 1 "QEMU without TLS is refused" qemu-img info "$(uri lab/disk)"
 check_exit 1 "a client of another authority is refused" nbdinfo "$(secure_uri lab/disk "$WORK/theirs/client")"
-check "which the server says" grep -q "the client's certificate" "$WORK/server.log"
+check "and the server logs it" grep -q "the client's certificate" "$WORK/server.log"
 stop TERM
 check "other machines are served over TLS" serve "0.0.0.0:$PORT" --tls-certificates "$WORK/ours" lab/disk
 qemu_tls() {
 	qemu-img "$1" --object "tls-creds-x509,id=tls,endpoint=client,verify-peer=on,dir=$2" --image-opts \
 		"driver=nbd,host=127.0.0.1,port=$PORT,export=lab/disk,tls-creds=tls,tls-hostname=localhost"
 }
-check "qemu-img knows it" qemu_tls info "$WORK/ours/client"
-check_exit 1 "a stranger's does not" qemu_tls info "$WORK/theirs/client"
+check "qemu-img connects with a valid certificate" qemu_tls info "$WORK/ours/client"
+check_exit 1 "but not with a stranger's certificate" qemu_tls info "$WORK/theirs/client"
 stop TERM
-check "certificates of clients can be left out" serve "$SOCKET" --tls-certificates "$WORK/ours" --tls-verify-peer=off lab/disk
-check "then a stranger is let in" nbdinfo "$(secure_uri lab/disk "$WORK/theirs/client")"
+check "verification of clients can be disabled" serve "$SOCKET" --tls-certificates "$WORK/ours" --tls-verify-peer=off lab/disk
+check "then a stranger is served" nbdinfo "$(secure_uri lab/disk "$WORK/theirs/client")"
 check_exit 1 "but not without TLS" nbdinfo "$(uri lab/disk)"
 stop TERM
 
-# Many requests at once, and what QEMU makes of extents.
+# Many concurrent requests, and QEMU's view of extents.
 check "it is served for writing" serve "$SOCKET" --write lab/disk
-check "qemu-img bench reads, 64 at a time" qemu-img bench -f raw -c 20000 -d 64 -s 4k -S 68k "$(uri lab/disk)"
-check "and long ones" qemu-img bench -f raw -c 200 -d 16 -s 2M "$(uri lab/disk)"
+check "qemu-img bench reads with 64 concurrent requests" qemu-img bench -f raw -c 20000 -d 64 -s 4k -S 68k "$(uri lab/disk)"
+check "and with long requests" qemu-img bench -f raw -c 200 -d 16 -s 2M "$(uri lab/disk)"
 check "it writes, with flushes" qemu-img bench -f raw -w -c 5000 -d 32 -s 8k -S 72k --pattern 0x5a --flush-interval 64 "$(uri lab/disk)"
 qemu-img bench -f raw -w -c 5000 -d 32 -s 8k -S 72k --pattern 0x5a "$WORK/copy" >/dev/null
-check "what it wrote is there" qemu-img compare -f raw -F raw "$WORK/copy" "$(uri lab/disk)"
+check "and the disk has its writes" qemu-img compare -f raw -F raw "$WORK/copy" "$(uri lab/disk)"
 aio=()
 for n in $(seq 0 15); do aio+=(-c "aio_write -P $((n + 1)) $((n * 100000)) 100000"); done
 aio+=(-c aio_flush)
 for n in $(seq 0 15); do aio+=(-c "aio_read -P $((n + 1)) $((n * 100000)) 100000"); done
 aio+=(-c aio_flush -c 'write -z 20M 1M' -c 'discard 24M 1M' -c 'read -P 0 20M 1M' -c 'read -P 0 24M 1M')
-check "qemu-io reads what it wrote, 16 at a time" sh -c '! "$@" | grep -E "failed|rror"' - qemu-io -f raw "${aio[@]}" "$(uri lab/disk)"
+check "qemu-io reads its writes with 16 concurrent requests" sh -c '! "$@" | grep -E "failed|rror"' - qemu-io -f raw "${aio[@]}" "$(uri lab/disk)"
 for n in $(seq 0 15); do echo "write -P $((n + 1)) $((n * 100000)) 100000"; done |
 	cat - <(echo 'write -z 20M 1M') <(echo 'write -z 24M 1M') | qemu-io -f raw "$WORK/copy" >/dev/null
-check "and the disk is that" qemu-img compare -f raw -F raw "$WORK/copy" "$(uri lab/disk)"
-# zeros FILE: first byte and length of each run of zeros, one per line; neighbours as one
+check "and the disk has its writes" qemu-img compare -f raw -F raw "$WORK/copy" "$(uri lab/disk)"
+# zeros FILE: first byte and length of each run of zeros, one per line; adjacent runs are joined
 zeros() {
 	jq -r '.[] | select(.zero) | "\(.start) \(.length)"' "$1" | awk '
 		$1 == end { length_ += $2; end += $2; next }
@@ -98,14 +98,14 @@ zeros() {
 }
 qemu-img map --output=json -f raw "$(uri lab/disk)" >"$WORK/qemu-map.json"
 nbdinfo --map --json "$(uri lab/disk)" | jq '[.[] | {start: .offset, length, zero: (.type == 3)}]' >"$WORK/nbd-map.json"
-check "qemu-img map sees the zeros that base:allocation tells" cmp <(zeros "$WORK/qemu-map.json") <(zeros "$WORK/nbd-map.json")
-check "which are those written" sh -c 'grep -q "20971520" "$1" && grep -q 25165824 "$1"' - "$WORK/nbd-map.json"
+check "qemu-img map shows the zeros of base:allocation" cmp <(zeros "$WORK/qemu-map.json") <(zeros "$WORK/nbd-map.json")
+check "which are the written zeros" sh -c 'grep -q "20971520" "$1" && grep -q 25165824 "$1"' - "$WORK/nbd-map.json"
 
-# Killed and started again. Each client writes every fourth block of 4 KiB, round after round, each time with another byte,
-# and reads each eight that it was told are written before it goes on: a later round would hide one that was lost.
+# Killed and restarted. Each client writes every fourth block of 4 KiB, round after round, each time with another byte.
+# It reads each eight acknowledged blocks before it continues, because a later round would hide a lost one.
 CLIENTS=4
 BLOCKS=512
-# commands CLIENT: until there are enough
+# commands CLIENT: prints commands until there are enough
 commands() {
 	local client=$1 round group block where
 	for round in $(seq 0 999); do
@@ -134,9 +134,10 @@ for n in $(seq "$KILLS"); do
 	serve "$SOCKET" --write lab/disk >"$LOG" 2>&1 || break
 	killed=$((killed + 1))
 done
-check "killed under writes and started again, $KILLS times" test "$killed" = "$KILLS"
+check "the server is killed during writes and restarted $KILLS times" test "$killed" = "$KILLS"
 touch "$WORK/enough"
-# A client that is told of no reply at all would wait for ever. The sleep ends with the watch: whoever reads our output waits for both.
+# A client that never gets a reply would wait forever. The sleep ends with the watchdog, because readers of the output
+# wait for both.
 (
 	trap 'kill $!' TERM
 	sleep $((2 * RECONNECT)) &
@@ -148,17 +149,17 @@ for client in "${clients[@]}"; do wait "$client" && ended=$((ended + 1)); done
 { kill "$watch" && wait "$watch"; } 2>/dev/null || true
 check "no client hangs" test "$ended" = "$CLIENTS"
 asked=$(cat "$WORK"/asked.* | grep -c write)
-check "each write was told done ($asked)" test "$asked" = "$(cat "$WORK"/told.* | grep -c 'wrote 4096/4096')"
-check "none failed, and what was told done was read after each kill" sh -c '! grep -iE "failed|error" "$@"' - "$WORK"/told.*
+check "all $asked writes were acknowledged" test "$asked" = "$(cat "$WORK"/told.* | grep -c 'wrote 4096/4096')"
+check "none failed, and acknowledged writes were read after each kill" sh -c '! grep -iE "failed|error" "$@"' - "$WORK"/told.*
 cat "$WORK"/asked.* | grep write | qemu-io -f raw "$WORK/copy" >/dev/null
-check "and all are there" qemu-img compare -f raw -F raw "$WORK/copy" "$(uri lab/disk)"
+check "and the disk has all writes" qemu-img compare -f raw -F raw "$WORK/copy" "$(uri lab/disk)"
 check "it is published" platter publish lab/disk
 stop TERM
 platter discard lab/disk >/dev/null 2>&1 || true
 platter export lab/disk "$WORK/published" >/dev/null
 check "the version has every write" cmp "$WORK/copy" "$WORK/published"
 
-# The same for reads: QEMU compares the disk again and again.
+# The same for reads: QEMU compares the disk repeatedly.
 rm -f "$WORK/enough"
 check "it is served again" serve "$SOCKET" lab/disk
 (
@@ -176,9 +177,9 @@ for n in $(seq "$KILLS"); do
 	killed=$((killed + 1))
 done
 touch "$WORK/enough"
-check "killed under reads and started again, $KILLS times" test "$killed" = "$KILLS"
+check "the server is killed during reads and restarted $KILLS times" test "$killed" = "$KILLS"
 check "no read failed or was wrong" wait "$reader"
-check "the disk was compared whole" test -s "$WORK/compared"
+check "the whole disk was compared" test -s "$WORK/compared"
 stop TERM
-check "the store is good" platter check --read-data
+check "the store is sound" platter check --read-data
 finish

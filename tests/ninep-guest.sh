@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# tests/ninep-guest.sh: the kernel's own 9P client. Boots Debian's kernel in QEMU with an initramfs made of a few packages.
-# The guest mounts the tree of a store, once for each way to mount: it lists it, reads a version whole, writes a live
-# disk, copies a disk into import/, and mounts the live disk's file system by a loop device. The host then looks at what
-# became of it.
+# tests/ninep-guest.sh: the kernel's own 9P client. Boots Debian's kernel in QEMU with an initramfs made from a few
+# packages. The guest mounts the tree of a store, once for each way to mount: it lists it, reads a whole version, writes
+# a live disk, copies a disk into import/, and mounts the live disk's file system with a loop device. Then the host
+# checks the results.
 #
 #   PLATTER_GUEST_PACKAGES  folder with the unpacked kernel and busybox packages; filled when it is empty
 . "$(dirname "$0")/lib.sh"
 
 readonly BOOT_SECONDS_MAX=420 DISK_MIB=32
 readonly WAYS=("cache=none,msize=131072" "cache=none,msize=1048576" "cache=loose,msize=1048576" "cache=mmap,msize=8192")
-# A file of the disk, where the guest writes by offset: each way has its piece.
+# A file on the disk for writes by offset: each way to mount has its own part of it.
 readonly ROOM_BYTES=1048576 PIECE_BYTES=131072 ROOM_WORDS="room for the guest"
 
 for program in qemu-system-x86_64 apt-get dpkg cpio xz debugfs jq; do
@@ -23,7 +23,7 @@ suite_cleanup() {
 	wait
 } 2>/dev/null
 
-# download OPTION...: the kernel that Debian's metapackage stands for, and a static busybox
+# download OPTION...: downloads the kernel that Debian's metapackage depends on, and a static busybox
 download() {
 	local package
 	package=$(apt-cache "$@" depends linux-image-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
@@ -31,7 +31,7 @@ download() {
 	[ -n "$package" ] && (cd "$packages/downloads" && apt-get -q "$@" download "$package" busybox-static)
 }
 
-# Unpacked, not installed. The machine's package lists may be absent, or older than the archive: then lists of our own.
+# Packages are unpacked, not installed. If the machine's package lists are missing or too old, own lists are used.
 fetch_packages() {
 	local package own=(-o "Dir::State::Lists=$packages/lists" -o "Dir::Cache=$packages/cache" -o APT::Sandbox::User=root)
 	mkdir -p "$packages"
@@ -43,7 +43,7 @@ fetch_packages() {
 }
 kernel() { find "$packages" -path '*/boot/vmlinuz-*' -print -quit; }
 
-# What the guest does. Each line that begins with RESULT is for the host.
+# The guest's script. The host evaluates lines that begin with RESULT.
 guest_init() {
 	cat <<-EOF
 		#!/bin/busybox sh
@@ -54,7 +54,7 @@ guest_init() {
 		ip link set lo up
 		ip address add 10.0.2.15/24 dev eth0
 		ip link set eth0 up
-		# The firmware left its cursor in the middle of a line.
+		# The firmware left the cursor in the middle of a line.
 		echo
 		tree() { mount -t 9p -o trans=tcp,port=$PORT,version=9p2000.L,access=any,\$way 10.0.2.2 /mnt; }
 		sum() { sha256sum "\$1" | cut -d' ' -f1; }
@@ -96,7 +96,7 @@ make_initramfs() {
 	mkdir -p "$root"/{bin,dev,proc,mnt,disk,modules}
 	cp "$(find "$packages" -path '*/bin/busybox' -print -quit)" "$root/bin/"
 	for module in "${modules[@]}"; do
-		# In other kernels some of them are built in, or compressed.
+		# In other kernels, some modules are built in or compressed.
 		file=$(find "$packages" -path '*/lib/modules/*' \( -name "$module.ko" -o -name "$module.ko.xz" \) -print -quit)
 		case $file in
 		'') continue ;;
@@ -130,14 +130,14 @@ boot() {
 result() { sed -n "s/^RESULT $1 //p" "$WORK/said" | head -n 1; }
 sum() { sha256sum <"$1" | cut -d' ' -f1; }
 same() { [ -n "$1" ] && { [ "$1" = "$2" ] || { echo "$1, wanted $2" && false; }; }; }
-# The room's bytes are found by their first words, and lie in one piece.
+# The room's bytes are found by their first words, and are contiguous.
 find_room() {
 	ROOM_OFFSET=$(grep -abo "$ROOM_WORDS" "$WORK/disk" | cut -d: -f1)
 	cmp "$WORK/tree/room" <(tail -c "+$((ROOM_OFFSET + 1))" "$WORK/disk" | head -c "$ROOM_BYTES")
 }
-# piece DISK NUMBER: what the guest wrote of the room there
+# piece DISK NUMBER: the bytes that the guest wrote to its part of the room
 piece() { tail -c "+$((ROOM_OFFSET + $2 * PIECE_BYTES + 1))" "$1" | head -c "$PIECE_BYTES" | sha256sum | cut -d' ' -f1; }
-# exported VERSION: its disk, in a file
+# exported VERSION: exports the version to a file
 exported() {
 	rm -f "$WORK/exported"
 	platter export "$1" "$WORK/exported"
@@ -156,29 +156,29 @@ for name in lab/disk/{1.raw,1.score,latest.raw,latest.score} lab/live/{1.raw,1.s
 	lists="$lists $name"
 done
 
-check "there is room on the disk to write by offset" find_room
-check "the kernel's and busybox's packages are here" fetch_packages
+check "the disk has room for writes by offset" find_room
+check "packages of the kernel and busybox are available" fetch_packages
 check "an initramfs is made" make_initramfs
 check "the tree is served" serve
 check "a guest boots, mounts, and ends" boot
 number=0
 for way in "${WAYS[@]}"; do
-	check "$way: it lists what there is" same "$(result "$way names" | sed 's/ way / /')" "$lists"
-	check "$way: a version is what export says" same "$(result "$way image")" "$(sum "$WORK/shown")"
-	check "$way: a score in a file" same "$(result "$way score")" "$score"
-	check "$way: a version is not written" grep -q "^RESULT $way read-only" "$WORK/said"
-	check "$way: a disk copied into import/ is an image" exported "way/$number"
+	check "$way: it lists the images" same "$(result "$way names" | sed 's/ way / /')" "$lists"
+	check "$way: a version equals its export" same "$(result "$way image")" "$(sum "$WORK/shown")"
+	check "$way: the score file is right" same "$(result "$way score")" "$score"
+	check "$way: a version is read-only" grep -q "^RESULT $way read-only" "$WORK/said"
+	check "$way: a disk copied into import/ becomes an image" exported "way/$number"
 	check "$way: with the bytes that were copied" same "$(result "$way imported")" "$(sum "$WORK/exported")"
-	check "$way: which the guest reads" same "$(result "$way imported")" "$(result "$way read back")"
+	check "$way: which the guest reads back" same "$(result "$way imported")" "$(result "$way read back")"
 	check "$way: unmounted" grep -q "^RESULT $way unmounted" "$WORK/said"
 	number=$((number + 1))
 done
-check "what was written is published while it is served" platter publish lab/live
-check "and is a version" exported lab/live
+check "the written disk is published while it is served" platter publish lab/live
+check "and the version is exported" exported lab/live
 check "with a sound file system" e2fsck -fn "$WORK/exported"
 number=0
 for way in "${WAYS[@]}"; do
-	check "$way: it has what was written by offset" same "$(result "$way wrote")" "$(piece "$WORK/exported" "$number")"
+	check "$way: the version has the writes by offset" same "$(result "$way wrote")" "$(piece "$WORK/exported" "$number")"
 	if grep -q '^RESULT no loop' "$WORK/said"; then
 		skip "$way: the guest's kernel has no loop devices or no ext4"
 	else
@@ -192,6 +192,6 @@ done
 kill "$SERVER"
 check "the server ends" wait "$SERVER"
 SERVER=
-check "the server had nothing to complain of" sh -c "! grep -E 'failed|rejected|disconnected' '$WORK/server.log'"
+check "the server logged no errors" sh -c "! grep -E 'failed|rejected|disconnected' '$WORK/server.log'"
 check "the store is sound" platter check
 finish

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # tests/past.sh
 #
-# Disks with a past: used for one thing, then for another, and the first left its marks; and partition tables that
-# systems read in different ways. Each is captured and installed over other bytes, and other people's tools judge the copy.
+# Disks with a past: used for one purpose, then for another, with remaining marks of the first; and partition tables
+# that systems interpret in different ways. Each is captured and installed over other bytes, and other tools check the
+# copy.
 #
-# A disk that may belong to more than one owner must come back byte for byte. Where blkid and wipefs see nobody but ext
-# or swap, e2fsck must be content, and files must be those that were put there. All free space holds stale data, so that
-# whoever drops a byte too much is found out. PLATTER_SIZE=full takes every mark on ext and on swap.
+# A disk that may belong to more than one owner must come back byte for byte. If blkid and wipefs find only ext or swap,
+# e2fsck must find no errors, and the files must be the original ones. All free space holds stale data, which reveals
+# every wrongly dropped byte. PLATTER_SIZE=full tests every mark on ext and on swap.
 . "$(dirname "$0")/lib.sh"
 
 need_root "attaching loop devices" || { finish; exit 0; }
@@ -24,7 +25,7 @@ past() { python3 "$TESTS/past.py" "$@"; }
 # stale FILE MIB: a file without a zero sector
 stale() { yes 'STALE DATA OF SOMEBODY.' | head -c "${2}M" >"$1" || [ $? = 141 ]; }
 
-# put FILE OFFSET-IN-MIB: into the disk
+# put FILE OFFSET-IN-MIB: copies the file into the disk
 put() { dd if="$1" of="$DISK" bs=1M seek="$2" conv=notrunc status=none; }
 
 fresh() { cp --sparse=never "$WORK/stale-$1" "$DISK"; } # MIB
@@ -36,13 +37,13 @@ make_vfat() { mkfs.vfat "$1"; }
 make_ntfs() { mkntfs -Q -F -q "$1"; }
 make_exfat() { mkfs.exfat "$1"; }
 make_btrfs() { mkfs.btrfs -q -f -K -M "$1"; }
-# Smaller than mkfs.xfs makes them for others than its own tests.
+# Smaller than mkfs.xfs allows outside its own tests.
 make_xfs() { TEST_DIR=1 TEST_DEV=1 QA_CHECK_FS=1 mkfs.xfs -q -f -K "$1"; }
 make_udf() { mkudffs "$1"; }
 make_minix() { mkfs.minix "$1"; }
 make_iso() {
 	[ -e "$WORK/iso" ] || xorriso -as mkisofs -quiet -o "$WORK/iso" "$TREE"
-	# Its first 32 KiB are for others.
+	# Its first 32 KiB are reserved for other systems.
 	dd if="$WORK/iso" of="$1" bs=32K skip=1 seek=1 conv=notrunc status=none
 }
 make_luks() { cryptsetup luksFormat --type luks2 -q --pbkdf pbkdf2 --pbkdf-force-iterations 1000 "$1" "$TREE/numbers"; }
@@ -69,7 +70,7 @@ same_tables() {
 	cmp "$WORK/table" "$WORK/table-of-copy"
 }
 
-# sound OFFSET: the ext file system there, on the target
+# sound OFFSET: the ext file system there on the target is sound
 sound() {
 	local out=$WORK/out
 	e2fsck -fn "$TARGET?offset=$1" || return 1
@@ -81,7 +82,7 @@ sound() {
 }
 
 whole() { take "$1" && cmp "$DISK" "$TARGET" && same_tables; }
-# kept NAME: nobody can tell whose it is, so every byte comes back
+# kept NAME: the owner is ambiguous, so every byte comes back
 kept() {
 	DISKS=$((DISKS + 1))
 	check "$1: every byte" whole "$1"
@@ -96,23 +97,23 @@ understood() {
 		places+=("${place#*:}")
 	done
 	past outside "$DISK" "$TARGET" "${places[@]}"
-	# Or nothing is tested here.
+	# Otherwise nothing would be tested here.
 	! cmp -s "$DISK" "$TARGET"
 }
-# parts NAME KIND:OFFSET:LENGTH...: those file systems are sound, and all else comes back
+# parts NAME KIND:OFFSET:LENGTH...: these file systems are sound, and everything else comes back
 parts() {
 	DISKS=$((DISKS + 1))
 	check "$1: file systems, and all else" understood "$@"
 }
 
-# Who is there, by two tools: wipefs lists all marks, blkid gives up if there are many.
+# The owners according to two tools: wipefs lists all marks, blkid gives up if there are many.
 sole_owner() {
 	local names
 	names=$(wipefs -n --output TYPE --noheadings "$DISK" | sort -u | tr -d ' ')
 	[ "$names" = "$1" ] && [ "$(blkid -p -o value -s TYPE "$DISK")" = "$1" ]
 }
 
-# judge NAME OWNER: the owner may have the disk to itself, if the tools say so
+# judge NAME OWNER: OWNER may be the disk's only owner, if the tools agree
 judge() {
 	take "$1" || return 1
 	cmp -s "$DISK" "$TARGET" && return 0
@@ -124,7 +125,7 @@ judge() {
 	esac
 }
 
-# small NAME: what was captured is at most half of the disk
+# small NAME: at most half of the disk was captured
 small() {
 	local bytes
 	bytes=$(platter_json show "past/$1" | jq .allocated_bytes)
@@ -146,7 +147,7 @@ head -c 4M "$WORK/stale-12" >"$WORK/swap"
 make_swap "$WORK/swap" >"$LOG"
 cp "$WORK/stale-12" "$WORK/swap-12"
 make_swap "$WORK/swap-12" >"$LOG"
-check "make a store" platter init
+check "init" platter init
 
 # ----------------------------------------------- one owner, and marks beside it
 
@@ -161,7 +162,7 @@ number=0
 for mark in $(past marks); do
 	number=$((number + 1))
 	on=(ext)
-	# A table at the start of ext may be any boot code; on swap it may not.
+	# A table at the start of ext may be boot code; on swap it may not.
 	[ $((number % 4)) != 0 ] || on=(swap-12)
 	[ "${PLATTER_SIZE:-quick}" = quick ] || on=(ext swap-12)
 	for base in "${on[@]}"; do
@@ -195,12 +196,12 @@ for first in "${owners[@]}"; do
 		esac
 	done
 done
-check "some disks had one owner left, and were judged by it" test -s "$WORK/sole"
+check "some disks had exactly one owner, which checked them" test -s "$WORK/sole"
 
 # -------------------------------------------------------------- partition tables
 
-# In all of these, ext4 from 2 MiB and from 18 MiB on, and swap from 32 MiB on: 12, 12 and 4 MiB, and stale data elsewhere.
-# Sectors: 4096, 36864 and 65536 on, 24576, 24576 and 8192 long.
+# All of these have ext4 at 2 MiB and 18 MiB and swap at 32 MiB, of 12, 12 and 4 MiB, and stale data elsewhere. In
+# sectors: at 4096, 36864 and 65536, with 24576, 24576 and 8192 sectors.
 table_disk() {
 	fresh 48
 	put "$WORK/ext" 2
@@ -211,7 +212,7 @@ table_disk() {
 readonly EXT_A="ext:$((2 * MIB)):$((12 * MIB))" EXT_B="ext:$((18 * MIB)):$((12 * MIB))" SWAP="swap:$((32 * MIB)):$((4 * MIB))"
 readonly A=4096:24576 B=36864:24576 C=65536:8192
 
-# mbr ENTRY...: a disk with that record in its first sector
+# mbr ENTRY...: a disk with this record in its first sector
 mbr() {
 	table_disk
 	past record "$DISK" 0 "$@"
@@ -221,9 +222,9 @@ mbr 1:80:83:$A 2:00:83:$B 3:00:82:$C
 parts mbr "$EXT_A" "$EXT_B" "$SWAP"
 check "mbr is small" [ "$(platter_json show past/mbr | jq .allocated_bytes)" -lt $((36 * MIB)) ]
 check "mbr: gaps are skipped on request" take mbr-skipped --skip-gaps
-check "mbr: the first and the last MiB come back all the same" past outside "$DISK" "$TARGET" $((MIB)):$((46 * MIB))
-for place in 2 18; do check "mbr: so do the files at $place MiB" sound $((place * MIB)); done
-check "mbr: the version says what was skipped" [ "$(platter_json show past/mbr-skipped | jq .skipped_gap_bytes)" = $((17 * MIB)) ]
+check "mbr: the first and the last MiB come back anyway" past outside "$DISK" "$TARGET" $((MIB)):$((46 * MIB))
+for place in 2 18; do check "mbr: and so do the files at $place MiB" sound $((place * MIB)); done
+check "mbr: the version records the skipped bytes" [ "$(platter_json show past/mbr-skipped | jq .skipped_gap_bytes)" = $((17 * MIB)) ]
 check "mbr: nothing was skipped before" [ "$(platter_json show past/mbr | jq .skipped_gap_bytes)" = null ]
 
 mbr 1:00:00:$A 2:00:83:$B
@@ -235,8 +236,8 @@ mbr 1:80:17:0:90000
 make_iso "$DISK"
 kept isohybrid-from-sector-0
 
-# Extended partitions: one from 16 MiB on to 40 MiB, with ext in it. The primary one before it is understood in any case; of
-# the extended one every byte comes back, unless it is plain.
+# Extended partitions: one from 16 MiB to 40 MiB with ext in it. The primary partition before it is understood in any
+# case; of the extended one, every byte comes back unless it is plain.
 extended() { # FIRST-RECORD-ENTRY...
 	mbr 1:00:83:$A 2:00:05:32768:49152
 	past bytes "$DISK" $((16 * MIB)) "$(printf '%01024d' 0)"
@@ -277,14 +278,14 @@ parts logical-that-leaves "$EXT_A"
 mbr 1:00:83:$A 2:00:05:32768:49152
 parts no-chain "$EXT_A"
 
-# Marks of entries that no system knows, over a whole disk that was ext4.
+# Entries that no system recognizes, over a whole disk with ext4.
 for mark in 01 40 81 ff; do
 	fresh 32
 	make_ext4 "$DISK"
 	past record "$DISK" 0 1:$mark:83:2048:30000
 	kept "odd-mark-$mark"
 done
-# Valid tables over it, with partitions that hold nothing known, and with ext.
+# Valid tables over it, with partitions of unknown contents and with ext.
 fresh 32
 make_ext4 "$DISK"
 past record "$DISK" 0 1:80:83:2048:30000
@@ -302,7 +303,7 @@ for mark in btrfs udf iso; do
 	kept "table-over-$mark"
 done
 
-# Containers with a table of their own, which stale ext was in.
+# Containers with a partition table of their own, over a former ext file system.
 for kind in a5 a6 a9 81 63 bf 42 8e fd; do
 	mbr 1:00:$kind:$A 2:00:83:$B
 	parts "type-$kind" "$EXT_B"
@@ -327,7 +328,7 @@ kept overlapping
 mbr 1:00:83:$A 2:00:83:36864:990000
 parts past-the-end "$EXT_A"
 
-# Large sectors, in a file that does not say so.
+# Large sectors, in a file, which has no sector size.
 mbr 1:00:83:512:3072
 kept sectors-of-4096
 

@@ -28,24 +28,24 @@ end() { # NAME: of a variable that has a process
 	wait "$process" 2>/dev/null || true
 	process=
 }
-# nobody_else DIR...: no file, directory or socket in them may be opened by others
+# nobody_else DIR...: other users may open no file, directory or socket in them
 nobody_else() {
 	local found
 	found=$(find "$@" -mindepth 1 ! -type l -perm /077 -printf '%m %y %p\n')
 	[ -z "$found" ] || { printf '%s\n' "$found"; return 1; }
 }
-# nothing_readable DIR: another user finds no way in, and cannot hold the writer's lock
+# nothing_readable DIR: another user can read nothing, and cannot hold the writer's lock
 nothing_readable() {
 	! stranger find "$1" -type f -readable 2>/dev/null | grep . || return 1
 	! stranger flock -n "$1/store/lock" true 2>/dev/null
 }
 
-# The way there must not be what keeps others out.
+# The parent directories must not be what denies access.
 chmod 711 "$WORK"
 random 3145728 private >"$WORK/disk"
 random 1048576 other >"$WORK/other"
 
-# all_commands DIR: what each leaves there
+# all_commands DIR: runs commands that create files in DIR
 all_commands() {
 	local dir=$1
 	STORE=$dir/store SOCKET=$dir/origin.sock
@@ -60,7 +60,7 @@ all_commands() {
 	platter lock release lab/other
 	platter export lab/disk "$dir/exported"
 	platter install lab/disk "$dir/installed"
-	# A disk that is written, recorded, published and imported; what is not published waits in an overlay.
+	# A disk that is written, recorded, published and imported; an overlay with unpublished changes.
 	start_server lab/disk --write --nbd "$dir/nbd.sock" --fuse "$MNT"
 	qemu-io -f raw -c 'write -P 7 0 64k' "nbd+unix:///lab/disk?socket=$dir/nbd.sock"
 	platter publish lab/disk
@@ -76,7 +76,7 @@ all_commands() {
 	platter hoard import "$dir/trace" lab/other
 	platter check --read-data
 	platter rebuild
-	# An origin, what is kept of it here, and a node.
+	# An origin, its local caches, and a node.
 	start_origin
 	origin_secret admin >/dev/null
 	afar capture --raw "$WORK/other" far/other
@@ -97,7 +97,7 @@ all_commands() {
 for mask in 000 022; do
 	dir=$WORK/made-$mask
 	mkdir -m 755 "$dir"
-	# Not as a condition, in which the shell would go on after a command that fails.
+	# Not as a condition, because the shell would then continue after a failing command.
 	(
 		trap 'code=$?; set +e; suite_cleanup; wait; exit $code' EXIT
 		umask "$mask"
@@ -107,41 +107,41 @@ for mask in 000 022; do
 	wait $! || code=$?
 	name="umask $mask: every command does its work, and nothing of it is another user's"
 	if [ "$code" = 0 ]; then ok "$name"; else not_ok "$name"; fi
-	check "umask $mask: nothing that is left is another user's" nobody_else "$dir"
-	check "umask $mask: another user reads nothing and holds no lock" nothing_readable "$dir"
+	check "umask $mask: other users may open no created file" nobody_else "$dir"
+	check "umask $mask: another user can read nothing and hold no lock" nothing_readable "$dir"
 	check "umask $mask: check finds nothing" test "$("$PLATTER" --store "$dir/store" --json check | jq -r .verdict)" = clean
 done
 
-# A TCP port has no mode: who connects has to be the same user, or root.
+# TCP ports have no file mode: a client must be of the same user, or root.
 PORT=$((20000 + $$ % 20000))
 STORE=$WORK/made-022/store
-# The script comes by standard input, for another user may not read the tests.
+# The script is passed on standard input, because another user may not read the tests.
 is_refused() { ! stranger "$@" && "$@"; }
 asks_9p() { "$@" /usr/bin/python3 - "127.0.0.1:$((PORT + 1))" <"$TESTS/ninep_changes.py"; }
 is_refused_9p() { ! asks_9p stranger && asks_9p env; }
-check "a disk at TCP ports of this machine" start_server lab/disk --nbd "127.0.0.1:$PORT" --9p "127.0.0.1:$((PORT + 1))"
-check "NBD lets in the same user and nobody else" is_refused nbdinfo --size "nbd://127.0.0.1:$PORT/lab/disk"
-check "9P lets in the same user and nobody else" is_refused_9p
-[ -z "$(type -P diodcat)" ] || check "diodcat, too" is_refused diodcat -s "127.0.0.1:$((PORT + 1))" -a / lab/disk/1.score
-check "the server says who it was" grep -q 'user 65534' "$WORK/server.log"
+check "a disk is served on TCP ports of this machine" start_server lab/disk --nbd "127.0.0.1:$PORT" --9p "127.0.0.1:$((PORT + 1))"
+check "NBD accepts only the same user" is_refused nbdinfo --size "nbd://127.0.0.1:$PORT/lab/disk"
+check "9P accepts only the same user" is_refused_9p
+[ -z "$(type -P diodcat)" ] || check "diodcat of another user is rejected" is_refused diodcat -s "127.0.0.1:$((PORT + 1))" -a / lab/disk/1.score
+check "the server logs the user" grep -q 'user 65534' "$WORK/server.log"
 end SERVER
-check "unless everybody of this machine is wanted" start_server lab/disk --nbd "127.0.0.1:$PORT" --9p "127.0.0.1:$((PORT + 1))" --insecure-loopback
-check "then NBD lets in others" stranger nbdinfo --size "nbd://127.0.0.1:$PORT/lab/disk"
-check "and 9P" asks_9p stranger
+check "a disk is served with --insecure-loopback" start_server lab/disk --nbd "127.0.0.1:$PORT" --9p "127.0.0.1:$((PORT + 1))" --insecure-loopback
+check "then NBD accepts other users" stranger nbdinfo --size "nbd://127.0.0.1:$PORT/lab/disk"
+check "and so does 9P" asks_9p stranger
 end SERVER
 
-# What was made wide is reported, which is not damage, and mended.
+# Wide modes are reported, which is not damage, and fixed.
 STORE=$WORK/made-022/store
 chmod 755 "$STORE" "$STORE/packs"
 chmod 644 "$STORE/lock" "$STORE/catalog.sqlite"
-check_exit 0 "wider modes are no damage" platter check
-check_said "but are reported" 'exposed .*files and directories'
-check_said "with what helps" 'go-rwx'
+check_exit 0 "wider modes are not damage" platter check
+check_said "but they are reported" 'exposed .*files and directories'
+check_said "with a remedy" 'go-rwx'
 check "also as JSON" jq -e '.verdict == "exposed" and .findings[0].severity == "exposed"' <(platter_json check)
-check "a writer takes its lock away from others" sh -c "'$PLATTER' --store '$STORE' -q clone lab/disk lab/again && [ \$(stat -c %a '$STORE/lock') = 600 ]"
+check "a writer restricts the mode of its lock" sh -c "'$PLATTER' --store '$STORE' -q clone lab/disk lab/again && [ \$(stat -c %a '$STORE/lock') = 600 ]"
 cannot_lock() { ! stranger flock -n "$STORE/lock" true; }
 check "another user cannot hold it" cannot_lock
-check "they are mended on request" platter check --fix-modes
+check "check --fix-modes fixes them" platter check --fix-modes
 check "all of them" nobody_else "$WORK/made-022"
 check "and check finds nothing" test "$(platter_json check | jq -r .verdict)" = clean
 finish

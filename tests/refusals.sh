@@ -19,12 +19,12 @@ dd if="$WORK/disk" of="$WORK/table" bs=1M seek=1 count=46 conv=notrunc,sparse st
 platter init >/dev/null
 platter capture "$WORK/disk" image >/dev/null
 
-# refused NAME REASON TARGET: an install on it; what the target holds must not change
+# refused NAME REASON TARGET: an install to the target is refused, and its contents do not change
 refused() {
 	local name=$1 reason=$2 target=$3 before='' after=''
 	if [ -b "$target" ] || [ -f "$target" ]; then before=$(sha256sum <"$target"); fi
 	check_exit "$EXIT_REFUSED" "$name is refused" timeout 60 "$PLATTER" --store "$STORE" --quiet install image "$target" --yes
-	check_said "$name: the reason is told" "$reason"
+	check_said "$name: the reason is reported" "$reason"
 	offers_only_its_own install "$name: nothing is offered that install has not"
 	if [ -b "$target" ] || [ -f "$target" ]; then after=$(sha256sum <"$target"); fi
 	if [ "$before" = "$after" ]; then ok "$name is untouched"; else not_ok "$name was written to"; fi
@@ -39,7 +39,7 @@ refused "a directory" 'neither|regular|block|directory' "$WORK/tree"
 refused "a character device" 'neither|regular|block' /dev/null
 refused "the memory of a process" 'kernel interface' /proc/self/mem
 
-# A disk that is mounted, whole or by a partition; and a file behind such a disk.
+# A mounted disk, whole or with a mounted partition; and a file behind such a disk.
 truncate -s 64M "$WORK/mounted"
 mke2fs -q -t ext4 "$WORK/mounted"
 attach "$WORK/mounted"
@@ -47,36 +47,36 @@ mounted=$DEVICE
 mount "$mounted" "$MNT"
 sync -f "$MNT"
 check_exit "$EXIT_REFUSED" "a mounted device is refused" platter install image "$mounted" --yes
-check_said "a mounted device: the reason is told" 'mounted'
+check_said "a mounted device: the reason is reported" 'mounted'
 check_said "and the option that overrides it" '[(]override with --force mounted[)]'
 check_exit "$EXIT_REFUSED" "nothing is received onto a mounted device" platter receive image "$mounted" --yes --give-up 1
 check_said "receive has the same option" '[(]override with --force mounted[)]'
 check_exit "$EXIT_REFUSED" "nothing is exported onto a mounted device" platter export image "$mounted"
 offers_only_its_own export "a mounted device: nothing is offered that export has not"
 check_exit "$EXIT_REFUSED" "the file behind a mounted device is refused" platter install image "$WORK/mounted" --yes
-check_said "the file behind a mounted device: the reason is told" 'mounted|in use|loop'
+check_said "the file behind a mounted device: the reason is reported" 'mounted|in use|loop'
 check_exit "$EXIT_REFUSED" "capture of a file system mounted for writing is refused" platter capture "$mounted" x
-check_said "capture of a mounted one: the reason is told" 'mounted'
-check_said "and its option, which takes no reason" '[(]override with --force[)]'
+check_said "capture of a mounted one: the reason is reported" 'mounted'
+check_said "and the option that overrides it, without a reason" '[(]override with --force[)]'
 mount -o remount,ro "$MNT"
-check "mounted read-only, it is captured" platter capture "$mounted" was/mounted
+check "a file system mounted read-only is captured" platter capture "$mounted" was/mounted
 umount "$MNT"
-check "the once mounted file system is sound" e2fsck -fn "$WORK/mounted"
-check "no longer mounted, it is captured" platter capture "$mounted" was/mounted
+check "the previously mounted file system is sound" e2fsck -fn "$WORK/mounted"
+check "the unmounted file system is captured" platter capture "$mounted" was/mounted
 detach_loop "$mounted"
 
 # A file system that needs recovery.
 cp --sparse=always "$WORK/disk" "$WORK/dirty"
 debugfs -w -R 'feature needs_recovery' "$WORK/dirty" >/dev/null 2>&1
 check_exit "$EXIT_REFUSED" "capture of a file system that needs recovery is refused" platter capture "$WORK/dirty" dirty
-check_said "and the option that takes it" 'platter capture --force'
+check_said "and the option that overrides it" 'platter capture --force'
 offers_only_its_own capture "a file system that needs recovery: nothing is offered that capture has not"
 check "with that option it is captured" platter capture "$WORK/dirty" dirty --force
 check_exit "$EXIT_REFUSED" "nothing is exported onto a file that holds a disk" platter export image "$WORK/dirty"
-check_said "a file that holds a disk: the reason is told" 'new files only'
+check_said "a file that holds a disk: the reason is reported" 'new files only'
 offers_only_its_own export "a file that holds a disk: nothing is offered that export has not"
 
-# A partition of the disk is mounted. Kernels without a parser of partition tables are told by partx.
+# A partition of the disk is mounted. If the kernel cannot parse partition tables, partx registers it.
 attach "$WORK/table" --partscan
 table=$DEVICE
 [ -b "${table}p1" ] || partx -a "$table" >/dev/null 2>&1 || true
@@ -84,21 +84,21 @@ if [ -b "${table}p1" ]; then
 	mke2fs -q -t ext4 "${table}p1"
 	mount "${table}p1" "$MNT"
 	check_exit "$EXIT_REFUSED" "a disk with a mounted partition is refused" platter install image "$table" --yes
-	check_said "a disk with a mounted partition: the reason is told" 'mounted'
+	check_said "a disk with a mounted partition: the reason is reported" 'mounted'
 	umount "$MNT"
 else
 	skip "a mounted partition: this kernel shows no partitions of loop devices"
 fi
 detach_loop "$table"
 
-# Swap, and a device that somebody holds open for himself alone.
+# Swap, and a device that another process has opened exclusively.
 truncate -s 64M "$WORK/swap"
 mkswap -q "$WORK/swap" >/dev/null
 attach "$WORK/swap"
 swap=$DEVICE
 if swapon "$swap" 2>/dev/null; then
 	check_exit "$EXIT_REFUSED" "a device used as swap is refused" platter install image "$swap" --yes
-	check_said "a device used as swap: the reason is told" 'swap|in use'
+	check_said "a device used as swap: the reason is reported" 'swap|in use'
 	swapoff "$swap"
 else
 	skip "swap: this kernel has none"
@@ -113,19 +113,20 @@ perl -e 'use Fcntl; sysopen my $h, $ARGV[0], O_RDWR | O_EXCL or die "$!"; $| = 1
 holder=$!
 until grep -q held "$WORK/holding"; do sleep 0.05; done
 check_exit "$EXIT_REFUSED" "a device opened exclusively is refused" platter install image "$held" --yes
-check_said "a device opened exclusively: the reason is told" 'in use|busy'
+check_said "a device opened exclusively: the reason is reported" 'in use|busy'
 check_exit "$EXIT_REFUSED" "capture of a device opened exclusively is refused" platter capture "$held" x
-check_said "capture of it: the reason is told" 'exclusively'
+check_said "capture of it: the reason is reported" 'exclusively'
 kill "$holder"
 wait "$holder" 2>/dev/null || true
 holder=''
-check "released, it is written to" platter install image "$held" --yes
+check "once released, it is written to" platter install image "$held" --yes
 detach_loop "$held"
 
-# Sources that are written while they are captured: the capture is stopped while it reads, and goes on after the write.
+# Sources that are written during a capture: the capture is stopped while it reads, and continues after the write.
 random $((96 << 20)) changing >"$WORK/changing"
 
-# capture_stopped SOURCE ARGUMENT...: a capture that has the source open, and is stopped; its process is $capturing
+# capture_stopped SOURCE ARGUMENT...: starts a capture and stops it once it has opened the source; its process is
+# $capturing
 capture_stopped() {
 	local source=$1 tries=0
 	"$PLATTER" --store "$STORE" capture "$@" --threads 1 >"$WORK/capturing" 2>&1 &
@@ -148,7 +149,7 @@ check "the file at rest is captured" platter capture "$WORK/changing" at/rest --
 capture_stopped "$WORK/changing" changed --raw
 printf x | dd of="$WORK/changing" bs=1 seek=1000 conv=notrunc status=none
 check_exit "$EXIT_REFUSED" "capture of a file that is written meanwhile is refused" capture_goes_on
-check "it says why" grep -q 'was written while it was captured' "$WORK/capturing"
+check "the message says why" grep -q 'was written while it was captured' "$WORK/capturing"
 check_exit "$EXIT_MISSING" "and publishes nothing" platter show changed
 attach "$WORK/changing"
 changing=$DEVICE
@@ -157,7 +158,7 @@ check_exit 1 "a device that is captured cannot be mounted" sh -c "mkfs.ext2 -q '
 check_said "because it is in use" 'in use|busy'
 printf y | dd of="$changing" bs=1 seek=2000 conv=notrunc,fsync status=none
 check_exit "$EXIT_REFUSED" "capture of a device that is written meanwhile is refused" capture_goes_on
-check "it says how that shows" grep -q 'sectors were written' "$WORK/capturing"
+check "the message says how this was noticed" grep -q 'sectors were written' "$WORK/capturing"
 check_exit "$EXIT_MISSING" "and publishes nothing" platter show changed
 capture_stopped "$changing" changed --raw --force
 printf z | dd of="$changing" bs=1 seek=3000 conv=notrunc,fsync status=none
@@ -165,13 +166,13 @@ check "with --force it is captured" capture_goes_on
 capturing=
 check "with a warning" grep -q 'torn' "$WORK/capturing"
 platter_json show changed >"$WORK/show.json"
-check "and its version is called torn" test "$(jq -r '.. | .consistency? // empty' "$WORK/show.json" | head -n 1)" = torn
+check "and the version is marked as torn" test "$(jq -r '.. | .consistency? // empty' "$WORK/show.json" | head -n 1)" = torn
 detach_loop "$changing"
 rm "$WORK/changing"
 
-# The store's own ground.
+# Targets in the store, and under it.
 check_exit "$EXIT_REFUSED" "a file inside the store is refused" platter install image "$STORE/target" --yes
-check_said "a file inside the store: the reason is told" 'store'
+check_said "a file inside the store: the reason is reported" 'store'
 truncate -s 256M "$WORK/ground"
 mke2fs -q -t ext4 "$WORK/ground"
 attach "$WORK/ground"
@@ -179,22 +180,22 @@ ground=$DEVICE
 mount "$ground" "$MNT"
 cp -a "$STORE" "$MNT/store"
 check_exit "$EXIT_REFUSED" "the device that holds the store is refused" "$PLATTER" --store "$MNT/store" --quiet install image "$ground" --yes
-check_said "the device that holds the store: the reason is told" 'store|mounted'
+check_said "the device that holds the store: the reason is reported" 'store|mounted'
 umount "$MNT"
 
-# A file that is too small is made larger; a device cannot be.
+# A short file is extended; a device cannot be.
 truncate -s 1M "$WORK/small-file"
 check "a short file grows" platter install image "$WORK/small-file" --yes
-check "a new file is made" platter install image "$WORK/new-file"
+check "a new file is created" platter install image "$WORK/new-file"
 check "and is a sound file system" e2fsck -fn "$WORK/new-file"
-# A pipe where the store has a file: nobody waits for its other end.
+# A pipe in place of a file of the store: no command waits for its other end.
 pack=$(find "$STORE/packs" -name '*.pack' | head -n 1)
 mv "$pack" "$WORK/pack"
 mkfifo "$pack"
 code=0
 timeout 60 "$PLATTER" --store "$STORE" check >"$LOG" 2>&1 || code=$?
-if [ "$code" != 0 ] && [ "$code" != 124 ]; then ok "a pipe instead of a pack is told"; else not_ok "a pipe instead of a pack: code $code"; fi
-check_said "a pipe instead of a pack: the reason is told" 'not a regular file'
+if [ "$code" != 0 ] && [ "$code" != 124 ]; then ok "a pipe instead of a pack is reported"; else not_ok "a pipe instead of a pack: code $code"; fi
+check_said "a pipe instead of a pack: the reason is reported" 'not a regular file'
 rm "$pack"
 mv "$WORK/pack" "$pack"
 check "the store is sound" platter check --read-data

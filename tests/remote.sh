@@ -14,7 +14,7 @@ suite_cleanup() {
 
 timeless() { jq -S 'del(.seconds)'; }
 
-# same_answer ARGUMENT...: three ways to ask, one answer, and one exit code
+# same_answer ARGUMENT...: output and exit code are the same locally, by unix socket and over TLS
 same_answer() {
 	local here there code=0 code_there=0 way
 	here=$(platter "$@" 2>/dev/null) || code=$?
@@ -45,25 +45,25 @@ check "an origin answers" start_origin
 TOKEN=$(origin_secret admin)
 FINGERPRINT=$(origin_fingerprint)
 
-# What they say.
+# Output of commands.
 for arguments in images 'images --json' 'history lab/debian' 'history lab/debian --json' 'show lab/debian' 'show lab/debian@1 --json' \
 	'show lab/copy' 'diff lab/debian@1 lab/debian@2 --blocks' 'lock list' 'show lab/none' 'history none' 'show lab/debian@9' \
 	"show $(platter_json show lab/debian@1 | jq -r .score)"; do
 	# shellcheck disable=SC2086  # words
-	check "$arguments: the same answer" same_answer $arguments
+	check "$arguments: the same output" same_answer $arguments
 done
 same_diff() {
 	diff <(platter diff lab/debian@1 lab/debian@2 || true) <(afar diff lab/debian@1 lab/debian@2 || true)
 }
-check "diff by files: the same answer" same_diff
+check "diff by files: the same output" same_diff
 
 # Reading.
 for way in afar afar_tls; do
 	rm -f "$WORK/target" "$WORK/exported"
-	check "$way: install, read back" "$way" install lab/debian "$WORK/target" --free zero --verify
-	check "$way: it is the disk" cmp "$WORK/target" "$WORK/second"
+	check "$way: install --verify" "$way" install lab/debian "$WORK/target" --free zero --verify
+	check "$way: with the right bytes" cmp "$WORK/target" "$WORK/second"
 	check "$way: export" "$way" export lab/debian@1 "$WORK/exported"
-	check "$way: it is the disk" cmp "$WORK/exported" "$WORK/first"
+	check "$way: with the right bytes" cmp "$WORK/exported" "$WORK/first"
 done
 attach_afar() {
 	local tries=0
@@ -79,25 +79,25 @@ attach_afar() {
 		sleep 0.05
 	done
 }
-check "attach" attach_afar
-check "the disk is served" nbdcopy "nbd+unix:///lab/debian?socket=$WORK/nbd.sock" "$WORK/copied"
-check "it is the disk" cmp "$WORK/copied" "$WORK/second"
+check "a disk is attached" attach_afar
+check "and read" nbdcopy "nbd+unix:///lab/debian?socket=$WORK/nbd.sock" "$WORK/copied"
+check "with the right bytes" cmp "$WORK/copied" "$WORK/second"
 kill "$ATTACHED"
-check "attach ends when it is told to" wait "$ATTACHED"
+check "attach ends on request" wait "$ATTACHED"
 ATTACHED=
 for command in check rebuild init 'cast lab/debian'; do
 	# shellcheck disable=SC2086  # words
 	check_exit "$EXIT_REFUSED" "$command is refused" afar $command
-	check_said "and says where to do it" 'on the origin'
+	check_said "and the message says where to run it" 'on the origin'
 done
-check_exit "$EXIT_USAGE" "a store and a server at once" "$PLATTER" --store "$STORE" --server "unix:$SOCKET" images
-check "the server's name can stand in the environment" env "PLATTER_SERVER=unix:$SOCKET" "$PLATTER" images
-check "where --store goes first" env PLATTER_SERVER=nonsense "$PLATTER" --store "$STORE" images
+check_exit "$EXIT_USAGE" "--store with --server" "$PLATTER" --store "$STORE" --server "unix:$SOCKET" images
+check "the origin's address can be set in the environment" env "PLATTER_SERVER=unix:$SOCKET" "$PLATTER" images
+check "--store takes precedence over the environment" env PLATTER_SERVER=nonsense "$PLATTER" --store "$STORE" images
 
 # Writing.
 afar capture "$WORK/changed" lab/again --json --audit >"$WORK/again.json"
 check "capture of a known disk sends nothing" jq -e '.version == "lab/again@1" and .new_blocks == 0' "$WORK/again.json"
-check "and is the same version" [ "$(jq -r .score "$WORK/again.json")" = "$(platter_json show lab/debian@2 | jq -r .score)" ]
+check "and has the same score" [ "$(jq -r .score "$WORK/again.json")" = "$(platter_json show lab/debian@2 | jq -r .score)" ]
 random 3000000 newer >"$WORK/newer-file"
 cp --sparse=always "$WORK/changed" "$WORK/newer"
 debugfs -w -R "write $WORK/newer-file newer-file" "$WORK/newer" >/dev/null 2>&1
@@ -106,49 +106,49 @@ afar_tls capture "$WORK/newer" lab/debian --label from=afar --json >"$WORK/newer
 check "capture over TLS" jq -e '.version == "lab/debian@3" and .new_raw_bytes > 3000000 and .new_raw_bytes < 4000000' "$WORK/newer.json"
 "$PLATTER" --store "$WORK/other" init >/dev/null
 "$PLATTER" --store "$WORK/other" capture "$WORK/newer" x --json >"$WORK/other.json"
-check "its score is that of a capture here" [ "$(jq -r .score "$WORK/newer.json")" = "$(jq -r .score "$WORK/other.json")" ]
+check "its score equals that of a local capture" [ "$(jq -r .score "$WORK/newer.json")" = "$(jq -r .score "$WORK/other.json")" ]
 "$PLATTER" --store "$WORK/other" export x "$WORK/third"
 platter export lab/debian@3 "$WORK/found"
-check "and its bytes" cmp "$WORK/third" "$WORK/found"
+check "and its bytes are right" cmp "$WORK/third" "$WORK/found"
 check "clone" afar clone lab/debian@1 lab/cloned
-check_exit "$EXIT_REFUSED" "clone to a name that exists" afar clone lab/debian lab/cloned
+check_exit "$EXIT_REFUSED" "clone to an existing name" afar clone lab/debian lab/cloned
 check "clone to its next version" afar_tls clone lab/debian lab/cloned --next
 check "rename" afar rename lab/cloned attic/cloned
 check_exit "$EXIT_REFUSED" "forget of a whole image" afar forget attic/cloned
 check_said "needs --all" '--all'
 check "forget" afar forget attic/cloned@1
-check_exit "$EXIT_MISSING" "it is gone" platter show attic/cloned@1
-check "take a token" afar lock take lab/copy --holder me
-check_exit "$EXIT_REFUSED" "capture of what is edited is refused at once" afar capture "$WORK/disk" lab/copy
-check_said "and says who edits" 'held by me'
-check "capture under it" afar capture "$WORK/disk" lab/copy --lock "$(platter_json lock list | jq .number)"
-check "capture that takes it over" afar_tls capture "$WORK/disk" lab/copy --steal-lock
-check_exit "$EXIT_MISSING" "it was given back" afar lock release lab/copy --holder me
+check_exit "$EXIT_MISSING" "the version is gone" platter show attic/cloned@1
+check "take an edit lock" afar lock take lab/copy --holder me
+check_exit "$EXIT_REFUSED" "capture to an edited image is refused at once" afar capture "$WORK/disk" lab/copy
+check_said "and the holder is named" 'held by me'
+check "capture under the edit lock" afar capture "$WORK/disk" lab/copy --lock "$(platter_json lock list | jq .number)"
+check "capture --steal-lock" afar_tls capture "$WORK/disk" lab/copy --steal-lock
+check_exit "$EXIT_MISSING" "the edit lock was released" afar lock release lab/copy --holder me
 check "the store is clean" platter check --read-data
 
-# Who is whom.
+# Authentication.
 RIGHT=$FINGERPRINT
 FINGERPRINT=$(printf '0%.0s' {1..64}) check_exit "$EXIT_REFUSED" "a wrong fingerprint" afar_tls images
-check_said "and tells the right one" "$RIGHT"
+check_said "and the right one is printed" "$RIGHT"
 check_exit "$EXIT_REFUSED" "no fingerprint" env -u PLATTER_FINGERPRINT "$PLATTER" --server "https://127.0.0.1:$PORT" images
-check_said "and how to name it" 'fingerprint'
-TOKEN=${TOKEN%?}x check_exit "$EXIT_REFUSED" "a wrong token" afar_tls images
-check_exit "$EXIT_REFUSED" "no token" env -u PLATTER_TOKEN "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$FINGERPRINT" images
+check_said "and the option is named" 'fingerprint'
+TOKEN=${TOKEN%?}x check_exit "$EXIT_REFUSED" "a wrong access token" afar_tls images
+check_exit "$EXIT_REFUSED" "no access token" env -u PLATTER_TOKEN "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$FINGERPRINT" images
 echo "$TOKEN" >"$WORK/token"
-check "a token in a file" "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$FINGERPRINT" --token-file "$WORK/token" images
-check_exit "$EXIT_USAGE" "an address that is none" "$PLATTER" --server "http://127.0.0.1:$PORT" images
+check "an access token in a file" "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$FINGERPRINT" --token-file "$WORK/token" images
+check_exit "$EXIT_USAGE" "an invalid address" "$PLATTER" --server "http://127.0.0.1:$PORT" images
 stop_origin TERM
-check_exit "$EXIT_FAILED" "nobody there" afar images
-check_said "and where" "$SOCKET"
+check_exit "$EXIT_FAILED" "no origin answers" afar images
+check_said "and the address is named" "$SOCKET"
 
-# Killed and started again, under installs and captures.
+# The origin is killed and restarted during installs and captures.
 random $((96 << 20)) large >"$WORK/large"
 platter capture "$WORK/large" big/disk >/dev/null
 start_origin
 killed_under() { # CYCLE COMMAND...: the origin dies at some moment of it and comes back
 	local cycle=$1 delay_us
 	shift
-	# Not before it has asked for the first time: a job that finds nobody there ends at once.
+	# Not before the first request, because a job that finds no origin at its start ends at once.
 	delay_us=$((200000 + $(number "moment $cycle $2" 600000)))
 	"$@" >"$WORK/out" 2>&1 &
 	local job=$!
@@ -160,18 +160,18 @@ killed_under() { # CYCLE COMMAND...: the origin dies at some moment of it and co
 }
 for cycle in $(seq "$kills"); do
 	rm -f "$WORK/target"
-	check "install $cycle, the origin is killed under it" killed_under "$cycle" afar install big/disk "$WORK/target" --free zero
-	check "it is the disk" cmp "$WORK/target" "$WORK/large"
+	check "install $cycle, with the origin killed meanwhile" killed_under "$cycle" afar install big/disk "$WORK/target" --free zero
+	check "with the right bytes" cmp "$WORK/target" "$WORK/large"
 	{ head -c $((64 << 20)) "$WORK/large" && random $((32 << 20)) "cycle $cycle"; } >"$WORK/next"
-	check "capture $cycle, the origin is killed under it" killed_under "$cycle" afar capture "$WORK/next" "big/next$cycle"
+	check "capture $cycle, with the origin killed meanwhile" killed_under "$cycle" afar capture "$WORK/next" "big/next$cycle"
 	rm -f "$WORK/target"
-	check "it is published" afar export "big/next$cycle" "$WORK/target"
-	check "and is the disk" cmp "$WORK/target" "$WORK/next"
+	check "its version is exported" afar export "big/next$cycle" "$WORK/target"
+	check "with the right bytes" cmp "$WORK/target" "$WORK/next"
 done
 stop_origin TERM
 check "the store is clean" platter check --read-data
 
-# An origin that lies. Memory in KiB: what an export of the same needs, and some.
+# An origin that lies. The memory limit in KiB is that of a normal export, with some reserve.
 platter_json show lab/debian >"$WORK/record.json"
 lies() { # MODE COMMAND...: its exit code is the command's; the most memory it had is in $WORK/memory
 	local mode=$1 code memory
@@ -186,12 +186,12 @@ for mode in closes garbage endless-head endless-list endless-words; do
 	code=$EXIT_CORRUPT
 	case $mode in closes | endless-words) code=$EXIT_FAILED ;; esac
 	check_exit "$code" "$mode: a clear error" lies "$mode" images
-	check "in little memory: $(cat "$WORK/memory") KiB" [ "$(cat "$WORK/memory")" -lt 250000 ]
+	check "with little memory: $(cat "$WORK/memory") KiB" [ "$(cat "$WORK/memory")" -lt 250000 ]
 done
 for mode in frames-garbage frames-huge frames-ids frames-empty; do
 	rm -f "$WORK/target"
 	check_exit "$EXIT_CORRUPT" "$mode: a clear error" lies "$mode" install lab/debian "$WORK/target"
 	check "nothing is written" [ ! -s "$WORK/target" ]
-	check "in little memory: $(cat "$WORK/memory") KiB" [ "$(cat "$WORK/memory")" -lt 250000 ]
+	check "with little memory: $(cat "$WORK/memory") KiB" [ "$(cat "$WORK/memory")" -lt 250000 ]
 done
 finish

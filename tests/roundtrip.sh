@@ -9,7 +9,7 @@
 
 need_root "making and mounting file systems" || { finish; exit 0; }
 
-# section FILE OFFSET LENGTH: those bytes, as a file of their own in $SECTION
+# section FILE OFFSET LENGTH: copies these bytes to the file $SECTION
 section() {
 	SECTION=$WORK/section.$(basename "$1")
 	rm -f "$SECTION"
@@ -19,7 +19,7 @@ section() {
 
 same_range() { cmp -i "$3" -n "$4" "$1" "$2"; } # FILE FILE OFFSET LENGTH
 
-# sector_size IMAGE: 4096 if a GPT header stands there and nowhere else
+# sector_size IMAGE: 4096 if there is a GPT header at offset 4096 and none at 512
 sector_size() {
 	if [ "$(dd if="$1" bs=1 skip=4096 count=8 status=none | tr -d '\0')" = "EFI PART" ] &&
 		[ "$(dd if="$1" bs=1 skip=512 count=8 status=none | tr -d '\0')" != "EFI PART" ]; then
@@ -29,7 +29,7 @@ sector_size() {
 	fi
 }
 
-# partition_table FILE: as sfdisk tells it, without the file's name
+# partition_table FILE: the output of sfdisk, without the file's name
 partition_table() {
 	attach "$1" --sector-size "$(sector_size "$1")" --read-only
 	sfdisk -d "$DEVICE" 2>/dev/null | sed "s#$DEVICE#disk#g" || true
@@ -38,7 +38,7 @@ partition_table() {
 
 same_partition_table() { diff <(partition_table "$1") <(partition_table "$2"); }
 
-# A table that the source itself fails is not ours to mend; where the source passes, the copy must.
+# If sgdisk rejects the source, the copy need not pass; otherwise it must.
 gpt_verifies() {
 	attach "$1" --sector-size "$(sector_size "$1")" --read-only
 	sgdisk -v "$DEVICE" | tee -a "$WORK/sgdisk" | grep 'No problems found' >/dev/null
@@ -69,7 +69,7 @@ same_metadata_copies() {
 	[ "$copies" -ge 1 ]
 }
 
-# sums_right FILE-SYSTEM SUMS: mounted where the kernel can, else taken out by debugfs
+# sums_right FILE-SYSTEM SUMS: files have these checksums; mounted if the kernel can, else extracted with debugfs
 sums_right() {
 	local code=0
 	if mount -o loop,ro,noload "$1" "$MNT" 2>/dev/null || mount -o loop,ro "$1" "$MNT" 2>/dev/null; then
@@ -87,7 +87,7 @@ sums_right() {
 # rows IMAGE: its rows of the manifest
 rows() { awk -F '\t' -v image="$1" '$1 == image' "$SAMPLES/manifest.tsv"; }
 
-# allocated_max IMAGE: the most that may be captured of it: all, less the free space of file systems
+# allocated_max IMAGE: the most bytes that may be captured: all except the free space of file systems
 allocated_max() {
 	rows "$1" | awk -F '\t' -v total="$(stat -c %s "$SAMPLES/$1.img")" '
 		$7 != "-" && $2 !~ /\./ { free += $4 - $7 * 1.02 }
@@ -113,13 +113,13 @@ check_part() { # IMAGE PART OFFSET LENGTH FS
 	esac
 }
 
-# other_bytes FILE BYTES: a target that held something else
+# other_bytes FILE BYTES: makes a target with other contents
 other_bytes() { yes 'THIS STOOD ON THE TARGET BEFORE.' | head -c "$2" >"$1" || [ $? = 141 ]; }
 
 round_trip() { # IMAGE
 	local name=$1 image=$SAMPLES/$1.img length captured most table
 	length=$(stat -c %s "$image")
-	check "$name: capture, and nothing dropped that others call used" platter capture "$image" "samples/$name" --audit
+	check "$name: capture drops nothing that other tools consider used" platter capture "$image" "samples/$name" --audit
 	platter_json show "samples/$name" >"$WORK/show.json" 2>/dev/null || true
 	captured=$(jq -r '[.. | .allocated_bytes? // empty] | first // "none"' "$WORK/show.json")
 	most=$(allocated_max "$name")
@@ -144,7 +144,7 @@ round_trip() { # IMAGE
 	rm -f "$WORK/target"
 }
 
-# With every free byte written as zero, an installed disk is what `export` gives.
+# With free space written as zeros, an installed disk equals the output of `export`.
 same_as_export() { # IMAGE
 	check "$1: export" platter export "samples/$1" "$WORK/exported"
 	other_bytes "$WORK/target" "$(stat -c %s "$SAMPLES/$1.img")"
@@ -153,7 +153,7 @@ same_as_export() { # IMAGE
 	rm -f "$WORK/exported" "$WORK/target"
 }
 
-# A larger target: the backup table belongs at its end, and every tool must agree.
+# A larger target: the backup table must be at its end, and every tool must accept it.
 larger_target() { # IMAGE
 	truncate -s $(($(stat -c %s "$SAMPLES/$1.img") + (64 << 20))) "$WORK/target"
 	check "$1: install on a larger target" platter install "samples/$1" "$WORK/target"
@@ -169,23 +169,23 @@ block_device() { # IMAGE
 	sync "$DEVICE"
 	detach_loop "$DEVICE"
 	check "$1: export" platter export "samples/$1" "$WORK/exported"
-	check "$1: the block device holds what export gives" cmp "$WORK/exported" "$WORK/disk"
+	check "$1: the block device equals the export" cmp "$WORK/exported" "$WORK/disk"
 	rm -f "$WORK/disk" "$WORK/exported"
 }
 
 unclean() { # IMAGE
 	local name=$1
 	check_exit "$EXIT_REFUSED" "$name: capture is refused" platter capture "$SAMPLES/$name.img" "samples/$name"
-	check_said "$name: the reason is told" 'recover|journal|unmount|e2fsck'
+	check_said "$name: the reason is reported" 'recover|journal|unmount|e2fsck'
 	check "$name: capture --force" platter capture "$SAMPLES/$name.img" "samples/$name" --force --audit
 	other_bytes "$WORK/target" "$(stat -c %s "$SAMPLES/$name.img")"
 	check "$name: install" platter install "samples/$name" "$WORK/target" --yes --force not-a-disk
-	check "$name: every byte is there" cmp "$SAMPLES/$name.img" "$WORK/target"
+	check "$name: with every byte" cmp "$SAMPLES/$name.img" "$WORK/target"
 	rm -f "$WORK/target"
 }
 
-# Where it can be told, the same disk again is the same score and adds nothing; also from a device, and from a file in
-# which zeros are not holes.
+# If reproducible, a second capture of the same disk has the same score and adds nothing; also from a device, and from a
+# file whose zeros are not holes.
 same_score() { # IMAGE
 	local first second
 	first=$(platter_json show "samples/$1" | jq -r '.score')
@@ -215,7 +215,7 @@ mapfile -t images < <(tail -n +2 "$SAMPLES/manifest.tsv" | cut -f 1 | uniq)
 for image in "${images[@]}"; do
 	case $image in
 	*-unclean)
-		# others than ext are taken whole, clean or not
+		# File systems other than ext are captured in full, clean or not.
 		if [[ $image == ext* ]]; then unclean "$image"; fi
 		;;
 	*) round_trip "$image" ;;

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # tests/samples.sh OUTDIR quick|full [SAMPLE...]
 #
-# Builds the disk images that the round trip is tested with: ext2/3/4 in every layout that mke2fs makes, partition
-# tables of every kind, swap, and file systems taken while mounted. Each has files of many shapes, and free space full
-# of stale, non-zero data: who captures free blocks is found out by size, who misses an allocated one by checksums.
+# Builds the disk images for the round-trip test: ext2/3/4 in every layout that mke2fs makes, partition tables of every
+# kind, swap, and file systems copied while mounted. Each has files of many shapes, and free space full of stale,
+# nonzero data: capturing free blocks shows in the size, missing an allocated one in the checksums.
 #
 #   OUTDIR/NAME.img             the image, sparse
 #   OUTDIR/NAME[.pN].sha256     checksum and path of every regular file inside
 #   OUTDIR/manifest.tsv         a row for each file system: image, part (0: the whole image), offset, length, fs,
 #                               block_size, allocated_bytes (by dumpe2fs; - where all counts), note
 #
-# Samples that exist are kept. Needs root and loop devices for what the kernel must write; samples that the kernel
-# cannot mount are filled by mke2fs itself. A sample that cannot be built is an error.
+# Existing samples are kept. Needs root and loop devices for contents that only the kernel can write; mke2fs itself
+# fills samples that the kernel cannot mount. A sample that cannot be built is an error.
 set -euo pipefail
 
 [ $# -ge 2 ] || { sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -52,7 +52,7 @@ release() {
 	LOOPS=()
 }
 
-# loop FILE [OFFSET LENGTH]: attach; the device's name goes to $DEVICE
+# loop FILE [OFFSET LENGTH]: attaches a loop device and sets $DEVICE
 loop() {
 	DEVICE=$(losetup --find --show ${2:+--offset "$2" --sizelimit "$3"} "$1")
 	LOOPS+=("$DEVICE")
@@ -68,7 +68,7 @@ random() {
 
 stale() { yes PLATTER-STALE-DATA. | head -c "$1" || [ $? = 141 ]; }
 
-# What mke2fs can put into a file system by itself.
+# Contents that mke2fs can create by itself.
 tree() {
 	local dir=$1 n
 	mkdir -p "$dir/many" "$dir/deep/a/b/c" "$dir/big"
@@ -89,7 +89,7 @@ tree() {
 	for n in 0 1 17 700 1400; do printf 'at %d' "$n" | dd of="$dir/big/sparse" bs=4096 seek="$n" conv=notrunc status=none; done
 }
 
-# What only a kernel makes: attributes, preallocation, fragments, and blocks that once held something else.
+# Contents that only a kernel creates: attributes, preallocation, fragments, and reused blocks.
 live() {
 	local dir=$1 n
 	tree "$dir"
@@ -139,7 +139,7 @@ row() {
 	printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4" "$5" "$block" "$allocated" "$6" >>"$WORK/rows"
 }
 
-# ext IMAGE PART OFFSET LENGTH live|tree MKE2FS-ARGUMENT...: that file system there, on stale ground
+# ext IMAGE PART OFFSET LENGTH live|tree MKE2FS-ARGUMENT...: makes this file system over stale data
 ext() {
 	local image=$1 part=$2 offset=$3 length=$4 way=$5 file=$OUT/.$1.part sums=$OUT/$1.sha256
 	shift 5
@@ -150,7 +150,7 @@ ext() {
 		rm -rf "$WORK/tree"
 		tree "$WORK/tree"
 		mke2fs -F -q -E "nodiscard${EXTENDED:+,$EXTENDED}" -d "$WORK/tree" "$@" "$DEVICE"
-		# mke2fs counts no quota for the files that it puts there itself
+		# mke2fs does not count quota for the files that it creates itself
 		e2fsck -fy "$DEVICE" || [ $? = 1 ]
 		sums "$WORK/tree" >"$sums"
 	else
@@ -226,7 +226,7 @@ make_ext4-resized() { # grown after it was made: descriptors in the reserved blo
 	row ext4-resized 0 0 $((64 << 20)) ext 'resized from 40 MiB'
 }
 
-# Taken while mounted: the newest metadata stands in the journal only, and the bitmaps call allocated blocks free.
+# Copied while mounted: the newest metadata is only in the journal, and the bitmaps mark allocated blocks as free.
 make_ext4-unclean() {
 	local n dev live=$WORK/live
 	truncate -s 48M "$live"
@@ -308,7 +308,7 @@ make_disk-gpt-4096() { # a disk of 4096-byte sectors
 	other disk-gpt-4096 2 $((12544 * 4096)) $((8192 * 4096)) swap
 }
 
-# The primary table is overwritten: the backup at the end of the disk shows what stands where, and proves nothing.
+# The primary table is overwritten: the backup at the end of the disk shows the partitions but proves nothing.
 make_disk-gpt-backup() {
 	local file=$OUT/.disk-gpt-backup.part
 	truncate -s 64M "$file"

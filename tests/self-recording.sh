@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# tests/self-recording.sh: nodes record boots by themselves. A version that is booted on one node is read from the hoard on another with the
-# origin dead, and nobody recorded anything. Later boots refine the set, boots at the same time make one, a boot while the origin is away
-# is registered when it answers again. No copy of a disk is recorded, and no boot on a node whose token may only read or that was told not to.
-# A boot is here what one looks like from the disk: the first sector, then reads here and there, then a pause.
+# tests/self-recording.sh: nodes record boots by themselves. A version that boots on one node is read from the hoard on
+# another with the origin down, without manual recording. Later boots refine the set, concurrent boots make one set, and
+# a boot while the origin is down is registered once it is back. Copies of a disk are not recorded, nor boots on a node
+# whose access token may only read or with recording disabled. A boot is simulated by its reads: the first sector, then
+# random reads, then a pause.
 . "$(dirname "$0")/lib.sh"
 
 readonly MIB=1048576
@@ -27,7 +28,7 @@ is() {
 		return 1
 	}
 }
-# node NAME SECRET OPTION...: in the background, until it answers
+# node NAME SECRET OPTION...: starts a node in the background, and waits until it answers
 node() {
 	local name=$1 secret=$2
 	shift 2
@@ -43,7 +44,7 @@ end_node() {
 }
 at() { "$PLATTER" "$2" "$3" --node "$WORK/$1" "${@:4}" >/dev/null; }
 uri() { echo "nbd+unix:///$2?socket=$WORK/$1/nbd.sock"; }
-# boot NODE IMAGE [READ...]: what a boot reads of its disk, and more
+# boot NODE IMAGE [READ...]: reads what a boot reads of its disk, and more
 readonly PLACES=(40 12 60 3 33 21 50)
 boot() {
 	local commands=(-c 'read 0 4k') place
@@ -51,7 +52,7 @@ boot() {
 	for place in "${@:3}"; do commands+=(-c "read $place"); done
 	qemu-io -r -f raw "${commands[@]}" "$(uri "$1" "$2")" >/dev/null
 }
-# same_places NODE IMAGE FILE: what a boot reads is as in the file
+# same_places NODE IMAGE FILE: the ranges that a boot reads equal the file's
 same_places() {
 	local place
 	for place in "${PLACES[@]}"; do
@@ -66,7 +67,7 @@ is_recorded() { [ -n "$(record_of "$1")" ]; }
 revision() { platter_json hoard status | jq .revision; }
 hoards() { [ "$(platter_json hoard status --cache "$WORK/$1" | jq .replica.revision)" = "$2" ]; }
 sent() { curl -s --unix-socket "$SOCKET" http://origin/metrics | awk '$1 == "platter_frame_stream_bytes_sent_total" { print $2 }'; }
-# disk NUMBER: 64 MiB, of which 4 are its own, two of them where a boot reads
+# disk NUMBER: 64 MiB, of which 4 MiB are unique, two of them in ranges that a boot reads
 disk() { random $MIB "disk $1" | dd of="$WORK/disk" bs=1M seek=12 conv=notrunc status=none && random $((3 * MIB)) "more of $1" | dd of="$WORK/disk" bs=1M seek=40 conv=notrunc status=none; }
 # publish NUMBER IMAGE
 publish() { disk "$1" && afar capture --raw "$WORK/disk" "$2" >/dev/null; }
@@ -79,50 +80,51 @@ WRITER=$(origin_secret write)
 READER=$(origin_secret read)
 publish 1 lab/disk
 cp "$WORK/disk" "$WORK/disk-1"
-check "a node whose token may write" node writer "$WRITER"
-check "one whose token may only read" node reader "$READER"
-check "one that was told not to record" node silent "$WRITER" --no-record-boots
+check "a node whose token may write starts" node writer "$WRITER"
+check "a node whose token may only read starts" node reader "$READER"
+check "a node with --no-record-boots starts" node silent "$WRITER" --no-record-boots
 
 # One boot on one node.
 at writer attach lab/disk
 check "a version boots on a node" boot writer lab/disk
 began=$(date +%s%N)
-check "and is recorded" until_true 30 is_recorded lab/disk@1
-check "the other node has it" until_true 30 hoards reader "$(revision)"
+check "and its boot is recorded" until_true 30 is_recorded lab/disk@1
+check "the other node has hoarded it" until_true 30 hoards reader "$(revision)"
 echo "# from the end of the boot until the other node had it: $((($(date +%s%N) - began) / 1000000)) ms"
-check "by one boot of that node" is "$(record_of lab/disk@1 | jq -c '[.boots, .nodes, .marker]')" '[1,["writer"],"quiet:4"]'
-check "of what was read and no more" jq -e '.bytes >= 7 * 1048576 and .bytes < 8 * 1048576 and .requests == 8' <(record_of lab/disk@1)
-check "status says who recorded" jq -e '.boot_sets[0].boots == 1 and .boot_sets[0].nodes == ["writer"]' <(platter_json hoard status)
+check "as one boot of that node" is "$(record_of lab/disk@1 | jq -c '[.boots, .nodes, .marker]')" '[1,["writer"],"quiet:4"]'
+check "with exactly the blocks that were read" jq -e '.bytes >= 7 * 1048576 and .bytes < 8 * 1048576 and .requests == 8' <(record_of lab/disk@1)
+check "status names the recording node" jq -e '.boot_sets[0].boots == 1 and .boot_sets[0].nodes == ["writer"]' <(platter_json hoard status)
 stop_origin KILL
-check "the origin is dead, and the version is attached on the other node" at reader attach lab/disk@1
-check "its boot reads from the hoard" same_places reader lab/disk "$WORK/disk-1"
-check "with nothing fetched" jq -es 'map(select(.disk == "lab/disk")) | .[0].node.fetched_bytes == 0' <("$PLATTER" --json disks --node "$WORK/reader")
+check "with the origin down, the version is attached on the other node" at reader attach lab/disk@1
+check "a boot reads the right bytes" same_places reader lab/disk "$WORK/disk-1"
+check "without fetching anything" jq -es 'map(select(.disk == "lab/disk")) | .[0].node.fetched_bytes == 0' <("$PLATTER" --json disks --node "$WORK/reader")
 check "the origin answers again" start_origin
 at reader detach lab/disk
 
-# The next version: what is new of it travels once.
+# The next version: its new blocks are transferred once.
 publish 2 lab/disk
 at writer detach lab/disk
 at writer attach lab/disk
 check "the next version boots" boot writer lab/disk
 before=$(sent)
-check "and is recorded" until_true 30 is_recorded lab/disk@2
-check "the other node has that, too" until_true 30 hoards reader "$(revision)"
-check "and so has the one that was told not to record" until_true 30 hoards silent "$(revision)"
+check "and its boot is recorded" until_true 30 is_recorded lab/disk@2
+check "the other node has hoarded it as well" until_true 30 hoards reader "$(revision)"
+check "and so has the node with --no-record-boots" until_true 30 hoards silent "$(revision)"
 travelled=$(($(sent) - before))
 list=$(afar --json hoard show lab/disk@2 | jq -r .boot_set)
 travelled=$((travelled + 2 * $(curl -s --unix-socket "$SOCKET" "http://origin/api/v1/hoard/boot-sets/$list" | wc -c)))
 new=$(awk -v bytes=$travelled -v copy=$((2 * MIB)) 'BEGIN { printf "%.3f", bytes / copy }')
-check "its new blocks and the list travelled to both as $new copies" awk -v new="$new" 'BEGIN { exit !(new >= 1.99 && new <= 2 * 1.05) }'
+check "both nodes together fetched $new copies of its new blocks and the list" awk -v new="$new" 'BEGIN { exit !(new >= 1.99 && new <= 2 * 1.05) }'
 
 # Later boots.
 check "it boots again, and reads more" boot writer lab/disk '45M 512k'
 has_boots() { [ "$(record_of "$1" | jq .boots)" = "$2" ]; }
-check "what it read more is in the set" until_true 30 has_boots lab/disk@2 2
+check "the additional blocks join the set" until_true 30 has_boots lab/disk@2 2
 check "at its end" jq -e '.bytes >= 15 * 524288 and .bytes < 16 * 524288' <(record_of lab/disk@2)
 afar hoard unregister lab/disk@2 >/dev/null
 
-# What is not recorded. Each comes before a boot that is: what ended first is registered first.
+# Boots that are not recorded. Each comes before one that is, because boots are registered in the order in which they
+# ended.
 for image in copied read-only silent marker; do
 	random $MIB "$image" | dd of="$WORK/disk" bs=1M seek=62 conv=notrunc status=none
 	afar capture --raw "$WORK/disk" "lab/$image" >/dev/null
@@ -130,16 +132,16 @@ done
 for image in copied marker; do at writer attach "lab/$image"; done
 at reader attach lab/read-only
 at silent attach lab/silent
-check "a disk is copied" cmp <(nbdcopy "$(uri writer lab/copied)" - | cat) <(dd if="$WORK/disk" bs=1M count=62 status=none && random $MIB copied && dd if="$WORK/disk" bs=1M skip=63 status=none)
-check "one boots where the token may only read" boot reader lab/read-only
-check "one boots where nothing is to be recorded" boot silent lab/silent
-check "and one boots on a node that records" boot writer lab/marker
+check "a disk is read completely" cmp <(nbdcopy "$(uri writer lab/copied)" - | cat) <(dd if="$WORK/disk" bs=1M count=62 status=none && random $MIB copied && dd if="$WORK/disk" bs=1M skip=63 status=none)
+check "a version boots on the node whose token may only read" boot reader lab/read-only
+check "a version boots on the node with --no-record-boots" boot silent lab/silent
+check "a version boots on a node that records" boot writer lab/marker
 check "which is recorded" until_true 30 is_recorded lab/marker@1
-check "the others are not" is "$(members)" 'lab/disk@1 lab/marker@1'
+check "the others are not recorded" is "$(members)" 'lab/disk@1 lab/marker@1'
 end_node silent
 
-# Several at once.
-check "another node whose token may write" node other "$WRITER"
+# Several boots at once.
+check "another node whose token may write starts" node other "$WRITER"
 for image in many last; do
 	random $MIB "$image" | dd of="$WORK/disk" bs=1M seek=62 conv=notrunc status=none
 	afar capture --raw "$WORK/disk" "lab/$image" >/dev/null
@@ -151,20 +153,20 @@ second=$!
 check "a version boots on two nodes at once" boot writer lab/many
 wait "$second"
 check "it is recorded" until_true 30 is_recorded lab/many@1
-check "another boots on one" boot other lab/last
-check "it is recorded, too" until_true 30 is_recorded lab/last@1
+check "another version boots on one node" boot other lab/last
+check "it is recorded as well" until_true 30 is_recorded lab/last@1
 check "each made one revision" is "$(revision)" "$((before + 2))"
-check "from one boot" is "$(record_of lab/many@1 | jq .boots)" 1
+check "with one boot counted" is "$(record_of lab/many@1 | jq .boots)" 1
 
-# Without the origin.
+# The origin is down.
 random $MIB away | dd of="$WORK/disk" bs=1M seek=62 conv=notrunc status=none
 afar capture --raw "$WORK/disk" lab/away >/dev/null
 at writer attach lab/away --fill
 is_filled() { "$PLATTER" --json disks --node "$WORK/writer" | jq -es --arg disk "$1" 'any(.[]; .disk == $disk and .fill.filled)'; }
 check "a disk is filled" until_true 60 is_filled lab/away
 stop_origin KILL
-check "the origin is dead, and it boots" boot writer lab/away
-check "the boot is kept" until_true 60 grep -q 'is kept until the origin answers' "$WORK/writer.log"
+check "with the origin down, it boots" boot writer lab/away
+check "the recorded boot is kept" until_true 60 grep -q 'is kept until the origin answers' "$WORK/writer.log"
 check "the origin is back" start_origin
 check "the boot is recorded" until_true 60 is_recorded lab/away@1
 finish

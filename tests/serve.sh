@@ -15,7 +15,8 @@ suite_cleanup() {
 	[ ${#LOAD[@]} = 0 ] || kill "${LOAD[@]}" 2>/dev/null
 }
 
-# origin ARGUMENT...: `platter serve` in the background, until it answers on its socket; its process is SERVER
+# origin ARGUMENT...: starts `platter serve` in the background, and waits until it answers on its socket; its process is
+# SERVER
 origin() {
 	local tries=0
 	"$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" "$@" >"$WORK/server.log" 2>&1 &
@@ -29,20 +30,20 @@ origin() {
 		sleep 0.05
 	done
 }
-# here PATH [CURL-OPTION...]: asks through the unix socket
+# here PATH [CURL-OPTION...]: sends a request through the unix socket
 here() {
 	local path=$1
 	shift
 	curl -sS -m 60 --unix-socket "$SOCKET" "http://origin$path" "$@"
 }
-# far TOKEN PATH [CURL-OPTION...]: asks over TLS, showing a token
+# far TOKEN PATH [CURL-OPTION...]: sends a request over TLS with an access token
 far() {
 	local token=$1 path=$2
 	shift 2
 	curl -sS -m 60 --cacert "$STORE/serve-certificate.pem" -H "Authorization: Bearer $token" \
 		"https://localhost:$PORT$path" "$@"
 }
-# status COMMAND...: the status of what such a command gets
+# status COMMAND...: the HTTP status of such a command's response
 status() { "$@" -o /dev/null -w '%{http_code}'; }
 # check_status STATUS NAME COMMAND...
 check_status() {
@@ -56,7 +57,7 @@ check_status() {
 		not_ok "$name"
 	fi
 }
-# secret NAME ROLE PATTERN...: makes an access token
+# secret NAME ROLE PATTERN...: creates an access token and prints its secret
 secret() {
 	local name=$1 role=$2 patterns=() pattern
 	shift 2
@@ -70,7 +71,7 @@ memory() { awk '/^VmRSS/ { print $2 }' "/proc/$SERVER/status"; }
 random $((4 << 20)) ours >"$WORK/ours"
 random $((4 << 20)) theirs >"$WORK/theirs"
 platter init
-# block_ids: the names of all blocks of data that the footers of packs list (docs/formats/pack.md)
+# block_ids: the ids of all data blocks in the footers of packs (docs/formats/pack.md)
 block_ids() {
 	find "$STORE/packs" -name '*.pack' -exec perl -e '
 		local $/; for my $file (@ARGV) { open F, "<:raw", $file; $_ = <F>;
@@ -87,33 +88,32 @@ OURS=$(score_of lab/ours)
 THEIRS=$(score_of other/theirs)
 mapfile -t our_blocks < <(head -32 "$WORK/our-ids")
 mapfile -t their_blocks < <(head -32 "$WORK/their-ids")
-check "blocks of both are known by name" test "${#our_blocks[@]}" = 32 -a "${#their_blocks[@]}" = 32
+check "the ids of both images' blocks are found" test "${#our_blocks[@]}" = 32 -a "${#their_blocks[@]}" = 32
 
-# Who may come in.
+# Authentication.
 check "an origin starts" origin --listen "[::1]:$PORT" --listen "127.0.0.1:$PORT"
 check "only its owner may open its socket" test "$(stat -c %a "$SOCKET")" = 600
 check "its key is private" test "$(stat -c %a "$STORE/serve-key.pem")" = 600
 fingerprint=$(openssl x509 -in "$STORE/serve-certificate.pem" -outform DER | sha256sum | cut -d' ' -f1)
-check "it says its fingerprint" grep -q "^fingerprint $fingerprint$" "$WORK/server.log"
-check_exit "$EXIT_REFUSED" "another one at the same socket is refused" platter serve
-check_exit "$EXIT_USAGE" "an address that is none is refused" platter serve --listen localhost
-check_exit "$EXIT_USAGE" "a token for nothing sensible is refused" platter serve token add x --role read --images 'lab*'
-check "without TLS nothing is said over TCP" sh -c '! curl -s -m 5 http://127.0.0.1:'"$PORT"'/healthz'
+check "it prints its fingerprint" grep -q "^fingerprint $fingerprint$" "$WORK/server.log"
+check_exit "$EXIT_REFUSED" "a second origin at the same socket is refused" platter serve
+check_exit "$EXIT_USAGE" "an invalid address is refused" platter serve --listen localhost
+check_exit "$EXIT_USAGE" "a token with an invalid pattern is refused" platter serve token add x --role read --images 'lab*'
+check "TCP without TLS gets no response" sh -c '! curl -s -m 5 http://127.0.0.1:'"$PORT"'/healthz'
 declare -A TOKEN
 for role in read write admin; do
 	TOKEN[$role-lab]=$(secret "$role of lab" "$role" 'lab/*')
 	TOKEN[$role-all]=$(secret "$role of all" "$role" '*')
 done
-check "no secret is kept" sh -c '! grep -rF "${2#platter-}" "$1"' - "$STORE/access-tokens.json" "${TOKEN[read-all]}"
-check_status 401 "no token, no answer" far '' /api/v1/images
-check_status 401 "a wrong token, no answer" far "${TOKEN[read-all]%?}" /api/v1/images
+check "no secret is stored" sh -c '! grep -rF "${2#platter-}" "$1"' - "$STORE/access-tokens.json" "${TOKEN[read-all]}"
+check_status 401 "no token" far '' /api/v1/images
+check_status 401 "a wrong token" far "${TOKEN[read-all]%?}" /api/v1/images
 random 100000 body >"$WORK/body"
-check_status 401 "also behind a body, which is taken so that its sender reads this" far '' /api/v1/frames --data-binary "@$WORK/body"
-check_status 401 "a password is no token" curl -sS --cacert "$STORE/serve-certificate.pem" -u me:secret "https://localhost:$PORT/api/v1/images"
-check_status 200 "health needs none" far '' /healthz
+check_status 401 "no token, with a large body that is read so that the client sees the response" far '' /api/v1/frames --data-binary "@$WORK/body"
+check_status 401 "a password instead of a token" curl -sS --cacert "$STORE/serve-certificate.pem" -u me:secret "https://localhost:$PORT/api/v1/images"
+check_status 200 "health needs no token" far '' /healthz
 
-# Every endpoint with each token. For each: method, path, body, then the statuses for read, write and admin of lab/*, and of *.
-# What is asked for is not there, or changes nothing, so that each may be asked in turn.
+# The requests are for missing objects or change nothing, so they do not influence each other.
 table='
 GET     /metrics                              -                                       403 403 403 200 200 200
 GET     /api/v1/openapi.json                  -                                       200 200 200 200 200 200
@@ -170,39 +170,39 @@ while read -r method path body lab_read lab_write lab_admin all_read all_write a
 done <<<"$table"
 printf '%s\n' "${wrong[@]}" >"$LOG"
 if [ ${#wrong[@]} = 0 ]; then ok "every role and pattern at every endpoint ($asked requests)"; else not_ok "every role and pattern at every endpoint"; fi
-check "what a token does not read is not in its list" test "$(far "${TOKEN[admin-lab]}" /api/v1/images | jq -r '.[].image' | sort -u | grep -vc ^lab/)" = 0
+check "hidden images are not listed" test "$(far "${TOKEN[admin-lab]}" /api/v1/images | jq -r '.[].image' | sort -u | grep -vc ^lab/)" = 0
 removed=$(platter_json serve token list | jq -r 'select(.name == "read of lab").id')
 platter serve token remove "$removed" >/dev/null
-check_status 401 "a removed token is unknown at once" far "${TOKEN[read-lab]}" /api/v1/images
+check_status 401 "a removed token is invalid at once" far "${TOKEN[read-lab]}" /api/v1/images
 TOKEN[read-lab]=$(secret "read of lab" read 'lab/*')
 
 # Frames.
-# frames_of TOKEN SCORE KIND ID...: into $WORK/frames
+# frames_of TOKEN SCORE KIND ID...: requests frames, to $WORK/frames
 frames_of() {
 	local token=$1 score=$2 kind=$3
 	shift 3
 	bytes_of "$score" "0$kind" 00 "$@" | far "$token" /api/v1/frames --data-binary @- -o "$WORK/frames" -w '%{http_code}'
 }
-# holds ID: whether the stream names it in a frame's list; what was not found stands behind the last frame
+# holds ID: whether a frame of the stream lists it; ids that were not found come after the last frame
 holds() { perl -e 'local $/; open F, "<", $ARGV[0]; $_ = <F>; exit(index($_, pack("H*", $ARGV[1])) < 0)' "$WORK/frames" "$1"; }
 not_found() { perl -e 'local $/; open F, "<", $ARGV[0]; $_ = <F>; my $at = 8; while ($at < length) { my ($t, $l) = unpack("Cx3V", substr($_, $at)); if ($t == 2) { print $l / 32; exit } $at += 8 + $l } exit 1' "$WORK/frames"; }
-check "the frames of a whole image come" test "$(frames_of "${TOKEN[read-lab]}" "$OURS" 1 "${our_blocks[@]}")" = 200
-check "all of them" test "$(not_found)" = 0
-check "with the blocks asked for" holds "${our_blocks[0]}"
-check "pages come too" test "$(frames_of "${TOKEN[read-lab]}" "$OURS" 2 "$OURS")" = 200
-check "the root among them" test "$(not_found)" = 0
-check "a hidden recipe is not there" test "$(frames_of "${TOKEN[read-lab]}" "$THEIRS" 1 "${their_blocks[@]}")" = 404
-check "hidden blocks are not found under a recipe that may be read" \
+check "the frames of a whole image are sent" test "$(frames_of "${TOKEN[read-lab]}" "$OURS" 1 "${our_blocks[@]}")" = 200
+check "with all blocks found" test "$(not_found)" = 0
+check "including the requested ones" holds "${our_blocks[0]}"
+check "pages are sent" test "$(frames_of "${TOKEN[read-lab]}" "$OURS" 2 "$OURS")" = 200
+check "including the root" test "$(not_found)" = 0
+check "a hidden recipe is missing" test "$(frames_of "${TOKEN[read-lab]}" "$THEIRS" 1 "${their_blocks[@]}")" = 404
+check "hidden blocks are not found through a readable recipe" \
 	test "$(frames_of "${TOKEN[read-lab]}" "$OURS" 1 "${their_blocks[@]}")$(not_found)" = 20032
-check "and no frame came" test "$(stat -c %s "$WORK/frames")" = $((8 + 8 + 32 * 32))
-check "who reads everything gets them" test "$(frames_of "${TOKEN[read-all]}" "$OURS" 1 "${their_blocks[@]}")$(not_found)" = 2000
+check "and no frame is sent" test "$(stat -c %s "$WORK/frames")" = $((8 + 8 + 32 * 32))
+check "an unrestricted token gets them" test "$(frames_of "${TOKEN[read-all]}" "$OURS" 1 "${their_blocks[@]}")$(not_found)" = 2000
 upload=$(far "${TOKEN[write-lab]}" /api/v1/uploads -X POST | jq -r .id)
 bytes_of "${our_blocks[0]}" "${their_blocks[0]}" | far "${TOKEN[write-lab]}" "/api/v1/uploads/$upload/need" --data-binary @- -o "$WORK/need"
-check "an upload is told of its own blocks, and asked for those of others" test "$(od -An -tu1 "$WORK/need" | tr -d ' ')" = 2
-check_status 404 "another's upload is not there" far "${TOKEN[write-all]}" "/api/v1/uploads/$upload" -X DELETE
-check_status 204 "one's own can be ended" far "${TOKEN[write-lab]}" "/api/v1/uploads/$upload" -X DELETE
+check "an upload need not send readable blocks, but has to send hidden ones" test "$(od -An -tu1 "$WORK/need" | tr -d ' ')" = 2
+check_status 404 "an upload of another token is missing" far "${TOKEN[write-all]}" "/api/v1/uploads/$upload" -X DELETE
+check_status 204 "an own upload can be ended" far "${TOKEN[write-lab]}" "/api/v1/uploads/$upload" -X DELETE
 
-# Uploads that nobody finishes: what they sent costs its bytes once, up to a limit, and its sender goes on with it.
+# Abandoned uploads: their data takes space once, up to a limit, and the sender's next upload reuses it.
 mapfile -t all_their_blocks <"$WORK/their-ids"
 frames_of "${TOKEN[read-all]}" "$THEIRS" 1 "${all_their_blocks[@]}" >/dev/null
 mv "$WORK/frames" "$WORK/stream"
@@ -216,12 +216,12 @@ abandon() {
 before=$(pack_bytes)
 for _ in $(seq 20); do abandon -d; done
 grown=$(($(pack_bytes) - before))
-check "twenty abandoned uploads cost about as much as one ($grown bytes)" test "$grown" -lt $((2 * $(stat -c %s "$WORK/stream")))
-check "the store is sound without it" platter check --read-data
+check "twenty abandoned uploads take about as much space as one ($grown bytes)" test "$grown" -lt $((2 * $(stat -c %s "$WORK/stream")))
+check "the store is sound" platter check --read-data
 bytes_of "${their_blocks[@]}" >"$WORK/ids"
 upload=$(far "${TOKEN[write-lab]}" /api/v1/uploads -X POST | jq -r .id)
 far "${TOKEN[write-lab]}" "/api/v1/uploads/$upload/need" --data-binary "@$WORK/ids" -o "$WORK/need"
-check "who sent it need not send it again" test "$(od -An -tx1 "$WORK/need" | tr -d ' \n')" = 00000000
+check "its sender need not send the data again" test "$(od -An -tx1 "$WORK/need" | tr -d ' \n')" = 00000000
 far "${TOKEN[write-lab]}" "/api/v1/uploads/$upload" -X DELETE
 stop TERM
 check "an origin with a limit for uploads starts" origin --listen "127.0.0.1:$PORT" --upload-limit 10M
@@ -229,20 +229,21 @@ random $((16 << 20)) large >"$WORK/large"
 lab_platter() { PLATTER_TOKEN=${TOKEN[write-lab]} "$PLATTER" --server "https://127.0.0.1:$PORT" --fingerprint "$fingerprint" --quiet "$@"; }
 sent_bytes() { here /metrics | awk '$1 == "platter_upload_bytes_total" { print $2 }'; }
 for _ in 1 2 3; do
-	check_exit "$EXIT_REFUSED" "a name that the token is not for is refused" lab_platter capture --raw "$WORK/large" labs/typo
+	check_exit "$EXIT_REFUSED" "a name that the token does not cover is refused" lab_platter capture --raw "$WORK/large" labs/typo
 done
-check_said "and told why, at once" 'this access token does not cover labs/typo'
+check_said "with the reason, at once" 'this access token does not cover labs/typo'
 check "nothing was sent" test "$(sent_bytes)" = 0
 check_exit "$EXIT_REFUSED" "an upload beyond the limit is refused" lab_platter capture --raw "$WORK/large" lab/large
-check_said "and told why" 'unfinished uploads of this access token hold .* and 10000000 are allowed'
+check_said "with the reason" 'unfinished uploads of this access token hold .* and 10000000 are allowed'
 before=$(sent_bytes)
-check "one of what was left is taken" lab_platter capture --raw "$WORK/theirs" lab/small
+check "a capture reuses data of the ended upload" lab_platter capture --raw "$WORK/theirs" lab/small
 sent=$(($(sent_bytes) - before))
 check "and sends hardly anything ($sent bytes)" test "$sent" -lt 1000000
 lab_platter export lab/small "$WORK/exported" >"$LOG" 2>&1 || true
-check "it is the disk" cmp "$WORK/theirs" "$WORK/exported"
+check "the version has the right bytes" cmp "$WORK/theirs" "$WORK/exported"
 stop TERM
-# A client that is killed in the middle: the same token goes on as soon as the origin has seen that it hung up.
+# A client that is killed during an upload: the same token can continue once the origin has noticed the closed
+# connection.
 check "an origin starts without a limit" origin --listen "127.0.0.1:$PORT"
 random $((96 << 20)) killed >"$WORK/killed"
 before=$(sent_bytes)
@@ -258,15 +259,15 @@ kill -KILL "$client" 2>/dev/null || true
 wait "$client" 2>/dev/null || true
 sleep 2.5
 first=$(($(sent_bytes) - before))
-check "an upload is killed in its middle ($first bytes were taken)" test "$first" -ge 30000000 -a "$first" -lt 96000000
-check_exit "$EXIT_MISSING" "and is not there" lab_platter show lab/killed
+check "an upload is killed after $first bytes" test "$first" -ge 30000000 -a "$first" -lt 96000000
+check_exit "$EXIT_MISSING" "and its version does not exist" lab_platter show lab/killed
 before=$(sent_bytes)
-check "the same upload again" lab_platter capture --raw "$WORK/killed" lab/killed
+check "the capture is repeated" lab_platter capture --raw "$WORK/killed" lab/killed
 second=$(($(sent_bytes) - before))
-check "does not send again what was taken ($second bytes more)" test $((first + second)) -lt 103000000
+check "and sends only the rest ($second bytes)" test $((first + second)) -lt 103000000
 rm -f "$WORK/exported"
 lab_platter export lab/killed "$WORK/exported" >"$LOG" 2>&1 || true
-check "it is the disk that was killed" cmp "$WORK/killed" "$WORK/exported"
+check "the version has the right bytes" cmp "$WORK/killed" "$WORK/exported"
 rm -f "$WORK/killed" "$WORK/exported"
 stop TERM
 check "an origin starts" origin --listen "[::1]:$PORT" --listen "127.0.0.1:$PORT"
@@ -274,18 +275,18 @@ check "an origin starts" origin --listen "[::1]:$PORT" --listen "127.0.0.1:$PORT
 # Bodies.
 head -c $((8 * 1024 * 1024 + 1)) /dev/zero >"$WORK/long"
 check_status 413 "a request that is too long is refused" far "${TOKEN[read-all]}" /api/v1/frames --data-binary "@$WORK/long"
-check_status 413 "also when it does not say how long it is" far "${TOKEN[read-all]}" /api/v1/frames -H 'Transfer-Encoding: chunked' --data-binary "@$WORK/long"
-check_status 400 "a request of half an id is refused" here /api/v1/frames --data-binary "$(printf 'x%.0s' $(seq 49))"
-check_status 400 "JSON that is none is refused" here /api/v1/forget --data-binary '{"image":'
+check_status 413 "also without a stated length" far "${TOKEN[read-all]}" /api/v1/frames -H 'Transfer-Encoding: chunked' --data-binary "@$WORK/long"
+check_status 400 "a request with half an id is refused" here /api/v1/frames --data-binary "$(printf 'x%.0s' $(seq 49))"
+check_status 400 "invalid JSON is refused" here /api/v1/forget --data-binary '{"image":'
 for n in $(seq 60); do echo "X-$n: $(head -c 8000 /dev/zero | tr '\0' x)"; done >"$WORK/headers"
-check_status 431 "so is a head that is too long" here /healthz -H "@$WORK/headers"
-# cut BYTES: a request that ends in its middle
+check_status 431 "a head that is too long is refused" here /healthz -H "@$WORK/headers"
+# cut BYTES: sends a request that ends after this many bytes
 cut_request() { perl -MIO::Socket::UNIX -e '
 	my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die; $s->autoflush(1);
 	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 66\r\n\r\n" . ("x" x $ARGV[1]); close $s' "$SOCKET" "$1"; }
 for n in 0 1 34 65; do cut_request "$n"; done
-check_status 200 "requests that are cut harm nobody" here /api/v1/images
-# Clients that send nothing more, or take nothing, while others are served.
+check_status 200 "truncated requests disturb nobody" here /api/v1/images
+# Clients that stop sending or receiving, while others are served.
 perl -MIO::Socket::UNIX -e '
 	my @s; for my $n (1 .. 64) { my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die; $s->autoflush(1);
 	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 66\r\n\r\nx" if $n % 2;
@@ -293,13 +294,13 @@ perl -MIO::Socket::UNIX -e '
 	push @s, $s } sleep 300' "$SOCKET" "$OURS" "${our_blocks[0]}" &
 LOAD+=($!)
 sleep 0.5
-check_status 200 "slow clients keep nobody waiting" here /api/v1/images
-check_status 408 "and are told so" perl -MIO::Socket::UNIX -e '
+check_status 200 "slow clients delay nobody" here /api/v1/images
+check_status 408 "and get a timeout response" perl -MIO::Socket::UNIX -e '
 	my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die; $s->autoflush(1);
 	print $s "POST /api/v1/frames HTTP/1.1\r\nHost: o\r\nContent-Length: 66\r\n\r\nx"; my $l = <$s>; print((split " ", $l)[1])' "$SOCKET"
 
-# Idle connections: with a token they are held, without one they keep nobody out.
-# idle COUNT PORT TOKEN SOURCE...: so many connections from these addresses, until the end of the section
+# Idle connections: those with a token are kept, those without one lock nobody out.
+# idle COUNT PORT TOKEN SOURCE...: opens COUNT connections from these addresses, until the end of the section
 idle() {
 	local count=$1 port=$2
 	shift 2
@@ -314,8 +315,8 @@ metric() { curl -sS -m 5 --unix-socket "$1" http://origin/metrics | awk -v name=
 before=$(memory)
 check "$IDLE idle connections with a token are opened" idle "$IDLE" "$PORT" "${TOKEN[read-lab]}" 127.0.0.3 127.0.0.4 127.0.0.5
 each=$((($(memory) - before) / IDLE))
-check "they cost under 64 KiB each ($each)" test "$each" -lt 64
-# An origin with few open files, to which somebody opens three times as many connections without a word.
+check "each takes less than 64 KiB ($each KiB)" test "$each" -lt 64
+# An origin that may open few files, and a client that opens three times as many silent connections.
 (ulimit -n 1024 && exec "$PLATTER" --store "$STORE" serve --listen "unix:$WORK/small.sock" --listen "127.0.0.1:$((PORT + 1))") >"$WORK/small.log" 2>&1 &
 SMALL=$!
 LOAD+=("$SMALL")
@@ -323,16 +324,16 @@ for _ in $(seq 600); do [ ! -S "$WORK/small.sock" ] || break; sleep 0.05; done
 check "3,000 connections without a token are opened" idle 3000 $((PORT + 1)) '' 127.0.0.1
 small_far() { curl -sS -m 5 --cacert "$STORE/serve-certificate.pem" -H "Authorization: Bearer ${TOKEN[read-lab]}" "https://localhost:$((PORT + 1))/api/v1/images" -4 "$@"; }
 small_here() { curl -sS -m 5 --unix-socket "$WORK/small.sock" http://origin/api/v1/images "$@"; }
-check_status 200 "beside them the unix socket is served" small_here
+check_status 200 "the unix socket is still served" small_here
 check_status 200 "and a client with a token from another address" small_far --interface 127.0.0.2
-check_status 200 "and one from the same address" small_far --interface 127.0.0.1
+check_status 200 "and a client with a token from the same address" small_far --interface 127.0.0.1
 strangers() { metric "$WORK/small.sock" platter_http_connections_unauthenticated; }
-check "few of them are left" test "$(strangers)" -le 46
-check "older ones gave their places up" test "$(metric "$WORK/small.sock" platter_http_connections_displaced_total)" -gt 0
+check "few of them remain" test "$(strangers)" -le 46
+check "older ones were displaced" test "$(metric "$WORK/small.sock" platter_http_connections_displaced_total)" -gt 0
 for _ in $(seq 600); do [ "$(strangers)" != 0 ] || break; sleep 0.05; done
-check "and soon none" test "$(strangers)" = 0 -a "$(metric "$WORK/small.sock" platter_http_connections_too_slow_total)" -gt 0
-check "those with a token are still held" test "$(metric "$SOCKET" platter_http_connections)" -ge "$IDLE"
-check_status 200 "and others are served" far "${TOKEN[read-lab]}" /api/v1/images
+check "and soon none remain" test "$(strangers)" = 0 -a "$(metric "$WORK/small.sock" platter_http_connections_too_slow_total)" -gt 0
+check "connections with a token are still open" test "$(metric "$SOCKET" platter_http_connections)" -ge "$IDLE"
+check_status 200 "and other clients are served" far "${TOKEN[read-lab]}" /api/v1/images
 kill "${LOAD[@]}" 2>/dev/null || true
 wait "$SMALL" 2>/dev/null || true
 LOAD=()
@@ -342,24 +343,24 @@ here /api/v1/events -N -m 300 >"$WORK/events" 2>/dev/null &
 LOAD+=($!)
 for _ in $(seq 600); do ! grep -q listening "$WORK/events" || break; sleep 0.05; done
 here /api/v1/clone -d '{"from":"lab/ours","to":"lab/copy"}' >/dev/null
-# The origin gives the store's lock back when nothing was changed for a moment.
+# The origin releases the store's lock soon after the last change.
 for _ in $(seq 600); do ! platter clone other/theirs other/copy >/dev/null 2>&1 || break; sleep 0.1; done
 for _ in $(seq 600); do ! grep -q other/copy "$WORK/events" || break; sleep 0.05; done
-check "what is published here and by others is told" sh -c 'grep -q "\"lab/copy\"" "$1" && grep -q "\"other/copy\"" "$1"' - "$WORK/events"
+check "events report versions of the origin and of other processes" sh -c 'grep -q "\"lab/copy\"" "$1" && grep -q "\"other/copy\"" "$1"' - "$WORK/events"
 last=$(grep -B2 '"lab/copy"' "$WORK/events" | sed -n 's/^id: //p')
 timeout 2 curl -sN --unix-socket "$SOCKET" http://origin/api/v1/events -H "Last-Event-ID: $last" >"$WORK/resumed" || true
-check "events go on where a client left off" sh -c 'grep -q "\"other/copy\"" "$1" && ! grep -q "\"lab/copy\"" "$1"' - "$WORK/resumed"
+check "events continue where a client left off" sh -c 'grep -q "\"other/copy\"" "$1" && ! grep -q "\"lab/copy\"" "$1"' - "$WORK/resumed"
 far "${TOKEN[read-lab]}" /api/v1/events -N -m 2 -H "Last-Event-ID: $last" >"$WORK/resumed" 2>/dev/null || true
-check "but not of what is hidden" sh -c 'grep -q listening "$1" && ! grep -q other/ "$1"' - "$WORK/resumed"
+check "but not for hidden images" sh -c 'grep -q listening "$1" && ! grep -q other/ "$1"' - "$WORK/resumed"
 kill "${LOAD[@]}" 2>/dev/null || true
 LOAD=()
 
-# Others on the same store.
+# Other processes on the same store.
 here /api/v1/uploads -X POST -o "$WORK/upload"
-check_exit "$EXIT_FAILED" "while an upload is open, nobody else writes" platter clone lab/ours lab/other
+check_exit "$EXIT_FAILED" "while an upload is open, other processes cannot write" platter clone lab/ours lab/other
 here "/api/v1/uploads/$(jq -r .id "$WORK/upload")" -X DELETE
 sleep 5
-check "a moment after it ended, others do" platter clone lab/ours lab/other
+check "soon after it ended, they can" platter clone lab/ours lab/other
 "$PLATTER" --store "$STORE" serve --listen "unix:$WORK/second.sock" >/dev/null 2>&1 &
 LOAD+=($!)
 for _ in $(seq 600); do [ ! -S "$WORK/second.sock" ] || break; sleep 0.05; done
@@ -376,7 +377,7 @@ wait "${LOAD[@]}" 2>/dev/null || true
 LOAD=()
 check "it removes its socket" test ! -e "$WORK/second.sock"
 
-# Restarts under load: whoever gets an answer gets a whole one, and the end is in good order.
+# Restarts under load: every response is complete, and every end is graceful.
 bytes_of "$OURS" 01 00 "${our_blocks[@]}" >"$WORK/request"
 here /api/v1/frames --data-binary "@$WORK/request" -o "$WORK/wanted"
 : >"$WORK/answers"
@@ -397,20 +398,20 @@ for n in $(seq 10); do
 	wait "$SERVER" && ended=$((ended + 1))
 	origin --listen "127.0.0.1:$PORT" >"$LOG" 2>&1 || break
 done
-check "ten restarts under load end in good order" test "$ended" = 10
+check "ten restarts under load end gracefully" test "$ended" = 10
 for n in $(seq 10); do
 	sleep "0.$((10 + $(number "kill $n" 30)))"
 	kill -KILL "$SERVER"
 	wait "$SERVER" 2>/dev/null || true
 	origin --listen "127.0.0.1:$PORT" >"$LOG" 2>&1 || break
 done
-check "killed ten times, it starts again where its socket is left" here /healthz
+check "after ten kills, it starts despite the remaining socket" here /healthz
 touch "$WORK/enough"
 wait "${LOAD[@]}" 2>/dev/null || true
 LOAD=()
-check "each answer was a whole one ($(wc -l <"$WORK/answers"))" sh -c 'grep -q same "$1" && ! grep -q other "$1"' - "$WORK/answers"
-check "the fingerprint is what it was" grep -q "^fingerprint $fingerprint$" "$WORK/server.log"
+check "all $(wc -l <"$WORK/answers") responses were complete" sh -c 'grep -q same "$1" && ! grep -q other "$1"' - "$WORK/answers"
+check "the fingerprint is unchanged" grep -q "^fingerprint $fingerprint$" "$WORK/server.log"
 check "the store is sound" platter check --read-data
 stop TERM
-check "the socket is gone at the end" test ! -e "$SOCKET"
+check "the socket is removed at the end" test ! -e "$SOCKET"
 finish

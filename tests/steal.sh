@@ -12,7 +12,7 @@ suite_cleanup() {
 	for process in $LOSER $WINNER; do kill -KILL "$process" 2>/dev/null; done
 }
 
-# serve NAME IMAGE OPTION...: in the background, its process in $SERVED
+# serve NAME IMAGE OPTION...: serves the image in the background; its process is $SERVED
 serve() {
 	local name=$1 image=$2 tries=0
 	shift 2
@@ -28,7 +28,7 @@ serve() {
 uri() { echo "nbd+unix:///$2?socket=$WORK/$1.sock"; }
 score() { platter_json show "$1" | jq -r .score; }
 
-# write_until_told IMAGE: piece after piece of 64 KiB; notes how many it was told are done
+# write_until_told IMAGE: writes pieces of 64 KiB, and notes how many were acknowledged
 write_until_told() {
 	local written=0
 	while [ "$written" -lt 400 ] && qemu-io -f raw -c "write -P $((written % 250 + 1)) $((written * 65536)) 64k" "$(uri loser "$1")"; do
@@ -37,7 +37,7 @@ write_until_told() {
 	done >/dev/null 2>&1
 }
 
-# has_told FILE: every piece of which the writer was told
+# has_told FILE: the file has every acknowledged piece
 has_told() {
 	local piece told
 	told=$(cat "$WORK/told")
@@ -46,7 +46,7 @@ has_told() {
 	qemu-io -f raw "$1" <"$WORK/reads" >"$WORK/read.log" 2>&1 && ! grep -qi 'verification failed' "$WORK/read.log"
 }
 
-# point NUMBER: one holder stopped at one moment
+# point NUMBER: one test with the holder stopped at one moment
 point() {
 	local point=$1 image=lab/disk$1 writer publisher lost before published base
 	platter clone lab/disk "$image" >/dev/null
@@ -62,7 +62,8 @@ point() {
 	publisher=$!
 	sleep "0.$(printf %03d "$(number "stop $point" 700)")"
 	kill -STOP "$LOSER"
-	# A process that was stopped while it had the store's lock has it until it goes on: then nobody else can do anything.
+	# A process that was stopped while it held the store's lock keeps it until it continues: until then, nobody else can
+	# change anything.
 	if ! serve winner "$image" --steal --on-detach publish; then
 		kill -CONT "$LOSER"
 		serve winner "$image" --steal --on-detach publish || return 1
@@ -83,11 +84,11 @@ point() {
 	platter publish "$image" >"$WORK/refused.log" 2>&1 || published=$?
 	[ "$published" = "$EXIT_REFUSED" ] || { cat "$WORK/refused.log"; return 1; }
 	[ "$before" = "$(score "$image")" ] || { echo "the winner's version is gone"; return 1; }
-	# The first: one of a winner that came while the store was locked may be listed, too.
+	# The first one: a new holder that came while the store was locked may be listed as well.
 	lost=$(platter_json disks | jq -r "select(.lost and .disk == \"$image\") | .token" | head -n 1)
 	[ -n "$lost" ] || { echo "nothing is listed as lost"; return 1; }
 	if [ $((point % 2)) = 0 ]; then
-		# As well when the process is gone.
+		# Also after the process has ended.
 		kill -KILL "$LOSER"
 		wait "$LOSER" 2>/dev/null || true
 		LOSER=
@@ -95,7 +96,7 @@ point() {
 	if platter publish "$image" "$image-branch" --lock "$lost"; then
 		platter export "$image-branch" "$WORK/branch" || return 1
 	else
-		# Nothing is above what it published before the token was taken, if anything was.
+		# There are no changes above what it published before the lock was taken over, if it published.
 		NOTHING=$((NOTHING + 1))
 		if grep -q score "$WORK/publish.log"; then base=$image@2; else base=$image@1; fi
 		platter export "$base" "$WORK/branch" || return 1
@@ -123,5 +124,5 @@ for n in $(seq "$POINTS"); do
 	WINNER=
 done
 echo "# $LOCKED stopped with the store's lock, $NOTHING with nothing written since their last version"
-check "the store is good" platter check --read-data
+check "the store is sound" platter check --read-data
 finish

@@ -14,7 +14,7 @@ suite_cleanup() {
 	mountpoint -q "$WORK/served" && umount "$WORK/served"
 	"$ROOM" down >/dev/null 2>&1
 }
-# gpt_disk FILE SECTOR MIB KEY: a GPT with one ext4 file system, for sectors of that size
+# gpt_disk FILE SECTOR MIB KEY: makes a disk with a GPT and one ext4 file system, for this sector size
 gpt_disk() {
 	local file=$1 sector=$2 mib=$3
 	rm -f "$file" "$WORK/part"
@@ -35,7 +35,7 @@ for sector in 512 4096; do
 	platter export "lab/disk-$sector" "$WORK/right-$sector" >/dev/null
 done
 
-# target KIND SECTOR: sets TARGET, 64 MiB that hold another disk; KIND is file or loop
+# target KIND SECTOR: sets TARGET, 64 MiB with another disk on it; KIND is file or loop
 target() {
 	rm -f "$WORK/target"
 	cp --sparse=always "$WORK/old-$2" "$WORK/target"
@@ -47,9 +47,9 @@ target() {
 }
 release() { [ ! -b "$TARGET" ] || detach_loop "$TARGET"; }
 is_empty() { cmp -n "$2" -i "$3:0" "$1" /dev/zero; }
-# It does not look like a disk: nothing is in its first MiB, and no backup of the old table at its end.
+# The target does not look like a disk: its first MiB is empty, and no backup of the old table is at its end.
 looks_unfinished() { is_empty "$WORK/target" "$MIB" 0 && is_empty "$WORK/target" 512 $((64 * MIB - 512)) && [ -z "$(blkid -p -o value -s PTTYPE "$WORK/target")" ]; }
-# has_disk SECTOR: the target, which is longer, has the disk, and both tables where they belong
+# has_disk SECTOR: the target, which is longer, has the disk, with both tables in the right places
 has_disk() {
 	sync -f "$WORK/target"
 	attach "$WORK/target" --sector-size "$1" --read-only
@@ -67,24 +67,24 @@ for sector in 512 4096; do
 		name="$kind, sectors of $sector"
 		target "$kind" "$sector"
 		before=$(sha256sum <"$WORK/target")
-		check_exit "$EXIT_REFUSED" "$name: not without an agreement" platter install "lab/disk-$sector" "$TARGET"
+		check_exit "$EXIT_REFUSED" "$name: refused without confirmation" platter install "lab/disk-$sector" "$TARGET"
 		check_said "$name: --yes is named" '--yes'
-		check_said "$name: what it holds is shown" "67.1 MB.*gpt.*partition 1.*root of old$sector.*ext.*label-old$sector"
+		check_said "$name: the target's contents are shown" "67.1 MB.*gpt.*partition 1.*root of old$sector.*ext.*label-old$sector"
 		check "$name: it is untouched" [ "$before" = "$(sha256sum <"$WORK/target")" ]
 		check "$name: install --verify" platter install "lab/disk-$sector" "$TARGET" --yes --free zero --verify
-		check_said "$name: what was compared is said" 'read back and compared: .* of data and .* of zeros, and the moved backup GPT: all of the disk'
-		check "$name: the disk is there, its backup GPT moved" has_disk "$sector"
-		check "$name: once more, free space left alone" platter install "lab/disk-$sector" "$TARGET" --yes --verify
-		check_said "$name: and what was not compared" 'not compared: .* of free space'
+		check_said "$name: the compared parts are reported" 'read back and compared: .* of data and .* of zeros, and the moved backup GPT: all of the disk'
+		check "$name: the target has the disk, with its backup GPT moved" has_disk "$sector"
+		check "$name: again, without writing free space" platter install "lab/disk-$sector" "$TARGET" --yes --verify
+		check_said "$name: and the parts that were not compared" 'not compared: .* of free space'
 		check "$name: as JSON" jq -e '.compared.data_bytes == .written_bytes and .compared.free_bytes_left_out > 0' \
 			<(platter_json install "lab/disk-$sector" "$TARGET" --yes --verify)
-		check_exit "$EXIT_REFUSED" "$name: nothing is exported onto it" platter export "lab/disk-$sector" "$TARGET"
+		check_exit "$EXIT_REFUSED" "$name: export to it is refused" platter export "lab/disk-$sector" "$TARGET"
 		check "$name: the disk is still there" has_disk "$sector"
 		release
 	done
 done
 target loop 4096
-check_exit "$EXIT_REFUSED" "sectors of another size are refused" platter install lab/disk-512 "$TARGET" --yes
+check_exit "$EXIT_REFUSED" "another sector size is refused" platter install lab/disk-512 "$TARGET" --yes
 release
 
 # A partition, a device that cannot be written, one that is too small.
@@ -94,9 +94,9 @@ target loop 512
 partx -a "$TARGET" >/dev/null 2>&1 || true
 if [ -b "${TARGET}p1" ]; then
 	check "install on a partition" platter install lab/plain "${TARGET}p1" --yes --verify
-	check "it is the file system" e2fsck -fn "${TARGET}p1"
-	check "the table is as it was" cmp -n "$MIB" "$WORK/target" "$WORK/old-512"
-	check "captured again, nothing is dropped that others call used" platter capture "${TARGET}p1" lab/again --audit
+	check "the file system is sound" e2fsck -fn "${TARGET}p1"
+	check "the table is unchanged" cmp -n "$MIB" "$WORK/target" "$WORK/old-512"
+	check "a new capture drops nothing that other tools consider used" platter capture "${TARGET}p1" lab/again --audit
 	partx -d "$TARGET" >/dev/null 2>&1 || true
 else
 	skip "a partition: this kernel shows none of loop devices"
@@ -108,60 +108,60 @@ check_exit "$EXIT_REFUSED" "a read-only device is refused" platter install lab/p
 check_said "and why" 'read-only'
 detach_loop "$DEVICE"
 
-# Files: new, empty, of another length, and such that hold no disk.
+# Files: new, empty, of another length, and without a disk in them.
 printf '127.0.0.1 localhost\n' >"$WORK/hosts"
 check_exit "$EXIT_REFUSED" "a file without a disk in it is refused" platter install lab/plain "$WORK/hosts" --yes
-check_said "and what would override that" 'not-a-disk'
+check_said "and the overriding option is named" 'not-a-disk'
 check "it is untouched" grep -qx '127.0.0.1 localhost' "$WORK/hosts"
-check_exit "$EXIT_REFUSED" "overriding that agrees to nothing" platter install lab/plain "$WORK/hosts" --force not-a-disk
-check_said "so --yes is named" '--yes'
+check_exit "$EXIT_REFUSED" "--force is not a confirmation" platter install lab/plain "$WORK/hosts" --force not-a-disk
+check_said "and --yes is named" '--yes'
 check "both together overwrite it" platter install lab/plain "$WORK/hosts" --force not-a-disk --yes
-check "a new file needs no agreement" platter install lab/plain "$WORK/new"
+check "a new file needs no confirmation" platter install lab/plain "$WORK/new"
 truncate -s 30M "$WORK/hole"
-check "nor does one without data" platter install lab/plain "$WORK/hole" --verify
+check "nor does a file without data" platter install lab/plain "$WORK/hole" --verify
 truncate -s 100000000 "$WORK/odd"
 check "a file of 100,000,000 bytes" platter install lab/plain "$WORK/odd" --free zero --verify
 check "keeps its length" [ "$(stat -c %s "$WORK/odd")" = 100000000 ]
 check "and holds the disk" cmp -n $((24 * MIB)) "$WORK/odd" "$WORK/new"
 ln -s "$WORK/nowhere" "$WORK/dangling"
-check_exit "$EXIT_REFUSED" "a link that leads to nothing is no target" platter install lab/plain "$WORK/dangling" --yes
+check_exit "$EXIT_REFUSED" "a dangling symbolic link is refused" platter install lab/plain "$WORK/dangling" --yes
 check_said "and why" 'symbolic link to a file that does not exist'
-check "nothing was made" [ ! -e "$WORK/nowhere" ]
+check "nothing was created" [ ! -e "$WORK/nowhere" ]
 for place in /dev/platter-nonexist /dev/disk/platter-none; do
-	check_exit "$EXIT_REFUSED" "no file is made at $place" platter install lab/plain "$place" --yes --force not-a-disk
-	check_exit "$EXIT_REFUSED" "nor exported there" platter export lab/plain "$place"
-	check_exit "$EXIT_REFUSED" "nor received" timeout 20 "$PLATTER" receive lab/plain "$place" --yes --give-up 1
-	check "nothing is there" [ ! -e "$place" ]
+	check_exit "$EXIT_REFUSED" "no file is created at $place" platter install lab/plain "$place" --yes --force not-a-disk
+	check_exit "$EXIT_REFUSED" "export to it is refused" platter export lab/plain "$place"
+	check_exit "$EXIT_REFUSED" "receive to it is refused" timeout 20 "$PLATTER" receive lab/plain "$place" --yes --give-up 1
+	check "nothing was created" [ ! -e "$place" ]
 done
 link=$WORK/devices
 ln -s /dev "$link"
 for place in "$link/platter-none" /dev/shm/../platter-none; do
-	check_exit "$EXIT_REFUSED" "nor by another path: $place" platter export lab/plain "$place"
-	check "nothing is there" [ ! -e /dev/platter-none ]
+	check_exit "$EXIT_REFUSED" "another path to it is refused: $place" platter export lab/plain "$place"
+	check "nothing was created" [ ! -e /dev/platter-none ]
 done
 if mountpoint -q /dev/shm; then
 	shared=$(mktemp -u /dev/shm/platter-targets.XXXXXX)
-	check "a file system of its own below /dev has files like any" platter export lab/plain "$shared"
+	check "a separate file system below /dev can have files" platter export lab/plain "$shared"
 	check "and the disk is in it" cmp "$shared" "$WORK/new"
 	rm -f "$shared"
 else
-	skip "/dev/shm: it is no file system of its own here"
+	skip "/dev/shm: not a separate file system here"
 fi
-check_exit "$EXIT_REFUSED" "nothing is exported into the store" platter export lab/plain "$STORE/exported"
+check_exit "$EXIT_REFUSED" "export into the store is refused" platter export lab/plain "$STORE/exported"
 
-# What is insisted on drops that reason alone: a device in use stays refused.
+# --force REASON overrides only that reason: a device in use stays refused.
 target loop 4096
 perl -e 'use Fcntl; sysopen my $h, $ARGV[0], O_RDWR | O_EXCL or die "$!"; $| = 1; print "held\n"; sleep 600' "$TARGET" >"$WORK/holding" &
 holder=$!
 until grep -q held "$WORK/holding"; do sleep 0.05; done
-check_exit "$EXIT_REFUSED" "another reason does not let others' devices be written" platter install lab/plain "$TARGET" --yes --force sector-size
-check_said "it is in use" 'exclusively|in use'
+check_exit "$EXIT_REFUSED" "--force with another reason does not allow writing to a device in use" platter install lab/plain "$TARGET" --yes --force sector-size
+check_said "because it is in use" 'exclusively|in use'
 kill "$holder"
 wait "$holder" 2>/dev/null || true
 release
 
 # On a terminal.
-# dialogue ANSWER COMMAND...: the command on a terminal of its own, with that line typed; what it shows is in $LOG
+# dialogue ANSWER COMMAND...: runs the command on a terminal and types this line; its output is in $LOG
 dialogue() {
 	python3 - "$@" <<'EOF'
 import os, pty, select, sys
@@ -190,18 +190,18 @@ EOF
 target loop 512
 before=$(sha256sum <"$WORK/target")
 for answer in no y YES ''; do
-	check_exit "$EXIT_REFUSED" "the answer '$answer' is no" dialogue "$answer" "$PLATTER" --store "$STORE" install lab/disk-512 "$TARGET"
+	check_exit "$EXIT_REFUSED" "the answer '$answer' does not confirm" dialogue "$answer" "$PLATTER" --store "$STORE" install lab/disk-512 "$TARGET"
 done
-check_said "what would be overwritten was shown" 'label-old512'
+check_said "the contents to be overwritten were shown" 'label-old512'
 check "it is untouched" [ "$before" = "$(sha256sum <"$WORK/target")" ]
-check "the answer 'yes' is yes" dialogue yes "$PLATTER" --store "$STORE" install lab/disk-512 "$TARGET" --free zero
-check "the disk is there" has_disk 512
+check "the answer 'yes' confirms" dialogue yes "$PLATTER" --store "$STORE" install lab/disk-512 "$TARGET" --free zero
+check "the target has the disk" has_disk 512
 release
 platter clone lab/plain lab/gone >/dev/null
-check_exit "$EXIT_REFUSED" "forgetting an image asks, too" dialogue no "$PLATTER" --store "$STORE" forget lab/gone
+check_exit "$EXIT_REFUSED" "forget asks for confirmation" dialogue no "$PLATTER" --store "$STORE" forget lab/gone
 check "it is still there" platter show lab/gone
-check "and is forgotten after a yes" dialogue yes "$PLATTER" --store "$STORE" forget lab/gone
-check_exit "$EXIT_MISSING" "then it is gone" platter show lab/gone
+check "and is forgotten after the answer 'yes'" dialogue yes "$PLATTER" --store "$STORE" forget lab/gone
+check_exit "$EXIT_MISSING" "it is gone" platter show lab/gone
 
 # Blocks that are missing are noticed before the first write, damaged ones before the first MiB.
 random $((24 * MIB)) "big" >"$WORK/big"
@@ -214,26 +214,27 @@ bytes=$(stat -c %s "$pack")
 printf 'rotten' | dd of="$pack" bs=1 seek=$((bytes * 3 / 4)) conv=notrunc status=none
 cp -a "$WORK/damaged" "$WORK/unnoticed"
 on_damaged() { "$PLATTER" --store "$WORK/damaged" --quiet "$@"; }
-check_exit "$EXIT_CORRUPT" "a block found damaged half way" on_damaged install lab/big "$TARGET" --yes
-check_said "the state of the target is told" 'is incomplete: .* MB of .* MB written; its first MiB is empty, so it does not boot; run the command again, with --yes'
+check_exit "$EXIT_CORRUPT" "a damaged block is found during the write" on_damaged install lab/big "$TARGET" --yes
+check_said "the state of the target is reported" 'is incomplete: .* MB of .* MB written; its first MiB is empty, so it does not boot; run the command again, with --yes'
 check "it does not look like a disk" looks_unfinished
-check_exit "$EXIT_CORRUPT" "damage that is known is refused before the first write" on_damaged export lab/big "$WORK/exported"
-check_said "and says so" 'nothing was written'
-check_exit "$EXIT_CORRUPT" "an export that fails half way" "$PLATTER" --store "$WORK/unnoticed" --quiet export lab/big "$WORK/exported"
+check_exit "$EXIT_CORRUPT" "known damage is refused before the first write" on_damaged export lab/big "$WORK/exported"
+check_said "and the message says so" 'nothing was written'
+check_exit "$EXIT_CORRUPT" "an export that fails" "$PLATTER" --store "$WORK/unnoticed" --quiet export lab/big "$WORK/exported"
 check_said "is removed" 'incomplete and is removed'
-check "so nothing is there" [ ! -e "$WORK/exported" ]
-check "the same command again, on a sound store" platter install lab/disk-512 "$TARGET" --yes --free zero
-check "makes it whole" has_disk 512
+check "and the file does not exist" [ ! -e "$WORK/exported" ]
+check "the same command on a sound store" platter install lab/disk-512 "$TARGET" --yes --free zero
+check "completes the disk" has_disk 512
 release
 cp --sparse=always "$WORK/old-512" "$WORK/target"
 rm -rf "$WORK/damaged/packs" && mkdir "$WORK/damaged/packs"
 code=0
 on_damaged install lab/big "$WORK/target" --yes >"$LOG" 2>&1 || code=$?
-check "without its packs a store installs nothing" [ "$code" != 0 ]
-check "and the target is as it was" [ "$before" = "$(sha256sum <"$WORK/target")" ]
+check "an install from a store without packs fails" [ "$code" != 0 ]
+check "and the target is unchanged" [ "$before" = "$(sha256sum <"$WORK/target")" ]
 
-# A target that fails half way, one that is slow and interrupted, and a file of FUSE: nbdkit's memory under nbdfuse.
-# serve FILTER...: 64 MiB with another disk in $WORK/served/nbd
+# A target that fails during the write, one that is slow and interrupted, and a file of FUSE: nbdkit's memory under
+# nbdfuse.
+# serve FILTER...: serves 64 MiB with another disk as $WORK/served/nbd
 serve() {
 	mkdir -p "$WORK/served"
 	nbdfuse "$WORK/served" --command nbdkit -s --exit-with-parent "$@" >"$WORK/nbdfuse.log" 2>&1 &
@@ -253,10 +254,10 @@ serve_no_more() {
 if command -v nbdfuse >/dev/null && command -v nbdkit >/dev/null && [ -c /dev/fuse ]; then
 	cp --sparse=always "$WORK/old-512" "$WORK/target"
 	serve file "$WORK/target"
-	check_exit "$EXIT_REFUSED" "a file of FUSE with a disk in it is asked about" platter install lab/disk-512 "$WORK/served/nbd"
-	check "a file of FUSE whose length cannot change" platter install lab/disk-512 "$WORK/served/nbd" --yes --free zero --verify
+	check_exit "$EXIT_REFUSED" "a FUSE file with a disk in it needs confirmation" platter install lab/disk-512 "$WORK/served/nbd"
+	check "a FUSE file with a fixed length is written" platter install lab/disk-512 "$WORK/served/nbd" --yes --free zero --verify
 	serve_no_more
-	check "the disk is there" has_disk 512
+	check "the target has the disk" has_disk 512
 
 	cp --sparse=always "$WORK/old-512" "$WORK/target"
 	serve file "$WORK/target" --filter=error error-pwrite-rate=100% error-pwrite-file="$WORK/fail" error=EIO
@@ -274,14 +275,14 @@ if command -v nbdfuse >/dev/null && command -v nbdkit >/dev/null && [ -c /dev/fu
 	kill -INT "$job"
 	code=0
 	wait "$job" || code=$?
-	check "it ends by the signal, as its parent expects ($code)" [ "$code" = 130 ]
+	check "the install ends with the signal's exit code ($code)" [ "$code" = 130 ]
 	cp "$WORK/interrupted" "$LOG"
-	check_said "and says what it leaves" 'interrupted: .*is incomplete: .* of .* MB written; its first MiB is empty'
+	check_said "and reports the state of the target" 'interrupted: .*is incomplete: .* of .* MB written; its first MiB is empty'
 	serve_no_more
 	check "which does not look like a disk" looks_unfinished
-	check "the same again, without an agreement" [ "$(platter install lab/disk-512 "$WORK/target" 2>&1 | grep -c 'interrupted')" = 1 ]
-	check "and with one" platter install lab/disk-512 "$WORK/target" --yes --free zero
-	check "it is whole" has_disk 512
+	check "the same without confirmation is refused" [ "$(platter install lab/disk-512 "$WORK/target" 2>&1 | grep -c 'interrupted')" = 1 ]
+	check "and with confirmation it succeeds" platter install lab/disk-512 "$WORK/target" --yes --free zero
+	check "the target has the disk" has_disk 512
 else
 	skip "targets that fail or wait: need nbdkit, nbdfuse and /dev/fuse"
 fi
@@ -291,15 +292,16 @@ truncate -s 20M "$WORK/full"
 mke2fs -q -t ext4 -m 0 "$WORK/full"
 mount -o loop "$WORK/full" "$MNT"
 check_exit "$EXIT_FAILED" "a file system that fills up" platter install lab/big "$MNT/disk"
-check_said "the reason and the state are told" 'disk is incomplete: .*No space left'
+check_said "the reason and the state are reported" 'disk is incomplete: .*No space left'
 check "it does not look like a disk" is_empty "$MNT/disk" "$MIB" 0
-check_exit "$EXIT_FAILED" "an export there" platter export lab/big "$MNT/exported"
-check "leaves nothing" [ ! -e "$MNT/exported" ]
+check_exit "$EXIT_FAILED" "an export to the full file system" platter export lab/big "$MNT/exported"
+check "leaves no file" [ ! -e "$MNT/exported" ]
 umount "$MNT"
 
 # A cast to two receivers: a device of each sector size, and a file.
 "$ROOM" up 2 >/dev/null 2>&1 || true
-# cast_to SECTOR TARGET OPTION...: the version for that sector size; the receiver's words are in $LOG
+# cast_to SECTOR TARGET OPTION...: casts the version for this sector size to the target; the receiver's output is in
+# $LOG
 cast_to() {
 	local sector=$1 to=$2 code=0
 	shift 2
@@ -314,11 +316,11 @@ for sector in 512 4096; do
 	for kind in file loop; do
 		name="cast to a $kind, sectors of $sector"
 		target "$kind" "$sector"
-		check_exit "$EXIT_REFUSED" "$name: not without an agreement" timeout 20 "$PLATTER" receive "lab/disk-$sector" "$TARGET" --give-up 1
+		check_exit "$EXIT_REFUSED" "$name: refused without confirmation" timeout 20 "$PLATTER" receive "lab/disk-$sector" "$TARGET" --give-up 1
 		check_said "$name: --yes is named before a cast is waited for" '--yes.*label-old'
 		check "$name: receive --verify" cast_to "$sector" "$TARGET" --yes --free zero --verify
-		check "$name: what was compared" jq -e '.read_back and .compared.data_bytes == .written_bytes and .compared.free_bytes_left_out == 0 and .backup_gpt_moved' "$WORK/received"
-		check "$name: the disk is there" has_disk "$sector"
+		check "$name: the compared parts are reported" jq -e '.read_back and .compared.data_bytes == .written_bytes and .compared.free_bytes_left_out == 0 and .backup_gpt_moved' "$WORK/received"
+		check "$name: the target has the disk" has_disk "$sector"
 		release
 	done
 done

@@ -15,7 +15,7 @@ suite_cleanup() {
 	wait
 	umount -l "$TREE" 2>/dev/null
 }
-# serve ARGUMENT...: the tree, until it is there
+# serve ARGUMENT...: serves the tree, and waits until it is mounted
 serve() {
 	"$PLATTER" --store "$STORE" attach --fuse "$TREE" --9p "$WORK/9p.sock" "$@" >"$WORK/server.log" 2>&1 &
 	SERVER=$!
@@ -38,18 +38,18 @@ platter capture "$WORK/disk" lab/disk >/dev/null
 platter export lab/disk "$WORK/shown" >/dev/null
 score=$(platter_json show lab/disk | jq -r '[.. | .score? // empty] | first')
 
-# The folder above is the test's own; the way to the tree must not be what keeps others out.
+# The parent directory is the test's own; it must not be what denies access.
 chmod 711 "$WORK"
 others_read() { setpriv --reuid=65534 --regid=65534 --clear-groups cmp "$TREE/lab/disk/1.raw" - <"$WORK/shown"; }
 check "the tree is served to all users" serve --allow-other --write
 check "another user reads it" others_read
-check_exit 1 "but writes nothing" setpriv --reuid=65534 --regid=65534 --clear-groups mkdir "$TREE/import/theirs"
+check_exit 1 "but cannot write" setpriv --reuid=65534 --regid=65534 --clear-groups mkdir "$TREE/import/theirs"
 kill "$SERVER"
 check "it ends" wait "$SERVER"
 
-# Served to be read, nothing of it can be changed, by nobody and by no way.
-check "the tree is served to be read only" serve
-check "the kernel knows that" grep -q " $TREE fuse.platter ro," /proc/mounts
+# In a tree that is served read-only, nobody can change anything in any way.
+check "the tree is served read-only" serve
+check "and mounted read-only" grep -q " $TREE fuse.platter ro," /proc/mounts
 refused_as_read_only() { # NAME COMMAND...
 	local name=$1
 	shift
@@ -64,42 +64,42 @@ refused_as_read_only "mkdir in import/" mkdir "$TREE/import/attic"
 refused_as_read_only "rmdir" rmdir "$TREE/lab"
 refused_as_read_only "cp into import/" cp "$WORK/disk" "$TREE/import/copy.raw"
 refused_as_read_only "writing" dd if=/dev/zero of="$TREE/lab/disk/1.raw" bs=4k count=1 conv=notrunc
-refused_as_read_only "cutting off" truncate -s 0 "$TREE/lab/disk/1.raw"
+refused_as_read_only "truncating" truncate -s 0 "$TREE/lab/disk/1.raw"
 refused_as_read_only "touch" touch "$TREE/lab/disk/1.raw"
 refused_as_read_only "chmod" chmod 777 "$TREE/lab/disk/1.raw"
 refused_as_read_only "a link" ln -s x "$TREE/link"
 ninep_refuses() { python3 "$TESTS/ninep_changes.py" "$@"; }
-check "nor over 9P by any request" ninep_refuses "$WORK/9p.sock" lab/disk 1.raw
-check "the version is there, and its bytes" cmp "$TREE/lab/disk/1.raw" "$WORK/shown"
-check "also for the store" platter show lab/disk@1
+check "read only: every changing 9P request is refused" ninep_refuses "$WORK/9p.sock" lab/disk 1.raw
+check "the version still has its bytes" cmp "$TREE/lab/disk/1.raw" "$WORK/shown"
+check "and is still in the store" platter show lab/disk@1
 kill "$SERVER"
 check "it ends" wait "$SERVER"
-check "the tree is served to be changed" serve --write
-check_exit 2 "another user is kept out" others_read
-check "it lists what there is" sh -c "[ \"\$(ls '$TREE' | tr '\n' ' ')\" = 'by-date import lab ' ]"
-check "an image's versions" sh -c "[ \"\$(ls '$TREE/lab/disk' | tr '\n' ' ')\" = '1.raw 1.score latest.raw latest.score ' ]"
+check "the tree is served writable" serve --write
+check_exit 2 "another user has no access" others_read
+check "it lists the images" sh -c "[ \"\$(ls '$TREE' | tr '\n' ' ')\" = 'by-date import lab ' ]"
+check "and an image's versions" sh -c "[ \"\$(ls '$TREE/lab/disk' | tr '\n' ' ')\" = '1.raw 1.score latest.raw latest.score ' ]"
 check "a version reads as the disk" cmp "$TREE/lab/disk/1.raw" "$WORK/shown"
 check "so does the latest" cmp "$TREE/lab/disk/latest.raw" "$WORK/shown"
-check "a score in a file" test "$(cat "$TREE/lab/disk/latest.score")" = "$score"
+check "the score file is right" test "$(cat "$TREE/lab/disk/latest.score")" = "$score"
 day=$(date -u +%Y/%m/%d)
-check "by date" cmp "$TREE/by-date/$day/lab/disk.raw" "$WORK/shown"
-check_exit 1 "a version is not written" dd if=/dev/zero of="$TREE/lab/disk/1.raw" bs=4k count=1 conv=notrunc
+check "it is also found by date" cmp "$TREE/by-date/$day/lab/disk.raw" "$WORK/shown"
+check_exit 1 "a version cannot be written" dd if=/dev/zero of="$TREE/lab/disk/1.raw" bs=4k count=1 conv=notrunc
 check "holes are seen" sh -c "[ \$(du --block-size=1 --apparent-size '$TREE/lab/disk/1.raw' | cut -f 1) -gt \$(cp --sparse=always '$TREE/lab/disk/1.raw' '$WORK/sparse' && du --block-size=1 '$WORK/sparse' | cut -f 1) ]"
-check "cp copies it whole" cmp "$WORK/sparse" "$WORK/shown"
+check "and cp copies every byte" cmp "$WORK/sparse" "$WORK/shown"
 mkdir "$WORK/loop"
 check "a version is mounted by a loop device" sh -c "mount -o ro,loop,noload '$TREE/lab/disk/1.raw' '$MNT' && diff -r '$WORK/files' '$MNT' -x lost+found; rc=\$?; umount '$MNT'; exit \$rc"
 
 cp --sparse=always "$WORK/disk" "$WORK/second"
 debugfs -w -R "write $WORK/disk other" "$WORK/second" >/dev/null 2>&1 || true
 check "mkdir and cp into import/ capture" sh -c "mkdir -p '$TREE/import/lab' && cp '$WORK/second' '$TREE/import/lab/second.raw'"
-check "and it is an image" platter show lab/second
+check "and create an image" platter show lab/second
 platter export lab/second "$WORK/second-shown" >/dev/null || true
 check "with its bytes" cmp "$TREE/lab/second/latest.raw" "$WORK/second-shown"
 check "import/ is empty again" sh -c "! find '$TREE/import' -type f | grep -q ."
 
-check "so does a redirection" sh -c "cat '$WORK/disk' >'$TREE/import/by/cat.raw' 2>/dev/null || { mkdir -p '$TREE/import/by' && cat '$WORK/disk' >'$TREE/import/by/cat.raw'; }"
+check "a redirection into import/ captures" sh -c "cat '$WORK/disk' >'$TREE/import/by/cat.raw' 2>/dev/null || { mkdir -p '$TREE/import/by' && cat '$WORK/disk' >'$TREE/import/by/cat.raw'; }"
 check "with its bytes" cmp "$TREE/by/cat/latest.raw" "$WORK/shown"
-check "and dd" dd if="$WORK/disk" of="$TREE/import/by/dd.raw" bs=1M status=none
+check "dd into import/ captures" dd if="$WORK/disk" of="$TREE/import/by/dd.raw" bs=1M status=none
 check "with its bytes" cmp "$TREE/by/dd/latest.raw" "$WORK/shown"
 
 before=$(packs_length)
@@ -107,22 +107,22 @@ check "cp of a version into import/" cp "$TREE/lab/disk/1.raw" "$TREE/import/lab
 grown=$(($(packs_length) - before))
 platter_json history lab/copy >"$WORK/history.json" || true
 check "is a clone" grep -q "$score" "$WORK/history.json"
-if [ "$grown" -le 65536 ]; then ok "that costs $grown bytes"; else not_ok "that costs $grown bytes"; fi
+if [ "$grown" -le 65536 ]; then ok "and adds only $grown bytes"; else not_ok "and adds only $grown bytes"; fi
 
-check "mkdir makes a directory" mkdir "$TREE/attic"
+check "mkdir creates a directory" mkdir "$TREE/attic"
 check "mv renames an image" mv "$TREE/lab/copy" "$TREE/attic/copy"
 check "under its new name" platter show attic/copy
 check_exit "$EXIT_MISSING" "and not under the old" platter show lab/copy
-check "mv renames what is below a name" sh -c "mv '$TREE/attic' '$TREE/cellar' && '$PLATTER' --store '$STORE' show cellar/copy"
+check "mv renames all images below a name" sh -c "mv '$TREE/attic' '$TREE/cellar' && '$PLATTER' --store '$STORE' show cellar/copy"
 check "rm -r removes an image" rm -r "$TREE/cellar/copy"
 check_exit "$EXIT_MISSING" "it is gone" platter show cellar/copy
 platter capture "$WORK/second" lab/disk >/dev/null
-check "what others capture is seen" test -e "$TREE/lab/disk/2.raw"
+check "a version captured by another process appears" test -e "$TREE/lab/disk/2.raw"
 sleep 1.1 # a name is believed for a second
-check "the latest is another file now" cmp "$TREE/lab/disk/latest.raw" "$WORK/second-shown"
+check "latest.raw is the new version" cmp "$TREE/lab/disk/latest.raw" "$WORK/second-shown"
 check "rm removes a version" rm "$TREE/lab/disk/2.raw"
-check "the latest is the one before" cmp "$TREE/lab/disk/latest.raw" "$WORK/shown"
-check_exit 1 "a name that cannot be is refused" cp "$WORK/second" "$TREE/import/what is this?.raw"
+check "latest.raw is the previous version" cmp "$TREE/lab/disk/latest.raw" "$WORK/shown"
+check_exit 1 "an invalid name is refused" cp "$WORK/second" "$TREE/import/what is this?.raw"
 
 if [ -n "$(type -P diodls)" ]; then
 	check "diodls lists it over 9P" sh -c "diodls -s '$WORK/9p.sock' -a / lab/disk | grep -q latest.raw"
@@ -154,6 +154,6 @@ check "it ends with a file still open" wait "$SERVER"
 SERVER=
 exec 9<&-
 check "and nothing stays mounted" sh -c "! mountpoint -q '$TREE'"
-check "what was written is kept" sh -c "'$PLATTER' --store '$STORE' disks | grep -q lab/disk"
+check "its changes are kept" sh -c "'$PLATTER' --store '$STORE' disks | grep -q lab/disk"
 check "the store is sound" platter check
 finish

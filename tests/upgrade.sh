@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# tests/upgrade.sh: a node is replaced again and again while `fio --verify` writes and reads a disk over NBD and another over
-# FUSE. No request fails and no byte is wrong; the longest time that a request took is printed. A successor that serves over
-# other addresses is refused and costs nothing. A node that is killed loses nothing of what a client that connects again wrote.
+# tests/upgrade.sh: a node is replaced repeatedly while `fio --verify` writes and reads one disk over NBD and another
+# over FUSE. No request may fail and no byte may be wrong; the longest duration of a request is printed. A successor
+# with other addresses is refused without consequences. A client that reconnects to a node after a kill finds all its
+# writes.
 . "$(dirname "$0")/lib.sh"
 
 need_root "mounting the tree" || { finish; exit 0; }
@@ -30,18 +31,18 @@ until_true() {
 }
 afar() { "$PLATTER" --server "unix:$SOCKET" --quiet "$@"; }
 served_by() { "$PLATTER" --json disks --node "$CACHE" | jq -es --argjson process "$1" 'map(.process) | unique == [$process]'; }
-# node ARGUMENT...: in the background, until it serves the disks
+# node ARGUMENT...: starts the node in the background, and waits until it serves the disks
 node() {
 	"$PLATTER" node --no-hoard --origin "unix:$SOCKET" --cache "$CACHE" --fuse "$TREE" "$@" >>"$WORK/node.log" 2>&1 &
 	NODE=$!
 	until_true 60 served_by "$NODE" || { tail -n 20 "$WORK/node.log"; return 1; }
 }
-# replace: a successor takes over; the process before ends by itself and says that it succeeded
+# replace: a successor takes over; the previous process ends by itself and reports success
 replace() {
 	local before=$NODE
 	node --take-over && wait "$before"
 }
-# load NAME ARGUMENT...: fio in the background, until a file is there; its report is in NAME.json
+# load NAME ARGUMENT...: starts fio in the background, and waits until a file exists; its report is in NAME.json
 load() {
 	local name=$1
 	shift
@@ -61,7 +62,7 @@ ORIGIN=$!
 until_true 30 afar images
 
 node lab/nbd lab/fuse --write --take-over
-ok "where no node runs, one that would take over begins"
+ok "a successor starts even if no node runs"
 load nbd --ioengine=nbd --uri="nbd+unix:///lab/nbd?socket=$CACHE/nbd.sock" &
 over_nbd=$!
 load fuse --ioengine=psync --filename="$TREE/lab/fuse/live.raw" &
@@ -72,14 +73,14 @@ for ((round = 1; round <= rounds; round++)); do
 done
 check_exit "$EXIT_REFUSED" "a successor without the mount is refused" \
 	"$PLATTER" node --no-hoard --origin "unix:$SOCKET" --cache "$CACHE" --take-over
-check "and the node goes on" served_by "$NODE"
-check "fio over NBD ends well" wait "$over_nbd"
+check "and the node still serves" served_by "$NODE"
+check "fio over NBD succeeds" wait "$over_nbd"
 check "no request over NBD failed, and no byte was wrong" has_no_error nbd
-check "fio over FUSE ends well" wait "$over_fuse"
+check "fio over FUSE succeeds" wait "$over_fuse"
 check "no request over FUSE failed, and no byte was wrong" has_no_error fuse
 echo "# the longest request took $(longest_ms nbd) ms over NBD, $(longest_ms fuse) ms over FUSE"
 
-# A client that connects again goes on where it was.
+# A client that reconnects continues.
 mkfifo "$WORK/commands"
 qemu-io --image-opts "driver=nbd,server.type=unix,server.path=$CACHE/nbd.sock,export=lab/nbd,reconnect-delay=60" \
 	<"$WORK/commands" >"$WORK/qemu-io.log" 2>&1 &
@@ -93,7 +94,7 @@ echo "read -P 113 1M 300k" >&9
 node
 echo "quit" >&9
 exec 9>&-
-check "a client that connects again after a crash goes on" wait "$client"
-check "and finds what it wrote" grep -q "read 307200/307200" "$WORK/qemu-io.log"
-check "which is all right" bash -c '! grep -iq "verification failed\|error" "$1"' _ "$WORK/qemu-io.log"
+check "a client that reconnects after a crash continues" wait "$client"
+check "and finds its writes" grep -q "read 307200/307200" "$WORK/qemu-io.log"
+check "with all bytes right" bash -c '! grep -iq "verification failed\|error" "$1"' _ "$WORK/qemu-io.log"
 finish

@@ -1,7 +1,7 @@
-//! Reads a file over 9P from its start to its end, so that servers can be compared.
+//! Reads a whole file over 9P, to compare servers.
 //!
-//! `ninep_read ADDRESS ANAME NAME BYTES-AT-ONCE REQUESTS-AT-ONCE`: prints bytes and seconds. One connection, as the kernel
-//! has one.
+//! `ninep_read ADDRESS ANAME NAME BYTES-AT-ONCE REQUESTS-AT-ONCE`: prints bytes and seconds. It uses one connection,
+//! like the kernel.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a measuring program")]
 
@@ -28,7 +28,7 @@ impl Client {
         self.output.write_all(&message).context(|| "sending a request".into())
     }
 
-    /// The next reply: its tag; its body is then in `body`.
+    /// Receives the next reply. Returns its tag; `body` gets its body.
     fn receive(&mut self, kind: Kind, body: &mut Vec<u8>) -> Result<u16> {
         let mut header = [0; HEADER_BYTES];
         self.input.read_exact(&mut header).context(|| "receiving a reply".into())?;
@@ -55,14 +55,14 @@ fn text(bytes: &[u8]) -> Vec<u8> {
 
 fn read(address: &str, folder: &str, name: &str, bytes_at_once: u32, requests: u16) -> Result<()> {
     let output = TcpStream::connect(address).context(|| format!("{address}: connecting"))?;
-    output.set_nodelay(true).context(|| "making a connection prompt".into())?;
+    output.set_nodelay(true).context(|| "disabling delays of a connection".into())?;
     let input = output.try_clone().context(|| "copying a connection".into())?;
     let mut client = Client { output, input: BufReader::with_capacity(1 << 18, input) };
     let [root, file] = [0u32, 1].map(u32::to_le_bytes);
     let agreed = client.ask(Kind::VERSION, &[&MSIZE.to_le_bytes(), &text(VERSION)])?;
     let msize = agreed.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
     if bytes_at_once.saturating_add(IO_HEADER_BYTES) > msize {
-        return Err(Error::refused(format!("the server takes messages of {msize} bytes")));
+        return Err(Error::refused(format!("the server only accepts messages of {msize} bytes")));
     }
     let user = [&NO_FID.to_le_bytes()[..], &text(b"root"), &text(folder.as_bytes()), &[0; 4]].concat();
     client.ask(Kind::ATTACH, &[&root, &user])?;
@@ -95,9 +95,9 @@ fn main() -> ExitCode {
     let result = match arguments.as_slice() {
         [address, folder, name, bytes, requests] => match (bytes.parse(), requests.parse()) {
             (Ok(bytes), Ok(requests)) => read(address, folder, name, bytes, requests),
-            _ => Err(Error::refused("these are no numbers")),
+            _ => Err(Error::refused("BYTES-AT-ONCE and REQUESTS-AT-ONCE must be numbers")),
         },
-        _ => Err(Error::refused("ninep_read ADDRESS ANAME NAME BYTES-AT-ONCE REQUESTS-AT-ONCE")),
+        _ => Err(Error::refused("usage: ninep_read ADDRESS ANAME NAME BYTES-AT-ONCE REQUESTS-AT-ONCE")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

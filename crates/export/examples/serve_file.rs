@@ -1,6 +1,6 @@
-//! Serves a plain file, so that the server's speed can be compared with that of others.
+//! Serves a plain file over NBD, to compare the server's speed with that of other servers.
 //!
-//! `serve_file FILE SOCKET [write]`, until it is killed. Holes of the file are not told.
+//! `serve_file FILE SOCKET [write]` runs until it is killed. It does not report holes.
 
 #![allow(clippy::print_stderr, reason = "a measuring program")]
 
@@ -81,8 +81,8 @@ fn serve(file: &Path, socket: &Path, is_writable: bool) -> Result<()> {
         .read(true)
         .write(is_writable)
         .open(file)
-        .context(|| format!("{}: opening it", file.display()))?;
-    let length = file.metadata().context(|| "looking at the file".into())?.len();
+        .context(|| format!("opening {}", file.display()))?;
+    let length = file.metadata().context(|| "reading the file's length".into())?.len();
     let device = FileDevice { file, length, is_writable };
     let on_event = |event: &NbdEvent<'_>| {
         if !matches!(event, NbdEvent::Connected { .. } | NbdEvent::Opened { .. }) {
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     let result = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [file, socket] => serve(Path::new(file), Path::new(socket), false),
         [file, socket, "write"] => serve(Path::new(file), Path::new(socket), true),
-        _ => Err(Error::refused("serve_file FILE SOCKET [write]")),
+        _ => Err(Error::refused("usage: serve_file FILE SOCKET [write]")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,7 +1,8 @@
-//! Serves plain files as a mounted tree, so that the server's speed can be compared with that of others.
+//! Serves plain files as a mounted tree, to compare the server's speed with that of other servers.
 //!
-//! `serve_tree DIR FILE... [--write] [--fixed] [--passthrough]`, until it is killed or `DIR` is unmounted. `--fixed` says
-//! that the files never change, `--passthrough` lets the kernel read them by itself. Holes are not told.
+//! `serve_tree DIR FILE... [--write] [--fixed] [--passthrough]` runs until it is killed or `DIR` is unmounted.
+//! `--fixed` declares that the files never change; with `--passthrough` the kernel reads them directly. It does not
+//! report holes.
 
 #![allow(clippy::print_stderr, clippy::print_stdout, reason = "a measuring program")]
 
@@ -85,7 +86,7 @@ impl Files {
 }
 
 fn refused<T>() -> Result<T> {
-    Err(Error::refused("these are the files, and no others"))
+    Err(Error::refused("the set of files is fixed"))
 }
 
 impl Tree for Files {
@@ -136,7 +137,7 @@ impl Tree for Files {
 
 fn open(path: &str, wishes: Wishes) -> Result<(String, Arc<PlainFile>)> {
     let file = OpenOptions::new().read(true).write(wishes.write).open(path);
-    let file = file.context(|| format!("{path}: opening it"))?;
+    let file = file.context(|| format!("opening {path}"))?;
     let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok((name, Arc::new(PlainFile { file, wishes })))
 }
@@ -149,12 +150,12 @@ fn serve(arguments: &[String]) -> Result<()> {
             "--write" => wishes.write = true,
             "--fixed" => wishes.fixed = true,
             "--passthrough" => wishes.passthrough = true,
-            _ => return Err(Error::refused(format!("{flag}: there is no such flag"))),
+            _ => return Err(Error::refused(format!("unknown flag {flag}"))),
         }
     }
     let names: Vec<&String> = arguments.iter().filter(|argument| !is_flag(argument)).collect();
     let [mount_point, files @ ..] = &names[..] else {
-        return Err(Error::refused("serve_tree DIR FILE... [--write] [--fixed] [--passthrough]"));
+        return Err(Error::refused("usage: serve_tree DIR FILE... [--write] [--fixed] [--passthrough]"));
     };
     let files: Result<Vec<_>> = files.iter().map(|path| open(path, wishes)).collect();
     let tree = Files { files: files?, is_writable: wishes.write };

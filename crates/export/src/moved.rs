@@ -1,7 +1,7 @@
-//! A session that stopped between two requests, as it moves from one server to the next.
+//! A session that was stopped between two requests and moves from one server to the next.
 //!
-//! Owns what goes with every protocol: the connection, its number, and bytes that were read too early. What the client has
-//! agreed on is the protocol's own state, which travels as text.
+//! Owns the part that all protocols share: the connection, its number, and bytes that were read ahead. The protocol's
+//! own state travels as text.
 
 use std::os::fd::OwnedFd;
 
@@ -9,33 +9,33 @@ use platter_image::{Error, IoContext, Result};
 use platter_transport::Parcel;
 use socket2::Socket;
 
-/// Most bytes of a state: a session of 9P has up to 32768 fids, and the names of 256 directories.
+/// Most bytes of a state: a 9P session has up to 32,768 fids, and the names of 256 directories.
 const STATE_BYTES_MAX: usize = 256 << 20;
-/// Most bytes that were read too early: the largest request, and what is read at once.
+/// Most bytes that were read ahead: the largest request, and the size of one read.
 const UNREAD_BYTES_MAX: usize = (32 << 20) + (128 << 10);
 /// Number, length of the state.
 const HEADER_BYTES: usize = 12;
 
-/// Where a session goes on.
+/// The state from which a session continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rest {
-    /// What its protocol remembers, in a form of its own.
+    /// The protocol's state, in the protocol's own form.
     pub state: String,
-    /// Bytes of requests that were read and not begun.
+    /// Bytes of requests that were read but not started.
     pub unread: Vec<u8>,
 }
 
-/// A session that stopped between two requests. Nothing is in flight.
+/// A session that was stopped between two requests. No request is in flight.
 #[derive(Debug)]
 pub struct MovedSession {
-    /// Its connection's number.
+    /// Number of its connection.
     pub(crate) connection: u64,
     pub(crate) socket: Socket,
     pub(crate) rest: Rest,
 }
 
 impl MovedSession {
-    /// A copy for another process.
+    /// Returns a copy for another process.
     ///
     /// # Errors
     /// `Io` when there are too many open files.
@@ -44,14 +44,14 @@ impl MovedSession {
         Ok(Parcel { bytes: encode(self.connection, &self.rest), descriptors: vec![OwnedFd::from(socket)] })
     }
 
-    /// The other end of [`MovedSession::to_parcel`].
+    /// Receives the result of [`MovedSession::to_parcel`].
     ///
     /// # Errors
     /// `Corrupt`.
     pub fn from_parcel(parcel: Parcel) -> Result<Self> {
         let (connection, rest) = decode(&parcel.bytes)?;
         let [socket] = <[OwnedFd; 1]>::try_from(parcel.descriptors)
-            .map_err(|_| Error::corrupt("a session that moves has one connection"))?;
+            .map_err(|_| Error::corrupt("a moved session must have exactly one connection"))?;
         Ok(Self { connection, socket: socket.into(), rest })
     }
 }
@@ -61,12 +61,12 @@ fn encode(connection: u64, rest: &Rest) -> Vec<u8> {
     [&connection.to_le_bytes()[..], &length, rest.state.as_bytes(), &rest.unread].concat()
 }
 
-/// Parses the bytes of a session that moves.
+/// Parses the bytes of a moved session.
 ///
 /// # Errors
 /// `Corrupt`.
 pub fn decode(bytes: &[u8]) -> Result<(u64, Rest)> {
-    let corrupt = || Error::corrupt("a session that moves is malformed: another version of Platter?");
+    let corrupt = || Error::corrupt("malformed session state: sent by another version of Platter?");
     let (header, rest) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(corrupt)?;
     let (connection, length) = header.split_at(8);
     let connection = u64::from_le_bytes(connection.try_into().map_err(|_| corrupt())?);
@@ -79,7 +79,7 @@ pub fn decode(bytes: &[u8]) -> Result<(u64, Rest)> {
     Ok((connection, Rest { state, unread: unread.to_vec() }))
 }
 
-/// The text of a protocol's state.
+/// Serializes a protocol's state.
 ///
 /// # Errors
 /// `Bug` when it cannot be text.
@@ -87,7 +87,7 @@ pub(crate) fn to_text(state: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string(state).map_err(|error| Error::bug(format!("a session's state: {error}")))
 }
 
-/// What [`to_text`] made.
+/// Parses the result of [`to_text`].
 ///
 /// # Errors
 /// `Corrupt`.

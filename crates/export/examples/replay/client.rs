@@ -1,7 +1,7 @@
-//! An NBD client for measuring: sends requests, several at once, and reads the replies as they come.
+//! An NBD client for measurements: sends several requests at once, and reads replies as they arrive.
 //!
-//! Owns the connection and the requests that wait for their reply. Its numbers are its own and not those of the
-//! server's code. It asks for structured replies, as QEMU and the kernel do.
+//! Owns the connection and the unanswered requests. Its constants are its own and not those of the server's code. It
+//! negotiates structured replies, as QEMU and the kernel do.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read, Write};
@@ -12,7 +12,7 @@ use platter_image::{Error, Extent, IoContext, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// What a request asks for, as its number says it.
+/// The command of a request, with its number in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Read = 0,
@@ -21,10 +21,10 @@ pub(crate) enum Command {
     WriteZeroes = 6,
 }
 
-/// A request that was answered.
+/// An answered request.
 pub(crate) struct Reply {
     pub(crate) cookie: u64,
-    /// What was read.
+    /// The bytes that were read.
     pub(crate) bytes: Vec<u8>,
     /// 0 is success.
     pub(crate) error: u32,
@@ -53,14 +53,14 @@ const OPTION_GO: u32 = 7;
 const OPTION_STRUCTURED_REPLY: u32 = 8;
 const REPLY_ACK: u32 = 1;
 const REPLY_INFO: u32 = 3;
-/// No option's reply of a server in its right mind is longer.
+/// Most bytes of an option's reply.
 const OPTION_REPLY_MAX: u32 = 64 << 10;
 
 impl Client {
-    /// Connects to `nbd+unix:///NAME?socket=PATH`, `nbd://ADDRESS:PORT/NAME`, or a unix socket's path for the disk
-    /// without a name.
+    /// Connects to `nbd+unix:///NAME?socket=PATH`, `nbd://ADDRESS:PORT/NAME`, or the path of a unix socket for the
+    /// export with the empty name.
     pub(crate) fn connect(uri: &str) -> Result<Self> {
-        let wrong = || Error::refused(format!("{uri}: no NBD address that this understands"));
+        let wrong = || Error::refused(format!("{uri}: unsupported NBD address"));
         let (address, name) = if let Some(rest) = uri.strip_prefix("nbd+unix:///") {
             let (name, path) = rest.split_once("?socket=").ok_or_else(wrong)?;
             (SockAddr::unix(Path::new(path)).context(|| uri.to_owned())?, name)
@@ -88,23 +88,23 @@ impl Client {
 
     fn negotiate(&mut self, name: &str) -> Result<()> {
         if self.take::<16>()? != *b"NBDMAGICIHAVEOPT" {
-            return Err(Error::corrupt("this is no NBD server, or a very old one"));
+            return Err(Error::corrupt("not an NBD server, or a very old one"));
         }
         self.take::<2>()?;
         self.send(&3_u32.to_be_bytes())?;
-        // Without it, replies are simple ones.
+        // If the server refuses, its replies are simple ones.
         let _ = self.option(OPTION_STRUCTURED_REPLY, &[])?;
         let wish = [&(name.len() as u32).to_be_bytes(), name.as_bytes(), &[0, 0]].concat();
         let answer = self.option(OPTION_GO, &wish)?;
         let info = answer.map_err(|why| Error::refused(format!("the server refuses {name:?}: {why}")))?;
         let info: [u8; 12] =
-            info.try_into().map_err(|_| Error::corrupt("the server does not tell the disk's length"))?;
+            info.try_into().map_err(|_| Error::corrupt("the server did not send the disk's length"))?;
         self.length = info[2..10].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
         self.is_writable = info[11] & 2 == 0;
         Ok(())
     }
 
-    /// Sends an option; gives what the server says of the disk, or why it refuses.
+    /// Sends an option. Returns the server's information about the disk, or its reason for refusing.
     fn option(&mut self, code: u32, data: &[u8]) -> Result<std::result::Result<Vec<u8>, String>> {
         let length = (data.len() as u32).to_be_bytes();
         self.send(&[b"IHAVEOPT", &code.to_be_bytes()[..], &length, data].concat())?;
@@ -120,7 +120,7 @@ impl Client {
             self.fill(&mut data)?;
             match kind {
                 REPLY_ACK => return Ok(Ok(told)),
-                // Kind 0 of these has length and flags.
+                // Information of kind 0 contains length and flags.
                 REPLY_INFO if data.starts_with(&[0, 0]) => told = data,
                 _ if kind >> 31 == 1 => return Ok(Err(String::from_utf8_lossy(&data).into_owned())),
                 _ => {}
@@ -128,7 +128,7 @@ impl Client {
         }
     }
 
-    /// Sends a request; a write's payload is sevens.
+    /// Sends a request. The payload of a write consists of bytes 7.
     pub(crate) fn request(&mut self, cookie: u64, command: Command, range: Extent) -> Result<()> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
@@ -150,12 +150,12 @@ impl Client {
         Ok(())
     }
 
-    /// Requests without their reply.
+    /// Number of unanswered requests.
     pub(crate) fn in_flight(&self) -> usize {
         self.pending.len()
     }
 
-    /// Whether a reply, or a part of one, is here within that time.
+    /// Waits up to `time` for a reply or a part of one.
     pub(crate) fn has_reply_within(&self, time: Duration) -> Result<bool> {
         if !self.input.buffer().is_empty() {
             return Ok(true);
@@ -184,7 +184,7 @@ impl Client {
         }
     }
 
-    /// Takes a reply's buffer back.
+    /// Recycles a reply's buffer.
     pub(crate) fn reuse(&mut self, bytes: Vec<u8>) {
         self.spare.push(bytes);
     }
@@ -200,7 +200,7 @@ impl Client {
         Ok(cookie)
     }
 
-    /// Takes a chunk; gives its cookie, and whether it is the reply's last.
+    /// Receives a chunk. Returns its cookie, and whether it is the reply's last.
     fn chunk(&mut self) -> Result<(u64, bool)> {
         let (flags, kind) = (self.u16()?, self.u16()?);
         let cookie = self.u64()?;
@@ -258,13 +258,13 @@ fn read(input: &mut BufReader<Socket>, bytes: &mut [u8]) -> Result<()> {
     input.read_exact(bytes).context(|| "reading from the server".into())
 }
 
-/// Where a chunk's bytes go.
+/// Returns the part of the buffer for a chunk's bytes.
 fn part(pending: &mut Pending, offset: u64, length: u32) -> Result<&mut [u8]> {
     let start = offset.checked_sub(pending.range.offset).and_then(|start| usize::try_from(start).ok());
     let part = start.and_then(|start| pending.bytes.get_mut(start..)?.get_mut(..length as usize));
-    part.ok_or_else(|| Error::corrupt(format!("{length} bytes at {offset}, which nobody asked for")))
+    part.ok_or_else(|| Error::corrupt(format!("{length} bytes at {offset}, which were not requested")))
 }
 
 fn unasked() -> Error {
-    Error::corrupt("a reply to nothing")
+    Error::corrupt("a reply to an unknown request")
 }

@@ -1,10 +1,11 @@
 //! Replays the reads of traces against NBD servers, and prints how long they took as JSON.
 //!
-//! `replay TRACE --nbd URI|SOCKET [--think PART] [--writes] [--score SCORE] [--also FILE]`: `--think 1` keeps the recorded times
-//! between requests, 0 (the default) none of them; `--also` reads ranges after it, a line `OFFSET LENGTH` each.
+//! `replay TRACE --nbd URI|SOCKET [--think PART] [--writes] [--score SCORE] [--also FILE]`: `--think 1` keeps the
+//! recorded times between requests, 0 (the default) drops them; `--also` then reads the ranges in FILE, one line
+//! `OFFSET LENGTH` each.
 //!
-//! `replay --list FILE [--think PART] [--writes]`: many at once, a thread each, of a line `TRACE URI` or `TRACE URI SCORE` each.
-//! Whatever was replayed from one trace must have read the same.
+//! `replay --list FILE [--think PART] [--writes]`: replays many traces at once, one thread for each line `TRACE URI` or
+//! `TRACE URI SCORE`. All replays of one trace must read the same data.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a measuring program")]
 
@@ -36,7 +37,7 @@ fn ranges(file: &str) -> Result<Vec<Extent>> {
     let text = fs::read_to_string(file).context(|| format!("reading {file}"))?;
     let mut ranges = Vec::new();
     for line in text.lines() {
-        let wrong = || Error::refused(format!("{file}: {line:?} is no OFFSET LENGTH"));
+        let wrong = || Error::refused(format!("{file}: {line:?} is not OFFSET LENGTH"));
         let (offset, length) = line.split_once(' ').ok_or_else(wrong)?;
         let mut offset: u64 = offset.parse().map_err(|_| wrong())?;
         let mut left: u64 = length.parse().map_err(|_| wrong())?;
@@ -76,7 +77,7 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<String> {
     Ok(format!("{{{},\"digest\":\"{:016x}\"}}", figures(&report), report.digest))
 }
 
-/// What a report says, without the braces.
+/// A report as JSON, without the braces.
 pub(crate) fn figures(report: &Report) -> String {
     format!(
         "\"requests\":{},\"bytes\":{},\"failed\":{},\"p50_us\":{:.1},\"p99_us\":{:.1},\"max_us\":{:.1},\

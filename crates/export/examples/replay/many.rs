@@ -1,4 +1,4 @@
-//! Many traces replayed at once, as when many machines boot.
+//! Replays many traces at once, as when many machines boot.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,20 +13,20 @@ use super::client::Client;
 use super::replaying::{Options, Report, replay};
 use super::{figures, read_trace};
 
-/// Bytes of a thread's stack: there are many.
+/// Bytes of a thread's stack: there are many threads.
 const STACK_BYTES: usize = 256 << 10;
 
-/// One of them.
+/// One replay.
 struct Boot<'a> {
     trace: &'a str,
     uri: &'a str,
     score: Option<&'a str>,
 }
 
-/// Replays what a file lists; all begin together, once all are connected.
+/// Runs all replays that a file lists. They start together, once all are connected.
 ///
 /// # Errors
-/// `Refused` when the list is none, or two replays of one trace read something different; what a replay says.
+/// `Refused` when the list is invalid, or two replays of one trace read different data; the errors of a replay.
 pub(crate) fn replay_all(list: &str, options: &Options) -> Result<String> {
     let text = fs::read_to_string(list).context(|| format!("reading {list}"))?;
     let boots = text.lines().map(boot).collect::<Result<Vec<_>>>()?;
@@ -50,7 +50,7 @@ pub(crate) fn replay_all(list: &str, options: &Options) -> Result<String> {
         }
         let end = |started: std::io::Result<thread::ScopedJoinHandle<'_, Result<Report>>>| {
             let started = started.map_err(|error| Error::io("starting a thread", error))?;
-            started.join().unwrap_or_else(|_| Err(Error::bug("a replay broke")))
+            started.join().unwrap_or_else(|_| Err(Error::bug("a replay panicked")))
         };
         started.into_iter().map(end).collect()
     });
@@ -62,7 +62,7 @@ pub(crate) fn replay_all(list: &str, options: &Options) -> Result<String> {
         let report = report?;
         if *digests.entry(boot.trace).or_insert(report.digest) != report.digest {
             return Err(Error::refused(format!(
-                "{} does not read what another replay of {} reads",
+                "{} reads other data than another replay of {}",
                 boot.uri, boot.trace
             )));
         }
@@ -92,7 +92,7 @@ pub(crate) fn replay_all(list: &str, options: &Options) -> Result<String> {
 
 fn boot(line: &str) -> Result<Boot<'_>> {
     let mut words = line.split_whitespace();
-    let wrong = || Error::refused(format!("{line:?} is no TRACE URI [SCORE]"));
+    let wrong = || Error::refused(format!("{line:?} is not TRACE URI [SCORE]"));
     let (trace, uri) = words.next().zip(words.next()).ok_or_else(wrong)?;
     Ok(Boot { trace, uri, score: words.next() })
 }

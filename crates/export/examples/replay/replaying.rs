@@ -1,7 +1,8 @@
-//! A trace asked again: which request waits for which, and what came of it.
+//! Replays a trace: the order of requests, and the measured results.
 //!
-//! A request is sent when all those were answered that had been answered before it came, and then after the time that lay
-//! between, or a part of it. So as many are under way at once as were, whatever the server's speed.
+//! A request is sent once all requests have been answered that had been answered before it in the recording, and then
+//! after the recorded pause or a part of it. So the number of concurrent requests is that of the recording, at any
+//! speed of the server.
 
 use std::time::{Duration, Instant};
 
@@ -11,25 +12,25 @@ use twox_hash::XxHash3_64;
 
 use super::client::{Client, Command};
 
-/// Requests under way, however many were.
+/// Most concurrent requests, even if the recording had more.
 const IN_FLIGHT_MAX: usize = 64;
-/// The longest request that every server takes.
+/// The longest request that every server accepts.
 const LENGTH_MAX: u64 = 32 << 20;
 
 /// How to replay.
 #[derive(Clone, Default)]
 pub(crate) struct Options {
-    /// Part of the recorded time between requests to keep.
+    /// Fraction of the recorded pauses between requests to keep.
     pub(crate) think: f64,
     /// Also write, zero and flush.
     pub(crate) writes: bool,
     /// The score that the trace must have, in hexadecimal.
     pub(crate) score: Option<String>,
-    /// What to read after all of the trace was answered.
+    /// Ranges to read after the whole trace was answered.
     pub(crate) also: Vec<Extent>,
 }
 
-/// What came of it. Times are in microseconds, from before a request was sent until all of its reply was there.
+/// Results. Times are in microseconds, from before a request is sent until its whole reply has arrived.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) requests: u64,
@@ -37,12 +38,12 @@ pub(crate) struct Report {
     pub(crate) failed: u64,
     pub(crate) latencies_us: Vec<f64>,
     pub(crate) wall: Duration,
-    /// Of everything that was read.
+    /// Digest of all data that was read.
     pub(crate) digest: u64,
 }
 
 impl Report {
-    /// What so large a part of the requests did not exceed; the latencies are sorted.
+    /// The latency that this fraction of the requests did not exceed. The latencies must be sorted.
     pub(crate) fn quantile_us(&self, part: f64) -> f64 {
         let at = (self.latencies_us.len() as f64 * part).ceil() as usize;
         self.latencies_us.get(at.saturating_sub(1)).copied().unwrap_or(0.0)
@@ -53,16 +54,17 @@ impl Report {
 pub(crate) struct Step {
     command: Command,
     range: Extent,
-    /// So many, in the order of their ends, must be answered before.
+    /// Number of requests, in the order of their replies, that must be answered before.
     pub(crate) after: usize,
-    /// And then so long.
+    /// The pause after that.
     pub(crate) think: Duration,
 }
 
-/// The steps in the order in which they came, and their places in the order in which they were answered.
+/// Returns the requests in the order in which they were sent, and their places in the order in which they were
+/// answered.
 ///
 /// # Errors
-/// `Refused` when a request is longer than servers take.
+/// `Refused` when a request is longer than servers accept.
 pub(crate) fn steps(trace: &Trace, options: &Options) -> Result<(Vec<Step>, Vec<usize>)> {
     let wanted = |request: &&TracedRequest| options.writes || request.kind == RequestKind::Read;
     let requests: Vec<&TracedRequest> = trace.requests.iter().filter(wanted).collect();
@@ -100,10 +102,10 @@ pub(crate) fn steps(trace: &Trace, options: &Options) -> Result<(Vec<Step>, Vec<
 
 struct Run<'a> {
     client: &'a mut Client,
-    /// By its place in the order of answers: whether a request was answered.
+    /// For each place in the recorded order of replies: whether the request was answered.
     answered: Vec<bool>,
     places: Vec<usize>,
-    /// When so many, from the first on, were.
+    /// For each number of requests, counted from the first: the time at which all of these had been answered.
     reached: Vec<Instant>,
     digests: Vec<u64>,
     report: Report,
@@ -116,7 +118,7 @@ struct Run<'a> {
 pub(crate) fn replay(trace: &Trace, client: &mut Client, options: &Options) -> Result<Report> {
     if trace.header.disk_length != client.length {
         return Err(Error::refused(format!(
-            "the trace is of a disk of {} bytes, and this one has {}",
+            "the trace is of a disk with {} bytes, but this disk has {}",
             trace.header.disk_length, client.length
         )));
     }

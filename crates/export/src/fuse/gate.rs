@@ -1,18 +1,18 @@
-//! How the threads of a mount stop between two requests.
+//! Stops the threads of a mount between two requests.
 //!
-//! A thread that waits for the kernel cannot be woken but by a request, and one that was stopped after it had read a
-//! request would lose it. So nothing is stopped: each thread comes here after it has replied, and stays while the gate is
-//! closed. Whoever closes it sends requests (`statfs`) until every thread has come. A request then lies either in the
-//! kernel's queue or has its reply.
+//! Only a request wakes a thread that waits for the kernel, and a thread that was stopped after it read a request would
+//! lose that request. So no thread is interrupted: each thread passes this gate after every reply, and waits here while
+//! the gate is closed. Whoever closes the gate causes requests (`statfs`) until all threads have arrived. Every request
+//! is then either in the kernel's queue or answered.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A thread that was asked for something comes this soon.
+/// Time in which a thread usually arrives after it got a request.
 const COMING_TIME: Duration = Duration::from_millis(1);
 
-/// See above.
+/// The gate, see above.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     is_closed: AtomicBool,
@@ -20,16 +20,17 @@ pub(super) struct Gate {
     changed: Condvar,
 }
 
-/// A request that is being answered.
+/// A request under way.
 pub(super) struct Turn<'a>(&'a Gate);
 
 impl Gate {
-    /// A thread begins a request. When the turn is dropped, after the reply, it waits at the gate.
+    /// Begins a request. When the returned value is dropped, after the reply, the thread passes the gate.
     pub(super) fn turn(&self) -> Turn<'_> {
         Turn(self)
     }
 
-    /// Keeps every thread that comes, and calls `wake` until so many have come. False when they have not in that time.
+    /// Closes the gate, and calls `wake` until `threads` threads wait at it. Returns false if that takes longer than
+    /// `time`.
     pub(super) fn close(&self, threads: usize, time: Duration, wake: impl Fn()) -> bool {
         self.is_closed.store(true, Ordering::SeqCst);
         let deadline = Instant::now() + time;
@@ -47,7 +48,7 @@ impl Gate {
         }
     }
 
-    /// Lets them go on.
+    /// Opens the gate.
     pub(super) fn open(&self) {
         let _waiting = self.waiting.lock();
         self.is_closed.store(false, Ordering::SeqCst);

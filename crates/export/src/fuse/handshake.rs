@@ -1,10 +1,10 @@
-//! The first message of a mount, and how a later process goes on without one.
+//! The first message of a mount, and how a later process starts without receiving one.
 //!
-//! The kernel says `INIT` once, and the library wants to hear it before anything else. So the library never talks to the
-//! kernel for that: it is given one end of a socket pair, hears the recorded message there, and its answer goes to the
-//! kernel only if the kernel waits for one. Then the device takes the place of the socket, under the same number.
+//! The kernel sends `INIT` once, and the FUSE library requires it as its first message. So the library gets one end of
+//! a socket pair instead of the device and reads the recorded message from it. Its reply is forwarded to the kernel
+//! only if the kernel waits for one. Then the device replaces the socket under the same descriptor number.
 //!
-//! What was agreed on stays as the first process agreed on it, whatever a later version would like.
+//! The negotiated options stay as the first process agreed on them, whatever a later version would prefer.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,10 +15,10 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use super::filesystem::Requests;
 
-/// What the kernel wants a reader to have room for before anything is agreed on.
+/// Buffer size that the kernel requires of a reader before the negotiation.
 const MESSAGE_BYTES_MAX: usize = 128 << 10;
 
-/// Hears the first message of a new mount.
+/// Reads the first message of a new mount.
 ///
 /// # Errors
 /// `Io`.
@@ -31,12 +31,12 @@ pub(super) fn hear_init(device: BorrowedFd<'_>) -> Result<Vec<u8>> {
                 return Ok(message);
             }
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-            Err(error) => return Err(Error::io("hearing from the kernel", error.into())),
+            Err(error) => return Err(Error::io("reading the first message of a mount", error.into())),
         }
     }
 }
 
-/// A session that has heard `init` and talks to `device` from now on. With `answers`, the kernel gets the answer.
+/// Starts a session that has received `init` and uses `device` from then on. With `answers`, the kernel gets the reply.
 ///
 /// # Errors
 /// `Io`.
@@ -47,11 +47,11 @@ pub(super) fn begin(
     answers: bool,
     config: Config,
 ) -> Result<Session<Requests>> {
-    let doing = || "beginning to talk to the kernel".to_owned();
+    let doing = || "starting a FUSE session".to_owned();
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (ours, theirs): (OwnedFd, OwnedFd) = pair.map_err(io::Error::from).context(doing)?;
     send(&ours, init, SendFlags::NOSIGNAL).map_err(io::Error::from).context(doing)?;
-    // The kernel itself keeps others out, and knows better than the library who they are.
+    // The kernel checks access itself, with better knowledge of the callers than the library.
     let session = Session::from_fd(requests, theirs, SessionACL::All, config).context(doing)?;
     let mut answer = vec![0; MESSAGE_BYTES_MAX];
     let heard = recv(&ours, &mut answer[..], RecvFlags::DONTWAIT).map_err(io::Error::from);
@@ -63,14 +63,14 @@ pub(super) fn begin(
     Ok(session)
 }
 
-/// Makes the number of `place` one of `device`.
+/// Makes the descriptor number of `place` refer to `device`.
 fn replace(place: BorrowedFd<'_>, device: BorrowedFd<'_>) -> Result<()> {
-    // SAFETY: both numbers are open here. The session owns its number before and after; it was a socket until now, of which
-    // nobody knows but us, and it has not read from it since its handshake.
-    #[expect(unsafe_code, reason = "the library has no other way to go on with a descriptor")]
+    // SAFETY: both descriptors are open here. The session owns its number before and after. Until now the number was a
+    // socket that only this code knows, and the session has not read from it since its handshake.
+    #[expect(unsafe_code, reason = "the library cannot take over a descriptor in another way")]
     let replaced = unsafe { libc::dup3(device.as_raw_fd(), place.as_raw_fd(), libc::O_CLOEXEC) };
     if replaced < 0 {
-        return Err(Error::io("beginning to talk to the kernel", io::Error::last_os_error()));
+        return Err(Error::io("starting a FUSE session", io::Error::last_os_error()));
     }
     Ok(())
 }

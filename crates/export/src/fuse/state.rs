@@ -62,14 +62,15 @@ impl FuseState {
 }
 
 impl FuseHandover {
-    /// The other end of [`FuseServer::to_parcel`](super::FuseServer::to_parcel).
+    /// Receives the result of [`FuseServer::to_parcel`](super::FuseServer::to_parcel).
     ///
     /// # Errors
     /// `Corrupt`.
     pub fn from_parcel(parcel: Parcel) -> Result<Self> {
         let [device] = <[OwnedFd; 1]>::try_from(parcel.descriptors)
-            .map_err(|_| Error::corrupt("a mount that moves has one device"))?;
-        let text = str::from_utf8(&parcel.bytes).map_err(|_| Error::corrupt("a mount's state is no text"))?;
+            .map_err(|_| Error::corrupt("a moved mount must have exactly one device"))?;
+        let text =
+            str::from_utf8(&parcel.bytes).map_err(|_| Error::corrupt("a mount's state is not UTF-8"))?;
         Ok(Self { state: FuseState::from_text(text)?, device })
     }
 }

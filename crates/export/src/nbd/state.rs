@@ -1,4 +1,4 @@
-//! What an NBD client has agreed on, as it moves to the next server.
+//! The negotiated options of an NBD client, which move to the next server.
 
 use platter_image::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -7,18 +7,18 @@ use super::negotiate::Agreed;
 use crate::Exports;
 use crate::moved::{from_text, to_text};
 
-/// What a client has agreed on. The disk itself is opened again by its name.
+/// The negotiated options of a client. The next server opens the disk again by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NbdState {
     /// The export's own name.
     pub export: String,
-    /// Its length in bytes when the client was told.
+    /// The length in bytes that the client was told.
     pub length: u64,
-    /// Whether it could be written when the client was told.
+    /// Whether the client was told that the disk is writable.
     pub writable: bool,
-    /// Replies come in chunks.
+    /// Structured replies were negotiated.
     pub structured: bool,
-    /// Extents may be asked for.
+    /// The allocation context was negotiated, so the client may request block status.
     pub contexts: bool,
 }
 
@@ -33,7 +33,7 @@ impl NbdState {
         }
     }
 
-    /// As text.
+    /// Serializes the state.
     ///
     /// # Errors
     /// `Bug`.
@@ -41,7 +41,7 @@ impl NbdState {
         to_text(self)
     }
 
-    /// What [`NbdState::to_text`] made.
+    /// Parses the result of [`NbdState::to_text`].
     ///
     /// # Errors
     /// `Corrupt`.
@@ -49,15 +49,17 @@ impl NbdState {
         from_text(text)
     }
 
-    /// What was agreed on, of the disk that has the name now.
+    /// Restores the negotiated options for the disk that has this name now.
     ///
     /// # Errors
-    /// `Refused` when that is another disk than the client knows; as [`Exports::open`].
+    /// `Refused` when this disk differs from what the client was told; as [`Exports::open`].
     pub(super) fn agreed(self, exports: &dyn Exports) -> Result<Agreed> {
         let Self { export: name, length, writable, structured, contexts } = self;
         let device = exports.open(&name)?;
         if (device.length(), device.is_writable()) != (length, writable) {
-            return Err(Error::refused(format!("{name} is not the disk that the client was told of")));
+            return Err(Error::refused(format!(
+                "{name} has another length or access mode than the client was told"
+            )));
         }
         Ok(Agreed { name, device, structured, contexts })
     }

@@ -1,4 +1,4 @@
-//! What system calls say about contents: places of holes, ranges made zero, many readers, other writers.
+//! System calls on contents: positions of holes, zeroed ranges, concurrent readers, other writers.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -63,7 +63,7 @@ fn ranges_made_zero() {
     let keep = FallocateFlags::KEEP_SIZE;
     fallocate(&file, FallocateFlags::PUNCH_HOLE | keep, 5000, 9000).unwrap();
     fallocate(&file, FallocateFlags::ZERO_RANGE, 20_000, 100).unwrap();
-    // Only what is inside is meant.
+    // The range is cut at the end of the file.
     fallocate(&file, FallocateFlags::PUNCH_HOLE | keep, 7 * UNIT as u64, 1 << 30).unwrap();
     let mut expected = pattern(8 * UNIT);
     for range in [5000..14_000, 20_000..20_100, 7 * UNIT..8 * UNIT] {
@@ -81,7 +81,7 @@ fn ranges_made_zero() {
     assert!(fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, UNIT as u64).is_err());
     assert!(
         fallocate(&file, FallocateFlags::ZERO_RANGE, 7 * UNIT as u64, 2 * UNIT as u64).is_err(),
-        "it is a disk"
+        "a disk cannot grow"
     );
     let file = read_write(&mounted, "free");
     fallocate(&file, FallocateFlags::empty(), 0, 3 * UNIT as u64).unwrap();
@@ -91,7 +91,7 @@ fn ranges_made_zero() {
 }
 
 #[test]
-fn what_others_write_is_seen() {
+fn writes_through_another_export_are_visible() {
     if !is_possible() {
         return;
     }
@@ -105,16 +105,20 @@ fn what_others_write_is_seen() {
     // Through another export.
     live.bytes.write()[..UNIT].fill(2);
     file.read_exact_at(&mut buffer, 0).unwrap();
-    assert_eq!(buffer, vec![2; UNIT], "a file that is open");
+    assert_eq!(buffer, vec![2; UNIT], "in an open file");
     live.bytes.write().fill(3);
     live.bytes.write().resize(3 * UNIT, 3);
-    assert_eq!(std::fs::read(mounted.at("live")).unwrap(), vec![3; 3 * UNIT], "and one that is opened again");
-    assert_eq!(file.metadata().unwrap().len(), 3 * UNIT as u64, "and its length");
+    assert_eq!(
+        std::fs::read(mounted.at("live")).unwrap(),
+        vec![3; 3 * UNIT],
+        "in a file that is opened again"
+    );
+    assert_eq!(file.metadata().unwrap().len(), 3 * UNIT as u64, "in its length");
     mounted.finish();
 }
 
 #[test]
-fn what_never_changes_is_kept() {
+fn contents_that_never_change_are_cached() {
     if !is_possible() {
         return;
     }
@@ -126,7 +130,7 @@ fn what_never_changes_is_kept() {
     }
     let bytes: u64 =
         fixed.log().iter().map(|done| if let Done::Read(_, length) = done { *length } else { 0 }).sum();
-    assert_eq!(bytes, 1 << 20, "it was read once: {:?}", fixed.log());
+    assert_eq!(bytes, 1 << 20, "each byte was read once: {:?}", fixed.log());
     mounted.finish();
 }
 
@@ -241,7 +245,7 @@ fn plain_files_are_read_by_the_kernel() {
     let refused = mounted.events().into_iter().find(|event| event.contains("PassthroughRefused"));
     match refused {
         Some(event) => println!("skipped: {event}"),
-        None => assert_eq!(file.log(), [], "the server was asked for nothing"),
+        None => assert_eq!(file.log(), [], "the kernel sent no request to the server"),
     }
     drop((first, second));
     mounted.finish();

@@ -1,4 +1,5 @@
-//! How a mount ends: asked to, unmounted by somebody, under open files, killed; and what may be mounted over.
+//! How a mount ends: on request, unmounted by somebody, with open files, killed; and over which mounts a new one may
+//! go.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -35,7 +36,7 @@ fn somebody_unmounts() {
 }
 
 #[test]
-fn what_somebody_else_mounted_is_left_alone() {
+fn a_foreign_mount_is_not_touched() {
     if !is_possible() || !is_root() {
         return;
     }
@@ -48,7 +49,7 @@ fn what_somebody_else_mounted_is_left_alone() {
 }
 
 #[test]
-fn stopped_under_open_files() {
+fn stopped_with_open_files() {
     if !is_possible() || !is_root() {
         return;
     }
@@ -59,7 +60,7 @@ fn stopped_under_open_files() {
     mounted.join().unwrap();
     mounted.wait_for("Busy");
     assert!(!is_mounted(&mounted.path()));
-    assert!(file.read_at(&mut [0; 1], 0).is_err(), "who still had it open hears of the end");
+    assert!(file.read_at(&mut [0; 1], 0).is_err(), "an open file fails after the end");
 }
 
 #[test]

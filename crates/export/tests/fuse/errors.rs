@@ -1,4 +1,4 @@
-//! Errors: the process hears a number, and whoever runs the server hears the rest.
+//! Errors: the calling process gets an error number, and the server's operator gets the details.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -26,7 +26,7 @@ fn a_damaged_place() {
         let error = file.read_exact_at(&mut buffer, 1 << 20).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EIO), "{name}");
         file.read_exact_at(&mut buffer, 2 << 20).unwrap();
-        assert_eq!(buffer, pattern(3 << 20)[2 << 20..][..UNIT], "{name}: elsewhere it is good");
+        assert_eq!(buffer, pattern(3 << 20)[2 << 20..][..UNIT], "{name}: other places are readable");
     }
     let event = mounted.wait_for("RequestFailed");
     assert!(event.contains("range: Some(Extent { offset: 1048576, length: 4096 })"), "{event}");
@@ -40,7 +40,7 @@ fn a_damaged_place() {
 }
 
 #[test]
-fn closing_says_what_became_of_it() {
+fn closing_reports_a_failed_import() {
     if !is_possible() {
         return;
     }
@@ -48,7 +48,7 @@ fn closing_says_what_became_of_it() {
     let mounted = Mounted::of(&tree);
     mounted.shell("printf x > good");
     tree.file("good").is_spoilt.store(true, Ordering::Relaxed);
-    // Only who wrote asks.
+    // A program that only read gets no error.
     mounted.shell("cat good");
     let said = mounted.failure("dd if=/dev/zero of=good count=1 status=none");
     assert!(said.contains("Input/output error"), "{said}");
@@ -57,7 +57,7 @@ fn closing_says_what_became_of_it() {
 }
 
 #[test]
-fn who_may_only_read_cannot_write() {
+fn a_read_only_file_cannot_be_written() {
     if !is_possible() {
         return;
     }

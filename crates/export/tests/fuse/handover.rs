@@ -17,7 +17,7 @@ use crate::memory::{MemoryFile, MemoryTree, pattern};
 use crate::mounted::{force_away, is_mounted, is_possible};
 
 const ROUNDS: u64 = 20;
-/// Requests that are answered between two pauses.
+/// Requests to be answered between two pauses.
 const BETWEEN: u64 = 40;
 
 fn options() -> FuseOptions {
@@ -34,7 +34,7 @@ fn sent(server: &FuseServer) -> FuseHandover {
     })
 }
 
-/// Orders the pause when it is dropped.
+/// Requests the pause when it is dropped.
 struct Ordered<'a>(&'a Pause);
 
 impl Drop for Ordered<'_> {
@@ -47,7 +47,7 @@ fn run_while<T>(server: &mut FuseServer, pause: &Pause, act: impl FnOnce() -> T)
     thread::scope(|scope| {
         let stop = AtomicBool::new(false);
         let running = scope.spawn(move || server.run(&stop).unwrap());
-        // A test that fails in the middle must not leave a server that runs.
+        // A failing test must not leave a running server.
         let ordered = Ordered(pause);
         let done = act();
         drop(ordered);
@@ -76,7 +76,7 @@ fn work(file: &File, stop: &AtomicBool, answered: &AtomicU64) {
     assert_eq!(seen, model);
 }
 
-/// Takes the mount away, whatever becomes of the test.
+/// Removes the mount, even when the test fails.
 struct Away<'a>(&'a Path);
 
 impl Drop for Away<'_> {
@@ -119,7 +119,7 @@ fn programs_lose_nothing_when_the_mount_moves_many_times() {
             })
             .collect();
         for round in 0..ROUNDS {
-            // The next process has an order of its own.
+            // The next process has a pause object of its own.
             pause = Arc::new(Pause::new().unwrap());
             let handover = sent(&server);
             drop(server);
@@ -133,7 +133,7 @@ fn programs_lose_nothing_when_the_mount_moves_many_times() {
             });
             assert_eq!(end, RunEnd::Paused, "round {round}");
         }
-        // One that goes on with itself loses nothing either.
+        // A server that pauses and then continues itself loses nothing either.
         let (end, left) = run_while(&mut server, &pause, || {
             stop.store(true, Ordering::Relaxed);
             workers.into_iter().for_each(|worker| worker.join().unwrap());

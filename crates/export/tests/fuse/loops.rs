@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::memory::{Done, MemoryFile, MemoryTree};
 use crate::mounted::{Mounted, is_possible, is_root};
 
-/// Detaches a loop device, also when the test fails.
+/// Detaches a loop device, even when the test fails.
 struct Loop(String);
 
 impl Loop {
@@ -44,7 +44,7 @@ fn file_system(option: &str) {
     on("mkfs.ext4 -q DEV; mkdir $T/fs; mount DEV $T/fs");
     on("head -c 5000000 /dev/urandom > $T/random; cp $T/random $T/fs/a; cp $T/random $T/fs/b; rm $T/fs/b");
     on("sync -f $T/fs; fstrim $T/fs; umount $T/fs");
-    // What is mounted again comes from the server.
+    // After flushing, the contents come from the server.
     on("blockdev --flushbufs DEV; mount DEV $T/fs; cmp $T/fs/a $T/random; umount $T/fs");
     on("e2fsck -fn DEV");
     drop(device);

@@ -1,4 +1,4 @@
-//! The FUSE server with real mounts: programs that people use, and system calls for the corners.
+//! The FUSE server with real mounts: common programs, and system calls for corner cases.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test: it fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! A tree in memory: files with holes, with bad places, with a gate; and the log of what was done to them.
+//! A tree in memory: files with holes, with bad places, with a gate; and a log of operations.
 
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
@@ -11,10 +11,10 @@ use platter_export::tree::{Access, Node, NodeId, NodeKind, OpenFile, ROOT, Room,
 use platter_image::{BlockId, Error, Extent, Extents, Result, Score};
 use platter_vdisk::Allocation;
 
-/// Zeros are holes in units of this.
+/// Size and alignment of holes: such units of zeros count as holes.
 pub(crate) const UNIT: usize = 4096;
 
-/// What was done, in order.
+/// An operation in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     Read(u64, u64),
@@ -31,14 +31,14 @@ pub(crate) struct MemoryFile {
     pub(crate) bytes: RwLock<Vec<u8>>,
     pub(crate) score: Option<Score>,
     pub(crate) is_read_only: bool,
-    /// Its length is that of a disk.
+    /// Its length cannot change, as for a disk.
     pub(crate) is_fixed_length: bool,
     /// Reads here fail: damaged. Writes here fail: no space.
     pub(crate) bad: Extents,
     /// Closing fails.
     pub(crate) is_spoilt: AtomicBool,
     pub(crate) log: Mutex<Vec<Done>>,
-    /// A plain file with the same contents, or what the test wants the kernel to read instead.
+    /// A plain file that the kernel reads instead, usually with the same contents.
     pub(crate) plain: Option<std::fs::File>,
 }
 
@@ -47,7 +47,7 @@ impl MemoryFile {
         Self { bytes: RwLock::new(bytes), ..Self::default() }
     }
 
-    /// One that never changes, and whose contents others can take over.
+    /// A file that never changes, and whose contents other files can take over.
     pub(crate) fn fixed(bytes: Vec<u8>, score: u8) -> Self {
         Self { score: Some(Score(BlockId([score; 32]))), is_read_only: true, ..Self::of(bytes) }
     }
@@ -79,7 +79,7 @@ impl MemoryFile {
         let mut bytes = self.bytes.write();
         if end as usize > bytes.len() {
             if self.is_fixed_length {
-                return Err(full("it cannot grow".into()));
+                return Err(full("the file cannot grow".into()));
             }
             bytes.resize(end as usize, 0);
         }
@@ -124,7 +124,7 @@ impl OpenFile for Opened {
 
     fn set_length(&self, length: u64) -> Result<()> {
         if self.file.is_fixed_length && length != self.length() {
-            return Err(Error::refused("it is as long as it is"));
+            return Err(Error::refused("the length is fixed"));
         }
         self.file.note(Done::Length(length));
         self.file.bytes.write().resize(length as usize, 0);
@@ -354,7 +354,7 @@ impl Tree for MemoryTree {
     }
 }
 
-/// What every byte of a test's file is.
+/// The contents of the tests' files.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| ((at / UNIT + at) % 251) as u8 + 1).collect()
 }

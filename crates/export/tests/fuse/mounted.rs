@@ -1,4 +1,4 @@
-//! A server on a thread of the test, its mount point, and the events it told. Nothing stays mounted after a test.
+//! A server on a thread of the test, its mount point, and its events. Nothing stays mounted after a test.
 
 use parking_lot::{Condvar, Mutex};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::memory::MemoryTree;
 
 type Events = Arc<(Mutex<Vec<String>>, Condvar)>;
 
-/// Whether there is FUSE here.
+/// Whether FUSE is available.
 pub(crate) fn is_possible() -> bool {
     let is = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
     if !is {
@@ -26,7 +26,7 @@ pub(crate) fn is_possible() -> bool {
     is
 }
 
-/// Whether a test that needs to be root, or needs a program, can run.
+/// Whether the test runs as root.
 pub(crate) fn is_root() -> bool {
     let is = rustix::process::geteuid().is_root();
     if !is {
@@ -71,7 +71,7 @@ impl Mounted {
         self.path().join(name)
     }
 
-    /// Runs a shell script in the tree, with `$T` a folder beside it. It must succeed.
+    /// Runs a shell script in the tree, which must succeed. `$T` is a folder outside the tree.
     pub(crate) fn shell(&self, script: &str) -> String {
         let output = self.try_shell(script);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -89,7 +89,7 @@ impl Mounted {
         command.output().unwrap()
     }
 
-    /// What a script says that must fail.
+    /// Runs a script that must fail. Returns its output.
     pub(crate) fn failure(&self, script: &str) -> String {
         let output = self.try_shell(script);
         assert!(!output.status.success(), "{script}");
@@ -100,7 +100,7 @@ impl Mounted {
         self.events.0.lock().clone()
     }
 
-    /// Waits until an event was told that has this in its text.
+    /// Waits for an event whose text contains this.
     pub(crate) fn wait_for(&self, text: &str) -> String {
         let mut events = self.events.0.lock();
         for _ in 0..200 {
@@ -138,7 +138,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Unmounts whatever a failed test left.
+/// Unmounts what a failed test left.
 pub(crate) fn force_away(path: &Path) {
     while is_mounted(path) {
         let output = Command::new("umount").args(["-l", "--"]).arg(path).output().unwrap();

@@ -1,4 +1,4 @@
-//! Names: long directories read while they change, flags of renaming, names that are no text.
+//! Names: long directories read while they change, flags of renaming, names that are not UTF-8.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -27,7 +27,7 @@ fn a_long_directory_that_changes_while_it_is_read() {
     let mounted = Mounted::of(&tree);
     let mut names = fs::read_dir(mounted.at("many")).unwrap();
     let mut seen = BTreeSet::from([names.next().unwrap().unwrap().file_name()]);
-    // Each name that was there before and after is seen once.
+    // Each name that existed before and after is listed once.
     for number in (0..NAMES).step_by(2) {
         tree.remove_directory(folder, &format!("a-name-that-is-not-short-{number:05}")).unwrap();
     }
@@ -35,7 +35,7 @@ fn a_long_directory_that_changes_while_it_is_read() {
         assert!(seen.insert(name.unwrap().file_name()));
     }
     assert_eq!(seen.len(), NAMES);
-    assert_eq!(fs::read_dir(mounted.at("many")).unwrap().count(), NAMES / 2, "and now those that are left");
+    assert_eq!(fs::read_dir(mounted.at("many")).unwrap().count(), NAMES / 2, "then the remaining names");
     mounted.finish();
 }
 
@@ -57,7 +57,7 @@ fn flags_of_renaming() {
 }
 
 #[test]
-fn names_that_are_no_text() {
+fn names_that_are_not_utf8() {
     if !is_possible() {
         return;
     }

@@ -1,4 +1,4 @@
-//! The programs with which people handle files.
+//! Common programs for files.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn tree() -> Arc<MemoryTree> {
 }
 
 #[test]
-fn looking_around() {
+fn listing() {
     if !is_possible() {
         return;
     }
@@ -55,7 +55,7 @@ fn copying() {
     let is_read = |done: &Done| matches!(done, Done::Read(..));
     let log: Vec<_> = tree.file("dd").log().into_iter().filter(|done| !is_read(done)).collect();
     assert_eq!(&log[log.len() - 2..], [Done::Sync, Done::Close]);
-    assert!(log.contains(&Done::Write(0, 1 << 20)), "in large requests: {log:?}");
+    assert!(log.contains(&Done::Write(0, 1 << 20)), "written in large requests: {log:?}");
     mounted.shell("printf abc > append; printf def >> append; test $(cat append) = abcdef");
     mounted.shell("printf x > append; test $(cat append) = x");
     mounted.shell("dd if=/dev/zero of=dsync bs=4k count=2 oflag=dsync status=none");
@@ -65,7 +65,7 @@ fn copying() {
 }
 
 #[test]
-fn copying_takes_over() {
+fn copying_reuses_contents() {
     if !is_possible() {
         return;
     }
@@ -75,7 +75,7 @@ fn copying_takes_over() {
     let over = tree.file("over");
     assert!(over.did(|done| *done == Done::TakeOver(0, LENGTH as u64, 0)), "{:?}", over.log());
     assert!(!over.did(|done| matches!(done, Done::Write(..))), "nothing was copied: {:?}", over.log());
-    // What cannot be taken over is copied by the server.
+    // What cannot be reused is copied by the server.
     mounted.shell("xfs_io -f -c 'copy_range -s 4096 -d 512 -l 2100000 live.raw' part");
     let part = tree.file("part");
     assert_eq!(part.contents()[512..], pattern(LENGTH)[4096..4096 + 2_100_000]);
@@ -125,7 +125,7 @@ fn moving_and_removing() {
     mounted.shell("rm d/other d/e/c; rmdir d/e d");
     assert_eq!(mounted.shell("ls"), "fixed.raw\nlive.raw\nversions");
     mounted.shell("mv live.raw away.raw; cmp away.raw fixed.raw");
-    // Truncating, by name and when opening.
+    // Truncation by name and at opening.
     mounted.shell("printf 12345678 > t; truncate -s 3 t; test $(cat t) = 123; truncate -s 5000 t; test $(stat -c %s t) = 5000");
     assert_eq!(tree.file("t").contents().len(), 5000);
     assert!(mounted.failure("truncate -s 3 away.raw").contains("not permitted"));

@@ -1,4 +1,4 @@
-//! Many requests and many clients at once: order, budgets, clients that misbehave, and the end.
+//! Many concurrent requests and clients: order of replies, budgets, misbehaving clients, and the server's end.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use crate::raw_client::{FLUSH, READ, RawClient, WRITE, pieces, request_bytes};
 use crate::running_server::RunningServer;
 
 const MIB: u32 = 1 << 20;
-/// Reads here are slow, and then the server's workers take over.
+/// Reads here are slow, which makes the server use its workers.
 const SLOW: Extent = Extent::new(0, 4096);
 /// Reads here wait for the test.
 const GATED: Extent = Extent::new(8192, 4096);
@@ -32,7 +32,7 @@ fn options() -> NbdOptions {
     NbdOptions { farewell_time: Duration::from_millis(100), ..NbdOptions::default() }
 }
 
-/// Makes the server learn that the disk waits.
+/// Makes the server notice that reads of the disk may wait.
 fn slow_down(client: &mut RawClient) {
     for _ in 0..4 {
         assert_eq!(pieces(&client.ask(READ, 0, 0, 512)), [(0, Some(pattern(0, 512)), 512)]);
@@ -67,23 +67,24 @@ fn pipelined_requests_all_have_their_own_reply() {
 }
 
 #[test]
-fn a_request_that_waits_holds_up_no_other() {
+fn a_waiting_request_delays_no_other() {
     let disk = disk();
     let server = RunningServer::of(&disk);
     let mut client = server.open(true);
     slow_down(&mut client);
     client.request(READ, 0, 1, GATED.offset, 512);
     client.request(READ, 0, 2, 50_000, 512);
-    assert_eq!(client.reply().cookie, 2, "the second is not behind the first");
+    assert_eq!(client.reply().cookie, 2, "the second request does not wait for the first");
     assert_eq!(client.write(0, 60_000, b"while it waits"), 0);
     assert_eq!(client.error_of(FLUSH, 0, 0, 0), 0);
     disk.open_gate();
     assert_eq!(client.reply().cookie, 1);
 }
 
-/// Among reads that were all quick, too: the first gives way because the disk says that it will wait.
+/// Even if all reads so far were quick: the disk announces that this read will wait, so the server hands it to a
+/// worker.
 #[test]
-fn a_read_that_the_disk_knows_will_wait_holds_up_no_other() {
+fn a_read_that_is_announced_to_wait_delays_no_other() {
     let disk = Arc::new(Memory { gated: one(GATED), tells: true, ..Memory::new(4 << 20, &[]) });
     let server = RunningServer::of(&disk);
     let mut client = server.open(true);
@@ -95,7 +96,7 @@ fn a_read_that_the_disk_knows_will_wait_holds_up_no_other() {
 }
 
 #[test]
-fn goodbye_waits_for_replies() {
+fn a_disconnect_request_waits_for_replies() {
     let disk = disk();
     let server = RunningServer::of(&disk);
     let mut client = server.open(true);
@@ -108,7 +109,7 @@ fn goodbye_waits_for_replies() {
 }
 
 #[test]
-fn requests_before_a_broken_one_are_answered() {
+fn requests_before_a_malformed_one_are_answered() {
     let server = RunningServer::of(&disk());
     let mut client = server.open(false);
     let mut broken = request_bytes(READ, 0, 8, 0, 512);
@@ -120,7 +121,7 @@ fn requests_before_a_broken_one_are_answered() {
 }
 
 #[test]
-fn a_client_that_hangs_up_in_the_middle_of_a_write_wrote_nothing() {
+fn a_write_that_arrives_only_in_part_changes_nothing() {
     let disk = disk();
     let server = RunningServer::of(&disk);
     let mut client = server.open(false);
@@ -135,9 +136,9 @@ fn a_client_that_hangs_up_in_the_middle_of_a_write_wrote_nothing() {
     assert!(client.is_closed());
 }
 
-/// With one worker for all: were it to wait for a client's socket, nobody else would be served.
+/// With a single worker: if it waited for a client's socket, nobody else would be served.
 #[test]
-fn a_client_that_does_not_read_holds_up_nobody_and_has_to_go() {
+fn a_client_that_does_not_read_delays_nobody_and_is_disconnected() {
     for slow in [false, true] {
         let options = NbdOptions { workers: 1, stall_time: Duration::from_millis(700), ..options() };
         let disk = disk();
@@ -158,13 +159,13 @@ fn a_client_that_does_not_read_holds_up_nobody_and_has_to_go() {
         }
         server.wait_for("Disconnected { connection: 1, error: Some(Error { kind: Transient, context: \"the client does not read");
         assert_eq!(other.ask(READ, 0, 0, 4096).len(), 1);
-        // It asked for 1000 MiB; no more was read than may be in flight, and what the socket took.
+        // The client requested 1,000 MiB. The server read only what may be in flight, and what the socket took.
         assert!(disk.bytes_read.load(Ordering::Relaxed) < 24 << 20);
     }
 }
 
 #[test]
-fn a_client_that_stops_in_the_middle_has_to_go_and_an_idle_one_has_not() {
+fn a_client_that_stalls_within_a_request_is_disconnected_and_an_idle_one_is_not() {
     let options = NbdOptions { stall_time: Duration::from_millis(100), ..options() };
     let server = RunningServer::start(Disks(vec![("disk", disk())]), options);
     let mut idle = server.open(false);
@@ -177,7 +178,7 @@ fn a_client_that_stops_in_the_middle_has_to_go_and_an_idle_one_has_not() {
 }
 
 #[test]
-fn there_is_a_limit_of_clients() {
+fn the_number_of_clients_is_limited() {
     let options = NbdOptions { connections_max: 2, ..options() };
     let server = RunningServer::start(Disks(vec![("disk", disk())]), options);
     let first = server.open(false);
@@ -192,7 +193,7 @@ fn there_is_a_limit_of_clients() {
 }
 
 #[test]
-fn at_the_end_requests_are_refused_and_those_that_had_begun_are_done() {
+fn at_the_end_new_requests_are_refused_and_started_ones_finish() {
     let disk = disk();
     let options = NbdOptions { farewell_time: Duration::from_secs(20), ..NbdOptions::default() };
     let server = RunningServer::start(Disks(vec![("disk", Arc::clone(&disk))]), options);
@@ -200,7 +201,7 @@ fn at_the_end_requests_are_refused_and_those_that_had_begun_are_done() {
     slow_down(&mut client);
     client.request(READ, 0, 1, GATED.offset, 512);
     server.ask_to_stop();
-    // The socket's file goes when new requests are refused.
+    // The socket's file is removed when the server starts to refuse requests.
     while server.path().exists() {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -214,7 +215,7 @@ fn at_the_end_requests_are_refused_and_those_that_had_begun_are_done() {
 }
 
 #[test]
-fn at_the_end_those_who_stay_are_cut_off() {
+fn at_the_end_remaining_clients_are_disconnected() {
     let server = RunningServer::start(Disks(vec![("disk", disk())]), options());
     let mut idle = server.open(false);
     let mut talking = server.connect();
@@ -223,9 +224,9 @@ fn at_the_end_those_who_stay_are_cut_off() {
     server.finish();
 }
 
-/// A disk that does not answer, asked for more than it has workers: others are served, and the server ends without it.
+/// A disk that hangs, with more requests than workers: other disks are served, and the server ends.
 #[test]
-fn a_disk_that_hangs_holds_up_no_other_and_not_the_end() {
+fn a_hanging_disk_delays_neither_others_nor_the_end() {
     let (hangs, slow) = (disk(), disk());
     let options = NbdOptions { workers: 2, hang_time: Duration::from_millis(200), ..options() };
     let disks = Disks(vec![("disk", Arc::clone(&hangs)), ("other", slow)]);
@@ -249,7 +250,8 @@ fn a_disk_that_hangs_holds_up_no_other_and_not_the_end() {
     hangs.open_gate();
 }
 
-/// Requests of 16 MiB by clients that take no reply, until the server has no more for them: one more is served.
+/// Clients that read no replies request 16 MiB each, until the server's buffers are used up. One more client is still
+/// served.
 #[test]
 fn greedy_clients_leave_room_for_others() {
     let disk = Arc::new(Memory { slow: one(SLOW), ..Memory::new(16 << 20, &[]) });
@@ -270,14 +272,14 @@ fn greedy_clients_leave_room_for_others() {
         let read = other.ask(READ, 0, offset, 70_000);
         assert_eq!(pieces(&read), [(offset, Some(pattern(offset, 70_000)), 70_000)]);
     }
-    // What the greedy ones asked for is 512 MiB; the sockets take less than one.
+    // The greedy clients requested 512 MiB; the sockets take less than one MiB.
     assert!(disk.bytes_read.load(Ordering::Relaxed) < 68 << 20);
     drop(greedy);
 }
 
-/// A damaged place is an error for those who read there, each time, and is told once.
+/// Every read of a damaged place fails, but only one event is reported.
 #[test]
-fn a_damaged_place_is_told_once() {
+fn a_damaged_place_is_reported_once() {
     let disk = Arc::new(Memory { bad: one(Extent::new(65536, 4096)), ..Memory::new(4 << 20, &[]) });
     let server = RunningServer::start(Disks(vec![("disk", disk)]), options());
     let mut client = server.open(true);
@@ -290,7 +292,7 @@ fn a_damaged_place_is_told_once() {
 }
 
 #[test]
-fn tcp_without_tls_is_for_this_machine() {
+fn tcp_without_tls_is_only_for_this_machine() {
     let stop = AtomicBool::new(true);
     let disks = || Arc::new(Disks(vec![("disk", disk())]));
     let any = SocketAddr::from(([0, 0, 0, 0], 0));

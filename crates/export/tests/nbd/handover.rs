@@ -1,5 +1,5 @@
-//! A server that pauses, and another one that goes on with its clients: under load, in the middle of a request, and when a
-//! request takes too long.
+//! A server that pauses, and another that continues with its clients: under load, within a request, and when a request
+//! takes too long.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::raw_client::{FLUSH, READ, RawClient, WRITE, pieces, request_bytes};
 
 const DISK_BYTES: usize = 8 << 20;
 const ROUNDS: u64 = 60;
-/// Requests that are answered between two pauses.
+/// Requests to be answered between two pauses.
 const BETWEEN: u64 = 50;
 const PARCEL_BYTES_MAX: usize = 64 << 20;
 
@@ -30,11 +30,11 @@ fn server(
     NbdServer::over(listener, sessions, exports, NbdOptions::default(), Arc::clone(pause)).unwrap()
 }
 
-/// What another process gets of it, through a socket.
+/// The listener and sessions as another process receives them through a socket.
 fn sent(mut server: SocketServer) -> (Listener, Vec<MovedSession>) {
     let (from, to) = UnixStream::pair().unwrap();
     let parcels = server.to_parcels().unwrap();
-    // They may be larger than what a socket holds.
+    // Parcels may be larger than the socket's buffer, so sender and receiver run at the same time.
     let received = thread::scope(|scope| {
         scope.spawn(|| parcels.iter().for_each(|parcel| parcel.send(&from).unwrap()));
         parcels.iter().map(|_| Parcel::receive(&to, PARCEL_BYTES_MAX).unwrap()).collect()
@@ -44,7 +44,7 @@ fn sent(mut server: SocketServer) -> (Listener, Vec<MovedSession>) {
     (listener, sessions)
 }
 
-/// Orders the pause when it is dropped.
+/// Requests the pause when it is dropped.
 struct Ordered<'a>(&'a Pause);
 
 impl Drop for Ordered<'_> {
@@ -58,7 +58,7 @@ fn run_while<T>(server: &mut SocketServer, pause: &Pause, act: impl FnOnce() -> 
     thread::scope(|scope| {
         let stop = AtomicBool::new(false);
         let running = scope.spawn(move || server.run(&stop).unwrap());
-        // A test that fails in the middle must not leave a server that runs.
+        // A failing test must not leave a running server.
         let ordered = Ordered(pause);
         let done = act();
         drop(ordered);
@@ -134,7 +134,7 @@ fn clients_under_load_lose_nothing_when_they_move_many_times() {
             });
             assert_eq!(end, RunEnd::Paused);
             let (listener, sessions) = sent(server_now);
-            // The next process has an order of its own.
+            // The next process has a pause object of its own.
             pause = Arc::new(Pause::new().unwrap());
             server_now = server(listener, sessions, &disk, &pause);
         }
@@ -146,7 +146,7 @@ fn clients_under_load_lose_nothing_when_they_move_many_times() {
 }
 
 #[test]
-fn a_request_of_which_half_has_come_is_done_by_the_next_server() {
+fn a_request_that_arrived_in_part_is_executed_by_the_next_server() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let disk = Arc::new(Memory::new(DISK_BYTES, &[]));
@@ -163,7 +163,7 @@ fn a_request_of_which_half_has_come_is_done_by_the_next_server() {
     assert_eq!(end, RunEnd::Paused);
     let (listener, sessions) = sent(first);
     let mut second = server(listener, sessions, &disk, &pause);
-    // Nobody serves now: who comes waits, and is served then.
+    // No server runs now: a new client waits until the next one starts.
     let waiting = thread::spawn(move || open(&path).error_of(FLUSH, 0, 0, 0));
     run_while(&mut second, &pause, || {
         client.send(&request[150_000..]);
@@ -202,7 +202,7 @@ fn a_request_that_takes_too_long_keeps_its_server() {
 }
 
 #[test]
-fn a_client_of_another_disk_than_it_knows_is_let_go() {
+fn a_client_whose_disk_was_replaced_is_disconnected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let pause = Arc::new(Pause::new().unwrap());

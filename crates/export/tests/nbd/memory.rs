@@ -1,4 +1,4 @@
-//! A disk in memory with holes, bad places, slow places and a gate; and the log of what was done to it.
+//! A disk in memory with holes, bad places, slow places, places behind a gate, and a log of operations.
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::io;
@@ -11,7 +11,7 @@ use platter_export::Exports;
 use platter_image::{Error, Extent, Extents, Result};
 use platter_vdisk::{Allocation, BlockDevice};
 
-/// What was done, in order.
+/// An operation in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     Write(u64, u64),
@@ -26,11 +26,11 @@ pub(crate) struct Memory {
     pub(crate) is_read_only: bool,
     /// Reads here fail: damaged. Writes here fail: no space.
     pub(crate) bad: Extents,
-    /// Reads here take longer than a server's patience.
+    /// Reads here take longer than the server waits before it uses workers.
     pub(crate) slow: Extents,
     /// Reads here wait until the gate is open.
     pub(crate) gated: Extents,
-    /// Whether it says, when asked, which reads wait.
+    /// Whether the disk announces which reads will wait.
     pub(crate) tells: bool,
     pub(crate) is_open: Mutex<bool>,
     pub(crate) opened: Condvar,
@@ -39,7 +39,7 @@ pub(crate) struct Memory {
     pub(crate) bytes_read: AtomicU64,
 }
 
-/// What every byte of a new disk is, outside its holes.
+/// The contents of a new disk, outside its holes.
 pub(crate) fn byte_at(offset: u64) -> u8 {
     (offset % 251) as u8 + 1
 }
@@ -92,7 +92,7 @@ impl BlockDevice for Memory {
         }
         if touches(&self.gated, offset, buffer.len()) {
             let mut is_open = self.is_open.lock();
-            // Not for ever: a test that fails before it opens the gate shall end.
+            // Bounded, so that a test that fails before it opens the gate ends.
             let patience = Duration::from_secs(20);
             self.opened.wait_while_for(&mut is_open, |is_open| !*is_open, patience);
         }
@@ -162,7 +162,7 @@ impl Exports for Disks {
 
     fn open(&self, name: &str) -> Result<Arc<dyn BlockDevice>> {
         if name == "secret" {
-            return Err(Error::refused("not for you"));
+            return Err(Error::refused("not allowed"));
         }
         let found = self.0.iter().find(|(own, _)| *own == name);
         let (_, disk) = found.ok_or_else(|| Error::missing(format!("there is no {name}")))?;

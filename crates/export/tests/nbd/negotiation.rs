@@ -1,4 +1,4 @@
-//! Options: what each is answered, and what ends the connection.
+//! Options: the reply to each, and what ends the connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +23,13 @@ fn kind_of(client: &mut RawClient, code: u32, data: &[u8]) -> u32 {
 }
 
 #[test]
-fn the_old_way() {
+fn the_old_style_negotiation() {
     let server = RunningServer::of(&disk());
     let mut client = server.connect();
     client.send_option(1, b"disk");
     assert_eq!((client.u64(), client.u16()), (1 << 20, 0b1101_1110_1101));
     assert_eq!(client.write(0, 5, b"abc"), 0);
-    // A client that does not say it can go without gets 124 zeros.
+    // A client that does not set the no-zeroes flag gets 124 zeros.
     let mut client = server.connect();
     client.send_option(2, b"");
     let mut old = RawClient { stream: std::os::unix::net::UnixStream::connect(server.path()).unwrap() };
@@ -67,7 +67,7 @@ fn facts_of_an_export() {
         client.option(3, b""),
         [(2, b"\0\0\0\x04disk".to_vec()), (2, b"\0\0\0\x05fixed".to_vec()), (ACK, Vec::new())]
     );
-    // Two exports, so the empty name is none.
+    // With two exports, the empty name does not select one.
     assert_eq!(kind_of(&mut client, 6, &info_request("", &[])), UNKNOWN);
     assert_eq!(kind_of(&mut client, 7, &info_request("secret", &[])), POLICY);
     assert_eq!(kind_of(&mut client, 7, &info_request("fixed", &[])), ACK);
@@ -81,7 +81,7 @@ fn the_empty_name_is_the_only_export() {
 }
 
 #[test]
-fn what_is_not_known_or_wrong_is_said_so() {
+fn unknown_and_invalid_options_get_errors() {
     let server = RunningServer::of(&disk());
     let mut client = server.connect();
     assert_eq!(kind_of(&mut client, 4, b""), UNSUPPORTED);
@@ -94,7 +94,7 @@ fn what_is_not_known_or_wrong_is_said_so() {
     assert_eq!(
         kind_of(&mut client, 10, &context_query("disk", &[])),
         INVALID,
-        "structured replies come first"
+        "contexts require structured replies"
     );
     client.structured_reply();
     assert_eq!(kind_of(&mut client, 8, b""), INVALID, "twice");
@@ -117,14 +117,14 @@ fn contexts() {
     assert_eq!(client.option(10, &context_query("disk", &["qemu:x", "base:allocation"])), chosen);
     assert_eq!(kind_of(&mut client, 10, &context_query("other", &["base:allocation"])), UNKNOWN);
     client.go("disk");
-    // The last wish failed, and so nothing is agreed on.
+    // The last request failed, so no context is negotiated.
     assert_eq!(client.error_of(7, 0, 0, 512), 22);
     client.request(2, 0, 0, 0, 0);
     assert!(client.is_closed());
 }
 
 #[test]
-fn what_breaks_the_protocol_ends_the_connection() {
+fn protocol_violations_end_the_connection() {
     let server = RunningServer::of(&disk());
     let mut client = server.connect();
     client.send(b"IHAVEOPS\0\0\0\x03\0\0\0\0");
@@ -154,11 +154,11 @@ fn a_flood_of_options_ends() {
 }
 
 #[test]
-fn whoever_takes_too_long_has_to_go() {
+fn a_client_that_negotiates_too_long_is_disconnected() {
     let options = NbdOptions { handshake_time: Duration::from_millis(200), ..NbdOptions::default() };
     let server = RunningServer::start(Disks(vec![("disk", disk())]), options);
     let mut client = server.connect();
-    // A little now and then does not help.
+    // Occasional bytes do not extend the time.
     for _ in 0..2 {
         client.send(b"I");
         std::thread::sleep(Duration::from_millis(50));

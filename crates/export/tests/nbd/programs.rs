@@ -1,4 +1,4 @@
-//! The clients that people use. A test whose program is not installed says so and passes.
+//! Common NBD clients. A test whose program is not installed reports that and passes.
 
 use std::fs;
 use std::path::Path;
@@ -147,7 +147,7 @@ fn qemu_io() {
     assert!(contents[100_000..101_000].iter().all(|byte| *byte == 0x12));
     assert!(contents[16_384..20_480].iter().all(|byte| *byte == 0));
     assert!(contents[32_768..36_864].iter().all(|byte| *byte == 0));
-    // A read past the end and one of a bad place.
+    // A read past the end, and a read of a bad place.
     let bad = std::iter::once(Extent::new(0, 512)).collect();
     let server = RunningServer::of(&Arc::new(Memory { bad, ..Memory::new(LENGTH, &[]) }));
     let failed = run("qemu-io", &["-r", "-f", "raw", &server.uri(), "-c", "read 0 4096"]);

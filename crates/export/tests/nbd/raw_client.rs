@@ -1,4 +1,5 @@
-//! A client that says what it is told to, right or wrong, with numbers of its own and not those of the server's code.
+//! A client that sends whatever the test wants, valid or not. It has its own constants and does not use those of the
+//! server's code.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -24,7 +25,7 @@ pub(crate) const FAST_ZERO: u16 = 16;
 
 pub(crate) const ACK: u32 = 1;
 
-/// A chunk, or a simple reply as a chunk of kind 0 with its error number.
+/// A chunk; a simple reply appears as a chunk of kind 0 with its error number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) is_structured: bool,
@@ -45,9 +46,9 @@ impl RawClient {
         Self::greeted(UnixStream::connect(path).unwrap())
     }
 
-    /// The same over TCP.
+    /// Connects over TCP.
     pub(crate) fn connect_tcp(address: SocketAddr) -> Self {
-        // Of either kind, it is a descriptor that is read from and written to.
+        // The type does not matter: reading and writing work on any socket.
         Self::greeted(UnixStream::from(OwnedFd::from(TcpStream::connect(address).unwrap())))
     }
 
@@ -81,7 +82,7 @@ impl RawClient {
         u64::from_be_bytes(self.bytes(8).try_into().unwrap())
     }
 
-    /// Whether the server has closed the connection, with nothing said before.
+    /// Whether the server has closed the connection without sending anything more.
     pub(crate) fn is_closed(&mut self) -> bool {
         match self.stream.read(&mut [0]) {
             Ok(count) => count == 0,
@@ -94,7 +95,7 @@ impl RawClient {
         self.send(&[b"IHAVEOPT", &code.to_be_bytes()[..], &length, data].concat());
     }
 
-    /// Sends an option; gives kind and data of all replies, the last of which is an acknowledgement or an error.
+    /// Sends an option. Returns kind and data of all replies, up to the acknowledgement or error.
     pub(crate) fn option(&mut self, code: u32, data: &[u8]) -> Vec<(u32, Vec<u8>)> {
         self.send_option(code, data);
         let mut replies = Vec::new();
@@ -128,7 +129,7 @@ impl RawClient {
         self.send(&request_bytes(command, flags, cookie, offset, length));
     }
 
-    /// The next reply. What a simple reply to a read carries is for the caller to read.
+    /// Receives the next reply, without the payload of a simple reply to a read.
     pub(crate) fn reply(&mut self) -> Reply {
         match self.u32() {
             0x6744_6698 => {
@@ -149,7 +150,7 @@ impl RawClient {
         }
     }
 
-    /// Sends a request without payload; gives all chunks of its reply, which must be the next.
+    /// Sends a request without payload. Returns all chunks of its reply, which must come next.
     pub(crate) fn ask(&mut self, command: u16, flags: u16, offset: u64, length: u32) -> Vec<Reply> {
         let cookie = offset ^ 0xc00_c1e0_0000_0000;
         self.request(command, flags, cookie, offset, length);
@@ -207,7 +208,7 @@ pub(crate) fn context_query(export: &str, queries: &[&str]) -> Vec<u8> {
     data
 }
 
-/// What a structured reply to a read says: offset and bytes of each piece, `None` for a hole, and its length.
+/// Decodes a structured reply to a read: for each piece its offset, its bytes (`None` for a hole), and its length.
 pub(crate) fn pieces(chunks: &[Reply]) -> Vec<(u64, Option<Vec<u8>>, usize)> {
     let piece = |chunk: &Reply| {
         let offset = u64::from_be_bytes(chunk.payload[..8].try_into().unwrap());
@@ -221,7 +222,7 @@ pub(crate) fn pieces(chunks: &[Reply]) -> Vec<(u64, Option<Vec<u8>>, usize)> {
     chunks.iter().map(piece).collect()
 }
 
-/// What a reply to a block status says: length and state of each extent.
+/// Decodes a reply to a block status request: length and state of each extent.
 pub(crate) fn states(chunks: &[Reply]) -> Vec<(u32, u32)> {
     let [chunk] = chunks else { panic!("one chunk, not {}", chunks.len()) };
     assert_eq!((chunk.kind, &chunk.payload[..4]), (5, &[0, 0, 0, 1][..]));

@@ -1,4 +1,4 @@
-//! The measuring client: it asks for what the trace has, in its order, and of the right disk only.
+//! The replay client: it requests what the trace contains, in its order, and only from the right disk.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ fn trace(requests: Vec<TracedRequest>) -> Trace {
     Trace { header, requests, lost: 0, is_whole: true }
 }
 
-/// Three at once, one of them over a hole; then a write, and one more.
+/// Three concurrent reads, one of them over a hole; then a write, and another read.
 fn sample() -> Trace {
     trace(vec![
         request(RequestKind::Read, 513, 70_000, 0, 900),
@@ -58,14 +58,14 @@ fn a_replay_reads_what_the_trace_read() {
     let digest = reads.into_iter().fold(0, |seed, range: std::ops::Range<usize>| {
         XxHash3_64::oneshot_with_seed(seed, &XxHash3_64::oneshot(&contents[range]).to_le_bytes())
     });
-    assert_eq!(report.digest, digest, "every byte at its place, the zeros of holes too");
+    assert_eq!(report.digest, digest, "every byte is in its place, including the zeros of holes");
     assert_eq!(disk.bytes_read.load(Ordering::Relaxed), report.bytes - 100_000);
     assert_eq!(disk.log(), []);
     server.finish();
 }
 
 #[test]
-fn it_writes_if_it_is_told_to() {
+fn writes_are_replayed_on_request() {
     let disk = disk();
     let server = RunningServer::of(&disk);
     let report = replay(&sample(), &mut client(&server), &Options { writes: true, ..READS }).unwrap();
@@ -94,7 +94,7 @@ fn a_trace_of_another_disk_is_not_replayed() {
 }
 
 #[test]
-fn a_request_waits_for_what_had_been_answered_and_for_nothing_else() {
+fn a_request_waits_only_for_requests_that_were_answered_before_it() {
     let (steps, places) =
         steps(&sample(), &Options { think: 0.5, writes: true, score: None, also: Vec::new() }).unwrap();
     assert_eq!(steps.iter().map(|step| step.after).collect::<Vec<_>>(), [0, 0, 0, 3, 3, 3, 6]);
@@ -104,7 +104,7 @@ fn a_request_waits_for_what_had_been_answered_and_for_nothing_else() {
 }
 
 #[test]
-fn what_is_read_beside_a_trace_comes_after_all_of_it() {
+fn additional_ranges_are_read_after_the_trace() {
     let options = Options { writes: true, also: vec![Extent::new(0, 512); 2], ..READS };
     let (steps, places) = steps(&sample(), &options).unwrap();
     assert_eq!(steps.iter().map(|step| step.after).collect::<Vec<_>>()[6..], [6, 7, 7]);

@@ -1,4 +1,4 @@
-//! Requests one after the other: what each does, and what each kind of error is answered.
+//! Requests one after the other: the effect of each, and the reply to each kind of error.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn a_simple_read() {
 }
 
 #[test]
-fn a_read_in_chunks_tells_holes() {
+fn a_structured_read_reports_holes() {
     let server = RunningServer::of(&disk());
     let mut client = server.open(true);
     assert_eq!(pieces(&client.ask(READ, 0, 7, 100)), [(7, Some(pattern(7, 100)), 100)]);
@@ -51,14 +51,14 @@ fn a_read_in_chunks_tells_holes() {
         ]
     );
     assert_eq!(pieces(&client.ask(READ, 0, 150_000, 100_000)), [(150_000, None, 100_000)]);
-    // A hole that is too short to be worth it.
+    // A hole that is too short for a chunk of its own.
     assert_eq!(pieces(&client.ask(READ, 0, 290_000, 10_001)).len(), 1);
     let nothing = client.ask(READ, 0, 0, 0);
     assert_eq!((nothing.len(), nothing[0].kind, nothing[0].payload.len()), (1, 0, 0));
 }
 
 #[test]
-fn a_read_that_must_not_be_cut_is_one_piece() {
+fn a_read_that_must_not_be_fragmented_is_one_piece() {
     let disk = disk();
     let server = RunningServer::of(&disk);
     let read = pieces(&server.open(true).ask(READ, DF, 50_000, 350_000));
@@ -66,7 +66,7 @@ fn a_read_that_must_not_be_cut_is_one_piece() {
 }
 
 #[test]
-fn a_disk_of_many_holes_is_read_whole() {
+fn a_disk_with_many_holes_is_read_completely() {
     let holes: Vec<Extent> = (0..100).map(|n| Extent::new(n * 65_536 + 16_384, 32_768)).collect();
     let disk = Arc::new(Memory::new(100 * 65_536, &holes));
     let server = RunningServer::of(&disk);
@@ -135,7 +135,7 @@ fn states_of_blocks() {
 }
 
 #[test]
-fn a_reply_about_blocks_is_bounded() {
+fn a_block_status_reply_is_bounded() {
     let holes: Vec<Extent> = (0..5000).map(|n| Extent::new(n * 1024, 512)).collect();
     let server = RunningServer::of(&Arc::new(Memory::new(5000 * 1024, &holes)));
     let told = states(&server.open(true).ask(BLOCK_STATUS, 0, 0, 5000 * 1024));
@@ -144,7 +144,7 @@ fn a_reply_about_blocks_is_bounded() {
 }
 
 #[test]
-fn what_is_wrong_with_a_request() {
+fn invalid_requests_get_errors() {
     let disk = disk();
     let end = disk.length();
     let server = RunningServer::of(&disk);
@@ -176,7 +176,7 @@ fn what_is_wrong_with_a_request() {
         assert_eq!(client.write(0, end - 1, b"ab"), 28);
         assert_eq!(client.write(0, end - 5, b"full"), 28);
         assert_eq!(client.write(DF, 0, b"flags"), 22);
-        // After all that the connection is where it should be.
+        // The connection is still in sync.
         assert_eq!(client.write(0, 0, b"fine"), 0);
     }
     assert_eq!(disk.contents()[end as usize - 10..], pattern(end - 10, 10));
@@ -184,7 +184,7 @@ fn what_is_wrong_with_a_request() {
 }
 
 #[test]
-fn a_larger_disk_has_a_limit_for_each_request() {
+fn requests_to_a_large_disk_are_limited() {
     let server = RunningServer::of(&Arc::new(Memory::new(40 * MIB, &[Extent::new(0, 40 * MIB as u64)])));
     let mut client = server.open(true);
     let too_much = 32 * MIB as u32 + 1;
@@ -197,7 +197,7 @@ fn a_larger_disk_has_a_limit_for_each_request() {
 }
 
 #[test]
-fn a_read_only_disk_stays_as_it_is() {
+fn a_read_only_disk_is_not_changed() {
     let disk = Arc::new(Memory { is_read_only: true, ..Memory::new(4096, &[]) });
     let server = RunningServer::of(&disk);
     let mut client = server.open(true);
@@ -210,7 +210,7 @@ fn a_read_only_disk_stays_as_it_is() {
 }
 
 #[test]
-fn goodbye() {
+fn a_disconnect_request_ends_the_connection() {
     let server = RunningServer::of(&disk());
     let mut client = server.open(false);
     client.request(DISCONNECT, 0, 0, 0, 0);

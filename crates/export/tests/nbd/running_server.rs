@@ -1,4 +1,4 @@
-//! A server on a thread of the test, over a unix socket or a TCP port, and the events it told.
+//! A server on a thread of the test, over a unix socket or a TCP port, and its events.
 
 use parking_lot::{Condvar, Mutex};
 use std::net::SocketAddr;
@@ -80,7 +80,7 @@ impl RunningServer {
         client
     }
 
-    /// Waits until an event was told that has this in its text.
+    /// Waits for an event whose text contains this.
     pub(crate) fn wait_for(&self, text: &str) -> String {
         let mut events = self.events.0.lock();
         for _ in 0..200 {
@@ -92,7 +92,7 @@ impl RunningServer {
         panic!("no event has {text}: {events:#?}");
     }
 
-    /// How many events have this in their text.
+    /// Number of events whose text contains this.
     pub(crate) fn count_of(&self, text: &str) -> usize {
         self.events.0.lock().iter().filter(|event| event.contains(text)).count()
     }
@@ -104,12 +104,12 @@ impl RunningServer {
     pub(crate) fn finish(mut self) {
         self.ask_to_stop();
         self.thread.take().unwrap().join().unwrap().unwrap();
-        assert!(!self.path().exists(), "the socket is gone");
+        assert!(!self.path().exists(), "the socket's file is removed");
     }
 }
 
 impl RunningServer {
-    /// Stops a server that cannot end in good order.
+    /// Stops a server that is expected to end with an error.
     pub(crate) fn finish_with_error(mut self) -> Error {
         self.ask_to_stop();
         self.thread.take().unwrap().join().unwrap().unwrap_err()

@@ -1,4 +1,4 @@
-//! TLS: who is let in and who is not, with the clients that people use; and what is said before it begins.
+//! TLS: accepted and rejected clients, with common NBD clients; and what is sent before TLS begins.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ const TLS_REQUIRED: u32 = (1 << 31) + 5;
 const INVALID: u32 = (1 << 31) + 3;
 const LENGTH: usize = 8 << 20;
 
-/// Makes `ca-cert.pem`, and `server`, `client` and `revoked` with certificates of it, in the folder where it runs.
+/// Creates `ca-cert.pem`, and certificates of it for `server`, `client` and `revoked`, in the working directory.
 const MAKE_CERTIFICATES: &str = r#"
 set -e
 key() { openssl genpkey -quiet -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1-key.pem"; }
@@ -66,7 +66,7 @@ impl Certificates {
         }
     }
 
-    /// What a client of that name has of it.
+    /// Returns a folder with what a client of this name has.
     fn of_client(&self, name: &str) -> PathBuf {
         let folder = self.path().join(format!("{name}-folder"));
         fs::create_dir(&folder).unwrap();
@@ -134,10 +134,10 @@ fn a_client_with_a_certificate_reads_and_writes() {
 }
 
 #[test]
-fn over_tcp_and_to_the_end() {
+fn tls_over_tcp_until_the_end() {
     let certificates = Certificates::new();
     let folder = certificates.of_client("client");
-    // On all addresses: with TLS it may.
+    // With TLS, a server may listen on all addresses.
     let listener = Listener::tcp(SocketAddr::from(([0, 0, 0, 0], 0))).unwrap();
     let port = listener.tcp_address().unwrap().port();
     let stop = AtomicBool::new(false);
@@ -157,13 +157,13 @@ fn over_tcp_and_to_the_end() {
         plain.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\x04disk").unwrap();
         let mut said = Vec::new();
         plain.read_to_end(&mut said).unwrap();
-        assert_eq!(said, b"NBDMAGICIHAVEOPT\0\x03", "the old way has no no");
+        assert_eq!(said, b"NBDMAGICIHAVEOPT\0\x03", "the old negotiation has no error reply");
         drop(end);
         server.join().unwrap().unwrap();
     });
 }
 
-/// Ends the server, also when the test fails.
+/// Ends the server, even when the test fails.
 struct EndOfTest<'a>(&'a AtomicBool);
 
 impl Drop for EndOfTest<'_> {
@@ -173,10 +173,10 @@ impl Drop for EndOfTest<'_> {
 }
 
 #[test]
-fn who_has_no_good_certificate_is_refused() {
+fn clients_without_a_valid_certificate_are_refused() {
     let (certificates, others) = (Certificates::new(), Certificates::new());
     let stranger = others.of_client("client");
-    // It believes us, and we do not believe it.
+    // The client trusts the server, but the server does not trust the client.
     fs::copy(certificates.path().join("ca-cert.pem"), stranger.join("ca-cert.pem")).unwrap();
     let nobody = certificates.of_client("revoked");
     fs::remove_file(nobody.join("client-cert.pem")).unwrap();
@@ -205,7 +205,7 @@ fn a_certificate_can_be_revoked() {
 }
 
 #[test]
-fn nothing_is_told_in_the_clear() {
+fn nothing_is_revealed_before_tls() {
     let server = serve(Certificates::new().options(true));
     fails("nbdinfo", &[&server.uri()]);
     fails("qemu-img", &["info", &server.uri()]);
@@ -222,7 +222,7 @@ fn nothing_is_told_in_the_clear() {
 }
 
 #[test]
-fn what_is_no_tls_ends_the_connection() {
+fn a_failed_tls_handshake_ends_the_connection() {
     let options =
         NbdOptions { handshake_time: Duration::from_millis(500), ..Certificates::new().options(true) };
     let server = serve(options);
@@ -231,12 +231,12 @@ fn what_is_no_tls_ends_the_connection() {
     client.send(&[b'G'; 4000]);
     assert!(ends(&mut client.stream));
     server.wait_for("TLS handshake failed");
-    // What is sent in the clear behind the wish for TLS is no option: it would be one that somebody else put there.
+    // Plain bytes after the STARTTLS option are no option: an attacker may have injected them.
     let mut client = server.connect();
     client.send(&[b"IHAVEOPT\0\0\0\x05\0\0\0\0".as_slice(), b"IHAVEOPT\0\0\0\x03\0\0\0\0"].concat());
     client.bytes(20);
     assert!(ends(&mut client.stream));
-    // Neither silence nor a trickle makes it longer.
+    // Neither silence nor a trickle of bytes extends the time.
     let mut silent = server.connect();
     silent.option(5, b"");
     let mut trickle = server.connect();
@@ -264,7 +264,7 @@ fn certificates_that_cannot_be_used_are_named() {
     let key = certificates.path().join("server-key.pem");
     let kind_of = || NbdTls::open(certificates.path(), true).unwrap_err();
     fs::copy(certificates.path().join("client-key.pem"), &key).unwrap();
-    assert_eq!(kind_of().kind(), ErrorKind::Refused, "a key of another certificate");
+    assert_eq!(kind_of().kind(), ErrorKind::Refused, "the key belongs to another certificate");
     fs::write(&key, "-----BEGIN NOTHING-----").unwrap();
     assert_eq!(kind_of().kind(), ErrorKind::Refused);
     fs::remove_file(&key).unwrap();

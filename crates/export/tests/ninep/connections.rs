@@ -1,4 +1,4 @@
-//! Many requests and many clients at once: order, flushes, sessions that begin anew, and the end.
+//! Many concurrent requests and clients: order of replies, flushes, restarted sessions, and the server's end.
 
 use platter_export::ninep::{NinepOptions, NinepServer};
 use platter_export::tree::ROOT;
@@ -14,11 +14,11 @@ use crate::memory_tree::{MemoryTree, pattern};
 use crate::raw_client::*;
 use crate::running_server::{RunningServer, options};
 
-/// A fid that no test uses otherwise.
+/// A fid that no test uses for anything else.
 const SLOW: u32 = 900;
 
 impl RawClient {
-    /// Makes the server learn that the tree waits.
+    /// Makes the server notice that requests may wait.
     pub(crate) fn slow_down(&mut self) {
         self.open(SLOW, &["slow"], RDONLY);
         for _ in 0..4 {
@@ -68,7 +68,7 @@ fn pipelined_requests_all_have_their_own_reply() {
 }
 
 #[test]
-fn a_request_that_waits_holds_up_no_other() {
+fn a_waiting_request_delays_no_other() {
     let server = RunningServer::new();
     let mut client = server.attach();
     client.open(1, &["gated"], RDONLY);
@@ -81,7 +81,7 @@ fn a_request_that_waits_holds_up_no_other() {
     client.done(FSYNC, &[Int(2), Int(0)]);
     client.clunk(2);
     assert_eq!(client.walk(0, 2, &["lab"]).error(), None);
-    // Another client, too.
+    // Another client is not delayed either.
     assert_eq!(server.attach().walk(0, 1, &["lab"]).error(), None);
     server.tree.gate.open();
     let reply = client.reply();
@@ -89,7 +89,7 @@ fn a_request_that_waits_holds_up_no_other() {
 }
 
 #[test]
-fn a_flushed_read_is_given_up_and_its_tag_is_free() {
+fn a_flushed_read_is_abandoned_and_its_tag_is_free() {
     let server = RunningServer::new();
     let mut client = server.attach();
     client.open(1, &["gated"], RDONLY);
@@ -98,7 +98,7 @@ fn a_flushed_read_is_given_up_and_its_tag_is_free() {
     server.tree.gate.wait_for(1);
     client.send_flush(501, 500);
     assert_eq!(client.next(), (501, FLUSH + 1));
-    // The tag's next request has its own reply, and only one.
+    // The tag's next request gets exactly its own reply.
     client.send(&message(WALK, 500, &[Int(0), Int(2), Short(0)]));
     assert_eq!(client.next(), (500, WALK + 1));
     server.tree.gate.open();
@@ -107,7 +107,7 @@ fn a_flushed_read_is_given_up_and_its_tag_is_free() {
 }
 
 #[test]
-fn a_flush_of_what_changes_something_waits_for_it() {
+fn a_flush_of_a_change_waits_for_the_change() {
     let server = RunningServer::new();
     let mut client = server.attach();
     client.open(1, &["gated"], RDWR);
@@ -116,9 +116,9 @@ fn a_flush_of_what_changes_something_waits_for_it() {
     server.tree.gate.wait_for(1);
     client.send_flush(501, 500);
     client.send_flush(502, 500);
-    // What comes behind them is not held up.
+    // Later requests are not delayed.
     client.send_flush(503, 77);
-    assert_eq!(client.next(), (503, FLUSH + 1), "nothing of that tag is there");
+    assert_eq!(client.next(), (503, FLUSH + 1), "no request has this tag");
     server.tree.gate.open();
     assert_eq!(client.next(), (500, WRITE + 1));
     assert_eq!(client.next(), (501, FLUSH + 1));
@@ -127,7 +127,7 @@ fn a_flush_of_what_changes_something_waits_for_it() {
 }
 
 #[test]
-fn what_has_not_begun_when_it_is_flushed_is_not_done() {
+fn a_request_that_is_flushed_before_it_starts_is_not_executed() {
     let server = RunningServer::with(NinepOptions { workers: 1, ..options() });
     let mut client = server.attach();
     client.open(1, &["gated"], RDWR);
@@ -158,14 +158,14 @@ fn flushes_race_with_replies_and_every_tag_is_answered_in_order() {
             assert_eq!(first, (500, READ + 1));
             assert_eq!(client.next(), (501, FLUSH + 1));
         }
-        // Nothing comes behind the flush but what is asked for next.
+        // The next message after the flush's reply is the reply to the next request.
         client.send(&message(GETATTR, 500, &[Int(0), Long(0x7ff)]));
         assert_eq!(client.next(), (500, GETATTR + 1));
     }
 }
 
 #[test]
-fn a_version_begins_anew_when_what_was_asked_for_is_done() {
+fn a_version_request_waits_for_pending_requests_and_starts_a_new_session() {
     let server = RunningServer::new();
     let mut client = server.attach();
     client.open(1, &["gated"], RDWR);
@@ -179,11 +179,11 @@ fn a_version_begins_anew_when_what_was_asked_for_is_done() {
     assert_eq!(client.error(CLUNK, &[Int(1)]), EBADF);
     assert_eq!(client.error(CLUNK, &[Int(0)]), EBADF);
     client.attach(0);
-    assert!(!server.tree.logged().contains(&"close gated".to_owned()), "nobody said close");
+    assert!(!server.tree.logged().contains(&"close gated".to_owned()), "the file was not closed by a clunk");
 }
 
 #[test]
-fn a_client_in_the_way_leaves_room_for_others_and_too_many_are_turned_away() {
+fn a_stalled_client_leaves_room_for_others_and_excess_clients_are_rejected() {
     let server = RunningServer::with(NinepOptions { connections_max: 2, ..options() });
     let (mut first, mut second) = (server.attach(), server.attach());
     assert!(server.connect().is_closed());
@@ -196,7 +196,7 @@ fn a_client_in_the_way_leaves_room_for_others_and_too_many_are_turned_away() {
 }
 
 #[test]
-fn the_end_refuses_new_requests_and_waits_for_old_ones() {
+fn at_the_end_new_requests_are_refused_and_started_ones_finish() {
     let server = RunningServer::with(NinepOptions {
         farewell_time: std::time::Duration::from_secs(20),
         ..NinepOptions::default()
@@ -218,7 +218,7 @@ fn the_end_refuses_new_requests_and_waits_for_old_ones() {
 }
 
 #[test]
-fn only_the_owner_may_connect_and_only_from_here() {
+fn only_the_owner_may_connect_and_only_from_this_machine() {
     let server = RunningServer::new();
     assert_eq!(std::fs::metadata(server.path()).unwrap().permissions().mode() & 0o777, 0o600);
     let any = SocketAddr::from(([0, 0, 0, 0], 0));

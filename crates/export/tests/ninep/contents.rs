@@ -1,4 +1,4 @@
-//! Opening, reading, writing, cutting off and closing files.
+//! Opening, reading, writing, truncating and closing files.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -8,7 +8,7 @@ use crate::memory_tree::pattern;
 use crate::raw_client::*;
 use crate::running_server::RunningServer;
 
-/// What `stat` would show.
+/// Attributes as in `stat`.
 pub(crate) struct Attributes {
     pub(crate) version: u32,
     pub(crate) path: u64,
@@ -39,7 +39,7 @@ impl RawClient {
 }
 
 #[test]
-fn attributes_tell_what_can_be_done() {
+fn attributes_show_permissions() {
     let server = RunningServer::new();
     let mut client = server.attach();
     let root = client.read_attributes(0);
@@ -49,15 +49,15 @@ fn attributes_tell_what_can_be_done() {
     client.walk(0, 1, &["fixed"]);
     let fixed = client.read_attributes(1);
     assert_eq!((fixed.mode, fixed.length, fixed.sectors), (0o100_444, 100_000, 196));
-    assert_ne!(fixed.version, 0, "clients may keep it");
+    assert_ne!(fixed.version, 0, "clients may cache it");
     client.walk(0, 2, &["lab", "disk"]);
     let disk = client.read_attributes(2);
     assert_eq!((disk.mode, disk.length), (0o100_644, 3 << 20));
-    assert_eq!(disk.version, 0, "clients may not keep it");
+    assert_eq!(disk.version, 0, "clients may not cache it");
 }
 
 #[test]
-fn reads_give_what_is_there_and_fit_in_a_message() {
+fn reads_return_existing_bytes_up_to_the_message_size() {
     let server = RunningServer::new();
     let mut client = server.attach();
     let opened = client.open(1, &["lab", "disk"], RDONLY);
@@ -65,7 +65,7 @@ fn reads_give_what_is_there_and_fit_in_a_message() {
     assert_eq!(client.read(1, 12_345, 1000), pattern(12_345, 1000));
     assert_eq!(client.read(1, 0, 0), b"");
     let most = 65_536 - 11;
-    assert_eq!(client.read(1, 5, 65_536), pattern(5, most), "what fits, whatever is asked for");
+    assert_eq!(client.read(1, 5, 65_536), pattern(5, most), "as much as fits, whatever was requested");
     assert_eq!(client.read(1, 5, u32::MAX), pattern(5, most));
     assert_eq!(client.read(1, (3 << 20) - 10, 1000), pattern((3 << 20) - 10, 10));
     for offset in [3 << 20, (3 << 20) + 1, u64::MAX] {
@@ -83,14 +83,14 @@ fn a_small_message_is_never_exceeded() {
     assert_eq!(client.read(1, 0, 8192), pattern(0, 4096 - 11));
     client.open(2, &["lab"], DIRECTORY);
     assert_eq!(client.list(2, 0, 1 << 20).len(), 4);
-    assert_eq!(client.version(u32::MAX), 1 << 20, "nor is a large one larger than the server likes");
+    assert_eq!(client.version(u32::MAX), 1 << 20, "a large size is reduced to the server's limit");
     client.attach(0);
     client.open(1, &["lab", "disk"], RDONLY);
     assert_eq!(client.read(1, 0, 2 << 20), pattern(0, (1 << 20) - 11));
 }
 
 #[test]
-fn files_do_what_they_were_opened_for() {
+fn files_obey_their_access_mode() {
     let server = RunningServer::new();
     let mut client = server.attach();
     client.open(1, &["lab", "disk"], RDONLY);
@@ -122,13 +122,13 @@ fn lengths_are_set_with_and_without_opening() {
     client.walk(0, 1, &["lab", "disk"]);
     client.done(SETATTR, &set(1, 8, 0, 1000));
     assert_eq!(server.tree.contents(lab, "disk").len(), 1000);
-    assert_eq!(server.tree.logged(), ["close disk"], "what was opened for it was closed");
+    assert_eq!(server.tree.logged(), ["close disk"], "the file opened for this was closed");
     client.open(2, &["lab", "disk"], RDWR);
     client.done(SETATTR, &set(2, 8, 0, 2000));
     assert_eq!(client.read_attributes(2).length, 2000);
     client.open(3, &["lab", "disk"], RDWR | TRUNC);
     assert_eq!(server.tree.contents(lab, "disk").len(), 0);
-    // Times are taken and forgotten; permissions and owners are what they are.
+    // Times are accepted and ignored; permissions and owners cannot change.
     client.done(SETATTR, &set(1, 0x1f0, 0, 0));
     client.done(SETATTR, &set(1, 1, 0o100_644, 0));
     assert_eq!(client.error(SETATTR, &set(1, 1, 0o100_600, 0)), EPERM);
@@ -141,7 +141,7 @@ fn lengths_are_set_with_and_without_opening() {
 }
 
 #[test]
-fn the_client_hears_what_became_of_its_bytes() {
+fn the_client_learns_whether_its_bytes_were_stored() {
     let server = RunningServer::new();
     let mut client = server.attach();
     client.open(1, &["damaged"], RDONLY);
@@ -153,7 +153,7 @@ fn the_client_hears_what_became_of_its_bytes() {
     assert_eq!(client.write(3, 0, b"x").error(), None);
     assert_eq!(client.error(FSYNC, &[Int(3), Int(1)]), EIO);
     assert_eq!(client.error(CLUNK, &[Int(3)]), EIO);
-    assert_eq!(client.error(CLUNK, &[Int(3)]), EBADF, "it is gone all the same");
+    assert_eq!(client.error(CLUNK, &[Int(3)]), EBADF, "the fid is removed anyway");
     client.open(4, &["lab", "disk"], RDWR);
     client.write(4, 0, b"x");
     client.done(FSYNC, &[Int(4), Int(0)]);
@@ -164,7 +164,7 @@ fn the_client_hears_what_became_of_its_bytes() {
 }
 
 #[test]
-fn a_missing_name_is_no_event() {
+fn a_missing_name_causes_no_event() {
     let server = RunningServer::new();
     let mut client = server.attach();
     assert_eq!(client.walk(0, 1, &["nothing"]).error(), Some(ENOENT));

@@ -1,4 +1,4 @@
-//! Connections from which nothing comes, more than there are places, beside clients that use the tree.
+//! More silent connections than the server has places for, beside clients that use the tree.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,10 +9,10 @@ use platter_export::ninep::NinepOptions;
 use crate::raw_client::RawClient;
 use crate::running_server::{RunningServer, options};
 
-/// Far more than a server takes of strangers.
+/// Far more than a server accepts from unknown clients.
 const CROWD: usize = 300;
 
-/// Asking the kernel whose each connection is takes longer than all the rest.
+/// Options that skip the lookup of each connection's owner, which would dominate the test's time.
 fn open_to_all() -> NinepOptions {
     NinepOptions { insecure_loopback: true, ..options() }
 }
@@ -38,20 +38,20 @@ fn ends(stream: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn idle_connections_keep_nobody_out() {
+fn idle_connections_lock_nobody_out() {
     let server = RunningServer::tcp_with(NinepOptions { connections_max: 2, ..open_to_all() });
     let mut before = attach(&server);
     let mut idle: Vec<TcpStream> = (0..CROWD).map(|_| connect(&server)).collect();
     let mut beside = attach(&server);
     assert_eq!(before.walk(0, 1, &["lab"]).error(), None);
     assert_eq!(beside.walk(0, 1, &["lab"]).error(), None);
-    assert!(ends(&mut idle[0]), "the oldest had to go for another one");
+    assert!(ends(&mut idle[0]), "the oldest was displaced by another one");
     server.wait_for("other clients needed its place");
 }
 
-/// One byte now and then is no agreement.
+/// Occasional bytes are not a negotiation.
 #[test]
-fn a_connection_that_does_not_say_what_it_speaks_has_to_go() {
+fn a_connection_that_negotiates_no_version_is_closed() {
     let server =
         RunningServer::tcp_with(NinepOptions { handshake_time: Duration::from_millis(500), ..open_to_all() });
     let mut slow = connect(&server);
@@ -59,5 +59,5 @@ fn a_connection_that_does_not_say_what_it_speaks_has_to_go() {
     assert!(ends(&mut slow));
     let mut client = attach(&server);
     std::thread::sleep(Duration::from_millis(1000));
-    assert_eq!(client.walk(0, 1, &["lab"]).error(), None, "one that is served stays");
+    assert_eq!(client.walk(0, 1, &["lab"]).error(), None, "a served connection stays");
 }

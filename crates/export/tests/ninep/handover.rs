@@ -1,5 +1,5 @@
-//! A server that pauses, and another one that goes on with its clients: open files, directories that are being read, and
-//! messages of which half has come.
+//! A server that pauses, and another that continues with its clients: open files, directories that are being read, and
+//! messages that arrived in part.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::running_server::options;
 
 const ROUNDS: usize = 40;
 
-/// Orders the pause when it is dropped.
+/// Requests the pause when it is dropped.
 struct Ordered<'a>(&'a Pause);
 
 impl Drop for Ordered<'_> {
@@ -30,7 +30,7 @@ fn run_while<T>(server: &mut SocketServer, pause: &Pause, act: impl FnOnce() -> 
     thread::scope(|scope| {
         let stop = AtomicBool::new(false);
         let running = scope.spawn(move || server.run(&stop).unwrap());
-        // A test that fails in the middle must not leave a server that runs.
+        // A failing test must not leave a running server.
         let ordered = Ordered(pause);
         let done = act();
         drop(ordered);
@@ -40,7 +40,7 @@ fn run_while<T>(server: &mut SocketServer, pause: &Pause, act: impl FnOnce() -> 
     })
 }
 
-/// Another server with what it had, sent through a socket.
+/// Another server with the state of the first, sent through a socket.
 fn next(mut server: SocketServer, tree: &Arc<MemoryTree>, pause: &Arc<Pause>) -> SocketServer {
     let (from, to) = UnixStream::pair().unwrap();
     let parcels = server.to_parcels().unwrap();
@@ -54,7 +54,7 @@ fn next(mut server: SocketServer, tree: &Arc<MemoryTree>, pause: &Arc<Pause>) ->
 }
 
 #[test]
-fn what_is_open_stays_open() {
+fn open_files_and_directories_stay_open() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let (tree, pause) = (Arc::new(MemoryTree::new()), Arc::new(Pause::new().unwrap()));
@@ -85,7 +85,7 @@ fn what_is_open_stays_open() {
         let more = client.list(2, seen.last().unwrap().1, 4000);
         assert!(more.iter().all(|name| !seen.contains(name)), "{seen:?} {more:?}");
         assert!(more.iter().any(|(name, _)| name == "lab") || seen.iter().any(|(name, _)| name == "lab"));
-        // One who had said nothing yet begins now.
+        // A client that had sent nothing yet starts now.
         let mut silent = silent;
         silent.version(8192);
         silent.attach(0);

@@ -1,4 +1,4 @@
-//! Clients that break the protocol, or come close.
+//! Clients that violate the protocol, or almost do.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ fn other_versions_are_unknown() {
         assert_eq!(body, message(0, 0, &[Int(8192), Text("unknown")])[7..]);
     }
     assert_eq!(client.error(VERSION, &[Int(4095), Text("9P2000.L")]), EINVAL);
-    assert_eq!(client.version(8192), 8192, "it may ask again");
+    assert_eq!(client.version(8192), 8192, "the client may try again");
     client.attach(0);
-    // A version that is unknown ends the session, too.
+    // An unknown version ends the session as well.
     client.done(VERSION, &[Int(8192), Text("9P3000")]);
     client.send(&message(ATTACH, 1, &[Int(0), Int(NO_FID), Text(""), Text(""), Int(0)]));
     assert!(client.is_closed());
 }
 
 #[test]
-fn nothing_is_said_before_the_version() {
+fn requests_before_the_version_end_the_connection() {
     let server = RunningServer::new();
     let mut client = server.connect();
     client.send(&message(ATTACH, 1, &[Int(0), Int(NO_FID), Text(""), Text(""), Int(0)]));
@@ -34,7 +34,7 @@ fn nothing_is_said_before_the_version() {
 }
 
 #[test]
-fn a_size_that_lies_ends_the_connection() {
+fn a_wrong_message_size_ends_the_connection() {
     let server = RunningServer::new();
     for size in [0u32, 6, 65_537, 1 << 20, u32::MAX] {
         let mut client = server.attach();
@@ -43,7 +43,7 @@ fn a_size_that_lies_ends_the_connection() {
         client.send(&bytes);
         assert!(client.is_closed(), "{size}");
     }
-    // Before a session the limit is low.
+    // Before the session starts, the limit is low.
     let mut client = server.connect();
     client.send(&4097u32.to_le_bytes());
     client.send(&[VERSION, 0xff, 0xff]);
@@ -51,7 +51,7 @@ fn a_size_that_lies_ends_the_connection() {
 }
 
 #[test]
-fn a_body_that_lies_is_an_error_and_the_next_message_is_read() {
+fn a_malformed_body_is_an_error_and_the_next_message_is_read() {
     let server = RunningServer::new();
     let mut client = server.attach();
     let lies: [(u8, &[Field<'_>]); 10] = [
@@ -71,19 +71,19 @@ fn a_body_that_lies_is_an_error_and_the_next_message_is_read() {
     }
     let mut names = vec![Int(0), Int(1), Short(17)];
     names.extend((0..17).map(|_| Text("..")));
-    assert_eq!(client.error(WALK, &names), EPROTO, "sixteen names are enough");
+    assert_eq!(client.error(WALK, &names), EPROTO, "at most sixteen names are allowed");
     assert_eq!(client.walk(0, 1, &["lab"]).error(), None);
 }
 
 #[test]
-fn a_message_may_come_byte_by_byte() {
+fn a_message_may_arrive_byte_by_byte() {
     let server = RunningServer::new();
     let mut client = server.attach();
     for byte in message(WALK, 77, &[Int(0), Int(1), Short(1), Text("lab")]) {
         client.send(&[byte]);
     }
     assert_eq!((client.reply().tag, client.walk(1, 2, &["disk"]).error()), (77, None));
-    // Half of one, and the end.
+    // Half a message, then the end of the stream.
     client.send(&message(CLUNK, 1, &[Int(0)])[..9]);
     client.stream.shutdown(std::net::Shutdown::Write).unwrap();
     assert!(client.is_closed());
@@ -91,14 +91,14 @@ fn a_message_may_come_byte_by_byte() {
 }
 
 #[test]
-fn clients_that_stop_are_disconnected() {
+fn clients_that_stall_are_disconnected() {
     let times = Duration::from_millis(50);
     let server = RunningServer::with(NinepOptions { handshake_time: times, stall_time: times, ..options() });
     assert!(server.connect().is_closed(), "says nothing");
     server.wait_for("too long to say anything");
     let mut client = server.attach();
     client.send(&[9, 0]);
-    assert!(client.is_closed(), "says half of it");
+    assert!(client.is_closed(), "after half a message");
     server.wait_for("within a request");
 }
 
@@ -116,12 +116,12 @@ fn a_client_that_does_not_read_is_disconnected() {
 }
 
 #[test]
-fn two_requests_of_one_tag_end_the_connection() {
+fn two_requests_with_one_tag_end_the_connection() {
     let server = RunningServer::new();
     let mut client = server.attach();
     client.open(1, &["slow"], RDONLY);
     client.slow_down();
-    // The first may have its reply before the second is read, but not each of them.
+    // The first may be answered before the second is read, but that cannot hold for all of them.
     client.send(&message(READ, 5, &[Int(1), Long(0), Int(10)]).repeat(50));
     assert!(server.wait_for("Disconnected").contains("the tag 5"));
 }

@@ -1,4 +1,4 @@
-//! The 9P server over real sockets: a raw client for the corners, and the clients that people use.
+//! The 9P server over real sockets: a raw client for corner cases, and common 9P clients.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test: it fails by panicking")]
 

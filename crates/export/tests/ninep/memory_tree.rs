@@ -1,5 +1,4 @@
-//! A tree in memory with damaged, full, slow and gated files, and files that fail to close; and the log of what was done
-//! to it.
+//! A tree in memory with damaged, full, slow and gated files, files that fail to close, and a log of operations.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -12,7 +11,7 @@ use platter_export::tree::{Access, Node, NodeId, NodeKind, OpenFile, ROOT, Room,
 use platter_image::{Error, Extent, Result};
 use platter_vdisk::Allocation;
 
-/// What every byte of a file is at the start.
+/// The initial contents of files.
 pub(crate) fn byte_at(offset: u64) -> u8 {
     (offset % 251) as u8 + 1
 }
@@ -21,7 +20,7 @@ pub(crate) fn pattern(offset: u64, length: usize) -> Vec<u8> {
     (offset..offset + length as u64).map(byte_at).collect()
 }
 
-/// A gate that tests open; closed at the start.
+/// A gate that tests open. Closed at first.
 #[derive(Default)]
 pub(crate) struct Gate {
     is_open: Mutex<bool>,
@@ -40,15 +39,15 @@ impl Gate {
         *self.waiting.lock() += 1;
         self.came.notify_all();
         let mut is_open = self.is_open.lock();
-        // Not for ever: a test that fails before it opens the gate shall end.
+        // Bounded, so that a test that fails before it opens the gate ends.
         self.opened.wait_while_for(&mut is_open, |is_open| !*is_open, Duration::from_secs(20));
     }
 
-    /// Waits until so many have come to the gate.
+    /// Waits until `count` requests wait at the gate.
     pub(crate) fn wait_for(&self, count: usize) {
         let mut waiting = self.waiting.lock();
         let waited = self.came.wait_while_for(&mut waiting, |came| *came < count, Duration::from_secs(20));
-        assert!(!waited.timed_out(), "nobody came to the gate");
+        assert!(!waited.timed_out(), "no request reached the gate");
     }
 }
 
@@ -62,7 +61,7 @@ pub(crate) enum Fault {
     Full,
     /// Closing and syncing fail.
     Unclosable,
-    /// Reads take longer than a server's patience.
+    /// Reads take longer than the server waits before it uses workers.
     Slow,
     /// Reads and writes wait for the gate.
     Gated,
@@ -83,7 +82,7 @@ impl MemoryFile {
     }
 
     fn unclosable(&self) -> Result<()> {
-        if self.fault == Fault::Unclosable { Err(Error::corrupt("it did not last")) } else { Ok(()) }
+        if self.fault == Fault::Unclosable { Err(Error::corrupt("the data was lost")) } else { Ok(()) }
     }
 }
 
@@ -160,7 +159,7 @@ pub(crate) struct MemoryTree {
 }
 
 impl MemoryTree {
-    /// `lab/` with `disk` and `empty/`, and a file for each fault beside it.
+    /// Creates `lab/` with `disk` and `empty/`, and beside it a file for each fault.
     pub(crate) fn new() -> Self {
         let root = Entry::Directory { parent: ROOT, names: BTreeMap::new() };
         let entries = Mutex::new(BTreeMap::from([(ROOT, root)]));
@@ -202,7 +201,7 @@ impl MemoryTree {
     pub(crate) fn contents(&self, directory: NodeId, name: &str) -> Vec<u8> {
         let node = self.lookup(directory, name).unwrap();
         let entries = self.lock();
-        let Some(Entry::File(file)) = entries.get(&node.id) else { panic!("{name} is no file") };
+        let Some(Entry::File(file)) = entries.get(&node.id) else { panic!("{name} is not a file") };
         file.bytes.lock().clone()
     }
 

@@ -1,4 +1,4 @@
-//! Walking, listing, making, renaming and removing names.
+//! Walking, listing, creating, renaming and removing names.
 
 use platter_export::tree::{ROOT, Tree};
 
@@ -6,7 +6,7 @@ use crate::memory_tree::{Fault, MemoryTree};
 use crate::raw_client::*;
 use crate::running_server::{RunningServer, options};
 
-/// Numbers of the nodes that a walk's reply names.
+/// Node numbers in a walk's reply.
 fn paths(reply: &Reply) -> Vec<u64> {
     assert_eq!(reply.kind, WALK + 1, "{reply:?}");
     let qids: Vec<&[u8]> = reply.body[2..].chunks(13).collect();
@@ -19,7 +19,7 @@ fn id(tree: &MemoryTree, path: &str) -> u64 {
 }
 
 #[test]
-fn walks_name_what_they_pass() {
+fn walks_return_every_node_on_the_way() {
     let server = RunningServer::new();
     let (lab, disk) = (id(&server.tree, "lab"), id(&server.tree, "lab/disk"));
     let mut client = server.attach();
@@ -36,7 +36,7 @@ fn walks_name_what_they_pass() {
 }
 
 #[test]
-fn a_walk_that_comes_part_of_the_way_makes_no_fid() {
+fn a_partial_walk_creates_no_fid() {
     let server = RunningServer::new();
     let mut client = server.attach();
     assert_eq!(client.walk(0, 1, &["nothing", "disk"]).error(), Some(ENOENT));
@@ -48,21 +48,21 @@ fn a_walk_that_comes_part_of_the_way_makes_no_fid() {
     assert_eq!(paths(&client.walk(0, 2, &["fixed"])).len(), 1);
     assert_eq!(client.walk(2, 3, &["more"]).error(), Some(ENOTDIR));
     assert_eq!(client.walk(2, 3, &[".."]).error(), Some(ENOTDIR));
-    // In place, the fid stays where it is.
+    // A partial walk in place leaves the fid unchanged.
     assert_eq!(paths(&client.walk(0, 4, &["lab"])).len(), 1);
     assert_eq!(paths(&client.walk(4, 4, &["empty", "nothing"])).len(), 1);
     assert_eq!(client.read_attributes(4).path, id(&server.tree, "lab"));
 }
 
 #[test]
-fn nobody_walks_above_the_root() {
+fn no_walk_leads_above_the_root() {
     let server = RunningServer::new();
     let mut client = server.attach();
     assert_eq!(
         paths(&client.walk(0, 1, &["..", "..", "lab", "..", ".."])),
         [ROOT, ROOT, id(&server.tree, "lab"), ROOT, ROOT]
     );
-    // Nor above what was attached to.
+    // Nor above the attached directory.
     let lab = id(&server.tree, "lab");
     client.done(ATTACH, &[Int(5), Int(NO_FID), Text("root"), Text("/lab"), Int(0)]);
     assert_eq!(
@@ -94,7 +94,7 @@ fn names_that_no_node_can_have_are_refused() {
 }
 
 #[test]
-fn fids_are_used_once_and_ended_once() {
+fn a_fid_is_created_once_and_removed_once() {
     let server = RunningServer::new();
     let mut client = server.attach();
     client.walk(0, 1, &["lab"]);
@@ -111,7 +111,7 @@ fn fids_are_used_once_and_ended_once() {
 }
 
 #[test]
-fn a_client_has_ten_thousand_fids_and_no_more_than_it_may() {
+fn a_client_can_have_ten_thousand_fids_up_to_the_limit() {
     let server = RunningServer::with(platter_export::ninep::NinepOptions { fids_max: 10_000, ..options() });
     let mut client = server.attach();
     for fid in 1..10_000 {
@@ -120,12 +120,12 @@ fn a_client_has_ten_thousand_fids_and_no_more_than_it_may() {
     assert_eq!(client.walk(0, 10_000, &["lab"]).error(), Some(EMFILE));
     client.clunk(77);
     assert_eq!(client.walk(0, 10_000, &["lab"]).error(), None);
-    // Another client has its own.
+    // Another client has its own limit.
     assert_eq!(server.attach().walk(0, 1, &["lab"]).error(), None);
 }
 
 #[test]
-fn few_directories_are_open_at_once() {
+fn the_number_of_open_directories_is_limited() {
     let server = RunningServer::new();
     let mut client = server.attach();
     for fid in 1..=256 {
@@ -138,7 +138,7 @@ fn few_directories_are_open_at_once() {
 }
 
 #[test]
-fn a_directory_is_read_in_pieces_and_is_what_it_was_at_the_start() {
+fn a_directory_read_in_pieces_shows_its_initial_contents() {
     let server = RunningServer::new();
     let lab = id(&server.tree, "lab");
     for n in 0..100 {
@@ -149,7 +149,7 @@ fn a_directory_is_read_in_pieces_and_is_what_it_was_at_the_start() {
     let (mut names, mut offset) = (Vec::new(), 0);
     loop {
         let entries = client.list(1, offset, 300);
-        // A name that comes meanwhile neither shifts the others nor shows.
+        // A name that is added meanwhile neither shifts the others nor appears.
         server.tree.add(lab, &format!("aaa-{offset}"), 10, Fault::None, false);
         let Some((_, next)) = entries.last() else { break };
         offset = *next;
@@ -158,9 +158,9 @@ fn a_directory_is_read_in_pieces_and_is_what_it_was_at_the_start() {
     let mut expected = vec![".".to_owned(), "..".to_owned(), "disk".to_owned(), "empty".to_owned()];
     expected.extend((0..100).map(|n| format!("file-{n:03}")));
     assert_eq!(names, expected);
-    // From the start it is read anew.
+    // Reading from offset 0 reads the current names.
     assert_eq!(client.list(1, 0, 300)[2].0, "aaa-0");
-    assert_eq!(client.error(READDIR, &[Int(1), Long(0), Int(20)]), EINVAL, "no name has room");
+    assert_eq!(client.error(READDIR, &[Int(1), Long(0), Int(20)]), EINVAL, "too short for any name");
     assert_eq!(client.list(1, u64::MAX, 300), []);
     assert_eq!(client.error(READ, &[Int(1), Long(0), Int(20)]), EISDIR);
     client.open(2, &["fixed"], RDONLY);
@@ -169,7 +169,7 @@ fn a_directory_is_read_in_pieces_and_is_what_it_was_at_the_start() {
 }
 
 #[test]
-fn names_are_made_renamed_and_removed() {
+fn names_are_created_renamed_and_removed() {
     let server = RunningServer::new();
     let mut client = server.attach();
     client.done(MKDIR, &[Int(0), Text("new"), Int(0o755), Int(0)]);
@@ -191,14 +191,14 @@ fn names_are_made_renamed_and_removed() {
     client.done(RENAMEAT, &[Int(1), Text("file"), Int(0), Text("moved")]);
     assert_eq!(client.error(RENAMEAT, &[Int(0), Text("moved"), Int(0), Text("fixed")]), EEXIST);
     assert_eq!(client.error(RENAMEAT, &[Int(0), Text("none"), Int(0), Text("other")]), ENOENT);
-    assert_eq!(client.read(2, 0, 100), b"hello", "it is open still");
+    assert_eq!(client.read(2, 0, 100), b"hello", "it is still open");
     client.done(UNLINKAT, &[Int(0), Text("moved"), Int(0)]);
     client.done(UNLINKAT, &[Int(0), Text("new"), Int(0x200)]);
     assert_eq!(client.walk(0, 9, &["new"]).error(), Some(ENOENT));
 }
 
 #[test]
-fn what_a_fid_stands_for_is_renamed_and_removed() {
+fn rename_and_remove_by_fid() {
     let server = RunningServer::new();
     let mut client = server.attach();
     client.walk(0, 1, &["lab", "disk"]);
@@ -209,7 +209,7 @@ fn what_a_fid_stands_for_is_renamed_and_removed() {
     client.done(REMOVE, &[Int(1)]);
     assert_eq!(client.error(CLUNK, &[Int(1)]), EBADF, "removing ends the fid");
     assert_eq!(client.walk(0, 3, &["again"]).error(), Some(ENOENT));
-    // Also when it fails.
+    // Even when removing fails.
     client.walk(0, 4, &[]);
     assert_eq!(client.error(REMOVE, &[Int(4)]), EBUSY);
     assert_eq!(client.error(CLUNK, &[Int(4)]), EBADF);
@@ -220,7 +220,7 @@ fn what_a_fid_stands_for_is_renamed_and_removed() {
 }
 
 #[test]
-fn what_there_is_no_answer_for_is_not_supported() {
+fn unsupported_requests_get_an_error() {
     let server = RunningServer::new();
     let mut client = server.attach();
     assert_eq!(client.error(AUTH, &[Int(9), Text("root"), Text(""), Int(0)]), ENOENT);
@@ -253,7 +253,7 @@ fn what_there_is_no_answer_for_is_not_supported() {
     assert_eq!(client.error(STATFS, &[Int(9)]), EBADF);
 }
 
-/// A tree that is served to be read is never asked for a change, whatever the request.
+/// A tree that is served read-only is never asked for a change, whatever the request.
 #[test]
 fn nothing_changes_in_a_tree_that_is_read_only() {
     const EROFS: u32 = 30;

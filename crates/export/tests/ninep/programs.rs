@@ -1,4 +1,4 @@
-//! The clients that people use: those of diod. A test whose program is not installed says so and passes.
+//! Common 9P clients: those of diod. A test whose program is not installed reports that and passes.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ fn diodls() {
 fn diodload() {
     let Some(diodload) = program("diodload") else { return };
     let server = RunningServer::tcp();
-    // It reads and writes two files by these names, as diod has them.
+    // It reads and writes two files with these names, as diod serves them.
     let ctl = server.tree.make_directory(ROOT, "ctl").unwrap().id;
     for name in ["zero", "null"] {
         server.tree.add(ctl, name, 1 << 20, Fault::None, false);
@@ -85,7 +85,7 @@ fn diodload() {
     assert!(output.status.success() && !said.contains("error") && !said.contains(" 0 ops/s"), "{said}");
 }
 
-/// What a client over TCP hears that runs as that user: the number of bytes of the first answer.
+/// Runs a TCP client as this user. Returns the number of bytes of the first reply, if there is one.
 fn heard_by(user: u32, server: &RunningServer) -> Option<usize> {
     const SCRIPT: &str = "
 import socket, struct, sys
@@ -103,7 +103,7 @@ except ConnectionError:
 }
 
 #[test]
-fn another_user_of_this_machine_stays_outside() {
+fn another_user_of_this_machine_is_rejected() {
     const OTHER: u32 = 65534;
     if !rustix::process::geteuid().is_root() {
         println!("skipped: not root");
@@ -111,9 +111,9 @@ fn another_user_of_this_machine_stays_outside() {
     }
     let server = RunningServer::tcp();
     let Some(own) = heard_by(0, &server) else { return };
-    assert_eq!(own, 21, "root is heard");
+    assert_eq!(own, 21, "root gets a reply");
     assert_eq!(heard_by(OTHER, &server), Some(0));
     assert!(server.wait_for("Disconnected { connection: 2").contains("user 65534"));
     let open = RunningServer::tcp_with(NinepOptions { insecure_loopback: true, ..options() });
-    assert_eq!(heard_by(OTHER, &open), Some(21), "unless everybody is let in");
+    assert_eq!(heard_by(OTHER, &open), Some(21), "unless all users are allowed");
 }

@@ -1,4 +1,5 @@
-//! A client that says what it is told to, right or wrong, with numbers of its own and not those of the server's code.
+//! A client that sends whatever the test wants, valid or not. It has its own constants and does not use those of the
+//! server's code.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -62,7 +63,7 @@ pub(crate) const DIRECTORY: u32 = 0o200_000;
 pub(crate) const NO_TAG: u16 = u16::MAX;
 pub(crate) const NO_FID: u32 = u32::MAX;
 
-/// A field of a body.
+/// A field of a message's body.
 pub(crate) enum Field<'a> {
     Byte(u8),
     Short(u16),
@@ -82,12 +83,12 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// The error number, if it is an error.
+    /// The error number of an error reply.
     pub(crate) fn error(&self) -> Option<u32> {
         (self.kind == 7).then(|| u32::from_le_bytes(self.body[..].try_into().unwrap()))
     }
 
-    /// The counted bytes of a reply to a read.
+    /// The data of a reply to a read.
     pub(crate) fn data(&self) -> &[u8] {
         let count = u32::from_le_bytes(self.body[..4].try_into().unwrap());
         assert_eq!(count as usize, self.body.len() - 4);
@@ -126,9 +127,9 @@ impl RawClient {
         Self::over(UnixStream::connect(path).unwrap())
     }
 
-    /// The same over TCP.
+    /// Connects over TCP.
     pub(crate) fn connect_tcp(address: SocketAddr) -> Self {
-        // Of either kind, it is a descriptor that is read from and written to.
+        // The type does not matter: reading and writing work on any socket.
         Self::over(UnixStream::from(OwnedFd::from(TcpStream::connect(address).unwrap())))
     }
 
@@ -141,7 +142,7 @@ impl RawClient {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Whether the server has closed the connection, with nothing said before.
+    /// Whether the server has closed the connection without sending anything more.
     pub(crate) fn is_closed(&mut self) -> bool {
         match self.stream.read(&mut [0]) {
             Ok(count) => count == 0,
@@ -158,7 +159,7 @@ impl RawClient {
         Reply { kind: header[4], tag: u16::from_le_bytes([header[5], header[6]]), body }
     }
 
-    /// Sends a request; its reply must be the next, and of its kind or an error.
+    /// Sends a request and returns its reply, which must come next and be of the matching kind or an error.
     pub(crate) fn ask(&mut self, kind: u8, fields: &[Field<'_>]) -> Reply {
         self.tag = (self.tag + 1) % 1000;
         let tag = self.tag;
@@ -169,7 +170,7 @@ impl RawClient {
         reply
     }
 
-    /// Sends a request that must succeed; gives the reply's body.
+    /// Sends a request that must succeed. Returns the reply's body.
     pub(crate) fn done(&mut self, kind: u8, fields: &[Field<'_>]) -> Vec<u8> {
         let reply = self.ask(kind, fields);
         assert_eq!(reply.error(), None, "a request of kind {kind}");
@@ -182,7 +183,7 @@ impl RawClient {
         reply.error().unwrap_or_else(|| panic!("a request of kind {kind} succeeded: {reply:?}"))
     }
 
-    /// Agrees on the version; gives the size of messages.
+    /// Negotiates the version. Returns the message size.
     pub(crate) fn version(&mut self, msize: u32) -> u32 {
         self.send(&message(VERSION, NO_TAG, &[Int(msize), Text("9P2000.L")]));
         let reply = self.reply();
@@ -195,14 +196,14 @@ impl RawClient {
         self.done(ATTACH, &[Int(fid), Int(NO_FID), Text("root"), Text(""), Int(0)])
     }
 
-    /// Walks to a new fid; gives the reply.
+    /// Walks to a new fid. Returns the reply.
     pub(crate) fn walk(&mut self, fid: u32, new: u32, names: &[&str]) -> Reply {
         let mut fields = vec![Int(fid), Int(new), Short(names.len() as u16)];
         fields.extend(names.iter().map(|name| Text(name)));
         self.ask(WALK, &fields)
     }
 
-    /// Walks from fid 0, all the way, and opens.
+    /// Walks from fid 0 to the last name, and opens it.
     pub(crate) fn open(&mut self, new: u32, names: &[&str], flags: u32) -> Vec<u8> {
         let reply = self.walk(0, new, names);
         assert_eq!(reply.body[..2], (names.len() as u16).to_le_bytes(), "{reply:?}");
@@ -219,7 +220,7 @@ impl RawClient {
         self.ask(WRITE, &[Int(fid), Long(offset), Int(bytes.len() as u32), Raw(bytes)])
     }
 
-    /// Names and offsets of a directory that is open, from an offset.
+    /// Names and offsets of an open directory, starting at an offset.
     pub(crate) fn list(&mut self, fid: u32, offset: u64, count: u32) -> Vec<(String, u64)> {
         let reply = self.ask(READDIR, &[Int(fid), Long(offset), Int(count)]);
         assert_eq!(reply.error(), None);

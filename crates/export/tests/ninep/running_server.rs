@@ -1,4 +1,4 @@
-//! A server on a thread of the test, over a unix socket or a TCP port, and the events it told.
+//! A server on a thread of the test, over a unix socket or a TCP port, and its events.
 
 use parking_lot::{Condvar, Mutex};
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ impl RunningServer {
         Self::start(tempfile::tempdir().unwrap(), listener, options)
     }
 
-    /// The same tree, of which nothing may change.
+    /// Serves the same tree read-only.
     pub(crate) fn read_only() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = Listener::unix(&folder.path().join("socket")).unwrap();
@@ -84,12 +84,12 @@ impl RunningServer {
         self.folder.path().join("socket")
     }
 
-    /// A client that has said nothing yet.
+    /// A client that has sent nothing yet.
     pub(crate) fn connect(&self) -> RawClient {
         RawClient::connect(&self.path())
     }
 
-    /// A client that has agreed on 64 KiB, and attached fid 0.
+    /// A client that negotiated 64 KiB messages and attached fid 0.
     pub(crate) fn attach(&self) -> RawClient {
         let mut client = self.connect();
         client.version(65_536);
@@ -97,7 +97,7 @@ impl RunningServer {
         client
     }
 
-    /// Waits until an event was told that has this in its text.
+    /// Waits for an event whose text contains this.
     pub(crate) fn wait_for(&self, text: &str) -> String {
         let mut events = self.events.0.lock();
         for _ in 0..200 {
@@ -120,7 +120,7 @@ impl RunningServer {
     pub(crate) fn finish(mut self) {
         self.ask_to_stop();
         self.thread.take().unwrap().join().unwrap().unwrap();
-        assert!(!self.path().exists(), "the socket is gone");
+        assert!(!self.path().exists(), "the socket's file is removed");
     }
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn options() -> NinepOptions {
 impl Drop for RunningServer {
     fn drop(&mut self) {
         self.ask_to_stop();
-        // What waits at the gate would keep the server for as long.
+        // Requests that wait at the gate would delay the end.
         self.tree.gate.open();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
