@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What BitTorrent needs beside its clients: a file's torrent, and a tracker that knows everybody.
+"""The parts of BitTorrent besides the clients: a file's torrent, and a tracker that lists all clients.
 
   bench/bittorrent.py make FILE ANNOUNCE-URL TORRENT
   bench/bittorrent.py track PORT                        until it is killed
@@ -13,7 +13,7 @@ import sys
 import urllib.parse
 
 PIECE = 1 << 20
-# Seconds from one announcement of a client to its next.
+# Seconds between two announcements of a client.
 INTERVAL = 5
 
 

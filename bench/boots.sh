@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # bench/boots.sh TRACES-DIR [CATALOG-DIR]
 #
-# Boots of real machines, recorded once and replayed as often as wanted. For each of four disks of the full catalog (built
-# if no CATALOG-DIR is given) without a trace in TRACES-DIR: QEMU boots it over `platter attach --write --record`, emulated,
-# until its marker; minutes each. Then the reads of each trace are replayed against Platter and against qemu-nbd on the
-# raw file, in turn, each several times:
-#   cold   a new process, after this machine's page cache was dropped; what lies below this machine (a host's cache, a
-#          disk's own) cannot be dropped from here, so both are cold for this machine only
-#   warm   once more by the same process
-# Replies must be the same from both. The reads come as in the trace: each when those were answered that had been answered
-# before it, some at once; the guest's own time between them is left out.
+# Boots of real machines, recorded once and replayed as often as wanted. For each of four disks of the full catalog
+# (built if no CATALOG-DIR is given) without a trace in TRACES-DIR, QEMU boots it over `platter attach --write --record`
+# until its marker, emulated, which takes minutes. Then the reads of each trace are replayed against Platter and against
+# qemu-nbd on the raw file, alternately, several times each:
+#   cold   a new process, after this machine's page cache was dropped; caches below this machine (of a host or a disk)
+#          cannot be dropped, so both are cold for this machine only
+#   warm   again by the same process
+# Both must give the same replies. Each read is sent once the reads have been answered that had been answered before it
+# in the recording, so some are concurrent; the guest's own time in between is left out.
 #
 #   BOOT_DISKS   other disks of the catalog
-#   BENCH_THINK  part of the recorded time between requests to keep (default: 0)
+#   BENCH_THINK  fraction of the recorded pauses between requests to keep (default: 0)
 . "$(dirname "$0")/lib.sh"
 TRACES=${1:?usage: bench/boots.sh TRACES-DIR [CATALOG-DIR]}
 CATALOG=${2:-}
@@ -40,7 +40,7 @@ theirs() {
 	begin "$WORK/theirs.log" qemu-nbd --persistent --shared=16 --socket="$WORK/theirs.sock" --cache=writeback --read-only --format=raw --export-name=disk "$1"
 	wait_for test -S "$WORK/theirs.sock"
 }
-# record NAME: boots it until its marker
+# record NAME: boots the disk until its marker
 record() {
 	local name=$1 server
 	rm -f "$WORK/trace"
@@ -54,7 +54,7 @@ record() {
 for name in "${DISKS[@]}"; do [ -f "$TRACES/$name.trace" ] || record "$name"; done
 
 example platter-export replay
-# replay SERVER SERIES: its figures are added to series; the digest of what was read goes to $WORK/SERVER.digest
+# replay SERVER SERIES: adds the replay's figures to the series; the digest of the read data goes to $WORK/SERVER.digest
 replay() {
 	local server=$1 series=$2 field uri="nbd+unix:///disk?socket=$WORK/theirs.sock"
 	[ "$server" != ours ] || uri="nbd+unix:///bench/$name?socket=$WORK/ours.sock"
@@ -64,7 +64,7 @@ replay() {
 }
 # cache_of: hits and misses of Platter's cache
 cache_of() { platter_json disks | jq -r '.cache | "\(.hits) \(.misses)"'; }
-# hit_rate BEFORE AFTER: each "hits misses"
+# hit_rate BEFORE AFTER: the hit rate between two lines "hits misses"
 hit_rate() { awk '{ hits = $3 - $1; all = hits + $4 - $2; printf "%.4f", all ? hits / all : 1 }' <<<"$1 $2"; }
 cold() { sync && echo 3 >/proc/sys/vm/drop_caches; }
 

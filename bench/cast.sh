@@ -33,8 +33,8 @@ rm "$WORK/memory/probe"
 target_rate=$(calculate "1073741824 / $(median target)")
 result "target in memory" "$(calculate "$target_rate / 1e6") MB/s"
 
-# Asked of the kernel, which counts the headers of a super-packet once: a little too few. (/sys would show the interfaces of
-# the namespace it was mounted in.)
+# The kernel's counters, which count the headers of a super-packet once: slightly too few. (/sys would show the
+# interfaces of the namespace in which it was mounted.)
 wire_bytes() { "$ROOM" in sender ip -s -j link show dev eth0 | jq '.[0].stats64.tx.bytes'; }
 
 # one_cast RECEIVERS MBIT: sets WALL, WIRE, CPU, SYMBOLS
@@ -83,7 +83,7 @@ room() {
 	result "$* : ratio to the limit" "$(calculate "$(median wall) / $limit")" "at most 1.10"
 }
 
-# lossy PERCENT MOST: symbols sent when every receiver loses that share
+# lossy PERCENT MOST: symbols sent when every receiver loses this share
 lossy() {
 	rm -f "$WORK/times"/*
 	"$ROOM" up 4 400mbit "$1"
@@ -95,7 +95,7 @@ lossy() {
 	result "4 receivers, $1 % loss: symbols sent, as a ratio" "$(median symbols)" "at most $2"
 }
 
-# reassembly RECEIVERS MBIT MIB: made-up chunks that are put together and dropped, at the limit of wire and processors
+# reassembly RECEIVERS MBIT MIB: random chunks that receivers reassemble and drop, at the limit of wire and processors
 reassembly() {
 	local receivers=$1 mbit=$2 mib=$3 receiver before limit pids=()
 	example platter-net cast_speed
@@ -124,7 +124,7 @@ reassembly() {
 	result "$receivers $mbit, reassembly only: ratio to the limit" "$(calculate "$(median wall) / $limit")" "at most 1.10"
 }
 
-# shared RECEIVERS MBIT: from the store of the whole catalog, and from a store of this image alone, in turn
+# shared RECEIVERS MBIT: casts from the store of the whole catalog and from a store of this image alone, alternately
 shared() {
 	local kind
 	rm -f "$WORK/times"/*

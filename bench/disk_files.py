@@ -1,4 +1,4 @@
-"""Where files lie on a disk: for the benchmarks that tell what boots read, and that derive disks.
+"""Positions of files on a disk, for the benchmarks that classify what boots read and that derive disks.
 
 ranges(path) needs a mounted file system whose files have fixed places (ext4, XFS).
 """

@@ -6,7 +6,7 @@
 # first, so the packages are stored at other places. For comparison: two qcow2 overlays of the raw disk, as grown and as
 # compressed with zstd, and two raw copies.
 #
-#   DRIFT_PACKAGES  what is installed (default: some 250 MB; dependencies are not asked for)
+#   DRIFT_PACKAGES  packages to install (default: some 250 MB; dependencies are not installed)
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/drift.sh CATALOG-DIR}
 read -ra PACKAGES <<<"${DRIFT_PACKAGES:-git git-man perl-modules-5.36 libperl5.36 vim-runtime gcc-12 cpp-12 libpython3.11-stdlib libpython3.11-minimal}"
@@ -20,11 +20,11 @@ bench_cleanup() {
 
 base=$(images "$CATALOG" | head -n 1)
 read -r OFFSET LENGTH < <(ext4_parts "$base" | tail -n 1)
-# As root, without apt's own user, who may not write here.
+# As root, because apt's own user may not write here.
 (cd "$WORK/debs" && apt-get -q -o APT::Sandbox::User=root download "${PACKAGES[@]}" >"$WORK/output" 2>&1) ||
 	{ tail -n 5 "$WORK/output" >&2; exit 1; }
 
-# grow DISK NUMBER: the file system in that disk gets the packages; the second of two has another history
+# grow DISK NUMBER: installs the packages in the disk's file system; the second disk gets other files first
 grow() {
 	attach "$1" --offset "$OFFSET" --sizelimit "$LENGTH"
 	mount "$DEVICE" "$MNT"

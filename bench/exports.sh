@@ -57,7 +57,7 @@ for kind in version live; do
 	result "$kind: as a ratio to qemu-storage-daemon" "$(calculate "$(median fuse-qsd) / $(median "fuse-$kind")")"
 done
 
-# Requests of 60 KiB: diod takes no more than 64 KiB in a message. Eight are in flight.
+# Requests of 60 KiB, because diod accepts messages of at most 64 KiB. Eight are in flight.
 read_9p() { "$EXAMPLE" "$@"; }
 heading "$name over 9P"
 for _ in $(seq "$RUNS"); do

@@ -53,7 +53,7 @@ heading "beside one TCP flow"
 for run in $(seq "$RUNS"); do
 	"$RELAY" sink --seconds "$LIMIT" "$FAR_FLOW_PORT" >"$WORK/taken.$run" &
 	sink=$!
-	# At first it has the link to itself; that part is not counted.
+	# At first the flow has the link to itself; that part is not counted.
 	start=$EPOCHREALTIME
 	timed beside install_far
 	end=$EPOCHREALTIME

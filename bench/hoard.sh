@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # bench/hoard.sh TRACES-DIR CATALOG-DIR
 #
-# The hoard of a catalog (Squirrel, Razavi et al., HPDC 2014, table 1 and figure 12): every disk of the catalog is captured, and each
-# that has a trace in TRACES-DIR (bench/boots.sh records them) gets its boot set; then what boot sets share, what they are made of,
-# what a node's hoard takes on its disk and in its memory, what each image costs, and how long it takes from a new boot set
-# until HOARD_NODES (16) nodes on this machine hoard it.
-#   HOARD_DERIVED   so many images are derived after that from the disks with traces, in turn, as their users would (bench/derive),
-#                   a second or so each (default: 200; 0: none). Each is a clone that is attached, mounted, changed and published;
-#                   its boot set is recorded by a replay: the trace of the disk that it comes from, and what was changed
-#                   that a boot reads.
-#   DERIVED_INITRD  every so many of them has its initial file system made anew (default: 20; 0: none)
-#   BOOT_DISKS      some disks only
-# Bytes and counts come out the same in each run; times are of this one.
+# The hoard of a catalog (Squirrel, Razavi et al., HPDC 2014, table 1 and figure 12). Every disk of the catalog is
+# captured, and each with a trace in TRACES-DIR (recorded by bench/boots.sh) gets its boot set. Then: how much boot sets
+# share, what they consist of, the disk space and memory of a node's hoard, the cost of each image, and the time from a
+# new boot set until HOARD_NODES (16) nodes on this machine have hoarded it.
+#   HOARD_DERIVED   number of images that are then derived from the disks with traces, in turn, like users do (bench/derive),
+#                   about a second each (default: 200; 0: none). Each is a clone that is attached, mounted, changed and
+#                   published. Its boot set is recorded by a replay: the trace of its origin, and the changed files that
+#                   a boot reads
+#   DERIVED_INITRD  one in this many of them gets a new initial file system (default: 20; 0: none)
+#   BOOT_DISKS      names of the disks to use
+# Bytes and counts are the same in every run; times vary.
 . "$(dirname "$0")/lib.sh"
 TRACES=${1:?usage: bench/hoard.sh TRACES-DIR CATALOG-DIR}
 CATALOG=${2:?usage: bench/hoard.sh TRACES-DIR CATALOG-DIR}
@@ -71,7 +71,7 @@ for items in boot_sets images; do
 	result "$items: part of the others that have a byte" "$(jq ".$items.shared_by_each_other" "$WORK/made")"
 done
 
-# new_version OLD NEW: what the boot set of NEW adds to a hoard that has OLD's alone
+# new_version OLD NEW: what the boot set of NEW adds to a hoard that has only that of OLD
 new_version() {
 	[[ " ${booted[*]} " == *" $1 "* && " ${booted[*]} " == *" $2 "* ]] || return 0
 	local all=$STORE added
@@ -99,14 +99,15 @@ serve() {
 }
 ask() { curl -s --unix-socket "$WORK/origin.sock" "http://origin$1"; }
 sent() { ask /metrics | awk '$1 == "platter_frame_stream_bytes_sent_total" { printf "%d", $2 }'; }
-# node NAME OPTION...: with a cache in $WORK/nodes/NAME
+# node NAME OPTION...: starts a node with a cache in $WORK/nodes/NAME
 node() {
 	local name=$1
 	shift
 	begin "$WORK/$name.log" "$PLATTER" --server "unix:$WORK/origin.sock" --quiet node --cache "$WORK/nodes/$name" --cache-size 512M --memory 16 --name "$name" "$@"
 }
 resident() { awk -v key="$2:" '$1 == key { printf "%.1f", $2 / 1024 }' "/proc/$1/status"; } # PID VmRSS|VmHWM: MiB
-# memory: of a node with the hoard and of one without, at rest and after a boot, and at most while it fetches the hoard
+# memory: memory of a node with the hoard and of one without, at rest and after a boot, and its maximum while it fetches
+# the hoard
 memory() {
 	local name=${booted[0]} with without fetching revision
 	serve
@@ -137,7 +138,8 @@ memory() {
 heading "Nodes"
 memory
 
-# registering: from a new boot set until every node has it. They share this machine's disk; each has one disk's boot set before.
+# registering: time from a new boot set until every node has it. The nodes share this machine's disk; each already has
+# one disk's boot set.
 registering() {
 	local all=$STORE one=${booted[0]} two=${booted[1]:-} began before number revision there
 	[ -n "$two" ] || return 0
@@ -146,7 +148,8 @@ registering() {
 	for name in "$one" "$two"; do platter capture "$CATALOG/$name.raw" "bench/$name" >/dev/null; done
 	platter hoard import "$TRACES/$one.trace" "bench/$one" >/dev/null
 	serve
-	# all_have REVISION: the origin was told so by every node. Looked at now and then: what asking takes, the nodes have less.
+	# all_have REVISION: every node has reported this revision to the origin. Polled rarely, because polling takes
+	# processor time from the nodes.
 	all_have() { sleep 0.2 && [ "$(ask /api/v1/nodes | jq "[.nodes[] | select(.hoard_revision >= $1)] | length")" = "$NODES" ]; }
 	for number in $(seq "$NODES"); do
 		if [ "$#" = 0 ]; then node "r$number"; else node "r$number" "$1" "127.0.0.1:$((25700 + number))"; fi
@@ -171,7 +174,7 @@ if [ "$NODES" -gt 0 ]; then
 fi
 
 # --- derived images
-# may_be_derived NAME: an ext4 system of which others of its release are there
+# may_be_derived NAME: an ext4 system with others of its release in the catalog
 column() { awk -F '\t' -v name="$1" -v column="$2" '$2 == name { print $column }' "$CATALOG/catalog.tsv"; }
 root_of() { sfdisk -J "$1" 2>/dev/null | jq -r '[.partitiontable.partitions[]] | max_by(.size) | "\(.start * 512) \(.size * 512)"'; }
 donors_of() {

@@ -2,11 +2,11 @@
 # bench/install.sh CATALOG-DIR
 #
 # Installs the first and the last image of the catalog, to a file and to a loop device, compared with `dd bs=4M
-# oflag=direct` of the same allocated bytes, `qemu-img convert` from compressed qcow2, and partclone + zstd. The limit is
-# the slower of dd to the same target and of decoding alone: every frame of the image once, on two cores, without hashing
-# and without writing. But an install hashes and writes too, with the same processors: its own processor seconds over two
-# cores are a limit that no order of work can beat, and it is told beside the other. Then both images to a loop device
-# that takes 500 MB/s, as a disk on SATA does, by the kernel's own throttle.
+# oflag=direct` of the same allocated bytes, `qemu-img convert` from compressed qcow2, and partclone + zstd. The limit
+# is the slower of dd to the same target and of decoding alone: every frame of the image once, on two cores, without
+# hashing and writing. Because an install also hashes and writes on the same processors, its own processor seconds
+# divided by two cores are printed as a second limit, which no order of work can beat. Then both images are installed to
+# a loop device that the kernel limits to 500 MB/s, like a SATA disk.
 . "$(dirname "$0")/lib.sh"
 CATALOG=${1:?usage: bench/install.sh CATALOG-DIR}
 

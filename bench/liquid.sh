@@ -25,7 +25,7 @@ bench_cleanup() {
 	umount -l "$WORK/export" 2>/dev/null
 }
 
-# What is built: the C sources that this project's dependencies bring along.
+# The C sources to build: those that this project's dependencies contain.
 sources() {
 	cargo metadata --format-version 1 --manifest-path "$ROOT/Cargo.toml" --locked |
 		jq -r '.packages[] | select(.name == "zstd-sys") | .manifest_path' | head -n 1 | xargs dirname
@@ -48,7 +48,7 @@ wait_for() { # FILE
 		sleep 0.02
 	done
 }
-# up KIND: serves the disk; where, in $FILE
+# up KIND: serves the disk; sets $FILE to its path
 up() {
 	case $1 in
 	native)
@@ -89,7 +89,7 @@ down() { # KIND
 	*) rm -f "$WORK/native" "$WORK/base" "$WORK/overlay" "$WORK/export" ;;
 	esac
 }
-# on KIND COMMAND...: with the file system of a fresh disk of that kind mounted
+# on KIND COMMAND...: runs the command with the file system of a fresh disk of this kind mounted
 on() {
 	local kind=$1
 	shift
@@ -105,7 +105,8 @@ on() {
 bonnie() { # KIND
 	mkdir "$MNT/bonnie"
 	bonnie++ -D -d "$MNT/bonnie" -s "$MIB:64k" -r "$((MIB / 2))" -n 0 -f -q -u root 2>/dev/null >"$WORK/bonnie.csv"
-	# Fields of its format 1.98: 12 writing, 14 rewriting, KiB/s. Its reads and seeks end too soon to be counted: fio does them.
+	# Fields of Bonnie++'s format 1.98: 12 writing, 14 rewriting, KiB/s. Its reads and seeks end too soon to be counted:
+	# fio measures them.
 	tail -n 1 "$WORK/bonnie.csv" | awk -F, -v out="$WORK/times" -v kind="$1" '{
 		print $12 >>(out "/write-" kind); print $14 >>(out "/rewrite-" kind) }'
 	fio --name=x --filename="$MNT/random" --size=512m --rw=read --bs=64k --direct=1 --ioengine=libaio --iodepth=4 --time_based \
@@ -153,7 +154,7 @@ figure_6() {
 	done
 }
 figure_7() {
-	# A second or two each, most of it in memory: more runs than of the others, each kind at each place in turn.
+	# One or two seconds each, mostly in memory, so there are more runs; the order of the kinds rotates.
 	heading "Liquid, figure 7: PostMark, 5,000 files of 0.5 to 16 KiB, 20,000 transactions; $((8 * RUNS)) runs"
 	local order
 	read -ra order <<<"$KINDS"

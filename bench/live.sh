@@ -49,7 +49,7 @@ uri() {
 	esac
 }
 sequential() { nbdcopy --connections=4 "$(uri "$1")" null: ; }
-# fio_rate SERVER SERIES FIO-OPTION...: its requests or bytes a second are added to the series
+# fio_rate SERVER SERIES FIO-OPTION...: adds its requests or bytes per second to the series
 fio_rate() {
 	local server=$1 series=$2 field=$3
 	shift 3
@@ -132,7 +132,7 @@ before=$(du -sb --exclude='catalog.sqlite*' "$STORE" | cut -f 1)
 for number in $(seq 100); do platter clone "bench/$name" "clones/$number" >/dev/null; done
 after=$(du -sb --exclude='catalog.sqlite*' "$STORE" | cut -f 1)
 result "a clone, bytes of packs" "$(((after - before) / 100))" "at most 65536"
-# memory_of IMAGES...: the server's resident set after everything was read, KiB
+# memory_of IMAGES...: the server's resident set in KiB after everything was read
 memory_of() {
 	local image
 	ours "$@" --cache 128

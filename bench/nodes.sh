@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # bench/nodes.sh TRACES-DIR CATALOG-DIR
 #
-# Boots of an origin's disks (Liquid, figure 10; Squirrel, section 4.2.3), replayed from traces that bench/boots.sh recorded, over a link
-# of NODES_MBIT (200) Mbit/s and NODES_RTT (1) ms that lab/relay makes, TLS included:
+# Boots of an origin's disks (Liquid, figure 10; Squirrel, section 4.2.3), replayed from traces recorded by
+# bench/boots.sh, over a link of NODES_MBIT (200) Mbit/s and NODES_RTT (1) ms made by lab/relay, with TLS:
 #   download   the whole disk is exported first, then booted from that file
-#   demand     through a node whose cache is empty: what a boot does not read does not travel
-#   again      the same node killed and started again, beside a disk attached at the origin's own store
-#   hoard      from a hoard with the origin dead, beside qemu-nbd on the raw file; both cold for this machine
+#   demand     through a node with an empty cache: only what a boot reads is transferred
+#   again      the same node, killed and restarted, compared with a disk attached from the origin's own store
+#   hoard      from a hoard with the origin down, compared with qemu-nbd on the raw file; both cold for this machine
 #   recorded   from the local store, with and without recording; warm for this machine
-# Of the first disk, a machine in QEMU really boots, once each way: downloaded first, and on demand.
-# Before that, each boot set is brought to a hoard by itself, which says what it takes, and then one after the other to the hoard of a
-# node that was away while it was registered. Bytes are those of frame streams, as the origin counts them; those of a catch-up
-# include the list that is a boot set. What a replay reads must be the same from all.
+# The first disk also really boots in QEMU, once in each of two ways: downloaded first, and on demand. Before that, each
+# boot set is fetched to an empty hoard, which shows its cost, and then one after another to the hoard of a node that
+# was down while they were registered. Bytes are those of frame streams, as the origin counts them; bytes of a catch-up
+# include the boot set's list. All replays of a trace must read the same data.
 #
 #   BOOT_DISKS   other disks of the catalog that have a trace
 . "$(dirname "$0")/lib.sh"
@@ -74,7 +74,7 @@ ours() { # SERIES OPTION...
 	end "$SERVER"
 }
 
-# register NAME: its boot set; sync DIR: the hoard there, $SYNCED is the report
+# register NAME: registers its boot set; sync DIR: syncs the hoard there, $SYNCED is the report
 register() { at_home hoard import "$TRACES/$1.trace" "bench/$1" >/dev/null; }
 sync_hoard() { SYNCED=$(at_home hoard sync --cache "$1"); }
 
@@ -133,7 +133,7 @@ for name in "${DISKS[@]}"; do
 		cold
 		ours hoard --server "https://127.0.0.1:$LINK_PORT" --fingerprint "$FINGERPRINT" --hoard "$WORK/hoard"
 		serve
-		# The first finds this machine's memory cold, and does not count; then each is the first once.
+		# The first run finds this machine's caches cold and does not count; then each comes first once.
 		ours unmeasured --store "$STORE"
 		for one in plain recorded recorded plain; do
 			recording=()

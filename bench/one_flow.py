@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""As many bytes as an upload has, over one TCP connection and nothing else: the limit of a link.
+"""Sends a number of bytes over one TCP connection, to measure the limit of a link.
 
-  bench/one_flow.py take PORT              takes what one connection sends, and says when that was all
-  bench/one_flow.py give HOST PORT BYTES   prints how many seconds it took until the last byte was taken
+  bench/one_flow.py take PORT              receives the bytes of one connection, and acknowledges the end
+  bench/one_flow.py give HOST PORT BYTES   prints the seconds until the last byte was acknowledged
 """
 import socket
 import sys

@@ -29,8 +29,8 @@ new_store
 platter capture --force "$WORK/disk" bench/disk >/dev/null
 rm "$WORK/disk"
 
-# write_blocks BYTES-EACH PLACE: into the live disk from the contents, 777 bytes shifted; the same to $WORK/written, in the
-# order of the disk. PLACE is an offset, or "random".
+# write_blocks BYTES-EACH PLACE: writes the contents, shifted by 777 bytes, to the live disk, and the same in disk order
+# to $WORK/written. PLACE is an offset, or "random".
 write_blocks() {
 	perl -e '
 		my ($live, $contents, $copy, $each, $place, $total, $disk) = @ARGV; my $base = 32 << 20;

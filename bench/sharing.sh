@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # bench/sharing.sh CATALOG-DIR
 #
-# One disk from one origin to several nodes at once (Liquid, figure 9). The origin and each node are processes in network
-# namespaces of their own, and every link passes the same rate each way. The nodes know each other and hold nothing; then all of
-# them are told to take the whole disk, and the time runs until the last says that it needs nobody. It is told as a
-# ratio to one copy over one link: the disk's bytes as stored over the link's rate. Bytes are those of all packets, with
-# their headers. Then the nodes take a second version of another disk of which they hold the first.
+# One disk from one origin to several nodes at once (Liquid, figure 9). The origin and each node are processes in
+# network namespaces of their own, and every link has the same rate in each direction. The nodes know each other and
+# have empty caches; then all are told to fill the whole disk, and the time ends when the last one is fully local.
+# Results are ratios to one copy over one link: the disk's stored bytes divided by the link's rate. Bytes are those of
+# all packets, with headers. Then the nodes fill a second version of another disk of which they have the first.
 #
-# Beside it, in the same run and over the same links, to as many receivers as there were nodes at most: scp of the raw disk and of
-# the same compressed by zstd, HTTP and BitTorrent (aria2) of the latter, and NFS where this kernel serves it. scp, HTTP and
-# NFS write nowhere, which is to their advantage.
+# For comparison, in the same run and over the same links, to the largest number of receivers: scp of the raw disk and
+# of the disk compressed by zstd, HTTP and BitTorrent (aria2) of the latter, and NFS if this kernel serves it. scp, HTTP
+# and NFS do not write the data, which is to their advantage.
 #
 #   SHARING_DISK    a disk of the catalog (default: bookworm-desktop)
 #   SHARING_PAIR    two versions of another (default: bookworm-base bookworm-base-v2; empty: none)
@@ -30,7 +30,7 @@ PIDS=()
 end_all() {
 	local pid
 	for pid in "${PIDS[@]}"; do kill "$pid" 2>/dev/null || true; done
-	# Who dies of the signal says so.
+	# The shell reports processes that died of the signal.
 	for pid in "${PIDS[@]}"; do wait "$pid" 2>/dev/null || true; done
 	PIDS=()
 }
@@ -42,7 +42,7 @@ fail() {
 	echo "sharing: $*" >&2
 	exit 1
 }
-# begin MACHINE LOG COMMAND...: in the background, in its namespace
+# begin MACHINE LOG COMMAND...: starts the command in the machine's namespace in the background
 begin() {
 	local machine=$1 log=$2
 	shift 2
@@ -59,9 +59,9 @@ until_true() {
 	done
 }
 ask() { curl -s --unix-socket "$WORK/origin.sock" "http://platter$1"; }
-# busy: processor seconds of this machine so far, the kernel's included
+# busy: processor seconds used on this machine so far, including the kernel's
 busy() { awk '$1 == "cpu" { print ($2 + $3 + $4 + $7 + $8) / 100 }' /proc/stat; }
-# measure NAME COMMAND...: sets TOOK, seconds; SENT, bytes from the origin; and BUSY, the part of all processors that was used
+# measure NAME COMMAND...: sets TOOK, seconds; SENT, bytes from the origin; and BUSY, the used share of all processors
 measure() {
 	local name=$1 start before cpu
 	shift
@@ -72,13 +72,13 @@ measure() {
 	BUSY=$(calculate "($(busy) - $cpu) / $TOOK / $(nproc)")
 	awk -v took="$TOOK" 'BEGIN { exit !(took > 0) }'
 }
-# keep [PREFIX]: in series; medians [PREFIX]: of them, in the same names
+# keep [PREFIX]: adds these figures to series; medians [PREFIX]: sets the same variables to the medians
 keep() {
 	local one
 	for one in TOOK SENT BUSY; do echo "${!one}" >>"$WORK/times/${1:-}$one"; done
 }
 medians() { TOOK=$(median "${1:-}TOOK") SENT=$(median "${1:-}SENT") BUSY=$(median "${1:-}BUSY"); }
-# told NAME BYTES LIMITS: what was measured, as ratios to so many bytes
+# told NAME BYTES LIMITS: prints the figures as ratios to this many bytes
 told() {
 	local note=
 	awk -v busy="$BUSY" 'BEGIN { exit !(busy > 0.85) }' && note=", the processors were the limit"
@@ -88,7 +88,7 @@ told() {
 
 new_store
 capture() { platter_json capture "$CATALOG/$1.raw" "$2" | jq .new_stored_bytes; }
-# The disk alone first, so that all that is stored is the disk.
+# The disk is captured first, so that all stored data is the disk's.
 stored=$(capture "$DISK" bench/disk)
 if [ "${#PAIR[@]}" = 2 ]; then
 	capture "${PAIR[0]}" bench/first >/dev/null
@@ -98,7 +98,7 @@ platter_json show bench/disk >"$WORK/shown"
 secret=$(platter_json serve token add bench --role read --images '*' | jq -r .secret)
 cores=$(nproc)
 
-# room N: with an origin
+# room N: makes a room of N machines with an origin
 room() {
 	"$ROOM" up "$1"
 	"$ROOM" links "${MBIT}mbit"
@@ -110,7 +110,7 @@ serve() {
 	fingerprint=$(openssl x509 -in "$STORE/serve-certificate.pem" -outform DER | sha256sum | cut -d' ' -f1)
 }
 know_each_other() { [ "$(ask /api/v1/nodes | jq --argjson others $(($1 - 1)) '[.nodes[] | select(.is_there and .counters.peers_known >= $others and .counters.peers_connected >= $others)] | length')" -ge "$1" ]; }
-# nodes N: empty ones, that know each other
+# nodes N: starts N empty nodes that know each other
 nodes() {
 	local i
 	for i in $(seq "$1"); do
@@ -121,7 +121,7 @@ nodes() {
 	until_true 60 know_each_other "$1"
 }
 is_filled() { "$PLATTER" --json disks --node "$WORK/cache-$1" | jq -e --arg disk "$2" '[.. | objects | select(.disk? == $disk and .fill.filled)] | length > 0'; }
-# fill N IMAGE: all of them take it, at once
+# fill N IMAGE: all N nodes fill the image at once
 fill() {
 	local i attaching=()
 	for i in $(seq "$1"); do
@@ -167,14 +167,14 @@ if [ "${#PAIR[@]}" = 2 ]; then
 	told "$most" "$second"
 fi
 
-# What else brings a file to many, to as many receivers.
+# Other tools that copy a file to many receivers, with as many receivers.
 [ "${#BESIDE[@]}" -gt 0 ] || exit 0
 heading "Beside it: the same disk to $most receivers, as ratios to the same"
 zstd --quiet -3 -T0 "$CATALOG/$DISK.raw" -o "$WORK/disk.raw.zst"
 ln -s "$(realpath "$CATALOG/$DISK.raw")" "$WORK/disk.raw"
 result "bytes of the disk, compressed by zstd" "$(stat -c %s "$WORK/disk.raw.zst")"
 missing() { result "$1" "left out" "$2"; }
-# each COMMAND...: on every receiver, at once; right, if it is on each. I is its number
+# each COMMAND...: runs the command on every receiver at once, with I as its number; succeeds if it succeeds on each
 each() {
 	local i receivers=()
 	for i in $(seq "$most"); do
@@ -183,7 +183,7 @@ each() {
 	done
 	for i in "${receivers[@]}"; do wait "$i" || return 1; done
 }
-# beside NAME SERVER COMMAND...: a room with that server, and the command in it
+# beside NAME SERVER COMMAND...: measures the command in a room with this server
 beside() {
 	local name=$1 server=$2
 	shift 2
@@ -243,7 +243,7 @@ seeder() {
 	begin sender seeder $(aria2_of "$WORK" --bt-seed-unverified=true)
 	sleep 3
 }
-# Everybody gives until the last has all of it.
+# Every receiver keeps sending until the last one has everything.
 swarm() {
 	local i
 	for i in $(seq "$most"); do
@@ -271,7 +271,7 @@ for one in "${BESIDE[@]}"; do
 			continue
 		fi
 		"$ROOT/bench/bittorrent.py" make "$WORK/disk.raw.zst" "http://$ORIGIN:6969/announce" "$WORK/disk.torrent"
-		# aria2 tells the number of the download.
+		# aria2 prints the number of the download.
 		printf '#!/bin/sh\ntouch "%s/$1"\n' "$WORK/completed" >"$WORK/complete"
 		chmod +x "$WORK/complete"
 		beside "BitTorrent (aria2), zstd" seeder swarm

@@ -36,7 +36,7 @@ wait_for curl -sf --unix-socket "$WORK/origin.sock" http://origin/metrics
 ask() { curl -s --unix-socket "$WORK/origin.sock" "http://origin$1"; }
 sent() { ask /metrics | awk '$1 == "platter_frame_stream_bytes_sent_total" { printf "%d", $2 }'; }
 
-# serve CASE NUMBER: a node of that case, its directory $WORK/nodes/NUMBER
+# serve CASE NUMBER: starts a node of this case; its directory is $WORK/nodes/NUMBER
 serve() {
 	local dir=$WORK/nodes/$2 far=("$PLATTER" --server "unix:$WORK/origin.sock" --quiet)
 	local sharing=(--peers "127.0.0.1:$((FIRST_PORT + $2))" --name "$1-$2" --cache "$dir" --cache-size "$CACHE" --memory "$MEMORY")
@@ -46,7 +46,7 @@ serve() {
 	peers) begin "$WORK/node-$2.log" "${far[@]}" node "${sharing[@]}" --no-hoard "${versions[@]}" ;;
 	hoard)
 		cp -al "$WORK/hoarder/hoard" "$dir/hoard"
-		# What processes lock, and write, is each one's own.
+		# Files that processes lock or write are not shared.
 		rm -f "$dir/hoard/lock"
 		begin "$WORK/node-$2.log" "${far[@]}" node "${sharing[@]}" "${versions[@]}"
 		;;
@@ -56,9 +56,9 @@ serve() {
 know_each_other() { # CASE NODES
 	ask /api/v1/nodes | jq -e "[.nodes[] | select((.name | startswith(\"$1-\")) and .counters.peers_known >= $(($2 - 1)))] | length == $2"
 }
-# counter CASE NAME: of all nodes of a case, summed, once all have told of their disks
+# counter CASE NAME: the counter's sum over all nodes of a case, once all have reported their disks
 counter() { ask /api/v1/nodes | jq "[.nodes[] | select(.name | startswith(\"$1-\")) | .counters.$2 // 0] | add // 0"; }
-# storm CASE NODES: its bytes are in SENT, of peers in SHARED
+# storm CASE NODES: sets SENT, bytes from the origin, and SHARED, bytes from peers
 storm() {
 	local case=$1 count=$2 number name before threads=0 memory
 	STARTED=()
@@ -74,7 +74,7 @@ storm() {
 	SENT=$(($(sent) - before))
 	for pid in "${STARTED[@]}"; do threads=$((threads + $(find "/proc/$pid/task" -maxdepth 1 -mindepth 1 | wc -l))); done
 	memory=$(for pid in "${STARTED[@]}"; do cat "/proc/$pid/smaps_rollup"; done | awk '$1 == "Pss:" { sum += $2 } END { printf "%.1f", sum / 1024 }')
-	# Nodes tell every five seconds.
+	# Nodes report every five seconds.
 	[ "$case" = direct ] || sleep 6
 	SHARED=$(counter "$case" peers_frame_bytes_received)
 	result "$case, $count nodes: $(jq .boots "$WORK/stormed") boots until the last one ends" "$(jq .wall_seconds "$WORK/stormed") s" "median boot $(jq .median_boot_seconds "$WORK/stormed") s; reads: p50 $(jq .p50_us "$WORK/stormed"), p99 $(jq .p99_us "$WORK/stormed") us"

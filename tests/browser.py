@@ -14,7 +14,7 @@ import time
 import urllib.parse
 
 NAMES = ["chromium", "chromium-browser", "google-chrome", "chrome"]
-# Nothing of the browser's own goes over the network, and nothing depends on the machine's display or memory.
+# The browser makes no network requests of its own, and does not depend on the machine's display or memory.
 OPTIONS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
@@ -54,14 +54,14 @@ class WebSocket:
             head = struct.pack("!BBH", 0x80 | opcode, 0x80 | 126, length)
         else:
             head = struct.pack("!BBQ", 0x80 | opcode, 0x80 | 127, length)
-        # A mask of zeros is a mask.
+        # A mask of zeros is valid.
         self.socket.sendall(head + bytes(4) + payload)
 
     def receive(self, seconds):
-        """The next message; None when none comes in time."""
+        """The next message; None after the timeout."""
         message = b""
         while True:
-            # Once a frame has begun, the rest of it is waited for.
+            # Once a frame has started, the rest of it is awaited.
             frame = self._next_frame(seconds if not message else ANSWER_SECONDS)
             if frame is None:
                 return None
@@ -137,7 +137,7 @@ class Browser:
             self.process.wait()
 
     def call(self, method, session=None, **parameters):
-        """What the browser answers."""
+        """Sends a command and returns the browser's response."""
         self.asked += 1
         number = self.asked
         message = {"id": number, "method": method, "params": parameters}
@@ -155,7 +155,7 @@ class Browser:
         return answer["result"]
 
     def listen(self, seconds):
-        """Takes one message if one comes in that time."""
+        """Handles one message if one arrives within this time."""
         text = self.socket.receive(seconds)
         if text is None:
             return
@@ -166,7 +166,7 @@ class Browser:
             self.pages[message["sessionId"]].event(message["method"], message["params"])
 
     def page(self, width=1280, height=900):
-        """A tab with nothing in it, and no state of another."""
+        """An empty tab, without state of other tabs."""
         context = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -181,7 +181,7 @@ class Page:
         self.session = session
         self.requests = []
         self.complaints = []
-        # What is answered in place of the origin: path to JSON.
+        # Responses in place of the origin's: path to JSON.
         self.replies = {}
         self.pending = []
         browser.pages[session] = self
@@ -216,12 +216,12 @@ class Page:
         self.call("Emulation.setEmulatedMedia", features=named)
 
     def reply(self, replies):
-        """Answers these paths in place of the origin."""
+        """Serves these paths in place of the origin."""
         self.replies = replies
         self.call("Fetch.enable", patterns=[{"urlPattern": f"*{path}"} for path in replies])
 
     def tend(self):
-        """Answers what waits for a reply."""
+        """Responds to pending requests."""
         while self.pending:
             told = self.pending.pop(0)
             path = urllib.parse.urlparse(told["request"]["url"]).path
@@ -237,7 +237,7 @@ class Page:
         return told["result"].get("value")
 
     def wait(self, script, seconds=20):
-        """Waits until an expression is true; whether it was in time."""
+        """Waits until an expression is true; returns False after the timeout."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.tend()
@@ -245,7 +245,7 @@ class Page:
                 if self.evaluate(f"Boolean({script})"):
                     return True
             except RuntimeError:
-                # The page is between two documents, or lacks what it is asked for.
+                # The page is between two documents, or lacks the element.
                 pass
             self.browser.listen(0.1)
         return False
@@ -259,13 +259,13 @@ class Page:
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
 
     def accessibility(self):
-        """Role and name of everything that a screen reader is told of."""
+        """Role and name of every element in the accessibility tree."""
         nodes = self.call("Accessibility.getFullAXTree")["nodes"]
         shown = [node for node in nodes if not node.get("ignored")]
         return [(node.get("role", {}).get("value", ""), node.get("name", {}).get("value", "")) for node in shown]
 
     def screenshot(self, path):
-        """The whole page, however long."""
+        """A screenshot of the whole page."""
         box = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": box["width"], "height": box["height"], "scale": 1}
         shot = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)

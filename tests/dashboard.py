@@ -22,7 +22,7 @@ HERE = pathlib.Path(__file__).parent
 SITE = f"https://127.0.0.1:{PORT}"
 LOOK = (HERE / "dashboard.js").read_text(encoding="utf-8")
 SOCKET = f"{STORE}/serve.sock"
-# Every text that somebody else writes, as bad as it gets.
+# Hostile text, for every field that others can write.
 HOSTILE = "<img src=x onerror=\"window.hacked=1\"><script>window.hacked=1</script>"
 PHONE = (360, 780)
 failed = 0
@@ -38,14 +38,14 @@ def check(name, is_good, *why):
 
 
 def platter(*arguments, wait_for_lock=True):
-    """What a command prints, as a list of objects."""
+    """The JSON output of a command, as a list of objects."""
     deadline = time.monotonic() + 30
     while True:
         command = [PLATTER, "--store", STORE, "--quiet", "--json", *arguments]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         if run.returncode == 0:
             return [json.loads(line) for line in run.stdout.splitlines()]
-        # The origin keeps the store's lock for a moment.
+        # The origin holds the store's lock for a short time.
         if not wait_for_lock or time.monotonic() > deadline:
             raise RuntimeError(f"{' '.join(arguments)}: {run.stderr}")
         time.sleep(0.2)
@@ -81,7 +81,7 @@ def start_origin():
 
 
 def key_of_certificate():
-    """The hash by which the browser is told to believe the origin's certificate, and no other."""
+    """The hash by which the browser trusts the origin's certificate only."""
     command = (
         f"openssl x509 -in '{STORE}/serve-certificate.pem' -pubkey -noout | openssl pkey -pubin -outform DER"
         " | openssl dgst -sha256 -binary | openssl base64"
@@ -101,7 +101,7 @@ def shot(page, name):
 
 
 def enter(page, token):
-    """Gives a token as a person does: by typing."""
+    """Types an access token into the form."""
     page.evaluate("document.getElementById('token').focus()")
     page.type(token)
     page.press("Enter", 13)
@@ -112,7 +112,7 @@ IS_READ = f"{IS_GOOD} && document.querySelector('#catalog-table') && document.qu
 
 
 def check_access(browser, token):
-    """The page is for everybody, what it shows is not."""
+    """The page needs no token, but its data does."""
     page = browser.page()
     page.open(f"{SITE}/")
     check("it asks for an access token", page.wait(f"({LOOK}).shown('token')"))
@@ -271,7 +271,7 @@ def check_hostile(page):
 
 
 def check_outage(page, origin):
-    """Kills the origin; gives the next one."""
+    """Kills the origin and starts another one."""
     complaints = list(page.complaints)
     origin.kill()
     origin.wait()
@@ -281,13 +281,13 @@ def check_outage(page, origin):
     origin = start_origin()
     seen = f"{IS_GOOD} && ({LOOK}).rows('catalog-table').some((it) => it.Image === 'lab/meanwhile') && window.sameDocument"
     check("it comes back by itself, with what it missed", page.wait(seen, 30), page.evaluate("document.getElementById('status').textContent"))
-    # Whoever looks at the console reads that requests failed meanwhile.
+    # The console reports requests that failed meanwhile.
     page.complaints[:] = complaints
     return origin
 
 
 def check_tree(page, name):
-    """What a screen reader is told."""
+    """Checks the accessibility tree."""
     tree = page.accessibility()
     roles = {role for role, _ in tree}
     lacking = {"banner", "navigation", "main", "contentinfo", "log", "status"} - roles
@@ -334,7 +334,7 @@ def check_phone(page):
 
 
 def check_hoard(browser, token):
-    """A hoard, and nodes that are behind it or away, as an origin tells of them."""
+    """A hoard, with outdated and absent nodes, as an origin reports them."""
     page = browser.page()
     description = json.loads(ask("GET", "/api/v1/openapi.json")[1])
     for path in ("/api/v1/nodes", "/api/v1/hoard"):
@@ -381,7 +381,7 @@ def check_private(browser, token):
 
 
 def relay(listener):
-    """Carries bytes between TCP and the origin's socket, as `ssh -L` does."""
+    """Relays between TCP and the origin's socket, like `ssh -L`."""
     def carry(here, there):
         try:
             while part := here.recv(65536):
@@ -435,7 +435,7 @@ def main():
         check("nothing to complain of", page.complaints == [], *page.complaints)
         check_hostile(page)
         origin = check_outage(page, origin)
-        # What an origin keeps in memory only.
+        # State that an origin keeps only in memory.
         check_casts(page)
         check_nodes(page)
         check_reading(page)

@@ -19,7 +19,7 @@ STREAM = b"PLfs\x01\0\0\0"
 
 
 def endless(connection, first, again):
-    """Sends something for ever, that is until the other side has had enough."""
+    """Sends data until the other side closes the connection."""
     connection.sendall(first)
     while True:
         connection.sendall(again)

@@ -14,13 +14,13 @@ import sys
 import time
 
 
-# Connections that are opened before those that are there ask again, and seconds between two questions.
+# Number of connections opened between two rounds of requests on the existing ones, and seconds between the rounds.
 ROUND = 1000
 PAUSE = 15
 
 
 def ask(connection, token):
-    """Asks a question; ends the program when it is not answered."""
+    """Sends a request; ends the program if there is no response."""
     connection.sendall(f"GET /api/v1/store HTTP/1.1\r\nHost: origin\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
     answer = connection.recv(4096)
     if b" 200 " not in answer.split(b"\r\n")[0]:
@@ -28,7 +28,7 @@ def ask(connection, token):
 
 
 def open_connection(address, source, context, token):
-    """A connection that has asked its question, if there is a token to ask it with."""
+    """A connection that has sent a request, if there is a token."""
     plain = socket.create_connection(address, timeout=60, source_address=(source, 0))
     if not token:
         return plain
@@ -38,7 +38,7 @@ def open_connection(address, source, context, token):
 
 
 def main():
-    """Opens all of them, then sleeps."""
+    """Opens all connections, then sleeps."""
     where, certificate, ready, count, token, *sources = sys.argv[1:]
     host, port = where.rsplit(":", 1)
     context = ssl.create_default_context(cafile=certificate)

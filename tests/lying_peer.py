@@ -35,7 +35,7 @@ def report_on(*arguments):
         try:
             report(*arguments)
         except OSError:
-            pass  # The origin is away.
+            pass  # The origin is down.
         time.sleep(1)
 
 

@@ -90,11 +90,11 @@ def main():
         "renameat": (74, struct.pack("<I", 0) + text("lab") + struct.pack("<I", 0) + text("moved")),
         "unlinkat": (76, struct.pack("<I", 1) + text(name) + struct.pack("<I", 0)),
         "unlinkat of a directory": (76, struct.pack("<I", 0) + text("lab") + struct.pack("<I", 0x200)),
-        # Last, for it takes the fid away.
+        # Last, because it removes the fid.
         "remove": (122, struct.pack("<I", 3)),
     }
     errors = {what: client.try_it(*request) for what, request in changes.items()}
-    # What is not empty is not removed as a directory, whatever the tree.
+    # A directory that is not empty is not removed, in any tree.
     fine = {"unlinkat of a directory": (EROFS, ENOTEMPTY)}
     wrong = {what: error for what, error in errors.items() if error not in fine.get(what, (EROFS,))}
     if wrong:

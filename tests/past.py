@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tests/past.sh writes to disks that no tool at hand can write.
+"""Writes structures for tests/past.sh that no available tool can write.
 
 past.py marks                       names all marks of owners, one a line
 past.py mark NAME FILE              writes that mark, where and as its owner has it
@@ -26,7 +26,7 @@ def word_sum(words):
 
 
 def md_version_1(place, length):
-    """A superblock of Linux RAID 1.x that lies in `place`, with its checksum."""
+    """A superblock of Linux RAID 1.x at `place`, with its checksum."""
     block = bytearray(256)
     struct.pack_into("<II", block, 0, 0xA92B4EFC, 1)
     block[16:32] = text("PLATTER-TESTS-MD")
@@ -67,7 +67,7 @@ def jmicron(length):
 
 
 def zfs(label):
-    """The list of names in that label: of 0 and 1 at the start, of 2 and 3 at the end."""
+    """The name list of this label: labels 0 and 1 are at the start, 2 and 3 at the end."""
 
     def mark(length):
         end = length // (256 * KIB) * 256 * KIB

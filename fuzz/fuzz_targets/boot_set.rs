@@ -1,5 +1,5 @@
-//! Boot sets. The input is one as it is sent, tried as it is and again with the names of its parts made right, and with
-//! every text that parses.
+//! Boot sets. The input is a boot set as it is transferred. It is parsed unchanged, again with the ids of its parts
+//! corrected, and with every text that parses.
 
 #![no_main]
 
@@ -22,14 +22,14 @@ fn check(bytes: &[u8]) {
     assert!(count <= BOOT_SET_BLOCKS_MAX && count * 33 <= bytes.len());
     assert_eq!(set.pages[0].id, set.record.score.0);
     assert_eq!(BootSet::decode(&id, bytes).expect("it was one"), set);
-    // Its text may have been written otherwise: then it is another boot set, of the same contents.
+    // Its text may have another form: then it is another boot set with the same contents.
     if let Ok(encoded) = set.encode() {
         let (again, found) = BootSet::decode_unnamed(&encoded.to_bytes()).expect("what was made is one");
         assert_eq!((again, found), (encoded.id, set));
     }
 }
 
-/// The names of its parts, as far as it has any.
+/// Sets the ids of its parts, as far as it has parts.
 fn with_names(mut bytes: Vec<u8>) -> Vec<u8> {
     let Some(head) = bytes.first_chunk::<HEAD_LENGTH>() else { return bytes };
     let parts = usize::from(u16::from_le_bytes([head[6], head[7]]));

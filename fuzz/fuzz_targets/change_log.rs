@@ -1,4 +1,4 @@
-//! The log of changes. The input is a log, tried as it is and again with all checksums made right.
+//! The change log. The input is a log, parsed unchanged and again with all checksums corrected.
 
 #![no_main]
 

@@ -1,5 +1,4 @@
-//! Lines over the control socket of a process that serves disks: what is understood stays what it is when it is written
-//! and read again.
+//! Lines of the control socket of a process that serves disks: what parses must survive writing and parsing again.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Datagrams, to both machines of a cast in progress. The input is a list of steps: a datagram of its own, or one that
-//! the machines said before with edits made to it; between them the clock goes on and both are polled.
+//! Datagrams to both state machines of a cast in progress. The input is a list of steps: a new datagram, or one that a
+//! machine sent before, with edits; between steps the clock advances and both machines are polled.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ use platter_fuzz::{CastPair, EDIT_LENGTH, edits};
 
 /// Most steps taken from an input.
 const STEPS_MAX: usize = 64;
-/// Edits are mostly worth making in front, where the fields are.
+/// Edits are limited to the first bytes, which hold the fields.
 const FRONT: usize = 96;
 
 fuzz_target!(|input: &[u8]| {
@@ -37,7 +37,7 @@ fuzz_target!(|input: &[u8]| {
     pair.settle(false);
 });
 
-/// A datagram said before, with edits; cut to a length if bytes are left for one.
+/// A datagram that was sent before, with edits; truncated if bytes are left for a length.
 fn edited(pair: &CastPair, which: u8, body: &[u8]) -> Vec<u8> {
     let mut datagram = pair.said[usize::from(which) % pair.said.len()].clone();
     for edit in edits(body) {

@@ -1,6 +1,6 @@
-//! Frames: header, payload, blocks. The input is a stored frame, tried as it is, and again with checksums and ids made
-//! right, so that what stands behind them is reached. One as it stands in a pack is made whole first; and what is good as a
-//! whole must be so again after it stood in a pack.
+//! Frames: header, payload, blocks. The input is a stored frame, parsed unchanged and again with checksums and ids
+//! corrected, so that the checks behind them are reached. A frame in the form of packs is completed first; and every
+//! valid complete frame must be restored after conversion to the form of packs.
 
 #![no_main]
 
@@ -67,8 +67,7 @@ fn check(decoder: &mut FrameDecoder, stored: &[u8]) {
     assert!(decoder.decode_block(stored, header.kind, u32::MAX, &BlockId([0; 32])).is_err());
 }
 
-/// A frame whose header was parsed is made whole again from what stands in a pack: with its ids, and, if it is all right,
-/// without.
+/// Completes a frame with a valid header from its form in packs: with its ids and, if it is fully valid, without them.
 fn check_packing(decoder: &mut FrameDecoder, stored: &[u8], header: &FrameHeader, is_right: bool) {
     let blocks = header.blocks.len();
     let Some((packed, payload)) = bug_free(to_packed(stored)) else {
@@ -87,7 +86,7 @@ fn check_packing(decoder: &mut FrameDecoder, stored: &[u8], header: &FrameHeader
     assert!(named.is_none_or(|named| named == *header && nameless == stored));
 }
 
-/// A frame as it stands in a pack, hostile; gives it whole, without names, or whatever it was.
+/// Completes a hostile frame in the form of packs: without ids, or as it is.
 fn check_packed(decoder: &mut FrameDecoder, input: &[u8]) -> Vec<u8> {
     let Some((blocks, packed_length)) = bug_free(peek_packed(input)) else { return input.to_vec() };
     let ids = blocks * BlockId::LEN;
@@ -108,7 +107,7 @@ fn check_packed(decoder: &mut FrameDecoder, input: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// Sets both checksums to what the bytes have.
+/// Sets both checksums to those of the bytes.
 fn make_checksums_right(stored: &mut [u8]) -> bool {
     let Ok((length, stored_length)) = FrameHeader::peek_lengths(stored) else { return false };
     let Some(payload) = stored.get(length..stored_length) else { return false };
@@ -119,7 +118,7 @@ fn make_checksums_right(stored: &mut [u8]) -> bool {
     true
 }
 
-/// Sets the ids of the list to those of the contents.
+/// Sets the listed ids to those of the contents.
 fn make_ids_right(decoder: &mut FrameDecoder, stored: &mut [u8]) -> bool {
     let Ok((header, raw)) = decoder.decode(stored, Verify::Checksum) else { return false };
     let mut start = 0;

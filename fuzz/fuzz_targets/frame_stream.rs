@@ -1,5 +1,5 @@
-//! Frame streams and requests for frames: read whole and in small pieces with the same outcome, and written again as they
-//! were.
+//! Frame streams and requests for frames: reading at once and in small pieces has the same result, and writing them
+//! again gives the same bytes.
 
 #![no_main]
 
@@ -29,7 +29,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The stream written again, or how reading it failed.
+/// The stream, written again, or the error of reading it.
 fn outcome(from: impl Read, frames_max: usize) -> Result<Vec<u8>, ErrorKind> {
     let mut reader = FrameStreamReader::new(from, frames_max);
     let (mut stored, mut written, mut frames) = (Vec::new(), Vec::new(), 0);
@@ -44,7 +44,7 @@ fn outcome(from: impl Read, frames_max: usize) -> Result<Vec<u8>, ErrorKind> {
             }
             Ok(None) => break,
             Err(error) => {
-                // The other side may say that it has a bug; this side may not have one.
+                // The other side may report a bug; this side must not have one.
                 let told = error.to_string().starts_with("the other side failed");
                 assert!(told || error.kind() != ErrorKind::Bug, "input broke an invariant: {error}");
                 assert!(reader.next_frame(&mut stored).is_err(), "read on after an error");
@@ -58,7 +58,7 @@ fn outcome(from: impl Read, frames_max: usize) -> Result<Vec<u8>, ErrorKind> {
     Ok(written)
 }
 
-/// Bytes that come a few at a time.
+/// A reader that returns a few bytes at a time.
 struct Pieces<'a> {
     rest: &'a [u8],
     length: usize,

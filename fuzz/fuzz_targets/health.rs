@@ -1,4 +1,4 @@
-//! Observations of packs. The input is a file of them, tried as it is and again with all checksums made right.
+//! Observations of packs. The input is a file of them, parsed unchanged and again with all checksums corrected.
 
 #![no_main]
 
@@ -33,7 +33,7 @@ fn check(bytes: &[u8]) {
     }
 }
 
-/// Sets the last eight bytes to the checksum of those before.
+/// Sets the last eight bytes to the checksum of the preceding ones.
 fn make_checksum_right(bytes: &mut [u8]) {
     let at = bytes.len() - 8;
     let sum = xxh3(&[&bytes[..at]]);

@@ -1,5 +1,5 @@
-//! Manifests of a hoard's cast. The input is a list, tried under a top made for it, and again as a top of its own whose
-//! pieces are the input, too.
+//! Manifests of a hoard's cast. The input is a list, parsed below a matching top, and again as a top whose pieces are
+//! the input as well.
 
 #![no_main]
 
@@ -22,7 +22,7 @@ fuzz_target!(|input: &[u8]| {
 
 fn check(name: BlockId, blocks: &HashMap<BlockId, Vec<u8>>) {
     let Some(manifest) = bug_free(HoardManifest::assemble(Score(name), blocks)) else { return };
-    // Its text may have been written otherwise: what is made of it is the same manifest.
+    // Its text may have another form, but encoding it gives the same manifest.
     let (again, frames) = manifest.frames().expect("what was read can be written");
     let (mut decoder, mut made) = (FrameDecoder::new().expect("a decoder"), HashMap::new());
     for frame in &frames {
@@ -36,7 +36,7 @@ fn check(name: BlockId, blocks: &HashMap<BlockId, Vec<u8>>) {
     assert_eq!(HoardManifest::assemble(again, &made).expect("what was made is one"), manifest);
 }
 
-/// The top of a list, and all blocks by name.
+/// The top of a list, and all blocks by id.
 fn with_top(list: &[u8]) -> (BlockId, HashMap<BlockId, Vec<u8>>) {
     let mut top = b"PLht\x01\0\0\0".to_vec();
     top.extend_from_slice(&(list.len() as u64).to_le_bytes());

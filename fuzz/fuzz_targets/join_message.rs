@@ -30,7 +30,7 @@ fuzz_target!(|input: &[u8]| {
     pair.settle(false);
 });
 
-/// The messages in a stream that arrives in pieces of that size, up to the first that is too long.
+/// The messages in a stream that arrives in pieces of this size, up to the first that is too long.
 fn cut(stream: &[u8], piece: usize) -> Vec<Vec<u8>> {
     let (mut buffer, mut messages) = (MessageBuffer::default(), Vec::new());
     for bytes in stream.chunks(piece.max(1)) {

@@ -1,5 +1,4 @@
-//! Sessions and mounts on their way to another process: what is understood stays what it is when it is written and read
-//! again.
+//! Sessions and mounts that move to another process: what parses must survive writing and parsing again.
 
 #![no_main]
 

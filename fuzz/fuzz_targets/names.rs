@@ -1,4 +1,4 @@
-//! Names: what is accepted stays what it is when written and read again, and leads nowhere as a path.
+//! Names: accepted names survive writing and parsing again, and as a path they lead nowhere else.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! NBD: an input is what a client sends. First to the parsers and the negotiation alone, then over a socket to a real
-//! server, which must end the connection, answer with whole replies, and send no more than was asked for.
+//! NBD: the input is what a client sends. It goes to the parsers and the negotiation alone, then over a socket to a
+//! real server, which must end the connection, send complete replies, and send no more than was requested.
 
 #![no_main]
 
@@ -21,10 +21,10 @@ use platter_vdisk::{Allocation, BlockDevice};
 
 const DISK_BYTES: u64 = 1 << 20;
 const RUN_BYTES: u64 = 64 << 10;
-/// So much fits in the socket, so that everything can be sent before anything is read.
+/// The socket's buffer holds this much, so everything can be sent before anything is read.
 const INPUT_BYTES_MAX: usize = 16 << 10;
 
-/// Runs of data and of holes in turn, whatever is written.
+/// Alternating runs of data and holes, independent of writes.
 struct Stripes;
 
 impl BlockDevice for Stripes {
@@ -80,8 +80,9 @@ impl Exports for OneDisk {
     }
 }
 
-/// The server's threads begin and end beside the fuzzer's, who would take what an ending thread still holds for a leak.
-// SAFETY: nothing else in the program has this name, by which the address sanitizer asks for its options.
+/// The server's threads start and end beside those of the fuzzer, which would report memory of an ending thread as a
+/// leak.
+// SAFETY: nothing else in the program has this name; the address sanitizer calls it for its options.
 #[cfg(fuzzing)]
 #[unsafe(no_mangle)]
 extern "C" fn __asan_default_options() -> *const std::ffi::c_char {
@@ -112,7 +113,7 @@ fuzz_target!(|input: &[u8]| {
     converse(&sent);
 });
 
-/// The options in `stream` to the parser and to the negotiation.
+/// Passes the options in `stream` to the parser and to the negotiation.
 fn negotiate(stream: &[u8]) {
     let Some((flags, mut rest)) = stream.split_first_chunk() else { return };
     let Some(mut negotiation) = bug_free(Negotiation::new(&OneDisk, u32::from_be_bytes(*flags))) else {
@@ -132,14 +133,14 @@ fn negotiate(stream: &[u8]) {
     }
 }
 
-/// Sends everything, hangs up, and reads everything.
+/// Sends everything, closes its side, and reads everything.
 fn converse(sent: &[u8]) {
     let mut stream = UnixStream::connect(server()).expect("the server listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time limit");
-    // The server may have had enough of us.
+    // The server may have closed the connection.
     let _ = stream.write_all(sent);
     let _ = stream.shutdown(std::net::Shutdown::Write);
-    // Every request has 28 bytes, and asks for the whole disk at most; options have shorter replies.
+    // Every request has 28 bytes and asks for at most the whole disk; replies to options are shorter.
     let most = (sent.len() as u64 / 28 + 1) * (DISK_BYTES + 4096) + 4096;
     let mut received = 0;
     let mut bytes = vec![0; 1 << 16];

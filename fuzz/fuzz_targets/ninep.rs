@@ -1,5 +1,5 @@
-//! 9P: an input is what a client sends. First to the parser alone, then over a socket to a real server, which must end
-//! the connection and answer with whole messages no larger than what was agreed on.
+//! 9P: the input is what a client sends. It goes to the parser alone, then over a socket to a real server, which must
+//! end the connection and send complete messages within the negotiated size.
 
 #![no_main]
 
@@ -22,10 +22,10 @@ use platter_vdisk::Allocation;
 const MSIZE: u32 = 8192;
 const FILE: NodeId = 2;
 const FILE_BYTES: u64 = 1 << 16;
-/// So much fits in the socket, so that everything can be sent before anything is read.
+/// The socket's buffer holds this much, so everything can be sent before anything is read.
 const INPUT_BYTES_MAX: usize = 16 << 10;
 
-/// A file and a directory in the root, whatever is asked of them; a name that begins with `f` is the file's.
+/// A tree that always has a file and a directory in the root; names that begin with `f` are the file's.
 struct Always;
 
 impl Always {
@@ -110,8 +110,9 @@ impl OpenFile for Bytes {
     }
 }
 
-/// The server's threads begin and end beside the fuzzer's, who would take what an ending thread still holds for a leak.
-// SAFETY: nothing else in the program has this name, by which the address sanitizer asks for its options.
+/// The server's threads start and end beside those of the fuzzer, which would report memory of an ending thread as a
+/// leak.
+// SAFETY: nothing else in the program has this name; the address sanitizer calls it for its options.
 #[cfg(fuzzing)]
 #[unsafe(no_mangle)]
 extern "C" fn __asan_default_options() -> *const std::ffi::c_char {
@@ -140,16 +141,16 @@ fuzz_target!(|input: &[u8]| {
     converse(&sent);
 });
 
-/// Sends everything, hangs up, and reads everything.
+/// Sends everything, closes its side, and reads everything.
 fn converse(sent: &[u8]) {
     let mut stream = UnixStream::connect(server()).expect("the server listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time limit");
-    // The server may have had enough of us.
+    // The server may have closed the connection.
     let _ = stream.write_all(sent);
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut received = Vec::new();
     let mut bytes = vec![0; 1 << 16];
-    // Every request has 7 bytes at least. What the client has agreed on may be a megabyte: then there are few of them.
+    // Every request has at least 7 bytes. If the client negotiated messages of up to a megabyte, there are few of them.
     let most = (sent.len() / 7 + 1) * (FILE_BYTES as usize + 4096);
     loop {
         match stream.read(&mut bytes) {

@@ -1,5 +1,5 @@
-//! Overlays. The input is an overlay's file, tried as it is and again with the header's checksum made right: opened after
-//! a kill and after a power cut, and read.
+//! Overlays. The input is an overlay's file, used unchanged and again with the header's checksum corrected: opened
+//! after a kill and after a power cut, and read.
 
 #![no_main]
 
@@ -48,12 +48,12 @@ fn check(bytes: &[u8]) {
     let path = Path::new("/overlay");
     for boot in [0, 1] {
         let disk = SimulatedDisk::new(1);
-        // A log may begin anywhere: the file must not grow without end.
+        // A log may begin at any offset: the file must not grow without bound.
         disk.set_capacity(16 << 20);
         let file = disk.open(path, OpenMode::CreateNew).expect("a new disk");
         file.write_all_at(bytes, 0).expect("a new disk");
         let Some(header) = bug_free(Overlay::header(&disk, path)) else { return };
-        // Whoever opens an overlay knows how long the disk is.
+        // The caller of `open` knows the disk's length.
         if header.disk_length > 64 << 20 {
             return;
         }

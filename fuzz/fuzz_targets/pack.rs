@@ -1,5 +1,5 @@
-//! Packs and version records. The input is a pack, tried as it is and again with its three checksums made right; and
-//! what follows a record's magic is tried as a record.
+//! Packs and version records. The input is a pack, parsed unchanged and again with its three checksums corrected; bytes
+//! after a record's magic are parsed as a record.
 
 #![no_main]
 
@@ -11,13 +11,13 @@ use platter_records::{PackId, StoreId, VersionRecord};
 use platter_store::read_directory;
 use platter_vfs::VfsFile;
 
-/// Bytes of header and trailer each; the last eight are a checksum of those before.
+/// Bytes of the header and of the trailer; the last eight are a checksum of the others.
 const FIXED_LENGTH: usize = 64;
 /// Fewest bytes that a frame and a block take in a footer.
 const ROW_LENGTH: usize = 24;
 const ID_LENGTH: usize = 32;
 
-/// A file that can only be read, as `read_directory` must only read.
+/// A read-only file, because `read_directory` must only read.
 #[derive(Debug)]
 struct Pack(Vec<u8>);
 
@@ -59,7 +59,7 @@ fuzz_target!(|input: &[u8]| {
 
 fn check_record(input: &[u8]) {
     let Some(record) = bug_free(VersionRecord::decode(input)) else { return };
-    // The text may be written in many ways; what it says must survive.
+    // The text may have many forms; its contents must survive.
     if let Some(encoded) = bug_free(record.encode()) {
         assert_eq!(VersionRecord::decode(&encoded).expect("written by us"), record);
     }
@@ -80,7 +80,7 @@ fn check_pack(bytes: &[u8]) {
     assert!(read_directory(&file, pack, other).is_err(), "a pack of another store");
 }
 
-/// Sets the checksums of header, footer and trailer to what the bytes have.
+/// Sets the checksums of header, footer and trailer to those of the bytes.
 fn make_checksums_right(bytes: &mut [u8]) {
     if bytes.len() < 2 * FIXED_LENGTH {
         return;

@@ -1,4 +1,5 @@
-//! Pages: what decodes is canonical (it encodes to the same bytes), ascends, and lies inside the page's range.
+//! Pages: a page that decodes is canonical (it encodes to the same bytes), its entries ascend, and they lie within the
+//! page's range.
 
 #![no_main]
 
@@ -8,7 +9,7 @@ use platter_image::page::{Child, Contents, PAGE_LENGTH_MAX, decode, encode_branc
 use platter_image::{BlockId, Extent};
 
 fuzz_target!(|input: &[u8]| {
-    // The parent names the range that the page itself claims: any other is refused at once.
+    // The parent names the range that the page claims, because any other is refused at once.
     let Some(head) = input.get(..16) else { return };
     let start = u64::from_le_bytes(head[8..16].try_into().expect("eight bytes"));
     let child = Child { start, span_log2: head[6], id: BlockId([1; 32]) };

@@ -20,7 +20,7 @@ static BASES: LazyLock<[BaseDisk; 3]> = LazyLock::new(|| {
     ]
 });
 const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
-/// Longest table that is given a right checksum.
+/// Longest table whose checksum is corrected.
 const TABLE_MENDED_MAX: usize = 64 << 10;
 
 struct Disk {
@@ -46,7 +46,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((choices, edits)) = input.split_first() else { return };
     let mut bytes = BASES[usize::from(choices & 3) % BASES.len()].edited(edits);
     let sector_size = if choices & 4 == 0 { 512 } else { 4096 };
-    // Larger or smaller than the disk that the table was made for.
+    // The disk may be larger or smaller than the one that the table was made for.
     match choices >> 3 & 3 {
         0 => {}
         1 => bytes.resize(bytes.len() + (32 << 10), 0),
@@ -80,7 +80,7 @@ fn check(disk: &Disk) {
     }
 }
 
-/// What relocation writes lies on the disk, and leaves a table with the same partitions that needs nothing more.
+/// The result of relocation lies on the disk, has the same partitions, and needs no further relocation.
 fn apply(disk: &Disk, relocation: &gpt::Relocation) {
     if relocation.writes.is_empty() {
         return;
@@ -106,7 +106,7 @@ fn apply(disk: &Disk, relocation: &gpt::Relocation) {
     assert!(again.writes.is_empty(), "relocation does not come to rest");
 }
 
-/// Makes the checksums of a GPT header at `at`, and of its table, right.
+/// Corrects the checksums of the GPT header at `at` and of its table.
 fn mend(bytes: &mut [u8], size: usize, at: usize) {
     let Some(header) = bytes.get(at..at + size).filter(|header| header.starts_with(b"EFI PART")) else {
         return;

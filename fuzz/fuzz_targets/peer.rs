@@ -1,4 +1,5 @@
-//! A peer's stream: hostile bytes cut into messages and given to exchange and scheduler, which hold questions both ways.
+//! A peer's stream: hostile bytes, cut into messages and passed to exchange and scheduler, which have pending questions
+//! in both directions.
 
 #![no_main]
 
@@ -40,7 +41,7 @@ fuzz_target!(|input: &[u8]| {
     pair.settle(false);
 });
 
-/// The messages of a stream that arrives in pieces of that size, up to the first that is none.
+/// The messages of a stream that arrives in pieces of this size, up to the first invalid one.
 fn cut(bytes: &[u8], piece: usize) -> Vec<PeerMessage> {
     let (mut stream, mut messages) = (PeerStream::default(), Vec::new());
     for bytes in bytes.chunks(piece.max(1)) {
@@ -56,7 +57,7 @@ fn cut(bytes: &[u8], piece: usize) -> Vec<PeerMessage> {
     messages
 }
 
-/// A node with questions at a peer.
+/// A node with pending questions to a peer.
 struct Pair {
     now: Duration,
     scheduler: Scheduler,

@@ -1,4 +1,4 @@
-//! Sets of pins. The input is the file of a set, tried as it is and again with its checksum made right.
+//! Sets of pins. The input is the file of a set, parsed unchanged and again with its checksum corrected.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Roots of recipes, and the walk below them: the input is a root, and after it one page that every id leads to.
+//! Roots of recipes, and the walk below them. The input is a root, followed by one page to which every id leads.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use platter_image::recipe::{PageSource, Recipe, Root};
 use platter_image::{BlockId, Extent, Kind, Result, Score};
 
 const ROOT_LENGTH: usize = 84;
-/// Entries looked at: a hostile recipe may have many.
+/// Limit of visited entries: a hostile recipe may have many.
 const ENTRIES_TRIED: usize = 4096;
 
 struct Pages<'a> {

@@ -1,4 +1,4 @@
-//! Traces. The input is a trace's file, tried as it is and again with all checksums made right, as far as it has batches.
+//! Traces. The input is a trace's file, parsed unchanged and again with the checksums of all its batches corrected.
 
 #![no_main]
 
