@@ -21,16 +21,6 @@ suite_cleanup() {
 	umount -l "$TREE" "$WORK/other-tree" 2>/dev/null
 }
 
-# until_true SECONDS COMMAND...
-until_true() {
-	local tries=$(($1 * 20))
-	shift
-	until "$@" >/dev/null 2>&1; do
-		tries=$((tries - 1))
-		[ "$tries" -gt 0 ] || return 1
-		sleep 0.05
-	done
-}
 # end NAME SIGNAL: ends the process whose id is in the variable NAME, and waits for it
 end() {
 	local -n process=$1

@@ -112,6 +112,17 @@ need_root() {
 	return 1
 }
 
+# until_true SECONDS COMMAND...: repeats the command until it succeeds, for at most that long
+until_true() {
+	local tries=$(($1 * 20))
+	shift
+	until "$@" >/dev/null 2>&1; do
+		tries=$((tries - 1))
+		[ "$tries" -gt 0 ] || return 1
+		sleep 0.05
+	done
+}
+
 platter() { "$PLATTER" --store "$STORE" --quiet "$@"; }
 platter_json() { "$PLATTER" --store "$STORE" --quiet --json "$@"; }
 

@@ -4,18 +4,17 @@
 # a live disk, copies a disk into import/, and mounts the live disk's file system with a loop device. Then the host
 # checks the results.
 #
-#   PLATTER_GUEST_PACKAGES  folder with the unpacked kernel and busybox packages; filled when it is empty
+# PLATTER_GUEST_PACKAGES: see guest.sh.
 . "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/guest.sh
+. "$TESTS/guest.sh"
 
 readonly BOOT_SECONDS_MAX=420 DISK_MIB=32
 readonly WAYS=("cache=none,msize=131072" "cache=none,msize=1048576" "cache=loose,msize=1048576" "cache=mmap,msize=8192")
 # A file on the disk for writes by offset: each way to mount has its own part of it.
 readonly ROOM_BYTES=1048576 PIECE_BYTES=131072 ROOM_WORDS="room for the guest"
 
-for program in qemu-system-x86_64 apt-get dpkg cpio xz debugfs jq; do
-	type -P "$program" >/dev/null || { skip "a guest needs $program"; finish; exit 0; }
-done
-packages=${PLATTER_GUEST_PACKAGES:-$WORK/packages}
+has_guest_programs || { finish; exit 0; }
 PORT=$((20000 + $(number port 20000)))
 SERVER=
 suite_cleanup() {
@@ -23,34 +22,10 @@ suite_cleanup() {
 	wait
 } 2>/dev/null
 
-# download OPTION...: downloads the kernel that Debian's metapackage depends on, and a static busybox
-download() {
-	local package
-	package=$(apt-cache "$@" depends linux-image-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
-	rm -f "$packages"/downloads/*.deb
-	[ -n "$package" ] && (cd "$packages/downloads" && apt-get -q "$@" download "$package" busybox-static)
-}
-
-# Packages are unpacked, not installed. If the machine's package lists are missing or too old, own lists are used.
-fetch_packages() {
-	local package own=(-o "Dir::State::Lists=$packages/lists" -o "Dir::Cache=$packages/cache" -o APT::Sandbox::User=root)
-	mkdir -p "$packages"
-	[ -z "$(kernel)" ] || return 0
-	mkdir -p "$packages"/{downloads,lists/partial,cache/archives/partial}
-	download || { apt-get -q "${own[@]}" update && download "${own[@]}"; }
-	for package in "$packages"/downloads/*.deb; do dpkg -x "$package" "$packages"; done
-	rm -rf "$packages"/{downloads,lists,cache}
-}
-kernel() { find "$packages" -path '*/boot/vmlinuz-*' -print -quit; }
-
 # The guest's script. The host evaluates lines that begin with RESULT.
 guest_init() {
+	guest_begins
 	cat <<-EOF
-		#!/bin/busybox sh
-		/bin/busybox --install -s /bin
-		mount -t proc proc /proc
-		mount -t devtmpfs dev /dev
-		for module in \$(cat /modules/order); do insmod /modules/\$module.ko; done
 		ip link set lo up
 		ip address add 10.0.2.15/24 dev eth0
 		ip link set eth0 up
@@ -89,26 +64,8 @@ guest_init() {
 	EOF
 }
 
-make_initramfs() {
-	local root=$WORK/initramfs module file
-	local modules=(failover net_failover virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci
-		virtio_net netfs fscache 9pnet 9pnet_fd 9p loop crc32c_generic crc16 mbcache jbd2 ext4)
-	mkdir -p "$root"/{bin,dev,proc,mnt,disk,modules}
-	cp "$(find "$packages" -path '*/bin/busybox' -print -quit)" "$root/bin/"
-	for module in "${modules[@]}"; do
-		# In other kernels, some modules are built in or compressed.
-		file=$(find "$packages" -path '*/lib/modules/*' \( -name "$module.ko" -o -name "$module.ko.xz" \) -print -quit)
-		case $file in
-		'') continue ;;
-		*.xz) xz -dc "$file" >"$root/modules/$module.ko" ;;
-		*) cp "$file" "$root/modules/" ;;
-		esac
-		echo "$module"
-	done >"$root/modules/order"
-	guest_init >"$root/init"
-	chmod +x "$root/init"
-	(cd "$root" && find . | cpio --quiet -o -H newc | gzip -1) >"$WORK/initramfs.gz"
-}
+readonly MODULES=(failover net_failover virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci
+	virtio_net netfs fscache 9pnet 9pnet_fd 9p loop crc32c_generic crc16 mbcache jbd2 ext4)
 
 serve() {
 	"$PLATTER" --store "$STORE" attach --write lab/live --9p "127.0.0.1:$PORT" >"$WORK/server.log" 2>&1 &
@@ -117,11 +74,7 @@ serve() {
 }
 
 boot() {
-	# Emulated, not virtualised: a /dev/kvm that opens may still not run a kernel.
-	# Without cmpxchg16b: QEMU 7.2 emulates it with wrong flags, of which Linux 6.12 dies at random.
-	timeout "$BOOT_SECONDS_MAX" qemu-system-x86_64 -accel tcg -cpu qemu64,-cx16 -M q35 -m 512 -nodefaults -no-reboot \
-		-nographic -serial stdio -netdev user,id=net -device virtio-net-pci,netdev=net -kernel "$(kernel)" \
-		-initrd "$WORK/initramfs.gz" -append "console=ttyS0 quiet panic=-1" >"$WORK/console" 2>&1 </dev/null || true
+	(guest "$BOOT_SECONDS_MAX" -netdev user,id=net -device virtio-net-pci,netdev=net) >"$WORK/console" 2>&1 || true
 	tr -d '\r' <"$WORK/console" >"$WORK/said"
 	tail -n 20 "$WORK/said"
 	grep -q '^RESULT end' "$WORK/said"
@@ -158,7 +111,7 @@ done
 
 check "the disk has room for writes by offset" find_room
 check "packages of the kernel and busybox are available" fetch_packages
-check "an initramfs is made" make_initramfs
+check "an initramfs is made" make_initramfs "${MODULES[@]}"
 check "the tree is served" serve
 check "a guest boots, mounts, and ends" boot
 number=0

@@ -15,16 +15,6 @@ suite_cleanup() {
 	for process in $ORIGIN $NODE $(jobs -p); do kill -KILL "$process" 2>/dev/null; done
 }
 
-# until_true SECONDS COMMAND...
-until_true() {
-	local tries=$(($1 * 20))
-	shift
-	until "$@" >/dev/null 2>&1; do
-		tries=$((tries - 1))
-		[ "$tries" -gt 0 ] || return 1
-		sleep 0.05
-	done
-}
 afar() { "$PLATTER" --server "unix:$SOCKET" --quiet "$@"; }
 start_origin() {
 	"$PLATTER" --store "$STORE" serve --listen "unix:$SOCKET" >>"$WORK/origin.log" 2>&1 &

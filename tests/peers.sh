@@ -26,16 +26,6 @@ suite_cleanup() {
 	"$ROOM" down
 }
 
-# until_true SECONDS COMMAND...
-until_true() {
-	local tries=$(($1 * 20))
-	shift
-	until "$@" >/dev/null 2>&1; do
-		tries=$((tries - 1))
-		[ "$tries" -gt 0 ] || return 1
-		sleep 0.05
-	done
-}
 here() { "$PLATTER" --server "unix:$SOCKET" --quiet "$@"; }
 ask() { curl -s --unix-socket "$SOCKET" "http://platter$1"; }
 # sent: bytes of frames that the origin has sent; wire: bytes that its link has

@@ -13,15 +13,6 @@ suite_cleanup() {
 	umount -l "$MNT" 2>/dev/null
 }
 stranger() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
-until_true() { # SECONDS COMMAND...
-	local tries=$(($1 * 20))
-	shift
-	until "$@" >/dev/null 2>&1; do
-		tries=$((tries - 1))
-		[ "$tries" -gt 0 ] || return 1
-		sleep 0.05
-	done
-}
 end() { # NAME: of a variable that has a process
 	local -n process=$1
 	kill "$process"

@@ -12,16 +12,6 @@ suite_cleanup() {
 	local process
 	for process in $ORIGIN "${NODES[@]}" $(jobs -p); do kill -KILL "$process" 2>/dev/null; done
 }
-# until_true SECONDS COMMAND...
-until_true() {
-	local tries=$(($1 * 10))
-	shift
-	until "$@" >/dev/null 2>&1; do
-		tries=$((tries - 1))
-		[ "$tries" -gt 0 ] || return 1
-		sleep 0.1
-	done
-}
 is() {
 	[ "$1" = "$2" ] || {
 		printf 'is    %s\nnot   %s\n' "$1" "$2"

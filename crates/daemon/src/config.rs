@@ -109,6 +109,11 @@ pub(crate) const DISKS_AGE_MAX: Duration = Duration::from_secs(2);
 
 /// Longest time for requests under way when the origin ends.
 pub(crate) const END_TIME_MAX: Duration = Duration::from_secs(20);
+/// The same after a successor took over: nobody waits for these requests.
+pub(crate) const HANDED_OVER_TIME_MAX: Duration = Duration::from_secs(600);
+/// How long a server that was replaced waits for its connections before it releases the store's lock: a request on a connection that was
+/// accepted a moment ago may change the store.
+pub(crate) const RELEASE_PAUSE: Duration = Duration::from_millis(300);
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +122,19 @@ pub enum ListenAddress {
     Unix(PathBuf),
     /// A TCP address, always with TLS and access tokens.
     Tcp(SocketAddr),
+}
+
+impl ListenAddress {
+    /// The address as another process writes it, too: paths are absolute.
+    pub(crate) fn place(&self) -> String {
+        match self {
+            Self::Unix(path) => {
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                format!("unix:{}", path.display())
+            }
+            Self::Tcp(address) => address.to_string(),
+        }
+    }
 }
 
 impl FromStr for ListenAddress {
@@ -146,6 +164,8 @@ pub struct ServeOptions {
     pub listen: Vec<ListenAddress>,
     /// Certificate for TLS. `None`: the store's own certificate, created at the first start.
     pub tls: Option<TlsFiles>,
+    /// Take over from the server that runs on the same store, if one does.
+    pub take_over: bool,
     /// Most bytes of the unfinished uploads of one access token.
     pub upload_limit: u64,
     /// The tool version in the records of clones, such as `platter 0.1.0`.

@@ -18,6 +18,8 @@ pub enum ServeEvent {
     },
     /// The origin ends: it still finishes the requests under way.
     Ending,
+    /// Another process serves from now on; this one finishes the requests under way.
+    HandedOver,
     /// A notice for a person: one sentence.
     Note(String),
 }

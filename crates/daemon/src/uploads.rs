@@ -219,6 +219,11 @@ impl Uploads {
         self.end_where(|upload| lock(&upload.touched).at.elapsed() >= idle_max || !is_usable(&upload.writer))
     }
 
+    /// Ends all: their blocks are kept aside. Gives their ids and owners.
+    pub(crate) fn end_all(&self) -> Vec<(String, String)> {
+        self.end_where(|_| true)
+    }
+
     fn end_where(&self, is_over: impl Fn(&Upload) -> bool) -> Vec<(String, String)> {
         let mut ended = Vec::new();
         lock(&self.table).retain(|_, upload| {

@@ -3,16 +3,23 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use platter_image::Result;
+use platter_image::{Error, Result};
 use platter_store::Store;
+
+use crate::predecessor::Predecessor;
 
 /// A store opened for writing, shared by all requests that write.
 #[derive(Debug)]
 pub(crate) struct SharedWriter {
     reader: Store,
     kept: Mutex<Option<Kept>>,
+    /// A server that may still hold the store's lock.
+    predecessor: Mutex<Option<Predecessor>>,
+    /// A successor may have the lock.
+    is_closed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -24,7 +31,36 @@ struct Kept {
 impl SharedWriter {
     /// Creates the writer of the store that `reader` reads. Opens nothing yet.
     pub(crate) fn new(reader: Store) -> Self {
-        Self { reader, kept: Mutex::new(None) }
+        let (kept, predecessor) = (Mutex::new(None), Mutex::new(None));
+        Self { reader, kept, predecessor, is_closed: AtomicBool::new(false) }
+    }
+
+    /// Whoever wants to write waits until that server has released the lock.
+    pub(crate) fn wait_for(&self, predecessor: Predecessor) {
+        *self.predecessor.lock() = Some(predecessor);
+    }
+
+    /// From now on nothing is changed here any more.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+    }
+
+    /// # Errors
+    /// `Transient` when a successor may have the lock.
+    fn check_open(&self) -> Result<()> {
+        match self.is_closed.load(Ordering::SeqCst) {
+            true => Err(Error::transient("another server has taken over: send the request again")),
+            false => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// `Transient` when a server that was replaced keeps the lock for too long.
+    fn wait_for_lock(&self) -> Result<()> {
+        let mut predecessor = self.predecessor.lock();
+        predecessor.as_ref().map_or(Ok(()), Predecessor::wait)?;
+        *predecessor = None;
+        Ok(())
     }
 
     /// Returns the store, opened for writing. The store's lock is held while the caller keeps the result.
@@ -32,7 +68,9 @@ impl SharedWriter {
     /// # Errors
     /// `Transient` when another process writes; the errors of opening.
     pub(crate) fn lease(&self) -> Result<Arc<Store>> {
+        self.wait_for_lock()?;
         let mut kept = self.kept.lock();
+        self.check_open()?;
         // A store whose write failed accepts no further writes. It is opened again, which checks its contents.
         if kept.as_ref().is_some_and(|kept| !is_usable(&kept.store)) {
             *kept = None;
@@ -51,7 +89,9 @@ impl SharedWriter {
     /// # Errors
     /// The errors of `change`.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&Store) -> Result<T>) -> Result<T> {
+        self.wait_for_lock()?;
         let kept = self.kept.lock();
+        self.check_open()?;
         match kept.as_ref().map(|kept| Arc::clone(&kept.store)) {
             Some(store) => {
                 drop(kept);
@@ -62,13 +102,14 @@ impl SharedWriter {
         }
     }
 
-    /// Releases the store's lock if it is not leased, and was not leased for this long.
-    pub(crate) fn give_back_idle(&self, idle_max: Duration) {
+    /// Releases the store's lock if it is not leased, and was not leased for this long. True if it is not held any more.
+    pub(crate) fn give_back_idle(&self, idle_max: Duration) -> bool {
         let mut kept = self.kept.lock();
         let is_idle = |kept: &Kept| Arc::strong_count(&kept.store) == 1 && kept.used.elapsed() >= idle_max;
         if kept.as_ref().is_some_and(is_idle) {
             *kept = None;
         }
+        kept.is_none()
     }
 }
 

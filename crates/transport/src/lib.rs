@@ -1,5 +1,5 @@
 //! How processes of Platter reach and recognize each other: listening sockets, open files that move to another process, TLS,
-//! certificates, private files, random bytes.
+//! certificates, private files, random bytes, and what systemd is told of them.
 //!
 //! A crate of its own because the origin, its clients, nodes among themselves and the block device servers all need the same
 //! few security decisions, and each must be made in one place. Knows no protocol: what travels over a connection is somebody
@@ -10,6 +10,7 @@ mod fingerprint;
 mod hex;
 mod identity;
 mod listener;
+mod notify;
 mod parcel;
 mod pem_file;
 mod privacy;
@@ -20,7 +21,8 @@ mod tls;
 pub use fingerprint::Fingerprint;
 pub use hex::to_hex;
 pub use identity::{Identity, TlsFiles};
-pub use listener::{Listener, SocketFile};
+pub use listener::Listener;
+pub use notify::{notify, notify_main_process};
 pub use parcel::{PARCEL_DESCRIPTORS_MAX, Parcel};
 pub use pem_file::{read_certificates, read_key, read_many};
 pub use privacy::make_files_private;

@@ -28,7 +28,7 @@ pub struct Listener {
 }
 
 /// The file of a unix socket, removed when this is dropped.
-pub struct SocketFile {
+struct SocketFile {
     path: PathBuf,
     /// To recognize it; `None` when another process owns it.
     metadata: Option<Metadata>,
@@ -73,11 +73,6 @@ impl Listener {
     /// The socket.
     pub fn socket(&self) -> &Socket {
         &self.socket
-    }
-
-    /// The socket, and the file that has to be kept as long as the socket listens.
-    pub fn into_parts(self) -> (Socket, Option<SocketFile>) {
-        (self.socket, self.file)
     }
 
     /// The TCP address, if it is one.

@@ -118,6 +118,7 @@ impl Room {
             store: place,
             listen: Vec::new(),
             tls: None,
+            take_over: false,
             upload_limit: UPLOAD_LIMIT,
             list_disks: Arc::new(edited_disks),
             tool_version: "test".into(),

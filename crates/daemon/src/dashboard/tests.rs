@@ -20,6 +20,7 @@ async fn ask(entrance: Entrance, path: &str, tag: Option<&HeaderValue>) -> Respo
         store,
         listen: Vec::new(),
         tls: None,
+        take_over: false,
         upload_limit: 0,
         tool_version: "test".into(),
         list_disks: Arc::new(|_| Ok(Vec::new())),

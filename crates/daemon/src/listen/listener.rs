@@ -1,19 +1,14 @@
 //! A listening socket in the async runtime.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::net::IpAddr;
 
 use platter_image::{IoContext, Result};
-use platter_transport::SocketFile;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// A listening socket. Must be created inside the runtime.
 pub(crate) enum Listener {
-    Unix(
-        UnixListener,
-        #[expect(dead_code, reason = "removes the file when it is dropped")] Option<SocketFile>,
-    ),
+    Unix(UnixListener),
     Tcp(TcpListener),
 }
 
@@ -25,38 +20,23 @@ pub(crate) enum Client {
 }
 
 impl Listener {
-    /// As [`platter_transport::Listener::unix`].
+    /// Accepts from a copy of that socket, whose owner keeps the socket's file.
     ///
     /// # Errors
-    /// `Refused` when a server answers there, or the file is not a socket; `Io`.
-    pub(crate) fn unix(path: &Path) -> Result<Self> {
-        let (socket, file) = platter_transport::Listener::unix(path)?.into_parts();
-        let listener = UnixListener::from_std(socket.into());
-        Ok(Self::Unix(listener.context(|| format!("{}: listening", path.display()))?, file))
-    }
-
-    /// As [`platter_transport::Listener::tcp`].
-    ///
-    /// # Errors
-    /// `Io`.
-    pub(crate) fn tcp(address: SocketAddr) -> Result<Self> {
-        let (socket, _) = platter_transport::Listener::tcp(address)?.into_parts();
-        let listener = TcpListener::from_std(socket.into());
-        Ok(Self::Tcp(listener.context(|| format!("{address}: listening"))?))
-    }
-
-    /// The TCP address, if it is one.
-    pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Unix(..) => None,
-            Self::Tcp(listener) => listener.local_addr().ok(),
-        }
+    /// `Io` when there are too many open files.
+    pub(crate) fn of(listener: &platter_transport::Listener) -> Result<Self> {
+        let socket = listener.socket().try_clone().context(|| "duplicating a listening socket".into())?;
+        let registered = match listener.tcp_address() {
+            Some(_) => TcpListener::from_std(socket.into()).map(Self::Tcp),
+            None => UnixListener::from_std(socket.into()).map(Self::Unix),
+        };
+        registered.context(|| "waiting for clients".into())
     }
 
     /// The next client.
     pub(crate) async fn accept(&self) -> io::Result<Client> {
         match self {
-            Self::Unix(listener, _) => Ok(Client::Unix(listener.accept().await?.0)),
+            Self::Unix(listener) => Ok(Client::Unix(listener.accept().await?.0)),
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 // Responses are written whole, so delaying them to join packets gains nothing.

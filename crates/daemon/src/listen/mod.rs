@@ -7,4 +7,4 @@ mod stall;
 
 pub(crate) use connection::{Connected, Door, House, accept_until};
 pub(crate) use connections::{Connections, Places, Standing};
-pub(crate) use listener::Listener;
+pub(crate) use listener::{Client, Listener};

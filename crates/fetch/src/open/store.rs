@@ -25,8 +25,8 @@ use crate::remote::RemoteStore;
 /// How long the lock of a directory's store is waited for: a capture may have it.
 const LOCK_TIME: Duration = Duration::from_secs(60);
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
-/// Sessions of an origin that are begun for one job: it may be started again meanwhile.
-const SESSIONS_MAX: u32 = 3;
+/// Sessions of an origin that are begun for one job: it may be restarted or replaced meanwhile.
+const SESSIONS_MAX: u32 = 32;
 
 /// A store of this machine, or an origin's.
 #[derive(Clone)]

@@ -19,6 +19,9 @@ pub(crate) struct Serve {
     /// Private key of the certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "certificate")]
     pub(crate) key: Option<PathBuf>,
+    /// Replace the server that runs on this store, without refusing a client; it must listen at the same addresses
+    #[arg(long)]
+    pub(crate) take_over: bool,
     /// Size limit for unfinished uploads per access token [default: 1TiB]
     #[arg(long, value_name = "SIZE", value_parser = byte_size, default_value_t = UPLOAD_LIMIT_DEFAULT, hide_default_value = true)]
     pub(crate) upload_limit: u64,

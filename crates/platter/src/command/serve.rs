@@ -23,6 +23,7 @@ pub(crate) fn run(store: &StoreLocation, options: &Serve, output: &Output) -> Ou
         store: place,
         listen: options.listen.clone(),
         tls: files.map(|(certificate, key)| TlsFiles { certificate, key }),
+        take_over: options.take_over,
         upload_limit: options.upload_limit,
         tool_version: TOOL_VERSION.into(),
         list_disks: Arc::new(served_disks),
@@ -45,6 +46,7 @@ fn tell(event: &ServeEvent, output: Output) {
             });
         }
         ServeEvent::Ending => output.note("shutting down: finishing running requests"),
+        ServeEvent::HandedOver => output.note("another process has taken over: finishing running requests"),
         ServeEvent::Note(note) => output.note(note),
     }
 }
