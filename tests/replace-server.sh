@@ -79,7 +79,7 @@ NODE=$!
 until_true 60 grep -q '^score ' "$WORK/node.log" || cat "$WORK/node.log"
 
 for work in install capture change follow copy; do again "$work" "${work}_one" & done
-fio --name=node --rw=randrw --bs=4k-64k --size=16M --verify=crc32c --verify_backlog=64 --verify_fatal=1 --iodepth=8 --ioengine=nbd \
+fio --name=node --rw=randrw --bs=4k-64k --size=16M --verify=crc32c --verify_backlog=64 --verify_fatal=1 --verify_state_save=0 --iodepth=8 --ioengine=nbd \
 	--uri="nbd+unix:///lab/live?socket=$CACHE/nbd.sock" --time_based --runtime=$((rounds * 3)) --output-format=json \
 	--output="$WORK/fio.json" >"$WORK/fio.log" 2>&1 &
 FIO=$!

@@ -34,7 +34,7 @@ replace() {
 load() {
 	local name=$1
 	shift
-	fio --name="$name" --rw=randrw --bs=4k-64k --size=16M --verify=crc32c --verify_backlog=64 --verify_fatal=1 --iodepth=8 \
+	fio --name="$name" --rw=randrw --bs=4k-64k --size=16M --verify=crc32c --verify_backlog=64 --verify_fatal=1 --verify_state_save=0 --iodepth=8 \
 		--time_based --runtime=$((rounds * 4 + 10)) --output-format=json --output="$WORK/$name.json" "$@" >"$WORK/$name.log" 2>&1
 }
 longest_ms() { jq '[.jobs[] | .read.clat_ns.max, .write.clat_ns.max] | max / 1e6 | floor' "$WORK/$1.json"; }

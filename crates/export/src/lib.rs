@@ -22,6 +22,7 @@ mod read_only;
 mod same_user;
 mod socket_server;
 pub mod tree;
+mod workers;
 
 pub use exports::Exports;
 pub use moved::{MovedSession, Rest, decode as decode_session};

@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::Sender;
 use platter_image::{Error, IoContext, Result};
 use platter_transport::Listener;
 
 use super::event::NbdEvent;
 use super::failures::Failures;
 use super::handshake::shake_hands;
-use super::session::{End, Job, Session, start_workers};
+use super::session::{End, Job, Session, workers};
 use super::state::NbdState;
 use super::stream::Stream;
 use super::tls::NbdTls;
@@ -26,6 +25,7 @@ use crate::clients::{Client, ClientEvent, ClientLimits, Clients, Protocol};
 use crate::moved::{MovedSession, Rest};
 use crate::pause::Pause;
 use crate::socket_server::SocketServer;
+use crate::workers::Workers;
 
 /// Options of a server.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ pub struct NbdOptions {
     /// Maximum number of clients; further ones are disconnected at once. One remote address may use half of them. TCP
     /// clients that have not selected a disk have few places of their own, where they displace each other.
     pub connections_max: usize,
-    /// Worker threads per disk, for requests that wait for it: a disk that does not answer blocks only its own workers.
+    /// Maximum worker threads per disk, for requests that wait for it: a disk that does not answer blocks only its own workers.
     pub workers: usize,
     /// Maximum payload bytes of all clients in flight; at least 64 MiB, twice the largest request.
     pub bytes_in_flight_max: u64,
@@ -87,7 +87,7 @@ pub(super) struct Shared {
     pub(super) budget: Arc<Budget>,
     pub(super) failures: Failures,
     /// The workers of each disk in use.
-    workers: Mutex<HashMap<String, Weak<Sender<Job>>>>,
+    workers: Mutex<HashMap<String, Weak<Workers<Job>>>>,
     /// New requests are refused (shutdown).
     pub(super) is_stopping: AtomicBool,
 }
@@ -97,16 +97,16 @@ impl Shared {
         (self.options.on_event)(event);
     }
 
-    /// The queue to the workers of a disk.
-    fn workers_of(&self, export: &str) -> Result<Arc<Sender<Job>>> {
-        let mut workers = self.workers.lock();
-        if let Some(jobs) = workers.get(export).and_then(Weak::upgrade) {
-            return Ok(jobs);
+    /// The workers of a disk.
+    fn workers_of(&self, export: &str) -> Arc<Workers<Job>> {
+        let mut all = self.workers.lock();
+        if let Some(workers) = all.get(export).and_then(Weak::upgrade) {
+            return workers;
         }
-        workers.retain(|_, jobs| jobs.strong_count() > 0);
-        let jobs = start_workers(self.options.workers)?;
-        workers.insert(export.to_owned(), Arc::downgrade(&jobs));
-        Ok(jobs)
+        all.retain(|_, workers| workers.strong_count() > 0);
+        let workers = workers(self.options.workers);
+        all.insert(export.to_owned(), Arc::downgrade(&workers));
+        workers
     }
 }
 
@@ -224,7 +224,7 @@ fn converse(shared: &Arc<Shared>, client: &Client, rest: Option<Rest>) -> Result
         shared: Arc::clone(shared),
         connection: *connection,
         stream: Arc::clone(&stream),
-        jobs: shared.workers_of(&agreed.name)?,
+        workers: shared.workers_of(&agreed.name),
         agreed,
         outbox: Default::default(),
         account: Account::default(),

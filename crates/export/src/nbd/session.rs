@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use platter_image::{Error, Extent, IoContext, Result};
+use platter_image::{Error, Extent, Result};
 
 use super::event::NbdEvent;
 use super::execute::{Failure, check, perform};
@@ -20,9 +19,7 @@ use crate::input::Input;
 use crate::outbox::{Batch, Outbox, Owed};
 use crate::pace::Pace;
 use crate::pause::Pause;
-
-/// Maximum queued requests per disk.
-const QUEUE_REQUESTS_MAX: usize = 256;
+use crate::workers::Workers;
 
 /// A request for the workers.
 pub(super) struct Job {
@@ -32,26 +29,12 @@ pub(super) struct Job {
     reserved: u64,
 }
 
-/// Starts worker threads, which end when the queue is closed. They are not joined, because one of them may wait for a
-/// disk that does not answer.
-///
-/// # Errors
-/// `Io` when a thread cannot be started.
-pub(super) fn start_workers(count: usize) -> Result<Arc<Sender<Job>>> {
-    let (jobs, queue) = bounded(QUEUE_REQUESTS_MAX);
-    for _ in 0..count.max(1) {
-        let queue = queue.clone();
-        let started = thread::Builder::new().name("nbd-worker".into()).spawn(move || run_worker(&queue));
-        started.context(|| "starting a thread".into())?;
-    }
-    Ok(Arc::new(jobs))
-}
-
-fn run_worker(jobs: &Receiver<Job>) {
-    for Job { session, request, payload, reserved } in jobs {
+/// The workers of a disk.
+pub(super) fn workers(threads_max: usize) -> Arc<Workers<Job>> {
+    Workers::new("nbd-worker", threads_max, |Job { session, request, payload, reserved }| {
         let reply = session.execute(&request, payload);
         session.outbox.post(Owed { reply, reserved: Some(reserved) });
-    }
+    })
 }
 
 /// How a session ended.
@@ -81,7 +64,7 @@ pub(super) struct Session {
     pub(super) outbox: Outbox,
     pub(super) pace: Pace,
     pub(super) account: Account,
-    pub(super) jobs: Arc<Sender<Job>>,
+    pub(super) workers: Arc<Workers<Job>>,
 }
 
 impl Session {
@@ -157,7 +140,7 @@ impl Session {
                 start_writer()?;
                 self.outbox.reserve(reserved);
                 let job = Job { session: Arc::clone(self), request, payload, reserved };
-                self.jobs.send(job).map_err(|_| Error::bug("the workers are gone before their clients"))?;
+                self.workers.add(job).inspect_err(|_| self.outbox.release(reserved))?;
             } else {
                 batch.add(self.execute(&request, payload));
             }

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender};
 use platter_image::{Error, IoContext, Result};
 use rustix::io::Errno;
 
@@ -23,6 +22,7 @@ use crate::moved::Rest;
 use crate::outbox::{Batch, Outbox, Owed};
 use crate::pace::Pace;
 use crate::pause::Woken;
+use crate::workers::Workers;
 
 /// A request for the workers.
 pub(super) struct Job {
@@ -34,11 +34,10 @@ pub(super) struct Job {
     reserved: u64,
 }
 
-/// Executes jobs until the queue is closed.
-pub(super) fn run_worker(jobs: &Receiver<Job>) {
-    for job in jobs {
-        let connection = Arc::clone(&job.connection);
-        connection.work(job);
+impl Job {
+    pub(super) fn run(self) {
+        let connection = Arc::clone(&self.connection);
+        connection.work(self);
     }
 }
 
@@ -58,7 +57,11 @@ impl Connection {
     /// # Errors
     /// `Corrupt` when the client violates the protocol; `Transient` when it stalls or disconnects within a message;
     /// `Io`.
-    pub(super) fn run(self: &Arc<Self>, jobs: &Sender<Job>, rest: Option<Rest>) -> Result<Option<Rest>> {
+    pub(super) fn run(
+        self: &Arc<Self>,
+        workers: &Arc<Workers<Job>>,
+        rest: Option<Rest>,
+    ) -> Result<Option<Rest>> {
         self.client.settle();
         let (mut session, unread) = match rest {
             None => (None, Vec::new()),
@@ -83,7 +86,7 @@ impl Connection {
             let writer = writer.context(|| "starting a thread".into())?;
             let mut batch = Batch::default();
             let mut input = Input::new(&*self.client.socket, self.client.pause(), stall_time, unread);
-            let mut result = self.read_requests(&mut input, &mut session, jobs, &mut batch);
+            let mut result = self.read_requests(&mut input, &mut session, workers, &mut batch);
             result = result.and(self.send(&mut batch));
             self.outbox.close();
             if let Ok(written) = writer.join() {
@@ -114,7 +117,7 @@ impl Connection {
         self: &Arc<Self>,
         input: &mut Input<'_>,
         session: &mut Option<Arc<Session>>,
-        jobs: &Sender<Job>,
+        workers: &Arc<Workers<Job>>,
         batch: &mut Batch,
     ) -> Result<()> {
         loop {
@@ -143,7 +146,7 @@ impl Connection {
                 (Kind::FLUSH, Some(_)) => self.flush(header, body, batch)?,
                 (_, Some(session)) => {
                     let has_next = input.available() >= HEADER_BYTES;
-                    self.handle(session, header, body, has_next, jobs, batch)?;
+                    self.handle(session, header, body, has_next, workers, batch)?;
                 }
             }
         }
@@ -205,7 +208,7 @@ impl Connection {
         header: Header,
         body: Buffer,
         has_next: bool,
-        jobs: &Sender<Job>,
+        workers: &Arc<Workers<Job>>,
         batch: &mut Batch,
     ) -> Result<()> {
         let in_flight = self.outbox.in_flight();
@@ -226,7 +229,7 @@ impl Connection {
         self.outbox.reserve(reserved);
         let (connection, session) = (Arc::clone(self), Arc::clone(session));
         let job = Job { connection, session, header, body, serial, reserved };
-        jobs.send(job).map_err(|_| Error::bug("the workers are gone before their clients"))
+        workers.add(job).inspect_err(|_| self.outbox.release(reserved))
     }
 
     /// Runs in a worker: executes a request, unless it was abandoned.

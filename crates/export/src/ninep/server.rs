@@ -3,14 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded};
 use platter_image::{Error, IoContext, Result};
 use platter_transport::Listener;
 
-use super::connection::{Connection, Job, run_worker};
+use super::connection::{Connection, Job};
 use super::event::NinepEvent;
 use crate::buffer::Buffers;
 use crate::clients::{Client, ClientEvent, ClientLimits, Clients, Protocol};
@@ -18,9 +16,7 @@ use crate::moved::{MovedSession, Rest};
 use crate::pause::Pause;
 use crate::socket_server::SocketServer;
 use crate::tree::Tree;
-
-/// Maximum queued requests of all clients.
-const QUEUE_REQUESTS_MAX: usize = 256;
+use crate::workers::Workers;
 
 /// Options of a server.
 #[derive(Clone)]
@@ -30,7 +26,7 @@ pub struct NinepOptions {
     pub connections_max: usize,
     /// Maximum fids per client. Linux keeps one for each cached name.
     pub fids_max: usize,
-    /// Worker threads for requests that wait, shared by all clients.
+    /// Maximum worker threads for requests that wait, shared by all clients.
     pub workers: usize,
     /// Accept every client that reaches the port. Otherwise a TCP client must be a local process of the serving user or
     /// of root.
@@ -87,14 +83,14 @@ impl Shared {
 /// A 9P server.
 pub struct NinepServer {
     shared: Arc<Shared>,
-    jobs: Sender<Job>,
+    workers: Arc<Workers<Job>>,
 }
 
 impl NinepServer {
     /// A server that serves nobody until it runs: [`SocketServer::run`]. `sessions` stopped in another process and go on here.
     ///
     /// # Errors
-    /// `Refused` when the options do not allow such a listener; `Io` when threads cannot be had.
+    /// `Refused` when the options do not allow such a listener.
     pub fn over(
         listener: Listener,
         sessions: Vec<MovedSession>,
@@ -108,19 +104,12 @@ impl NinepServer {
                 "{address}: other machines can reach this address, and 9P has no TLS; use a loopback address"
             )));
         }
-        let workers = options.workers.max(1);
+        let workers = Workers::new("9p-worker", options.workers, Job::run);
         let NinepOptions { connections_max, handshake_time, farewell_time, hang_time, .. } = options;
         let clients = Clients::new(ClientLimits { connections_max, handshake_time }, &listener, pause);
         let (buffers, is_stopping) = (Buffers::default(), AtomicBool::new(false));
         let shared = Arc::new(Shared { tree, options, buffers, is_stopping });
-        let (jobs, queue) = bounded(QUEUE_REQUESTS_MAX);
-        // Dropping all senders ends the workers.
-        let protocol = Arc::new(Self { shared, jobs });
-        for _ in 0..workers {
-            let queue = queue.clone();
-            let started = thread::Builder::new().name("9p-worker".into()).spawn(move || run_worker(&queue));
-            started.context(|| "starting a thread".into())?;
-        }
+        let protocol = Arc::new(Self { shared, workers });
         Ok(SocketServer::new(listener, clients, protocol, sessions, [farewell_time, hang_time]))
     }
 
@@ -173,6 +162,6 @@ impl Protocol for NinepServer {
             pace: Default::default(),
             tags: Default::default(),
         };
-        Arc::new(connection).run(&self.jobs, rest)
+        Arc::new(connection).run(&self.workers, rest)
     }
 }
